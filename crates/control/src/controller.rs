@@ -1,0 +1,369 @@
+//! The cluster controller (FDB §2.3.1): knows which workers live, keeps one epoch of the transaction system alive, and
+//! tells workers and clients about it.
+//!
+//! It keeps nothing on disk. A new controller learns of the workers as they register, and of the database by
+//! reading the coordinated state. When any role of the epoch ends, the epoch ends, and a recovery starts the next
+//! (FDB §2.3.5). A controller that finds another recovering ends itself: [`run`] returns.
+
+use crate::recovery::{self, Context, Running};
+use crate::status;
+use plinth_coordination::{ClusterFile, CoordinatedState};
+use plinth_core::codec::Codec;
+use plinth_core::{Error, Result, Uid, Version};
+use plinth_protocol::control::{
+    ClientInfo, ClusterInfo, CreateDatabase, DatabaseState, GetClientInfo, GetClusterInfo,
+    RegisterWorker, ReportDurable,
+};
+use plinth_protocol::log::LogSystem;
+use plinth_protocol::status::{GetStatus, StatusReply};
+use plinth_rpc::{FailureBeacon, Interface, Registration, Responder, Transport, wait_failure};
+use plinth_runtime::knobs::knobs;
+use plinth_runtime::sync::{Notify, Watch};
+use plinth_runtime::{Duration, Either, TaskGroup, probe, trace};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// How often drained log generations are looked for.
+const DRAIN_CHECK: Duration = Duration::from_millis(500);
+
+pub(crate) struct Controller {
+    pub context: Context,
+    interface: Interface,
+    pub info: Watch<ClusterInfo>,
+    info_waiting: RefCell<Vec<(GetClusterInfo, Responder<GetClusterInfo>)>>,
+    client_waiting: RefCell<Vec<(GetClientInfo, Responder<GetClientInfo>)>>,
+    creating: RefCell<Vec<Responder<CreateDatabase>>>,
+    /// What each storage server has on disk.
+    pub durable: RefCell<BTreeMap<Uid, Version>>,
+    drained: Notify,
+    /// One watch a worker, by process.
+    watches: RefCell<BTreeMap<Uid, TaskGroup>>,
+    /// Whether the database exists; unknown until the coordinated state was read.
+    created: Watch<Option<bool>>,
+}
+
+/// Is the controller until another is. `interface` is the one that was elected.
+pub async fn run(transport: Transport, cluster: ClusterFile, interface: Interface) {
+    let controller = Rc::new(Controller::new(&transport, &cluster, interface));
+    let beacon = FailureBeacon::new(&transport, interface.id);
+    let serving = controller.clone().serve();
+    let _serving = (beacon, serving);
+    let mut coordinated = CoordinatedState::new(&transport, &cluster, interface.id);
+    loop {
+        match recovery::recover(&controller.context, &mut coordinated).await {
+            Ok(running) => {
+                controller.publish(&running);
+                match controller.keep(&mut coordinated, running).await {
+                    Error::coordinated_state_conflict => break,
+                    reason => trace!("EpochEnded", "reason" => reason),
+                }
+            }
+            Err(Error::coordinated_state_conflict) => break,
+            Err(error) => {
+                trace!("RecoveryFailed", "error" => error);
+                plinth_runtime::sleep(Duration::from_millis(knobs().recovery_retry_ms)).await;
+            }
+        }
+    }
+    probe!("controller_ends_after_conflict");
+    trace!("ControllerEnded", "id" => interface.id);
+}
+
+impl Controller {
+    fn new(transport: &Transport, cluster: &ClusterFile, interface: Interface) -> Self {
+        let nobody = ClientInfo {
+            id: 0,
+            grv_proxies: vec![],
+            commit_proxies: vec![],
+        };
+        let info = ClusterInfo {
+            id: plinth_runtime::random::u64() | 1,
+            controller: interface,
+            epoch: 0,
+            accepting: false,
+            log_system: LogSystem {
+                generations: vec![],
+            },
+            servers: vec![],
+            client: nobody,
+        };
+        Controller {
+            context: Context {
+                transport: transport.clone(),
+                cluster_key: cluster.key(),
+                workers: Watch::new(BTreeMap::new()),
+                creation: Watch::new(None),
+                phase: Watch::new("starting"),
+            },
+            interface,
+            info: Watch::new(info),
+            info_waiting: RefCell::default(),
+            client_waiting: RefCell::default(),
+            creating: RefCell::default(),
+            durable: RefCell::default(),
+            drained: Notify::new(),
+            watches: RefCell::default(),
+            created: Watch::new(None),
+        }
+    }
+
+    fn serve(self: Rc<Self>) -> Vec<Registration> {
+        let id = self.interface.id;
+        let transport = self.context.transport.clone();
+        let (a, b, c, d, e, f) = (
+            self.clone(),
+            self.clone(),
+            self.clone(),
+            self.clone(),
+            self.clone(),
+            self,
+        );
+        vec![
+            transport.serve::<RegisterWorker>(id, move |request, responder| {
+                a.register(request);
+                responder.ok(());
+            }),
+            transport.serve::<GetClusterInfo>(id, move |request, responder| {
+                b.info_waiting.borrow_mut().push((request, responder));
+                b.answer_waiting();
+            }),
+            transport.serve::<GetClientInfo>(id, move |request, responder| {
+                c.client_waiting.borrow_mut().push((request, responder));
+                c.answer_waiting();
+            }),
+            transport.serve::<CreateDatabase>(id, move |request, responder| {
+                d.create(request, responder)
+            }),
+            transport.serve::<ReportDurable>(id, move |request, responder| {
+                e.durable
+                    .borrow_mut()
+                    .insert(request.server, request.version);
+                e.drained.notify_one();
+                responder.ok(());
+            }),
+            transport.serve::<GetStatus>(id, move |_, responder| {
+                let controller = f.clone();
+                plinth_runtime::spawn("status", async move {
+                    responder.ok(StatusReply {
+                        json: status::document(&controller).await,
+                    });
+                })
+                .detach();
+            }),
+        ]
+    }
+
+    fn register(self: &Rc<Self>, worker: RegisterWorker) {
+        let process = worker.locality.process;
+        let known = self
+            .context
+            .workers
+            .with(|workers| workers.get(&process).cloned());
+        if known.as_ref() == Some(&worker) {
+            return;
+        }
+        trace!("WorkerRegistered", "address" => worker.worker.address, "class" => worker.class.name());
+        let interface = worker.worker;
+        self.context
+            .workers
+            .update(|workers| drop(workers.insert(process, worker)));
+        if known.is_some_and(|k| k.worker == interface)
+            && self.watches.borrow().contains_key(&process)
+        {
+            return;
+        }
+        let tasks = TaskGroup::new();
+        let controller = self.clone();
+        tasks.spawn("watch worker", async move {
+            wait_failure(&controller.context.transport, interface).await;
+            trace!("WorkerGone", "address" => interface.address);
+            controller
+                .context
+                .workers
+                .update(|workers| drop(workers.remove(&process)));
+            // Ends this very task, so it comes last.
+            let gone = controller.watches.borrow_mut().remove(&process);
+            drop(gone);
+        });
+        self.watches.borrow_mut().insert(process, tasks);
+    }
+
+    fn create(self: &Rc<Self>, request: CreateDatabase, responder: Responder<CreateDatabase>) {
+        let valid = (1..=3).contains(&request.config.replication)
+            && [
+                request.config.logs,
+                request.config.resolvers,
+                request.config.commit_proxies,
+                request.config.grv_proxies,
+            ]
+            .iter()
+            .all(|count| (1..=100).contains(count));
+        if !valid {
+            return responder.fail(Error::invalid_option_value);
+        }
+        if self.created.get() == Some(true) || self.context.creation.with(Option::is_some) {
+            return responder.fail(Error::invalid_option);
+        }
+        self.creating.borrow_mut().push(responder);
+        self.context.creation.set(Some(request.config));
+    }
+
+    /// Answers everybody who knows less than there is to know.
+    fn answer_waiting(&self) {
+        let info = self.info.get();
+        let waiting = std::mem::take(&mut *self.info_waiting.borrow_mut());
+        for (request, responder) in waiting {
+            if request.known == info.id {
+                self.info_waiting.borrow_mut().push((request, responder));
+            } else {
+                responder.ok(info.clone());
+            }
+        }
+        let waiting = std::mem::take(&mut *self.client_waiting.borrow_mut());
+        for (request, responder) in waiting {
+            if request.known == info.client.id {
+                self.client_waiting.borrow_mut().push((request, responder));
+            } else {
+                responder.ok(info.client.clone());
+            }
+        }
+    }
+
+    fn publish(&self, running: &Running) {
+        self.info.update(|info| {
+            info.id += 1;
+            info.epoch = running.state.epoch;
+            info.accepting = true;
+            info.log_system = running.state.log_system.clone();
+            info.servers = running.state.servers.clone();
+            info.client = running.client.clone();
+        });
+        self.created.set(Some(true));
+        self.answer_waiting();
+        for responder in self.creating.borrow_mut().drain(..) {
+            responder.ok(());
+        }
+    }
+
+    /// Keeps the epoch until one of its roles ends; removes drained log generations meanwhile. Returns why it ended.
+    async fn keep(&self, coordinated: &mut CoordinatedState, mut running: Running) -> Error {
+        let roles = running.roles.clone();
+        let watched = roles.iter().map(|role| async {
+            wait_failure(&self.context.transport, *role).await;
+            *role
+        });
+        let mut failure = std::pin::pin!(first_of(watched.collect()));
+        loop {
+            match plinth_runtime::race(failure.as_mut(), self.drain(coordinated, &mut running))
+                .await
+            {
+                Either::Left(role) => {
+                    trace!("RoleEnded", "address" => role.address, "id" => role.id);
+                    return Error::master_recovery_failed;
+                }
+                Either::Right(Ok(())) => self.publish(&running),
+                Either::Right(Err(error)) => return error,
+            }
+        }
+    }
+
+    /// Returns when log generations were found drained and have been taken out of the coordinated state.
+    async fn drain(&self, coordinated: &mut CoordinatedState, running: &mut Running) -> Result<()> {
+        loop {
+            if running.state.log_system.generations.len() < 2 {
+                std::future::pending::<()>().await;
+            }
+            self.drained.notified().await;
+            plinth_runtime::sleep(DRAIN_CHECK).await;
+            let drained = drained_generations(&running.state, &self.durable.borrow());
+            if drained > 0 {
+                break self.forget_generations(coordinated, running, drained).await;
+            }
+        }
+    }
+
+    async fn forget_generations(
+        &self,
+        coordinated: &mut CoordinatedState,
+        running: &mut Running,
+        count: usize,
+    ) -> Result<()> {
+        let mut state = running.state.clone();
+        state.log_system.generations.drain(..count);
+        // A write needs a read of its own; what it finds must be what this epoch left there.
+        if coordinated.read().await != Some(running.state.to_bytes()) {
+            return Err(Error::coordinated_state_conflict);
+        }
+        coordinated.write(state.to_bytes()).await?;
+        probe!("log_generation_removed");
+        trace!("GenerationsRemoved", "count" => count);
+        running.state = state;
+        Ok(())
+    }
+}
+
+/// How many of the oldest generations nobody needs any more: every storage server has everything they hold on disk
+/// (pitfall 16).
+fn drained_generations(state: &DatabaseState, durable: &BTreeMap<Uid, Version>) -> usize {
+    let everywhere = state
+        .servers
+        .iter()
+        .map(|(id, _)| durable.get(id).copied().unwrap_or(0))
+        .min()
+        .unwrap_or(Version::MAX);
+    let generations = &state.log_system.generations;
+    generations
+        .windows(2)
+        .take_while(|pair| pair[1].start - 1 <= everywhere)
+        .count()
+}
+
+async fn first_of<F: Future>(futures: Vec<F>) -> F::Output {
+    let mut futures: Vec<_> = futures.into_iter().map(Box::pin).collect();
+    std::future::poll_fn(move |context| {
+        for future in &mut futures {
+            if let std::task::Poll::Ready(output) = future.as_mut().poll(context) {
+                return std::task::Poll::Ready(output);
+            }
+        }
+        std::task::Poll::Pending
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_core::{DatabaseConfig, Tag};
+    use plinth_protocol::log::LogGeneration;
+
+    #[test]
+    fn a_generation_is_drained_when_every_server_has_all_of_it_on_disk() {
+        let generation = |epoch, start| LogGeneration {
+            epoch,
+            logs: vec![],
+            replication: 1,
+            tags_a_set: 1,
+            start,
+            recovered_to: start,
+        };
+        let state = DatabaseState {
+            format: 1,
+            epoch: 3,
+            config: DatabaseConfig::default(),
+            log_system: LogSystem {
+                generations: vec![generation(1, 1), generation(2, 100), generation(3, 200)],
+            },
+            servers: vec![(Uid(1), Tag(0)), (Uid(2), Tag(1))],
+        };
+        let durable = |a, b| BTreeMap::from([(Uid(1), a), (Uid(2), b)]);
+        assert_eq!(drained_generations(&state, &durable(99, 98)), 0);
+        assert_eq!(drained_generations(&state, &durable(99, 150)), 1);
+        assert_eq!(drained_generations(&state, &durable(500, 500)), 2);
+        assert_eq!(
+            drained_generations(&state, &BTreeMap::from([(Uid(1), 500)])),
+            0
+        );
+    }
+}

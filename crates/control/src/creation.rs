@@ -1,0 +1,71 @@
+//! The first state of a new database.
+
+use bytes::Bytes;
+use plinth_core::codec::Codec;
+use plinth_core::system_keys::{self as keys, ShardRecord, StorageServerRecord};
+use plinth_core::{DatabaseConfig, Uid};
+
+/// Rows of the system keyspace: the configuration, the storage servers, and which team holds which shard.
+/// `teams` are indexes into `servers`.
+pub fn initial_state(
+    config: &DatabaseConfig,
+    servers: &[(Uid, StorageServerRecord)],
+    teams: &[Vec<usize>],
+    shards_a_team: usize,
+) -> Vec<(Bytes, Bytes)> {
+    assert!(!teams.is_empty(), "a database needs a team");
+    let mut rows = vec![(Bytes::from_static(keys::CONFIG), config.to_bytes())];
+    for (id, record) in servers {
+        rows.push((keys::server_list_key(*id), record.to_bytes()));
+    }
+    for (i, begin) in boundaries(teams.len(), shards_a_team)
+        .into_iter()
+        .enumerate()
+    {
+        let team = teams[i % teams.len()]
+            .iter()
+            .map(|server| servers[*server].0)
+            .collect();
+        rows.push((
+            keys::key_servers_key(&begin),
+            ShardRecord {
+                team,
+                destination: vec![],
+            }
+            .to_bytes(),
+        ));
+    }
+    rows.sort();
+    rows
+}
+
+/// Where shards begin, ascending, the first at the empty key; the system keyspace is a shard of its own as soon
+/// as there is more than one.
+fn boundaries(teams: usize, shards_a_team: usize) -> Vec<Vec<u8>> {
+    if teams == 1 {
+        return vec![vec![]];
+    }
+    let user_shards = (teams * shards_a_team.max(1)).min(255);
+    let mut begins = vec![vec![]];
+    begins.extend((1..user_shards).map(|i| vec![(i * 255 / user_shards) as u8]));
+    begins.push(vec![0xff]);
+    begins
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shards_cover_every_key_once_and_teams_share_them_evenly() {
+        let begins = boundaries(3, 4);
+        assert_eq!(begins[0], Vec::<u8>::new());
+        assert_eq!(begins.last(), Some(&vec![0xff]));
+        assert!(
+            begins.windows(2).all(|pair| pair[0] < pair[1]),
+            "{begins:?}"
+        );
+        assert_eq!(boundaries(1, 4).len(), 1);
+        assert_eq!(boundaries(200, 16).len(), 256);
+    }
+}

@@ -1,0 +1,207 @@
+//! Which worker gets which role: pure functions of what is known of the workers.
+
+use plinth_core::DatabaseConfig;
+use plinth_protocol::control::{ProcessClass, RegisterWorker};
+use std::collections::BTreeSet;
+
+/// What a role asks of a process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RoleKind {
+    Storage,
+    Log,
+    Stateless,
+}
+
+/// How well a process of this class suits the role: lower is better, `None` is never.
+pub fn fitness(class: ProcessClass, role: RoleKind) -> Option<u32> {
+    use ProcessClass::{Log, Stateless, Storage, Tester, Unset};
+    match (class, role) {
+        (Tester, _) => None,
+        (Storage, RoleKind::Storage) | (Log, RoleKind::Log) | (Stateless, RoleKind::Stateless) => {
+            Some(0)
+        }
+        (Unset, _) => Some(1),
+        (Log, RoleKind::Stateless) => Some(2),
+        (Storage, RoleKind::Log) => Some(3),
+        (Storage, RoleKind::Stateless) => Some(4),
+        (Log, RoleKind::Storage) => Some(5),
+        (Stateless, _) => None,
+    }
+}
+
+/// Where every role of an epoch goes: indexes into the list of workers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Placement {
+    pub sequencer: usize,
+    pub logs: Vec<usize>,
+    pub commit_proxies: Vec<usize>,
+    pub grv_proxies: Vec<usize>,
+    pub resolvers: Vec<usize>,
+}
+
+/// Places the roles of a new epoch. `None` if there are too few workers in different zones to hold every log
+/// record `replication` times.
+pub fn place(workers: &[&RegisterWorker], config: &DatabaseConfig) -> Option<Placement> {
+    let logs = choose_logs(workers, config)?;
+    let mut stateless: Vec<usize> = suitable(workers, RoleKind::Stateless);
+    if stateless.is_empty() {
+        return None;
+    }
+    // The log servers wait for disks; the rest of the machine is for the others. Stable: equals keep their order.
+    stateless.sort_by_key(|i| {
+        (
+            fitness(workers[*i].class, RoleKind::Stateless),
+            logs.contains(i),
+        )
+    });
+    let pick = |skip: usize, wanted: u32| -> Vec<usize> {
+        let count = (wanted.max(1) as usize).min(stateless.len());
+        (0..count)
+            .map(|i| stateless[(skip + i) % stateless.len()])
+            .collect()
+    };
+    Some(Placement {
+        sequencer: stateless[0],
+        commit_proxies: pick(1, config.commit_proxies),
+        grv_proxies: pick(1 + config.commit_proxies as usize, config.grv_proxies),
+        resolvers: pick(2 + config.commit_proxies as usize, config.resolvers),
+        logs,
+    })
+}
+
+fn suitable(workers: &[&RegisterWorker], role: RoleKind) -> Vec<usize> {
+    (0..workers.len())
+        .filter(|i| fitness(workers[*i].class, role).is_some())
+        .collect()
+}
+
+/// Log servers in an order in which any `replication` neighbours are in different zones.
+fn choose_logs(workers: &[&RegisterWorker], config: &DatabaseConfig) -> Option<Vec<usize>> {
+    let mut candidates = suitable(workers, RoleKind::Log);
+    candidates.sort_by_key(|i| {
+        (
+            fitness(workers[*i].class, RoleKind::Log),
+            workers[*i].locality.process,
+        )
+    });
+    let wanted = config.logs.max(config.replication) as usize;
+    let mut chosen: Vec<usize> = Vec::new();
+    // One a zone: neighbours then differ whatever the order. More log servers than zones are not needed here.
+    let mut zones = BTreeSet::new();
+    for i in candidates {
+        if chosen.len() < wanted && zones.insert(&workers[i].locality.zone) {
+            chosen.push(i);
+        }
+    }
+    (chosen.len() >= config.replication as usize).then_some(chosen)
+}
+
+/// Teams of `replication` storage servers, each server in about as many teams, no two of a team in one zone.
+/// `servers[i]` is the zone of server i. `None` if there are too few zones.
+pub fn storage_teams(zones: &[String], replication: usize) -> Option<Vec<Vec<usize>>> {
+    // Servers in an order that goes round the zones: windows of it are then in different zones as long as there are
+    // enough of them.
+    let mut by_zone: std::collections::BTreeMap<&String, Vec<usize>> = Default::default();
+    for (i, zone) in zones.iter().enumerate() {
+        by_zone.entry(zone).or_default().push(i);
+    }
+    if by_zone.len() < replication {
+        return None;
+    }
+    let deepest = by_zone.values().map(Vec::len).max()?;
+    let round: Vec<usize> = (0..deepest)
+        .flat_map(|depth| by_zone.values().filter_map(move |z| z.get(depth).copied()))
+        .collect();
+    let distinct = |team: &[usize]| {
+        team.iter()
+            .map(|i| &zones[*i])
+            .collect::<BTreeSet<_>>()
+            .len()
+            == team.len()
+    };
+    let mut teams = Vec::new();
+    // Disjoint teams first; servers left over form a last one together with the first.
+    for start in (0..round.len()).step_by(replication) {
+        let team: Vec<usize> = (0..replication)
+            .map(|i| round[(start + i) % round.len()])
+            .collect();
+        if distinct(&team) {
+            teams.push(team);
+        }
+    }
+    (!teams.is_empty()).then_some(teams)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_core::Uid;
+    use plinth_protocol::control::{Locality, WORKER};
+    use plinth_rpc::Interface;
+
+    fn worker(i: u16, class: ProcessClass, zone: &str) -> RegisterWorker {
+        RegisterWorker {
+            worker: Interface::new(([10, 0, 0, 1], i).into(), WORKER),
+            class,
+            locality: Locality {
+                process: Uid(u128::from(i)),
+                machine: zone.into(),
+                zone: zone.into(),
+                data_center: String::new(),
+            },
+            logs: vec![],
+            storage: vec![],
+        }
+    }
+
+    #[test]
+    fn replicas_of_the_log_are_in_different_zones_or_nothing_is_placed() {
+        let config = DatabaseConfig {
+            replication: 2,
+            logs: 2,
+            ..Default::default()
+        };
+        let same = [
+            worker(1, ProcessClass::Unset, "a"),
+            worker(2, ProcessClass::Unset, "a"),
+        ];
+        assert_eq!(place(&same.iter().collect::<Vec<_>>(), &config), None);
+        let different = [
+            worker(1, ProcessClass::Unset, "a"),
+            worker(2, ProcessClass::Unset, "b"),
+        ];
+        let placed = place(&different.iter().collect::<Vec<_>>(), &config).expect("two zones");
+        assert_eq!(placed.logs.len(), 2);
+    }
+
+    #[test]
+    fn roles_go_to_the_processes_made_for_them() {
+        let workers = [
+            worker(1, ProcessClass::Storage, "a"),
+            worker(2, ProcessClass::Log, "b"),
+            worker(3, ProcessClass::Stateless, "c"),
+            worker(4, ProcessClass::Tester, "d"),
+        ];
+        let placed = place(
+            &workers.iter().collect::<Vec<_>>(),
+            &DatabaseConfig::default(),
+        )
+        .expect("enough");
+        assert_eq!(placed.logs, [1]);
+        assert_eq!(placed.sequencer, 2);
+    }
+
+    #[test]
+    fn every_server_is_in_a_team_and_no_team_has_two_of_a_zone() {
+        let zones: Vec<String> = ["a", "a", "b", "b", "c"].map(String::from).to_vec();
+        let teams = storage_teams(&zones, 2).expect("three zones");
+        for i in 0..zones.len() {
+            assert!(
+                teams.iter().any(|team| team.contains(&i)),
+                "server {i} in {teams:?}"
+            );
+        }
+        assert!(teams.iter().all(|team| zones[team[0]] != zones[team[1]]));
+        assert_eq!(storage_teams(&zones[..2], 2), None);
+    }
+}

@@ -1,0 +1,628 @@
+//! Recovery (FDB §2.4.4): from the end of one epoch to the first commit of the next.
+//!
+//! ```text
+//! read coordinated state ─► seal old logs ─► read system keyspace ─► recruit the new generation
+//!   (fences other                (PEV, RV)                             (logs copy [PEV+1, RV])
+//!    recoveries)
+//! ─► recovery transaction ─► write coordinated state ─► accept commits
+//! ```
+//!
+//! It promises: nothing that was acknowledged in an old epoch is missing from the new one, and nothing of a version
+//! above RV ever comes back. Every decision on the way is a pure function below; the story itself only waits. If
+//! anything fails before the coordinated state is written, the old state stands and the story starts again; if
+//! another recovery has overtaken this one, that write fails and this controller ends.
+
+use crate::creation;
+use crate::placement::{self, Placement, RoleKind};
+use plinth_coordination::CoordinatedState;
+use plinth_core::codec::Codec;
+use plinth_core::system_keys::{self, StorageServerRecord};
+use plinth_core::version::MAX_VERSIONS_IN_FLIGHT;
+use plinth_core::{
+    DatabaseConfig, Epoch, Error, Mutation, MutationBatch, MutationKind, Result, Tag, Uid, Version,
+};
+use plinth_log::cursor;
+use plinth_protocol::control::{ClientInfo, DatabaseState, RegisterWorker};
+use plinth_protocol::log::{LogGeneration, LogSystem, RecruitLog, Seal, SealReply};
+use plinth_protocol::storage::RecruitStorage;
+use plinth_protocol::transaction::{
+    CommitRecovery, RecruitCommitProxy, RecruitGrvProxy, RecruitResolver, RecruitSequencer,
+};
+use plinth_rpc::{Interface, Request, Transport};
+use plinth_runtime::knobs::knobs;
+use plinth_runtime::sync::Watch;
+use plinth_runtime::{Duration, probe, trace};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+
+/// A worker that has not made a role by then is taken for dead.
+const RECRUIT_LIMIT: Duration = Duration::from_secs(10);
+/// After the first sufficient set of workers, wait this long for the rest of a cluster that is just starting.
+const REGISTRATION_GRACE: Duration = Duration::from_millis(200);
+
+/// What a recovery works with.
+pub struct Context {
+    pub transport: Transport,
+    pub cluster_key: String,
+    /// Live workers by process.
+    pub workers: Watch<BTreeMap<Uid, RegisterWorker>>,
+    /// Set by `configure new`.
+    pub creation: Watch<Option<DatabaseConfig>>,
+    /// The phase under way, for status.
+    pub phase: Watch<&'static str>,
+}
+
+/// A living epoch.
+#[derive(Clone)]
+pub struct Running {
+    pub state: DatabaseState,
+    pub client: ClientInfo,
+    /// Every role whose end is the epoch's end.
+    pub roles: Vec<Interface>,
+    pub recovered_to: Version,
+}
+
+/// What was found of the epoch before.
+struct Predecessor {
+    state: DatabaseState,
+    known_committed: Version,
+    recovered_to: Version,
+    rows: Vec<(bytes::Bytes, bytes::Bytes)>,
+}
+
+/// Runs one recovery to its end. [`Error::coordinated_state_conflict`] means that somebody else recovers: the
+/// controller must end. Any other error: try again.
+pub async fn recover(context: &Context, coordinated: &mut CoordinatedState) -> Result<Running> {
+    let started = plinth_runtime::now();
+    context.phase.set("reading_coordinated_state");
+    let stored = coordinated.read().await;
+    let running = match stored {
+        None => create(context, coordinated).await?,
+        Some(bytes) => {
+            let state = DatabaseState::from_bytes(bytes).ok_or(Error::file_corrupt)?;
+            let predecessor = end_epoch(context, state).await?;
+            succeed(context, coordinated, predecessor).await?
+        }
+    };
+    context.phase.set("accepting_commits");
+    trace!("Recovered", "epoch" => running.state.epoch, "recovered_to" => running.recovered_to,
+        "milliseconds" => started.elapsed().as_millis());
+    Ok(running)
+}
+
+// ---- the old epoch ----
+
+async fn end_epoch(context: &Context, state: DatabaseState) -> Result<Predecessor> {
+    context.phase.set("sealing_old_logs");
+    let generation = state.log_system.current().ok_or(Error::file_corrupt)?;
+    let answers = seal(context, generation, state.epoch + 1).await;
+    let (known_committed, recovered_to) = end_of_log(&answers);
+    trace!("Sealed", "epoch" => generation.epoch, "known_committed" => known_committed, "recovered_to" => recovered_to);
+    context.phase.set("reading_system_keyspace");
+    let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
+    // Everything before the generation's recovery transaction is superseded by the snapshot in it.
+    let range = generation.start..=recovered_to;
+    let messages = cursor::read_sealed(
+        &context.transport,
+        generation,
+        &answered,
+        Tag::SYSTEM,
+        range,
+    )
+    .await?;
+    let rows = system_rows(messages.iter().flat_map(|m| &m.runs).cloned())?;
+    Ok(Predecessor {
+        known_committed,
+        recovered_to,
+        rows,
+        state,
+    })
+}
+
+/// Seals log servers until every log set has a member that answered.
+async fn seal(
+    context: &Context,
+    generation: &LogGeneration,
+    epoch: Epoch,
+) -> Vec<Option<SealReply>> {
+    let (sender, mut replies) = plinth_runtime::sync::queue();
+    let tasks = plinth_runtime::TaskGroup::new();
+    for (place, log) in generation.logs.iter().enumerate() {
+        let (transport, sender, endpoint) = (
+            context.transport.clone(),
+            sender.clone(),
+            log.endpoint::<Seal>(),
+        );
+        tasks.spawn("seal", async move {
+            loop {
+                let call = transport.call(&endpoint, Seal { epoch });
+                if let Some(Ok(reply)) = plinth_runtime::timeout(Duration::from_secs(2), call).await
+                {
+                    let _ = sender.send((place, reply)); // enough others may have answered
+                    return;
+                }
+                plinth_runtime::sleep(Duration::from_millis(50)).await;
+            }
+        });
+    }
+    let mut answers: Vec<Option<SealReply>> = vec![None; generation.logs.len()];
+    loop {
+        let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
+        if generation.covers_every_set(&answered) {
+            if answered.contains(&false) {
+                probe!("recovery_without_all_logs");
+            }
+            return answers;
+        }
+        let waited = plinth_runtime::timeout(Duration::from_secs(5), replies.recv()).await;
+        match waited {
+            Some(Some((place, reply))) => answers[place] = Some(reply),
+            _ => {
+                trace!("WaitingForOldLogs", "epoch" => generation.epoch, "answered" => format!("{answered:?}"))
+            }
+        }
+    }
+}
+
+/// (PEV, RV): the newest version known committed, and the newest that every server which answered has on disk
+/// (FDB §2.4.4, pitfall 13).
+fn end_of_log(answers: &[Option<SealReply>]) -> (Version, Version) {
+    let answers = || answers.iter().flatten();
+    let known_committed = answers()
+        .map(|a| a.known_committed)
+        .max()
+        .expect("somebody answered");
+    let recovered_to = answers()
+        .map(|a| a.durable)
+        .min()
+        .expect("somebody answered");
+    assert!(
+        known_committed <= recovered_to,
+        "version {known_committed} is known committed, but some log server has only {recovered_to} on disk"
+    );
+    (known_committed, recovered_to)
+}
+
+/// Replays the stream of system mutations.
+fn system_rows(
+    runs: impl Iterator<Item = bytes::Bytes>,
+) -> Result<Vec<(bytes::Bytes, bytes::Bytes)>> {
+    let mut rows: BTreeMap<bytes::Bytes, bytes::Bytes> = BTreeMap::new();
+    for run in runs {
+        let batch = MutationBatch::parse(run).ok_or(Error::file_corrupt)?;
+        batch
+            .iter_owned()
+            .for_each(|mutation| apply(&mut rows, &mutation));
+    }
+    Ok(rows.into_iter().collect())
+}
+
+fn apply(rows: &mut BTreeMap<bytes::Bytes, bytes::Bytes>, mutation: &Mutation) {
+    match mutation.kind {
+        MutationKind::Set => drop(rows.insert(mutation.first.clone(), mutation.second.clone())),
+        MutationKind::ClearRange => {
+            rows.retain(|key, _| *key < mutation.first || *key >= mutation.second)
+        }
+        kind => {
+            let existing = rows.get(&mutation.first).map(|v| &v[..]);
+            match plinth_core::atomic::apply(kind, existing, &mutation.second) {
+                Some(value) => drop(rows.insert(mutation.first.clone(), value)),
+                None => drop(rows.remove(&mutation.first)),
+            }
+        }
+    }
+}
+
+// ---- the new epoch ----
+
+async fn succeed(
+    context: &Context,
+    coordinated: &mut CoordinatedState,
+    old: Predecessor,
+) -> Result<Running> {
+    let config = stored_config(&old.rows).unwrap_or(old.state.config);
+    let plan = Plan {
+        epoch: old.state.epoch + 1,
+        config,
+        servers: old.state.servers,
+        old: old.state.log_system,
+        start: old.known_committed + 1,
+        recovered_to: old.recovered_to,
+        rows: old.rows,
+        new_database: false,
+    };
+    start_epoch(context, coordinated, plan).await
+}
+
+fn stored_config(rows: &[(bytes::Bytes, bytes::Bytes)]) -> Option<DatabaseConfig> {
+    let (_, value) = rows.iter().find(|(key, _)| key == system_keys::CONFIG)?;
+    DatabaseConfig::from_bytes(value.clone())
+}
+
+async fn create(context: &Context, coordinated: &mut CoordinatedState) -> Result<Running> {
+    context.phase.set("waiting_for_configure_new");
+    context.creation.wait_until(Option::is_some).await;
+    let config = context.creation.get().expect("waited for");
+    context.phase.set("recruiting_storage");
+    let (servers, teams) = recruit_storage(context, &config).await?;
+    let rows = creation::initial_state(&config, &servers, &teams, knobs().shards_per_team as usize);
+    let plan = Plan {
+        epoch: 1,
+        config,
+        servers: servers
+            .iter()
+            .map(|(id, record)| (*id, record.tag))
+            .collect(),
+        old: LogSystem {
+            generations: vec![],
+        },
+        start: 1,
+        recovered_to: 0,
+        rows,
+        new_database: true,
+    };
+    start_epoch(context, coordinated, plan).await
+}
+
+async fn recruit_storage(
+    context: &Context,
+    config: &DatabaseConfig,
+) -> Result<(Vec<(Uid, StorageServerRecord)>, Vec<Vec<usize>>)> {
+    let enough =
+        |workers: &BTreeMap<Uid, RegisterWorker>| storage_placement(workers, config).is_some();
+    context.workers.wait_until(enough).await;
+    plinth_runtime::sleep(REGISTRATION_GRACE).await;
+    let placed = context
+        .workers
+        .with(|workers| storage_placement(workers, config));
+    let (workers, teams) = placed.ok_or(Error::no_more_servers)?;
+    let mut servers = Vec::new();
+    let mut asked = Vec::new();
+    for (i, worker) in workers.iter().enumerate() {
+        let id = new_id();
+        let tag = Tag(i as u32);
+        let request = RecruitStorage {
+            id,
+            tag,
+            engine: config.engine,
+            cluster: context.cluster_key.clone(),
+        };
+        asked.push(recruit(context, worker, request));
+        servers.push((
+            id,
+            StorageServerRecord {
+                address: worker.address,
+                tag,
+            },
+        ));
+    }
+    plinth_runtime::join_all(asked)
+        .await
+        .into_iter()
+        .collect::<Result<Vec<()>>>()?;
+    Ok((servers, teams))
+}
+
+/// The workers that get a storage server, ordered so that tags of a team are neighbours, and the teams as indexes.
+fn storage_placement(
+    workers: &BTreeMap<Uid, RegisterWorker>,
+    config: &DatabaseConfig,
+) -> Option<(Vec<Interface>, Vec<Vec<usize>>)> {
+    let mut able: Vec<&RegisterWorker> = workers.values().collect();
+    let best = able
+        .iter()
+        .filter_map(|w| placement::fitness(w.class, RoleKind::Storage))
+        .min()?;
+    // Processes made for storage, unless they are too few to hold every replica.
+    let zones = |list: &[&RegisterWorker]| {
+        list.iter()
+            .map(|w| w.locality.zone.clone())
+            .collect::<Vec<_>>()
+    };
+    let suited: Vec<_> = able
+        .iter()
+        .copied()
+        .filter(|w| placement::fitness(w.class, RoleKind::Storage) == Some(best))
+        .collect();
+    if placement::storage_teams(&zones(&suited), config.replication as usize).is_some() {
+        able = suited;
+    } else {
+        able.retain(|w| placement::fitness(w.class, RoleKind::Storage).is_some());
+    }
+    let teams = placement::storage_teams(&zones(&able), config.replication as usize)?;
+    let mut order: Vec<usize> = Vec::new();
+    for server in teams.iter().flatten() {
+        if !order.contains(server) {
+            order.push(*server);
+        }
+    }
+    let place_of = |server: &usize| {
+        order
+            .iter()
+            .position(|o| o == server)
+            .expect("every member is in the order")
+    };
+    let teams = teams
+        .iter()
+        .map(|team| team.iter().map(place_of).collect())
+        .collect();
+    Some((order.iter().map(|i| able[*i].worker).collect(), teams))
+}
+
+/// Everything decided about the new epoch before anybody is recruited.
+struct Plan {
+    epoch: Epoch,
+    config: DatabaseConfig,
+    servers: Vec<(Uid, Tag)>,
+    old: LogSystem,
+    /// PEV + 1.
+    start: Version,
+    /// RV.
+    recovered_to: Version,
+    rows: Vec<(bytes::Bytes, bytes::Bytes)>,
+    new_database: bool,
+}
+
+/// The roles of the new epoch: worker and interface of each.
+struct Roles {
+    sequencer: (Interface, Interface),
+    logs: Vec<(Interface, Interface)>,
+    commit_proxies: Vec<(Interface, Interface)>,
+    grv_proxies: Vec<(Interface, Interface)>,
+    resolvers: Vec<(Interface, Interface)>,
+}
+
+async fn start_epoch(
+    context: &Context,
+    coordinated: &mut CoordinatedState,
+    plan: Plan,
+) -> Result<Running> {
+    context.phase.set("recruiting_transaction_system");
+    let roles = place_roles(context, &plan.config).await?;
+    let recovery_version = plan.recovered_to + MAX_VERSIONS_IN_FLIGHT;
+    let mut log_system = plan.old.clone();
+    log_system.generations.push(LogGeneration {
+        epoch: plan.epoch,
+        logs: roles.logs.iter().map(|(_, role)| *role).collect(),
+        replication: plan.config.replication,
+        tags_a_set: plan.config.replication,
+        start: plan.start,
+        recovered_to: plan.recovered_to,
+    });
+    recruit_all(context, &plan, &roles, &log_system, recovery_version).await?;
+
+    context.phase.set("recovery_transaction");
+    let first = roles.commit_proxies[0].1.endpoint::<CommitRecovery>();
+    limited(context.transport.call(&first, CommitRecovery {})).await?;
+
+    context.phase.set("writing_coordinated_state");
+    let state = DatabaseState {
+        format: 1,
+        epoch: plan.epoch,
+        config: plan.config,
+        log_system,
+        servers: plan.servers,
+    };
+    coordinated.write(state.to_bytes()).await?;
+    let client = ClientInfo {
+        id: plinth_runtime::random::u64() | 1,
+        grv_proxies: roles.grv_proxies.iter().map(|(_, role)| *role).collect(),
+        commit_proxies: roles.commit_proxies.iter().map(|(_, role)| *role).collect(),
+    };
+    let groups = [
+        &roles.logs,
+        &roles.commit_proxies,
+        &roles.grv_proxies,
+        &roles.resolvers,
+    ];
+    let mut all: Vec<Interface> = groups
+        .into_iter()
+        .flatten()
+        .map(|(_, role)| *role)
+        .collect();
+    all.push(roles.sequencer.1);
+    Ok(Running {
+        state,
+        client,
+        roles: all,
+        recovered_to: plan.recovered_to,
+    })
+}
+
+async fn place_roles(context: &Context, config: &DatabaseConfig) -> Result<Roles> {
+    let placed = |workers: &BTreeMap<Uid, RegisterWorker>| {
+        let list: Vec<&RegisterWorker> = workers.values().collect();
+        placement::place(&list, config).map(|p| resolve_placement(&list, &p))
+    };
+    if context
+        .workers
+        .with(|w| placed(w).is_none_or(|roles| roles.logs.len() < config.logs as usize))
+    {
+        context
+            .workers
+            .wait_until(|workers| placed(workers).is_some())
+            .await;
+        plinth_runtime::sleep(REGISTRATION_GRACE).await;
+    }
+    context.workers.with(placed).ok_or(Error::no_more_servers)
+}
+
+fn resolve_placement(workers: &[&RegisterWorker], placement: &Placement) -> Roles {
+    let role = |i: &usize| {
+        let worker = workers[*i].worker;
+        (worker, Interface::new(worker.address, new_id()))
+    };
+    Roles {
+        sequencer: role(&placement.sequencer),
+        logs: placement.logs.iter().map(role).collect(),
+        commit_proxies: placement.commit_proxies.iter().map(role).collect(),
+        grv_proxies: placement.grv_proxies.iter().map(role).collect(),
+        resolvers: placement.resolvers.iter().map(role).collect(),
+    }
+}
+
+/// All roles at once: each knows the others by their interfaces, which are fixed before.
+async fn recruit_all(
+    context: &Context,
+    plan: &Plan,
+    roles: &Roles,
+    log_system: &LogSystem,
+    recovery_version: Version,
+) -> Result<()> {
+    let epoch = plan.epoch;
+    let logs = recruit_logs(context, plan, roles, log_system);
+    let others = async {
+        let sequencer = RecruitSequencer {
+            id: roles.sequencer.1.id,
+            epoch,
+            recovered_to: plan.recovered_to,
+            recovery_version,
+        };
+        recruit(context, &roles.sequencer.0, sequencer).await?;
+        let proxies: Vec<Uid> = roles
+            .commit_proxies
+            .iter()
+            .map(|(_, role)| role.id)
+            .collect();
+        for (worker, role) in &roles.resolvers {
+            let request = RecruitResolver {
+                id: role.id,
+                epoch,
+                recovery_version,
+                proxies: proxies.clone(),
+            };
+            recruit(context, worker, request).await?;
+        }
+        for (worker, role) in &roles.grv_proxies {
+            let sequencer = roles.sequencer.1;
+            let request = RecruitGrvProxy {
+                id: role.id,
+                epoch,
+                sequencer,
+                log_system: log_system.clone(),
+            };
+            recruit(context, worker, request).await?;
+        }
+        let resolvers = resolver_ranges(&roles.resolvers);
+        for (i, (worker, role)) in roles.commit_proxies.iter().enumerate() {
+            let request = RecruitCommitProxy {
+                id: role.id,
+                epoch,
+                sequencer: roles.sequencer.1,
+                resolvers: resolvers.clone(),
+                log_system: log_system.clone(),
+                system_state: plan.rows.clone(),
+                recovered_to: plan.recovered_to,
+                recovery_version,
+                first: i == 0,
+                new_database: plan.new_database,
+            };
+            recruit(context, worker, request).await?;
+        }
+        Ok(())
+    };
+    let both: [Pin<Box<dyn Future<Output = Result<()>> + '_>>; 2] =
+        [Box::pin(logs), Box::pin(others)];
+    plinth_runtime::join_all(both).await.into_iter().collect()
+}
+
+async fn recruit_logs(
+    context: &Context,
+    plan: &Plan,
+    roles: &Roles,
+    log_system: &LogSystem,
+) -> Result<()> {
+    let generation = log_system.current().expect("pushed just now");
+    let mut tags: Vec<Tag> = plan.servers.iter().map(|(_, tag)| *tag).collect();
+    tags.push(Tag::SYSTEM);
+    let asked = roles
+        .logs
+        .iter()
+        .enumerate()
+        .map(|(place, (worker, role))| {
+            let request = RecruitLog {
+                id: role.id,
+                epoch: plan.epoch,
+                generation: generation.clone(),
+                place: place as u32,
+                old: plan.old.clone(),
+                tags: tags.clone(),
+            };
+            recruit(context, worker, request)
+        });
+    plinth_runtime::join_all(asked).await.into_iter().collect()
+}
+
+/// Splits the key space evenly by first byte.
+fn resolver_ranges(resolvers: &[(Interface, Interface)]) -> Vec<(bytes::Bytes, Interface)> {
+    let count = resolvers.len();
+    let begin = |i: usize| {
+        if i == 0 {
+            bytes::Bytes::new()
+        } else {
+            vec![(i * 256 / count) as u8].into()
+        }
+    };
+    resolvers
+        .iter()
+        .enumerate()
+        .map(|(i, (_, role))| (begin(i), *role))
+        .collect()
+}
+
+async fn recruit<R: Request<Reply = ()>>(
+    context: &Context,
+    worker: &Interface,
+    request: R,
+) -> Result<()> {
+    let result = limited(context.transport.call(&worker.endpoint::<R>(), request)).await;
+    if let Err(error) = result {
+        trace!("RecruitmentFailed", "role" => R::NAME, "worker" => worker.address, "error" => error);
+    }
+    result
+}
+
+async fn limited<R: Request>(call: plinth_rpc::Call<R>) -> Result<R::Reply> {
+    plinth_runtime::timeout(RECRUIT_LIMIT, call)
+        .await
+        .unwrap_or(Err(Error::recruitment_failed))
+}
+
+pub(crate) fn new_id() -> Uid {
+    Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_ends_at_the_lowest_durable_version_of_those_that_answered() {
+        let answer = |durable, known_committed| {
+            Some(SealReply {
+                durable,
+                known_committed,
+            })
+        };
+        assert_eq!(
+            end_of_log(&[answer(30, 10), None, answer(25, 20)]),
+            (20, 25)
+        );
+    }
+
+    #[test]
+    #[should_panic(expected = "known committed")]
+    fn a_log_server_that_lacks_a_committed_version_stops_the_recovery() {
+        end_of_log(&[
+            Some(SealReply {
+                durable: 5,
+                known_committed: 5,
+            }),
+            Some(SealReply {
+                durable: 4,
+                known_committed: 4,
+            }),
+        ]);
+    }
+}

@@ -1,0 +1,180 @@
+//! The cluster file: `description:id@ip:port,ip:port…`, in FoundationDB's form.
+
+use bytes::Bytes;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+pub const DEFAULT_NAME: &str = "plinth.cluster";
+pub const SYSTEM_WIDE_PATH: &str = "/etc/plinth/plinth.cluster";
+pub const ENVIRONMENT_VARIABLE: &str = "PLINTH_CLUSTER_FILE";
+/// A longer file is not a cluster file.
+const FILE_BYTES_MAX: usize = 64 << 10;
+const COORDINATORS_MAX: usize = 99;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClusterFile {
+    pub description: String,
+    pub id: String,
+    pub coordinators: Vec<SocketAddr>,
+}
+
+/// What is wrong, in words for the one who wrote the file.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClusterFileError(pub String);
+
+impl fmt::Display for ClusterFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ClusterFileError {}
+
+fn error<T>(text: impl Into<String>) -> Result<T, ClusterFileError> {
+    Err(ClusterFileError(text.into()))
+}
+
+impl ClusterFile {
+    /// Parses the text of a cluster file; lines that start with `#` are comments.
+    pub fn parse(text: &str) -> Result<Self, ClusterFileError> {
+        let mut lines = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let Some(line) = lines.next() else {
+            return error("it is empty; expected description:id@ip:port,…");
+        };
+        if lines.next().is_some() {
+            return error("it has more than one connection string");
+        }
+        let Some((key, addresses)) = line.split_once('@') else {
+            return error("there is no '@'; expected description:id@ip:port,…");
+        };
+        let Some((description, id)) = key.split_once(':') else {
+            return error("there is no ':' before the '@'; expected description:id@ip:port,…");
+        };
+        let word =
+            |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if !word(description) || !word(id) {
+            return error("description and id may hold letters, digits and '_' only");
+        }
+        let mut coordinators = Vec::new();
+        for address in addresses.split(',') {
+            let Ok(address) = address.trim().parse::<SocketAddr>() else {
+                return error(format!("'{address}' is not an address of the form ip:port"));
+            };
+            if address.port() == 0 {
+                return error(format!("'{address}' has port 0"));
+            }
+            if coordinators.contains(&address) {
+                return error(format!("{address} is there twice"));
+            }
+            coordinators.push(address);
+        }
+        if coordinators.len() > COORDINATORS_MAX {
+            return error(format!(
+                "it names more than {COORDINATORS_MAX} coordinators"
+            ));
+        }
+        Ok(ClusterFile {
+            description: description.to_string(),
+            id: id.to_string(),
+            coordinators,
+        })
+    }
+
+    /// Reads `path`; the error names it.
+    pub async fn load(path: &Path) -> Result<Self, ClusterFileError> {
+        let at =
+            |what: String| ClusterFileError(format!("cluster file {}: {what}", path.display()));
+        let bytes = plinth_runtime::disk::read_file(path)
+            .await
+            .map_err(|e| at(e.to_string()))?;
+        if bytes.len() > FILE_BYTES_MAX {
+            return Err(at("it is too large".into()));
+        }
+        let text = std::str::from_utf8(&bytes).map_err(|_| at("it is not text".into()))?;
+        Self::parse(text).map_err(|e| at(e.0))
+    }
+
+    pub async fn save(&self, path: &Path) -> std::io::Result<()> {
+        plinth_runtime::disk::write_file_durably(path, Bytes::from(format!("{self}\n"))).await
+    }
+
+    /// `description:id`, which every coordinator checks: a stray cluster file cannot touch another cluster.
+    pub fn key(&self) -> String {
+        format!("{}:{}", self.description, self.id)
+    }
+
+    /// How many coordinators must answer.
+    pub fn majority(&self) -> usize {
+        self.coordinators.len() / 2 + 1
+    }
+}
+
+impl fmt::Display for ClusterFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses: Vec<String> = self
+            .coordinators
+            .iter()
+            .map(SocketAddr::to_string)
+            .collect();
+        write!(
+            f,
+            "{}:{}@{}",
+            self.description,
+            self.id,
+            addresses.join(",")
+        )
+    }
+}
+
+/// Which file to use: the one given, else the environment's, else the one in the working directory, else the
+/// system-wide one.
+pub async fn find(given: Option<&Path>, environment: Option<&str>) -> PathBuf {
+    if let Some(path) = given {
+        return path.to_path_buf();
+    }
+    if let Some(path) = environment.filter(|path| !path.is_empty()) {
+        return PathBuf::from(path);
+    }
+    let here = PathBuf::from(DEFAULT_NAME);
+    if plinth_runtime::disk::exists(&here).await {
+        here
+    } else {
+        PathBuf::from(SYSTEM_WIDE_PATH)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_file_comes_back_as_it_was_written() {
+        let text = "# made by hand\n\ntest:a1B2@127.0.0.1:4500,[::1]:4501\n";
+        let file = ClusterFile::parse(text).expect("valid");
+        assert_eq!(file.coordinators.len(), 2);
+        assert_eq!(file.to_string(), "test:a1B2@127.0.0.1:4500,[::1]:4501");
+        assert_eq!(ClusterFile::parse(&file.to_string()), Ok(file));
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        for (text, word) in [
+            ("", "empty"),
+            ("abc", "'@'"),
+            ("a@1.2.3.4:5", "':'"),
+            ("a b:c@1.2.3.4:5", "letters"),
+            ("a:b@1.2.3.4", "ip:port"),
+            ("a:b@1.2.3.4:99999", "ip:port"),
+            ("a:b@1.2.3.4:0", "port 0"),
+            ("a:b@1.2.3.4:5,1.2.3.4:5", "twice"),
+            ("a:b@1.2.3.4:5\nc:d@1.2.3.4:5", "more than one"),
+        ] {
+            let error = ClusterFile::parse(text).expect_err(text);
+            assert!(error.0.contains(word), "{text:?} gave {error}");
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! Who is the cluster controller.
+
+use crate::ClusterFile;
+use plinth_core::Uid;
+use plinth_protocol::coordination::{Candidate, GetLeader, Nominate, Withdraw, coordinator};
+use plinth_rpc::{Transport, wait_failure};
+use plinth_runtime::knobs::knobs;
+use plinth_runtime::sync::Watch;
+use plinth_runtime::{Duration, probe, trace};
+
+/// A coordinator's answer that takes longer does not count in this round.
+const ANSWER_LIMIT: Duration = Duration::from_millis(500);
+/// How often somebody who knows a leader asks whether there is another.
+const CHECK_INTERVAL: Duration = Duration::from_millis(2000);
+
+/// Runs for leader for ever and keeps `leader` current: `Some(candidate)` itself while it leads.
+pub async fn contend(
+    transport: Transport,
+    cluster: ClusterFile,
+    candidate: Candidate,
+    leader: Watch<Option<Candidate>>,
+) {
+    loop {
+        let found = elect(&transport, &cluster, &candidate).await;
+        leader.set(Some(found.clone()));
+        if found.controller == candidate.controller {
+            trace!("ElectedController", "id" => candidate.controller.id);
+            lead(&transport, &cluster, &candidate).await;
+            probe!("controller_deposed");
+        } else {
+            follow(&transport, &cluster, &found).await;
+        }
+        leader.set(None);
+    }
+}
+
+/// Keeps `leader` current without running: what a client does.
+pub async fn observe(transport: Transport, cluster: ClusterFile, leader: Watch<Option<Candidate>>) {
+    loop {
+        match current_leader(&transport, &cluster).await {
+            Some(found) => {
+                leader.set(Some(found.clone()));
+                follow(&transport, &cluster, &found).await;
+                leader.set(None);
+            }
+            None => {
+                plinth_runtime::sleep(Duration::from_millis(knobs().election_interval_ms)).await
+            }
+        }
+    }
+}
+
+/// Asks for votes until a majority names one leader: ourselves, or another that leads already.
+async fn elect(transport: &Transport, cluster: &ClusterFile, candidate: &Candidate) -> Candidate {
+    loop {
+        if let Some(other) = current_leader(transport, cluster).await
+            && other.controller != candidate.controller
+        {
+            return other;
+        }
+        if votes_for(transport, cluster, candidate, false).await >= cluster.majority()
+            && votes_for(transport, cluster, candidate, true).await >= cluster.majority()
+        {
+            return candidate.clone();
+        }
+        let interval = knobs().election_interval_ms;
+        let pause = plinth_runtime::random::range(interval / 2..interval + 1);
+        plinth_runtime::sleep(Duration::from_millis(pause)).await;
+    }
+}
+
+async fn votes_for(
+    transport: &Transport,
+    cluster: &ClusterFile,
+    candidate: &Candidate,
+    leading: bool,
+) -> usize {
+    let asked = cluster.coordinators.iter().map(|address| {
+        let request = Nominate {
+            cluster: cluster.key(),
+            candidate: candidate.clone(),
+            leading,
+        };
+        let call = transport.call(&coordinator(*address).endpoint::<Nominate>(), request);
+        plinth_runtime::timeout(ANSWER_LIMIT, call)
+    });
+    let answers = plinth_runtime::join_all(asked).await;
+    let ours = |answer: &Option<plinth_core::Result<_>>| matches!(answer, Some(Ok(plinth_protocol::coordination::NominateReply { nominee })) if nominee.controller == candidate.controller);
+    answers.iter().filter(|answer| ours(answer)).count()
+}
+
+/// Heartbeats until a majority no longer confirms us for a whole lease.
+async fn lead(transport: &Transport, cluster: &ClusterFile, candidate: &Candidate) {
+    let lease = Duration::from_millis(knobs().coordinator_lease_ms);
+    let mut confirmed = plinth_runtime::now();
+    loop {
+        plinth_runtime::sleep(lease / 4).await;
+        let asked = plinth_runtime::now();
+        if votes_for(transport, cluster, candidate, true).await >= cluster.majority() {
+            confirmed = asked;
+        } else if plinth_runtime::now().saturating_since(confirmed) > lease {
+            withdraw(transport, cluster, candidate.controller.id);
+            return;
+        }
+    }
+}
+
+/// Returns when `leader` is gone or another leads.
+async fn follow(transport: &Transport, cluster: &ClusterFile, leader: &Candidate) {
+    let replaced = async {
+        let mut unknown = 0;
+        loop {
+            plinth_runtime::sleep(CHECK_INTERVAL).await;
+            match current_leader(transport, cluster).await {
+                Some(other) if other.controller != leader.controller => return,
+                Some(_) => unknown = 0,
+                // A majority that knows no leader, twice: ours has lost its lease.
+                None => unknown += 1,
+            }
+            if unknown >= 2 {
+                return;
+            }
+        }
+    };
+    plinth_runtime::race(wait_failure(transport, leader.controller), replaced).await;
+}
+
+/// The leader that most coordinators name; `None` if none is named.
+pub async fn current_leader(transport: &Transport, cluster: &ClusterFile) -> Option<Candidate> {
+    let asked = cluster.coordinators.iter().map(|address| {
+        let request = GetLeader {
+            cluster: cluster.key(),
+        };
+        let call = transport.call(&coordinator(*address).endpoint::<GetLeader>(), request);
+        plinth_runtime::timeout(ANSWER_LIMIT, call)
+    });
+    let answers = plinth_runtime::join_all(asked).await;
+    let named: Vec<Candidate> = answers
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|reply| reply.leader)
+        .collect();
+    let votes = |c: &Candidate| {
+        named
+            .iter()
+            .filter(|other| other.controller == c.controller)
+            .count()
+    };
+    named
+        .iter()
+        .max_by_key(|c| (votes(c), c.controller.id))
+        .cloned()
+}
+
+fn withdraw(transport: &Transport, cluster: &ClusterFile, id: Uid) {
+    for address in &cluster.coordinators {
+        let request = Withdraw {
+            cluster: cluster.key(),
+            id,
+        };
+        drop(transport.call(&coordinator(*address).endpoint::<Withdraw>(), request)); // the lease ends by itself too
+    }
+}

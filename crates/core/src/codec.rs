@@ -1,0 +1,284 @@
+//! How messages and records become bytes: fields in order, little-endian integers, varint lengths.
+//!
+//! One encoding for what travels between workers and for the few records kept on coordinators and in the system
+//! keyspace. Byte strings come back as slices of the input. Input is hostile: every length is checked
+//! against what is there before anything is allocated, and nothing nests without bound.
+
+use crate::id::{Tag, Uid};
+use crate::key::KeyRange;
+use crate::selector::KeySelector;
+use crate::varint;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use std::net::{IpAddr, SocketAddr};
+
+/// A value with one encoding.
+pub trait Codec: Sized {
+    fn put(&self, out: &mut BytesMut);
+    /// Takes one value off the front of `input`; `None` if it is malformed.
+    fn take(input: &mut Bytes) -> Option<Self>;
+
+    fn to_bytes(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        self.put(&mut out);
+        out.freeze()
+    }
+    /// Decodes a value that fills `input` exactly.
+    fn from_bytes(mut input: Bytes) -> Option<Self> {
+        let value = Self::take(&mut input)?;
+        input.is_empty().then_some(value)
+    }
+}
+
+macro_rules! integers {
+    ($($type:ty: $put:ident, $get:ident;)*) => {$(
+        impl Codec for $type {
+            #[inline]
+            fn put(&self, out: &mut BytesMut) {
+                out.$put(*self);
+            }
+            #[inline]
+            fn take(input: &mut Bytes) -> Option<Self> {
+                input.$get().ok()
+            }
+        }
+    )*};
+}
+
+integers! {
+    u8: put_u8, try_get_u8;
+    u16: put_u16_le, try_get_u16_le;
+    u32: put_u32_le, try_get_u32_le;
+    u64: put_u64_le, try_get_u64_le;
+    u128: put_u128_le, try_get_u128_le;
+    i32: put_i32_le, try_get_i32_le;
+    i64: put_i64_le, try_get_i64_le;
+}
+
+impl Codec for () {
+    fn put(&self, _: &mut BytesMut) {}
+    fn take(_: &mut Bytes) -> Option<Self> {
+        Some(())
+    }
+}
+
+impl Codec for bool {
+    fn put(&self, out: &mut BytesMut) {
+        out.put_u8(u8::from(*self));
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        match u8::take(input)? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+}
+
+impl Codec for f64 {
+    fn put(&self, out: &mut BytesMut) {
+        out.put_f64_le(*self);
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        input.try_get_f64_le().ok()
+    }
+}
+
+/// Takes a varint length that is no more than what is left.
+#[inline]
+fn take_len(input: &mut Bytes) -> Option<usize> {
+    let mut at = 0;
+    let len = varint::get_u32(input, &mut at)? as usize;
+    input.advance(at);
+    (len <= input.len()).then_some(len)
+}
+
+fn put_len(len: usize, out: &mut BytesMut) {
+    varint::put_u32(
+        out,
+        u32::try_from(len).expect("nothing packed exceeds 4 GiB"),
+    );
+}
+
+impl Codec for Bytes {
+    #[inline]
+    fn put(&self, out: &mut BytesMut) {
+        put_len(self.len(), out);
+        out.put_slice(self);
+    }
+    #[inline]
+    fn take(input: &mut Bytes) -> Option<Self> {
+        let len = take_len(input)?;
+        Some(input.split_to(len))
+    }
+}
+
+impl Codec for String {
+    fn put(&self, out: &mut BytesMut) {
+        put_len(self.len(), out);
+        out.put_slice(self.as_bytes());
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        String::from_utf8(<Bytes as Codec>::take(input)?.to_vec()).ok()
+    }
+}
+
+impl<T: Codec> Codec for Vec<T> {
+    fn put(&self, out: &mut BytesMut) {
+        put_len(self.len(), out);
+        for item in self {
+            item.put(out);
+        }
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        // Every item takes at least a byte, so a count beyond the bytes left is a lie.
+        let count = take_len(input)?;
+        let mut items = Vec::with_capacity(count.min(1024));
+        for _ in 0..count {
+            items.push(T::take(input)?);
+        }
+        Some(items)
+    }
+}
+
+impl<T: Codec> Codec for Option<T> {
+    fn put(&self, out: &mut BytesMut) {
+        self.is_some().put(out);
+        if let Some(value) = self {
+            value.put(out);
+        }
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        Some(if bool::take(input)? {
+            Some(T::take(input)?)
+        } else {
+            None
+        })
+    }
+}
+
+impl<A: Codec, B: Codec> Codec for (A, B) {
+    fn put(&self, out: &mut BytesMut) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        Some((A::take(input)?, B::take(input)?))
+    }
+}
+
+impl Codec for SocketAddr {
+    fn put(&self, out: &mut BytesMut) {
+        match self.ip() {
+            IpAddr::V4(ip) => {
+                out.put_u8(4);
+                out.put_slice(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                out.put_u8(6);
+                out.put_slice(&ip.octets());
+            }
+        }
+        out.put_u16_le(self.port());
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        let ip: IpAddr = match u8::take(input)? {
+            4 => input.try_get_u32().ok()?.to_be_bytes().into(),
+            6 => input.try_get_u128().ok()?.to_be_bytes().into(),
+            _ => return None,
+        };
+        Some(SocketAddr::new(ip, u16::take(input)?))
+    }
+}
+
+impl Codec for Uid {
+    fn put(&self, out: &mut BytesMut) {
+        self.0.put(out);
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        u128::take(input).map(Uid)
+    }
+}
+
+impl Codec for Tag {
+    fn put(&self, out: &mut BytesMut) {
+        self.0.put(out);
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        u32::take(input).map(Tag)
+    }
+}
+
+/// Declares a struct whose encoding is its fields in order.
+#[macro_export]
+macro_rules! record {
+    ($($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* })*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $name { $($(#[$field_meta])* pub $field: $type,)* }
+
+        $crate::codec_for!($name { $($field: $type,)* });
+    )*};
+}
+
+/// Implements [`Codec`] for an existing struct: its fields in the order given here.
+#[macro_export]
+macro_rules! codec_for {
+    ($name:ident { $($field:ident: $type:ty,)* }) => {
+        impl $crate::codec::Codec for $name {
+            #[allow(unused_variables)]
+            fn put(&self, out: &mut ::bytes::BytesMut) {
+                $($crate::codec::Codec::put(&self.$field, out);)*
+            }
+            #[allow(unused_variables)]
+            fn take(input: &mut ::bytes::Bytes) -> Option<Self> {
+                $(let $field = <$type as $crate::codec::Codec>::take(input)?;)*
+                Some($name { $($field,)* })
+            }
+        }
+    };
+}
+
+codec_for!(KeyRange {
+    begin: Bytes,
+    end: Bytes,
+});
+codec_for!(KeySelector {
+    key: Bytes,
+    or_equal: bool,
+    offset: i32,
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    record! {
+        pub struct Sample {
+            pub range: KeyRange,
+            pub address: SocketAddr,
+            pub list: Vec<(Uid, Option<Bytes>)>,
+        }
+    }
+
+    #[test]
+    fn a_record_comes_back_and_no_prefix_of_it_does() {
+        let sample = Sample {
+            range: KeyRange::new(&b"a"[..], &b"b"[..]),
+            address: "[::1]:4500".parse().expect("an address"),
+            list: vec![(Uid(7), None), (Uid(8), Some(Bytes::from_static(b"x")))],
+        };
+        let bytes = sample.to_bytes();
+        assert_eq!(Sample::from_bytes(bytes.clone()), Some(sample));
+        for cut in 0..bytes.len() {
+            assert_eq!(Sample::from_bytes(bytes.slice(..cut)), None);
+        }
+    }
+
+    #[test]
+    fn a_count_beyond_the_input_is_refused_before_anything_is_allocated() {
+        assert_eq!(
+            Vec::<u8>::from_bytes(Bytes::from_static(&[0xff, 0xff, 0xff, 0xff, 0x0f])),
+            None
+        );
+    }
+}

@@ -1,0 +1,79 @@
+//! The system keyspace: where the database keeps what it knows about itself.
+//!
+//! Changed by ordinary transactions; every commit proxy keeps a copy in version order (pitfall 7).
+//!
+//! ```text
+//! \xff/conf                      DatabaseConfig
+//! \xff/serverList/<uid, 16 B>    StorageServerRecord
+//! \xff/keyServers/<begin key>    ShardRecord: who holds the range from here to the next entry
+//! ```
+
+use crate::codec::Codec;
+use crate::config::{DatabaseConfig, EngineKind};
+use crate::id::{Tag, Uid};
+use crate::{codec_for, record};
+use bytes::{BufMut, Bytes, BytesMut};
+use std::net::SocketAddr;
+
+pub const CONFIG: &[u8] = b"\xff/conf";
+pub const SERVER_LIST: &[u8] = b"\xff/serverList/";
+pub const SERVER_LIST_END: &[u8] = b"\xff/serverList0";
+pub const KEY_SERVERS: &[u8] = b"\xff/keyServers/";
+pub const KEY_SERVERS_END: &[u8] = b"\xff/keyServers0";
+
+record! {
+    /// Where a storage server can be reached and which stream of the log is its own.
+    pub struct StorageServerRecord {
+        pub address: SocketAddr,
+        pub tag: Tag,
+    }
+
+    /// The team of a shard. `destination` is empty unless the shard is moving.
+    pub struct ShardRecord {
+        pub team: Vec<Uid>,
+        pub destination: Vec<Uid>,
+    }
+}
+
+impl Codec for EngineKind {
+    fn put(&self, out: &mut BytesMut) {
+        out.put_u8(*self as u8);
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        match u8::take(input)? {
+            0 => Some(EngineKind::Ssd),
+            1 => Some(EngineKind::Memory),
+            _ => None,
+        }
+    }
+}
+
+codec_for!(DatabaseConfig {
+    replication: u32,
+    engine: EngineKind,
+    commit_proxies: u32,
+    grv_proxies: u32,
+    resolvers: u32,
+    logs: u32,
+});
+
+pub fn server_list_key(id: Uid) -> Bytes {
+    [SERVER_LIST, &id.to_bytes()].concat().into()
+}
+
+pub fn parse_server_list_key(key: &[u8]) -> Option<Uid> {
+    Uid::from_bytes(key.strip_prefix(SERVER_LIST)?)
+}
+
+pub fn key_servers_key(begin: &[u8]) -> Bytes {
+    [KEY_SERVERS, begin].concat().into()
+}
+
+pub fn parse_key_servers_key(key: &[u8]) -> Option<&[u8]> {
+    key.strip_prefix(KEY_SERVERS)
+}
+
+/// The proxies keep a copy of these keys; a transaction that writes one is resolved everywhere.
+pub fn is_metadata_key(key: &[u8]) -> bool {
+    key >= crate::key::SYSTEM_BEGIN
+}

@@ -1,0 +1,121 @@
+//! Reading one tag through all generations of the log (FDB §2.4.3, §2.4.4).
+//!
+//! A reader asks for "everything of my tag from this version on" and is served by whichever generation holds the
+//! version: old, sealed ones up to the version where the next begins, the current one beyond. A log server that
+//! does not answer is replaced by another of its set. When a recovery changes the log system while a request waits,
+//! the request is made anew.
+
+use plinth_core::{Error, Result, Tag, Version};
+use plinth_protocol::log::{LogGeneration, LogSystem, Peek, PeekReply, Pop};
+use plinth_rpc::{Interface, Transport};
+use plinth_runtime::sync::Watch;
+use plinth_runtime::{Duration, Either, probe};
+use std::cell::Cell;
+
+/// A waiting peek is asked again after this time: the server may have gone without our noticing.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// Pause after every server of a set failed.
+const RETRY: Duration = Duration::from_millis(50);
+
+pub struct LogCursor {
+    transport: Transport,
+    system: Watch<LogSystem>,
+    tag: Tag,
+    /// Which member of the log set to ask first.
+    preferred: Cell<usize>,
+}
+
+impl LogCursor {
+    pub fn new(transport: &Transport, system: Watch<LogSystem>, tag: Tag) -> Self {
+        LogCursor { transport: transport.clone(), system, tag, preferred: Cell::new(0) }
+    }
+
+    /// What the log holds for the tag from `begin` on; waits until there is something. The reply never reaches beyond
+    /// the generation that holds `begin`.
+    pub async fn peek(&self, begin: Version, bytes_max: u32) -> PeekReply {
+        loop {
+            let asked = self.peek_once(begin, bytes_max);
+            match plinth_runtime::race(self.system.changed(), asked).await {
+                Either::Left(()) => probe!("peek_meets_recovery"),
+                Either::Right(Ok(reply)) => return reply,
+                Either::Right(Err(_)) => plinth_runtime::sleep(RETRY).await,
+            }
+        }
+    }
+
+    async fn peek_once(&self, begin: Version, bytes_max: u32) -> Result<PeekReply> {
+        let found = self.system.with(|system| system.generation_of(begin).map(|(g, end)| (g.clone(), end)));
+        let Some((generation, end)) = found else {
+            // Not told of a log yet, or all generations that held the version are gone.
+            return Err(Error::operation_obsolete);
+        };
+        let set: Vec<usize> = generation.log_set(self.tag).collect();
+        for attempt in 0..set.len() {
+            let choice = (self.preferred.get() + attempt) % set.len();
+            let request = Peek { tag: self.tag, begin, bytes_max, return_if_blocked: false };
+            let endpoint = generation.logs[set[choice]].endpoint::<Peek>();
+            let call = self.transport.call(&endpoint, request);
+            if let Some(Ok(reply)) = plinth_runtime::timeout(ANSWER_LIMIT, call).await
+                && let Some(reply) = clip(reply, begin, end)
+            {
+                self.preferred.set(choice);
+                return Ok(reply);
+            }
+            probe!("peek_tries_another_replica");
+        }
+        Err(Error::all_alternatives_failed)
+    }
+
+    /// Tells every server that stores the tag, in every generation, that nothing below `version` is needed.
+    pub fn pop(&self, version: Version) {
+        let servers: Vec<Interface> = self.system.with(|system| {
+            system.generations.iter().flat_map(|g| g.log_set(self.tag).map(|place| g.logs[place])).collect()
+        });
+        for server in servers {
+            let request = Pop { tag: self.tag, version };
+            drop(self.transport.call(&server.endpoint::<Pop>(), request)); // a lost pop is repeated by the next
+        }
+    }
+}
+
+/// Cuts a reply at the version where the next generation takes over. `None` if the reply does not advance: the server
+/// lacks what it should hold.
+fn clip(mut reply: PeekReply, begin: Version, generation_end: Option<Version>) -> Option<PeekReply> {
+    if let Some(end) = generation_end {
+        reply.end = reply.end.min(end);
+        reply.messages.retain(|message| message.version < end);
+    }
+    (reply.end > begin).then_some(reply)
+}
+
+/// Reads everything of `tag` in the current generation up to and including `to`, from the servers that answered a
+/// recovery's seal. For the recovery itself, which may not wait for servers that are gone.
+pub async fn read_sealed(
+    transport: &Transport,
+    generation: &LogGeneration,
+    answered: &[bool],
+    tag: Tag,
+    range: std::ops::RangeInclusive<Version>,
+) -> Result<Vec<plinth_protocol::log::VersionedMessages>> {
+    let (mut next, to) = (*range.start(), *range.end());
+    let mut messages = Vec::new();
+    while next <= to {
+        let mut advanced = false;
+        for place in generation.log_set(tag).filter(|place| answered[*place]) {
+            let request = Peek { tag, begin: next, bytes_max: 1 << 20, return_if_blocked: true };
+            let call = transport.call(&generation.logs[place].endpoint::<Peek>(), request);
+            if let Some(Ok(reply)) = plinth_runtime::timeout(ANSWER_LIMIT, call).await
+                && reply.end > next
+            {
+                messages.extend(reply.messages.into_iter().filter(|m| m.version >= next && m.version <= to));
+                next = reply.end;
+                advanced = true;
+                break;
+            }
+        }
+        if !advanced {
+            return Err(Error::master_recovery_failed);
+        }
+    }
+    Ok(messages)
+}

@@ -1,0 +1,151 @@
+//! The control plane: workers and clients talk to the cluster controller, which recruits roles on workers.
+
+use crate::log::LogSystem;
+use plinth_core::{DatabaseConfig, Epoch, Tag, Uid, Version, record};
+use plinth_rpc::{Interface, requests};
+
+/// The role id at which every worker takes recruitments, whatever its process.
+pub const WORKER: Uid = Uid(0x776f_726b_6572_0000_0000_0000_0000_0001);
+
+/// What a process is good for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum ProcessClass {
+    Unset = 0,
+    Storage = 1,
+    Log = 2,
+    Stateless = 3,
+    /// Never recruited for anything: a tester, a client.
+    Tester = 4,
+}
+
+impl ProcessClass {
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "unset" => ProcessClass::Unset,
+            "storage" => ProcessClass::Storage,
+            "log" | "transaction" => ProcessClass::Log,
+            "stateless" => ProcessClass::Stateless,
+            "tester" => ProcessClass::Tester,
+            _ => return None,
+        })
+    }
+    pub fn name(self) -> &'static str {
+        match self {
+            ProcessClass::Unset => "unset",
+            ProcessClass::Storage => "storage",
+            ProcessClass::Log => "log",
+            ProcessClass::Stateless => "stateless",
+            ProcessClass::Tester => "tester",
+        }
+    }
+}
+
+impl plinth_core::codec::Codec for ProcessClass {
+    fn put(&self, out: &mut bytes::BytesMut) {
+        (*self as u8).put(out);
+    }
+    fn take(input: &mut bytes::Bytes) -> Option<Self> {
+        Some(match u8::take(input)? {
+            0 => ProcessClass::Unset,
+            1 => ProcessClass::Storage,
+            2 => ProcessClass::Log,
+            3 => ProcessClass::Stateless,
+            4 => ProcessClass::Tester,
+            _ => return None,
+        })
+    }
+}
+
+record! {
+    /// Where a process is, for placement: replicas never share a zone.
+    pub struct Locality {
+        pub process: Uid,
+        pub machine: String,
+        pub zone: String,
+        pub data_center: String,
+    }
+
+    /// A worker tells the controller that it lives and what it hosts; again whenever that changes or the
+    /// controller does.
+    pub struct RegisterWorker {
+        pub worker: Interface,
+        pub class: ProcessClass,
+        pub locality: Locality,
+        /// Log servers on its disk, of whatever generation.
+        pub logs: Vec<(Uid, Epoch)>,
+        /// Storage servers on its disk.
+        pub storage: Vec<(Uid, Tag)>,
+    }
+
+    /// Waits until the description differs from `known`.
+    pub struct GetClusterInfo {
+        pub known: u64,
+    }
+
+    /// What every worker needs to know.
+    pub struct ClusterInfo {
+        /// Changes with every change of the rest.
+        pub id: u64,
+        pub controller: Interface,
+        pub epoch: Epoch,
+        /// Clients are served.
+        pub accepting: bool,
+        pub log_system: LogSystem,
+        /// All storage servers. One that is not listed does not belong to the database: it neither pulls nor pops.
+        pub servers: Vec<(Uid, Tag)>,
+        pub client: ClientInfo,
+    }
+
+    /// What a client needs to know.
+    pub struct ClientInfo {
+        pub id: u64,
+        pub grv_proxies: Vec<Interface>,
+        pub commit_proxies: Vec<Interface>,
+    }
+
+    /// Waits until the description differs from `known`.
+    pub struct GetClientInfo {
+        pub known: u64,
+    }
+
+    /// Creates the database. Fails with `invalid_option` if there is one.
+    pub struct CreateDatabase {
+        pub config: DatabaseConfig,
+    }
+
+    /// A storage server has durably applied everything up to `version`; log generations wholly below the
+    /// minimum over all of them are removed.
+    pub struct ReportDurable {
+        pub server: Uid,
+        pub tag: Tag,
+        pub version: Version,
+    }
+
+    /// Asks a worker to end: its role's process, as `kill` in the shell.
+    pub struct KillRole {
+        pub id: Uid,
+    }
+}
+
+record! {
+    /// The coordinated state: what a recovery must know before it knows anything else. Kept on the coordinators.
+    pub struct DatabaseState {
+        /// 1: the form of this record.
+        pub format: u32,
+        pub epoch: Epoch,
+        pub config: DatabaseConfig,
+        pub log_system: LogSystem,
+        /// All storage servers and their streams of the log.
+        pub servers: Vec<(Uid, Tag)>,
+    }
+}
+
+requests! {
+    RegisterWorker = 60 => ();
+    GetClusterInfo = 61 => ClusterInfo;
+    GetClientInfo = 62 => ClientInfo;
+    CreateDatabase = 63 => ();
+    ReportDurable = 64 => ();
+    KillRole = 65 => ();
+}

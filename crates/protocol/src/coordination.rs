@@ -1,0 +1,96 @@
+//! Coordinators: generation registers (disk Paxos) and the election of the cluster controller.
+
+use bytes::Bytes;
+use plinth_core::{Uid, codec_for, record};
+use plinth_rpc::{Interface, requests};
+use std::net::SocketAddr;
+
+/// The role id at which every coordinator serves, whatever its process: a cluster file has addresses only.
+pub const COORDINATOR: Uid = Uid(0x636f_6f72_6469_6e61_746f_7200_0000_0001);
+
+pub fn coordinator(address: SocketAddr) -> Interface {
+    Interface::new(address, COORDINATOR)
+}
+
+/// Orders the attempts to read and write a register; unique through the writer's id.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+pub struct Generation {
+    pub number: u64,
+    pub writer: Uid,
+}
+
+codec_for!(Generation {
+    number: u64,
+    writer: Uid,
+});
+
+record! {
+    /// Reads the register and fences every write below `generation`.
+    pub struct ReadRegister {
+        /// Of the cluster file: a coordinator of another cluster refuses.
+        pub cluster: String,
+        pub generation: Generation,
+    }
+
+    pub struct ReadRegisterReply {
+        /// The highest generation that ever read here, this read included.
+        pub read_generation: Generation,
+        /// Generation of the write that left `value`.
+        pub write_generation: Generation,
+        pub value: Option<Bytes>,
+    }
+
+    /// Writes unless a higher generation has read or written.
+    pub struct WriteRegister {
+        pub cluster: String,
+        pub generation: Generation,
+        pub value: Bytes,
+    }
+
+    pub struct WriteRegisterReply {
+        pub accepted: bool,
+        /// The highest generation seen here.
+        pub highest: Generation,
+    }
+
+    /// Somebody who leads or wants to.
+    pub struct Candidate {
+        pub controller: Interface,
+        /// Lower is better: the process class's fitness for the role.
+        pub priority: u32,
+    }
+
+    /// Asks this coordinator for its vote; repeated while the candidate waits and, as a heartbeat, while it leads.
+    pub struct Nominate {
+        pub cluster: String,
+        pub candidate: Candidate,
+        /// The candidate believes that a majority nominated it.
+        pub leading: bool,
+    }
+
+    pub struct NominateReply {
+        pub nominee: Candidate,
+    }
+
+    /// The leader steps down, or saw that its candidate is gone.
+    pub struct Withdraw {
+        pub cluster: String,
+        pub id: Uid,
+    }
+
+    pub struct GetLeader {
+        pub cluster: String,
+    }
+
+    pub struct GetLeaderReply {
+        pub leader: Option<Candidate>,
+    }
+}
+
+requests! {
+    ReadRegister = 10 => ReadRegisterReply;
+    WriteRegister = 11 => WriteRegisterReply;
+    Nominate = 12 => NominateReply;
+    Withdraw = 13 => ();
+    GetLeader = 14 => GetLeaderReply;
+}

@@ -1,0 +1,17 @@
+//! The cluster at a glance.
+
+use plinth_core::record;
+use plinth_rpc::requests;
+
+record! {
+    pub struct GetStatus {}
+
+    /// One JSON document.
+    pub struct StatusReply {
+        pub json: String,
+    }
+}
+
+requests! {
+    GetStatus = 70 => StatusReply;
+}

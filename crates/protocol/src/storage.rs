@@ -1,0 +1,103 @@
+//! Storage servers: reads at a version, watches, and their recruitment.
+
+use bytes::Bytes;
+use plinth_core::{EngineKind, KeySelector, Tag, Uid, Version, record};
+use plinth_rpc::requests;
+
+record! {
+    pub struct Get {
+        pub key: Bytes,
+        pub version: Version,
+    }
+
+    pub struct GetReply {
+        pub value: Option<Bytes>,
+    }
+
+    /// Rows of `[begin, end)`; the range must lie inside the server's shards.
+    pub struct GetRange {
+        pub begin: Bytes,
+        pub end: Bytes,
+        pub version: Version,
+        pub limit_rows: u32,
+        pub limit_bytes: u32,
+        pub reverse: bool,
+    }
+
+    pub struct GetRangeReply {
+        /// `row_count` rows, each key and value with varint lengths, one after the other: see [`Rows`].
+        pub rows: Bytes,
+        pub row_count: u32,
+        /// A limit was reached before the end of the range.
+        pub more: bool,
+    }
+
+    /// Resolves a selector among the keys of `[begin, end)`, which lies inside one shard.
+    pub struct GetKey {
+        pub selector: KeySelector,
+        pub begin: Bytes,
+        pub end: Bytes,
+        pub version: Version,
+    }
+
+    /// The key, or the selector that goes on in the neighbouring shard.
+    pub struct GetKeyReply {
+        pub key: Option<Bytes>,
+        /// Keys still to move: forwards from `end` if positive, backwards from `begin` if not.
+        pub offset: i32,
+    }
+
+    /// Answered when the value of `key` differs from `value` at some version after `version`.
+    pub struct Watch {
+        pub key: Bytes,
+        pub value: Option<Bytes>,
+        pub version: Version,
+    }
+
+    pub struct WatchReply {
+        pub version: Version,
+    }
+
+    pub struct GetStorageStatus {}
+
+    pub struct StorageStatus {
+        pub tag: Tag,
+        pub version: Version,
+        pub durable: Version,
+        pub window_bytes: u64,
+        pub disk_bytes: u64,
+        pub watches: u64,
+    }
+
+    /// Asks a worker to make a new, empty storage server.
+    pub struct RecruitStorage {
+        pub id: Uid,
+        pub tag: Tag,
+        pub engine: EngineKind,
+        /// The cluster it belongs to.
+        pub cluster: String,
+    }
+}
+
+requests! {
+    Get = 50 => GetReply;
+    GetRange = 51 => GetRangeReply;
+    GetKey = 52 => GetKeyReply;
+    Watch = 53 => WatchReply;
+    GetStorageStatus = 54 => StorageStatus;
+    RecruitStorage = 55 => ();
+}
+
+impl GetRangeReply {
+    /// The rows as slices of the reply; `None` if the bytes are malformed.
+    pub fn decode_rows(&self) -> Option<Vec<(Bytes, Bytes)>> {
+        use plinth_core::codec::Codec;
+        let mut input = self.rows.clone();
+        let mut rows = Vec::with_capacity((self.row_count as usize).min(input.len()));
+        for _ in 0..self.row_count {
+            let key = <Bytes as Codec>::take(&mut input)?;
+            rows.push((key, <Bytes as Codec>::take(&mut input)?));
+        }
+        input.is_empty().then_some(rows)
+    }
+}

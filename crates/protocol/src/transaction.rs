@@ -1,0 +1,194 @@
+//! The transaction system: sequencer, GRV proxies, commit proxies, resolvers.
+
+use crate::log::LogSystem;
+use bytes::Bytes;
+use plinth_core::key::KeyRange;
+use plinth_core::{Epoch, Uid, Version, record};
+use plinth_rpc::{Interface, requests};
+
+// ---- sequencer ----
+
+record! {
+    /// A commit proxy asks for the version of its next batch. Asking again with the same number gives the same
+    /// answer (pitfall 4).
+    pub struct GetCommitVersion {
+        pub proxy: Uid,
+        /// 1, 2, 3 … for each proxy.
+        pub request_number: u64,
+    }
+
+    pub struct CommitVersion {
+        pub version: Version,
+        /// The version handed out before, to whichever proxy.
+        pub prev_version: Version,
+    }
+
+    /// `version` is durable on every log server. Answered when later read versions see it.
+    pub struct ReportCommitted {
+        pub version: Version,
+    }
+
+    pub struct GetCommittedVersion {}
+
+    pub struct CommittedVersion {
+        pub version: Version,
+    }
+
+    pub struct RecruitSequencer {
+        pub id: Uid,
+        pub epoch: Epoch,
+        /// RV: everything up to here is committed.
+        pub recovered_to: Version,
+        /// The version of the recovery transaction, already taken.
+        pub recovery_version: Version,
+    }
+}
+
+// ---- GRV proxy ----
+
+/// Priorities of a read version request, most urgent first.
+pub const PRIORITY_SYSTEM: u8 = 0;
+pub const PRIORITY_DEFAULT: u8 = 1;
+pub const PRIORITY_BATCH: u8 = 2;
+
+record! {
+    /// Asks for a read version for `count` transactions.
+    pub struct GetReadVersion {
+        pub count: u32,
+        pub priority: u8,
+    }
+
+    pub struct ReadVersion {
+        pub version: Version,
+    }
+
+    pub struct RecruitGrvProxy {
+        pub id: Uid,
+        pub epoch: Epoch,
+        pub sequencer: Interface,
+        pub log_system: LogSystem,
+    }
+}
+
+// ---- commit proxy ----
+
+/// The transaction may write the system keyspace.
+pub const FLAG_SYSTEM_KEYS: u8 = 1;
+/// The transaction commits although the database is locked.
+pub const FLAG_LOCK_AWARE: u8 = 2;
+
+record! {
+    pub struct Commit {
+        /// Where the reads were done; irrelevant if there are none.
+        pub read_version: Version,
+        /// `plinth_core::conflict_ranges`, packed.
+        pub reads: Bytes,
+        pub writes: Bytes,
+        /// `plinth_core::mutation`, packed.
+        pub mutations: Bytes,
+        pub flags: u8,
+    }
+
+    pub struct CommitReply {
+        pub version: Version,
+        /// Order inside the batch: the last two bytes of the versionstamp.
+        pub order: u16,
+    }
+
+    /// Which servers hold the shards of a range.
+    pub struct GetKeyLocations {
+        pub range: KeyRange,
+        /// From the end of the range backwards.
+        pub reverse: bool,
+        pub limit: u32,
+    }
+
+    pub struct KeyLocations {
+        /// Adjacent shards in the order asked for, with their storage servers.
+        pub shards: Vec<(KeyRange, Vec<Interface>)>,
+    }
+
+    pub struct RecruitCommitProxy {
+        pub id: Uid,
+        pub epoch: Epoch,
+        pub sequencer: Interface,
+        /// Resolver and the first key of its range, in key order; the first one's is empty.
+        pub resolvers: Vec<(Bytes, Interface)>,
+        pub log_system: LogSystem,
+        /// The system keyspace as of `recovered_to`.
+        pub system_state: Vec<(Bytes, Bytes)>,
+        pub recovered_to: Version,
+        /// The version of the recovery transaction.
+        pub recovery_version: Version,
+        /// This proxy commits the recovery transaction, and keeps the log's stream of system mutations short.
+        pub first: bool,
+        /// The database is being created: its system keyspace has to be stored too.
+        pub new_database: bool,
+    }
+
+    /// Commits the recovery transaction. Answered when it is durable and the sequencer knows.
+    pub struct CommitRecovery {}
+}
+
+// ---- resolver ----
+
+record! {
+    pub struct ResolveBatch {
+        pub epoch: Epoch,
+        pub proxy: Uid,
+        pub prev_version: Version,
+        pub version: Version,
+        /// Replies up to this version have reached the proxy: system transactions below need not be kept for it.
+        pub last_received: Version,
+        pub transactions: Vec<ResolveTransaction>,
+    }
+
+    pub struct ResolveTransaction {
+        pub read_version: Version,
+        /// Conflict ranges inside this resolver's range, packed.
+        pub reads: Bytes,
+        pub writes: Bytes,
+        /// The mutations, if some of them change the system keyspace: every resolver gets those.
+        pub system_mutations: Option<Bytes>,
+    }
+
+    pub struct ResolveReply {
+        /// One a transaction: see `VERDICT_*`.
+        pub verdicts: Bytes,
+        /// What other proxies committed to the system keyspace in the versions in (last_received, version),
+        /// ascending. Every system transaction of those versions is listed, with this resolver's verdict.
+        pub system: Vec<SystemTransactions>,
+    }
+
+    pub struct SystemTransactions {
+        pub version: Version,
+        pub transactions: Vec<(bool, Bytes)>,
+    }
+
+    pub struct RecruitResolver {
+        pub id: Uid,
+        pub epoch: Epoch,
+        /// Reads below this version cannot be judged: the history before it is gone.
+        pub recovery_version: Version,
+        pub proxies: Vec<Uid>,
+    }
+}
+
+pub const VERDICT_COMMITTED: u8 = 0;
+pub const VERDICT_CONFLICT: u8 = 1;
+pub const VERDICT_TOO_OLD: u8 = 2;
+
+requests! {
+    GetCommitVersion = 30 => CommitVersion;
+    ReportCommitted = 31 => ();
+    GetCommittedVersion = 32 => CommittedVersion;
+    RecruitSequencer = 33 => ();
+    GetReadVersion = 34 => ReadVersion;
+    RecruitGrvProxy = 35 => ();
+    Commit = 36 => CommitReply;
+    GetKeyLocations = 37 => KeyLocations;
+    RecruitCommitProxy = 38 => ();
+    CommitRecovery = 39 => ();
+    ResolveBatch = 40 => ResolveReply;
+    RecruitResolver = 41 => ();
+}

@@ -1,0 +1,179 @@
+//! The writing half of a connection, and the server side of one that was accepted.
+
+use crate::frame::{self, Frame};
+use crate::transport::Inner;
+use bytes::{Buf, Bytes, BytesMut};
+use plinth_core::Error;
+use plinth_runtime::net::{Reader, Writer};
+use plinth_runtime::sync::Notify;
+use plinth_runtime::{probe, trace};
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::{Rc, Weak};
+
+/// A peer that does not read what it asked for is cut off at this many buffered bytes.
+const OUTBOX_BYTES_MAX: usize = 256 << 20;
+
+/// Frames waiting to be written. Everything that was added during one turn of the event loop goes out in one write.
+pub(crate) struct Outbox {
+    buffer: RefCell<BytesMut>,
+    ready: Notify,
+    closed: Cell<bool>,
+}
+
+impl Outbox {
+    pub fn new() -> Rc<Self> {
+        Rc::new(Outbox {
+            buffer: RefCell::new(BytesMut::new()),
+            ready: Notify::new(),
+            closed: Cell::new(false),
+        })
+    }
+    /// Lets `append` add frames; ignored after [`Outbox::close`].
+    pub fn push(&self, append: impl FnOnce(&mut BytesMut)) {
+        if self.closed.get() {
+            return;
+        }
+        let mut buffer = self.buffer.borrow_mut();
+        let was_empty = buffer.is_empty();
+        append(&mut buffer);
+        if buffer.len() > OUTBOX_BYTES_MAX {
+            self.closed.set(true);
+        }
+        if was_empty || self.closed.get() {
+            self.ready.notify_one();
+        }
+    }
+    pub fn close(&self) {
+        self.closed.set(true);
+        self.ready.notify_one();
+    }
+    /// Writes until the connection breaks or the outbox is closed.
+    pub async fn drain(&self, mut writer: Writer) {
+        loop {
+            if self.buffer.borrow().is_empty() {
+                if self.closed.get() {
+                    return;
+                }
+                self.ready.notified().await;
+                // Let whatever else is ready in this turn add its frames to the same write.
+                plinth_runtime::yield_now().await;
+                continue;
+            }
+            let chunk = self.buffer.borrow_mut().split().freeze();
+            if writer.write_all(chunk).await.is_err() {
+                self.closed.set(true);
+                return;
+            }
+        }
+    }
+}
+
+/// Reads frames and gives each to `on_frame` until the stream ends, breaks, or `on_frame` says stop.
+pub(crate) async fn read_frames(
+    mut reader: Reader,
+    peer: SocketAddr,
+    mut on_frame: impl FnMut(Frame) -> bool,
+) {
+    let mut buffer = BytesMut::with_capacity(16 << 10);
+    loop {
+        loop {
+            match frame::decode(&mut buffer) {
+                Ok(Some(frame)) => {
+                    if !on_frame(frame) {
+                        return;
+                    }
+                }
+                Ok(None) => break,
+                Err(error) => {
+                    probe!("rpc_bad_frame");
+                    trace!("BadFrame", "peer" => peer, "error" => format!("{error:?}"));
+                    return;
+                }
+            }
+        }
+        match reader.read(&mut buffer).await {
+            Ok(0) | Err(_) => return,
+            Ok(_) => {}
+        }
+    }
+}
+
+/// Where the reply to a remote request goes.
+pub(crate) struct RemoteReply {
+    pub outbox: Rc<Outbox>,
+    pub request_id: u64,
+}
+
+impl RemoteReply {
+    pub fn send(&self, result: Result<&dyn Fn(&mut BytesMut), Error>) {
+        self.outbox.push(|out| match result {
+            Ok(body) => frame::encode_reply(out, self.request_id, Ok(()), |out| body(out)),
+            Err(error) => frame::encode_reply(out, self.request_id, Err(error), |_| ()),
+        });
+    }
+}
+
+/// Serves one accepted connection until it ends.
+pub(crate) async fn serve(
+    transport: Weak<Inner>,
+    reader: Reader,
+    writer: Writer,
+    peer: SocketAddr,
+) {
+    let outbox = Outbox::new();
+    let writing = {
+        let outbox = outbox.clone();
+        async move { outbox.drain(writer).await }
+    };
+    let mut greeted = false;
+    let reading = read_frames(reader, peer, |frame| {
+        if !greeted {
+            greeted = hello_is_good(&frame, peer);
+            return greeted;
+        }
+        if outbox.closed.get() {
+            return false;
+        }
+        let Some(transport) = transport.upgrade() else {
+            return false;
+        };
+        accept(&transport, &outbox, frame);
+        true
+    });
+    plinth_runtime::race(reading, writing).await;
+    outbox.close();
+}
+
+fn hello_is_good(frame: &Frame, peer: SocketAddr) -> bool {
+    let version = frame.payload.clone().try_get_u64_le().unwrap_or(0);
+    let good = frame.token == frame::HELLO && version == frame::PROTOCOL_VERSION;
+    if !good {
+        trace!("ConnectionRefused", "peer" => peer, "reason" => "not a Plinth client of this protocol version");
+    }
+    good
+}
+
+fn accept(transport: &Rc<Inner>, outbox: &Rc<Outbox>, frame: Frame) {
+    let reply = RemoteReply {
+        outbox: outbox.clone(),
+        request_id: frame.request_id,
+    };
+    if frame.token == frame::PING {
+        reply.send(Ok(&|_| ()));
+        return;
+    }
+    match transport.remote_handler(frame.token) {
+        Some(handler) => handler(frame.payload, reply),
+        None => reply.send(Err(Error::broken_promise)),
+    }
+}
+
+/// The first bytes of a connection.
+pub(crate) fn hello() -> Bytes {
+    let mut out = BytesMut::new();
+    frame::encode(&mut out, frame::HELLO, 0, |out| {
+        bytes::BufMut::put_u64_le(out, frame::PROTOCOL_VERSION)
+    });
+    out.freeze()
+}

@@ -1,0 +1,70 @@
+//! How one role learns that another has gone.
+//!
+//! Every role keeps a [`FailureBeacon`]: a request that is never answered while the role lives. When the role
+//! goes, its unanswered requests are answered "broken promise"; when its process goes, the connection breaks;
+//! when its machine hangs, the pings of the connection time out.
+
+use crate::{Interface, Registration, Responder, Transport, requests};
+use plinth_core::{Error, Uid, record};
+use plinth_runtime::knobs::knobs;
+use plinth_runtime::{Duration, probe};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+record! {
+    /// Answered only when the role that serves it is gone.
+    pub struct WaitFailure {}
+}
+
+requests! {
+    WaitFailure = 1 => ();
+}
+
+/// At most this many watchers a role; more are told to go away.
+const WATCHERS_MAX: usize = 10_000;
+
+/// Held by a role as long as it lives.
+pub struct FailureBeacon {
+    _registration: Registration,
+}
+
+impl FailureBeacon {
+    pub fn new(transport: &Transport, id: Uid) -> Self {
+        let waiting: Rc<RefCell<Vec<Responder<WaitFailure>>>> = Rc::default();
+        let registration = transport.serve::<WaitFailure>(id, move |_, responder| {
+            let mut waiting = waiting.borrow_mut();
+            if waiting.len() >= WATCHERS_MAX {
+                waiting.remove(0);
+            }
+            waiting.push(responder);
+        });
+        FailureBeacon {
+            _registration: registration,
+        }
+    }
+}
+
+/// Returns when the role at `interface` has certainly gone, or cannot be reached for `failure_detection_ms`.
+pub async fn wait_failure(transport: &Transport, interface: Interface) {
+    let endpoint = interface.endpoint::<WaitFailure>();
+    let patience = Duration::from_millis(knobs().failure_detection_ms);
+    let mut unreachable_since = None;
+    loop {
+        let asked = plinth_runtime::now();
+        match transport.call(&endpoint, WaitFailure {}).await {
+            Err(Error::broken_promise) => return,
+            Ok(()) | Err(Error::request_maybe_delivered) => {
+                // The connection was up until now: one more attempt tells a cut cable from a dead process.
+                unreachable_since = None;
+                plinth_runtime::sleep(Duration::from_millis(5)).await;
+            }
+            Err(_) => {
+                let since = *unreachable_since.get_or_insert(asked);
+                if plinth_runtime::now().saturating_since(since) >= patience {
+                    probe!("rpc_failure_detected");
+                    return;
+                }
+            }
+        }
+    }
+}

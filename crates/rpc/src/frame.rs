@@ -1,0 +1,155 @@
+//! The frame: what travels between two workers.
+//!
+//! ```text
+//! length: u32 le | crc32c: u32 le | token: u64 le | request id: u64 le | payload
+//! ```
+//!
+//! `length` counts what follows the checksum, which covers the same bytes. A reply carries the token
+//! [`REPLY`] and a payload that starts with a status (u16 le, 0 = success). The first frame of a connection
+//! is [`HELLO`] with the protocol version. A frame out of bounds or with a wrong checksum closes the connection.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use plinth_core::Error;
+
+/// Answer to the request with the same id.
+pub const REPLY: u64 = 0;
+/// Answered at once by the connection itself.
+pub const PING: u64 = 1;
+/// First frame of every connection, from the side that connected.
+pub const HELLO: u64 = 2;
+
+/// Changes whenever frames or messages change incompatibly. `plnt` and a number.
+pub const PROTOCOL_VERSION: u64 = 0x706c_6e74_0000_0001;
+
+/// Bytes before the payload.
+pub const HEADER_BYTES: usize = 24;
+/// A longer frame is refused: the largest transaction and its conflict ranges fit several times.
+pub const FRAME_BYTES_MAX: usize = 64 << 20;
+
+#[derive(Debug, PartialEq, Eq)]
+pub struct Frame {
+    pub token: u64,
+    pub request_id: u64,
+    pub payload: Bytes,
+}
+
+/// Why bytes are not a frame. The connection is closed, nothing else is harmed.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub enum FrameError {
+    Length(u32),
+    Checksum,
+}
+
+/// Appends one frame, with the payload written in place by `payload`.
+pub fn encode(
+    out: &mut BytesMut,
+    token: u64,
+    request_id: u64,
+    payload: impl FnOnce(&mut BytesMut),
+) {
+    let start = out.len();
+    out.put_u64_le(0); // length and checksum, patched below
+    out.put_u64_le(token);
+    out.put_u64_le(request_id);
+    payload(out);
+    let length = out.len() - start - 8;
+    assert!(
+        length <= FRAME_BYTES_MAX,
+        "a frame of {length} bytes was built"
+    );
+    let crc = crc32c::crc32c(&out[start + 8..]);
+    out[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
+    out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+}
+
+/// Appends a reply frame.
+pub fn encode_reply(
+    out: &mut BytesMut,
+    request_id: u64,
+    status: Result<(), Error>,
+    body: impl FnOnce(&mut BytesMut),
+) {
+    encode(out, REPLY, request_id, |out| {
+        out.put_u16_le(status.err().map_or(0, Error::code));
+        body(out);
+    });
+}
+
+/// Takes the next whole frame off `input`; `None` if more bytes are needed.
+pub fn decode(input: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
+    if input.len() < HEADER_BYTES {
+        return Ok(None);
+    }
+    let length = u32::from_le_bytes(input[..4].try_into().expect("four bytes"));
+    if (length as usize) < HEADER_BYTES - 8 || length as usize > FRAME_BYTES_MAX {
+        return Err(FrameError::Length(length));
+    }
+    let whole = length as usize + 8;
+    if input.len() < whole {
+        return Ok(None);
+    }
+    let expected = u32::from_le_bytes(input[4..8].try_into().expect("four bytes"));
+    if crc32c::crc32c(&input[8..whole]) != expected {
+        return Err(FrameError::Checksum);
+    }
+    let mut frame = input.split_to(whole).freeze();
+    frame.advance(8);
+    let token = frame.get_u64_le();
+    let request_id = frame.get_u64_le();
+    Ok(Some(Frame {
+        token,
+        request_id,
+        payload: frame,
+    }))
+}
+
+/// Splits a reply's payload into its status and body.
+pub fn split_reply(mut payload: Bytes) -> Option<Result<Bytes, Error>> {
+    if payload.len() < 2 {
+        return None;
+    }
+    Some(match payload.get_u16_le() {
+        0 => Ok(payload),
+        code => Err(Error(code)),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> BytesMut {
+        let mut out = BytesMut::new();
+        encode(&mut out, 77, 5, |out| out.put_slice(b"hello"));
+        out
+    }
+
+    #[test]
+    fn a_frame_comes_back_whole_from_any_split() {
+        let whole = sample();
+        for cut in 0..whole.len() {
+            let mut input = BytesMut::from(&whole[..cut]);
+            assert_eq!(decode(&mut input), Ok(None));
+            input.extend_from_slice(&whole[cut..]);
+            let frame = decode(&mut input).expect("valid").expect("whole");
+            assert_eq!(
+                (frame.token, frame.request_id, &frame.payload[..]),
+                (77, 5, &b"hello"[..])
+            );
+            assert!(input.is_empty());
+        }
+    }
+
+    #[test]
+    fn every_single_bit_flip_is_refused_or_waits_for_more_bytes() {
+        let whole = sample();
+        for bit in 0..whole.len() * 8 {
+            let mut input = whole.clone();
+            input[bit / 8] ^= 1 << (bit % 8);
+            assert!(
+                !matches!(decode(&mut input), Ok(Some(_))),
+                "bit {bit} went unnoticed"
+            );
+        }
+    }
+}

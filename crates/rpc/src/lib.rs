@@ -1,0 +1,27 @@
+//! Floor 2: typed endpoints over one multiplexed connection a pair of workers.
+//!
+//! A role registers handlers for its requests at a [`Transport`]; a caller holds an [`Interface`] and says
+//! `transport.call(&endpoint, request)`. Inside one worker the typed message itself is handed over and nothing
+//! is encoded. Between workers it travels as a checksummed [`frame`].
+//!
+//! What is promised: a request is executed at most once for each call; a reply reaches the call that asked
+//! for it or the call fails. [`Error::connection_failed`] says that the request was certainly not sent,
+//! [`Error::request_maybe_delivered`] that nobody knows, [`Error::broken_promise`] that the role is gone.
+//! What may never happen: a byte from the network makes the worker panic or grow without bound.
+//!
+//! [`Error::connection_failed`]: plinth_core::Error::connection_failed
+//! [`Error::request_maybe_delivered`]: plinth_core::Error::request_maybe_delivered
+//! [`Error::broken_promise`]: plinth_core::Error::broken_promise
+
+mod connection;
+mod endpoint;
+mod failure;
+pub mod frame;
+mod peer;
+mod transport;
+mod wire;
+
+pub use endpoint::{Endpoint, Interface};
+pub use failure::{FailureBeacon, WaitFailure, wait_failure};
+pub use transport::{Call, Registration, Responder, Transport};
+pub use wire::Request;

@@ -1,0 +1,167 @@
+//! The calling side of a connection: connects on demand, matches replies to calls, pings, reconnects.
+
+use crate::connection::{self, Outbox};
+use crate::frame;
+use bytes::Bytes;
+use plinth_core::hash::HashMap;
+use plinth_core::{Error, Result};
+use plinth_runtime::knobs::knobs;
+use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, oneshot};
+use plinth_runtime::{Duration, Instant, Task, net, probe};
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+/// Wait before a connection attempt that follows a failed one; doubled up to the second value.
+const RECONNECT_MIN: Duration = Duration::from_millis(20);
+const RECONNECT_MAX: Duration = Duration::from_millis(500);
+
+pub(crate) struct Peer {
+    address: SocketAddr,
+    outbox: RefCell<Rc<Outbox>>,
+    pending: RefCell<HashMap<u64, OneshotSender<Result<Bytes>>>>,
+    next_id: Cell<u64>,
+    connected: Cell<bool>,
+    /// Wakes the connection task when there is something to do.
+    wanted: Notify,
+    task: RefCell<Option<Task<()>>>,
+    last_heard: Cell<Instant>,
+}
+
+impl Peer {
+    pub fn new(address: SocketAddr) -> Rc<Self> {
+        let peer = Rc::new(Peer {
+            address,
+            outbox: RefCell::new(Outbox::new()),
+            pending: RefCell::default(),
+            next_id: Cell::new(1),
+            connected: Cell::new(false),
+            wanted: Notify::new(),
+            task: RefCell::new(None),
+            last_heard: Cell::new(plinth_runtime::now()),
+        });
+        let weak = Rc::downgrade(&peer);
+        let task = plinth_runtime::spawn("peer", async move {
+            let mut backoff = Duration::ZERO;
+            while let Some(peer) = weak.upgrade() {
+                peer.live_once(&mut backoff).await;
+            }
+        });
+        *peer.task.borrow_mut() = Some(task);
+        peer
+    }
+
+    /// Sends a request; the reply arrives at the receiver, which also learns when it cannot come any more.
+    pub fn send(
+        &self,
+        token: u64,
+        encode: impl FnOnce(&mut bytes::BytesMut),
+    ) -> (u64, OneshotReceiver<Result<Bytes>>) {
+        let id = self.next_id.get();
+        self.next_id.set(id + 1);
+        let (sender, receiver) = oneshot();
+        self.pending.borrow_mut().insert(id, sender);
+        self.outbox
+            .borrow()
+            .push(|out| frame::encode(out, token, id, encode));
+        self.wanted.notify_one();
+        (id, receiver)
+    }
+
+    /// Closes the connection for good.
+    pub fn hang_up(&self) {
+        drop(self.task.borrow_mut().take());
+    }
+
+    /// The caller lost interest.
+    pub fn forget(&self, id: u64) {
+        self.pending.borrow_mut().remove(&id);
+    }
+
+    /// One life of the connection: wait until wanted, connect, talk until it breaks.
+    async fn live_once(&self, backoff: &mut Duration) {
+        while self.pending.borrow().is_empty() {
+            self.wanted.notified().await;
+        }
+        plinth_runtime::sleep(*backoff).await;
+        let connecting = plinth_runtime::timeout(
+            Duration::from_millis(knobs().connect_timeout_ms),
+            net::connect(self.address),
+        );
+        match connecting.await {
+            Some(Ok((reader, mut writer))) => {
+                *backoff = RECONNECT_MIN;
+                self.connected.set(true);
+                self.last_heard.set(plinth_runtime::now());
+                if writer.write_all(connection::hello()).await.is_ok() {
+                    self.talk(reader, writer).await;
+                }
+                self.fail(Error::request_maybe_delivered);
+            }
+            _ => {
+                *backoff = (*backoff * 2).clamp(RECONNECT_MIN, RECONNECT_MAX);
+                self.fail(Error::connection_failed);
+            }
+        }
+    }
+
+    async fn talk(&self, reader: net::Reader, writer: net::Writer) {
+        let outbox = self.outbox.borrow().clone();
+        let reading = connection::read_frames(reader, self.address, |frame| self.on_frame(frame));
+        let writing = outbox.drain(writer);
+        plinth_runtime::race(plinth_runtime::race(reading, writing), self.watch_silence()).await;
+    }
+
+    fn on_frame(&self, frame: frame::Frame) -> bool {
+        self.last_heard.set(plinth_runtime::now());
+        if frame.token != frame::REPLY {
+            return false;
+        }
+        let Some(reply) = frame::split_reply(frame.payload) else {
+            return false;
+        };
+        let waiting = self.pending.borrow_mut().remove(&frame.request_id);
+        if let Some(waiting) = waiting {
+            let _ = waiting.send(reply); // the caller may have gone: nobody needs the reply then
+        }
+        true
+    }
+
+    /// Returns when the peer owes an answer and has been silent, pings included, for too long.
+    async fn watch_silence(&self) {
+        let interval = Duration::from_millis(knobs().rpc_ping_interval_ms);
+        let limit = Duration::from_millis(knobs().rpc_ping_timeout_ms).max(interval * 2);
+        let mut owed_since: Option<Instant> = None;
+        loop {
+            plinth_runtime::sleep(interval).await;
+            let now = plinth_runtime::now();
+            if self.pending.borrow().is_empty() {
+                owed_since = None;
+                continue;
+            }
+            let since = *owed_since.get_or_insert(now);
+            if now.saturating_since(self.last_heard.get().max(since)) > limit {
+                probe!("rpc_ping_timeout");
+                return;
+            }
+            if now.saturating_since(self.last_heard.get()) >= interval {
+                let id = self.next_id.get();
+                self.next_id.set(id + 1);
+                self.outbox
+                    .borrow()
+                    .push(|out| frame::encode(out, frame::PING, id, |_| ()));
+            }
+        }
+    }
+
+    /// Ends this life: every pending call fails, the next one starts with an empty outbox.
+    fn fail(&self, error: Error) {
+        self.connected.set(false);
+        self.outbox.replace(Outbox::new()).close();
+        let mut pending: Vec<_> = self.pending.borrow_mut().drain().collect();
+        pending.sort_by_key(|(id, _)| *id);
+        for (_, waiting) in pending {
+            let _ = waiting.send(Err(error)); // a caller that has gone needs no error
+        }
+    }
+}

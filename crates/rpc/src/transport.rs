@@ -1,0 +1,285 @@
+//! The switchboard of a worker: who serves what, and how to call whom.
+
+use crate::Request;
+use crate::connection::{self, RemoteReply};
+use crate::endpoint::{self, Endpoint};
+use crate::peer::Peer;
+use bytes::Bytes;
+use plinth_core::codec::Codec;
+use plinth_core::hash::HashMap;
+use plinth_core::{Error, Result, Uid};
+use plinth_runtime::sync::{OneshotReceiver, OneshotSender, QueueReceiver, oneshot, queue};
+use plinth_runtime::{TaskGroup, net, trace};
+use std::any::Any;
+use std::cell::RefCell;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
+
+type RemoteHandler = Rc<dyn Fn(Bytes, RemoteReply)>;
+
+struct Handler {
+    /// `Rc<dyn Fn(R, Responder<R>)>` in a box, for callers in the same worker.
+    local: Box<dyn Any>,
+    remote: RemoteHandler,
+}
+
+pub(crate) struct Inner {
+    address: Option<SocketAddr>,
+    handlers: RefCell<HashMap<u64, Handler>>,
+    peers: RefCell<HashMap<SocketAddr, Rc<Peer>>>,
+    tasks: TaskGroup,
+}
+
+impl Inner {
+    pub fn remote_handler(&self, token: u64) -> Option<RemoteHandler> {
+        self.handlers
+            .borrow()
+            .get(&token)
+            .map(|handler| handler.remote.clone())
+    }
+    fn peer(&self, address: SocketAddr) -> Rc<Peer> {
+        self.peers
+            .borrow_mut()
+            .entry(address)
+            .or_insert_with(|| Peer::new(address))
+            .clone()
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // A peer's connection task keeps the peer alive: end it, or the connection outlives us.
+        for peer in self.peers.borrow().values() {
+            peer.hang_up();
+        }
+    }
+}
+
+/// One a worker. Cloning gives another handle; when the last goes, connections close and handlers are dropped.
+#[derive(Clone)]
+pub struct Transport {
+    inner: Rc<Inner>,
+}
+
+impl Transport {
+    /// A transport that only calls.
+    pub fn client() -> Self {
+        Transport {
+            inner: Rc::new(Self::inner(None)),
+        }
+    }
+
+    /// A transport that also listens at `address` (port 0: any free one).
+    pub async fn listen(address: SocketAddr) -> std::io::Result<Self> {
+        let listener = net::listen(address).await?;
+        let inner = Rc::new(Self::inner(Some(listener.local_addr()?)));
+        let weak = Rc::downgrade(&inner);
+        inner
+            .tasks
+            .spawn("accept", accept_connections(weak, listener));
+        Ok(Transport { inner })
+    }
+
+    fn inner(address: Option<SocketAddr>) -> Inner {
+        Inner {
+            address,
+            handlers: RefCell::default(),
+            peers: RefCell::default(),
+            tasks: TaskGroup::new(),
+        }
+    }
+
+    /// Where others reach this worker; `None` for a client.
+    pub fn address(&self) -> Option<SocketAddr> {
+        self.inner.address
+    }
+
+    /// Serves `R` at role `id` with a function that may answer at once or keep the responder. It runs inside the
+    /// reader of the connection (or inside a local caller): it must not block, and must not call back into
+    /// what its local callers hold borrowed.
+    #[must_use = "dropping the registration stops serving"]
+    pub fn serve<R: Request>(
+        &self,
+        id: Uid,
+        handler: impl Fn(R, Responder<R>) + 'static,
+    ) -> Registration {
+        let typed: Rc<dyn Fn(R, Responder<R>)> = Rc::new(handler);
+        let for_remote = typed.clone();
+        let remote: RemoteHandler = Rc::new(move |payload, reply| {
+            let responder = Responder::<R>(Some(Target::Remote(reply)));
+            match R::from_bytes(payload) {
+                Some(request) => for_remote(request, responder),
+                None => {
+                    trace!("MalformedRequest", "request" => R::NAME);
+                    responder.send(Err(Error::client_invalid_operation));
+                }
+            }
+        });
+        let token = endpoint::token::<R>(id);
+        let handler = Handler {
+            local: Box::new(typed),
+            remote,
+        };
+        let previous = self.inner.handlers.borrow_mut().insert(token, handler);
+        assert!(previous.is_none(), "two handlers for {} at {id:?}", R::NAME);
+        Registration {
+            transport: Rc::downgrade(&self.inner),
+            token,
+        }
+    }
+
+    /// Serves `R` at role `id` through a queue, for roles that take requests in their own time.
+    pub fn serve_queue<R: Request>(
+        &self,
+        id: Uid,
+    ) -> (Registration, QueueReceiver<(R, Responder<R>)>) {
+        let (sender, receiver) = queue();
+        let registration = self.serve::<R>(id, move |request, responder| {
+            let _ = sender.send((request, responder)); // the role is going: dropping the responder says so
+        });
+        (registration, receiver)
+    }
+
+    /// Sends `request` now; the returned future gives the reply.
+    pub fn call<R: Request>(&self, endpoint: &Endpoint, request: R) -> Call<R> {
+        if Some(endpoint.address) == self.inner.address {
+            return Call(self.call_local(endpoint.token, request));
+        }
+        let peer = self.inner.peer(endpoint.address);
+        let (id, receiver) = peer.send(endpoint.token, |out| request.put(out));
+        Call(Waiting::Remote { peer, id, receiver })
+    }
+
+    fn call_local<R: Request>(&self, token: u64, request: R) -> Waiting<R> {
+        let handler = self.inner.handlers.borrow().get(&token).map(|handler| {
+            let typed = handler.local.downcast_ref::<Rc<dyn Fn(R, Responder<R>)>>();
+            typed.expect("the token names the request type").clone()
+        });
+        let Some(handler) = handler else {
+            return Waiting::Failed(Error::broken_promise);
+        };
+        let (sender, receiver) = oneshot();
+        handler(request, Responder(Some(Target::Local(sender))));
+        Waiting::Local(receiver)
+    }
+}
+
+async fn accept_connections(transport: Weak<Inner>, mut listener: net::Listener) {
+    loop {
+        let accepted = listener.accept().await;
+        let Some(inner) = transport.upgrade() else {
+            return;
+        };
+        match accepted {
+            Ok((reader, writer, peer)) => {
+                inner.tasks.spawn(
+                    "connection",
+                    connection::serve(transport.clone(), reader, writer, peer),
+                );
+            }
+            Err(error) => {
+                // Out of file descriptors, most likely: the ones we have go on being served.
+                trace!("AcceptFailed", "error" => error);
+                drop(inner);
+                plinth_runtime::sleep(plinth_runtime::Duration::from_millis(50)).await;
+            }
+        }
+    }
+}
+
+/// Keeps a handler registered until dropped.
+pub struct Registration {
+    transport: Weak<Inner>,
+    token: u64,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        if let Some(transport) = self.transport.upgrade() {
+            let handler = transport.handlers.borrow_mut().remove(&self.token);
+            drop(handler); // outside the borrow: it may own responders and other registrations
+        }
+    }
+}
+
+enum Target<R: Request> {
+    Local(OneshotSender<Result<R::Reply>>),
+    Remote(RemoteReply),
+}
+
+/// The obligation to answer one request. Dropped unanswered, it answers [`Error::broken_promise`].
+pub struct Responder<R: Request>(Option<Target<R>>);
+
+impl<R: Request> Responder<R> {
+    pub fn send(mut self, result: Result<R::Reply>) {
+        match self.0.take().expect("answered once") {
+            Target::Local(sender) => {
+                let _ = sender.send(result); // the caller may have stopped waiting
+            }
+            Target::Remote(reply) => match result {
+                Ok(message) => reply.send(Ok(&|out| message.put(out))),
+                Err(error) => reply.send(Err(error)),
+            },
+        }
+    }
+    pub fn ok(self, reply: R::Reply) {
+        self.send(Ok(reply));
+    }
+    pub fn fail(self, error: Error) {
+        self.send(Err(error));
+    }
+}
+
+impl<R: Request> Drop for Responder<R> {
+    fn drop(&mut self) {
+        if let Some(target) = self.0.take() {
+            match target {
+                Target::Local(sender) => drop(sender.send(Err(Error::broken_promise))),
+                Target::Remote(reply) => reply.send(Err(Error::broken_promise)),
+            }
+        }
+    }
+}
+
+enum Waiting<R: Request> {
+    Local(OneshotReceiver<Result<R::Reply>>),
+    Remote {
+        peer: Rc<Peer>,
+        id: u64,
+        receiver: OneshotReceiver<Result<Bytes>>,
+    },
+    Failed(Error),
+}
+
+/// A request under way. Dropping it abandons the reply, not the request.
+pub struct Call<R: Request>(Waiting<R>);
+
+impl<R: Request> Unpin for Call<R> {}
+
+impl<R: Request> Future for Call<R> {
+    type Output = Result<R::Reply>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        match &mut self.0 {
+            Waiting::Failed(error) => Poll::Ready(Err(*error)),
+            Waiting::Local(receiver) => Pin::new(receiver)
+                .poll(context)
+                .map(|r| r.unwrap_or(Err(Error::broken_promise))),
+            Waiting::Remote { receiver, .. } => Pin::new(receiver).poll(context).map(|received| {
+                let body = received.unwrap_or(Err(Error::request_maybe_delivered))?;
+                R::Reply::from_bytes(body).ok_or(Error::request_maybe_delivered)
+            }),
+        }
+    }
+}
+
+impl<R: Request> Drop for Call<R> {
+    fn drop(&mut self) {
+        if let Waiting::Remote { peer, id, .. } = &self.0 {
+            peer.forget(*id);
+        }
+    }
+}

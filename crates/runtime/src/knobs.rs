@@ -1,0 +1,175 @@
+//! Knobs: every limit and interval of the database, in one place, with its unit in its name.
+//!
+//! A knob is one line below: name, type, default and, where an extreme value is legal, the range from which
+//! the simulator sometimes draws one. `knobs()` gives this thread's set; take it once per use, so that a
+//! changed set is seen.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// A type a knob can have.
+pub trait KnobValue: Copy + PartialOrd + std::str::FromStr + std::fmt::Display {
+    fn to_f64(self) -> f64;
+    fn from_f64(v: f64) -> Self;
+}
+
+macro_rules! knob_value {
+    ($($t:ty),*) => {$(
+        impl KnobValue for $t {
+            fn to_f64(self) -> f64 { self as f64 }
+            fn from_f64(v: f64) -> $t { v as $t }
+        }
+    )*};
+}
+knob_value!(u64, i64, usize, u32, f64);
+
+macro_rules! knobs {
+    ($($(#[$doc:meta])* $name:ident: $t:ty = $default:expr $(, sim $low:expr, $high:expr)?;)*) => {
+        #[derive(Clone, PartialEq, Debug)]
+        pub struct Knobs { $($(#[$doc])* pub $name: $t,)* }
+
+        impl Default for Knobs {
+            fn default() -> Knobs { Knobs { $($name: $default,)* } }
+        }
+
+        impl Knobs {
+            /// Every knob's name.
+            pub const NAMES: &'static [&'static str] = &[$(stringify!($name)),*];
+
+            /// Replaces each knob that has a range by an extreme, with probability `p`.
+            pub fn randomise(&mut self, p: f64) {
+                $($(if crate::random::chance(p) { self.$name = extreme::<$t>($low, $high); })?)*
+            }
+
+            /// Sets a knob by name from text: for command lines and scenario files.
+            pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
+                match name {
+                    $(stringify!($name) => {
+                        self.$name = value.parse()
+                            .map_err(|_| format!("knob {name}: {value:?} is not a {}", stringify!($t)))?;
+                    })*
+                    _ => return Err(format!("there is no knob {name:?}")),
+                }
+                Ok(())
+            }
+
+            /// Names and values, for `status` and for a failed run's report.
+            pub fn list(&self) -> Vec<(&'static str, String)> {
+                vec![$((stringify!($name), self.$name.to_string())),*]
+            }
+        }
+    };
+}
+
+const KIB: usize = 1 << 10;
+const MIB: usize = 1 << 20;
+
+knobs! {
+    /// A connection with requests outstanding is pinged this often.
+    rpc_ping_interval_ms: u64 = 1000, sim 200, 2000;
+    /// A ping that is not answered in this time closes the connection.
+    rpc_ping_timeout_ms: u64 = 4000, sim 1000, 6000;
+    connect_timeout_ms: u64 = 2000;
+    /// A role not heard of for this long is taken for dead.
+    failure_detection_ms: u64 = 800, sim 300, 1500;
+    coordinator_lease_ms: u64 = 2000, sim 1000, 4000;
+    election_interval_ms: u64 = 250;
+    /// A longer frame closes its connection.
+    frame_bytes_max: usize = 64 * MIB;
+    /// How long a read-version batch waits for company; 0 = it leaves with the turn of the loop.
+    grv_batch_interval_us: u64 = 0;
+    commit_batch_count_max: usize = 4096, sim 1, 4096;
+    commit_batch_bytes_max: usize = 4 * MIB, sim 1000, 4 * MIB;
+    commit_batches_in_flight_max: usize = 8, sim 1, 8;
+    /// A proxy without commits sends an empty batch this often, so that versions move on.
+    empty_commit_interval_ms: u64 = 500, sim 100, 2000;
+    /// How many versions back a transaction may read: 5 seconds (FDB §2.4).
+    version_window: i64 = 5_000_000, sim 500_000, 5_000_000;
+    /// Above this the oldest unpopped mutations of a log server are kept on disk only.
+    log_memory_bytes_max: usize = 256 * MIB, sim 100_000, 256 * MIB;
+    log_segment_bytes: usize = 64 * MIB, sim 64 * KIB, MIB;
+    storage_commit_interval_ms: u64 = 500, sim 50, 1000;
+    storage_commit_bytes_max: usize = 32 * MIB, sim 1000, 32 * MIB;
+    storage_window_bytes_max: usize = 512 * MIB;
+    peek_bytes_max: usize = MIB, sim 100, MIB;
+    /// Limit of one range reply.
+    range_bytes_max: usize = MIB, sim 200, MIB;
+    /// How long a read waits for a version that the server does not have yet.
+    future_version_wait_ms: u64 = 1000, sim 200, 2000;
+    watches_max: usize = 10_000;
+    /// The memory engine writes this much of its rolling snapshot between two laps.
+    memory_engine_snapshot_bytes: usize = 64 * MIB, sim 4 * KIB, MIB;
+    client_locations_max: usize = 100_000, sim 1, 1000;
+    shards_per_team: usize = 4, sim 1, 16;
+    resolver_state_bytes_max: usize = 256 * MIB, sim 100_000, 256 * MIB;
+    recovery_retry_ms: u64 = 200;
+}
+
+/// The low end, the high end, or something between, evenly over the orders of magnitude.
+fn extreme<T: KnobValue>(low: T, high: T) -> T {
+    match crate::random::below(3) {
+        0 => low,
+        1 => high,
+        _ => {
+            let (l, h) = (low.to_f64().max(1.0).ln(), high.to_f64().max(1.0).ln());
+            let drawn = T::from_f64((l + (h - l) * crate::random::unit()).exp());
+            if drawn < low {
+                low
+            } else if drawn > high {
+                high
+            } else {
+                drawn
+            }
+        }
+    }
+}
+
+thread_local! {
+    static KNOBS: RefCell<Rc<Knobs>> = RefCell::new(Rc::new(Knobs::default()));
+}
+
+/// This thread's knobs.
+pub fn knobs() -> Rc<Knobs> {
+    KNOBS.with(|k| k.borrow().clone())
+}
+
+/// Replaces this thread's knobs; returns the old ones. Inside a simulation, the run's.
+pub fn set_knobs(knobs: Knobs) -> Rc<Knobs> {
+    replace(Rc::new(knobs))
+}
+
+pub(crate) fn replace(knobs: Rc<Knobs>) -> Rc<Knobs> {
+    KNOBS.with(|k| k.replace(knobs))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_knob_is_set_by_name_and_a_wrong_name_or_value_says_so() {
+        let mut knobs = Knobs::default();
+        knobs.set("peek_bytes_max", "123").unwrap();
+        assert_eq!(knobs.peek_bytes_max, 123);
+        assert!(
+            knobs
+                .set("peek_bytes_max", "many")
+                .unwrap_err()
+                .contains("peek_bytes_max")
+        );
+        assert!(knobs.set("peek", "1").is_err());
+        assert_eq!(Knobs::NAMES.len(), knobs.list().len());
+    }
+
+    #[test]
+    fn random_knobs_stay_in_their_ranges() {
+        for _ in 0..500 {
+            let mut knobs = Knobs::default();
+            knobs.randomise(1.0);
+            assert!((1..=4096).contains(&knobs.commit_batch_count_max));
+            assert!((500_000..=5_000_000).contains(&knobs.version_window));
+            assert!((64 * KIB..=MIB).contains(&knobs.log_segment_bytes));
+            assert_eq!(knobs.recovery_retry_ms, 200);
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Floor 1: the one door to the outside world.
+//!
+//! Everything above this crate is single-threaded async code that reaches time, randomness, tasks, sockets
+//! and files through the functions here, and through nothing else. Behind the door stand two backends:
+//!
+//! - [`real`]: one event loop a worker thread, real sockets, real files behind a small pool of threads;
+//! - [`sim`]: a whole data center in one thread (FDB §4): virtual time, machines with clocks that drift, disks
+//!   that lose or tear what was not synced, networks that delay, cut and corrupt. Everything random in it comes
+//!   from one seed, so a run that failed once fails again.
+//!
+//! What is promised: the same code sees the same contract from both. Dropping a [`Task`] drops its future at
+//! once; bytes of one connection arrive in order or not at all; a file write is durable when a later `sync`
+//! has returned `Ok`, and not before; a task that panics takes its process down.
+//! What may never happen: under simulation, anything that depends on the machine the simulator runs on.
+
+pub mod buggify;
+pub mod disk;
+pub mod knobs;
+pub mod net;
+pub mod probe;
+pub mod random;
+pub mod real;
+pub mod sim;
+pub mod sync;
+mod task;
+mod time;
+pub mod trace;
+
+pub use task::{Either, Task, TaskGroup, join_all, offload, race, spawn, yield_now};
+pub use time::{Duration, Instant, Sleep, now, sleep, sleep_until, timeout, unix_time_ms};
+
+/// What the macros need from this crate's dependencies; not for direct use.
+#[doc(hidden)]
+pub mod macro_support {
+    pub use linkme;
+}
+
+/// True inside a simulation. For tests and tools; a role that asks this is lying to its tests.
+pub fn is_simulated() -> bool {
+    sim::is_entered()
+}

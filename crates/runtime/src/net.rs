@@ -1,0 +1,112 @@
+//! Streams of bytes between processes.
+//!
+//! Bytes of one connection arrive in order and once, or the connection fails. Nothing says when, and nothing
+//! says that what was written has arrived. Dropping both halves closes the connection.
+
+use crate::{real, sim};
+use bytes::{Bytes, BytesMut};
+use std::io;
+use std::net::SocketAddr;
+
+enum AnyListener {
+    Real(real::net::Listener),
+    Sim(sim::network::Listener),
+}
+enum AnyReader {
+    Real(real::net::Reader),
+    Sim(sim::network::Reader),
+}
+enum AnyWriter {
+    Real(real::net::Writer),
+    Sim(sim::network::Writer),
+}
+
+/// Accepts connections at one address; dropping it gives the address back.
+pub struct Listener(AnyListener);
+/// The half of a connection that receives.
+pub struct Reader(AnyReader);
+/// The half of a connection that sends.
+pub struct Writer(AnyWriter);
+
+/// Port 0 takes any free port; see [`Listener::local_addr`].
+pub async fn listen(address: SocketAddr) -> io::Result<Listener> {
+    Ok(Listener(match sim::current() {
+        Some(world) => AnyListener::Sim(world.listen(address).await?),
+        None => AnyListener::Real(real::net::listen(address).await?),
+    }))
+}
+
+pub async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)> {
+    Ok(match sim::current() {
+        Some(world) => sim_halves(world.connect(address).await?),
+        None => real_halves(real::net::connect(address).await?),
+    })
+}
+
+fn real_halves((reader, writer): (real::net::Reader, real::net::Writer)) -> (Reader, Writer) {
+    (
+        Reader(AnyReader::Real(reader)),
+        Writer(AnyWriter::Real(writer)),
+    )
+}
+
+fn sim_halves((reader, writer): (sim::network::Reader, sim::network::Writer)) -> (Reader, Writer) {
+    (
+        Reader(AnyReader::Sim(reader)),
+        Writer(AnyWriter::Sim(writer)),
+    )
+}
+
+impl Listener {
+    /// The next connection, with the address of who connected.
+    pub async fn accept(&mut self) -> io::Result<(Reader, Writer, SocketAddr)> {
+        let (halves, peer) = match &mut self.0 {
+            AnyListener::Real(l) => {
+                let (reader, writer, peer) = l.accept().await?;
+                (real_halves((reader, writer)), peer)
+            }
+            AnyListener::Sim(l) => {
+                let (reader, writer, peer) = l.accept().await?;
+                (sim_halves((reader, writer)), peer)
+            }
+        };
+        Ok((halves.0, halves.1, peer))
+    }
+
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match &self.0 {
+            AnyListener::Real(l) => l.local_addr(),
+            AnyListener::Sim(l) => Ok(l.local_addr()),
+        }
+    }
+}
+
+impl Reader {
+    /// Appends what has arrived, up to some tens of kibibytes; 0 means that the other side has ended its stream.
+    pub async fn read(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
+        match &mut self.0 {
+            AnyReader::Real(r) => r.read(buffer).await,
+            AnyReader::Sim(r) => r.read(buffer).await,
+        }
+    }
+}
+
+impl Writer {
+    /// Hands all of it to the network; waits while the network has too much of ours.
+    ///
+    /// If the future is dropped, a part of the data may have been sent: such a connection is good for nothing.
+    pub async fn write_all(&mut self, data: Bytes) -> io::Result<()> {
+        match &mut self.0 {
+            AnyWriter::Real(w) => w.write_all(data).await,
+            AnyWriter::Sim(w) => w.write_all(data).await,
+        }
+    }
+
+    /// Ends our stream: the other side reads what was sent, then 0.
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        match &mut self.0 {
+            AnyWriter::Real(w) => w.shutdown().await,
+            AnyWriter::Sim(w) => w.shutdown(),
+        }
+    }
+}

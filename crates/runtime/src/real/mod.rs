@@ -1,0 +1,152 @@
+//! The real backend: one tokio current-thread loop a worker, real sockets, files behind a pool of threads.
+//!
+//! A panic in a task prints its message and aborts the whole process: a role that meets a broken invariant
+//! dies and lets recovery replace it, it never limps on with half of its tasks.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // this is the door itself
+
+pub(crate) mod disk;
+pub(crate) mod net;
+
+use crate::Instant;
+use crate::task::Runnable;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::OnceLock;
+use std::task::{Context, Poll};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+pub(crate) use tokio::time::Sleep;
+
+/// A worker keeps this many blocking calls (fsyncs, cold reads, engine commits) in flight; others queue.
+const POOL_THREADS_MAX: usize = 16;
+
+/// Runs `future` to its end on this thread, with everything that it spawns; what is left then is dropped.
+pub fn block_on<F: Future>(future: F) -> F::Output {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .max_blocking_threads(POOL_THREADS_MAX)
+        .build()
+        .expect("the operating system gives an event loop its file descriptors");
+    let tasks = tokio::task::LocalSet::new();
+    let output = tasks.block_on(&runtime, future);
+    // Before the runtime: the destructors of what is left may still use timers and sockets.
+    let _entered = runtime.enter();
+    drop(tasks);
+    output
+}
+
+/// Starts another worker: a thread with an event loop of its own. A panic in it aborts the process.
+pub fn spawn_worker<T, F>(
+    name: &str,
+    main: impl FnOnce() -> F + Send + 'static,
+) -> std::thread::JoinHandle<T>
+where
+    T: Send + 'static,
+    F: Future<Output = T>,
+{
+    let label = name.to_owned();
+    std::thread::Builder::new()
+        .name(name.to_owned())
+        .spawn(move || {
+            let run = AssertUnwindSafe(|| block_on(async move { main().await }));
+            catch_unwind(run).unwrap_or_else(|_| die("worker", &label))
+        })
+        .expect("the operating system gives a worker its thread")
+}
+
+/// Waits until the process is asked to stop: interrupt or terminate.
+pub async fn interrupted() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt())?;
+    let mut terminate = signal(SignalKind::terminate())?;
+    crate::race(interrupt.recv(), terminate.recv()).await;
+    Ok(())
+}
+
+/// The panic hook has printed what happened; this says who it happened to.
+fn die(what: &str, name: &str) -> ! {
+    eprintln!("fatal: {what} '{name}' panicked; the process stops here");
+    std::process::abort()
+}
+
+/// The event loop's side of a task.
+struct Driver {
+    name: &'static str,
+    task: Rc<dyn Runnable>,
+}
+
+impl Future for Driver {
+    type Output = ();
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        catch_unwind(AssertUnwindSafe(|| self.task.run(context)))
+            .unwrap_or_else(|_| die("task", self.name))
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.task.cancel();
+    }
+}
+
+pub(crate) fn spawn(name: &'static str, task: Rc<dyn Runnable>) {
+    tokio::task::spawn_local(Driver { name, task });
+}
+
+/// Stops a closure that still waits for a pool thread when nobody waits for it any more.
+struct AbortOnDrop<T>(tokio::task::JoinHandle<T>);
+
+impl<T> Drop for AbortOnDrop<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+pub(crate) async fn offload<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
+    let mut handle = AbortOnDrop(tokio::task::spawn_blocking(move || {
+        catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| die("task", "offload"))
+    }));
+    match (&mut handle.0).await {
+        Ok(output) => output,
+        // Only a loop that is shutting down cancels it: this future is about to be dropped.
+        Err(_) => std::future::pending().await,
+    }
+}
+
+fn origin() -> std::time::Instant {
+    static ORIGIN: OnceLock<std::time::Instant> = OnceLock::new();
+    *ORIGIN.get_or_init(std::time::Instant::now)
+}
+
+pub(crate) fn now() -> Instant {
+    Instant(origin().elapsed().as_nanos() as u64)
+}
+
+pub(crate) fn unix_time_ms() -> u64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |d| d.as_millis() as u64)
+}
+
+/// A deadline further away than this is never, and tokio is not asked to add it up.
+const SLEEP_NS_MAX: u64 = 1_000_000_000 * 86_400 * 365;
+
+pub(crate) fn sleep_until(deadline: Instant) -> Sleep {
+    let nanoseconds = deadline.0.min(now().0.saturating_add(SLEEP_NS_MAX));
+    tokio::time::sleep_until((origin() + std::time::Duration::from_nanos(nanoseconds)).into())
+}
+
+/// A seed from the operating system.
+pub(crate) fn entropy() -> u64 {
+    use std::io::Read;
+    let mut seed = [0; 8];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut seed))
+        .expect("/dev/urandom can be read");
+    u64::from_le_bytes(seed)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+//! TCP. A write is tried at once and waits only when the socket's buffer is full.
+
+use bytes::{Bytes, BytesMut};
+use std::io;
+use std::net::SocketAddr;
+use tokio::io::AsyncWriteExt;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Room made for a read when little is left: the most one read appends to a fresh buffer.
+const READ_BYTES: usize = 64 << 10;
+/// With less room than this a read would be more system call than data.
+const READ_BYTES_MIN: usize = 4 << 10;
+
+pub(crate) struct Listener(TcpListener);
+pub(crate) struct Reader(OwnedReadHalf);
+pub(crate) struct Writer(OwnedWriteHalf);
+
+pub(crate) async fn listen(address: SocketAddr) -> io::Result<Listener> {
+    TcpListener::bind(address).await.map(Listener)
+}
+
+pub(crate) async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)> {
+    split(TcpStream::connect(address).await?)
+}
+
+fn split(stream: TcpStream) -> io::Result<(Reader, Writer)> {
+    stream.set_nodelay(true)?;
+    let (read, write) = stream.into_split();
+    Ok((Reader(read), Writer(write)))
+}
+
+impl Listener {
+    pub async fn accept(&mut self) -> io::Result<(Reader, Writer, SocketAddr)> {
+        loop {
+            let (stream, peer) = self.0.accept().await?;
+            // A connection that died while it waited here is its peer's business, not the listener's.
+            if let Ok((reader, writer)) = split(stream) {
+                return Ok((reader, writer, peer));
+            }
+        }
+    }
+
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
+impl Reader {
+    pub async fn read(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
+        loop {
+            // Memory is taken when there is something to read: an idle connection costs none.
+            self.0.readable().await?;
+            if buffer.capacity() - buffer.len() < READ_BYTES_MIN {
+                buffer.reserve(READ_BYTES);
+            }
+            match self.0.try_read_buf(buffer) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+impl Writer {
+    pub async fn write_all(&mut self, data: Bytes) -> io::Result<()> {
+        let mut rest = &data[..];
+        while !rest.is_empty() {
+            match self.0.try_write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => rest = &rest[n..],
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.0.writable().await?,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        self.0.shutdown().await
+    }
+}

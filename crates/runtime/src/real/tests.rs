@@ -1,0 +1,162 @@
+use super::*;
+use crate::disk::{self, OpenOptions};
+use crate::{Duration, net, sleep, spawn, timeout};
+use bytes::{Bytes, BytesMut};
+use std::cell::Cell;
+use std::path::PathBuf;
+
+/// A directory of this test's own, removed at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let dir = std::env::temp_dir().join(format!("plinth-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        Scratch(dir)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn what_is_sent_over_tcp_comes_back() {
+    block_on(async {
+        let mut listener = net::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
+        let address = listener.local_addr().unwrap();
+        spawn("echo", async move {
+            let (mut reader, mut writer, _) = listener.accept().await.unwrap();
+            let mut buffer = BytesMut::new();
+            while reader.read(&mut buffer).await.unwrap() > 0 {
+                writer.write_all(buffer.split().freeze()).await.unwrap();
+            }
+        })
+        .detach();
+        let (mut reader, mut writer) = net::connect(address).await.unwrap();
+        let sent = Bytes::from(
+            (0..3_000_000u32)
+                .map(|i| (i * 7) as u8)
+                .collect::<Vec<u8>>(),
+        );
+        let data = sent.clone();
+        let writing = spawn("write", async move {
+            writer.write_all(data).await.unwrap();
+            writer.shutdown().await.unwrap();
+        });
+        let mut back = BytesMut::new();
+        while reader.read(&mut back).await.unwrap() > 0 {}
+        writing.await;
+        assert!(back == sent);
+    });
+}
+
+#[test]
+fn a_file_gives_back_what_was_written() {
+    let scratch = Scratch::new("file");
+    let path = scratch.0.join("data");
+    block_on(async {
+        assert!(disk::open(&path, OpenOptions::default()).await.is_err());
+        let file = disk::open(
+            &path,
+            OpenOptions {
+                create: true,
+                ..Default::default()
+            },
+        )
+        .await
+        .unwrap();
+        file.write_and_sync(
+            0,
+            vec![Bytes::from("hello "), Bytes::new(), Bytes::from("world")],
+        )
+        .await
+        .unwrap();
+        file.write_at(6, Bytes::from("there")).await.unwrap();
+        file.sync().await.unwrap();
+        assert_eq!(file.read_at(0, 100).await.unwrap(), "hello there");
+        assert_eq!(file.read_at(6, 5).await.unwrap(), "there");
+        file.allocate(1 << 20).await.unwrap();
+        assert_eq!(file.size().await.unwrap(), 1 << 20);
+        file.truncate(5).await.unwrap();
+        assert_eq!(disk::read_file(&path).await.unwrap(), "hello");
+        let blocking = file.blocking();
+        let four = crate::offload(move || {
+            blocking.write_all_at(0, b"J").unwrap();
+            let mut four = [0; 4];
+            blocking.read_exact_at(0, &mut four).unwrap();
+            assert!(blocking.read_exact_at(3, &mut [0; 4]).is_err());
+            four
+        })
+        .await;
+        assert_eq!(&four, b"Jell");
+        disk::write_file_durably(&path, Bytes::from("new"))
+            .await
+            .unwrap();
+        assert_eq!(disk::read_file(&path).await.unwrap(), "new");
+        assert_eq!(disk::list_dir(&scratch.0).await.unwrap(), ["data"]);
+        disk::remove(&path).await.unwrap();
+        assert!(!disk::exists(&path).await);
+    });
+}
+
+#[test]
+fn a_directory_is_locked_by_one_at_a_time() {
+    let scratch = Scratch::new("lock");
+    block_on(async {
+        let lock = disk::lock_dir(&scratch.0).await.unwrap();
+        assert!(disk::lock_dir(&scratch.0).await.is_err());
+        drop(lock);
+        disk::lock_dir(&scratch.0).await.unwrap();
+    });
+}
+
+struct SetOnDrop(Rc<Cell<bool>>);
+
+impl Drop for SetOnDrop {
+    fn drop(&mut self) {
+        self.0.set(true);
+    }
+}
+
+#[test]
+fn dropping_a_task_drops_its_future_before_drop_returns() {
+    block_on(async {
+        let dropped = Rc::new(Cell::new(false));
+        let guard = SetOnDrop(dropped.clone());
+        let task = spawn("sleeper", async move {
+            let _guard = guard;
+            std::future::pending::<()>().await;
+        });
+        crate::yield_now().await;
+        assert!(!task.is_finished());
+        drop(task);
+        assert!(dropped.get());
+    });
+}
+
+#[test]
+fn a_timeout_ends_what_takes_too_long_and_a_worker_returns_its_result() {
+    let worker = spawn_worker("second", || async {
+        let nested = spawn("child", async { 41 });
+        sleep(Duration::from_millis(2)).await;
+        nested.await + 1
+    });
+    block_on(async {
+        assert_eq!(
+            timeout(Duration::from_millis(5), std::future::pending::<()>()).await,
+            None
+        );
+        assert_eq!(timeout(Duration::from_secs(5), async { 1 }).await, Some(1));
+        let started = crate::now();
+        sleep(Duration::from_millis(3)).await;
+        assert!(started.elapsed() >= Duration::from_millis(3));
+        assert_eq!(
+            crate::join_all((0..3).map(|i| offload(move || i))).await,
+            [0, 1, 2]
+        );
+    });
+    assert_eq!(worker.join().unwrap(), 42);
+}

@@ -1,0 +1,102 @@
+//! One value, once, from one task to another: the reply to a request.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+/// The other side is gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Closed;
+
+impl std::fmt::Display for Closed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("the other side of the channel is gone")
+    }
+}
+
+impl std::error::Error for Closed {}
+
+struct Shared<T> {
+    value: Option<T>,
+    receiver: Option<Waker>,
+    sender_gone: bool,
+    receiver_gone: bool,
+}
+
+pub struct OneshotSender<T>(Rc<RefCell<Shared<T>>>);
+pub struct OneshotReceiver<T>(Rc<RefCell<Shared<T>>>);
+
+pub fn oneshot<T>() -> (OneshotSender<T>, OneshotReceiver<T>) {
+    let shared = Rc::new(RefCell::new(Shared {
+        value: None,
+        receiver: None,
+        sender_gone: false,
+        receiver_gone: false,
+    }));
+    (OneshotSender(shared.clone()), OneshotReceiver(shared))
+}
+
+impl<T> OneshotSender<T> {
+    /// Gives the value back when nobody waits for it any more.
+    pub fn send(self, value: T) -> Result<(), T> {
+        let mut shared = self.0.borrow_mut();
+        if shared.receiver_gone {
+            return Err(value);
+        }
+        shared.value = Some(value);
+        Ok(()) // dropping `self` wakes the receiver
+    }
+
+    /// True when the receiver was dropped: the work for the answer can be saved.
+    pub fn is_closed(&self) -> bool {
+        self.0.borrow().receiver_gone
+    }
+}
+
+impl<T> Drop for OneshotSender<T> {
+    fn drop(&mut self) {
+        let waker = {
+            let mut shared = self.0.borrow_mut();
+            shared.sender_gone = true;
+            shared.receiver.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> OneshotReceiver<T> {
+    /// The value, if it is there.
+    pub fn try_recv(&mut self) -> Option<T> {
+        self.0.borrow_mut().value.take()
+    }
+}
+
+impl<T> Future for OneshotReceiver<T> {
+    type Output = Result<T, Closed>;
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let mut shared = self.0.borrow_mut();
+        if let Some(value) = shared.value.take() {
+            return Poll::Ready(Ok(value));
+        }
+        if shared.sender_gone {
+            return Poll::Ready(Err(Closed));
+        }
+        super::remember(&mut shared.receiver, context);
+        Poll::Pending
+    }
+}
+
+impl<T> Drop for OneshotReceiver<T> {
+    fn drop(&mut self) {
+        let (value, waker) = {
+            let mut shared = self.0.borrow_mut();
+            shared.receiver_gone = true;
+            (shared.value.take(), shared.receiver.take())
+        };
+        drop((value, waker));
+    }
+}

@@ -1,0 +1,120 @@
+//! The *assign* phase: which log server stores which mutation of a version.
+
+use crate::system_state::SystemState;
+use bytes::{Bytes, BytesMut};
+use plinth_core::log_body::LogBodyBuilder;
+use plinth_core::mutation::{self, MutationBatch, MutationKind, MutationRef};
+use plinth_core::version::Versionstamp;
+use plinth_core::{Mutation, Tag, Version, atomic};
+use plinth_protocol::log::LogGeneration;
+
+/// Builds the body of one version for every log server of a generation.
+pub struct Bodies<'a> {
+    generation: &'a LogGeneration,
+    builders: Vec<LogBodyBuilder>,
+}
+
+impl<'a> Bodies<'a> {
+    pub fn new(generation: &'a LogGeneration) -> Self {
+        let builders = generation.logs.iter().map(|_| LogBodyBuilder::new()).collect();
+        Bodies { generation, builders }
+    }
+
+    /// Adds packed mutations that all carry the same tags, to every log server that stores one of them.
+    pub fn push(&mut self, tags: &[Tag], packed: &[u8]) {
+        if let [only] = &mut self.builders[..] {
+            only.push(tags, packed);
+            return;
+        }
+        for (place, builder) in self.builders.iter_mut().enumerate() {
+            let stored: Vec<Tag> =
+                tags.iter().copied().filter(|tag| self.generation.log_set(*tag).any(|p| p == place)).collect();
+            if !stored.is_empty() {
+                builder.push(&stored, packed);
+            }
+        }
+    }
+
+    pub fn finish(self) -> Vec<Bytes> {
+        self.builders.into_iter().map(LogBodyBuilder::finish).collect()
+    }
+}
+
+/// Replaces versionstamped operations by the sets that they become (pitfall 6). A stamp that does not fit its
+/// parameter was refused by the client; one that comes all the same is dropped with its mutation.
+pub fn place_versionstamps(mutations: &MutationBatch, version: Version, order: u16) -> MutationBatch {
+    if !mutations.iter().any(|mutation| mutation.kind.is_versionstamped()) {
+        return mutations.clone();
+    }
+    let stamp = Versionstamp::new(version, order);
+    let mut out = BytesMut::with_capacity(mutations.bytes().len());
+    for mutation in mutations.iter() {
+        let (key, value) = match mutation.kind {
+            MutationKind::SetVersionstampedKey => {
+                (atomic::place_versionstamp(mutation.first, stamp), Some(mutation.second.to_vec()))
+            }
+            MutationKind::SetVersionstampedValue => {
+                (Some(mutation.first.to_vec()), atomic::place_versionstamp(mutation.second, stamp))
+            }
+            _ => {
+                mutation.pack(&mut out);
+                continue;
+            }
+        };
+        if let (Some(key), Some(value)) = (key, value) {
+            MutationRef { kind: MutationKind::Set, first: &key, second: &value }.pack(&mut out);
+        }
+    }
+    MutationBatch::parse(out.freeze()).expect("packed just now")
+}
+
+/// Adds the mutations of one transaction to the bodies: each with the tags of its shard's team, neighbours with equal
+/// tags as one run, without copying them apart.
+pub fn assign(state: &SystemState, mutations: &MutationBatch, bodies: &mut Bodies<'_>) {
+    let packed = &mutations.bytes()[..];
+    if let Some(team) = state.only_team() {
+        bodies.push(&team.tags, packed);
+        return;
+    }
+    let mut run_start = 0;
+    let mut run_tags: Vec<Tag> = Vec::new();
+    let mut at = 0;
+    for (mutation, end) in mutation::iter_packed(packed) {
+        let tags = if mutation.kind == MutationKind::ClearRange {
+            state.tags_of_range(mutation.first, mutation.second)
+        } else {
+            state.tags_of_key(mutation.first).to_vec()
+        };
+        if tags != run_tags {
+            if at > run_start {
+                bodies.push(&run_tags, &packed[run_start..at]);
+            }
+            run_start = at;
+            run_tags = tags;
+        }
+        at = end;
+    }
+    if at > run_start {
+        bodies.push(&run_tags, &packed[run_start..at]);
+    }
+}
+
+/// The mutations of a transaction that change the system keyspace.
+pub fn system_part(mutations: &MutationBatch) -> Vec<Mutation> {
+    let concerns = |m: &Mutation| {
+        let reach = if m.kind == MutationKind::ClearRange { &m.second } else { &m.first };
+        plinth_core::system_keys::is_metadata_key(reach)
+    };
+    mutations.iter_owned().filter(concerns).collect()
+}
+
+/// The whole system keyspace as mutations: what a recovery starts from.
+pub fn snapshot(state: &SystemState) -> MutationBatch {
+    let mut out = BytesMut::new();
+    let (begin, end) = (plinth_core::key::SYSTEM_BEGIN, plinth_core::key::ALL_KEYS_END);
+    MutationRef { kind: MutationKind::ClearRange, first: begin, second: end }.pack(&mut out);
+    for (key, value) in state.rows() {
+        MutationRef { kind: MutationKind::Set, first: key, second: value }.pack(&mut out);
+    }
+    MutationBatch::parse(out.freeze()).expect("packed just now")
+}

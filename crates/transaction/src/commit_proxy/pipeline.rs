@@ -1,0 +1,321 @@
+//! The pipeline itself: forms batches, and carries each through its phases.
+
+use super::assign::{self, Bodies};
+use super::resolve::{self, Pending};
+use crate::system_state::SystemState;
+use bytes::Bytes;
+use plinth_core::key::KeyRange;
+use plinth_core::mutation::MutationBatch;
+use plinth_core::{Error, Result, Tag, Version};
+use plinth_protocol::log::{LogGeneration, Pop, Push};
+use plinth_protocol::transaction::{
+    Commit, CommitRecovery, CommitReply, CommitVersion, GetCommitVersion, GetKeyLocations, KeyLocations,
+    RecruitCommitProxy, ReportCommitted, ResolveBatch, ResolveReply,
+};
+use plinth_rpc::{Endpoint, FailureBeacon, Interface, Registration, Responder, Transport};
+use plinth_runtime::knobs::knobs;
+use plinth_runtime::sync::{Notify, QueueReceiver, QueueSender, VersionGate, Watch, queue};
+use plinth_runtime::{Duration, TaskGroup, buggify, probe, trace};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::Rc;
+
+/// Transactions that wait or are under way here may hold this many bytes.
+const MEMORY_BYTES_MAX: usize = 256 << 20;
+/// The system keyspace is written anew to its stream after this many bytes of log, so that the log can be popped.
+const SNAPSHOT_EVERY_BYTES: usize = 32 << 20;
+/// Locations answered at once.
+const LOCATIONS_MAX: u32 = 1000;
+
+struct Arrived {
+    transaction: Pending,
+    responder: Responder<Commit>,
+}
+
+struct Proxy {
+    transport: Transport,
+    role: RecruitCommitProxy,
+    generation: LogGeneration,
+    get_version: Endpoint,
+    report: Endpoint,
+    boundaries: Vec<Bytes>,
+    state: RefCell<SystemState>,
+    /// System transactions of other proxies have been applied up to here.
+    system_applied: Cell<Version>,
+    /// The last batch, by number, whose *assign* phase is done.
+    assigned: VersionGate,
+    known_committed: Cell<Version>,
+    bytes_held: Cell<usize>,
+    bytes_since_snapshot: Cell<usize>,
+    batches_in_flight: Cell<usize>,
+    room: Notify,
+    failure: Watch<Option<Error>>,
+}
+
+/// Registers the proxy and returns the future that is its life. It ends when something it depends on has.
+pub fn start(transport: &Transport, role: RecruitCommitProxy) -> impl Future<Output = ()> + use<> {
+    let transport = transport.clone();
+    let beacon = FailureBeacon::new(&transport, role.id);
+    let proxy = Rc::new(Proxy::new(&transport, role));
+    let (arrivals, arrived) = queue();
+    let serving = proxy.clone().serve(arrivals);
+    async move {
+        let _serving = (beacon, serving);
+        let failure = proxy.failure.clone();
+        let batches = proxy.clone().form_batches(arrived);
+        plinth_runtime::race(batches, failure.wait_until(Option::is_some)).await;
+        trace!("CommitProxyEnded", "epoch" => proxy.role.epoch, "reason" => format!("{:?}", failure.get()));
+    }
+}
+
+impl Proxy {
+    fn new(transport: &Transport, mut role: RecruitCommitProxy) -> Self {
+        let state = SystemState::from_rows(std::mem::take(&mut role.system_state));
+        let generation = role.log_system.current().expect("a recruited proxy has a log").clone();
+        Proxy {
+            transport: transport.clone(),
+            get_version: role.sequencer.endpoint::<GetCommitVersion>(),
+            report: role.sequencer.endpoint::<ReportCommitted>(),
+            boundaries: role.resolvers.iter().map(|(begin, _)| begin.clone()).collect(),
+            state: RefCell::new(state),
+            system_applied: Cell::new(role.recovery_version),
+            assigned: VersionGate::new(0),
+            known_committed: Cell::new(role.recovered_to),
+            bytes_held: Cell::new(0),
+            bytes_since_snapshot: Cell::new(0),
+            batches_in_flight: Cell::new(0),
+            room: Notify::new(),
+            failure: Watch::new(None),
+            generation,
+            role,
+        }
+    }
+
+    fn serve(self: Rc<Self>, arrivals: QueueSender<Arrived>) -> [Registration; 3] {
+        let id = self.role.id;
+        let (commits, locations, recovery) = (self.clone(), self.clone(), self.clone());
+        let transport = self.transport.clone();
+        [
+            transport.serve::<Commit>(id, move |commit, responder| commits.arrive(commit, responder, &arrivals)),
+            transport.serve::<GetKeyLocations>(id, move |request, responder| {
+                responder.ok(locations.locate(&request));
+            }),
+            transport.serve::<CommitRecovery>(id, move |_, responder| {
+                let proxy = recovery.clone();
+                // Its life is short and ends with the proxy's: every await in it fails when the epoch does.
+                plinth_runtime::spawn("recovery transaction", async move {
+                    responder.send(proxy.commit_recovery().await);
+                })
+                .detach();
+            }),
+        ]
+    }
+
+    fn arrive(&self, commit: Commit, responder: Responder<Commit>, arrivals: &QueueSender<Arrived>) {
+        let transaction = match Pending::parse(commit) {
+            Ok(transaction) => transaction,
+            Err(error) => return responder.fail(error),
+        };
+        let held = self.bytes_held.get() + transaction.bytes();
+        if held > MEMORY_BYTES_MAX {
+            probe!("proxy_memory_full");
+            return responder.fail(Error::proxy_memory_limit_exceeded);
+        }
+        self.bytes_held.set(held);
+        let _ = arrivals.send(Arrived { transaction, responder }); // the proxy is ending: the responder says so
+    }
+
+    fn locate(&self, request: &GetKeyLocations) -> KeyLocations {
+        let limit = request.limit.clamp(1, LOCATIONS_MAX) as usize;
+        let shards = self.state.borrow().locate(&request.range, request.reverse, limit);
+        let servers = |team: &crate::system_state::Team| -> Vec<Interface> { team.servers.clone() };
+        KeyLocations { shards: shards.into_iter().map(|(range, team): (KeyRange, _)| (range, servers(&team))).collect() }
+    }
+
+    async fn form_batches(self: Rc<Self>, mut arrived: QueueReceiver<Arrived>) {
+        let tasks = TaskGroup::new();
+        let mut number = 0i64;
+        loop {
+            // With nothing to do, an empty batch now and then tells storage servers what has become durable.
+            let patience = Duration::from_millis(knobs().empty_commit_interval_ms);
+            let first = plinth_runtime::timeout(patience, arrived.recv()).await.flatten();
+            while self.batches_in_flight.get() >= knobs().commit_batches_in_flight_max as usize {
+                self.room.notified().await;
+            }
+            let mut batch: Vec<Arrived> = first.into_iter().collect();
+            let mut bytes: usize = batch.iter().map(|a| a.transaction.bytes()).sum();
+            while batch.len() < knobs().commit_batch_count_max as usize && bytes < knobs().commit_batch_bytes_max as usize
+            {
+                let Some(next) = arrived.try_recv() else { break };
+                bytes += next.transaction.bytes();
+                batch.push(next);
+            }
+            number += 1;
+            self.batches_in_flight.set(self.batches_in_flight.get() + 1);
+            let proxy = self.clone();
+            tasks.spawn("commit batch", async move {
+                if let Err(error) = proxy.commit_batch(number, batch).await {
+                    proxy.failure.set(Some(error));
+                }
+                proxy.bytes_held.set(proxy.bytes_held.get() - bytes);
+                proxy.batches_in_flight.set(proxy.batches_in_flight.get() - 1);
+                proxy.room.notify_one();
+            });
+        }
+    }
+
+    /// Carries one batch through all phases. An error means that its outcome is for the recovery to decide.
+    async fn commit_batch(&self, number: i64, batch: Vec<Arrived>) -> Result<()> {
+        let (transactions, responders): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|a| (a.transaction, a.responder)).unzip();
+        let request = GetCommitVersion { proxy: self.role.id, request_number: number as u64 };
+        let granted = self.transport.call(&self.get_version, request).await?;
+        if buggify!() {
+            plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(30))).await;
+        }
+        let replies = self.resolve(&granted, &transactions).await?;
+        let verdicts = resolve::combine(transactions.len(), &replies).ok_or(Error::internal_error)?;
+
+        // From here on strictly in the order of versions.
+        self.assigned.at_least(number - 1).await;
+        self.apply_others(&replies)?;
+        let (bodies, snapshot) = self.assign(granted.version, &transactions, &verdicts);
+        let pushes = self.push(&granted, bodies);
+        self.assigned.set(number);
+        for durable in plinth_runtime::join_all(pushes).await {
+            durable?;
+        }
+        self.report(granted.version).await?;
+        if snapshot {
+            self.pop_system(granted.version);
+        }
+        for (order, (responder, verdict)) in responders.into_iter().zip(verdicts).enumerate() {
+            responder.send(verdict.map(|()| CommitReply { version: granted.version, order: order as u16 }));
+        }
+        Ok(())
+    }
+
+    async fn resolve(&self, granted: &CommitVersion, transactions: &[Pending]) -> Result<Vec<ResolveReply>> {
+        let parts = resolve::split(transactions, &self.boundaries);
+        let last_received = self.system_applied.get();
+        let asked: Vec<_> = parts
+            .into_iter()
+            .zip(&self.role.resolvers)
+            .map(|(transactions, (_, resolver))| {
+                let request = ResolveBatch {
+                    epoch: self.role.epoch,
+                    proxy: self.role.id,
+                    prev_version: granted.prev_version,
+                    version: granted.version,
+                    last_received,
+                    transactions,
+                };
+                self.transport.call(&resolver.endpoint::<ResolveBatch>(), request)
+            })
+            .collect();
+        plinth_runtime::join_all(asked).await.into_iter().collect()
+    }
+
+    /// Applies what other proxies committed to the system keyspace before this batch.
+    fn apply_others(&self, replies: &[ResolveReply]) -> Result<()> {
+        let admitted = resolve::combine_system(replies).ok_or(Error::internal_error)?;
+        let mut state = self.state.borrow_mut();
+        let mut changed = false;
+        for (version, transactions) in admitted {
+            if version <= self.system_applied.get() {
+                continue; // an earlier batch of ours, under way at the same time, brought it
+            }
+            self.system_applied.set(version);
+            for bytes in transactions {
+                probe!("proxy_applies_system_change_of_another");
+                let mutations = MutationBatch::parse(bytes).ok_or(Error::internal_error)?;
+                assign::system_part(&mutations).iter().for_each(|mutation| state.apply(mutation));
+                changed = true;
+            }
+        }
+        if changed {
+            state.derive();
+        }
+        Ok(())
+    }
+
+    /// Applies the batch's own system changes and tags its mutations. True: the bodies hold a snapshot of the
+    /// system keyspace.
+    fn assign(&self, version: Version, transactions: &[Pending], verdicts: &[Result<()>]) -> (Vec<Bytes>, bool) {
+        let mut state = self.state.borrow_mut();
+        let mut bodies = Bodies::new(&self.generation);
+        for (order, (transaction, verdict)) in transactions.iter().zip(verdicts).enumerate() {
+            if verdict.is_err() {
+                continue;
+            }
+            let mutations = assign::place_versionstamps(&transaction.mutations, version, order as u16);
+            if transaction.is_system {
+                let system = assign::system_part(&mutations);
+                system.iter().for_each(|mutation| state.apply(mutation));
+                state.derive();
+                let packed = MutationBatch::from_mutations(system.iter().map(|m| m.as_ref()));
+                bodies.push(&[Tag::SYSTEM], packed.bytes());
+            }
+            assign::assign(&state, &mutations, &mut bodies);
+        }
+        let first = self.role.first;
+        let snapshot = first && self.bytes_since_snapshot.get() > SNAPSHOT_EVERY_BYTES;
+        if snapshot {
+            probe!("proxy_writes_system_snapshot");
+            bodies.push(&[Tag::SYSTEM], assign::snapshot(&state).bytes());
+            self.bytes_since_snapshot.set(0);
+        }
+        let bodies = bodies.finish();
+        let bytes: usize = bodies.iter().map(Bytes::len).sum();
+        self.bytes_since_snapshot.set(self.bytes_since_snapshot.get() + bytes + 64);
+        (bodies, snapshot)
+    }
+
+    fn push(&self, granted: &CommitVersion, bodies: Vec<Bytes>) -> Vec<plinth_rpc::Call<Push>> {
+        let push = |(log, body): (&Interface, Bytes)| {
+            let request = Push {
+                epoch: self.role.epoch,
+                prev_version: granted.prev_version,
+                version: granted.version,
+                known_committed: self.known_committed.get(),
+                body,
+            };
+            self.transport.call(&log.endpoint::<Push>(), request)
+        };
+        self.generation.logs.iter().zip(bodies).map(push).collect()
+    }
+
+    async fn report(&self, version: Version) -> Result<()> {
+        self.known_committed.set(self.known_committed.get().max(version));
+        self.transport.call(&self.report, ReportCommitted { version }).await
+    }
+
+    /// Everything of the system stream before the snapshot at `version` is superseded.
+    fn pop_system(&self, version: Version) {
+        for place in self.generation.log_set(Tag::SYSTEM) {
+            let endpoint = self.generation.logs[place].endpoint::<Pop>();
+            // Lost pops only delay the reuse of space until the next snapshot.
+            drop(self.transport.call(&endpoint, Pop { tag: Tag::SYSTEM, version }));
+        }
+    }
+
+    /// The first transaction of the epoch: the whole system keyspace, in its stream (and, for a new database, in the
+    /// keyspace itself).
+    async fn commit_recovery(&self) -> Result<()> {
+        let granted = CommitVersion { version: self.role.recovery_version, prev_version: self.role.recovered_to };
+        let bodies = {
+            let state = self.state.borrow();
+            let snapshot = assign::snapshot(&state);
+            let mut bodies = Bodies::new(&self.generation);
+            bodies.push(&[Tag::SYSTEM], snapshot.bytes());
+            if self.role.new_database {
+                assign::assign(&state, &snapshot, &mut bodies);
+            }
+            bodies.finish()
+        };
+        for durable in plinth_runtime::join_all(self.push(&granted, bodies)).await {
+            durable?;
+        }
+        self.report(granted.version).await
+    }
+}

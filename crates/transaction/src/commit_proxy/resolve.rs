@@ -1,0 +1,129 @@
+//! Splitting a batch over the resolvers, and putting their verdicts together.
+
+use bytes::Bytes;
+use plinth_core::conflict_ranges::{ConflictRanges, ConflictRangesBuilder};
+use plinth_core::key::SYSTEM_BEGIN;
+use plinth_core::mutation::MutationBatch;
+use plinth_core::{Error, Result};
+use plinth_protocol::transaction::{
+    Commit, FLAG_SYSTEM_KEYS, ResolveReply, ResolveTransaction, SystemTransactions, VERDICT_COMMITTED, VERDICT_CONFLICT,
+    VERDICT_TOO_OLD,
+};
+
+/// A transaction as the pipeline carries it: checked once, here.
+pub struct Pending {
+    pub read_version: i64,
+    pub reads: ConflictRanges,
+    pub writes: ConflictRanges,
+    pub mutations: MutationBatch,
+    /// Some mutation changes the system keyspace.
+    pub is_system: bool,
+}
+
+impl Pending {
+    /// Checks bytes that come from a client.
+    pub fn parse(commit: Commit) -> Result<Self> {
+        let malformed = Error::client_invalid_operation;
+        let reads = ConflictRanges::parse(commit.reads).ok_or(malformed)?;
+        let writes = ConflictRanges::parse(commit.writes).ok_or(malformed)?;
+        let mutations = MutationBatch::parse(commit.mutations).ok_or(malformed)?;
+        let mut is_system = false;
+        for mutation in mutations.iter() {
+            use plinth_core::MutationKind::ClearRange;
+            let reach = if mutation.kind == ClearRange { mutation.second } else { mutation.first };
+            let system = if mutation.kind == ClearRange { reach > SYSTEM_BEGIN } else { reach >= SYSTEM_BEGIN };
+            if mutation.kind == ClearRange && mutation.first > mutation.second {
+                return Err(Error::inverted_range);
+            }
+            if system && commit.flags & FLAG_SYSTEM_KEYS == 0 {
+                return Err(Error::key_outside_legal_range);
+            }
+            is_system |= system;
+        }
+        Ok(Pending { read_version: commit.read_version, reads, writes, mutations, is_system })
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.reads.bytes().len() + self.writes.bytes().len() + self.mutations.bytes().len()
+    }
+}
+
+/// What each resolver is asked about the batch. `boundaries[i]` is the first key of resolver i's range.
+pub fn split(batch: &[Pending], boundaries: &[Bytes]) -> Vec<Vec<ResolveTransaction>> {
+    (0..boundaries.len())
+        .map(|i| {
+            let begin = &boundaries[i];
+            let end = boundaries.get(i + 1);
+            batch.iter().map(|transaction| part_for(transaction, begin, end, boundaries.len() == 1)).collect()
+        })
+        .collect()
+}
+
+fn part_for(transaction: &Pending, begin: &Bytes, end: Option<&Bytes>, alone: bool) -> ResolveTransaction {
+    let clip = |ranges: &ConflictRanges| {
+        if alone { ranges.bytes().clone() } else { clipped(ranges, begin, end) }
+    };
+    ResolveTransaction {
+        read_version: transaction.read_version,
+        reads: clip(&transaction.reads),
+        writes: clip(&transaction.writes),
+        system_mutations: transaction.is_system.then(|| transaction.mutations.bytes().clone()),
+    }
+}
+
+fn clipped(ranges: &ConflictRanges, begin: &[u8], end: Option<&Bytes>) -> Bytes {
+    let mut builder = ConflictRangesBuilder::new();
+    for (b, e) in ranges.iter_owned() {
+        let b = (&b[..]).max(begin);
+        let e = end.map_or(&e[..], |end| (&e[..]).min(&end[..]));
+        if b < e {
+            builder.add(b, e);
+        }
+    }
+    builder.finish()
+}
+
+/// The common verdict: committed only if every resolver admits (FDB §2.4.2). `None` if a reply is malformed.
+pub fn combine(count: usize, replies: &[ResolveReply]) -> Option<Vec<Result<()>>> {
+    if replies.iter().any(|reply| reply.verdicts.len() != count) {
+        return None;
+    }
+    let verdict = |i: usize| {
+        let mut result = Ok(());
+        for reply in replies {
+            match reply.verdicts[i] {
+                VERDICT_COMMITTED => {}
+                VERDICT_CONFLICT => result = Err(Error::not_committed),
+                VERDICT_TOO_OLD => return Some(Err(Error::transaction_too_old)),
+                _ => return None,
+            }
+        }
+        Some(result)
+    };
+    (0..count).map(verdict).collect()
+}
+
+/// System transactions of other proxies that every resolver admitted, in version order (pitfall 7).
+/// `None` if the resolvers do not list the same ones: then somebody has lost a version.
+pub fn combine_system(replies: &[ResolveReply]) -> Option<Vec<(i64, Vec<Bytes>)>> {
+    let (first, others) = replies.split_first()?;
+    if others.iter().any(|reply| !same_shape(&first.system, &reply.system)) {
+        return None;
+    }
+    let mut admitted = Vec::new();
+    for (at, group) in first.system.iter().enumerate() {
+        let mut mutations = Vec::new();
+        for (i, (verdict, bytes)) in group.transactions.iter().enumerate() {
+            if *verdict && others.iter().all(|reply| reply.system[at].transactions[i].0) {
+                mutations.push(bytes.clone());
+            }
+        }
+        admitted.push((group.version, mutations));
+    }
+    Some(admitted)
+}
+
+fn same_shape(a: &[SystemTransactions], b: &[SystemTransactions]) -> bool {
+    a.len() == b.len()
+        && a.iter().zip(b).all(|(a, b)| a.version == b.version && a.transactions.len() == b.transactions.len())
+}

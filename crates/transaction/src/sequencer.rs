@@ -1,0 +1,201 @@
+//! The sequencer (FDB §2.3.2, §2.4.1): hands out commit versions, knows the newest committed one.
+//!
+//! It promises: versions grow by about 1,000,000 a second and never repeat; each comes with the one handed out
+//! before, so that resolvers and log servers can follow the chain without a gap; a repeated request gets the answer
+//! it got before (pitfall 4); a read version is at or above every commit that was acknowledged before it was
+//! asked for (pitfall 2). It never runs more than `MAX_VERSIONS_IN_FLIGHT` ahead of what is committed, so a
+//! recovery that jumps that far can never meet a version of its predecessor again.
+
+use plinth_core::hash::HashMap;
+use plinth_core::version::{MAX_VERSIONS_IN_FLIGHT, VERSIONS_PER_SECOND};
+use plinth_core::{Uid, Version};
+use plinth_protocol::transaction::{
+    CommitVersion, CommittedVersion, GetCommitVersion, GetCommittedVersion, RecruitSequencer, ReportCommitted,
+};
+use plinth_rpc::{FailureBeacon, Responder, Transport};
+use plinth_runtime::sync::Notify;
+use plinth_runtime::{Duration, Instant};
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::Rc;
+
+/// What is remembered of a proxy: its last request and the answer to it.
+struct LastGrant {
+    request_number: u64,
+    grant: CommitVersion,
+}
+
+/// The state machine.
+pub struct Sequencer {
+    /// Version that belongs to `origin`.
+    base: Version,
+    origin: Instant,
+    last_handed_out: Version,
+    committed: Version,
+    proxies: HashMap<Uid, LastGrant>,
+}
+
+/// Why a version cannot be handed out now.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Too far ahead of the committed version: ask again when it has grown.
+    TooFarAhead,
+    /// An earlier request of this proxy has not come yet.
+    OutOfOrder,
+    /// Answered and answered again long ago.
+    Obsolete,
+}
+
+impl Sequencer {
+    /// Starts after the recovery transaction, which has taken `recovery_version` already.
+    pub fn new(now: Instant, recovered_to: Version, recovery_version: Version) -> Self {
+        assert!(recovered_to < recovery_version, "recovery goes forward: {recovered_to} {recovery_version}");
+        Sequencer {
+            base: recovery_version,
+            origin: now,
+            last_handed_out: recovery_version,
+            committed: recovered_to,
+            proxies: HashMap::default(),
+        }
+    }
+
+    pub fn commit_version(&mut self, now: Instant, request: &GetCommitVersion) -> Result<CommitVersion, Refusal> {
+        if let Some(last) = self.proxies.get(&request.proxy) {
+            if request.request_number == last.request_number {
+                return Ok(last.grant.clone());
+            }
+            if request.request_number < last.request_number {
+                return Err(Refusal::Obsolete);
+            }
+            if request.request_number > last.request_number + 1 {
+                return Err(Refusal::OutOfOrder);
+            }
+        } else if request.request_number != 1 {
+            return Err(Refusal::OutOfOrder);
+        }
+        let elapsed_us = now.saturating_since(self.origin).as_micros() as i64;
+        let by_clock = self.base + elapsed_us * (VERSIONS_PER_SECOND / 1_000_000);
+        let limit = self.committed + MAX_VERSIONS_IN_FLIGHT - 1;
+        let version = by_clock.max(self.last_handed_out + 1).min(limit);
+        if version <= self.last_handed_out {
+            return Err(Refusal::TooFarAhead);
+        }
+        let grant = CommitVersion { version, prev_version: self.last_handed_out };
+        self.last_handed_out = version;
+        let last = LastGrant { request_number: request.request_number, grant: grant.clone() };
+        self.proxies.insert(request.proxy, last);
+        Ok(grant)
+    }
+
+    pub fn report_committed(&mut self, version: Version) {
+        assert!(version <= self.last_handed_out, "{version} was reported committed but never handed out");
+        self.committed = self.committed.max(version);
+    }
+
+    pub fn committed(&self) -> Version {
+        self.committed
+    }
+}
+
+/// Requests that cannot be answered yet.
+#[derive(Default)]
+struct Waiting {
+    requests: RefCell<Vec<(GetCommitVersion, Responder<GetCommitVersion>)>>,
+    arrived: Notify,
+}
+
+/// The shell: registers the sequencer and returns the future that is its life.
+pub fn start(transport: &Transport, request: RecruitSequencer) -> impl Future<Output = ()> + use<> {
+    let now = plinth_runtime::now();
+    let state = Rc::new(RefCell::new(Sequencer::new(now, request.recovered_to, request.recovery_version)));
+    let waiting: Rc<Waiting> = Rc::default();
+    let beacon = FailureBeacon::new(transport, request.id);
+    let grants = transport.serve::<GetCommitVersion>(request.id, {
+        let (state, waiting) = (state.clone(), waiting.clone());
+        move |request, responder| grant_or_wait(&state, &waiting, request, responder)
+    });
+    let reports = transport.serve::<ReportCommitted>(request.id, {
+        let state = state.clone();
+        move |request, responder| {
+            state.borrow_mut().report_committed(request.version);
+            responder.ok(());
+        }
+    });
+    let reads = transport.serve::<GetCommittedVersion>(request.id, {
+        let state = state.clone();
+        move |_, responder| responder.ok(CommittedVersion { version: state.borrow().committed() })
+    });
+    async move {
+        let _serving = (beacon, grants, reports, reads);
+        // Requests that had to wait are rare (out of order, or far ahead): a coarse retry serves them.
+        loop {
+            waiting.arrived.notified().await;
+            plinth_runtime::sleep(Duration::from_millis(5)).await;
+            let retry = std::mem::take(&mut *waiting.requests.borrow_mut());
+            for (request, responder) in retry {
+                grant_or_wait(&state, &waiting, request, responder);
+            }
+        }
+    }
+}
+
+fn grant_or_wait(
+    state: &RefCell<Sequencer>,
+    waiting: &Waiting,
+    request: GetCommitVersion,
+    responder: Responder<GetCommitVersion>,
+) {
+    let answer = state.borrow_mut().commit_version(plinth_runtime::now(), &request);
+    match answer {
+        Ok(grant) => responder.ok(grant),
+        Err(Refusal::Obsolete) => responder.fail(plinth_core::Error::operation_obsolete),
+        Err(Refusal::TooFarAhead | Refusal::OutOfOrder) => {
+            waiting.requests.borrow_mut().push((request, responder));
+            waiting.arrived.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(s: &mut Sequencer, at_us: u64, proxy: u128, n: u64) -> Result<CommitVersion, Refusal> {
+        s.commit_version(Instant(at_us * 1000), &GetCommitVersion { proxy: Uid(proxy), request_number: n })
+    }
+
+    #[test]
+    fn versions_follow_the_clock_and_chain_without_a_gap() {
+        let mut s = Sequencer::new(Instant(0), 0, 1000);
+        s.report_committed(1000);
+        let a = ask(&mut s, 10, 1, 1).expect("granted");
+        let b = ask(&mut s, 10, 2, 1).expect("granted");
+        let c = ask(&mut s, 500, 1, 2).expect("granted");
+        assert_eq!((a.prev_version, a.version), (1000, 1010));
+        assert_eq!((b.prev_version, b.version), (1010, 1011));
+        assert_eq!((c.prev_version, c.version), (1011, 1500));
+    }
+
+    #[test]
+    fn a_repeated_request_gets_the_same_version() {
+        let mut s = Sequencer::new(Instant(0), 0, 1000);
+        s.report_committed(1000);
+        let first = ask(&mut s, 10, 1, 1);
+        assert_eq!(ask(&mut s, 99, 1, 1), first);
+        assert_eq!(ask(&mut s, 99, 1, 3), Err(Refusal::OutOfOrder));
+        assert!(ask(&mut s, 99, 1, 2).is_ok());
+        assert_eq!(ask(&mut s, 99, 1, 1), Err(Refusal::Obsolete));
+    }
+
+    #[test]
+    fn nothing_is_handed_out_before_the_recovery_transaction_and_never_too_far_ahead_of_it() {
+        let mut s = Sequencer::new(Instant(0), 7, 7 + MAX_VERSIONS_IN_FLIGHT);
+        assert_eq!(ask(&mut s, 1, 1, 1), Err(Refusal::TooFarAhead));
+        s.report_committed(7 + MAX_VERSIONS_IN_FLIGHT);
+        let far = ask(&mut s, 1_000_000_000, 1, 1).expect("granted up to the limit");
+        assert_eq!(far.version, 7 + 2 * MAX_VERSIONS_IN_FLIGHT - 1);
+        assert_eq!(ask(&mut s, 1_000_000_001, 1, 2), Err(Refusal::TooFarAhead));
+        s.report_committed(far.version);
+        assert!(ask(&mut s, 1_000_000_002, 1, 2).is_ok());
+    }
+}
