@@ -260,7 +260,7 @@ impl Controller {
             {
                 Either::Left(role) => {
                     trace!("RoleEnded", "address" => role.address, "id" => role.id);
-                    return Error::master_recovery_failed;
+                    return Error::cluster_recovery_failed;
                 }
                 Either::Right(Ok(())) => self.publish(&running),
                 Either::Right(Err(error)) => return error,

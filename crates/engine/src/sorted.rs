@@ -28,7 +28,7 @@ pub trait Keyed {
     fn key(&self) -> &[u8];
 }
 
-/// Lower bound of what a child holds, except that the first child also holds everything below.
+/// A child and the lower bound of what it may hold.
 struct Separator<C> {
     key: Box<[u8]>,
     child: C,
@@ -180,6 +180,15 @@ type Leaf<E> = Node<E>;
 type Inner<E> = Node<Separator<Box<Leaf<E>>>>;
 type Root<E> = Node<Separator<Box<Inner<E>>>>;
 
+/// Removes child `at`. The separator of the first stays, because it is the lower bound of the whole node.
+fn remove_child<C>(parent: &mut Node<Separator<C>>, at: usize) {
+    if at == 0 {
+        let (first, rest) = parent.entries.split_at_mut(1);
+        std::mem::swap(&mut first[0].child, &mut rest[0].child);
+    }
+    parent.remove(at.max(1));
+}
+
 /// Merges child `at` of `parent` with its right or left neighbour where the two fit in `max` together.
 fn merge_sparse<E: Keyed>(parent: &mut Node<Separator<Box<Node<E>>>>, at: usize, max: usize) {
     let len = parent.entries[at].child.len();
@@ -304,9 +313,9 @@ impl<E: Keyed> SortedBlocks<E> {
         let inner = &mut self.root.entries[r].child;
         if inner.entries[i].child.len() == 0 {
             if inner.len() > 1 {
-                inner.remove(i);
+                remove_child(inner, i);
             } else if self.root.len() > 1 {
-                self.root.remove(r);
+                remove_child(&mut self.root, r);
                 return;
             }
         } else {
@@ -407,7 +416,9 @@ impl<E: Keyed> SortedBlocks<E> {
         assert_eq!(self.root.heads.len(), self.root.len());
         for inner in &self.root.entries {
             assert!(inner.child.len() > 0 && inner.child.heads.len() == inner.child.len());
+            assert!(inner.key <= inner.child.entries[0].key);
             for leaf in &inner.child.entries {
+                assert!(leaf.child.entries.first().is_none_or(|entry| *leaf.key <= *entry.key()));
                 let leaf = &leaf.child;
                 assert!(leaf.len() > 0 || leaves == 1, "an empty leaf among {leaves}");
                 assert!(leaf.len() <= LEAF_MAX && leaf.heads.len() == leaf.len());

@@ -5,7 +5,7 @@
 //! does not answer is replaced by another of its set. When a recovery changes the log system while a request waits,
 //! the request is made anew.
 
-use plinth_core::{Error, Result, Tag, Version};
+use plinth_core::{Epoch, Error, Result, Tag, Version};
 use plinth_protocol::log::{LogGeneration, LogSystem, Peek, PeekReply, Pop};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::sync::Watch;
@@ -30,20 +30,30 @@ impl LogCursor {
         LogCursor { transport: transport.clone(), system, tag, preferred: Cell::new(0) }
     }
 
-    /// What the log holds for the tag from `begin` on; waits until there is something. The reply never reaches beyond
-    /// the generation that holds `begin`.
-    pub async fn peek(&self, begin: Version, bytes_max: u32) -> PeekReply {
+    /// What the log holds for the tag from `begin` on, and the epoch of the generation that answered; waits until there
+    /// is something. The reply never reaches beyond the generation that holds `begin`.
+    ///
+    /// [`Error::operation_obsolete`]: the log system has changed meanwhile. The caller may have to drop what it
+    /// took from an older epoch before it asks again.
+    pub async fn peek(&self, begin: Version, bytes_max: u32) -> Result<(Epoch, PeekReply)> {
         loop {
             let asked = self.peek_once(begin, bytes_max);
             match plinth_runtime::race(self.system.changed(), asked).await {
-                Either::Left(()) => probe!("peek_meets_recovery"),
-                Either::Right(Ok(reply)) => return reply,
-                Either::Right(Err(_)) => plinth_runtime::sleep(RETRY).await,
+                Either::Left(()) => {
+                    probe!("peek_meets_recovery");
+                    return Err(Error::operation_obsolete);
+                }
+                Either::Right(Ok(answer)) => return Ok(answer),
+                Either::Right(Err(_)) => {
+                    if let Either::Left(()) = plinth_runtime::race(self.system.changed(), plinth_runtime::sleep(RETRY)).await {
+                        return Err(Error::operation_obsolete);
+                    }
+                }
             }
         }
     }
 
-    async fn peek_once(&self, begin: Version, bytes_max: u32) -> Result<PeekReply> {
+    async fn peek_once(&self, begin: Version, bytes_max: u32) -> Result<(Epoch, PeekReply)> {
         let found = self.system.with(|system| system.generation_of(begin).map(|(g, end)| (g.clone(), end)));
         let Some((generation, end)) = found else {
             // Not told of a log yet, or all generations that held the version are gone.
@@ -59,7 +69,7 @@ impl LogCursor {
                 && let Some(reply) = clip(reply, begin, end)
             {
                 self.preferred.set(choice);
-                return Ok(reply);
+                return Ok((generation.epoch, reply));
             }
             probe!("peek_tries_another_replica");
         }
@@ -114,7 +124,7 @@ pub async fn read_sealed(
             }
         }
         if !advanced {
-            return Err(Error::master_recovery_failed);
+            return Err(Error::cluster_recovery_failed);
         }
     }
     Ok(messages)

@@ -149,15 +149,13 @@ impl VersionedWindow {
             let Some(entry) = found else {
                 journal.touch(version, key, by_range);
                 let entry = Entry::new(key, version, value);
-                *bytes += entry.bytes();
+                *bytes += entry.first_bytes();
                 return Some(entry);
             };
             if entry.newest_version() != version {
                 journal.touch(version, key, by_range);
             }
-            *bytes -= entry.bytes();
-            entry.push(version, value);
-            *bytes += entry.bytes();
+            entry.push(version, value, bytes);
             None
         });
     }
@@ -174,9 +172,7 @@ impl VersionedWindow {
             if entry.newest_version() != version {
                 journal.touch(version, entry.key_bytes(), true);
             }
-            *bytes -= entry.bytes();
-            entry.push(version, None);
-            *bytes += entry.bytes();
+            entry.push(version, None, bytes);
         });
         self.cleared.clear(version, begin, end);
         self.journal.clear(version, begin, end);
@@ -257,12 +253,7 @@ impl VersionedWindow {
         while let Some(record) = self.journal.pop_first(up_to) {
             for Touch { key, .. } in record.touches() {
                 let bytes = &mut self.entry_bytes;
-                self.entries.update_or_remove(key, |entry| {
-                    *bytes -= entry.bytes();
-                    let keep = entry.drop_up_to(up_to);
-                    *bytes += if keep { entry.bytes() } else { 0 };
-                    keep
-                });
+                self.entries.update_or_remove(key, |entry| entry.drop_up_to(up_to, bytes));
             }
             for (begin, end) in record.clears() {
                 self.cleared.drop_up_to(up_to, begin, end);
@@ -277,12 +268,7 @@ impl VersionedWindow {
         while let Some(record) = self.journal.pop_last(to) {
             for Touch { key, .. } in record.touches() {
                 let bytes = &mut self.entry_bytes;
-                self.entries.update_or_remove(key, |entry| {
-                    *bytes -= entry.bytes();
-                    let keep = entry.drop_above(to);
-                    *bytes += if keep { entry.bytes() } else { 0 };
-                    keep
-                });
+                self.entries.update_or_remove(key, |entry| entry.drop_above(to, bytes));
             }
             for (begin, end) in record.clears() {
                 self.cleared.drop_above(to, begin, end);

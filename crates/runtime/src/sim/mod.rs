@@ -1,163 +1,427 @@
-//! The simulated backend.
-#![allow(dead_code, unused_variables, clippy::unused_async)]
-use crate::Instant;
+//! The simulated backend: a data center in one thread, everything random in it drawn from one seed (FDB §4).
+//!
+//! ```text
+//!   Simulation ─ World ─┬─ executor   tasks, timers, virtual time, the fingerprint of the run
+//!                       ├─ machine    machines (clock, disk, power) and the processes on them
+//!                       ├─ network    connections, partitions, clogs, cuts, flipped bits
+//!                       ├─ disk       names, files, what is durable and what a power cut does to the rest
+//!                       └─ faults     the handle by which tests and workloads break all of the above
+//! ```
+//!
+//! Time stands still while any task is ready and jumps to the next event when none is. Which ready task goes
+//! first, how long a message travels, what survives a power cut: one generator decides. A run ends with a
+//! fingerprint over all that was executed; the same seed and program give the same one.
+//!
+//! A process is a closure that is run again at each restart. Its tasks, connections and file handles die with
+//! it; what its destructors then try to send or to write does not happen, as `kill -9` runs no destructors.
+//! The code that drives a simulation runs as process 0, on machine 0, which has a perfect clock and never fails.
+
+pub(crate) mod disk;
+mod executor;
+mod faults;
+mod image;
+mod machine;
+pub(crate) mod network;
+
+pub use faults::{Control, KillKind, MachineInfo, ProcessInfo, control};
+pub use machine::{Locality, MachineId, ProcessId};
+
+pub(crate) use executor::TimerHandle;
+
+use crate::knobs::{self, Knobs};
+use crate::random::{self, Generator};
+use crate::{Duration, buggify};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::Future;
+use std::ops::{Deref, Range};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
-use std::task::{Context, Poll};
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
-pub struct ProcessId(pub u32);
-pub(crate) struct World;
-pub fn is_entered() -> bool {
-    false
+
+/// What the simulated world is like. The default is an ordinary day: jitter and drift, but no faults.
+#[derive(Clone, Debug)]
+pub struct SimConfig {
+    /// One way between two machines; most messages are near the low end.
+    pub network_latency_us: Range<u64>,
+    /// Between processes of one machine.
+    pub loopback_latency_us: Range<u64>,
+    /// Now and then a message takes up to `network_tail_us_max` longer.
+    pub network_tail_probability: f64,
+    pub network_tail_us_max: u64,
+    pub network_bytes_per_us: u64,
+    /// What one direction of a connection holds before its writer has to wait.
+    pub connection_bytes_max: usize,
+    /// A connect that reaches nobody fails after this time.
+    pub connect_timeout_ms: u64,
+    /// A write is cut into pieces that travel on their own.
+    pub chunk_split_probability: f64,
+    /// A read returns fewer bytes than have arrived.
+    pub short_read_probability: f64,
+    /// For each piece: one bit of it is flipped.
+    pub bit_flip_probability: f64,
+    /// For each piece: the connection breaks, somewhere in what was under way.
+    pub connection_cut_probability: f64,
+    pub disk_read_us: Range<u64>,
+    pub disk_write_us: Range<u64>,
+    pub disk_sync_us: Range<u64>,
+    pub disk_tail_probability: f64,
+    pub disk_tail_us_max: u64,
+    /// How far from true a machine's clock may run, either way.
+    pub clock_drift_ppm_max: u64,
+    pub buggify_enabled: bool,
+    /// Whether knobs are replaced by extremes, each with `knob_randomise_probability`.
+    pub knob_randomise: bool,
+    pub knob_randomise_probability: f64,
+    /// How often a random ready task goes first, not the one that waits longest; `None`: the seed decides.
+    pub schedule_randomness: Option<f64>,
+    /// Trace events kept for [`Control::trace_tail`].
+    pub trace_lines_max: usize,
+    /// More polls without any time passing are taken for an endless loop.
+    pub polls_per_instant_max: u64,
 }
+
+impl Default for SimConfig {
+    fn default() -> SimConfig {
+        SimConfig {
+            network_latency_us: 100..2000,
+            loopback_latency_us: 10..60,
+            network_tail_probability: 0.001,
+            network_tail_us_max: 100_000,
+            network_bytes_per_us: 1000,
+            connection_bytes_max: 4 << 20,
+            connect_timeout_ms: 5000,
+            chunk_split_probability: 0.05,
+            short_read_probability: 0.02,
+            bit_flip_probability: 0.0,
+            connection_cut_probability: 0.0,
+            disk_read_us: 20..150,
+            disk_write_us: 10..100,
+            disk_sync_us: 100..1500,
+            disk_tail_probability: 0.001,
+            disk_tail_us_max: 50_000,
+            clock_drift_ppm_max: 10_000,
+            buggify_enabled: false,
+            knob_randomise: false,
+            knob_randomise_probability: 0.15,
+            schedule_randomness: None,
+            trace_lines_max: 1000,
+            polls_per_instant_max: 10_000_000,
+        }
+    }
+}
+
+impl SimConfig {
+    /// With `buggify!` and extreme knobs.
+    pub fn hostile() -> SimConfig {
+        SimConfig {
+            buggify_enabled: true,
+            knob_randomise: true,
+            ..SimConfig::default()
+        }
+    }
+}
+
+/// What a whole run was.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outcome<T> {
+    pub result: T,
+    /// Of every event executed since the simulation began.
+    pub fingerprint: u64,
+    pub sim_seconds: f64,
+    pub events: u64,
+}
+
+/// Everything there is. Roles reach it through the crate's facades, tests through [`Simulation`] and [`Control`].
+pub(crate) struct World {
+    seed: u64,
+    config: RefCell<SimConfig>,
+    executor: executor::Executor,
+    machines: RefCell<Vec<machine::Machine>>,
+    processes: RefCell<Vec<machine::Process>>,
+    /// The process that is running.
+    current: Cell<ProcessId>,
+    /// Processes that are paused: zero means that nobody needs to ask.
+    paused: Cell<usize>,
+    network: RefCell<network::Network>,
+    trace: RefCell<VecDeque<String>>,
+    /// This thread's generator, knobs and buggify seed: the world's while it is not entered, else the thread's own.
+    swapped: RefCell<Option<ThreadState>>,
+}
+
+struct ThreadState {
+    generator: Generator,
+    knobs: Rc<Knobs>,
+    buggify: Option<u64>,
+}
+
+thread_local! {
+    static IS_ENTERED: Cell<bool> = const { Cell::new(false) };
+    static CURRENT: RefCell<Option<Rc<World>>> = const { RefCell::new(None) };
+}
+
+#[inline]
+pub(crate) fn is_entered() -> bool {
+    IS_ENTERED.get()
+}
+
+/// The world that this thread is in, if any.
+#[inline]
 pub(crate) fn current() -> Option<Rc<World>> {
-    None
+    if !is_entered() {
+        return None;
+    }
+    CURRENT.with(|c| c.borrow().clone())
 }
-pub(crate) fn enter_process(_: ProcessId) {}
+
+/// The running process; 0 outside a simulation.
 pub fn current_process() -> ProcessId {
-    ProcessId(0)
+    current().map_or(ProcessId::TESTER, |world| world.current.get())
 }
-pub(crate) struct TimerHandle;
-impl TimerHandle {
-    pub fn poll(&mut self, _: &mut Context<'_>) -> Poll<()> {
-        Poll::Pending
+
+/// Runs what follows, until the guard is dropped, as another process. Outside a simulation it does nothing.
+pub(crate) fn enter_process(process: ProcessId) -> AsProcess {
+    let world = current();
+    let previous = world
+        .as_ref()
+        .map_or(process, |w| w.current.replace(process));
+    AsProcess { world, previous }
+}
+
+pub(crate) struct AsProcess {
+    world: Option<Rc<World>>,
+    previous: ProcessId,
+}
+
+impl Drop for AsProcess {
+    fn drop(&mut self) {
+        if let Some(world) = &self.world {
+            world.current.set(self.previous);
+        }
     }
 }
+
+/// While it lives, this thread is in the world.
+struct Entered(Option<Rc<World>>);
+
 impl World {
-    pub fn spawn(&self, _: &'static str, _: Rc<dyn crate::task::Runnable>) {}
-    pub async fn offload<T>(&self, f: impl FnOnce() -> T) -> T {
-        f()
+    fn new(seed: u64, config: SimConfig) -> Rc<World> {
+        let mut generator = Generator::new(seed);
+        let schedule = config
+            .schedule_randomness
+            .unwrap_or([0.05, 0.3, 1.0][generator.below(3) as usize]);
+        let buggify = config.buggify_enabled.then(|| generator.u64());
+        let state = ThreadState {
+            generator,
+            knobs: Rc::new(Knobs::default()),
+            buggify,
+        };
+        let world = Rc::new(World {
+            seed,
+            executor: executor::Executor::new(schedule, config.polls_per_instant_max),
+            machines: RefCell::default(),
+            processes: RefCell::default(),
+            current: Cell::new(ProcessId::TESTER),
+            paused: Cell::new(0),
+            network: RefCell::default(),
+            trace: RefCell::default(),
+            swapped: RefCell::new(Some(state)),
+            config: RefCell::new(config),
+        });
+        let _entered = world.enter();
+        world.add_tester();
+        let config = world.config.borrow();
+        if config.knob_randomise {
+            let mut knobs = Knobs::default();
+            knobs.randomise(config.knob_randomise_probability);
+            knobs::set_knobs(knobs);
+        }
+        drop(config);
+        world
     }
-    pub fn local_now(&self) -> Instant {
-        Instant(0)
+
+    /// Enters the world, if this thread is not in it already.
+    fn enter(self: &Rc<Self>) -> Entered {
+        if let Some(entered) = current() {
+            assert!(
+                Rc::ptr_eq(&entered, self),
+                "a simulation cannot be entered from within another"
+            );
+            return Entered(None);
+        }
+        self.swap_thread_state();
+        CURRENT.set(Some(self.clone()));
+        IS_ENTERED.set(true);
+        Entered(Some(self.clone()))
     }
-    pub fn unix_time_ms(&self) -> u64 {
-        0
+
+    fn swap_thread_state(&self) {
+        let new = self.swapped.take().expect("present except during the swap");
+        *self.swapped.borrow_mut() = Some(ThreadState {
+            generator: random::replace(new.generator),
+            knobs: knobs::replace(new.knobs),
+            buggify: buggify::replace(new.buggify),
+        });
     }
-    pub fn set_local_timer(self: &Rc<Self>, _: Instant) -> TimerHandle {
-        TimerHandle
+
+    pub fn keep_trace(&self, line: String) {
+        self.executor.record_bytes(line.as_bytes());
+        let mut trace = self.trace.borrow_mut();
+        while trace.len() >= self.config.borrow().trace_lines_max.max(1) {
+            trace.pop_front();
+        }
+        trace.push_back(line);
     }
-    pub fn keep_trace(&self, _: String) {}
-    pub fn write_trace_head(&self, _: &mut String) {}
-    pub async fn listen(&self, _: std::net::SocketAddr) -> std::io::Result<network::Listener> {
-        unreachable!()
+
+    pub fn write_trace_head(&self, line: &mut String) {
+        use std::fmt::Write;
+        let micros = self.executor.now() / 1000;
+        let process = self.current.get().0;
+        let _ = write!(
+            line,
+            "\"time\":{}.{:06},\"process\":{process}",
+            micros / 1_000_000,
+            micros % 1_000_000
+        );
     }
-    pub async fn connect(
+
+    /// The closure of an `offload` runs in place, before or after a delay: a pool gives no promise either way.
+    pub async fn offload<T>(self: &Rc<Self>, work: impl FnOnce() -> T) -> T {
+        let delay_ns = random::range(2_000..60_000);
+        if random::chance(0.5) {
+            let output = work();
+            self.sleep_ns(delay_ns).await;
+            return output;
+        }
+        self.sleep_ns(delay_ns).await;
+        work()
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if let Some(world) = self.0.take() {
+            IS_ENTERED.set(false);
+            CURRENT.set(None);
+            world.current.set(ProcessId::TESTER);
+            world.swap_thread_state();
+        }
+    }
+}
+
+/// A simulated world and the right to run it. It has all the methods of [`Control`], too.
+pub struct Simulation {
+    world: Rc<World>,
+    control: Control,
+}
+
+impl Deref for Simulation {
+    type Target = Control;
+    fn deref(&self) -> &Control {
+        &self.control
+    }
+}
+
+impl Simulation {
+    pub fn new(seed: u64, config: SimConfig) -> Simulation {
+        let world = World::new(seed, config);
+        let control = Control::new(&world);
+        Simulation { world, control }
+    }
+
+    pub fn seed(&self) -> u64 {
+        self.world.seed
+    }
+
+    /// Runs `main` as the tester, with every started process around it, until it returns. Panics on a deadlock.
+    pub fn run<T: 'static>(&self, main: impl Future<Output = T> + 'static) -> Outcome<T> {
+        let Some(result) = self.run_as(ProcessId::TESTER, u64::MAX, main) else {
+            panic!(
+                "deadlock: no task is ready and no timer is set, seed {}",
+                self.world.seed
+            );
+        };
+        Outcome {
+            result,
+            fingerprint: self.fingerprint(),
+            sim_seconds: self.elapsed().as_secs_f64(),
+            events: self.events(),
+        }
+    }
+
+    /// Like [`run`](Self::run) for at most `limit` of virtual time; `None` when it was not enough.
+    pub fn run_until<T: 'static>(
         &self,
-        _: std::net::SocketAddr,
-    ) -> std::io::Result<(network::Reader, network::Writer)> {
-        unreachable!()
+        main: impl Future<Output = T> + 'static,
+        limit: Duration,
+    ) -> Option<T> {
+        let deadline = self
+            .world
+            .executor
+            .now()
+            .saturating_add(limit.as_nanos() as u64);
+        self.run_as(ProcessId::TESTER, deadline, main)
+    }
+
+    /// Runs `main` as a new process on `machine`, with that machine's clock and disk, for at most an hour of virtual time.
+    /// The process is killed afterwards. `None` when it was killed before, or did not finish.
+    pub fn run_on<T: 'static>(
+        &self,
+        machine: MachineId,
+        main: impl Future<Output = T> + 'static,
+    ) -> Option<T> {
+        const LIMIT_NS: u64 = 3_600_000_000_000;
+        let process = {
+            let _entered = self.world.enter();
+            self.world.add_process(machine, None)
+        };
+        let output = self.run_as(process, self.world.executor.now() + LIMIT_NS, main);
+        self.kill_process(process, KillKind::Kill);
+        output
+    }
+
+    fn run_as<T: 'static>(
+        &self,
+        process: ProcessId,
+        deadline_ns: u64,
+        main: impl Future<Output = T> + 'static,
+    ) -> Option<T> {
+        let world = &self.world;
+        let _entered = world.enter();
+        let task = {
+            let _as_process = enter_process(process);
+            crate::spawn("main", main)
+        };
+        let run = AssertUnwindSafe(|| {
+            while !task.is_finished() {
+                if !world.step(deadline_ns) {
+                    break;
+                }
+            }
+        });
+        if let Err(panic) = catch_unwind(run) {
+            eprintln!(
+                "simulation failed: seed {}, {}",
+                world.seed,
+                world.describe_running()
+            );
+            // Destructors of a broken world may panic again; a leak is better than an abort.
+            std::mem::forget(task);
+            resume_unwind(panic);
+        }
+        task.take_output()
     }
 }
-pub(crate) mod network {
-    use std::io;
-    pub enum Listener {}
-    pub enum Reader {}
-    pub enum Writer {}
-    impl Listener {
-        pub async fn accept(&mut self) -> io::Result<(Reader, Writer, std::net::SocketAddr)> {
-            match *self {}
+
+impl Drop for Simulation {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            std::mem::forget(self.world.clone());
+            return;
         }
-        pub fn local_addr(&self) -> std::net::SocketAddr {
-            match *self {}
-        }
-    }
-    impl Reader {
-        pub async fn read(&mut self, _: &mut bytes::BytesMut) -> io::Result<usize> {
-            match *self {}
-        }
-    }
-    impl Writer {
-        pub async fn write_all(&mut self, _: bytes::Bytes) -> io::Result<()> {
-            match *self {}
-        }
-        pub fn shutdown(&mut self) -> io::Result<()> {
-            match *self {}
-        }
+        let _entered = self.world.enter();
+        self.world.shut_down();
     }
 }
-pub(crate) mod disk {
-    use bytes::Bytes;
-    use std::io;
-    use std::path::Path;
-    #[derive(Clone, Debug)]
-    pub enum File {}
-    #[derive(Clone, Debug)]
-    pub enum BlockingFile {}
-    pub enum DirLock {}
-    pub struct Disk;
-    impl Disk {
-        pub fn of(_: &std::rc::Rc<super::World>) -> Disk {
-            Disk
-        }
-        pub async fn open(&self, _: &Path, _: crate::disk::OpenOptions) -> io::Result<File> {
-            unreachable!()
-        }
-        pub async fn rename(&self, _: &Path, _: &Path) -> io::Result<()> {
-            unreachable!()
-        }
-        pub async fn remove(&self, _: &Path) -> io::Result<()> {
-            unreachable!()
-        }
-        pub async fn sync_dir(&self, _: &Path) -> io::Result<()> {
-            unreachable!()
-        }
-        pub async fn create_dir_all(&self, _: &Path) -> io::Result<()> {
-            unreachable!()
-        }
-        pub async fn exists(&self, _: &Path) -> bool {
-            unreachable!()
-        }
-        pub async fn list_dir(&self, _: &Path) -> io::Result<Vec<String>> {
-            unreachable!()
-        }
-        pub async fn lock_dir(&self, _: &Path) -> io::Result<DirLock> {
-            unreachable!()
-        }
-    }
-    impl File {
-        pub async fn read_at(&self, _: u64, _: usize) -> io::Result<Bytes> {
-            match *self {}
-        }
-        pub async fn write_at(&self, _: u64, _: Bytes) -> io::Result<()> {
-            match *self {}
-        }
-        pub async fn write_vectored_at(&self, _: u64, _: Vec<Bytes>) -> io::Result<()> {
-            match *self {}
-        }
-        pub async fn write_and_sync(&self, _: u64, _: Vec<Bytes>) -> io::Result<()> {
-            match *self {}
-        }
-        pub async fn sync(&self) -> io::Result<()> {
-            match *self {}
-        }
-        pub async fn truncate(&self, _: u64) -> io::Result<()> {
-            match *self {}
-        }
-        pub async fn size(&self) -> io::Result<u64> {
-            match *self {}
-        }
-        pub async fn allocate(&self, _: u64) -> io::Result<()> {
-            match *self {}
-        }
-        pub fn blocking(&self) -> BlockingFile {
-            match *self {}
-        }
-    }
-    impl BlockingFile {
-        pub fn read_exact_at(&self, _: u64, _: &mut [u8]) -> io::Result<()> {
-            match *self {}
-        }
-        pub fn write_all_at(&self, _: u64, _: &[u8]) -> io::Result<()> {
-            match *self {}
-        }
-        pub fn sync(&self) -> io::Result<()> {
-            match *self {}
-        }
-        pub fn set_len(&self, _: u64) -> io::Result<()> {
-            match *self {}
-        }
-        pub fn len(&self) -> io::Result<u64> {
-            match *self {}
-        }
-    }
-}
+
+#[cfg(test)]
+mod tests;

@@ -38,6 +38,10 @@ impl State {
     }
 }
 
+/// What an entry costs beside its states: the blocks that hold entries are about three quarters full, and keep a
+/// head for each.
+const ENTRY_BYTES: usize = size_of::<Entry>() - size_of::<State>() + size_of::<Entry>() / 2;
+
 /// A key and its states in the window.
 pub(super) struct Entry {
     newest: State,
@@ -62,10 +66,9 @@ impl Entry {
         self.key()
     }
 
-    /// Memory held. The blocks that hold entries are about three quarters full, and have a head for each.
-    pub fn bytes(&self) -> usize {
-        let older = self.older.as_ref().map_or(0, |list| list.iter().map(State::bytes).sum());
-        self.newest.bytes() + older + size_of::<Entry>() / 2
+    /// Memory held by a new entry.
+    pub fn first_bytes(&self) -> usize {
+        self.newest.bytes() + ENTRY_BYTES
     }
 
     pub fn newest_version(&self) -> Version {
@@ -76,13 +79,16 @@ impl Entry {
         self.newest.value()
     }
 
-    /// A new newest state; of two at the same version the later wins.
-    pub fn push(&mut self, version: Version, value: Option<&[u8]>) {
+    /// A new newest state; of two at the same version the later wins. `bytes` follows the memory held.
+    pub fn push(&mut self, version: Version, value: Option<&[u8]>, bytes: &mut usize) {
         let state = State::new(self.key(), version, value);
+        *bytes += state.bytes();
         let before = std::mem::replace(&mut self.newest, state);
         if before.version != version {
             assert!(before.version < version, "a state at {version} after one at {}", before.version);
             self.older.get_or_insert_default().push(before);
+        } else {
+            *bytes -= before.bytes();
         }
     }
 
@@ -104,20 +110,27 @@ impl Entry {
     }
 
     /// Drops the states at or below `version`; false if none is left.
-    pub fn drop_up_to(&mut self, version: Version) -> bool {
+    pub fn drop_up_to(&mut self, version: Version, bytes: &mut usize) -> bool {
         if let Some(older) = &mut self.older {
-            older.drain(..older.partition_point(|state| state.version <= version));
+            let leaving = older.drain(..older.partition_point(|state| state.version <= version));
+            *bytes -= leaving.map(|state| state.bytes()).sum::<usize>();
             if older.is_empty() {
                 self.older = None;
             }
         }
-        self.newest.version > version
+        let keep = self.newest.version > version;
+        *bytes -= if keep { 0 } else { self.first_bytes() };
+        keep
     }
 
     /// Drops the states above `version`; false if none is left.
-    pub fn drop_above(&mut self, version: Version) -> bool {
+    pub fn drop_above(&mut self, version: Version, bytes: &mut usize) -> bool {
         while self.newest.version > version {
-            let Some(state) = self.older.as_mut().and_then(|older| older.pop()) else { return false };
+            let Some(state) = self.older.as_mut().and_then(|older| older.pop()) else {
+                *bytes -= self.first_bytes();
+                return false;
+            };
+            *bytes -= self.newest.bytes();
             self.newest = state;
         }
         if self.older.as_ref().is_some_and(|older| older.is_empty()) {

@@ -1,0 +1,114 @@
+//! Where a transaction gets its reads and sends its commit: the seam between the transaction, which is pure
+//! bookkeeping, and whatever serves it (a cluster over the network, or a map in memory).
+//!
+//! What an implementation promises: every read at one version sees the same snapshot; a commit is executed at
+//! most once per call; a commit that fails with an error for which [`is_commit_unknown`] is false has certainly
+//! not happened and never will. It hides what is the cluster's own business (moved shards, dead proxies) by
+//! trying again; what it gives up on comes back as an error.
+
+use bytes::Bytes;
+use plinth_core::{Error, Key, KeySelector, MutationBatch, Result, Value, Version};
+use std::future::Future;
+use std::pin::Pin;
+
+/// A future that owns what it needs. The only allocation that a point read costs the seam.
+pub type ClusterFuture<T> = Pin<Box<dyn Future<Output = Result<T>>>>;
+
+/// Who goes first when there is more work than the cluster can do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Priority {
+    Batch,
+    #[default]
+    Default,
+    /// Passes every limit: for the cluster's own work.
+    SystemImmediate,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ReadVersionFlags {
+    /// The proof that the epoch still lives (pitfall 1) may be skipped.
+    pub causal_read_risky: bool,
+    /// The version is given although the database is locked.
+    pub lock_aware: bool,
+}
+
+/// Rows of `[begin, end)` at `version`, in the order of the scan.
+#[derive(Clone, Debug)]
+pub struct RangeRequest {
+    pub begin: Key,
+    pub end: Key,
+    pub version: Version,
+    /// At least 1; `usize::MAX` for no limit.
+    pub limit_rows: usize,
+    /// The row that reaches it is the last; `usize::MAX` for no limit.
+    pub limit_bytes: usize,
+    /// From the end backwards.
+    pub reverse: bool,
+}
+
+/// A part of a range. It may stop short anywhere (a limit, the end of a shard) and says so with `more`; then it
+/// has at least one row, so that the reader can go on behind the last.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RangeChunk {
+    pub rows: Vec<(Key, Value)>,
+    pub more: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CommitFlags {
+    /// The transaction may write the system keyspace.
+    pub system_keys: bool,
+    /// It commits although the database is locked.
+    pub lock_aware: bool,
+    /// The reply should name the ranges that conflicted, where the cluster can.
+    pub report_conflicting_keys: bool,
+    pub priority: Priority,
+}
+
+/// A transaction as it is sent.
+#[derive(Clone, Debug)]
+pub struct CommitData {
+    /// At which the reads were done. Blind writes have one too: it was the ticket of admission.
+    pub read_version: Version,
+    /// `plinth_core::conflict_ranges`, packed, sorted, disjoint.
+    pub reads: Bytes,
+    pub writes: Bytes,
+    pub mutations: MutationBatch,
+    pub flags: CommitFlags,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct CommitReply {
+    pub version: Version,
+    /// Order inside the batch: the last two bytes of the versionstamp.
+    pub order: u16,
+}
+
+/// What serves a transaction. Each call is issued when its future is first polled, or at once.
+pub trait Cluster {
+    fn get_read_version(&self, priority: Priority, flags: ReadVersionFlags) -> ClusterFuture<Version>;
+    fn get(&self, key: Key, version: Version) -> ClusterFuture<Option<Value>>;
+    fn get_range(&self, request: RangeRequest) -> ClusterFuture<RangeChunk>;
+    /// The key that `selector` denotes among the keys below `keys_end`; the empty key where it runs off the
+    /// beginning, `keys_end` where it runs off the end. `selector.key` is at most `keys_end`.
+    fn get_key(&self, selector: KeySelector, keys_end: Key, version: Version) -> ClusterFuture<Key>;
+    fn commit(&self, data: CommitData) -> ClusterFuture<CommitReply>;
+    /// Ends when the value of `key` differs from `value` at some version at or after `version`.
+    fn watch(&self, key: Key, value: Option<Value>, version: Version) -> ClusterFuture<()>;
+}
+
+/// After this error of [`Cluster::commit`] the transaction may have committed, or may still do so later.
+pub fn is_commit_unknown(error: Error) -> bool {
+    matches!(
+        error,
+        Error::commit_unknown_result
+            | Error::cluster_version_changed
+            | Error::request_maybe_delivered
+            | Error::broken_promise
+            | Error::connection_failed
+            | Error::all_alternatives_failed
+            | Error::timed_out
+            | Error::operation_cancelled
+            | Error::tlog_stopped
+    )
+}

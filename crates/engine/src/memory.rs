@@ -1,0 +1,436 @@
+//! The memory engine: all rows in memory, their log on disk.
+//!
+//! A commit is one record appended to the log and synced, then applied to the rows. So that the log does not grow
+//! for ever, commits also carry a *rolling snapshot*: when the log has grown by more than the data since the last
+//! pass, each record takes along, before its own mutations, a slice of the rows in key order (a clear of the
+//! slice's range, then its rows), until a pass has gone through all keys. Once it has, replay may begin where that pass
+//! began: a slice holds what its rows were at that moment, whatever came before, and later records bring them up to
+//! date. There is no pause, no second file format and no rename.
+//!
+//! ```text
+//! segment 7 | commit | commit | slice a..f + commit | slice f..m + commit |
+//! segment 8 | slice m..end + commit |  <- pass complete: segments before 7 are deleted
+//! ```
+//!
+//! Recovery replays the contiguous run of segments up to the newest. Memory: rows, plus one record while it
+//! is written or read. Disk: at most about four times the data, or four segments.
+
+mod segment;
+
+use crate::batch::WriteBatch;
+use crate::failure::{damage, disk_failure};
+use crate::sorted::{Keyed, SortedBlocks};
+use crate::{KeyValueStore, LocalBoxFuture};
+use bytes::{Bytes, BytesMut};
+use plinth_core::key::SYSTEM_KEY_BYTES_MAX;
+use plinth_core::{EngineKind, Error, MutationBatch, MutationKind, MutationRef, Result};
+use plinth_runtime::{disk, probe, trace, trace_warn};
+use segment::{RECORD_HEADER_BYTES, Reader, RecordHeader, Segment};
+use std::cell::{Cell, RefCell};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Above every key.
+static KEYS_END: [u8; SYSTEM_KEY_BYTES_MAX + 1] = [0xff; SYSTEM_KEY_BYTES_MAX + 1];
+/// The least that a slice of the snapshot holds, so that a pass ends under tiny commits too.
+const SLICE_BYTES_MIN: usize = 64 << 10;
+
+/// `key length: u32 | key | value`, in one allocation.
+struct Row(Box<[u8]>);
+
+impl Row {
+    fn new(key: &[u8], value: &[u8]) -> Self {
+        let len = u32::try_from(key.len()).expect("no key reaches 4 GiB");
+        let mut bytes = Vec::with_capacity(4 + key.len() + value.len());
+        bytes.extend_from_slice(&len.to_ne_bytes());
+        bytes.extend_from_slice(key);
+        bytes.extend_from_slice(value);
+        Row(bytes.into_boxed_slice())
+    }
+    #[inline]
+    fn value_at(&self) -> usize {
+        4 + u32::from_ne_bytes(self.0[..4].try_into().expect("four bytes")) as usize
+    }
+    #[inline]
+    fn value(&self) -> &[u8] {
+        &self.0[self.value_at()..]
+    }
+    fn bytes(&self) -> usize {
+        self.0.len() - 4
+    }
+}
+
+impl Keyed for Row {
+    #[inline]
+    fn key(&self) -> &[u8] {
+        &self.0[4..self.value_at()]
+    }
+}
+
+/// The rows and how many bytes of keys and values they hold.
+struct Rows {
+    map: SortedBlocks<Row>,
+    bytes: usize,
+}
+
+impl Rows {
+    fn set(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes += key.len() + value.len();
+        let bytes = &mut self.bytes;
+        self.map.upsert(key, |found| {
+            let Some(row) = found else { return Some(Row::new(key, value)) };
+            *bytes -= row.bytes();
+            if row.value().len() == value.len() {
+                let at = row.value_at();
+                row.0[at..].copy_from_slice(value);
+            } else {
+                *row = Row::new(key, value);
+            }
+            None
+        });
+    }
+
+    fn clear_range(&mut self, begin: &[u8], end: &[u8]) {
+        let bytes = &mut self.bytes;
+        self.map.remove_range(begin, end, |row| *bytes -= row.bytes());
+    }
+
+    /// Applies a record read back; `None` if it holds what no record holds.
+    fn replay(&mut self, batch: &MutationBatch) -> Option<()> {
+        for mutation in batch.iter() {
+            match mutation.kind {
+                MutationKind::Set => self.set(mutation.first, mutation.second),
+                MutationKind::ClearRange => self.clear_range(mutation.first, mutation.second),
+                _ => return None,
+            }
+        }
+        Some(())
+    }
+}
+
+/// A pass of the rolling snapshot under way.
+#[derive(Clone)]
+struct Pass {
+    first_segment: u64,
+    /// Keys below are done.
+    next: Bytes,
+}
+
+struct Log {
+    current: Segment,
+    /// Replay starts here; older segments are gone or about to be.
+    oldest_needed: u64,
+    /// Sizes of the segments from the oldest to the one before the current.
+    settled: Vec<(u64, u64)>,
+    next_sequence: u64,
+    pass: Option<Pass>,
+    /// Bytes appended since the last pass began.
+    bytes_since_pass: u64,
+}
+
+/// A record about to be written, and how the log stands when it is durable.
+struct Append {
+    record: Bytes,
+    pass: Option<Pass>,
+    oldest_needed: u64,
+}
+
+/// See the module.
+pub struct MemoryEngine {
+    prefix: PathBuf,
+    rows: RefCell<Rows>,
+    log: RefCell<Log>,
+    failed: Cell<Option<Error>>,
+    committing: Cell<bool>,
+    segment_bytes: u64,
+}
+
+impl MemoryEngine {
+    /// Opens or makes the engine whose segments are `<path>.<number>.log`.
+    pub async fn open(path: &Path, create: bool) -> Result<Rc<Self>> {
+        let mut rows = Rows { map: SortedBlocks::new(), bytes: 0 };
+        let numbers = segment::list_segments(path).await?;
+        let log = match recover(path, &numbers, &mut rows).await? {
+            Some(log) => log,
+            None if create => Log {
+                current: Segment::create(path, 1).await?,
+                oldest_needed: 1,
+                settled: Vec::new(),
+                next_sequence: 1,
+                pass: None,
+                bytes_since_pass: 0,
+            },
+            None => return Err(Error::file_not_found),
+        };
+        let segment_bytes = plinth_runtime::knobs::knobs().memory_engine_snapshot_bytes as u64;
+        trace!("MemoryEngineOpened", "file" => path.display(), "rows" => rows.map.len(), "bytes" => rows.bytes,
+            "segment" => log.current.number, "oldest" => log.oldest_needed);
+        let engine = MemoryEngine {
+            prefix: path.to_owned(),
+            rows: RefCell::new(rows),
+            log: RefCell::new(log),
+            failed: Cell::new(None),
+            committing: Cell::new(false),
+            segment_bytes,
+        };
+        engine.delete_unneeded_segments().await;
+        Ok(Rc::new(engine))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.failed.get().map_or(Ok(()), Err)
+    }
+
+    /// Builds the record of `batch`, with a slice of the snapshot before it if one is due.
+    fn prepare(&self, batch: &WriteBatch) -> Append {
+        let (log, rows) = (self.log.borrow(), self.rows.borrow());
+        let mut record = BytesMut::with_capacity(RECORD_HEADER_BYTES + batch.bytes() + 8 * batch.len());
+        record.resize(RECORD_HEADER_BYTES, 0);
+        let mut pass = log.pass.clone();
+        if pass.is_none() && log.bytes_since_pass > self.segment_bytes.max(rows.bytes as u64) {
+            pass = Some(Pass { first_segment: log.current.number, next: Bytes::new() });
+        }
+        let mut oldest_needed = log.oldest_needed;
+        if let Some(under_way) = &mut pass {
+            pack_slice(&rows, under_way, SLICE_BYTES_MIN + 2 * batch.bytes(), &mut record);
+            if under_way.next[..] == KEYS_END[..] {
+                oldest_needed = under_way.first_segment;
+                pass = None;
+            }
+        }
+        let net = batch.net_effect();
+        for (begin, end) in net.clears {
+            MutationRef { kind: MutationKind::ClearRange, first: begin, second: end }.pack(&mut record);
+        }
+        for (key, value) in net.sets {
+            MutationRef { kind: MutationKind::Set, first: key, second: value }.pack(&mut record);
+        }
+        let current = &log.current;
+        segment::seal_record(&mut record, current.salt, log.next_sequence, current.number, oldest_needed);
+        Append { record: record.freeze(), pass, oldest_needed }
+    }
+
+    /// Starts a new segment if the current one is full.
+    async fn roll(&self) -> Result<()> {
+        let number = {
+            let current = &self.log.borrow().current;
+            if current.end < self.segment_bytes {
+                return Ok(());
+            }
+            current.number + 1
+        };
+        probe!("memory engine: a segment is full");
+        let segment = Segment::create(&self.prefix, number).await?;
+        let mut log = self.log.borrow_mut();
+        let full = std::mem::replace(&mut log.current, segment);
+        log.settled.push((full.number, full.end));
+        Ok(())
+    }
+
+    async fn append(&self, append: &Append) -> Result<()> {
+        let (file, path, at) = {
+            let current = &self.log.borrow().current;
+            (current.file.clone(), current.path.clone(), current.end)
+        };
+        let written = file.write_and_sync(at, vec![append.record.clone()]).await;
+        written.map_err(|error| disk_failure(&path, "append", &error))
+    }
+
+    async fn commit_batch(&self, batch: WriteBatch) -> Result<()> {
+        self.check()?;
+        // Still set where the future of a commit was dropped: how far that one got is not known.
+        assert!(!self.committing.replace(true), "a commit while another is in progress or was abandoned");
+        let result = self.write(&batch).await;
+        match result {
+            // What was written will be overwritten by the next attempt.
+            Ok(()) | Err(Error::disk_full) => {}
+            Err(code) => self.failed.set(Some(code)),
+        }
+        self.committing.set(false);
+        result
+    }
+
+    async fn write(&self, batch: &WriteBatch) -> Result<()> {
+        self.roll().await?;
+        let append = self.prepare(batch);
+        self.append(&append).await?;
+        {
+            let mut rows = self.rows.borrow_mut();
+            let net = batch.net_effect();
+            net.clears.iter().for_each(|(begin, end)| rows.clear_range(begin, end));
+            net.sets.iter().for_each(|(key, value)| rows.set(key, value));
+        }
+        let pass_completed = {
+            let mut log = self.log.borrow_mut();
+            let pass_began = log.pass.is_none() && append.pass.is_some();
+            let pass_completed = append.oldest_needed != log.oldest_needed;
+            let len = append.record.len() as u64;
+            log.bytes_since_pass = if pass_began { len } else { log.bytes_since_pass + len };
+            log.current.end += len;
+            log.next_sequence += 1;
+            log.pass = append.pass;
+            log.oldest_needed = append.oldest_needed;
+            pass_completed
+        };
+        if pass_completed {
+            probe!("memory engine: a snapshot pass completes");
+            self.delete_unneeded_segments().await;
+        }
+        Ok(())
+    }
+
+    /// A segment that cannot be deleted, or that a power cut brings back, is deleted at the next opening.
+    async fn delete_unneeded_segments(&self) {
+        let unneeded: Vec<u64> = {
+            let mut log = self.log.borrow_mut();
+            let oldest = log.oldest_needed;
+            log.settled.extract_if(.., |(number, _)| *number < oldest).map(|(number, _)| number).collect()
+        };
+        for number in unneeded {
+            let path = segment::segment_path(&self.prefix, number);
+            if let Err(error) = disk::remove(&path).await {
+                trace_warn!("SegmentNotRemoved", "file" => path.display(), "error" => error);
+            }
+        }
+    }
+}
+
+/// Packs rows from `pass.next` on, at least `bytes_min` of them if there are, and moves `pass.next` behind them.
+fn pack_slice(rows: &Rows, pass: &mut Pass, bytes_min: usize, record: &mut BytesMut) {
+    let mut bytes = 0;
+    let mut count = 0;
+    let mut slice_end = Bytes::from_static(&KEYS_END);
+    for row in rows.map.range(&pass.next, &KEYS_END, false) {
+        if bytes >= bytes_min {
+            slice_end = Bytes::copy_from_slice(row.key());
+            break;
+        }
+        bytes += row.bytes();
+        count += 1;
+    }
+    MutationRef { kind: MutationKind::ClearRange, first: &pass.next, second: &slice_end }.pack(record);
+    for row in rows.map.range(&pass.next, &KEYS_END, false).take(count) {
+        MutationRef { kind: MutationKind::Set, first: row.key(), second: row.value() }.pack(record);
+    }
+    pass.next = slice_end;
+}
+
+/// Replays the segments; `None` if there is no engine.
+async fn recover(prefix: &Path, numbers: &[u64], rows: &mut Rows) -> Result<Option<Log>> {
+    let Some(&newest) = numbers.last() else { return Ok(None) };
+    // A power cut may bring back deleted segments, and not all of them: only the unbroken run counts.
+    let run = numbers.chunk_by(|a, b| a + 1 == *b).next_back().expect("there is a newest");
+    for &stale in numbers.iter().filter(|number| **number < run[0]) {
+        let path = segment::segment_path(prefix, stale);
+        disk::remove(&path).await.map_err(|error| disk_failure(&path, "remove", &error))?;
+    }
+    let mut log: Option<Log> = None;
+    let mut last: Option<RecordHeader> = None;
+    for &number in run {
+        let Some((mut segment, mut reader)) = Segment::open(prefix, number).await? else {
+            let path = segment::segment_path(prefix, number);
+            if number != newest {
+                return Err(damage(&path, 0, Error::file_corrupt, "segment header"));
+            }
+            // It died before it was born: nothing was ever promised in it.
+            probe!("memory engine: a segment was being created");
+            disk::remove(&path).await.map_err(|error| disk_failure(&path, "remove", &error))?;
+            break;
+        };
+        replay_segment(&mut segment, &mut reader, rows, &mut last).await?;
+        reader.cut_torn_tail(&segment, number == newest).await?;
+        log = Some(Log::after(log, segment));
+    }
+    let Some(mut log) = log else { return Ok(None) };
+    log.oldest_needed = last.map_or(run[0], |header| header.oldest_needed);
+    log.next_sequence = last.map_or(1, |header| header.sequence + 1);
+    if log.oldest_needed < run[0] || (last.is_none() && run[0] != 1) {
+        let missing = segment::segment_path(prefix, run[0] - 1);
+        return Err(damage(&missing, 0, Error::file_corrupt, "a segment that is needed is missing"));
+    }
+    Ok(Some(log))
+}
+
+impl Log {
+    /// The log with `segment` behind what was there before.
+    fn after(before: Option<Log>, segment: Segment) -> Log {
+        let end = segment.end;
+        match before {
+            None => Log {
+                current: segment,
+                oldest_needed: 0,
+                settled: Vec::new(),
+                next_sequence: 0,
+                pass: None,
+                bytes_since_pass: end,
+            },
+            Some(mut log) => {
+                let full = std::mem::replace(&mut log.current, segment);
+                log.settled.push((full.number, full.end));
+                log.bytes_since_pass += end;
+                log
+            }
+        }
+    }
+}
+
+async fn replay_segment(
+    segment: &mut Segment,
+    reader: &mut Reader,
+    rows: &mut Rows,
+    last: &mut Option<RecordHeader>,
+) -> Result<()> {
+    loop {
+        let offset = segment.end;
+        let Some((header, batch)) = reader.next(segment).await? else { return Ok(()) };
+        if last.is_some_and(|last| last.sequence + 1 != header.sequence) {
+            return Err(damage(&segment.path, offset, Error::file_corrupt, "record out of sequence"));
+        }
+        if rows.replay(&batch).is_none() {
+            return Err(damage(&segment.path, offset, Error::file_corrupt, "record content"));
+        }
+        *last = Some(header);
+        plinth_runtime::yield_now().await;
+    }
+}
+
+impl KeyValueStore for MemoryEngine {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.check()?;
+        Ok(self.rows.borrow().map.get(key).map(|row| Bytes::copy_from_slice(row.value())))
+    }
+
+    fn range(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        reverse: bool,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        self.check()?;
+        let rows = self.rows.borrow();
+        for row in rows.map.range(begin, end, reverse) {
+            if !visit(row.key(), row.value()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&self, batch: WriteBatch) -> LocalBoxFuture<'_, Result<()>> {
+        Box::pin(self.commit_batch(batch))
+    }
+
+    fn bytes_used(&self) -> u64 {
+        let log = self.log.borrow();
+        log.current.end + log.settled.iter().map(|(_, bytes)| bytes).sum::<u64>()
+    }
+
+    fn kind(&self) -> EngineKind {
+        EngineKind::Memory
+    }
+
+    fn close(self: Rc<Self>) -> LocalBoxFuture<'static, Result<()>> {
+        Box::pin(async { Ok(()) })
+    }
+}

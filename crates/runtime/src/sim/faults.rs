@@ -1,0 +1,284 @@
+//! The handle by which a test, or a workload inside the simulation, builds the world and breaks it.
+
+use super::machine::{Locality, MachineId, ProcessId};
+use super::{SimConfig, World, current};
+use crate::{Duration, buggify, random};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::sync::atomic::Ordering;
+
+/// What becomes of a killed process.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum KillKind {
+    /// It stays dead until [`Control::restart_process`].
+    Kill,
+    RebootProcess {
+        after: Duration,
+    },
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ProcessInfo {
+    pub id: ProcessId,
+    pub machine: MachineId,
+    pub address: SocketAddr,
+    pub is_alive: bool,
+    /// How often it was started.
+    pub starts: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MachineInfo {
+    pub id: MachineId,
+    pub locality: Locality,
+    pub is_up: bool,
+}
+
+/// Clones control the same world. All methods can be called from inside simulated tasks and from outside.
+#[derive(Clone)]
+pub struct Control(Weak<World>);
+
+/// The control of the simulation that is running.
+pub fn control() -> Control {
+    Control::new(&current().expect("control() is called inside a simulation"))
+}
+
+impl Control {
+    pub(super) fn new(world: &Rc<World>) -> Control {
+        Control(Rc::downgrade(world))
+    }
+
+    fn within<R>(&self, f: impl FnOnce(&Rc<World>) -> R) -> R {
+        let world = self
+            .0
+            .upgrade()
+            .expect("the simulation outlives its controls' use");
+        let _entered = world.enter();
+        f(&world)
+    }
+
+    // ---- building ----
+
+    pub fn add_machine(&self, locality: Locality) -> MachineId {
+        self.within(|world| world.add_machine(locality))
+    }
+
+    /// Starts `main` as a process, and again at each restart. When `main` returns, the process has exited.
+    pub fn start_process(
+        &self,
+        machine: MachineId,
+        address: SocketAddr,
+        main: impl Fn() -> Pin<Box<dyn Future<Output = ()>>> + 'static,
+    ) -> ProcessId {
+        self.within(|world| world.start_process(machine, address, Rc::new(main)))
+    }
+
+    /// Every machine but the tester's.
+    pub fn machines(&self) -> Vec<MachineInfo> {
+        self.within(|world| {
+            let machines = world.machines.borrow();
+            let info = |(i, m): (usize, &super::machine::Machine)| MachineInfo {
+                id: MachineId(i as u32),
+                locality: m.locality.clone(),
+                is_up: m.is_up,
+            };
+            machines.iter().enumerate().skip(1).map(info).collect()
+        })
+    }
+
+    /// Every process but the tester, dead ones included.
+    pub fn processes(&self) -> Vec<ProcessInfo> {
+        self.within(|world| {
+            let processes = world.processes.borrow();
+            let info = |(i, p): (usize, &super::machine::Process)| ProcessInfo {
+                id: ProcessId(i as u32),
+                machine: p.machine,
+                address: p.address,
+                is_alive: p.is_alive,
+                starts: p.starts,
+            };
+            processes.iter().enumerate().skip(1).map(info).collect()
+        })
+    }
+
+    pub fn is_alive(&self, process: ProcessId) -> bool {
+        self.within(|world| world.is_alive(process))
+    }
+
+    /// Changes rates and ranges while the world runs.
+    pub fn configure(&self, change: impl FnOnce(&mut SimConfig)) {
+        self.within(|world| change(&mut world.config.borrow_mut()));
+    }
+
+    // ---- processes and machines ----
+
+    /// What the process has written survives; what it held in memory does not.
+    pub fn kill_process(&self, process: ProcessId, kind: KillKind) {
+        assert_ne!(process, ProcessId::TESTER, "the tester is never killed");
+        self.within(|world| {
+            world.processes.borrow_mut()[process.0 as usize].is_wanted = kind != KillKind::Kill;
+            world.end_process(process, false);
+            if let KillKind::RebootProcess { after } = kind {
+                world.restart_later(process, after.as_nanos() as u64);
+            }
+        });
+    }
+
+    /// Starts a process that was killed or has exited, if its machine has power.
+    pub fn restart_process(&self, process: ProcessId) {
+        self.within(|world| world.launch(process));
+    }
+
+    /// Like SIGSTOP: the process does nothing for a while, and its peers cannot tell.
+    pub fn pause_process(&self, process: ProcessId, duration: Duration) {
+        self.within(|world| world.pause(process, duration.as_nanos() as u64));
+    }
+
+    /// Kills every process of the machine, and lets each unsynced write and name be kept, lost or torn.
+    pub fn power_cut(&self, machine: MachineId) {
+        self.within(|world| world.power_cut(machine));
+    }
+
+    /// Gives the machine its power back and starts its processes, except those that were killed for good.
+    pub fn boot(&self, machine: MachineId) {
+        self.within(|world| world.boot(machine));
+    }
+
+    /// A power cut, and a boot after a while.
+    pub fn reboot_machine(&self, machine: MachineId, after: Duration) {
+        self.within(|world| {
+            world.power_cut(machine);
+            let at = world.executor.now().saturating_add(after.as_nanos() as u64);
+            let boot = move |world: &Rc<World>| world.boot(machine);
+            world
+                .executor
+                .schedule(at, super::executor::Event::Call(Box::new(boot)));
+        });
+    }
+
+    /// From now on the machine's clock runs fast by this much, or slow.
+    pub fn set_clock_drift(&self, machine: MachineId, drift_ppm: i64) {
+        self.within(|world| world.set_clock_drift(machine, drift_ppm));
+    }
+
+    // ---- network ----
+
+    /// Nothing gets from `a` to `b` any more; with `both`, nothing back, either.
+    pub fn partition(&self, a: MachineId, b: MachineId, both: bool) {
+        self.within(|world| {
+            world.block(a, b);
+            if both {
+                world.block(b, a);
+            }
+        });
+    }
+
+    /// Ends partitions and clogs between two machines; what waited arrives.
+    pub fn heal(&self, a: MachineId, b: MachineId) {
+        self.within(|world| world.unblock(|pair| pair == (a, b) || pair == (b, a)));
+    }
+
+    /// Holds back everything from `a` to `b` for a while.
+    pub fn clog(&self, a: MachineId, b: MachineId, duration: Duration) {
+        self.within(|world| world.clog(a, b, duration.as_nanos() as u64));
+    }
+
+    /// Cuts every connection between two machines in the middle of what it carries; returns how many.
+    pub fn cut_connections(&self, a: MachineId, b: MachineId) -> usize {
+        self.within(|world| world.cut_connections(|x, y| (x, y) == (a, b) || (x, y) == (b, a)))
+    }
+
+    // ---- disks ----
+
+    /// Writes that need space fail with `StorageFull`; overwriting what has its space goes on.
+    pub fn set_disk_full(&self, machine: MachineId, full: bool) {
+        self.within(|world| {
+            world
+                .disk_of(machine)
+                .faults
+                .is_full
+                .store(full, Ordering::Relaxed)
+        });
+    }
+
+    /// The share of reads, writes and syncs that fail.
+    pub fn set_disk_errors(&self, machine: MachineId, probability: f64) {
+        let ppm = (probability * 1e6) as u32;
+        self.within(|world| {
+            world
+                .disk_of(machine)
+                .faults
+                .errors_ppm
+                .store(ppm, Ordering::Relaxed)
+        });
+    }
+
+    /// Every delay of the disk is multiplied by this.
+    pub fn set_disk_slowness(&self, machine: MachineId, factor: u32) {
+        self.within(|world| {
+            world
+                .disk_of(machine)
+                .faults
+                .slowness
+                .store(factor, Ordering::Relaxed)
+        });
+    }
+
+    /// The files of a machine.
+    pub fn files(&self, machine: MachineId) -> Vec<PathBuf> {
+        self.within(|world| world.disk_of(machine).paths())
+    }
+
+    /// Flips one bit of a file, anywhere in the range of offsets; false if the file has nothing there.
+    pub fn flip_bit_in_file(&self, machine: MachineId, path: &Path, within: Range<u64>) -> bool {
+        self.within(|world| world.disk_of(machine).flip_bit(path, within))
+    }
+
+    // ---- the end of the faults ----
+
+    /// Heals the network and the disks, sets fault rates to zero and silences `buggify!`. Who is dead stays dead.
+    pub fn heal_all(&self) {
+        self.within(|world| {
+            world.unblock(|_| true);
+            for machine in world.machines.borrow().iter() {
+                machine.disk.faults.is_full.store(false, Ordering::Relaxed);
+                machine.disk.faults.errors_ppm.store(0, Ordering::Relaxed);
+                machine.disk.faults.slowness.store(1, Ordering::Relaxed);
+            }
+            let mut config = world.config.borrow_mut();
+            config.bit_flip_probability = 0.0;
+            config.connection_cut_probability = 0.0;
+            buggify::replace(None);
+        });
+    }
+
+    /// Switches `buggify!` on, with a new choice of sites, or off.
+    pub fn set_buggify(&self, enabled: bool) {
+        self.within(|_| buggify::replace(enabled.then(random::u64)));
+    }
+
+    // ---- looking ----
+
+    pub fn fingerprint(&self) -> u64 {
+        self.within(|world| world.executor.fingerprint())
+    }
+
+    /// True time since the beginning.
+    pub fn elapsed(&self) -> Duration {
+        self.within(|world| Duration::from_nanos(world.executor.elapsed_ns()))
+    }
+
+    /// How many events were executed.
+    pub fn events(&self) -> u64 {
+        self.within(|world| world.executor.executed())
+    }
+
+    /// The newest trace events, oldest first.
+    pub fn trace_tail(&self) -> Vec<String> {
+        self.within(|world| world.trace.borrow().iter().cloned().collect())
+    }
+}

@@ -1,0 +1,344 @@
+//! The content of one simulated file: what readers see, and how to take back what is not durable.
+//!
+//! The image holds the newest content. Beside it lies, for each change since the last sync, what it changed
+//! and what was there before. A sync forgets them. A power cut undoes them all, newest first, and then does
+//! some of them again: each change on its own is kept, lost or torn, as disks with caches do (FDB §4).
+
+use crate::random;
+use bytes::Bytes;
+use std::collections::VecDeque;
+use std::io;
+
+const PAGE_BYTES: usize = 16 << 10;
+/// More unsynced bytes than this are written back without being asked, as a kernel does.
+const UNSYNCED_BYTES_MAX: usize = 64 << 20;
+/// A file must not grow beyond this in a simulation: it is memory.
+const FILE_BYTES_MAX: u64 = 64 << 30;
+
+#[derive(Default)]
+enum Page {
+    /// Takes no space on the disk: a write may find the disk full.
+    #[default]
+    Hole,
+    /// Allocated, zero so far.
+    Zeros,
+    Data(Box<[u8]>),
+}
+
+/// Sparse bytes.
+#[derive(Default)]
+struct Image {
+    len: u64,
+    pages: Vec<Page>,
+}
+
+impl Image {
+    fn read(&self, offset: u64, out: &mut [u8]) {
+        let mut done = 0;
+        while done < out.len() {
+            let at = offset + done as u64;
+            let (page, within) = (at as usize / PAGE_BYTES, at as usize % PAGE_BYTES);
+            let n = (PAGE_BYTES - within).min(out.len() - done);
+            let target = &mut out[done..done + n];
+            match self.pages.get(page) {
+                Some(Page::Data(bytes)) => target.copy_from_slice(&bytes[within..within + n]),
+                _ => target.fill(0),
+            }
+            done += n;
+        }
+    }
+
+    fn write(&mut self, offset: u64, data: &[u8]) {
+        let end = offset + data.len() as u64;
+        self.set_len(self.len.max(end));
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let (page, within) = (at as usize / PAGE_BYTES, at as usize % PAGE_BYTES);
+            let n = (PAGE_BYTES - within).min(data.len() - done);
+            let page = &mut self.pages[page];
+            if !matches!(page, Page::Data(_)) {
+                *page = Page::Data(vec![0; PAGE_BYTES].into());
+            }
+            let Page::Data(bytes) = page else {
+                unreachable!("made so above")
+            };
+            bytes[within..within + n].copy_from_slice(&data[done..done + n]);
+            done += n;
+        }
+    }
+
+    fn set_len(&mut self, len: u64) {
+        let pages = len.div_ceil(PAGE_BYTES as u64) as usize;
+        self.pages.truncate(pages);
+        self.pages.resize_with(pages, Page::default);
+        // What lies behind the end must be zero when the file grows again.
+        if len < self.len
+            && let Some(Page::Data(bytes)) = self.pages.last_mut()
+        {
+            let within = len as usize % PAGE_BYTES;
+            if within > 0 {
+                bytes[within..].fill(0);
+            }
+        }
+        self.len = len;
+    }
+
+    fn allocate_holes(&mut self) {
+        for page in &mut self.pages {
+            if matches!(page, Page::Hole) {
+                *page = Page::Zeros;
+            }
+        }
+    }
+
+    /// Whether a write there needs no more space on the disk.
+    fn has_space(&self, offset: u64, len: usize) -> bool {
+        let Some(end) = offset
+            .checked_add(len as u64)
+            .filter(|end| *end <= self.len)
+        else {
+            return false;
+        };
+        let pages = offset as usize / PAGE_BYTES..end.div_ceil(PAGE_BYTES as u64) as usize;
+        pages.is_empty()
+            || self.pages[pages]
+                .iter()
+                .all(|page| !matches!(page, Page::Hole))
+    }
+}
+
+enum Change {
+    Write {
+        offset: u64,
+        new: Bytes,
+        old: Vec<u8>,
+        old_len: u64,
+    },
+    SetLen {
+        new_len: u64,
+        old_len: u64,
+        cut_off: Vec<u8>,
+        allocates: bool,
+    },
+}
+
+impl Change {
+    fn bytes(&self) -> usize {
+        match self {
+            Change::Write { new, .. } => new.len(),
+            Change::SetLen { cut_off, .. } => cut_off.len(),
+        }
+    }
+}
+
+pub(super) struct FileState {
+    pub id: u64,
+    image: Image,
+    unsynced: VecDeque<Change>,
+    unsynced_bytes: usize,
+    /// Number of the first unsynced change: all before it are durable.
+    first_unsynced: u64,
+}
+
+impl FileState {
+    pub fn new(id: u64) -> FileState {
+        FileState {
+            id,
+            image: Image::default(),
+            unsynced: VecDeque::new(),
+            unsynced_bytes: 0,
+            first_unsynced: 0,
+        }
+    }
+
+    pub fn len(&self) -> u64 {
+        self.image.len
+    }
+
+    /// Up to `len` bytes; fewer at the end of the file.
+    pub fn read(&self, offset: u64, len: usize) -> Vec<u8> {
+        let available = self.image.len.saturating_sub(offset).min(len as u64);
+        let mut out = vec![0; available as usize];
+        self.image.read(offset, &mut out);
+        out
+    }
+
+    pub fn read_exact(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        let end = offset.checked_add(out.len() as u64);
+        if end.is_none_or(|end| end > self.image.len) {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+        self.image.read(offset, out);
+        Ok(())
+    }
+
+    pub fn has_space(&self, offset: u64, len: usize) -> bool {
+        self.image.has_space(offset, len)
+    }
+
+    pub fn write(&mut self, offset: u64, new: Bytes) -> io::Result<()> {
+        let end = offset
+            .checked_add(new.len() as u64)
+            .filter(|end| *end <= FILE_BYTES_MAX);
+        if end.is_none() {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        if new.is_empty() {
+            return Ok(());
+        }
+        let old_len = self.image.len;
+        let old = self.read(offset, new.len());
+        self.image.write(offset, &new);
+        self.push(Change::Write {
+            offset,
+            new,
+            old,
+            old_len,
+        });
+        Ok(())
+    }
+
+    /// With `allocates`, new and old holes get their space, too.
+    pub fn set_len(&mut self, new_len: u64, allocates: bool) -> io::Result<()> {
+        if new_len > FILE_BYTES_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        let old_len = self.image.len;
+        let cut_off = self.read(new_len, old_len.saturating_sub(new_len) as usize);
+        self.image.set_len(new_len);
+        if allocates {
+            self.image.allocate_holes();
+        }
+        self.push(Change::SetLen {
+            new_len,
+            old_len,
+            cut_off,
+            allocates,
+        });
+        Ok(())
+    }
+
+    fn push(&mut self, change: Change) {
+        self.unsynced_bytes += change.bytes();
+        self.unsynced.push_back(change);
+        while self.unsynced_bytes > UNSYNCED_BYTES_MAX {
+            self.forget_first();
+        }
+    }
+
+    fn forget_first(&mut self) {
+        if let Some(first) = self.unsynced.pop_front() {
+            self.unsynced_bytes -= first.bytes();
+            self.first_unsynced += 1;
+        }
+    }
+
+    /// A number that covers every change made so far; see [`mark_synced`](Self::mark_synced).
+    pub fn changes(&self) -> u64 {
+        self.first_unsynced + self.unsynced.len() as u64
+    }
+
+    /// The changes before `changes` are durable.
+    pub fn mark_synced(&mut self, changes: u64) {
+        while self.first_unsynced < changes && !self.unsynced.is_empty() {
+            self.forget_first();
+        }
+    }
+
+    /// What a disk does to what it was not told to keep.
+    pub fn power_cut(&mut self) {
+        let changes = std::mem::take(&mut self.unsynced);
+        self.first_unsynced += changes.len() as u64;
+        self.unsynced_bytes = 0;
+        for change in changes.iter().rev() {
+            self.undo(change);
+        }
+        // In some runs disks keep most, in some next to nothing.
+        let keep = random::unit();
+        for change in &changes {
+            match change {
+                Change::Write { offset, new, .. } if random::chance(keep) => {
+                    self.image.write(*offset, new)
+                }
+                Change::Write { offset, new, .. } if random::chance(0.3) => self.tear(*offset, new),
+                Change::Write { .. } => {}
+                Change::SetLen {
+                    new_len, allocates, ..
+                } => {
+                    if random::chance(keep) {
+                        self.image.set_len(*new_len);
+                        if *allocates {
+                            self.image.allocate_holes();
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn undo(&mut self, change: &Change) {
+        match change {
+            Change::Write {
+                offset,
+                old,
+                old_len,
+                ..
+            } => {
+                if !old.is_empty() {
+                    self.image.write(*offset, old);
+                }
+                self.image.set_len(*old_len);
+            }
+            Change::SetLen {
+                new_len,
+                old_len,
+                cut_off,
+                ..
+            } => {
+                self.image.set_len(*old_len);
+                if !cut_off.is_empty() {
+                    self.image.write(*new_len, cut_off);
+                }
+            }
+        }
+    }
+
+    /// Writes some sectors and not others; the one under the head may hold garbage.
+    fn tear(&mut self, offset: u64, new: &[u8]) {
+        let sector = if random::chance(0.5) { 512 } else { 4096 };
+        // Sectors are the disk's: the first may begin before the write does.
+        let first_end = sector - (offset % sector as u64) as usize;
+        let ends: Vec<usize> = (0..)
+            .map(|i| first_end + i * sector)
+            .take_while(|end| *end < new.len())
+            .collect();
+        let whole = random::below(ends.len() as u64 + 1) as usize;
+        let out_of_order = random::chance(0.25);
+        let garbage = random::chance(0.2);
+        let mut start = 0;
+        for (i, end) in ends.into_iter().chain([new.len()]).enumerate() {
+            let is_kept = if out_of_order {
+                random::chance(0.5)
+            } else {
+                i < whole
+            };
+            if is_kept {
+                self.image.write(offset + start as u64, &new[start..end]);
+            } else if garbage && i == whole {
+                let mut noise = vec![0; end - start];
+                random::fill(&mut noise);
+                self.image.write(offset + start as u64, &noise);
+            }
+            start = end;
+        }
+    }
+
+    /// Changes one bit of what is durable: decay.
+    pub fn flip_bit(&mut self, offset: u64, bit: u32) {
+        let mut byte = [0];
+        self.image.read(offset, &mut byte);
+        byte[0] ^= 1 << bit;
+        self.image.write(offset, &byte);
+    }
+}

@@ -1,0 +1,274 @@
+//! What a worker hosts: makes roles when asked, keeps them in one table, ends and removes them when their time is over.
+
+use crate::data_directory::{DataDirectory, StorageMeta};
+use crate::worker::WorkerConfig;
+use plinth_core::{Epoch, Error, Result, Tag, Uid};
+use plinth_protocol::control::{ClusterInfo, KillRole, WORKER};
+use plinth_protocol::log::{LogSystem, RecruitLog};
+use plinth_protocol::storage::RecruitStorage;
+use plinth_protocol::transaction::{RecruitCommitProxy, RecruitGrvProxy, RecruitResolver, RecruitSequencer};
+use plinth_rpc::{Registration, Request, Responder, Transport};
+use plinth_runtime::sync::{Notify, Watch};
+use plinth_runtime::{Task, probe, trace};
+use plinth_storage::server::StorageRole;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::rc::{Rc, Weak};
+
+/// What kind of role, and until when it is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Ends with its epoch.
+    Transaction(Epoch),
+    /// Ends when no generation of the log system names it.
+    Log(Epoch),
+    /// Ends when the database does not list it.
+    Storage(Tag),
+}
+
+struct Hosted {
+    kind: Kind,
+    _life: Task<()>,
+}
+
+pub struct Hosting {
+    transport: Transport,
+    directory: Rc<DataDirectory>,
+    config: WorkerConfig,
+    info: Watch<Option<ClusterInfo>>,
+    log_system: Watch<LogSystem>,
+    fatal: Watch<Option<String>>,
+    roles: RefCell<BTreeMap<Uid, Hosted>>,
+    change: Notify,
+    newest_epoch: Cell<Epoch>,
+    registrations: RefCell<Vec<Registration>>,
+}
+
+impl Hosting {
+    /// Brings back what the data directory holds and takes recruitments.
+    pub async fn start(
+        transport: &Transport,
+        directory: Rc<DataDirectory>,
+        config: WorkerConfig,
+        info: Watch<Option<ClusterInfo>>,
+        fatal: Watch<Option<String>>,
+    ) -> std::result::Result<Rc<Self>, String> {
+        let hosting = Rc::new(Hosting {
+            transport: transport.clone(),
+            directory,
+            config,
+            info,
+            log_system: Watch::new(LogSystem { generations: vec![] }),
+            fatal,
+            roles: RefCell::default(),
+            change: Notify::new(),
+            newest_epoch: Cell::new(0),
+            registrations: RefCell::default(),
+        });
+        hosting.bring_back().await?;
+        hosting.serve();
+        Ok(hosting)
+    }
+
+    async fn bring_back(self: &Rc<Self>) -> std::result::Result<(), String> {
+        let unreadable = |e: std::io::Error| format!("cannot list {}: {e}", self.directory.path.display());
+        let (logs, storage) = self.directory.contents().await.map_err(unreadable)?;
+        for id in logs {
+            let prefix = self.directory.log_prefix(id);
+            match plinth_log::serve::reopen(&self.transport, &prefix, id).await {
+                Ok(Some((epoch, life))) => {
+                    trace!("LogReopened", "id" => id, "epoch" => epoch);
+                    self.host(id, Kind::Log(epoch), "log", life);
+                }
+                // Made but never used: its recruitment was never confirmed.
+                Ok(None) => self.remove_files(id).await,
+                Err(error) => return Err(format!("log server {}: {error}", prefix.display())),
+            }
+        }
+        for id in storage {
+            let meta = self.directory.read_storage_meta(id).await?;
+            self.start_storage(id, meta, false)
+                .await
+                .map_err(|e| format!("storage server {}: {e}", self.directory.storage_prefix(id).display()))?;
+        }
+        Ok(())
+    }
+
+    fn serve(self: &Rc<Self>) {
+        use plinth_transaction::{commit_proxy, grv_proxy, resolver, sequencer};
+        self.take::<RecruitSequencer>(|h, r| h.stateless(r.id, r.epoch, "sequencer", sequencer::start(&h.transport, r)));
+        self.take::<RecruitGrvProxy>(|h, r| h.stateless(r.id, r.epoch, "grv proxy", grv_proxy::start(&h.transport, r)));
+        self.take::<RecruitResolver>(|h, r| h.stateless(r.id, r.epoch, "resolver", resolver::start(&h.transport, r)));
+        self.take::<RecruitCommitProxy>(|h, r| {
+            if r.log_system.current().is_none() || r.resolvers.is_empty() {
+                return Err(Error::client_invalid_operation);
+            }
+            h.stateless(r.id, r.epoch, "commit proxy", commit_proxy::start(&h.transport, r))
+        });
+        self.take::<KillRole>(|h, r| {
+            h.roles.borrow_mut().remove(&r.id).map(drop).ok_or(Error::client_invalid_operation)
+        });
+        self.take_slowly::<RecruitLog, _>(|h, r| async move { h.recruit_log(r).await });
+        self.take_slowly::<RecruitStorage, _>(|h, r| async move { h.recruit_storage(r).await });
+    }
+
+    fn take<R: Request<Reply = ()>>(self: &Rc<Self>, make: impl Fn(&Rc<Self>, R) -> Result<()> + 'static) {
+        let hosting = Rc::downgrade(self);
+        let registration = self.transport.serve::<R>(WORKER, move |request, responder: Responder<R>| {
+            if let Some(hosting) = hosting.upgrade() {
+                responder.send(make(&hosting, request));
+            }
+        });
+        self.registrations.borrow_mut().push(registration);
+    }
+
+    fn take_slowly<R: Request<Reply = ()>, F: Future<Output = Result<()>> + 'static>(
+        self: &Rc<Self>,
+        make: impl Fn(Rc<Self>, R) -> F + 'static,
+    ) {
+        let hosting: Weak<Self> = Rc::downgrade(self);
+        let registration = self.transport.serve::<R>(WORKER, move |request, responder: Responder<R>| {
+            if let Some(hosting) = hosting.upgrade() {
+                let work = make(hosting, request);
+                plinth_runtime::spawn("recruit", async move { responder.send(work.await) }).detach();
+            }
+        });
+        self.registrations.borrow_mut().push(registration);
+    }
+
+    fn stateless(
+        self: &Rc<Self>,
+        id: Uid,
+        epoch: Epoch,
+        name: &'static str,
+        life: impl Future<Output = ()> + 'static,
+    ) -> Result<()> {
+        if epoch < self.newest_epoch.get() {
+            return Err(Error::operation_obsolete);
+        }
+        self.host(id, Kind::Transaction(epoch), name, life);
+        Ok(())
+    }
+
+    async fn recruit_log(self: Rc<Self>, request: RecruitLog) -> Result<()> {
+        if request.epoch < self.newest_epoch.get() {
+            return Err(Error::operation_obsolete);
+        }
+        let (id, epoch) = (request.id, request.epoch);
+        let prefix = self.directory.log_prefix(id);
+        let life = plinth_log::serve::create(&self.transport, &prefix, request).await?;
+        self.host(id, Kind::Log(epoch), "log", life);
+        Ok(())
+    }
+
+    async fn recruit_storage(self: Rc<Self>, request: RecruitStorage) -> Result<()> {
+        if request.cluster != self.config.cluster.key() {
+            return Err(Error::connection_string_invalid);
+        }
+        let meta = StorageMeta { tag: request.tag, engine: request.engine };
+        // The engine first: files with no meta file are litter, a meta file with no engine would be a loss.
+        self.start_storage(request.id, meta.clone(), true).await?;
+        let written = self.directory.write_storage_meta(request.id, &meta).await;
+        written.map_err(|error| {
+            trace!("StorageMetaFailed", "id" => request.id, "error" => error);
+            Error::io_error
+        })
+    }
+
+    async fn start_storage(self: &Rc<Self>, id: Uid, meta: StorageMeta, create: bool) -> Result<()> {
+        let prefix = self.directory.storage_prefix(id);
+        let engine = plinth_engine::open(meta.engine, &prefix, create, self.config.cache_bytes).await?;
+        let role = StorageRole {
+            id,
+            tag: meta.tag,
+            info: self.info.clone(),
+            log_system: self.log_system.clone(),
+        };
+        let life = plinth_storage::server::start(&self.transport, role, engine).await?;
+        let (fatal, path) = (self.fatal.clone(), prefix);
+        self.host(id, Kind::Storage(meta.tag), "storage", async move {
+            let error = life.await;
+            fatal.set(Some(format!("storage server {} cannot go on: {error}", path.display())));
+        });
+        Ok(())
+    }
+
+    fn host(self: &Rc<Self>, id: Uid, kind: Kind, name: &'static str, life: impl Future<Output = ()> + 'static) {
+        let hosting = Rc::downgrade(self);
+        let life = plinth_runtime::spawn(name, async move {
+            life.await;
+            if let Some(hosting) = hosting.upgrade() {
+                trace!("RoleFinished", "id" => id, "kind" => format!("{kind:?}"));
+                let ended = hosting.roles.borrow_mut().remove(&id);
+                drop(ended);
+                hosting.change.notify_all();
+            }
+        });
+        let previous = self.roles.borrow_mut().insert(id, Hosted { kind, _life: life });
+        drop(previous);
+        self.change.notify_all();
+    }
+
+    /// Log servers and storage servers that live here.
+    pub fn inventory(&self) -> (Vec<(Uid, Epoch)>, Vec<(Uid, Tag)>) {
+        let (mut logs, mut storage) = (Vec::new(), Vec::new());
+        for (id, role) in self.roles.borrow().iter() {
+            match role.kind {
+                Kind::Log(epoch) => logs.push((*id, epoch)),
+                Kind::Storage(tag) => storage.push((*id, tag)),
+                Kind::Transaction(_) => {}
+            }
+        }
+        (logs, storage)
+    }
+
+    /// Returns at the next change of the inventory.
+    pub async fn changed(&self) {
+        self.change.notified().await;
+    }
+
+    /// Ends what the controller's description of the cluster says is over.
+    pub async fn obey(self: &Rc<Self>, info: &ClusterInfo) {
+        if !info.accepting {
+            return;
+        }
+        self.newest_epoch.set(info.epoch.max(self.newest_epoch.get()));
+        let over: Vec<(Uid, Kind)> = {
+            let roles = self.roles.borrow();
+            roles.iter().filter(|(id, role)| is_over(info, **id, role.kind)).map(|(id, r)| (*id, r.kind)).collect()
+        };
+        for (id, kind) in &over {
+            trace!("RoleOver", "id" => id, "kind" => format!("{kind:?}"), "epoch" => info.epoch);
+            let ended = self.roles.borrow_mut().remove(id);
+            drop(ended);
+            if !matches!(kind, Kind::Transaction(_)) {
+                probe!("worker_removes_role_files");
+                self.remove_files(*id).await;
+            }
+        }
+        if !over.is_empty() {
+            self.change.notify_all();
+        }
+        if self.log_system.with(|known| *known != info.log_system) {
+            self.log_system.set(info.log_system.clone());
+        }
+    }
+
+    async fn remove_files(&self, id: Uid) {
+        if let Err(error) = self.directory.remove_role(id).await {
+            trace!("RemovalFailed", "id" => id, "error" => error); // litter: the next start tries again
+        }
+    }
+}
+
+fn is_over(info: &ClusterInfo, id: Uid, kind: Kind) -> bool {
+    match kind {
+        Kind::Transaction(epoch) => epoch < info.epoch,
+        Kind::Log(epoch) => {
+            let named = info.log_system.generations.iter().any(|g| g.logs.iter().any(|log| log.id == id));
+            epoch <= info.epoch && !named
+        }
+        Kind::Storage(_) => !info.servers.iter().any(|(server, _)| *server == id),
+    }
+}

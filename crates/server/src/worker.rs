@@ -1,0 +1,183 @@
+//! The worker (FDB §2.3): one event loop with one address, which hosts whatever roles the controller asks for.
+//!
+//! Its life: lock the data directory, listen, be a coordinator if the cluster file says so, bring back the log and
+//! storage servers whose files are here, run for controller, and tell whoever is controller what is hosted. Roles of
+//! an epoch that has been succeeded are ended as soon as the worker hears of the next.
+
+use crate::data_directory::DataDirectory;
+use crate::hosting::Hosting;
+use plinth_control::controller;
+use plinth_control::placement::{self, RoleKind};
+use plinth_coordination::{ClusterFile, coordinator, election};
+use plinth_core::Uid;
+use plinth_protocol::control::{ClusterInfo, GetClusterInfo, Locality, ProcessClass, RegisterWorker, WORKER};
+use plinth_protocol::coordination::Candidate;
+use plinth_rpc::{FailureBeacon, Interface, Transport};
+use plinth_runtime::sync::Watch;
+use plinth_runtime::{Duration, Either, Task, trace};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// A controller that has not answered by then is asked again.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// A registration is repeated this often even if nothing has changed.
+const REGISTER_INTERVAL: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Debug)]
+pub struct WorkerConfig {
+    pub listen: SocketAddr,
+    pub data_directory: PathBuf,
+    pub cluster: ClusterFile,
+    pub class: ProcessClass,
+    /// Empty: the process itself.
+    pub machine: String,
+    /// Replicas never share a zone. Empty: the machine.
+    pub zone: String,
+    pub data_center: String,
+    /// Bytes of cache that a storage server's engine may use.
+    pub cache_bytes: usize,
+}
+
+/// Runs a worker for ever; returns only the one line that says why it cannot go on.
+pub async fn run_worker(config: WorkerConfig) -> Result<Infallible, String> {
+    let directory = Rc::new(DataDirectory::open(&config.data_directory, &config.cluster.key()).await?);
+    let transport = Transport::listen(config.listen).await.map_err(|e| {
+        format!("cannot listen at {}: {e}; is another server there? Choose another with --listen", config.listen)
+    })?;
+    let address = transport.address().expect("it listens");
+    trace!("WorkerStarted", "address" => address, "process" => directory.process);
+
+    let fatal: Watch<Option<String>> = Watch::new(None);
+    let _coordinator = start_coordinator(&config, &transport, &directory, &fatal).await?;
+    let info: Watch<Option<ClusterInfo>> = Watch::new(None);
+    let hosting = Hosting::start(&transport, directory.clone(), config.clone(), info.clone(), fatal.clone()).await?;
+    let _beacon = FailureBeacon::new(&transport, WORKER);
+
+    let locality = locality(&config, directory.process);
+    let leader: Watch<Option<Candidate>> = Watch::new(None);
+    let _election = run_for_controller(&config, &transport, address, &leader);
+    let registering = keep_registered(&transport, &config, locality, leader, &hosting, &info);
+    match plinth_runtime::race(fatal.wait_until(Option::is_some), registering).await {
+        Either::Left(()) => Err(fatal.get().expect("waited for")),
+        Either::Right(never) => match never {},
+    }
+}
+
+async fn start_coordinator(
+    config: &WorkerConfig,
+    transport: &Transport,
+    directory: &Rc<DataDirectory>,
+    fatal: &Watch<Option<String>>,
+) -> Result<Option<Task<()>>, String> {
+    if !config.cluster.coordinators.contains(&config.listen) {
+        return Ok(None);
+    }
+    let life = coordinator::start(transport, &directory.path, &config.cluster.key()).await?;
+    let (fatal, path) = (fatal.clone(), directory.path.clone());
+    Ok(Some(plinth_runtime::spawn("coordinator", async move {
+        let error = life.await;
+        fatal.set(Some(format!("the coordinator in {} cannot go on: {error}", path.display())));
+    })))
+}
+
+fn locality(config: &WorkerConfig, process: Uid) -> Locality {
+    let machine = if config.machine.is_empty() { process.to_string() } else { config.machine.clone() };
+    let zone = if config.zone.is_empty() { machine.clone() } else { config.zone.clone() };
+    Locality { process, machine, zone, data_center: config.data_center.clone() }
+}
+
+/// Contends for controller, and is it while elected.
+fn run_for_controller(
+    config: &WorkerConfig,
+    transport: &Transport,
+    address: SocketAddr,
+    leader: &Watch<Option<Candidate>>,
+) -> Task<()> {
+    let (transport, cluster, leader) = (transport.clone(), config.cluster.clone(), leader.clone());
+    let Some(priority) = placement::fitness(config.class, RoleKind::Stateless) else {
+        return plinth_runtime::spawn("observe", election::observe(transport, cluster, leader));
+    };
+    plinth_runtime::spawn("candidate", async move {
+        loop {
+            let id = Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
+            let candidate = Candidate { controller: Interface::new(address, id), priority };
+            let contending = election::contend(transport.clone(), cluster.clone(), candidate.clone(), leader.clone());
+            let ruling = async {
+                let ours = |l: &Option<Candidate>| l.as_ref().is_some_and(|l| l.controller == candidate.controller);
+                loop {
+                    leader.wait_until(ours).await;
+                    let rule = controller::run(transport.clone(), cluster.clone(), candidate.controller);
+                    match plinth_runtime::race(leader.wait_until(|l| !ours(l)), rule).await {
+                        Either::Left(()) => continue, // deposed: the rule ends with its future
+                        Either::Right(()) => return,  // it met its successor's mark in the coordinated state
+                    }
+                }
+            };
+            plinth_runtime::race(contending, ruling).await;
+            // Back as a new candidate, after giving the other time to win.
+            leader.set(None);
+            plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::range(100..500))).await;
+        }
+    })
+}
+
+/// Registers with every controller in turn, and takes its description of the cluster.
+async fn keep_registered(
+    transport: &Transport,
+    config: &WorkerConfig,
+    locality: Locality,
+    leader: Watch<Option<Candidate>>,
+    hosting: &Rc<Hosting>,
+    info: &Watch<Option<ClusterInfo>>,
+) -> Infallible {
+    let worker = Interface::new(transport.address().expect("it listens"), WORKER);
+    loop {
+        leader.wait_until(Option::is_some).await;
+        let Some(controller) = leader.get().map(|l| l.controller) else { continue };
+        let registering = async {
+            loop {
+                let (logs, storage) = hosting.inventory();
+                let request = RegisterWorker { worker, class: config.class, locality: locality.clone(), logs, storage };
+                let call = transport.call(&controller.endpoint::<RegisterWorker>(), request);
+                let answered = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
+                if matches!(answered, Some(Ok(()))) {
+                    plinth_runtime::timeout(REGISTER_INTERVAL, hosting.changed()).await;
+                } else {
+                    plinth_runtime::sleep(Duration::from_millis(100)).await;
+                }
+            }
+        };
+        let learning = follow_info(transport, controller, hosting, info);
+        let same = |l: &Option<Candidate>| l.as_ref().is_some_and(|l| l.controller == controller);
+        let work = plinth_runtime::race::<_, _>(registering, learning);
+        let _: Either<(), Either<Infallible, Infallible>> =
+            plinth_runtime::race(leader.wait_until(|l| !same(l)), work).await;
+    }
+}
+
+async fn follow_info(
+    transport: &Transport,
+    controller: Interface,
+    hosting: &Rc<Hosting>,
+    info: &Watch<Option<ClusterInfo>>,
+) -> Infallible {
+    let mut known = 0;
+    loop {
+        let call = transport.call(&controller.endpoint::<GetClusterInfo>(), GetClusterInfo { known });
+        match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
+            Some(Ok(news)) => {
+                known = news.id;
+                let newest = info.with(|i| i.as_ref().map_or(0, |i| i.epoch));
+                // A deposed controller may still talk: only news of a living or later epoch count.
+                if news.epoch >= newest {
+                    info.set(Some(news.clone()));
+                    hosting.obey(&news).await;
+                }
+            }
+            Some(Err(_)) => plinth_runtime::sleep(Duration::from_millis(100)).await,
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! The storage server: pulls its stream of the log, serves reads at any version of the window, makes old versions durable.
+//!
+//! ```text
+//! log ──peek──► window (latest ≥ v > durable) ──5 s later, known committed──► engine ──► pop
+//!                 ▲ reads at v wait until latest ≥ v; below the window: transaction_too_old
+//! ```
+//!
+//! It promises: a read at version v sees exactly the mutations at or below v, or fails; what it puts into the engine
+//! is known to be committed on every log server, so a recovery never has to take anything back from disk
+//! (pitfall 15). Versions are pulled before they are durable in the log; when a recovery ends an epoch at RV, what
+//! lies above RV is dropped from the window before anything of the next epoch is applied.
+
+mod reads;
+
+use crate::watches::Watches;
+use crate::window::VersionedWindow;
+use bytes::Bytes;
+use plinth_core::mutation::MutationBatch;
+use plinth_core::{Epoch, Error, Result, Tag, Uid, Version};
+use plinth_engine::KeyValueStore;
+use plinth_log::cursor::LogCursor;
+use plinth_protocol::control::{ClusterInfo, ReportDurable};
+use plinth_protocol::log::{LogSystem, PeekReply};
+use plinth_protocol::storage::Watch as WatchRequest;
+use plinth_protocol::storage::WatchReply;
+use plinth_rpc::{FailureBeacon, Responder, Transport};
+use plinth_runtime::knobs::knobs;
+use plinth_runtime::sync::{Notify, VersionGate, Watch};
+use plinth_runtime::{Duration, Either, Instant, buggify, probe, trace};
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::rc::Rc;
+
+/// Row of the engine that holds the version up to which it has everything. Beyond every key of the database.
+const DURABLE_KEY: &[u8] = b"\xff\xff/durable";
+/// A watch that has waited so long is told to ask again: its client may be gone.
+const WATCH_LIMIT: Duration = Duration::from_secs(900);
+
+/// What a storage server is told when it starts.
+pub struct StorageRole {
+    pub id: Uid,
+    pub tag: Tag,
+    pub info: Watch<Option<ClusterInfo>>,
+    pub log_system: Watch<LogSystem>,
+}
+
+struct Waiting {
+    since: Instant,
+    responder: Responder<WatchRequest>,
+}
+
+pub(crate) struct Server {
+    transport: Transport,
+    role: StorageRole,
+    engine: Rc<dyn KeyValueStore>,
+    window: RefCell<VersionedWindow>,
+    /// The latest version whose mutations are all applied. A rollback replaces the gate: it only ever grows.
+    gate: RefCell<VersionGate>,
+    /// Reads that wait for a version: bounded.
+    reads_waiting: Cell<usize>,
+    known_committed: Cell<Version>,
+    /// Epoch of the log generation that the newest versions came from.
+    pulled_epoch: Cell<Epoch>,
+    watches: RefCell<Watches<Waiting>>,
+    /// There may be something to make durable, or room in the window again.
+    progress: Notify,
+}
+
+/// Registers a storage server over `engine` and returns the future that is its life; it ends with the error that
+/// makes going on impossible.
+pub async fn start(
+    transport: &Transport,
+    role: StorageRole,
+    engine: Rc<dyn KeyValueStore>,
+) -> Result<impl Future<Output = Error> + use<>> {
+    let durable = match engine.get(DURABLE_KEY)? {
+        Some(bytes) => Version::from_be_bytes(bytes[..].try_into().map_err(|_| Error::file_corrupt)?),
+        None => 0,
+    };
+    trace!("StorageStarted", "id" => role.id, "tag" => role.tag.0, "durable" => durable);
+    let beacon = FailureBeacon::new(transport, role.id);
+    let server = Rc::new(Server {
+        transport: transport.clone(),
+        engine,
+        window: RefCell::new(VersionedWindow::new(durable)),
+        gate: RefCell::new(VersionGate::new(durable)),
+        reads_waiting: Cell::new(0),
+        known_committed: Cell::new(durable),
+        pulled_epoch: Cell::new(0),
+        watches: RefCell::new(Watches::new()),
+        progress: Notify::new(),
+        role,
+    });
+    let serving = server.clone().serve();
+    Ok(async move {
+        let _serving = (beacon, serving);
+        let outcome = plinth_runtime::race(server.pull(), server.make_durable()).await;
+        let (Either::Left(error) | Either::Right(error)) = outcome;
+        trace!("StorageEnded", "id" => server.role.id, "reason" => error);
+        error
+    })
+}
+
+impl Server {
+    fn latest(&self) -> Version {
+        self.gate.borrow().get()
+    }
+
+    // ---- pulling ----
+
+    async fn pull(&self) -> Error {
+        let listed = |info: &Option<ClusterInfo>| {
+            info.as_ref().is_some_and(|info| info.servers.iter().any(|(id, _)| *id == self.role.id))
+        };
+        self.role.info.wait_until(listed).await;
+        let cursor = LogCursor::new(&self.transport, self.role.log_system.clone(), self.role.tag);
+        loop {
+            self.roll_back();
+            while self.window.borrow().bytes() > knobs().storage_window_bytes_max as usize {
+                probe!("storage_window_full");
+                plinth_runtime::sleep(Duration::from_millis(10)).await;
+            }
+            let bytes_max = knobs().peek_bytes_max as u32;
+            let Ok((epoch, reply)) = cursor.peek(self.latest() + 1, bytes_max).await else { continue };
+            if buggify!() {
+                plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(100))).await;
+                if self.role.log_system.with(|s| s.current().is_none_or(|g| g.epoch != epoch)) {
+                    continue; // a recovery came meanwhile
+                }
+            }
+            if let Err(error) = self.take_in(epoch, reply).await {
+                return error;
+            }
+        }
+    }
+
+    /// Drops versions that a recovery has undone: taken from an epoch before the generation that now follows it, and
+    /// above the version at which that epoch ended.
+    fn roll_back(&self) {
+        let ends: Vec<(Epoch, Version)> = self.role.log_system.with(|system| {
+            system.generations.iter().map(|g| (g.epoch, g.recovered_to)).collect()
+        });
+        for (epoch, recovered_to) in ends {
+            if epoch <= self.pulled_epoch.get() || self.pulled_epoch.get() == 0 {
+                continue;
+            }
+            if self.latest() > recovered_to {
+                probe!("storage_rolls_back");
+                trace!("RollBack", "tag" => self.role.tag.0, "from" => self.latest(), "to" => recovered_to);
+                self.window.borrow_mut().rollback(recovered_to);
+                self.gate.replace(VersionGate::new(recovered_to));
+                self.watches.borrow_mut().touch_all();
+            }
+            self.pulled_epoch.set(epoch);
+        }
+    }
+
+    async fn take_in(&self, epoch: Epoch, reply: PeekReply) -> Result<()> {
+        assert!(
+            reply.popped <= self.latest() + 1,
+            "the log dropped versions below {} that tag {} still needs from {}",
+            reply.popped,
+            self.role.tag.0,
+            self.latest() + 1
+        );
+        let mut applied = 0;
+        for message in reply.messages {
+            if message.version <= self.latest() {
+                continue;
+            }
+            applied += message.runs.iter().map(Bytes::len).sum::<usize>();
+            self.apply_version(message.version, &message.runs)?;
+            // Reads should not wait for a long reply to be applied.
+            if applied > 256 << 10 {
+                applied = 0;
+                self.pulled_epoch.set(epoch);
+                plinth_runtime::yield_now().await;
+                if self.role.log_system.with(|s| s.current().is_none_or(|g| g.epoch != epoch)) && self.undone(epoch) {
+                    return Ok(()); // the rest of the reply may have been undone: the caller rolls back first
+                }
+            }
+        }
+        self.pulled_epoch.set(epoch);
+        if reply.end - 1 > self.latest() {
+            self.window.borrow_mut().advance(reply.end - 1);
+            self.gate.borrow().set(reply.end - 1);
+        }
+        self.known_committed.set(self.known_committed.get().max(reply.known_committed));
+        self.progress.notify_one();
+        Ok(())
+    }
+
+    /// A later generation has begun at or before what comes next from `epoch`.
+    fn undone(&self, epoch: Epoch) -> bool {
+        self.role.log_system.with(|s| s.generations.iter().any(|g| g.epoch > epoch && g.start <= self.latest() + 1))
+    }
+
+    fn apply_version(&self, version: Version, runs: &[Bytes]) -> Result<()> {
+        let mut window = self.window.borrow_mut();
+        let mut watches = self.watches.borrow_mut();
+        for run in runs {
+            let batch = MutationBatch::parse(run.clone()).ok_or(Error::file_corrupt)?;
+            for mutation in batch.iter() {
+                watches.touch(&mutation);
+                window.apply(version, mutation, |key| self.engine.get(key))?;
+            }
+        }
+        window.advance(version);
+        drop(window);
+        self.gate.borrow().set(version);
+        let fired = watches.fire(|key| self.read_latest(key));
+        drop(watches);
+        for waiting in fired {
+            waiting.responder.ok(WatchReply { version });
+        }
+        Ok(())
+    }
+
+    // ---- making durable ----
+
+    async fn make_durable(&self) -> Error {
+        let cursor = LogCursor::new(&self.transport, self.role.log_system.clone(), self.role.tag);
+        loop {
+            plinth_runtime::sleep(Duration::from_millis(knobs().storage_commit_interval_ms)).await;
+            self.expire_watches();
+            let window = knobs().version_window as Version;
+            let target = self.known_committed.get().min(self.latest() - window);
+            if target <= self.window.borrow().durable_version() {
+                self.progress.notified().await;
+                continue;
+            }
+            let mut batch = self.window.borrow_mut().take_durable(target);
+            batch.set(DURABLE_KEY, &target.to_be_bytes());
+            if buggify!() {
+                plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(200))).await;
+            }
+            match self.engine.commit(batch).await {
+                Ok(()) => {}
+                Err(Error::disk_full) => {
+                    // Nothing has changed. The window fills, the log keeps the rest; room made on the disk brings us back.
+                    probe!("storage_disk_full");
+                    trace!("StorageDiskFull", "id" => self.role.id);
+                    plinth_runtime::sleep(Duration::from_secs(1)).await;
+                    continue;
+                }
+                Err(error) => return error,
+            }
+            self.window.borrow_mut().forget(target);
+            cursor.pop(target + 1);
+            self.report_durable(target);
+        }
+    }
+
+    fn report_durable(&self, version: Version) {
+        let Some(controller) = self.role.info.with(|info| info.as_ref().map(|info| info.controller)) else { return };
+        let request = ReportDurable { server: self.role.id, tag: self.role.tag, version };
+        drop(self.transport.call(&controller.endpoint::<ReportDurable>(), request)); // repeated with the next commit
+    }
+
+    fn expire_watches(&self) {
+        let now = plinth_runtime::now();
+        let over = self.watches.borrow_mut().remove_if(|w| now.saturating_since(w.since) > WATCH_LIMIT);
+        for waiting in over {
+            waiting.responder.fail(Error::timed_out);
+        }
+    }
+}

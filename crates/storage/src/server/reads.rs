@@ -1,0 +1,199 @@
+//! Reads: answered at once when the version is there, otherwise as soon as it is.
+
+use super::{Server, Waiting};
+use crate::window::{Lookup, RangeLimits, read_range};
+use bytes::{BufMut, Bytes, BytesMut};
+use plinth_core::key::key_after;
+use plinth_core::{Error, KeySelector, Result, Version, varint};
+use plinth_protocol::storage::{
+    Get, GetKey, GetKeyReply, GetRange, GetRangeReply, GetReply, GetStorageStatus, StorageStatus,
+    Watch as WatchRequest, WatchReply,
+};
+use plinth_rpc::{Registration, Request, Responder};
+use plinth_runtime::knobs::knobs;
+use plinth_runtime::{Duration, probe};
+use std::rc::Rc;
+
+/// Reads that may wait for a version; more are refused.
+const READS_WAITING_MAX: usize = 200_000;
+
+impl Server {
+    pub(super) fn serve(self: Rc<Self>) -> Vec<Registration> {
+        vec![
+            self.serve_reads::<Get>(|r| r.version, |server, r| server.get(&r)),
+            self.serve_reads::<GetRange>(|r| r.version, |server, r| server.get_range(&r)),
+            self.serve_reads::<GetKey>(|r| r.version, |server, r| server.get_key(&r)),
+            self.serve_watches(),
+            self.clone().serve_status(),
+        ]
+    }
+
+    fn serve_reads<R: Request>(
+        self: &Rc<Self>,
+        version_of: impl Fn(&R) -> Version + 'static,
+        answer: impl Fn(&Server, R) -> Result<R::Reply> + Copy + 'static,
+    ) -> Registration {
+        let server = self.clone();
+        self.transport.serve::<R>(self.role.id, move |request, responder: Responder<R>| {
+            let version = version_of(&request);
+            if version <= server.latest() {
+                return responder.send(server.check(version).and_then(|()| answer(&server, request)));
+            }
+            if server.reads_waiting.get() >= READS_WAITING_MAX {
+                probe!("storage_reads_waiting_full");
+                return responder.fail(Error::server_request_queue_full);
+            }
+            probe!("storage_read_waits_for_version");
+            server.reads_waiting.set(server.reads_waiting.get() + 1);
+            let server = server.clone();
+            plinth_runtime::spawn("waiting read", async move {
+                let reached = server.wait_for(version).await;
+                server.reads_waiting.set(server.reads_waiting.get() - 1);
+                let result = reached.and_then(|()| server.check(version)).and_then(|()| answer(&server, request));
+                responder.send(result);
+            })
+            .detach();
+        })
+    }
+
+    async fn wait_for(&self, version: Version) -> Result<()> {
+        let limit = Duration::from_millis(knobs().future_version_wait_ms);
+        let reached = self.gate.borrow().at_least(version);
+        match plinth_runtime::timeout(limit, reached).await {
+            Some(()) => Ok(()),
+            None => {
+                probe!("storage_future_version");
+                Err(Error::future_version)
+            }
+        }
+    }
+
+    /// Below the window nothing can be said (pitfall 5).
+    fn check(&self, version: Version) -> Result<()> {
+        if version < self.window.borrow().oldest_version() {
+            probe!("storage_transaction_too_old");
+            return Err(Error::transaction_too_old);
+        }
+        Ok(())
+    }
+
+    fn get(&self, request: &Get) -> Result<GetReply> {
+        let window = self.window.borrow();
+        let value = match window.get(&request.key, request.version) {
+            Lookup::Value(value) => Some(Bytes::copy_from_slice(value)),
+            Lookup::Cleared => None,
+            Lookup::Engine => self.engine.get(&request.key)?,
+        };
+        Ok(GetReply { value })
+    }
+
+    /// The newest value of a key; for watches.
+    pub(super) fn read_latest(&self, key: &[u8]) -> Option<Bytes> {
+        let version = self.latest();
+        self.get(&Get { key: Bytes::copy_from_slice(key), version }).ok().and_then(|reply| reply.value)
+    }
+
+    fn get_range(&self, request: &GetRange) -> Result<GetRangeReply> {
+        if request.begin > request.end {
+            return Err(Error::inverted_range);
+        }
+        let limits = RangeLimits {
+            rows: request.limit_rows as usize,
+            bytes: (request.limit_bytes as usize).min(knobs().range_bytes_max as usize).max(1),
+        };
+        let mut rows = BytesMut::with_capacity(limits.bytes.min(64 << 10));
+        let mut row_count = 0;
+        let more = self.scan(&request.begin, &request.end, request.version, limits, request.reverse, &mut |key, value| {
+            varint::put_u32(&mut rows, key.len() as u32);
+            rows.put_slice(key);
+            varint::put_u32(&mut rows, value.len() as u32);
+            rows.put_slice(value);
+            row_count += 1;
+        })?;
+        Ok(GetRangeReply { rows: rows.freeze(), row_count, more })
+    }
+
+    /// Shows rows; true if a limit ended the scan.
+    fn scan(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        version: Version,
+        limits: RangeLimits,
+        reverse: bool,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<bool> {
+        let window = self.window.borrow();
+        Ok(read_range(&window, &*self.engine, begin, end, version, limits, reverse, visit)?.more)
+    }
+
+    fn get_key(&self, request: &GetKey) -> Result<GetKeyReply> {
+        let KeySelector { key, or_equal, offset } = &request.selector;
+        // Forwards: the offset-th key at or after `pivot`. Backwards: the (1 - offset)-th key before it.
+        let pivot = if *or_equal { key_after(key) } else { key.clone() };
+        let forward = *offset > 0;
+        let wanted = if forward { i64::from(*offset) } else { 1 - i64::from(*offset) };
+        let (begin, end) =
+            if forward { (pivot.max(request.begin.clone()), request.end.clone()) } else { (request.begin.clone(), pivot.min(request.end.clone())) };
+        let mut last = None;
+        let mut found = 0i64;
+        if begin < end {
+            let limits = RangeLimits { rows: wanted as usize, bytes: usize::MAX };
+            self.scan(&begin, &end, request.version, limits, !forward, &mut |key, _| {
+                found += 1;
+                if found == wanted {
+                    last = Some(Bytes::copy_from_slice(key));
+                }
+            })?;
+        }
+        let missing = (wanted - found) as i32;
+        let offset = if last.is_some() { 0 } else if forward { missing } else { 1 - missing };
+        Ok(GetKeyReply { key: last, offset })
+    }
+
+    fn serve_watches(self: &Rc<Self>) -> Registration {
+        let server = self.clone();
+        self.transport.serve::<WatchRequest>(self.role.id, move |request, responder| {
+            if request.version <= server.latest() {
+                return server.watch(request, responder);
+            }
+            let server = server.clone();
+            plinth_runtime::spawn("waiting watch", async move {
+                match server.wait_for(request.version).await {
+                    Ok(()) => server.watch(request, responder),
+                    Err(error) => responder.fail(error),
+                }
+            })
+            .detach();
+        })
+    }
+
+    /// Fires at once if the value differs already, whenever that came about.
+    fn watch(&self, request: WatchRequest, responder: Responder<WatchRequest>) {
+        if self.read_latest(&request.key) != request.value {
+            return responder.ok(WatchReply { version: self.latest() });
+        }
+        let mut watches = self.watches.borrow_mut();
+        if watches.len() >= knobs().watches_max as usize {
+            probe!("storage_too_many_watches");
+            return responder.fail(Error::too_many_watches);
+        }
+        let waiting = Waiting { since: plinth_runtime::now(), responder };
+        watches.add(&request.key, request.value, waiting);
+    }
+
+    fn serve_status(self: Rc<Self>) -> Registration {
+        let transport = self.transport.clone();
+        transport.serve::<GetStorageStatus>(self.role.id, move |_, responder| {
+            let window = self.window.borrow();
+            responder.ok(StorageStatus {
+                tag: self.role.tag,
+                version: self.latest(),
+                durable: window.durable_version(),
+                window_bytes: window.bytes() as u64,
+                disk_bytes: self.engine.bytes_used(),
+                watches: self.watches.borrow().len() as u64,
+            });
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! The conflict set: what a resolver remembers, and how it judges (FDB §2.4.2, Algorithm 1).
+//!
+//! It keeps `lastCommit`: for every key, the version at which it was last written, as far back as
+//! `oldest_version`. A transaction read the database as it was at its read version; if a key that it read
+//! has been written since, what it read no longer holds, and it may not commit.
+//!
+//! ```text
+//!                 a      c        f   g            p
+//! lastCommit  ----|--40--|---95---|---|-----40-----|----    read version 60: reading [a, c) is well,
+//!                                                           reading [b, d) conflicts
+//! ```
+//!
+//! It promises:
+//! - a transaction is admitted exactly if nothing it read was written after its read version, by
+//!   an earlier batch or by an admitted transaction before it in its own batch: no false commits, no false conflicts;
+//! - where the history no longer reaches back to the read version, the verdict is [`Verdict::TooOld`];
+//! - a batch costs time in proportion to its own bytes, beside a constant share of forgetting, whatever its keys.
+//!
+//! How it is fast: the keys of a batch are sorted, by [integers](points) rather than by bytes, so that
+//! a [walk](history) over the history in key order meets its cache lines once, and [ranks](batch) settle the
+//! conflicts inside the batch. The history is rewritten [block](block) by block.
+
+mod batch;
+mod bits;
+mod block;
+mod history;
+mod points;
+#[cfg(test)]
+mod tests;
+
+use batch::{Batch, Buffers};
+use history::History;
+use plinth_core::Version;
+use plinth_core::conflict_ranges::ConflictRanges;
+
+/// What a transaction read and writes, as its commit request says.
+#[derive(Clone, Copy, Debug)]
+pub struct TransactionConflicts<'a> {
+    pub read_version: Version,
+    pub reads: &'a ConflictRanges,
+    pub writes: &'a ConflictRanges,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Verdict {
+    Committed,
+    /// A key it read has been written since.
+    Conflict,
+    /// What has been written since its read version is no longer known.
+    TooOld,
+}
+
+pub struct ConflictSet {
+    history: History,
+    oldest_version: Version,
+    /// Of the last batch.
+    commit_version: Version,
+    buffers: Buffers,
+}
+
+/// Entries that each batch looks at for forgetting, beside those for each entry that it added. Twice
+/// what is added would keep pace; more keeps what is not yet forgotten small.
+const SWEEP_ENTRIES: usize = 512;
+const SWEEP_ENTRIES_PER_ADDED: usize = 4;
+
+impl ConflictSet {
+    /// An empty history: nothing was written after `oldest_version`, nothing is known before.
+    pub fn new(oldest_version: Version) -> Self {
+        ConflictSet {
+            history: History::new(oldest_version),
+            oldest_version,
+            commit_version: oldest_version,
+            buffers: Buffers::default(),
+        }
+    }
+
+    /// Transactions with reads below this version are too old.
+    pub fn oldest_version(&self) -> Version {
+        self.oldest_version
+    }
+    /// Boundaries held, for metrics. Looks at every block.
+    pub fn entry_count(&self) -> usize {
+        self.history.entry_count()
+    }
+    /// Memory held, for metrics. Looks at every block.
+    pub fn bytes(&self) -> usize {
+        self.history.bytes()
+    }
+
+    /// Judges the transactions of one batch, in order, all of which would commit at `commit_version`; records
+    /// what the admitted ones write; then forgets what happened up to `new_oldest`, a bounded amount of it at once.
+    ///
+    /// Commit versions grow from batch to batch. Read versions are the client's word: one
+    /// that lies in the future conflicts with nothing but its own batch.
+    pub fn resolve(
+        &mut self,
+        commit_version: Version,
+        new_oldest: Version,
+        transactions: &[TransactionConflicts<'_>],
+    ) -> Vec<Verdict> {
+        assert!(
+            commit_version > self.commit_version && new_oldest <= commit_version,
+            "commit version {commit_version} after {}, forgetting {new_oldest}",
+            self.commit_version
+        );
+        self.commit_version = commit_version;
+        let mut verdicts: Vec<Verdict> = transactions
+            .iter()
+            .map(|transaction| self.judge_age(transaction))
+            .collect();
+        let mut batch = Batch::new(transactions, &verdicts, &mut self.buffers);
+        batch.check_against(&self.history, &mut verdicts);
+        batch.check_against_itself(&mut verdicts);
+        let added = self.history.write(&batch, commit_version);
+        batch.recycle_into(&mut self.buffers);
+        self.oldest_version = self.oldest_version.max(new_oldest);
+        self.history.sweep(
+            self.oldest_version,
+            SWEEP_ENTRIES + added * SWEEP_ENTRIES_PER_ADDED,
+        );
+        verdicts
+    }
+
+    fn judge_age(&self, transaction: &TransactionConflicts<'_>) -> Verdict {
+        if transaction.read_version < self.oldest_version && !transaction.reads.is_empty() {
+            Verdict::TooOld
+        } else {
+            Verdict::Committed
+        }
+    }
+}

@@ -1,0 +1,442 @@
+//! A block: neighbouring boundaries of the history, packed so that finding a key touches few cache lines.
+//!
+//! The block covers the keys from its fence up to the next block's. All of them share the prefix that the two
+//! fences share, so an entry is a [head](super::points) behind that prefix and a version; only where a key
+//! goes on after its head are those bytes kept aside, in `tail_bytes`.
+//!
+//! ```text
+//! fence   "user/0017"            prefix "user/001"
+//! heads   "7"      "73"      "8"
+//! versions 40       95        40      keys in ["user/0017", "user/00173") were last written at 40, …
+//! ```
+//!
+//! Promise: the first entry's key is the fence, so that every key in the block has an entry at or before it.
+
+use super::points::{HEAD_BYTES, head_of, is_long, shared_len};
+use plinth_core::Version;
+use plinth_core::conflict_ranges::Endpoint;
+
+/// A block that grows beyond this many entries is split.
+pub(super) const ENTRIES_MAX: usize = 128;
+/// Entries of the blocks that a split makes: room to grow before the next one.
+const ENTRIES_AFTER_SPLIT: usize = 80;
+
+/// Where a key goes on after its head.
+#[derive(Clone, Copy, Default)]
+struct Tail {
+    offset: u32,
+    len: u32,
+}
+
+#[derive(Default)]
+struct Entries {
+    heads: Vec<u64>,
+    /// The version at which the keys from this entry up to the next were last written.
+    versions: Vec<Version>,
+    /// As long as `heads`, or empty if no entry has a tail.
+    tails: Vec<Tail>,
+}
+
+impl Entries {
+    fn with_capacity(capacity: usize) -> Self {
+        Entries {
+            heads: Vec::with_capacity(capacity),
+            versions: Vec::with_capacity(capacity),
+            tails: Vec::new(),
+        }
+    }
+    fn clear(&mut self) {
+        self.heads.clear();
+        self.versions.clear();
+        self.tails.clear();
+    }
+    #[inline]
+    fn push(&mut self, head: u64, version: Version, tail: Tail) {
+        if tail.len != 0 && self.tails.is_empty() {
+            self.tails.resize(self.heads.len(), Tail::default());
+        }
+        if tail.len != 0 || !self.tails.is_empty() {
+            self.tails.push(tail);
+        }
+        self.heads.push(head);
+        self.versions.push(version);
+    }
+    #[inline]
+    fn extend_from(&mut self, other: &Entries, from: usize, to: usize) {
+        self.heads.extend_from_slice(&other.heads[from..to]);
+        self.versions.extend_from_slice(&other.versions[from..to]);
+        if !other.tails.is_empty() {
+            self.tails
+                .resize(self.heads.len() - (to - from), Tail::default());
+            self.tails.extend_from_slice(&other.tails[from..to]);
+        } else if !self.tails.is_empty() {
+            self.tails.resize(self.heads.len(), Tail::default());
+        }
+    }
+    fn tail(&self, slot: usize) -> Tail {
+        self.tails.get(slot).copied().unwrap_or_default()
+    }
+}
+
+/// Buffers in which a block is rewritten, kept between batches.
+pub(super) struct Scratch {
+    entries: Entries,
+    key: Vec<u8>,
+}
+
+impl Scratch {
+    pub(super) fn new() -> Self {
+        Scratch {
+            entries: Entries::with_capacity(ENTRIES_MAX),
+            key: Vec::new(),
+        }
+    }
+}
+
+/// The place of a key in a block: the last entry at or before it.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Place {
+    pub(super) slot: u32,
+    /// The entry is at the key itself.
+    pub(super) is_exact: bool,
+}
+
+/// A written range, or the part of it that lies in one block.
+pub(super) struct Written<'a> {
+    /// A range that began in an earlier block begins at the fence: slot 0, exact.
+    pub(super) begin: (Place, Endpoint<'a>),
+    /// `None`: it goes on to the end of the block.
+    pub(super) end: Option<(Place, Endpoint<'a>)>,
+}
+
+pub(super) struct Block {
+    fence: Box<[u8]>,
+    /// How many leading bytes of the fence every key in the block has.
+    prefix_len: usize,
+    entries: Entries,
+    tail_bytes: Vec<u8>,
+    /// How many of them entries referred to when that was last counted.
+    tail_bytes_live: usize,
+    /// The greatest version in the block.
+    newest: Version,
+}
+
+impl Block {
+    /// The block of all keys from `fence` up to `next_fence`, with one entry.
+    pub(super) fn new(fence: &[u8], next_fence: Option<&[u8]>, version: Version) -> Self {
+        let mut block = Block::empty(fence, next_fence, 1);
+        block.push(fence, version);
+        block
+    }
+    fn empty(fence: &[u8], next_fence: Option<&[u8]>, capacity: usize) -> Self {
+        Block {
+            fence: fence.into(),
+            prefix_len: next_fence.map_or(0, |next| shared_len(fence, next)),
+            entries: Entries::with_capacity(capacity),
+            tail_bytes: Vec::new(),
+            tail_bytes_live: 0,
+            newest: Version::MIN,
+        }
+    }
+    #[inline]
+    pub(super) fn fence(&self) -> &[u8] {
+        &self.fence
+    }
+    pub(super) fn len(&self) -> usize {
+        self.entries.heads.len()
+    }
+    #[inline]
+    pub(super) fn newest(&self) -> Version {
+        self.newest
+    }
+    /// Memory it holds.
+    pub(super) fn bytes(&self) -> usize {
+        let entry_bytes = (self.entries.heads.capacity() + self.entries.versions.capacity()) * 8;
+        entry_bytes
+            + self.entries.tails.capacity() * 8
+            + self.tail_bytes.capacity()
+            + self.fence.len()
+            + size_of::<Self>()
+    }
+
+    /// The last entry at or before `key`, which the block must cover.
+    #[inline]
+    pub(super) fn find(&self, key: Endpoint<'_>) -> Place {
+        let head = head_of(key, self.prefix_len);
+        let heads = &self.entries.heads[..];
+        let after = heads.partition_point(|&h| h <= head);
+        if after > 0 && heads[after - 1] == head {
+            return if is_long(head) {
+                self.find_among_tails(key, head, after)
+            } else {
+                Place {
+                    slot: (after - 1) as u32,
+                    is_exact: true,
+                }
+            };
+        }
+        assert!(
+            after > 0,
+            "a key below the fence {:?} was looked for behind it",
+            self.fence
+        );
+        Place {
+            slot: (after - 1) as u32,
+            is_exact: false,
+        }
+    }
+
+    /// Entries up to `after` have the head of `key` and keys that go on after it.
+    #[cold]
+    fn find_among_tails(&self, key: Endpoint<'_>, head: u64, after: usize) -> Place {
+        let first = self.entries.heads.partition_point(|&h| h < head);
+        let rest = key.skip(self.prefix_len + HEAD_BYTES);
+        let tails = &self.entries.tails[first..after];
+        let at =
+            first + tails.partition_point(|&tail| Endpoint::at(self.tail_bytes_of(tail)) <= rest);
+        assert!(
+            at > 0,
+            "a key below the fence {:?} was looked for behind it",
+            self.fence
+        );
+        let is_exact =
+            at > first && Endpoint::at(self.tail_bytes_of(self.entries.tails[at - 1])) == rest;
+        Place {
+            slot: (at - 1) as u32,
+            is_exact,
+        }
+    }
+
+    fn tail_bytes_of(&self, tail: Tail) -> &[u8] {
+        &self.tail_bytes[tail.offset as usize..][..tail.len as usize]
+    }
+
+    /// Whether an entry in `from..=to` is newer than `version`.
+    #[inline]
+    pub(super) fn any_newer(&self, from: u32, to: u32, version: Version) -> bool {
+        self.entries.versions[from as usize..=to as usize]
+            .iter()
+            .any(|&written| written > version)
+    }
+    #[inline]
+    pub(super) fn any_newer_from(&self, from: u32, version: Version) -> bool {
+        self.newest > version && self.any_newer(from, self.len() as u32 - 1, version)
+    }
+
+    /// Records that `written`, disjoint ranges in key order, were written at `version`. Places are those
+    /// in the block as it is. The caller splits a block which [`is_too_long`](Self::is_too_long) afterwards.
+    pub(super) fn write(
+        &mut self,
+        written: &[Written<'_>],
+        version: Version,
+        scratch: &mut Scratch,
+    ) {
+        assert!(
+            version > self.newest,
+            "version {version} was written after {}",
+            self.newest
+        );
+        let fresh = &mut scratch.entries;
+        fresh.clear();
+        let mut kept = 0;
+        for range in written {
+            let (place, key) = range.begin;
+            let slot = place.slot as usize;
+            if place.is_exact {
+                fresh.extend_from(&self.entries, kept, slot);
+                fresh.push(self.entries.heads[slot], version, self.entries.tail(slot));
+            } else {
+                fresh.extend_from(&self.entries, kept, slot + 1);
+                let (head, tail) = encode(&mut self.tail_bytes, self.prefix_len, key);
+                fresh.push(head, version, tail);
+            }
+            kept = match range.end {
+                None => self.len(),
+                Some((end, _)) if end.is_exact => end.slot as usize,
+                Some((end, key)) => {
+                    // What was true of the keys behind the range stays true of them.
+                    let slot = end.slot as usize;
+                    let (head, tail) = encode(&mut self.tail_bytes, self.prefix_len, key);
+                    fresh.push(head, self.entries.versions[slot], tail);
+                    slot + 1
+                }
+            };
+        }
+        fresh.extend_from(&self.entries, kept, self.len());
+        self.newest = version;
+        std::mem::swap(&mut self.entries, fresh);
+        self.drop_dead_tails();
+    }
+
+    fn push(&mut self, key: &[u8], version: Version) {
+        let (head, tail) = encode(&mut self.tail_bytes, self.prefix_len, Endpoint::at(key));
+        self.entries.push(head, version, tail);
+        self.tail_bytes_live += tail.len as usize;
+        self.newest = self.newest.max(version);
+    }
+
+    /// Rewrites `tail_bytes` when most of it may be dead.
+    fn drop_dead_tails(&mut self) {
+        const SLACK_BYTES: usize = 1024;
+        if self.tail_bytes.len() <= 2 * self.tail_bytes_live + SLACK_BYTES {
+            return;
+        }
+        let old = std::mem::take(&mut self.tail_bytes);
+        let live = self
+            .entries
+            .tails
+            .iter()
+            .map(|tail| tail.len as usize)
+            .sum();
+        self.tail_bytes.reserve_exact(live);
+        for tail in &mut self.entries.tails {
+            let offset = self.tail_bytes.len() as u32;
+            self.tail_bytes
+                .extend_from_slice(&old[tail.offset as usize..][..tail.len as usize]);
+            tail.offset = offset;
+        }
+        self.tail_bytes_live = live;
+    }
+
+    /// Merges what nobody can tell apart: neighbours of the same version, or both at most `oldest`.
+    pub(super) fn forget(&mut self, oldest: Version) {
+        let entries = &mut self.entries;
+        let mut kept = 1;
+        let mut last = entries.versions[0];
+        for slot in 1..entries.heads.len() {
+            let version = entries.versions[slot];
+            let is_same = is_same_to_all(last, version, oldest);
+            entries.heads[kept] = entries.heads[slot];
+            entries.versions[kept] = version;
+            if !entries.tails.is_empty() {
+                entries.tails[kept] = entries.tails[slot];
+            }
+            kept += usize::from(!is_same);
+            last = version;
+        }
+        entries.heads.truncate(kept);
+        entries.versions.truncate(kept);
+        entries.tails.truncate(kept);
+        if !entries.tails.is_empty() {
+            self.tail_bytes_live = entries.tails.iter().map(|tail| tail.len as usize).sum();
+            self.drop_dead_tails();
+        }
+    }
+
+    #[inline]
+    pub(super) fn is_too_long(&self) -> bool {
+        self.len() > ENTRIES_MAX
+    }
+
+    /// Cuts the block into pieces with room to grow, in key order.
+    pub(super) fn split(
+        &self,
+        next_fence: Option<&[u8]>,
+        scratch: &mut Scratch,
+        out: &mut Vec<Block>,
+    ) {
+        let pieces = self.len().div_ceil(ENTRIES_AFTER_SPLIT);
+        let cut = |piece: usize| self.len() * piece / pieces;
+        let mut fence = self.fence.to_vec();
+        for piece in 0..pieces {
+            let next = (piece + 1 < pieces).then(|| {
+                self.write_key(cut(piece + 1), &mut scratch.key);
+                scratch.key.clone()
+            });
+            let mut block = Block::empty(&fence, next.as_deref().or(next_fence), ENTRIES_MAX);
+            block.push_all(self, cut(piece), cut(piece + 1), &mut scratch.key);
+            out.push(block);
+            fence = next.unwrap_or_default();
+        }
+    }
+
+    /// One block in place of `blocks`, which are neighbours.
+    pub(super) fn join(
+        blocks: &[Block],
+        next_fence: Option<&[u8]>,
+        oldest: Version,
+        scratch: &mut Scratch,
+    ) -> Block {
+        let mut joined = Block::empty(&blocks[0].fence, next_fence, ENTRIES_MAX);
+        for block in blocks {
+            joined.push_all(block, 0, block.len(), &mut scratch.key);
+        }
+        joined.forget(oldest);
+        joined
+    }
+
+    /// Appends entries of a block whose prefix is another.
+    fn push_all(&mut self, from: &Block, begin: usize, end: usize, key: &mut Vec<u8>) {
+        for slot in begin..end {
+            from.write_key(slot, key);
+            self.push(key, from.entries.versions[slot]);
+        }
+    }
+
+    /// Puts the key of an entry together.
+    fn write_key(&self, slot: usize, key: &mut Vec<u8>) {
+        let head = self.entries.heads[slot];
+        key.clear();
+        key.extend_from_slice(&self.fence[..self.prefix_len]);
+        key.extend_from_slice(&head.to_be_bytes()[..((head & 0xff) as usize).min(HEAD_BYTES)]);
+        if is_long(head) {
+            key.extend_from_slice(self.tail_bytes_of(self.entries.tails[slot]));
+        }
+    }
+
+    /// Asserts what the block promises.
+    #[cfg(test)]
+    pub(super) fn check(&self, next_fence: Option<&[u8]>) -> Vec<(Vec<u8>, Version)> {
+        let mut entries = Vec::new();
+        let mut key = Vec::new();
+        for slot in 0..self.len() {
+            self.write_key(slot, &mut key);
+            entries.push((key.clone(), self.entries.versions[slot]));
+        }
+        assert_eq!(entries[0].0, &self.fence[..]);
+        assert!(
+            entries.windows(2).all(|pair| pair[0].0 < pair[1].0),
+            "{entries:?}"
+        );
+        assert!(next_fence.is_none_or(|next| entries[entries.len() - 1].0.as_slice() < next));
+        assert_eq!(
+            self.prefix_len,
+            next_fence.map_or(0, |next| shared_len(&self.fence, next))
+        );
+        assert_eq!(self.len(), self.entries.versions.len());
+        assert!(self.entries.tails.is_empty() || self.entries.tails.len() == self.len());
+        assert!(
+            self.entries
+                .versions
+                .iter()
+                .all(|&version| version <= self.newest)
+        );
+        entries
+    }
+}
+
+/// No transaction that is young enough to be judged can tell the two versions apart.
+#[inline]
+fn is_same_to_all(a: Version, b: Version, oldest: Version) -> bool {
+    (a == b) | (a.max(b) <= oldest)
+}
+
+/// Head and tail of a key; the tail's bytes go to `tail_bytes`.
+#[inline]
+fn encode(tail_bytes: &mut Vec<u8>, prefix_len: usize, key: Endpoint<'_>) -> (u64, Tail) {
+    let head = head_of(key, prefix_len);
+    if !is_long(head) {
+        return (head, Tail::default());
+    }
+    let rest = key.skip(prefix_len + HEAD_BYTES);
+    let fits = "the keys of a block are below 4 GiB";
+    let offset = u32::try_from(tail_bytes.len()).expect(fits);
+    rest.write_to(tail_bytes);
+    (
+        head,
+        Tail {
+            offset,
+            len: u32::try_from(rest.key_len()).expect(fits),
+        },
+    )
+}

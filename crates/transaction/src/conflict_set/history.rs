@@ -1,0 +1,336 @@
+//! `lastCommit` of Algorithm 1: for every key, the version at which it was last written.
+//!
+//! A step function over the keys, kept as its boundaries, sorted, in [blocks](super::block). A batch comes in
+//! key order, so one walk along the blocks finds all its keys, and one more writes to each block at most once.
+
+use super::batch::Batch;
+use super::block::{Block, ENTRIES_MAX, Place, Scratch, Written};
+use super::points::{head_of, is_long};
+use plinth_core::Version;
+use plinth_core::conflict_ranges::Endpoint;
+
+/// Neighbouring blocks with no more entries than this are joined.
+const ENTRIES_JOINED_MAX: usize = ENTRIES_MAX / 2;
+
+/// Where a key of the batch lies.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Location {
+    pub(super) block: u32,
+    pub(super) place: Place,
+}
+
+pub(super) struct History {
+    /// In key order; the first one's fence is the empty key. Never empty.
+    blocks: Vec<Block>,
+    scratch: Scratch,
+    /// Indexes of blocks that have grown too long in this batch.
+    too_long: Vec<usize>,
+    /// The block at which forgetting goes on; none, and it starts again with the first.
+    sweep_at: usize,
+}
+
+impl History {
+    /// Every key was last written at `oldest`, or before.
+    pub(super) fn new(oldest: Version) -> Self {
+        History {
+            blocks: vec![Block::new(b"", None, oldest)],
+            scratch: Scratch::new(),
+            too_long: Vec::new(),
+            sweep_at: 0,
+        }
+    }
+    pub(super) fn entry_count(&self) -> usize {
+        self.blocks.iter().map(Block::len).sum()
+    }
+    pub(super) fn bytes(&self) -> usize {
+        self.blocks.iter().map(Block::bytes).sum()
+    }
+
+    /// Whether a key in `[begin, end)` was written after `version`.
+    #[inline]
+    pub(super) fn any_newer(
+        &self,
+        begin: Location,
+        end: Location,
+        version: Version,
+        chunks: &mut Chunks,
+    ) -> bool {
+        let (first, last) = (begin.block, end.block);
+        if first == last {
+            // An entry at the end itself says nothing about the keys before it.
+            let to = end.place.slot - u32::from(end.place.is_exact);
+            return self.blocks[first as usize].any_newer(begin.place.slot, to, version);
+        }
+        self.blocks[first as usize].any_newer_from(begin.place.slot, version)
+            || (!is_fence(end.place) && {
+                let to = end.place.slot - u32::from(end.place.is_exact);
+                self.blocks[last as usize].any_newer(0, to, version)
+            })
+            || chunks.any_newer(&self.blocks, first as usize + 1, last as usize, version)
+    }
+
+    /// Records the ranges of keys that `batch` writes at `version`; returns how many entries it added.
+    pub(super) fn write(&mut self, batch: &Batch<'_>, version: Version) -> usize {
+        let mut added = 0;
+        let mut at = 0;
+        let mut block = 0;
+        let mut pending: Vec<Written<'_>> = Vec::new();
+        while let Some((from, to)) = batch.next_written(at) {
+            at = to;
+            let (begin, end) = (batch.locations[from], batch.locations[to]);
+            added += 2;
+            let last = end.block as usize - usize::from(is_fence(end.place));
+            for index in begin.block as usize..=last {
+                if index != block {
+                    self.write_block(block, &mut pending, version);
+                    block = index;
+                }
+                let starts_here = index == begin.block as usize;
+                let fence = (
+                    Place {
+                        slot: 0,
+                        is_exact: true,
+                    },
+                    Endpoint::at(b""),
+                );
+                let ends_here = index == end.block as usize;
+                pending.push(Written {
+                    begin: if starts_here {
+                        (begin.place, batch.key(from))
+                    } else {
+                        fence
+                    },
+                    end: ends_here.then(|| (end.place, batch.key(to))),
+                });
+            }
+        }
+        self.write_block(block, &mut pending, version);
+        self.split_long_blocks();
+        added
+    }
+
+    fn write_block(&mut self, index: usize, pending: &mut Vec<Written<'_>>, version: Version) {
+        if pending.is_empty() {
+            return;
+        }
+        let block = &mut self.blocks[index];
+        block.write(pending, version, &mut self.scratch);
+        pending.clear();
+        if block.is_too_long() {
+            self.too_long.push(index);
+        }
+    }
+
+    /// Splits all of them in one pass, so that a batch moves the list of blocks once.
+    fn split_long_blocks(&mut self) {
+        if self.too_long.is_empty() {
+            return;
+        }
+        let mut old = std::mem::take(&mut self.blocks)
+            .into_iter()
+            .enumerate()
+            .peekable();
+        self.blocks.reserve(old.len() + 2 * self.too_long.len());
+        let mut too_long = self.too_long.drain(..).peekable();
+        let mut sweep_at = usize::MAX;
+        while let Some((index, block)) = old.next() {
+            if index == self.sweep_at {
+                sweep_at = self.blocks.len();
+            }
+            if too_long.next_if_eq(&index).is_some() {
+                let next_fence = old.peek().map(|(_, next)| next.fence());
+                block.split(next_fence, &mut self.scratch, &mut self.blocks);
+            } else {
+                self.blocks.push(block);
+            }
+        }
+        self.sweep_at = sweep_at;
+    }
+
+    /// Forgets what is not newer than `oldest` in a few blocks, and joins blocks of which little is left. Looks
+    /// at about `budget` entries; the next call goes on where this one stopped.
+    pub(super) fn sweep(&mut self, oldest: Version, budget: usize) {
+        /// What looking at a block costs beside its entries, in entries.
+        const BLOCK_COST: usize = 16;
+        if self.sweep_at >= self.blocks.len() {
+            self.sweep_at = 0;
+        }
+        let from = self.sweep_at;
+        let mut to = from;
+        let mut spent = 0;
+        while to < self.blocks.len() && spent < budget {
+            spent += self.blocks[to].len() + BLOCK_COST;
+            self.blocks[to].forget(oldest);
+            to += 1;
+        }
+        self.sweep_at = self.join_small_blocks(from, to, oldest);
+    }
+
+    /// Joins neighbours in `from..to` that are small together; returns where the block `to` is afterwards.
+    fn join_small_blocks(&mut self, from: usize, to: usize, oldest: Version) -> usize {
+        let (mut kept, mut group) = (from, from);
+        while group < to {
+            let mut group_end = group + 1;
+            let mut entries = self.blocks[group].len();
+            while group_end < to && entries + self.blocks[group_end].len() <= ENTRIES_JOINED_MAX {
+                entries += self.blocks[group_end].len();
+                group_end += 1;
+            }
+            if group_end - group > 1 {
+                let next_fence = self.blocks.get(group_end).map(Block::fence);
+                let joined = Block::join(
+                    &self.blocks[group..group_end],
+                    next_fence,
+                    oldest,
+                    &mut self.scratch,
+                );
+                self.blocks[kept] = joined;
+            } else {
+                self.blocks.swap(kept, group);
+            }
+            kept += 1;
+            group = group_end;
+        }
+        self.blocks.drain(kept..to);
+        kept
+    }
+
+    /// Asserts what the history promises, and lists its boundaries.
+    #[cfg(test)]
+    pub(super) fn check(&self) -> Vec<(Vec<u8>, Version)> {
+        assert_eq!(self.blocks[0].fence(), b"");
+        let next_fence = |index: usize| self.blocks.get(index + 1).map(Block::fence);
+        self.blocks
+            .iter()
+            .enumerate()
+            .flat_map(|(index, block)| block.check(next_fence(index)))
+            .collect()
+    }
+}
+
+/// The place is that of the block's own fence.
+#[inline]
+fn is_fence(place: Place) -> bool {
+    place.slot == 0 && place.is_exact
+}
+
+/// The newest version of every 64 blocks, for reads that span many. Made when the first one asks.
+#[derive(Default)]
+pub(super) struct Chunks {
+    newest: Vec<Version>,
+}
+
+impl Chunks {
+    const BLOCKS: usize = 64;
+
+    /// Whether one of `blocks[from..to]` is newer than `version`.
+    fn any_newer(&mut self, blocks: &[Block], from: usize, to: usize, version: Version) -> bool {
+        let any = |from: usize, to: usize| {
+            blocks[from..to]
+                .iter()
+                .any(|block| block.newest() > version)
+        };
+        if to - from <= 2 * Self::BLOCKS {
+            return any(from, to);
+        }
+        if self.newest.is_empty() {
+            let newest = |chunk: &[Block]| {
+                chunk
+                    .iter()
+                    .map(Block::newest)
+                    .max()
+                    .expect("chunks are not empty")
+            };
+            self.newest.extend(blocks.chunks(Self::BLOCKS).map(newest));
+        }
+        let (first, last) = (from.div_ceil(Self::BLOCKS), to / Self::BLOCKS);
+        any(from, first * Self::BLOCKS)
+            || any(last * Self::BLOCKS, to)
+            || self.newest[first..last]
+                .iter()
+                .any(|&newest| newest > version)
+    }
+}
+
+/// Walks along the blocks as keys come in order.
+pub(super) struct Finger<'a> {
+    blocks: &'a [Block],
+    /// What all keys of the batch begin with.
+    prefix: &'a [u8],
+    at: usize,
+    /// The next block's fence as [`fence_head`](Self::fence_head).
+    next_fence: u64,
+}
+
+impl<'a> Finger<'a> {
+    pub(super) fn new(history: &'a History, prefix: &'a [u8]) -> Self {
+        let mut finger = Finger {
+            blocks: &history.blocks,
+            prefix,
+            at: 0,
+            next_fence: 0,
+        };
+        finger.next_fence = finger.fence_head(1);
+        finger
+    }
+
+    /// Finds `key`, whose head behind the batch's prefix is `head`, and which is not below the key before.
+    #[inline]
+    pub(super) fn find(&mut self, key: Endpoint<'_>, head: u64) -> Location {
+        if head >= self.next_fence {
+            self.advance(key, head);
+        }
+        Location {
+            block: self.at as u32,
+            place: self.blocks[self.at].find(key),
+        }
+    }
+
+    /// Gallops: near blocks cost little, far ones a few steps more.
+    fn advance(&mut self, key: Endpoint<'_>, head: u64) {
+        let mut beyond = self.blocks.len();
+        let mut step = 1;
+        while self.at + step < beyond {
+            if !self.is_at_or_after_fence(key, head, self.at + step) {
+                beyond = self.at + step;
+                break;
+            }
+            self.at += step;
+            step *= 2;
+        }
+        while beyond - self.at > 1 {
+            let middle = self.at + (beyond - self.at) / 2;
+            if self.is_at_or_after_fence(key, head, middle) {
+                self.at = middle;
+            } else {
+                beyond = middle;
+            }
+        }
+        self.next_fence = self.fence_head(self.at + 1);
+    }
+
+    #[inline]
+    fn is_at_or_after_fence(&self, key: Endpoint<'_>, head: u64, index: usize) -> bool {
+        let fence_head = self.fence_head(index);
+        if head == fence_head && is_long(head) {
+            return key >= Endpoint::at(self.blocks[index].fence());
+        }
+        head >= fence_head
+    }
+
+    /// A number that compares to the heads of the batch as the block's fence does to their keys.
+    #[inline]
+    fn fence_head(&self, index: usize) -> u64 {
+        let Some(block) = self.blocks.get(index) else {
+            return u64::MAX;
+        };
+        let fence = block.fence();
+        if fence.starts_with(self.prefix) {
+            head_of(Endpoint::at(fence), self.prefix.len())
+        } else if fence < self.prefix {
+            0
+        } else {
+            u64::MAX
+        }
+    }
+}

@@ -1,0 +1,288 @@
+//! The conflict set against a list of all that was ever written.
+
+use super::*;
+use plinth_core::conflict_ranges::ConflictRangesBuilder;
+use proptest::prelude::*;
+
+type Range = (Vec<u8>, Vec<u8>);
+
+#[derive(Clone, Debug)]
+struct Transaction {
+    /// How far its read version lies behind the batch before.
+    behind: Version,
+    reads: Vec<Range>,
+    writes: Vec<Range>,
+}
+
+/// Algorithm 1, word for word.
+struct Model {
+    writes: Vec<(Range, Version)>,
+    oldest: Version,
+}
+
+impl Model {
+    fn resolve(
+        &mut self,
+        version: Version,
+        new_oldest: Version,
+        batch: &[(Version, &Transaction)],
+    ) -> Vec<Verdict> {
+        let mut verdicts = Vec::new();
+        let mut own: Vec<Range> = Vec::new();
+        for (read_version, transaction) in batch {
+            let meets = |a: &Range, b: &Range| a.0 < b.1 && b.0 < a.1;
+            let reads: Vec<_> = transaction
+                .reads
+                .iter()
+                .filter(|range| range.0 < range.1)
+                .collect();
+            let is_stale = |read: &&Range| {
+                self.writes
+                    .iter()
+                    .any(|(range, written)| written > read_version && meets(range, read))
+                    || own.iter().any(|range| meets(range, read))
+            };
+            verdicts.push(if *read_version < self.oldest && !reads.is_empty() {
+                Verdict::TooOld
+            } else if reads.iter().any(is_stale) {
+                Verdict::Conflict
+            } else {
+                own.extend(
+                    transaction
+                        .writes
+                        .iter()
+                        .filter(|range| range.0 < range.1)
+                        .cloned(),
+                );
+                Verdict::Committed
+            });
+        }
+        self.writes
+            .extend(own.into_iter().map(|range| (range, version)));
+        self.oldest = self.oldest.max(new_oldest);
+        verdicts
+    }
+}
+
+fn pack(ranges: &[Range]) -> ConflictRanges {
+    let mut builder = ConflictRangesBuilder::new();
+    for (begin, end) in ranges {
+        builder.add(begin, end);
+    }
+    ConflictRanges::parse(builder.finish()).expect("well formed")
+}
+
+/// Runs the batches through both, comparing verdicts, and checks the history after each.
+fn compare(batches: &[Vec<Transaction>], window: Version) -> ConflictSet {
+    let mut set = ConflictSet::new(100);
+    let mut model = Model {
+        writes: Vec::new(),
+        oldest: 100,
+    };
+    for (index, batch) in batches.iter().enumerate() {
+        let version = 110 + 10 * index as Version;
+        let versioned: Vec<_> = batch
+            .iter()
+            .map(|transaction| (version - 10 - transaction.behind, transaction))
+            .collect();
+        let packed: Vec<_> = batch
+            .iter()
+            .map(|t| (pack(&t.reads), pack(&t.writes)))
+            .collect();
+        let conflicts: Vec<_> = versioned
+            .iter()
+            .zip(&packed)
+            .map(
+                |((read_version, _), (reads, writes))| TransactionConflicts {
+                    read_version: *read_version,
+                    reads,
+                    writes,
+                },
+            )
+            .collect();
+        let expected = model.resolve(version, version - window, &versioned);
+        assert_eq!(
+            set.resolve(version, version - window, &conflicts),
+            expected,
+            "batch {index} of {batches:?}"
+        );
+        set.history.check();
+    }
+    set
+}
+
+/// Keys of a small space, which collide, nest and end in zeros; some behind long prefixes, some long.
+fn small_key() -> impl Strategy<Value = Vec<u8>> {
+    let byte = prop_oneof![Just(0u8), Just(1), Just(b'm'), Just(0xff)];
+    (
+        prop_oneof![4 => Just(0usize), 1 => Just(9), 1 => Just(17)],
+        prop::collection::vec(byte, 0..4),
+        0..12usize,
+    )
+        .prop_map(|(prefix, bytes, stretch)| {
+            let mut key = vec![b'p'; prefix];
+            key.extend(&bytes);
+            if stretch > 8 {
+                key.extend([b'z'; 9]);
+                key.extend(bytes);
+            }
+            key
+        })
+}
+
+/// Many keys of one length, as the blocks' common case has them.
+fn number_key() -> impl Strategy<Value = Vec<u8>> {
+    (0u32..3000).prop_map(|number| [&b"............"[..], &number.to_be_bytes()].concat())
+}
+
+fn range(key: impl Strategy<Value = Vec<u8>> + 'static) -> impl Strategy<Value = Range> {
+    let key = key.boxed();
+    (key.clone(), prop::option::weighted(0.6, key)).prop_map(|(a, b)| match b {
+        Some(b) => (a.clone().min(b.clone()), a.max(b)),
+        None => (a.clone(), plinth_core::key::key_after(&a).to_vec()),
+    })
+}
+
+/// Ranges of at most a few numbers.
+fn narrow_range() -> impl Strategy<Value = Range> {
+    (number_key(), 1u32..10).prop_map(|(begin, width)| {
+        let number = u32::from_be_bytes(begin[12..].try_into().expect("four bytes"));
+        (
+            begin,
+            [&b"............"[..], &(number + width).to_be_bytes()].concat(),
+        )
+    })
+}
+
+fn batches(
+    range: impl Strategy<Value = Range> + Clone,
+    transactions: usize,
+    count: usize,
+) -> impl Strategy<Value = Vec<Vec<Transaction>>> {
+    let transaction = (
+        -5i64..80,
+        prop::collection::vec(range.clone(), 0..3),
+        prop::collection::vec(range, 0..3),
+    )
+        .prop_map(|(behind, reads, writes)| Transaction {
+            behind,
+            reads,
+            writes,
+        });
+    prop::collection::vec(
+        prop::collection::vec(transaction, 0..transactions),
+        1..count,
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(1500))]
+
+    #[test]
+    fn verdicts_are_those_of_algorithm_1_on_few_keys(batches in batches(range(small_key()).boxed(), 8, 20)) {
+        compare(&batches, 50);
+    }
+
+    #[test]
+    fn verdicts_are_those_of_algorithm_1_on_wide_ranges(batches in batches(range(number_key()).boxed(), 8, 20)) {
+        compare(&batches, 50);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn verdicts_are_those_of_algorithm_1_on_many_blocks(batches in batches(narrow_range().boxed(), 200, 20)) {
+        compare(&batches, 50);
+    }
+
+    #[test]
+    fn verdicts_are_those_of_algorithm_1_when_narrow_and_wide_meet(
+        batches in batches(prop_oneof![60 => narrow_range(), 1 => range(number_key())].boxed(), 150, 20),
+    ) {
+        compare(&batches, 70);
+    }
+
+    #[test]
+    fn verdicts_are_those_of_algorithm_1_on_many_odd_keys(batches in batches(range(small_key()).boxed(), 120, 15)) {
+        compare(&batches, 40);
+    }
+}
+
+/// Batches of single keys, `number(batch, index)` each, that forget what lies ten batches back.
+fn entries_after(batches: Version, number: impl Fn(u64, u64) -> u64) -> Vec<usize> {
+    let mut set = ConflictSet::new(0);
+    let none = ConflictRanges::default();
+    let resolve = |version: Version| {
+        let key = |index| number(version as u64, index).to_be_bytes();
+        let writes: Vec<_> = (0..500)
+            .map(|i| pack(&[(key(i).to_vec(), [&key(i)[..], &[0]].concat())]))
+            .collect();
+        let conflicts: Vec<_> = writes
+            .iter()
+            .map(|writes| TransactionConflicts {
+                read_version: 0,
+                reads: &none,
+                writes,
+            })
+            .collect();
+        set.resolve(version, (version - 10).max(0), &conflicts);
+        set.history.check();
+        set.entry_count()
+    };
+    (1..=batches).map(resolve).collect()
+}
+
+#[test]
+fn forgetting_keeps_pace_with_writes_that_are_spread_over_all_keys() {
+    let entries = entries_after(200, |batch, index| {
+        (batch * 500 + index).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    });
+    assert!(
+        entries[100..].iter().all(|&count| count < 30_000),
+        "{entries:?}"
+    );
+}
+
+#[test]
+fn forgetting_keeps_pace_with_writes_behind_all_others() {
+    let entries = entries_after(200, |batch, index| (batch * 500 + index) * 3);
+    assert!(
+        entries[100..].iter().all(|&count| count < 30_000),
+        "{entries:?}"
+    );
+}
+
+#[test]
+fn idle_batches_forget_everything() {
+    let key = |index: u64| {
+        index
+            .wrapping_mul(0x9e37_79b9_7f4a_7c15)
+            .to_be_bytes()
+            .to_vec()
+    };
+    let mut set = ConflictSet::new(0);
+    let none = ConflictRanges::default();
+    let writes = pack(
+        &(0..20_000)
+            .map(|i| (key(i), [key(i), vec![0]].concat()))
+            .collect::<Vec<_>>(),
+    );
+    set.resolve(
+        1,
+        0,
+        &[TransactionConflicts {
+            read_version: 0,
+            reads: &none,
+            writes: &writes,
+        }],
+    );
+    assert_eq!(set.entry_count(), 40_001);
+    for version in 2..500 {
+        set.resolve(version, version - 1, &[]);
+    }
+    set.history.check();
+    assert_eq!(set.entry_count(), 1);
+    assert!(set.bytes() < 10_000, "{} bytes", set.bytes());
+}
