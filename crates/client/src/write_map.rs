@@ -79,10 +79,10 @@ impl WriteMap {
             self.points.insert(begin, Point::Known(None));
             return;
         }
-        // Splitting twice costs two tree descents however many points go.
-        let mut tail = self.points.split_off::<[u8]>(&begin);
-        let mut rest = tail.split_off::<[u8]>(&end);
-        self.points.append(&mut rest);
+        let doomed: Vec<Key> = self.points_in(&begin, &end).map(|(key, _)| key.clone()).collect();
+        for key in &doomed {
+            self.points.remove(key);
+        }
         self.cleared.insert(begin, end);
     }
 

@@ -20,7 +20,7 @@ use plinth_rpc::{FailureBeacon, Interface, Registration, Responder, Transport, w
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{Notify, Watch};
 use plinth_runtime::{Duration, Either, TaskGroup, probe, trace};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -39,8 +39,8 @@ pub(crate) struct Controller {
     drained: Notify,
     /// One watch a worker, by process.
     watches: RefCell<BTreeMap<Uid, TaskGroup>>,
-    /// Whether the database exists; unknown until the coordinated state was read.
-    created: Watch<Option<bool>>,
+    /// The database exists, as far as is known yet.
+    created: Cell<bool>,
 }
 
 /// Is the controller until another is. `interface` is the one that was elected.
@@ -104,7 +104,7 @@ impl Controller {
             durable: RefCell::default(),
             drained: Notify::new(),
             watches: RefCell::default(),
-            created: Watch::new(None),
+            created: Cell::new(false),
         }
     }
 
@@ -202,7 +202,7 @@ impl Controller {
         if !valid {
             return responder.fail(Error::invalid_option_value);
         }
-        if self.created.get() == Some(true) || self.context.creation.with(Option::is_some) {
+        if self.created.get() || self.context.creation.with(Option::is_some) {
             return responder.fail(Error::invalid_option);
         }
         self.creating.borrow_mut().push(responder);
@@ -239,10 +239,12 @@ impl Controller {
             info.servers = running.state.servers.clone();
             info.client = running.client.clone();
         });
-        self.created.set(Some(true));
+        self.created.set(true);
         self.answer_waiting();
+        // A database that was there before was not created by whoever asks now.
+        let created = running.state.epoch == 1;
         for responder in self.creating.borrow_mut().drain(..) {
-            responder.ok(());
+            responder.send(if created { Ok(()) } else { Err(Error::invalid_option) });
         }
     }
 

@@ -11,6 +11,7 @@ pub mod error;
 pub mod hash;
 pub mod id;
 pub mod key;
+pub mod log_body;
 pub mod mutation;
 pub mod selector;
 pub mod system_keys;

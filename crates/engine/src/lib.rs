@@ -14,12 +14,12 @@
 //! returned as data. What may never happen: a read that sees half a batch; an `Ok` before the sync returned.
 
 pub mod batch;
-
-
+mod failure;
+pub mod memory;
 pub mod sorted;
-
-
-
+pub mod ssd;
+#[cfg(test)]
+mod tests;
 
 pub use batch::{NetEffect, Op, WriteBatch};
 
@@ -65,3 +65,14 @@ pub trait KeyValueStore {
 /// Memory that an ssd engine may use to keep pages in, unless told otherwise.
 pub const SSD_CACHE_BYTES: usize = 256 << 20;
 
+/// Opens the engine whose files begin with `path`, or makes an empty one if `create` is set and there is none.
+///
+/// Without `create` a missing engine is [`Error::file_not_found`](plinth_core::Error::file_not_found). Damage is
+/// [`Error::file_corrupt`](plinth_core::Error::file_corrupt) or
+/// [`Error::checksum_failed`](plinth_core::Error::checksum_failed), with a trace event that names file and offset.
+pub async fn open(kind: EngineKind, path: &Path, create: bool) -> Result<Rc<dyn KeyValueStore>> {
+    Ok(match kind {
+        EngineKind::Memory => memory::MemoryEngine::open(path, create).await?,
+        EngineKind::Ssd => ssd::SsdEngine::open(path, create, SSD_CACHE_BYTES).await?,
+    })
+}

@@ -320,10 +320,6 @@ async fn recover(prefix: &Path, numbers: &[u64], rows: &mut Rows) -> Result<Opti
     let Some(&newest) = numbers.last() else { return Ok(None) };
     // A power cut may bring back deleted segments, and not all of them: only the unbroken run counts.
     let run = numbers.chunk_by(|a, b| a + 1 == *b).next_back().expect("there is a newest");
-    for &stale in numbers.iter().filter(|number| **number < run[0]) {
-        let path = segment::segment_path(prefix, stale);
-        disk::remove(&path).await.map_err(|error| disk_failure(&path, "remove", &error))?;
-    }
     let mut log: Option<Log> = None;
     let mut last: Option<RecordHeader> = None;
     for &number in run {
@@ -348,6 +344,7 @@ async fn recover(prefix: &Path, numbers: &[u64], rows: &mut Rows) -> Result<Opti
         let missing = segment::segment_path(prefix, run[0] - 1);
         return Err(damage(&missing, 0, Error::file_corrupt, "a segment that is needed is missing"));
     }
+    log.settled.extend(numbers.iter().filter(|number| **number < run[0]).map(|number| (*number, 0)));
     Ok(Some(log))
 }
 

@@ -106,9 +106,7 @@ impl Hosting {
             }
             h.stateless(r.id, r.epoch, "commit proxy", commit_proxy::start(&h.transport, r))
         });
-        self.take::<KillRole>(|h, r| {
-            h.roles.borrow_mut().remove(&r.id).map(drop).ok_or(Error::client_invalid_operation)
-        });
+        self.take_slowly::<KillRole, _>(|h, r| async move { h.kill(r.id).await });
         self.take_slowly::<RecruitLog, _>(|h, r| async move { h.recruit_log(r).await });
         self.take_slowly::<RecruitStorage, _>(|h, r| async move { h.recruit_storage(r).await });
     }
@@ -149,6 +147,27 @@ impl Hosting {
         }
         self.host(id, Kind::Transaction(epoch), name, life);
         Ok(())
+    }
+
+    /// Ends a role as a crash would. A log server comes back from its disk, as it would after a restart.
+    async fn kill(self: Rc<Self>, id: Uid) -> Result<()> {
+        let killed = self.roles.borrow_mut().remove(&id).ok_or(Error::client_invalid_operation)?;
+        let kind = killed.kind;
+        drop(killed);
+        match kind {
+            Kind::Transaction(_) => Ok(()),
+            Kind::Log(_) => {
+                let prefix = self.directory.log_prefix(id);
+                if let Some((epoch, life)) = plinth_log::serve::reopen(&self.transport, &prefix, id).await? {
+                    self.host(id, Kind::Log(epoch), "log", life);
+                }
+                Ok(())
+            }
+            Kind::Storage(_) => {
+                let meta = self.directory.read_storage_meta(id).await.map_err(|_| Error::io_error)?;
+                self.start_storage(id, meta, false).await
+            }
+        }
     }
 
     async fn recruit_log(self: Rc<Self>, request: RecruitLog) -> Result<()> {

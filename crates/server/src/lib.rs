@@ -10,5 +10,5 @@ pub mod embedded;
 mod hosting;
 pub mod worker;
 
-pub use embedded::{Embedded, OpenEmbedded};
-pub use worker::{WorkerConfig, run_worker};
+pub use embedded::{Embedded, EmbeddedOptions, OpenEmbedded, create_database};
+pub use worker::{WorkerConfig, run_worker, run_worker_on};

@@ -42,11 +42,22 @@ pub struct WorkerConfig {
 
 /// Runs a worker for ever; returns only the one line that says why it cannot go on.
 pub async fn run_worker(config: WorkerConfig) -> Result<Infallible, String> {
-    let directory = Rc::new(DataDirectory::open(&config.data_directory, &config.cluster.key()).await?);
+    // The directory first: whose port it is matters only to its owner.
+    let directory = DataDirectory::open(&config.data_directory, &config.cluster.key()).await?;
     let transport = Transport::listen(config.listen).await.map_err(|e| {
         format!("cannot listen at {}: {e}; is another server there? Choose another with --listen", config.listen)
     })?;
-    let address = transport.address().expect("it listens");
+    run_worker_on(transport, directory, config).await
+}
+
+/// Runs a worker over a transport and a directory that are open already.
+pub async fn run_worker_on(
+    transport: Transport,
+    directory: DataDirectory,
+    config: WorkerConfig,
+) -> Result<Infallible, String> {
+    let directory = Rc::new(directory);
+    let address = transport.address().expect("a worker has an address");
     trace!("WorkerStarted", "address" => address, "process" => directory.process);
 
     let fatal: Watch<Option<String>> = Watch::new(None);
@@ -132,7 +143,7 @@ async fn keep_registered(
     hosting: &Rc<Hosting>,
     info: &Watch<Option<ClusterInfo>>,
 ) -> Infallible {
-    let worker = Interface::new(transport.address().expect("it listens"), WORKER);
+    let worker = Interface::new(transport.address().expect("a worker has an address"), WORKER);
     loop {
         leader.wait_until(Option::is_some).await;
         let Some(controller) = leader.get().map(|l| l.controller) else { continue };

@@ -20,6 +20,7 @@ use std::time::Duration;
 const TRANSACTIONS: usize = 2_500;
 const BATCHES: Version = 500;
 const BEHIND: Version = 50;
+const SINGLES: usize = 20_000;
 const KEYS: u64 = 20_000_000;
 
 /// A small generator with a fixed seed: every run judges the same transactions.
@@ -48,19 +49,24 @@ enum Shape {
     LongPrefixes,
     /// Single keys that only grow, as in a log.
     Growing,
+    /// A hundred keys only.
+    Hot,
+    /// Single keys of 4,000 bytes that differ in the last eight.
+    Long,
     /// Like `Dots`, but a tenth of the ranges span up to a quarter of all keys.
     Wide,
 }
 
 fn key(shape: Shape, number: u64) -> Vec<u8> {
     match shape {
-        Shape::Dots | Shape::Wide | Shape::Growing => {
+        Shape::Dots | Shape::Wide | Shape::Growing | Shape::Hot => {
             [&b"............"[..], &(number as u32).to_be_bytes()].concat()
         }
         Shape::Scattered => {
             let mut random = Random(number);
             [random.next().to_be_bytes(), random.next().to_be_bytes()].concat()
         }
+        Shape::Long => [&[b'x'; 3992][..], &number.to_be_bytes()].concat(),
         Shape::LongPrefixes => {
             let directory = number % 100;
             format!(
@@ -77,6 +83,7 @@ fn pack(shape: Shape, random: &mut Random, version: Version, builder: &mut Confl
         Shape::Growing => {
             version as u64 * 2 * TRANSACTIONS as u64 + random.below(2 * TRANSACTIONS as u64)
         }
+        Shape::Hot => random.below(100),
         _ => random.below(KEYS),
     };
     let width = if shape == Shape::Wide && random.below(10) == 0 {
@@ -136,6 +143,30 @@ impl Run {
         }
     }
 
+    /// Judges so many transactions in a batch each, against the history as it is, of which nothing is forgotten.
+    fn singles(&mut self, count: usize) -> Duration {
+        let oldest = self.set.oldest_version();
+        let mut time = Duration::ZERO;
+        let ranges: Vec<_> = (0..count.div_ceil(TRANSACTIONS))
+            .flat_map(|_| batch(self.shape, &mut self.random, self.version))
+            .collect();
+        for (reads, writes) in &ranges[..count] {
+            self.version += 1;
+            let transaction = TransactionConflicts {
+                read_version: self.version - 1,
+                reads,
+                writes,
+            };
+            let start = WallTime.start();
+            black_box(
+                self.set
+                    .resolve(self.version, oldest, black_box(&[transaction])),
+            );
+            time += WallTime.end(start);
+        }
+        time
+    }
+
     /// Judges so many batches; the time that took.
     fn batches(&mut self, count: Version) -> Duration {
         let mut time = Duration::ZERO;
@@ -178,6 +209,8 @@ fn once(only: Option<&str>) {
         ("scattered", Shape::Scattered),
         ("long prefixes", Shape::LongPrefixes),
         ("growing", Shape::Growing),
+        ("hot", Shape::Hot),
+        ("long", Shape::Long),
         ("wide", Shape::Wide),
     ];
     for (name, shape) in shapes
@@ -195,6 +228,12 @@ fn once(only: Option<&str>) {
             100.0 * run.committed as f64 / (BATCHES as f64 * TRANSACTIONS as f64),
             run.set.entry_count(),
             run.set.bytes() / 1024,
+        );
+        let singles = run.singles(SINGLES);
+        println!(
+            "{:14} {:.2} µs for a batch of one",
+            "",
+            singles.as_secs_f64() * 1e6 / SINGLES as f64
         );
     }
 }

@@ -16,9 +16,9 @@
 //! - where the history no longer reaches back to the read version, the verdict is [`Verdict::TooOld`];
 //! - a batch costs time in proportion to its own bytes, beside a constant share of forgetting, whatever its keys.
 //!
-//! How it is fast: the keys of a batch are sorted, by [integers](points) rather than by bytes, so that
-//! a [walk](history) over the history in key order meets its cache lines once, and [ranks](batch) settle the
-//! conflicts inside the batch. The history is rewritten [block](block) by block.
+//! How it is fast: the keys of a batch are sorted, by integers (`points`) rather than by bytes, so that
+//! a walk over the history in key order meets its cache lines once, and ranks (`batch`) settle the
+//! conflicts inside the batch. The history is rewritten block by block (`block`).
 
 mod batch;
 mod bits;
@@ -58,10 +58,10 @@ pub struct ConflictSet {
     buffers: Buffers,
 }
 
-/// Entries that each batch looks at for forgetting, beside those for each entry that it added. Twice
-/// what is added would keep pace; more keeps what is not yet forgotten small.
+/// Entries that each batch looks at for forgetting, beside those for each entry that it added. More than are
+/// added, so that what is not yet forgotten stays small beside what is remembered.
 const SWEEP_ENTRIES: usize = 512;
-const SWEEP_ENTRIES_PER_ADDED: usize = 4;
+const SWEEP_ENTRIES_PER_CHANGE: usize = 4;
 
 impl ConflictSet {
     /// An empty history: nothing was written after `oldest_version`, nothing is known before.
@@ -111,12 +111,14 @@ impl ConflictSet {
         let mut batch = Batch::new(transactions, &verdicts, &mut self.buffers);
         batch.check_against(&self.history, &mut verdicts);
         batch.check_against_itself(&mut verdicts);
-        let added = self.history.write(&batch, commit_version);
-        batch.recycle_into(&mut self.buffers);
         self.oldest_version = self.oldest_version.max(new_oldest);
+        let changed = self
+            .history
+            .write(&batch, commit_version, self.oldest_version);
+        batch.recycle_into(&mut self.buffers);
         self.history.sweep(
             self.oldest_version,
-            SWEEP_ENTRIES + added * SWEEP_ENTRIES_PER_ADDED,
+            SWEEP_ENTRIES + changed * SWEEP_ENTRIES_PER_CHANGE,
         );
         verdicts
     }

@@ -68,7 +68,7 @@ impl Resolver {
         assert_eq!(batch.prev_version, self.version, "batches are judged along the chain of versions");
         assert_eq!(batch.epoch, self.epoch, "a batch of another epoch");
         let oldest = batch.version - knobs().version_window as Version;
-        let verdicts = self.judge(&batch, oldest)?;
+        let verdicts = self.judge(&batch, oldest.max(self.conflicts.oldest_version()))?;
         self.version = batch.version;
         let group = system_group(&batch, &verdicts);
         let reply = ResolveReply { verdicts, system: self.system_for(batch.proxy, batch.last_received) };

@@ -248,12 +248,7 @@ impl FileState {
 
     /// What a disk does to what it was not told to keep.
     pub fn power_cut(&mut self) {
-        let changes = std::mem::take(&mut self.unsynced);
-        self.first_unsynced += changes.len() as u64;
-        self.unsynced_bytes = 0;
-        for change in changes.iter().rev() {
-            self.undo(change);
-        }
+        let changes = self.take_unsynced_back();
         // In some runs disks keep most, in some next to nothing.
         let keep = random::unit();
         for change in &changes {
@@ -275,6 +270,17 @@ impl FileState {
                 }
             }
         }
+    }
+
+    /// Back to what is durable; gives the changes that were undone.
+    fn take_unsynced_back(&mut self) -> VecDeque<Change> {
+        let changes = std::mem::take(&mut self.unsynced);
+        self.first_unsynced += changes.len() as u64;
+        self.unsynced_bytes = 0;
+        for change in changes.iter().rev() {
+            self.undo(change);
+        }
+        changes
     }
 
     fn undo(&mut self, change: &Change) {
@@ -340,5 +346,83 @@ impl FileState {
         self.image.read(offset, &mut byte);
         byte[0] ^= 1 << bit;
         self.image.write(offset, &byte);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One random change, to the file and to plain bytes.
+    fn change_both(file: &mut FileState, plain: &mut Vec<u8>) {
+        const OFFSET_MAX: u64 = 3 * PAGE_BYTES as u64;
+        let at = random::below(OFFSET_MAX);
+        if random::chance(0.2) {
+            file.set_len(at, false).unwrap();
+            plain.resize(at as usize, 0);
+        } else if random::chance(0.1) {
+            file.set_len(at.max(file.len()), true).unwrap();
+            plain.resize(plain.len().max(at as usize), 0);
+        } else {
+            let mut data = vec![0; 1 + random::below(2 * PAGE_BYTES as u64) as usize];
+            random::fill(&mut data);
+            let end = at as usize + data.len();
+            plain.resize(plain.len().max(end), 0);
+            plain[at as usize..end].copy_from_slice(&data);
+            file.write(at, data.into()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_file_reads_as_plain_bytes_do_and_goes_back_to_its_last_sync() {
+        for _ in 0..300 {
+            let mut file = FileState::new(1);
+            let (mut plain, mut durable) = (Vec::new(), Vec::new());
+            for _ in 0..random::below(20) {
+                change_both(&mut file, &mut plain);
+                assert_eq!(file.read(0, usize::MAX), plain);
+                if random::chance(0.2) {
+                    file.mark_synced(file.changes());
+                    durable = plain.clone();
+                }
+            }
+            file.take_unsynced_back();
+            assert_eq!(file.read(0, usize::MAX), durable);
+        }
+    }
+
+    #[test]
+    fn a_sync_covers_what_was_written_before_it_began_and_no_more() {
+        let mut file = FileState::new(1);
+        file.write(0, Bytes::from("first")).unwrap();
+        let began = file.changes();
+        file.write(5, Bytes::from(" second")).unwrap();
+        file.mark_synced(began);
+        file.take_unsynced_back();
+        assert_eq!(file.read(0, 100), b"first");
+    }
+
+    #[test]
+    fn a_torn_write_leaves_old_sectors_new_sectors_and_at_most_one_of_garbage() {
+        let mut mixed = 0;
+        for _ in 0..300 {
+            let mut file = FileState::new(1);
+            file.write(0, vec![1; 20_000].into()).unwrap();
+            file.mark_synced(file.changes());
+            file.tear(700, &[2; 15_000]);
+            let content = file.read(0, 20_000);
+            assert_eq!(content.len(), 20_000);
+            assert!(
+                content[..700]
+                    .iter()
+                    .chain(&content[15_700..])
+                    .all(|b| *b == 1)
+            );
+            let garbage = content.iter().filter(|b| **b > 2).count();
+            assert!(garbage <= 4096, "{garbage} bytes of garbage");
+            let new = content.iter().filter(|b| **b == 2).count();
+            mixed += u32::from(new > 0 && new < 15_000);
+        }
+        assert!(mixed > 100, "{mixed} of 300");
     }
 }

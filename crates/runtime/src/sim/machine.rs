@@ -69,12 +69,12 @@ impl Clock {
     pub fn true_time(&self, local_ns: u64) -> u64 {
         let passed = i128::from(local_ns.saturating_sub(self.base_local_ns));
         let rate = MILLION + i128::from(self.drift_ppm);
-        let estimate = (passed * MILLION + rate - 1) / rate;
+        let estimate = (passed * MILLION / rate - 2).max(0);
         let mut true_ns = self
             .base_true_ns
             .saturating_add(u64::try_from(estimate).unwrap_or(u64::MAX));
         while true_ns < u64::MAX && self.local(true_ns) < local_ns {
-            true_ns += 1; // rounding
+            true_ns += 1; // the estimate is a few roundings low
         }
         true_ns
     }

@@ -333,6 +333,9 @@ impl Simulation {
     }
 
     /// Runs `main` as the tester, with every started process around it, until it returns. Panics on a deadlock.
+    ///
+    /// `main` is an `async` block: what is evaluated before it, such as the deadline of a bare `sleep(d)`, would
+    /// still be outside, on the real clock.
     pub fn run<T: 'static>(&self, main: impl Future<Output = T> + 'static) -> Outcome<T> {
         let Some(result) = self.run_as(ProcessId::TESTER, u64::MAX, main) else {
             panic!(

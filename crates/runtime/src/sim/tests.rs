@@ -160,7 +160,10 @@ fn virtual_time_jumps_and_costs_nothing() {
 #[test]
 fn a_run_that_takes_too_long_ends_at_its_limit() {
     let sim = simulation(1);
-    assert_eq!(sim.run_until(sleep(Duration::from_secs(10)), ms(100)), None);
+    assert_eq!(
+        sim.run_until(async { sleep(Duration::from_secs(10)).await }, ms(100)),
+        None
+    );
     assert_eq!(sim.elapsed(), ms(100));
     assert_eq!(sim.run_until(async { 5 }, ms(100)), Some(5));
 }
@@ -179,7 +182,7 @@ fn a_run_in_which_no_time_passes_is_a_livelock() {
         ..SimConfig::default()
     };
     Simulation::new(1, config).run(async {
-        loop {
+        while crate::is_simulated() {
             yield_now().await;
         }
     });
@@ -289,7 +292,7 @@ fn a_connection_carries_bytes_in_order_through_latency_and_backpressure() {
         let (mut reader, mut writer) = net::connect(address(1)).await.unwrap();
         let data = Bytes::from(
             (0..1_000_000u32)
-                .map(|i| (i * 31 >> 3) as u8)
+                .map(|i| ((i * 31) >> 3) as u8)
                 .collect::<Vec<u8>>(),
         );
         let sent = data.clone();
@@ -579,7 +582,7 @@ fn destructors_of_a_killed_process_write_nothing() {
             drop((guard, lock));
         })
     });
-    sim.run(sleep(ms(100)));
+    sim.run(async { sleep(ms(100)).await });
     let locked = sim.run_on(machine, disk::lock_dir(Path::new("/"))).unwrap();
     assert_eq!(locked.err().unwrap().kind(), io::ErrorKind::WouldBlock);
     sim.kill_process(process, KillKind::Kill);
@@ -668,6 +671,15 @@ fn trace_events_are_kept_in_order_and_bounded() {
     let tail = sim.trace_tail();
     assert_eq!(tail.len(), 2);
     assert!(tail[1].ends_with("\"type\":\"Step\",\"i\":4}"), "{tail:?}");
+}
+
+/// Prints fingerprints, for a comparison between two runs of the program.
+#[test]
+#[ignore = "a measurement"]
+fn print_fingerprints() {
+    for seed in 100..110 {
+        println!("fingerprint {seed} {:016x}", busy_run(seed).fingerprint);
+    }
 }
 
 /// Prints its speed; run it in release with `--ignored --nocapture`.

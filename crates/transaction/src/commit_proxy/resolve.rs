@@ -1,7 +1,7 @@
 //! Splitting a batch over the resolvers, and putting their verdicts together.
 
 use bytes::Bytes;
-use plinth_core::conflict_ranges::{ConflictRanges, ConflictRangesBuilder};
+use plinth_core::conflict_ranges::ConflictRanges;
 use plinth_core::key::SYSTEM_BEGIN;
 use plinth_core::mutation::MutationBatch;
 use plinth_core::{Error, Result};
@@ -9,6 +9,9 @@ use plinth_protocol::transaction::{
     Commit, FLAG_SYSTEM_KEYS, ResolveReply, ResolveTransaction, SystemTransactions, VERDICT_COMMITTED, VERDICT_CONFLICT,
     VERDICT_TOO_OLD,
 };
+
+/// No conflict range reaches beyond it.
+const BEYOND_ALL_KEYS: &[u8] = b"\xff\xff\xff";
 
 /// A transaction as the pipeline carries it: checked once, here.
 pub struct Pending {
@@ -61,7 +64,7 @@ pub fn split(batch: &[Pending], boundaries: &[Bytes]) -> Vec<Vec<ResolveTransact
 
 fn part_for(transaction: &Pending, begin: &Bytes, end: Option<&Bytes>, alone: bool) -> ResolveTransaction {
     let clip = |ranges: &ConflictRanges| {
-        if alone { ranges.bytes().clone() } else { clipped(ranges, begin, end) }
+        if alone { ranges.bytes().clone() } else { ranges.clip(begin, end.map_or(BEYOND_ALL_KEYS, |end| end)).bytes().clone() }
     };
     ResolveTransaction {
         read_version: transaction.read_version,
@@ -69,18 +72,6 @@ fn part_for(transaction: &Pending, begin: &Bytes, end: Option<&Bytes>, alone: bo
         writes: clip(&transaction.writes),
         system_mutations: transaction.is_system.then(|| transaction.mutations.bytes().clone()),
     }
-}
-
-fn clipped(ranges: &ConflictRanges, begin: &[u8], end: Option<&Bytes>) -> Bytes {
-    let mut builder = ConflictRangesBuilder::new();
-    for (b, e) in ranges.iter_owned() {
-        let b = (&b[..]).max(begin);
-        let e = end.map_or(&e[..], |end| (&e[..]).min(&end[..]));
-        if b < e {
-            builder.add(b, e);
-        }
-    }
-    builder.finish()
 }
 
 /// The common verdict: committed only if every resolver admits (FDB §2.4.2). `None` if a reply is malformed.

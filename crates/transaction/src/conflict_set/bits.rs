@@ -21,8 +21,8 @@ impl BitTree {
             let level = &mut self.levels[depth];
             level.clear();
             level.resize(words, if full { u64::MAX } else { 0 });
-            if full && bits % 64 != 0 {
-                level[words - 1] = (1 << (bits % 64)) - 1;
+            if full {
+                level[words - 1] = u64::MAX >> (words * 64 - bits);
             }
             depth += 1;
             if words == 1 {

@@ -12,12 +12,14 @@
 //!
 //! Promise: the first entry's key is the fence, so that every key in the block has an entry at or before it.
 
-use super::points::{HEAD_BYTES, head_of, is_long, shared_len};
+use super::points::{HEAD_BYTES, head_further_on, head_of, is_long, shared_len};
 use plinth_core::Version;
 use plinth_core::conflict_ranges::Endpoint;
 
 /// A block that grows beyond this many entries is split.
 pub(super) const ENTRIES_MAX: usize = 128;
+/// It first forgets what it can; what is still longer than this would soon be too long again.
+const ENTRIES_AFTER_FORGETTING: usize = 104;
 /// Entries of the blocks that a split makes: room to grow before the next one.
 const ENTRIES_AFTER_SPLIT: usize = 80;
 
@@ -159,10 +161,25 @@ impl Block {
             + size_of::<Self>()
     }
 
-    /// The last entry at or before `key`, which the block must cover.
+    /// Asks memory for what `find` and `any_newer` will read.
     #[inline]
-    pub(super) fn find(&self, key: Endpoint<'_>) -> Place {
-        let head = head_of(key, self.prefix_len);
+    pub(super) fn prefetch(&self) {
+        prefetch(&self.entries.heads);
+        prefetch(&self.entries.versions);
+    }
+
+    /// The last entry at or before `key`, which the block must cover and of which `batch_head` is the head behind
+    /// `batch_prefix_len` bytes. That mostly tells enough, and the key's own bytes stay out of the cache.
+    #[inline]
+    pub(super) fn find(
+        &self,
+        key: Endpoint<'_>,
+        batch_head: u64,
+        batch_prefix_len: usize,
+    ) -> Place {
+        let further = self.prefix_len.checked_sub(batch_prefix_len);
+        let head = further.and_then(|further| head_further_on(batch_head, further));
+        let head = head.unwrap_or_else(|| head_of(key, self.prefix_len));
         let heads = &self.entries.heads[..];
         let after = heads.partition_point(|&h| h <= head);
         if after > 0 && heads[after - 1] == head {
@@ -323,9 +340,14 @@ impl Block {
         }
     }
 
+    /// Whether it should be split, having forgotten what it can.
     #[inline]
-    pub(super) fn is_too_long(&self) -> bool {
-        self.len() > ENTRIES_MAX
+    pub(super) fn is_too_long(&mut self, oldest: Version) -> bool {
+        if self.len() <= ENTRIES_MAX {
+            return false;
+        }
+        self.forget(oldest);
+        self.len() > ENTRIES_AFTER_FORGETTING
     }
 
     /// Cuts the block into pieces with room to grow, in key order.
@@ -439,4 +461,98 @@ fn encode(tail_bytes: &mut Vec<u8>, prefix_len: usize, key: Endpoint<'_>) -> (u6
             len: u32::try_from(rest.key_len()).expect(fits),
         },
     )
+}
+
+/// Brings the cache lines of a slice nearer.
+#[inline]
+fn prefetch<T>(slice: &[T]) {
+    #[cfg(target_arch = "x86_64")]
+    for line in slice.chunks(64 / size_of::<T>()) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a hint that reads nothing the program can see and faults on no address; SSE is part of x86-64.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = slice;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn find(block: &Block, key: Endpoint<'_>) -> (u32, bool) {
+        let place = block.find(key, head_of(key, 0), 0);
+        (place.slot, place.is_exact)
+    }
+
+    #[test]
+    fn an_implied_zero_may_be_the_last_byte_that_a_block_shares() {
+        let mut block = Block::new(b"a prefix\0", Some(b"a prefix\0z"), 1);
+        block.push(b"a prefix\0b", 2);
+        assert_eq!(block.prefix_len, 9);
+        assert_eq!(find(&block, Endpoint::after(b"a prefix")), (0, true));
+        assert_eq!(find(&block, Endpoint::after(b"a prefix\0")), (0, false));
+        assert_eq!(find(&block, Endpoint::at(b"a prefix\0b")), (1, true));
+    }
+
+    #[test]
+    fn keys_that_differ_behind_their_heads_are_told_apart() {
+        let mut block = Block::new(b"", None, 1);
+        let keys: Vec<_> = (0..50u8)
+            .map(|i| [&b"the same head"[..], &[2 * i]].concat())
+            .collect();
+        keys.iter().for_each(|key| block.push(key, 2));
+        for (i, key) in keys.iter().enumerate() {
+            let slot = i as u32 + 1;
+            assert_eq!(find(&block, Endpoint::at(key)), (slot, true));
+            assert_eq!(find(&block, Endpoint::after(key)), (slot, false));
+        }
+        assert_eq!(find(&block, Endpoint::at(b"the same")), (0, false));
+        assert_eq!(find(&block, Endpoint::at(b"the same head")), (0, false));
+    }
+
+    #[test]
+    fn a_split_block_joins_to_what_it_was() {
+        let mut scratch = Scratch::new();
+        let mut block = Block::new(b"k", Some(b"l"), 5);
+        (0..400u32).for_each(|i| {
+            block.push(
+                &[b"k/a long common prefix", &i.to_be_bytes()[..]].concat(),
+                i64::from(i),
+            )
+        });
+        let mut pieces = Vec::new();
+        block.split(Some(b"l"), &mut scratch, &mut pieces);
+        assert!(
+            pieces.len() > 1
+                && pieces
+                    .iter()
+                    .all(|piece| piece.len() <= ENTRIES_AFTER_SPLIT)
+        );
+        let joined = Block::join(&pieces, Some(b"l"), Version::MIN, &mut scratch);
+        assert_eq!(joined.check(Some(b"l")), block.check(Some(b"l")));
+    }
+
+    #[test]
+    fn tails_that_nothing_refers_to_are_dropped() {
+        let mut scratch = Scratch::new();
+        let mut block = Block::new(b"", None, 0);
+        for version in 1..1000 {
+            let key = [&[b'x'; 100][..], &(version as u32 % 7).to_be_bytes()].concat();
+            let (begin, end) = (Endpoint::at(&key), Endpoint::after(&key));
+            let place = |key| block.find(key, head_of(key, 0), 0);
+            let written = [Written {
+                begin: (place(begin), begin),
+                end: Some((place(end), end)),
+            }];
+            block.write(&written, version, &mut scratch);
+            block.forget(version - 3);
+            assert!(
+                block.tail_bytes.len() < 5000,
+                "{} bytes",
+                block.tail_bytes.len()
+            );
+        }
+        assert!(block.len() < 10);
+    }
 }

@@ -69,20 +69,22 @@ impl History {
             || chunks.any_newer(&self.blocks, first as usize + 1, last as usize, version)
     }
 
-    /// Records the ranges of keys that `batch` writes at `version`; returns how many entries it added.
-    pub(super) fn write(&mut self, batch: &Batch<'_>, version: Version) -> usize {
-        let mut added = 0;
+    /// Records the ranges of keys that `batch` writes at `version`, forgetting up to `oldest` where room is short;
+    /// returns how much it changed: entries that it may have added, and blocks beyond the first
+    /// that a range covers.
+    pub(super) fn write(&mut self, batch: &Batch<'_>, version: Version, oldest: Version) -> usize {
+        let mut changed = 0;
         let mut at = 0;
         let mut block = 0;
         let mut pending: Vec<Written<'_>> = Vec::new();
         while let Some((from, to)) = batch.next_written(at) {
             at = to;
             let (begin, end) = (batch.locations[from], batch.locations[to]);
-            added += 2;
             let last = end.block as usize - usize::from(is_fence(end.place));
+            changed += 2 + last - begin.block as usize;
             for index in begin.block as usize..=last {
                 if index != block {
-                    self.write_block(block, &mut pending, version);
+                    self.write_block(block, &mut pending, version, oldest);
                     block = index;
                 }
                 let starts_here = index == begin.block as usize;
@@ -104,19 +106,25 @@ impl History {
                 });
             }
         }
-        self.write_block(block, &mut pending, version);
+        self.write_block(block, &mut pending, version, oldest);
         self.split_long_blocks();
-        added
+        changed
     }
 
-    fn write_block(&mut self, index: usize, pending: &mut Vec<Written<'_>>, version: Version) {
+    fn write_block(
+        &mut self,
+        index: usize,
+        pending: &mut Vec<Written<'_>>,
+        version: Version,
+        oldest: Version,
+    ) {
         if pending.is_empty() {
             return;
         }
         let block = &mut self.blocks[index];
         block.write(pending, version, &mut self.scratch);
         pending.clear();
-        if block.is_too_long() {
+        if block.is_too_long(oldest) {
             self.too_long.push(index);
         }
     }
@@ -263,6 +271,9 @@ pub(super) struct Finger<'a> {
 }
 
 impl<'a> Finger<'a> {
+    /// How many blocks ahead memory is asked for: those that a large batch comes to next.
+    const AHEAD: usize = 4;
+
     pub(super) fn new(history: &'a History, prefix: &'a [u8]) -> Self {
         let mut finger = Finger {
             blocks: &history.blocks,
@@ -282,7 +293,7 @@ impl<'a> Finger<'a> {
         }
         Location {
             block: self.at as u32,
-            place: self.blocks[self.at].find(key),
+            place: self.blocks[self.at].find(key, head, self.prefix.len()),
         }
     }
 
@@ -290,6 +301,7 @@ impl<'a> Finger<'a> {
     fn advance(&mut self, key: Endpoint<'_>, head: u64) {
         let mut beyond = self.blocks.len();
         let mut step = 1;
+        let before = self.at;
         while self.at + step < beyond {
             if !self.is_at_or_after_fence(key, head, self.at + step) {
                 beyond = self.at + step;
@@ -307,6 +319,11 @@ impl<'a> Finger<'a> {
             }
         }
         self.next_fence = self.fence_head(self.at + 1);
+        let from = (before + Self::AHEAD).max(self.at) + 1;
+        let to = (self.at + Self::AHEAD + 1).min(self.blocks.len());
+        if from < to {
+            self.blocks[from..to].iter().for_each(Block::prefetch);
+        }
     }
 
     #[inline]

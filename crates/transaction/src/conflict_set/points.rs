@@ -15,11 +15,19 @@ use plinth_core::conflict_ranges::Endpoint;
 pub(super) const HEAD_BYTES: usize = 7;
 const LONG: u64 = 8;
 
-/// The head of `key` behind its first `skip` bytes.
+/// The head of `key` behind its first `skip` bytes, the last of which may be the zero that is not written down.
 #[inline]
 pub(super) fn head_of(key: Endpoint<'_>, skip: usize) -> u64 {
-    let rest = key.bytes.len() - skip;
-    let word = if let Some(chunk) = key.bytes[skip..].first_chunk::<8>() {
+    let Some(bytes) = key.bytes.get(skip..) else {
+        assert!(
+            key.key_len() == skip,
+            "a key of {} bytes has no {skip}",
+            key.key_len()
+        );
+        return 0;
+    };
+    let rest = bytes.len();
+    let word = if let Some(chunk) = bytes.first_chunk::<8>() {
         u64::from_be_bytes(*chunk)
     } else if let Some(chunk) = key.bytes.last_chunk::<8>() {
         u64::from_be_bytes(*chunk)
@@ -27,7 +35,7 @@ pub(super) fn head_of(key: Endpoint<'_>, skip: usize) -> u64 {
             .unwrap_or(0)
     } else {
         let mut chunk = [0; 8];
-        chunk[..rest].copy_from_slice(&key.bytes[skip..]);
+        chunk[..rest].copy_from_slice(bytes);
         u64::from_be_bytes(chunk)
     };
     (word & !0xff) | ((rest + usize::from(key.then_zero)) as u64).min(LONG)
@@ -37,6 +45,19 @@ pub(super) fn head_of(key: Endpoint<'_>, skip: usize) -> u64 {
 #[inline]
 pub(super) fn is_long(head: u64) -> bool {
     head & 0xff == LONG
+}
+
+/// What [`head_of`] would be `further` bytes on, if `head`, which holds the whole rest of its key, tells.
+#[inline]
+pub(super) fn head_further_on(head: u64, further: usize) -> Option<u64> {
+    if is_long(head) {
+        return None;
+    }
+    assert!(
+        further as u64 <= head & 0xff,
+        "head {head:#x} has no {further} bytes"
+    );
+    Some(((head & !0xff) << (8 * further)) | ((head & 0xff) - further as u64))
 }
 
 /// How many leading bytes two keys share.
@@ -242,6 +263,18 @@ mod tests {
                     continue;
                 }
                 prop_assert_eq!(x.cmp(&y), a.cmp(&b));
+            }
+        }
+
+        #[test]
+        fn a_head_further_on_is_that_of_the_key(key in key(), then_zero in any::<bool>()) {
+            let key = Endpoint { bytes: &key, then_zero };
+            for skip in 0..=key.key_len() {
+                for further in 0..=key.key_len() - skip {
+                    if let Some(head) = head_further_on(head_of(key, skip), further) {
+                        prop_assert_eq!(head, head_of(key, skip + further));
+                    }
+                }
             }
         }
 

@@ -286,3 +286,89 @@ fn idle_batches_forget_everything() {
     assert_eq!(set.entry_count(), 1);
     assert!(set.bytes() < 10_000, "{} bytes", set.bytes());
 }
+
+/// `lastCommit` as a map of its boundaries: slower, and too simple to be wrong.
+struct Boundaries(std::collections::BTreeMap<Vec<u8>, Version>);
+
+impl Boundaries {
+    fn at(&self, key: &Vec<u8>) -> Version {
+        self.0
+            .range(..=key.clone())
+            .next_back()
+            .map_or(0, |(_, &version)| version)
+    }
+    fn newest(&self, (begin, end): &Range) -> Version {
+        let inside = self
+            .0
+            .range(begin.clone()..end.clone())
+            .map(|(_, &version)| version);
+        inside.max().unwrap_or(0).max(self.at(begin))
+    }
+    fn write(&mut self, (begin, end): &Range, version: Version) {
+        let behind = self.at(end);
+        let covered: Vec<_> = self
+            .0
+            .range(begin.clone()..end.clone())
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in covered {
+            self.0.remove(&key);
+        }
+        self.0.insert(begin.clone(), version);
+        self.0.insert(end.clone(), behind);
+    }
+}
+
+#[test]
+fn verdicts_are_those_of_algorithm_1_in_large_batches_over_many_versions() {
+    let mut state = 1u64;
+    let mut random = move |bound: u64| {
+        state = state
+            .wrapping_mul(0x5851_f42d_4c95_7f2d)
+            .wrapping_add(0x1405_7b7e_f767_814f);
+        (state >> 33) % bound
+    };
+    let key = |number: u64| [&b"............"[..], &(number as u32).to_be_bytes()].concat();
+    let mut range = || {
+        let begin = random(300_000);
+        (key(begin), key(begin + 1 + random(10)))
+    };
+    let mut set = ConflictSet::new(0);
+    let mut model = Boundaries(Default::default());
+    let mut counts = [0; 2];
+    for version in 1..=150 {
+        let read_version = (version - 30).max(0);
+        let ranges: Vec<_> = (0..400).map(|_| (range(), range())).collect();
+        let packed: Vec<_> = ranges
+            .iter()
+            .map(|(read, write)| (pack(&[read.clone()]), pack(&[write.clone()])))
+            .collect();
+        let conflicts: Vec<_> = packed
+            .iter()
+            .map(|(reads, writes)| TransactionConflicts {
+                read_version,
+                reads,
+                writes,
+            })
+            .collect();
+        let verdicts = set.resolve(version, read_version, &conflicts);
+        // One after the other: what the batch itself has written is newer than every read version.
+        for ((read, write), verdict) in ranges.iter().zip(verdicts) {
+            let is_stale = model.newest(read) > read_version;
+            assert_eq!(
+                verdict,
+                if is_stale {
+                    Verdict::Conflict
+                } else {
+                    Verdict::Committed
+                }
+            );
+            counts[usize::from(is_stale)] += 1;
+            if !is_stale {
+                model.write(write, version);
+            }
+        }
+        set.history.check();
+    }
+    assert!(counts.iter().all(|&count| count > 5_000), "{counts:?}");
+}

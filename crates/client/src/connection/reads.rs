@@ -1,0 +1,188 @@
+//! Reads from the storage servers of a shard's team: one replica, a second one when the first is slow.
+
+use super::locations::Location;
+use super::{Inner, RETRY};
+use crate::source::{ClusterFuture, RangeChunk, RangeRequest};
+use bytes::Bytes;
+use plinth_core::key::key_after;
+use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
+use plinth_protocol::storage::{Get, GetKey, GetRange, Watch};
+use plinth_rpc::Request;
+use plinth_runtime::{Duration, Either, probe};
+use std::rc::Rc;
+
+/// A replica that has not answered by then gets company.
+const SECOND_REQUEST_AFTER: Duration = Duration::from_millis(25);
+
+/// Errors that are the transaction's to know; all others are the cluster's business and lead to another attempt.
+fn is_final(error: Error) -> bool {
+    matches!(
+        error,
+        Error::transaction_too_old
+            | Error::future_version
+            | Error::process_behind
+            | Error::too_many_watches
+            | Error::inverted_range
+            | Error::client_invalid_operation
+    )
+}
+
+/// Asks the team of the shard at `key` until somebody answers. `make` builds the request for the shard found.
+async fn ask<R: Request + Clone>(
+    inner: &Inner,
+    key: &[u8],
+    before: bool,
+    make: impl Fn(&Location) -> R,
+) -> Result<(Location, R::Reply)> {
+    loop {
+        let location = inner.locate(key, before).await;
+        match ask_team(inner, &location, &make(&location)).await {
+            Ok(reply) => return Ok((location, reply)),
+            Err(error) if is_final(error) => return Err(error),
+            Err(_) => {
+                probe!("client_relocates_shard");
+                inner.forget_location(&location);
+                plinth_runtime::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+async fn ask_team<R: Request + Clone>(inner: &Inner, location: &Location, request: &R) -> Result<R::Reply> {
+    let servers = &location.servers;
+    let first = plinth_runtime::random::below(servers.len() as u64) as usize;
+    let call = |i: usize| {
+        inner.transport.call(&servers[(first + i) % servers.len()].endpoint::<R>(), request.clone())
+    };
+    let mut last = Error::all_alternatives_failed;
+    let mut under_way = call(0);
+    for i in 1..servers.len() {
+        match plinth_runtime::race(&mut under_way, plinth_runtime::sleep(SECOND_REQUEST_AFTER)).await {
+            Either::Left(Ok(reply)) => return Ok(reply),
+            Either::Left(Err(error)) => {
+                if is_final(error) {
+                    return Err(error);
+                }
+                last = error;
+                under_way = call(i);
+            }
+            Either::Right(()) => {
+                probe!("client_second_request");
+                let mut second = call(i);
+                let (winner, loser) = match plinth_runtime::race(&mut under_way, &mut second).await {
+                    Either::Left(reply) => (reply, second),
+                    Either::Right(reply) => (reply, under_way),
+                };
+                match winner {
+                    Ok(reply) => return Ok(reply),
+                    Err(error) if is_final(error) => return Err(error),
+                    Err(error) => last = error,
+                }
+                under_way = loser;
+            }
+        }
+    }
+    under_way.await.map_err(|error| if is_final(error) { error } else { last })
+}
+
+/// The hot path: with the shard known and one replica, the request leaves before anything is awaited.
+pub fn get(inner: &Rc<Inner>, key: Key, version: Version) -> ClusterFuture<Option<Value>> {
+    let single = {
+        let locations = inner.locations.borrow();
+        locations.of_key(&key).and_then(|l| if let [only] = &l.servers[..] { Some(*only) } else { None })
+    };
+    let inner = inner.clone();
+    let Some(server) = single else { return Box::pin(get_slowly(inner, key, version)) };
+    let call = inner.transport.call(&server.endpoint::<Get>(), Get { key: key.clone(), version });
+    Box::pin(async move {
+        match call.await {
+            Ok(reply) => Ok(reply.value),
+            Err(error) if is_final(error) => Err(error),
+            Err(_) => {
+                let known = inner.locations.borrow().of_key(&key).cloned();
+                known.iter().for_each(|location| inner.forget_location(location));
+                get_slowly(inner, key, version).await
+            }
+        }
+    })
+}
+
+async fn get_slowly(inner: Rc<Inner>, key: Key, version: Version) -> Result<Option<Value>> {
+    let (_, reply) = ask::<Get>(&inner, &key, false, |_| Get { key: key.clone(), version }).await?;
+    Ok(reply.value)
+}
+
+pub async fn get_range(inner: &Inner, request: RangeRequest) -> Result<RangeChunk> {
+    let RangeRequest { mut begin, mut end, version, limit_rows, limit_bytes, reverse } = request;
+    let small = |limit: usize| u32::try_from(limit).unwrap_or(u32::MAX);
+    while begin < end {
+        let at = if reverse { end.clone() } else { begin.clone() };
+        let make = |location: &Location| GetRange {
+            begin: begin.clone().max(location.range.begin.clone()),
+            end: end.clone().min(location.range.end.clone()),
+            version,
+            limit_rows: small(limit_rows),
+            limit_bytes: small(limit_bytes),
+            reverse,
+        };
+        let (location, reply) = ask::<GetRange>(inner, &at, reverse, make).await?;
+        let rows = reply.decode_rows().ok_or(Error::client_invalid_operation)?;
+        let rest = if reverse { location.range.begin > begin } else { location.range.end < end };
+        if !rows.is_empty() || !rest {
+            return Ok(RangeChunk { more: !rows.is_empty() && (reply.more || rest), rows });
+        }
+        // Nothing in this shard: go on behind it.
+        if reverse {
+            end = location.range.begin;
+        } else {
+            begin = location.range.end;
+        }
+    }
+    Ok(RangeChunk::default())
+}
+
+pub async fn get_key(inner: &Inner, selector: KeySelector, keys_end: Key, version: Version) -> Result<Key> {
+    let KeySelector { key, or_equal, mut offset } = selector;
+    // From here on: the offset-th key at or after the pivot, or the (1 - offset)-th before it.
+    let mut pivot = if or_equal { key_after(&key) } else { key };
+    let forward = offset > 0;
+    loop {
+        if forward && pivot >= keys_end {
+            return Ok(keys_end);
+        }
+        if !forward && pivot.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let make = |location: &Location| GetKey {
+            selector: KeySelector::new(pivot.clone(), false, offset),
+            begin: location.range.begin.clone(),
+            end: location.range.end.clone().min(keys_end.clone()),
+            version,
+        };
+        let (location, reply) = ask::<GetKey>(inner, &pivot, !forward, make).await?;
+        match reply.key {
+            Some(key) => return Ok(key),
+            None => {
+                offset = reply.offset;
+                pivot = if forward { location.range.end } else { location.range.begin };
+            }
+        }
+    }
+}
+
+pub async fn watch(inner: &Inner, key: Key, value: Option<Value>, version: Version) -> Result<()> {
+    loop {
+        let make = |_: &Location| Watch { key: key.clone(), value: value.clone(), version };
+        let location = inner.locate(&key, false).await;
+        let server = location.servers[plinth_runtime::random::below(location.servers.len() as u64) as usize];
+        match inner.transport.call(&server.endpoint::<Watch>(), make(&location)).await {
+            Ok(_) => return Ok(()),
+            Err(Error::too_many_watches) => return Err(Error::too_many_watches),
+            // The server has gone, or is behind, or wants to hear that we still wait.
+            Err(_) => {
+                inner.forget_location(&location);
+                plinth_runtime::sleep(RETRY * 5).await;
+            }
+        }
+    }
+}

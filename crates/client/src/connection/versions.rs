@@ -1,0 +1,91 @@
+//! Read versions, batched: while one request is under way, everybody who asks meanwhile shares the next.
+
+use super::{Inner, RETRY};
+use crate::source::Priority;
+use plinth_core::{Error, Result, Version};
+use plinth_protocol::transaction::{GetReadVersion, PRIORITY_BATCH, PRIORITY_DEFAULT, PRIORITY_SYSTEM};
+use plinth_runtime::Either;
+use plinth_runtime::sync::{OneshotSender, oneshot};
+use std::future::Future;
+use std::rc::Rc;
+
+type Waiting = Vec<OneshotSender<Result<Version>>>;
+
+/// One queue a priority.
+pub struct VersionBatcher {
+    queues: [Queue; 3],
+}
+
+#[derive(Default)]
+struct Queue {
+    waiting: Waiting,
+    asking: bool,
+}
+
+fn wire(priority: Priority) -> u8 {
+    match priority {
+        Priority::SystemImmediate => PRIORITY_SYSTEM,
+        Priority::Default => PRIORITY_DEFAULT,
+        Priority::Batch => PRIORITY_BATCH,
+    }
+}
+
+impl VersionBatcher {
+    pub fn new() -> Self {
+        VersionBatcher { queues: Default::default() }
+    }
+
+    pub fn ask(inner: &Rc<Inner>, priority: Priority) -> impl Future<Output = Result<Version>> + use<> {
+        let priority = wire(priority);
+        let (sender, receiver) = oneshot();
+        let start = {
+            let mut versions = inner.versions.borrow_mut();
+            let queue = &mut versions.queues[priority as usize];
+            queue.waiting.push(sender);
+            !std::mem::replace(&mut queue.asking, true)
+        };
+        if start {
+            // Lives as long as somebody waits: each round ends with an answer for all of it.
+            plinth_runtime::spawn("read versions", answer_all(inner.clone(), priority)).detach();
+        }
+        async move { receiver.await.unwrap_or(Err(Error::operation_cancelled)) }
+    }
+}
+
+async fn answer_all(inner: Rc<Inner>, priority: u8) {
+    loop {
+        // Those who ask in this turn of the loop travel together.
+        plinth_runtime::yield_now().await;
+        let batch = {
+            let mut versions = inner.versions.borrow_mut();
+            let queue = &mut versions.queues[priority as usize];
+            queue.waiting.retain(|sender| !sender.is_closed());
+            if queue.waiting.is_empty() {
+                queue.asking = false;
+                return;
+            }
+            std::mem::take(&mut queue.waiting)
+        };
+        match ask_once(&inner, priority, batch.len() as u32).await {
+            Some(answer) => batch.into_iter().for_each(|sender| drop(sender.send(answer))),
+            None => {
+                // Nobody was reached: those who still wait go first in the next round.
+                plinth_runtime::sleep(RETRY).await;
+                let mut versions = inner.versions.borrow_mut();
+                let newer = std::mem::replace(&mut versions.queues[priority as usize].waiting, batch);
+                versions.queues[priority as usize].waiting.extend(newer);
+            }
+        }
+    }
+}
+
+/// `None`: a proxy has gone, ask another.
+async fn ask_once(inner: &Rc<Inner>, priority: u8, count: u32) -> Option<Result<Version>> {
+    let proxy = inner.proxy(|info| &info.grv_proxies).await;
+    let call = inner.transport.call(&proxy.endpoint::<GetReadVersion>(), GetReadVersion { count, priority });
+    match plinth_runtime::race(call, inner.retired(proxy)).await {
+        Either::Left(Ok(reply)) => Some(Ok(reply.version)),
+        Either::Left(Err(error)) if error.is_retryable_not_committed() => Some(Err(error)),
+        Either::Left(Err(_)) | Either::Right(()) => None,
+    }
+}

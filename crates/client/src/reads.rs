@@ -1,0 +1,444 @@
+//! The reading side of a transaction.
+
+use crate::attempt::{Attempt, Interest};
+use crate::bytes_argument::IntoKey;
+use crate::range::{RangeOptions, RangeResult, RangeStream, StreamingMode};
+use crate::reader::{Anchor, Reader};
+use crate::shared::{Drive, Shared};
+use crate::source::{Cluster, ClusterFuture, ReadVersionFlags};
+use crate::transaction::{Inner, State, Transaction, key_bytes_max, shorten};
+use crate::write_map::{Lookup, PendingOperations, WriteMap, fold};
+use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
+
+/// The snapshot of an attempt: one for all of its reads.
+#[derive(Default)]
+pub(crate) enum ReadVersion {
+    #[default]
+    Unset,
+    Known(Version),
+    Asked(Shared<Result<Version>>),
+}
+
+impl ReadVersion {
+    pub fn known(&self) -> Option<Version> {
+        match self {
+            ReadVersion::Unset => None,
+            ReadVersion::Known(version) => Some(*version),
+            ReadVersion::Asked(answer) => answer.peek().and_then(Result::ok),
+        }
+    }
+}
+
+impl State {
+    /// The read version, asked for if nobody has yet.
+    pub fn ask_read_version(&mut self, cluster: &Rc<dyn Cluster>, has_reads: bool) -> Shared<Result<Version>> {
+        match &self.read_version {
+            ReadVersion::Known(version) => Shared::ready(Ok(*version)),
+            ReadVersion::Asked(answer) => answer.clone(),
+            ReadVersion::Unset => {
+                let flags = ReadVersionFlags {
+                    // Without reads nothing depends on how new it is.
+                    causal_read_risky: self.options.causal_read_risky || !has_reads,
+                    lock_aware: self.options.lock_aware || self.options.read_lock_aware,
+                };
+                let answer = Shared::new(cluster.get_read_version(self.options.priority, flags));
+                self.read_version = ReadVersion::Asked(answer.clone());
+                answer
+            }
+        }
+    }
+
+    /// No versionstamp of this attempt is below it.
+    pub fn stamp_version_min(&self) -> Version {
+        self.read_version.known().unwrap_or(0)
+    }
+
+    /// The attempt's writes, if a read is to see any.
+    fn own_writes(&mut self, snapshot: bool) -> Option<Rc<WriteMap>> {
+        if !self.log.has_mutations() || !self.options.sees_own_writes(snapshot) {
+            return None;
+        }
+        let version_min = self.stamp_version_min();
+        Some(self.log.map(version_min).clone())
+    }
+
+    /// Decides a point read as far as it can be decided here. Adds its conflict.
+    fn start_get(&mut self, key: &Key, snapshot: bool) -> Result<PointRead> {
+        self.check_usable()?;
+        if key[..] >= *self.read_end() {
+            return Err(Error::key_outside_legal_range);
+        }
+        if key.len() > key_bytes_max(key) {
+            return Ok(PointRead::Known(None));
+        }
+        self.has_read = true;
+        let mut operations = Vec::new();
+        if self.log.has_mutations() && self.options.sees_own_writes(snapshot) {
+            let version_min = self.stamp_version_min();
+            match self.log.map(version_min).lookup(key) {
+                Lookup::Unmodified => {}
+                Lookup::Known(value) => return Ok(PointRead::Known(value)),
+                Lookup::Pending(pending) => operations = pending.clone(),
+                Lookup::Unreadable => {
+                    self.attempt.note_read_error(Error::accessed_unreadable);
+                    return Err(Error::accessed_unreadable);
+                }
+            }
+        }
+        if !snapshot {
+            self.attempt.add_read_key(key.clone());
+        }
+        Ok(PointRead::Ask(operations))
+    }
+
+    /// Has commit wait for `read`.
+    pub fn keep_outstanding<T: 'static>(&mut self, read: &Shared<T>) {
+        let weak: Weak<dyn Drive> = Rc::downgrade(&(read.core().clone() as Rc<dyn Drive>));
+        if self.outstanding.len() == self.outstanding.capacity() {
+            self.outstanding.retain(|read| read.strong_count() > 0);
+        }
+        self.outstanding.push(weak);
+    }
+}
+
+enum PointRead {
+    Known(Option<Value>),
+    Ask(PendingOperations),
+}
+
+/// The value of a key; see [`Transaction::get`].
+#[must_use = "a read does nothing until it is awaited"]
+pub struct ValueFuture {
+    interest: Interest,
+    cluster: Rc<dyn Cluster>,
+    /// Own atomic operations that go on top of the database's value.
+    operations: PendingOperations,
+    stage: ValueStage,
+}
+
+enum ValueStage {
+    Ready(Option<Result<Option<Value>>>),
+    Version(Shared<Result<Version>>, Key),
+    Value(ClusterFuture<Option<Value>>),
+}
+
+impl Future for ValueFuture {
+    type Output = Result<Option<Value>>;
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        if let ValueStage::Ready(result) = &mut this.stage {
+            return Poll::Ready(result.take().expect("a future is not polled after its end"));
+        }
+        this.interest.attempt().check()?;
+        match this.poll_read(context) {
+            Poll::Ready(Ok(value)) => Poll::Ready(Ok(fold(&this.operations, value))),
+            Poll::Ready(Err(error)) => {
+                this.interest.attempt().note_read_error(error);
+                Poll::Ready(Err(error))
+            }
+            Poll::Pending => {
+                this.interest.poll_failed(context)?;
+                Poll::Pending
+            }
+        }
+    }
+}
+
+impl ValueFuture {
+    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Value>>> {
+        if let ValueStage::Version(answer, key) = &mut self.stage {
+            let Poll::Ready(version) = answer.poll_clone(context) else { return Poll::Pending };
+            let value = self.cluster.get(std::mem::take(key), version?);
+            self.stage = ValueStage::Value(value);
+        }
+        match &mut self.stage {
+            ValueStage::Value(value) => value.as_mut().poll(context),
+            _ => unreachable!("the version has arrived"),
+        }
+    }
+
+    pub(crate) fn ready_value(&self) -> Option<Result<Option<Value>>> {
+        match &self.stage {
+            ValueStage::Ready(result) => result.clone(),
+            _ => None,
+        }
+    }
+}
+
+/// A read that took more than one step; its conflict ranges are added when it ends.
+#[must_use = "a read does nothing until it is awaited"]
+pub struct ReadFuture<T> {
+    interest: Interest,
+    read: Option<Shared<Result<T>>>,
+    early: Option<Result<T>>,
+}
+
+impl<T: Unpin> Future for ReadFuture<T> {
+    type Output = Result<T>;
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        let Some(read) = &self.read else {
+            return Poll::Ready(self.early.take().expect("a future is not polled after its end"));
+        };
+        self.interest.attempt().check()?;
+        if let Poll::Ready(result) = read.poll_take(context) {
+            return Poll::Ready(result);
+        }
+        self.interest.poll_failed(context)?;
+        Poll::Pending
+    }
+}
+
+impl<T: 'static> ReadFuture<T> {
+    fn early(attempt: &Rc<Attempt>, result: Result<T>) -> Self {
+        ReadFuture { interest: Interest::new(attempt), read: None, early: Some(result) }
+    }
+}
+
+/// What a range read or a selector needs once its version is there.
+struct Prepared {
+    attempt: Rc<Attempt>,
+    version: Shared<Result<Version>>,
+    cluster: Rc<dyn Cluster>,
+    writes: Option<Rc<WriteMap>>,
+    keys_end: Key,
+    snapshot: bool,
+}
+
+impl Prepared {
+    async fn reader(&self) -> Result<Reader> {
+        Ok(Reader {
+            cluster: self.cluster.clone(),
+            version: self.version.get().await?,
+            writes: self.writes.clone(),
+            keys_end: self.keys_end.clone(),
+        })
+    }
+
+    fn add_conflict(&self, (begin, end): &(Key, Key)) {
+        if !self.snapshot {
+            self.attempt.add_read_range(begin, end, self.writes.as_deref());
+        }
+    }
+
+    async fn get_key(self, anchor: Anchor) -> Result<Key> {
+        let reader = self.reader().await?;
+        let key = reader.resolve(&anchor).await?;
+        self.add_conflict(&anchor.conflict(&key, &self.keys_end));
+        Ok(key)
+    }
+
+    async fn get_range(self, begin: Anchor, end: Anchor, options: RangeOptions) -> Result<RangeResult> {
+        let budget = options.budget()?;
+        let reader = self.reader().await?;
+        let from = bound(&reader, &begin).await?;
+        let to = bound(&reader, &end).await?;
+        let mut result = RangeResult::default();
+        if from < to {
+            let keep = |key, value| result.rows.push((key, value));
+            let more = reader.scan(from.clone(), to.clone(), options.reverse, budget, keep).await?;
+            result.more = more;
+        }
+        self.add_range_conflicts((&begin, &from), (&end, &to), options.reverse, &result);
+        Ok(result)
+    }
+
+    /// What was scanned, up to the last row if the scan ended there, and what decided the bounds; but a bound that
+    /// lies beyond the last row whatever it is decides nothing.
+    fn add_range_conflicts(
+        &self,
+        (begin, from): (&Anchor, &Key),
+        (end, to): (&Anchor, &Key),
+        reverse: bool,
+        result: &RangeResult,
+    ) {
+        let mut scanned = (from.clone(), to.clone());
+        let mut beyond = (false, false);
+        if let (true, Some((last, _))) = (result.more, result.rows.last()) {
+            if reverse {
+                scanned.0 = last.clone();
+                beyond.0 = begin.offset <= 0 && *last >= begin.key;
+            } else {
+                scanned.1 = plinth_core::key::key_after(last);
+                beyond.1 = end.offset >= 1 && *last < end.key;
+            }
+        }
+        self.add_conflict(&scanned);
+        if begin.offset != 1 && !beyond.0 {
+            self.add_conflict(&begin.conflict(from, &self.keys_end));
+        }
+        if end.offset != 1 && !beyond.1 {
+            self.add_conflict(&end.conflict(to, &self.keys_end));
+        }
+    }
+}
+
+/// Where a range begins or ends. The first key at or after `key` bounds it no better than `key` itself.
+async fn bound(reader: &Reader, anchor: &Anchor) -> Result<Key> {
+    if anchor.offset == 1 { Ok(anchor.key.clone()) } else { reader.resolve(anchor).await }
+}
+
+impl Inner {
+    /// Checks and gathers what a read needs; the selectors' keys must not lie above what may be read.
+    fn prepare(&self, selectors: &[&KeySelector], snapshot: bool) -> Result<Prepared> {
+        let mut state = self.state.borrow_mut();
+        state.check_usable()?;
+        let keys_end = state.read_end();
+        if selectors.iter().any(|selector| selector.key[..] > *keys_end) {
+            return Err(Error::key_outside_legal_range);
+        }
+        state.has_read = true;
+        let cluster = self.database.cluster();
+        let version = state.ask_read_version(cluster, true);
+        Ok(Prepared {
+            attempt: state.attempt.clone(),
+            version,
+            cluster: cluster.clone(),
+            writes: state.own_writes(snapshot),
+            keys_end: Key::from_static(keys_end),
+            snapshot,
+        })
+    }
+
+    fn start<T: 'static>(&self, read: impl Future<Output = Result<T>> + 'static) -> ReadFuture<T> {
+        let mut state = self.state.borrow_mut();
+        let attempt = state.attempt.clone();
+        let noted = attempt.clone();
+        let read: ClusterFuture<T> = Box::pin(async move {
+            let result = read.await;
+            if let Err(error) = result {
+                noted.note_read_error(error);
+            }
+            result
+        });
+        let shared = Shared::new(read);
+        state.keep_outstanding(&shared);
+        ReadFuture { interest: Interest::new(&attempt), read: Some(shared), early: None }
+    }
+
+    fn refuse<T: 'static>(&self, result: Result<T>) -> ReadFuture<T> {
+        ReadFuture::early(&self.state.borrow().attempt, result)
+    }
+}
+
+impl Transaction {
+    /// The version of the snapshot that this transaction reads.
+    pub fn get_read_version(&self) -> ReadFuture<Version> {
+        let mut state = self.inner.state.borrow_mut();
+        let attempt = state.attempt.clone();
+        if let Err(error) = state.check_usable() {
+            return ReadFuture::early(&attempt, Err(error));
+        }
+        let answer = state.ask_read_version(self.inner.database.cluster(), true);
+        // A handle of its own to take from: the answer itself stays for the reads.
+        let taken: ClusterFuture<Version> = Box::pin(async move { answer.get().await });
+        ReadFuture { interest: Interest::new(&attempt), read: Some(Shared::new(taken)), early: None }
+    }
+
+    /// Reads at `version` instead of the newest: only before anything has asked for a read version.
+    pub fn set_read_version(&self, version: Version) {
+        let mut state = self.inner.state.borrow_mut();
+        let result = match state.read_version {
+            _ if version <= 0 => Err(Error::version_invalid),
+            ReadVersion::Unset => {
+                state.read_version = ReadVersion::Known(version);
+                Ok(())
+            }
+            _ => Err(Error::read_version_already_set),
+        };
+        state.defer(result);
+    }
+
+    /// The value of `key`; `None` if it is absent. A snapshot read conflicts with nothing.
+    pub fn get(&self, key: impl IntoKey, snapshot: bool) -> ValueFuture {
+        let key = key.into_key();
+        let cluster = self.inner.database.cluster();
+        let mut state = self.inner.state.borrow_mut();
+        let mut operations = Vec::new();
+        let stage = match state.start_get(&key, snapshot) {
+            Err(error) => ValueStage::Ready(Some(Err(error))),
+            Ok(PointRead::Known(value)) => ValueStage::Ready(Some(Ok(value))),
+            Ok(PointRead::Ask(pending)) => {
+                operations = pending;
+                match state.read_version.known() {
+                    Some(version) => ValueStage::Value(cluster.get(key, version)),
+                    None => ValueStage::Version(state.ask_read_version(cluster, true), key),
+                }
+            }
+        };
+        ValueFuture { interest: Interest::new(&state.attempt), cluster: cluster.clone(), operations, stage }
+    }
+
+    /// The key that `selector` denotes among those that the transaction sees; the empty key or the end of the
+    /// legal range where there is none.
+    pub fn get_key(&self, selector: KeySelector, snapshot: bool) -> ReadFuture<Key> {
+        let selector = KeySelector { key: shorten(selector.key), ..selector };
+        match self.inner.prepare(&[&selector], snapshot) {
+            Err(error) => self.inner.refuse(Err(error)),
+            Ok(prepared) => {
+                let anchor = Anchor::new(selector, &prepared.keys_end);
+                self.inner.start(prepared.get_key(anchor))
+            }
+        }
+    }
+
+    /// One chunk of the range from `begin` to `end`, which ends where the options say.
+    pub fn get_range(
+        &self,
+        begin: KeySelector,
+        end: KeySelector,
+        options: RangeOptions,
+        snapshot: bool,
+    ) -> ReadFuture<RangeResult> {
+        let begin = KeySelector { key: shorten(begin.key), ..begin };
+        let end = KeySelector { key: shorten(end.key), ..end };
+        let prepared = match self.inner.prepare(&[&begin, &end], snapshot) {
+            Err(error) => return self.inner.refuse(Err(error)),
+            Ok(prepared) => prepared,
+        };
+        if let Err(error) = options.budget() {
+            return self.inner.refuse(Err(error));
+        }
+        let begin = Anchor::new(begin, &prepared.keys_end);
+        let end = Anchor::new(end, &prepared.keys_end);
+        if begin.offset >= end.offset && begin.key >= end.key {
+            return self.inner.refuse(Ok(RangeResult::default()));
+        }
+        self.inner.start(prepared.get_range(begin, end, options))
+    }
+
+    /// The rows of a range, chunk after chunk.
+    pub fn get_range_stream(
+        &self,
+        begin: KeySelector,
+        end: KeySelector,
+        options: RangeOptions,
+        snapshot: bool,
+    ) -> RangeStream {
+        RangeStream::new(self.clone(), begin, end, options, snapshot)
+    }
+
+    /// All rows of a range, up to the limit.
+    pub async fn get_range_all(
+        &self,
+        begin: KeySelector,
+        end: KeySelector,
+        options: RangeOptions,
+        snapshot: bool,
+    ) -> Result<Vec<(Key, Value)>> {
+        let mode = if options.mode == StreamingMode::Iterator { StreamingMode::WantAll } else { options.mode };
+        let mut stream = self.get_range_stream(begin, end, RangeOptions { mode, ..options }, snapshot);
+        let mut rows = Vec::new();
+        while let Some(chunk) = stream.next_chunk().await? {
+            if rows.is_empty() {
+                rows = chunk;
+            } else {
+                rows.extend(chunk);
+            }
+        }
+        Ok(rows)
+    }
+}

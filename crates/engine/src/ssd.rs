@@ -1,0 +1,289 @@
+//! The ssd engine: a copy-on-write B-tree (redb) in one file of [checksummed frames](frames).
+//!
+//! Reads go through a read transaction that is taken once after every commit: the state before the commit in progress
+//! stays readable beside it, because the tree never overwrites a page that a reader can see. Commits run on a pool thread.
+//! They are two-phase and record which pages are free, so that opening after a crash takes no time proportional to
+//! the data and which of two commits is the last is never a guess; the price is a second sync.
+//!
+//! A new engine is made under another name and renamed when it is whole.
+
+mod frames;
+
+use crate::batch::{NetEffect, WriteBatch};
+use crate::failure::{damage, disk_failure};
+use crate::{KeyValueStore, LocalBoxFuture};
+use bytes::Bytes;
+use frames::{Backend, Frames};
+use plinth_core::{EngineKind, Error, Result};
+use plinth_runtime::{disk, offload, probe, trace, trace_warn};
+use redb::{Builder, Database, ReadOnlyTable, ReadableDatabase, StorageError, Table, TableDefinition};
+use std::cell::{Cell, RefCell};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
+
+/// An open tree and the file under it.
+struct Tree {
+    database: Database,
+    frames: Arc<Frames>,
+}
+
+/// See the module.
+pub struct SsdEngine {
+    path: PathBuf,
+    file: disk::File,
+    cache_bytes: usize,
+    tree: RefCell<Option<Arc<Tree>>>,
+    /// The last committed state.
+    rows: RefCell<Option<ReadOnlyTable<&'static [u8], &'static [u8]>>>,
+    failed: Cell<Option<Error>>,
+    committing: Cell<bool>,
+}
+
+fn with_suffix(prefix: &Path, suffix: &str) -> PathBuf {
+    let mut name = prefix.file_name().unwrap_or_default().to_owned();
+    name.push(suffix);
+    prefix.with_file_name(name)
+}
+
+fn database_error(error: impl Into<redb::Error>) -> redb::Error {
+    error.into()
+}
+
+/// Opens the tree in `file`, or makes one if the file is empty. Blocks.
+fn open_tree(file: disk::BlockingFile, cache_bytes: usize) -> std::result::Result<Tree, redb::Error> {
+    let frames = Frames::open(file)?;
+    let was_repaired = Arc::new(AtomicBool::new(false));
+    let repaired = was_repaired.clone();
+    let database = Builder::new()
+        .set_cache_size(cache_bytes)
+        .set_repair_callback(move |_| repaired.store(true, Ordering::Relaxed))
+        .create_with_backend(Backend(frames.clone()))?;
+    frames.be_strict();
+    if let Some(at) = frames.damaged_at() {
+        // A repair has verified every page that counts by the tree's own checksums: what was torn is no part of it.
+        if !was_repaired.load(Ordering::Relaxed) {
+            return Err(redb::Error::Corrupted(format!("block checksum at {at}")));
+        }
+        frames.forgive_damage();
+    }
+    Ok(Tree { database, frames })
+}
+
+impl Tree {
+    /// Applies a batch and makes it durable. Blocks.
+    fn commit(&self, batch: &WriteBatch) -> std::result::Result<(), redb::Error> {
+        let mut transaction = self.database.begin_write()?;
+        transaction.set_quick_repair(true);
+        {
+            let mut table = transaction.open_table(ROWS)?;
+            apply(&mut table, &batch.net_effect())?;
+        }
+        transaction.commit().map_err(database_error)
+    }
+
+    fn reader(&self) -> std::result::Result<ReadOnlyTable<&'static [u8], &'static [u8]>, redb::Error> {
+        self.database.begin_read()?.open_table(ROWS).map_err(database_error)
+    }
+}
+
+fn apply(
+    table: &mut Table<'_, &'static [u8], &'static [u8]>,
+    net: &NetEffect<'_>,
+) -> std::result::Result<(), StorageError> {
+    for &(begin, end) in &net.clears {
+        if end.len() == begin.len() + 1 && end.starts_with(begin) && end.ends_with(&[0]) {
+            table.remove(begin)?;
+        } else {
+            table.retain_in(begin..end, |_, _| false)?;
+        }
+    }
+    for &(key, value) in &net.sets {
+        table.insert(key, value)?;
+    }
+    Ok(())
+}
+
+impl SsdEngine {
+    /// Opens or makes the engine in `<path>.redb`, with `cache_bytes` of memory for pages.
+    pub async fn open(path: &Path, create: bool, cache_bytes: usize) -> Result<Rc<Self>> {
+        let path = with_suffix(path, ".redb");
+        let exists = disk::exists(&path).await;
+        if !exists && !create {
+            return Err(Error::file_not_found);
+        }
+        let open_path = if exists { path.clone() } else { with_suffix(&path, ".new") };
+        let options = disk::OpenOptions { create: !exists, truncate: !exists, create_new: false };
+        let opened = disk::open(&open_path, options).await;
+        let file = opened.map_err(|error| disk_failure(&open_path, "open", &error))?;
+        let engine = SsdEngine {
+            path,
+            file,
+            cache_bytes,
+            tree: RefCell::new(None),
+            rows: RefCell::new(None),
+            failed: Cell::new(None),
+            committing: Cell::new(false),
+        };
+        engine.open_file(!exists).await?;
+        if !exists {
+            engine.publish(&open_path).await?;
+        }
+        trace!("SsdEngineOpened", "file" => engine.path.display(), "bytes" => engine.bytes_used());
+        Ok(Rc::new(engine))
+    }
+
+    /// Opens the tree in the file and takes its last state for reading.
+    async fn open_file(&self, is_new: bool) -> Result<()> {
+        let (file, cache_bytes) = (self.file.blocking(), self.cache_bytes);
+        let opened = offload(move || {
+            let tree = open_tree(file, cache_bytes)?;
+            if is_new {
+                tree.commit(&WriteBatch::new())?;
+            }
+            let rows = tree.reader()?;
+            Ok((tree, rows))
+        });
+        let (tree, rows) = opened.await.map_err(|error| self.failure("open", error, None))?;
+        if tree.frames.is_full() {
+            return Err(Error::disk_full);
+        }
+        *self.rows.borrow_mut() = Some(rows);
+        *self.tree.borrow_mut() = Some(Arc::new(tree));
+        Ok(())
+    }
+
+    /// Gives a new engine's file its name.
+    async fn publish(&self, made_as: &Path) -> Result<()> {
+        let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let named = async {
+            disk::rename(made_as, &self.path).await?;
+            disk::sync_dir(dir).await
+        };
+        named.await.map_err(|error| disk_failure(&self.path, "rename", &error))
+    }
+
+    fn check(&self) -> Result<()> {
+        self.failed.get().map_or(Ok(()), Err)
+    }
+
+    /// The code of an error of the tree, after an event that says where.
+    fn failure(&self, doing: &str, error: redb::Error, frames: Option<&Frames>) -> Error {
+        if let Some(at) = frames.and_then(Frames::damaged_at) {
+            return damage(&self.path, at, Error::checksum_failed, "block");
+        }
+        match error {
+            redb::Error::Io(error) if error.kind() == std::io::ErrorKind::InvalidData => {
+                trace_warn!("EngineFileDamaged", "file" => self.path.display(), "offset" => 0, "what" => error);
+                Error::file_corrupt
+            }
+            redb::Error::Io(error) => disk_failure(&self.path, doing, &error),
+            redb::Error::Corrupted(what) => damage(&self.path, 0, Error::file_corrupt, &what),
+            error => {
+                trace_warn!("EngineFailed", "file" => self.path.display(), "doing" => doing, "error" => error);
+                Error::io_error
+            }
+        }
+    }
+
+    fn read_failure(&self, error: StorageError) -> Error {
+        let tree = self.tree.borrow().clone();
+        let code = self.failure("read", error.into(), tree.as_ref().map(|tree| &*tree.frames));
+        self.failed.set(Some(code));
+        code
+    }
+
+    async fn commit_batch(&self, batch: WriteBatch) -> Result<()> {
+        self.check()?;
+        // Still set where the future of a commit was dropped: how far that one got is not known.
+        assert!(!self.committing.replace(true), "a commit while another is in progress or was abandoned");
+        let result = self.write(batch).await;
+        if let Err(code) = result
+            && code != Error::disk_full
+        {
+            self.failed.set(Some(code));
+        }
+        self.committing.set(false);
+        result
+    }
+
+    async fn write(&self, batch: WriteBatch) -> Result<()> {
+        let tree = self.tree.borrow().clone().ok_or(Error::operation_cancelled)?;
+        let in_pool = tree.clone();
+        let committed = offload(move || {
+            in_pool.commit(&batch)?;
+            in_pool.reader()
+        });
+        let committed = committed.await;
+        if tree.frames.is_full() {
+            // What the tree believes now is not on disk. What was committed before is; start again from there.
+            probe!("ssd engine: the disk is full");
+            drop((tree, committed));
+            self.open_file(false).await?;
+            return Err(Error::disk_full);
+        }
+        let rows = committed.map_err(|error| self.failure("commit", error, Some(&tree.frames)))?;
+        *self.rows.borrow_mut() = Some(rows);
+        Ok(())
+    }
+}
+
+impl KeyValueStore for SsdEngine {
+    fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.check()?;
+        let rows = self.rows.borrow();
+        let rows = rows.as_ref().ok_or(Error::operation_cancelled)?;
+        match rows.get(key) {
+            Ok(found) => Ok(found.map(|value| Bytes::copy_from_slice(value.value()))),
+            Err(error) => Err(self.read_failure(error)),
+        }
+    }
+
+    fn range(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        reverse: bool,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<()> {
+        self.check()?;
+        if begin >= end {
+            return Ok(());
+        }
+        let rows = self.rows.borrow();
+        let rows = rows.as_ref().ok_or(Error::operation_cancelled)?;
+        let mut range = rows.range(begin..end).map_err(|error| self.read_failure(error))?;
+        while let Some(row) = if reverse { range.next_back() } else { range.next() } {
+            let (key, value) = row.map_err(|error| self.read_failure(error))?;
+            if !visit(key.value(), value.value()) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn commit(&self, batch: WriteBatch) -> LocalBoxFuture<'_, Result<()>> {
+        Box::pin(self.commit_batch(batch))
+    }
+
+    fn bytes_used(&self) -> u64 {
+        self.tree.borrow().as_ref().map_or(0, |tree| tree.frames.bytes_used())
+    }
+
+    fn kind(&self) -> EngineKind {
+        EngineKind::Ssd
+    }
+
+    /// Gives the file back in a state that needs no look at the log of free pages when it is opened.
+    fn close(self: Rc<Self>) -> LocalBoxFuture<'static, Result<()>> {
+        Box::pin(async move {
+            *self.rows.borrow_mut() = None;
+            let tree = self.tree.borrow_mut().take();
+            offload(move || drop(tree)).await;
+            Ok(())
+        })
+    }
+}

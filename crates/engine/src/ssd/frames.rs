@@ -1,0 +1,268 @@
+//! The file under the ssd engine's tree: every block has a checksum, and the header has two places.
+//!
+//! The tree's own checksums are looked at only when it repairs itself, so a bit that changes on disk would be read
+//! as data. Here each block of 4096 bytes is stored as a frame, and a read that meets a frame whose checksum is wrong
+//! fails. The tree's header, the one block that it overwrites in place, alternates between two slots, so that
+//! a torn write of it leaves the one before; each slot holds it twice, so that one bad sector does not lose it.
+//!
+//! ```text
+//! 0      slot 0: header copy at 0, another at 2048         copy   magic u64 | format u32 | length u32
+//! 4096   slot 1: the same                                         | sequence u64 | header | crc u32
+//! 8192   frame of block 1 | frame of block 2 | …           frame  4096 bytes | crc u32 | written u32
+//! ```
+//!
+//! A frame's checksum covers its block's number too: a block written to a wrong place does not pass. A frame of zeros,
+//! trailer included, is a block that was never written.
+//!
+//! A disk without room is not an error here but a state, [`is_full`](Frames::is_full): from then on nothing
+//! reaches the file, so the last committed state stays as it is there, and can be read, until the engine opens the
+//! file anew. (An error would make the tree refuse reads as well.)
+
+use bytes::{Buf, BufMut};
+use plinth_runtime::disk::BlockingFile;
+use redb::StorageBackend;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+const BLOCK: usize = 4096;
+const TRAILER: usize = 8;
+const FRAME: usize = BLOCK + TRAILER;
+const WRITTEN: u32 = u32::from_le_bytes(*b"plfr");
+
+const SLOT: usize = 4096;
+const COPY: usize = 2048;
+const FRAMES_AT: u64 = 2 * SLOT as u64;
+const MAGIC: u64 = u64::from_le_bytes(*b"plinthFR");
+const FORMAT: u32 = 1;
+const COPY_HEAD: usize = 24;
+const HEADER_MAX: usize = 1024;
+const NO_DAMAGE: u64 = u64::MAX;
+
+#[derive(Debug)]
+struct Header {
+    bytes: Vec<u8>,
+    sequence: u64,
+    /// The slot that the next write must not touch.
+    durable_slot: usize,
+    /// The other slot has been written since the last sync.
+    is_written: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Frames {
+    file: BlockingFile,
+    header: Mutex<Header>,
+    /// What the tree takes the length to be; behind the disk's while the disk is full.
+    len: AtomicU64,
+    is_full: AtomicBool,
+    /// Damaged blocks are given as they are: while the tree repairs itself, it looks for torn ones.
+    is_lenient: AtomicBool,
+    damaged_at: AtomicU64,
+}
+
+fn is_disk_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}
+
+fn frame_crc(block: u64, data: &[u8]) -> u32 {
+    crc32c::crc32c_append(crc32c::crc32c(&block.to_le_bytes()), data)
+}
+
+/// Where the frame of `block` is; block 0 is the header and has none.
+fn frame_at(block: u64) -> u64 {
+    FRAMES_AT + (block - 1) * FRAME as u64
+}
+
+impl Frames {
+    pub fn open(file: BlockingFile) -> io::Result<Arc<Self>> {
+        let physical_len = file.len()?;
+        let (header, len) = if physical_len == 0 {
+            (Header { bytes: Vec::new(), sequence: 0, durable_slot: 1, is_written: false }, 0)
+        } else {
+            let blocks = physical_len.saturating_sub(FRAMES_AT) / FRAME as u64;
+            (read_header(&file)?, (blocks + 1) * BLOCK as u64)
+        };
+        Ok(Arc::new(Frames {
+            file,
+            header: Mutex::new(header),
+            len: AtomicU64::new(len),
+            is_full: AtomicBool::new(false),
+            is_lenient: AtomicBool::new(true),
+            damaged_at: AtomicU64::new(NO_DAMAGE),
+        }))
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.is_full.load(Ordering::Acquire)
+    }
+
+    /// From now on a damaged block is an error.
+    pub fn be_strict(&self) {
+        self.is_lenient.store(false, Ordering::Release);
+    }
+
+    /// Where in the file a read met a wrong checksum.
+    pub fn damaged_at(&self) -> Option<u64> {
+        Some(self.damaged_at.load(Ordering::Acquire)).filter(|at| *at != NO_DAMAGE)
+    }
+
+    pub fn forgive_damage(&self) {
+        self.damaged_at.store(NO_DAMAGE, Ordering::Release);
+    }
+
+    pub fn bytes_used(&self) -> u64 {
+        let blocks = self.len.load(Ordering::Acquire) / BLOCK as u64;
+        if blocks == 0 { 0 } else { frame_at(blocks) }
+    }
+
+    /// `Ok` for success and for a full disk, which is remembered.
+    fn unless_full(&self, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+        if self.is_full() {
+            return Ok(());
+        }
+        write().or_else(|error| {
+            if !is_disk_full(&error) {
+                return Err(error);
+            }
+            self.is_full.store(true, Ordering::Release);
+            Ok(())
+        })
+    }
+
+    fn write_header(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut header = self.header.lock().map_err(|_| io::Error::other("poisoned"))?;
+        header.sequence += 1;
+        header.is_written = true;
+        header.bytes = bytes.to_vec();
+        let mut slot = vec![0; SLOT];
+        for copy in slot.chunks_exact_mut(COPY) {
+            encode_copy(copy, header.sequence, bytes);
+        }
+        let at = (1 - header.durable_slot) * SLOT;
+        self.unless_full(|| self.file.write_all_at(at as u64, &slot))
+    }
+
+    fn read_blocks(&self, first: u64, out: &mut [u8]) -> io::Result<()> {
+        let mut frames = vec![0; out.len() / BLOCK * FRAME];
+        self.file.read_exact_at(frame_at(first), &mut frames)?;
+        for ((block, frame), out) in (first..).zip(frames.chunks_exact(FRAME)).zip(out.chunks_exact_mut(BLOCK)) {
+            let (data, mut trailer) = frame.split_at(BLOCK);
+            let (crc, written) = (trailer.get_u32_le(), trailer.get_u32_le());
+            let is_intact = match written {
+                WRITTEN => crc == frame_crc(block, data),
+                0 => crc == 0 && data.iter().all(|&byte| byte == 0),
+                _ => false,
+            };
+            if !is_intact {
+                self.damaged_at.store(frame_at(block), Ordering::Release);
+                if !self.is_lenient.load(Ordering::Acquire) {
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, "block checksum"));
+                }
+            }
+            out.copy_from_slice(data);
+        }
+        Ok(())
+    }
+}
+
+fn encode_copy(mut out: &mut [u8], sequence: u64, header: &[u8]) {
+    let mut bytes = Vec::with_capacity(COPY_HEAD + header.len() + 4);
+    bytes.put_u64_le(MAGIC);
+    bytes.put_u32_le(FORMAT);
+    bytes.put_u32_le(header.len() as u32);
+    bytes.put_u64_le(sequence);
+    bytes.put_slice(header);
+    bytes.put_u32_le(crc32c::crc32c(&bytes));
+    out.put_slice(&bytes);
+}
+
+fn decode_copy(copy: &[u8]) -> Option<(u64, &[u8])> {
+    let mut head = copy;
+    let (magic, format) = (head.get_u64_le(), head.get_u32_le());
+    let (len, sequence) = (head.get_u32_le() as usize, head.get_u64_le());
+    if magic != MAGIC || format != FORMAT || len > HEADER_MAX {
+        return None;
+    }
+    let end = COPY_HEAD + len;
+    let is_intact = copy[end..].get(..4)? == crc32c::crc32c(&copy[..end]).to_le_bytes();
+    is_intact.then_some((sequence, &copy[COPY_HEAD..end]))
+}
+
+/// The newest header that is whole.
+fn read_header(file: &BlockingFile) -> io::Result<Header> {
+    let mut slots = vec![0; 2 * SLOT];
+    file.read_exact_at(0, &mut slots)?;
+    let copies = slots.chunks_exact(COPY).enumerate();
+    let newest = copies.filter_map(|(at, copy)| Some((decode_copy(copy)?, at * COPY / SLOT))).max();
+    let Some(((sequence, bytes), durable_slot)) = newest else {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "no valid header"));
+    };
+    Ok(Header { bytes: bytes.to_vec(), sequence, durable_slot, is_written: false })
+}
+
+/// The tree reads and writes whole blocks, and the beginning of block 0.
+fn check_alignment(offset: u64, len: usize) -> io::Result<u64> {
+    let is_aligned = offset.is_multiple_of(BLOCK as u64) && len.is_multiple_of(BLOCK) && offset > 0;
+    if is_aligned {
+        return Ok(offset / BLOCK as u64);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("access of {len} bytes at {offset}")))
+}
+
+/// What is given to the tree.
+#[derive(Debug)]
+pub(super) struct Backend(pub Arc<Frames>);
+
+impl StorageBackend for Backend {
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.0.len.load(Ordering::Acquire))
+    }
+
+    fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        if offset == 0 && out.len() <= HEADER_MAX {
+            let header = self.0.header.lock().map_err(|_| io::Error::other("poisoned"))?;
+            let have = header.bytes.len().min(out.len());
+            out[..have].copy_from_slice(&header.bytes[..have]);
+            out[have..].fill(0);
+            return Ok(());
+        }
+        self.0.read_blocks(check_alignment(offset, out.len())?, out)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        if len == 0 || !len.is_multiple_of(BLOCK as u64) {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("length {len}")));
+        }
+        self.0.unless_full(|| self.0.file.set_len(frame_at(len / BLOCK as u64)))?;
+        self.0.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    fn sync_data(&self) -> io::Result<()> {
+        if self.0.is_full() {
+            return Ok(());
+        }
+        self.0.file.sync()?;
+        let mut header = self.0.header.lock().map_err(|_| io::Error::other("poisoned"))?;
+        if std::mem::take(&mut header.is_written) {
+            header.durable_slot = 1 - header.durable_slot;
+        }
+        Ok(())
+    }
+
+    fn write(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        if offset == 0 && data.len() <= HEADER_MAX {
+            return self.0.write_header(data);
+        }
+        let first = check_alignment(offset, data.len())?;
+        let mut frames = Vec::with_capacity(data.len() / BLOCK * FRAME);
+        for (block, data) in (first..).zip(data.chunks_exact(BLOCK)) {
+            frames.put_slice(data);
+            frames.put_u32_le(frame_crc(block, data));
+            frames.put_u32_le(WRITTEN);
+        }
+        self.0.unless_full(|| self.0.file.write_all_at(frame_at(first), &frames))
+    }
+}
