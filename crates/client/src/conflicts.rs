@@ -74,17 +74,13 @@ impl ConflictList {
     }
 }
 
-/// Ranges ascending; none overlaps or touches the next.
+/// Ranges ascending; none overlaps the next.
 #[derive(Debug)]
 pub(crate) struct SortedConflicts {
     ranges: Vec<ConflictRange>,
 }
 
 impl SortedConflicts {
-    pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
-    }
-
     pub fn size_bytes(&self) -> usize {
         self.ranges.iter().map(ConflictRange::size_bytes).sum()
     }
@@ -104,14 +100,10 @@ impl SortedConflicts {
         None
     }
 
-    /// Adds a key behind all others.
-    pub fn push_last(&mut self, key: Key) {
-        let last = self.ranges.last();
-        assert!(
-            last.is_none_or(|range| range.end() <= Endpoint::at(&key)),
-            "{key:?} does not lie behind {last:?}"
-        );
-        self.ranges.push(ConflictRange { begin: key, end: None });
+    /// Adds a key that no range holds.
+    pub fn add_sorted(&mut self, key: Key) {
+        let at = self.ranges.partition_point(|range| range.begin < key);
+        self.ranges.insert(at, ConflictRange { begin: key, end: None });
     }
 
     pub fn pack(&self) -> Bytes {

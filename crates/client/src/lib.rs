@@ -1,1 +1,56 @@
-//! Placeholder.
+//! Floor 5: what an application holds.
+//!
+//! A [`Database`] gives [`Transaction`]s; a transaction reads one snapshot, keeps its writes to itself, sees
+//! them in its own reads, and commits everything at once (FDB §2.4.1). The transaction is pure bookkeeping
+//! over a [`Cluster`], which serves reads and takes commits: one over the network for applications, one in
+//! memory ([`testing::MemoryCluster`]) for tests of what is built on transactions.
+//!
+//! ```text
+//! database ──► transaction ──► reads    reader: own writes merged over the snapshot
+//!                          ──► writes   write_log ──► write_map, when a read wants to see them
+//!                          ──► commit   conflicts packed, sent, fenced off when the answer is lost
+//!                          ──► retry    which errors, how long to wait
+//!                          ──► watch
+//! ```
+
+mod attempt;
+mod bytes_argument;
+mod commit;
+mod conflicts;
+mod connection;
+mod database;
+mod options;
+mod range;
+mod range_set;
+mod reader;
+mod reads;
+mod retry;
+mod shared;
+mod source;
+pub mod testing;
+mod transaction;
+mod watch;
+mod write_log;
+mod write_map;
+mod writes;
+
+pub use bytes_argument::IntoKey;
+pub use database::Database;
+pub use options::{DatabaseOption, TransactionOption};
+pub use range::{RangeOptions, RangeResult, RangeStream, StreamingMode};
+pub use reads::{ReadFuture, ValueFuture};
+pub use source::{
+    Cluster, ClusterFuture, CommitData, CommitFlags, CommitReply, Priority, RangeChunk, RangeRequest, ReadVersionFlags,
+    is_commit_unknown,
+};
+pub use transaction::Transaction;
+
+use plinth_coordination::ClusterFile;
+use plinth_rpc::Transport;
+use std::rc::Rc;
+
+/// The database of a cluster, reached over `transport`. Connects in the background: what is asked of it waits
+/// until it has.
+pub fn connect_over(transport: Transport, cluster: ClusterFile) -> Database {
+    Database::new(Rc::new(connection::Connection::new(transport, cluster)))
+}

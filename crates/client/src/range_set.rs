@@ -11,10 +11,6 @@ pub(crate) struct RangeSet {
 }
 
 impl RangeSet {
-    pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
-    }
-
     pub fn contains(&self, key: &[u8]) -> bool {
         self.last_from(key).is_some_and(|(_, end)| key < &end[..])
     }

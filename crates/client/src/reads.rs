@@ -395,13 +395,10 @@ impl Transaction {
     ) -> ReadFuture<RangeResult> {
         let begin = KeySelector { key: shorten(begin.key), ..begin };
         let end = KeySelector { key: shorten(end.key), ..end };
-        let prepared = match self.inner.prepare(&[&begin, &end], snapshot) {
+        let prepared = match options.budget().and_then(|_| self.inner.prepare(&[&begin, &end], snapshot)) {
             Err(error) => return self.inner.refuse(Err(error)),
             Ok(prepared) => prepared,
         };
-        if let Err(error) = options.budget() {
-            return self.inner.refuse(Err(error));
-        }
         let begin = Anchor::new(begin, &prepared.keys_end);
         let end = Anchor::new(end, &prepared.keys_end);
         if begin.offset >= end.offset && begin.key >= end.key {

@@ -97,18 +97,9 @@ pub trait Cluster {
     fn watch(&self, key: Key, value: Option<Value>, version: Version) -> ClusterFuture<()>;
 }
 
-/// After this error of [`Cluster::commit`] the transaction may have committed, or may still do so later.
+/// After this error of [`Cluster::commit`] the transaction may have committed, or may still do so later. True for
+/// every error that does not say otherwise: a doubt that is none costs one message more.
 pub fn is_commit_unknown(error: Error) -> bool {
-    matches!(
-        error,
-        Error::commit_unknown_result
-            | Error::cluster_version_changed
-            | Error::request_maybe_delivered
-            | Error::broken_promise
-            | Error::connection_failed
-            | Error::all_alternatives_failed
-            | Error::timed_out
-            | Error::operation_cancelled
-            | Error::tlog_stopped
-    )
+    let is_callers_mistake = (2000..3000).contains(&error.code());
+    !error.is_retryable_not_committed() && !is_callers_mistake
 }

@@ -1,3 +1,11 @@
 //! Floor 4: the log system (FDB §2.3.2, §2.4.3, §2.4.4).
+//!
+//! - [`disk_queue`]: an append-only file of checksummed blocks, one sync for all that has gathered.
+//! - [`log_server`]: the state machine: versions in a chain, seen by tag.
+//! - [`serve`]: its shell; creation, with the copying that a recovery asks for, and restart from disk.
+//! - [`cursor`]: reads one tag through all generations of the log.
 
 pub mod cursor;
+pub mod disk_queue;
+pub mod log_server;
+pub mod serve;

@@ -143,6 +143,17 @@ fn range(key: impl Strategy<Value = Vec<u8>> + 'static) -> impl Strategy<Value =
     })
 }
 
+/// The same in three directories: what they all share is shorter by more than a head than what tells them apart.
+fn directory_key() -> impl Strategy<Value = Vec<u8>> {
+    (0u8..3, number_key()).prop_map(|(directory, number)| [&[directory][..], &number].concat())
+}
+
+/// Ranges of a key and of a few that only zeros set apart from it; sometimes of nothing.
+fn directory_range() -> impl Strategy<Value = Range> {
+    (directory_key(), 0usize..3)
+        .prop_map(|(key, zeros)| (key.clone(), [key, vec![0; zeros]].concat()))
+}
+
 /// Ranges of at most a few numbers.
 fn narrow_range() -> impl Strategy<Value = Range> {
     (number_key(), 1u32..10).prop_map(|(begin, width)| {
@@ -202,6 +213,13 @@ proptest! {
         batches in batches(prop_oneof![60 => narrow_range(), 1 => range(number_key())].boxed(), 150, 20),
     ) {
         compare(&batches, 70);
+    }
+
+    #[test]
+    fn verdicts_are_those_of_algorithm_1_on_keys_told_apart_by_their_last_bytes(
+        batches in batches(directory_range().boxed(), 200, 20),
+    ) {
+        compare(&batches, 50);
     }
 
     #[test]
@@ -291,9 +309,9 @@ fn idle_batches_forget_everything() {
 struct Boundaries(std::collections::BTreeMap<Vec<u8>, Version>);
 
 impl Boundaries {
-    fn at(&self, key: &Vec<u8>) -> Version {
+    fn at(&self, key: &[u8]) -> Version {
         self.0
-            .range(..=key.clone())
+            .range(..=key.to_vec())
             .next_back()
             .map_or(0, |(_, &version)| version)
     }
@@ -341,7 +359,12 @@ fn verdicts_are_those_of_algorithm_1_in_large_batches_over_many_versions() {
         let ranges: Vec<_> = (0..400).map(|_| (range(), range())).collect();
         let packed: Vec<_> = ranges
             .iter()
-            .map(|(read, write)| (pack(&[read.clone()]), pack(&[write.clone()])))
+            .map(|(read, write)| {
+                (
+                    pack(std::slice::from_ref(read)),
+                    pack(std::slice::from_ref(write)),
+                )
+            })
             .collect();
         let conflicts: Vec<_> = packed
             .iter()
@@ -371,4 +394,65 @@ fn verdicts_are_those_of_algorithm_1_in_large_batches_over_many_versions() {
         set.history.check();
     }
     assert!(counts.iter().all(|&count| count > 5_000), "{counts:?}");
+}
+
+/// What is read in vain over hundreds of blocks is seen wherever the one newer write is.
+#[test]
+fn a_read_across_many_blocks_finds_the_one_newer_write_and_nothing_else() {
+    const KEYS: u32 = 40_000;
+    let key = |number: u32| number.to_be_bytes().to_vec();
+    let single = |number: u32| (key(number), [key(number), vec![0]].concat());
+    let none = ConflictRanges::default();
+    let mut set = ConflictSet::new(0);
+    let all = pack(&(0..KEYS).map(single).collect::<Vec<_>>());
+    set.resolve(
+        1,
+        0,
+        &[TransactionConflicts {
+            read_version: 0,
+            reads: &none,
+            writes: &all,
+        }],
+    );
+    for round in 0..300 {
+        let version = 10 + 10 * round;
+        let written = (version as u32).wrapping_mul(2_654_435_761) % KEYS;
+        let write = pack(&[single(written)]);
+        set.resolve(
+            version,
+            0,
+            &[TransactionConflicts {
+                read_version: 0,
+                reads: &none,
+                writes: &write,
+            }],
+        );
+        let read_version = version - 1;
+        let reads = [
+            ((0, KEYS), true),
+            ((written, KEYS), true),
+            ((0, written + 1), true),
+            ((0, written), false),
+            ((written + 1, KEYS), false),
+        ];
+        for (at, ((begin, end), is_stale)) in reads.into_iter().enumerate() {
+            let reads = pack(&[(key(begin), key(end))]);
+            let read = TransactionConflicts {
+                read_version,
+                reads: &reads,
+                writes: &none,
+            };
+            let verdicts = set.resolve(version + 1 + at as Version, 0, &[read]);
+            let expected = if is_stale {
+                Verdict::Conflict
+            } else {
+                Verdict::Committed
+            };
+            assert_eq!(
+                verdicts,
+                [expected],
+                "[{begin}, {end}) at {read_version}, {written} was written"
+            );
+        }
+    }
 }

@@ -1,0 +1,216 @@
+//! The commit: packing what the transaction did, sending it once, and never leaving a doubt behind.
+//!
+//! When the answer is lost, the commit may have happened, may happen later, or may never happen. Before the
+//! application hears `commit_unknown_result` the second case is excluded (pitfall 11): a dummy transaction that
+//! writes a key which the first one both reads and writes is committed. After it, the first one, if it is
+//! still on its way, conflicts. For that every transaction conflicts with itself on some key: on one of its
+//! own where it read what it wrote, else on a key of the system keyspace that is made up for the purpose.
+//!
+//! ```text
+//!   commit T ───✂ no answer       T reads and writes k
+//!   commit dummy ───► committed   dummy writes k, at a version above T's read version
+//!   T arrives late ──► conflict   k has changed since T's read version
+//!   now say: commit_unknown_result
+//! ```
+
+use crate::attempt::{Attempt, Guarded, Interest, Outcome};
+use crate::conflicts::{ConflictList, SortedConflicts};
+use crate::database::Database;
+use crate::retry::Backoff;
+use crate::shared::Drive;
+use crate::source::{Cluster, CommitData, CommitFlags, CommitReply, ReadVersionFlags, is_commit_unknown};
+use crate::transaction::Transaction;
+use crate::write_log::WriteLog;
+use plinth_core::{Error, Key, MutationBatch, Result, Uid, Version, Versionstamp};
+use plinth_runtime::{buggify, probe, random, sleep};
+use std::future::{Future, poll_fn};
+use std::rc::{Rc, Weak};
+use std::task::{Context, Poll};
+
+/// Keys that are only ever in conflict ranges: one for each transaction that is not in conflict with itself.
+const SELF_CONFLICT_PREFIX: &[u8] = b"\xff/SC/";
+const DUMMY_DELAY_MS_MAX: f64 = 1000.0;
+
+impl Transaction {
+    /// Makes the writes happen, or fails. From this call on the transaction must not be used until it ends.
+    ///
+    /// A transaction that wrote nothing commits without a message. After an error use [`Transaction::on_error`].
+    pub fn commit(&self) -> impl Future<Output = Result<()>> + use<> {
+        let started = self.start_commit();
+        let database = self.inner.database.clone();
+        let attempt = self.inner.state.borrow().attempt.clone();
+        let transaction = self.clone();
+        async move {
+            let outstanding = started?;
+            let committing = transaction.run_commit(database, attempt.clone(), outstanding);
+            let result = Guarded::new(&attempt, committing).await;
+            match result {
+                Ok(outcome) => attempt.set_outcome(outcome),
+                Err(_) => attempt.set_outcome(Outcome::Failed),
+            }
+            result.map(|_| ())
+        }
+    }
+
+    /// The stamp that this transaction's versionstamped operations get: known when it has committed. To be asked
+    /// for before the commit.
+    pub fn get_versionstamp(&self) -> impl Future<Output = Result<Versionstamp>> + use<> {
+        let state = self.inner.state.borrow();
+        let usable = state.check_usable();
+        let interest = Interest::new(&state.attempt);
+        async move {
+            usable?;
+            interest.versionstamp().await
+        }
+    }
+
+    fn start_commit(&self) -> Result<Vec<Weak<dyn Drive>>> {
+        let mut state = self.inner.state.borrow_mut();
+        state.check_usable()?;
+        state.commit_started = true;
+        Ok(std::mem::take(&mut state.outstanding))
+    }
+
+    async fn run_commit(
+        self,
+        database: Database,
+        attempt: Rc<Attempt>,
+        outstanding: Vec<Weak<dyn Drive>>,
+    ) -> Result<Outcome> {
+        drive_all(outstanding).await;
+        if let Some(error) = attempt.read_error() {
+            return Err(error);
+        }
+        let (log, reads, version, options) = {
+            let mut state = self.inner.state.borrow_mut();
+            let log = std::mem::take(&mut state.log);
+            if log.is_empty() {
+                return Ok(Outcome::ReadOnly { read_version: state.read_version.known() });
+            }
+            if log.size_bytes() > state.options.size_bytes_max {
+                return Err(Error::transaction_too_large);
+            }
+            let reads = attempt.take_reads();
+            let version = state.ask_read_version(database.cluster(), !reads.is_empty());
+            (log, reads, version, state.options)
+        };
+        let flags = CommitFlags {
+            system_keys: options.write_system_keys,
+            lock_aware: options.lock_aware,
+            report_conflicting_keys: options.report_conflicting_keys,
+            priority: options.priority,
+        };
+        let fence = !options.causal_write_risky;
+        let packed = pack(log, reads, version.get().await?, flags, fence, options.size_bytes_max)?;
+        send(database.cluster(), packed, flags).await
+    }
+}
+
+/// Ends when every read of the list has: their conflict ranges are complete then.
+async fn drive_all(mut reads: Vec<Weak<dyn Drive>>) {
+    let is_under_way = |read: &Weak<dyn Drive>, context: &mut Context<'_>| {
+        read.upgrade().is_some_and(|read| read.drive(context).is_pending())
+    };
+    poll_fn(|context| {
+        reads.retain(|read| is_under_way(read, context));
+        if reads.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+}
+
+struct Packed {
+    data: CommitData,
+    /// A key that the transaction reads and writes, if it must not be left in flight.
+    fence: Option<Key>,
+}
+
+fn pack(
+    log: WriteLog,
+    reads: ConflictList,
+    read_version: Version,
+    flags: CommitFlags,
+    fenced: bool,
+    size_bytes_max: usize,
+) -> Result<Packed> {
+    let mut reads = reads.into_sorted();
+    let finished = log.finish(read_version);
+    let mut writes = finished.writes;
+    if finished.size_bytes + reads.size_bytes() > size_bytes_max {
+        return Err(Error::transaction_too_large);
+    }
+    let fence = fenced.then(|| self_conflict(&mut reads, &mut writes));
+    let data = CommitData {
+        read_version,
+        reads: reads.pack(),
+        writes: writes.pack(),
+        mutations: finished.mutations,
+        flags,
+    };
+    Ok(Packed { data, fence })
+}
+
+/// A key that is both read and written; where there is none, one is made.
+fn self_conflict(reads: &mut SortedConflicts, writes: &mut SortedConflicts) -> Key {
+    if let Some(key) = reads.first_common_key(writes) {
+        return key;
+    }
+    let (high, low) = random::uid();
+    let uid = Uid::from_parts(high, low).to_bytes();
+    let key = Key::from([SELF_CONFLICT_PREFIX, &uid[..]].concat());
+    reads.add_sorted(key.clone());
+    writes.add_sorted(key.clone());
+    key
+}
+
+async fn send(cluster: &Rc<dyn Cluster>, packed: Packed, flags: CommitFlags) -> Result<Outcome> {
+    let mut result = cluster.commit(packed.data).await;
+    if buggify!(0.05) && result.is_ok() {
+        // The answer is lost on its way.
+        result = Err(Error::request_maybe_delivered);
+    }
+    match result {
+        Ok(CommitReply { version, order }) => Ok(Outcome::Committed { version, order }),
+        Err(error) if is_commit_unknown(error) => {
+            probe!("client: a commit's result is unknown");
+            if let Some(key) = packed.fence {
+                commit_dummy(cluster, key, flags).await?;
+            }
+            Err(Error::commit_unknown_result)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// Commits a transaction that does nothing but conflict with every older one that reads `key`.
+async fn commit_dummy(cluster: &Rc<dyn Cluster>, key: Key, flags: CommitFlags) -> Result<()> {
+    let flags = CommitFlags { system_keys: true, lock_aware: true, ..flags };
+    let mut ranges = ConflictList::default();
+    ranges.add_key(key);
+    let packed = ranges.into_sorted().pack();
+    let mut backoff = Backoff::default();
+    loop {
+        let read = ReadVersionFlags { lock_aware: true, causal_read_risky: true };
+        let result = match cluster.get_read_version(flags.priority, read).await {
+            Ok(read_version) => {
+                let data = CommitData {
+                    read_version,
+                    reads: packed.clone(),
+                    writes: packed.clone(),
+                    mutations: MutationBatch::default(),
+                    flags,
+                };
+                cluster.commit(data).await
+            }
+            Err(error) => Err(error),
+        };
+        match result {
+            Ok(_) => return Ok(()),
+            // It is no matter how often the dummy commits, only that one of them surely has.
+            Err(error) if error.is_retryable() || is_commit_unknown(error) => {
+                probe!("client: a dummy transaction is tried again");
+                sleep(backoff.next(DUMMY_DELAY_MS_MAX)).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! A database: where transactions come from, and what they have in common.
+
+use crate::options::{DatabaseOption, Options, TransactionOption, WATCHES_MAX_DEFAULT, WATCHES_MAX_MAX};
+use crate::source::Cluster;
+use crate::transaction::Transaction;
+use plinth_core::{Error, Result};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// A handle; clones are the same database.
+#[derive(Clone)]
+pub struct Database {
+    inner: Rc<Inner>,
+}
+
+struct Inner {
+    cluster: Rc<dyn Cluster>,
+    transaction_defaults: RefCell<Options>,
+    watches: Cell<usize>,
+    watches_max: Cell<usize>,
+}
+
+/// The right to one of the database's watches.
+pub(crate) struct WatchSlot(Rc<Inner>);
+
+impl Drop for WatchSlot {
+    fn drop(&mut self) {
+        self.0.watches.set(self.0.watches.get() - 1);
+    }
+}
+
+impl Database {
+    pub fn new(cluster: Rc<dyn Cluster>) -> Self {
+        Database {
+            inner: Rc::new(Inner {
+                cluster,
+                transaction_defaults: RefCell::default(),
+                watches: Cell::new(0),
+                watches_max: Cell::new(WATCHES_MAX_DEFAULT),
+            }),
+        }
+    }
+
+    pub fn cluster(&self) -> &Rc<dyn Cluster> {
+        &self.inner.cluster
+    }
+
+    /// Changes what later transactions start with.
+    pub fn set_option(&self, option: DatabaseOption) -> Result<()> {
+        let transaction_option = match option {
+            DatabaseOption::MaxWatches(count) if (0..=WATCHES_MAX_MAX).contains(&count) => {
+                self.inner.watches_max.set(count as usize);
+                return Ok(());
+            }
+            DatabaseOption::MaxWatches(_) => return Err(Error::invalid_option_value),
+            DatabaseOption::SnapshotRywEnable => TransactionOption::SnapshotRywEnable,
+            DatabaseOption::SnapshotRywDisable => TransactionOption::SnapshotRywDisable,
+            DatabaseOption::TransactionTimeout(ms) => TransactionOption::Timeout(ms),
+            DatabaseOption::TransactionRetryLimit(count) => TransactionOption::RetryLimit(count),
+            DatabaseOption::TransactionMaxRetryDelay(ms) => TransactionOption::MaxRetryDelay(ms),
+            DatabaseOption::TransactionSizeLimit(bytes) => TransactionOption::SizeLimit(bytes),
+            DatabaseOption::TransactionCausalReadRisky => TransactionOption::CausalReadRisky,
+        };
+        self.inner.transaction_defaults.borrow_mut().set(transaction_option)
+    }
+
+    pub(crate) fn transaction_defaults(&self) -> Options {
+        *self.inner.transaction_defaults.borrow()
+    }
+
+    pub(crate) fn take_watch_slot(&self) -> Result<WatchSlot> {
+        let watches = self.inner.watches.get();
+        if watches >= self.inner.watches_max.get() {
+            return Err(Error::too_many_watches);
+        }
+        self.inner.watches.set(watches + 1);
+        Ok(WatchSlot(self.inner.clone()))
+    }
+
+    pub fn create_transaction(&self) -> Transaction {
+        Transaction::new(self.clone())
+    }
+
+    /// Runs `body` in a transaction and commits it, again and again until it has committed or an error comes that
+    /// another attempt will not mend. The body may run several times, and after `commit_unknown_result` it runs
+    /// although it may have committed: it should not mind.
+    pub async fn run<T>(&self, mut body: impl AsyncFnMut(Transaction) -> Result<T>) -> Result<T> {
+        let transaction = self.create_transaction();
+        loop {
+            let error = match body(transaction.clone()).await {
+                Ok(output) => match transaction.commit().await {
+                    Ok(()) => return Ok(output),
+                    Err(error) => error,
+                },
+                Err(error) => error,
+            };
+            transaction.on_error(error).await?;
+        }
+    }
+}

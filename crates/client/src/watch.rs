@@ -1,0 +1,120 @@
+//! Watches: being told that a key's value is no longer what the transaction saw.
+//!
+//! The value compared with is the one that the transaction sees when it sets the watch, own writes before that
+//! included. The watch is registered when the transaction has committed, and lives on without it.
+
+use crate::attempt::{Attempt, Guarded, Interest, Outcome};
+use crate::bytes_argument::IntoKey;
+use crate::database::{Database, WatchSlot};
+use crate::retry::Backoff;
+use crate::shared::Shared;
+use crate::source::{ClusterFuture, Priority, ReadVersionFlags};
+use crate::transaction::{Transaction, key_bytes_max};
+use plinth_core::{Error, Key, Result, Value};
+use plinth_runtime::sleep;
+use std::future::poll_fn;
+use std::rc::Rc;
+
+const WATCH_DELAY_MS_MAX: f64 = 1000.0;
+
+/// What to compare with: known, or a read under way, which commit waits for.
+enum Base {
+    Known(Option<Value>),
+    Read(Shared<Result<Option<Value>>>),
+}
+
+struct Watch {
+    database: Database,
+    attempt: Rc<Attempt>,
+    key: Key,
+    base: Base,
+    _slot: WatchSlot,
+}
+
+impl Transaction {
+    /// Ends when the value of `key` differs from what this transaction sees now. Starts to watch when the
+    /// transaction has committed, a read-only one included; fails if it does not.
+    pub fn watch(&self, key: impl IntoKey) -> ClusterFuture<()> {
+        let watch = self.start_watch(key.into_key());
+        Box::pin(async move { watch?.run().await })
+    }
+
+    fn start_watch(&self, key: Key) -> Result<Watch> {
+        let state = self.inner.state.borrow();
+        state.check_usable()?;
+        if state.options.ryw_disabled {
+            return Err(Error::watches_disabled);
+        }
+        if key[..] >= *state.read_end() {
+            return Err(Error::key_outside_legal_range);
+        }
+        if key.len() > key_bytes_max(&key) {
+            return Err(Error::key_too_large);
+        }
+        drop(state);
+        let database = self.inner.database.clone();
+        let slot = database.take_watch_slot()?;
+        let read = self.get(key.clone(), false);
+        let base = match read.ready_value() {
+            Some(value) => Base::Known(value?),
+            None => {
+                let reading: ClusterFuture<Option<Value>> = Box::pin(read);
+                let shared = Shared::new(reading);
+                self.inner.state.borrow_mut().keep_outstanding(&shared);
+                Base::Read(shared)
+            }
+        };
+        let attempt = self.inner.state.borrow().attempt.clone();
+        Ok(Watch { database, attempt, key, base, _slot: slot })
+    }
+}
+
+impl Watch {
+    async fn run(self) -> Result<()> {
+        let value = match &self.base {
+            Base::Known(value) => value.clone(),
+            Base::Read(shared) => {
+                let shared = shared.clone();
+                let reading = async move { poll_fn(|context| shared.poll_take(context)).await };
+                Guarded::new(&self.attempt, reading).await?
+            }
+        };
+        let version = match Interest::new(&self.attempt).outcome().await? {
+            Outcome::Committed { version, .. } => Some(version),
+            Outcome::ReadOnly { read_version } => read_version,
+            Outcome::Failed => unreachable!("a failed attempt has an error"),
+        };
+        let cluster = self.database.cluster();
+        let mut version = version.expect("the watch of a transaction that wrote nothing has read its key");
+        let mut backoff = Backoff::default();
+        loop {
+            let error = match cluster.watch(self.key.clone(), value.clone(), version).await {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            if !is_watch_worth_repeating(error) {
+                return Err(error);
+            }
+            // A newer version will do as well: what counts is that the value differs.
+            sleep(backoff.next(WATCH_DELAY_MS_MAX)).await;
+            let flags = ReadVersionFlags { lock_aware: true, ..ReadVersionFlags::default() };
+            if let Ok(newer) = cluster.get_read_version(Priority::Default, flags).await {
+                version = version.max(newer);
+            }
+        }
+    }
+}
+
+fn is_watch_worth_repeating(error: Error) -> bool {
+    error.is_retryable_not_committed()
+        || matches!(
+            error,
+            Error::watch_cancelled
+                | Error::timed_out
+                | Error::broken_promise
+                | Error::connection_failed
+                | Error::request_maybe_delivered
+                | Error::all_alternatives_failed
+                | Error::wrong_shard_server
+        )
+}

@@ -1,0 +1,5 @@
+//! Transactions over the cluster in memory: against a model, and behaviour by behaviour.
+
+mod behaviour;
+mod commits;
+mod model;

@@ -1,0 +1,406 @@
+//! The disk queue: an append-only file of blocks, each durable before the next is written.
+//!
+//! Everything appended between two syncs travels as one *block*: one write, one sync, one checksum (group commit,
+//! FDB §2.6). The next block is written only after the sync of the one before has returned, and that makes recovery
+//! simple: the only block that a crash may tear is the last. An invalid block with a valid one behind it was durable
+//! once, so it is corruption, and is reported as such instead of being taken for the end.
+//!
+//! ```text
+//! segment file <prefix>.<number>, preallocated, recycled
+//!   header, 64 B   "PLDQ" | format u32 | queue id u128 | segment number u64 | crc32c u32 | zeros
+//!   block          length u32 | crc32c u32 | position u64 | entries
+//!   entry          length u32 | bytes
+//! ```
+//!
+//! All integers are little-endian. A block's position is its segment number and its offset there; the checksum covers
+//! the queue id, the position and the entries, so a block of an older lap of a recycled segment, or of another
+//! queue, never passes for one of ours (pitfall 18). An error of a sync is final (pitfall 12). A full disk is found
+//! out before anything is acknowledged, and the same block may be tried again.
+
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use plinth_core::{Error, Result, Uid};
+use plinth_runtime::disk::{self, File, OpenOptions};
+use plinth_runtime::knobs::knobs;
+use plinth_runtime::{Task, probe, trace};
+use std::collections::{BTreeMap, VecDeque};
+use std::path::{Path, PathBuf};
+
+const MAGIC: &[u8; 4] = b"PLDQ";
+const FORMAT: u32 = 1;
+const SEGMENT_HEADER_BYTES: u64 = 64;
+const BLOCK_HEADER_BYTES: usize = 16;
+/// A longer block is refused while recovering; none is written.
+const BLOCK_BYTES_MAX: usize = 1 << 30;
+/// Popped segments kept for reuse.
+const SPARE_MAX: usize = 2;
+
+/// Segment number and offset of a block.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Hash)]
+pub struct Position {
+    pub segment: u32,
+    pub offset: u32,
+}
+
+impl Position {
+    fn to_u64(self) -> u64 {
+        (u64::from(self.segment) << 32) | u64::from(self.offset)
+    }
+}
+
+/// Proof that a block is on disk: only a sync that has returned makes one.
+#[derive(Debug)]
+pub struct Persisted {
+    pub position: Position,
+    _made_here: (),
+}
+
+/// A block of entries on its way to disk, or read back from it.
+#[derive(Clone, Debug, Default)]
+pub struct Block {
+    entries: BytesMut,
+}
+
+impl Block {
+    pub fn push(&mut self, parts: &[&[u8]]) {
+        let length: usize = parts.iter().map(|part| part.len()).sum();
+        self.entries.put_u32_le(length as u32);
+        parts.iter().for_each(|part| self.entries.put_slice(part));
+    }
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+    pub fn bytes(&self) -> usize {
+        self.entries.len()
+    }
+}
+
+struct Segment {
+    file: File,
+    /// Zero-filled to its length: a sync then writes data and nothing else.
+    preallocated: bool,
+}
+
+pub struct DiskQueue {
+    prefix: PathBuf,
+    id: Uid,
+    segments: BTreeMap<u32, Segment>,
+    /// Where the next block goes.
+    end: Position,
+    /// The next segment, made in the background.
+    next: Option<Task<std::io::Result<Segment>>>,
+    spare: VecDeque<PathBuf>,
+}
+
+fn segment_path(prefix: &Path, number: u32) -> PathBuf {
+    let mut name = prefix.file_name().expect("a prefix names files").to_os_string();
+    name.push(format!(".{number:08}"));
+    prefix.with_file_name(name)
+}
+
+fn to_error(path: &Path, error: std::io::Error) -> Error {
+    trace!("DiskQueueError", "file" => path.display(), "error" => error);
+    if error.kind() == std::io::ErrorKind::StorageFull { Error::disk_full } else { Error::io_error }
+}
+
+impl DiskQueue {
+    /// Makes a new queue. Nothing of that name may exist.
+    pub async fn create(prefix: &Path, id: Uid) -> Result<Self> {
+        let file = make_segment(prefix.to_path_buf(), id, 0, None, 0).await.map_err(|e| to_error(prefix, e))?;
+        let mut queue = DiskQueue {
+            prefix: prefix.to_path_buf(),
+            id,
+            segments: BTreeMap::from([(0, file)]),
+            end: Position { segment: 0, offset: SEGMENT_HEADER_BYTES as u32 },
+            next: None,
+            spare: VecDeque::new(),
+        };
+        queue.prepare_next();
+        Ok(queue)
+    }
+
+    /// Opens a queue and shows every block that is on disk, oldest first. `None` if not even the first segment's
+    /// header is whole: then the queue was never used.
+    pub async fn open(prefix: &Path, id: Uid, mut visit: impl FnMut(Position, Bytes) -> Result<()>) -> Result<Option<Self>> {
+        let numbers = existing_segments(prefix).await.map_err(|e| to_error(prefix, e))?;
+        let mut queue = DiskQueue {
+            prefix: prefix.to_path_buf(),
+            id,
+            segments: BTreeMap::new(),
+            end: Position::default(),
+            next: None,
+            spare: VecDeque::new(),
+        };
+        for number in numbers {
+            let path = segment_path(prefix, number);
+            let file = disk::open(&path, OpenOptions::default()).await.map_err(|e| to_error(&path, e))?;
+            let size = file.size().await.map_err(|e| to_error(&path, e))?;
+            let bytes = file.read_at(0, size as usize).await.map_err(|e| to_error(&path, e))?;
+            if !header_is_ours(&bytes, id, number) {
+                // The next segment was being made when we stopped; only the last one can be so.
+                trace!("SegmentIgnored", "file" => path.display());
+                disk::remove(&path).await.map_err(|e| to_error(&path, e))?;
+                continue;
+            }
+            queue.recover_segment(&path, number, &bytes, &mut visit)?;
+            queue.segments.insert(number, Segment { file, preallocated: false });
+        }
+        if queue.segments.is_empty() {
+            return Ok(None);
+        }
+        queue.prepare_next();
+        Ok(Some(queue))
+    }
+
+    fn recover_segment(
+        &mut self,
+        path: &Path,
+        number: u32,
+        bytes: &Bytes,
+        visit: &mut impl FnMut(Position, Bytes) -> Result<()>,
+    ) -> Result<()> {
+        let mut offset = SEGMENT_HEADER_BYTES as usize;
+        let begun = block_at(bytes, self.id, Position { segment: number, offset: offset as u32 }).is_some();
+        if begun && !self.segments.is_empty() && self.end.segment + 1 != number {
+            // What lies below a gap was popped before the segments between were removed.
+            self.segments.clear();
+        }
+        while let Some(entries) = block_at(bytes, self.id, Position { segment: number, offset: offset as u32 }) {
+            let position = Position { segment: number, offset: offset as u32 };
+            offset += BLOCK_HEADER_BYTES + entries.len();
+            visit(position, entries)?;
+        }
+        if let Some(later) = later_block(bytes, self.id, number, offset) {
+            trace!("DiskQueueCorrupt", "file" => path.display(), "offset" => offset, "valid_at" => later);
+            return Err(Error::file_corrupt);
+        }
+        if begun || self.segments.is_empty() {
+            self.end = Position { segment: number, offset: offset as u32 };
+        }
+        Ok(())
+    }
+
+    /// Writes `block` and syncs. One at a time. After [`Error::disk_full`] the same block may be written again; after any
+    /// other error the process has to end.
+    pub async fn commit(&mut self, block: &Block) -> Result<Persisted> {
+        assert!(!block.is_empty() && block.bytes() < BLOCK_BYTES_MAX, "a block of {} bytes", block.bytes());
+        let whole = BLOCK_HEADER_BYTES + block.bytes();
+        let limit = knobs().log_segment_bytes as u64;
+        let fresh = u64::from(self.end.offset) == SEGMENT_HEADER_BYTES;
+        let current = &self.segments[&self.end.segment];
+        let full = u64::from(self.end.offset) + whole as u64 > limit;
+        let next_is_better = !current.preallocated && self.next.as_ref().is_some_and(Task::is_finished);
+        if !fresh && (full || next_is_better) {
+            self.rotate().await?;
+        }
+        let position = self.end;
+        let segment = &self.segments[&position.segment];
+        let header = block_header(self.id, position, &block.entries);
+        let parts = vec![header, Bytes::copy_from_slice(&block.entries)];
+        let written = segment.file.write_and_sync(u64::from(position.offset), parts).await;
+        written.map_err(|e| to_error(&segment_path(&self.prefix, position.segment), e))?;
+        self.end.offset += whole as u32;
+        Ok(Persisted { position, _made_here: () })
+    }
+
+    async fn rotate(&mut self) -> Result<()> {
+        let number = self.end.segment + 1;
+        let made = match self.next.take() {
+            Some(task) => task.await,
+            None => make_segment(self.prefix.clone(), self.id, number, None, 0).await,
+        };
+        match made {
+            Ok(segment) => {
+                self.segments.insert(number, segment);
+                self.end = Position { segment: number, offset: SEGMENT_HEADER_BYTES as u32 };
+                self.prepare_next();
+                Ok(())
+            }
+            Err(error) => Err(to_error(&segment_path(&self.prefix, number), error)),
+        }
+    }
+
+    /// Makes the next segment in the background: from a popped one if there is one, else zero-filled, so that
+    /// syncs in it have no metadata to write.
+    fn prepare_next(&mut self) {
+        let number = self.end.segment + 1;
+        if self.segments.contains_key(&number) {
+            return; // found at recovery, and empty
+        }
+        let spare = self.spare.pop_front();
+        if spare.is_some() {
+            probe!("disk_queue_recycles_segment");
+        }
+        let making = make_segment(self.prefix.clone(), self.id, number, spare, knobs().log_segment_bytes as u64);
+        self.next = Some(plinth_runtime::spawn("prepare segment", making));
+    }
+
+    /// Nothing before `position` is needed any more.
+    pub async fn pop(&mut self, position: Position) {
+        while let Some((&number, _)) = self.segments.first_key_value() {
+            if number >= position.segment || number >= self.end.segment {
+                return;
+            }
+            let segment = self.segments.remove(&number).expect("just seen");
+            let path = segment_path(&self.prefix, number);
+            if segment.preallocated && self.spare.len() < SPARE_MAX {
+                self.spare.push_back(path);
+            } else if let Err(error) = disk::remove(&path).await {
+                trace!("SegmentRemovalFailed", "file" => path.display(), "error" => error);
+            }
+        }
+    }
+
+    /// Reads a block back; its checksum is verified again. Gives its entries and the position of the next block, or
+    /// `None` at the end of what is written.
+    pub async fn read(&self, position: Position) -> Result<Option<(Bytes, Position)>> {
+        let mut at = position;
+        if let Some(found) = self.read_here(at).await? {
+            return Ok(Some(found));
+        }
+        // The segment ends here: go on in the next one.
+        at = Position { segment: at.segment + 1, offset: SEGMENT_HEADER_BYTES as u32 };
+        if at >= self.end { Ok(None) } else { self.read_here(at).await }
+    }
+
+    async fn read_here(&self, position: Position) -> Result<Option<(Bytes, Position)>> {
+        if position >= self.end {
+            return Ok(None);
+        }
+        let Some(segment) = self.segments.get(&position.segment) else { return Err(Error::file_not_found) };
+        let path = segment_path(&self.prefix, position.segment);
+        let offset = u64::from(position.offset);
+        let header = segment.file.read_at(offset, BLOCK_HEADER_BYTES).await.map_err(|e| to_error(&path, e))?;
+        let Some(length) = block_length(&header, position) else { return Ok(None) };
+        let whole = segment.file.read_at(offset, BLOCK_HEADER_BYTES + length).await.map_err(|e| to_error(&path, e))?;
+        match check_block(&whole, self.id, position) {
+            Some(entries) => {
+                let next = Position { offset: position.offset + whole.len() as u32, ..position };
+                Ok(Some((entries, next)))
+            }
+            None => {
+                trace!("DiskQueueCorrupt", "file" => path.display(), "offset" => offset);
+                Err(Error::checksum_failed)
+            }
+        }
+    }
+
+    /// Bytes between the oldest segment and the end.
+    pub fn bytes(&self) -> u64 {
+        self.segments.len() as u64 * knobs().log_segment_bytes as u64
+    }
+}
+
+/// The entries of a block, as slices of it. `None` if it is malformed.
+pub fn entries(block: &Bytes) -> Option<Vec<Bytes>> {
+    let mut rest = block.clone();
+    let mut entries = Vec::new();
+    while !rest.is_empty() {
+        let length = rest.try_get_u32_le().ok()? as usize;
+        if length > rest.len() {
+            return None;
+        }
+        entries.push(rest.split_to(length));
+    }
+    Some(entries)
+}
+
+async fn existing_segments(prefix: &Path) -> std::io::Result<Vec<u32>> {
+    let directory = prefix.parent().expect("a prefix lies in a directory");
+    let name = prefix.file_name().expect("a prefix names files").to_string_lossy().into_owned();
+    let numbers = disk::list_dir(directory).await?.into_iter();
+    let mut numbers: Vec<u32> =
+        numbers.filter_map(|file| file.strip_prefix(&name)?.strip_prefix('.')?.parse().ok()).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+async fn make_segment(
+    prefix: PathBuf,
+    id: Uid,
+    number: u32,
+    spare: Option<PathBuf>,
+    length: u64,
+) -> std::io::Result<Segment> {
+    let path = segment_path(&prefix, number);
+    let recycled = spare.is_some();
+    if let Some(spare) = spare {
+        disk::rename(&spare, &path).await?;
+    }
+    let file = disk::open(&path, OpenOptions { create: !recycled, ..Default::default() }).await?;
+    if !recycled && length > 0 {
+        file.allocate(length).await?;
+    }
+    file.write_and_sync(0, vec![segment_header(id, number)]).await?;
+    disk::sync_dir(path.parent().expect("a prefix lies in a directory")).await?;
+    Ok(Segment { file, preallocated: recycled || length > 0 })
+}
+
+fn segment_header(id: Uid, number: u32) -> Bytes {
+    let mut out = BytesMut::with_capacity(SEGMENT_HEADER_BYTES as usize);
+    out.put_slice(MAGIC);
+    out.put_u32_le(FORMAT);
+    out.put_u128_le(id.0);
+    out.put_u64_le(u64::from(number));
+    let crc = crc32c::crc32c(&out);
+    out.put_u32_le(crc);
+    out.resize(SEGMENT_HEADER_BYTES as usize, 0);
+    out.freeze()
+}
+
+fn header_is_ours(bytes: &[u8], id: Uid, number: u32) -> bool {
+    bytes.len() >= SEGMENT_HEADER_BYTES as usize
+        && bytes[..SEGMENT_HEADER_BYTES as usize] == segment_header(id, number)[..]
+}
+
+fn checksum(id: Uid, position: Position, entries: &[u8]) -> u32 {
+    let seed = crc32c::crc32c(&id.to_bytes());
+    let seed = crc32c::crc32c_append(seed, &position.to_u64().to_le_bytes());
+    crc32c::crc32c_append(seed, entries)
+}
+
+fn block_header(id: Uid, position: Position, entries: &[u8]) -> Bytes {
+    let mut out = BytesMut::with_capacity(BLOCK_HEADER_BYTES);
+    out.put_u32_le(entries.len() as u32);
+    out.put_u32_le(checksum(id, position, entries));
+    out.put_u64_le(position.to_u64());
+    out.freeze()
+}
+
+/// Length of the entries, if `header` can be the header of the block at `position`.
+fn block_length(header: &[u8], position: Position) -> Option<usize> {
+    let header: &[u8; BLOCK_HEADER_BYTES] = header.first_chunk()?;
+    let length = u32::from_le_bytes(header[..4].try_into().expect("four bytes")) as usize;
+    let found = u64::from_le_bytes(header[8..].try_into().expect("eight bytes"));
+    (found == position.to_u64() && length > 0 && length < BLOCK_BYTES_MAX).then_some(length)
+}
+
+fn check_block(whole: &Bytes, id: Uid, position: Position) -> Option<Bytes> {
+    let length = block_length(whole, position)?;
+    let end = BLOCK_HEADER_BYTES + length;
+    if whole.len() < end {
+        return None;
+    }
+    let entries = whole.slice(BLOCK_HEADER_BYTES..end);
+    let expected = u32::from_le_bytes(whole[4..8].try_into().expect("four bytes"));
+    (checksum(id, position, &entries) == expected).then_some(entries)
+}
+
+fn block_at(segment: &Bytes, id: Uid, position: Position) -> Option<Bytes> {
+    let offset = position.offset as usize;
+    (offset <= segment.len()).then(|| check_block(&segment.slice(offset..), id, position)).flatten()
+}
+
+/// A valid block somewhere behind an invalid one: proof that the invalid one was durable.
+fn later_block(segment: &Bytes, id: Uid, number: u32, after: usize) -> Option<usize> {
+    let tail = segment.get(after + 1..)?;
+    let number_bytes = number.to_le_bytes();
+    // A block carries its own offset: look for places that say where they are.
+    (0..tail.len().saturating_sub(BLOCK_HEADER_BYTES)).find_map(|i| {
+        let offset = after + 1 + i;
+        let says = &segment[offset + 8..offset + 16];
+        if says[4..] != number_bytes || says[..4] != (offset as u32).to_le_bytes() {
+            return None;
+        }
+        block_at(segment, id, Position { segment: number, offset: offset as u32 }).map(|_| offset)
+    })
+}

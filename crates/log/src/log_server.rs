@@ -1,0 +1,483 @@
+//! The log server's state machine (FDB §2.4.3, §2.4.4): a queue of versions, seen by tag.
+//!
+//! It takes pushes along the chain of versions, hands the entries to be written to its shell, and is told what has
+//! become durable. It promises: every version is taken once, in order, without a gap (pitfall 3); a push is answered
+//! when it and everything before it is on disk; a tag's stream can be read from the moment it arrives until it is
+//! popped, across restarts; once sealed, nothing new is ever taken. Memory is bounded: what lags behind leaves it
+//! and is read back from the disk queue.
+
+use crate::disk_queue::Position;
+use bytes::Bytes;
+use plinth_core::codec::Codec;
+use plinth_core::{Epoch, Error, Result, Tag, Version, log_body, record};
+use plinth_protocol::log::{PeekReply, Push, VersionedMessages};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Pushes that may wait for a missing link of the chain.
+const WAITING_MAX: usize = 10_000;
+/// One place of the disk queue is remembered for about so many bytes.
+const INDEX_EVERY_BYTES: usize = 64 << 10;
+
+record! {
+    /// First entry of every block.
+    pub struct Begin {
+        pub epoch: Epoch,
+        /// The version before the block's first one.
+        pub prev_version: Version,
+        /// First version that the generation holds.
+        pub start: Version,
+    }
+
+    pub struct VersionEntry {
+        pub version: Version,
+        pub known_committed: Version,
+        pub body: Bytes,
+    }
+
+    pub struct Popped {
+        pub tag: Tag,
+        pub version: Version,
+    }
+}
+
+/// What the disk queue holds, one after the other.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Entry {
+    Begin(Begin),
+    Version(VersionEntry),
+    Seal(Epoch),
+    Popped(Popped),
+}
+
+impl Codec for Entry {
+    fn put(&self, out: &mut bytes::BytesMut) {
+        match self {
+            Entry::Begin(begin) => (0u8.put(out), begin.put(out)).1,
+            Entry::Version(version) => (1u8.put(out), version.put(out)).1,
+            Entry::Seal(epoch) => (2u8.put(out), epoch.put(out)).1,
+            Entry::Popped(popped) => (3u8.put(out), popped.put(out)).1,
+        }
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        Some(match u8::take(input)? {
+            0 => Entry::Begin(Begin::take(input)?),
+            1 => Entry::Version(VersionEntry::take(input)?),
+            2 => Entry::Seal(u64::take(input)?),
+            3 => Entry::Popped(Popped::take(input)?),
+            _ => return None,
+        })
+    }
+}
+
+#[derive(Default)]
+struct TagQueue {
+    /// Versions with something for the tag that are in memory.
+    messages: VecDeque<VersionedMessages>,
+    /// Everything below is not needed by the tag's owner.
+    popped: Version,
+    /// The newest version with something for the tag that has left memory.
+    spilled: Version,
+}
+
+/// Where a peek finds its data.
+#[derive(Debug)]
+pub enum Peeked {
+    Reply(PeekReply),
+    /// Nothing at or after the version asked for yet.
+    Blocked,
+    /// It begins in what has left memory: read blocks from here, then ask [`LogServer::reply_from_disk`].
+    OnDisk(Position),
+}
+
+pub struct LogServer {
+    epoch: Epoch,
+    start: Version,
+    /// The newest version taken.
+    version: Version,
+    durable: Version,
+    known_committed: Version,
+    sealed: bool,
+    /// Pushes that came before the one they follow, by that one's version.
+    waiting: BTreeMap<Version, Push>,
+    tags: BTreeMap<Tag, TagQueue>,
+    /// Versions in memory, oldest first, with the bytes that each holds there.
+    in_memory: VecDeque<(Version, usize)>,
+    memory_bytes: usize,
+    /// The newest version that has left memory.
+    spilled: Version,
+    /// First version of some blocks of the queue, and where those are.
+    index: BTreeMap<Version, Position>,
+    bytes_since_index: usize,
+}
+
+impl LogServer {
+    pub fn new(begin: &Begin) -> Self {
+        LogServer {
+            epoch: begin.epoch,
+            start: begin.start,
+            version: begin.prev_version,
+            durable: begin.prev_version,
+            known_committed: begin.start - 1,
+            sealed: false,
+            waiting: BTreeMap::new(),
+            tags: BTreeMap::new(),
+            in_memory: VecDeque::new(),
+            memory_bytes: 0,
+            spilled: begin.start - 1,
+            index: BTreeMap::new(),
+            bytes_since_index: usize::MAX,
+        }
+    }
+
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+    pub fn version(&self) -> Version {
+        self.version
+    }
+    pub fn durable(&self) -> Version {
+        self.durable
+    }
+    pub fn known_committed(&self) -> Version {
+        self.known_committed
+    }
+    pub fn is_sealed(&self) -> bool {
+        self.sealed
+    }
+    pub fn memory_bytes(&self) -> usize {
+        self.memory_bytes
+    }
+
+    // ---- taking ----
+
+    /// Takes a push, or keeps it until the one that it follows has come. Gives the entries to be written, in order.
+    /// A push that was taken before gives none: it is answered when its version is durable.
+    pub fn push(&mut self, push: Push) -> Result<Vec<VersionEntry>> {
+        if self.sealed || push.epoch != self.epoch {
+            return Err(Error::tlog_stopped);
+        }
+        if push.version <= self.version {
+            return Ok(Vec::new());
+        }
+        if push.prev_version > self.version && self.waiting.len() >= WAITING_MAX {
+            return Err(Error::server_request_queue_full);
+        }
+        assert!(
+            push.prev_version >= self.version && push.prev_version < push.version,
+            "version {} follows {}, but {} was taken",
+            push.version,
+            push.prev_version,
+            self.version
+        );
+        self.waiting.insert(push.prev_version, push);
+        let mut taken = Vec::new();
+        while let Some(push) = self.waiting.remove(&self.version) {
+            let entry =
+                VersionEntry { version: push.version, known_committed: push.known_committed, body: push.body };
+            self.take(&entry)?;
+            taken.push(entry);
+        }
+        Ok(taken)
+    }
+
+    /// Takes one version into memory.
+    pub fn take(&mut self, entry: &VersionEntry) -> Result<()> {
+        assert!(entry.version > self.version, "version {} taken after {}", entry.version, self.version);
+        let runs = log_body::parse(&entry.body).ok_or(Error::client_invalid_operation)?;
+        let mut bytes = 0;
+        for run in runs {
+            bytes += run.packed.len() * run.tags.len();
+            for tag in run.tags {
+                let queue = self.tags.entry(tag).or_default();
+                match queue.messages.back_mut() {
+                    Some(last) if last.version == entry.version => last.runs.push(run.packed.clone()),
+                    _ => queue
+                        .messages
+                        .push_back(VersionedMessages { version: entry.version, runs: vec![run.packed.clone()] }),
+                }
+            }
+        }
+        self.version = entry.version;
+        self.known_committed = self.known_committed.max(entry.known_committed.min(entry.version));
+        if bytes > 0 {
+            self.memory_bytes += bytes;
+            self.in_memory.push_back((entry.version, bytes));
+        }
+        Ok(())
+    }
+
+    /// A block whose first version is `first` is on disk at `position`, and with it everything up to `last`.
+    pub fn became_durable(&mut self, position: Position, first: Version, last: Version, bytes: usize) {
+        assert!(last <= self.version, "{last} became durable, but only {} was taken", self.version);
+        self.durable = self.durable.max(last);
+        self.bytes_since_index = self.bytes_since_index.saturating_add(bytes);
+        if self.bytes_since_index >= INDEX_EVERY_BYTES {
+            self.bytes_since_index = 0;
+            self.index.insert(first, position);
+        }
+    }
+
+    /// From now on nothing is taken. Pushes that waited for a missing link are forgotten.
+    pub fn seal(&mut self) {
+        self.sealed = true;
+        self.waiting.clear();
+    }
+
+    // ---- reading ----
+
+    pub fn peek(&self, tag: Tag, begin: Version, bytes_max: usize) -> Peeked {
+        if begin > self.version {
+            return Peeked::Blocked;
+        }
+        if begin <= self.spilled && self.tags.get(&tag).is_some_and(|q| q.spilled >= begin && q.spilled >= q.popped) {
+            let place = self.index.range(..=begin).next_back().or_else(|| self.index.iter().next());
+            if let Some((_, position)) = place {
+                return Peeked::OnDisk(*position);
+            }
+        }
+        let mut reply = self.empty_reply(tag, self.version + 1);
+        let Some(queue) = self.tags.get(&tag) else { return Peeked::Reply(reply) };
+        let from = queue.messages.partition_point(|message| message.version < begin);
+        let mut bytes = 0;
+        for message in queue.messages.range(from..) {
+            if bytes > 0 && bytes >= bytes_max {
+                reply.end = message.version;
+                break;
+            }
+            bytes += message.runs.iter().map(Bytes::len).sum::<usize>();
+            reply.messages.push(message.clone());
+        }
+        Peeked::Reply(reply)
+    }
+
+    fn empty_reply(&self, tag: Tag, end: Version) -> PeekReply {
+        let popped = self.tags.get(&tag).map_or(0, |queue| queue.popped);
+        PeekReply { messages: Vec::new(), end, known_committed: self.known_committed, popped }
+    }
+
+    /// A reply made of entries read back from disk: those of `tag` from `begin` on. `exhausted`: the entries reach to the
+    /// end of what is durable.
+    pub fn reply_from_disk(&self, tag: Tag, begin: Version, entries: &[Entry], exhausted: bool) -> Result<PeekReply> {
+        let mut reply = self.empty_reply(tag, begin);
+        for entry in entries {
+            let Entry::Version(entry) = entry else { continue };
+            if entry.version < begin {
+                continue;
+            }
+            let runs = log_body::parse(&entry.body).ok_or(Error::file_corrupt)?;
+            let runs: Vec<Bytes> = runs.into_iter().filter(|r| r.tags.contains(&tag)).map(|r| r.packed).collect();
+            if !runs.is_empty() {
+                reply.messages.push(VersionedMessages { version: entry.version, runs });
+            }
+            reply.end = entry.version + 1;
+        }
+        if exhausted {
+            reply.end = reply.end.max(self.durable + 1);
+        }
+        Ok(reply)
+    }
+
+    // ---- forgetting ----
+
+    /// The owner of `tag` needs nothing below `version`. True if that is news.
+    pub fn pop(&mut self, tag: Tag, version: Version) -> bool {
+        let queue = self.tags.entry(tag).or_default();
+        if version <= queue.popped {
+            return false;
+        }
+        queue.popped = version;
+        while queue.messages.front().is_some_and(|message| message.version < version) {
+            let gone = queue.messages.pop_front().expect("just seen");
+            let bytes: usize = gone.runs.iter().map(Bytes::len).sum();
+            self.memory_bytes -= bytes;
+            if let Ok(at) = self.in_memory.binary_search_by_key(&gone.version, |(version, _)| *version) {
+                self.in_memory[at].1 -= bytes;
+            }
+        }
+        while self.in_memory.front().is_some_and(|(_, bytes)| *bytes == 0) {
+            self.in_memory.pop_front();
+        }
+        true
+    }
+
+    /// Lets the oldest durable versions leave memory until at most `bytes_max` are held.
+    pub fn spill(&mut self, bytes_max: usize) {
+        while self.memory_bytes > bytes_max {
+            let Some((version, bytes)) = self.in_memory.front().copied() else { return };
+            if version > self.durable {
+                return;
+            }
+            self.in_memory.pop_front();
+            self.memory_bytes -= bytes;
+            self.spilled = version;
+            for queue in self.tags.values_mut() {
+                while queue.messages.front().is_some_and(|message| message.version <= version) {
+                    queue.messages.pop_front();
+                    queue.spilled = version;
+                }
+            }
+        }
+    }
+
+    /// The lowest version that some tag still needs; everything below may go.
+    pub fn needed_from(&self) -> Version {
+        let needed = self.tags.values().filter_map(|queue| {
+            let in_memory = queue.messages.front().map(|message| message.version);
+            let on_disk = (queue.spilled >= queue.popped && queue.spilled > 0).then_some(queue.popped.max(self.start));
+            in_memory.into_iter().chain(on_disk).min()
+        });
+        needed.min().unwrap_or(Version::MAX).min(self.durable + 1)
+    }
+
+    /// Where the disk queue may be cut: everything before holds only versions that nobody needs.
+    pub fn cut(&mut self) -> Option<Position> {
+        let needed = self.needed_from();
+        let (first, position) = self.index.range(..=needed).next_back().map(|(f, p)| (*f, *p))?;
+        self.index = self.index.split_off(&first);
+        Some(position)
+    }
+
+    /// First entry of a block whose first version is the next one taken after `prev_version`: blocks before it may be
+    /// cut off, so each block says where it belongs.
+    pub fn begin_entry(&self, prev_version: Version) -> Begin {
+        Begin { epoch: self.epoch, prev_version, start: self.start }
+    }
+}
+
+/// Rebuilds a log server from the entries on its disk, block by block. It takes no more pushes: what a process that
+/// died has missed, nobody can tell.
+#[derive(Default)]
+pub struct Recovery {
+    server: Option<LogServer>,
+}
+
+impl Recovery {
+    pub fn block(&mut self, position: Position, entries: &[Entry], bytes: usize, memory_bytes_max: usize) -> Result<()> {
+        let mut versions: Option<(Version, Version)> = None;
+        for entry in entries {
+            match entry {
+                Entry::Begin(begin) => drop(self.server.get_or_insert_with(|| LogServer::new(begin))),
+                Entry::Version(entry) => {
+                    let server = self.server.as_mut().ok_or(Error::file_corrupt)?;
+                    if entry.version <= server.version {
+                        return Err(Error::file_corrupt);
+                    }
+                    server.take(entry)?;
+                    versions = Some((versions.map_or(entry.version, |v| v.0), entry.version));
+                }
+                Entry::Seal(_) => {}
+                Entry::Popped(popped) => {
+                    let server = self.server.as_mut().ok_or(Error::file_corrupt)?;
+                    server.pop(popped.tag, popped.version);
+                }
+            }
+        }
+        if let (Some((first, last)), Some(server)) = (versions, self.server.as_mut()) {
+            server.became_durable(position, first, last, bytes);
+            server.spill(memory_bytes_max);
+        }
+        Ok(())
+    }
+
+    /// `None` if there was not even a beginning.
+    pub fn finish(self) -> Option<LogServer> {
+        let mut server = self.server?;
+        server.durable = server.version;
+        server.seal();
+        Some(server)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_core::log_body::LogBodyBuilder;
+
+    fn server() -> LogServer {
+        LogServer::new(&Begin { epoch: 1, prev_version: 10, start: 5 })
+    }
+
+    fn body(tags: &[u32], data: &[u8]) -> Bytes {
+        let mut builder = LogBodyBuilder::new();
+        builder.push(&tags.iter().map(|t| Tag(*t)).collect::<Vec<_>>(), data);
+        builder.finish()
+    }
+
+    fn push(prev: Version, version: Version, body: Bytes) -> Push {
+        Push { epoch: 1, prev_version: prev, version, known_committed: prev, body }
+    }
+
+    fn versions(peeked: Peeked) -> (Vec<Version>, Version) {
+        let Peeked::Reply(reply) = peeked else { panic!("{peeked:?}") };
+        (reply.messages.iter().map(|m| m.version).collect(), reply.end)
+    }
+
+    #[test]
+    fn pushes_are_taken_along_the_chain_whatever_order_they_come_in() {
+        let mut s = server();
+        assert!(s.push(push(20, 30, body(&[1], b"c"))).expect("waits").is_empty());
+        let taken = s.push(push(10, 20, body(&[1], b"b"))).expect("taken");
+        assert_eq!(taken.iter().map(|e| e.version).collect::<Vec<_>>(), [20, 30]);
+        assert!(s.push(push(10, 20, body(&[1], b"b"))).expect("a duplicate").is_empty());
+        assert_eq!(versions(s.peek(Tag(1), 1, 100)), (vec![20, 30], 31));
+        assert_eq!(versions(s.peek(Tag(2), 1, 100)), (vec![], 31));
+        assert!(matches!(s.peek(Tag(1), 31, 100), Peeked::Blocked));
+    }
+
+    #[test]
+    fn a_sealed_server_takes_nothing_and_still_answers() {
+        let mut s = server();
+        s.push(push(10, 20, body(&[1], b"b"))).expect("taken");
+        s.seal();
+        assert_eq!(s.push(push(20, 30, body(&[1], b"c"))), Err(Error::tlog_stopped));
+        assert_eq!(versions(s.peek(Tag(1), 1, 100)).0, [20]);
+    }
+
+    #[test]
+    fn a_reply_that_reaches_its_limit_ends_before_the_version_it_leaves_out() {
+        let mut s = server();
+        for i in 1..4 {
+            s.push(push(i * 10, i * 10 + 10, body(&[1], b"0123456789"))).expect("taken");
+        }
+        assert_eq!(versions(s.peek(Tag(1), 1, 10)), (vec![20], 30));
+        assert_eq!(versions(s.peek(Tag(1), 30, 20)), (vec![30, 40], 41));
+    }
+
+    #[test]
+    fn what_is_popped_leaves_memory_and_what_is_spilled_is_read_from_disk() {
+        let mut s = server();
+        for i in 1..5 {
+            s.push(push(i * 10, i * 10 + 10, body(&[1, 2], b"0123456789"))).expect("taken");
+            s.became_durable(Position { segment: 0, offset: i as u32 }, i * 10 + 10, i * 10 + 10, 1 << 20);
+        }
+        assert_eq!(s.memory_bytes(), 80);
+        assert!(s.pop(Tag(1), 31));
+        assert_eq!(s.memory_bytes(), 60);
+        assert_eq!(s.needed_from(), 20);
+        s.spill(40);
+        assert!(s.memory_bytes() <= 40);
+        assert!(matches!(s.peek(Tag(2), 20, 100), Peeked::OnDisk(Position { offset: 1, .. })));
+        assert_eq!(versions(s.peek(Tag(1), 31, 100)).0, [40, 50]);
+        s.pop(Tag(2), 41);
+        assert_eq!(s.cut(), Some(Position { segment: 0, offset: 3 }), "version 40 is needed by tag 1");
+    }
+
+    #[test]
+    fn a_server_rebuilt_from_its_entries_has_what_it_had() {
+        let mut recovery = Recovery::default();
+        let begin = Entry::Begin(Begin { epoch: 7, prev_version: 10, start: 5 });
+        let version = |v: Version| {
+            Entry::Version(VersionEntry { version: v, known_committed: v - 1, body: body(&[1], b"x") })
+        };
+        let popped = Entry::Popped(Popped { tag: Tag(1), version: 20 });
+        let blocks = [vec![begin.clone(), version(15), version(20)], vec![begin, version(25), popped]];
+        for (i, block) in blocks.iter().enumerate() {
+            let decoded: Vec<Entry> = block.iter().map(|e| Entry::from_bytes(e.to_bytes()).expect("whole")).collect();
+            recovery.block(Position { segment: 0, offset: i as u32 }, &decoded, 10, 1000).expect("consistent");
+        }
+        let mut server = recovery.finish().expect("it began");
+        assert_eq!((server.epoch(), server.version(), server.durable(), server.known_committed()), (7, 25, 25, 24));
+        assert_eq!(versions(server.peek(Tag(1), 1, 100)).0, [20, 25]);
+        assert!(server.push(push(25, 30, Bytes::new())).is_err(), "it is sealed");
+    }
+}
