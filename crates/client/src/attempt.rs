@@ -16,9 +16,14 @@ use std::task::{Context, Poll, Waker};
 /// How the commit of an attempt ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
-    Committed { version: Version, order: u16 },
+    Committed {
+        version: Version,
+        order: u16,
+    },
     /// Nothing was sent; the reads were done at this version, if there were any.
-    ReadOnly { read_version: Option<Version> },
+    ReadOnly {
+        read_version: Option<Version>,
+    },
     Failed,
 }
 
@@ -61,13 +66,23 @@ impl Attempt {
     }
 
     pub fn set_outcome(&self, outcome: Outcome) {
-        assert!(self.outcome.get().is_none(), "an attempt that ended as {:?} ends as {outcome:?}", self.outcome);
+        assert!(
+            self.outcome.get().is_none(),
+            "an attempt that ended as {:?} ends as {outcome:?}",
+            self.outcome
+        );
         self.outcome.set(Some(outcome));
         self.wake_all();
     }
 
     fn wake_all(&self) {
-        let woken: Vec<Waker> = self.waiters.borrow_mut().wakers.iter_mut().filter_map(Option::take).collect();
+        let woken: Vec<Waker> = self
+            .waiters
+            .borrow_mut()
+            .wakers
+            .iter_mut()
+            .filter_map(Option::take)
+            .collect();
         woken.into_iter().for_each(Waker::wake);
     }
 
@@ -90,7 +105,9 @@ impl Attempt {
         let mut reads = self.reads.borrow_mut();
         match writes {
             None => reads.add_range(begin.clone(), end.clone()),
-            Some(writes) => writes.unknown_parts(begin, end, |begin, end| reads.add_range(begin, end)),
+            Some(writes) => {
+                writes.unknown_parts(begin, end, |begin, end| reads.add_range(begin, end))
+            }
         }
     }
 
@@ -111,7 +128,10 @@ pub(crate) struct Interest {
 
 impl Interest {
     pub fn new(attempt: &Rc<Attempt>) -> Self {
-        Interest { attempt: attempt.clone(), slot: None }
+        Interest {
+            attempt: attempt.clone(),
+            slot: None,
+        }
     }
 
     pub fn attempt(&self) -> &Rc<Attempt> {
@@ -134,7 +154,10 @@ impl Interest {
                 slots.wakers.len() - 1
             })
         });
-        if slots.wakers[at].as_ref().is_none_or(|w| !w.will_wake(waker)) {
+        if slots.wakers[at]
+            .as_ref()
+            .is_none_or(|w| !w.will_wake(waker))
+        {
             slots.wakers[at] = Some(waker.clone());
         }
     }
@@ -157,7 +180,9 @@ impl Interest {
     /// The stamp of the commit.
     pub async fn versionstamp(mut self) -> Result<Versionstamp> {
         std::future::poll_fn(move |context| match self.attempt.outcome() {
-            Some(Outcome::Committed { version, order }) => Poll::Ready(Ok(Versionstamp::new(version, order))),
+            Some(Outcome::Committed { version, order }) => {
+                Poll::Ready(Ok(Versionstamp::new(version, order)))
+            }
             Some(Outcome::ReadOnly { .. }) => Poll::Ready(Err(Error::no_commit_version)),
             Some(Outcome::Failed) => Poll::Ready(Err(Error::transaction_invalid_version)),
             None => match self.poll_failed(context) {
@@ -190,7 +215,10 @@ pub(crate) struct Guarded<F> {
 
 impl<F> Guarded<F> {
     pub fn new(attempt: &Rc<Attempt>, future: F) -> Self {
-        Guarded { interest: Interest::new(attempt), future: Box::pin(future) }
+        Guarded {
+            interest: Interest::new(attempt),
+            future: Box::pin(future),
+        }
     }
 }
 

@@ -18,7 +18,9 @@ use crate::conflicts::{ConflictList, SortedConflicts};
 use crate::database::Database;
 use crate::retry::Backoff;
 use crate::shared::Drive;
-use crate::source::{Cluster, CommitData, CommitFlags, CommitReply, ReadVersionFlags, is_commit_unknown};
+use crate::source::{
+    Cluster, CommitData, CommitFlags, CommitReply, ReadVersionFlags, is_commit_unknown,
+};
 use crate::transaction::Transaction;
 use crate::write_log::WriteLog;
 use plinth_core::{Error, Key, MutationBatch, Result, Uid, Version, Versionstamp};
@@ -85,7 +87,9 @@ impl Transaction {
             let mut state = self.inner.state.borrow_mut();
             let log = std::mem::take(&mut state.log);
             if log.is_empty() {
-                return Ok(Outcome::ReadOnly { read_version: state.read_version.known() });
+                return Ok(Outcome::ReadOnly {
+                    read_version: state.read_version.known(),
+                });
             }
             if log.size_bytes() > state.options.size_bytes_max {
                 return Err(Error::transaction_too_large);
@@ -101,7 +105,14 @@ impl Transaction {
             priority: options.priority,
         };
         let fence = !options.causal_write_risky;
-        let packed = pack(log, reads, version.get().await?, flags, fence, options.size_bytes_max)?;
+        let packed = pack(
+            log,
+            reads,
+            version.get().await?,
+            flags,
+            fence,
+            options.size_bytes_max,
+        )?;
         send(database.cluster(), packed, flags).await
     }
 }
@@ -109,11 +120,16 @@ impl Transaction {
 /// Ends when every read of the list has: their conflict ranges are complete then.
 async fn drive_all(mut reads: Vec<Weak<dyn Drive>>) {
     let is_under_way = |read: &Weak<dyn Drive>, context: &mut Context<'_>| {
-        read.upgrade().is_some_and(|read| read.drive(context).is_pending())
+        read.upgrade()
+            .is_some_and(|read| read.drive(context).is_pending())
     };
     poll_fn(|context| {
         reads.retain(|read| is_under_way(read, context));
-        if reads.is_empty() { Poll::Ready(()) } else { Poll::Pending }
+        if reads.is_empty() {
+            Poll::Ready(())
+        } else {
+            Poll::Pending
+        }
     })
     .await;
 }
@@ -183,13 +199,20 @@ async fn send(cluster: &Rc<dyn Cluster>, packed: Packed, flags: CommitFlags) -> 
 
 /// Commits a transaction that does nothing but conflict with every older one that reads `key`.
 async fn commit_dummy(cluster: &Rc<dyn Cluster>, key: Key, flags: CommitFlags) -> Result<()> {
-    let flags = CommitFlags { system_keys: true, lock_aware: true, ..flags };
+    let flags = CommitFlags {
+        system_keys: true,
+        lock_aware: true,
+        ..flags
+    };
     let mut ranges = ConflictList::default();
     ranges.add_key(key);
     let packed = ranges.into_sorted().pack();
     let mut backoff = Backoff::default();
     loop {
-        let read = ReadVersionFlags { lock_aware: true, causal_read_risky: true };
+        let read = ReadVersionFlags {
+            lock_aware: true,
+            causal_read_risky: true,
+        };
         let result = match cluster.get_read_version(flags.priority, read).await {
             Ok(read_version) => {
                 let data = CommitData {

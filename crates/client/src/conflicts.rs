@@ -41,12 +41,18 @@ pub(crate) struct ConflictList {
 
 impl ConflictList {
     pub fn add_key(&mut self, key: Key) {
-        self.add(ConflictRange { begin: key, end: None });
+        self.add(ConflictRange {
+            begin: key,
+            end: None,
+        });
     }
 
     pub fn add_range(&mut self, begin: Key, end: Key) {
         if begin < end {
-            self.add(ConflictRange { begin, end: Some(end) });
+            self.add(ConflictRange {
+                begin,
+                end: Some(end),
+            });
         }
     }
 
@@ -70,7 +76,9 @@ impl ConflictList {
 
     pub fn into_sorted(mut self) -> SortedConflicts {
         coalesce(&mut self.ranges);
-        SortedConflicts { ranges: self.ranges }
+        SortedConflicts {
+            ranges: self.ranges,
+        }
     }
 }
 
@@ -87,7 +95,10 @@ impl SortedConflicts {
 
     /// The first key that is in both.
     pub fn first_common_key(&self, other: &SortedConflicts) -> Option<Key> {
-        let (mut left, mut right) = (self.ranges.iter().peekable(), other.ranges.iter().peekable());
+        let (mut left, mut right) = (
+            self.ranges.iter().peekable(),
+            other.ranges.iter().peekable(),
+        );
         while let (Some(a), Some(b)) = (left.peek(), right.peek()) {
             if a.end() <= Endpoint::at(&b.begin) {
                 left.next();
@@ -103,7 +114,13 @@ impl SortedConflicts {
     /// Adds a key that no range holds.
     pub fn add_sorted(&mut self, key: Key) {
         let at = self.ranges.partition_point(|range| range.begin < key);
-        self.ranges.insert(at, ConflictRange { begin: key, end: None });
+        self.ranges.insert(
+            at,
+            ConflictRange {
+                begin: key,
+                end: None,
+            },
+        );
     }
 
     pub fn pack(&self) -> Bytes {
@@ -127,7 +144,11 @@ fn coalesce(ranges: &mut Vec<ConflictRange>) {
             return false;
         }
         if next.end() > kept.end() {
-            kept.end = Some(next.end.take().unwrap_or_else(|| Endpoint::after(&next.begin).to_key()));
+            kept.end = Some(
+                next.end
+                    .take()
+                    .unwrap_or_else(|| Endpoint::after(&next.begin).to_key()),
+            );
         }
         true
     });
@@ -149,7 +170,10 @@ mod tests {
         list
     }
     fn covers(sorted: &SortedConflicts, key: &[u8]) -> bool {
-        sorted.ranges.iter().any(|r| r.begin[..] <= *key && Endpoint::at(key) < r.end())
+        sorted
+            .ranges
+            .iter()
+            .any(|r| r.begin[..] <= *key && Endpoint::at(key) < r.end())
     }
 
     proptest! {
@@ -171,7 +195,8 @@ mod tests {
                 prop_assert_eq!(covers(&a, key), want);
             }
             let common = keys.iter().find(|key| covers(&a, key) && covers(&b, key));
-            prop_assert_eq!(a.first_common_key(&b).as_deref(), common.map(|key| &key[..]));
+            let first = a.first_common_key(&b);
+            prop_assert_eq!(first.as_deref(), common.map(|key| &key[..]));
         }
     }
 
@@ -181,7 +206,11 @@ mod tests {
         for _ in 0..100_000 {
             list.add_key(Key::from_static(b"hot"));
         }
-        assert!(list.ranges.len() <= COMPACT_RANGES_MIN, "{} ranges", list.ranges.len());
+        assert!(
+            list.ranges.len() <= COMPACT_RANGES_MIN,
+            "{} ranges",
+            list.ranges.len()
+        );
         assert_eq!(list.into_sorted().ranges.len(), 1);
     }
 }

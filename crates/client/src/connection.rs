@@ -9,7 +9,8 @@ mod reads;
 mod versions;
 
 use crate::source::{
-    Cluster, ClusterFuture, CommitData, CommitReply, Priority, RangeChunk, RangeRequest, ReadVersionFlags,
+    Cluster, ClusterFuture, CommitData, CommitReply, Priority, RangeChunk, RangeRequest,
+    ReadVersionFlags,
 };
 use locations::Locations;
 use plinth_coordination::{ClusterFile, election};
@@ -56,18 +57,15 @@ impl Connection {
             versions: RefCell::new(VersionBatcher::new()),
         });
         let tasks = TaskGroup::new();
-        tasks.spawn("observe leader", election::observe(transport, cluster, inner.leader.clone()));
+        tasks.spawn(
+            "observe leader",
+            election::observe(transport, cluster, inner.leader.clone()),
+        );
         tasks.spawn("client info", follow(Rc::downgrade(&inner)));
-        Connection { inner, _tasks: tasks }
-    }
-
-    /// The controller, once it is known.
-    pub fn leader(&self) -> &Watch<Option<Candidate>> {
-        &self.inner.leader
-    }
-
-    pub fn transport(&self) -> &Transport {
-        &self.inner.transport
+        Connection {
+            inner,
+            _tasks: tasks,
+        }
     }
 }
 
@@ -75,11 +73,18 @@ impl Connection {
 async fn follow(connection: Weak<Inner>) {
     let mut known = 0;
     loop {
-        let Some(inner) = connection.upgrade() else { return };
+        let Some(inner) = connection.upgrade() else {
+            return;
+        };
         inner.leader.wait_until(Option::is_some).await;
-        let Some(leader) = inner.leader.get() else { continue };
+        let Some(leader) = inner.leader.get() else {
+            continue;
+        };
         let endpoint = leader.controller.endpoint::<GetClientInfo>();
-        let asked = plinth_runtime::timeout(ANSWER_LIMIT, inner.transport.call(&endpoint, GetClientInfo { known }));
+        let asked = plinth_runtime::timeout(
+            ANSWER_LIMIT,
+            inner.transport.call(&endpoint, GetClientInfo { known }),
+        );
         let changed = inner.leader.wait_until(|l| l.as_ref() != Some(&leader));
         match plinth_runtime::race(asked, changed).await {
             Either::Left(Some(Ok(info))) => {
@@ -96,7 +101,8 @@ async fn follow(connection: Weak<Inner>) {
 impl Inner {
     /// A proxy of the kind that `choose` picks from what is known; waits until there is one.
     async fn proxy(&self, choose: impl Fn(&ClientInfo) -> &Vec<Interface>) -> Interface {
-        let any = |info: &Option<ClientInfo>| info.as_ref().is_some_and(|info| !choose(info).is_empty());
+        let any =
+            |info: &Option<ClientInfo>| info.as_ref().is_some_and(|info| !choose(info).is_empty());
         self.info.wait_until(any).await;
         self.info.with(|info| {
             let proxies = choose(info.as_ref().expect("waited for"));
@@ -108,9 +114,11 @@ impl Inner {
     fn retired(&self, proxy: Interface) -> impl Future<Output = ()> + use<> {
         let info = self.info.clone();
         async move {
-            let serves =
-                |i: &ClientInfo| i.commit_proxies.contains(&proxy) || i.grv_proxies.contains(&proxy);
-            info.wait_until(|info| info.as_ref().is_some_and(|i| !serves(i))).await;
+            let serves = |i: &ClientInfo| {
+                i.commit_proxies.contains(&proxy) || i.grv_proxies.contains(&proxy)
+            };
+            info.wait_until(|info| info.as_ref().is_some_and(|i| !serves(i)))
+                .await;
         }
     }
 
@@ -131,9 +139,16 @@ impl Inner {
         };
         loop {
             let proxy = self.proxy(|info| &info.commit_proxies).await;
-            let call = self.transport.call(&proxy.endpoint::<Commit>(), request.clone());
+            let call = self
+                .transport
+                .call(&proxy.endpoint::<Commit>(), request.clone());
             match plinth_runtime::race(call, self.retired(proxy)).await {
-                Either::Left(Ok(reply)) => return Ok(CommitReply { version: reply.version, order: reply.order }),
+                Either::Left(Ok(reply)) => {
+                    return Ok(CommitReply {
+                        version: reply.version,
+                        order: reply.order,
+                    });
+                }
                 // It was certainly not sent.
                 Either::Left(Err(Error::connection_failed)) => plinth_runtime::sleep(RETRY).await,
                 Either::Left(Err(Error::broken_promise)) | Either::Right(()) => {
@@ -147,7 +162,11 @@ impl Inner {
 }
 
 impl Cluster for Connection {
-    fn get_read_version(&self, priority: Priority, _flags: ReadVersionFlags) -> ClusterFuture<Version> {
+    fn get_read_version(
+        &self,
+        priority: Priority,
+        _flags: ReadVersionFlags,
+    ) -> ClusterFuture<Version> {
         Box::pin(VersionBatcher::ask(&self.inner, priority))
     }
 
@@ -160,7 +179,12 @@ impl Cluster for Connection {
         Box::pin(async move { reads::get_range(&inner, request).await })
     }
 
-    fn get_key(&self, selector: KeySelector, keys_end: Key, version: Version) -> ClusterFuture<Key> {
+    fn get_key(
+        &self,
+        selector: KeySelector,
+        keys_end: Key,
+        version: Version,
+    ) -> ClusterFuture<Key> {
         let inner = self.inner.clone();
         Box::pin(async move { reads::get_key(&inner, selector, keys_end, version).await })
     }

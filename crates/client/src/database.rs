@@ -1,6 +1,8 @@
 //! A database: where transactions come from, and what they have in common.
 
-use crate::options::{DatabaseOption, Options, TransactionOption, WATCHES_MAX_DEFAULT, WATCHES_MAX_MAX};
+use crate::options::{
+    DatabaseOption, Options, TransactionOption, WATCHES_MAX_DEFAULT, WATCHES_MAX_MAX,
+};
 use crate::source::Cluster;
 use crate::transaction::Transaction;
 use plinth_core::{Error, Result};
@@ -61,7 +63,10 @@ impl Database {
             DatabaseOption::TransactionSizeLimit(bytes) => TransactionOption::SizeLimit(bytes),
             DatabaseOption::TransactionCausalReadRisky => TransactionOption::CausalReadRisky,
         };
-        self.inner.transaction_defaults.borrow_mut().set(transaction_option)
+        self.inner
+            .transaction_defaults
+            .borrow_mut()
+            .set(transaction_option)
     }
 
     pub(crate) fn transaction_defaults(&self) -> Options {

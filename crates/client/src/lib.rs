@@ -40,8 +40,8 @@ pub use options::{DatabaseOption, TransactionOption};
 pub use range::{RangeOptions, RangeResult, RangeStream, StreamingMode};
 pub use reads::{ReadFuture, ValueFuture};
 pub use source::{
-    Cluster, ClusterFuture, CommitData, CommitFlags, CommitReply, Priority, RangeChunk, RangeRequest, ReadVersionFlags,
-    is_commit_unknown,
+    Cluster, ClusterFuture, CommitData, CommitFlags, CommitReply, Priority, RangeChunk,
+    RangeRequest, ReadVersionFlags, is_commit_unknown,
 };
 pub use transaction::Transaction;
 
@@ -53,4 +53,9 @@ use std::rc::Rc;
 /// until it has.
 pub fn connect_over(transport: Transport, cluster: ClusterFile) -> Database {
     Database::new(Rc::new(connection::Connection::new(transport, cluster)))
+}
+
+/// The database of a cluster, over connections of its own.
+pub fn connect(cluster: ClusterFile) -> Database {
+    connect_over(Transport::client(), cluster)
 }

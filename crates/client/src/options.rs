@@ -46,7 +46,9 @@ impl TransactionOption {
     pub fn from_code(code: u32, value: Option<&[u8]>) -> Result<TransactionOption> {
         use TransactionOption::*;
         let number = || {
-            let bytes: [u8; 8] = value.and_then(|v| v.try_into().ok()).ok_or(Error::invalid_option_value)?;
+            let bytes: [u8; 8] = value
+                .and_then(|v| v.try_into().ok())
+                .ok_or(Error::invalid_option_value)?;
             Ok(i64::from_le_bytes(bytes))
         };
         let flag = match code {
@@ -142,7 +144,11 @@ impl Default for Options {
 }
 
 fn within(value: i64, low: i64, high: i64) -> Result<i64> {
-    if (low..=high).contains(&value) { Ok(value) } else { Err(Error::invalid_option_value) }
+    if (low..=high).contains(&value) {
+        Ok(value)
+    } else {
+        Err(Error::invalid_option_value)
+    }
 }
 
 impl Options {
@@ -202,16 +208,43 @@ mod tests {
     #[test]
     fn an_option_outside_its_range_or_its_number_is_refused() {
         let ms = 500i64.to_le_bytes();
-        assert_eq!(TransactionOption::from_code(500, Some(&ms)), Ok(TransactionOption::Timeout(500)));
-        assert_eq!(TransactionOption::from_code(500, Some(b"5")), Err(Error::invalid_option_value));
-        assert_eq!(TransactionOption::from_code(500, None), Err(Error::invalid_option_value));
-        assert_eq!(TransactionOption::from_code(700, Some(&ms)), Err(Error::invalid_option_value));
-        assert_eq!(TransactionOption::from_code(7, None), Err(Error::invalid_option));
+        assert_eq!(
+            TransactionOption::from_code(500, Some(&ms)),
+            Ok(TransactionOption::Timeout(500))
+        );
+        assert_eq!(
+            TransactionOption::from_code(500, Some(b"5")),
+            Err(Error::invalid_option_value)
+        );
+        assert_eq!(
+            TransactionOption::from_code(500, None),
+            Err(Error::invalid_option_value)
+        );
+        assert_eq!(
+            TransactionOption::from_code(700, Some(&ms)),
+            Err(Error::invalid_option_value)
+        );
+        assert_eq!(
+            TransactionOption::from_code(7, None),
+            Err(Error::invalid_option)
+        );
         let mut options = Options::default();
-        assert_eq!(options.set(TransactionOption::SizeLimit(31)), Err(Error::invalid_option_value));
-        assert_eq!(options.set(TransactionOption::SizeLimit(10_000_001)), Err(Error::invalid_option_value));
-        assert_eq!(options.set(TransactionOption::Timeout(-1)), Err(Error::invalid_option_value));
-        assert_eq!(options.set(TransactionOption::RetryLimit(-2)), Err(Error::invalid_option_value));
+        assert_eq!(
+            options.set(TransactionOption::SizeLimit(31)),
+            Err(Error::invalid_option_value)
+        );
+        assert_eq!(
+            options.set(TransactionOption::SizeLimit(10_000_001)),
+            Err(Error::invalid_option_value)
+        );
+        assert_eq!(
+            options.set(TransactionOption::Timeout(-1)),
+            Err(Error::invalid_option_value)
+        );
+        assert_eq!(
+            options.set(TransactionOption::RetryLimit(-2)),
+            Err(Error::invalid_option_value)
+        );
         assert_eq!(options, Options::default());
     }
 
@@ -228,11 +261,19 @@ mod tests {
             TransactionOption::PriorityBatch,
             TransactionOption::SnapshotRywDisable,
         ];
-        all.map(|option| options.set(option).expect("valid"));
+        all.into_iter()
+            .for_each(|option| options.set(option).expect("valid"));
         let next = options.for_retry(&Options::default());
-        assert_eq!((next.timeout_ms, next.retry_limit, next.retry_delay_ms_max), (7, Some(3), 9));
+        assert_eq!(
+            (next.timeout_ms, next.retry_limit, next.retry_delay_ms_max),
+            (7, Some(3), 9)
+        );
         assert_eq!(next.size_bytes_max, 100);
         assert!(!next.lock_aware && !next.read_system_keys && next.priority == Priority::Default);
-        assert!(next.sees_own_writes(true) && !options.sees_own_writes(true) && options.sees_own_writes(false));
+        assert!(
+            next.sees_own_writes(true)
+                && !options.sees_own_writes(true)
+                && options.sees_own_writes(false)
+        );
     }
 }

@@ -41,7 +41,9 @@ const MEDIUM_BYTES: usize = 1000;
 const LARGE_BYTES: usize = 4096;
 const SERIAL_BYTES: usize = 80_000;
 /// Each chunk of an iteration is half as large again as the one before.
-const ITERATION_BYTES: [usize; 10] = [4096, 6144, 9216, 13_824, 20_736, 31_104, 46_656, 69_984, 80_000, 120_000];
+const ITERATION_BYTES: [usize; 10] = [
+    4096, 6144, 9216, 13_824, 20_736, 31_104, 46_656, 69_984, 80_000, 120_000,
+];
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RangeOptions {
@@ -58,24 +60,44 @@ pub struct RangeOptions {
 
 impl Default for RangeOptions {
     fn default() -> Self {
-        RangeOptions { limit: 0, target_bytes: 0, mode: StreamingMode::Iterator, iteration: 1, reverse: false }
+        RangeOptions {
+            limit: 0,
+            target_bytes: 0,
+            mode: StreamingMode::Iterator,
+            iteration: 1,
+            reverse: false,
+        }
     }
 }
 
 impl RangeOptions {
     pub fn limit(rows: i32) -> Self {
-        RangeOptions { limit: rows, ..Self::default() }
+        RangeOptions {
+            limit: rows,
+            ..Self::default()
+        }
     }
     pub fn reversed(self) -> Self {
-        RangeOptions { reverse: true, ..self }
+        RangeOptions {
+            reverse: true,
+            ..self
+        }
     }
 
     pub(crate) fn budget(&self) -> Result<Budget> {
         if self.limit < 0 || self.target_bytes < 0 {
             return Err(Error::range_limits_invalid);
         }
-        let rows = if self.limit == 0 { usize::MAX } else { self.limit as usize };
-        let target = if self.target_bytes == 0 { usize::MAX } else { self.target_bytes as usize };
+        let rows = if self.limit == 0 {
+            usize::MAX
+        } else {
+            self.limit as usize
+        };
+        let target = if self.target_bytes == 0 {
+            usize::MAX
+        } else {
+            self.target_bytes as usize
+        };
         let by_mode = match self.mode {
             StreamingMode::Exact if self.limit == 0 && self.target_bytes == 0 => {
                 return Err(Error::exact_mode_without_limits);
@@ -85,10 +107,17 @@ impl RangeOptions {
             StreamingMode::Medium => MEDIUM_BYTES,
             StreamingMode::Large => LARGE_BYTES,
             StreamingMode::Serial | StreamingMode::WantAll => SERIAL_BYTES,
-            StreamingMode::Iterator if self.iteration < 1 => return Err(Error::client_invalid_operation),
-            StreamingMode::Iterator => ITERATION_BYTES[(self.iteration as usize).min(ITERATION_BYTES.len()) - 1],
+            StreamingMode::Iterator if self.iteration < 1 => {
+                return Err(Error::client_invalid_operation);
+            }
+            StreamingMode::Iterator => {
+                ITERATION_BYTES[(self.iteration as usize).min(ITERATION_BYTES.len()) - 1]
+            }
         };
-        Ok(Budget { rows, bytes: target.min(by_mode) })
+        Ok(Budget {
+            rows,
+            bytes: target.min(by_mode),
+        })
     }
 }
 
@@ -121,7 +150,16 @@ impl RangeStream {
         snapshot: bool,
     ) -> Self {
         let limited = options.limit > 0;
-        RangeStream { transaction, begin, end, options, snapshot, limited, ready: VecDeque::new(), done: false }
+        RangeStream {
+            transaction,
+            begin,
+            end,
+            options,
+            snapshot,
+            limited,
+            ready: VecDeque::new(),
+            done: false,
+        }
     }
 
     /// The next row; `None` at the end.
@@ -140,7 +178,12 @@ impl RangeStream {
         if self.done {
             return Ok(None);
         }
-        let read = self.transaction.get_range(self.begin.clone(), self.end.clone(), self.options, self.snapshot);
+        let read = self.transaction.get_range(
+            self.begin.clone(),
+            self.end.clone(),
+            self.options,
+            self.snapshot,
+        );
         let RangeResult { rows, more } = read.await?;
         let Some((last, _)) = rows.last() else {
             self.done = true;

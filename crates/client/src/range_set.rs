@@ -17,19 +17,26 @@ impl RangeSet {
 
     /// The last range that begins at or before `key`.
     pub fn last_from(&self, key: &[u8]) -> Option<(&Key, &Key)> {
-        self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()
+        self.ranges
+            .range::<[u8], _>((Bound::Unbounded, Bound::Included(key)))
+            .next_back()
     }
 
     /// The last range that begins before `key`.
     pub fn last_before(&self, key: &[u8]) -> Option<(&Key, &Key)> {
-        self.ranges.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key))).next_back()
+        self.ranges
+            .range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key)))
+            .next_back()
     }
 
     /// The first range that ends after `key`: it holds `key` or lies behind it.
     pub fn first_beyond(&self, key: &[u8]) -> Option<(&Key, &Key)> {
         match self.last_from(key) {
             Some((begin, end)) if key < &end[..] => Some((begin, end)),
-            _ => self.ranges.range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded)).next(),
+            _ => self
+                .ranges
+                .range::<[u8], _>((Bound::Excluded(key), Bound::Unbounded))
+                .next(),
         }
     }
 
@@ -80,7 +87,10 @@ impl RangeSet {
     /// A range that begins in `[begin, end]`.
     fn next_within(&self, begin: &Key, end: &Key) -> Option<(Key, Key)> {
         let bounds = (Bound::Included(begin.clone()), Bound::Included(end.clone()));
-        self.ranges.range(bounds).next().map(|(at, at_end)| (at.clone(), at_end.clone()))
+        self.ranges
+            .range(bounds)
+            .next()
+            .map(|(at, at_end)| (at.clone(), at_end.clone()))
     }
 }
 

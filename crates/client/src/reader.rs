@@ -45,7 +45,9 @@ impl Budget {
     fn spend(&mut self, key: &Key, value: &Value) {
         self.rows -= 1;
         if self.bytes != usize::MAX {
-            self.bytes = self.bytes.saturating_sub(key.len() + value.len() + ROW_OVERHEAD_BYTES);
+            self.bytes = self
+                .bytes
+                .saturating_sub(key.len() + value.len() + ROW_OVERHEAD_BYTES);
         }
     }
 }
@@ -60,8 +62,15 @@ pub(crate) struct Anchor {
 impl Anchor {
     /// Keys above `keys_end` stand for it, as no key lies between.
     pub fn new(selector: KeySelector, keys_end: &Key) -> Self {
-        let key = if selector.or_equal { key_after(&selector.key) } else { selector.key };
-        Anchor { key: key.min(keys_end.clone()), offset: selector.offset }
+        let key = if selector.or_equal {
+            key_after(&selector.key)
+        } else {
+            selector.key
+        };
+        Anchor {
+            key: key.min(keys_end.clone()),
+            offset: selector.offset,
+        }
     }
 
     /// What decides which key it is: a change in `[begin, end)` may make it another.
@@ -88,16 +97,29 @@ impl Reader {
     pub async fn resolve(&self, anchor: &Anchor) -> Result<Key> {
         if self.writes.is_none() {
             let selector = KeySelector::new(anchor.key.clone(), false, anchor.offset);
-            let found = self.cluster.get_key(selector, self.keys_end.clone(), self.version).await?;
+            let found = self
+                .cluster
+                .get_key(selector, self.keys_end.clone(), self.version)
+                .await?;
             return Ok(found.min(self.keys_end.clone()));
         }
         let forward = anchor.offset > 0;
-        let steps = if forward { i64::from(anchor.offset) } else { 1 - i64::from(anchor.offset) };
-        let budget = Budget { rows: steps as usize, bytes: usize::MAX };
+        let steps = if forward {
+            i64::from(anchor.offset)
+        } else {
+            1 - i64::from(anchor.offset)
+        };
+        let budget = Budget {
+            rows: steps as usize,
+            bytes: usize::MAX,
+        };
         let mut last = None;
         let keep = |key: Key, _: Value| last = Some(key);
-        let (begin, end) =
-            if forward { (anchor.key.clone(), self.keys_end.clone()) } else { (Key::new(), anchor.key.clone()) };
+        let (begin, end) = if forward {
+            (anchor.key.clone(), self.keys_end.clone())
+        } else {
+            (Key::new(), anchor.key.clone())
+        };
         let more = self.scan(begin, end, !forward, budget, keep).await?;
         Ok(match last {
             Some(key) if more => key,
@@ -137,33 +159,58 @@ impl Reader {
     }
 
     fn next_region(&self, begin: &Key, end: &Key, reverse: bool) -> Region {
-        let whole = Region { begin: begin.clone(), end: end.clone(), known: false };
-        let Some(writes) = &self.writes else { return whole };
+        let whole = Region {
+            begin: begin.clone(),
+            end: end.clone(),
+            known: false,
+        };
+        let Some(writes) = &self.writes else {
+            return whole;
+        };
         if reverse {
             match writes.cleared().last_before(end) {
-                Some((at, at_end)) if at_end >= end => {
-                    Region { begin: at.clone().max(begin.clone()), known: true, ..whole }
-                }
-                Some((_, at_end)) if at_end > begin => Region { begin: at_end.clone(), ..whole },
+                Some((at, at_end)) if at_end >= end => Region {
+                    begin: at.clone().max(begin.clone()),
+                    known: true,
+                    ..whole
+                },
+                Some((_, at_end)) if at_end > begin => Region {
+                    begin: at_end.clone(),
+                    ..whole
+                },
                 _ => whole,
             }
         } else {
             // A scan of a key that was set needs nobody.
             if writes.is_known_point(begin) {
-                return Region { end: key_after(begin).min(end.clone()), known: true, ..whole };
+                return Region {
+                    end: key_after(begin).min(end.clone()),
+                    known: true,
+                    ..whole
+                };
             }
             match writes.cleared().first_beyond(begin) {
-                Some((at, at_end)) if at <= begin => {
-                    Region { end: at_end.clone().min(end.clone()), known: true, ..whole }
-                }
-                Some((at, _)) if at < end => Region { end: at.clone(), ..whole },
+                Some((at, at_end)) if at <= begin => Region {
+                    end: at_end.clone().min(end.clone()),
+                    known: true,
+                    ..whole
+                },
+                Some((at, _)) if at < end => Region {
+                    end: at.clone(),
+                    ..whole
+                },
                 _ => whole,
             }
         }
     }
 
     /// The database's rows of the part of `region` that they cover; ascending.
-    async fn fetch(&self, region: Region, reverse: bool, budget: Budget) -> Result<(Region, Vec<(Key, Value)>)> {
+    async fn fetch(
+        &self,
+        region: Region,
+        reverse: bool,
+        budget: Budget,
+    ) -> Result<(Region, Vec<(Key, Value)>)> {
         let request = RangeRequest {
             begin: region.begin.clone(),
             end: region.end.clone(),
@@ -173,10 +220,18 @@ impl Reader {
             reverse,
         };
         let mut chunk = self.cluster.get_range(request).await?;
-        let Region { mut begin, mut end, known } = region;
+        let Region {
+            mut begin,
+            mut end,
+            known,
+        } = region;
         if chunk.more {
             // A chunk that neither gives a row of the range nor ends it would have us ask for ever.
-            let last = chunk.rows.last().map(|(key, _)| key.clone()).ok_or(Error::internal_error)?;
+            let last = chunk
+                .rows
+                .last()
+                .map(|(key, _)| key.clone())
+                .ok_or(Error::internal_error)?;
             if last < begin || last >= end {
                 return Err(Error::internal_error);
             }
@@ -214,7 +269,9 @@ impl Reader {
             None => (rows, None),
         };
         let mut pass = |(key, value): (Key, Value)| {
-            let is_readable = unreadable.as_ref().is_none_or(|from| if reverse { key >= *from } else { key < *from });
+            let is_readable = unreadable
+                .as_ref()
+                .is_none_or(|from| if reverse { key >= *from } else { key < *from });
             if budget.is_spent() || !is_readable {
                 return false;
             }

@@ -35,7 +35,11 @@ impl ReadVersion {
 
 impl State {
     /// The read version, asked for if nobody has yet.
-    pub fn ask_read_version(&mut self, cluster: &Rc<dyn Cluster>, has_reads: bool) -> Shared<Result<Version>> {
+    pub fn ask_read_version(
+        &mut self,
+        cluster: &Rc<dyn Cluster>,
+        has_reads: bool,
+    ) -> Shared<Result<Version>> {
         match &self.read_version {
             ReadVersion::Known(version) => Shared::ready(Ok(*version)),
             ReadVersion::Asked(answer) => answer.clone(),
@@ -151,7 +155,9 @@ impl Future for ValueFuture {
 impl ValueFuture {
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Value>>> {
         if let ValueStage::Version(answer, key) = &mut self.stage {
-            let Poll::Ready(version) = answer.poll_clone(context) else { return Poll::Pending };
+            let Poll::Ready(version) = answer.poll_clone(context) else {
+                return Poll::Pending;
+            };
             let value = self.cluster.get(std::mem::take(key), version?);
             self.stage = ValueStage::Value(value);
         }
@@ -181,7 +187,11 @@ impl<T: Unpin> Future for ReadFuture<T> {
     type Output = Result<T>;
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
         let Some(read) = &self.read else {
-            return Poll::Ready(self.early.take().expect("a future is not polled after its end"));
+            return Poll::Ready(
+                self.early
+                    .take()
+                    .expect("a future is not polled after its end"),
+            );
         };
         self.interest.attempt().check()?;
         if let Poll::Ready(result) = read.poll_take(context) {
@@ -194,7 +204,11 @@ impl<T: Unpin> Future for ReadFuture<T> {
 
 impl<T: 'static> ReadFuture<T> {
     fn early(attempt: &Rc<Attempt>, result: Result<T>) -> Self {
-        ReadFuture { interest: Interest::new(attempt), read: None, early: Some(result) }
+        ReadFuture {
+            interest: Interest::new(attempt),
+            read: None,
+            early: Some(result),
+        }
     }
 }
 
@@ -220,7 +234,8 @@ impl Prepared {
 
     fn add_conflict(&self, (begin, end): &(Key, Key)) {
         if !self.snapshot {
-            self.attempt.add_read_range(begin, end, self.writes.as_deref());
+            self.attempt
+                .add_read_range(begin, end, self.writes.as_deref());
         }
     }
 
@@ -231,7 +246,12 @@ impl Prepared {
         Ok(key)
     }
 
-    async fn get_range(self, begin: Anchor, end: Anchor, options: RangeOptions) -> Result<RangeResult> {
+    async fn get_range(
+        self,
+        begin: Anchor,
+        end: Anchor,
+        options: RangeOptions,
+    ) -> Result<RangeResult> {
         let budget = options.budget()?;
         let reader = self.reader().await?;
         let from = bound(&reader, &begin).await?;
@@ -239,7 +259,9 @@ impl Prepared {
         let mut result = RangeResult::default();
         if from < to {
             let keep = |key, value| result.rows.push((key, value));
-            let more = reader.scan(from.clone(), to.clone(), options.reverse, budget, keep).await?;
+            let more = reader
+                .scan(from.clone(), to.clone(), options.reverse, budget, keep)
+                .await?;
             result.more = more;
         }
         self.add_range_conflicts((&begin, &from), (&end, &to), options.reverse, &result);
@@ -278,7 +300,11 @@ impl Prepared {
 
 /// Where a range begins or ends. The first key at or after `key` bounds it no better than `key` itself.
 async fn bound(reader: &Reader, anchor: &Anchor) -> Result<Key> {
-    if anchor.offset == 1 { Ok(anchor.key.clone()) } else { reader.resolve(anchor).await }
+    if anchor.offset == 1 {
+        Ok(anchor.key.clone())
+    } else {
+        reader.resolve(anchor).await
+    }
 }
 
 impl Inner {
@@ -287,7 +313,10 @@ impl Inner {
         let mut state = self.state.borrow_mut();
         state.check_usable()?;
         let keys_end = state.read_end();
-        if selectors.iter().any(|selector| selector.key[..] > *keys_end) {
+        if selectors
+            .iter()
+            .any(|selector| selector.key[..] > *keys_end)
+        {
             return Err(Error::key_outside_legal_range);
         }
         state.has_read = true;
@@ -316,7 +345,11 @@ impl Inner {
         });
         let shared = Shared::new(read);
         state.keep_outstanding(&shared);
-        ReadFuture { interest: Interest::new(&attempt), read: Some(shared), early: None }
+        ReadFuture {
+            interest: Interest::new(&attempt),
+            read: Some(shared),
+            early: None,
+        }
     }
 
     fn refuse<T: 'static>(&self, result: Result<T>) -> ReadFuture<T> {
@@ -335,7 +368,11 @@ impl Transaction {
         let answer = state.ask_read_version(self.inner.database.cluster(), true);
         // A handle of its own to take from: the answer itself stays for the reads.
         let taken: ClusterFuture<Version> = Box::pin(async move { answer.get().await });
-        ReadFuture { interest: Interest::new(&attempt), read: Some(Shared::new(taken)), early: None }
+        ReadFuture {
+            interest: Interest::new(&attempt),
+            read: Some(Shared::new(taken)),
+            early: None,
+        }
     }
 
     /// Reads at `version` instead of the newest: only before anything has asked for a read version.
@@ -369,13 +406,21 @@ impl Transaction {
                 }
             }
         };
-        ValueFuture { interest: Interest::new(&state.attempt), cluster: cluster.clone(), operations, stage }
+        ValueFuture {
+            interest: Interest::new(&state.attempt),
+            cluster: cluster.clone(),
+            operations,
+            stage,
+        }
     }
 
     /// The key that `selector` denotes among those that the transaction sees; the empty key or the end of the
     /// legal range where there is none.
     pub fn get_key(&self, selector: KeySelector, snapshot: bool) -> ReadFuture<Key> {
-        let selector = KeySelector { key: shorten(selector.key), ..selector };
+        let selector = KeySelector {
+            key: shorten(selector.key),
+            ..selector
+        };
         match self.inner.prepare(&[&selector], snapshot) {
             Err(error) => self.inner.refuse(Err(error)),
             Ok(prepared) => {
@@ -393,9 +438,18 @@ impl Transaction {
         options: RangeOptions,
         snapshot: bool,
     ) -> ReadFuture<RangeResult> {
-        let begin = KeySelector { key: shorten(begin.key), ..begin };
-        let end = KeySelector { key: shorten(end.key), ..end };
-        let prepared = match options.budget().and_then(|_| self.inner.prepare(&[&begin, &end], snapshot)) {
+        let begin = KeySelector {
+            key: shorten(begin.key),
+            ..begin
+        };
+        let end = KeySelector {
+            key: shorten(end.key),
+            ..end
+        };
+        let prepared = match options
+            .budget()
+            .and_then(|_| self.inner.prepare(&[&begin, &end], snapshot))
+        {
             Err(error) => return self.inner.refuse(Err(error)),
             Ok(prepared) => prepared,
         };
@@ -426,8 +480,13 @@ impl Transaction {
         options: RangeOptions,
         snapshot: bool,
     ) -> Result<Vec<(Key, Value)>> {
-        let mode = if options.mode == StreamingMode::Iterator { StreamingMode::WantAll } else { options.mode };
-        let mut stream = self.get_range_stream(begin, end, RangeOptions { mode, ..options }, snapshot);
+        let mode = if options.mode == StreamingMode::Iterator {
+            StreamingMode::WantAll
+        } else {
+            options.mode
+        };
+        let mut stream =
+            self.get_range_stream(begin, end, RangeOptions { mode, ..options }, snapshot);
         let mut rows = Vec::new();
         while let Some(chunk) = stream.next_chunk().await? {
             if rows.is_empty() {

@@ -22,7 +22,9 @@ pub(crate) struct Backoff {
 
 impl Default for Backoff {
     fn default() -> Self {
-        Backoff { delay_ms: FIRST_DELAY_MS }
+        Backoff {
+            delay_ms: FIRST_DELAY_MS,
+        }
     }
 }
 
@@ -74,14 +76,21 @@ impl Transaction {
     fn decide_retry(&self, error: Error) -> Result<Duration> {
         let mut state = self.inner.state.borrow_mut();
         state.attempt.check()?;
-        let limit_reached = state.options.retry_limit.is_some_and(|limit| state.retries >= limit);
+        let limit_reached = state
+            .options
+            .retry_limit
+            .is_some_and(|limit| state.retries >= limit);
         state.retries = state.retries.saturating_add(1);
         let delay_ms_max = f64::from(state.options.retry_delay_ms_max);
         match state.backoff.after(error, delay_ms_max) {
             Some(delay) if !limit_reached => Ok(delay),
             _ => {
                 state.attempt.fail(Error::transaction_cancelled);
-                Err(if error == Error::success { Error::client_invalid_operation } else { error })
+                Err(if error == Error::success {
+                    Error::client_invalid_operation
+                } else {
+                    error
+                })
             }
         }
     }
@@ -97,12 +106,23 @@ mod tests {
         let mut most = Vec::new();
         for _ in 0..9 {
             most.push(backoff.delay_ms.min(1000.0));
-            let delay = backoff.after(Error::not_committed, 1000.0).expect("worth another attempt");
+            let delay = backoff
+                .after(Error::not_committed, 1000.0)
+                .expect("worth another attempt");
             assert!(delay.as_secs_f64() * 1000.0 <= *most.last().expect("pushed"));
         }
-        assert_eq!(most, [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1000.0, 1000.0]);
-        assert_eq!(backoff.after(Error::transaction_too_old, 1000.0), Some(Duration::from_millis(10)));
-        assert_eq!(backoff.after(Error::transaction_too_old, 3.0), Some(Duration::from_millis(3)));
+        assert_eq!(
+            most,
+            [10.0, 20.0, 40.0, 80.0, 160.0, 320.0, 640.0, 1000.0, 1000.0]
+        );
+        assert_eq!(
+            backoff.after(Error::transaction_too_old, 1000.0),
+            Some(Duration::from_millis(10))
+        );
+        assert_eq!(
+            backoff.after(Error::transaction_too_old, 3.0),
+            Some(Duration::from_millis(3))
+        );
         assert_eq!(backoff.after(Error::transaction_timed_out, 1000.0), None);
         assert_eq!(backoff.after(Error::success, 1000.0), None);
     }

@@ -149,12 +149,23 @@ mod tests {
         let first = Arc::new(Counter(AtomicU32::new(0)));
         let last = Arc::new(Counter(AtomicU32::new(0)));
         let (first_waker, last_waker) = (Waker::from(first.clone()), Waker::from(last.clone()));
-        assert!(shared.poll_clone(&mut Context::from_waker(&first_waker)).is_pending());
+        assert!(
+            shared
+                .poll_clone(&mut Context::from_waker(&first_waker))
+                .is_pending()
+        );
         let other = shared.clone();
-        assert!(other.poll_clone(&mut Context::from_waker(&last_waker)).is_pending());
+        assert!(
+            other
+                .poll_clone(&mut Context::from_waker(&last_waker))
+                .is_pending()
+        );
         drop(other);
         sender.send(7).expect("somebody waits");
         assert_eq!(first.0.load(Ordering::Relaxed), 1);
-        assert_eq!(shared.poll_clone(&mut Context::from_waker(&first_waker)), Poll::Ready(Ok(7)));
+        assert_eq!(
+            shared.poll_clone(&mut Context::from_waker(&first_waker)),
+            Poll::Ready(Ok(7))
+        );
     }
 }

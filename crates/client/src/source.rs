@@ -86,12 +86,17 @@ pub struct CommitReply {
 
 /// What serves a transaction. Each call is issued when its future is first polled, or at once.
 pub trait Cluster {
-    fn get_read_version(&self, priority: Priority, flags: ReadVersionFlags) -> ClusterFuture<Version>;
+    fn get_read_version(
+        &self,
+        priority: Priority,
+        flags: ReadVersionFlags,
+    ) -> ClusterFuture<Version>;
     fn get(&self, key: Key, version: Version) -> ClusterFuture<Option<Value>>;
     fn get_range(&self, request: RangeRequest) -> ClusterFuture<RangeChunk>;
     /// The key that `selector` denotes among the keys below `keys_end`; the empty key where it runs off the
     /// beginning, `keys_end` where it runs off the end. `selector.key` is at most `keys_end`.
-    fn get_key(&self, selector: KeySelector, keys_end: Key, version: Version) -> ClusterFuture<Key>;
+    fn get_key(&self, selector: KeySelector, keys_end: Key, version: Version)
+    -> ClusterFuture<Key>;
     fn commit(&self, data: CommitData) -> ClusterFuture<CommitReply>;
     /// Ends when the value of `key` differs from `value` at some version at or after `version`.
     fn watch(&self, key: Key, value: Option<Value>, version: Version) -> ClusterFuture<()>;

@@ -5,11 +5,14 @@
 //! layers that are built on them.
 
 use crate::source::{
-    Cluster, ClusterFuture, CommitData, CommitReply, Priority, RangeChunk, RangeRequest, ReadVersionFlags,
+    Cluster, ClusterFuture, CommitData, CommitReply, Priority, RangeChunk, RangeRequest,
+    ReadVersionFlags,
 };
 use plinth_core::conflict_ranges::{ConflictRanges, Endpoint};
 use plinth_core::key::{ALL_KEYS_END, SYSTEM_BEGIN};
-use plinth_core::{Error, Key, KeySelector, MutationKind, Result, Value, Version, Versionstamp, atomic};
+use plinth_core::{
+    Error, Key, KeySelector, MutationKind, Result, Value, Version, Versionstamp, atomic,
+};
 use plinth_runtime::sync::Notify;
 use plinth_runtime::yield_now;
 use std::cell::RefCell;
@@ -70,8 +73,15 @@ impl MemoryCluster {
     /// With these rows from the start.
     pub fn with_rows<K: Into<Key>, V: Into<Value>>(rows: impl IntoIterator<Item = (K, V)>) -> Self {
         let cluster = MemoryCluster::new();
-        let snapshot: Snapshot = rows.into_iter().map(|(k, v)| (k.into(), v.into())).collect();
-        cluster.state.borrow_mut().history.insert(1, Rc::new(snapshot));
+        let snapshot: Snapshot = rows
+            .into_iter()
+            .map(|(k, v)| (k.into(), v.into()))
+            .collect();
+        cluster
+            .state
+            .borrow_mut()
+            .history
+            .insert(1, Rc::new(snapshot));
         cluster
     }
 
@@ -147,7 +157,10 @@ impl MemoryCluster {
         }
     }
 
-    fn answer<T: 'static>(&self, answer: impl FnOnce(&mut State) -> Result<T> + 'static) -> ClusterFuture<T> {
+    fn answer<T: 'static>(
+        &self,
+        answer: impl FnOnce(&mut State) -> Result<T> + 'static,
+    ) -> ClusterFuture<T> {
         let cluster = self.clone();
         Box::pin(async move {
             cluster.wait().await;
@@ -159,7 +172,11 @@ impl MemoryCluster {
 impl State {
     /// The database as it was at `version`.
     fn at(&self, version: Version) -> Rc<Snapshot> {
-        self.history.range(..=version).next_back().map(|(_, snapshot)| snapshot.clone()).unwrap_or_default()
+        self.history
+            .range(..=version)
+            .next_back()
+            .map(|(_, snapshot)| snapshot.clone())
+            .unwrap_or_default()
     }
 
     fn read_at(&mut self, version: Version) -> Result<Rc<Snapshot>> {
@@ -175,11 +192,26 @@ impl State {
 
     fn get_range(&mut self, request: &RangeRequest) -> Result<RangeChunk> {
         let snapshot = self.read_at(request.version)?;
-        let limit_rows = request.limit_rows.min(self.chunk_rows_max.unwrap_or(usize::MAX));
-        assert!(limit_rows > 0 && request.limit_bytes > 0, "a range read for nothing: {request:?}");
-        assert!(request.begin < request.end, "a range read of nothing: {request:?}");
-        let rows = snapshot.range::<[u8], _>((Bound::Included(&request.begin[..]), Bound::Excluded(&request.end[..])));
-        let mut ordered: Box<dyn Iterator<Item = _>> = if request.reverse { Box::new(rows.rev()) } else { Box::new(rows) };
+        let limit_rows = request
+            .limit_rows
+            .min(self.chunk_rows_max.unwrap_or(usize::MAX));
+        assert!(
+            limit_rows > 0 && request.limit_bytes > 0,
+            "a range read for nothing: {request:?}"
+        );
+        assert!(
+            request.begin < request.end,
+            "a range read of nothing: {request:?}"
+        );
+        let rows = snapshot.range::<[u8], _>((
+            Bound::Included(&request.begin[..]),
+            Bound::Excluded(&request.end[..]),
+        ));
+        let mut ordered: Box<dyn Iterator<Item = _>> = if request.reverse {
+            Box::new(rows.rev())
+        } else {
+            Box::new(rows)
+        };
         let mut chunk = RangeChunk::default();
         let mut bytes = 0;
         for (key, value) in &mut ordered {
@@ -200,22 +232,33 @@ impl State {
     }
 
     fn execute(&mut self, data: &CommitData) -> Result<CommitReply> {
-        let reads = ConflictRanges::parse(data.reads.clone()).expect("well-formed read conflict ranges");
-        let writes = ConflictRanges::parse(data.writes.clone()).expect("well-formed write conflict ranges");
+        let reads =
+            ConflictRanges::parse(data.reads.clone()).expect("well-formed read conflict ranges");
+        let writes =
+            ConflictRanges::parse(data.writes.clone()).expect("well-formed write conflict ranges");
         if !reads.is_empty() && data.read_version < self.oldest {
             return Err(Error::transaction_too_old);
         }
-        let newer = self.written.iter().filter(|(version, _)| *version > data.read_version);
+        let newer = self
+            .written
+            .iter()
+            .filter(|(version, _)| *version > data.read_version);
         for (_, written) in newer {
             let overlaps = |a: &ConflictRanges, b: &ConflictRanges| {
-                a.iter().any(|x| b.iter().any(|y| Endpoint::at(x.begin) < y.end && Endpoint::at(y.begin) < x.end))
+                a.iter().any(|x| {
+                    b.iter()
+                        .any(|y| Endpoint::at(x.begin) < y.end && Endpoint::at(y.begin) < x.end)
+                })
             };
             if overlaps(&reads, written) {
                 return Err(Error::not_committed);
             }
         }
         self.version += VERSIONS_PER_COMMIT;
-        let reply = CommitReply { version: self.version, order: (self.version % 7) as u16 };
+        let reply = CommitReply {
+            version: self.version,
+            order: (self.version % 7) as u16,
+        };
         let mut snapshot = (*self.at(self.version)).clone();
         apply_mutations(&mut snapshot, data, reply)?;
         self.history.insert(self.version, Rc::new(snapshot));
@@ -229,7 +272,9 @@ impl State {
             None => self.execute(&data),
             Some(CommitFault::Refused(error)) => Err(error),
             Some(CommitFault::RequestLost) => Err(Error::request_maybe_delivered),
-            Some(CommitFault::AnswerLost) => self.execute(&data).and(Err(Error::request_maybe_delivered)),
+            Some(CommitFault::AnswerLost) => {
+                self.execute(&data).and(Err(Error::request_maybe_delivered))
+            }
             Some(CommitFault::Late) => {
                 self.late.push(data);
                 Err(Error::request_maybe_delivered)
@@ -239,9 +284,15 @@ impl State {
 }
 
 fn apply_mutations(snapshot: &mut Snapshot, data: &CommitData, reply: CommitReply) -> Result<()> {
-    let end = if data.flags.system_keys { ALL_KEYS_END } else { SYSTEM_BEGIN };
+    let end = if data.flags.system_keys {
+        ALL_KEYS_END
+    } else {
+        SYSTEM_BEGIN
+    };
     let stamp = Versionstamp::new(reply.version, reply.order);
-    let place = |param: &[u8]| atomic::place_versionstamp(param, stamp).ok_or(Error::client_invalid_operation);
+    let place = |param: &[u8]| {
+        atomic::place_versionstamp(param, stamp).ok_or(Error::client_invalid_operation)
+    };
     for mutation in data.mutations.iter_owned() {
         let (key, second) = (mutation.first, mutation.second);
         if key[..] >= *end {
@@ -250,8 +301,12 @@ fn apply_mutations(snapshot: &mut Snapshot, data: &CommitData, reply: CommitRepl
         match mutation.kind {
             MutationKind::Set => drop(snapshot.insert(key, second)),
             MutationKind::ClearRange => snapshot.retain(|k, _| *k < key || *k >= second),
-            MutationKind::SetVersionstampedKey => drop(snapshot.insert(place(&key)?.into(), second)),
-            MutationKind::SetVersionstampedValue => drop(snapshot.insert(key, place(&second)?.into())),
+            MutationKind::SetVersionstampedKey => {
+                drop(snapshot.insert(place(&key)?.into(), second))
+            }
+            MutationKind::SetVersionstampedValue => {
+                drop(snapshot.insert(key, place(&second)?.into()))
+            }
             kind => match atomic::apply(kind, snapshot.get(&key).map(|v| &v[..]), &second) {
                 Some(value) => drop(snapshot.insert(key, value)),
                 None => drop(snapshot.remove(&key)),
@@ -262,14 +317,23 @@ fn apply_mutations(snapshot: &mut Snapshot, data: &CommitData, reply: CommitRepl
 }
 
 /// What a selector means, by the book: `keys` ascend.
-pub fn resolve_selector<'a>(keys: impl Iterator<Item = &'a Key>, selector: &KeySelector, keys_end: &Key) -> Key {
+pub fn resolve_selector<'a>(
+    keys: impl Iterator<Item = &'a Key>,
+    selector: &KeySelector,
+    keys_end: &Key,
+) -> Key {
     let keys: Vec<&Key> = keys.filter(|key| *key < keys_end).collect();
-    let before = keys.iter().filter(|k| ***k < selector.key || (selector.or_equal && ***k == selector.key)).count();
+    let before = keys
+        .iter()
+        .filter(|k| ***k < selector.key || (selector.or_equal && ***k == selector.key))
+        .count();
     // The key at `before - 1` is the last one less than (or equal to) the selector's.
     let at = before as i64 - 1 + i64::from(selector.offset);
     match usize::try_from(at) {
         Err(_) => Key::new(),
-        Ok(at) => keys.get(at).map_or_else(|| keys_end.clone(), |key| (*key).clone()),
+        Ok(at) => keys
+            .get(at)
+            .map_or_else(|| keys_end.clone(), |key| (*key).clone()),
     }
 }
 
@@ -286,7 +350,12 @@ impl Cluster for MemoryCluster {
         self.answer(move |state| state.get_range(&request))
     }
 
-    fn get_key(&self, selector: KeySelector, keys_end: Key, version: Version) -> ClusterFuture<Key> {
+    fn get_key(
+        &self,
+        selector: KeySelector,
+        keys_end: Key,
+        version: Version,
+    ) -> ClusterFuture<Key> {
         self.answer(move |state| state.get_key(&selector, &keys_end, version))
     }
 

@@ -59,19 +59,30 @@ pub(crate) struct State {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        self.state.get_mut().attempt.fail(Error::transaction_cancelled);
+        self.state
+            .get_mut()
+            .attempt
+            .fail(Error::transaction_cancelled);
     }
 }
 
 /// The longest key that can exist where `key` is.
 pub(crate) fn key_bytes_max(key: &[u8]) -> usize {
-    if key.starts_with(SYSTEM_BEGIN) { SYSTEM_KEY_BYTES_MAX } else { KEY_BYTES_MAX }
+    if key.starts_with(SYSTEM_BEGIN) {
+        SYSTEM_KEY_BYTES_MAX
+    } else {
+        KEY_BYTES_MAX
+    }
 }
 
 /// `key`, or where it is longer than any key can be, a shorter one with no key in between.
 pub(crate) fn shorten(key: Key) -> Key {
     let most = key_bytes_max(&key);
-    if key.len() > most { key.slice(..most + 1) } else { key }
+    if key.len() > most {
+        key.slice(..most + 1)
+    } else {
+        key
+    }
 }
 
 impl State {
@@ -132,11 +143,19 @@ impl State {
     }
 
     pub fn read_end(&self) -> &'static [u8] {
-        if self.options.read_system_keys { ALL_KEYS_END } else { SYSTEM_BEGIN }
+        if self.options.read_system_keys {
+            ALL_KEYS_END
+        } else {
+            SYSTEM_BEGIN
+        }
     }
 
     pub fn write_end(&self) -> &'static [u8] {
-        if self.options.write_system_keys { ALL_KEYS_END } else { SYSTEM_BEGIN }
+        if self.options.write_system_keys {
+            ALL_KEYS_END
+        } else {
+            SYSTEM_BEGIN
+        }
     }
 }
 
@@ -144,7 +163,9 @@ impl Transaction {
     pub(crate) fn new(database: Database) -> Self {
         let options = database.transaction_defaults();
         let state = RefCell::new(State::new(options));
-        let transaction = Transaction { inner: Rc::new(Inner { database, state }) };
+        let transaction = Transaction {
+            inner: Rc::new(Inner { database, state }),
+        };
         if options.timeout_ms > 0 {
             transaction.set_timer();
         }
@@ -157,7 +178,9 @@ impl Transaction {
 
     pub fn set_option(&self, option: TransactionOption) -> Result<()> {
         let mut state = self.inner.state.borrow_mut();
-        if option == TransactionOption::ReadYourWritesDisable && (state.has_read || !state.log.is_empty()) {
+        if option == TransactionOption::ReadYourWritesDisable
+            && (state.has_read || !state.log.is_empty())
+        {
             return Err(Error::client_invalid_operation);
         }
         state.options.set(option)?;
@@ -202,7 +225,8 @@ impl Transaction {
         let mut state = self.inner.state.borrow_mut();
         let old = state.timer.take();
         if state.options.timeout_ms > 0 {
-            let deadline = state.created_at + Duration::from_millis(u64::from(state.options.timeout_ms));
+            let deadline =
+                state.created_at + Duration::from_millis(u64::from(state.options.timeout_ms));
             let inner = Rc::downgrade(&self.inner);
             state.timer = Some(plinth_runtime::spawn("transaction_timeout", async move {
                 plinth_runtime::sleep_until(deadline).await;

@@ -65,7 +65,13 @@ impl Transaction {
             }
         };
         let attempt = self.inner.state.borrow().attempt.clone();
-        Ok(Watch { database, attempt, key, base, _slot: slot })
+        Ok(Watch {
+            database,
+            attempt,
+            key,
+            base,
+            _slot: slot,
+        })
     }
 }
 
@@ -85,10 +91,14 @@ impl Watch {
             Outcome::Failed => unreachable!("a failed attempt has an error"),
         };
         let cluster = self.database.cluster();
-        let mut version = version.expect("the watch of a transaction that wrote nothing has read its key");
+        let mut version =
+            version.expect("the watch of a transaction that wrote nothing has read its key");
         let mut backoff = Backoff::default();
         loop {
-            let error = match cluster.watch(self.key.clone(), value.clone(), version).await {
+            let error = match cluster
+                .watch(self.key.clone(), value.clone(), version)
+                .await
+            {
                 Ok(()) => return Ok(()),
                 Err(error) => error,
             };
@@ -97,7 +107,10 @@ impl Watch {
             }
             // A newer version will do as well: what counts is that the value differs.
             sleep(backoff.next(WATCH_DELAY_MS_MAX)).await;
-            let flags = ReadVersionFlags { lock_aware: true, ..ReadVersionFlags::default() };
+            let flags = ReadVersionFlags {
+                lock_aware: true,
+                ..ReadVersionFlags::default()
+            };
             if let Ok(newer) = cluster.get_read_version(Priority::Default, flags).await {
                 version = version.max(newer);
             }

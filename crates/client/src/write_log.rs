@@ -50,7 +50,10 @@ impl WriteLog {
                 self.silent.push(self.count);
             }
         }
-        self.count = self.count.checked_add(1).expect("four billion mutations exceed every transaction's size limit");
+        self.count = self
+            .count
+            .checked_add(1)
+            .expect("four billion mutations exceed every transaction's size limit");
         self.size_bytes += cost_bytes(&mutation);
         mutation.pack(&mut self.tail);
     }
@@ -58,7 +61,9 @@ impl WriteLog {
     /// A set right after a set of the same key takes its place.
     fn forget_last_set_of(&mut self, key: &[u8]) {
         let Some(at) = self.last_set else { return };
-        let (last, _) = iter_packed(&self.tail[at..]).next().expect("a set begins here");
+        let (last, _) = iter_packed(&self.tail[at..])
+            .next()
+            .expect("a set begins here");
         if last.first != key {
             return;
         }
@@ -90,7 +95,8 @@ impl WriteLog {
         if !self.tail.is_empty() {
             self.last_set = None;
             let packed = self.tail.split().freeze();
-            let batch = MutationBatch::parse(packed.clone()).expect("the log packs whole mutations");
+            let batch =
+                MutationBatch::parse(packed.clone()).expect("the log packs whole mutations");
             let map = Rc::make_mut(&mut self.map);
             for mutation in batch.iter_owned() {
                 map.apply(mutation, version_min);
@@ -111,7 +117,11 @@ impl WriteLog {
             add_write_conflict_of(mutation, is_silent, read_version, &mut writes);
         }
         let writes = writes.into_sorted();
-        FinishedLog { size_bytes: self.size_bytes + writes.size_bytes(), mutations, writes }
+        FinishedLog {
+            size_bytes: self.size_bytes + writes.size_bytes(),
+            mutations,
+            writes,
+        }
     }
 
     fn packed(&mut self) -> Bytes {
@@ -128,7 +138,12 @@ fn cost_bytes(mutation: &MutationRef<'_>) -> usize {
     MUTATION_OVERHEAD_BYTES + mutation.first.len() + mutation.second.len()
 }
 
-fn add_write_conflict_of(mutation: Mutation, silent: bool, read_version: Version, writes: &mut ConflictList) {
+fn add_write_conflict_of(
+    mutation: Mutation,
+    silent: bool,
+    read_version: Version,
+    writes: &mut ConflictList,
+) {
     match mutation.kind {
         // The key is not known yet: everything it may become is written. This one cannot be silenced, or a
         // reader of the new key could miss it.
@@ -150,13 +165,22 @@ mod tests {
     use plinth_core::conflict_ranges::ConflictRanges;
 
     fn set<'a>(key: &'a str, value: &'a str) -> MutationRef<'a> {
-        MutationRef { kind: MutationKind::Set, first: key.as_bytes(), second: value.as_bytes() }
+        MutationRef {
+            kind: MutationKind::Set,
+            first: key.as_bytes(),
+            second: value.as_bytes(),
+        }
     }
     fn written(log: WriteLog) -> (Vec<String>, Vec<Vec<u8>>) {
         let done = log.finish(0);
-        let text = |m: MutationRef<'_>| String::from_utf8_lossy(&[m.first, b"=", m.second].concat()).into_owned();
+        let text = |m: MutationRef<'_>| {
+            String::from_utf8_lossy(&[m.first, b"=", m.second].concat()).into_owned()
+        };
         let ranges = ConflictRanges::parse(done.writes.pack()).expect("well formed");
-        (done.mutations.iter().map(text).collect(), ranges.iter().map(|r| r.begin.to_vec()).collect())
+        (
+            done.mutations.iter().map(text).collect(),
+            ranges.iter().map(|r| r.begin.to_vec()).collect(),
+        )
     }
 
     #[test]
@@ -166,7 +190,9 @@ mod tests {
             for (key, value) in [("b", "1"), ("a", "2"), ("b", "3")] {
                 log.push(set(key, value), true);
                 if read_between {
-                    assert!(matches!(log.map(0).lookup(key.as_bytes()), Lookup::Known(Some(v)) if v == value));
+                    assert!(
+                        matches!(log.map(0).lookup(key.as_bytes()), Lookup::Known(Some(v)) if v == value)
+                    );
                 }
             }
             let (mutations, conflicts) = written(log);

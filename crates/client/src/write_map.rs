@@ -48,13 +48,19 @@ pub(crate) struct WriteMap {
 
 /// The value after `operations` on top of `base`.
 pub(crate) fn fold(operations: &PendingOperations, base: Option<Value>) -> Option<Value> {
-    operations.iter().fold(base, |value, (kind, operand)| atomic::apply(*kind, value.as_deref(), operand))
+    operations.iter().fold(base, |value, (kind, operand)| {
+        atomic::apply(*kind, value.as_deref(), operand)
+    })
 }
 
 impl WriteMap {
     /// Takes in the next mutation. `version_min`: no stamp of this transaction is below it.
     pub fn apply(&mut self, mutation: Mutation, version_min: Version) {
-        let Mutation { kind, first: key, second } = mutation;
+        let Mutation {
+            kind,
+            first: key,
+            second,
+        } = mutation;
         match kind {
             MutationKind::Set => {
                 self.points.insert(key, Point::Known(Some(second)));
@@ -79,7 +85,10 @@ impl WriteMap {
             self.points.insert(begin, Point::Known(None));
             return;
         }
-        let doomed: Vec<Key> = self.points_in(&begin, &end).map(|(key, _)| key.clone()).collect();
+        let doomed: Vec<Key> = self
+            .points_in(&begin, &end)
+            .map(|(key, _)| key.clone())
+            .collect();
         for key in &doomed {
             self.points.remove(key);
         }
@@ -126,9 +135,16 @@ impl WriteMap {
         &self.unreadable
     }
 
-    fn points_in(&self, begin: &[u8], end: &[u8]) -> impl DoubleEndedIterator<Item = (&Key, &Point)> {
+    fn points_in(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+    ) -> impl DoubleEndedIterator<Item = (&Key, &Point)> {
         let bounds = (Bound::Included(begin), Bound::Excluded(end));
-        (begin < end).then(|| self.points.range::<[u8], _>(bounds)).into_iter().flatten()
+        (begin < end)
+            .then(|| self.points.range::<[u8], _>(bounds))
+            .into_iter()
+            .flatten()
     }
 
     pub fn has_points_in(&self, begin: &[u8], end: &[u8]) -> bool {
@@ -143,7 +159,9 @@ impl WriteMap {
             while let Some(row) = rows.next_if(|(row_key, _)| row_key < key) {
                 out.push(row);
             }
-            let base = rows.next_if(|(row_key, _)| row_key == key).map(|(_, value)| value);
+            let base = rows
+                .next_if(|(row_key, _)| row_key == key)
+                .map(|(_, value)| value);
             let value = match point {
                 Point::Known(value) => value.clone(),
                 Point::Pending(operations) => fold(operations, base),
@@ -159,7 +177,10 @@ impl WriteMap {
     pub fn unknown_parts(&self, begin: &Key, end: &Key, mut found: impl FnMut(Key, Key)) {
         let mut cursor = begin.clone();
         while cursor < *end {
-            let clear = self.cleared.first_beyond(&cursor).filter(|(at, _)| *at < end);
+            let clear = self
+                .cleared
+                .first_beyond(&cursor)
+                .filter(|(at, _)| *at < end);
             let (gap_end, next) = match clear {
                 Some((at, at_end)) => (at.clone().max(cursor.clone()), at_end.clone()),
                 None => (end.clone(), end.clone()),
@@ -199,7 +220,11 @@ mod tests {
         Key::from_static(text.as_bytes())
     }
     fn operation(kind: MutationKind, name: &'static str, operand: &'static [u8]) -> Mutation {
-        Mutation { kind, first: key(name), second: Bytes::from_static(operand) }
+        Mutation {
+            kind,
+            first: key(name),
+            second: Bytes::from_static(operand),
+        }
     }
     fn unknown(map: &WriteMap, begin: &'static str, end: &'static str) -> Vec<(Key, Key)> {
         let mut parts = Vec::new();
@@ -223,12 +248,25 @@ mod tests {
     #[test]
     fn a_versionstamped_key_hides_its_range_until_it_is_cleared() {
         let mut map = WriteMap::default();
-        map.apply(operation(MutationKind::SetVersionstampedKey, "q0123456789\x01\0\0\0", b"v"), 5);
+        map.apply(
+            operation(
+                MutationKind::SetVersionstampedKey,
+                "q0123456789\x01\0\0\0",
+                b"v",
+            ),
+            5,
+        );
         let stamp = |version: u64| [&b"q"[..], &version.to_be_bytes(), &[0, 0]].concat();
         assert!(matches!(map.lookup(&stamp(5)), Lookup::Unreadable));
-        assert!(matches!(map.lookup(&stamp(4)), Lookup::Unmodified), "below every stamp to come");
+        assert!(
+            matches!(map.lookup(&stamp(4)), Lookup::Unmodified),
+            "below every stamp to come"
+        );
         map.apply(Mutation::set(stamp(9), "x"), 5);
-        assert!(matches!(map.lookup(&stamp(9)), Lookup::Unreadable), "the stamp may come over the set");
+        assert!(
+            matches!(map.lookup(&stamp(9)), Lookup::Unreadable),
+            "the stamp may come over the set"
+        );
         map.apply(Mutation::clear_range(key("p"), key("r")), 5);
         assert!(matches!(map.lookup(&stamp(9)), Lookup::Known(None)));
     }

@@ -16,10 +16,18 @@ impl State {
     }
 
     fn push(&mut self, kind: MutationKind, first: &[u8], second: &[u8], conflicts: bool) {
-        let mutation = MutationRef { kind, first, second };
+        let mutation = MutationRef {
+            kind,
+            first,
+            second,
+        };
         self.write_bytes += MUTATION_OVERHEAD_BYTES + first.len() + second.len();
         if conflicts || kind == MutationKind::SetVersionstampedKey {
-            let end_len = if kind == MutationKind::ClearRange { second.len() } else { first.len() + 1 };
+            let end_len = if kind == MutationKind::ClearRange {
+                second.len()
+            } else {
+                first.len() + 1
+            };
             self.write_bytes += RANGE_OVERHEAD_BYTES + first.len() + end_len;
         }
         self.log.push(mutation, conflicts);
@@ -72,11 +80,17 @@ fn check_sizes(kind: MutationKind, key: &[u8], value: &[u8]) -> Result<()> {
         MutationKind::SetVersionstampedValue => value,
         _ => return Ok(()),
     };
-    atomic::versionstamp_offset(stamped).map(|_| ()).ok_or(Error::client_invalid_operation)
+    atomic::versionstamp_offset(stamped)
+        .map(|_| ())
+        .ok_or(Error::client_invalid_operation)
 }
 
 /// The range, where its ends are too long to be keys with shorter ones that bound the same keys.
-fn check_range<'a>(begin: &'a [u8], end: &'a [u8], keys_end: &[u8]) -> Result<(&'a [u8], &'a [u8])> {
+fn check_range<'a>(
+    begin: &'a [u8],
+    end: &'a [u8],
+    keys_end: &[u8],
+) -> Result<(&'a [u8], &'a [u8])> {
     if begin > end {
         return Err(Error::inverted_range);
     }

@@ -244,7 +244,11 @@ impl Controller {
         // A database that was there before was not created by whoever asks now.
         let created = running.state.epoch == 1;
         for responder in self.creating.borrow_mut().drain(..) {
-            responder.send(if created { Ok(()) } else { Err(Error::invalid_option) });
+            responder.send(if created {
+                Ok(())
+            } else {
+                Err(Error::invalid_option)
+            });
         }
     }
 

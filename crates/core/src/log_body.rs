@@ -81,7 +81,10 @@ pub fn parse(body: &Bytes) -> Option<Vec<Run>> {
         }
         let length = varint::get_u32(body, &mut at)? as usize;
         let end = at.checked_add(length).filter(|end| *end <= body.len())?;
-        runs.push(Run { tags, packed: body.slice(at..end) });
+        runs.push(Run {
+            tags,
+            packed: body.slice(at..end),
+        });
         at = end;
     }
     Some(runs)
@@ -101,7 +104,10 @@ mod tests {
         let body = builder.finish();
         let runs = parse(&body).expect("well formed");
         assert_eq!(runs.len(), 2);
-        assert_eq!((&runs[0].packed[..], &runs[1].packed[..]), (&b"aabb"[..], &b"cc"[..]));
+        assert_eq!(
+            (&runs[0].packed[..], &runs[1].packed[..]),
+            (&b"aabb"[..], &b"cc"[..])
+        );
         assert_eq!(runs[1].tags, [Tag::SYSTEM]);
         assert_eq!(parse(&body.slice(..body.len() - 1)), None);
         assert_eq!(parse(&Bytes::new()), Some(vec![]));

@@ -35,7 +35,12 @@ impl WriteBatch {
 
     fn push(&mut self, is_clear: bool, first: &[u8], second: &[u8]) {
         let len = |bytes: &[u8]| u32::try_from(bytes.len()).expect("no key or value reaches 4 GiB");
-        let span = Span { at: self.bytes.len(), first_len: len(first), second_len: len(second), is_clear };
+        let span = Span {
+            at: self.bytes.len(),
+            first_len: len(first),
+            second_len: len(second),
+            is_clear,
+        };
         self.bytes.extend_from_slice(first);
         self.bytes.extend_from_slice(second);
         self.spans.push(span);
@@ -58,7 +63,12 @@ impl WriteBatch {
         self.bytes.extend_from_slice(key);
         self.bytes.extend_from_slice(key);
         self.bytes.push(0);
-        self.spans.push(Span { at: begin, first_len: len, second_len: len + 1, is_clear: true });
+        self.spans.push(Span {
+            at: begin,
+            first_len: len,
+            second_len: len + 1,
+            is_clear: true,
+        });
     }
 
     pub fn is_empty(&self) -> bool {
@@ -77,13 +87,20 @@ impl WriteBatch {
 
     fn parts(&self, span: Span) -> (&[u8], &[u8]) {
         let middle = span.at + span.first_len as usize;
-        (&self.bytes[span.at..middle], &self.bytes[middle..middle + span.second_len as usize])
+        (
+            &self.bytes[span.at..middle],
+            &self.bytes[middle..middle + span.second_len as usize],
+        )
     }
 
     pub fn ops(&self) -> impl Iterator<Item = Op<'_>> {
         self.spans.iter().map(|&span| {
             let (first, second) = self.parts(span);
-            if span.is_clear { Op::ClearRange(first, second) } else { Op::Set(first, second) }
+            if span.is_clear {
+                Op::ClearRange(first, second)
+            } else {
+                Op::Set(first, second)
+            }
         })
     }
 
@@ -93,7 +110,12 @@ impl WriteBatch {
         let mut clears = Vec::new();
         for (order, &span) in self.spans.iter().enumerate() {
             let (first, second) = self.parts(span);
-            if span.is_clear { &mut clears } else { &mut sets }.push((first, second, order));
+            if span.is_clear {
+                &mut clears
+            } else {
+                &mut sets
+            }
+            .push((first, second, order));
         }
         // Newest first among equal keys, so that one pass keeps the one that counts.
         let newest_first =
@@ -104,7 +126,13 @@ impl WriteBatch {
         sets.dedup_by(|later, kept| later.0 == kept.0);
         clears.sort_unstable_by(|a, b| a.0.cmp(b.0));
         drop_cleared(&mut sets, &clears);
-        NetEffect { clears: union(&clears), sets: sets.into_iter().map(|(key, value, _)| (key, value)).collect() }
+        NetEffect {
+            clears: union(&clears),
+            sets: sets
+                .into_iter()
+                .map(|(key, value, _)| (key, value))
+                .collect(),
+        }
     }
 }
 

@@ -62,17 +62,23 @@ pub trait KeyValueStore {
     fn close(self: Rc<Self>) -> LocalBoxFuture<'static, Result<()>>;
 }
 
-/// Memory that an ssd engine may use to keep pages in, unless told otherwise.
+/// A good size for the `cache_bytes` of [`open`].
 pub const SSD_CACHE_BYTES: usize = 256 << 20;
 
 /// Opens the engine whose files begin with `path`, or makes an empty one if `create` is set and there is none.
 ///
+/// `cache_bytes` is the memory that an ssd engine may keep pages in; the memory engine has no use for it.
 /// Without `create` a missing engine is [`Error::file_not_found`](plinth_core::Error::file_not_found). Damage is
 /// [`Error::file_corrupt`](plinth_core::Error::file_corrupt) or
 /// [`Error::checksum_failed`](plinth_core::Error::checksum_failed), with a trace event that names file and offset.
-pub async fn open(kind: EngineKind, path: &Path, create: bool) -> Result<Rc<dyn KeyValueStore>> {
+pub async fn open(
+    kind: EngineKind,
+    path: &Path,
+    create: bool,
+    cache_bytes: usize,
+) -> Result<Rc<dyn KeyValueStore>> {
     Ok(match kind {
         EngineKind::Memory => memory::MemoryEngine::open(path, create).await?,
-        EngineKind::Ssd => ssd::SsdEngine::open(path, create, SSD_CACHE_BYTES).await?,
+        EngineKind::Ssd => ssd::SsdEngine::open(path, create, cache_bytes).await?,
     })
 }

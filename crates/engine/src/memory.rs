@@ -78,7 +78,9 @@ impl Rows {
         self.bytes += key.len() + value.len();
         let bytes = &mut self.bytes;
         self.map.upsert(key, |found| {
-            let Some(row) = found else { return Some(Row::new(key, value)) };
+            let Some(row) = found else {
+                return Some(Row::new(key, value));
+            };
             *bytes -= row.bytes();
             if row.value().len() == value.len() {
                 let at = row.value_at();
@@ -92,7 +94,8 @@ impl Rows {
 
     fn clear_range(&mut self, begin: &[u8], end: &[u8]) {
         let bytes = &mut self.bytes;
-        self.map.remove_range(begin, end, |row| *bytes -= row.bytes());
+        self.map
+            .remove_range(begin, end, |row| *bytes -= row.bytes());
     }
 
     /// Applies a record read back; `None` if it holds what no record holds.
@@ -148,7 +151,10 @@ pub struct MemoryEngine {
 impl MemoryEngine {
     /// Opens or makes the engine whose segments are `<path>.<number>.log`.
     pub async fn open(path: &Path, create: bool) -> Result<Rc<Self>> {
-        let mut rows = Rows { map: SortedBlocks::new(), bytes: 0 };
+        let mut rows = Rows {
+            map: SortedBlocks::new(),
+            bytes: 0,
+        };
         let numbers = segment::list_segments(path).await?;
         let log = match recover(path, &numbers, &mut rows).await? {
             Some(log) => log,
@@ -184,15 +190,24 @@ impl MemoryEngine {
     /// Builds the record of `batch`, with a slice of the snapshot before it if one is due.
     fn prepare(&self, batch: &WriteBatch) -> Append {
         let (log, rows) = (self.log.borrow(), self.rows.borrow());
-        let mut record = BytesMut::with_capacity(RECORD_HEADER_BYTES + batch.bytes() + 8 * batch.len());
+        let mut record =
+            BytesMut::with_capacity(RECORD_HEADER_BYTES + batch.bytes() + 8 * batch.len());
         record.resize(RECORD_HEADER_BYTES, 0);
         let mut pass = log.pass.clone();
         if pass.is_none() && log.bytes_since_pass > self.segment_bytes.max(rows.bytes as u64) {
-            pass = Some(Pass { first_segment: log.current.number, next: Bytes::new() });
+            pass = Some(Pass {
+                first_segment: log.current.number,
+                next: Bytes::new(),
+            });
         }
         let mut oldest_needed = log.oldest_needed;
         if let Some(under_way) = &mut pass {
-            pack_slice(&rows, under_way, SLICE_BYTES_MIN + 2 * batch.bytes(), &mut record);
+            pack_slice(
+                &rows,
+                under_way,
+                SLICE_BYTES_MIN + 2 * batch.bytes(),
+                &mut record,
+            );
             if under_way.next[..] == KEYS_END[..] {
                 oldest_needed = under_way.first_segment;
                 pass = None;
@@ -200,14 +215,34 @@ impl MemoryEngine {
         }
         let net = batch.net_effect();
         for (begin, end) in net.clears {
-            MutationRef { kind: MutationKind::ClearRange, first: begin, second: end }.pack(&mut record);
+            MutationRef {
+                kind: MutationKind::ClearRange,
+                first: begin,
+                second: end,
+            }
+            .pack(&mut record);
         }
         for (key, value) in net.sets {
-            MutationRef { kind: MutationKind::Set, first: key, second: value }.pack(&mut record);
+            MutationRef {
+                kind: MutationKind::Set,
+                first: key,
+                second: value,
+            }
+            .pack(&mut record);
         }
         let current = &log.current;
-        segment::seal_record(&mut record, current.salt, log.next_sequence, current.number, oldest_needed);
-        Append { record: record.freeze(), pass, oldest_needed }
+        segment::seal_record(
+            &mut record,
+            current.salt,
+            log.next_sequence,
+            current.number,
+            oldest_needed,
+        );
+        Append {
+            record: record.freeze(),
+            pass,
+            oldest_needed,
+        }
     }
 
     /// Starts a new segment if the current one is full.
@@ -239,7 +274,10 @@ impl MemoryEngine {
     async fn commit_batch(&self, batch: WriteBatch) -> Result<()> {
         self.check()?;
         // Still set where the future of a commit was dropped: how far that one got is not known.
-        assert!(!self.committing.replace(true), "a commit while another is in progress or was abandoned");
+        assert!(
+            !self.committing.replace(true),
+            "a commit while another is in progress or was abandoned"
+        );
         let result = self.write(&batch).await;
         match result {
             // What was written will be overwritten by the next attempt.
@@ -257,15 +295,23 @@ impl MemoryEngine {
         {
             let mut rows = self.rows.borrow_mut();
             let net = batch.net_effect();
-            net.clears.iter().for_each(|(begin, end)| rows.clear_range(begin, end));
-            net.sets.iter().for_each(|(key, value)| rows.set(key, value));
+            net.clears
+                .iter()
+                .for_each(|(begin, end)| rows.clear_range(begin, end));
+            net.sets
+                .iter()
+                .for_each(|(key, value)| rows.set(key, value));
         }
         let pass_completed = {
             let mut log = self.log.borrow_mut();
             let pass_began = log.pass.is_none() && append.pass.is_some();
             let pass_completed = append.oldest_needed != log.oldest_needed;
             let len = append.record.len() as u64;
-            log.bytes_since_pass = if pass_began { len } else { log.bytes_since_pass + len };
+            log.bytes_since_pass = if pass_began {
+                len
+            } else {
+                log.bytes_since_pass + len
+            };
             log.current.end += len;
             log.next_sequence += 1;
             log.pass = append.pass;
@@ -284,7 +330,10 @@ impl MemoryEngine {
         let unneeded: Vec<u64> = {
             let mut log = self.log.borrow_mut();
             let oldest = log.oldest_needed;
-            log.settled.extract_if(.., |(number, _)| *number < oldest).map(|(number, _)| number).collect()
+            log.settled
+                .extract_if(.., |(number, _)| *number < oldest)
+                .map(|(number, _)| number)
+                .collect()
         };
         for number in unneeded {
             let path = segment::segment_path(&self.prefix, number);
@@ -308,18 +357,33 @@ fn pack_slice(rows: &Rows, pass: &mut Pass, bytes_min: usize, record: &mut Bytes
         bytes += row.bytes();
         count += 1;
     }
-    MutationRef { kind: MutationKind::ClearRange, first: &pass.next, second: &slice_end }.pack(record);
+    MutationRef {
+        kind: MutationKind::ClearRange,
+        first: &pass.next,
+        second: &slice_end,
+    }
+    .pack(record);
     for row in rows.map.range(&pass.next, &KEYS_END, false).take(count) {
-        MutationRef { kind: MutationKind::Set, first: row.key(), second: row.value() }.pack(record);
+        MutationRef {
+            kind: MutationKind::Set,
+            first: row.key(),
+            second: row.value(),
+        }
+        .pack(record);
     }
     pass.next = slice_end;
 }
 
 /// Replays the segments; `None` if there is no engine.
 async fn recover(prefix: &Path, numbers: &[u64], rows: &mut Rows) -> Result<Option<Log>> {
-    let Some(&newest) = numbers.last() else { return Ok(None) };
+    let Some(&newest) = numbers.last() else {
+        return Ok(None);
+    };
     // A power cut may bring back deleted segments, and not all of them: only the unbroken run counts.
-    let run = numbers.chunk_by(|a, b| a + 1 == *b).next_back().expect("there is a newest");
+    let run = numbers
+        .chunk_by(|a, b| a + 1 == *b)
+        .next_back()
+        .expect("there is a newest");
     let mut log: Option<Log> = None;
     let mut last: Option<RecordHeader> = None;
     for &number in run {
@@ -330,7 +394,9 @@ async fn recover(prefix: &Path, numbers: &[u64], rows: &mut Rows) -> Result<Opti
             }
             // It died before it was born: nothing was ever promised in it.
             probe!("memory engine: a segment was being created");
-            disk::remove(&path).await.map_err(|error| disk_failure(&path, "remove", &error))?;
+            disk::remove(&path)
+                .await
+                .map_err(|error| disk_failure(&path, "remove", &error))?;
             break;
         };
         replay_segment(&mut segment, &mut reader, rows, &mut last).await?;
@@ -342,9 +408,19 @@ async fn recover(prefix: &Path, numbers: &[u64], rows: &mut Rows) -> Result<Opti
     log.next_sequence = last.map_or(1, |header| header.sequence + 1);
     if log.oldest_needed < run[0] || (last.is_none() && run[0] != 1) {
         let missing = segment::segment_path(prefix, run[0] - 1);
-        return Err(damage(&missing, 0, Error::file_corrupt, "a segment that is needed is missing"));
+        return Err(damage(
+            &missing,
+            0,
+            Error::file_corrupt,
+            "a segment that is needed is missing",
+        ));
     }
-    log.settled.extend(numbers.iter().filter(|number| **number < run[0]).map(|number| (*number, 0)));
+    log.settled.extend(
+        numbers
+            .iter()
+            .filter(|number| **number < run[0])
+            .map(|number| (*number, 0)),
+    );
     Ok(Some(log))
 }
 
@@ -379,12 +455,24 @@ async fn replay_segment(
 ) -> Result<()> {
     loop {
         let offset = segment.end;
-        let Some((header, batch)) = reader.next(segment).await? else { return Ok(()) };
+        let Some((header, batch)) = reader.next(segment).await? else {
+            return Ok(());
+        };
         if last.is_some_and(|last| last.sequence + 1 != header.sequence) {
-            return Err(damage(&segment.path, offset, Error::file_corrupt, "record out of sequence"));
+            return Err(damage(
+                &segment.path,
+                offset,
+                Error::file_corrupt,
+                "record out of sequence",
+            ));
         }
         if rows.replay(&batch).is_none() {
-            return Err(damage(&segment.path, offset, Error::file_corrupt, "record content"));
+            return Err(damage(
+                &segment.path,
+                offset,
+                Error::file_corrupt,
+                "record content",
+            ));
         }
         *last = Some(header);
         plinth_runtime::yield_now().await;
@@ -394,7 +482,12 @@ async fn replay_segment(
 impl KeyValueStore for MemoryEngine {
     fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
         self.check()?;
-        Ok(self.rows.borrow().map.get(key).map(|row| Bytes::copy_from_slice(row.value())))
+        Ok(self
+            .rows
+            .borrow()
+            .map
+            .get(key)
+            .map(|row| Bytes::copy_from_slice(row.value())))
     }
 
     fn range(

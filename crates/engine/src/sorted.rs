@@ -1,19 +1,20 @@
 //! An ordered map of byte-string keys in sorted blocks.
 //!
-//! The memory engine keeps its rows in it and the storage server its versioned window. A lookup in a plain
-//! balanced tree follows one pointer per comparison; here each block of at most [`LEAF_MAX`] entries keeps, side by
-//! side, the eight bytes of every key that follow the prefix all its keys share. A search compares those words
-//! and touches a key's own bytes only to confirm. The same node type, holding separators instead of entries, makes
-//! the two levels above: an inner node for every hundred leaves, and one root.
+//! The memory engine keeps its rows in it and the storage server its versioned window. What a lookup in memory costs is
+//! the number of places it visits one after the other. In a plain balanced tree that is one for every
+//! comparison; here it is about three. A leaf is one block of memory that holds at most [`LEAF_MAX`] entries
+//! and, side by side, the eight bytes of each key that follow the prefix all its keys share; a search compares those
+//! words, all of them at once, and touches one key's own bytes to confirm. Two levels of separators lead to it: an inner
+//! node for every hundred leaves, and one root. They are small enough to stay in a cache.
 //!
 //! ```text
-//! root   | sep | sep |          never split: 10 M keys are about 2,000 separators
-//! inner  | sep | sep | sep |    at most INNER_MAX
-//! leaf   | head head head … | entry entry entry … | shared prefix
+//! root   | separator | separator |                never split: 10 M keys are about 2,500 separators
+//! inner  | separator | separator | separator |    at most INNER_MAX
+//! leaf   | prefix | head head head … | entry entry entry … |
 //! ```
 //!
 //! What may never happen: an empty leaf or inner node (except the only one), a head that disagrees with its key,
-//! keys out of order. [`SortedBlocks::check`] asserts all three for tests.
+//! keys out of order, a key below its leaf's separator. [`SortedBlocks::check`] asserts them for tests.
 
 use std::cmp::Ordering;
 
@@ -28,18 +29,6 @@ pub trait Keyed {
     fn key(&self) -> &[u8];
 }
 
-/// A child and the lower bound of what it may hold.
-struct Separator<C> {
-    key: Box<[u8]>,
-    child: C,
-}
-
-impl<C> Keyed for Separator<C> {
-    fn key(&self) -> &[u8] {
-        &self.key
-    }
-}
-
 /// Leading bytes that every key of a node shares (or the first [`PREFIX_MAX`] of them).
 #[derive(Clone, Copy)]
 struct Prefix {
@@ -50,9 +39,16 @@ struct Prefix {
 impl Prefix {
     fn new(bytes: &[u8]) -> Self {
         let len = bytes.len().min(PREFIX_MAX);
-        let mut prefix = Prefix { len: len as u8, bytes: [0; PREFIX_MAX] };
+        let mut prefix = Prefix {
+            len: len as u8,
+            bytes: [0; PREFIX_MAX],
+        };
         prefix.bytes[..len].copy_from_slice(&bytes[..len]);
         prefix
+    }
+    /// What every key between the two shares.
+    fn between(first: &[u8], last: &[u8]) -> Self {
+        Prefix::new(&first[..Prefix::new(first).shared_with(last)])
     }
     #[inline]
     fn as_slice(&self) -> &[u8] {
@@ -60,7 +56,17 @@ impl Prefix {
     }
     /// How many of the prefix's bytes `key` starts with.
     fn shared_with(&self, key: &[u8]) -> usize {
-        self.as_slice().iter().zip(key).take_while(|(a, b)| a == b).count()
+        self.as_slice()
+            .iter()
+            .zip(key)
+            .take_while(|(a, b)| a == b)
+            .count()
+    }
+    /// Where `key` lies: before all keys with the prefix, behind them, or among them.
+    #[inline]
+    fn place(&self, key: &[u8]) -> Ordering {
+        let prefix = self.as_slice();
+        key[..key.len().min(prefix.len())].cmp(prefix)
     }
 }
 
@@ -77,58 +83,67 @@ fn head_of(key: &[u8], skip: usize) -> u64 {
     u64::from_be_bytes(word)
 }
 
-struct Node<E> {
-    heads: Vec<u64>,
-    entries: Vec<E>,
-    prefix: Prefix,
+/// A part of the map that can take over its right neighbour's content.
+trait Block {
+    fn len(&self) -> usize;
+    fn absorb(&mut self, right: &mut Self);
 }
 
-impl<E: Keyed> Node<E> {
-    fn of(entries: Vec<E>) -> Self {
-        let mut node = Node { heads: Vec::new(), entries, prefix: Prefix::new(b"") };
-        node.tighten();
-        node
+struct Leaf<E> {
+    prefix: Prefix,
+    len: usize,
+    /// The first `len` are in use; the others are at the maximum, so that they count as above everything.
+    heads: [u64; LEAF_MAX],
+    /// The first `len` are there.
+    entries: [Option<E>; LEAF_MAX],
+}
+
+impl<E: Keyed> Leaf<E> {
+    fn new() -> Self {
+        Leaf {
+            prefix: Prefix::new(b""),
+            len: 0,
+            heads: [u64::MAX; LEAF_MAX],
+            entries: [const { None }; LEAF_MAX],
+        }
     }
 
-    fn len(&self) -> usize {
-        self.entries.len()
+    #[inline]
+    fn entry(&self, at: usize) -> &E {
+        self.entries[at].as_ref().expect("below len")
     }
 
     /// Recomputes the shared prefix and with it every head.
     fn tighten(&mut self) {
-        self.prefix = match (self.entries.first(), self.entries.last()) {
-            (Some(first), Some(last)) => {
-                let whole = Prefix::new(first.key());
-                Prefix::new(&first.key()[..whole.shared_with(last.key())])
-            }
-            _ => Prefix::new(b""),
+        self.prefix = match self.len {
+            0 => Prefix::new(b""),
+            len => Prefix::between(self.entry(0).key(), self.entry(len - 1).key()),
         };
         let skip = usize::from(self.prefix.len);
-        self.heads.clear();
-        self.heads.reserve_exact(self.entries.len());
-        self.heads.extend(self.entries.iter().map(|e| head_of(e.key(), skip)));
+        for (head, entry) in self.heads.iter_mut().zip(&self.entries) {
+            *head = entry.as_ref().map_or(u64::MAX, |e| head_of(e.key(), skip));
+        }
     }
 
     /// Where `key` is, or where it belongs.
     #[inline]
     fn find(&self, key: &[u8]) -> Result<usize, usize> {
-        let prefix = self.prefix.as_slice();
-        let start = &key[..key.len().min(prefix.len())];
-        match start.cmp(prefix) {
+        match self.prefix.place(key) {
             Ordering::Less => return Err(0),
-            Ordering::Greater => return Err(self.entries.len()),
+            Ordering::Greater => return Err(self.len),
             Ordering::Equal => {}
         }
-        let head = head_of(key, prefix.len());
-        let first = self.heads.partition_point(|&h| h < head);
-        let mut past = first;
-        while past < self.heads.len() && self.heads[past] == head {
-            past += 1;
+        let head = head_of(key, usize::from(self.prefix.len));
+        // Counting reads all heads at once; a binary search would wait for memory three times.
+        let mut at: usize = self.heads.iter().map(|&h| usize::from(h < head)).sum();
+        while at < self.len && self.heads[at] == head {
+            match self.entry(at).key().cmp(key) {
+                Ordering::Less => at += 1,
+                Ordering::Equal => return Ok(at),
+                Ordering::Greater => break,
+            }
         }
-        match self.entries[first..past].binary_search_by(|e| e.key().cmp(key)) {
-            Ok(at) => Ok(first + at),
-            Err(at) => Err(first + at),
-        }
+        Err(at.min(self.len))
     }
 
     #[inline]
@@ -136,76 +151,192 @@ impl<E: Keyed> Node<E> {
         self.find(key).unwrap_or_else(|at| at)
     }
 
-    /// The child that holds `key` or would.
-    #[inline]
-    fn route(&self, key: &[u8]) -> usize {
-        match self.find(key) {
-            Ok(at) => at,
-            Err(at) => at.saturating_sub(1),
-        }
-    }
-
     fn insert(&mut self, at: usize, entry: E) {
+        assert!(
+            at <= self.len && self.len < LEAF_MAX,
+            "insert at {at} of {}",
+            self.len
+        );
         let shared = self.prefix.shared_with(entry.key());
-        if self.entries.is_empty() || shared < usize::from(self.prefix.len) {
-            self.entries.insert(at, entry);
+        let head = head_of(entry.key(), shared);
+        self.entries[self.len] = Some(entry);
+        self.entries[at..=self.len].rotate_right(1);
+        self.heads.copy_within(at..self.len, at + 1);
+        self.heads[at] = head;
+        self.len += 1;
+        if self.len == 1 || shared < usize::from(self.prefix.len) {
             self.tighten();
-        } else {
-            self.heads.insert(at, head_of(entry.key(), shared));
-            self.entries.insert(at, entry);
         }
     }
 
-    fn remove(&mut self, at: usize) -> E {
-        self.heads.remove(at);
-        self.entries.remove(at)
+    /// Removes the entries of `range`, showing each to `removed`.
+    fn remove(&mut self, range: std::ops::Range<usize>, mut removed: impl FnMut(&E)) {
+        for entry in &mut self.entries[range.clone()] {
+            removed(&entry.take().expect("below len"));
+        }
+        self.entries[range.start..self.len].rotate_left(range.len());
+        self.heads.copy_within(range.end..self.len, range.start);
+        let new_len = self.len - range.len();
+        self.heads[new_len..self.len].fill(u64::MAX);
+        self.len = new_len;
     }
 
-    /// Cuts off the upper part as a node of its own. Full nodes that grow at their end (keys arriving in order)
+    /// Moves the upper part to a leaf of its own. Full leaves that grow at their end (keys arriving in order)
     /// stay full; others are halved.
-    fn split(&mut self, insert_at: usize) -> Self {
-        let cut = if insert_at == self.len() { self.len() - 1 } else { self.len() / 2 };
-        let upper = Node::of(self.entries.split_off(cut));
+    fn split(&mut self, insert_at: usize) -> Box<Self> {
+        let cut = if insert_at == self.len {
+            self.len - 1
+        } else {
+            self.len / 2
+        };
+        let mut upper = Box::new(Leaf::new());
+        let count = self.len - cut;
+        upper.entries[..count].swap_with_slice(&mut self.entries[cut..cut + count]);
+        upper.len = count;
+        self.len = cut;
+        upper.tighten();
         self.tighten();
         upper
     }
+}
 
-    fn append(&mut self, mut other: Self) {
-        self.entries.append(&mut other.entries);
+impl<E: Keyed> Block for Leaf<E> {
+    fn len(&self) -> usize {
+        self.len
+    }
+    fn absorb(&mut self, right: &mut Self) {
+        let end = self.len + right.len;
+        self.entries[self.len..end].swap_with_slice(&mut right.entries[..right.len]);
+        self.len = end;
+        right.len = 0;
         self.tighten();
     }
 }
 
-type Leaf<E> = Node<E>;
-type Inner<E> = Node<Separator<Box<Leaf<E>>>>;
-type Root<E> = Node<Separator<Box<Inner<E>>>>;
-
-/// Removes child `at`. The separator of the first stays, because it is the lower bound of the whole node.
-fn remove_child<C>(parent: &mut Node<Separator<C>>, at: usize) {
-    if at == 0 {
-        let (first, rest) = parent.entries.split_at_mut(1);
-        std::mem::swap(&mut first[0].child, &mut rest[0].child);
-    }
-    parent.remove(at.max(1));
+/// A child and the lower bound of what it may hold.
+struct Separator<C> {
+    key: Box<[u8]>,
+    child: Box<C>,
 }
 
-/// Merges child `at` of `parent` with its right or left neighbour where the two fit in `max` together.
-fn merge_sparse<E: Keyed>(parent: &mut Node<Separator<Box<Node<E>>>>, at: usize, max: usize) {
-    let len = parent.entries[at].child.len();
-    if len >= max / SPARSE_DIVISOR {
-        return;
+/// Separators in order.
+struct Node<C> {
+    prefix: Prefix,
+    heads: Vec<u64>,
+    separators: Vec<Separator<C>>,
+}
+
+type Inner<E> = Node<Leaf<E>>;
+type Root<E> = Node<Inner<E>>;
+
+impl<C> Node<C> {
+    fn of(separators: Vec<Separator<C>>) -> Self {
+        let mut node = Node {
+            prefix: Prefix::new(b""),
+            heads: Vec::new(),
+            separators,
+        };
+        node.tighten();
+        node
     }
-    // Three quarters: a merged node must not be split again by the next few inserts.
-    let fits = |other: usize| other + len <= max * 3 / 4;
-    let left = if at + 1 < parent.len() && fits(parent.entries[at + 1].child.len()) {
-        at
-    } else if at > 0 && fits(parent.entries[at - 1].child.len()) {
-        at - 1
-    } else {
-        return;
-    };
-    let right = parent.remove(left + 1);
-    parent.entries[left].child.append(*right.child);
+
+    fn single(child: C) -> Self {
+        Node::of(vec![Separator {
+            key: Box::default(),
+            child: Box::new(child),
+        }])
+    }
+
+    fn tighten(&mut self) {
+        let (first, last) = (
+            &self.separators[0].key,
+            &self.separators[self.separators.len() - 1].key,
+        );
+        self.prefix = Prefix::between(first, last);
+        let skip = usize::from(self.prefix.len);
+        self.heads.clear();
+        self.heads
+            .extend(self.separators.iter().map(|s| head_of(&s.key, skip)));
+    }
+
+    #[inline]
+    fn child(&self, at: usize) -> &C {
+        &self.separators[at].child
+    }
+
+    /// The child that holds `key` or would.
+    #[inline]
+    fn route(&self, key: &[u8]) -> usize {
+        match self.prefix.place(key) {
+            Ordering::Less => return 0,
+            Ordering::Greater => return self.heads.len() - 1,
+            Ordering::Equal => {}
+        }
+        let head = head_of(key, usize::from(self.prefix.len));
+        let mut past = self.heads.partition_point(|&h| h < head);
+        while past < self.heads.len()
+            && self.heads[past] == head
+            && *self.separators[past].key <= *key
+        {
+            past += 1;
+        }
+        past.saturating_sub(1)
+    }
+
+    fn insert(&mut self, at: usize, separator: Separator<C>) {
+        self.separators.insert(at, separator);
+        self.tighten();
+    }
+
+    /// Removes child `at`. The separator of the first stays, because it is the lower bound of the whole node.
+    fn remove(&mut self, at: usize) -> Separator<C> {
+        if at == 0 {
+            let (first, rest) = self.separators.split_at_mut(1);
+            std::mem::swap(&mut first[0].child, &mut rest[0].child);
+        }
+        let removed = self.separators.remove(at.max(1));
+        self.tighten();
+        removed
+    }
+
+    fn split(&mut self, insert_at: usize) -> Box<Self> {
+        let len = self.separators.len();
+        let cut = if insert_at == len { len - 1 } else { len / 2 };
+        let upper = Node::of(self.separators.split_off(cut));
+        self.tighten();
+        Box::new(upper)
+    }
+}
+
+impl<C: Block> Node<C> {
+    /// Merges child `at` with its right or left neighbour, if it is sparse and the two fit together.
+    fn merge_sparse(&mut self, at: usize, max: usize) {
+        let len = self.child(at).len();
+        if len >= max / SPARSE_DIVISOR {
+            return;
+        }
+        // Three quarters: a merged node must not be split again by the next few inserts.
+        let fits = |other: usize| other + len <= max * 3 / 4;
+        let left = if at + 1 < self.separators.len() && fits(self.child(at + 1).len()) {
+            at
+        } else if at > 0 && fits(self.child(at - 1).len()) {
+            at - 1
+        } else {
+            return;
+        };
+        let mut right = self.remove(left + 1);
+        self.separators[left].child.absorb(&mut right.child);
+    }
+}
+
+impl<C> Block for Node<C> {
+    fn len(&self) -> usize {
+        self.separators.len()
+    }
+    fn absorb(&mut self, right: &mut Self) {
+        self.separators.append(&mut right.separators);
+        self.tighten();
+    }
 }
 
 /// An ordered map whose entries carry their own keys. See the module.
@@ -222,9 +353,10 @@ impl<E: Keyed> Default for SortedBlocks<E> {
 
 impl<E: Keyed> SortedBlocks<E> {
     pub fn new() -> Self {
-        let leaf = Separator { key: Box::default(), child: Box::new(Leaf::of(Vec::new())) };
-        let inner = Separator { key: Box::default(), child: Box::new(Inner::of(vec![leaf])) };
-        SortedBlocks { root: Root::of(vec![inner]), len: 0 }
+        SortedBlocks {
+            root: Node::single(Node::single(Leaf::new())),
+            len: 0,
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -236,92 +368,101 @@ impl<E: Keyed> SortedBlocks<E> {
     }
 
     #[inline]
-    fn leaf(&self, key: &[u8]) -> &Leaf<E> {
-        let inner = &self.root.entries[self.root.route(key)].child;
-        &inner.entries[inner.route(key)].child
+    fn leaf_at(&self, r: usize, i: usize) -> &Leaf<E> {
+        self.root.child(r).child(i)
+    }
+
+    #[inline]
+    fn leaf_at_mut(&mut self, r: usize, i: usize) -> &mut Leaf<E> {
+        &mut self.root.separators[r].child.separators[i].child
+    }
+
+    #[inline]
+    fn route(&self, key: &[u8]) -> (usize, usize) {
+        let r = self.root.route(key);
+        (r, self.root.child(r).route(key))
     }
 
     #[inline]
     pub fn get(&self, key: &[u8]) -> Option<&E> {
-        let leaf = self.leaf(key);
-        leaf.find(key).ok().map(|at| &leaf.entries[at])
+        let (r, i) = self.route(key);
+        let leaf = self.leaf_at(r, i);
+        leaf.find(key).ok().map(|at| leaf.entry(at))
     }
 
     /// `update` sees the entry of `key`, or nothing and then gives the entry to insert (or none).
     #[inline]
     pub fn upsert(&mut self, key: &[u8], update: impl FnOnce(Option<&mut E>) -> Option<E>) {
-        let r = self.root.route(key);
-        let inner = &mut self.root.entries[r].child;
-        let i = inner.route(key);
-        let leaf = &mut inner.entries[i].child;
+        let (r, i) = self.route(key);
+        let leaf = self.leaf_at_mut(r, i);
         match leaf.find(key) {
             Ok(at) => {
-                let replacement = update(Some(&mut leaf.entries[at]));
-                assert!(replacement.is_none(), "an entry that exists is updated in place");
+                let replacement = update(leaf.entries[at].as_mut());
+                assert!(
+                    replacement.is_none(),
+                    "an entry that exists is updated in place"
+                );
             }
             Err(at) => {
                 let Some(entry) = update(None) else { return };
                 debug_assert_eq!(entry.key(), key);
-                self.len += 1;
-                if leaf.len() < LEAF_MAX {
+                if leaf.len < LEAF_MAX {
                     leaf.insert(at, entry);
                 } else {
                     self.insert_splitting(r, i, at, entry);
                 }
+                self.len += 1;
             }
         }
     }
 
     #[cold]
     fn insert_splitting(&mut self, r: usize, i: usize, at: usize, entry: E) {
-        let inner = &mut self.root.entries[r].child;
-        let lower = &mut inner.entries[i].child;
-        let mut upper = Box::new(lower.split(at));
-        let cut = lower.len();
-        if at <= cut && at < LEAF_MAX {
+        let inner = &mut self.root.separators[r].child;
+        let lower = &mut inner.separators[i].child;
+        let mut upper = lower.split(at);
+        let cut = lower.len;
+        if at <= cut {
             lower.insert(at, entry);
         } else {
             upper.insert(at - cut, entry);
         }
-        let key = upper.entries[0].key().into();
+        let key = upper.entry(0).key().into();
         inner.insert(i + 1, Separator { key, child: upper });
         if inner.len() > INNER_MAX {
-            let upper = Box::new(inner.split(i + 2));
-            let key = upper.entries[0].key.clone();
+            let upper = inner.split(i + 2);
+            let key = upper.separators[0].key.clone();
             self.root.insert(r + 1, Separator { key, child: upper });
         }
     }
 
     /// `keep` may change the entry of `key`; if it answers false the entry is removed.
     pub fn update_or_remove(&mut self, key: &[u8], keep: impl FnOnce(&mut E) -> bool) {
-        let r = self.root.route(key);
-        let inner = &mut self.root.entries[r].child;
-        let i = inner.route(key);
-        let leaf = &mut inner.entries[i].child;
+        let (r, i) = self.route(key);
+        let leaf = self.leaf_at_mut(r, i);
         let Ok(at) = leaf.find(key) else { return };
-        if !keep(&mut leaf.entries[at]) {
-            leaf.remove(at);
+        if !keep(leaf.entries[at].as_mut().expect("found")) {
+            leaf.remove(at..at + 1, |_| ());
+            let is_sparse = leaf.len < LEAF_MAX / SPARSE_DIVISOR;
             self.len -= 1;
-            if leaf.len() < LEAF_MAX / SPARSE_DIVISOR {
+            if is_sparse {
                 self.tidy(r, i);
             }
         }
     }
 
-    /// Removes the child if it is empty and not the only one; merges it if it is sparse; then the same one level up.
+    /// Removes the leaf if it is empty and not the only one; merges it if it is sparse; then the same one level up.
     fn tidy(&mut self, r: usize, i: usize) {
-        let inner = &mut self.root.entries[r].child;
-        if inner.entries[i].child.len() == 0 {
-            if inner.len() > 1 {
-                remove_child(inner, i);
-            } else if self.root.len() > 1 {
-                remove_child(&mut self.root, r);
-                return;
-            }
-        } else {
-            merge_sparse(inner, i, LEAF_MAX);
+        let inner = &mut self.root.separators[r].child;
+        if inner.child(i).len > 0 {
+            inner.merge_sparse(i, LEAF_MAX);
+        } else if inner.len() > 1 {
+            inner.remove(i);
+        } else if self.root.len() > 1 {
+            self.root.remove(r);
+            return;
         }
-        merge_sparse(&mut self.root, r, INNER_MAX);
+        self.root.merge_sparse(r, INNER_MAX);
     }
 
     /// Removes the entries of `[begin, end)`, showing each to `removed`.
@@ -330,54 +471,67 @@ impl<E: Keyed> SortedBlocks<E> {
             return;
         }
         while let Some((r, i, low)) = self.seek(begin) {
-            let leaf = &mut self.root.entries[r].child.entries[i].child;
+            let leaf = self.leaf_at_mut(r, i);
             let high = leaf.lower_bound(end);
             if low >= high {
                 return;
             }
-            let more = high == leaf.len();
-            leaf.heads.drain(low..high);
-            leaf.entries.drain(low..high).for_each(|entry| removed(&entry));
+            let goes_on = high == leaf.len;
+            leaf.remove(low..high, &mut removed);
             self.len -= high - low;
             self.tidy(r, i);
-            if !more {
+            if !goes_on {
                 return;
             }
         }
     }
 
+    /// The leaf behind the one at (r, i).
+    fn next_leaf(&self, r: usize, i: usize) -> Option<(usize, usize)> {
+        if i + 1 < self.root.child(r).len() {
+            Some((r, i + 1))
+        } else {
+            (r + 1 < self.root.len()).then_some((r + 1, 0))
+        }
+    }
+
+    fn previous_leaf(&self, r: usize, i: usize) -> Option<(usize, usize)> {
+        if i > 0 {
+            return Some((r, i - 1));
+        }
+        let r = r.checked_sub(1)?;
+        Some((r, self.root.child(r).len() - 1))
+    }
+
     /// Place of the first entry at or after `key`.
     fn seek(&self, key: &[u8]) -> Option<(usize, usize, usize)> {
-        let mut r = self.root.route(key);
-        let inner = &self.root.entries[r].child;
-        let mut i = inner.route(key);
-        let mut at = inner.entries[i].child.lower_bound(key);
+        let (mut r, mut i) = self.route(key);
+        let mut at = self.leaf_at(r, i).lower_bound(key);
         // Only the leaf that the key routes to can end before it; what follows is not empty.
-        while at == self.root.entries[r].child.entries[i].child.len() {
+        while at == self.leaf_at(r, i).len {
+            (r, i) = self.next_leaf(r, i)?;
             at = 0;
-            i += 1;
-            if i == self.root.entries[r].child.len() {
-                i = 0;
-                r += 1;
-                if r == self.root.len() {
-                    return None;
-                }
-            }
         }
         Some((r, i, at))
     }
 
     /// Entries of `[begin, end)` in order, or in reverse order.
     pub fn range<'a>(&'a self, begin: &'a [u8], end: &'a [u8], reverse: bool) -> Range<'a, E> {
-        let mut range = Range { map: self, begin, end, reverse, r: 0, i: 0, run: [].iter(), last: begin >= end };
-        if range.last {
-            return range;
+        let mut range = Range {
+            map: self,
+            begin,
+            end,
+            reverse,
+            r: 0,
+            i: 0,
+            run: [].iter(),
+            last: begin >= end,
+        };
+        if !range.last {
+            // Backwards the walk starts at the leaf that `end` routes to: what lies before `end` is there or before it.
+            (range.r, range.i) = self.route(if reverse { end } else { begin });
+            range.load();
         }
-        // Backwards the walk starts at the leaf that `end` routes to: what lies before `end` is there or before it.
-        let start = if reverse { end } else { begin };
-        range.r = self.root.route(start);
-        range.i = self.root.entries[range.r].child.route(start);
-        range.load();
         range
     }
 
@@ -386,25 +540,20 @@ impl<E: Keyed> SortedBlocks<E> {
         if begin >= end {
             return;
         }
-        let Some((mut r, mut i, mut low)) = self.seek(begin) else { return };
-        loop {
-            let inner = &mut self.root.entries[r].child;
-            let leaf = &mut inner.entries[i].child;
-            let high = leaf.lower_bound(end);
-            let whole = high == leaf.len();
-            leaf.entries[low..high.max(low)].iter_mut().for_each(&mut change);
-            if !whole {
-                return;
-            }
-            low = 0;
-            i += 1;
-            if i == inner.len() {
-                i = 0;
-                r += 1;
-                if r == self.root.len() {
-                    return;
-                }
-            }
+        let mut place = self.seek(begin);
+        while let Some((r, i, low)) = place {
+            let leaf = self.leaf_at_mut(r, i);
+            let high = leaf.lower_bound(end).max(low);
+            let goes_on = high == leaf.len;
+            leaf.entries[low..high]
+                .iter_mut()
+                .flatten()
+                .for_each(&mut change);
+            place = if goes_on {
+                self.next_leaf(r, i).map(|(r, i)| (r, i, 0))
+            } else {
+                None
+            };
         }
     }
 
@@ -412,19 +561,27 @@ impl<E: Keyed> SortedBlocks<E> {
     pub fn check(&self) {
         let mut previous: Option<&[u8]> = None;
         let mut count = 0;
-        let leaves = self.root.entries.iter().map(|e| e.child.len()).sum::<usize>();
+        let leaves = self
+            .root
+            .separators
+            .iter()
+            .map(|s| s.child.len())
+            .sum::<usize>();
         assert_eq!(self.root.heads.len(), self.root.len());
-        for inner in &self.root.entries {
+        for inner in &self.root.separators {
             assert!(inner.child.len() > 0 && inner.child.heads.len() == inner.child.len());
-            assert!(inner.key <= inner.child.entries[0].key);
-            for leaf in &inner.child.entries {
-                assert!(leaf.child.entries.first().is_none_or(|entry| *leaf.key <= *entry.key()));
-                let leaf = &leaf.child;
-                assert!(leaf.len() > 0 || leaves == 1, "an empty leaf among {leaves}");
-                assert!(leaf.len() <= LEAF_MAX && leaf.heads.len() == leaf.len());
-                for (entry, &head) in leaf.entries.iter().zip(&leaf.heads) {
+            assert!(inner.key <= inner.child.separators[0].key);
+            for Separator {
+                key: lower,
+                child: leaf,
+            } in &inner.child.separators
+            {
+                assert!(leaf.len > 0 || leaves == 1, "an empty leaf among {leaves}");
+                assert!(leaf.entries[leaf.len..].iter().all(Option::is_none));
+                assert!(leaf.heads[leaf.len..].iter().all(|&head| head == u64::MAX));
+                for (entry, &head) in leaf.entries.iter().flatten().zip(&leaf.heads) {
                     let key = entry.key();
-                    assert!(key.starts_with(leaf.prefix.as_slice()));
+                    assert!(key.starts_with(leaf.prefix.as_slice()) && key >= &lower[..]);
                     assert_eq!(head, head_of(key, usize::from(leaf.prefix.len)));
                     assert!(previous.is_none_or(|p| p < key), "keys out of order");
                     previous = Some(key);
@@ -445,7 +602,7 @@ pub struct Range<'a, E> {
     r: usize,
     i: usize,
     /// What is left of the current leaf.
-    run: std::slice::Iter<'a, E>,
+    run: std::slice::Iter<'a, Option<E>>,
     /// The current leaf holds the far end of the range.
     last: bool,
 }
@@ -453,34 +610,34 @@ pub struct Range<'a, E> {
 impl<'a, E: Keyed> Range<'a, E> {
     /// Takes the part of the current leaf that is inside the range.
     fn load(&mut self) {
-        let leaf = &self.map.root.entries[self.r].child.entries[self.i].child;
+        let leaf = self.map.leaf_at(self.r, self.i);
         let low = leaf.lower_bound(self.begin);
         let high = leaf.lower_bound(self.end).max(low);
-        self.last = if self.reverse { low > 0 } else { high < leaf.len() };
+        self.last = if self.reverse {
+            low > 0
+        } else {
+            high < leaf.len
+        };
         self.run = leaf.entries[low..high].iter();
     }
 
-    /// Goes on to the next leaf; false at the end of the map.
+    /// Goes on to the next leaf; false at the end of the range.
     fn step(&mut self) -> bool {
-        let root = &self.map.root.entries;
-        if self.reverse {
-            if self.i > 0 {
-                self.i -= 1;
-            } else if self.r > 0 {
-                self.r -= 1;
-                self.i = root[self.r].child.len() - 1;
-            } else {
-                return false;
-            }
-        } else if self.i + 1 < root[self.r].child.len() {
-            self.i += 1;
-        } else if self.r + 1 < root.len() {
-            self.r += 1;
-            self.i = 0;
-        } else {
+        if self.last {
             return false;
         }
-        self.load();
+        let (map, r, i) = (self.map, self.r, self.i);
+        match if self.reverse {
+            map.previous_leaf(r, i)
+        } else {
+            map.next_leaf(r, i)
+        } {
+            Some(place) => {
+                (self.r, self.i) = place;
+                self.load();
+            }
+            None => self.last = true,
+        }
         true
     }
 }
@@ -491,12 +648,15 @@ impl<'a, E: Keyed> Iterator for Range<'a, E> {
     #[inline]
     fn next(&mut self) -> Option<&'a E> {
         loop {
-            let entry = if self.reverse { self.run.next_back() } else { self.run.next() };
-            if entry.is_some() {
-                return entry;
+            let entry = if self.reverse {
+                self.run.next_back()
+            } else {
+                self.run.next()
+            };
+            if let Some(entry) = entry {
+                return entry.as_ref();
             }
-            if self.last || !self.step() {
-                self.last = true;
+            if !self.step() {
                 return None;
             }
         }
@@ -531,7 +691,9 @@ mod tests {
     fn key() -> impl Strategy<Value = Vec<u8>> {
         prop_oneof![
             prop::collection::vec(0u8..3, 0..4),
-            (0u32..4000).prop_map(|n| format!("a-rather-long-shared-prefix-of-forty-bytes-{n:05}").into_bytes()),
+            (0u32..4000).prop_map(
+                |n| format!("a-rather-long-shared-prefix-of-forty-bytes-{n:05}").into_bytes()
+            ),
             (0u32..4000).prop_map(|n| format!("p{n:04}").into_bytes()),
             (0u8..3, prop::collection::vec(0u8..2, 0..12)).prop_map(|(n, mut tail)| {
                 tail.insert(0, n);
@@ -563,7 +725,10 @@ mod tests {
     fn check_range(map: &SortedBlocks<Row>, model: &BTreeMap<Vec<u8>, u32>, a: &[u8], b: &[u8]) {
         let mut expected: Vec<Row> = Vec::new();
         if a < b {
-            expected = model.range(a.to_vec()..b.to_vec()).map(|(k, v)| Row(k.clone(), *v)).collect();
+            expected = model
+                .range(a.to_vec()..b.to_vec())
+                .map(|(k, v)| Row(k.clone(), *v))
+                .collect();
         }
         assert!(map.range(a, b, false).eq(expected.iter()));
         assert!(map.range(a, b, true).eq(expected.iter().rev()));
@@ -621,6 +786,12 @@ mod tests {
             map.update_or_remove(&key(n), |_| false);
         }
         map.check();
-        assert!(map.is_empty() && map.range(b"", b"\xff\xff\xff\xff\xff", false).next().is_none());
+        assert!(
+            map.is_empty()
+                && map
+                    .range(b"", b"\xff\xff\xff\xff\xff", false)
+                    .next()
+                    .is_none()
+        );
     }
 }

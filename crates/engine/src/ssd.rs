@@ -16,7 +16,9 @@ use bytes::Bytes;
 use frames::{Backend, Frames};
 use plinth_core::{EngineKind, Error, Result};
 use plinth_runtime::{disk, offload, probe, trace, trace_warn};
-use redb::{Builder, Database, ReadOnlyTable, ReadableDatabase, StorageError, Table, TableDefinition};
+use redb::{
+    Builder, Database, ReadOnlyTable, ReadableDatabase, StorageError, Table, TableDefinition,
+};
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -54,7 +56,10 @@ fn database_error(error: impl Into<redb::Error>) -> redb::Error {
 }
 
 /// Opens the tree in `file`, or makes one if the file is empty. Blocks.
-fn open_tree(file: disk::BlockingFile, cache_bytes: usize) -> std::result::Result<Tree, redb::Error> {
+fn open_tree(
+    file: disk::BlockingFile,
+    cache_bytes: usize,
+) -> std::result::Result<Tree, redb::Error> {
     let frames = Frames::open(file)?;
     let was_repaired = Arc::new(AtomicBool::new(false));
     let repaired = was_repaired.clone();
@@ -85,8 +90,13 @@ impl Tree {
         transaction.commit().map_err(database_error)
     }
 
-    fn reader(&self) -> std::result::Result<ReadOnlyTable<&'static [u8], &'static [u8]>, redb::Error> {
-        self.database.begin_read()?.open_table(ROWS).map_err(database_error)
+    fn reader(
+        &self,
+    ) -> std::result::Result<ReadOnlyTable<&'static [u8], &'static [u8]>, redb::Error> {
+        self.database
+            .begin_read()?
+            .open_table(ROWS)
+            .map_err(database_error)
     }
 }
 
@@ -115,8 +125,16 @@ impl SsdEngine {
         if !exists && !create {
             return Err(Error::file_not_found);
         }
-        let open_path = if exists { path.clone() } else { with_suffix(&path, ".new") };
-        let options = disk::OpenOptions { create: !exists, truncate: !exists, create_new: false };
+        let open_path = if exists {
+            path.clone()
+        } else {
+            with_suffix(&path, ".new")
+        };
+        let options = disk::OpenOptions {
+            create: !exists,
+            truncate: !exists,
+            create_new: false,
+        };
         let opened = disk::open(&open_path, options).await;
         let file = opened.map_err(|error| disk_failure(&open_path, "open", &error))?;
         let engine = SsdEngine {
@@ -147,7 +165,9 @@ impl SsdEngine {
             let rows = tree.reader()?;
             Ok((tree, rows))
         });
-        let (tree, rows) = opened.await.map_err(|error| self.failure("open", error, None))?;
+        let (tree, rows) = opened
+            .await
+            .map_err(|error| self.failure("open", error, None))?;
         if tree.frames.is_full() {
             return Err(Error::disk_full);
         }
@@ -158,12 +178,18 @@ impl SsdEngine {
 
     /// Gives a new engine's file its name.
     async fn publish(&self, made_as: &Path) -> Result<()> {
-        let dir = self.path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let dir = self
+            .path
+            .parent()
+            .filter(|dir| !dir.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         let named = async {
             disk::rename(made_as, &self.path).await?;
             disk::sync_dir(dir).await
         };
-        named.await.map_err(|error| disk_failure(&self.path, "rename", &error))
+        named
+            .await
+            .map_err(|error| disk_failure(&self.path, "rename", &error))
     }
 
     fn check(&self) -> Result<()> {
@@ -191,7 +217,11 @@ impl SsdEngine {
 
     fn read_failure(&self, error: StorageError) -> Error {
         let tree = self.tree.borrow().clone();
-        let code = self.failure("read", error.into(), tree.as_ref().map(|tree| &*tree.frames));
+        let code = self.failure(
+            "read",
+            error.into(),
+            tree.as_ref().map(|tree| &*tree.frames),
+        );
         self.failed.set(Some(code));
         code
     }
@@ -199,7 +229,10 @@ impl SsdEngine {
     async fn commit_batch(&self, batch: WriteBatch) -> Result<()> {
         self.check()?;
         // Still set where the future of a commit was dropped: how far that one got is not known.
-        assert!(!self.committing.replace(true), "a commit while another is in progress or was abandoned");
+        assert!(
+            !self.committing.replace(true),
+            "a commit while another is in progress or was abandoned"
+        );
         let result = self.write(batch).await;
         if let Err(code) = result
             && code != Error::disk_full
@@ -211,7 +244,11 @@ impl SsdEngine {
     }
 
     async fn write(&self, batch: WriteBatch) -> Result<()> {
-        let tree = self.tree.borrow().clone().ok_or(Error::operation_cancelled)?;
+        let tree = self
+            .tree
+            .borrow()
+            .clone()
+            .ok_or(Error::operation_cancelled)?;
         let in_pool = tree.clone();
         let committed = offload(move || {
             in_pool.commit(&batch)?;
@@ -255,8 +292,14 @@ impl KeyValueStore for SsdEngine {
         }
         let rows = self.rows.borrow();
         let rows = rows.as_ref().ok_or(Error::operation_cancelled)?;
-        let mut range = rows.range(begin..end).map_err(|error| self.read_failure(error))?;
-        while let Some(row) = if reverse { range.next_back() } else { range.next() } {
+        let mut range = rows
+            .range(begin..end)
+            .map_err(|error| self.read_failure(error))?;
+        while let Some(row) = if reverse {
+            range.next_back()
+        } else {
+            range.next()
+        } {
             let (key, value) = row.map_err(|error| self.read_failure(error))?;
             if !visit(key.value(), value.value()) {
                 break;
@@ -270,7 +313,10 @@ impl KeyValueStore for SsdEngine {
     }
 
     fn bytes_used(&self) -> u64 {
-        self.tree.borrow().as_ref().map_or(0, |tree| tree.frames.bytes_used())
+        self.tree
+            .borrow()
+            .as_ref()
+            .map_or(0, |tree| tree.frames.bytes_used())
     }
 
     fn kind(&self) -> EngineKind {

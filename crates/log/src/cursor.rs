@@ -27,7 +27,12 @@ pub struct LogCursor {
 
 impl LogCursor {
     pub fn new(transport: &Transport, system: Watch<LogSystem>, tag: Tag) -> Self {
-        LogCursor { transport: transport.clone(), system, tag, preferred: Cell::new(0) }
+        LogCursor {
+            transport: transport.clone(),
+            system,
+            tag,
+            preferred: Cell::new(0),
+        }
     }
 
     /// What the log holds for the tag from `begin` on, and the epoch of the generation that answered; waits until there
@@ -45,7 +50,10 @@ impl LogCursor {
                 }
                 Either::Right(Ok(answer)) => return Ok(answer),
                 Either::Right(Err(_)) => {
-                    if let Either::Left(()) = plinth_runtime::race(self.system.changed(), plinth_runtime::sleep(RETRY)).await {
+                    if let Either::Left(()) =
+                        plinth_runtime::race(self.system.changed(), plinth_runtime::sleep(RETRY))
+                            .await
+                    {
                         return Err(Error::operation_obsolete);
                     }
                 }
@@ -54,7 +62,9 @@ impl LogCursor {
     }
 
     async fn peek_once(&self, begin: Version, bytes_max: u32) -> Result<(Epoch, PeekReply)> {
-        let found = self.system.with(|system| system.generation_of(begin).map(|(g, end)| (g.clone(), end)));
+        let found = self
+            .system
+            .with(|system| system.generation_of(begin).map(|(g, end)| (g.clone(), end)));
         let Some((generation, end)) = found else {
             // Not told of a log yet, or all generations that held the version are gone.
             return Err(Error::operation_obsolete);
@@ -62,7 +72,12 @@ impl LogCursor {
         let set: Vec<usize> = generation.log_set(self.tag).collect();
         for attempt in 0..set.len() {
             let choice = (self.preferred.get() + attempt) % set.len();
-            let request = Peek { tag: self.tag, begin, bytes_max, return_if_blocked: false };
+            let request = Peek {
+                tag: self.tag,
+                begin,
+                bytes_max,
+                return_if_blocked: false,
+            };
             let endpoint = generation.logs[set[choice]].endpoint::<Peek>();
             let call = self.transport.call(&endpoint, request);
             if let Some(Ok(reply)) = plinth_runtime::timeout(ANSWER_LIMIT, call).await
@@ -79,10 +94,17 @@ impl LogCursor {
     /// Tells every server that stores the tag, in every generation, that nothing below `version` is needed.
     pub fn pop(&self, version: Version) {
         let servers: Vec<Interface> = self.system.with(|system| {
-            system.generations.iter().flat_map(|g| g.log_set(self.tag).map(|place| g.logs[place])).collect()
+            system
+                .generations
+                .iter()
+                .flat_map(|g| g.log_set(self.tag).map(|place| g.logs[place]))
+                .collect()
         });
         for server in servers {
-            let request = Pop { tag: self.tag, version };
+            let request = Pop {
+                tag: self.tag,
+                version,
+            };
             drop(self.transport.call(&server.endpoint::<Pop>(), request)); // a lost pop is repeated by the next
         }
     }
@@ -90,7 +112,11 @@ impl LogCursor {
 
 /// Cuts a reply at the version where the next generation takes over. `None` if the reply does not advance: the server
 /// lacks what it should hold.
-fn clip(mut reply: PeekReply, begin: Version, generation_end: Option<Version>) -> Option<PeekReply> {
+fn clip(
+    mut reply: PeekReply,
+    begin: Version,
+    generation_end: Option<Version>,
+) -> Option<PeekReply> {
     if let Some(end) = generation_end {
         reply.end = reply.end.min(end);
         reply.messages.retain(|message| message.version < end);
@@ -112,12 +138,22 @@ pub async fn read_sealed(
     while next <= to {
         let mut advanced = false;
         for place in generation.log_set(tag).filter(|place| answered[*place]) {
-            let request = Peek { tag, begin: next, bytes_max: 1 << 20, return_if_blocked: true };
+            let request = Peek {
+                tag,
+                begin: next,
+                bytes_max: 1 << 20,
+                return_if_blocked: true,
+            };
             let call = transport.call(&generation.logs[place].endpoint::<Peek>(), request);
             if let Some(Ok(reply)) = plinth_runtime::timeout(ANSWER_LIMIT, call).await
                 && reply.end > next
             {
-                messages.extend(reply.messages.into_iter().filter(|m| m.version >= next && m.version <= to));
+                messages.extend(
+                    reply
+                        .messages
+                        .into_iter()
+                        .filter(|m| m.version >= next && m.version <= to),
+                );
                 next = reply.end;
                 advanced = true;
                 break;

@@ -92,25 +92,37 @@ pub struct DiskQueue {
 }
 
 fn segment_path(prefix: &Path, number: u32) -> PathBuf {
-    let mut name = prefix.file_name().expect("a prefix names files").to_os_string();
+    let mut name = prefix
+        .file_name()
+        .expect("a prefix names files")
+        .to_os_string();
     name.push(format!(".{number:08}"));
     prefix.with_file_name(name)
 }
 
 fn to_error(path: &Path, error: std::io::Error) -> Error {
     trace!("DiskQueueError", "file" => path.display(), "error" => error);
-    if error.kind() == std::io::ErrorKind::StorageFull { Error::disk_full } else { Error::io_error }
+    if error.kind() == std::io::ErrorKind::StorageFull {
+        Error::disk_full
+    } else {
+        Error::io_error
+    }
 }
 
 impl DiskQueue {
     /// Makes a new queue. Nothing of that name may exist.
     pub async fn create(prefix: &Path, id: Uid) -> Result<Self> {
-        let file = make_segment(prefix.to_path_buf(), id, 0, None, 0).await.map_err(|e| to_error(prefix, e))?;
+        let file = make_segment(prefix.to_path_buf(), id, 0, None, 0)
+            .await
+            .map_err(|e| to_error(prefix, e))?;
         let mut queue = DiskQueue {
             prefix: prefix.to_path_buf(),
             id,
             segments: BTreeMap::from([(0, file)]),
-            end: Position { segment: 0, offset: SEGMENT_HEADER_BYTES as u32 },
+            end: Position {
+                segment: 0,
+                offset: SEGMENT_HEADER_BYTES as u32,
+            },
             next: None,
             spare: VecDeque::new(),
         };
@@ -120,8 +132,14 @@ impl DiskQueue {
 
     /// Opens a queue and shows every block that is on disk, oldest first. `None` if not even the first segment's
     /// header is whole: then the queue was never used.
-    pub async fn open(prefix: &Path, id: Uid, mut visit: impl FnMut(Position, Bytes) -> Result<()>) -> Result<Option<Self>> {
-        let numbers = existing_segments(prefix).await.map_err(|e| to_error(prefix, e))?;
+    pub async fn open(
+        prefix: &Path,
+        id: Uid,
+        mut visit: impl FnMut(Position, Bytes) -> Result<()>,
+    ) -> Result<Option<Self>> {
+        let numbers = existing_segments(prefix)
+            .await
+            .map_err(|e| to_error(prefix, e))?;
         let mut queue = DiskQueue {
             prefix: prefix.to_path_buf(),
             id,
@@ -132,9 +150,14 @@ impl DiskQueue {
         };
         for number in numbers {
             let path = segment_path(prefix, number);
-            let file = disk::open(&path, OpenOptions::default()).await.map_err(|e| to_error(&path, e))?;
+            let file = disk::open(&path, OpenOptions::default())
+                .await
+                .map_err(|e| to_error(&path, e))?;
             let size = file.size().await.map_err(|e| to_error(&path, e))?;
-            let bytes = file.read_at(0, size as usize).await.map_err(|e| to_error(&path, e))?;
+            let bytes = file
+                .read_at(0, size as usize)
+                .await
+                .map_err(|e| to_error(&path, e))?;
             if !header_is_ours(&bytes, id, number) {
                 // The next segment was being made when we stopped; only the last one can be so.
                 trace!("SegmentIgnored", "file" => path.display());
@@ -142,7 +165,13 @@ impl DiskQueue {
                 continue;
             }
             queue.recover_segment(&path, number, &bytes, &mut visit)?;
-            queue.segments.insert(number, Segment { file, preallocated: false });
+            queue.segments.insert(
+                number,
+                Segment {
+                    file,
+                    preallocated: false,
+                },
+            );
         }
         if queue.segments.is_empty() {
             return Ok(None);
@@ -159,13 +188,31 @@ impl DiskQueue {
         visit: &mut impl FnMut(Position, Bytes) -> Result<()>,
     ) -> Result<()> {
         let mut offset = SEGMENT_HEADER_BYTES as usize;
-        let begun = block_at(bytes, self.id, Position { segment: number, offset: offset as u32 }).is_some();
+        let begun = block_at(
+            bytes,
+            self.id,
+            Position {
+                segment: number,
+                offset: offset as u32,
+            },
+        )
+        .is_some();
         if begun && !self.segments.is_empty() && self.end.segment + 1 != number {
             // What lies below a gap was popped before the segments between were removed.
             self.segments.clear();
         }
-        while let Some(entries) = block_at(bytes, self.id, Position { segment: number, offset: offset as u32 }) {
-            let position = Position { segment: number, offset: offset as u32 };
+        while let Some(entries) = block_at(
+            bytes,
+            self.id,
+            Position {
+                segment: number,
+                offset: offset as u32,
+            },
+        ) {
+            let position = Position {
+                segment: number,
+                offset: offset as u32,
+            };
             offset += BLOCK_HEADER_BYTES + entries.len();
             visit(position, entries)?;
         }
@@ -174,7 +221,10 @@ impl DiskQueue {
             return Err(Error::file_corrupt);
         }
         if begun || self.segments.is_empty() {
-            self.end = Position { segment: number, offset: offset as u32 };
+            self.end = Position {
+                segment: number,
+                offset: offset as u32,
+            };
         }
         Ok(())
     }
@@ -182,13 +232,18 @@ impl DiskQueue {
     /// Writes `block` and syncs. One at a time. After [`Error::disk_full`] the same block may be written again; after any
     /// other error the process has to end.
     pub async fn commit(&mut self, block: &Block) -> Result<Persisted> {
-        assert!(!block.is_empty() && block.bytes() < BLOCK_BYTES_MAX, "a block of {} bytes", block.bytes());
+        assert!(
+            !block.is_empty() && block.bytes() < BLOCK_BYTES_MAX,
+            "a block of {} bytes",
+            block.bytes()
+        );
         let whole = BLOCK_HEADER_BYTES + block.bytes();
         let limit = knobs().log_segment_bytes as u64;
         let fresh = u64::from(self.end.offset) == SEGMENT_HEADER_BYTES;
         let current = &self.segments[&self.end.segment];
         let full = u64::from(self.end.offset) + whole as u64 > limit;
-        let next_is_better = !current.preallocated && self.next.as_ref().is_some_and(Task::is_finished);
+        let next_is_better =
+            !current.preallocated && self.next.as_ref().is_some_and(Task::is_finished);
         if !fresh && (full || next_is_better) {
             self.rotate().await?;
         }
@@ -196,10 +251,16 @@ impl DiskQueue {
         let segment = &self.segments[&position.segment];
         let header = block_header(self.id, position, &block.entries);
         let parts = vec![header, Bytes::copy_from_slice(&block.entries)];
-        let written = segment.file.write_and_sync(u64::from(position.offset), parts).await;
+        let written = segment
+            .file
+            .write_and_sync(u64::from(position.offset), parts)
+            .await;
         written.map_err(|e| to_error(&segment_path(&self.prefix, position.segment), e))?;
         self.end.offset += whole as u32;
-        Ok(Persisted { position, _made_here: () })
+        Ok(Persisted {
+            position,
+            _made_here: (),
+        })
     }
 
     async fn rotate(&mut self) -> Result<()> {
@@ -211,7 +272,10 @@ impl DiskQueue {
         match made {
             Ok(segment) => {
                 self.segments.insert(number, segment);
-                self.end = Position { segment: number, offset: SEGMENT_HEADER_BYTES as u32 };
+                self.end = Position {
+                    segment: number,
+                    offset: SEGMENT_HEADER_BYTES as u32,
+                };
                 self.prepare_next();
                 Ok(())
             }
@@ -230,7 +294,13 @@ impl DiskQueue {
         if spare.is_some() {
             probe!("disk_queue_recycles_segment");
         }
-        let making = make_segment(self.prefix.clone(), self.id, number, spare, knobs().log_segment_bytes as u64);
+        let making = make_segment(
+            self.prefix.clone(),
+            self.id,
+            number,
+            spare,
+            knobs().log_segment_bytes as u64,
+        );
         self.next = Some(plinth_runtime::spawn("prepare segment", making));
     }
 
@@ -258,23 +328,45 @@ impl DiskQueue {
             return Ok(Some(found));
         }
         // The segment ends here: go on in the next one.
-        at = Position { segment: at.segment + 1, offset: SEGMENT_HEADER_BYTES as u32 };
-        if at >= self.end { Ok(None) } else { self.read_here(at).await }
+        at = Position {
+            segment: at.segment + 1,
+            offset: SEGMENT_HEADER_BYTES as u32,
+        };
+        if at >= self.end {
+            Ok(None)
+        } else {
+            self.read_here(at).await
+        }
     }
 
     async fn read_here(&self, position: Position) -> Result<Option<(Bytes, Position)>> {
         if position >= self.end {
             return Ok(None);
         }
-        let Some(segment) = self.segments.get(&position.segment) else { return Err(Error::file_not_found) };
+        let Some(segment) = self.segments.get(&position.segment) else {
+            return Err(Error::file_not_found);
+        };
         let path = segment_path(&self.prefix, position.segment);
         let offset = u64::from(position.offset);
-        let header = segment.file.read_at(offset, BLOCK_HEADER_BYTES).await.map_err(|e| to_error(&path, e))?;
-        let Some(length) = block_length(&header, position) else { return Ok(None) };
-        let whole = segment.file.read_at(offset, BLOCK_HEADER_BYTES + length).await.map_err(|e| to_error(&path, e))?;
+        let header = segment
+            .file
+            .read_at(offset, BLOCK_HEADER_BYTES)
+            .await
+            .map_err(|e| to_error(&path, e))?;
+        let Some(length) = block_length(&header, position) else {
+            return Ok(None);
+        };
+        let whole = segment
+            .file
+            .read_at(offset, BLOCK_HEADER_BYTES + length)
+            .await
+            .map_err(|e| to_error(&path, e))?;
         match check_block(&whole, self.id, position) {
             Some(entries) => {
-                let next = Position { offset: position.offset + whole.len() as u32, ..position };
+                let next = Position {
+                    offset: position.offset + whole.len() as u32,
+                    ..position
+                };
                 Ok(Some((entries, next)))
             }
             None => {
@@ -306,10 +398,15 @@ pub fn entries(block: &Bytes) -> Option<Vec<Bytes>> {
 
 async fn existing_segments(prefix: &Path) -> std::io::Result<Vec<u32>> {
     let directory = prefix.parent().expect("a prefix lies in a directory");
-    let name = prefix.file_name().expect("a prefix names files").to_string_lossy().into_owned();
+    let name = prefix
+        .file_name()
+        .expect("a prefix names files")
+        .to_string_lossy()
+        .into_owned();
     let numbers = disk::list_dir(directory).await?.into_iter();
-    let mut numbers: Vec<u32> =
-        numbers.filter_map(|file| file.strip_prefix(&name)?.strip_prefix('.')?.parse().ok()).collect();
+    let mut numbers: Vec<u32> = numbers
+        .filter_map(|file| file.strip_prefix(&name)?.strip_prefix('.')?.parse().ok())
+        .collect();
     numbers.sort_unstable();
     Ok(numbers)
 }
@@ -326,13 +423,24 @@ async fn make_segment(
     if let Some(spare) = spare {
         disk::rename(&spare, &path).await?;
     }
-    let file = disk::open(&path, OpenOptions { create: !recycled, ..Default::default() }).await?;
+    let file = disk::open(
+        &path,
+        OpenOptions {
+            create: !recycled,
+            ..Default::default()
+        },
+    )
+    .await?;
     if !recycled && length > 0 {
         file.allocate(length).await?;
     }
-    file.write_and_sync(0, vec![segment_header(id, number)]).await?;
+    file.write_and_sync(0, vec![segment_header(id, number)])
+        .await?;
     disk::sync_dir(path.parent().expect("a prefix lies in a directory")).await?;
-    Ok(Segment { file, preallocated: recycled || length > 0 })
+    Ok(Segment {
+        file,
+        preallocated: recycled || length > 0,
+    })
 }
 
 fn segment_header(id: Uid, number: u32) -> Bytes {
@@ -387,7 +495,9 @@ fn check_block(whole: &Bytes, id: Uid, position: Position) -> Option<Bytes> {
 
 fn block_at(segment: &Bytes, id: Uid, position: Position) -> Option<Bytes> {
     let offset = position.offset as usize;
-    (offset <= segment.len()).then(|| check_block(&segment.slice(offset..), id, position)).flatten()
+    (offset <= segment.len())
+        .then(|| check_block(&segment.slice(offset..), id, position))
+        .flatten()
 }
 
 /// A valid block somewhere behind an invalid one: proof that the invalid one was durable.
@@ -401,6 +511,14 @@ fn later_block(segment: &Bytes, id: Uid, number: u32, after: usize) -> Option<us
         if says[4..] != number_bytes || says[..4] != (offset as u32).to_le_bytes() {
             return None;
         }
-        block_at(segment, id, Position { segment: number, offset: offset as u32 }).map(|_| offset)
+        block_at(
+            segment,
+            id,
+            Position {
+                segment: number,
+                offset: offset as u32,
+            },
+        )
+        .map(|_| offset)
     })
 }

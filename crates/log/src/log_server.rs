@@ -172,8 +172,11 @@ impl LogServer {
         self.waiting.insert(push.prev_version, push);
         let mut taken = Vec::new();
         while let Some(push) = self.waiting.remove(&self.version) {
-            let entry =
-                VersionEntry { version: push.version, known_committed: push.known_committed, body: push.body };
+            let entry = VersionEntry {
+                version: push.version,
+                known_committed: push.known_committed,
+                body: push.body,
+            };
             self.take(&entry)?;
             taken.push(entry);
         }
@@ -182,7 +185,12 @@ impl LogServer {
 
     /// Takes one version into memory.
     pub fn take(&mut self, entry: &VersionEntry) -> Result<()> {
-        assert!(entry.version > self.version, "version {} taken after {}", entry.version, self.version);
+        assert!(
+            entry.version > self.version,
+            "version {} taken after {}",
+            entry.version,
+            self.version
+        );
         let runs = log_body::parse(&entry.body).ok_or(Error::client_invalid_operation)?;
         let mut bytes = 0;
         for run in runs {
@@ -190,15 +198,20 @@ impl LogServer {
             for tag in run.tags {
                 let queue = self.tags.entry(tag).or_default();
                 match queue.messages.back_mut() {
-                    Some(last) if last.version == entry.version => last.runs.push(run.packed.clone()),
-                    _ => queue
-                        .messages
-                        .push_back(VersionedMessages { version: entry.version, runs: vec![run.packed.clone()] }),
+                    Some(last) if last.version == entry.version => {
+                        last.runs.push(run.packed.clone())
+                    }
+                    _ => queue.messages.push_back(VersionedMessages {
+                        version: entry.version,
+                        runs: vec![run.packed.clone()],
+                    }),
                 }
             }
         }
         self.version = entry.version;
-        self.known_committed = self.known_committed.max(entry.known_committed.min(entry.version));
+        self.known_committed = self
+            .known_committed
+            .max(entry.known_committed.min(entry.version));
         if bytes > 0 {
             self.memory_bytes += bytes;
             self.in_memory.push_back((entry.version, bytes));
@@ -207,8 +220,18 @@ impl LogServer {
     }
 
     /// A block whose first version is `first` is on disk at `position`, and with it everything up to `last`.
-    pub fn became_durable(&mut self, position: Position, first: Version, last: Version, bytes: usize) {
-        assert!(last <= self.version, "{last} became durable, but only {} was taken", self.version);
+    pub fn became_durable(
+        &mut self,
+        position: Position,
+        first: Version,
+        last: Version,
+        bytes: usize,
+    ) {
+        assert!(
+            last <= self.version,
+            "{last} became durable, but only {} was taken",
+            self.version
+        );
         self.durable = self.durable.max(last);
         self.bytes_since_index = self.bytes_since_index.saturating_add(bytes);
         if self.bytes_since_index >= INDEX_EVERY_BYTES {
@@ -229,15 +252,28 @@ impl LogServer {
         if begin > self.version {
             return Peeked::Blocked;
         }
-        if begin <= self.spilled && self.tags.get(&tag).is_some_and(|q| q.spilled >= begin && q.spilled >= q.popped) {
-            let place = self.index.range(..=begin).next_back().or_else(|| self.index.iter().next());
+        if begin <= self.spilled
+            && self
+                .tags
+                .get(&tag)
+                .is_some_and(|q| q.spilled >= begin && q.spilled >= q.popped)
+        {
+            let place = self
+                .index
+                .range(..=begin)
+                .next_back()
+                .or_else(|| self.index.iter().next());
             if let Some((_, position)) = place {
                 return Peeked::OnDisk(*position);
             }
         }
         let mut reply = self.empty_reply(tag, self.version + 1);
-        let Some(queue) = self.tags.get(&tag) else { return Peeked::Reply(reply) };
-        let from = queue.messages.partition_point(|message| message.version < begin);
+        let Some(queue) = self.tags.get(&tag) else {
+            return Peeked::Reply(reply);
+        };
+        let from = queue
+            .messages
+            .partition_point(|message| message.version < begin);
         let mut bytes = 0;
         for message in queue.messages.range(from..) {
             if bytes > 0 && bytes >= bytes_max {
@@ -252,22 +288,42 @@ impl LogServer {
 
     fn empty_reply(&self, tag: Tag, end: Version) -> PeekReply {
         let popped = self.tags.get(&tag).map_or(0, |queue| queue.popped);
-        PeekReply { messages: Vec::new(), end, known_committed: self.known_committed, popped }
+        PeekReply {
+            messages: Vec::new(),
+            end,
+            known_committed: self.known_committed,
+            popped,
+        }
     }
 
     /// A reply made of entries read back from disk: those of `tag` from `begin` on. `exhausted`: the entries reach to the
     /// end of what is durable.
-    pub fn reply_from_disk(&self, tag: Tag, begin: Version, entries: &[Entry], exhausted: bool) -> Result<PeekReply> {
+    pub fn reply_from_disk(
+        &self,
+        tag: Tag,
+        begin: Version,
+        entries: &[Entry],
+        exhausted: bool,
+    ) -> Result<PeekReply> {
         let mut reply = self.empty_reply(tag, begin);
         for entry in entries {
-            let Entry::Version(entry) = entry else { continue };
+            let Entry::Version(entry) = entry else {
+                continue;
+            };
             if entry.version < begin {
                 continue;
             }
             let runs = log_body::parse(&entry.body).ok_or(Error::file_corrupt)?;
-            let runs: Vec<Bytes> = runs.into_iter().filter(|r| r.tags.contains(&tag)).map(|r| r.packed).collect();
+            let runs: Vec<Bytes> = runs
+                .into_iter()
+                .filter(|r| r.tags.contains(&tag))
+                .map(|r| r.packed)
+                .collect();
             if !runs.is_empty() {
-                reply.messages.push(VersionedMessages { version: entry.version, runs });
+                reply.messages.push(VersionedMessages {
+                    version: entry.version,
+                    runs,
+                });
             }
             reply.end = entry.version + 1;
         }
@@ -286,11 +342,18 @@ impl LogServer {
             return false;
         }
         queue.popped = version;
-        while queue.messages.front().is_some_and(|message| message.version < version) {
+        while queue
+            .messages
+            .front()
+            .is_some_and(|message| message.version < version)
+        {
             let gone = queue.messages.pop_front().expect("just seen");
             let bytes: usize = gone.runs.iter().map(Bytes::len).sum();
             self.memory_bytes -= bytes;
-            if let Ok(at) = self.in_memory.binary_search_by_key(&gone.version, |(version, _)| *version) {
+            if let Ok(at) = self
+                .in_memory
+                .binary_search_by_key(&gone.version, |(version, _)| *version)
+            {
                 self.in_memory[at].1 -= bytes;
             }
         }
@@ -303,7 +366,9 @@ impl LogServer {
     /// Lets the oldest durable versions leave memory until at most `bytes_max` are held.
     pub fn spill(&mut self, bytes_max: usize) {
         while self.memory_bytes > bytes_max {
-            let Some((version, bytes)) = self.in_memory.front().copied() else { return };
+            let Some((version, bytes)) = self.in_memory.front().copied() else {
+                return;
+            };
             if version > self.durable {
                 return;
             }
@@ -311,7 +376,11 @@ impl LogServer {
             self.memory_bytes -= bytes;
             self.spilled = version;
             for queue in self.tags.values_mut() {
-                while queue.messages.front().is_some_and(|message| message.version <= version) {
+                while queue
+                    .messages
+                    .front()
+                    .is_some_and(|message| message.version <= version)
+                {
                     queue.messages.pop_front();
                     queue.spilled = version;
                 }
@@ -323,7 +392,8 @@ impl LogServer {
     pub fn needed_from(&self) -> Version {
         let needed = self.tags.values().filter_map(|queue| {
             let in_memory = queue.messages.front().map(|message| message.version);
-            let on_disk = (queue.spilled >= queue.popped && queue.spilled > 0).then_some(queue.popped.max(self.start));
+            let on_disk = (queue.spilled >= queue.popped && queue.spilled > 0)
+                .then_some(queue.popped.max(self.start));
             in_memory.into_iter().chain(on_disk).min()
         });
         needed.min().unwrap_or(Version::MAX).min(self.durable + 1)
@@ -332,7 +402,11 @@ impl LogServer {
     /// Where the disk queue may be cut: everything before holds only versions that nobody needs.
     pub fn cut(&mut self) -> Option<Position> {
         let needed = self.needed_from();
-        let (first, position) = self.index.range(..=needed).next_back().map(|(f, p)| (*f, *p))?;
+        let (first, position) = self
+            .index
+            .range(..=needed)
+            .next_back()
+            .map(|(f, p)| (*f, *p))?;
         self.index = self.index.split_off(&first);
         Some(position)
     }
@@ -340,7 +414,11 @@ impl LogServer {
     /// First entry of a block whose first version is the next one taken after `prev_version`: blocks before it may be
     /// cut off, so each block says where it belongs.
     pub fn begin_entry(&self, prev_version: Version) -> Begin {
-        Begin { epoch: self.epoch, prev_version, start: self.start }
+        Begin {
+            epoch: self.epoch,
+            prev_version,
+            start: self.start,
+        }
     }
 }
 
@@ -352,11 +430,19 @@ pub struct Recovery {
 }
 
 impl Recovery {
-    pub fn block(&mut self, position: Position, entries: &[Entry], bytes: usize, memory_bytes_max: usize) -> Result<()> {
+    pub fn block(
+        &mut self,
+        position: Position,
+        entries: &[Entry],
+        bytes: usize,
+        memory_bytes_max: usize,
+    ) -> Result<()> {
         let mut versions: Option<(Version, Version)> = None;
         for entry in entries {
             match entry {
-                Entry::Begin(begin) => drop(self.server.get_or_insert_with(|| LogServer::new(begin))),
+                Entry::Begin(begin) => {
+                    drop(self.server.get_or_insert_with(|| LogServer::new(begin)))
+                }
                 Entry::Version(entry) => {
                     let server = self.server.as_mut().ok_or(Error::file_corrupt)?;
                     if entry.version <= server.version {
@@ -394,7 +480,11 @@ mod tests {
     use plinth_core::log_body::LogBodyBuilder;
 
     fn server() -> LogServer {
-        LogServer::new(&Begin { epoch: 1, prev_version: 10, start: 5 })
+        LogServer::new(&Begin {
+            epoch: 1,
+            prev_version: 10,
+            start: 5,
+        })
     }
 
     fn body(tags: &[u32], data: &[u8]) -> Bytes {
@@ -404,21 +494,43 @@ mod tests {
     }
 
     fn push(prev: Version, version: Version, body: Bytes) -> Push {
-        Push { epoch: 1, prev_version: prev, version, known_committed: prev, body }
+        Push {
+            epoch: 1,
+            prev_version: prev,
+            version,
+            known_committed: prev,
+            body,
+        }
     }
 
     fn versions(peeked: Peeked) -> (Vec<Version>, Version) {
-        let Peeked::Reply(reply) = peeked else { panic!("{peeked:?}") };
-        (reply.messages.iter().map(|m| m.version).collect(), reply.end)
+        let Peeked::Reply(reply) = peeked else {
+            panic!("{peeked:?}")
+        };
+        (
+            reply.messages.iter().map(|m| m.version).collect(),
+            reply.end,
+        )
     }
 
     #[test]
     fn pushes_are_taken_along_the_chain_whatever_order_they_come_in() {
         let mut s = server();
-        assert!(s.push(push(20, 30, body(&[1], b"c"))).expect("waits").is_empty());
+        assert!(
+            s.push(push(20, 30, body(&[1], b"c")))
+                .expect("waits")
+                .is_empty()
+        );
         let taken = s.push(push(10, 20, body(&[1], b"b"))).expect("taken");
-        assert_eq!(taken.iter().map(|e| e.version).collect::<Vec<_>>(), [20, 30]);
-        assert!(s.push(push(10, 20, body(&[1], b"b"))).expect("a duplicate").is_empty());
+        assert_eq!(
+            taken.iter().map(|e| e.version).collect::<Vec<_>>(),
+            [20, 30]
+        );
+        assert!(
+            s.push(push(10, 20, body(&[1], b"b")))
+                .expect("a duplicate")
+                .is_empty()
+        );
         assert_eq!(versions(s.peek(Tag(1), 1, 100)), (vec![20, 30], 31));
         assert_eq!(versions(s.peek(Tag(2), 1, 100)), (vec![], 31));
         assert!(matches!(s.peek(Tag(1), 31, 100), Peeked::Blocked));
@@ -429,7 +541,10 @@ mod tests {
         let mut s = server();
         s.push(push(10, 20, body(&[1], b"b"))).expect("taken");
         s.seal();
-        assert_eq!(s.push(push(20, 30, body(&[1], b"c"))), Err(Error::tlog_stopped));
+        assert_eq!(
+            s.push(push(20, 30, body(&[1], b"c"))),
+            Err(Error::tlog_stopped)
+        );
         assert_eq!(versions(s.peek(Tag(1), 1, 100)).0, [20]);
     }
 
@@ -437,7 +552,8 @@ mod tests {
     fn a_reply_that_reaches_its_limit_ends_before_the_version_it_leaves_out() {
         let mut s = server();
         for i in 1..4 {
-            s.push(push(i * 10, i * 10 + 10, body(&[1], b"0123456789"))).expect("taken");
+            s.push(push(i * 10, i * 10 + 10, body(&[1], b"0123456789")))
+                .expect("taken");
         }
         assert_eq!(versions(s.peek(Tag(1), 1, 10)), (vec![20], 30));
         assert_eq!(versions(s.peek(Tag(1), 30, 20)), (vec![30, 40], 41));
@@ -447,8 +563,17 @@ mod tests {
     fn what_is_popped_leaves_memory_and_what_is_spilled_is_read_from_disk() {
         let mut s = server();
         for i in 1..5 {
-            s.push(push(i * 10, i * 10 + 10, body(&[1, 2], b"0123456789"))).expect("taken");
-            s.became_durable(Position { segment: 0, offset: i as u32 }, i * 10 + 10, i * 10 + 10, 1 << 20);
+            s.push(push(i * 10, i * 10 + 10, body(&[1, 2], b"0123456789")))
+                .expect("taken");
+            s.became_durable(
+                Position {
+                    segment: 0,
+                    offset: i as u32,
+                },
+                i * 10 + 10,
+                i * 10 + 10,
+                1 << 20,
+            );
         }
         assert_eq!(s.memory_bytes(), 80);
         assert!(s.pop(Tag(1), 31));
@@ -456,28 +581,76 @@ mod tests {
         assert_eq!(s.needed_from(), 20);
         s.spill(40);
         assert!(s.memory_bytes() <= 40);
-        assert!(matches!(s.peek(Tag(2), 20, 100), Peeked::OnDisk(Position { offset: 1, .. })));
+        assert!(matches!(
+            s.peek(Tag(2), 20, 100),
+            Peeked::OnDisk(Position { offset: 1, .. })
+        ));
         assert_eq!(versions(s.peek(Tag(1), 31, 100)).0, [40, 50]);
         s.pop(Tag(2), 41);
-        assert_eq!(s.cut(), Some(Position { segment: 0, offset: 3 }), "version 40 is needed by tag 1");
+        assert_eq!(
+            s.cut(),
+            Some(Position {
+                segment: 0,
+                offset: 3
+            }),
+            "version 40 is needed by tag 1"
+        );
     }
 
     #[test]
     fn a_server_rebuilt_from_its_entries_has_what_it_had() {
         let mut recovery = Recovery::default();
-        let begin = Entry::Begin(Begin { epoch: 7, prev_version: 10, start: 5 });
+        let begin = Entry::Begin(Begin {
+            epoch: 7,
+            prev_version: 10,
+            start: 5,
+        });
         let version = |v: Version| {
-            Entry::Version(VersionEntry { version: v, known_committed: v - 1, body: body(&[1], b"x") })
+            Entry::Version(VersionEntry {
+                version: v,
+                known_committed: v - 1,
+                body: body(&[1], b"x"),
+            })
         };
-        let popped = Entry::Popped(Popped { tag: Tag(1), version: 20 });
-        let blocks = [vec![begin.clone(), version(15), version(20)], vec![begin, version(25), popped]];
+        let popped = Entry::Popped(Popped {
+            tag: Tag(1),
+            version: 20,
+        });
+        let blocks = [
+            vec![begin.clone(), version(15), version(20)],
+            vec![begin, version(25), popped],
+        ];
         for (i, block) in blocks.iter().enumerate() {
-            let decoded: Vec<Entry> = block.iter().map(|e| Entry::from_bytes(e.to_bytes()).expect("whole")).collect();
-            recovery.block(Position { segment: 0, offset: i as u32 }, &decoded, 10, 1000).expect("consistent");
+            let decoded: Vec<Entry> = block
+                .iter()
+                .map(|e| Entry::from_bytes(e.to_bytes()).expect("whole"))
+                .collect();
+            recovery
+                .block(
+                    Position {
+                        segment: 0,
+                        offset: i as u32,
+                    },
+                    &decoded,
+                    10,
+                    1000,
+                )
+                .expect("consistent");
         }
         let mut server = recovery.finish().expect("it began");
-        assert_eq!((server.epoch(), server.version(), server.durable(), server.known_committed()), (7, 25, 25, 24));
+        assert_eq!(
+            (
+                server.epoch(),
+                server.version(),
+                server.durable(),
+                server.known_committed()
+            ),
+            (7, 25, 25, 24)
+        );
         assert_eq!(versions(server.peek(Tag(1), 1, 100)).0, [20, 25]);
-        assert!(server.push(push(25, 30, Bytes::new())).is_err(), "it is sealed");
+        assert!(
+            server.push(push(25, 30, Bytes::new())).is_err(),
+            "it is sealed"
+        );
     }
 }

@@ -9,8 +9,8 @@ use plinth_core::codec::Codec;
 use plinth_core::log_body::LogBodyBuilder;
 use plinth_core::{Epoch, Error, Result, Tag, Uid, Version};
 use plinth_protocol::log::{
-    ConfirmEpoch, GetLogStatus, LogStatus, Peek, PeekReply, Pop, Push, PushReply, RecruitLog, Seal, SealReply,
-    VersionedMessages,
+    ConfirmEpoch, GetLogStatus, LogStatus, Peek, PeekReply, Pop, Push, PushReply, RecruitLog, Seal,
+    SealReply, VersionedMessages,
 };
 use plinth_rpc::{FailureBeacon, Registration, Responder, Transport};
 use plinth_runtime::knobs::knobs;
@@ -57,13 +57,25 @@ struct Shell {
 pub async fn create(transport: &Transport, prefix: &Path, request: RecruitLog) -> Result<Life> {
     let place = request.place as usize;
     let generation = &request.generation;
-    if generation.logs.get(place).is_none_or(|log| log.id != request.id) {
+    if generation
+        .logs
+        .get(place)
+        .is_none_or(|log| log.id != request.id)
+    {
         return Err(Error::client_invalid_operation);
     }
-    let mine: Vec<Tag> =
-        request.tags.iter().copied().filter(|tag| generation.log_set(*tag).any(|p| p == place)).collect();
+    let mine: Vec<Tag> = request
+        .tags
+        .iter()
+        .copied()
+        .filter(|tag| generation.log_set(*tag).any(|p| p == place))
+        .collect();
     let mut queue = DiskQueue::create(prefix, request.id).await?;
-    let begin = Begin { epoch: request.epoch, prev_version: generation.start - 1, start: generation.start };
+    let begin = Begin {
+        epoch: request.epoch,
+        prev_version: generation.start - 1,
+        start: generation.start,
+    };
     let mut server = LogServer::new(&begin);
     let mut block = Block::default();
     put(&mut block, &Entry::Begin(begin));
@@ -72,7 +84,11 @@ pub async fn create(transport: &Transport, prefix: &Path, request: RecruitLog) -
     for (version, body) in copied {
         first = first.min(version);
         last = version;
-        let entry = VersionEntry { version, known_committed: generation.start - 1, body };
+        let entry = VersionEntry {
+            version,
+            known_committed: generation.start - 1,
+            body,
+        };
         server.take(&entry)?;
         put(&mut block, &Entry::Version(entry));
     }
@@ -80,7 +96,11 @@ pub async fn create(transport: &Transport, prefix: &Path, request: RecruitLog) -
         // The chain goes on from RV, whether or not anything of ours happened there.
         last = generation.recovered_to;
         first = first.min(last);
-        let entry = VersionEntry { version: last, known_committed: generation.start - 1, body: Bytes::new() };
+        let entry = VersionEntry {
+            version: last,
+            known_committed: generation.start - 1,
+            body: Bytes::new(),
+        };
         server.take(&entry)?;
         put(&mut block, &Entry::Version(entry));
     }
@@ -92,9 +112,15 @@ pub async fn create(transport: &Transport, prefix: &Path, request: RecruitLog) -
 }
 
 /// The versions `[start, recovered_to]` of the tags that are ours, from the generation before.
-async fn copy_tail(transport: &Transport, request: &RecruitLog, mine: &[Tag]) -> Result<BTreeMap<Version, Bytes>> {
+async fn copy_tail(
+    transport: &Transport,
+    request: &RecruitLog,
+    mine: &[Tag],
+) -> Result<BTreeMap<Version, Bytes>> {
     let generation = &request.generation;
-    let Some(old) = request.old.current() else { return Ok(BTreeMap::new()) };
+    let Some(old) = request.old.current() else {
+        return Ok(BTreeMap::new());
+    };
     let anyone = vec![true; old.logs.len()];
     let mut bodies: BTreeMap<Version, LogBodyBuilder> = BTreeMap::new();
     for tag in mine {
@@ -108,11 +134,18 @@ async fn copy_tail(transport: &Transport, request: &RecruitLog, mine: &[Tag]) ->
     if !bodies.is_empty() {
         probe!("log_copies_tail_at_recovery");
     }
-    Ok(bodies.into_iter().map(|(version, body)| (version, body.finish())).collect())
+    Ok(bodies
+        .into_iter()
+        .map(|(version, body)| (version, body.finish()))
+        .collect())
 }
 
 /// Brings back a log server from its disk. It takes no more pushes. `None`: its creation was never finished.
-pub async fn reopen(transport: &Transport, prefix: &Path, id: Uid) -> Result<Option<(Epoch, Life)>> {
+pub async fn reopen(
+    transport: &Transport,
+    prefix: &Path,
+    id: Uid,
+) -> Result<Option<(Epoch, Life)>> {
     let mut recovery = Recovery::default();
     let memory_bytes_max = knobs().log_memory_bytes_max as usize;
     let opened = DiskQueue::open(prefix, id, |position, block| {
@@ -120,8 +153,12 @@ pub async fn reopen(transport: &Transport, prefix: &Path, id: Uid) -> Result<Opt
         let entries = decode_entries(&block)?;
         recovery.block(position, &entries, bytes, memory_bytes_max)
     });
-    let Some(queue) = opened.await? else { return Ok(None) };
-    let Some(server) = recovery.finish() else { return Ok(None) };
+    let Some(queue) = opened.await? else {
+        return Ok(None);
+    };
+    let Some(server) = recovery.finish() else {
+        return Ok(None);
+    };
     let epoch = server.epoch();
     trace!("LogRecovered", "id" => id, "epoch" => epoch, "durable" => server.durable());
     Ok(Some((epoch, start(transport, id, server, queue))))
@@ -133,7 +170,10 @@ fn put(block: &mut Block, entry: &Entry) {
 
 fn decode_entries(block: &Bytes) -> Result<Vec<Entry>> {
     let entries = disk_queue::entries(block).ok_or(Error::file_corrupt)?;
-    entries.into_iter().map(|bytes| Entry::from_bytes(bytes).ok_or(Error::file_corrupt)).collect()
+    entries
+        .into_iter()
+        .map(|bytes| Entry::from_bytes(bytes).ok_or(Error::file_corrupt))
+        .collect()
 }
 
 fn start(transport: &Transport, id: Uid, server: LogServer, queue: DiskQueue) -> Life {
@@ -162,7 +202,14 @@ fn start(transport: &Transport, id: Uid, server: LogServer, queue: DiskQueue) ->
 impl Shell {
     fn serve(self: Rc<Self>) -> Vec<Registration> {
         let (id, transport) = (self.id, self.transport.clone());
-        let (a, b, c, d, e, f) = (self.clone(), self.clone(), self.clone(), self.clone(), self.clone(), self);
+        let (a, b, c, d, e, f) = (
+            self.clone(),
+            self.clone(),
+            self.clone(),
+            self.clone(),
+            self.clone(),
+            self,
+        );
         vec![
             transport.serve::<Push>(id, move |push, responder| a.push(push, responder)),
             transport.serve::<Peek>(id, move |peek, responder| b.peek(peek, responder)),
@@ -174,7 +221,11 @@ impl Shell {
             transport.serve::<ConfirmEpoch>(id, move |request, responder| {
                 let server = e.server.borrow();
                 let lives = !server.is_sealed() && server.epoch() == request.epoch;
-                responder.send(if lives { Ok(()) } else { Err(Error::tlog_stopped) });
+                responder.send(if lives {
+                    Ok(())
+                } else {
+                    Err(Error::tlog_stopped)
+                });
             }),
             transport.serve::<GetLogStatus>(id, move |_, responder| responder.ok(f.status())),
         ]
@@ -189,18 +240,27 @@ impl Shell {
             Err(error) => return responder.fail(error),
         };
         if version <= server.durable() {
-            return responder.ok(PushReply { durable: server.durable() });
+            return responder.ok(PushReply {
+                durable: server.durable(),
+            });
         }
         if version > server.version() {
             probe!("log_push_out_of_order");
         }
-        self.pushes.borrow_mut().entry(version).or_default().push(responder);
+        self.pushes
+            .borrow_mut()
+            .entry(version)
+            .or_default()
+            .push(responder);
         if taken.is_empty() {
             return;
         }
         let mut gathering = self.gathering.borrow_mut();
         if gathering.block.is_empty() {
-            put(&mut gathering.block, &Entry::Begin(server.begin_entry(before)));
+            put(
+                &mut gathering.block,
+                &Entry::Begin(server.begin_entry(before)),
+            );
         }
         let first = taken[0].version;
         let last = server.version();
@@ -221,7 +281,12 @@ impl Shell {
             Peeked::Blocked if peek.return_if_blocked => {
                 let server = self.server.borrow();
                 let (end, known_committed) = (server.version() + 1, server.known_committed());
-                responder.ok(PeekReply { messages: vec![], end, known_committed, popped: 0 });
+                responder.ok(PeekReply {
+                    messages: vec![],
+                    end,
+                    known_committed,
+                    popped: 0,
+                });
             }
             Peeked::Blocked => {
                 let mut peeks = self.peeks.borrow_mut();
@@ -233,7 +298,9 @@ impl Shell {
             }
             Peeked::OnDisk(position) => {
                 probe!("log_peek_from_disk");
-                self.disk_peeks.borrow_mut().push((position, peek, responder));
+                self.disk_peeks
+                    .borrow_mut()
+                    .push((position, peek, responder));
                 self.written.notify_one();
             }
         }
@@ -252,7 +319,13 @@ impl Shell {
             let mut gathering = self.gathering.borrow_mut();
             // Written along with the next block; a pop that is lost is repeated by its owner.
             if !gathering.block.is_empty() {
-                put(&mut gathering.block, &Entry::Popped(Popped { tag: pop.tag, version: pop.version }));
+                put(
+                    &mut gathering.block,
+                    &Entry::Popped(Popped {
+                        tag: pop.tag,
+                        version: pop.version,
+                    }),
+                );
             }
             self.cut_wanted.set(true);
             self.written.notify_one();
@@ -267,7 +340,10 @@ impl Shell {
         server.seal();
         let mut gathering = self.gathering.borrow_mut();
         if gathering.block.is_empty() {
-            put(&mut gathering.block, &Entry::Begin(server.begin_entry(server.version())));
+            put(
+                &mut gathering.block,
+                &Entry::Begin(server.begin_entry(server.version())),
+            );
         }
         put(&mut gathering.block, &Entry::Seal(seal.epoch));
         self.seals.borrow_mut().push(responder);
@@ -276,7 +352,10 @@ impl Shell {
         let mut pushes = self.pushes.borrow_mut();
         let beyond = pushes.split_off(&(self.server.borrow().version() + 1));
         drop(pushes);
-        beyond.into_values().flatten().for_each(|responder| responder.fail(Error::tlog_stopped));
+        beyond
+            .into_values()
+            .flatten()
+            .for_each(|responder| responder.fail(Error::tlog_stopped));
         self.written.notify_one();
     }
 
@@ -313,7 +392,8 @@ impl Shell {
                 }
             }
             if buggify!() {
-                plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(20))).await;
+                plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(20)))
+                    .await;
             }
             let Gathering { block, versions } = self.gathering.take();
             let seals = self.seals.take();
@@ -349,9 +429,14 @@ impl Shell {
             let later = pushes.split_off(&(durable + 1));
             std::mem::replace(&mut *pushes, later)
         };
-        done.into_values().flatten().for_each(|responder| responder.ok(PushReply { durable }));
+        done.into_values()
+            .flatten()
+            .for_each(|responder| responder.ok(PushReply { durable }));
         for responder in seals {
-            responder.ok(SealReply { durable, known_committed });
+            responder.ok(SealReply {
+                durable,
+                known_committed,
+            });
         }
     }
 
@@ -362,13 +447,20 @@ impl Shell {
         }
     }
 
-    async fn read_for(&self, queue: &DiskQueue, mut position: Position, peek: &Peek) -> Result<PeekReply> {
+    async fn read_for(
+        &self,
+        queue: &DiskQueue,
+        mut position: Position,
+        peek: &Peek,
+    ) -> Result<PeekReply> {
         let mut entries = Vec::new();
         let mut bytes = 0;
         let mut exhausted = true;
         while let Some((block, next)) = queue.read(position).await? {
             let found = decode_entries(&block)?;
-            let useful = found.iter().any(|e| matches!(e, Entry::Version(v) if v.version >= peek.begin));
+            let useful = found
+                .iter()
+                .any(|e| matches!(e, Entry::Version(v) if v.version >= peek.begin));
             if useful {
                 bytes += block.len();
                 entries.extend(found);
@@ -379,6 +471,8 @@ impl Shell {
             }
             position = next;
         }
-        self.server.borrow().reply_from_disk(peek.tag, peek.begin, &entries, exhausted)
+        self.server
+            .borrow()
+            .reply_from_disk(peek.tag, peek.begin, &entries, exhausted)
     }
 }

@@ -74,7 +74,9 @@ impl Transport {
 
     /// A transport that is known by `address` but listens nowhere: only roles in the same worker reach it.
     pub fn local(address: SocketAddr) -> Self {
-        Transport { inner: Rc::new(Self::inner(Some(address))) }
+        Transport {
+            inner: Rc::new(Self::inner(Some(address))),
+        }
     }
 
     /// A transport that also listens at `address` (port 0: any free one).

@@ -40,16 +40,26 @@ pub struct DataDirectory {
 impl DataDirectory {
     /// Locks `path`, making it if it is not there, and checks that it belongs to `cluster`. The error is one line.
     pub async fn open(path: &Path, cluster: &str) -> Result<Self, String> {
-        let at = |what: &str, e: std::io::Error| format!("data directory {}: {what}: {e}", path.display());
-        disk::create_dir_all(path).await.map_err(|e| at("cannot create it", e))?;
+        let at = |what: &str, e: std::io::Error| {
+            format!("data directory {}: {what}: {e}", path.display())
+        };
+        disk::create_dir_all(path)
+            .await
+            .map_err(|e| at("cannot create it", e))?;
         let lock = disk::lock_dir(path).await.map_err(|e| {
             at("cannot lock it; is another server using it? Give each server a directory of its own", e)
         })?;
         let file = path.join("process");
         let owner = if disk::exists(&file).await {
-            let bytes = disk::read_file(&file).await.map_err(|e| at("cannot read its owner", e))?;
-            let owner: Owner = decode(&bytes)
-                .ok_or_else(|| format!("data directory {}: the file 'process' is corrupt", path.display()))?;
+            let bytes = disk::read_file(&file)
+                .await
+                .map_err(|e| at("cannot read its owner", e))?;
+            let owner: Owner = decode(&bytes).ok_or_else(|| {
+                format!(
+                    "data directory {}: the file 'process' is corrupt",
+                    path.display()
+                )
+            })?;
             if owner.cluster != cluster {
                 return Err(format!(
                     "data directory {} belongs to cluster {}, not to {cluster}; use another directory",
@@ -59,12 +69,22 @@ impl DataDirectory {
             }
             owner
         } else {
-            let process = Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
-            let owner = Owner { cluster: cluster.to_string(), process };
-            disk::write_file_durably(&file, encode(&owner)).await.map_err(|e| at("cannot write to it", e))?;
+            let process =
+                Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
+            let owner = Owner {
+                cluster: cluster.to_string(),
+                process,
+            };
+            disk::write_file_durably(&file, encode(&owner))
+                .await
+                .map_err(|e| at("cannot write to it", e))?;
             owner
         };
-        Ok(DataDirectory { path: path.to_path_buf(), process: owner.process, _lock: lock })
+        Ok(DataDirectory {
+            path: path.to_path_buf(),
+            process: owner.process,
+            _lock: lock,
+        })
     }
 
     pub fn log_prefix(&self, id: Uid) -> PathBuf {
@@ -82,7 +102,9 @@ impl DataDirectory {
 
     pub async fn read_storage_meta(&self, id: Uid) -> Result<StorageMeta, String> {
         let file = self.path.join(format!("storage-{id}.meta"));
-        let bytes = disk::read_file(&file).await.map_err(|e| format!("cannot read {}: {e}", file.display()))?;
+        let bytes = disk::read_file(&file)
+            .await
+            .map_err(|e| format!("cannot read {}: {e}", file.display()))?;
         decode(&bytes).ok_or_else(|| format!("{} is corrupt", file.display()))
     }
 
@@ -131,5 +153,7 @@ fn decode<T: Codec>(bytes: &Bytes) -> Option<T> {
     let format = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
     let crc = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
     let body = bytes.slice(8..);
-    (format == FORMAT && crc32c::crc32c(&body) == crc).then(|| T::from_bytes(body)).flatten()
+    (format == FORMAT && crc32c::crc32c(&body) == crc)
+        .then(|| T::from_bytes(body))
+        .flatten()
 }

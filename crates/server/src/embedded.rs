@@ -26,7 +26,10 @@ pub struct EmbeddedOptions {
 
 impl Default for EmbeddedOptions {
     fn default() -> Self {
-        EmbeddedOptions { engine: EngineKind::Ssd, cache_bytes: 256 << 20 }
+        EmbeddedOptions {
+            engine: EngineKind::Ssd,
+            cache_bytes: 256 << 20,
+        }
     }
 }
 
@@ -42,8 +45,11 @@ pub struct Embedded {
 impl Embedded {
     /// Opens the cluster in `directory`, creating it if there is none. The error is one line.
     pub async fn open(directory: &Path, options: EmbeddedOptions) -> Result<Self, String> {
-        let cluster =
-            ClusterFile { description: "embedded".into(), id: "embedded".into(), coordinators: vec![ADDRESS] };
+        let cluster = ClusterFile {
+            description: "embedded".into(),
+            id: "embedded".into(),
+            coordinators: vec![ADDRESS],
+        };
         let owned = DataDirectory::open(directory, &cluster.key()).await?;
         let transport = Transport::local(ADDRESS);
         let config = WorkerConfig {
@@ -65,19 +71,34 @@ impl Embedded {
             })
         };
         let database = plinth_client::connect_over(transport.clone(), cluster.clone());
-        let embedded = Embedded { transport, cluster, database, worker, failure };
+        let embedded = Embedded {
+            transport,
+            cluster,
+            database,
+            worker,
+            failure,
+        };
         embedded.create(options.engine).await?;
         Ok(embedded)
     }
 
     async fn create(&self, engine: EngineKind) -> Result<(), String> {
-        let config = DatabaseConfig { engine, ..DatabaseConfig::default() };
-        let created = plinth_runtime::timeout(START_LIMIT, create_database(&self.transport, &self.cluster, config));
+        let config = DatabaseConfig {
+            engine,
+            ..DatabaseConfig::default()
+        };
+        let created = plinth_runtime::timeout(
+            START_LIMIT,
+            create_database(&self.transport, &self.cluster, config),
+        );
         match plinth_runtime::race(self.failure.wait_until(Option::is_some), created).await {
             Either::Left(()) => Err(self.failure.get().expect("waited for")),
             Either::Right(Some(Ok(()) | Err(Error::invalid_option))) => Ok(()),
             Either::Right(Some(Err(error))) => Err(format!("cannot create the database: {error}")),
-            Either::Right(None) => Err(format!("the database does not serve after {} s", START_LIMIT.as_secs())),
+            Either::Right(None) => Err(format!(
+                "the database does not serve after {} s",
+                START_LIMIT.as_secs()
+            )),
         }
     }
 
@@ -87,12 +108,19 @@ impl Embedded {
 
     /// Kills a commit proxy, as a crash would; the transaction system recovers by itself.
     pub async fn kill_transaction_system(&self) -> plinth_core::Result<()> {
-        let leader = election::current_leader(&self.transport, &self.cluster).await.ok_or(Error::no_more_servers)?;
+        let leader = election::current_leader(&self.transport, &self.cluster)
+            .await
+            .ok_or(Error::no_more_servers)?;
         let endpoint = leader.controller.endpoint::<GetClientInfo>();
-        let info = self.transport.call(&endpoint, GetClientInfo { known: 0 }).await?;
+        let info = self
+            .transport
+            .call(&endpoint, GetClientInfo { known: 0 })
+            .await?;
         let victim = info.commit_proxies.first().ok_or(Error::no_more_servers)?;
         let worker = Interface::new(victim.address, WORKER);
-        self.transport.call(&worker.endpoint::<KillRole>(), KillRole { id: victim.id }).await
+        self.transport
+            .call(&worker.endpoint::<KillRole>(), KillRole { id: victim.id })
+            .await
     }
 
     /// Ends the cluster and gives the directory back.
@@ -115,7 +143,9 @@ pub async fn create_database(
             let endpoint = leader.controller.endpoint::<CreateDatabase>();
             match transport.call(&endpoint, CreateDatabase { config }).await {
                 Ok(()) => return Ok(()),
-                Err(error @ (Error::invalid_option | Error::invalid_option_value)) => return Err(error),
+                Err(error @ (Error::invalid_option | Error::invalid_option_value)) => {
+                    return Err(error);
+                }
                 Err(_) => {} // the controller changed
             }
         }

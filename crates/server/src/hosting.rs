@@ -6,7 +6,9 @@ use plinth_core::{Epoch, Error, Result, Tag, Uid};
 use plinth_protocol::control::{ClusterInfo, KillRole, WORKER};
 use plinth_protocol::log::{LogSystem, RecruitLog};
 use plinth_protocol::storage::RecruitStorage;
-use plinth_protocol::transaction::{RecruitCommitProxy, RecruitGrvProxy, RecruitResolver, RecruitSequencer};
+use plinth_protocol::transaction::{
+    RecruitCommitProxy, RecruitGrvProxy, RecruitResolver, RecruitSequencer,
+};
 use plinth_rpc::{Registration, Request, Responder, Transport};
 use plinth_runtime::sync::{Notify, Watch};
 use plinth_runtime::{Task, probe, trace};
@@ -59,7 +61,9 @@ impl Hosting {
             directory,
             config,
             info,
-            log_system: Watch::new(LogSystem { generations: vec![] }),
+            log_system: Watch::new(LogSystem {
+                generations: vec![],
+            }),
             fatal,
             roles: RefCell::default(),
             change: Notify::new(),
@@ -72,7 +76,8 @@ impl Hosting {
     }
 
     async fn bring_back(self: &Rc<Self>) -> std::result::Result<(), String> {
-        let unreadable = |e: std::io::Error| format!("cannot list {}: {e}", self.directory.path.display());
+        let unreadable =
+            |e: std::io::Error| format!("cannot list {}: {e}", self.directory.path.display());
         let (logs, storage) = self.directory.contents().await.map_err(unreadable)?;
         for id in logs {
             let prefix = self.directory.log_prefix(id);
@@ -88,36 +93,65 @@ impl Hosting {
         }
         for id in storage {
             let meta = self.directory.read_storage_meta(id).await?;
-            self.start_storage(id, meta, false)
-                .await
-                .map_err(|e| format!("storage server {}: {e}", self.directory.storage_prefix(id).display()))?;
+            self.start_storage(id, meta, false).await.map_err(|e| {
+                format!(
+                    "storage server {}: {e}",
+                    self.directory.storage_prefix(id).display()
+                )
+            })?;
         }
         Ok(())
     }
 
     fn serve(self: &Rc<Self>) {
         use plinth_transaction::{commit_proxy, grv_proxy, resolver, sequencer};
-        self.take::<RecruitSequencer>(|h, r| h.stateless(r.id, r.epoch, "sequencer", sequencer::start(&h.transport, r)));
-        self.take::<RecruitGrvProxy>(|h, r| h.stateless(r.id, r.epoch, "grv proxy", grv_proxy::start(&h.transport, r)));
-        self.take::<RecruitResolver>(|h, r| h.stateless(r.id, r.epoch, "resolver", resolver::start(&h.transport, r)));
+        self.take::<RecruitSequencer>(|h, r| {
+            h.stateless(
+                r.id,
+                r.epoch,
+                "sequencer",
+                sequencer::start(&h.transport, r),
+            )
+        });
+        self.take::<RecruitGrvProxy>(|h, r| {
+            h.stateless(
+                r.id,
+                r.epoch,
+                "grv proxy",
+                grv_proxy::start(&h.transport, r),
+            )
+        });
+        self.take::<RecruitResolver>(|h, r| {
+            h.stateless(r.id, r.epoch, "resolver", resolver::start(&h.transport, r))
+        });
         self.take::<RecruitCommitProxy>(|h, r| {
             if r.log_system.current().is_none() || r.resolvers.is_empty() {
                 return Err(Error::client_invalid_operation);
             }
-            h.stateless(r.id, r.epoch, "commit proxy", commit_proxy::start(&h.transport, r))
+            h.stateless(
+                r.id,
+                r.epoch,
+                "commit proxy",
+                commit_proxy::start(&h.transport, r),
+            )
         });
         self.take_slowly::<KillRole, _>(|h, r| async move { h.kill(r.id).await });
         self.take_slowly::<RecruitLog, _>(|h, r| async move { h.recruit_log(r).await });
         self.take_slowly::<RecruitStorage, _>(|h, r| async move { h.recruit_storage(r).await });
     }
 
-    fn take<R: Request<Reply = ()>>(self: &Rc<Self>, make: impl Fn(&Rc<Self>, R) -> Result<()> + 'static) {
+    fn take<R: Request<Reply = ()>>(
+        self: &Rc<Self>,
+        make: impl Fn(&Rc<Self>, R) -> Result<()> + 'static,
+    ) {
         let hosting = Rc::downgrade(self);
-        let registration = self.transport.serve::<R>(WORKER, move |request, responder: Responder<R>| {
-            if let Some(hosting) = hosting.upgrade() {
-                responder.send(make(&hosting, request));
-            }
-        });
+        let registration =
+            self.transport
+                .serve::<R>(WORKER, move |request, responder: Responder<R>| {
+                    if let Some(hosting) = hosting.upgrade() {
+                        responder.send(make(&hosting, request));
+                    }
+                });
         self.registrations.borrow_mut().push(registration);
     }
 
@@ -126,12 +160,15 @@ impl Hosting {
         make: impl Fn(Rc<Self>, R) -> F + 'static,
     ) {
         let hosting: Weak<Self> = Rc::downgrade(self);
-        let registration = self.transport.serve::<R>(WORKER, move |request, responder: Responder<R>| {
-            if let Some(hosting) = hosting.upgrade() {
-                let work = make(hosting, request);
-                plinth_runtime::spawn("recruit", async move { responder.send(work.await) }).detach();
-            }
-        });
+        let registration =
+            self.transport
+                .serve::<R>(WORKER, move |request, responder: Responder<R>| {
+                    if let Some(hosting) = hosting.upgrade() {
+                        let work = make(hosting, request);
+                        plinth_runtime::spawn("recruit", async move { responder.send(work.await) })
+                            .detach();
+                    }
+                });
         self.registrations.borrow_mut().push(registration);
     }
 
@@ -151,20 +188,30 @@ impl Hosting {
 
     /// Ends a role as a crash would. A log server comes back from its disk, as it would after a restart.
     async fn kill(self: Rc<Self>, id: Uid) -> Result<()> {
-        let killed = self.roles.borrow_mut().remove(&id).ok_or(Error::client_invalid_operation)?;
+        let killed = self
+            .roles
+            .borrow_mut()
+            .remove(&id)
+            .ok_or(Error::client_invalid_operation)?;
         let kind = killed.kind;
         drop(killed);
         match kind {
             Kind::Transaction(_) => Ok(()),
             Kind::Log(_) => {
                 let prefix = self.directory.log_prefix(id);
-                if let Some((epoch, life)) = plinth_log::serve::reopen(&self.transport, &prefix, id).await? {
+                if let Some((epoch, life)) =
+                    plinth_log::serve::reopen(&self.transport, &prefix, id).await?
+                {
                     self.host(id, Kind::Log(epoch), "log", life);
                 }
                 Ok(())
             }
             Kind::Storage(_) => {
-                let meta = self.directory.read_storage_meta(id).await.map_err(|_| Error::io_error)?;
+                let meta = self
+                    .directory
+                    .read_storage_meta(id)
+                    .await
+                    .map_err(|_| Error::io_error)?;
                 self.start_storage(id, meta, false).await
             }
         }
@@ -185,7 +232,10 @@ impl Hosting {
         if request.cluster != self.config.cluster.key() {
             return Err(Error::connection_string_invalid);
         }
-        let meta = StorageMeta { tag: request.tag, engine: request.engine };
+        let meta = StorageMeta {
+            tag: request.tag,
+            engine: request.engine,
+        };
         // The engine first: files with no meta file are litter, a meta file with no engine would be a loss.
         self.start_storage(request.id, meta.clone(), true).await?;
         let written = self.directory.write_storage_meta(request.id, &meta).await;
@@ -195,9 +245,15 @@ impl Hosting {
         })
     }
 
-    async fn start_storage(self: &Rc<Self>, id: Uid, meta: StorageMeta, create: bool) -> Result<()> {
+    async fn start_storage(
+        self: &Rc<Self>,
+        id: Uid,
+        meta: StorageMeta,
+        create: bool,
+    ) -> Result<()> {
         let prefix = self.directory.storage_prefix(id);
-        let engine = plinth_engine::open(meta.engine, &prefix, create, self.config.cache_bytes).await?;
+        let engine =
+            plinth_engine::open(meta.engine, &prefix, create, self.config.cache_bytes).await?;
         let role = StorageRole {
             id,
             tag: meta.tag,
@@ -208,12 +264,21 @@ impl Hosting {
         let (fatal, path) = (self.fatal.clone(), prefix);
         self.host(id, Kind::Storage(meta.tag), "storage", async move {
             let error = life.await;
-            fatal.set(Some(format!("storage server {} cannot go on: {error}", path.display())));
+            fatal.set(Some(format!(
+                "storage server {} cannot go on: {error}",
+                path.display()
+            )));
         });
         Ok(())
     }
 
-    fn host(self: &Rc<Self>, id: Uid, kind: Kind, name: &'static str, life: impl Future<Output = ()> + 'static) {
+    fn host(
+        self: &Rc<Self>,
+        id: Uid,
+        kind: Kind,
+        name: &'static str,
+        life: impl Future<Output = ()> + 'static,
+    ) {
         let hosting = Rc::downgrade(self);
         let life = plinth_runtime::spawn(name, async move {
             life.await;
@@ -224,7 +289,10 @@ impl Hosting {
                 hosting.change.notify_all();
             }
         });
-        let previous = self.roles.borrow_mut().insert(id, Hosted { kind, _life: life });
+        let previous = self
+            .roles
+            .borrow_mut()
+            .insert(id, Hosted { kind, _life: life });
         drop(previous);
         self.change.notify_all();
     }
@@ -252,10 +320,15 @@ impl Hosting {
         if !info.accepting {
             return;
         }
-        self.newest_epoch.set(info.epoch.max(self.newest_epoch.get()));
+        self.newest_epoch
+            .set(info.epoch.max(self.newest_epoch.get()));
         let over: Vec<(Uid, Kind)> = {
             let roles = self.roles.borrow();
-            roles.iter().filter(|(id, role)| is_over(info, **id, role.kind)).map(|(id, r)| (*id, r.kind)).collect()
+            roles
+                .iter()
+                .filter(|(id, role)| is_over(info, **id, role.kind))
+                .map(|(id, r)| (*id, r.kind))
+                .collect()
         };
         for (id, kind) in &over {
             trace!("RoleOver", "id" => id, "kind" => format!("{kind:?}"), "epoch" => info.epoch);
@@ -285,7 +358,11 @@ fn is_over(info: &ClusterInfo, id: Uid, kind: Kind) -> bool {
     match kind {
         Kind::Transaction(epoch) => epoch < info.epoch,
         Kind::Log(epoch) => {
-            let named = info.log_system.generations.iter().any(|g| g.logs.iter().any(|log| log.id == id));
+            let named = info
+                .log_system
+                .generations
+                .iter()
+                .any(|g| g.logs.iter().any(|log| log.id == id));
             epoch <= info.epoch && !named
         }
         Kind::Storage(_) => !info.servers.iter().any(|(server, _)| *server == id),

@@ -10,7 +10,9 @@ use plinth_control::controller;
 use plinth_control::placement::{self, RoleKind};
 use plinth_coordination::{ClusterFile, coordinator, election};
 use plinth_core::Uid;
-use plinth_protocol::control::{ClusterInfo, GetClusterInfo, Locality, ProcessClass, RegisterWorker, WORKER};
+use plinth_protocol::control::{
+    ClusterInfo, GetClusterInfo, Locality, ProcessClass, RegisterWorker, WORKER,
+};
 use plinth_protocol::coordination::Candidate;
 use plinth_rpc::{FailureBeacon, Interface, Transport};
 use plinth_runtime::sync::Watch;
@@ -45,7 +47,10 @@ pub async fn run_worker(config: WorkerConfig) -> Result<Infallible, String> {
     // The directory first: whose port it is matters only to its owner.
     let directory = DataDirectory::open(&config.data_directory, &config.cluster.key()).await?;
     let transport = Transport::listen(config.listen).await.map_err(|e| {
-        format!("cannot listen at {}: {e}; is another server there? Choose another with --listen", config.listen)
+        format!(
+            "cannot listen at {}: {e}; is another server there? Choose another with --listen",
+            config.listen
+        )
     })?;
     run_worker_on(transport, directory, config).await
 }
@@ -63,7 +68,14 @@ pub async fn run_worker_on(
     let fatal: Watch<Option<String>> = Watch::new(None);
     let _coordinator = start_coordinator(&config, &transport, &directory, &fatal).await?;
     let info: Watch<Option<ClusterInfo>> = Watch::new(None);
-    let hosting = Hosting::start(&transport, directory.clone(), config.clone(), info.clone(), fatal.clone()).await?;
+    let hosting = Hosting::start(
+        &transport,
+        directory.clone(),
+        config.clone(),
+        info.clone(),
+        fatal.clone(),
+    )
+    .await?;
     let _beacon = FailureBeacon::new(&transport, WORKER);
 
     let locality = locality(&config, directory.process);
@@ -89,14 +101,30 @@ async fn start_coordinator(
     let (fatal, path) = (fatal.clone(), directory.path.clone());
     Ok(Some(plinth_runtime::spawn("coordinator", async move {
         let error = life.await;
-        fatal.set(Some(format!("the coordinator in {} cannot go on: {error}", path.display())));
+        fatal.set(Some(format!(
+            "the coordinator in {} cannot go on: {error}",
+            path.display()
+        )));
     })))
 }
 
 fn locality(config: &WorkerConfig, process: Uid) -> Locality {
-    let machine = if config.machine.is_empty() { process.to_string() } else { config.machine.clone() };
-    let zone = if config.zone.is_empty() { machine.clone() } else { config.zone.clone() };
-    Locality { process, machine, zone, data_center: config.data_center.clone() }
+    let machine = if config.machine.is_empty() {
+        process.to_string()
+    } else {
+        config.machine.clone()
+    };
+    let zone = if config.zone.is_empty() {
+        machine.clone()
+    } else {
+        config.zone.clone()
+    };
+    Locality {
+        process,
+        machine,
+        zone,
+        data_center: config.data_center.clone(),
+    }
 }
 
 /// Contends for controller, and is it while elected.
@@ -113,23 +141,38 @@ fn run_for_controller(
     plinth_runtime::spawn("candidate", async move {
         loop {
             let id = Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
-            let candidate = Candidate { controller: Interface::new(address, id), priority };
-            let contending = election::contend(transport.clone(), cluster.clone(), candidate.clone(), leader.clone());
+            let candidate = Candidate {
+                controller: Interface::new(address, id),
+                priority,
+            };
+            let contending = election::contend(
+                transport.clone(),
+                cluster.clone(),
+                candidate.clone(),
+                leader.clone(),
+            );
             let ruling = async {
-                let ours = |l: &Option<Candidate>| l.as_ref().is_some_and(|l| l.controller == candidate.controller);
+                let ours = |l: &Option<Candidate>| {
+                    l.as_ref()
+                        .is_some_and(|l| l.controller == candidate.controller)
+                };
                 loop {
                     leader.wait_until(ours).await;
-                    let rule = controller::run(transport.clone(), cluster.clone(), candidate.controller);
+                    let rule =
+                        controller::run(transport.clone(), cluster.clone(), candidate.controller);
                     match plinth_runtime::race(leader.wait_until(|l| !ours(l)), rule).await {
                         Either::Left(()) => continue, // deposed: the rule ends with its future
-                        Either::Right(()) => return,  // it met its successor's mark in the coordinated state
+                        Either::Right(()) => return, // it met its successor's mark in the coordinated state
                     }
                 }
             };
             plinth_runtime::race(contending, ruling).await;
             // Back as a new candidate, after giving the other time to win.
             leader.set(None);
-            plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::range(100..500))).await;
+            plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::range(
+                100..500,
+            )))
+            .await;
         }
     })
 }
@@ -143,14 +186,25 @@ async fn keep_registered(
     hosting: &Rc<Hosting>,
     info: &Watch<Option<ClusterInfo>>,
 ) -> Infallible {
-    let worker = Interface::new(transport.address().expect("a worker has an address"), WORKER);
+    let worker = Interface::new(
+        transport.address().expect("a worker has an address"),
+        WORKER,
+    );
     loop {
         leader.wait_until(Option::is_some).await;
-        let Some(controller) = leader.get().map(|l| l.controller) else { continue };
+        let Some(controller) = leader.get().map(|l| l.controller) else {
+            continue;
+        };
         let registering = async {
             loop {
                 let (logs, storage) = hosting.inventory();
-                let request = RegisterWorker { worker, class: config.class, locality: locality.clone(), logs, storage };
+                let request = RegisterWorker {
+                    worker,
+                    class: config.class,
+                    locality: locality.clone(),
+                    logs,
+                    storage,
+                };
                 let call = transport.call(&controller.endpoint::<RegisterWorker>(), request);
                 let answered = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
                 if matches!(answered, Some(Ok(()))) {
@@ -176,7 +230,10 @@ async fn follow_info(
 ) -> Infallible {
     let mut known = 0;
     loop {
-        let call = transport.call(&controller.endpoint::<GetClusterInfo>(), GetClusterInfo { known });
+        let call = transport.call(
+            &controller.endpoint::<GetClusterInfo>(),
+            GetClusterInfo { known },
+        );
         match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
             Some(Ok(news)) => {
                 known = news.id;

@@ -74,7 +74,9 @@ pub async fn start(
     engine: Rc<dyn KeyValueStore>,
 ) -> Result<impl Future<Output = Error> + use<>> {
     let durable = match engine.get(DURABLE_KEY)? {
-        Some(bytes) => Version::from_be_bytes(bytes[..].try_into().map_err(|_| Error::file_corrupt)?),
+        Some(bytes) => {
+            Version::from_be_bytes(bytes[..].try_into().map_err(|_| Error::file_corrupt)?)
+        }
         None => 0,
     };
     trace!("StorageStarted", "id" => role.id, "tag" => role.tag.0, "durable" => durable);
@@ -110,7 +112,8 @@ impl Server {
 
     async fn pull(&self) -> Error {
         let listed = |info: &Option<ClusterInfo>| {
-            info.as_ref().is_some_and(|info| info.servers.iter().any(|(id, _)| *id == self.role.id))
+            info.as_ref()
+                .is_some_and(|info| info.servers.iter().any(|(id, _)| *id == self.role.id))
         };
         self.role.info.wait_until(listed).await;
         let cursor = LogCursor::new(&self.transport, self.role.log_system.clone(), self.role.tag);
@@ -121,10 +124,17 @@ impl Server {
                 plinth_runtime::sleep(Duration::from_millis(10)).await;
             }
             let bytes_max = knobs().peek_bytes_max as u32;
-            let Ok((epoch, reply)) = cursor.peek(self.latest() + 1, bytes_max).await else { continue };
+            let Ok((epoch, reply)) = cursor.peek(self.latest() + 1, bytes_max).await else {
+                continue;
+            };
             if buggify!() {
-                plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(100))).await;
-                if self.role.log_system.with(|s| s.current().is_none_or(|g| g.epoch != epoch)) {
+                plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(100)))
+                    .await;
+                if self
+                    .role
+                    .log_system
+                    .with(|s| s.current().is_none_or(|g| g.epoch != epoch))
+                {
                     continue; // a recovery came meanwhile
                 }
             }
@@ -138,7 +148,11 @@ impl Server {
     /// above the version at which that epoch ended.
     fn roll_back(&self) {
         let ends: Vec<(Epoch, Version)> = self.role.log_system.with(|system| {
-            system.generations.iter().map(|g| (g.epoch, g.recovered_to)).collect()
+            system
+                .generations
+                .iter()
+                .map(|g| (g.epoch, g.recovered_to))
+                .collect()
         });
         for (epoch, recovered_to) in ends {
             if epoch <= self.pulled_epoch.get() || self.pulled_epoch.get() == 0 {
@@ -175,7 +189,12 @@ impl Server {
                 applied = 0;
                 self.pulled_epoch.set(epoch);
                 plinth_runtime::yield_now().await;
-                if self.role.log_system.with(|s| s.current().is_none_or(|g| g.epoch != epoch)) && self.undone(epoch) {
+                if self
+                    .role
+                    .log_system
+                    .with(|s| s.current().is_none_or(|g| g.epoch != epoch))
+                    && self.undone(epoch)
+                {
                     return Ok(()); // the rest of the reply may have been undone: the caller rolls back first
                 }
             }
@@ -185,14 +204,19 @@ impl Server {
             self.window.borrow_mut().advance(reply.end - 1);
             self.gate.borrow().set(reply.end - 1);
         }
-        self.known_committed.set(self.known_committed.get().max(reply.known_committed));
+        self.known_committed
+            .set(self.known_committed.get().max(reply.known_committed));
         self.progress.notify_one();
         Ok(())
     }
 
     /// A later generation has begun at or before what comes next from `epoch`.
     fn undone(&self, epoch: Epoch) -> bool {
-        self.role.log_system.with(|s| s.generations.iter().any(|g| g.epoch > epoch && g.start <= self.latest() + 1))
+        self.role.log_system.with(|s| {
+            s.generations
+                .iter()
+                .any(|g| g.epoch > epoch && g.start <= self.latest() + 1)
+        })
     }
 
     fn apply_version(&self, version: Version, runs: &[Bytes]) -> Result<()> {
@@ -232,7 +256,8 @@ impl Server {
             let mut batch = self.window.borrow_mut().take_durable(target);
             batch.set(DURABLE_KEY, &target.to_be_bytes());
             if buggify!() {
-                plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(200))).await;
+                plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(200)))
+                    .await;
             }
             match self.engine.commit(batch).await {
                 Ok(()) => {}
@@ -252,14 +277,30 @@ impl Server {
     }
 
     fn report_durable(&self, version: Version) {
-        let Some(controller) = self.role.info.with(|info| info.as_ref().map(|info| info.controller)) else { return };
-        let request = ReportDurable { server: self.role.id, tag: self.role.tag, version };
-        drop(self.transport.call(&controller.endpoint::<ReportDurable>(), request)); // repeated with the next commit
+        let Some(controller) = self
+            .role
+            .info
+            .with(|info| info.as_ref().map(|info| info.controller))
+        else {
+            return;
+        };
+        let request = ReportDurable {
+            server: self.role.id,
+            tag: self.role.tag,
+            version,
+        };
+        drop(
+            self.transport
+                .call(&controller.endpoint::<ReportDurable>(), request),
+        ); // repeated with the next commit
     }
 
     fn expire_watches(&self) {
         let now = plinth_runtime::now();
-        let over = self.watches.borrow_mut().remove_if(|w| now.saturating_since(w.since) > WATCH_LIMIT);
+        let over = self
+            .watches
+            .borrow_mut()
+            .remove_if(|w| now.saturating_since(w.since) > WATCH_LIMIT);
         for waiting in over {
             waiting.responder.fail(Error::timed_out);
         }

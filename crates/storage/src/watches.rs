@@ -15,7 +15,11 @@ pub struct Watches<W> {
 
 impl<W> Watches<W> {
     pub fn new() -> Self {
-        Watches { by_key: BTreeMap::new(), count: 0, touched: BTreeSet::new() }
+        Watches {
+            by_key: BTreeMap::new(),
+            count: 0,
+            touched: BTreeSet::new(),
+        }
     }
 
     pub fn len(&self) -> usize {
@@ -29,7 +33,10 @@ impl<W> Watches<W> {
     pub fn add(&mut self, key: &[u8], known: Option<Bytes>, party: W) {
         // Copied: a watch outlives the frame that it came in.
         let known = known.map(|value| Bytes::copy_from_slice(&value));
-        self.by_key.entry(Bytes::copy_from_slice(key)).or_default().push((known, party));
+        self.by_key
+            .entry(Bytes::copy_from_slice(key))
+            .or_default()
+            .push((known, party));
         self.count += 1;
     }
 
@@ -40,9 +47,16 @@ impl<W> Watches<W> {
             return;
         }
         if mutation.kind == MutationKind::ClearRange {
-            let range = (Bound::Included(mutation.first), Bound::Excluded(mutation.second));
+            let range = (
+                Bound::Included(mutation.first),
+                Bound::Excluded(mutation.second),
+            );
             if mutation.first < mutation.second {
-                self.touched.extend(self.by_key.range::<[u8], _>(range).map(|(key, _)| key.clone()));
+                self.touched.extend(
+                    self.by_key
+                        .range::<[u8], _>(range)
+                        .map(|(key, _)| key.clone()),
+                );
             }
         } else if let Some((key, _)) = self.by_key.get_key_value(mutation.first) {
             self.touched.insert(key.clone());
@@ -58,11 +72,17 @@ impl<W> Watches<W> {
     pub fn fire(&mut self, mut value_of: impl FnMut(&[u8]) -> Option<Bytes>) -> Vec<W> {
         let mut fired = Vec::new();
         for key in std::mem::take(&mut self.touched) {
-            let Some(waiting) = self.by_key.remove(&key) else { continue };
+            let Some(waiting) = self.by_key.remove(&key) else {
+                continue;
+            };
             let value = value_of(&key);
             let mut still = Vec::new();
             for (known, party) in waiting {
-                if known == value { still.push((known, party)) } else { fired.push(party) }
+                if known == value {
+                    still.push((known, party))
+                } else {
+                    fired.push(party)
+                }
             }
             if !still.is_empty() {
                 self.by_key.insert(key, still);
@@ -76,7 +96,9 @@ impl<W> Watches<W> {
     pub fn remove_if(&mut self, mut over: impl FnMut(&W) -> bool) -> Vec<W> {
         let mut removed = Vec::new();
         self.by_key.retain(|_, waiting| {
-            let (gone, still): (Vec<_>, Vec<_>) = std::mem::take(waiting).into_iter().partition(|(_, w)| over(w));
+            let (gone, still): (Vec<_>, Vec<_>) = std::mem::take(waiting)
+                .into_iter()
+                .partition(|(_, w)| over(w));
             removed.extend(gone.into_iter().map(|(_, party)| party));
             *waiting = still;
             !waiting.is_empty()
@@ -91,7 +113,11 @@ mod tests {
     use super::*;
 
     fn set<'a>(key: &'a [u8]) -> MutationRef<'a> {
-        MutationRef { kind: MutationKind::Set, first: key, second: b"" }
+        MutationRef {
+            kind: MutationKind::Set,
+            first: key,
+            second: b"",
+        }
     }
 
     #[test]
@@ -103,7 +129,11 @@ mod tests {
         watches.touch(&set(b"a"));
         assert_eq!(watches.fire(|_| Some(Bytes::from_static(b"x"))), [1]);
         assert_eq!(watches.len(), 2);
-        let clear = MutationRef { kind: MutationKind::ClearRange, first: b"a", second: b"z" };
+        let clear = MutationRef {
+            kind: MutationKind::ClearRange,
+            first: b"a",
+            second: b"z",
+        };
         watches.touch(&clear);
         assert_eq!(watches.fire(|_| None), [2]);
         assert_eq!(watches.remove_if(|_| true), [3]);

@@ -129,7 +129,9 @@ impl VersionedWindow {
         let (first, second) = (mutation.first, mutation.second);
         match mutation.kind {
             MutationKind::Set => self.write(version, first, Some(second), false),
-            MutationKind::ClearRange if is_single_key(first, second) => self.write(version, first, None, false),
+            MutationKind::ClearRange if is_single_key(first, second) => {
+                self.write(version, first, None, false)
+            }
             MutationKind::ClearRange => self.clear_range(version, first, second),
             kind => {
                 let value = match self.state_at(first, Version::MAX) {
@@ -194,7 +196,11 @@ impl VersionedWindow {
         if let Some(state) = self.entries.get(key).and_then(|entry| entry.at(version)) {
             return state.map_or(Lookup::Cleared, Lookup::Value);
         }
-        if self.cleared.is_cleared(key, version) { Lookup::Cleared } else { Lookup::Engine }
+        if self.cleared.is_cleared(key, version) {
+            Lookup::Cleared
+        } else {
+            Lookup::Engine
+        }
     }
 
     fn assert_readable(&self, version: Version) {
@@ -225,19 +231,26 @@ impl VersionedWindow {
         );
         self.oldest = up_to;
         let mut batch = WriteBatch::new();
-        self.journal.clears_up_to(up_to, |begin, end| batch.clear_range(begin, end));
-        self.journal.touches_up_to(up_to, |version, Touch { key, by_range }| {
-            // A key's chain is in the journal once for every version in it; the newest of these speaks for it.
-            let entry = self.entries.get(key).expect("a key in the journal is in the window");
-            let (newest, value) = entry.at_with_version(up_to).expect("the touch itself is at or below");
-            match value {
-                _ if newest != version => {}
-                Some(value) => batch.set(key, value),
-                // A range clear that is in the batch already put it there.
-                None if by_range => {}
-                None => batch.clear(key),
-            }
-        });
+        self.journal
+            .clears_up_to(up_to, |begin, end| batch.clear_range(begin, end));
+        self.journal
+            .touches_up_to(up_to, |version, Touch { key, by_range }| {
+                // A key's chain is in the journal once for every version in it; the newest of these speaks for it.
+                let entry = self
+                    .entries
+                    .get(key)
+                    .expect("a key in the journal is in the window");
+                let (newest, value) = entry
+                    .at_with_version(up_to)
+                    .expect("the touch itself is at or below");
+                match value {
+                    _ if newest != version => {}
+                    Some(value) => batch.set(key, value),
+                    // A range clear that is in the batch already put it there.
+                    None if by_range => {}
+                    None => batch.clear(key),
+                }
+            });
         batch
     }
 
@@ -253,7 +266,8 @@ impl VersionedWindow {
         while let Some(record) = self.journal.pop_first(up_to) {
             for Touch { key, .. } in record.touches() {
                 let bytes = &mut self.entry_bytes;
-                self.entries.update_or_remove(key, |entry| entry.drop_up_to(up_to, bytes));
+                self.entries
+                    .update_or_remove(key, |entry| entry.drop_up_to(up_to, bytes));
             }
             for (begin, end) in record.clears() {
                 self.cleared.drop_up_to(up_to, begin, end);
@@ -263,12 +277,17 @@ impl VersionedWindow {
 
     /// Drops everything above `to`: versions that a recovery has undone (pitfall 15).
     pub fn rollback(&mut self, to: Version) {
-        assert!(to >= self.oldest, "rollback to {to}, but {} was taken for the engine", self.oldest);
+        assert!(
+            to >= self.oldest,
+            "rollback to {to}, but {} was taken for the engine",
+            self.oldest
+        );
         self.latest = self.latest.min(to);
         while let Some(record) = self.journal.pop_last(to) {
             for Touch { key, .. } in record.touches() {
                 let bytes = &mut self.entry_bytes;
-                self.entries.update_or_remove(key, |entry| entry.drop_above(to, bytes));
+                self.entries
+                    .update_or_remove(key, |entry| entry.drop_above(to, bytes));
             }
             for (begin, end) in record.clears() {
                 self.cleared.drop_above(to, begin, end);

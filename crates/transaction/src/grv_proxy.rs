@@ -40,7 +40,9 @@ async fn answer_batches(
     mut requests: QueueReceiver<Waiting>,
 ) -> Error {
     let committed = role.sequencer.endpoint::<GetCommittedVersion>();
-    let Some(generation) = role.log_system.current() else { return Error::internal_error };
+    let Some(generation) = role.log_system.current() else {
+        return Error::internal_error;
+    };
     let mut round = 0u32;
     while let Some(first) = requests.recv().await {
         let mut batch = vec![first];
@@ -51,7 +53,8 @@ async fn answer_batches(
             plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(50))).await;
         }
         round = round.wrapping_add(1);
-        let version = match read_version(transport, &committed, generation, role.epoch, round).await {
+        let version = match read_version(transport, &committed, generation, role.epoch, round).await
+        {
             Ok(version) => version,
             Err(error) => return error,
         };
@@ -69,7 +72,11 @@ fn admit(batch: &mut Vec<Waiting>, waiting: Waiting) {
     }
     probe!("grv_queue_full");
     let batch_priority = waiting.0.priority >= PRIORITY_BATCH;
-    waiting.1.fail(if batch_priority { Error::batch_transaction_throttled } else { Error::proxy_memory_limit_exceeded });
+    waiting.1.fail(if batch_priority {
+        Error::batch_transaction_throttled
+    } else {
+        Error::proxy_memory_limit_exceeded
+    });
 }
 
 /// The sequencer's newest committed version, with proof that the epoch lived when it was asked.
@@ -82,7 +89,9 @@ async fn read_version(
 ) -> Result<i64> {
     let asked = transport.call(committed, GetCommittedVersion {});
     // A different set each time, so that no log server bears the load of all.
-    let set = generation.log_set(Tag(round.wrapping_mul(generation.tags_a_set.max(1)) & 0xffff));
+    let set = generation.log_set(Tag(
+        round.wrapping_mul(generation.tags_a_set.max(1)) & 0xffff
+    ));
     let proofs: Vec<_> = set
         .map(|place| {
             let endpoint = generation.logs[place].endpoint::<ConfirmEpoch>();

@@ -10,8 +10,8 @@ use bytes::Bytes;
 use plinth_core::conflict_ranges::ConflictRanges;
 use plinth_core::{Uid, Version};
 use plinth_protocol::transaction::{
-    RecruitResolver, ResolveBatch, ResolveReply, SystemTransactions, VERDICT_COMMITTED, VERDICT_CONFLICT,
-    VERDICT_TOO_OLD,
+    RecruitResolver, ResolveBatch, ResolveReply, SystemTransactions, VERDICT_COMMITTED,
+    VERDICT_CONFLICT, VERDICT_TOO_OLD,
 };
 use plinth_rpc::{FailureBeacon, Responder, Transport};
 use plinth_runtime::knobs::knobs;
@@ -48,7 +48,11 @@ impl Resolver {
             version: role.recovery_version,
             conflicts: ConflictSet::new(role.recovery_version),
             system: VecDeque::new(),
-            last_received: role.proxies.iter().map(|id| (*id, role.recovery_version)).collect(),
+            last_received: role
+                .proxies
+                .iter()
+                .map(|id| (*id, role.recovery_version))
+                .collect(),
             recent: BTreeMap::new(),
         }
     }
@@ -65,15 +69,24 @@ impl Resolver {
 
     /// Judges the next batch of the chain. `None` if it is malformed.
     pub fn resolve(&mut self, batch: ResolveBatch) -> Option<ResolveReply> {
-        assert_eq!(batch.prev_version, self.version, "batches are judged along the chain of versions");
+        assert_eq!(
+            batch.prev_version, self.version,
+            "batches are judged along the chain of versions"
+        );
         assert_eq!(batch.epoch, self.epoch, "a batch of another epoch");
         let oldest = batch.version - knobs().version_window as Version;
         let verdicts = self.judge(&batch, oldest.max(self.conflicts.oldest_version()))?;
         self.version = batch.version;
         let group = system_group(&batch, &verdicts);
-        let reply = ResolveReply { verdicts, system: self.system_for(batch.proxy, batch.last_received) };
+        let reply = ResolveReply {
+            verdicts,
+            system: self.system_for(batch.proxy, batch.last_received),
+        };
         if let Some(group) = group {
-            self.system.push_back(SystemEntry { proxy: batch.proxy, group });
+            self.system.push_back(SystemEntry {
+                proxy: batch.proxy,
+                group,
+            });
         }
         self.forget(batch.proxy, batch.last_received);
         self.recent.insert(batch.version, reply.clone());
@@ -87,11 +100,19 @@ impl Resolver {
         let mut parsed = Vec::with_capacity(batch.transactions.len());
         for transaction in &batch.transactions {
             let reads = ConflictRanges::parse(transaction.reads.clone())?;
-            parsed.push((transaction.read_version, reads, ConflictRanges::parse(transaction.writes.clone())?));
+            parsed.push((
+                transaction.read_version,
+                reads,
+                ConflictRanges::parse(transaction.writes.clone())?,
+            ));
         }
         let conflicts: Vec<_> = parsed
             .iter()
-            .map(|(read_version, reads, writes)| TransactionConflicts { read_version: *read_version, reads, writes })
+            .map(|(read_version, reads, writes)| TransactionConflicts {
+                read_version: *read_version,
+                reads,
+                writes,
+            })
             .collect();
         let verdicts = self.conflicts.resolve(batch.version, oldest, &conflicts);
         Some(verdicts.iter().map(|verdict| code(*verdict)).collect())
@@ -99,16 +120,30 @@ impl Resolver {
 
     /// System transactions that `proxy` has not received, its own excepted: it knows those.
     fn system_for(&self, proxy: Uid, last_received: Version) -> Vec<SystemTransactions> {
-        let missing = |entry: &&SystemEntry| entry.proxy != proxy && entry.group.version > last_received;
-        self.system.iter().filter(missing).map(|entry| entry.group.clone()).collect()
+        let missing =
+            |entry: &&SystemEntry| entry.proxy != proxy && entry.group.version > last_received;
+        self.system
+            .iter()
+            .filter(missing)
+            .map(|entry| entry.group.clone())
+            .collect()
     }
 
     fn forget(&mut self, proxy: Uid, last_received: Version) {
         if let Some(known) = self.last_received.get_mut(&proxy) {
             *known = last_received.max(*known);
         }
-        let everybody = self.last_received.values().copied().min().unwrap_or(Version::MAX);
-        while self.system.front().is_some_and(|entry| entry.group.version <= everybody) {
+        let everybody = self
+            .last_received
+            .values()
+            .copied()
+            .min()
+            .unwrap_or(Version::MAX);
+        while self
+            .system
+            .front()
+            .is_some_and(|entry| entry.group.version <= everybody)
+        {
             self.system.pop_front();
         }
     }
@@ -127,9 +162,16 @@ fn system_group(batch: &ResolveBatch, verdicts: &[u8]) -> Option<SystemTransacti
         .transactions
         .iter()
         .zip(verdicts)
-        .filter_map(|(t, v)| t.system_mutations.as_ref().map(|m| (*v == VERDICT_COMMITTED, Bytes::copy_from_slice(m))))
+        .filter_map(|(t, v)| {
+            t.system_mutations
+                .as_ref()
+                .map(|m| (*v == VERDICT_COMMITTED, Bytes::copy_from_slice(m)))
+        })
         .collect();
-    (!transactions.is_empty()).then_some(SystemTransactions { version: batch.version, transactions })
+    (!transactions.is_empty()).then_some(SystemTransactions {
+        version: batch.version,
+        transactions,
+    })
 }
 
 type Waiting = BTreeMap<Version, (ResolveBatch, Responder<ResolveBatch>)>;
@@ -140,7 +182,12 @@ pub fn start(transport: &Transport, role: RecruitResolver) -> impl Future<Output
     let resolver = Rc::new(RefCell::new(Resolver::new(&role)));
     let waiting: Rc<RefCell<Waiting>> = Rc::default();
     let registration = transport.serve::<ResolveBatch>(role.id, move |batch, responder| {
-        take_batch(&mut resolver.borrow_mut(), &mut waiting.borrow_mut(), batch, responder);
+        take_batch(
+            &mut resolver.borrow_mut(),
+            &mut waiting.borrow_mut(),
+            batch,
+            responder,
+        );
     });
     async move {
         let _serving = (beacon, registration);
@@ -158,7 +205,9 @@ fn take_batch(
         return responder.fail(plinth_core::Error::operation_obsolete);
     }
     if batch.version <= resolver.version() {
-        let repeated = resolver.repeat(&batch).ok_or(plinth_core::Error::operation_obsolete);
+        let repeated = resolver
+            .repeat(&batch)
+            .ok_or(plinth_core::Error::operation_obsolete);
         return responder.send(repeated);
     }
     if batch.prev_version > resolver.version() {
@@ -169,7 +218,9 @@ fn take_batch(
         waiting.pop_last(); // dropping the responder ends its proxy, and with it the epoch
     }
     while let Some((batch, responder)) = waiting.remove(&resolver.version()) {
-        let reply = resolver.resolve(batch).ok_or(plinth_core::Error::client_invalid_operation);
+        let reply = resolver
+            .resolve(batch)
+            .ok_or(plinth_core::Error::client_invalid_operation);
         let failed = reply.is_err();
         responder.send(reply);
         if failed {

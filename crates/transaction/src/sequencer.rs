@@ -10,7 +10,8 @@ use plinth_core::hash::HashMap;
 use plinth_core::version::{MAX_VERSIONS_IN_FLIGHT, VERSIONS_PER_SECOND};
 use plinth_core::{Uid, Version};
 use plinth_protocol::transaction::{
-    CommitVersion, CommittedVersion, GetCommitVersion, GetCommittedVersion, RecruitSequencer, ReportCommitted,
+    CommitVersion, CommittedVersion, GetCommitVersion, GetCommittedVersion, RecruitSequencer,
+    ReportCommitted,
 };
 use plinth_rpc::{FailureBeacon, Responder, Transport};
 use plinth_runtime::sync::Notify;
@@ -49,7 +50,10 @@ pub enum Refusal {
 impl Sequencer {
     /// Starts after the recovery transaction, which has taken `recovery_version` already.
     pub fn new(now: Instant, recovered_to: Version, recovery_version: Version) -> Self {
-        assert!(recovered_to < recovery_version, "recovery goes forward: {recovered_to} {recovery_version}");
+        assert!(
+            recovered_to < recovery_version,
+            "recovery goes forward: {recovered_to} {recovery_version}"
+        );
         Sequencer {
             base: recovery_version,
             origin: now,
@@ -59,7 +63,11 @@ impl Sequencer {
         }
     }
 
-    pub fn commit_version(&mut self, now: Instant, request: &GetCommitVersion) -> Result<CommitVersion, Refusal> {
+    pub fn commit_version(
+        &mut self,
+        now: Instant,
+        request: &GetCommitVersion,
+    ) -> Result<CommitVersion, Refusal> {
         if let Some(last) = self.proxies.get(&request.proxy) {
             if request.request_number == last.request_number {
                 return Ok(last.grant.clone());
@@ -80,15 +88,24 @@ impl Sequencer {
         if version <= self.last_handed_out {
             return Err(Refusal::TooFarAhead);
         }
-        let grant = CommitVersion { version, prev_version: self.last_handed_out };
+        let grant = CommitVersion {
+            version,
+            prev_version: self.last_handed_out,
+        };
         self.last_handed_out = version;
-        let last = LastGrant { request_number: request.request_number, grant: grant.clone() };
+        let last = LastGrant {
+            request_number: request.request_number,
+            grant: grant.clone(),
+        };
         self.proxies.insert(request.proxy, last);
         Ok(grant)
     }
 
     pub fn report_committed(&mut self, version: Version) {
-        assert!(version <= self.last_handed_out, "{version} was reported committed but never handed out");
+        assert!(
+            version <= self.last_handed_out,
+            "{version} was reported committed but never handed out"
+        );
         self.committed = self.committed.max(version);
     }
 
@@ -107,7 +124,11 @@ struct Waiting {
 /// The shell: registers the sequencer and returns the future that is its life.
 pub fn start(transport: &Transport, request: RecruitSequencer) -> impl Future<Output = ()> + use<> {
     let now = plinth_runtime::now();
-    let state = Rc::new(RefCell::new(Sequencer::new(now, request.recovered_to, request.recovery_version)));
+    let state = Rc::new(RefCell::new(Sequencer::new(
+        now,
+        request.recovered_to,
+        request.recovery_version,
+    )));
     let waiting: Rc<Waiting> = Rc::default();
     let beacon = FailureBeacon::new(transport, request.id);
     let grants = transport.serve::<GetCommitVersion>(request.id, {
@@ -123,7 +144,11 @@ pub fn start(transport: &Transport, request: RecruitSequencer) -> impl Future<Ou
     });
     let reads = transport.serve::<GetCommittedVersion>(request.id, {
         let state = state.clone();
-        move |_, responder| responder.ok(CommittedVersion { version: state.borrow().committed() })
+        move |_, responder| {
+            responder.ok(CommittedVersion {
+                version: state.borrow().committed(),
+            })
+        }
     });
     async move {
         let _serving = (beacon, grants, reports, reads);
@@ -145,7 +170,9 @@ fn grant_or_wait(
     request: GetCommitVersion,
     responder: Responder<GetCommitVersion>,
 ) {
-    let answer = state.borrow_mut().commit_version(plinth_runtime::now(), &request);
+    let answer = state
+        .borrow_mut()
+        .commit_version(plinth_runtime::now(), &request);
     match answer {
         Ok(grant) => responder.ok(grant),
         Err(Refusal::Obsolete) => responder.fail(plinth_core::Error::operation_obsolete),
@@ -161,7 +188,13 @@ mod tests {
     use super::*;
 
     fn ask(s: &mut Sequencer, at_us: u64, proxy: u128, n: u64) -> Result<CommitVersion, Refusal> {
-        s.commit_version(Instant(at_us * 1000), &GetCommitVersion { proxy: Uid(proxy), request_number: n })
+        s.commit_version(
+            Instant(at_us * 1000),
+            &GetCommitVersion {
+                proxy: Uid(proxy),
+                request_number: n,
+            },
+        )
     }
 
     #[test]

@@ -31,7 +31,10 @@ pub struct SystemState {
 
 impl SystemState {
     pub fn from_rows(rows: Vec<(Bytes, Bytes)>) -> Self {
-        let mut state = SystemState { rows: rows.into_iter().collect(), ..Default::default() };
+        let mut state = SystemState {
+            rows: rows.into_iter().collect(),
+            ..Default::default()
+        };
         state.derive();
         state
     }
@@ -52,7 +55,11 @@ impl SystemState {
             let end = &mutation.second[..];
             if begin < end {
                 let range = (Bound::Included(begin), Bound::Excluded(end));
-                let gone: Vec<Bytes> = self.rows.range::<[u8], _>(range).map(|(key, _)| key.clone()).collect();
+                let gone: Vec<Bytes> = self
+                    .rows
+                    .range::<[u8], _>(range)
+                    .map(|(key, _)| key.clone())
+                    .collect();
                 for key in &gone {
                     self.rows.remove(key);
                 }
@@ -76,9 +83,14 @@ impl SystemState {
     pub fn derive(&mut self) {
         self.servers.clear();
         for (key, value) in self.rows_in(keys::SERVER_LIST, keys::SERVER_LIST_END) {
-            match (keys::parse_server_list_key(&key), StorageServerRecord::from_bytes(value)) {
+            match (
+                keys::parse_server_list_key(&key),
+                StorageServerRecord::from_bytes(value),
+            ) {
                 (Some(id), Some(record)) => drop(self.servers.insert(id, record)),
-                _ => plinth_runtime::trace!("BadSystemRow", "key" => plinth_core::key::printable(&key)),
+                _ => {
+                    plinth_runtime::trace!("BadSystemRow", "key" => plinth_core::key::printable(&key))
+                }
             }
         }
         let mut teams: BTreeMap<Vec<Uid>, Rc<Team>> = BTreeMap::new();
@@ -103,21 +115,36 @@ impl SystemState {
 
     fn rows_in(&self, begin: &[u8], end: &[u8]) -> Vec<(Bytes, Bytes)> {
         let range = (Bound::Included(begin), Bound::Excluded(end));
-        self.rows.range::<[u8], _>(range).map(|(k, v)| (k.clone(), v.clone())).collect()
+        self.rows
+            .range::<[u8], _>(range)
+            .map(|(k, v)| (k.clone(), v.clone()))
+            .collect()
     }
 
     fn team(&self, ids: &[Uid]) -> Team {
-        let known: Vec<_> = ids.iter().filter_map(|id| Some((*id, self.servers.get(id)?))).collect();
+        let known: Vec<_> = ids
+            .iter()
+            .filter_map(|id| Some((*id, self.servers.get(id)?)))
+            .collect();
         let mut tags: Vec<Tag> = known.iter().map(|(_, record)| record.tag).collect();
         tags.sort();
-        Team { tags, servers: known.iter().map(|(id, record)| Interface::new(record.address, *id)).collect() }
+        Team {
+            tags,
+            servers: known
+                .iter()
+                .map(|(id, record)| Interface::new(record.address, *id))
+                .collect(),
+        }
     }
 
     /// The tags of the team of `key`.
     #[inline]
     pub fn tags_of_key(&self, key: &[u8]) -> &[Tag] {
         let range = (Bound::Unbounded, Bound::Included(key));
-        self.shards.range::<[u8], _>(range).next_back().map_or(&[], |(_, team)| &team.tags)
+        self.shards
+            .range::<[u8], _>(range)
+            .next_back()
+            .map_or(&[], |(_, team)| &team.tags)
     }
 
     /// The tags of all teams that hold a part of `[begin, end)`.
@@ -134,7 +161,11 @@ impl SystemState {
 
     /// The only team, if there is but one: then nothing needs to be looked up.
     pub fn only_team(&self) -> Option<&Rc<Team>> {
-        if self.shards.len() == 1 { self.shards.values().next() } else { None }
+        if self.shards.len() == 1 {
+            self.shards.values().next()
+        } else {
+            None
+        }
     }
 
     /// All tags of storage servers.
@@ -149,18 +180,38 @@ impl SystemState {
     }
 
     /// Shards that intersect `range`, clipped to nothing: whole shards, in the order asked for.
-    pub fn locate(&self, range: &KeyRange, reverse: bool, limit: usize) -> Vec<(KeyRange, Rc<Team>)> {
-        let first = self.shards.range::<[u8], _>((Bound::Unbounded, Bound::Included(&range.begin[..]))).next_back();
-        let Some((first, _)) = first else { return Vec::new() };
+    pub fn locate(
+        &self,
+        range: &KeyRange,
+        reverse: bool,
+        limit: usize,
+    ) -> Vec<(KeyRange, Rc<Team>)> {
+        let first = self
+            .shards
+            .range::<[u8], _>((Bound::Unbounded, Bound::Included(&range.begin[..])))
+            .next_back();
+        let Some((first, _)) = first else {
+            return Vec::new();
+        };
         let inside = (Bound::Included(&first[..]), Bound::Excluded(&range.end[..]));
         let whole = |(begin, team): (&Bytes, &Rc<Team>)| {
             let after = (Bound::Excluded(&begin[..]), Bound::Unbounded);
             let next = self.shards.range::<[u8], _>(after).next();
             let end = next.map_or(Bytes::from_static(ALL_KEYS_END), |(key, _)| key.clone());
-            (KeyRange { begin: begin.clone(), end }, team.clone())
+            (
+                KeyRange {
+                    begin: begin.clone(),
+                    end,
+                },
+                team.clone(),
+            )
         };
         let found = self.shards.range::<[u8], _>(inside);
-        if reverse { found.rev().take(limit).map(whole).collect() } else { found.take(limit).map(whole).collect() }
+        if reverse {
+            found.rev().take(limit).map(whole).collect()
+        } else {
+            found.take(limit).map(whole).collect()
+        }
     }
 }
 
@@ -171,11 +222,17 @@ mod tests {
     fn state() -> SystemState {
         let mut rows = Vec::new();
         for i in 0..4u32 {
-            let record = StorageServerRecord { address: ([10, 0, 0, i as u8], 1).into(), tag: Tag(i) };
+            let record = StorageServerRecord {
+                address: ([10, 0, 0, i as u8], 1).into(),
+                tag: Tag(i),
+            };
             rows.push((keys::server_list_key(Uid(u128::from(i))), record.to_bytes()));
         }
         for (begin, team) in [("", [0, 1]), ("m", [2, 3])] {
-            let record = ShardRecord { team: team.map(Uid).to_vec(), destination: vec![] };
+            let record = ShardRecord {
+                team: team.map(Uid).to_vec(),
+                destination: vec![],
+            };
             rows.push((keys::key_servers_key(begin.as_bytes()), record.to_bytes()));
         }
         SystemState::from_rows(rows)
@@ -197,7 +254,11 @@ mod tests {
         let state = state();
         let ranges = |reverse, limit| -> Vec<Bytes> {
             let range = KeyRange::new(&b"a"[..], &b"z"[..]);
-            state.locate(&range, reverse, limit).into_iter().map(|(r, _)| r.begin).collect()
+            state
+                .locate(&range, reverse, limit)
+                .into_iter()
+                .map(|(r, _)| r.begin)
+                .collect()
         };
         assert_eq!(ranges(false, 9), [&b""[..], b"m"]);
         assert_eq!(ranges(true, 1), [&b"m"[..]]);
@@ -206,7 +267,10 @@ mod tests {
     #[test]
     fn a_clear_that_reaches_into_the_system_keyspace_clears_only_what_lies_there() {
         let mut state = state();
-        state.apply(&Mutation::clear_range(&b"a"[..], keys::key_servers_key(b"m")));
+        state.apply(&Mutation::clear_range(
+            &b"a"[..],
+            keys::key_servers_key(b"m"),
+        ));
         state.apply(&Mutation::set(&b"user"[..], &b"x"[..]));
         state.derive();
         assert_eq!(state.tags_of_key(b"a"), [] as [Tag; 0]);

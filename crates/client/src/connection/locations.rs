@@ -27,18 +27,26 @@ pub struct Locations {
 
 impl Locations {
     pub fn new() -> Self {
-        Locations { by_begin: BTreeMap::new() }
+        Locations {
+            by_begin: BTreeMap::new(),
+        }
     }
 
     /// The shard that holds `key`.
     pub fn of_key(&self, key: &[u8]) -> Option<&Location> {
-        let (_, location) = self.by_begin.range::<[u8], _>((Bound::Unbounded, Bound::Included(key))).next_back()?;
+        let (_, location) = self
+            .by_begin
+            .range::<[u8], _>((Bound::Unbounded, Bound::Included(key)))
+            .next_back()?;
         location.range.contains(key).then_some(location)
     }
 
     /// The shard that holds the last keys before `key`.
     pub fn before_key(&self, key: &[u8]) -> Option<&Location> {
-        let (_, location) = self.by_begin.range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key))).next_back()?;
+        let (_, location) = self
+            .by_begin
+            .range::<[u8], _>((Bound::Unbounded, Bound::Excluded(key)))
+            .next_back()?;
         (key <= &location.range.end[..]).then_some(location)
     }
 
@@ -75,7 +83,11 @@ impl Inner {
         loop {
             {
                 let locations = self.locations.borrow();
-                let found = if before { locations.before_key(key) } else { locations.of_key(key) };
+                let found = if before {
+                    locations.before_key(key)
+                } else {
+                    locations.of_key(key)
+                };
                 if let Some(location) = found {
                     return location.clone();
                 }
@@ -91,12 +103,23 @@ impl Inner {
         let range = if before {
             KeyRange::new(Bytes::new(), Bytes::copy_from_slice(key))
         } else {
-            KeyRange { begin: Bytes::copy_from_slice(key), end: key_after(key).max(Bytes::from_static(ALL_KEYS_END)) }
+            KeyRange {
+                begin: Bytes::copy_from_slice(key),
+                end: key_after(key).max(Bytes::from_static(ALL_KEYS_END)),
+            }
         };
         let proxy = self.proxy(|info| &info.commit_proxies).await;
-        let request = GetKeyLocations { range, reverse: before, limit: LOCATIONS_ASKED };
-        let call = self.transport.call(&proxy.endpoint::<GetKeyLocations>(), request);
-        let Either::Left(Ok(reply)) = plinth_runtime::race(call, self.retired(proxy)).await else { return false };
+        let request = GetKeyLocations {
+            range,
+            reverse: before,
+            limit: LOCATIONS_ASKED,
+        };
+        let call = self
+            .transport
+            .call(&proxy.endpoint::<GetKeyLocations>(), request);
+        let Either::Left(Ok(reply)) = plinth_runtime::race(call, self.retired(proxy)).await else {
+            return false;
+        };
         let mut locations = self.locations.borrow_mut();
         let any = !reply.shards.is_empty();
         for (range, servers) in reply.shards {
@@ -104,8 +127,14 @@ impl Inner {
                 return false;
             }
             // Copied: the cache outlives the frame.
-            let range = KeyRange::new(Bytes::copy_from_slice(&range.begin), Bytes::copy_from_slice(&range.end));
-            locations.insert(Location { range, servers: servers.into() });
+            let range = KeyRange::new(
+                Bytes::copy_from_slice(&range.begin),
+                Bytes::copy_from_slice(&range.end),
+            );
+            locations.insert(Location {
+                range,
+                servers: servers.into(),
+            });
         }
         any
     }
@@ -118,7 +147,8 @@ mod tests {
 
     #[test]
     fn a_newer_shard_replaces_every_one_it_intersects() {
-        let servers: Rc<[Interface]> = vec![Interface::new(([127, 0, 0, 1], 1).into(), Uid(1))].into();
+        let servers: Rc<[Interface]> =
+            vec![Interface::new(([127, 0, 0, 1], 1).into(), Uid(1))].into();
         let location = |begin: &'static str, end: &'static str| Location {
             range: KeyRange::new(begin.as_bytes(), end.as_bytes()),
             servers: servers.clone(),
@@ -127,7 +157,13 @@ mod tests {
         locations.insert(location("", "g"));
         locations.insert(location("g", "p"));
         locations.insert(location("p", "z"));
-        assert_eq!(locations.before_key(b"g").map(|l| l.range.begin.clone()).as_deref(), Some(&b""[..]));
+        assert_eq!(
+            locations
+                .before_key(b"g")
+                .map(|l| l.range.begin.clone())
+                .as_deref(),
+            Some(&b""[..])
+        );
         locations.insert(location("f", "q"));
         assert!(locations.of_key(b"a").is_none());
         assert!(locations.of_key(b"g").is_some());

@@ -48,16 +48,25 @@ async fn ask<R: Request + Clone>(
     }
 }
 
-async fn ask_team<R: Request + Clone>(inner: &Inner, location: &Location, request: &R) -> Result<R::Reply> {
+async fn ask_team<R: Request + Clone>(
+    inner: &Inner,
+    location: &Location,
+    request: &R,
+) -> Result<R::Reply> {
     let servers = &location.servers;
     let first = plinth_runtime::random::below(servers.len() as u64) as usize;
     let call = |i: usize| {
-        inner.transport.call(&servers[(first + i) % servers.len()].endpoint::<R>(), request.clone())
+        inner.transport.call(
+            &servers[(first + i) % servers.len()].endpoint::<R>(),
+            request.clone(),
+        )
     };
     let mut last = Error::all_alternatives_failed;
     let mut under_way = call(0);
     for i in 1..servers.len() {
-        match plinth_runtime::race(&mut under_way, plinth_runtime::sleep(SECOND_REQUEST_AFTER)).await {
+        match plinth_runtime::race(&mut under_way, plinth_runtime::sleep(SECOND_REQUEST_AFTER))
+            .await
+        {
             Either::Left(Ok(reply)) => return Ok(reply),
             Either::Left(Err(error)) => {
                 if is_final(error) {
@@ -69,7 +78,8 @@ async fn ask_team<R: Request + Clone>(inner: &Inner, location: &Location, reques
             Either::Right(()) => {
                 probe!("client_second_request");
                 let mut second = call(i);
-                let (winner, loser) = match plinth_runtime::race(&mut under_way, &mut second).await {
+                let (winner, loser) = match plinth_runtime::race(&mut under_way, &mut second).await
+                {
                     Either::Left(reply) => (reply, second),
                     Either::Right(reply) => (reply, under_way),
                 };
@@ -82,25 +92,43 @@ async fn ask_team<R: Request + Clone>(inner: &Inner, location: &Location, reques
             }
         }
     }
-    under_way.await.map_err(|error| if is_final(error) { error } else { last })
+    under_way
+        .await
+        .map_err(|error| if is_final(error) { error } else { last })
 }
 
 /// The hot path: with the shard known and one replica, the request leaves before anything is awaited.
 pub fn get(inner: &Rc<Inner>, key: Key, version: Version) -> ClusterFuture<Option<Value>> {
     let single = {
         let locations = inner.locations.borrow();
-        locations.of_key(&key).and_then(|l| if let [only] = &l.servers[..] { Some(*only) } else { None })
+        locations.of_key(&key).and_then(|l| {
+            if let [only] = &l.servers[..] {
+                Some(*only)
+            } else {
+                None
+            }
+        })
     };
     let inner = inner.clone();
-    let Some(server) = single else { return Box::pin(get_slowly(inner, key, version)) };
-    let call = inner.transport.call(&server.endpoint::<Get>(), Get { key: key.clone(), version });
+    let Some(server) = single else {
+        return Box::pin(get_slowly(inner, key, version));
+    };
+    let call = inner.transport.call(
+        &server.endpoint::<Get>(),
+        Get {
+            key: key.clone(),
+            version,
+        },
+    );
     Box::pin(async move {
         match call.await {
             Ok(reply) => Ok(reply.value),
             Err(error) if is_final(error) => Err(error),
             Err(_) => {
                 let known = inner.locations.borrow().of_key(&key).cloned();
-                known.iter().for_each(|location| inner.forget_location(location));
+                known
+                    .iter()
+                    .for_each(|location| inner.forget_location(location));
                 get_slowly(inner, key, version).await
             }
         }
@@ -108,12 +136,23 @@ pub fn get(inner: &Rc<Inner>, key: Key, version: Version) -> ClusterFuture<Optio
 }
 
 async fn get_slowly(inner: Rc<Inner>, key: Key, version: Version) -> Result<Option<Value>> {
-    let (_, reply) = ask::<Get>(&inner, &key, false, |_| Get { key: key.clone(), version }).await?;
+    let (_, reply) = ask::<Get>(&inner, &key, false, |_| Get {
+        key: key.clone(),
+        version,
+    })
+    .await?;
     Ok(reply.value)
 }
 
 pub async fn get_range(inner: &Inner, request: RangeRequest) -> Result<RangeChunk> {
-    let RangeRequest { mut begin, mut end, version, limit_rows, limit_bytes, reverse } = request;
+    let RangeRequest {
+        mut begin,
+        mut end,
+        version,
+        limit_rows,
+        limit_bytes,
+        reverse,
+    } = request;
     let small = |limit: usize| u32::try_from(limit).unwrap_or(u32::MAX);
     while begin < end {
         let at = if reverse { end.clone() } else { begin.clone() };
@@ -127,9 +166,16 @@ pub async fn get_range(inner: &Inner, request: RangeRequest) -> Result<RangeChun
         };
         let (location, reply) = ask::<GetRange>(inner, &at, reverse, make).await?;
         let rows = reply.decode_rows().ok_or(Error::client_invalid_operation)?;
-        let rest = if reverse { location.range.begin > begin } else { location.range.end < end };
+        let rest = if reverse {
+            location.range.begin > begin
+        } else {
+            location.range.end < end
+        };
         if !rows.is_empty() || !rest {
-            return Ok(RangeChunk { more: !rows.is_empty() && (reply.more || rest), rows });
+            return Ok(RangeChunk {
+                more: !rows.is_empty() && (reply.more || rest),
+                rows,
+            });
         }
         // Nothing in this shard: go on behind it.
         if reverse {
@@ -141,8 +187,17 @@ pub async fn get_range(inner: &Inner, request: RangeRequest) -> Result<RangeChun
     Ok(RangeChunk::default())
 }
 
-pub async fn get_key(inner: &Inner, selector: KeySelector, keys_end: Key, version: Version) -> Result<Key> {
-    let KeySelector { key, or_equal, mut offset } = selector;
+pub async fn get_key(
+    inner: &Inner,
+    selector: KeySelector,
+    keys_end: Key,
+    version: Version,
+) -> Result<Key> {
+    let KeySelector {
+        key,
+        or_equal,
+        mut offset,
+    } = selector;
     // From here on: the offset-th key at or after the pivot, or the (1 - offset)-th before it.
     let mut pivot = if or_equal { key_after(&key) } else { key };
     let forward = offset > 0;
@@ -164,7 +219,11 @@ pub async fn get_key(inner: &Inner, selector: KeySelector, keys_end: Key, versio
             Some(key) => return Ok(key),
             None => {
                 offset = reply.offset;
-                pivot = if forward { location.range.end } else { location.range.begin };
+                pivot = if forward {
+                    location.range.end
+                } else {
+                    location.range.begin
+                };
             }
         }
     }
@@ -172,10 +231,19 @@ pub async fn get_key(inner: &Inner, selector: KeySelector, keys_end: Key, versio
 
 pub async fn watch(inner: &Inner, key: Key, value: Option<Value>, version: Version) -> Result<()> {
     loop {
-        let make = |_: &Location| Watch { key: key.clone(), value: value.clone(), version };
+        let make = |_: &Location| Watch {
+            key: key.clone(),
+            value: value.clone(),
+            version,
+        };
         let location = inner.locate(&key, false).await;
-        let server = location.servers[plinth_runtime::random::below(location.servers.len() as u64) as usize];
-        match inner.transport.call(&server.endpoint::<Watch>(), make(&location)).await {
+        let server =
+            location.servers[plinth_runtime::random::below(location.servers.len() as u64) as usize];
+        match inner
+            .transport
+            .call(&server.endpoint::<Watch>(), make(&location))
+            .await
+        {
             Ok(_) => return Ok(()),
             Err(Error::too_many_watches) => return Err(Error::too_many_watches),
             // The server has gone, or is behind, or wants to hear that we still wait.

@@ -3,7 +3,9 @@
 use super::{Inner, RETRY};
 use crate::source::Priority;
 use plinth_core::{Error, Result, Version};
-use plinth_protocol::transaction::{GetReadVersion, PRIORITY_BATCH, PRIORITY_DEFAULT, PRIORITY_SYSTEM};
+use plinth_protocol::transaction::{
+    GetReadVersion, PRIORITY_BATCH, PRIORITY_DEFAULT, PRIORITY_SYSTEM,
+};
 use plinth_runtime::Either;
 use plinth_runtime::sync::{OneshotSender, oneshot};
 use std::future::Future;
@@ -32,10 +34,15 @@ fn wire(priority: Priority) -> u8 {
 
 impl VersionBatcher {
     pub fn new() -> Self {
-        VersionBatcher { queues: Default::default() }
+        VersionBatcher {
+            queues: Default::default(),
+        }
     }
 
-    pub fn ask(inner: &Rc<Inner>, priority: Priority) -> impl Future<Output = Result<Version>> + use<> {
+    pub fn ask(
+        inner: &Rc<Inner>,
+        priority: Priority,
+    ) -> impl Future<Output = Result<Version>> + use<> {
         let priority = wire(priority);
         let (sender, receiver) = oneshot();
         let start = {
@@ -67,12 +74,17 @@ async fn answer_all(inner: Rc<Inner>, priority: u8) {
             std::mem::take(&mut queue.waiting)
         };
         match ask_once(&inner, priority, batch.len() as u32).await {
-            Some(answer) => batch.into_iter().for_each(|sender| drop(sender.send(answer))),
+            Some(answer) => {
+                for sender in batch {
+                    let _ = sender.send(answer); // whoever asked may have gone
+                }
+            }
             None => {
                 // Nobody was reached: those who still wait go first in the next round.
                 plinth_runtime::sleep(RETRY).await;
                 let mut versions = inner.versions.borrow_mut();
-                let newer = std::mem::replace(&mut versions.queues[priority as usize].waiting, batch);
+                let newer =
+                    std::mem::replace(&mut versions.queues[priority as usize].waiting, batch);
                 versions.queues[priority as usize].waiting.extend(newer);
             }
         }
@@ -82,7 +94,10 @@ async fn answer_all(inner: Rc<Inner>, priority: u8) {
 /// `None`: a proxy has gone, ask another.
 async fn ask_once(inner: &Rc<Inner>, priority: u8, count: u32) -> Option<Result<Version>> {
     let proxy = inner.proxy(|info| &info.grv_proxies).await;
-    let call = inner.transport.call(&proxy.endpoint::<GetReadVersion>(), GetReadVersion { count, priority });
+    let call = inner.transport.call(
+        &proxy.endpoint::<GetReadVersion>(),
+        GetReadVersion { count, priority },
+    );
     match plinth_runtime::race(call, inner.retired(proxy)).await {
         Either::Left(Ok(reply)) => Some(Ok(reply.version)),
         Either::Left(Err(error)) if error.is_retryable_not_committed() => Some(Err(error)),

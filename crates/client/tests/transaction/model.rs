@@ -27,7 +27,9 @@ impl Operation {
     fn is_snapshot(&self) -> bool {
         matches!(
             self,
-            Operation::Get(_, true) | Operation::GetKey(_, true) | Operation::GetRange(_, _, _, true)
+            Operation::Get(_, true)
+                | Operation::GetKey(_, true)
+                | Operation::GetRange(_, _, _, true)
         )
     }
 }
@@ -42,7 +44,10 @@ enum Observed {
 
 /// Every key that can occur: few, so that operations meet.
 fn universe() -> Vec<Key> {
-    (b'a'..=b'f').flat_map(|c| [vec![c], vec![c, 0], vec![c, b'x']]).map(Key::from).collect()
+    (b'a'..=b'f')
+        .flat_map(|c| [vec![c], vec![c, 0], vec![c, b'x']])
+        .map(Key::from)
+        .collect()
 }
 
 fn key() -> impl Strategy<Value = Key> {
@@ -56,21 +61,37 @@ fn value() -> impl Strategy<Value = Value> {
 fn selector() -> impl Strategy<Value = KeySelector> {
     let ends = prop_oneof![8 => key(), 1 => Just(Key::new()), 1 => Just(Key::from_static(b"\xff"))];
     let offset = prop_oneof![4 => Just(1), 4 => -3i32..5, 1 => -40i32..40];
-    (ends, any::<bool>(), offset).prop_map(|(key, or_equal, offset)| KeySelector::new(key, or_equal, offset))
+    (ends, any::<bool>(), offset)
+        .prop_map(|(key, or_equal, offset)| KeySelector::new(key, or_equal, offset))
 }
 
 fn range_options() -> impl Strategy<Value = RangeOptions> {
-    let modes = vec![StreamingMode::WantAll, StreamingMode::Iterator, StreamingMode::Small, StreamingMode::Exact];
-    (0i32..6, prop_oneof![3 => Just(0), 1 => 1i32..60], prop::sample::select(modes), any::<bool>()).prop_map(
-        |(limit, target_bytes, mode, reverse)| {
+    let modes = vec![
+        StreamingMode::WantAll,
+        StreamingMode::Iterator,
+        StreamingMode::Small,
+        StreamingMode::Exact,
+    ];
+    (
+        0i32..6,
+        prop_oneof![3 => Just(0), 1 => 1i32..60],
+        prop::sample::select(modes),
+        any::<bool>(),
+    )
+        .prop_map(|(limit, target_bytes, mode, reverse)| {
             let mode = if limit == 0 && target_bytes == 0 && mode == StreamingMode::Exact {
                 StreamingMode::WantAll
             } else {
                 mode
             };
-            RangeOptions { limit, target_bytes, mode, iteration: 1, reverse }
-        },
-    )
+            RangeOptions {
+                limit,
+                target_bytes,
+                mode,
+                iteration: 1,
+                reverse,
+            }
+        })
 }
 
 fn write() -> impl Strategy<Value = Operation> {
@@ -132,7 +153,9 @@ fn check_against_model(rows: &Rows, operation: &Operation, observed: &Observed) 
     let keys_end = Key::from_static(b"\xff");
     let resolve = |selector: &KeySelector| resolve_selector(rows.keys(), selector, &keys_end);
     match (operation, observed) {
-        (Operation::Get(key, _), Observed::Value(value)) => assert_eq!(rows.get(key), value.as_ref()),
+        (Operation::Get(key, _), Observed::Value(value)) => {
+            assert_eq!(rows.get(key), value.as_ref())
+        }
         (Operation::GetKey(selector, _), Observed::Key(key)) => assert_eq!(&resolve(selector), key),
         (Operation::GetRange(begin, end, options, _), Observed::Range(result)) => {
             let (begin, end) = (resolve(begin), resolve(end));
@@ -144,7 +167,10 @@ fn check_against_model(rows: &Rows, operation: &Operation, observed: &Observed) 
                 want.reverse();
             }
             let got = &result.rows;
-            assert!(got.len() <= want.len() && got[..] == want[..got.len()], "{got:?} is no beginning of {want:?}");
+            assert!(
+                got.len() <= want.len() && got[..] == want[..got.len()],
+                "{got:?} is no beginning of {want:?}"
+            );
             if result.more {
                 assert!(!got.is_empty(), "more rows, but none given");
             } else {
@@ -155,7 +181,11 @@ fn check_against_model(rows: &Rows, operation: &Operation, observed: &Observed) 
             }
             let wants_whole = options.target_bytes == 0 && options.mode != StreamingMode::Small;
             if wants_whole {
-                let limit = if options.limit == 0 { usize::MAX } else { options.limit as usize };
+                let limit = if options.limit == 0 {
+                    usize::MAX
+                } else {
+                    options.limit as usize
+                };
                 assert_eq!(got.len(), want.len().min(limit));
             }
         }
@@ -183,28 +213,42 @@ async fn run(transaction: &Transaction, operation: &Operation) -> Result<Observe
             Observed::Nothing
         }
         Operation::Get(key, snapshot) => Observed::Value(transaction.get(key, snapshot).await?),
-        Operation::GetKey(selector, snapshot) => Observed::Key(transaction.get_key(selector, snapshot).await?),
+        Operation::GetKey(selector, snapshot) => {
+            Observed::Key(transaction.get_key(selector, snapshot).await?)
+        }
         Operation::GetRange(begin, end, options, snapshot) => {
             Observed::Range(transaction.get_range(begin, end, options, snapshot).await?)
         }
     })
 }
 
-async fn run_all(cluster: &MemoryCluster, operations: &[Operation]) -> (Vec<Observed>, ConflictRanges) {
+async fn run_all(
+    cluster: &MemoryCluster,
+    operations: &[Operation],
+) -> (Vec<Observed>, ConflictRanges) {
     let transaction = cluster.database().create_transaction();
     let mut observed = Vec::new();
     for operation in operations {
-        observed.push(run(&transaction, operation).await.expect("no operation is wrong"));
+        observed.push(
+            run(&transaction, operation)
+                .await
+                .expect("no operation is wrong"),
+        );
     }
     // Forces a message, so that the ranges can be looked at.
     transaction.add_write_conflict_key(b"zz");
     transaction.commit().await.expect("nobody else is there");
     let sent = cluster.commits().pop().expect("sent");
-    (observed, ConflictRanges::parse(sent.reads).expect("well formed"))
+    (
+        observed,
+        ConflictRanges::parse(sent.reads).expect("well formed"),
+    )
 }
 
 fn holds(ranges: &ConflictRanges, key: &[u8]) -> bool {
-    ranges.iter().any(|range| range.begin <= key && Endpoint::at(key) < range.end)
+    ranges
+        .iter()
+        .any(|range| range.begin <= key && Endpoint::at(key) < range.end)
 }
 
 proptest! {

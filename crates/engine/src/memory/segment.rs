@@ -42,7 +42,9 @@ pub(super) struct RecordHeader {
 impl RecordHeader {
     fn decode(bytes: &[u8], salt: u64) -> Option<Self> {
         let (mut fields, mut crc) = bytes.split_at_checked(RECORD_HEADER_BYTES - 4)?;
-        if fields[..4] != RECORD_MAGIC.to_le_bytes() || checksum(salt, fields) != crc.try_get_u32_le().ok()? {
+        if fields[..4] != RECORD_MAGIC.to_le_bytes()
+            || checksum(salt, fields) != crc.try_get_u32_le().ok()?
+        {
             return None;
         }
         fields.advance(4);
@@ -57,7 +59,13 @@ impl RecordHeader {
 }
 
 /// Fills in the header that `record` has left room for at its front.
-pub(super) fn seal_record(record: &mut BytesMut, salt: u64, sequence: u64, segment: u64, oldest_needed: u64) {
+pub(super) fn seal_record(
+    record: &mut BytesMut,
+    salt: u64,
+    sequence: u64,
+    segment: u64,
+    oldest_needed: u64,
+) {
     let payload = &record[RECORD_HEADER_BYTES..];
     let payload_len = u32::try_from(payload.len()).expect("no commit reaches 4 GiB");
     let payload_crc = checksum(salt, payload);
@@ -91,19 +99,27 @@ pub(super) fn segment_path(prefix: &Path, number: u64) -> PathBuf {
 }
 
 pub(super) fn parent_dir(prefix: &Path) -> &Path {
-    prefix.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
+    prefix
+        .parent()
+        .filter(|dir| !dir.as_os_str().is_empty())
+        .unwrap_or(Path::new("."))
 }
 
 /// The numbers of the segments that are there, ascending.
 pub(super) async fn list_segments(prefix: &Path) -> Result<Vec<u64>> {
     let dir = parent_dir(prefix);
-    let base = format!("{}.", prefix.file_name().unwrap_or_default().to_string_lossy());
+    let base = format!(
+        "{}.",
+        prefix.file_name().unwrap_or_default().to_string_lossy()
+    );
     let names = match disk::list_dir(dir).await {
         Ok(names) => names,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(disk_failure(dir, "list directory", &error)),
     };
-    let number = |name: &String| -> Option<u64> { name.strip_prefix(&base)?.strip_suffix(".log")?.parse().ok() };
+    let number = |name: &String| -> Option<u64> {
+        name.strip_prefix(&base)?.strip_suffix(".log")?.parse().ok()
+    };
     let mut numbers: Vec<u64> = names.iter().filter_map(number).collect();
     numbers.sort_unstable();
     numbers.dedup();
@@ -121,15 +137,27 @@ impl Segment {
         header.put_u32_le(file_header_crc(number, salt));
         header.put_u64_le(number);
         header.put_u64_le(salt);
-        let options = disk::OpenOptions { create: true, truncate: true, ..Default::default() };
+        let options = disk::OpenOptions {
+            create: true,
+            truncate: true,
+            ..Default::default()
+        };
         let made = async {
             let file = disk::open(&path, options).await?;
             file.write_and_sync(0, vec![header.freeze()]).await?;
             disk::sync_dir(parent_dir(prefix)).await?;
             Ok(file)
         };
-        let file = made.await.map_err(|error| disk_failure(&path, "create", &error))?;
-        Ok(Segment { number, path, file, salt, end: FILE_HEADER_BYTES as u64 })
+        let file = made
+            .await
+            .map_err(|error| disk_failure(&path, "create", &error))?;
+        Ok(Segment {
+            number,
+            path,
+            file,
+            salt,
+            end: FILE_HEADER_BYTES as u64,
+        })
     }
 
     /// Opens a segment for reading its records. `None`: it was being created when its process died.
@@ -141,20 +169,44 @@ impl Segment {
             let head = file.read_at(0, FILE_HEADER_BYTES).await?;
             Ok((file, size, head))
         };
-        let (file, size, head) = opened.await.map_err(|error| disk_failure(&path, "open", &error))?;
+        let (file, size, head) = opened
+            .await
+            .map_err(|error| disk_failure(&path, "open", &error))?;
         let Some(salt) = parse_file_header(head, number) else {
             if size > FILE_HEADER_BYTES as u64 {
                 return Err(damage(&path, 0, Error::file_corrupt, "segment header"));
             }
             return Ok(None);
         };
-        let segment = Segment { number, path, file: file.clone(), salt, end: FILE_HEADER_BYTES as u64 };
-        Ok(Some((segment, Reader { file, size, at: 0, buffer: Bytes::new() })))
+        let segment = Segment {
+            number,
+            path,
+            file: file.clone(),
+            salt,
+            end: FILE_HEADER_BYTES as u64,
+        };
+        Ok(Some((
+            segment,
+            Reader {
+                file,
+                size,
+                at: 0,
+                buffer: Bytes::new(),
+            },
+        )))
     }
 }
 
 fn file_header_crc(number: u64, salt: u64) -> u32 {
-    checksum(salt, &[FILE_MAGIC.to_le_bytes(), u64::from(FORMAT).to_le_bytes(), number.to_le_bytes()].concat())
+    checksum(
+        salt,
+        &[
+            FILE_MAGIC.to_le_bytes(),
+            u64::from(FORMAT).to_le_bytes(),
+            number.to_le_bytes(),
+        ]
+        .concat(),
+    )
 }
 
 fn parse_file_header(mut bytes: Bytes, number: u64) -> Option<u64> {
@@ -163,8 +215,10 @@ fn parse_file_header(mut bytes: Bytes, number: u64) -> Option<u64> {
     let crc = bytes.try_get_u32_le().ok()?;
     let stored_number = bytes.try_get_u64_le().ok()?;
     let salt = bytes.try_get_u64_le().ok()?;
-    let is_valid =
-        magic == FILE_MAGIC && format == FORMAT && stored_number == number && crc == file_header_crc(number, salt);
+    let is_valid = magic == FILE_MAGIC
+        && format == FORMAT
+        && stored_number == number
+        && crc == file_header_crc(number, salt);
     is_valid.then_some(salt)
 }
 
@@ -179,16 +233,25 @@ pub(super) struct Reader {
 impl Reader {
     /// `len` bytes at `offset`; `None` if the file ends before.
     async fn read(&mut self, path: &Path, offset: u64, len: usize) -> Result<Option<Bytes>> {
-        if offset.checked_add(len as u64).is_none_or(|end| end > self.size) {
+        if offset
+            .checked_add(len as u64)
+            .is_none_or(|end| end > self.size)
+        {
             return Ok(None);
         }
-        let buffered = self.at <= offset && offset + len as u64 <= self.at + self.buffer.len() as u64;
+        let buffered =
+            self.at <= offset && offset + len as u64 <= self.at + self.buffer.len() as u64;
         if !buffered {
             let piece = self.file.read_at(offset, len.max(READ_BYTES)).await;
             self.buffer = piece.map_err(|error| disk_failure(path, "read", &error))?;
             self.at = offset;
             if self.buffer.len() < len {
-                return Err(damage(path, offset, Error::file_corrupt, "the file became shorter while it was read"));
+                return Err(damage(
+                    path,
+                    offset,
+                    Error::file_corrupt,
+                    "the file became shorter while it was read",
+                ));
             }
         }
         let from = (offset - self.at) as usize;
@@ -196,25 +259,50 @@ impl Reader {
     }
 
     /// The record at `offset`, if it is whole.
-    async fn record(&mut self, segment: &Segment, offset: u64) -> Result<Option<(RecordHeader, Bytes)>> {
-        let Some(head) = self.read(&segment.path, offset, RECORD_HEADER_BYTES).await? else { return Ok(None) };
-        let Some(header) = RecordHeader::decode(&head, segment.salt) else { return Ok(None) };
+    async fn record(
+        &mut self,
+        segment: &Segment,
+        offset: u64,
+    ) -> Result<Option<(RecordHeader, Bytes)>> {
+        let Some(head) = self
+            .read(&segment.path, offset, RECORD_HEADER_BYTES)
+            .await?
+        else {
+            return Ok(None);
+        };
+        let Some(header) = RecordHeader::decode(&head, segment.salt) else {
+            return Ok(None);
+        };
         if header.segment != segment.number {
             return Ok(None);
         }
         let payload_at = offset + RECORD_HEADER_BYTES as u64;
-        let payload = self.read(&segment.path, payload_at, header.payload_len as usize).await?;
-        Ok(payload.filter(|p| checksum(segment.salt, p) == header.payload_crc).map(|payload| (header, payload)))
+        let payload = self
+            .read(&segment.path, payload_at, header.payload_len as usize)
+            .await?;
+        Ok(payload
+            .filter(|p| checksum(segment.salt, p) == header.payload_crc)
+            .map(|payload| (header, payload)))
     }
 
     /// The next record, and moves the segment's end behind it; `None` at the end of what is whole.
-    pub async fn next(&mut self, segment: &mut Segment) -> Result<Option<(RecordHeader, MutationBatch)>> {
+    pub async fn next(
+        &mut self,
+        segment: &mut Segment,
+    ) -> Result<Option<(RecordHeader, MutationBatch)>> {
         let offset = segment.end;
-        let Some((header, payload)) = self.record(segment, offset).await? else { return Ok(None) };
+        let Some((header, payload)) = self.record(segment, offset).await? else {
+            return Ok(None);
+        };
         segment.end = offset + (RECORD_HEADER_BYTES + payload.len()) as u64;
         match MutationBatch::parse(payload) {
             Some(batch) => Ok(Some((header, batch))),
-            None => Err(damage(&segment.path, offset, Error::file_corrupt, "record content")),
+            None => Err(damage(
+                &segment.path,
+                offset,
+                Error::file_corrupt,
+                "record content",
+            )),
         }
     }
 
@@ -225,14 +313,20 @@ impl Reader {
             return Ok(());
         }
         if !is_newest || self.has_record_behind(segment).await? {
-            return Err(damage(&segment.path, segment.end, Error::checksum_failed, "record"));
+            return Err(damage(
+                &segment.path,
+                segment.end,
+                Error::checksum_failed,
+                "record",
+            ));
         }
         probe!("memory engine: a torn tail is dropped");
         let cut = async {
             segment.file.truncate(segment.end).await?;
             segment.file.sync().await
         };
-        cut.await.map_err(|error| disk_failure(&segment.path, "cut torn tail", &error))
+        cut.await
+            .map_err(|error| disk_failure(&segment.path, "cut torn tail", &error))
     }
 
     /// Looks for a whole record anywhere behind the segment's end.
@@ -241,8 +335,15 @@ impl Reader {
         let mut from = segment.end + 1;
         while from + (RECORD_HEADER_BYTES as u64) <= self.size {
             let len = (self.size - from).min(READ_BYTES as u64) as usize;
-            let piece = self.read(&segment.path, from, len).await?.expect("inside the file");
-            for (at, _) in piece.windows(magic.len()).enumerate().filter(|(_, window)| *window == magic) {
+            let piece = self
+                .read(&segment.path, from, len)
+                .await?
+                .expect("inside the file");
+            for (at, _) in piece
+                .windows(magic.len())
+                .enumerate()
+                .filter(|(_, window)| *window == magic)
+            {
                 if self.record(segment, from + at as u64).await?.is_some() {
                     return Ok(true);
                 }

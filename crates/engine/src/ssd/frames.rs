@@ -63,7 +63,10 @@ pub(super) struct Frames {
 }
 
 fn is_disk_full(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+    matches!(
+        error.kind(),
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
+    )
 }
 
 fn frame_crc(block: u64, data: &[u8]) -> u32 {
@@ -79,7 +82,15 @@ impl Frames {
     pub fn open(file: BlockingFile) -> io::Result<Arc<Self>> {
         let physical_len = file.len()?;
         let (header, len) = if physical_len == 0 {
-            (Header { bytes: Vec::new(), sequence: 0, durable_slot: 1, is_written: false }, 0)
+            (
+                Header {
+                    bytes: Vec::new(),
+                    sequence: 0,
+                    durable_slot: 1,
+                    is_written: false,
+                },
+                0,
+            )
         } else {
             let blocks = physical_len.saturating_sub(FRAMES_AT) / FRAME as u64;
             (read_header(&file)?, (blocks + 1) * BLOCK as u64)
@@ -132,7 +143,10 @@ impl Frames {
     }
 
     fn write_header(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut header = self.header.lock().map_err(|_| io::Error::other("poisoned"))?;
+        let mut header = self
+            .header
+            .lock()
+            .map_err(|_| io::Error::other("poisoned"))?;
         header.sequence += 1;
         header.is_written = true;
         header.bytes = bytes.to_vec();
@@ -147,7 +161,10 @@ impl Frames {
     fn read_blocks(&self, first: u64, out: &mut [u8]) -> io::Result<()> {
         let mut frames = vec![0; out.len() / BLOCK * FRAME];
         self.file.read_exact_at(frame_at(first), &mut frames)?;
-        for ((block, frame), out) in (first..).zip(frames.chunks_exact(FRAME)).zip(out.chunks_exact_mut(BLOCK)) {
+        for ((block, frame), out) in (first..)
+            .zip(frames.chunks_exact(FRAME))
+            .zip(out.chunks_exact_mut(BLOCK))
+        {
             let (data, mut trailer) = frame.split_at(BLOCK);
             let (crc, written) = (trailer.get_u32_le(), trailer.get_u32_le());
             let is_intact = match written {
@@ -195,11 +212,21 @@ fn read_header(file: &BlockingFile) -> io::Result<Header> {
     let mut slots = vec![0; 2 * SLOT];
     file.read_exact_at(0, &mut slots)?;
     let copies = slots.chunks_exact(COPY).enumerate();
-    let newest = copies.filter_map(|(at, copy)| Some((decode_copy(copy)?, at * COPY / SLOT))).max();
+    let newest = copies
+        .filter_map(|(at, copy)| Some((decode_copy(copy)?, at * COPY / SLOT)))
+        .max();
     let Some(((sequence, bytes), durable_slot)) = newest else {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "no valid header"));
+        return Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "no valid header",
+        ));
     };
-    Ok(Header { bytes: bytes.to_vec(), sequence, durable_slot, is_written: false })
+    Ok(Header {
+        bytes: bytes.to_vec(),
+        sequence,
+        durable_slot,
+        is_written: false,
+    })
 }
 
 /// The tree reads and writes whole blocks, and the beginning of block 0.
@@ -208,7 +235,10 @@ fn check_alignment(offset: u64, len: usize) -> io::Result<u64> {
     if is_aligned {
         return Ok(offset / BLOCK as u64);
     }
-    Err(io::Error::new(io::ErrorKind::InvalidInput, format!("access of {len} bytes at {offset}")))
+    Err(io::Error::new(
+        io::ErrorKind::InvalidInput,
+        format!("access of {len} bytes at {offset}"),
+    ))
 }
 
 /// What is given to the tree.
@@ -222,7 +252,11 @@ impl StorageBackend for Backend {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         if offset == 0 && out.len() <= HEADER_MAX {
-            let header = self.0.header.lock().map_err(|_| io::Error::other("poisoned"))?;
+            let header = self
+                .0
+                .header
+                .lock()
+                .map_err(|_| io::Error::other("poisoned"))?;
             let have = header.bytes.len().min(out.len());
             out[..have].copy_from_slice(&header.bytes[..have]);
             out[have..].fill(0);
@@ -233,9 +267,13 @@ impl StorageBackend for Backend {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         if len == 0 || !len.is_multiple_of(BLOCK as u64) {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("length {len}")));
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!("length {len}"),
+            ));
         }
-        self.0.unless_full(|| self.0.file.set_len(frame_at(len / BLOCK as u64)))?;
+        self.0
+            .unless_full(|| self.0.file.set_len(frame_at(len / BLOCK as u64)))?;
         self.0.len.store(len, Ordering::Release);
         Ok(())
     }
@@ -245,7 +283,11 @@ impl StorageBackend for Backend {
             return Ok(());
         }
         self.0.file.sync()?;
-        let mut header = self.0.header.lock().map_err(|_| io::Error::other("poisoned"))?;
+        let mut header = self
+            .0
+            .header
+            .lock()
+            .map_err(|_| io::Error::other("poisoned"))?;
         if std::mem::take(&mut header.is_written) {
             header.durable_slot = 1 - header.durable_slot;
         }
@@ -263,6 +305,7 @@ impl StorageBackend for Backend {
             frames.put_u32_le(frame_crc(block, data));
             frames.put_u32_le(WRITTEN);
         }
-        self.0.unless_full(|| self.0.file.write_all_at(frame_at(first), &frames))
+        self.0
+            .unless_full(|| self.0.file.write_all_at(frame_at(first), &frames))
     }
 }

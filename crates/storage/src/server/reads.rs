@@ -34,26 +34,33 @@ impl Server {
         answer: impl Fn(&Server, R) -> Result<R::Reply> + Copy + 'static,
     ) -> Registration {
         let server = self.clone();
-        self.transport.serve::<R>(self.role.id, move |request, responder: Responder<R>| {
-            let version = version_of(&request);
-            if version <= server.latest() {
-                return responder.send(server.check(version).and_then(|()| answer(&server, request)));
-            }
-            if server.reads_waiting.get() >= READS_WAITING_MAX {
-                probe!("storage_reads_waiting_full");
-                return responder.fail(Error::server_request_queue_full);
-            }
-            probe!("storage_read_waits_for_version");
-            server.reads_waiting.set(server.reads_waiting.get() + 1);
-            let server = server.clone();
-            plinth_runtime::spawn("waiting read", async move {
-                let reached = server.wait_for(version).await;
-                server.reads_waiting.set(server.reads_waiting.get() - 1);
-                let result = reached.and_then(|()| server.check(version)).and_then(|()| answer(&server, request));
-                responder.send(result);
+        self.transport
+            .serve::<R>(self.role.id, move |request, responder: Responder<R>| {
+                let version = version_of(&request);
+                if version <= server.latest() {
+                    return responder.send(
+                        server
+                            .check(version)
+                            .and_then(|()| answer(&server, request)),
+                    );
+                }
+                if server.reads_waiting.get() >= READS_WAITING_MAX {
+                    probe!("storage_reads_waiting_full");
+                    return responder.fail(Error::server_request_queue_full);
+                }
+                probe!("storage_read_waits_for_version");
+                server.reads_waiting.set(server.reads_waiting.get() + 1);
+                let server = server.clone();
+                plinth_runtime::spawn("waiting read", async move {
+                    let reached = server.wait_for(version).await;
+                    server.reads_waiting.set(server.reads_waiting.get() - 1);
+                    let result = reached
+                        .and_then(|()| server.check(version))
+                        .and_then(|()| answer(&server, request));
+                    responder.send(result);
+                })
+                .detach();
             })
-            .detach();
-        })
     }
 
     async fn wait_for(&self, version: Version) -> Result<()> {
@@ -90,7 +97,12 @@ impl Server {
     /// The newest value of a key; for watches.
     pub(super) fn read_latest(&self, key: &[u8]) -> Option<Bytes> {
         let version = self.latest();
-        self.get(&Get { key: Bytes::copy_from_slice(key), version }).ok().and_then(|reply| reply.value)
+        self.get(&Get {
+            key: Bytes::copy_from_slice(key),
+            version,
+        })
+        .ok()
+        .and_then(|reply| reply.value)
     }
 
     fn get_range(&self, request: &GetRange) -> Result<GetRangeReply> {
@@ -99,18 +111,31 @@ impl Server {
         }
         let limits = RangeLimits {
             rows: request.limit_rows as usize,
-            bytes: (request.limit_bytes as usize).min(knobs().range_bytes_max as usize).max(1),
+            bytes: (request.limit_bytes as usize)
+                .min(knobs().range_bytes_max as usize)
+                .max(1),
         };
         let mut rows = BytesMut::with_capacity(limits.bytes.min(64 << 10));
         let mut row_count = 0;
-        let more = self.scan(&request.begin, &request.end, request.version, limits, request.reverse, &mut |key, value| {
-            varint::put_u32(&mut rows, key.len() as u32);
-            rows.put_slice(key);
-            varint::put_u32(&mut rows, value.len() as u32);
-            rows.put_slice(value);
-            row_count += 1;
-        })?;
-        Ok(GetRangeReply { rows: rows.freeze(), row_count, more })
+        let more = self.scan(
+            &request.begin,
+            &request.end,
+            request.version,
+            limits,
+            request.reverse,
+            &mut |key, value| {
+                varint::put_u32(&mut rows, key.len() as u32);
+                rows.put_slice(key);
+                varint::put_u32(&mut rows, value.len() as u32);
+                rows.put_slice(value);
+                row_count += 1;
+            },
+        )?;
+        Ok(GetRangeReply {
+            rows: rows.freeze(),
+            row_count,
+            more,
+        })
     }
 
     /// Shows rows; true if a limit ended the scan.
@@ -124,61 +149,108 @@ impl Server {
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<bool> {
         let window = self.window.borrow();
-        Ok(read_range(&window, &*self.engine, begin, end, version, limits, reverse, visit)?.more)
+        Ok(read_range(
+            &window,
+            &*self.engine,
+            begin,
+            end,
+            version,
+            limits,
+            reverse,
+            visit,
+        )?
+        .more)
     }
 
     fn get_key(&self, request: &GetKey) -> Result<GetKeyReply> {
-        let KeySelector { key, or_equal, offset } = &request.selector;
+        let KeySelector {
+            key,
+            or_equal,
+            offset,
+        } = &request.selector;
         // Forwards: the offset-th key at or after `pivot`. Backwards: the (1 - offset)-th key before it.
-        let pivot = if *or_equal { key_after(key) } else { key.clone() };
+        let pivot = if *or_equal {
+            key_after(key)
+        } else {
+            key.clone()
+        };
         let forward = *offset > 0;
-        let wanted = if forward { i64::from(*offset) } else { 1 - i64::from(*offset) };
-        let (begin, end) =
-            if forward { (pivot.max(request.begin.clone()), request.end.clone()) } else { (request.begin.clone(), pivot.min(request.end.clone())) };
+        let wanted = if forward {
+            i64::from(*offset)
+        } else {
+            1 - i64::from(*offset)
+        };
+        let (begin, end) = if forward {
+            (pivot.max(request.begin.clone()), request.end.clone())
+        } else {
+            (request.begin.clone(), pivot.min(request.end.clone()))
+        };
         let mut last = None;
         let mut found = 0i64;
         if begin < end {
-            let limits = RangeLimits { rows: wanted as usize, bytes: usize::MAX };
-            self.scan(&begin, &end, request.version, limits, !forward, &mut |key, _| {
-                found += 1;
-                if found == wanted {
-                    last = Some(Bytes::copy_from_slice(key));
-                }
-            })?;
+            let limits = RangeLimits {
+                rows: wanted as usize,
+                bytes: usize::MAX,
+            };
+            self.scan(
+                &begin,
+                &end,
+                request.version,
+                limits,
+                !forward,
+                &mut |key, _| {
+                    found += 1;
+                    if found == wanted {
+                        last = Some(Bytes::copy_from_slice(key));
+                    }
+                },
+            )?;
         }
         let missing = (wanted - found) as i32;
-        let offset = if last.is_some() { 0 } else if forward { missing } else { 1 - missing };
+        let offset = if last.is_some() {
+            0
+        } else if forward {
+            missing
+        } else {
+            1 - missing
+        };
         Ok(GetKeyReply { key: last, offset })
     }
 
     fn serve_watches(self: &Rc<Self>) -> Registration {
         let server = self.clone();
-        self.transport.serve::<WatchRequest>(self.role.id, move |request, responder| {
-            if request.version <= server.latest() {
-                return server.watch(request, responder);
-            }
-            let server = server.clone();
-            plinth_runtime::spawn("waiting watch", async move {
-                match server.wait_for(request.version).await {
-                    Ok(()) => server.watch(request, responder),
-                    Err(error) => responder.fail(error),
+        self.transport
+            .serve::<WatchRequest>(self.role.id, move |request, responder| {
+                if request.version <= server.latest() {
+                    return server.watch(request, responder);
                 }
+                let server = server.clone();
+                plinth_runtime::spawn("waiting watch", async move {
+                    match server.wait_for(request.version).await {
+                        Ok(()) => server.watch(request, responder),
+                        Err(error) => responder.fail(error),
+                    }
+                })
+                .detach();
             })
-            .detach();
-        })
     }
 
     /// Fires at once if the value differs already, whenever that came about.
     fn watch(&self, request: WatchRequest, responder: Responder<WatchRequest>) {
         if self.read_latest(&request.key) != request.value {
-            return responder.ok(WatchReply { version: self.latest() });
+            return responder.ok(WatchReply {
+                version: self.latest(),
+            });
         }
         let mut watches = self.watches.borrow_mut();
         if watches.len() >= knobs().watches_max as usize {
             probe!("storage_too_many_watches");
             return responder.fail(Error::too_many_watches);
         }
-        let waiting = Waiting { since: plinth_runtime::now(), responder };
+        let waiting = Waiting {
+            since: plinth_runtime::now(),
+            responder,
+        };
         watches.add(&request.key, request.value, waiting);
     }
 

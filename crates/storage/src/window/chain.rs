@@ -46,7 +46,8 @@ const ENTRY_BYTES: usize = size_of::<Entry>() - size_of::<State>() + size_of::<E
 pub(super) struct Entry {
     newest: State,
     /// Ascending, all below `newest`.
-    #[allow(clippy::box_collection)] // a third of a Vec's size in each of a million entries that do not have it
+    #[allow(clippy::box_collection)]
+    // a third of a Vec's size in each of a million entries that do not have it
     older: Option<Box<Vec<State>>>,
 }
 
@@ -59,7 +60,10 @@ impl Keyed for Entry {
 
 impl Entry {
     pub fn new(key: &[u8], version: Version, value: Option<&[u8]>) -> Self {
-        Entry { newest: State::new(key, version, value), older: None }
+        Entry {
+            newest: State::new(key, version, value),
+            older: None,
+        }
     }
 
     pub fn key_bytes(&self) -> &[u8] {
@@ -85,7 +89,11 @@ impl Entry {
         *bytes += state.bytes();
         let before = std::mem::replace(&mut self.newest, state);
         if before.version != version {
-            assert!(before.version < version, "a state at {version} after one at {}", before.version);
+            assert!(
+                before.version < version,
+                "a state at {version} after one at {}",
+                before.version
+            );
             self.older.get_or_insert_default().push(before);
         } else {
             *bytes -= before.bytes();
@@ -98,7 +106,9 @@ impl Entry {
             &self.newest
         } else {
             let older = self.older.as_ref()?;
-            &older[older.partition_point(|state| state.version <= version).checked_sub(1)?]
+            &older[older
+                .partition_point(|state| state.version <= version)
+                .checked_sub(1)?]
         };
         Some((state.version, state.value()))
     }

@@ -37,7 +37,10 @@ fn from_to<'a>(begin: &'a [u8], end: &'a [u8]) -> (Bound<&'a [u8]>, Bound<&'a [u
 
 impl ClearedSegments {
     pub fn new() -> Self {
-        ClearedSegments { segments: BTreeMap::new(), bytes: 0 }
+        ClearedSegments {
+            segments: BTreeMap::new(),
+            bytes: 0,
+        }
     }
 
     pub fn is_empty(&self) -> bool {
@@ -63,7 +66,9 @@ impl ClearedSegments {
     }
 
     fn split_at(&mut self, key: &Bytes) {
-        let Some((begin, segment)) = self.holding(key) else { return };
+        let Some((begin, segment)) = self.holding(key) else {
+            return;
+        };
         if begin == key {
             return;
         }
@@ -102,7 +107,10 @@ impl ClearedSegments {
     /// Some clear at or below `version` covers `key`.
     #[inline]
     pub fn is_cleared(&self, key: &[u8], version: Version) -> bool {
-        !self.segments.is_empty() && self.holding(key).is_some_and(|(_, segment)| segment.versions[0] <= version)
+        !self.segments.is_empty()
+            && self
+                .holding(key)
+                .is_some_and(|(_, segment)| segment.versions[0] <= version)
     }
 
     /// The first segment cleared by `version` that ends after `key`: where the engine must not be asked.
@@ -112,7 +120,10 @@ impl ClearedSegments {
             return Some((begin, &segment.end));
         }
         let after = (Bound::Excluded(key), Bound::Unbounded);
-        let (begin, segment) = self.segments.range::<[u8], _>(after).find(|(_, segment)| cleared(segment))?;
+        let (begin, segment) = self
+            .segments
+            .range::<[u8], _>(after)
+            .find(|(_, segment)| cleared(segment))?;
         Some((begin, &segment.end))
     }
 

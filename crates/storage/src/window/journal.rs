@@ -32,16 +32,25 @@ impl Record {
             let end = at + (word >> 1) as usize;
             let key = &self.touches[at..end];
             at = end;
-            Some(Touch { key, by_range: word & 1 == 1 })
+            Some(Touch {
+                key,
+                by_range: word & 1 == 1,
+            })
         })
     }
 
     pub fn clears(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
-        self.clears.iter().map(|(begin, end)| (&begin[..], &end[..]))
+        self.clears
+            .iter()
+            .map(|(begin, end)| (&begin[..], &end[..]))
     }
 
     fn bytes(&self) -> usize {
-        let clears: usize = self.clears.iter().map(|(begin, end)| begin.len() + end.len() + 64).sum();
+        let clears: usize = self
+            .clears
+            .iter()
+            .map(|(begin, end)| begin.len() + end.len() + 64)
+            .sum();
         size_of::<Record>() + self.touches.capacity() + clears
     }
 }
@@ -55,7 +64,10 @@ pub(super) struct Journal {
 
 impl Journal {
     pub fn new() -> Self {
-        Journal { records: VecDeque::new(), settled_bytes: 0 }
+        Journal {
+            records: VecDeque::new(),
+            settled_bytes: 0,
+        }
     }
 
     pub fn bytes(&self) -> usize {
@@ -64,17 +76,26 @@ impl Journal {
 
     /// The last version that touched anything, or one below all.
     pub fn last_version(&self) -> Version {
-        self.records.back().map_or(Version::MIN, |record| record.version)
+        self.records
+            .back()
+            .map_or(Version::MIN, |record| record.version)
     }
 
     fn record(&mut self, version: Version) -> &mut Record {
         if self.last_version() != version {
-            assert!(self.last_version() < version, "journal goes backwards to {version}");
+            assert!(
+                self.last_version() < version,
+                "journal goes backwards to {version}"
+            );
             if let Some(last) = self.records.back_mut() {
                 last.touches.shrink_to_fit();
                 self.settled_bytes += last.bytes();
             }
-            self.records.push_back(Record { version, touches: Vec::new(), clears: Vec::new() });
+            self.records.push_back(Record {
+                version,
+                touches: Vec::new(),
+                clears: Vec::new(),
+            });
         }
         self.records.back_mut().expect("just made")
     }
@@ -91,20 +112,32 @@ impl Journal {
     }
 
     pub fn clears_up_to(&self, version: Version, mut visit: impl FnMut(&[u8], &[u8])) {
-        for record in self.records.iter().take_while(|record| record.version <= version) {
+        for record in self
+            .records
+            .iter()
+            .take_while(|record| record.version <= version)
+        {
             record.clears().for_each(|(begin, end)| visit(begin, end));
         }
     }
 
     pub fn touches_up_to(&self, version: Version, mut visit: impl FnMut(Version, Touch<'_>)) {
-        for record in self.records.iter().take_while(|record| record.version <= version) {
-            record.touches().for_each(|touch| visit(record.version, touch));
+        for record in self
+            .records
+            .iter()
+            .take_while(|record| record.version <= version)
+        {
+            record
+                .touches()
+                .for_each(|touch| visit(record.version, touch));
         }
     }
 
     /// Takes out the oldest version, if it is at or below `version`.
     pub fn pop_first(&mut self, version: Version) -> Option<Record> {
-        let record = self.records.pop_front_if(|record| record.version <= version)?;
+        let record = self
+            .records
+            .pop_front_if(|record| record.version <= version)?;
         if !self.records.is_empty() {
             self.settled_bytes -= record.bytes();
         }
@@ -113,7 +146,9 @@ impl Journal {
 
     /// Takes out the newest version, if it is above `version`.
     pub fn pop_last(&mut self, version: Version) -> Option<Record> {
-        let record = self.records.pop_back_if(|record| record.version > version)?;
+        let record = self
+            .records
+            .pop_back_if(|record| record.version > version)?;
         if let Some(last) = self.records.back() {
             self.settled_bytes -= last.bytes();
         }

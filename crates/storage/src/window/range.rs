@@ -40,9 +40,18 @@ pub fn read_range(
     emit: &mut dyn FnMut(&[u8], &[u8]),
 ) -> Result<RangeEnd> {
     window.assert_readable(version);
-    let sink = Sink { limits, end: RangeEnd::default(), emit };
+    let sink = Sink {
+        limits,
+        end: RangeEnd::default(),
+        emit,
+    };
     let entries = window.entries.range(begin, end, reverse).peekable();
-    let mut merge = Merge { entries, version, reverse, sink };
+    let mut merge = Merge {
+        entries,
+        version,
+        reverse,
+        sink,
+    };
     if limits.rows == 0 || limits.bytes == 0 {
         merge.sink.end.more = begin < end;
         return Ok(merge.sink.end);
@@ -55,7 +64,9 @@ pub fn read_range(
             Span::first_of(begin, end, window.cleared.next_cleared(begin, version))
         };
         if span.ask_engine {
-            engine.range(span.begin, span.end, reverse, &mut |key, value| merge.engine_row(key, value))?;
+            engine.range(span.begin, span.end, reverse, &mut |key, value| {
+                merge.engine_row(key, value)
+            })?;
         }
         merge.rest_of(&span);
         if reverse {
@@ -77,17 +88,41 @@ struct Span<'a> {
 impl<'a> Span<'a> {
     fn first_of(begin: &'a [u8], end: &'a [u8], cleared: Option<(&'a [u8], &'a [u8])>) -> Self {
         match cleared {
-            Some((from, to)) if from <= begin => Span { begin, end: to.min(end), ask_engine: false },
-            Some((from, _)) => Span { begin, end: from.min(end), ask_engine: true },
-            None => Span { begin, end, ask_engine: true },
+            Some((from, to)) if from <= begin => Span {
+                begin,
+                end: to.min(end),
+                ask_engine: false,
+            },
+            Some((from, _)) => Span {
+                begin,
+                end: from.min(end),
+                ask_engine: true,
+            },
+            None => Span {
+                begin,
+                end,
+                ask_engine: true,
+            },
         }
     }
 
     fn last_of(begin: &'a [u8], end: &'a [u8], cleared: Option<(&'a [u8], &'a [u8])>) -> Self {
         match cleared {
-            Some((from, to)) if to >= end => Span { begin: from.max(begin), end, ask_engine: false },
-            Some((_, to)) => Span { begin: to.max(begin), end, ask_engine: true },
-            None => Span { begin, end, ask_engine: true },
+            Some((from, to)) if to >= end => Span {
+                begin: from.max(begin),
+                end,
+                ask_engine: false,
+            },
+            Some((_, to)) => Span {
+                begin: to.max(begin),
+                end,
+                ask_engine: true,
+            },
+            None => Span {
+                begin,
+                end,
+                ask_engine: true,
+            },
         }
     }
 }
@@ -121,9 +156,13 @@ impl Merge<'_> {
     #[inline]
     fn engine_row(&mut self, key: &[u8], value: &[u8]) -> bool {
         let reverse = self.reverse;
-        while let Some(entry) =
-            self.entries.next_if(|e| if reverse { e.key() >= key } else { e.key() <= key })
-        {
+        while let Some(entry) = self.entries.next_if(|e| {
+            if reverse {
+                e.key() >= key
+            } else {
+                e.key() <= key
+            }
+        }) {
             let state = entry.at(self.version);
             if let Some(Some(value)) = state {
                 self.sink.push(entry.key(), value);
@@ -146,8 +185,13 @@ impl Merge<'_> {
     fn rest_of(&mut self, span: &Span<'_>) {
         let reverse = self.reverse;
         while !self.sink.end.more
-            && let Some(entry) =
-                self.entries.next_if(|e| if reverse { e.key() >= span.begin } else { e.key() < span.end })
+            && let Some(entry) = self.entries.next_if(|e| {
+                if reverse {
+                    e.key() >= span.begin
+                } else {
+                    e.key() < span.end
+                }
+            })
         {
             if let Some(Some(value)) = entry.at(self.version) {
                 self.sink.push(entry.key(), value);

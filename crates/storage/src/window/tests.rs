@@ -72,7 +72,13 @@ enum Step {
     /// Moves versions up to this share of what is there to the engine; `.1`: more is applied between take and forget.
     MakeDurable(f64, bool),
     Rollback(f64),
-    ReadRange { begin: Vec<u8>, end: Vec<u8>, at: f64, rows: usize, bytes: usize },
+    ReadRange {
+        begin: Vec<u8>,
+        end: Vec<u8>,
+        at: f64,
+        rows: usize,
+        bytes: usize,
+    },
 }
 
 fn key() -> impl Strategy<Value = Vec<u8>> {
@@ -110,7 +116,11 @@ impl Pair {
         let rows = ["", "a", "aa", "b", "ba"].map(|k| (k.as_bytes().to_vec(), b"old".to_vec()));
         let engine = MapEngine(rows.into());
         let versions = [(10, engine.0.clone())].into();
-        Pair { window: VersionedWindow::new(10), engine, versions }
+        Pair {
+            window: VersionedWindow::new(10),
+            engine,
+            versions,
+        }
     }
 
     fn version_at(&self, share: f64) -> Version {
@@ -119,7 +129,11 @@ impl Pair {
     }
 
     fn state_at(&self, version: Version) -> &State {
-        self.versions.range(..=version).next_back().expect("the first version stays").1
+        self.versions
+            .range(..=version)
+            .next_back()
+            .expect("the first version stays")
+            .1
     }
 
     fn commit(&mut self, mutations: &[Mutation], gap: i64) {
@@ -127,7 +141,9 @@ impl Pair {
         let mut state = self.state_at(version).clone();
         for m in mutations {
             let engine = &self.engine;
-            self.window.apply(version, m.as_ref(), |key| engine.get(key)).expect("the engine answers");
+            self.window
+                .apply(version, m.as_ref(), |key| engine.get(key))
+                .expect("the engine answers");
             let (first, second) = (m.first.to_vec(), m.second.to_vec());
             match m.kind {
                 MutationKind::ClearRange => state.retain(|k, _| *k < first || *k >= second),
@@ -145,7 +161,13 @@ impl Pair {
         let up_to = self.version_at(share);
         let batch = self.window.take_durable(up_to);
         if busy {
-            self.commit(&[Mutation::set(&b"a"[..], &b"later"[..]), Mutation::clear_range(&b"aa"[..], &b"b"[..])], 1);
+            self.commit(
+                &[
+                    Mutation::set(&b"a"[..], &b"later"[..]),
+                    Mutation::clear_range(&b"aa"[..], &b"b"[..]),
+                ],
+                1,
+            );
         }
         // While the engine commits, what may be read has the same answers before and after.
         self.check_points();
@@ -156,7 +178,8 @@ impl Pair {
     }
 
     fn check_points(&self) {
-        let keys: std::collections::BTreeSet<_> = self.versions.values().flat_map(|s| s.keys()).collect();
+        let keys: std::collections::BTreeSet<_> =
+            self.versions.values().flat_map(|s| s.keys()).collect();
         for version in self.window.oldest_version()..=self.window.latest_version() {
             for key in &keys {
                 let value = match self.window.get(key, version) {
@@ -164,7 +187,11 @@ impl Pair {
                     Lookup::Cleared => None,
                     Lookup::Engine => self.engine.0.get(*key).cloned(),
                 };
-                assert_eq!(value.as_ref(), self.state_at(version).get(*key), "{key:?} at {version}");
+                assert_eq!(
+                    value.as_ref(),
+                    self.state_at(version).get(*key),
+                    "{key:?} at {version}"
+                );
             }
         }
     }
@@ -173,9 +200,22 @@ impl Pair {
         for reverse in [false, true] {
             let mut rows = Vec::new();
             let emit = &mut |k: &[u8], v: &[u8]| rows.push((k.to_vec(), v.to_vec()));
-            let got =
-                read_range(&self.window, &self.engine, begin, end, version, limits, reverse, emit).expect("no disk");
-            let mut all: Vec<_> = self.state_at(version).iter().filter(|(k, _)| &k[..] >= begin && &k[..] < end).collect();
+            let got = read_range(
+                &self.window,
+                &self.engine,
+                begin,
+                end,
+                version,
+                limits,
+                reverse,
+                emit,
+            )
+            .expect("no disk");
+            let mut all: Vec<_> = self
+                .state_at(version)
+                .iter()
+                .filter(|(k, _)| &k[..] >= begin && &k[..] < end)
+                .collect();
             if reverse {
                 all.reverse();
             }
@@ -224,7 +264,13 @@ proptest! {
 }
 
 fn set(window: &mut VersionedWindow, version: Version, key: &[u8], value: &[u8]) {
-    window.apply(version, Mutation::set(key.to_vec(), value.to_vec()).as_ref(), |_| Ok(None)).expect("no engine");
+    window
+        .apply(
+            version,
+            Mutation::set(key.to_vec(), value.to_vec()).as_ref(),
+            |_| Ok(None),
+        )
+        .expect("no engine");
 }
 
 #[test]
@@ -240,7 +286,11 @@ fn a_rollback_below_what_was_taken_is_refused() {
 #[test]
 fn an_atomic_operation_on_a_failed_engine_changes_nothing() {
     let mut window = VersionedWindow::new(0);
-    let add = Mutation { kind: MutationKind::Add, first: Bytes::from_static(b"k"), second: Bytes::from_static(b"\x01") };
+    let add = Mutation {
+        kind: MutationKind::Add,
+        first: Bytes::from_static(b"k"),
+        second: Bytes::from_static(b"\x01"),
+    };
     let result = window.apply(5, add.as_ref(), |_| Err(plinth_core::Error::io_error));
     assert_eq!(result, Err(plinth_core::Error::io_error));
     window.advance(5);
@@ -253,8 +303,16 @@ fn an_entry_costs_less_than_a_hundred_bytes_beside_its_key_and_value() {
     let mut window = VersionedWindow::new(0);
     let count = 20_000u32;
     for n in 0..count {
-        set(&mut window, i64::from(n / 100) + 1, &format!("{:016}", n.wrapping_mul(2_654_435_761)).into_bytes(), &[7; 54]);
+        set(
+            &mut window,
+            i64::from(n / 100) + 1,
+            &format!("{:016}", n.wrapping_mul(2_654_435_761)).into_bytes(),
+            &[7; 54],
+        );
     }
     let overhead = window.bytes() / count as usize - 70;
-    assert!(overhead < 100 + 17, "{overhead} bytes, of which 17 are the journal's copy of the key");
+    assert!(
+        overhead < 100 + 17,
+        "{overhead} bytes, of which 17 are the journal's copy of the key"
+    );
 }

@@ -16,8 +16,15 @@ pub struct Bodies<'a> {
 
 impl<'a> Bodies<'a> {
     pub fn new(generation: &'a LogGeneration) -> Self {
-        let builders = generation.logs.iter().map(|_| LogBodyBuilder::new()).collect();
-        Bodies { generation, builders }
+        let builders = generation
+            .logs
+            .iter()
+            .map(|_| LogBodyBuilder::new())
+            .collect();
+        Bodies {
+            generation,
+            builders,
+        }
     }
 
     /// Adds packed mutations that all carry the same tags, to every log server that stores one of them.
@@ -27,8 +34,11 @@ impl<'a> Bodies<'a> {
             return;
         }
         for (place, builder) in self.builders.iter_mut().enumerate() {
-            let stored: Vec<Tag> =
-                tags.iter().copied().filter(|tag| self.generation.log_set(*tag).any(|p| p == place)).collect();
+            let stored: Vec<Tag> = tags
+                .iter()
+                .copied()
+                .filter(|tag| self.generation.log_set(*tag).any(|p| p == place))
+                .collect();
             if !stored.is_empty() {
                 builder.push(&stored, packed);
             }
@@ -36,33 +46,50 @@ impl<'a> Bodies<'a> {
     }
 
     pub fn finish(self) -> Vec<Bytes> {
-        self.builders.into_iter().map(LogBodyBuilder::finish).collect()
+        self.builders
+            .into_iter()
+            .map(LogBodyBuilder::finish)
+            .collect()
     }
 }
 
 /// Replaces versionstamped operations by the sets that they become (pitfall 6). A stamp that does not fit its
 /// parameter was refused by the client; one that comes all the same is dropped with its mutation.
-pub fn place_versionstamps(mutations: &MutationBatch, version: Version, order: u16) -> MutationBatch {
-    if !mutations.iter().any(|mutation| mutation.kind.is_versionstamped()) {
+pub fn place_versionstamps(
+    mutations: &MutationBatch,
+    version: Version,
+    order: u16,
+) -> MutationBatch {
+    if !mutations
+        .iter()
+        .any(|mutation| mutation.kind.is_versionstamped())
+    {
         return mutations.clone();
     }
     let stamp = Versionstamp::new(version, order);
     let mut out = BytesMut::with_capacity(mutations.bytes().len());
     for mutation in mutations.iter() {
         let (key, value) = match mutation.kind {
-            MutationKind::SetVersionstampedKey => {
-                (atomic::place_versionstamp(mutation.first, stamp), Some(mutation.second.to_vec()))
-            }
-            MutationKind::SetVersionstampedValue => {
-                (Some(mutation.first.to_vec()), atomic::place_versionstamp(mutation.second, stamp))
-            }
+            MutationKind::SetVersionstampedKey => (
+                atomic::place_versionstamp(mutation.first, stamp),
+                Some(mutation.second.to_vec()),
+            ),
+            MutationKind::SetVersionstampedValue => (
+                Some(mutation.first.to_vec()),
+                atomic::place_versionstamp(mutation.second, stamp),
+            ),
             _ => {
                 mutation.pack(&mut out);
                 continue;
             }
         };
         if let (Some(key), Some(value)) = (key, value) {
-            MutationRef { kind: MutationKind::Set, first: &key, second: &value }.pack(&mut out);
+            MutationRef {
+                kind: MutationKind::Set,
+                first: &key,
+                second: &value,
+            }
+            .pack(&mut out);
         }
     }
     MutationBatch::parse(out.freeze()).expect("packed just now")
@@ -102,7 +129,11 @@ pub fn assign(state: &SystemState, mutations: &MutationBatch, bodies: &mut Bodie
 /// The mutations of a transaction that change the system keyspace.
 pub fn system_part(mutations: &MutationBatch) -> Vec<Mutation> {
     let concerns = |m: &Mutation| {
-        let reach = if m.kind == MutationKind::ClearRange { &m.second } else { &m.first };
+        let reach = if m.kind == MutationKind::ClearRange {
+            &m.second
+        } else {
+            &m.first
+        };
         plinth_core::system_keys::is_metadata_key(reach)
     };
     mutations.iter_owned().filter(concerns).collect()
@@ -111,10 +142,23 @@ pub fn system_part(mutations: &MutationBatch) -> Vec<Mutation> {
 /// The whole system keyspace as mutations: what a recovery starts from.
 pub fn snapshot(state: &SystemState) -> MutationBatch {
     let mut out = BytesMut::new();
-    let (begin, end) = (plinth_core::key::SYSTEM_BEGIN, plinth_core::key::ALL_KEYS_END);
-    MutationRef { kind: MutationKind::ClearRange, first: begin, second: end }.pack(&mut out);
+    let (begin, end) = (
+        plinth_core::key::SYSTEM_BEGIN,
+        plinth_core::key::ALL_KEYS_END,
+    );
+    MutationRef {
+        kind: MutationKind::ClearRange,
+        first: begin,
+        second: end,
+    }
+    .pack(&mut out);
     for (key, value) in state.rows() {
-        MutationRef { kind: MutationKind::Set, first: key, second: value }.pack(&mut out);
+        MutationRef {
+            kind: MutationKind::Set,
+            first: key,
+            second: value,
+        }
+        .pack(&mut out);
     }
     MutationBatch::parse(out.freeze()).expect("packed just now")
 }

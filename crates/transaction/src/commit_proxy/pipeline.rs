@@ -9,8 +9,8 @@ use plinth_core::mutation::MutationBatch;
 use plinth_core::{Error, Result, Tag, Version};
 use plinth_protocol::log::{LogGeneration, Pop, Push};
 use plinth_protocol::transaction::{
-    Commit, CommitRecovery, CommitReply, CommitVersion, GetCommitVersion, GetKeyLocations, KeyLocations,
-    RecruitCommitProxy, ReportCommitted, ResolveBatch, ResolveReply,
+    Commit, CommitRecovery, CommitReply, CommitVersion, GetCommitVersion, GetKeyLocations,
+    KeyLocations, RecruitCommitProxy, ReportCommitted, ResolveBatch, ResolveReply,
 };
 use plinth_rpc::{Endpoint, FailureBeacon, Interface, Registration, Responder, Transport};
 use plinth_runtime::knobs::knobs;
@@ -71,12 +71,20 @@ pub fn start(transport: &Transport, role: RecruitCommitProxy) -> impl Future<Out
 impl Proxy {
     fn new(transport: &Transport, mut role: RecruitCommitProxy) -> Self {
         let state = SystemState::from_rows(std::mem::take(&mut role.system_state));
-        let generation = role.log_system.current().expect("a recruited proxy has a log").clone();
+        let generation = role
+            .log_system
+            .current()
+            .expect("a recruited proxy has a log")
+            .clone();
         Proxy {
             transport: transport.clone(),
             get_version: role.sequencer.endpoint::<GetCommitVersion>(),
             report: role.sequencer.endpoint::<ReportCommitted>(),
-            boundaries: role.resolvers.iter().map(|(begin, _)| begin.clone()).collect(),
+            boundaries: role
+                .resolvers
+                .iter()
+                .map(|(begin, _)| begin.clone())
+                .collect(),
             state: RefCell::new(state),
             system_applied: Cell::new(role.recovery_version),
             assigned: VersionGate::new(0),
@@ -96,7 +104,9 @@ impl Proxy {
         let (commits, locations, recovery) = (self.clone(), self.clone(), self.clone());
         let transport = self.transport.clone();
         [
-            transport.serve::<Commit>(id, move |commit, responder| commits.arrive(commit, responder, &arrivals)),
+            transport.serve::<Commit>(id, move |commit, responder| {
+                commits.arrive(commit, responder, &arrivals)
+            }),
             transport.serve::<GetKeyLocations>(id, move |request, responder| {
                 responder.ok(locations.locate(&request));
             }),
@@ -111,7 +121,12 @@ impl Proxy {
         ]
     }
 
-    fn arrive(&self, commit: Commit, responder: Responder<Commit>, arrivals: &QueueSender<Arrived>) {
+    fn arrive(
+        &self,
+        commit: Commit,
+        responder: Responder<Commit>,
+        arrivals: &QueueSender<Arrived>,
+    ) {
         let transaction = match Pending::parse(commit) {
             Ok(transaction) => transaction,
             Err(error) => return responder.fail(error),
@@ -122,14 +137,25 @@ impl Proxy {
             return responder.fail(Error::proxy_memory_limit_exceeded);
         }
         self.bytes_held.set(held);
-        let _ = arrivals.send(Arrived { transaction, responder }); // the proxy is ending: the responder says so
+        let _ = arrivals.send(Arrived {
+            transaction,
+            responder,
+        }); // the proxy is ending: the responder says so
     }
 
     fn locate(&self, request: &GetKeyLocations) -> KeyLocations {
         let limit = request.limit.clamp(1, LOCATIONS_MAX) as usize;
-        let shards = self.state.borrow().locate(&request.range, request.reverse, limit);
+        let shards = self
+            .state
+            .borrow()
+            .locate(&request.range, request.reverse, limit);
         let servers = |team: &crate::system_state::Team| -> Vec<Interface> { team.servers.clone() };
-        KeyLocations { shards: shards.into_iter().map(|(range, team): (KeyRange, _)| (range, servers(&team))).collect() }
+        KeyLocations {
+            shards: shards
+                .into_iter()
+                .map(|(range, team): (KeyRange, _)| (range, servers(&team)))
+                .collect(),
+        }
     }
 
     async fn form_batches(self: Rc<Self>, mut arrived: QueueReceiver<Arrived>) {
@@ -138,15 +164,20 @@ impl Proxy {
         loop {
             // With nothing to do, an empty batch now and then tells storage servers what has become durable.
             let patience = Duration::from_millis(knobs().empty_commit_interval_ms);
-            let first = plinth_runtime::timeout(patience, arrived.recv()).await.flatten();
+            let first = plinth_runtime::timeout(patience, arrived.recv())
+                .await
+                .flatten();
             while self.batches_in_flight.get() >= knobs().commit_batches_in_flight_max as usize {
                 self.room.notified().await;
             }
             let mut batch: Vec<Arrived> = first.into_iter().collect();
             let mut bytes: usize = batch.iter().map(|a| a.transaction.bytes()).sum();
-            while batch.len() < knobs().commit_batch_count_max as usize && bytes < knobs().commit_batch_bytes_max as usize
+            while batch.len() < knobs().commit_batch_count_max as usize
+                && bytes < knobs().commit_batch_bytes_max as usize
             {
-                let Some(next) = arrived.try_recv() else { break };
+                let Some(next) = arrived.try_recv() else {
+                    break;
+                };
                 bytes += next.transaction.bytes();
                 batch.push(next);
             }
@@ -158,7 +189,9 @@ impl Proxy {
                     proxy.failure.set(Some(error));
                 }
                 proxy.bytes_held.set(proxy.bytes_held.get() - bytes);
-                proxy.batches_in_flight.set(proxy.batches_in_flight.get() - 1);
+                proxy
+                    .batches_in_flight
+                    .set(proxy.batches_in_flight.get() - 1);
                 proxy.room.notify_one();
             });
         }
@@ -166,15 +199,21 @@ impl Proxy {
 
     /// Carries one batch through all phases. An error means that its outcome is for the recovery to decide.
     async fn commit_batch(&self, number: i64, batch: Vec<Arrived>) -> Result<()> {
-        let (transactions, responders): (Vec<_>, Vec<_>) =
-            batch.into_iter().map(|a| (a.transaction, a.responder)).unzip();
-        let request = GetCommitVersion { proxy: self.role.id, request_number: number as u64 };
+        let (transactions, responders): (Vec<_>, Vec<_>) = batch
+            .into_iter()
+            .map(|a| (a.transaction, a.responder))
+            .unzip();
+        let request = GetCommitVersion {
+            proxy: self.role.id,
+            request_number: number as u64,
+        };
         let granted = self.transport.call(&self.get_version, request).await?;
         if buggify!() {
             plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(30))).await;
         }
         let replies = self.resolve(&granted, &transactions).await?;
-        let verdicts = resolve::combine(transactions.len(), &replies).ok_or(Error::internal_error)?;
+        let verdicts =
+            resolve::combine(transactions.len(), &replies).ok_or(Error::internal_error)?;
 
         // From here on strictly in the order of versions.
         self.assigned.at_least(number - 1).await;
@@ -190,12 +229,19 @@ impl Proxy {
             self.pop_system(granted.version);
         }
         for (order, (responder, verdict)) in responders.into_iter().zip(verdicts).enumerate() {
-            responder.send(verdict.map(|()| CommitReply { version: granted.version, order: order as u16 }));
+            responder.send(verdict.map(|()| CommitReply {
+                version: granted.version,
+                order: order as u16,
+            }));
         }
         Ok(())
     }
 
-    async fn resolve(&self, granted: &CommitVersion, transactions: &[Pending]) -> Result<Vec<ResolveReply>> {
+    async fn resolve(
+        &self,
+        granted: &CommitVersion,
+        transactions: &[Pending],
+    ) -> Result<Vec<ResolveReply>> {
         let parts = resolve::split(transactions, &self.boundaries);
         let last_received = self.system_applied.get();
         let asked: Vec<_> = parts
@@ -210,7 +256,8 @@ impl Proxy {
                     last_received,
                     transactions,
                 };
-                self.transport.call(&resolver.endpoint::<ResolveBatch>(), request)
+                self.transport
+                    .call(&resolver.endpoint::<ResolveBatch>(), request)
             })
             .collect();
         plinth_runtime::join_all(asked).await.into_iter().collect()
@@ -229,7 +276,9 @@ impl Proxy {
             for bytes in transactions {
                 probe!("proxy_applies_system_change_of_another");
                 let mutations = MutationBatch::parse(bytes).ok_or(Error::internal_error)?;
-                assign::system_part(&mutations).iter().for_each(|mutation| state.apply(mutation));
+                assign::system_part(&mutations)
+                    .iter()
+                    .for_each(|mutation| state.apply(mutation));
                 changed = true;
             }
         }
@@ -241,14 +290,20 @@ impl Proxy {
 
     /// Applies the batch's own system changes and tags its mutations. True: the bodies hold a snapshot of the
     /// system keyspace.
-    fn assign(&self, version: Version, transactions: &[Pending], verdicts: &[Result<()>]) -> (Vec<Bytes>, bool) {
+    fn assign(
+        &self,
+        version: Version,
+        transactions: &[Pending],
+        verdicts: &[Result<()>],
+    ) -> (Vec<Bytes>, bool) {
         let mut state = self.state.borrow_mut();
         let mut bodies = Bodies::new(&self.generation);
         for (order, (transaction, verdict)) in transactions.iter().zip(verdicts).enumerate() {
             if verdict.is_err() {
                 continue;
             }
-            let mutations = assign::place_versionstamps(&transaction.mutations, version, order as u16);
+            let mutations =
+                assign::place_versionstamps(&transaction.mutations, version, order as u16);
             if transaction.is_system {
                 let system = assign::system_part(&mutations);
                 system.iter().for_each(|mutation| state.apply(mutation));
@@ -267,7 +322,8 @@ impl Proxy {
         }
         let bodies = bodies.finish();
         let bytes: usize = bodies.iter().map(Bytes::len).sum();
-        self.bytes_since_snapshot.set(self.bytes_since_snapshot.get() + bytes + 64);
+        self.bytes_since_snapshot
+            .set(self.bytes_since_snapshot.get() + bytes + 64);
         (bodies, snapshot)
     }
 
@@ -286,8 +342,11 @@ impl Proxy {
     }
 
     async fn report(&self, version: Version) -> Result<()> {
-        self.known_committed.set(self.known_committed.get().max(version));
-        self.transport.call(&self.report, ReportCommitted { version }).await
+        self.known_committed
+            .set(self.known_committed.get().max(version));
+        self.transport
+            .call(&self.report, ReportCommitted { version })
+            .await
     }
 
     /// Everything of the system stream before the snapshot at `version` is superseded.
@@ -295,14 +354,23 @@ impl Proxy {
         for place in self.generation.log_set(Tag::SYSTEM) {
             let endpoint = self.generation.logs[place].endpoint::<Pop>();
             // Lost pops only delay the reuse of space until the next snapshot.
-            drop(self.transport.call(&endpoint, Pop { tag: Tag::SYSTEM, version }));
+            drop(self.transport.call(
+                &endpoint,
+                Pop {
+                    tag: Tag::SYSTEM,
+                    version,
+                },
+            ));
         }
     }
 
     /// The first transaction of the epoch: the whole system keyspace, in its stream (and, for a new database, in the
     /// keyspace itself).
     async fn commit_recovery(&self) -> Result<()> {
-        let granted = CommitVersion { version: self.role.recovery_version, prev_version: self.role.recovered_to };
+        let granted = CommitVersion {
+            version: self.role.recovery_version,
+            prev_version: self.role.recovered_to,
+        };
         let bodies = {
             let state = self.state.borrow();
             let snapshot = assign::snapshot(&state);

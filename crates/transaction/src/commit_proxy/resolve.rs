@@ -6,8 +6,8 @@ use plinth_core::key::SYSTEM_BEGIN;
 use plinth_core::mutation::MutationBatch;
 use plinth_core::{Error, Result};
 use plinth_protocol::transaction::{
-    Commit, FLAG_SYSTEM_KEYS, ResolveReply, ResolveTransaction, SystemTransactions, VERDICT_COMMITTED, VERDICT_CONFLICT,
-    VERDICT_TOO_OLD,
+    Commit, FLAG_SYSTEM_KEYS, ResolveReply, ResolveTransaction, SystemTransactions,
+    VERDICT_COMMITTED, VERDICT_CONFLICT, VERDICT_TOO_OLD,
 };
 
 /// No conflict range reaches beyond it.
@@ -33,8 +33,16 @@ impl Pending {
         let mut is_system = false;
         for mutation in mutations.iter() {
             use plinth_core::MutationKind::ClearRange;
-            let reach = if mutation.kind == ClearRange { mutation.second } else { mutation.first };
-            let system = if mutation.kind == ClearRange { reach > SYSTEM_BEGIN } else { reach >= SYSTEM_BEGIN };
+            let reach = if mutation.kind == ClearRange {
+                mutation.second
+            } else {
+                mutation.first
+            };
+            let system = if mutation.kind == ClearRange {
+                reach > SYSTEM_BEGIN
+            } else {
+                reach >= SYSTEM_BEGIN
+            };
             if mutation.kind == ClearRange && mutation.first > mutation.second {
                 return Err(Error::inverted_range);
             }
@@ -43,7 +51,13 @@ impl Pending {
             }
             is_system |= system;
         }
-        Ok(Pending { read_version: commit.read_version, reads, writes, mutations, is_system })
+        Ok(Pending {
+            read_version: commit.read_version,
+            reads,
+            writes,
+            mutations,
+            is_system,
+        })
     }
 
     pub fn bytes(&self) -> usize {
@@ -57,20 +71,37 @@ pub fn split(batch: &[Pending], boundaries: &[Bytes]) -> Vec<Vec<ResolveTransact
         .map(|i| {
             let begin = &boundaries[i];
             let end = boundaries.get(i + 1);
-            batch.iter().map(|transaction| part_for(transaction, begin, end, boundaries.len() == 1)).collect()
+            batch
+                .iter()
+                .map(|transaction| part_for(transaction, begin, end, boundaries.len() == 1))
+                .collect()
         })
         .collect()
 }
 
-fn part_for(transaction: &Pending, begin: &Bytes, end: Option<&Bytes>, alone: bool) -> ResolveTransaction {
+fn part_for(
+    transaction: &Pending,
+    begin: &Bytes,
+    end: Option<&Bytes>,
+    alone: bool,
+) -> ResolveTransaction {
     let clip = |ranges: &ConflictRanges| {
-        if alone { ranges.bytes().clone() } else { ranges.clip(begin, end.map_or(BEYOND_ALL_KEYS, |end| end)).bytes().clone() }
+        if alone {
+            ranges.bytes().clone()
+        } else {
+            ranges
+                .clip(begin, end.map_or(BEYOND_ALL_KEYS, |end| end))
+                .bytes()
+                .clone()
+        }
     };
     ResolveTransaction {
         read_version: transaction.read_version,
         reads: clip(&transaction.reads),
         writes: clip(&transaction.writes),
-        system_mutations: transaction.is_system.then(|| transaction.mutations.bytes().clone()),
+        system_mutations: transaction
+            .is_system
+            .then(|| transaction.mutations.bytes().clone()),
     }
 }
 
@@ -98,14 +129,21 @@ pub fn combine(count: usize, replies: &[ResolveReply]) -> Option<Vec<Result<()>>
 /// `None` if the resolvers do not list the same ones: then somebody has lost a version.
 pub fn combine_system(replies: &[ResolveReply]) -> Option<Vec<(i64, Vec<Bytes>)>> {
     let (first, others) = replies.split_first()?;
-    if others.iter().any(|reply| !same_shape(&first.system, &reply.system)) {
+    if others
+        .iter()
+        .any(|reply| !same_shape(&first.system, &reply.system))
+    {
         return None;
     }
     let mut admitted = Vec::new();
     for (at, group) in first.system.iter().enumerate() {
         let mut mutations = Vec::new();
         for (i, (verdict, bytes)) in group.transactions.iter().enumerate() {
-            if *verdict && others.iter().all(|reply| reply.system[at].transactions[i].0) {
+            if *verdict
+                && others
+                    .iter()
+                    .all(|reply| reply.system[at].transactions[i].0)
+            {
                 mutations.push(bytes.clone());
             }
         }
@@ -116,5 +154,7 @@ pub fn combine_system(replies: &[ResolveReply]) -> Option<Vec<(i64, Vec<Bytes>)>
 
 fn same_shape(a: &[SystemTransactions], b: &[SystemTransactions]) -> bool {
     a.len() == b.len()
-        && a.iter().zip(b).all(|(a, b)| a.version == b.version && a.transactions.len() == b.transactions.len())
+        && a.iter()
+            .zip(b)
+            .all(|(a, b)| a.version == b.version && a.transactions.len() == b.transactions.len())
 }
