@@ -404,6 +404,13 @@ async fn recover(prefix: &Path, numbers: &[u64], rows: &mut Rows) -> Result<Opti
         log = Some(Log::after(log, segment));
     }
     let Some(mut log) = log else { return Ok(None) };
+    // What a process wrote before it was killed can be read, but a power cut may still take it. What is served
+    // from here on must stay.
+    let made_durable = async {
+        log.current.file.sync().await?;
+        disk::sync_dir(segment::parent_dir(prefix)).await
+    };
+    made_durable.await.map_err(|error| disk_failure(&log.current.path, "sync", &error))?;
     log.oldest_needed = last.map_or(run[0], |header| header.oldest_needed);
     log.next_sequence = last.map_or(1, |header| header.sequence + 1);
     if log.oldest_needed < run[0] || (last.is_none() && run[0] != 1) {

@@ -199,7 +199,7 @@ fn crash_and_reopen(kind: EngineKind, seed: u64) -> u64 {
 #[test]
 fn what_was_acknowledged_survives_power_cuts_and_kills() {
     for kind in BOTH {
-        for seed in 0..12 {
+        for seed in 0..150 {
             crash_and_reopen(kind, seed);
         }
     }
