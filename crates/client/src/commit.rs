@@ -187,7 +187,7 @@ async fn send(cluster: &Rc<dyn Cluster>, packed: Packed, flags: CommitFlags) -> 
     match result {
         Ok(CommitReply { version, order }) => Ok(Outcome::Committed { version, order }),
         Err(error) if is_commit_unknown(error) => {
-            probe!("client: a commit's result is unknown");
+            probe!("client_commit_fenced_off");
             if let Some(key) = packed.fence {
                 commit_dummy(cluster, key, flags).await?;
             }
@@ -230,7 +230,7 @@ async fn commit_dummy(cluster: &Rc<dyn Cluster>, key: Key, flags: CommitFlags) -
             Ok(_) => return Ok(()),
             // It is no matter how often the dummy commits, only that one of them surely has.
             Err(error) if error.is_retryable() || is_commit_unknown(error) => {
-                probe!("client: a dummy transaction is tried again");
+                probe!("client_dummy_tried_again");
                 sleep(backoff.next(DUMMY_DELAY_MS_MAX)).await;
             }
             Err(error) => return Err(error),

@@ -193,7 +193,10 @@ impl<T: Unpin> Future for ReadFuture<T> {
                     .expect("a future is not polled after its end"),
             );
         };
-        self.interest.attempt().check()?;
+        // A read that its commit has waited for keeps its result, whatever became of the transaction since.
+        if !read.is_done() {
+            self.interest.attempt().check()?;
+        }
         if let Poll::Ready(result) = read.poll_take(context) {
             return Poll::Ready(result);
         }

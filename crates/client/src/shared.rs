@@ -74,6 +74,11 @@ impl<T> Shared<T> {
         }))
     }
 
+    /// Nothing is left to wait for.
+    pub fn is_done(&self) -> bool {
+        self.0.output.borrow().is_some()
+    }
+
     pub fn core(&self) -> &Rc<Core<T>> {
         &self.0
     }

@@ -3,7 +3,7 @@
 //! The value compared with is the one that the transaction sees when it sets the watch, own writes before that
 //! included. The watch is registered when the transaction has committed, and lives on without it.
 
-use crate::attempt::{Attempt, Guarded, Interest, Outcome};
+use crate::attempt::{Attempt, Interest, Outcome};
 use crate::bytes_argument::IntoKey;
 use crate::database::{Database, WatchSlot};
 use crate::retry::Backoff;
@@ -79,11 +79,8 @@ impl Watch {
     async fn run(self) -> Result<()> {
         let value = match &self.base {
             Base::Known(value) => value.clone(),
-            Base::Read(shared) => {
-                let shared = shared.clone();
-                let reading = async move { poll_fn(|context| shared.poll_take(context)).await };
-                Guarded::new(&self.attempt, reading).await?
-            }
+            // Its commit has waited for it: it is there although the transaction may be gone by now.
+            Base::Read(shared) => poll_fn(|context| shared.poll_take(context)).await?,
         };
         let version = match Interest::new(&self.attempt).outcome().await? {
             Outcome::Committed { version, .. } => Some(version),

@@ -16,7 +16,7 @@ use plinth_protocol::control::{
 };
 use plinth_protocol::log::LogSystem;
 use plinth_protocol::status::{GetStatus, StatusReply};
-use plinth_rpc::{FailureBeacon, Interface, Registration, Responder, Transport, wait_failure};
+use plinth_rpc::{Interface, Registration, Responder, Transport, wait_failure};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{Notify, Watch};
 use plinth_runtime::{Duration, Either, TaskGroup, probe, trace};
@@ -43,12 +43,11 @@ pub(crate) struct Controller {
     created: Cell<bool>,
 }
 
-/// Is the controller until another is. `interface` is the one that was elected.
+/// Is the controller until another is. `interface` is the one that was elected; its failure beacon is the candidate's,
+/// because coordinators watch it from the moment of the election.
 pub async fn run(transport: Transport, cluster: ClusterFile, interface: Interface) {
     let controller = Rc::new(Controller::new(&transport, &cluster, interface));
-    let beacon = FailureBeacon::new(&transport, interface.id);
-    let serving = controller.clone().serve();
-    let _serving = (beacon, serving);
+    let _serving = controller.clone().serve();
     let mut coordinated = CoordinatedState::new(&transport, &cluster, interface.id);
     loop {
         match recovery::recover(&controller.context, &mut coordinated).await {
@@ -174,14 +173,13 @@ impl Controller {
             return;
         }
         let tasks = TaskGroup::new();
-        let controller = self.clone();
+        // Weak: the controller owns its watches, not they it.
+        let (controller, transport) = (Rc::downgrade(self), self.context.transport.clone());
         tasks.spawn("watch worker", async move {
-            wait_failure(&controller.context.transport, interface).await;
+            wait_failure(&transport, interface).await;
+            let Some(controller) = controller.upgrade() else { return };
             trace!("WorkerGone", "address" => interface.address);
-            controller
-                .context
-                .workers
-                .update(|workers| drop(workers.remove(&process)));
+            controller.context.workers.update(|workers| drop(workers.remove(&process)));
             // Ends this very task, so it comes last.
             let gone = controller.watches.borrow_mut().remove(&process);
             drop(gone);

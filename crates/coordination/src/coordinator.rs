@@ -285,10 +285,13 @@ impl Votes {
             return;
         }
         let tasks = TaskGroup::new();
-        let (votes, interface) = (self.clone(), leader.controller);
+        // Weak: the votes own their watches, not they them.
+        let (votes, transport, interface) = (Rc::downgrade(self), self.transport.clone(), leader.controller);
         tasks.spawn("watch leader", async move {
-            wait_failure(&votes.transport.clone(), interface).await;
+            wait_failure(&transport, interface).await;
+            let Some(votes) = votes.upgrade() else { return };
             probe!("coordinator_drops_dead_leader");
+            trace!("LeaderGone", "id" => id, "address" => interface.address);
             votes.candidates.borrow_mut().retain(|key, _| key.1 != id);
         });
         self.watching.borrow_mut().insert(id, tasks);

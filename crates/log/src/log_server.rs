@@ -441,7 +441,7 @@ impl Recovery {
         for entry in entries {
             match entry {
                 Entry::Begin(begin) => {
-                    drop(self.server.get_or_insert_with(|| LogServer::new(begin)))
+                    self.server.get_or_insert_with(|| LogServer::new(begin));
                 }
                 Entry::Version(entry) => {
                     let server = self.server.as_mut().ok_or(Error::file_corrupt)?;

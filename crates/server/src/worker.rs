@@ -145,6 +145,7 @@ fn run_for_controller(
                 controller: Interface::new(address, id),
                 priority,
             };
+            let _beacon = FailureBeacon::new(&transport, id);
             let contending = election::contend(
                 transport.clone(),
                 cluster.clone(),

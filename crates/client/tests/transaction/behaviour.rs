@@ -651,3 +651,42 @@ fn a_read_version_is_set_once_and_rules_every_read() {
         );
     });
 }
+
+#[test]
+fn a_watch_and_a_read_outlive_the_transaction_that_committed_them() {
+    block_on(async {
+        let cluster = abc();
+        cluster.set_delay_turns(2);
+        let database = cluster.database();
+        let transaction = database.create_transaction();
+        let watch = transaction.watch("a");
+        let read = transaction.get_key(KeySelector::first_greater_than("a"), false);
+        transaction.set("z", "x");
+        transaction.commit().await.expect("nobody else is there");
+        drop(transaction);
+        assert_eq!(read.await.as_deref(), Ok(&b"b"[..]));
+        let change = async |t: Transaction| {
+            t.clear("a");
+            Ok(())
+        };
+        database.run(change).await.expect("committed");
+        assert_eq!(watch.await, Ok(()));
+    });
+}
+
+#[test]
+fn a_read_that_failed_fails_the_commit() {
+    block_on(async {
+        let cluster = abc();
+        let transaction = cluster.database().create_transaction();
+        transaction.set_read_version(cluster.version());
+        cluster.set_oldest(cluster.version() + 1);
+        assert_eq!(
+            transaction.get("a", true).await,
+            Err(Error::transaction_too_old)
+        );
+        transaction.set("b", "x");
+        assert_eq!(transaction.commit().await, Err(Error::transaction_too_old));
+        assert!(cluster.commits().is_empty());
+    });
+}
