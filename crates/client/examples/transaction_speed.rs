@@ -106,20 +106,43 @@ fn main() {
             commit(tr).await;
         })
         .await;
-        measure(
-            "1000 times set, then get of the key, commit",
-            2_000,
-            2000,
-            async |tr| {
-                for i in 0..1000 {
-                    tr.set(key(i), VALUE);
-                    black_box(tr.get(&key(i), false).await.expect("own"));
-                }
-                commit(tr).await;
-            },
-        )
-        .await;
-        measure("range read of 100 rows", 50_000, 100, async |tr| {
+        own_writes().await;
+    });
+}
+
+/// Reads that meet the transaction's own writes.
+async fn own_writes() {
+    measure(
+        "1000 times set, then get of the key, commit",
+        2_000,
+        2000,
+        async |tr| {
+            for i in 0..1000 {
+                tr.set(key(i), VALUE);
+                black_box(tr.get(&key(i), false).await.expect("own"));
+            }
+            commit(tr).await;
+        },
+    )
+    .await;
+    measure("range read of 100 rows", 50_000, 100, async |tr| {
+        let (begin, end) = (
+            KeySelector::first_greater_or_equal("a"),
+            KeySelector::first_greater_or_equal("b"),
+        );
+        black_box(
+            tr.get_range(begin, end, RangeOptions::default(), false)
+                .await
+                .expect("there"),
+        );
+    })
+    .await;
+    measure(
+        "range read of 100 rows over 1000 own writes",
+        2_000,
+        1100,
+        async |tr| {
+            (0..1000).for_each(|i| tr.set(key(i), VALUE));
             let (begin, end) = (
                 KeySelector::first_greater_or_equal("a"),
                 KeySelector::first_greater_or_equal("b"),
@@ -129,25 +152,7 @@ fn main() {
                     .await
                     .expect("there"),
             );
-        })
-        .await;
-        measure(
-            "range read of 100 rows over 1000 own writes",
-            2_000,
-            1100,
-            async |tr| {
-                (0..1000).for_each(|i| tr.set(key(i), VALUE));
-                let (begin, end) = (
-                    KeySelector::first_greater_or_equal("a"),
-                    KeySelector::first_greater_or_equal("b"),
-                );
-                black_box(
-                    tr.get_range(begin, end, RangeOptions::default(), false)
-                        .await
-                        .expect("there"),
-                );
-            },
-        )
-        .await;
-    });
+        },
+    )
+    .await;
 }

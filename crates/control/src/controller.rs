@@ -177,9 +177,14 @@ impl Controller {
         let (controller, transport) = (Rc::downgrade(self), self.context.transport.clone());
         tasks.spawn("watch worker", async move {
             wait_failure(&transport, interface).await;
-            let Some(controller) = controller.upgrade() else { return };
+            let Some(controller) = controller.upgrade() else {
+                return;
+            };
             trace!("WorkerGone", "address" => interface.address);
-            controller.context.workers.update(|workers| drop(workers.remove(&process)));
+            controller
+                .context
+                .workers
+                .update(|workers| drop(workers.remove(&process)));
             // Ends this very task, so it comes last.
             let gone = controller.watches.borrow_mut().remove(&process);
             drop(gone);

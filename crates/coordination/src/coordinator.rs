@@ -286,7 +286,11 @@ impl Votes {
         }
         let tasks = TaskGroup::new();
         // Weak: the votes own their watches, not they them.
-        let (votes, transport, interface) = (Rc::downgrade(self), self.transport.clone(), leader.controller);
+        let (votes, transport, interface) = (
+            Rc::downgrade(self),
+            self.transport.clone(),
+            leader.controller,
+        );
         tasks.spawn("watch leader", async move {
             wait_failure(&transport, interface).await;
             let Some(votes) = votes.upgrade() else { return };

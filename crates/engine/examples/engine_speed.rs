@@ -26,7 +26,7 @@ fn resident_mib() -> usize {
         .nth(1)
         .and_then(|field| field.parse().ok())
         .unwrap_or(0);
-    pages * 4096 >> 20
+    (pages * 4096) >> 20
 }
 
 /// Processor time of all threads, in a hundredth of a second.

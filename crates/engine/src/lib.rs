@@ -62,6 +62,11 @@ pub trait KeyValueStore {
     fn close(self: Rc<Self>) -> LocalBoxFuture<'static, Result<()>>;
 }
 
+fn parent_dir(path: &Path) -> &Path {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    dir.unwrap_or(Path::new("."))
+}
+
 /// A good size for the `cache_bytes` of [`open`].
 pub const SSD_CACHE_BYTES: usize = 256 << 20;
 

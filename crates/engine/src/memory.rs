@@ -20,7 +20,7 @@ mod segment;
 use crate::batch::WriteBatch;
 use crate::failure::{damage, disk_failure};
 use crate::sorted::{Keyed, SortedBlocks};
-use crate::{KeyValueStore, LocalBoxFuture};
+use crate::{KeyValueStore, LocalBoxFuture, parent_dir};
 use bytes::{Bytes, BytesMut};
 use plinth_core::key::SYSTEM_KEY_BYTES_MAX;
 use plinth_core::{EngineKind, Error, MutationBatch, MutationKind, MutationRef, Result};
@@ -408,9 +408,11 @@ async fn recover(prefix: &Path, numbers: &[u64], rows: &mut Rows) -> Result<Opti
     // from here on must stay.
     let made_durable = async {
         log.current.file.sync().await?;
-        disk::sync_dir(segment::parent_dir(prefix)).await
+        disk::sync_dir(parent_dir(prefix)).await
     };
-    made_durable.await.map_err(|error| disk_failure(&log.current.path, "sync", &error))?;
+    made_durable
+        .await
+        .map_err(|error| disk_failure(&log.current.path, "sync", &error))?;
     log.oldest_needed = last.map_or(run[0], |header| header.oldest_needed);
     log.next_sequence = last.map_or(1, |header| header.sequence + 1);
     if log.oldest_needed < run[0] || (last.is_none() && run[0] != 1) {

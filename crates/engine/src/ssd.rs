@@ -11,7 +11,7 @@ mod frames;
 
 use crate::batch::{NetEffect, WriteBatch};
 use crate::failure::{damage, disk_failure};
-use crate::{KeyValueStore, LocalBoxFuture};
+use crate::{KeyValueStore, LocalBoxFuture, parent_dir};
 use bytes::Bytes;
 use frames::{Backend, Frames};
 use plinth_core::{EngineKind, Error, Result};
@@ -147,9 +147,7 @@ impl SsdEngine {
             committing: Cell::new(false),
         };
         engine.open_file(!exists).await?;
-        if !exists {
-            engine.publish(&open_path).await?;
-        }
+        engine.publish(&open_path).await?;
         trace!("SsdEngineOpened", "file" => engine.path.display(), "bytes" => engine.bytes_used());
         Ok(Rc::new(engine))
     }
@@ -176,16 +174,14 @@ impl SsdEngine {
         Ok(())
     }
 
-    /// Gives a new engine's file its name.
-    async fn publish(&self, made_as: &Path) -> Result<()> {
-        let dir = self
-            .path
-            .parent()
-            .filter(|dir| !dir.as_os_str().is_empty())
-            .unwrap_or(Path::new("."));
+    /// Gives a new engine's file its name, and makes the name durable: also an old one, because the process that
+    /// gave it may have died in between.
+    async fn publish(&self, opened_as: &Path) -> Result<()> {
         let named = async {
-            disk::rename(made_as, &self.path).await?;
-            disk::sync_dir(dir).await
+            if opened_as != self.path {
+                disk::rename(opened_as, &self.path).await?;
+            }
+            disk::sync_dir(parent_dir(&self.path)).await
         };
         named
             .await

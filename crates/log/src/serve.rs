@@ -15,8 +15,8 @@ use plinth_protocol::log::{
 use plinth_rpc::{FailureBeacon, Registration, Responder, Transport};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Duration, buggify, probe, trace};
-use std::cell::{Cell, RefCell};
+use plinth_runtime::{Duration, buggify, fault, probe, trace};
+use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
@@ -123,7 +123,10 @@ async fn copy_tail(
     };
     let anyone = vec![true; old.logs.len()];
     let mut bodies: BTreeMap<Version, LogBodyBuilder> = BTreeMap::new();
-    for tag in mine {
+    for tag in mine
+        .iter()
+        .skip(usize::from(fault::is_planted("drop_tag_at_recovery")))
+    {
         let range = generation.start..=generation.recovered_to;
         let messages = cursor::read_sealed(transport, old, &anyone, *tag, range).await?;
         for VersionedMessages { version, runs } in messages {
@@ -244,6 +247,10 @@ impl Shell {
                 durable: server.durable(),
             });
         }
+        if fault::is_planted("reply_before_fsync") {
+            responder.ok(PushReply { durable: version });
+            return self.gather(before, taken, server);
+        }
         if version > server.version() {
             probe!("log_push_out_of_order");
         }
@@ -252,9 +259,15 @@ impl Shell {
             .entry(version)
             .or_default()
             .push(responder);
-        if taken.is_empty() {
+        self.gather(before, taken, server);
+    }
+
+    /// Puts what was taken after version `before` into the next block.
+    fn gather(&self, before: Version, taken: Vec<VersionEntry>, server: RefMut<'_, LogServer>) {
+        let (Some(first), last) = (taken.first().map(|entry| entry.version), server.version())
+        else {
             return;
-        }
+        };
         let mut gathering = self.gathering.borrow_mut();
         if gathering.block.is_empty() {
             put(
@@ -262,8 +275,6 @@ impl Shell {
                 &Entry::Begin(server.begin_entry(before)),
             );
         }
-        let first = taken[0].version;
-        let last = server.version();
         for entry in taken {
             put(&mut gathering.block, &Entry::Version(entry));
         }

@@ -15,6 +15,7 @@
 
 pub mod buggify;
 pub mod disk;
+pub mod fault;
 pub mod knobs;
 pub mod net;
 pub mod probe;

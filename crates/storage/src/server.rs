@@ -26,7 +26,7 @@ use plinth_protocol::storage::WatchReply;
 use plinth_rpc::{FailureBeacon, Responder, Transport};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{Notify, VersionGate, Watch};
-use plinth_runtime::{Duration, Either, Instant, buggify, probe, trace};
+use plinth_runtime::{Duration, Either, Instant, buggify, fault, probe, trace};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
@@ -158,7 +158,7 @@ impl Server {
             if epoch <= self.pulled_epoch.get() || self.pulled_epoch.get() == 0 {
                 continue;
             }
-            if self.latest() > recovered_to {
+            if self.latest() > recovered_to && !fault::is_planted("lose_rollback") {
                 probe!("storage_rolls_back");
                 trace!("RollBack", "tag" => self.role.tag.0, "from" => self.latest(), "to" => recovered_to);
                 self.window.borrow_mut().rollback(recovered_to);

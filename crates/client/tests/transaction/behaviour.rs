@@ -191,7 +191,14 @@ fn a_versionstamped_operation_makes_its_keys_unreadable_and_the_commit_fails_lik
             Some(Error::accessed_unreadable)
         );
         assert_eq!(transaction.commit().await, Err(Error::accessed_unreadable));
+    });
+}
 
+#[test]
+fn a_versionstamped_key_hides_what_it_may_become_and_declares_it_written() {
+    block_on(async {
+        let cluster = abc();
+        let database = cluster.database();
         let transaction = database.create_transaction();
         let version = transaction.get_read_version().await.expect("a version");
         transaction.atomic_op(

@@ -12,6 +12,7 @@
 //! else that does not check out is damage: a bad record with a whole one behind it, or in a segment that has a successor.
 
 use crate::failure::{damage, disk_failure};
+use crate::parent_dir;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::{Error, MutationBatch, Result};
 use plinth_runtime::{disk, probe};
@@ -96,13 +97,6 @@ pub(super) fn segment_path(prefix: &Path, number: u64) -> PathBuf {
     let mut name = prefix.file_name().unwrap_or_default().to_owned();
     name.push(format!(".{number:012}.log"));
     prefix.with_file_name(name)
-}
-
-pub(super) fn parent_dir(prefix: &Path) -> &Path {
-    prefix
-        .parent()
-        .filter(|dir| !dir.as_os_str().is_empty())
-        .unwrap_or(Path::new("."))
 }
 
 /// The numbers of the segments that are there, ascending.
@@ -306,8 +300,8 @@ impl Reader {
         }
     }
 
-    /// Called where the whole records of a segment end before its file does. Cuts the torn rest off; or, where
-    /// it can be no torn append, reports the damage.
+    /// Called where the whole records of a segment end. If its file goes on, cuts the torn rest off; or, where it
+    /// can be no torn append, reports the damage.
     pub async fn cut_torn_tail(&mut self, segment: &Segment, is_newest: bool) -> Result<()> {
         if segment.end == self.size {
             return Ok(());
@@ -321,12 +315,8 @@ impl Reader {
             ));
         }
         probe!("memory engine: a torn tail is dropped");
-        let cut = async {
-            segment.file.truncate(segment.end).await?;
-            segment.file.sync().await
-        };
-        cut.await
-            .map_err(|error| disk_failure(&segment.path, "cut torn tail", &error))
+        let cut = segment.file.truncate(segment.end).await;
+        cut.map_err(|error| disk_failure(&segment.path, "cut torn tail", &error))
     }
 
     /// Looks for a whole record anywhere behind the segment's end.

@@ -81,6 +81,11 @@ fn frame_at(block: u64) -> u64 {
 impl Frames {
     pub fn open(file: BlockingFile) -> io::Result<Arc<Self>> {
         let physical_len = file.len()?;
+        if physical_len > 0 {
+            // What a process wrote before it was killed can be read, but a power cut may still take it. The header
+            // that is chosen here must be on the disk before the other one is overwritten.
+            file.sync()?;
+        }
         let (header, len) = if physical_len == 0 {
             (
                 Header {

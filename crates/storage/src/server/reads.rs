@@ -11,7 +11,7 @@ use plinth_protocol::storage::{
 };
 use plinth_rpc::{Registration, Request, Responder};
 use plinth_runtime::knobs::knobs;
-use plinth_runtime::{Duration, probe};
+use plinth_runtime::{Duration, fault, probe};
 use std::rc::Rc;
 
 /// Reads that may wait for a version; more are refused.
@@ -86,7 +86,9 @@ impl Server {
 
     fn get(&self, request: &Get) -> Result<GetReply> {
         let window = self.window.borrow();
-        let value = match window.get(&request.key, request.version) {
+        let past = fault::is_planted("read_past_version");
+        let version = if past { self.latest() } else { request.version };
+        let value = match window.get(&request.key, version) {
             Lookup::Value(value) => Some(Bytes::copy_from_slice(value)),
             Lookup::Cleared => None,
             Lookup::Engine => self.engine.get(&request.key)?,

@@ -1,0 +1,473 @@
+//! Clients that repeat a workload's transaction, and what is counted while they do.
+//!
+//! All clients of a thread share one event loop and one database. What is measured begins after the warm-up and ends
+//! at the same moment for all; a transaction counts where it ends.
+
+use crate::server_cpu::{self, Usage};
+use crate::table::{Table, Values};
+use crate::workload::{Done, Workload};
+use hdrhistogram::Histogram;
+use plinth_client::{Database, Transaction};
+use plinth_core::{Error, Result};
+use plinth_runtime::real::spawn_worker;
+use plinth_runtime::{Duration, Either, Instant, TaskGroup, now, sleep, sleep_until};
+use serde_json::{Value, json};
+use std::cell::RefCell;
+use std::rc::Rc;
+
+/// Rows of a transaction of the bulk load.
+const BULK_ROWS: u64 = 1000;
+/// Longer latencies count as this.
+const LATENCY_NS_MAX: u64 = 600_000_000_000;
+/// Significant digits of a latency.
+const LATENCY_DIGITS: u8 = 3;
+
+/// What to run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub workload: Workload,
+    pub clients: usize,
+    pub threads: usize,
+    pub warmup: Duration,
+    pub duration: Duration,
+    /// Rows of the table.
+    pub rows: u64,
+    /// Processes whose CPU time and memory are the servers'.
+    pub server_pids: Vec<u32>,
+}
+
+/// What came out of it.
+#[derive(Clone, Debug)]
+pub struct Measured {
+    pub plan: Plan,
+    pub duration_s: f64,
+    pub transactions: u64,
+    pub operations: u64,
+    pub conflicts: u64,
+    /// Attempts that failed in another way and were made again.
+    pub retries: u64,
+    /// Transactions that were given up.
+    pub errors: u64,
+    pub first_error: Option<Error>,
+    pub latency: Histogram<u64>,
+    pub read_version: Histogram<u64>,
+    pub reads: Histogram<u64>,
+    pub commits: Histogram<u64>,
+    pub server: Option<Usage>,
+}
+
+/// What the clients of one thread have counted.
+struct Counted {
+    /// Nothing counts before.
+    from: Option<Instant>,
+    transactions: u64,
+    operations: u64,
+    conflicts: u64,
+    retries: u64,
+    errors: u64,
+    first_error: Option<Error>,
+    latency: Histogram<u64>,
+    read_version: Histogram<u64>,
+    reads: Histogram<u64>,
+    commits: Histogram<u64>,
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, LATENCY_NS_MAX, LATENCY_DIGITS).expect("the bounds are valid")
+}
+
+fn record(histogram: &mut Histogram<u64>, latency: Duration) {
+    histogram.saturating_record(latency.as_nanos().min(u128::from(LATENCY_NS_MAX)) as u64);
+}
+
+impl Counted {
+    fn new() -> Self {
+        Counted {
+            from: None,
+            transactions: 0,
+            operations: 0,
+            conflicts: 0,
+            retries: 0,
+            errors: 0,
+            first_error: None,
+            latency: histogram(),
+            read_version: histogram(),
+            reads: histogram(),
+            commits: histogram(),
+        }
+    }
+
+    fn add(&mut self, other: &Counted) {
+        self.transactions += other.transactions;
+        self.operations += other.operations;
+        self.conflicts += other.conflicts;
+        self.retries += other.retries;
+        self.errors += other.errors;
+        self.first_error = self.first_error.or(other.first_error);
+        for (mine, its) in [
+            (&mut self.latency, &other.latency),
+            (&mut self.read_version, &other.read_version),
+            (&mut self.reads, &other.reads),
+            (&mut self.commits, &other.commits),
+        ] {
+            mine.add(its).expect("the same bounds");
+        }
+    }
+}
+
+/// What the clients of one thread share.
+struct Clients {
+    plan: Plan,
+    database: Database,
+    table: Table,
+    values: Values,
+    counted: RefCell<Counted>,
+    /// Rows that the bulk load of this thread has still to load.
+    bulk: RefCell<std::ops::Range<u64>>,
+}
+
+impl Clients {
+    fn new(plan: &Plan, database: Database, bulk: std::ops::Range<u64>) -> Rc<Self> {
+        Rc::new(Clients {
+            plan: plan.clone(),
+            database,
+            table: Table::new(plan.rows),
+            values: Values::default(),
+            counted: RefCell::new(Counted::new()),
+            bulk: RefCell::new(bulk),
+        })
+    }
+
+    fn take_bulk(&self) -> std::ops::Range<u64> {
+        let mut left = self.bulk.borrow_mut();
+        let end = (left.start + BULK_ROWS).min(left.end);
+        let taken = left.start..end;
+        left.start = end;
+        taken
+    }
+
+    /// Repeats the transaction for ever; a bulk load until every row was taken.
+    async fn work(self: Rc<Self>) {
+        loop {
+            let bulk = if self.plan.workload.is_bulk_load() {
+                let bulk = self.take_bulk();
+                if bulk.is_empty() {
+                    return;
+                }
+                bulk
+            } else {
+                0..0
+            };
+            let start = now();
+            let result = self.until_committed(bulk).await;
+            let mut counted = self.counted.borrow_mut();
+            if counted.from.is_none_or(|from| now() < from) {
+                continue;
+            }
+            match result {
+                Ok(done) => {
+                    counted.transactions += 1;
+                    counted.operations += done.operations;
+                    record(&mut counted.latency, start.elapsed());
+                }
+                Err(error) => {
+                    counted.errors += 1;
+                    counted.first_error.get_or_insert(error);
+                }
+            }
+        }
+    }
+
+    async fn until_committed(&self, bulk: std::ops::Range<u64>) -> Result<Done> {
+        let transaction = self.database.create_transaction();
+        loop {
+            match self.attempt(&transaction, bulk.clone()).await {
+                Ok(done) => return Ok(done),
+                Err(error) => {
+                    if self.counted.borrow().from.is_some() {
+                        let mut counted = self.counted.borrow_mut();
+                        if error == Error::not_committed {
+                            counted.conflicts += 1;
+                        } else {
+                            counted.retries += 1;
+                        }
+                    }
+                    transaction.on_error(error).await?;
+                }
+            }
+        }
+    }
+
+    async fn attempt(
+        &self,
+        transaction: &Transaction,
+        bulk: std::ops::Range<u64>,
+    ) -> Result<Done> {
+        let done = self
+            .plan
+            .workload
+            .perform(transaction, &self.table, &self.values, bulk)
+            .await?;
+        let start = now();
+        transaction.commit().await?;
+        let mut counted = self.counted.borrow_mut();
+        if counted.from.is_some() {
+            if let Some(latency) = done.read_version {
+                record(&mut counted.read_version, latency);
+            }
+            if let Some(latency) = done.reads {
+                record(&mut counted.reads, latency);
+            }
+            // The commit of a transaction that wrote nothing is no message.
+            if transaction.get_committed_version() >= 0 {
+                record(&mut counted.commits, start.elapsed());
+            }
+        }
+        Ok(done)
+    }
+}
+
+/// One thread's share of a run. Returns what was counted, how long it took and, in the thread that asks for it, the
+/// servers' use of CPU meanwhile.
+async fn share(
+    plan: Plan,
+    database: Database,
+    clients: usize,
+    bulk: std::ops::Range<u64>,
+    samples: bool,
+) -> (Counted, f64, Option<Usage>) {
+    let shared = Clients::new(&plan, database, bulk);
+    let loading = plan.workload.is_bulk_load();
+    let group = TaskGroup::new();
+    let before = |shared: &Rc<Clients>| {
+        shared.counted.borrow_mut().from = Some(now());
+        samples.then(|| server_cpu::usage(&plan.server_pids)).flatten()
+    };
+    let (start, used_before);
+    if loading {
+        start = now();
+        used_before = before(&shared);
+        let working = (0..clients).map(|_| plinth_runtime::spawn("client", shared.clone().work()));
+        plinth_runtime::join_all(working.collect::<Vec<_>>()).await;
+    } else {
+        for _ in 0..clients {
+            group.spawn("client", shared.clone().work());
+        }
+        sleep(plan.warmup).await;
+        start = now();
+        used_before = before(&shared);
+        sleep_until(start + plan.duration).await;
+    }
+    let took_s = start.elapsed().as_secs_f64();
+    let used = samples
+        .then(|| server_cpu::usage(&plan.server_pids))
+        .flatten()
+        .zip(used_before)
+        .map(|(after, before)| after.since(&before));
+    group.cancel_all();
+    let counted = std::mem::replace(&mut *shared.counted.borrow_mut(), Counted::new());
+    (counted, took_s, used)
+}
+
+/// Runs the plan. `open` gives each thread a database of its own. The error is one line.
+pub async fn run(
+    plan: Plan,
+    open: impl Fn() -> Database + Clone + Send + 'static,
+) -> std::result::Result<Measured, String> {
+    let threads = plan.threads.clamp(1, plan.clients.max(1));
+    if !plan.workload.is_bulk_load() {
+        check_table(&open(), &plan).await?;
+    }
+    let bulk = |i: usize| {
+        let at = |i: usize| (u128::from(plan.rows) * i as u128 / threads as u128) as u64;
+        at(i)..at(i + 1)
+    };
+    let clients = |i: usize| (plan.clients * (i + 1) / threads) - (plan.clients * i / threads);
+    let others: Vec<_> = (1..threads)
+        .map(|i| {
+            let (plan, open, clients, bulk) = (plan.clone(), open.clone(), clients(i), bulk(i));
+            spawn_worker("load", move || async move {
+                share(plan, open(), clients, bulk, false).await.0
+            })
+        })
+        .collect();
+    let (mut counted, duration_s, server) =
+        share(plan.clone(), open(), clients(0), bulk(0), true).await;
+    for other in others {
+        // A worker that panics takes the process with it.
+        counted.add(&other.join().map_err(|_| "a load thread ended early")?);
+    }
+    Ok(Measured {
+        plan,
+        duration_s,
+        transactions: counted.transactions,
+        operations: counted.operations,
+        conflicts: counted.conflicts,
+        retries: counted.retries,
+        errors: counted.errors,
+        first_error: counted.first_error,
+        latency: counted.latency,
+        read_version: counted.read_version,
+        reads: counted.reads,
+        commits: counted.commits,
+        server,
+    })
+}
+
+/// A workload over an empty database would measure nothing worth knowing.
+async fn check_table(database: &Database, plan: &Plan) -> std::result::Result<(), String> {
+    let table = Table::new(plan.rows);
+    let looked_up = database.run(async |transaction| {
+        for row in [0, plan.rows / 2, plan.rows - 1] {
+            if transaction.get(&table.key(row), true).await?.is_none() {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    });
+    match plinth_runtime::race(looked_up, sleep(Duration::from_secs(30))).await {
+        Either::Left(Ok(true)) => Ok(()),
+        Either::Left(Ok(false)) => Err(format!(
+            "the table of {} rows is not in the database; load it with `plinth bench run --workload bulk-load --rows {}`",
+            plan.rows, plan.rows
+        )),
+        Either::Left(Err(error)) => Err(format!("cannot read the table: {error}")),
+        Either::Right(()) => Err("the database does not answer within 30 s".into()),
+    }
+}
+
+fn quantiles(histogram: &Histogram<u64>) -> Value {
+    let ms = |q: f64| round(histogram.value_at_quantile(q) as f64 / 1e6, 4);
+    json!({
+        "p50": ms(0.50),
+        "p90": ms(0.90),
+        "p99": ms(0.99),
+        "p99_9": ms(0.999),
+        "max": round(histogram.max() as f64 / 1e6, 4),
+        "mean": round(histogram.mean() / 1e6, 4),
+    })
+}
+
+fn round(value: f64, digits: i32) -> f64 {
+    let scale = 10f64.powi(digits);
+    (value * scale).round() / scale
+}
+
+impl Measured {
+    pub fn operations_per_second(&self) -> f64 {
+        self.operations as f64 / self.duration_s
+    }
+
+    pub fn transactions_per_second(&self) -> f64 {
+        self.transactions as f64 / self.duration_s
+    }
+
+    /// `None` where the servers' CPU time is not known.
+    pub fn operations_per_server_cpu_s(&self) -> Option<f64> {
+        let used = self.server.as_ref().filter(|used| used.cpu_s > 0.0)?;
+        Some(self.operations as f64 / used.cpu_s)
+    }
+
+    /// The object that `--json` prints.
+    pub fn to_json(&self) -> Value {
+        let phase = |h: &Histogram<u64>| {
+            if h.is_empty() {
+                Value::Null
+            } else {
+                quantiles(h)
+            }
+        };
+        json!({
+            "workload": self.plan.workload.name,
+            "clients": self.plan.clients,
+            "threads": self.plan.threads,
+            "rows": self.plan.rows,
+            "duration_s": round(self.duration_s, 3),
+            "transactions": self.transactions,
+            "operations": self.operations,
+            "operations_per_second": round(self.operations_per_second(), 1),
+            "transactions_per_second": round(self.transactions_per_second(), 1),
+            "latency_ms": quantiles(&self.latency),
+            "read_version_ms": phase(&self.read_version),
+            "reads_ms": phase(&self.reads),
+            "commit_ms": phase(&self.commits),
+            "conflicts": self.conflicts,
+            "retries": self.retries,
+            "errors": self.errors,
+            "first_error": self.first_error.map(|error| error.to_string()),
+            "server_processes": self.plan.server_pids.len(),
+            "server_cpu_s": self.server.as_ref().map(|used| round(used.cpu_s, 2)),
+            "server_memory_bytes": self.server.as_ref().map(|used| used.memory_bytes),
+            "operations_per_server_cpu_s": self.operations_per_server_cpu_s().map(|n| round(n, 1)),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_client::testing::MemoryCluster;
+
+    fn plan(name: &str, threads: usize) -> Plan {
+        Plan {
+            workload: Workload::parse(name).expect("known"),
+            clients: 4,
+            threads,
+            warmup: Duration::from_millis(10),
+            duration: Duration::from_millis(100),
+            rows: 5000,
+            server_pids: vec![std::process::id()],
+        }
+    }
+
+    #[test]
+    fn a_bulk_load_writes_every_row_and_the_object_has_the_fields_that_are_promised() {
+        plinth_runtime::real::block_on(async {
+            let measured = run(plan("bulk-load", 2), || MemoryCluster::new().database())
+                .await
+                .expect("runs");
+            assert_eq!((measured.operations, measured.transactions), (5000, 6));
+            let object = measured.to_json();
+            for field in [
+                "workload",
+                "clients",
+                "duration_s",
+                "operations_per_second",
+                "transactions_per_second",
+                "conflicts",
+                "errors",
+                "server_cpu_s",
+            ] {
+                assert!(!object[field].is_null(), "{field} in {object}");
+            }
+            for quantile in ["p50", "p90", "p99", "p99_9"] {
+                assert!(object["latency_ms"][quantile].as_f64().is_some_and(|ms| ms > 0.0));
+            }
+        });
+    }
+
+    #[test]
+    fn a_workload_without_its_table_says_how_to_load_it() {
+        plinth_runtime::real::block_on(async {
+            let error = run(plan("point-reads", 1), || MemoryCluster::new().database())
+                .await
+                .expect_err("nothing is loaded");
+            assert!(error.contains("bulk-load --rows 5000"), "{error}");
+        });
+    }
+
+    #[test]
+    fn clients_work_for_as_long_as_they_were_told() {
+        plinth_runtime::real::block_on(async {
+            let open = || {
+                let table = Table::new(5000);
+                let rows = (0..5000).map(|row| (table.key(row).to_vec(), vec![1u8; 8]));
+                MemoryCluster::with_rows(rows).database()
+            };
+            let measured = run(plan("random-50-50", 1), open).await.expect("runs");
+            assert!(measured.transactions > 0);
+            assert_eq!(measured.operations, measured.transactions * 10);
+            assert!(measured.duration_s >= 0.1 && measured.duration_s < 2.0);
+        });
+    }
+}

@@ -1,0 +1,128 @@
+//! What the server processes of this machine use, as the operating system tells it in `/proc`.
+
+#![allow(clippy::disallowed_types)] // the load generator's side: it looks at the machine, not at the database
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::net::SocketAddr;
+
+/// CPU time and memory of a set of processes.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// User and system time, of all of them together.
+    pub cpu_s: f64,
+    /// Resident, of all of them together.
+    pub memory_bytes: u64,
+}
+
+impl Usage {
+    /// CPU time since `before`; memory as it is now.
+    pub fn since(&self, before: &Usage) -> Usage {
+        Usage {
+            cpu_s: (self.cpu_s - before.cpu_s).max(0.0),
+            memory_bytes: self.memory_bytes,
+        }
+    }
+}
+
+/// `None` if there are no processes, or one of them cannot be looked at.
+pub fn usage(pids: &[u32]) -> Option<Usage> {
+    if pids.is_empty() {
+        return None;
+    }
+    let mut sum = Usage::default();
+    for pid in pids {
+        let ticks = cpu_ticks(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+        sum.cpu_s += ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+        sum.memory_bytes += resident_bytes(&status).unwrap_or(0);
+    }
+    Some(sum)
+}
+
+/// Fields 14 and 15 of a stat line; the second field is a name in parentheses that may itself hold anything.
+fn cpu_ticks(stat: &str) -> Option<u64> {
+    let rest = &stat[stat.rfind(')')? + 1..];
+    let mut fields = rest.split_ascii_whitespace().skip(11);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+fn resident_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+    let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    Some(kib << 10)
+}
+
+/// The processes of this machine that listen at one of `addresses`, as far as they may be looked at.
+pub fn processes_listening_at(addresses: &[SocketAddr]) -> Vec<u32> {
+    let ports: BTreeSet<u16> = addresses.iter().map(SocketAddr::port).collect();
+    let mut sockets = BTreeSet::new();
+    for file in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        sockets.extend(listening(&text, &ports));
+    }
+    let Ok(processes) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    let mut pids: Vec<u32> = processes
+        .flatten()
+        .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+        .filter(|pid| has_socket(*pid, &sockets))
+        .collect();
+    pids.sort_unstable();
+    pids
+}
+
+/// Inodes of the sockets of a `/proc/net/tcp` table that listen at one of `ports`.
+fn listening(table: &str, ports: &BTreeSet<u16>) -> Vec<u64> {
+    const LISTEN: &str = "0A";
+    let inode = |line: &str| {
+        let fields: Vec<&str> = line.split_ascii_whitespace().collect();
+        let port = u16::from_str_radix(fields.get(1)?.rsplit(':').next()?, 16).ok()?;
+        (*fields.get(3)? == LISTEN && ports.contains(&port))
+            .then(|| fields.get(9)?.parse().ok())
+            .flatten()
+    };
+    table.lines().skip(1).filter_map(inode).collect()
+}
+
+fn has_socket(pid: u32, sockets: &BTreeSet<u64>) -> bool {
+    let Ok(files) = fs::read_dir(format!("/proc/{pid}/fd")) else {
+        return false;
+    };
+    files
+        .flatten()
+        .filter_map(|file| fs::read_link(file.path()).ok())
+        .any(|target| {
+            let name = target.to_string_lossy();
+            name.strip_prefix("socket:[")
+                .and_then(|rest| rest.strip_suffix(']')?.parse().ok())
+                .is_some_and(|inode| sockets.contains(&inode))
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_found_by_where_it_listens_and_has_memory_and_time() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+        let address = listener.local_addr().expect("is bound");
+        assert_eq!(processes_listening_at(&[address]), [std::process::id()]);
+        let used = usage(&[std::process::id()]).expect("we live");
+        assert!(used.memory_bytes > 100_000, "{used:?}");
+        drop(listener);
+        assert_eq!(processes_listening_at(&[address]), Vec::<u32>::new());
+        assert_eq!(usage(&[]), None);
+    }
+
+    #[test]
+    fn a_stat_line_is_read_past_a_strange_name() {
+        let line = "7 (a b) c) S 1 7 7 0 -1 4194560 100 0 0 0 12 34 0 0 20 0 1 0 5 0 0";
+        assert_eq!(cpu_ticks(line), Some(46));
+        assert_eq!(cpu_ticks("garbage"), None);
+    }
+}

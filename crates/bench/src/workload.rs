@@ -1,0 +1,255 @@
+//! What one transaction of each workload does. The names are those of FoundationDB's performance page.
+
+use crate::table::{Table, Values};
+use plinth_client::{RangeOptions, StreamingMode, Transaction, ValueFuture};
+use plinth_core::{Key, KeySelector, Result};
+use plinth_runtime::{Duration, now, random};
+use std::future::Future;
+use std::pin::Pin;
+use std::task::Poll;
+
+/// Point operations of a transaction of the random workloads.
+const RANDOM_OPERATIONS: u32 = 10;
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+enum Shape {
+    /// So many point reads and so many sets, all of random rows.
+    Points { reads: u32, writes: u32 },
+    /// Ten point operations, each a read with this probability and a set otherwise.
+    Random { read_share: f64 },
+    /// With this probability the first, else the second: (reads, writes).
+    Either {
+        share: f64,
+        first: (u32, u32),
+        second: (u32, u32),
+    },
+    /// One range read of so many neighbours.
+    Range { keys: u64 },
+    /// Sets of so many neighbours.
+    Adjacent { keys: u64 },
+    /// Sets of the next rows that nobody has taken yet.
+    BulkLoad,
+}
+
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Workload {
+    pub name: &'static str,
+    pub about: &'static str,
+    /// Clients if the user does not say: one, where the latency of an idle cluster is what counts.
+    pub default_clients: usize,
+    shape: Shape,
+}
+
+const BUSY: usize = 100;
+
+#[rustfmt::skip]
+const WORKLOADS: &[Workload] = &[
+    Workload { name: "random-90-10", about: "10 point operations a transaction, 90% reads", default_clients: BUSY, shape: Shape::Random { read_share: 0.9 } },
+    Workload { name: "random-50-50", about: "10 point operations a transaction, half of them reads", default_clients: BUSY, shape: Shape::Random { read_share: 0.5 } },
+    Workload { name: "point-reads", about: "10 point reads a transaction", default_clients: BUSY, shape: Shape::Points { reads: 10, writes: 0 } },
+    Workload { name: "point-writes", about: "5 point reads and 5 sets a transaction", default_clients: BUSY, shape: Shape::Points { reads: 5, writes: 5 } },
+    Workload { name: "blind-writes-10", about: "10 sets a transaction", default_clients: BUSY, shape: Shape::Points { reads: 0, writes: 10 } },
+    Workload { name: "blind-writes-100", about: "100 sets a transaction", default_clients: BUSY, shape: Shape::Points { reads: 0, writes: 100 } },
+    Workload { name: "blind-writes-500", about: "500 sets a transaction", default_clients: BUSY, shape: Shape::Points { reads: 0, writes: 500 } },
+    Workload { name: "range-reads-63", about: "a range read of 63 keys a transaction", default_clients: BUSY, shape: Shape::Range { keys: 63 } },
+    Workload { name: "range-reads-1000", about: "a range read of 1000 keys a transaction", default_clients: BUSY, shape: Shape::Range { keys: 1000 } },
+    Workload { name: "adjacent-writes", about: "sets of 140 neighbouring keys a transaction", default_clients: BUSY, shape: Shape::Adjacent { keys: 140 } },
+    Workload { name: "bulk-load", about: "sets every row of the table once, a thousand neighbours a transaction", default_clients: 16, shape: Shape::BulkLoad },
+    Workload { name: "read-latency", about: "one point read a transaction; one client", default_clients: 1, shape: Shape::Points { reads: 1, writes: 0 } },
+    Workload { name: "commit-latency", about: "5 point reads and 5 sets a transaction; one client", default_clients: 1, shape: Shape::Points { reads: 5, writes: 5 } },
+    Workload { name: "mixed-latency", about: "20% of 5 reads and 5 sets, 80% of 10 reads; one client", default_clients: 1, shape: Shape::Either { share: 0.2, first: (5, 5), second: (10, 0) } },
+];
+
+/// What a transaction did, and how long its parts took.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Done {
+    /// Keys read or written.
+    pub operations: u64,
+    pub read_version: Option<Duration>,
+    pub reads: Option<Duration>,
+}
+
+impl Workload {
+    pub fn all() -> &'static [Workload] {
+        WORKLOADS
+    }
+
+    pub fn parse(name: &str) -> Option<Workload> {
+        WORKLOADS.iter().find(|w| w.name == name).copied()
+    }
+
+    /// Loads the table instead of using it: ends when it is loaded, not when time is up.
+    pub fn is_bulk_load(&self) -> bool {
+        self.shape == Shape::BulkLoad
+    }
+
+    /// One transaction up to its commit. `bulk` holds the rows of a transaction of the bulk load.
+    pub async fn perform(
+        &self,
+        transaction: &Transaction,
+        table: &Table,
+        values: &Values,
+        bulk: std::ops::Range<u64>,
+    ) -> Result<Done> {
+        match self.shape {
+            Shape::Points { reads, writes } => {
+                points(transaction, table, values, reads, writes).await
+            }
+            Shape::Random { read_share } => {
+                let reads = (0..RANDOM_OPERATIONS)
+                    .filter(|_| random::chance(read_share))
+                    .count() as u32;
+                points(
+                    transaction,
+                    table,
+                    values,
+                    reads,
+                    RANDOM_OPERATIONS - reads,
+                )
+                .await
+            }
+            Shape::Either {
+                share,
+                first,
+                second,
+            } => {
+                let (reads, writes) = if random::chance(share) { first } else { second };
+                points(transaction, table, values, reads, writes).await
+            }
+            Shape::Range { keys } => range(transaction, table, keys).await,
+            Shape::Adjacent { keys } => {
+                let start = table.random_start(keys);
+                let end = (start + keys).min(table.rows());
+                Ok(set_rows(transaction, table, values, start..end))
+            }
+            Shape::BulkLoad => Ok(set_rows(transaction, table, values, bulk)),
+        }
+    }
+}
+
+async fn points(
+    transaction: &Transaction,
+    table: &Table,
+    values: &Values,
+    reads: u32,
+    writes: u32,
+) -> Result<Done> {
+    let mut done = Done {
+        operations: u64::from(reads + writes),
+        ..Done::default()
+    };
+    if reads > 0 {
+        let start = now();
+        transaction.get_read_version().await?;
+        let version_known = now();
+        let asked = (0..reads)
+            .map(|_| Some(transaction.get(table.random_key(), false)))
+            .collect();
+        all_values(asked).await?;
+        done.read_version = Some(version_known - start);
+        done.reads = Some(version_known.elapsed());
+    }
+    for _ in 0..writes {
+        transaction.set(table.key(table.random_row()), values.random());
+    }
+    Ok(done)
+}
+
+/// Waits for all of them. Polls each that is left whenever one is answered, as answers come in large gatherings.
+async fn all_values(mut asked: Vec<Option<ValueFuture>>) -> Result<()> {
+    std::future::poll_fn(move |context| {
+        let mut left = false;
+        for slot in &mut asked {
+            let Some(read) = slot else { continue };
+            match Pin::new(read).poll(context) {
+                Poll::Ready(Ok(_)) => *slot = None,
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => left = true,
+            }
+        }
+        if left {
+            Poll::Pending
+        } else {
+            Poll::Ready(Ok(()))
+        }
+    })
+    .await
+}
+
+async fn range(transaction: &Transaction, table: &Table, keys: u64) -> Result<Done> {
+    let start = now();
+    transaction.get_read_version().await?;
+    let version_known = now();
+    let first = table.random_start(keys);
+    let begin = Key::copy_from_slice(&table.key(first));
+    let options = RangeOptions {
+        limit: keys as i32,
+        mode: StreamingMode::Exact,
+        ..RangeOptions::default()
+    };
+    let mut stream = transaction.get_range_stream(
+        KeySelector::first_greater_or_equal(begin),
+        KeySelector::first_greater_or_equal(table.end_key(first + keys)),
+        options,
+        false,
+    );
+    let mut operations = 0;
+    while let Some(rows) = stream.next_chunk().await? {
+        operations += rows.len() as u64;
+    }
+    Ok(Done {
+        operations,
+        read_version: Some(version_known - start),
+        reads: Some(version_known.elapsed()),
+    })
+}
+
+fn set_rows(
+    transaction: &Transaction,
+    table: &Table,
+    values: &Values,
+    rows: std::ops::Range<u64>,
+) -> Done {
+    let operations = rows.end - rows.start;
+    for row in rows {
+        transaction.set(table.key(row), values.random());
+    }
+    Done {
+        operations,
+        ..Done::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_client::Database;
+    use plinth_client::testing::MemoryCluster;
+    use std::rc::Rc;
+
+    #[test]
+    fn every_workload_runs_and_counts_the_keys_it_touched() {
+        plinth_runtime::real::block_on(async {
+            let database = Database::new(Rc::new(MemoryCluster::new()));
+            let (table, values) = (Table::new(2000), Values::default());
+            for workload in [Workload::parse("bulk-load").expect("known")]
+                .iter()
+                .chain(Workload::all())
+            {
+                let transaction = database.create_transaction();
+                let done = workload
+                    .perform(&transaction, &table, &values, 0..2000)
+                    .await
+                    .expect("works");
+                transaction.commit().await.expect("commits");
+                let want = match workload.shape {
+                    Shape::Range { keys } | Shape::Adjacent { keys } => keys,
+                    Shape::Points { reads, writes } => u64::from(reads + writes),
+                    Shape::Random { .. } | Shape::Either { .. } => 10,
+                    Shape::BulkLoad => 2000,
+                };
+                assert_eq!(done.operations, want, "{}", workload.name);
+            }
+        });
+    }
+}

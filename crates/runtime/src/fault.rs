@@ -1,0 +1,55 @@
+//! Planted faults: deliberate bugs that a test build can switch on, to prove that the simulator's oracles catch them
+//! (pitfall 28). Without the feature `planted-faults` every switch is the constant `false` and leaves no trace in
+//! the program.
+
+#[cfg(feature = "planted-faults")]
+mod switch {
+    use std::cell::Cell;
+
+    thread_local! {
+        static PLANTED: Cell<Option<&'static str>> = const { Cell::new(None) };
+    }
+
+    /// Switches on the fault `name` on this thread, and every other off.
+    pub fn plant(name: Option<&'static str>) {
+        PLANTED.set(name);
+    }
+
+    pub fn is_planted(name: &str) -> bool {
+        PLANTED.get() == Some(name)
+    }
+}
+
+#[cfg(feature = "planted-faults")]
+pub use switch::{is_planted, plant};
+
+/// Whether the fault `name` is switched on: never, in this build.
+#[cfg(not(feature = "planted-faults"))]
+#[inline(always)]
+pub fn is_planted(_name: &str) -> bool {
+    false
+}
+
+/// Every fault that there is a switch for, and where it sits.
+pub const FAULTS: &[(&str, &str)] = &[
+    (
+        "reply_before_fsync",
+        "a log server acknowledges a push that is not on disk yet",
+    ),
+    (
+        "skip_resolver",
+        "a commit proxy does not ask the last resolver for its verdict",
+    ),
+    (
+        "lose_rollback",
+        "a storage server keeps versions that a recovery has undone",
+    ),
+    (
+        "read_past_version",
+        "a storage server answers from its newest version instead of the one asked for",
+    ),
+    (
+        "drop_tag_at_recovery",
+        "a new log server does not copy one of its tags",
+    ),
+];
