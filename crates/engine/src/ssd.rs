@@ -7,13 +7,15 @@
 //!
 //! A new engine is made under another name and renamed when it is whole.
 
+#[cfg(test)]
+mod crash_tests;
 mod frames;
 
 use crate::batch::{NetEffect, WriteBatch};
 use crate::failure::{damage, disk_failure};
 use crate::{KeyValueStore, LocalBoxFuture, parent_dir};
 use bytes::Bytes;
-use frames::{Backend, Frames};
+use frames::{Backend, BlockFile, Frames};
 use plinth_core::{EngineKind, Error, Result};
 use plinth_runtime::{disk, offload, probe, trace, trace_warn};
 use redb::{
@@ -28,9 +30,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows");
 
 /// An open tree and the file under it.
-struct Tree {
+struct Tree<F = disk::BlockingFile> {
     database: Database,
-    frames: Arc<Frames>,
+    frames: Arc<Frames<F>>,
 }
 
 /// See the module.
@@ -56,10 +58,10 @@ fn database_error(error: impl Into<redb::Error>) -> redb::Error {
 }
 
 /// Opens the tree in `file`, or makes one if the file is empty. Blocks.
-fn open_tree(
-    file: disk::BlockingFile,
+fn open_tree<F: BlockFile>(
+    file: F,
     cache_bytes: usize,
-) -> std::result::Result<Tree, redb::Error> {
+) -> std::result::Result<Tree<F>, redb::Error> {
     let frames = Frames::open(file)?;
     let was_repaired = Arc::new(AtomicBool::new(false));
     let repaired = was_repaired.clone();
@@ -78,7 +80,7 @@ fn open_tree(
     Ok(Tree { database, frames })
 }
 
-impl Tree {
+impl<F: BlockFile> Tree<F> {
     /// Applies a batch and makes it durable. Blocks.
     fn commit(&self, batch: &WriteBatch) -> std::result::Result<(), redb::Error> {
         let mut transaction = self.database.begin_write()?;
@@ -193,7 +195,12 @@ impl SsdEngine {
     }
 
     /// The code of an error of the tree, after an event that says where.
-    fn failure(&self, doing: &str, error: redb::Error, frames: Option<&Frames>) -> Error {
+    fn failure(
+        &self,
+        doing: &str,
+        error: redb::Error,
+        frames: Option<&Frames<disk::BlockingFile>>,
+    ) -> Error {
         if let Some(at) = frames.and_then(Frames::damaged_at) {
             return damage(&self.path, at, Error::checksum_failed, "block");
         }

@@ -39,6 +39,33 @@ const COPY_HEAD: usize = 24;
 const HEADER_MAX: usize = 1024;
 const NO_DAMAGE: u64 = u64::MAX;
 
+/// What the frames need of a file.
+pub(super) trait BlockFile: std::fmt::Debug + Send + Sync + 'static {
+    fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()>;
+    fn write_all_at(&self, offset: u64, data: &[u8]) -> io::Result<()>;
+    fn sync(&self) -> io::Result<()>;
+    fn set_len(&self, len: u64) -> io::Result<()>;
+    fn len(&self) -> io::Result<u64>;
+}
+
+impl BlockFile for BlockingFile {
+    fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
+        self.read_exact_at(offset, out)
+    }
+    fn write_all_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
+        self.write_all_at(offset, data)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.sync()
+    }
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.set_len(len)
+    }
+    fn len(&self) -> io::Result<u64> {
+        self.len()
+    }
+}
+
 #[derive(Debug)]
 struct Header {
     bytes: Vec<u8>,
@@ -51,8 +78,8 @@ struct Header {
 
 /// See the module.
 #[derive(Debug)]
-pub(super) struct Frames {
-    file: BlockingFile,
+pub(super) struct Frames<F> {
+    file: F,
     header: Mutex<Header>,
     /// What the tree takes the length to be; behind the disk's while the disk is full.
     len: AtomicU64,
@@ -78,8 +105,8 @@ fn frame_at(block: u64) -> u64 {
     FRAMES_AT + (block - 1) * FRAME as u64
 }
 
-impl Frames {
-    pub fn open(file: BlockingFile) -> io::Result<Arc<Self>> {
+impl<F: BlockFile> Frames<F> {
+    pub fn open(file: F) -> io::Result<Arc<Self>> {
         let physical_len = file.len()?;
         if physical_len > 0 {
             // What a process wrote before it was killed can be read, but a power cut may still take it. The header
@@ -213,7 +240,7 @@ fn decode_copy(copy: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// The newest header that is whole.
-fn read_header(file: &BlockingFile) -> io::Result<Header> {
+fn read_header(file: &impl BlockFile) -> io::Result<Header> {
     let mut slots = vec![0; 2 * SLOT];
     file.read_exact_at(0, &mut slots)?;
     let copies = slots.chunks_exact(COPY).enumerate();
@@ -248,9 +275,9 @@ fn check_alignment(offset: u64, len: usize) -> io::Result<u64> {
 
 /// What is given to the tree.
 #[derive(Debug)]
-pub(super) struct Backend(pub Arc<Frames>);
+pub(super) struct Backend<F>(pub Arc<Frames<F>>);
 
-impl StorageBackend for Backend {
+impl<F: BlockFile> StorageBackend for Backend<F> {
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.len.load(Ordering::Acquire))
     }
