@@ -98,6 +98,10 @@ async fn load(path: &Path, cluster: &str) -> Result<RegisterState, String> {
     if !disk::exists(path).await {
         return Ok(RegisterState::new(cluster.to_string()));
     }
+    // A write that was killed before it was whole may be visible and not yet durable.
+    let directory = path.parent().expect("a file lies in a directory");
+    let unsynced = |e| format!("cannot sync {}: {e}", directory.display());
+    disk::sync_dir(directory).await.map_err(unsynced)?;
     let bytes = disk::read_file(path)
         .await
         .map_err(|e| format!("cannot read {}: {e}", path.display()))?;

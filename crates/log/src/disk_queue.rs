@@ -51,8 +51,13 @@ impl Position {
 #[derive(Debug)]
 pub struct Persisted {
     pub position: Position,
-    _made_here: (),
+    #[allow(dead_code)] // its existence is the proof
+    proof: Synced,
 }
+
+/// Nobody outside this module can make one.
+#[derive(Debug)]
+struct Synced;
 
 /// A block of entries on its way to disk, or read back from it.
 #[derive(Clone, Debug, Default)]
@@ -164,6 +169,9 @@ impl DiskQueue {
                 disk::remove(&path).await.map_err(|e| to_error(&path, e))?;
                 continue;
             }
+            // A process that was killed may have left what it wrote in the system's cache only: what we are about to
+            // call durable has to be.
+            file.sync().await.map_err(|e| to_error(&path, e))?;
             queue.recover_segment(&path, number, &bytes, &mut visit)?;
             queue.segments.insert(
                 number,
@@ -176,6 +184,10 @@ impl DiskQueue {
         if queue.segments.is_empty() {
             return Ok(None);
         }
+        let directory = prefix.parent().expect("a prefix lies in a directory");
+        disk::sync_dir(directory)
+            .await
+            .map_err(|e| to_error(directory, e))?;
         queue.prepare_next();
         Ok(Some(queue))
     }
@@ -259,7 +271,7 @@ impl DiskQueue {
         self.end.offset += whole as u32;
         Ok(Persisted {
             position,
-            _made_here: (),
+            proof: Synced,
         })
     }
 

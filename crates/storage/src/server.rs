@@ -248,7 +248,13 @@ impl Server {
             plinth_runtime::sleep(Duration::from_millis(knobs().storage_commit_interval_ms)).await;
             self.expire_watches();
             let window = knobs().version_window as Version;
-            let target = self.known_committed.get().min(self.latest() - window);
+            // What a full disk refused was taken from the window already: never ask for less than that again.
+            let taken = self.window.borrow().oldest_version();
+            let target = self
+                .known_committed
+                .get()
+                .min(self.latest() - window)
+                .max(taken);
             if target <= self.window.borrow().durable_version() {
                 self.progress.notified().await;
                 continue;

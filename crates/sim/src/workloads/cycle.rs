@@ -1,0 +1,101 @@
+//! Cycle: nodes that form a ring, three pointers of which every transaction swaps. Isolation or atomicity lost even once
+//! breaks the ring into several, for good.
+
+use super::{Boxed, Verdict, Workload, number, think, until_done};
+use plinth_client::{Database, RangeOptions, Transaction};
+use plinth_core::{KeySelector, Result};
+use plinth_runtime::{Instant, random};
+
+pub struct Cycle {
+    nodes: u64,
+}
+
+fn key(node: u64) -> Vec<u8> {
+    format!("cycle/{node:04}").into_bytes()
+}
+
+async fn next(tr: &Transaction, node: u64) -> Result<u64> {
+    let value = tr.get(key(node), false).await?;
+    Ok(number(&value.expect("every node points somewhere")) as u64)
+}
+
+impl Cycle {
+    pub fn new() -> Self {
+        Cycle {
+            nodes: random::range(4..40),
+        }
+    }
+}
+
+impl Workload for Cycle {
+    fn name(&self) -> &'static str {
+        "cycle"
+    }
+
+    fn setup(&self, database: Database) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            until_done(&database, async |tr| {
+                for node in 0..self.nodes {
+                    tr.set(key(node), ((node + 1) % self.nodes).to_string());
+                }
+                Ok(())
+            })
+            .await
+        })
+    }
+
+    fn work(&self, database: Database, _: u64, end: Instant) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            while plinth_runtime::now() < end {
+                let first = random::below(self.nodes);
+                until_done(&database, async |tr| {
+                    // first → second → third → fourth becomes first → third → second → fourth.
+                    let second = next(&tr, first).await?;
+                    let third = next(&tr, second).await?;
+                    let fourth = next(&tr, third).await?;
+                    tr.set(key(first), third.to_string());
+                    tr.set(key(third), second.to_string());
+                    tr.set(key(second), fourth.to_string());
+                    Ok(())
+                })
+                .await;
+                think().await;
+            }
+        })
+    }
+
+    fn check(&self, database: Database) -> Boxed<'_, Verdict> {
+        Box::pin(async move {
+            let rows = until_done(&database, async |tr| {
+                let (begin, end) = (&b"cycle/"[..], &b"cycle0"[..]);
+                let begin = KeySelector::first_greater_or_equal(begin);
+                let end = KeySelector::first_greater_or_equal(end);
+                tr.get_range_all(begin, end, RangeOptions::default(), false)
+                    .await
+            })
+            .await;
+            if rows.len() as u64 != self.nodes {
+                return Err(format!("{} of {} nodes are there", rows.len(), self.nodes));
+            }
+            let (mut node, mut steps) = (0, 0);
+            loop {
+                node = number(&rows[node as usize].1);
+                steps += 1;
+                if !(0..self.nodes as i64).contains(&node) {
+                    return Err(format!("a node points to {node}"));
+                }
+                if node == 0 {
+                    break;
+                }
+                if steps > self.nodes {
+                    return Err("the ring never comes back to its first node".into());
+                }
+            }
+            if steps == self.nodes {
+                Ok(())
+            } else {
+                Err(format!("the ring has {steps} of {} nodes", self.nodes))
+            }
+        })
+    }
+}
