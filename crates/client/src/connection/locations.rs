@@ -50,12 +50,16 @@ impl Locations {
         (key <= &location.range.end[..]).then_some(location)
     }
 
-    fn insert(&mut self, location: Location) {
-        if self.by_begin.len() >= knobs().client_locations_max as usize {
+    /// Adds shards, the one asked for first; older ones make room. There is always room for the first.
+    fn fill(&mut self, found: Vec<Location>) {
+        let room = knobs().client_locations_max.max(1);
+        if self.by_begin.len() + found.len() > room {
             self.by_begin.clear();
         }
-        self.remove(&location.range);
-        self.by_begin.insert(location.range.begin.clone(), location);
+        for location in found.into_iter().take(room) {
+            self.remove(&location.range);
+            self.by_begin.insert(location.range.begin.clone(), location);
+        }
     }
 
     /// Forgets every shard that intersects `range`.
@@ -120,23 +124,23 @@ impl Inner {
         let Either::Left(Ok(reply)) = plinth_runtime::race(call, self.retired(proxy)).await else {
             return false;
         };
-        let mut locations = self.locations.borrow_mut();
-        let any = !reply.shards.is_empty();
-        for (range, servers) in reply.shards {
-            if servers.is_empty() {
-                return false;
-            }
-            // Copied: the cache outlives the frame.
-            let range = KeyRange::new(
-                Bytes::copy_from_slice(&range.begin),
-                Bytes::copy_from_slice(&range.end),
-            );
-            locations.insert(Location {
-                range,
+        let found: Vec<Location> = reply
+            .shards
+            .into_iter()
+            .map(|(range, servers)| Location {
+                // Copied: the cache outlives the frame.
+                range: KeyRange::new(
+                    Bytes::copy_from_slice(&range.begin),
+                    Bytes::copy_from_slice(&range.end),
+                ),
                 servers: servers.into(),
-            });
+            })
+            .collect();
+        let whole = !found.is_empty() && found.iter().all(|location| !location.servers.is_empty());
+        if whole {
+            self.locations.borrow_mut().fill(found);
         }
-        any
+        whole
     }
 }
 
@@ -154,9 +158,9 @@ mod tests {
             servers: servers.clone(),
         };
         let mut locations = Locations::new();
-        locations.insert(location("", "g"));
-        locations.insert(location("g", "p"));
-        locations.insert(location("p", "z"));
+        locations.fill(vec![location("", "g")]);
+        locations.fill(vec![location("g", "p")]);
+        locations.fill(vec![location("p", "z")]);
         assert_eq!(
             locations
                 .before_key(b"g")
@@ -164,7 +168,7 @@ mod tests {
                 .as_deref(),
             Some(&b""[..])
         );
-        locations.insert(location("f", "q"));
+        locations.fill(vec![location("f", "q")]);
         assert!(locations.of_key(b"a").is_none());
         assert!(locations.of_key(b"g").is_some());
         assert!(locations.of_key(b"r").is_none());
