@@ -83,6 +83,17 @@ struct Segment {
     file: File,
     /// Zero-filled to its length: a sync then writes data and nothing else.
     preallocated: bool,
+    /// No block begins that would end behind this, unless it is the first.
+    capacity_bytes: u64,
+}
+
+/// A log that has seen little needs little: segments grow from here by [`SEGMENT_GROWTH`], up to the knob.
+const FIRST_SEGMENT_BYTES: u64 = 256 << 10;
+const SEGMENT_GROWTH: u64 = 4;
+
+fn segment_capacity(number: u32) -> u64 {
+    let grown = FIRST_SEGMENT_BYTES.saturating_mul(SEGMENT_GROWTH.saturating_pow(number));
+    grown.min(knobs().log_segment_bytes as u64)
 }
 
 pub struct DiskQueue {
@@ -117,7 +128,7 @@ fn to_error(path: &Path, error: std::io::Error) -> Error {
 impl DiskQueue {
     /// Makes a new queue. Nothing of that name may exist.
     pub async fn create(prefix: &Path, id: Uid) -> Result<Self> {
-        let file = make_segment(prefix.to_path_buf(), id, 0, None, 0)
+        let file = make_segment(prefix.to_path_buf(), id, 0, None, false)
             .await
             .map_err(|e| to_error(prefix, e))?;
         let mut queue = DiskQueue {
@@ -178,6 +189,7 @@ impl DiskQueue {
                 Segment {
                     file,
                     preallocated: false,
+                    capacity_bytes: size,
                 },
             );
         }
@@ -250,10 +262,9 @@ impl DiskQueue {
             block.bytes()
         );
         let whole = BLOCK_HEADER_BYTES + block.bytes();
-        let limit = knobs().log_segment_bytes as u64;
         let fresh = u64::from(self.end.offset) == SEGMENT_HEADER_BYTES;
         let current = &self.segments[&self.end.segment];
-        let full = u64::from(self.end.offset) + whole as u64 > limit;
+        let full = u64::from(self.end.offset) + whole as u64 > current.capacity_bytes;
         let next_is_better =
             !current.preallocated && self.next.as_ref().is_some_and(Task::is_finished);
         if !fresh && (full || next_is_better) {
@@ -279,7 +290,7 @@ impl DiskQueue {
         let number = self.end.segment + 1;
         let made = match self.next.take() {
             Some(task) => task.await,
-            None => make_segment(self.prefix.clone(), self.id, number, None, 0).await,
+            None => make_segment(self.prefix.clone(), self.id, number, None, false).await,
         };
         match made {
             Ok(segment) => {
@@ -306,13 +317,7 @@ impl DiskQueue {
         if spare.is_some() {
             probe!("disk_queue_recycles_segment");
         }
-        let making = make_segment(
-            self.prefix.clone(),
-            self.id,
-            number,
-            spare,
-            knobs().log_segment_bytes as u64,
-        );
+        let making = make_segment(self.prefix.clone(), self.id, number, spare, true);
         self.next = Some(plinth_runtime::spawn("prepare segment", making));
     }
 
@@ -324,7 +329,8 @@ impl DiskQueue {
             }
             let segment = self.segments.remove(&number).expect("just seen");
             let path = segment_path(&self.prefix, number);
-            if segment.preallocated && self.spare.len() < SPARE_MAX {
+            let full_size = segment.capacity_bytes >= knobs().log_segment_bytes as u64;
+            if segment.preallocated && full_size && self.spare.len() < SPARE_MAX {
                 self.spare.push_back(path);
             } else if let Err(error) = disk::remove(&path).await {
                 trace!("SegmentRemovalFailed", "file" => path.display(), "error" => error);
@@ -388,9 +394,12 @@ impl DiskQueue {
         }
     }
 
-    /// Bytes between the oldest segment and the end.
+    /// Bytes that the segments take up on disk.
     pub fn bytes(&self) -> u64 {
-        self.segments.len() as u64 * knobs().log_segment_bytes as u64
+        self.segments
+            .values()
+            .map(|segment| segment.capacity_bytes)
+            .sum()
     }
 }
 
@@ -428,7 +437,7 @@ async fn make_segment(
     id: Uid,
     number: u32,
     spare: Option<PathBuf>,
-    length: u64,
+    preallocate: bool,
 ) -> std::io::Result<Segment> {
     let path = segment_path(&prefix, number);
     let recycled = spare.is_some();
@@ -443,15 +452,21 @@ async fn make_segment(
         },
     )
     .await?;
-    if !recycled && length > 0 {
-        file.allocate(length).await?;
+    let capacity_bytes = if recycled {
+        file.size().await?
+    } else {
+        segment_capacity(number)
+    };
+    if !recycled && preallocate {
+        file.allocate(capacity_bytes).await?;
     }
     file.write_and_sync(0, vec![segment_header(id, number)])
         .await?;
     disk::sync_dir(path.parent().expect("a prefix lies in a directory")).await?;
     Ok(Segment {
         file,
-        preallocated: recycled || length > 0,
+        preallocated: recycled || preallocate,
+        capacity_bytes,
     })
 }
 
