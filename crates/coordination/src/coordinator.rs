@@ -301,6 +301,9 @@ impl Votes {
             probe!("coordinator_drops_dead_leader");
             trace!("LeaderGone", "id" => id, "address" => interface.address);
             votes.candidates.borrow_mut().retain(|key, _| key.1 != id);
+            // Ends this very task, so it comes last. Should the leader be heard of again, it is watched anew.
+            let gone = votes.watching.borrow_mut().remove(&id);
+            drop(gone);
         });
         self.watching.borrow_mut().insert(id, tasks);
     }

@@ -31,6 +31,7 @@ pub async fn contend(
             follow(&transport, &cluster, &found).await;
         }
         leader.set(None);
+        pause().await;
     }
 }
 
@@ -42,12 +43,19 @@ pub async fn observe(transport: Transport, cluster: ClusterFile, leader: Watch<O
                 leader.set(Some(found.clone()));
                 follow(&transport, &cluster, &found).await;
                 leader.set(None);
+                pause().await;
             }
             None => {
                 plinth_runtime::sleep(Duration::from_millis(knobs().election_interval_ms)).await
             }
         }
     }
+}
+
+/// Coordinators may go on naming a leader that is gone until its lease ends: asking them at once again and again would
+/// only keep the processor busy.
+async fn pause() {
+    plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::range(20..60))).await;
 }
 
 /// Asks for votes until a majority names one leader: ourselves, or another that leads already.
