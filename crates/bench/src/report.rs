@@ -23,7 +23,9 @@ pub fn parse_runs(text: &str) -> Result<Vec<Value>, String> {
         }
     }
     match runs.iter().find(|run| !run["workload"].is_string()) {
-        Some(_) => Err("an object in it has no \"workload\": it is not from `bench run --json`".into()),
+        Some(_) => {
+            Err("an object in it has no \"workload\": it is not from `bench run --json`".into())
+        }
         None if runs.is_empty() => Err("it is empty".into()),
         None => Ok(runs),
     }
@@ -37,7 +39,12 @@ pub fn page(runs: &[Value]) -> String {
     write!(out, "<style>{STYLE}</style><h1>Plinth: measured speed</h1>").expect(INFALLIBLE);
     out.push_str("<p>An operation is a key read or written. Where the load generator is the bottleneck, the figure a server CPU second is the one that says what the server can do.</p>");
     let number = |field: &'static str| move |run: &Value| run[field].as_f64();
-    bars(&mut out, "Operations a second", runs, number("operations_per_second"));
+    bars(
+        &mut out,
+        "Operations a second",
+        runs,
+        number("operations_per_second"),
+    );
     bars(
         &mut out,
         "Operations a server CPU second",
@@ -87,14 +94,25 @@ fn bars(out: &mut String, title: &str, runs: &[Value], value: impl Fn(&Value) ->
 /// From the median to the 99.9th percentile on a logarithmic scale: a line, with a mark at each quantile.
 fn latencies(out: &mut String, runs: &[Value]) {
     let quantile = |run: &Value, q: &str| run["latency_ms"][q].as_f64().filter(|ms| *ms > 0.0);
-    let all = || runs.iter().flat_map(|r| ["p50", "p99_9"].map(|q| quantile(r, q))).flatten();
+    let all = || {
+        runs.iter()
+            .flat_map(|r| ["p50", "p99_9"].map(|q| quantile(r, q)))
+            .flatten()
+    };
     let (low, high) = (all().fold(f64::MAX, f64::min), all().fold(0.0, f64::max));
     if high <= 0.0 {
         return;
     }
-    let (low, high) = (low.log10().floor(), (high.log10().ceil()).max(low.log10().floor() + 1.0));
+    let (low, high) = (
+        low.log10().floor(),
+        (high.log10().ceil()).max(low.log10().floor() + 1.0),
+    );
     let x = |ms: f64| LABEL_WIDTH + (ms.log10() - low) / (high - low) * BAR_WIDTH;
-    open_plot(out, "Latency of a transaction, ms: p50, p90, p99, p99.9", runs.len() + 1);
+    open_plot(
+        out,
+        "Latency of a transaction, ms: p50, p90, p99, p99.9",
+        runs.len() + 1,
+    );
     let bottom = runs.len() as f64 * (BAR_HEIGHT + 6.0);
     for power in low as i32..=high as i32 {
         let at = x(10f64.powi(power));
@@ -120,7 +138,11 @@ fn latencies(out: &mut String, runs: &[Value]) {
         let middle = y + BAR_HEIGHT / 2.0;
         write!(out, "<line x1=\"{first:.1}\" x2=\"{last:.1}\" y1=\"{middle:.1}\" y2=\"{middle:.1}\" stroke=\"#b2582f\" stroke-width=\"2\"/>").expect(INFALLIBLE);
         for mark in &marks {
-            write!(out, "<circle cx=\"{mark:.1}\" cy=\"{middle:.1}\" r=\"4\" fill=\"#b2582f\"/>").expect(INFALLIBLE);
+            write!(
+                out,
+                "<circle cx=\"{mark:.1}\" cy=\"{middle:.1}\" r=\"4\" fill=\"#b2582f\"/>"
+            )
+            .expect(INFALLIBLE);
         }
     }
     out.push_str("</svg>");
@@ -209,15 +231,29 @@ mod tests {
         ];
         let text: Vec<String> = runs.iter().map(Value::to_string).collect();
         let page = page(&parse_runs(&text.join("\n")).expect("two objects"));
-        assert!(page.contains("123 457") && page.contains("point-reads"), "{page}");
-        assert!(!page.contains("<script>") && !page.contains("http"), "{page}");
+        assert!(
+            page.contains("123 457") && page.contains("point-reads"),
+            "{page}"
+        );
+        assert!(
+            !page.contains("<script>") && !page.contains("http"),
+            "{page}"
+        );
     }
 
     #[test]
     fn what_is_not_from_a_run_is_refused_in_words() {
         assert!(parse_runs("[]").is_err());
-        assert!(parse_runs("{\"a\":1}").expect_err("no workload").contains("workload"));
-        assert!(parse_runs("{\"workload\"").expect_err("cut off").contains("not JSON"));
+        assert!(
+            parse_runs("{\"a\":1}")
+                .expect_err("no workload")
+                .contains("workload")
+        );
+        assert!(
+            parse_runs("{\"workload\"")
+                .expect_err("cut off")
+                .contains("not JSON")
+        );
     }
 
     #[test]

@@ -201,11 +201,7 @@ impl Clients {
         }
     }
 
-    async fn attempt(
-        &self,
-        transaction: &Transaction,
-        bulk: std::ops::Range<u64>,
-    ) -> Result<Done> {
+    async fn attempt(&self, transaction: &Transaction, bulk: std::ops::Range<u64>) -> Result<Done> {
         let done = self
             .plan
             .workload
@@ -244,7 +240,9 @@ async fn share(
     let group = TaskGroup::new();
     let before = |shared: &Rc<Clients>| {
         shared.counted.borrow_mut().from = Some(now());
-        samples.then(|| server_cpu::usage(&plan.server_pids)).flatten()
+        samples
+            .then(|| server_cpu::usage(&plan.server_pids))
+            .flatten()
     };
     let (start, used_before);
     if loading {
@@ -444,7 +442,11 @@ mod tests {
                 assert!(!object[field].is_null(), "{field} in {object}");
             }
             for quantile in ["p50", "p90", "p99", "p99_9"] {
-                assert!(object["latency_ms"][quantile].as_f64().is_some_and(|ms| ms > 0.0));
+                assert!(
+                    object["latency_ms"][quantile]
+                        .as_f64()
+                        .is_some_and(|ms| ms > 0.0)
+                );
             }
         });
     }

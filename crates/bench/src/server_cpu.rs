@@ -6,6 +6,9 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 
+/// How often to look for a process before believing that there is none.
+const LOOKS: usize = 3;
+
 /// CPU time and memory of a set of processes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Usage {
@@ -58,10 +61,21 @@ fn resident_bytes(status: &str) -> Option<u64> {
 /// The processes of this machine that listen at one of `addresses`, as far as they may be looked at.
 pub fn processes_listening_at(addresses: &[SocketAddr]) -> Vec<u32> {
     let ports: BTreeSet<u16> = addresses.iter().map(SocketAddr::port).collect();
+    // The kernel's table is read in pieces, and one may slip through while connections come and go.
+    for _ in 0..LOOKS {
+        let pids = processes_listening(&ports);
+        if !pids.is_empty() {
+            return pids;
+        }
+    }
+    Vec::new()
+}
+
+fn processes_listening(ports: &BTreeSet<u16>) -> Vec<u32> {
     let mut sockets = BTreeSet::new();
     for file in ["/proc/net/tcp", "/proc/net/tcp6"] {
         let text = fs::read_to_string(file).unwrap_or_default();
-        sockets.extend(listening(&text, &ports));
+        sockets.extend(listening(&text, ports));
     }
     let Ok(processes) = fs::read_dir("/proc") else {
         return Vec::new();

@@ -99,14 +99,7 @@ impl Workload {
                 let reads = (0..RANDOM_OPERATIONS)
                     .filter(|_| random::chance(read_share))
                     .count() as u32;
-                points(
-                    transaction,
-                    table,
-                    values,
-                    reads,
-                    RANDOM_OPERATIONS - reads,
-                )
-                .await
+                points(transaction, table, values, reads, RANDOM_OPERATIONS - reads).await
             }
             Shape::Either {
                 share,

@@ -38,7 +38,7 @@ pub const FAULTS: &[(&str, &str)] = &[
     ),
     (
         "skip_resolver",
-        "a commit proxy does not ask the last resolver for its verdict",
+        "a commit proxy ignores the verdict of the first of several resolvers",
     ),
     (
         "lose_rollback",

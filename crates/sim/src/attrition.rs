@@ -3,7 +3,7 @@
 use crate::cluster::Shape;
 use crate::scenario::{FaultMix, Scenario};
 use plinth_coordination::election;
-use plinth_protocol::control::{GetClientInfo, KillRole, WORKER};
+use plinth_protocol::control::{ClusterInfo, GetClusterInfo, KillRole, WORKER};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::random::{below, chance, range};
 use plinth_runtime::sim::{KillKind, MachineId, ProcessId, control};
@@ -14,7 +14,7 @@ fn ms(milliseconds: u64) -> Duration {
 }
 
 /// Breaks things until the time is up.
-pub async fn run(shape: Shape, scenario: Scenario) {
+pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) {
     if scenario.fault_interval_ms == 0 {
         return;
     }
@@ -25,78 +25,124 @@ pub async fn run(shape: Shape, scenario: Scenario) {
         if plinth_runtime::now() >= end {
             return;
         }
-        strike(&shape, &transport, &scenario.mix).await;
+        strike(&shape, &transport, &mix).await;
     }
 }
 
-async fn strike(shape: &Shape, transport: &Transport, mix: &FaultMix) {
+#[derive(Clone, Copy)]
+enum Fault {
+    KillProcess,
+    PowerCut,
+    PowerCutAll,
+    Partition,
+    Clog,
+    CutConnections,
+    PauseProcess,
+    DiskFull,
+    SlowDisk,
+    KillRole,
+    ClockDrift,
+}
+
+fn choose(mix: &FaultMix) -> Fault {
     let weights = [
-        mix.kill_process,
-        mix.power_cut,
-        mix.power_cut_all,
-        mix.partition,
-        mix.clog,
-        mix.cut_connections,
-        mix.pause_process,
-        mix.disk_full,
-        mix.slow_disk,
-        mix.kill_role,
+        (Fault::KillProcess, mix.kill_process),
+        (Fault::PowerCut, mix.power_cut),
+        (Fault::PowerCutAll, mix.power_cut_all),
+        (Fault::Partition, mix.partition),
+        (Fault::Clog, mix.clog),
+        (Fault::CutConnections, mix.cut_connections),
+        (Fault::PauseProcess, mix.pause_process),
+        (Fault::DiskFull, mix.disk_full),
+        (Fault::SlowDisk, mix.slow_disk),
+        (Fault::KillRole, mix.kill_role),
+        (Fault::ClockDrift, mix.clock_drift),
     ];
-    let mut pick = below(weights.iter().map(|w| u64::from(*w)).sum());
-    let kind = weights.iter().position(|weight| {
-        let hit = pick < u64::from(*weight);
-        pick = pick.wrapping_sub(u64::from(*weight));
-        hit
-    });
+    let mut pick = below(weights.iter().map(|(_, weight)| u64::from(*weight)).sum());
+    for (fault, weight) in weights {
+        if pick < u64::from(weight) {
+            return fault;
+        }
+        pick -= u64::from(weight);
+    }
+    unreachable!("the pick is below the sum of the weights")
+}
+
+async fn strike(shape: &Shape, transport: &Transport, mix: &FaultMix) {
     let control = control();
     let (machine, process) = victim();
-    let other = victim().0;
-    match kind.expect("the weights add up to what was drawn from") {
-        0 => {
+    match choose(mix) {
+        Fault::KillProcess => {
             trace!("FaultKill", "process" => process.0);
-            control.kill_process(
-                process,
-                KillKind::RebootProcess {
-                    after: ms(range(10..3000)),
-                },
-            );
+            let after = ms(range(10..3000));
+            control.kill_process(process, KillKind::RebootProcess { after });
         }
-        1 => {
+        Fault::PowerCut => {
             trace!("FaultPowerCut", "machine" => machine.0);
             control.reboot_machine(machine, ms(range(10..5000)));
         }
-        2 => {
+        Fault::PowerCutAll => {
             trace!("FaultPowerCutAll");
-            for machine in machines() {
-                control.reboot_machine(machine, ms(range(10..3000)));
+            for machine in control.machines() {
+                control.reboot_machine(machine.id, ms(range(10..3000)));
             }
         }
-        3 if machine != other => {
-            let both = chance(0.5);
-            trace!("FaultPartition", "a" => machine.0, "b" => other.0, "both" => both);
-            control.partition(machine, other, both);
-            later(range(100..8000), move || {
-                plinth_runtime::sim::control().heal(machine, other)
-            });
+        Fault::PauseProcess => {
+            trace!("FaultPause", "process" => process.0);
+            control.pause_process(process, ms(range(10..6000)));
         }
-        4 if machine != other => control.clog(machine, other, ms(range(10..3000))),
-        5 => drop(control.cut_connections(machine, other)),
-        6 => control.pause_process(process, ms(range(10..3000))),
-        7 => {
+        Fault::DiskFull => {
             trace!("FaultDiskFull", "machine" => machine.0);
             control.set_disk_full(machine, true);
             later(range(100..5000), move || {
                 plinth_runtime::sim::control().set_disk_full(machine, false)
             });
         }
-        8 => {
+        Fault::SlowDisk => {
+            trace!("FaultSlowDisk", "machine" => machine.0);
             control.set_disk_slowness(machine, range(2..30) as u32);
             later(range(100..10_000), move || {
                 plinth_runtime::sim::control().set_disk_slowness(machine, 1)
             });
         }
-        9 => kill_role(shape, transport).await,
-        _ => {}
+        Fault::ClockDrift => {
+            let drift_ppm = range(0..40_000) as i64 - 20_000;
+            trace!("FaultClockDrift", "machine" => machine.0, "ppm" => drift_ppm);
+            control.set_clock_drift(machine, drift_ppm);
+        }
+        Fault::KillRole => kill_role(shape, transport).await,
+        fault => strike_network(fault, machine),
+    }
+}
+
+/// Between a machine and another, which may be the clients' own.
+fn strike_network(fault: Fault, a: MachineId) {
+    let b = if chance(0.15) {
+        MachineId::TESTER
+    } else {
+        victim().0
+    };
+    if a == b {
+        return;
+    }
+    let control = control();
+    match fault {
+        Fault::Partition => {
+            let both = chance(0.5);
+            trace!("FaultPartition", "a" => a.0, "b" => b.0, "both" => both);
+            control.partition(a, b, both);
+            later(range(100..8000), move || {
+                plinth_runtime::sim::control().heal(a, b)
+            });
+        }
+        Fault::Clog => {
+            trace!("FaultClog", "a" => a.0, "b" => b.0);
+            control.clog(a, b, ms(range(10..3000)));
+        }
+        _ => {
+            let count = control.cut_connections(a, b);
+            trace!("FaultCutConnections", "a" => a.0, "b" => b.0, "count" => count);
+        }
     }
 }
 
@@ -108,46 +154,40 @@ fn later(after_ms: u64, action: impl FnOnce() + 'static) {
     .detach();
 }
 
-fn machines() -> Vec<MachineId> {
-    control()
-        .machines()
-        .iter()
-        .map(|m| m.id)
-        .filter(|id| *id != MachineId::TESTER)
-        .collect()
-}
-
 fn victim() -> (MachineId, ProcessId) {
-    let processes: Vec<_> = control()
-        .processes()
-        .into_iter()
-        .filter(|p| p.machine != MachineId::TESTER)
-        .collect();
+    let processes = control().processes();
     let chosen = &processes[below(processes.len() as u64) as usize];
     (chosen.machine, chosen.id)
 }
 
-/// Ends a proxy alone, its process living on.
+/// Ends a role alone, its process living on.
 async fn kill_role(shape: &Shape, transport: &Transport) {
     let killing = async {
         let leader = election::current_leader(transport, &shape.cluster_file()).await?;
-        let info = transport.call(
-            &leader.controller.endpoint::<GetClientInfo>(),
-            GetClientInfo { known: 0 },
-        );
-        let info = info.await.ok()?;
-        let roles: Vec<Interface> = info
-            .commit_proxies
-            .into_iter()
-            .chain(info.grv_proxies)
-            .collect();
-        let role = roles[below(roles.len().max(1) as u64) as usize];
-        trace!("FaultKillRole", "id" => role.id);
+        let endpoint = leader.controller.endpoint::<GetClusterInfo>();
+        let info = transport
+            .call(&endpoint, GetClusterInfo { known: 0 })
+            .await
+            .ok()?;
+        let roles = roles_of(info);
+        let role = roles.get(below(roles.len().max(1) as u64) as usize)?;
+        trace!("FaultKillRole", "id" => role.id, "at" => role.address);
         let worker = Interface::new(role.address, WORKER);
+        let kill = KillRole { id: role.id };
         transport
-            .call(&worker.endpoint::<KillRole>(), KillRole { id: role.id })
+            .call(&worker.endpoint::<KillRole>(), kill)
             .await
             .ok()
     };
     plinth_runtime::timeout(Duration::from_secs(1), killing).await;
+}
+
+fn roles_of(info: ClusterInfo) -> Vec<Interface> {
+    let logs = info.log_system.generations.into_iter().flat_map(|g| g.logs);
+    let proxies = info
+        .client
+        .commit_proxies
+        .into_iter()
+        .chain(info.client.grv_proxies);
+    proxies.chain(logs).collect()
 }

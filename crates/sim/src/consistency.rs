@@ -1,6 +1,7 @@
 //! All replicas of a shard hold the same rows.
 
 use crate::cluster::Shape;
+use crate::{Failure, FailureKind};
 use bytes::Bytes;
 use plinth_client::Database;
 use plinth_coordination::election;
@@ -12,18 +13,28 @@ use plinth_protocol::transaction::{GetKeyLocations, KeyLocations};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::Duration;
 
+const ATTEMPTS_MAX: u32 = 100;
+const PAUSE: Duration = Duration::from_millis(500);
+
 type Rows = Vec<(Bytes, Bytes)>;
 
 /// Compares every replica of every shard at one version. Tries again while the cluster is settling.
-pub async fn check(database: &Database, shape: &Shape) -> Result<(), String> {
+pub async fn check(database: &Database, shape: &Shape) -> Result<(), Failure> {
     let transport = Transport::client();
-    for _ in 0..50 {
+    let mut reason = Error::timed_out;
+    for _ in 0..ATTEMPTS_MAX {
         match compare_once(database, &transport, shape).await {
-            Ok(verdict) => return verdict,
-            Err(_) => plinth_runtime::sleep(Duration::from_millis(500)).await,
+            Ok(verdict) => {
+                let broken = |what: String| format!("consistency: {what}");
+                return verdict
+                    .map_err(|what| Failure::new(FailureKind::Correctness, broken(what)));
+            }
+            Err(error) => reason = error,
         }
+        plinth_runtime::sleep(PAUSE).await;
     }
-    Err("the replicas could not be read for 25 simulated seconds".into())
+    let message = format!("consistency: the replicas could not be read: {reason}");
+    Err(Failure::new(FailureKind::Liveness, message))
 }
 
 async fn compare_once(

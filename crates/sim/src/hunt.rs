@@ -1,102 +1,161 @@
-//! Many seeds, several at a time. Each run has a thread to itself, because a simulation lives in its thread's locals.
+//! The hunt: many seeds, one run each, several at a time, until one fails or the time is up.
+//!
+//! A simulation lives in thread-locals and shares nothing, so a job is a thread. What a seed does depends neither on
+//! how many jobs there are nor on which one runs it.
 
-use crate::{Outcome, RunOptions, run, run_twice};
+use crate::{Outcome, RunOptions, run};
 use plinth_runtime::{Duration, probe};
 use std::collections::BTreeMap;
+use std::fmt;
 use std::ops::RangeInclusive;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-
-/// One run in so many is done twice, to check that it repeats.
-const REPEAT_EVERY: u64 = 20;
+use std::sync::mpsc;
 
 #[derive(Clone, Debug)]
 pub struct HuntOptions {
     pub seeds: RangeInclusive<u64>,
     pub jobs: usize,
-    /// No new run is begun after this wall time.
+    /// No run is begun after this much wall time.
     pub budget: Option<Duration>,
-    /// All of them in turn if there are several.
-    pub scenarios: Vec<String>,
+    pub scenario: String,
     pub planted_fault: Option<String>,
+    /// Every so many seeds one is run twice, to compare fingerprints; 0: none.
+    pub check_determinism_every: u64,
 }
 
-#[derive(Clone, Debug, Default)]
+impl HuntOptions {
+    pub fn new(seeds: RangeInclusive<u64>, scenario: &str) -> Self {
+        HuntOptions {
+            seeds,
+            jobs: 1,
+            budget: None,
+            scenario: scenario.to_owned(),
+            planted_fault: None,
+            check_determinism_every: 20,
+        }
+    }
+
+    fn run_options(&self, seed: u64) -> RunOptions {
+        let every = self.check_determinism_every;
+        RunOptions {
+            planted_fault: self.planted_fault.clone(),
+            check_determinism: every > 0 && seed.is_multiple_of(every),
+            ..RunOptions::new(seed, &self.scenario)
+        }
+    }
+}
+
+/// What a hunt found.
+#[derive(Clone, Debug)]
 pub struct HuntReport {
     pub runs: u64,
-    pub sim_seconds: f64,
-    /// Wall seconds, summed over all jobs.
-    pub job_seconds: f64,
-    /// The first failure: the hunt stops there.
+    /// The first run that failed; the hunt ended with it.
     pub failure: Option<Outcome>,
+    /// How many runs took each rare path at least once. Paths that none took are here too, with 0.
     pub probes: BTreeMap<&'static str, u64>,
+    pub sim_seconds: f64,
+    /// Added up over all jobs: the time that the cores spent.
+    pub core_seconds: f64,
 }
 
 impl HuntReport {
-    /// Rare paths that no run has taken.
-    pub fn probes_never_hit(&self) -> Vec<&'static str> {
-        probe::all()
-            .into_iter()
-            .filter(|name| !self.probes.contains_key(name))
-            .collect()
+    fn new() -> Self {
+        HuntReport {
+            runs: 0,
+            failure: None,
+            probes: probe::all().into_iter().map(|name| (name, 0)).collect(),
+            sim_seconds: 0.0,
+            core_seconds: 0.0,
+        }
     }
 
-    fn add(&mut self, outcome: Outcome) {
+    fn add(&mut self, outcome: Outcome, times: f64) {
         self.runs += 1;
-        self.sim_seconds += outcome.sim_seconds;
-        self.job_seconds += outcome.wall_seconds;
-        for (name, hits) in &outcome.probes {
-            *self.probes.entry(name).or_default() += hits;
+        self.sim_seconds += outcome.sim_seconds * times;
+        self.core_seconds += outcome.wall_seconds;
+        for name in outcome.probes.keys() {
+            *self.probes.entry(name).or_insert(0) += 1;
         }
-        if outcome.failure.is_some() && self.failure.is_none() {
+        if outcome.result.is_err() && self.failure.is_none() {
             self.failure = Some(outcome);
         }
     }
+
+    /// Rare paths that are written, believed in, and untested.
+    pub fn never_hit(&self) -> Vec<&'static str> {
+        let untaken = self.probes.iter().filter(|(_, runs)| **runs == 0);
+        untaken.map(|(name, _)| *name).collect()
+    }
 }
 
-/// Runs seeds until one fails, all are done, or the budget is spent. `on_outcome` sees each outcome as it comes.
-#[allow(clippy::disallowed_methods, clippy::disallowed_types)] // the runner is not simulated: it has threads and a clock
-pub fn hunt(options: &HuntOptions, on_outcome: impl Fn(&Outcome) + Sync) -> HuntReport {
+impl fmt::Display for HuntReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:>8}  rare path", "runs")?;
+        for (name, runs) in &self.probes {
+            let remark = if *runs == 0 { "  <- never taken" } else { "" };
+            writeln!(f, "{runs:>8}  {name}{remark}")?;
+        }
+        let speed = self.sim_seconds / self.core_seconds.max(1e-9);
+        writeln!(
+            f,
+            "{} runs, {:.0} simulated seconds, {speed:.0} of them a second and core, {} of {} rare paths never taken",
+            self.runs,
+            self.sim_seconds,
+            self.never_hit().len(),
+            self.probes.len()
+        )?;
+        let Some(outcome) = &self.failure else {
+            return write!(f, "nothing found");
+        };
+        let failure = outcome
+            .result
+            .as_ref()
+            .expect_err("it is kept as a failure");
+        writeln!(
+            f,
+            "seed {} failed: {}: {}",
+            outcome.seed, failure.kind, failure.message
+        )?;
+        write!(f, "reproduce with: {}", outcome.command())
+    }
+}
+
+/// Runs the seeds; `seen` is told of every outcome, on the caller's thread. Ends early at the first failure.
+#[allow(clippy::disallowed_methods, clippy::disallowed_types)] // threads and wall time are the runner's, no run sees them
+pub fn hunt(options: &HuntOptions, mut seen: impl FnMut(&Outcome)) -> HuntReport {
     let started = std::time::Instant::now();
     let next = AtomicU64::new(*options.seeds.start());
     let stop = AtomicBool::new(false);
-    let report = Mutex::new(HuntReport::default());
-    let job = || {
-        while !stop.load(Ordering::Relaxed) {
-            let seed = next.fetch_add(1, Ordering::Relaxed);
-            let over = options
-                .budget
-                .is_some_and(|budget| started.elapsed() >= budget);
-            if seed > *options.seeds.end() || over {
-                return;
-            }
-            let scenario = options.scenarios[seed as usize % options.scenarios.len()].clone();
-            let planted_fault = options.planted_fault.clone();
-            let one = RunOptions {
-                seed,
-                scenario,
-                planted_fault,
-                verbose: false,
-            };
-            let outcome = if seed % REPEAT_EVERY == 0 {
-                run_twice(&one)
-            } else {
-                run(&one)
-            };
-            on_outcome(&outcome);
-            if outcome.failure.is_some() {
-                stop.store(true, Ordering::Relaxed);
-            }
-            report
-                .lock()
-                .expect("no job panics while it holds the report")
-                .add(outcome);
-        }
-    };
+    let (sender, outcomes) = mpsc::channel::<Outcome>();
+    let mut report = HuntReport::new();
     std::thread::scope(|scope| {
         for _ in 0..options.jobs.max(1) {
-            scope.spawn(job);
+            let (sender, next, stop) = (sender.clone(), &next, &stop);
+            scope.spawn(move || {
+                let in_time = || {
+                    options
+                        .budget
+                        .is_none_or(|budget| started.elapsed() < budget)
+                };
+                while !stop.load(Ordering::Relaxed) && in_time() {
+                    let seed = next.fetch_add(1, Ordering::Relaxed);
+                    if seed > *options.seeds.end() {
+                        return;
+                    }
+                    let outcome = run(options.run_options(seed));
+                    stop.fetch_or(outcome.result.is_err(), Ordering::Relaxed);
+                    if sender.send(outcome).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+        drop(sender);
+        for outcome in outcomes {
+            seen(&outcome);
+            let twice = options.run_options(outcome.seed).check_determinism;
+            report.add(outcome, if twice { 2.0 } else { 1.0 });
         }
     });
-    report.into_inner().expect("every job has ended")
+    report
 }

@@ -10,34 +10,49 @@
 //! - `attrition`: what breaks, when.
 //! - `workloads`: what clients do, each with its oracle.
 //! - `consistency`: all replicas hold the same data.
-//! - [`hunt`]: many seeds, several at a time.
+//! - [`hunt`](mod@hunt): many seeds, several at a time.
 
 mod attrition;
 mod cluster;
 mod consistency;
 pub mod hunt;
+mod phases;
 pub mod scenario;
 mod workloads;
 
 use plinth_runtime::sim::Simulation;
-use plinth_runtime::{Duration, fault, probe};
+use plinth_runtime::{Duration, Either, fault, probe};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 pub use hunt::{HuntOptions, HuntReport, hunt};
-pub use scenario::{SCENARIOS, Scenario};
+pub use scenario::{Scenario, scenarios};
 
 /// What one run is made of.
 #[derive(Clone, Debug)]
 pub struct RunOptions {
     pub seed: u64,
-    /// A name of [`SCENARIOS`].
+    /// A name of [`scenarios`].
     pub scenario: String,
+    /// Keep every event for [`Outcome::trace_tail`], not only the last ones.
+    pub verbose: bool,
     /// A name of [`plinth_runtime::fault::FAULTS`]; only test builds have the switches.
     pub planted_fault: Option<String>,
-    /// Print notable events while it runs.
-    pub verbose: bool,
+    /// Run twice and compare.
+    pub check_determinism: bool,
+}
+
+impl RunOptions {
+    pub fn new(seed: u64, scenario: &str) -> Self {
+        RunOptions {
+            seed,
+            scenario: scenario.to_owned(),
+            verbose: false,
+            planted_fault: None,
+            check_determinism: false,
+        }
+    }
 }
 
 /// How a run can fail.
@@ -53,33 +68,60 @@ pub enum FailureKind {
     Nondeterminism,
 }
 
-#[derive(Clone, Debug)]
+impl FailureKind {
+    /// The exit code of `plinth sim run`, so that scripts can tell them apart.
+    pub fn exit_code(self) -> u8 {
+        match self {
+            FailureKind::Correctness => 1,
+            FailureKind::Crash => 3,
+            FailureKind::Liveness => 4,
+            FailureKind::Nondeterminism => 5,
+        }
+    }
+}
+
+impl fmt::Display for FailureKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            FailureKind::Crash => "crash",
+            FailureKind::Liveness => "liveness",
+            FailureKind::Correctness => "correctness",
+            FailureKind::Nondeterminism => "nondeterminism",
+        })
+    }
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Failure {
     pub kind: FailureKind,
     pub message: String,
+}
+
+impl Failure {
+    pub(crate) fn new(kind: FailureKind, message: impl Into<String>) -> Self {
+        let message = message.into();
+        Failure { kind, message }
+    }
 }
 
 #[derive(Clone, Debug)]
 pub struct Outcome {
     pub seed: u64,
     pub scenario: String,
-    pub failure: Option<Failure>,
+    pub planted_fault: Option<String>,
+    pub result: Result<(), Failure>,
     pub fingerprint: u64,
     pub sim_seconds: f64,
     pub wall_seconds: f64,
     /// Rare paths that were taken, and how often.
     pub probes: BTreeMap<&'static str, u64>,
-    /// The last events before a failure.
+    /// The last events, one JSON object a line.
     pub trace_tail: Vec<String>,
 }
 
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let result = if self.failure.is_none() {
-            "pass"
-        } else {
-            "fail"
-        };
+        let result = if self.result.is_ok() { "pass" } else { "fail" };
         write!(
             f,
             "seed={} scenario={} result={result} fingerprint={:016x} sim_seconds={:.1} wall_seconds={:.2}",
@@ -91,8 +133,12 @@ impl fmt::Display for Outcome {
 impl Outcome {
     /// The one command that gives the same run again.
     pub fn command(&self) -> String {
+        let planted = match &self.planted_fault {
+            Some(name) => format!(" --planted-fault {name}"),
+            None => String::new(),
+        };
         format!(
-            "plinth sim run --seed {} --scenario {}",
+            "plinth sim run --seed {} --scenario {}{planted}",
             self.seed, self.scenario
         )
     }
@@ -100,83 +146,115 @@ impl Outcome {
 
 /// The longest a run may take in simulated time before it counts as hanging.
 const RUN_LIMIT: Duration = Duration::from_secs(1800);
+/// The longest it may take in wall time: so long only if it is busy with nothing.
+const RUN_WALL_LIMIT: Duration = Duration::from_secs(120);
+/// Enough for a whole run.
+const VERBOSE_TRACE_LINES: usize = 1 << 20;
 
-/// Runs one seed on this thread.
-#[allow(clippy::disallowed_methods, clippy::disallowed_types)] // wall time is what the runner reports, not what the run sees
-pub fn run(options: &RunOptions) -> Outcome {
+/// Runs one seed on this thread, twice if so asked. The caller has checked the names in `options`.
+pub fn run(options: RunOptions) -> Outcome {
+    let first = run_once(&options);
+    if !options.check_determinism || first.result.is_err() {
+        return first;
+    }
+    let mut second = run_once(&options);
+    second.wall_seconds += first.wall_seconds;
+    if first.fingerprint != second.fingerprint {
+        let message = format!(
+            "two runs, fingerprints {:016x} and {:016x}",
+            first.fingerprint, second.fingerprint
+        );
+        second.result = Err(Failure::new(FailureKind::Nondeterminism, message));
+    }
+    second
+}
+
+/// Ends when the run has taken too long in wall time. A run that this never ends does not depend on it.
+#[allow(clippy::disallowed_methods, clippy::disallowed_types)] // it says so: the runner's own limit
+async fn out_of_wall_time() -> Failure {
+    let started = std::time::Instant::now();
+    while started.elapsed() < RUN_WALL_LIMIT {
+        plinth_runtime::sleep(Duration::from_secs(1)).await;
+    }
+    let limit = RUN_WALL_LIMIT.as_secs();
+    Failure::new(
+        FailureKind::Liveness,
+        format!("not over after {limit} seconds of wall time"),
+    )
+}
+
+// Wall time is what the runner reports, not what the run sees.
+#[allow(clippy::disallowed_methods, clippy::disallowed_types)]
+fn run_once(options: &RunOptions) -> Outcome {
     let scenario = scenario::find(&options.scenario).expect("the caller has checked the name");
     let started = std::time::Instant::now();
     probe::reset();
     plant(options.planted_fault.as_deref());
-    let simulation = Simulation::new(options.seed, scenario.world());
+    let simulation = Simulation::new(options.seed, scenario.world(options.seed));
     if options.verbose {
-        simulation.configure(|config| config.trace_lines_max = 1 << 20);
+        simulation.configure(|config| config.trace_lines_max = VERBOSE_TRACE_LINES);
     }
     let finished = catch_unwind(AssertUnwindSafe(|| {
-        let shape = cluster::Shape::draw(&simulation, &scenario, options.seed);
+        let shape = cluster::Shape::draw(&scenario, options.seed);
         cluster::start(&simulation, &shape);
-        simulation.run_until(workloads::drive(shape, scenario), RUN_LIMIT)
+        let mix = scenario.draw_mix(options.seed);
+        let run = async move {
+            match plinth_runtime::race(phases::run(shape, scenario, mix), out_of_wall_time()).await
+            {
+                Either::Left(verdict) => verdict,
+                Either::Right(failure) => Err(failure),
+            }
+        };
+        simulation.run_until(run, RUN_LIMIT)
     }));
     plant(None);
-    let failure = match finished {
-        Ok(Some(Ok(()))) => None,
-        Ok(Some(Err(failure))) => Some(failure),
-        Ok(None) => Some(Failure {
-            kind: FailureKind::Liveness,
-            message: format!(
-                "the run was not over after {} simulated seconds",
-                RUN_LIMIT.as_secs()
-            ),
-        }),
-        Err(panic) => Some(Failure {
-            kind: FailureKind::Crash,
-            message: panic_message(&panic),
-        }),
+    let hangs = || {
+        let limit = RUN_LIMIT.as_secs();
+        let message = format!("the run was not over after {limit} simulated seconds");
+        Err(Failure::new(FailureKind::Liveness, message))
     };
-    Outcome {
+    let result = match &finished {
+        Ok(ended) => ended.clone().unwrap_or_else(hangs),
+        Err(panic) => Err(Failure::new(FailureKind::Crash, panic_message(panic))),
+    };
+    let outcome = Outcome {
         seed: options.seed,
         scenario: options.scenario.clone(),
-        failure,
+        planted_fault: options.planted_fault.clone(),
+        result,
         fingerprint: simulation.fingerprint(),
         sim_seconds: simulation.elapsed().as_secs_f64(),
         wall_seconds: started.elapsed().as_secs_f64(),
         probes: probe::hits(),
         trace_tail: simulation.trace_tail(),
+    };
+    if finished.is_err() {
+        // Destructors of a world that has met a broken invariant may meet it again.
+        std::mem::forget(simulation);
     }
+    outcome
 }
 
-/// Runs a seed twice; a difference is a failure of its own kind.
-pub fn run_twice(options: &RunOptions) -> Outcome {
-    let first = run(options);
-    let mut second = run(options);
-    if first.fingerprint != second.fingerprint {
-        second.failure = Some(Failure {
-            kind: FailureKind::Nondeterminism,
-            message: format!(
-                "two runs, fingerprints {:016x} and {:016x}",
-                first.fingerprint, second.fingerprint
-            ),
-        });
-    }
-    second
-}
+/// Whether this build has the switches of [`plinth_runtime::fault`].
+pub const HAS_PLANTED_FAULTS: bool = cfg!(feature = "planted-faults");
 
 #[cfg(feature = "planted-faults")]
 fn plant(name: Option<&str>) {
-    fault::plant(name.and_then(|name| fault::FAULTS.iter().map(|(n, _)| *n).find(|n| *n == name)));
+    let known = |wanted: &str| fault::FAULTS.iter().find(|(name, _)| *name == wanted);
+    fault::plant(name.map(|name| known(name).expect("the caller has checked the name").0));
 }
 
 #[cfg(not(feature = "planted-faults"))]
 fn plant(name: Option<&str>) {
     assert!(
         name.is_none(),
-        "this build has no planted faults, of which there are {}",
+        "this build has none of the {} planted faults: it wants the feature planted-faults",
         fault::FAULTS.len()
     );
 }
 
 fn panic_message(panic: &Box<dyn std::any::Any + Send>) -> String {
     let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|s| s.to_string()))
-        .unwrap_or_else(|| "a panic".into())
+    text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
+        .unwrap_or_else(|| "a panic without words".into())
 }

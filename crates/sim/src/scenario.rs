@@ -3,8 +3,8 @@
 use plinth_runtime::sim::SimConfig;
 use std::ops::RangeInclusive;
 
-/// Probabilities that one fault is of this kind; they need not add up to one.
-#[derive(Clone, Copy, Debug, Default)]
+/// How often each kind of fault strikes, relative to the others.
+#[derive(Clone, Copy, Debug)]
 pub struct FaultMix {
     pub kill_process: u32,
     pub power_cut: u32,
@@ -16,8 +16,10 @@ pub struct FaultMix {
     pub disk_full: u32,
     pub slow_disk: u32,
     pub kill_role: u32,
+    pub clock_drift: u32,
 }
 
+/// What a run draws from. The whole of a scenario is its row in the table below.
 #[derive(Clone, Debug)]
 pub struct Scenario {
     pub name: &'static str,
@@ -28,23 +30,28 @@ pub struct Scenario {
     /// Mean simulated milliseconds between two faults; 0: no faults.
     pub fault_interval_ms: u64,
     pub mix: FaultMix,
+    /// Each run leaves some kinds of fault out, so that the others show what they do alone.
+    pub swarm: bool,
     /// Random knobs, buggify, bit flips and cuts on the wire.
     pub hostile: bool,
     /// Resolvers are at least this many.
     pub resolvers_min: u32,
+    /// Milliseconds between two transactions of a client.
+    pub think_ms: RangeInclusive<u64>,
 }
 
 const ALL: FaultMix = FaultMix {
     kill_process: 6,
     power_cut: 5,
-    power_cut_all: 1,
+    power_cut_all: 2,
     partition: 4,
     clog: 4,
     cut_connections: 4,
     pause_process: 2,
-    disk_full: 1,
+    disk_full: 2,
     slow_disk: 2,
-    kill_role: 4,
+    kill_role: 5,
+    clock_drift: 1,
 };
 
 const NONE: FaultMix = FaultMix {
@@ -58,91 +65,181 @@ const NONE: FaultMix = FaultMix {
     disk_full: 0,
     slow_disk: 0,
     kill_role: 0,
+    clock_drift: 0,
 };
 
-pub const SCENARIOS: &[Scenario] = &[
-    Scenario {
-        name: "standard",
-        about: "everything: any shape, every fault, random knobs and buggify",
-        machines: 1..=7,
-        fault_seconds: 60,
-        fault_interval_ms: 4000,
-        mix: ALL,
-        hostile: true,
-        resolvers_min: 1,
-    },
-    Scenario {
-        name: "quiet",
-        about: "no faults at all: the workloads alone",
-        machines: 1..=5,
-        fault_seconds: 20,
-        fault_interval_ms: 0,
-        mix: NONE,
-        hostile: false,
-        resolvers_min: 1,
-    },
-    Scenario {
-        name: "power",
-        about: "machines lose power again and again",
-        machines: 1..=5,
-        fault_seconds: 60,
-        fault_interval_ms: 2500,
-        mix: FaultMix {
-            power_cut: 6,
-            power_cut_all: 2,
-            kill_process: 2,
-            ..NONE
+const STANDARD: Scenario = Scenario {
+    name: "standard",
+    about: "everything: any shape, every fault, random knobs and buggify",
+    machines: 1..=7,
+    fault_seconds: 60,
+    fault_interval_ms: 4000,
+    mix: ALL,
+    swarm: true,
+    hostile: true,
+    resolvers_min: 1,
+    think_ms: 50..=800,
+};
+
+/// All there are; the first is the default.
+pub fn scenarios() -> &'static [Scenario] {
+    const SCENARIOS: &[Scenario] = &[
+        STANDARD,
+        Scenario {
+            name: "fast",
+            about: "standard, but a short one",
+            machines: 1..=4,
+            fault_seconds: 15,
+            fault_interval_ms: 2500,
+            ..STANDARD
         },
-        hostile: true,
-        resolvers_min: 1,
-    },
-    Scenario {
-        name: "network",
-        about: "partitions, clogs, cut connections",
-        machines: 3..=7,
-        fault_seconds: 60,
-        fault_interval_ms: 2500,
-        mix: FaultMix {
-            partition: 5,
-            clog: 4,
-            cut_connections: 4,
-            kill_role: 1,
-            ..NONE
+        Scenario {
+            name: "quiet",
+            about: "no faults at all: the workloads alone, and at speed",
+            machines: 1..=5,
+            fault_seconds: 20,
+            fault_interval_ms: 0,
+            mix: NONE,
+            hostile: false,
+            think_ms: 1..=50,
+            ..STANDARD
         },
-        hostile: true,
-        resolvers_min: 1,
-    },
-    Scenario {
-        name: "recovery",
-        about: "one recovery after the other, several resolvers",
-        machines: 3..=6,
-        fault_seconds: 60,
-        fault_interval_ms: 1500,
-        mix: FaultMix {
-            kill_role: 8,
-            kill_process: 3,
-            power_cut: 3,
-            partition: 2,
-            ..NONE
+        Scenario {
+            name: "power",
+            about: "machines lose power again and again, at times all at once",
+            machines: 1..=5,
+            fault_interval_ms: 2500,
+            mix: FaultMix {
+                power_cut: 6,
+                power_cut_all: 3,
+                kill_process: 2,
+                disk_full: 1,
+                ..NONE
+            },
+            swarm: false,
+            ..STANDARD
         },
-        hostile: true,
-        resolvers_min: 2,
-    },
-];
+        Scenario {
+            name: "network",
+            about: "partitions, clogs, cut connections",
+            machines: 3..=7,
+            fault_interval_ms: 2500,
+            mix: FaultMix {
+                partition: 5,
+                clog: 4,
+                cut_connections: 4,
+                kill_role: 1,
+                pause_process: 1,
+                ..NONE
+            },
+            swarm: false,
+            ..STANDARD
+        },
+        Scenario {
+            name: "attrition",
+            about: "processes and machines die all the time",
+            machines: 2..=7,
+            fault_interval_ms: 1500,
+            mix: FaultMix {
+                kill_process: 6,
+                power_cut: 3,
+                kill_role: 2,
+                ..NONE
+            },
+            swarm: false,
+            ..STANDARD
+        },
+        Scenario {
+            name: "recovery",
+            about: "one recovery after the other, under load, several resolvers",
+            machines: 3..=6,
+            fault_interval_ms: 1500,
+            mix: FaultMix {
+                kill_role: 8,
+                kill_process: 3,
+                power_cut: 2,
+                partition: 3,
+                power_cut_all: 1,
+                ..NONE
+            },
+            swarm: false,
+            resolvers_min: 2,
+            think_ms: 1..=60,
+            ..STANDARD
+        },
+    ];
+    SCENARIOS
+}
 
 pub fn find(name: &str) -> Option<Scenario> {
-    SCENARIOS
+    scenarios()
         .iter()
         .find(|scenario| scenario.name == name)
         .cloned()
 }
 
+/// A generator of its own for what is decided before the world exists: the same seed gives the same world, whatever
+/// the world then draws.
+pub(crate) struct Draw(u64);
+
+impl Draw {
+    pub fn new(seed: u64, purpose: u64) -> Self {
+        Draw(seed ^ purpose.wrapping_mul(0xd6e8_feb8_6659_fd93))
+    }
+    pub fn below(&mut self, n: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (x ^ (x >> 31)) % n
+    }
+    pub fn between(&mut self, low: usize, high: usize) -> usize {
+        low + self.below((high - low + 1) as u64) as usize
+    }
+}
+
 impl Scenario {
-    pub fn world(&self) -> SimConfig {
-        if self.hostile {
-            SimConfig::hostile()
-        } else {
-            SimConfig::default()
+    pub fn world(&self, seed: u64) -> SimConfig {
+        if !self.hostile {
+            return SimConfig::default();
         }
+        let mut draw = Draw::new(seed, 1);
+        let rate = |n: u64| [0.0, 0.0, 1e-5, 3e-4][n as usize];
+        SimConfig {
+            bit_flip_probability: rate(draw.below(4)),
+            connection_cut_probability: rate(draw.below(4)),
+            ..SimConfig::hostile()
+        }
+    }
+
+    /// The scenario's faults, or with `swarm` about half of their kinds.
+    pub fn draw_mix(&self, seed: u64) -> FaultMix {
+        let mut mix = self.mix;
+        if self.swarm {
+            let mut draw = Draw::new(seed, 2);
+            for weight in mix.weights_mut() {
+                *weight *= draw.below(2) as u32;
+            }
+            mix.kill_process = mix.kill_process.max(1);
+        }
+        mix
+    }
+}
+
+impl FaultMix {
+    fn weights_mut(&mut self) -> [&mut u32; 11] {
+        [
+            &mut self.kill_process,
+            &mut self.power_cut,
+            &mut self.power_cut_all,
+            &mut self.partition,
+            &mut self.clog,
+            &mut self.cut_connections,
+            &mut self.pause_process,
+            &mut self.disk_full,
+            &mut self.slow_disk,
+            &mut self.kill_role,
+            &mut self.clock_drift,
+        ]
     }
 }

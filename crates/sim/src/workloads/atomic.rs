@@ -1,10 +1,10 @@
 //! Atomic operations: every transaction adds to a counter, takes the maximum of another, and notes what it added under a
 //! key of its own. The counter is the sum of the notes, the maximum their maximum, whatever was retried.
 
-use super::{Boxed, Verdict, Workload, number, think, until_done};
+use super::{Boxed, Day, Verdict, Workload, number, until_done};
 use plinth_client::{Database, RangeOptions};
 use plinth_core::{KeySelector, MutationKind};
-use plinth_runtime::{Instant, random};
+use plinth_runtime::random;
 use std::cell::Cell;
 
 pub struct Atomic {
@@ -32,9 +32,9 @@ impl Workload for Atomic {
         Box::pin(async {})
     }
 
-    fn work(&self, database: Database, _: u64, end: Instant) -> Boxed<'_, ()> {
+    fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(async move {
-            while plinth_runtime::now() < end {
+            while !day.is_over() {
                 let id = self.next.replace(self.next.get() + 1);
                 let amount = random::range(1..1000);
                 let note = format!("atomic/note/{id:06}").into_bytes();
@@ -49,7 +49,7 @@ impl Workload for Atomic {
                     Ok(())
                 })
                 .await;
-                think().await;
+                day.think().await;
             }
         })
     }

@@ -1,9 +1,9 @@
 //! Bank: transfers between accounts, while others add all accounts up in one range read. The sum never changes.
 
-use super::{Boxed, Complaints, Verdict, Workload, number, think, until_done};
+use super::{Boxed, Complaints, Day, Verdict, Workload, number, until_done};
 use plinth_client::{Database, RangeOptions};
 use plinth_core::KeySelector;
-use plinth_runtime::{Instant, random};
+use plinth_runtime::random;
 
 const ACCOUNTS: u64 = 20;
 const OPENING_BALANCE: i64 = 100;
@@ -79,15 +79,15 @@ impl Workload for Bank {
         })
     }
 
-    fn work(&self, database: Database, client: u64, end: Instant) -> Boxed<'_, ()> {
+    fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(async move {
-            while plinth_runtime::now() < end {
+            while !day.is_over() {
                 if client == 0 {
                     self.add_up(&database).await
                 } else {
                     self.transfer(&database).await
                 }
-                think().await;
+                day.think().await;
             }
         })
     }

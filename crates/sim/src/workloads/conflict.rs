@@ -1,78 +1,177 @@
-//! Conflict ranges: a transaction whose declared reads another has written since never commits. Aborts without need are
-//! counted, not forbidden.
+//! Conflict ranges: a transaction whose reads another has changed never commits.
+//!
+//! A reader reads something of random shape; then a writer writes a few random keys and commits; then the reader
+//! commits. Had the reader read at the writer's version, would it have seen something else? If so, it must have failed.
+//! If not, and it failed with a conflict all the same, that is a false abort: allowed, and counted, as conflict ranges
+//! are wider than what was seen and a resolver remembers what another has refused.
 
-use super::{Boxed, Complaints, Ending, Verdict, Workload, ending, think};
-use plinth_client::Database;
-use plinth_core::{Error, Result};
-use plinth_runtime::{Instant, probe, random};
+use super::{Boxed, Complaints, Day, Ending, Verdict, Workload, ending};
+use plinth_client::{Database, RangeOptions, Transaction};
+use plinth_core::{Error, Key, KeySelector, Result, Value};
+use plinth_runtime::random::{below, chance};
+use plinth_runtime::{probe, trace};
+use std::cell::Cell;
 
-const KEYS: u64 = 1000;
+const KEYS: u64 = 40;
 
+#[derive(Default)]
 pub struct ConflictRanges {
+    conflicts: Cell<u64>,
+    false_aborts: Cell<u64>,
+    admitted: Cell<u64>,
     complaints: Complaints,
 }
 
-fn key(i: u64) -> Vec<u8> {
-    format!("{}conflict/{i:04}", if i < KEYS / 2 { "" } else { "z" }).into_bytes()
+/// What the reader does.
+#[derive(Clone, Debug)]
+enum Look {
+    Value(Key),
+    Key(KeySelector),
+    Range(KeySelector, KeySelector, RangeOptions),
 }
 
-fn some_range() -> (u64, u64) {
-    let begin = random::below(KEYS);
-    (begin, (begin + 1 + random::below(50)).min(KEYS))
+#[derive(PartialEq, Debug)]
+enum Seen {
+    Value(Option<Value>),
+    Key(Key),
+    Rows(Vec<(Key, Value)>),
+}
+
+fn key(client: u64) -> Key {
+    format!("conflict/{client}/{:02}", below(KEYS)).into()
+}
+
+fn selector(client: u64) -> KeySelector {
+    KeySelector::new(key(client), chance(0.5), below(7) as i32 - 3)
+}
+
+impl Look {
+    fn random(client: u64) -> Self {
+        match below(3) {
+            0 => Look::Value(key(client)),
+            1 => Look::Key(selector(client)),
+            _ => {
+                let options = RangeOptions {
+                    limit: below(10) as i32,
+                    reverse: chance(0.5),
+                    ..RangeOptions::default()
+                };
+                Look::Range(selector(client), selector(client), options)
+            }
+        }
+    }
+
+    async fn run(&self, tr: &Transaction) -> Result<Seen> {
+        Ok(match self.clone() {
+            Look::Value(key) => Seen::Value(tr.get(key, false).await?),
+            Look::Key(selector) => Seen::Key(tr.get_key(selector, false).await?),
+            Look::Range(begin, end, options) => {
+                Seen::Rows(tr.get_range_all(begin, end, options, false).await?)
+            }
+        })
+    }
+}
+
+/// Rows on both sides of a client's, which no selector gets beyond: what lies there never changes.
+fn fill(tr: &Transaction, client: u64) {
+    for n in 0..8 {
+        tr.set(format!("conflict/{client}/!{n}"), "fence");
+        tr.set(format!("conflict/{client}/~{n}"), "fence");
+    }
+    for _ in 0..KEYS / 2 {
+        tr.set(key(client), "row");
+    }
 }
 
 impl ConflictRanges {
     pub fn new() -> Self {
-        ConflictRanges {
-            complaints: Complaints::default(),
-        }
+        Self::default()
     }
 
-    /// One reads and declares, another writes and commits in between, then the first commits.
     async fn duel(&self, database: &Database, client: u64) -> Result<()> {
-        let (read, written) = (some_range(), some_range());
-        let first = database.create_transaction();
-        first.get_read_version().await?;
-        first.add_read_conflict_range(key(read.0), key(read.1));
-        first.set(format!("conflict/result/{client}"), b"");
-        let second = database.create_transaction();
-        second.add_write_conflict_range(key(written.0), key(written.1));
-        second.get_read_version().await?;
-        second.commit().await?;
-        let collide = read.0 < written.1 && written.0 < read.1;
-        let result = first.commit().await;
-        if collide && ending(result) == Ending::Committed {
+        let reader = database.create_transaction();
+        let looks: Vec<Look> = (0..below(3) + 1).map(|_| Look::random(client)).collect();
+        let mut seen = Vec::new();
+        for look in &looks {
+            seen.push(look.run(&reader).await?);
+        }
+        let writer = database.create_transaction();
+        for _ in 0..below(3) + 1 {
+            match below(3) {
+                0 => writer.clear(key(client)),
+                _ => writer.set(key(client), format!("{}", below(1 << 40))),
+            }
+        }
+        if ending(writer.commit().await) != Ending::Committed {
+            return Ok(()); // nothing can be said
+        }
+        reader.set(format!("conflict-done/{client}"), "");
+        let committed = ending(reader.commit().await);
+        let again = database.create_transaction();
+        again.set_read_version(writer.get_committed_version());
+        for (look, seen) in looks.iter().zip(&seen) {
+            let now = look.run(&again).await?;
+            if now != *seen {
+                return Ok(self.changed(committed, look, seen, &now));
+            }
+        }
+        let counter = match committed {
+            Ending::Failed => &self.false_aborts,
+            _ => &self.admitted,
+        };
+        counter.set(counter.get() + 1);
+        Ok(())
+    }
+
+    fn changed(&self, ending: Ending, look: &Look, seen: &Seen, now: &Seen) {
+        self.conflicts.set(self.conflicts.get() + 1);
+        if ending == Ending::Committed {
             self.complaints.add(format!(
-                "read {read:?}, {written:?} was written meanwhile, and both committed"
+                "{look:?} saw {seen:?}, would have seen {now:?}, and its transaction committed"
             ));
         }
-        if !collide && result == Err(Error::not_committed) {
-            probe!("workload_false_conflict");
-        }
-        Ok(())
     }
 }
 
 impl Workload for ConflictRanges {
     fn name(&self) -> &'static str {
-        "conflict ranges"
+        "conflict_ranges"
     }
 
-    fn setup(&self, _: Database) -> Boxed<'_, ()> {
-        Box::pin(async {})
-    }
-
-    fn work(&self, database: Database, client: u64, end: Instant) -> Boxed<'_, ()> {
+    fn setup(&self, database: Database) -> Boxed<'_, ()> {
         Box::pin(async move {
-            while plinth_runtime::now() < end {
-                // Whatever fails along the way only means that this duel tells nothing.
-                let _ = self.duel(&database, client).await;
-                think().await;
+            for client in 0..self.clients() {
+                super::until_done(&database, async |tr| {
+                    fill(&tr, client);
+                    Ok(())
+                })
+                .await;
+            }
+        })
+    }
+
+    fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            while !day.is_over() {
+                match self.duel(&database, client).await {
+                    Ok(()) => {}
+                    Err(error) if error.is_retryable() => {}
+                    Err(Error::all_alternatives_failed | Error::timed_out) => {}
+                    Err(error) => self.complaints.add(format!("client {client}: {error}")),
+                }
+                day.think().await;
             }
         })
     }
 
     fn check(&self, _: Database) -> Boxed<'_, Verdict> {
-        Box::pin(async move { self.complaints.verdict() })
+        Box::pin(async move {
+            if self.false_aborts.get() > 0 {
+                probe!("workload_false_conflict");
+            }
+            trace!("ConflictRanges", "conflicts" => self.conflicts.get(), "admitted" => self.admitted.get(),
+                "false_aborts" => self.false_aborts.get());
+            self.complaints.verdict()
+        })
     }
 }

@@ -1,10 +1,10 @@
 //! Cycle: nodes that form a ring, three pointers of which every transaction swaps. Isolation or atomicity lost even once
 //! breaks the ring into several, for good.
 
-use super::{Boxed, Verdict, Workload, number, think, until_done};
+use super::{Boxed, Day, Verdict, Workload, number, until_done};
 use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_core::{KeySelector, Result};
-use plinth_runtime::{Instant, random};
+use plinth_runtime::random;
 
 pub struct Cycle {
     nodes: u64,
@@ -44,9 +44,9 @@ impl Workload for Cycle {
         })
     }
 
-    fn work(&self, database: Database, _: u64, end: Instant) -> Boxed<'_, ()> {
+    fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(async move {
-            while plinth_runtime::now() < end {
+            while !day.is_over() {
                 let first = random::below(self.nodes);
                 until_done(&database, async |tr| {
                     // first → second → third → fourth becomes first → third → second → fourth.
@@ -59,7 +59,7 @@ impl Workload for Cycle {
                     Ok(())
                 })
                 .await;
-                think().await;
+                day.think().await;
             }
         })
     }

@@ -1,202 +1,253 @@
-//! Read-your-writes: random operations inside a transaction, each read compared with a model that is a plain map.
+//! Read your writes: random operations in one transaction against a map that does the same, naively.
+//!
+//! Every client has rows of its own, so that it knows them. A transaction first reads them all, then does a number of
+//! random writes and reads, each read compared with the map, and commits; the next one must find what it left.
 
-use super::{Boxed, Complaints, Ending, Verdict, Workload, ending, think, until_done};
-use bytes::Bytes;
+use super::{Boxed, Complaints, Day, Ending, Verdict, Workload, ending, until_done};
+use plinth_client::testing::resolve_selector;
 use plinth_client::{Database, RangeOptions, Transaction};
-use plinth_core::{KeySelector, MutationKind, Result, atomic};
-use plinth_runtime::{Instant, random};
+use plinth_core::key::printable;
+use plinth_core::{Error, Key, KeySelector, MutationKind, Result, Value, atomic};
+use plinth_runtime::random::{below, chance};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-const BEGIN: &[u8] = b"ryw/";
-const END: &[u8] = b"ryw0";
-const KEYS: u64 = 10;
+type Rows = BTreeMap<Key, Value>;
 
-type Model = BTreeMap<Bytes, Bytes>;
+const KEYS: u64 = 30;
+const KINDS: [MutationKind; 10] = [
+    MutationKind::Add,
+    MutationKind::And,
+    MutationKind::Or,
+    MutationKind::Xor,
+    MutationKind::AppendIfFits,
+    MutationKind::Max,
+    MutationKind::Min,
+    MutationKind::ByteMin,
+    MutationKind::ByteMax,
+    MutationKind::CompareAndClear,
+];
 
 pub struct ReadYourWrites {
-    /// What is committed, as far as known; `None` after a commit whose result is not.
-    committed: RefCell<Option<Model>>,
+    /// What each client's rows may be: one state, or two after an unknown result.
+    possible: RefCell<BTreeMap<u64, Vec<Rows>>>,
     complaints: Complaints,
 }
 
-fn key() -> Bytes {
-    format!("ryw/{:02}", random::below(KEYS))
-        .into_bytes()
-        .into()
+/// One client's part of the key space.
+#[derive(Clone)]
+struct Plot {
+    begin: Key,
+    end: Key,
 }
 
-fn ordered() -> (Bytes, Bytes) {
-    let (a, b) = (key(), key());
-    (a.clone().min(b.clone()), a.max(b))
-}
-
-async fn everything(tr: &Transaction) -> Result<Model> {
-    let (begin, end) = (
-        KeySelector::first_greater_or_equal(BEGIN),
-        KeySelector::first_greater_or_equal(END),
-    );
-    Ok(tr
-        .get_range_all(begin, end, RangeOptions::default(), false)
-        .await?
-        .into_iter()
-        .collect())
-}
-
-fn write(tr: &Transaction, model: &mut Model) {
-    match random::below(4) {
-        0 => {
-            let (begin, end) = ordered();
-            tr.clear_range(&begin, &end);
-            model.retain(|key, _| *key < begin || *key >= end);
+impl Plot {
+    fn new(client: u64) -> Self {
+        Plot {
+            begin: format!("ryw/{client}/").into(),
+            end: format!("ryw/{client}0").into(),
         }
-        1 => {
-            let kinds = [
-                MutationKind::Add,
-                MutationKind::Max,
-                MutationKind::ByteMin,
-                MutationKind::Xor,
-            ];
-            let kind = kinds[random::below(4) as usize];
-            let (key, operand) = (key(), random::u64().to_le_bytes());
-            tr.atomic_op(kind, &key, operand);
-            match atomic::apply(kind, model.get(&key).map(|v| &v[..]), &operand) {
-                Some(value) => drop(model.insert(key, value)),
-                None => drop(model.remove(&key)),
-            }
+    }
+
+    fn key(&self) -> Key {
+        Key::from([&self.begin[..], format!("{:02}", below(KEYS)).as_bytes()].concat())
+    }
+
+    fn bounds(&self) -> (Key, Key) {
+        let (a, b) = (self.key(), self.key());
+        if a <= b { (a, b) } else { (b, a) }
+    }
+
+    /// A key of the plot, or where nothing of the plot is: what lies out there is not known.
+    fn clamp(&self, key: Key) -> Option<Key> {
+        (self.begin <= key && key < self.end).then_some(key)
+    }
+
+    async fn rows(&self, tr: &Transaction) -> Result<Rows> {
+        let begin = KeySelector::first_greater_or_equal(self.begin.clone());
+        let end = KeySelector::first_greater_or_equal(self.end.clone());
+        let rows = tr
+            .get_range_all(begin, end, RangeOptions::default(), chance(0.5))
+            .await?;
+        Ok(rows.into_iter().collect())
+    }
+}
+
+fn value() -> Value {
+    let length = below(9) as usize;
+    (0..length).map(|_| below(256) as u8).collect()
+}
+
+/// Does a random write to both.
+fn write(tr: &Transaction, plot: &Plot, rows: &mut Rows) -> String {
+    match below(6) {
+        0 | 1 => {
+            let (key, value) = (plot.key(), value());
+            tr.set(key.clone(), value.clone());
+            rows.insert(key.clone(), value);
+            format!("set {}", printable(&key))
+        }
+        2 => {
+            let key = plot.key();
+            tr.clear(key.clone());
+            rows.remove(&key);
+            format!("clear {}", printable(&key))
+        }
+        3 => {
+            let (begin, end) = plot.bounds();
+            tr.clear_range(begin.clone(), end.clone());
+            rows.retain(|key, _| *key < begin || *key >= end);
+            format!("clear [{}, {})", printable(&begin), printable(&end))
         }
         _ => {
-            let (key, value) = (key(), Bytes::copy_from_slice(&random::u64().to_le_bytes()));
-            tr.set(&key, &value);
-            model.insert(key, value);
+            let kind = KINDS[below(KINDS.len() as u64) as usize];
+            let (key, operand) = (plot.key(), value());
+            tr.atomic_op(kind, key.clone(), operand.clone());
+            let old = rows.get(&key).map(|value| &value[..]);
+            match atomic::apply(kind, old, &operand) {
+                Some(new) => drop(rows.insert(key.clone(), new)),
+                None => drop(rows.remove(&key)),
+            }
+            format!("{kind:?} {}", printable(&key))
         }
     }
 }
 
-/// A read of a random kind; what is wrong with it, if anything.
-async fn read(tr: &Transaction, model: &Model) -> Result<Option<String>> {
-    let snapshot = random::chance(0.3);
-    match random::below(3) {
+/// Does a random read and says what is wrong with it.
+async fn read(tr: &Transaction, plot: &Plot, rows: &Rows) -> Result<Verdict> {
+    let snapshot = chance(0.3);
+    match below(3) {
         0 => {
-            let key = key();
-            let value = tr.get(key.clone(), snapshot).await?;
-            let expected = model.get(&key).cloned();
-            Ok((value != expected).then(|| format!("{key:?} is {value:?}, not {expected:?}")))
+            let key = plot.key();
+            let got = tr.get(key.clone(), snapshot).await?;
+            Ok(compare(
+                &format!("get {}", printable(&key)),
+                &got.as_ref(),
+                &rows.get(&key),
+            ))
         }
         1 => {
-            let ((begin, end), reverse, limit) =
-                (ordered(), random::chance(0.5), random::range(1..6) as usize);
-            let options = RangeOptions {
-                limit: limit as i32,
-                reverse,
-                ..Default::default()
-            };
-            let from = KeySelector::first_greater_or_equal(begin.clone());
-            let to = KeySelector::first_greater_or_equal(end.clone());
-            let rows = tr.get_range_all(from, to, options, snapshot).await?;
-            let inside = model.range(begin..end).map(|(k, v)| (k.clone(), v.clone()));
-            let expected: Vec<_> = if reverse {
-                inside.rev().take(limit).collect()
-            } else {
-                inside.take(limit).collect()
-            };
-            Ok((rows != expected).then(|| format!("a range is {rows:?}, not {expected:?}")))
+            let selector = KeySelector::new(plot.key(), chance(0.5), below(16) as i32 - 7);
+            let got = tr.get_key(selector.clone(), snapshot).await?;
+            let expected = resolve_selector(rows.keys(), &selector, &plot.end);
+            let what = format!("get_key {selector:?}");
+            Ok(compare(&what, &plot.clamp(got), &plot.clamp(expected)))
         }
-        _ => {
-            let (key, or_equal) = (key(), random::chance(0.5));
-            let keys: Vec<&Bytes> = model.keys().collect();
-            // Where the selector starts among the model's keys, counted from one before the first.
-            let base = keys
-                .iter()
-                .filter(|k| if or_equal { ***k <= key } else { ***k < key })
-                .count() as i64;
-            let target = random::below(keys.len().max(1) as u64) as i64 + 1;
-            if keys.is_empty() {
-                return Ok(None);
-            }
-            let selector = KeySelector::new(key, or_equal, (target - base) as i32);
-            let found = tr.get_key(selector.clone(), snapshot).await?;
-            let expected = keys[target as usize - 1];
-            Ok(
-                (found != *expected)
-                    .then(|| format!("{selector:?} is {found:?}, not {expected:?}")),
-            )
-        }
+        _ => read_range(tr, plot, rows, snapshot).await,
     }
+}
+
+async fn read_range(tr: &Transaction, plot: &Plot, rows: &Rows, snapshot: bool) -> Result<Verdict> {
+    let selector = || KeySelector::new(plot.key(), chance(0.5), below(6) as i32 - 2);
+    let (begin, end) = (selector(), selector());
+    let resolve = |selector| plot.clamp(resolve_selector(rows.keys(), selector, &plot.end));
+    let (Some(from), Some(to)) = (resolve(&begin), resolve(&end)) else {
+        return Ok(Ok(())); // it would reach into what is not ours
+    };
+    let options = RangeOptions {
+        limit: below(6) as i32,
+        reverse: chance(0.5),
+        ..RangeOptions::default()
+    };
+    let what = format!("get_range {begin:?} {end:?} {options:?}");
+    let got = tr.get_range_all(begin, end, options, snapshot).await?;
+    let mut expected: Vec<(Key, Value)> = Vec::new();
+    if from < to {
+        expected.extend(rows.range(from..to).map(|(k, v)| (k.clone(), v.clone())));
+    }
+    if options.reverse {
+        expected.reverse();
+    }
+    if options.limit > 0 {
+        expected.truncate(options.limit as usize);
+    }
+    Ok(compare(&what, &got, &expected))
+}
+
+fn compare<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, expected: &T) -> Verdict {
+    if got == expected {
+        return Ok(());
+    }
+    Err(format!(
+        "{what} gave {got:?}, and should have given {expected:?}"
+    ))
 }
 
 impl ReadYourWrites {
     pub fn new() -> Self {
         ReadYourWrites {
-            committed: RefCell::new(None),
+            possible: RefCell::default(),
             complaints: Complaints::default(),
         }
     }
 
-    async fn attempt(&self, database: &Database) -> Result<()> {
-        let tr = database.create_transaction();
-        let known = self.committed.borrow().clone();
-        let found = everything(&tr).await?;
-        if known.as_ref().is_some_and(|known| *known != found) {
-            self.complaints
-                .add(format!("the rows are {found:?}, not {known:?}"));
+    /// Complains unless the client's rows are what they may be.
+    fn expect(&self, client: u64, rows: &Rows) {
+        let possible = self.possible.borrow();
+        let states = possible.get(&client);
+        let fits = states.map_or(rows.is_empty(), |states| states.contains(rows));
+        if !fits {
+            self.complaints.add(format!(
+                "client {client} finds {rows:?}, and left one of {states:?}"
+            ));
         }
-        let mut model = found;
-        for _ in 0..random::range(2..15) {
-            if random::chance(0.5) {
-                write(&tr, &mut model);
-            } else if let Some(wrong) = read(&tr, &model).await? {
-                self.complaints.add(wrong);
+    }
+
+    async fn transact(&self, database: &Database, client: u64) -> Result<()> {
+        let plot = Plot::new(client);
+        let tr = database.create_transaction();
+        let before = plot.rows(&tr).await?;
+        self.expect(client, &before);
+        let mut rows = before.clone();
+        let mut log = Vec::new();
+        for _ in 0..below(12) {
+            if chance(0.5) {
+                log.push(write(&tr, &plot, &mut rows));
+            } else if let Err(broken) = read(&tr, &plot, &rows).await? {
+                self.complaints.add(format!("after {log:?}: {broken}"));
             }
         }
-        // Only this client writes here, so the outcome is known, or it is not.
-        *self.committed.borrow_mut() = match ending(tr.commit().await) {
-            Ending::Committed => Some(model),
-            Ending::Unknown => None,
-            Ending::Failed => known,
+        let states = match ending(tr.commit().await) {
+            Ending::Committed => vec![rows],
+            Ending::Failed => vec![before],
+            Ending::Unknown => vec![before, rows],
         };
+        self.possible.borrow_mut().insert(client, states);
         Ok(())
     }
 }
 
 impl Workload for ReadYourWrites {
     fn name(&self) -> &'static str {
-        "read your writes"
+        "read_your_writes"
     }
 
     fn setup(&self, _: Database) -> Boxed<'_, ()> {
         Box::pin(async {})
     }
 
-    fn work(&self, database: Database, _: u64, end: Instant) -> Boxed<'_, ()> {
+    fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(async move {
-            while plinth_runtime::now() < end {
-                // A read that fails ends the attempt before anything was written.
-                let _ = self.attempt(&database).await;
-                think().await;
+            while !day.is_over() {
+                match self.transact(&database, client).await {
+                    Ok(()) => {}
+                    Err(error) if error.is_retryable() => {}
+                    Err(Error::all_alternatives_failed | Error::timed_out) => {}
+                    Err(error) => self.complaints.add(format!("client {client}: {error}")),
+                }
+                day.think().await;
             }
         })
     }
 
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {
         Box::pin(async move {
-            let found = until_done(&database, async |tr| everything(&tr).await).await;
-            if self
-                .committed
-                .borrow()
-                .as_ref()
-                .is_some_and(|known| *known != found)
-            {
-                return Err(format!(
-                    "the rows are {found:?} in the end, not {:?}",
-                    self.committed.borrow()
-                ));
+            for client in 0..self.clients() {
+                let plot = Plot::new(client);
+                let rows = until_done(&database, async |tr| plot.rows(&tr).await).await;
+                self.expect(client, &rows);
             }
             self.complaints.verdict()
         })
-    }
-
-    fn clients(&self) -> u64 {
-        1
     }
 }

@@ -1,9 +1,9 @@
 //! Versionstamps: keys made of them are unique and in commit order, and are what the client was told.
 
-use super::{Boxed, Complaints, Ending, Verdict, Workload, ending, number, think, until_done};
-use plinth_client::{Database, RangeOptions};
-use plinth_core::{KeySelector, MutationKind, Versionstamp};
-use plinth_runtime::{Instant, random};
+use super::{Boxed, Complaints, Day, Ending, Verdict, Workload, ending, number, read_rows};
+use plinth_client::Database;
+use plinth_core::{MutationKind, Versionstamp};
+use plinth_runtime::random;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
@@ -11,7 +11,9 @@ const PREFIX: &[u8] = b"stamp/";
 
 pub struct Versionstamps {
     next: Cell<i64>,
-    /// What the client was told, by note.
+    /// The newest stamp that any client was told.
+    newest: Cell<Versionstamp>,
+    /// What the client was told, by transaction.
     told: RefCell<BTreeMap<i64, Versionstamp>>,
     complaints: Complaints,
 }
@@ -20,6 +22,7 @@ impl Versionstamps {
     pub fn new() -> Self {
         Versionstamps {
             next: Cell::new(0),
+            newest: Cell::new(Versionstamp([0; 10])),
             told: RefCell::default(),
             complaints: Complaints::default(),
         }
@@ -27,20 +30,32 @@ impl Versionstamps {
 
     async fn append(&self, database: &Database) {
         let id = self.next.replace(self.next.get() + 1);
+        let before = self.newest.get();
         let tr = database.create_transaction();
         let mut key = PREFIX.to_vec();
-        key.extend_from_slice(&[0; 10]);
+        key.extend_from_slice(&[0; Versionstamp::LEN]);
         key.extend_from_slice(&(PREFIX.len() as u32).to_le_bytes());
         tr.atomic_op(MutationKind::SetVersionstampedKey, &key, id.to_string());
         let stamp = tr.get_versionstamp();
-        if ending(tr.commit().await) == Ending::Committed {
-            match stamp.await {
-                Ok(stamp) => drop(self.told.borrow_mut().insert(id, stamp)),
-                Err(error) => self
-                    .complaints
-                    .add(format!("no versionstamp after a commit: {error}")),
-            }
+        if ending(tr.commit().await) != Ending::Committed {
+            return;
         }
+        match stamp.await {
+            Ok(stamp) => self.tell(id, before, stamp),
+            Err(error) => self
+                .complaints
+                .add(format!("no versionstamp after a commit: {error}")),
+        }
+    }
+
+    fn tell(&self, id: i64, before: Versionstamp, stamp: Versionstamp) {
+        if stamp <= before {
+            self.complaints.add(format!(
+                "transaction {id} began after {before:?} and got {stamp:?}"
+            ));
+        }
+        self.newest.set(self.newest.get().max(stamp));
+        self.told.borrow_mut().insert(id, stamp);
     }
 }
 
@@ -53,39 +68,31 @@ impl Workload for Versionstamps {
         Box::pin(async {})
     }
 
-    fn work(&self, database: Database, _: u64, end: Instant) -> Boxed<'_, ()> {
+    fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(async move {
-            while plinth_runtime::now() < end {
+            while !day.is_over() {
                 let attempts = random::range(1..4);
                 plinth_runtime::join_all((0..attempts).map(|_| self.append(&database))).await;
-                think().await;
+                day.think().await;
             }
         })
     }
 
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {
         Box::pin(async move {
-            let rows = until_done(&database, async |tr| {
-                let begin = KeySelector::first_greater_or_equal(PREFIX);
-                let end = KeySelector::first_greater_or_equal(&b"stamp0"[..]);
-                tr.get_range_all(begin, end, RangeOptions::default(), false)
-                    .await
-            })
-            .await;
             let mut found = BTreeMap::new();
-            for (key, value) in &rows {
-                let stamp: [u8; 10] = key[PREFIX.len()..]
-                    .try_into()
-                    .map_err(|_| "a key has no stamp".to_string())?;
-                if found.insert(number(value), Versionstamp(stamp)).is_some() {
-                    return Err(format!("transaction {} left two stamps", number(value)));
+            for (key, value) in read_rows(&database, PREFIX, b"stamp0").await {
+                let stamp = key[PREFIX.len()..].try_into();
+                let stamp = Versionstamp(stamp.map_err(|_| "a key has no stamp".to_string())?);
+                if found.insert(number(&value), stamp).is_some() {
+                    return Err(format!("transaction {} left two stamps", number(&value)));
                 }
             }
             for (id, told) in self.told.borrow().iter() {
                 if found.get(id) != Some(told) {
+                    let found = found.get(id);
                     return Err(format!(
-                        "transaction {id} was told {told:?} and left {:?}",
-                        found.get(id)
+                        "transaction {id} was told {told:?} and left {found:?}"
                     ));
                 }
             }

@@ -1,20 +1,47 @@
-//! Watches: whoever waits for a key to change hears of it, in time.
+//! Watches: whoever waits for a key to change hears of it in time, and not before.
 
-use super::{Boxed, Complaints, Verdict, Workload, until_done};
+use super::{Boxed, Complaints, Day, Verdict, Workload, until_done};
 use plinth_client::Database;
-use plinth_runtime::{Duration, Instant, random};
+use plinth_runtime::{Duration, Either, random};
 
-/// A watch that has not fired so long after the change was committed never will.
-const FIRE_LIMIT: Duration = Duration::from_secs(120);
+/// A watch that has not fired so long after the change was committed, and the faults were over, never will.
+const FIRE_LIMIT: Duration = Duration::from_secs(60);
 
+#[derive(Default)]
 pub struct Watches {
     complaints: Complaints,
 }
 
 impl Watches {
     pub fn new() -> Self {
-        Watches {
-            complaints: Complaints::default(),
+        Self::default()
+    }
+
+    /// One change of a key that nobody else writes: the watch is silent before it and fires after it.
+    async fn round(&self, database: &Database, client: u64, round: u64, day: Day) {
+        let key = format!("watch/{client}").into_bytes();
+        let complain = |what: &str| {
+            let text = format!("the watch of client {client} for change {round} {what}");
+            self.complaints.add(text);
+        };
+        let mut waiting = until_done(database, async |tr| Ok(tr.watch(&key))).await;
+        let pause = plinth_runtime::sleep(Duration::from_millis(random::below(3000)));
+        match plinth_runtime::race(&mut waiting, pause).await {
+            Either::Left(Ok(())) => return complain("fired although nothing had changed"),
+            Either::Left(Err(error)) => return complain(&format!("failed: {error}")),
+            Either::Right(()) => {}
+        }
+        until_done(database, async |tr| {
+            tr.set(&key, round.to_string());
+            Ok(())
+        })
+        .await;
+        let deadline = plinth_runtime::now().max(day.end) + FIRE_LIMIT;
+        let left = deadline.saturating_since(plinth_runtime::now());
+        match plinth_runtime::timeout(left, waiting).await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => complain(&format!("failed: {error}")),
+            None => complain("never fired"),
         }
     }
 }
@@ -28,28 +55,12 @@ impl Workload for Watches {
         Box::pin(async {})
     }
 
-    fn work(&self, database: Database, client: u64, end: Instant) -> Boxed<'_, ()> {
+    fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()> {
         Box::pin(async move {
-            let key = format!("watch/{client}").into_bytes();
-            let mut round = 0u64;
-            while plinth_runtime::now() < end {
-                let waiting = until_done(&database, async |tr| {
-                    tr.get(key.clone(), false).await?;
-                    Ok(tr.watch(key.clone()))
-                })
-                .await;
-                plinth_runtime::sleep(Duration::from_millis(random::below(2000))).await;
+            let mut round = 0;
+            while !day.is_over() {
                 round += 1;
-                until_done(&database, async |tr| {
-                    tr.set(&key, round.to_string());
-                    Ok(())
-                })
-                .await;
-                if plinth_runtime::timeout(FIRE_LIMIT, waiting).await.is_none() {
-                    self.complaints.add(format!(
-                        "the watch on change {round} of client {client} never fired"
-                    ));
-                }
+                self.round(&database, client, round, day).await;
             }
         })
     }

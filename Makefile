@@ -1,0 +1,51 @@
+# One command each: run it, test it, hunt bugs, measure it. Each installs what it needs first.
+
+# Simulated runs of `make test` begin at a seed that the commit decides: every commit explores, every failure repeats.
+FIRST_SEED := $(shell printf '%d' 0x0$$(git rev-parse --short=7 HEAD 2>/dev/null))
+LAST_SEED := $(shell expr $(FIRST_SEED) + 1000000)
+HUNT_BUDGET ?= 150s
+# What `make soak` runs.
+SEEDS ?= 1..1000
+SCENARIO ?= standard
+
+PLINTH := $(or $(CARGO_TARGET_DIR),target)/release/plinth
+
+.PHONY: help
+help:
+	@echo "make demo    load a real file into an embedded cluster, crash it, verify it"
+	@echo "make test    format, lints, all tests, a short hunt in the simulator, real processes"
+	@echo "make soak    a long hunt in the simulator: SEEDS=$(SEEDS) SCENARIO=$(SCENARIO)"
+	@echo "make bench   measure every workload; figures and plots in bench-results/"
+
+.PHONY: tools words
+tools:
+	@scripts/need cc:build-essential git:git
+	@scripts/need-rust
+
+words: tools
+	@scripts/need /usr/share/dict/american-english-huge:wamerican-huge
+
+.PHONY: release
+release: tools
+	cargo build --locked --release --package plinth-cli
+
+.PHONY: demo
+demo: words release
+	$(PLINTH) demo
+
+.PHONY: test
+test: tools
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- --deny warnings
+	cargo test --locked --workspace
+	cargo build --locked --release --package plinth-cli
+	$(PLINTH) sim hunt --seeds $(FIRST_SEED)..$(LAST_SEED) --budget $(HUNT_BUDGET)
+
+.PHONY: soak
+soak: release
+	$(PLINTH) sim hunt --seeds $(SEEDS) --scenario $(SCENARIO)
+
+.PHONY: bench
+bench: release
+	@scripts/need taskset:util-linux
+	scripts/bench $(PLINTH) bench-results

@@ -1,0 +1,227 @@
+//! `plinth bench`: the load generator and its report.
+
+#![allow(clippy::disallowed_types)] // the user's files
+
+use crate::connect::{self, ClusterArguments, Connection};
+use crate::{Outcome, status};
+use plinth_bench::report::{self, grouped};
+use plinth_bench::{Measured, Plan, Workload, server_cpu};
+use plinth_runtime::Duration;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Run a workload against a cluster and print what it reached
+    Run(Run),
+    /// Make an HTML page with plots from what `bench run --json` printed
+    Report(Report),
+}
+
+#[derive(clap::Args, Debug)]
+struct Run {
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    /// Workload; `list` explains them. It reads and writes 16-byte keys all over the key space: use a cluster of its own
+    #[arg(long, value_name = "NAME")]
+    workload: String,
+    /// Transactions under way at once; default: 100, or 1 for the latency workloads
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    clients: Option<u64>,
+    /// Seconds to measure
+    #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_seconds)]
+    duration: f64,
+    /// Seconds to run before measuring
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = parse_seconds)]
+    warmup: f64,
+    /// Rows of the table; `--workload bulk-load` makes them
+    #[arg(long, value_name = "N", default_value_t = 1_000_000, value_parser = clap::value_parser!(u64).range(1..=1 << 40))]
+    rows: u64,
+    /// Threads of the load generator
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=1024))]
+    threads: u64,
+    /// Server processes whose CPU time to measure; default: those of the cluster that run on this machine
+    #[arg(long, value_name = "PID", num_args = 1..)]
+    server_pid: Vec<u32>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+struct Report {
+    /// Files with objects from `bench run --json`
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
+    /// File to write
+    #[arg(short, long, value_name = "FILE", default_value = "report.html")]
+    output: PathBuf,
+}
+
+fn parse_seconds(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (0.0..=1e6).contains(&seconds) => Ok(seconds),
+        _ => Err("expected a number of seconds".into()),
+    }
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    match arguments.command {
+        Command::Run(run) if run.workload == "list" => {
+            for workload in Workload::all() {
+                println!("{:<18} {}", workload.name, workload.about);
+            }
+            Ok(())
+        }
+        Command::Run(run) => measure(run),
+        Command::Report(report) => write_report(report),
+    }
+}
+
+fn measure(arguments: Run) -> Outcome {
+    let workload = Workload::parse(&arguments.workload).ok_or_else(|| {
+        let names: Vec<&str> = Workload::all().iter().map(|w| w.name).collect();
+        format!(
+            "--workload: there is no `{}'; there are {}",
+            arguments.workload,
+            names.join(", ")
+        )
+    })?;
+    connect::block_on(async {
+        let connection = arguments.cluster.connect().await?;
+        let server_pids = match &arguments.server_pid[..] {
+            [] => find_servers(&connection).await,
+            given => given.to_vec(),
+        };
+        if !arguments.server_pid.is_empty() && server_cpu::usage(&server_pids).is_none() {
+            return Err(
+                "--server-pid: there is no such process, or it may not be looked at".into(),
+            );
+        }
+        let plan = Plan {
+            workload,
+            clients: arguments
+                .clients
+                .map_or(workload.default_clients, |n| n as usize),
+            threads: arguments.threads as usize,
+            warmup: Duration::from_secs_f64(arguments.warmup),
+            duration: Duration::from_secs_f64(arguments.duration),
+            rows: arguments.rows,
+            server_pids,
+        };
+        let file = connection.file.clone();
+        let measured =
+            plinth_bench::run(plan, move || plinth_client::connect(file.clone())).await?;
+        if arguments.json {
+            println!("{}", measured.to_json());
+        } else {
+            print_table(&measured);
+        }
+        match measured.first_error {
+            Some(error) if measured.transactions == 0 => Err(format!(
+                "no transaction succeeded; the first error: {error}"
+            )),
+            _ => Ok(()),
+        }
+    })
+}
+
+/// The processes of the cluster that run on this machine; none if that cannot be told.
+async fn find_servers(connection: &Connection) -> Vec<u32> {
+    let mut addresses = connection.file.coordinators.clone();
+    if let Ok(document) = status::fetch(connection).await {
+        let processes = document["cluster"]["processes"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let parsed = processes
+            .iter()
+            .filter_map(|p| p["address"].as_str()?.parse::<SocketAddr>().ok());
+        addresses.extend(parsed);
+    }
+    addresses.retain(|address| address.ip().is_loopback() || is_own(*address));
+    server_cpu::processes_listening_at(&addresses)
+}
+
+/// An address that can be bound to is one of this machine's.
+fn is_own(address: SocketAddr) -> bool {
+    std::net::UdpSocket::bind((address.ip(), 0)).is_ok()
+}
+
+fn print_table(measured: &Measured) {
+    let plan = &measured.plan;
+    println!(
+        "{}: {} clients, {:.1} s, {} rows",
+        plan.workload.name,
+        plan.clients,
+        measured.duration_s,
+        grouped(plan.rows as f64)
+    );
+    let row = |name: &str, value: String| println!("  {name:<28} {value}");
+    row("operations/s", grouped(measured.operations_per_second()));
+    row(
+        "transactions/s",
+        grouped(measured.transactions_per_second()),
+    );
+    let object = measured.to_json();
+    for (name, field) in [
+        ("latency, ms", "latency_ms"),
+        ("  read version, ms", "read_version_ms"),
+        ("  reads, ms", "reads_ms"),
+        ("  commit, ms", "commit_ms"),
+    ] {
+        let quantiles = &object[field];
+        if quantiles.is_object() {
+            row(
+                name,
+                format!(
+                    "p50 {}  p90 {}  p99 {}  p99.9 {}",
+                    quantiles["p50"], quantiles["p90"], quantiles["p99"], quantiles["p99_9"]
+                ),
+            );
+        }
+    }
+    row(
+        "conflicts, retries, errors",
+        format!(
+            "{}, {}, {}",
+            measured.conflicts, measured.retries, measured.errors
+        ),
+    );
+    if let Some(error) = measured.first_error {
+        row("first error", error.to_string());
+    }
+    if let (Some(used), Some(rate)) = (&measured.server, measured.operations_per_server_cpu_s()) {
+        row("server CPU, s", format!("{:.2}", used.cpu_s));
+        row("operations/server CPU s", grouped(rate));
+        row(
+            "server memory, MiB",
+            grouped(used.memory_bytes as f64 / f64::from(1 << 20)),
+        );
+    }
+}
+
+fn write_report(arguments: Report) -> Outcome {
+    let mut runs = Vec::new();
+    for file in &arguments.files {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| format!("{}: {error}", file.display()))?;
+        runs.extend(
+            report::parse_runs(&text).map_err(|error| format!("{}: {error}", file.display()))?,
+        );
+    }
+    std::fs::write(&arguments.output, report::page(&runs)).map_err(|error| {
+        format!(
+            "{}: {error}; choose another with -o",
+            arguments.output.display()
+        )
+    })?;
+    println!("{} runs in {}", runs.len(), arguments.output.display());
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! How every client command finds its cluster, and what it says if it does not.
+
+use crate::Outcome;
+use plinth_client::{Database, DatabaseOption};
+use plinth_coordination::cluster_file::{self, ClusterFile};
+use plinth_coordination::election;
+use plinth_core::Error;
+use plinth_protocol::coordination::{Candidate, GetLeader, coordinator};
+use plinth_rpc::Transport;
+use plinth_runtime::Duration;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A coordinator that has not answered by then is reported as silent.
+const COORDINATOR_LIMIT: Duration = Duration::from_secs(1);
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct ClusterArguments {
+    /// Cluster file to use; else $PLINTH_CLUSTER_FILE, else ./plinth.cluster, else /etc/plinth/plinth.cluster
+    #[arg(short = 'C', long, value_name = "FILE")]
+    pub cluster_file: Option<PathBuf>,
+    /// Seconds to wait for the cluster before giving up
+    #[arg(long, value_name = "SECONDS", default_value_t = 10, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub timeout: u64,
+}
+
+/// A cluster that a command talks to.
+pub struct Connection {
+    pub path: PathBuf,
+    pub file: ClusterFile,
+    pub transport: Transport,
+    pub database: Database,
+    pub timeout: Duration,
+}
+
+impl ClusterArguments {
+    /// Reads the cluster file. Says nothing about whether the cluster lives.
+    pub async fn open(&self) -> Outcome<Connection> {
+        let environment = std::env::var(cluster_file::ENVIRONMENT_VARIABLE).ok();
+        let path = cluster_file::find(self.cluster_file.as_deref(), environment.as_deref()).await;
+        if !plinth_runtime::disk::exists(&path).await {
+            return Err(format!(
+                "cluster file {}: there is none; name one with -C, or start a cluster with `plinth dev --data-dir DIR`",
+                path.display()
+            ));
+        }
+        let file = ClusterFile::load(&path)
+            .await
+            .map_err(|error| error.to_string())?;
+        let transport = Transport::client();
+        let database = plinth_client::connect_over(transport.clone(), file.clone());
+        Ok(Connection {
+            path,
+            file,
+            transport,
+            database,
+            timeout: Duration::from_secs(self.timeout),
+        })
+    }
+
+    /// Opens the cluster and waits until it serves.
+    pub async fn connect(&self) -> Outcome<Connection> {
+        let connection = self.open().await?;
+        connection.wait_until_it_serves().await?;
+        Ok(connection)
+    }
+}
+
+impl Connection {
+    /// From now on each transaction is given up after the time-out.
+    pub fn limit_transactions(&self) {
+        let ms = self.timeout.as_millis() as i64;
+        self.database
+            .set_option(DatabaseOption::TransactionTimeout(ms))
+            .expect("a day in milliseconds is a valid time-out");
+    }
+
+    pub async fn wait_until_it_serves(&self) -> Outcome {
+        let transaction = self.database.create_transaction();
+        let answered = async {
+            loop {
+                match transaction.get_read_version().await {
+                    Ok(_) => return plinth_core::Result::Ok(()),
+                    Err(error) => transaction.on_error(error).await?,
+                }
+            }
+        };
+        match plinth_runtime::timeout(self.timeout, answered).await {
+            Some(Ok(())) => Ok(()),
+            Some(Err(error)) => Err(format!(
+                "the cluster of {} refuses: {error}",
+                self.path.display()
+            )),
+            None => Err(self.explain_silence().await),
+        }
+    }
+
+    /// The controller, if there is one within the time-out.
+    pub async fn controller(&self) -> Outcome<Candidate> {
+        let found = async {
+            loop {
+                if let Some(leader) = election::current_leader(&self.transport, &self.file).await {
+                    return leader;
+                }
+                plinth_runtime::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        match plinth_runtime::timeout(self.timeout, found).await {
+            Some(leader) => Ok(leader),
+            None => Err(self.explain_silence().await),
+        }
+    }
+
+    /// One line: which coordinators were tried, and what each did.
+    pub async fn explain_silence(&self) -> String {
+        let tried = self.file.coordinators.iter().map(|address| async move {
+            format!("{address} {}", self.try_coordinator(*address).await)
+        });
+        let tried = plinth_runtime::join_all(tried).await.join(", ");
+        format!(
+            "the cluster of {} does not serve within {} s; coordinators tried: {tried}; check that its servers run and that the file is theirs",
+            self.path.display(),
+            self.timeout.as_secs()
+        )
+    }
+
+    async fn try_coordinator(&self, address: SocketAddr) -> &'static str {
+        let endpoint = coordinator(address).endpoint::<GetLeader>();
+        let cluster = self.file.key();
+        let call = self.transport.call(&endpoint, GetLeader { cluster });
+        match plinth_runtime::timeout(COORDINATOR_LIMIT, call).await {
+            Some(Ok(reply)) if reply.leader.is_some() => "(answers)",
+            Some(Ok(_)) => "(answers; no controller is elected)",
+            Some(Err(Error::connection_failed)) => "(cannot be reached)",
+            Some(Err(Error::broken_promise)) => "(a server, but not a coordinator)",
+            Some(Err(Error::connection_string_invalid | Error::wrong_connection_file)) => {
+                "(belongs to another cluster)"
+            }
+            Some(Err(Error::incompatible_protocol_version)) => "(speaks another version)",
+            Some(Err(_)) => "(fails)",
+            None => "(no answer)",
+        }
+    }
+}
+
+/// Runs the client side of a command on this thread.
+pub fn block_on<T>(future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    plinth_runtime::real::block_on(future)
+}

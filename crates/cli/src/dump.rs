@@ -1,0 +1,255 @@
+//! `plinth dump`: the pairs of a cluster, in the order of their keys, to a file.
+//!
+//! A read version serves for five seconds. A dump that takes longer goes on at a newer one, and says how many it took:
+//! one is a snapshot, several are not, if the database was written to meanwhile.
+
+#![allow(clippy::disallowed_types)] // the user's file, written by the user's side
+
+use crate::connect::{self, ClusterArguments, Connection};
+use crate::rows::{self, Format};
+use crate::{Outcome, progress};
+use plinth_bench::report::grouped;
+use plinth_client::{RangeOptions, StreamingMode, Transaction};
+use plinth_core::key::{SYSTEM_BEGIN, key_after, unprintable};
+use plinth_core::{Error, Key, KeySelector, Value};
+use plinth_runtime::now;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+
+const WRITE_BUFFER_BYTES: usize = 1 << 20;
+/// Bytes asked for at once.
+const CHUNK_BYTES: i32 = 500_000;
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// File to write; - for standard output
+    #[arg(value_name = "FILE", default_value = "-")]
+    file: String,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    /// How pairs are written; default: by the file's name, else tsv
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// First key; escapes as in a file
+    #[arg(long, value_name = "KEY", default_value = "")]
+    begin: String,
+    /// Key to stop before
+    #[arg(long, value_name = "KEY", default_value = "\\xff")]
+    end: String,
+    /// Go on with a file that an earlier dump left unfinished
+    #[arg(long)]
+    resume: bool,
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    let key = |name: &str, text: &str| {
+        unprintable(text).map(Key::from).ok_or_else(|| {
+            format!("{name}: there is a broken escape; a backslash itself is written \\\\")
+        })
+    };
+    let (mut begin, end) = (
+        key("--begin", &arguments.begin)?,
+        key("--end", &arguments.end)?,
+    );
+    if begin > end {
+        return Err("--begin is after --end; exchange them".into());
+    }
+    if end[..] > *SYSTEM_BEGIN {
+        return Err("--end is beyond \\xff; keys from there on belong to the system".into());
+    }
+    let format = Format::choose(arguments.format, &arguments.file);
+    let out: Box<dyn Write> = if arguments.file == "-" {
+        if arguments.resume {
+            return Err("--resume: standard output cannot be resumed; dump to a file".into());
+        }
+        Box::new(std::io::stdout())
+    } else {
+        let (file, last) = open_output(&arguments, format)?;
+        if let Some(last) = last {
+            begin = key_after(&last);
+        }
+        Box::new(file)
+    };
+    let out = BufWriter::with_capacity(WRITE_BUFFER_BYTES, out);
+    connect::block_on(async {
+        let connection = arguments.cluster.connect().await?;
+        connection.limit_transactions();
+        dump(&arguments.file, &connection, format, begin, end, out).await
+    })
+}
+
+/// The file to append to, and the key of its last line if it is an unfinished one.
+fn open_output(arguments: &Arguments, format: Format) -> Outcome<(File, Option<Key>)> {
+    let name = &arguments.file;
+    let cannot = |error: std::io::Error| format!("{name}: {error}");
+    if !arguments.resume {
+        return match OpenOptions::new().write(true).create_new(true).open(name) {
+            Ok(file) => Ok((file, None)),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(format!(
+                "{name}: it is there already; go on with it by --resume, or choose another name"
+            )),
+            Err(error) => Err(cannot(error)),
+        };
+    }
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(name)
+        .map_err(cannot)?;
+    let (whole_bytes, last) = last_line(&mut file).map_err(cannot)?;
+    let last = match last {
+        Some(line) => Some(
+            rows::parse(format, &line)
+                .map_err(|what| format!("{name}: its last line is no pair: {what}"))?
+                .0,
+        ),
+        None => None,
+    };
+    file.set_len(whole_bytes).map_err(cannot)?;
+    file.seek(SeekFrom::Start(whole_bytes)).map_err(cannot)?;
+    Ok((file, last))
+}
+
+/// How many bytes of the file are whole lines, and the last of these.
+fn last_line(file: &mut File) -> std::io::Result<(u64, Option<Vec<u8>>)> {
+    let len = file.metadata()?.len();
+    let from = len.saturating_sub(2 * rows::LINE_BYTES_MAX as u64);
+    file.seek(SeekFrom::Start(from))?;
+    let mut tail = Vec::new();
+    file.take(len - from).read_to_end(&mut tail)?;
+    let Some(end) = tail.iter().rposition(|&b| b == b'\n') else {
+        return Ok((0, None));
+    };
+    let start = tail[..end]
+        .iter()
+        .rposition(|&b| b == b'\n')
+        .map_or(0, |at| at + 1);
+    Ok((from + end as u64 + 1, Some(tail[start..end].to_vec())))
+}
+
+async fn dump(
+    name: &str,
+    connection: &Connection,
+    format: Format,
+    mut begin: Key,
+    end: Key,
+    mut out: BufWriter<Box<dyn Write>>,
+) -> Outcome {
+    let bar = progress::bar(0, "dumping");
+    let (start, mut count, mut snapshots) = (now(), 0u64, 1u64);
+    let mut transaction = connection.database.create_transaction();
+    let mut text = String::new();
+    loop {
+        let (pairs, more) = match next_chunk(&transaction, &begin, &end).await {
+            Ok(chunk) => chunk,
+            Err(Error::transaction_too_old) => {
+                snapshots += 1;
+                transaction = connection.database.create_transaction();
+                continue;
+            }
+            Err(Error::transaction_timed_out)
+                if count > 0 && transaction_is_spent(connection).await =>
+            {
+                transaction = connection.database.create_transaction();
+                snapshots += 1;
+                continue;
+            }
+            Err(Error::transaction_timed_out) => return Err(connection.explain_silence().await),
+            Err(error) => match transaction.on_error(error).await {
+                Ok(()) => {
+                    snapshots += 1;
+                    continue;
+                }
+                Err(error) => return Err(format!("cannot read on after {count} pairs: {error}")),
+            },
+        };
+        text.clear();
+        for (key, value) in &pairs {
+            rows::write(format, key, value, &mut text);
+        }
+        // Somebody who has read enough closes the pipe: no failure.
+        match out.write_all(text.as_bytes()) {
+            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
+            Err(error) => {
+                return Err(format!(
+                    "{name}: {error}; when there is room, go on with --resume"
+                ));
+            }
+            Ok(()) => {}
+        }
+        count += pairs.len() as u64;
+        bar.set_message(format!("{} pairs", grouped(count as f64)));
+        match pairs.last() {
+            Some((last, _)) if more => begin = key_after(last),
+            _ => break,
+        }
+    }
+    out.flush().map_err(|error| format!("{name}: {error}"))?;
+    bar.finish_and_clear();
+    let took_s = start.elapsed().as_secs_f64();
+    let rate = grouped(count as f64 / took_s.max(1e-9));
+    let how = if snapshots == 1 {
+        "one snapshot".into()
+    } else {
+        format!("{snapshots} snapshots, one after another")
+    };
+    eprintln!(
+        "dumped {} pairs in {took_s:.2} s, {rate} pairs/s, from {how}",
+        grouped(count as f64)
+    );
+    Ok(())
+}
+
+/// A transaction's time-out counts from its creation: a long dump outlives it although the cluster is well.
+async fn transaction_is_spent(connection: &Connection) -> bool {
+    connection
+        .database
+        .create_transaction()
+        .get_read_version()
+        .await
+        .is_ok()
+}
+
+async fn next_chunk(
+    transaction: &Transaction,
+    begin: &Key,
+    end: &Key,
+) -> plinth_core::Result<(Vec<(Key, Value)>, bool)> {
+    let options = RangeOptions {
+        target_bytes: CHUNK_BYTES,
+        mode: StreamingMode::Exact,
+        ..RangeOptions::default()
+    };
+    let chunk = transaction.get_range(
+        KeySelector::first_greater_or_equal(begin.clone()),
+        KeySelector::first_greater_or_equal(end.clone()),
+        options,
+        true,
+    );
+    let chunk = chunk.await?;
+    Ok((chunk.rows, chunk.more))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unfinished_file_is_cut_after_its_last_whole_line() {
+        let path = std::env::temp_dir().join(format!("plinth-dump-{}", std::process::id()));
+        for (text, whole, last) in [
+            ("", 0, None),
+            ("a\t1\nb", 4, Some("a\t1")),
+            ("a\t1\nb\t2\n", 8, Some("b\t2")),
+            ("torn", 0, None),
+        ] {
+            std::fs::write(&path, text).expect("writes");
+            let mut file = File::open(&path).expect("opens");
+            let found = last_line(&mut file).expect("reads");
+            assert_eq!(found, (whole, last.map(|l| l.as_bytes().to_vec())));
+        }
+        std::fs::remove_file(&path).expect("removes");
+    }
+}

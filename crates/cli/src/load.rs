@@ -1,0 +1,495 @@
+//! `plinth load`: the pairs of a file into a cluster, in batches of one transaction each, several under way at once.
+//!
+//! What has been loaded is always a whole number of batches. A file's progress is kept beside it, in
+//! `FILE.plinth-progress`: the byte up to which everything has been committed. A load that stops anywhere is resumed
+//! from there; the few batches behind it that had been committed too are loaded again, which changes nothing.
+//!
+//! The last line of a key wins, as if the file were loaded line by line: a batch waits while another that has one of
+//! its keys is under way.
+
+#![allow(clippy::disallowed_types)] // the user's file, read and reported on by the user's side
+
+use crate::connect::{self, ClusterArguments, Connection};
+use crate::rows::{self, Format, Pair};
+use crate::{Outcome, progress};
+use indicatif::ProgressBar;
+use plinth_bench::report::grouped;
+use plinth_core::hash::{FixedHasher, HashMap};
+use plinth_core::{Error, Result};
+use plinth_runtime::{Duration, Instant, Task, now};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::hash::Hasher;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// The progress file is written at most this often.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+const READ_BUFFER_BYTES: usize = 1 << 20;
+/// Pairs are read between two looks at what has been committed.
+const BATCH_ROWS_MAX: usize = 10_000;
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// File to load; - for standard input
+    #[arg(value_name = "FILE")]
+    file: String,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    /// How pairs are written; default: by the file's name, else tsv
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// Put this before every key; escapes as in a file
+    #[arg(long, value_name = "PREFIX", default_value = "")]
+    prefix: String,
+    /// Bytes of keys and values in a transaction
+    #[arg(long, value_name = "N", default_value_t = 200_000, value_parser = clap::value_parser!(u64).range(1..=5_000_000))]
+    batch_bytes: u64,
+    /// Transactions under way at once
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    concurrency: u64,
+    /// Go on where an earlier load of the file stopped
+    #[arg(long)]
+    resume: bool,
+}
+
+/// A place in the file, for messages and for resuming.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct Position {
+    bytes: u64,
+    lines: u64,
+}
+
+/// Reads batches of pairs.
+struct Source {
+    name: String,
+    input: Box<dyn BufRead>,
+    format: Format,
+    prefix: Vec<u8>,
+    at: Position,
+    line: Vec<u8>,
+}
+
+struct Batch {
+    pairs: Rc<Vec<Pair>>,
+    hashes: Vec<u64>,
+    end: Position,
+}
+
+/// A batch under way.
+struct Running {
+    task: Task<Result<()>>,
+    hashes: Vec<u64>,
+    end: Position,
+    rows: u64,
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    let prefix = plinth_core::key::unprintable(&arguments.prefix)
+        .ok_or("--prefix: there is a broken escape; a backslash itself is written \\\\")?;
+    if arguments.resume && arguments.file == "-" {
+        return Err("--resume: standard input cannot be resumed; load it from a file".into());
+    }
+    let sidecar = Sidecar::of(&arguments.file);
+    let start = if arguments.resume {
+        sidecar.read()?
+    } else {
+        Position::default()
+    };
+    let (source, total_bytes) = Source::open(&arguments, prefix, start)?;
+    let bar = progress::bar(total_bytes, "loading");
+    connect::block_on(async {
+        let connection = arguments.cluster.connect().await?;
+        connection.limit_transactions();
+        let loader = Loader::new(&arguments, connection, source, sidecar, bar);
+        loader.load().await
+    })
+}
+
+impl Source {
+    fn open(arguments: &Arguments, prefix: Vec<u8>, start: Position) -> Outcome<(Source, u64)> {
+        let name = arguments.file.clone();
+        let cannot = |error: std::io::Error| {
+            format!("{name}: {error}; name a file that can be read, or - for standard input")
+        };
+        let (input, total): (Box<dyn BufRead>, u64) = if name == "-" {
+            (
+                Box::new(BufReader::with_capacity(
+                    READ_BUFFER_BYTES,
+                    std::io::stdin(),
+                )),
+                0,
+            )
+        } else {
+            let mut file = File::open(&name).map_err(cannot)?;
+            let meta = file.metadata().map_err(cannot)?;
+            if meta.is_dir() {
+                return Err(format!("{name}: it is a directory; name a file"));
+            }
+            if start.bytes > meta.len() {
+                return Err(format!(
+                    "{name}: it is shorter than what was loaded of it; load it from the start, without --resume"
+                ));
+            }
+            file.seek(SeekFrom::Start(start.bytes)).map_err(cannot)?;
+            (
+                Box::new(BufReader::with_capacity(READ_BUFFER_BYTES, file)),
+                meta.len(),
+            )
+        };
+        let format = Format::choose(arguments.format, &name);
+        Ok((
+            Source {
+                name,
+                input,
+                format,
+                prefix,
+                at: start,
+                line: Vec::new(),
+            },
+            total,
+        ))
+    }
+
+    /// The next pairs; `None` at the end. An error names file and line; the pairs before it are lost with it.
+    fn next_batch(&mut self, bytes_max: usize) -> Outcome<Option<Batch>> {
+        let mut batch = Batch {
+            pairs: Rc::default(),
+            hashes: Vec::new(),
+            end: self.at,
+        };
+        let mut pairs = Vec::new();
+        let mut bytes = 0;
+        while bytes < bytes_max && pairs.len() < BATCH_ROWS_MAX {
+            let Some((key, value)) = self.next_pair()? else {
+                break;
+            };
+            bytes += key.len() + value.len();
+            let mut hasher = FixedHasher::default();
+            hasher.write(&key);
+            batch.hashes.push(hasher.finish());
+            pairs.push((key, value));
+        }
+        batch.end = self.at;
+        batch.pairs = Rc::new(pairs);
+        Ok((!batch.pairs.is_empty()).then_some(batch))
+    }
+
+    fn next_pair(&mut self) -> Outcome<Option<Pair>> {
+        loop {
+            self.line.clear();
+            let at = |line: u64, what: String| format!("{}:{line}: {what}", self.name);
+            let mut limited = (&mut self.input).take(rows::LINE_BYTES_MAX as u64);
+            let read = limited.read_until(b'\n', &mut self.line);
+            let read = read.map_err(|error| at(self.at.lines + 1, error.to_string()))?;
+            if read == 0 {
+                return Ok(None);
+            }
+            self.at.bytes += read as u64;
+            self.at.lines += 1;
+            if self.line.last() == Some(&b'\n') {
+                self.line.pop();
+            } else if read == rows::LINE_BYTES_MAX {
+                return Err(at(
+                    self.at.lines,
+                    "the line is too long to be a pair".into(),
+                ));
+            }
+            if self.line.last() == Some(&b'\r') && self.format == Format::Jsonl {
+                self.line.pop();
+            }
+            if self.line.is_empty() {
+                continue;
+            }
+            let (key, value) =
+                rows::parse(self.format, &self.line).map_err(|what| at(self.at.lines, what))?;
+            if self.prefix.is_empty() {
+                return Ok(Some((key, value)));
+            }
+            let key = [&self.prefix[..], &key].concat();
+            if key.len() > plinth_core::key::KEY_BYTES_MAX {
+                return Err(at(
+                    self.at.lines,
+                    "the key with its prefix is too long".into(),
+                ));
+            }
+            return Ok(Some((key.into(), value)));
+        }
+    }
+}
+
+/// The file that remembers how far a load has come.
+struct Sidecar(Option<PathBuf>);
+
+impl Sidecar {
+    fn of(file: &str) -> Sidecar {
+        Sidecar((file != "-").then(|| PathBuf::from(format!("{file}.plinth-progress"))))
+    }
+
+    fn read(&self) -> Outcome<Position> {
+        let path = self.0.as_ref().expect("standard input is not resumed");
+        let broken = || {
+            format!(
+                "{}: it is not a progress file; remove it and load from the start, without --resume",
+                path.display()
+            )
+        };
+        let text = match std::fs::read_to_string(path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Ok(Position::default());
+            }
+            Err(error) => return Err(format!("{}: {error}", path.display())),
+        };
+        let mut numbers = text.split_whitespace().map(str::parse);
+        match (numbers.next(), numbers.next()) {
+            (Some(Ok(bytes)), Some(Ok(lines))) => Ok(Position { bytes, lines }),
+            _ => Err(broken()),
+        }
+    }
+
+    /// What cannot be written here only costs work that is done again.
+    fn write(&self, at: Position) {
+        let Some(path) = &self.0 else { return };
+        let new = path.with_extension("plinth-progress-new");
+        let written = std::fs::write(&new, format!("{} {}\n", at.bytes, at.lines));
+        let _ = written.and_then(|()| std::fs::rename(&new, path));
+    }
+
+    fn remove(&self) {
+        if let Some(path) = &self.0 {
+            let _ = std::fs::remove_file(path); // there may be none
+        }
+    }
+}
+
+struct Loader {
+    connection: Connection,
+    source: Source,
+    sidecar: Sidecar,
+    bar: ProgressBar,
+    batch_bytes: usize,
+    concurrency: usize,
+    running: VecDeque<Running>,
+    /// How many pairs under way have a key with this hash.
+    keys_under_way: HashMap<u64, u32>,
+    /// Everything before has been committed.
+    committed: Position,
+    rows: u64,
+    written_at: Instant,
+}
+
+impl Loader {
+    fn new(
+        arguments: &Arguments,
+        connection: Connection,
+        source: Source,
+        sidecar: Sidecar,
+        bar: ProgressBar,
+    ) -> Self {
+        let committed = source.at;
+        Loader {
+            connection,
+            source,
+            sidecar,
+            bar,
+            batch_bytes: arguments.batch_bytes as usize,
+            concurrency: arguments.concurrency as usize,
+            running: VecDeque::new(),
+            keys_under_way: HashMap::default(),
+            committed,
+            rows: 0,
+            written_at: now(),
+        }
+    }
+
+    async fn load(mut self) -> Outcome {
+        let start = now();
+        let outcome = self.load_all().await;
+        self.bar.finish_and_clear();
+        let took_s = start.elapsed().as_secs_f64();
+        match outcome {
+            Ok(()) => {
+                self.sidecar.remove();
+                let rate = self.rows as f64 / took_s.max(1e-9);
+                eprintln!(
+                    "loaded {} pairs in {took_s:.2} s, {} pairs/s",
+                    grouped(self.rows as f64),
+                    grouped(rate)
+                );
+                Ok(())
+            }
+            Err(line) => {
+                self.sidecar.write(self.committed);
+                let loaded = format!("the first {} lines are loaded", self.committed.lines);
+                let next = if self.sidecar.0.is_some() {
+                    "; when it is mended, go on with --resume"
+                } else {
+                    ""
+                };
+                Err(format!("{line} ({loaded}{next})"))
+            }
+        }
+    }
+
+    async fn load_all(&mut self) -> Outcome {
+        loop {
+            let batch = match self.source.next_batch(self.batch_bytes) {
+                Ok(Some(batch)) => batch,
+                Ok(None) => break,
+                Err(line) => {
+                    // What was read before the bad line is whole: it may finish.
+                    self.finish_all().await?;
+                    return Err(line);
+                }
+            };
+            while self.running.len() >= self.concurrency || self.meets_one_under_way(&batch) {
+                self.finish_first().await?;
+            }
+            self.start(batch);
+            // Reading the file must not keep the answers of the cluster waiting.
+            plinth_runtime::yield_now().await;
+        }
+        self.finish_all().await
+    }
+
+    fn meets_one_under_way(&self, batch: &Batch) -> bool {
+        !self.running.is_empty()
+            && batch
+                .hashes
+                .iter()
+                .any(|hash| self.keys_under_way.contains_key(hash))
+    }
+
+    fn start(&mut self, batch: Batch) {
+        for hash in &batch.hashes {
+            *self.keys_under_way.entry(*hash).or_insert(0) += 1;
+        }
+        let (database, pairs) = (self.connection.database.clone(), batch.pairs.clone());
+        let task = plinth_runtime::spawn("load batch", async move {
+            let written = database.run(async |transaction| {
+                for (key, value) in pairs.iter() {
+                    transaction.set(key, value);
+                }
+                Ok(())
+            });
+            written.await
+        });
+        let rows = batch.pairs.len() as u64;
+        self.running.push_back(Running {
+            task,
+            hashes: batch.hashes,
+            end: batch.end,
+            rows,
+        });
+    }
+
+    async fn finish_all(&mut self) -> Outcome {
+        while !self.running.is_empty() {
+            self.finish_first().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the oldest batch: progress is counted in the order of the file.
+    async fn finish_first(&mut self) -> Outcome {
+        let Some(first) = self.running.front_mut() else {
+            return Ok(());
+        };
+        let result = (&mut first.task).await;
+        let first = self.running.pop_front().expect("it is there");
+        match result {
+            Ok(()) => {}
+            Err(Error::transaction_timed_out) => {
+                return Err(self.connection.explain_silence().await);
+            }
+            Err(error) => {
+                return Err(format!(
+                    "a batch that ends at line {} cannot be committed: {error}",
+                    first.end.lines
+                ));
+            }
+        }
+        for hash in first.hashes {
+            if let Some(count) = self.keys_under_way.get_mut(&hash) {
+                *count -= 1;
+                if *count == 0 {
+                    self.keys_under_way.remove(&hash);
+                }
+            }
+        }
+        self.rows += first.rows;
+        self.committed = first.end;
+        self.bar.set_position(first.end.bytes);
+        self.bar
+            .set_message(format!("{} pairs", grouped(self.rows as f64)));
+        if self.written_at.elapsed() >= PROGRESS_INTERVAL {
+            self.sidecar.write(self.committed);
+            self.written_at = now();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &'static str) -> Source {
+        Source {
+            name: "f".into(),
+            input: Box::new(text.as_bytes()),
+            format: Format::Tsv,
+            prefix: b"p/".to_vec(),
+            at: Position::default(),
+            line: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn batches_end_with_whole_lines_and_say_where() {
+        let mut source = source("a\t1\n\nb\t2\nc\t3");
+        let first = source.next_batch(6).expect("reads").expect("two pairs");
+        assert_eq!(first.pairs.len(), 2);
+        assert_eq!(&first.pairs[1].0[..], b"p/b");
+        assert_eq!(first.end, Position { bytes: 9, lines: 3 });
+        let second = source
+            .next_batch(6)
+            .expect("reads")
+            .expect("the last, without a line end");
+        assert_eq!((second.pairs.len(), second.end.bytes), (1, 12));
+        assert!(source.next_batch(6).expect("reads").is_none());
+    }
+
+    #[test]
+    fn a_bad_line_is_named_by_file_and_number() {
+        let mut source = source("a\t1\nb\n");
+        let error = source
+            .next_batch(1000)
+            .err()
+            .expect("the second line is bad");
+        assert!(error.starts_with("f:2: "), "{error}");
+    }
+
+    #[test]
+    fn progress_comes_back_from_its_file() {
+        let file = std::env::temp_dir().join(format!("plinth-load-{}", std::process::id()));
+        let sidecar = Sidecar::of(&file.to_string_lossy());
+        assert_eq!(sidecar.read(), Ok(Position::default()));
+        sidecar.write(Position {
+            bytes: 70,
+            lines: 3,
+        });
+        assert_eq!(
+            sidecar.read(),
+            Ok(Position {
+                bytes: 70,
+                lines: 3
+            })
+        );
+        std::fs::write(sidecar.0.as_ref().expect("a file"), "x").expect("writes");
+        assert!(sidecar.read().is_err());
+        sidecar.remove();
+    }
+}

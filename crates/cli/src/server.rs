@@ -1,0 +1,143 @@
+//! `plinth server`: one server process, with one worker a core that it is given.
+
+use crate::{Outcome, trace_file};
+use plinth_coordination::ClusterFile;
+use plinth_protocol::control::ProcessClass;
+use plinth_runtime::Either;
+use plinth_runtime::real::{block_on, interrupted, spawn_worker};
+use plinth_server::{WorkerConfig, run_worker};
+use rustix::process::{Pid, Signal};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// The lowest ports belong to the system, and each worker after the first takes the next port.
+const WORKERS_MAX: u16 = 64;
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Arguments {
+    /// Address to listen at, which is also the address that others reach it by
+    #[arg(long, value_name = "IP:PORT")]
+    pub listen: SocketAddr,
+    /// Directory for its files, which no other server may use; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: PathBuf,
+    /// Cluster file; a server whose address is in it is a coordinator
+    #[arg(short = 'C', long, value_name = "FILE", env = plinth_coordination::cluster_file::ENVIRONMENT_VARIABLE, default_value = plinth_coordination::cluster_file::DEFAULT_NAME)]
+    pub cluster_file: PathBuf,
+    /// What it is good for: unset (anything), storage, log, stateless, tester
+    #[arg(long, value_name = "CLASS", default_value = "unset", value_parser = parse_class)]
+    pub class: ProcessClass,
+    /// Name of the machine; servers of one machine fail together
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub machine: String,
+    /// Name of the zone, for example a rack; replicas never share one. Default: the machine
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub zone: String,
+    /// Name of the data center
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub data_center: String,
+    /// Cache of a storage server's engine, in MiB
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub cache_mib: u64,
+    /// Workers, each with an event loop of its own; worker i listens at PORT + i
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(WORKERS_MAX)))]
+    pub workers: u16,
+    /// File for its trace events, a JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// Ends with the process that has this number, which started it
+    #[arg(long, hide = true)]
+    pub parent: Option<u32>,
+}
+
+fn parse_class(name: &str) -> Result<ProcessClass, String> {
+    ProcessClass::parse(name)
+        .ok_or_else(|| "expected unset, storage, log, stateless or tester".into())
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    if let Some(parent) = arguments.parent {
+        follow_parent(parent)?;
+    }
+    if let Some(path) = &arguments.trace {
+        if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
+            // Where it cannot be made, opening the file says why.
+            let _ = std::fs::create_dir_all(directory);
+        }
+        trace_file::start(path)?;
+    }
+    block_on(serve(arguments))
+}
+
+/// Has the system stop this process when the one that started it ends, however it ends.
+fn follow_parent(parent: u32) -> Outcome {
+    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))
+        .map_err(|error| format!("cannot follow process {parent}: {error}"))?;
+    // It may have ended before the request.
+    if rustix::process::getppid()
+        .map(Pid::as_raw_nonzero)
+        .map(|pid| pid.get() as u32)
+        != Some(parent)
+    {
+        return Err(format!(
+            "process {parent}, which started this server, has ended"
+        ));
+    }
+    Ok(())
+}
+
+async fn serve(arguments: Arguments) -> Outcome {
+    let at = |line: String| format!("server {}: {line}", arguments.listen);
+    let cluster = ClusterFile::load(&arguments.cluster_file)
+        .await
+        .map_err(|error| at(format!("{error}; name it with -C")))?;
+    let ports_end = u32::from(arguments.listen.port()) + u32::from(arguments.workers);
+    if arguments.listen.port() == 0 || ports_end > 1 << 16 {
+        return Err(at(
+            "ports from 1 to 65535 are possible; choose another with --listen".into(),
+        ));
+    }
+    for worker in 1..arguments.workers {
+        let config = worker_config(&arguments, cluster.clone(), worker);
+        let line = at(format!("worker {worker}"));
+        // One worker that cannot go on takes the process with it: its roles start anew elsewhere.
+        spawn_worker("worker", move || async move {
+            let Err(error) = run_worker(config).await;
+            eprintln!("plinth: {line}: {error}");
+            std::process::exit(1);
+        });
+    }
+    let worker = run_worker(worker_config(&arguments, cluster, 0));
+    match plinth_runtime::race(interrupted(), worker).await {
+        Either::Left(Ok(())) => Ok(()),
+        Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
+        Either::Right(Err(error)) => Err(at(error)),
+    }
+}
+
+fn worker_config(arguments: &Arguments, cluster: ClusterFile, worker: u16) -> WorkerConfig {
+    let mut listen = arguments.listen;
+    listen.set_port(listen.port() + worker);
+    let mut machine = arguments.machine.clone();
+    if machine.is_empty() && arguments.workers > 1 {
+        // Workers of one process fail together.
+        machine = arguments.listen.to_string();
+    }
+    WorkerConfig {
+        listen,
+        data_directory: worker_directory(&arguments.data_dir, worker),
+        cluster,
+        class: arguments.class,
+        machine,
+        zone: arguments.zone.clone(),
+        data_center: arguments.data_center.clone(),
+        cache_bytes: (arguments.cache_mib as usize) << 20,
+    }
+}
+
+fn worker_directory(directory: &Path, worker: u16) -> PathBuf {
+    match worker {
+        0 => directory.to_path_buf(),
+        i => directory.join(format!("worker-{i}")),
+    }
+}

@@ -1,0 +1,389 @@
+//! What the statements do. Outside a transaction each is one of its own, retried until it is done; between `begin` and
+//! `commit` they share one, whose errors are the user's to see.
+
+use super::answer::Answer;
+use super::statement::{self, Statement};
+use crate::connect::Connection;
+use crate::{Outcome, status};
+use plinth_client::{RangeOptions, Transaction, TransactionOption};
+use plinth_core::key::{SYSTEM_BEGIN, prefix_end, printable};
+use plinth_core::{DatabaseConfig, Error, Key, KeySelector, Result, Value};
+use plinth_protocol::control::{ClusterInfo, GetClusterInfo, KillRole, WORKER};
+use plinth_rpc::Interface;
+use plinth_runtime::real::interrupted;
+use plinth_runtime::{Duration, Either};
+use plinth_server::create_database;
+
+/// How often, and for how long in all, to look for the value that a watch announced.
+const CHANGE_LOOKS: u32 = 50;
+const CHANGE_LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+pub struct Session {
+    connection: Connection,
+    transaction: Option<Transaction>,
+    writes_allowed: bool,
+}
+
+/// A word on an error where it helps.
+fn explain(error: Error) -> String {
+    let hint = match error {
+        Error::not_committed => "; another transaction wrote what this one read: begin anew",
+        Error::transaction_too_old => "; a transaction may take five seconds: begin anew",
+        Error::inverted_range => "; exchange begin and end",
+        Error::key_outside_legal_range => "; keys from \\xff on belong to the system",
+        _ => "",
+    };
+    format!("{error}{hint}")
+}
+
+impl Session {
+    pub fn new(connection: Connection) -> Self {
+        Session {
+            connection,
+            transaction: None,
+            writes_allowed: true,
+        }
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.transaction.is_some()
+    }
+
+    pub fn warn_if_open(&self) {
+        if self.is_open() {
+            eprintln!("plinth: the transaction was not committed: its writes are dropped");
+        }
+    }
+
+    pub async fn execute(&mut self, statement: Statement) -> Outcome<Answer> {
+        match statement {
+            Statement::Get(key) => self.get(key).await,
+            Statement::GetRange(begin, end, limit, keys_only) => {
+                self.get_range(begin, end, limit, keys_only).await
+            }
+            Statement::Set(key, value) => self.write(move |t| t.set(&key, &value)).await,
+            Statement::Clear(key) => self.write(move |t| t.clear(&key)).await,
+            Statement::ClearRange(begin, end) => {
+                self.write(move |t| t.clear_range(&begin, &end)).await
+            }
+            Statement::GetVersion => self.get_version().await,
+            Statement::Watch(key) => self.watch(key).await,
+            Statement::Begin => self.begin(),
+            Statement::Commit => self.commit().await,
+            Statement::Rollback => {
+                self.transaction.take().ok_or_else(no_transaction)?;
+                Ok(Answer::Text("Transaction rolled back".into()))
+            }
+            Statement::Reset => {
+                self.transaction
+                    .as_ref()
+                    .ok_or_else(no_transaction)?
+                    .reset();
+                Ok(Answer::Text("Transaction reset".into()))
+            }
+            Statement::WriteMode(on) => {
+                self.writes_allowed = on;
+                Ok(Answer::Nothing)
+            }
+            Statement::Status { json } => {
+                let document = status::fetch(&self.connection).await?;
+                let path = self.connection.path.display().to_string();
+                let summary =
+                    (!json).then(|| status::summary(&document, &path).trim_end().to_string());
+                Ok(Answer::Document { document, summary })
+            }
+            Statement::ConfigureNew(config) => self.configure_new(config).await,
+            Statement::Kill(None) => Ok(Answer::Roles(
+                self.roles().await?.iter().map(describe).collect(),
+            )),
+            Statement::Kill(Some(id)) => self.kill(&id).await,
+            Statement::Help(of) => statement::help(of.as_deref()).map(Answer::Text),
+            Statement::Exit => Ok(Answer::Nothing),
+        }
+    }
+
+    /// One line for an error of the database; one that comes of silence says who was asked.
+    async fn fail<T>(&self, error: Error) -> Outcome<T> {
+        if error == Error::transaction_timed_out {
+            return Err(self.connection.explain_silence().await);
+        }
+        Err(explain(error))
+    }
+
+    /// A statement of the open transaction, up to the time-out.
+    async fn within<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let done = plinth_runtime::timeout(self.connection.timeout, work).await;
+        done.unwrap_or(Err(Error::transaction_timed_out))
+    }
+
+    async fn get(&self, key: Key) -> Outcome<Answer> {
+        let read = match &self.transaction {
+            Some(open) => self.within(open.get(&key, false)).await,
+            None => {
+                self.connection
+                    .database
+                    .run(async |t| t.get(&key, false).await)
+                    .await
+            }
+        };
+        match read {
+            Ok(value) => Ok(Answer::Value(key, value)),
+            Err(error) => self.fail(error).await,
+        }
+    }
+
+    async fn get_range(
+        &self,
+        begin: Key,
+        end: Option<Key>,
+        limit: i32,
+        keys_only: bool,
+    ) -> Outcome<Answer> {
+        let end = end.unwrap_or_else(|| match prefix_end(&begin) {
+            Some(end) if !begin.is_empty() => end,
+            _ => Key::from_static(SYSTEM_BEGIN),
+        });
+        if begin > end {
+            return self.fail(Error::inverted_range).await;
+        }
+        let read = match &self.transaction {
+            Some(open) => self.within(rows(open, &begin, &end, limit)).await,
+            None => {
+                self.connection
+                    .database
+                    .run(async |t| rows(&t, &begin, &end, limit).await)
+                    .await
+            }
+        };
+        match read {
+            Ok(rows) => Ok(Answer::Rows(rows, limit, keys_only)),
+            Err(error) => self.fail(error).await,
+        }
+    }
+
+    async fn write(&self, write: impl Fn(&Transaction)) -> Outcome<Answer> {
+        if !self.writes_allowed {
+            return Err("writing is off; `writemode on' allows it".into());
+        }
+        if let Some(open) = &self.transaction {
+            // What is wrong with a write comes out of the next read: ask for one that costs nothing.
+            write(open);
+            return match self.within(open.get_read_version()).await {
+                Ok(_) => Ok(Answer::Nothing),
+                Err(error) => self.fail(error).await,
+            };
+        }
+        let transaction = self.connection.database.create_transaction();
+        loop {
+            write(&transaction);
+            match transaction.commit().await {
+                Ok(()) => return Ok(Answer::Committed(committed_version(&transaction))),
+                Err(error) => {
+                    if let Err(error) = transaction.on_error(error).await {
+                        return self.fail(error).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn get_version(&self) -> Outcome<Answer> {
+        let read = match &self.transaction {
+            Some(open) => self.within(open.get_read_version()).await,
+            None => {
+                self.connection
+                    .database
+                    .run(async |t| t.get_read_version().await)
+                    .await
+            }
+        };
+        match read {
+            Ok(version) => Ok(Answer::Version(version)),
+            Err(error) => self.fail(error).await,
+        }
+    }
+
+    fn begin(&mut self) -> Outcome<Answer> {
+        if self.is_open() {
+            return Err("a transaction is open already; `commit' or `rollback' ends it".into());
+        }
+        let transaction = self.connection.database.create_transaction();
+        // The user may think between two statements: the time-out is for each of them.
+        let without = transaction.set_option(TransactionOption::Timeout(0));
+        without.map_err(explain)?;
+        self.transaction = Some(transaction);
+        Ok(Answer::Text("Transaction started".into()))
+    }
+
+    /// A transaction that could not commit is over: its reads are stale.
+    async fn commit(&mut self) -> Outcome<Answer> {
+        let transaction = self.transaction.take().ok_or_else(no_transaction)?;
+        match self.within(transaction.commit()).await {
+            Ok(()) => Ok(Answer::Committed(committed_version(&transaction))),
+            Err(error) => self.fail(error).await,
+        }
+    }
+
+    async fn watch(&self, key: Key) -> Outcome<Answer> {
+        if self.is_open() {
+            return Err(
+                "a watch starts with the commit of its transaction; watch outside of one".into(),
+            );
+        }
+        // A watch takes as long as it takes: the time-out is for setting it.
+        let set = self.connection.database.run(async |t| {
+            let before = t.get(&key, false).await?;
+            Ok((before, t.watch(&key)))
+        });
+        let (before, change) = match set.await {
+            Ok(set) => set,
+            Err(error) => return self.fail(error).await,
+        };
+        match plinth_runtime::race(change, interrupted()).await {
+            Either::Left(Ok(())) => self.changed(key, before).await,
+            Either::Left(Err(error)) => self.fail(error).await,
+            Either::Right(_) => Err("interrupted; the value has not changed".into()),
+        }
+    }
+
+    /// The new value. A storage server may know of a change a moment before a new read version covers it.
+    async fn changed(&self, key: Key, before: Option<Value>) -> Outcome<Answer> {
+        for _ in 0..CHANGE_LOOKS {
+            let read = self
+                .connection
+                .database
+                .run(async |t| t.get(&key, false).await);
+            match read.await {
+                Ok(value) if value != before => return Ok(Answer::Changed(key, value)),
+                Ok(_) => plinth_runtime::sleep(CHANGE_LOOK_INTERVAL).await,
+                Err(error) => return self.fail(error).await,
+            }
+        }
+        Ok(Answer::Text(format!(
+            "changed, and changed back: `{}'",
+            printable(&key)
+        )))
+    }
+
+    async fn configure_new(&self, config: DatabaseConfig) -> Outcome<Answer> {
+        let Connection {
+            transport,
+            file,
+            timeout,
+            ..
+        } = &self.connection;
+        match plinth_runtime::timeout(*timeout, create_database(transport, file, config)).await {
+            Some(Ok(())) => Ok(Answer::Text("Database created".into())),
+            Some(Err(Error::invalid_option)) => {
+                Err("the cluster has a database already; it is left as it is".into())
+            }
+            Some(Err(error)) => Err(format!("cannot create the database: {error}")),
+            None => Err(format!(
+                "{}; or fewer servers have joined than the configuration needs",
+                self.connection.explain_silence().await
+            )),
+        }
+    }
+
+    /// What can be killed: roles whose ids the controller tells.
+    async fn roles(&self) -> Outcome<Vec<(&'static str, Interface)>> {
+        let leader = self.connection.controller().await?;
+        let endpoint = leader.controller.endpoint::<GetClusterInfo>();
+        let call = self
+            .connection
+            .transport
+            .call(&endpoint, GetClusterInfo { known: 0 });
+        match plinth_runtime::timeout(self.connection.timeout, call).await {
+            Some(Ok(info)) => Ok(list_roles(&info)),
+            Some(Err(error)) => Err(format!("the controller does not list its roles: {error}")),
+            None => Err(self.connection.explain_silence().await),
+        }
+    }
+
+    async fn kill(&self, id: &str) -> Outcome<Answer> {
+        let roles = self.roles().await?;
+        let mut named = roles
+            .iter()
+            .filter(|(_, role)| role.id.to_string().starts_with(id));
+        let (name, role) = match (named.next(), named.next()) {
+            (Some(one), None) => one,
+            (None, _) => {
+                return Err(format!(
+                    "no role has an id that begins with `{id}'; `kill' lists them"
+                ));
+            }
+            _ => {
+                return Err(format!(
+                    "several roles have ids that begin with `{id}'; give more of it"
+                ));
+            }
+        };
+        let worker = Interface::new(role.address, WORKER);
+        let call = self
+            .connection
+            .transport
+            .call(&worker.endpoint::<KillRole>(), KillRole { id: role.id });
+        match plinth_runtime::timeout(self.connection.timeout, call).await {
+            Some(Ok(())) => Ok(Answer::Text(format!(
+                "Killed the {name} at {}",
+                role.address
+            ))),
+            Some(Err(error)) => Err(format!(
+                "cannot kill the {name} at {}: {error}",
+                role.address
+            )),
+            None => Err(format!("the worker at {} does not answer", role.address)),
+        }
+    }
+}
+
+fn list_roles(info: &ClusterInfo) -> Vec<(&'static str, Interface)> {
+    let mut roles: Vec<(&'static str, Interface)> = Vec::new();
+    roles.extend(
+        info.client
+            .commit_proxies
+            .iter()
+            .map(|role| ("commit_proxy", *role)),
+    );
+    roles.extend(
+        info.client
+            .grv_proxies
+            .iter()
+            .map(|role| ("grv_proxy", *role)),
+    );
+    roles.extend(
+        info.log_system
+            .current()
+            .iter()
+            .flat_map(|g| g.logs.iter().map(|role| ("log", *role))),
+    );
+    roles
+}
+
+fn describe((name, role): &(&'static str, Interface)) -> (&'static str, String, String) {
+    (name, role.address.to_string(), role.id.to_string())
+}
+
+fn no_transaction() -> String {
+    "no transaction is open; `begin' starts one".into()
+}
+
+fn committed_version(transaction: &Transaction) -> Option<i64> {
+    Some(transaction.get_committed_version()).filter(|version| *version >= 0)
+}
+
+async fn rows(
+    transaction: &Transaction,
+    begin: &Key,
+    end: &Key,
+    limit: i32,
+) -> Result<Vec<(Key, Value)>> {
+    transaction
+        .get_range_all(
+            KeySelector::first_greater_or_equal(begin.clone()),
+            KeySelector::first_greater_or_equal(end.clone()),
+            RangeOptions::limit(limit),
+            false,
+        )
+        .await
+}

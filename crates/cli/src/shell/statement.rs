@@ -1,0 +1,305 @@
+//! The language of the shell: words separated by blanks, statements separated by `;`.
+//!
+//! A word may stand in double quotes, wholly or in part; `\xNN`, `\\`, `\"`, `\t`, `\n`, `\r`, `\0`, `\;` and `\ ` (a
+//! blank) are escapes everywhere.
+
+use plinth_core::{DatabaseConfig, EngineKind, Key, Value};
+
+/// Rows of a range if the user names no limit.
+const ROWS_DEFAULT: i32 = 25;
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Statement {
+    Get(Key),
+    Set(Key, Value),
+    Clear(Key),
+    ClearRange(Key, Key),
+    /// Begin, end if one is named, limit, keys only.
+    GetRange(Key, Option<Key>, i32, bool),
+    Begin,
+    Commit,
+    Rollback,
+    Reset,
+    GetVersion,
+    WriteMode(bool),
+    Status {
+        json: bool,
+    },
+    ConfigureNew(DatabaseConfig),
+    Watch(Key),
+    /// Without an id: the list of what can be killed.
+    Kill(Option<String>),
+    Help(Option<String>),
+    Exit,
+}
+
+/// Name, arguments, what it does.
+#[rustfmt::skip]
+const HELP: &[(&str, &str, &str)] = &[
+    ("begin", "", "start a transaction, which the statements up to commit or rollback belong to"),
+    ("clear", "KEY", "remove a key"),
+    ("clearrange", "BEGIN END", "remove every key from BEGIN up to, and without, END"),
+    ("commit", "", "commit the transaction"),
+    ("configure", "new [single|double|triple] [ssd|memory] [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N]", "create the database of a new cluster"),
+    ("exit", "", "leave"),
+    ("get", "KEY", "show the value of a key"),
+    ("getrange", "BEGIN [END] [LIMIT]", "show the pairs from BEGIN up to, and without, END; without END, those that begin with BEGIN"),
+    ("getrangekeys", "BEGIN [END] [LIMIT]", "as getrange, but only the keys"),
+    ("getversion", "", "show the read version of the transaction, or the newest one"),
+    ("help", "[STATEMENT]", "explain"),
+    ("kill", "[ID]", "end a role, as a crash would; without ID, list those that can be ended"),
+    ("reset", "", "forget what the transaction has done so far"),
+    ("rollback", "", "end the transaction without a commit"),
+    ("set", "KEY VALUE", "write a pair"),
+    ("status", "[json]", "show the state of the cluster"),
+    ("watch", "KEY", "wait until the value of a key changes; interrupt to stop waiting"),
+    ("writemode", "on|off", "allow or forbid statements that write"),
+];
+
+pub fn names() -> impl Iterator<Item = &'static str> {
+    HELP.iter().map(|(name, ..)| *name)
+}
+
+/// The text of `help`.
+pub fn help(of: Option<&str>) -> Result<String, String> {
+    match of {
+        None => {
+            let lines = HELP
+                .iter()
+                .map(|(name, _, what)| format!("  {name:<14} {what}"));
+            let mut lines: Vec<String> = lines.collect();
+            lines.push(String::new());
+            lines.push("Keys and values are words or \"quoted text\"; \\xNN stands for a byte. `help STATEMENT' says more.".into());
+            Ok(lines.join("\n"))
+        }
+        Some(wanted) => match HELP.iter().find(|(name, ..)| *name == wanted) {
+            Some((name, arguments, what)) => Ok(format!("{name} {arguments}\n  {what}")),
+            None => Err(unknown(wanted)),
+        },
+    }
+}
+
+fn unknown(name: &str) -> String {
+    format!("there is no statement `{name}'; `help' lists them")
+}
+
+/// All statements of a text; an error means that none of them ran.
+pub fn parse_all(text: &str) -> Result<Vec<Statement>, String> {
+    split(text)?
+        .iter()
+        .filter(|words| !words.is_empty())
+        .map(|words| parse(words))
+        .collect()
+}
+
+/// Words of statements, as bytes.
+fn split(text: &str) -> Result<Vec<Vec<Vec<u8>>>, String> {
+    let mut statements = vec![Vec::new()];
+    let mut word: Option<Vec<u8>> = None;
+    let mut quoted = false;
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        let end_of_word = !quoted && (byte == b';' || byte.is_ascii_whitespace());
+        if end_of_word {
+            statements
+                .last_mut()
+                .expect("never empty")
+                .extend(word.take());
+            if byte == b';' {
+                statements.push(Vec::new());
+            }
+            continue;
+        }
+        let word = word.get_or_insert_default();
+        match byte {
+            b'"' => quoted = !quoted,
+            b'\\' => word.push(escaped(&mut bytes)?),
+            _ => word.push(byte),
+        }
+    }
+    if quoted {
+        return Err("a quote is not closed".into());
+    }
+    statements.last_mut().expect("never empty").extend(word);
+    Ok(statements)
+}
+
+fn escaped(bytes: &mut std::str::Bytes<'_>) -> Result<u8, String> {
+    let broken = || "there is a broken escape; a backslash itself is written \\\\".to_string();
+    Ok(match bytes.next().ok_or_else(broken)? {
+        b't' => b'\t',
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b'0' => 0,
+        b'x' => {
+            let mut digit = || char::from(bytes.next()?).to_digit(16);
+            let (high, low) = (digit().ok_or_else(broken)?, digit().ok_or_else(broken)?);
+            (high * 16 + low) as u8
+        }
+        byte @ (b'\\' | b'"' | b';' | b' ') => byte,
+        _ => return Err(broken()),
+    })
+}
+
+fn parse(words: &[Vec<u8>]) -> Result<Statement, String> {
+    let name = String::from_utf8_lossy(&words[0]).to_ascii_lowercase();
+    let arguments = &words[1..];
+    let bytes = |i: usize| Key::copy_from_slice(&arguments[i]);
+    let text = |i: usize| String::from_utf8_lossy(&arguments[i]).to_ascii_lowercase();
+    let known = HELP.iter().find(|(known, ..)| *known == name);
+    let usage = || match known {
+        Some((name, arguments, _)) => format!("usage: {name} {arguments}"),
+        None => unknown(&name),
+    };
+    Ok(match (name.as_str(), arguments.len()) {
+        ("get", 1) => Statement::Get(bytes(0)),
+        ("set", 2) => Statement::Set(bytes(0), bytes(1)),
+        ("clear", 1) => Statement::Clear(bytes(0)),
+        ("clearrange", 2) => Statement::ClearRange(bytes(0), bytes(1)),
+        ("getrange", 1..=3) => parse_range(arguments, false)?,
+        ("getrangekeys", 1..=3) => parse_range(arguments, true)?,
+        ("begin", 0) => Statement::Begin,
+        ("commit", 0) => Statement::Commit,
+        ("rollback", 0) => Statement::Rollback,
+        ("reset", 0) => Statement::Reset,
+        ("getversion", 0) => Statement::GetVersion,
+        ("writemode", 1) if text(0) == "on" => Statement::WriteMode(true),
+        ("writemode", 1) if text(0) == "off" => Statement::WriteMode(false),
+        ("status", 0) => Statement::Status { json: false },
+        ("status", 1) if text(0) == "json" => Statement::Status { json: true },
+        ("configure", 1..) if text(0) == "new" => {
+            Statement::ConfigureNew(parse_configuration(&arguments[1..])?)
+        }
+        ("watch", 1) => Statement::Watch(bytes(0)),
+        ("kill", 0) => Statement::Kill(None),
+        ("kill", 1) => Statement::Kill(Some(text(0))),
+        ("help", 0) => Statement::Help(None),
+        ("help", 1) => Statement::Help(Some(text(0))),
+        ("exit" | "quit", 0) => Statement::Exit,
+        _ => return Err(usage()),
+    })
+}
+
+fn parse_range(arguments: &[Vec<u8>], keys_only: bool) -> Result<Statement, String> {
+    let key = |i: usize| arguments.get(i).map(|word| Key::copy_from_slice(word));
+    let limit = match arguments.get(2) {
+        None => ROWS_DEFAULT,
+        Some(word) => {
+            let limit = std::str::from_utf8(word)
+                .ok()
+                .and_then(|text| text.parse().ok());
+            limit
+                .filter(|limit| *limit > 0)
+                .ok_or("the limit is a number of rows, at least 1")?
+        }
+    };
+    Ok(Statement::GetRange(
+        key(0).expect("there is one argument"),
+        key(1),
+        limit,
+        keys_only,
+    ))
+}
+
+fn parse_configuration(words: &[Vec<u8>]) -> Result<DatabaseConfig, String> {
+    let mut config = DatabaseConfig::default();
+    let mut logs = None;
+    for word in words {
+        let word = String::from_utf8_lossy(word).to_ascii_lowercase();
+        if let Some(replication) = DatabaseConfig::parse_replication(&word) {
+            config.replication = replication;
+        } else if let Some(engine) = EngineKind::parse(&word) {
+            config.engine = engine;
+        } else {
+            let bad =
+                || format!("configure: `{word}' is not known; `help configure' lists what is");
+            let (name, count) = word.split_once('=').ok_or_else(bad)?;
+            let count: u32 = count.parse().map_err(|_| bad())?;
+            match name {
+                "logs" => logs = Some(count),
+                "commit_proxies" | "proxies" => config.commit_proxies = count,
+                "grv_proxies" => config.grv_proxies = count,
+                "resolvers" => config.resolvers = count,
+                _ => return Err(bad()),
+            }
+        }
+    }
+    config.logs = logs.unwrap_or(config.replication);
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_separated_and_quotes_and_escapes_hold_words_together() {
+        let parsed = parse_all("set \"a b;\" \\x00\\\\c ; get a\\;b;; ").expect("parses");
+        assert_eq!(
+            parsed,
+            [
+                Statement::Set("a b;".into(), Key::from_static(b"\0\\c")),
+                Statement::Get("a;b".into())
+            ]
+        );
+        assert_eq!(
+            parse_all("set k \"\""),
+            Ok(vec![Statement::Set("k".into(), Value::new())])
+        );
+    }
+
+    #[test]
+    fn a_range_has_an_end_and_a_limit_if_they_are_given() {
+        let range = |text: &str| parse_all(text).expect("parses").remove(0);
+        assert_eq!(
+            range("getrange a"),
+            Statement::GetRange("a".into(), None, 25, false)
+        );
+        assert_eq!(
+            range("getrangekeys a b 3"),
+            Statement::GetRange("a".into(), Some("b".into()), 3, true)
+        );
+    }
+
+    #[test]
+    fn a_configuration_names_copies_engine_and_roles() {
+        let Statement::ConfigureNew(config) = parse_all("configure new triple memory resolvers=2")
+            .expect("parses")
+            .remove(0)
+        else {
+            panic!("another statement");
+        };
+        assert_eq!(
+            (
+                config.replication,
+                config.engine,
+                config.logs,
+                config.resolvers
+            ),
+            (3, EngineKind::Memory, 3, 2)
+        );
+    }
+
+    #[test]
+    fn each_mistake_is_named_and_nothing_runs() {
+        for (text, word) in [
+            ("get", "usage: get KEY"),
+            ("frobnicate", "frobnicate"),
+            ("get \"a", "quote"),
+            ("get \\q", "escape"),
+            ("get a; set b", "usage: set"),
+            ("getrange a b 0", "limit"),
+            ("configure new quadruple", "quadruple"),
+        ] {
+            let error = parse_all(text).expect_err(text);
+            assert!(error.contains(word), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_statement_is_explained() {
+        let all = help(None).expect("there is help");
+        assert!(names().all(|name| all.contains(name) && help(Some(name)).is_ok()));
+        assert!(help(Some("nothing")).is_err());
+    }
+}

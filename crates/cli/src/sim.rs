@@ -1,0 +1,199 @@
+//! `plinth sim`: simulated clusters with faults. One seed is one run, the same every time.
+
+use crate::{Outcome, progress};
+use plinth_runtime::Duration;
+use plinth_sim::{HAS_PLANTED_FAULTS, HuntOptions, RunOptions, hunt, scenarios};
+use std::ops::RangeInclusive;
+
+/// The scenario that mixes everything.
+const STANDARD: &str = "standard";
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Run one seed; exits with 1 if a promise was broken, 3 after a crash, 4 if the cluster did not come back, 5 if two runs differ
+    Run(Run),
+    /// Run many seeds until one fails; exits with 1 then
+    Hunt(Hunt),
+    /// List the scenarios
+    List,
+    /// List the rare paths that runs count
+    Probes,
+}
+
+#[derive(clap::Args, Debug)]
+struct Run {
+    /// Seed: everything random comes from it
+    #[arg(long, value_name = "N")]
+    seed: u64,
+    /// Scenario; `plinth sim list` names them
+    #[arg(long, value_name = "NAME", default_value = STANDARD)]
+    scenario: String,
+    /// Run it twice and compare the fingerprints
+    #[arg(long)]
+    twice: bool,
+    /// Print only the last line
+    #[arg(long, short)]
+    quiet: bool,
+    /// Switch on a deliberate bug, in a test build
+    #[arg(long, value_name = "NAME")]
+    planted_fault: Option<String>,
+}
+
+#[derive(clap::Args, Debug)]
+struct Hunt {
+    /// Seeds, from the first to the last
+    #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
+    seeds: RangeInclusive<u64>,
+    /// Scenario; `plinth sim list` names them
+    #[arg(long, value_name = "NAME", default_value = STANDARD)]
+    scenario: String,
+    /// Runs at the same time; default: one a core
+    #[arg(long, value_name = "J")]
+    jobs: Option<usize>,
+    /// Begin no run after this time: seconds, or a number with s, m or h
+    #[arg(long, value_name = "T", value_parser = parse_budget)]
+    budget: Option<Duration>,
+    /// Print the line of every run
+    #[arg(long, short)]
+    verbose: bool,
+    /// Switch on a deliberate bug, in a test build
+    #[arg(long, value_name = "NAME")]
+    planted_fault: Option<String>,
+}
+
+fn parse_seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let wrong = || "expected two numbers, A..B, the first not above the last".to_string();
+    let (first, last) = text.split_once("..").ok_or_else(wrong)?;
+    let last = last.strip_prefix('=').unwrap_or(last);
+    match (first.parse(), last.parse()) {
+        (Ok(first), Ok(last)) if first <= last => Ok(first..=last),
+        _ => Err(wrong()),
+    }
+}
+
+fn parse_budget(text: &str) -> Result<Duration, String> {
+    let (number, seconds) = match text.as_bytes().last() {
+        Some(b's') => (&text[..text.len() - 1], 1.0),
+        Some(b'm') => (&text[..text.len() - 1], 60.0),
+        Some(b'h') => (&text[..text.len() - 1], 3600.0),
+        _ => (text, 1.0),
+    };
+    match number.parse::<f64>() {
+        Ok(n) if (0.0..1e6).contains(&n) => Ok(Duration::from_secs_f64(n * seconds)),
+        _ => Err("expected a time such as 90, 90s, 5m or 1h".into()),
+    }
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    match arguments.command {
+        Command::Run(run) => run_one(run),
+        Command::Hunt(hunt) => run_many(hunt),
+        Command::List => {
+            for scenario in scenarios() {
+                println!("{:<16} {}", scenario.name, scenario.about);
+            }
+            Ok(())
+        }
+        Command::Probes => {
+            for name in plinth_runtime::probe::all() {
+                println!("{name}");
+            }
+            Ok(())
+        }
+    }
+}
+
+fn check_names(scenario: &str, planted_fault: Option<&str>) -> Outcome {
+    if !scenarios().iter().any(|known| known.name == scenario) {
+        return Err(format!(
+            "--scenario: there is no `{scenario}'; `plinth sim list` names them"
+        ));
+    }
+    let Some(fault) = planted_fault else {
+        return Ok(());
+    };
+    if !HAS_PLANTED_FAULTS {
+        return Err(
+            "--planted-fault: this build has none; build with `--features planted-faults`".into(),
+        );
+    }
+    let faults = plinth_runtime::fault::FAULTS;
+    if !faults.iter().any(|(known, _)| *known == fault) {
+        let names: Vec<&str> = faults.iter().map(|(name, _)| *name).collect();
+        return Err(format!(
+            "--planted-fault: there is no `{fault}'; there are {}",
+            names.join(", ")
+        ));
+    }
+    Ok(())
+}
+
+fn run_one(arguments: Run) -> Outcome {
+    check_names(&arguments.scenario, arguments.planted_fault.as_deref())?;
+    let outcome = plinth_sim::run(RunOptions {
+        verbose: !arguments.quiet,
+        planted_fault: arguments.planted_fault,
+        check_determinism: arguments.twice,
+        ..RunOptions::new(arguments.seed, &arguments.scenario)
+    });
+    if !arguments.quiet {
+        for line in &outcome.trace_tail {
+            println!("{line}");
+        }
+    }
+    let Err(failure) = &outcome.result else {
+        println!("{outcome}");
+        return Ok(());
+    };
+    eprintln!(
+        "plinth: seed {}: {}: {}",
+        outcome.seed, failure.kind, failure.message
+    );
+    println!("{outcome}");
+    std::process::exit(i32::from(failure.kind.exit_code()));
+}
+
+fn run_many(arguments: Hunt) -> Outcome {
+    check_names(&arguments.scenario, arguments.planted_fault.as_deref())?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut options = HuntOptions::new(arguments.seeds.clone(), &arguments.scenario);
+    options.jobs = arguments.jobs.unwrap_or(cores).max(1);
+    options.budget = arguments.budget;
+    options.planted_fault = arguments.planted_fault;
+    let seeds = (arguments.seeds.end() - arguments.seeds.start()).saturating_add(1);
+    let bar = progress::bar(seeds, "hunting");
+    let report = hunt(&options, |outcome| {
+        if arguments.verbose {
+            bar.suspend(|| println!("{outcome}"));
+        }
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    println!("{report}");
+    match report.failure {
+        None => Ok(()),
+        // The report says what failed and how to see it again.
+        Some(_) => Err(String::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seeds_and_budgets_are_read_as_people_write_them() {
+        assert_eq!(parse_seeds("1..1000"), Ok(1..=1000));
+        assert_eq!(parse_seeds("7..=7"), Ok(7..=7));
+        assert!(parse_seeds("9..1").is_err() && parse_seeds("5").is_err());
+        assert_eq!(parse_budget("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_budget("1.5m"), Ok(Duration::from_secs(90)));
+        assert!(parse_budget("soon").is_err() && parse_budget("").is_err());
+    }
+}

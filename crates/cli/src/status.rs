@@ -1,0 +1,170 @@
+//! `plinth status`: the cluster at a glance.
+
+use crate::Outcome;
+use crate::connect::{self, ClusterArguments, Connection};
+use plinth_bench::report::grouped;
+use plinth_protocol::status::GetStatus;
+use serde_json::Value;
+use std::fmt::Write;
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    /// Print the whole status document as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    connect::block_on(async {
+        let connection = arguments.cluster.open().await?;
+        let document = fetch(&connection).await?;
+        if arguments.json {
+            println!("{document:#}");
+        } else {
+            print!(
+                "{}",
+                summary(&document, &connection.path.display().to_string())
+            );
+        }
+        Ok(())
+    })
+}
+
+/// The status document, from the controller.
+pub async fn fetch(connection: &Connection) -> Outcome<Value> {
+    let leader = connection.controller().await?;
+    let endpoint = leader.controller.endpoint::<GetStatus>();
+    let call = connection.transport.call(&endpoint, GetStatus {});
+    match plinth_runtime::timeout(connection.timeout, call).await {
+        Some(Ok(reply)) => serde_json::from_str(&reply.json)
+            .map_err(|error| format!("the controller's status is not JSON: {error}")),
+        Some(Err(error)) => Err(format!(
+            "the controller at {} does not tell its status: {error}; try again",
+            leader.controller.address
+        )),
+        None => Err(connection.explain_silence().await),
+    }
+}
+
+/// A few lines for people.
+pub fn summary(document: &Value, cluster_file: &str) -> String {
+    const INFALLIBLE: &str = "writing to a string";
+    let cluster = &document["cluster"];
+    let mut out = String::new();
+    let available = cluster["database_available"].as_bool() == Some(true);
+    let word = |value: &Value| value.as_str().unwrap_or("unknown").to_string();
+    let row = |out: &mut String, name: &str, value: String| {
+        writeln!(out, "  {name:<18} {value}").expect(INFALLIBLE);
+    };
+    writeln!(out, "Using cluster file `{cluster_file}'.\n\nCluster:").expect(INFALLIBLE);
+    row(
+        &mut out,
+        "Database",
+        if available {
+            "available"
+        } else {
+            "unavailable"
+        }
+        .into(),
+    );
+    row(&mut out, "Recovery", word(&cluster["recovery_state"]));
+    row(&mut out, "Epoch", cluster["epoch"].to_string());
+    row(&mut out, "Controller", word(&cluster["controller"]));
+    let addresses = |value: &Value| match value.as_array() {
+        Some(list) if !list.is_empty() => list
+            .iter()
+            .filter_map(Value::as_str)
+            .collect::<Vec<_>>()
+            .join(", "),
+        _ => "none".into(),
+    };
+    row(
+        &mut out,
+        "Commit proxies",
+        addresses(&cluster["commit_proxies"]),
+    );
+    row(&mut out, "GRV proxies", addresses(&cluster["grv_proxies"]));
+    row(
+        &mut out,
+        "Log generations",
+        cluster["log_generations"].to_string(),
+    );
+    servers(
+        &mut out,
+        "Processes",
+        &cluster["processes"],
+        &["class", "zone"],
+    );
+    servers(
+        &mut out,
+        "Log servers",
+        &cluster["logs"],
+        &["durable_version", "queue_bytes", "memory_bytes"],
+    );
+    servers(
+        &mut out,
+        "Storage servers",
+        &cluster["storage"],
+        &["durable_version", "window_bytes", "disk_bytes", "watches"],
+    );
+    out
+}
+
+fn servers(out: &mut String, title: &str, list: &Value, fields: &[&str]) {
+    const INFALLIBLE: &str = "writing to a string";
+    let Some(list) = list.as_array().filter(|list| !list.is_empty()) else {
+        return;
+    };
+    writeln!(out, "\n{title} ({}):", list.len()).expect(INFALLIBLE);
+    for server in list {
+        let address = server["address"]
+            .as_str()
+            .or(server["id"].as_str())
+            .unwrap_or("?");
+        write!(out, "  {address:<22}").expect(INFALLIBLE);
+        if server["unreachable"].as_bool() == Some(true) {
+            out.push_str(" unreachable");
+        } else {
+            for field in fields {
+                let name = field.replace('_', " ");
+                match &server[*field] {
+                    Value::String(text) => write!(out, " {name} {text};"),
+                    Value::Number(n) => {
+                        write!(out, " {name} {};", grouped(n.as_f64().unwrap_or(0.0)))
+                    }
+                    _ => continue,
+                }
+                .expect(INFALLIBLE);
+            }
+            out.truncate(out.trim_end_matches(';').len());
+        }
+        out.push('\n');
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_names_what_is_there_and_what_is_not() {
+        let document = serde_json::json!({"cluster": {
+            "epoch": 3, "database_available": false, "recovery_state": "recruiting", "controller": "127.0.0.1:4500",
+            "processes": [{"address": "127.0.0.1:4500", "class": "unset", "zone": "z0"}],
+            "storage": [{"id": "abc", "unreachable": true}],
+        }});
+        let text = summary(&document, "plinth.cluster");
+        for part in [
+            "unavailable",
+            "recruiting",
+            "class unset; zone z0\n",
+            "abc",
+            "unreachable",
+            "none",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! A cluster of real processes on free loopback ports, started by `plinth dev` in a directory of its own.
+
+#![allow(dead_code)] // each test file uses its part of it
+
+use std::io::{BufRead, BufReader};
+use std::net::{SocketAddr, TcpListener};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
+
+pub const BINARY: &str = env!("CARGO_BIN_EXE_plinth");
+
+/// A directory that is gone with the test.
+pub struct Directory(pub PathBuf);
+
+impl Directory {
+    pub fn new(name: &str) -> Self {
+        let path = std::env::temp_dir().join(format!("plinth-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&path); // left over from an earlier run
+        std::fs::create_dir_all(&path).expect("the temporary directory can be written to");
+        Directory(path)
+    }
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The first of `count` neighbouring ports that are free, and not given to another test of this process.
+pub fn free_ports(count: u16) -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let start = 20_000 + (std::process::id() % 1000) as u16 * 20;
+    for _ in 0..1000 {
+        let first = start + NEXT.fetch_add(count, Ordering::Relaxed);
+        let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if (first..first + count).all(free) {
+            return first;
+        }
+    }
+    panic!("no {count} neighbouring ports are free from {start} on");
+}
+
+pub struct Cluster {
+    pub directory: Directory,
+    pub first_port: u16,
+    pub processes: u16,
+    more: Vec<String>,
+    dev: Option<Child>,
+}
+
+impl Cluster {
+    pub fn start(name: &str, processes: u16, more: &[&str]) -> Self {
+        let directory = Directory::new(name);
+        let first_port = free_ports(processes);
+        let more = more.iter().map(|argument| argument.to_string()).collect();
+        let mut cluster = Cluster {
+            directory,
+            first_port,
+            processes,
+            more,
+            dev: None,
+        };
+        cluster.resume();
+        cluster
+    }
+
+    /// Starts the servers and waits until they serve.
+    pub fn resume(&mut self) {
+        let mut dev = self
+            .dev_command()
+            .args([
+                "--processes",
+                &self.processes.to_string(),
+                "--port",
+                &self.first_port.to_string(),
+            ])
+            .args(["--cache-mib", "32"])
+            .args(&self.more)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("the binary was built");
+        let stdout = dev.stdout.take().expect("it is piped");
+        self.dev = Some(dev);
+        let ready = BufReader::new(stdout)
+            .lines()
+            .map_while(Result::ok)
+            .any(|line| line == "ready");
+        assert!(ready, "the cluster did not get ready");
+    }
+
+    fn dev_command(&self) -> Command {
+        let mut command = Command::new(BINARY);
+        command.arg("dev").arg("--data-dir").arg(&self.directory.0);
+        command
+    }
+
+    /// Runs `plinth dev` in the same directory, which must fail; the one line it fails with.
+    pub fn dev_fails(&self, arguments: &[&str]) -> String {
+        error_line(
+            &self
+                .dev_command()
+                .args(arguments)
+                .output()
+                .expect("the binary was built"),
+        )
+    }
+
+    /// As a terminal does it: the servers end with the one that started them.
+    pub fn stop(&mut self) {
+        let Some(mut dev) = self.dev.take() else {
+            return;
+        };
+        let pid = rustix::process::Pid::from_child(&dev);
+        let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        let _ = dev.wait();
+    }
+
+    pub fn cluster_file(&self) -> PathBuf {
+        self.directory.file("plinth.cluster")
+    }
+
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        let address = |i| SocketAddr::from(([127, 0, 0, 1], self.first_port + i));
+        (0..self.processes).map(address).collect()
+    }
+
+    /// The process that listens at the address of server `i`.
+    pub fn pid(&self, i: usize) -> Option<u32> {
+        plinth_bench::server_cpu::processes_listening_at(&self.addresses()[i..=i])
+            .first()
+            .copied()
+    }
+
+    /// Runs a client command against the cluster.
+    pub fn plinth(&self, arguments: &[&str]) -> Output {
+        plinth(&self.cluster_file(), arguments)
+    }
+
+    /// Runs statements that must succeed; what they print.
+    pub fn cli(&self, statements: &str) -> String {
+        let output = self.plinth(&["cli", "--exec", statements]);
+        assert!(
+            output.status.success(),
+            "{statements}: {}",
+            text(&output.stderr)
+        );
+        text(&output.stdout)
+    }
+
+    /// Runs statements that must fail; the one line they fail with.
+    pub fn cli_fails(&self, statements: &str) -> String {
+        let output = self.plinth(&["cli", "--exec", statements]);
+        error_line(&output)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+pub fn plinth(cluster_file: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(BINARY);
+    command
+        .args(arguments)
+        .env("PLINTH_CLUSTER_FILE", cluster_file);
+    command
+        .stdin(Stdio::null())
+        .output()
+        .expect("the binary was built")
+}
+
+pub fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// Asserts that the command failed with exit code 1 and one line, and returns that line.
+pub fn error_line(output: &Output) -> String {
+    let stderr = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{stderr}");
+    assert_eq!(stderr.trim_end().lines().count(), 1, "{stderr}");
+    assert!(stderr.starts_with("plinth: "), "{stderr}");
+    stderr
+}

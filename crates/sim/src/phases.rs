@@ -1,0 +1,127 @@
+//! A run from its first event to its last: create, break and work, heal, demand service, check.
+
+use crate::cluster::{self, Shape};
+use crate::scenario::{FaultMix, Scenario};
+use crate::workloads::{self, Day, Workload};
+use crate::{Failure, FailureKind, attrition, consistency};
+use plinth_client::Database;
+use plinth_runtime::sim::control;
+use plinth_runtime::{Duration, Task, random, trace};
+use std::rc::Rc;
+
+/// What is slow to begin with must not be taken for what hangs.
+const CREATE_LIMIT: Duration = Duration::from_secs(120);
+/// After the healing the cluster must serve within this time (recoverability).
+const SERVE_LIMIT: Duration = Duration::from_secs(60);
+/// Clients that are in the middle of something must be done in this time after the healing.
+const FINISH_LIMIT: Duration = Duration::from_secs(150);
+/// The checks of one workload must be done within this time.
+const CHECK_LIMIT: Duration = Duration::from_secs(300);
+
+type Verdict = Result<(), Failure>;
+
+fn liveness(message: impl Into<String>) -> Failure {
+    Failure::new(FailureKind::Liveness, message)
+}
+
+pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) -> Verdict {
+    trace!("Shape", "shape" => format!("{shape:?}"));
+    trace!("FaultMix", "mix" => format!("{mix:?}"));
+    let (database, chosen) = plinth_runtime::timeout(CREATE_LIMIT, set_up(&shape))
+        .await
+        .ok_or_else(|| liveness("the database could not be created and filled"))?;
+    let clients = safety_phase(&shape, &scenario, mix, &database, &chosen).await;
+    liveness_phase(&database).await?;
+    finish(clients).await?;
+    for workload in &chosen {
+        trace!("Check", "workload" => workload.name());
+        plinth_runtime::timeout(CHECK_LIMIT, workload.check(database.clone()))
+            .await
+            .ok_or_else(|| liveness(format!("{}: its check hangs", workload.name())))?
+            .map_err(|broken| broken_promise(workload.name(), &broken))?;
+    }
+    trace!("Check", "workload" => "consistency");
+    consistency::check(&database, &shape).await
+}
+
+fn broken_promise(name: &str, broken: &str) -> Failure {
+    Failure::new(FailureKind::Correctness, format!("{name}: {broken}"))
+}
+
+async fn set_up(shape: &Shape) -> (Database, Vec<Rc<dyn Workload>>) {
+    let database = cluster::open(shape).await;
+    let mut chosen = workloads::all();
+    random::shuffle(&mut chosen);
+    chosen.truncate(random::range(3..6) as usize);
+    for workload in &chosen {
+        trace!("Workload", "name" => workload.name());
+        workload.setup(database.clone()).await;
+    }
+    (database, chosen)
+}
+
+type Clients = Vec<(&'static str, Task<()>)>;
+
+/// Works and breaks until the time is up, then heals. Gives back the clients, who may be in the middle of something.
+async fn safety_phase(
+    shape: &Shape,
+    scenario: &Scenario,
+    mix: FaultMix,
+    database: &Database,
+    chosen: &[Rc<dyn Workload>],
+) -> Clients {
+    let day = Day {
+        end: plinth_runtime::now() + Duration::from_secs(scenario.fault_seconds),
+        think_ms: (*scenario.think_ms.start(), *scenario.think_ms.end()),
+    };
+    let mut clients = Clients::new();
+    for workload in chosen {
+        for client in 0..workload.clients() {
+            let (worker, database) = (workload.clone(), database.clone());
+            let work = async move { worker.work(database, client, day).await };
+            clients.push((workload.name(), plinth_runtime::spawn("client", work)));
+        }
+    }
+    attrition::run(shape.clone(), scenario.clone(), mix).await;
+    plinth_runtime::sleep_until(day.end).await;
+    heal();
+    clients
+}
+
+fn heal() {
+    trace!("Healing");
+    let control = control();
+    control.heal_all();
+    for machine in control.machines() {
+        control.boot(machine.id);
+    }
+    for process in control.processes() {
+        control.restart_process(process.id);
+    }
+}
+
+async fn liveness_phase(database: &Database) -> Verdict {
+    let serving = workloads::until_done(database, async |tr| {
+        tr.set(b"alive", b"yes");
+        Ok(())
+    });
+    let served = plinth_runtime::timeout(SERVE_LIMIT, serving).await;
+    served.ok_or_else(|| {
+        let limit = SERVE_LIMIT.as_secs();
+        liveness(format!(
+            "healed, but no commit within {limit} simulated seconds"
+        ))
+    })?;
+    trace!("Serving");
+    Ok(())
+}
+
+async fn finish(clients: Clients) -> Verdict {
+    let deadline = plinth_runtime::now() + FINISH_LIMIT;
+    for (name, client) in clients {
+        let left = deadline.saturating_since(plinth_runtime::now());
+        let finished = plinth_runtime::timeout(left, client).await;
+        finished.ok_or_else(|| liveness(format!("{name}: a client never comes to its end")))?;
+    }
+    Ok(())
+}
