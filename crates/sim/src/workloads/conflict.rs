@@ -112,7 +112,8 @@ impl ConflictRanges {
         for (look, seen) in looks.iter().zip(&seen) {
             let now = look.run(&again).await?;
             if now != *seen {
-                return Ok(self.changed(committed, look, seen, &now));
+                self.changed(committed, look, seen, &now);
+                return Ok(());
             }
         }
         let counter = match committed {

@@ -93,7 +93,7 @@ impl Histories {
         tr.atomic_op(
             MutationKind::SetVersionstampedValue,
             marker(attempt.id),
-            stamped.to_vec(),
+            stamped,
         );
         Ok(())
     }
