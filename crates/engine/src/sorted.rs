@@ -460,6 +460,13 @@ impl<E: Keyed> SortedBlocks<E> {
             inner.remove(i);
         } else if self.root.len() > 1 {
             self.root.remove(r);
+            if r == 0 {
+                // The next node is the first now and takes keys from the very beginning: it must say so itself, or
+                // what it takes would lie below its own first separator.
+                let first = &mut self.root.separators[0];
+                first.child.separators[0].key = first.key.clone();
+                first.child.tighten();
+            }
             return;
         }
         self.root.merge_sparse(r, INNER_MAX);
