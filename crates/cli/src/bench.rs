@@ -118,6 +118,11 @@ fn measure(arguments: Run) -> Outcome {
         let file = connection.file.clone();
         let measured =
             plinth_bench::run(plan, move || plinth_client::connect(file.clone())).await?;
+        if measured.server.is_none() && !measured.plan.server_pids.is_empty() {
+            eprintln!(
+                "plinth: a server process ended while it was measured; its CPU time is not known"
+            );
+        }
         if arguments.json {
             println!("{}", measured.to_json());
         } else {
