@@ -196,6 +196,6 @@ impl Cluster for Connection {
 
     fn watch(&self, key: Key, value: Option<Value>, version: Version) -> ClusterFuture<()> {
         let inner = self.inner.clone();
-        Box::pin(async move { reads::watch(&inner, key, value, version).await })
+        Box::pin(async move { reads::watch(inner, key, value, version).await })
     }
 }

@@ -330,6 +330,35 @@ fn a_full_disk_refuses_commits_until_there_is_room_and_serves_reads_meanwhile() 
 }
 
 #[test]
+fn a_commit_much_larger_than_the_cache_meets_a_full_disk_and_changes_nothing() {
+    for kind in BOTH {
+        let (sim, machine) = simulation(1);
+        let control = (*sim).clone();
+        let main = async move {
+            let engine = open(kind, prefix(), true).await.expect("open");
+            let large = |salt: u8| {
+                let mut batch = WriteBatch::new();
+                for i in 0..20_000u32 {
+                    let key = i.wrapping_mul(0x9e37_79b1).to_be_bytes();
+                    batch.set(&key, &[salt; 100]);
+                }
+                batch
+            };
+            engine.commit(large(1)).await.expect("room");
+            let before = state_of(&*engine).expect("rows");
+            control.set_disk_full(machine, true);
+            let refused = engine.commit(large(2)).await;
+            assert_eq!(refused, Err(Error::disk_full));
+            assert!(state_of(&*engine).expect("rows") == before);
+            control.set_disk_full(machine, false);
+            engine.commit(large(3)).await.expect("room again");
+            assert_eq!(state_of(&*engine).expect("rows").len(), before.len());
+        };
+        sim.run_on(machine, main).expect("finished");
+    }
+}
+
+#[test]
 fn an_engine_that_is_not_there_is_not_made_by_accident() {
     for kind in BOTH {
         let (sim, machine) = simulation(1);

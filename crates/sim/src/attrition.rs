@@ -78,6 +78,12 @@ async fn strike(shape: &Shape, transport: &Transport, mix: &FaultMix) {
             control.kill_process(process, KillKind::RebootProcess { after });
         }
         Fault::PowerCut => {
+            if chance(0.3) {
+                // A disk with much under way has much to lose.
+                control.set_disk_slowness(machine, range(10..60) as u32);
+                plinth_runtime::sleep(ms(range(100..1500))).await;
+                control.set_disk_slowness(machine, 1);
+            }
             trace!("FaultPowerCut", "machine" => machine.0);
             control.reboot_machine(machine, ms(range(10..5000)));
         }

@@ -9,14 +9,19 @@ use plinth_core::key::{ALL_KEYS_END, KeyRange, printable};
 use plinth_core::{Error, Version};
 use plinth_protocol::control::GetClientInfo;
 use plinth_protocol::storage::GetRange;
-use plinth_protocol::transaction::{GetKeyLocations, KeyLocations};
+use plinth_protocol::transaction::GetKeyLocations;
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::Duration;
 
 const ATTEMPTS_MAX: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(500);
 
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+const SHARDS_MAX: u32 = 10_000;
+
 type Rows = Vec<(Bytes, Bytes)>;
+type Shards = Vec<(KeyRange, Vec<Interface>)>;
+type Verdict = Result<(), String>;
 
 /// Compares every replica of every shard at one version. Tries again while the cluster is settling.
 pub async fn check(database: &Database, shape: &Shape) -> Result<(), Failure> {
@@ -41,14 +46,16 @@ async fn compare_once(
     database: &Database,
     transport: &Transport,
     shape: &Shape,
-) -> plinth_core::Result<Result<(), String>> {
+) -> plinth_core::Result<Verdict> {
     let version = database.run(async |tr| tr.get_read_version().await).await?;
-    for (range, servers) in locations(transport, shape).await?.shards {
+    let shards = match one_map(transport, shape).await? {
+        Ok(shards) => shards,
+        Err(broken) => return Ok(Err(broken)),
+    };
+    for (range, servers) in shards {
         if servers.len() != shape.config.replication as usize {
-            return Ok(Err(format!(
-                "the shard {range:?} has {} replicas",
-                servers.len()
-            )));
+            let count = servers.len();
+            return Ok(Err(format!("the shard {range:?} has {count} replicas")));
         }
         let mut first: Option<Rows> = None;
         for server in &servers {
@@ -63,28 +70,42 @@ async fn compare_once(
     Ok(Ok(()))
 }
 
-async fn locations(transport: &Transport, shape: &Shape) -> plinth_core::Result<KeyLocations> {
+/// The map of shards, on which every commit proxy must agree (pitfall 7).
+async fn one_map(
+    transport: &Transport,
+    shape: &Shape,
+) -> plinth_core::Result<Result<Shards, String>> {
     let leader = election::current_leader(transport, &shape.cluster_file())
         .await
         .ok_or(Error::timed_out)?;
-    let info = transport
-        .call(
-            &leader.controller.endpoint::<GetClientInfo>(),
-            GetClientInfo { known: 0 },
-        )
-        .await?;
-    let proxy = info.commit_proxies.first().ok_or(Error::timed_out)?;
-    let range = KeyRange::new(Bytes::new(), Bytes::from_static(ALL_KEYS_END));
-    transport
-        .call(
-            &proxy.endpoint::<GetKeyLocations>(),
-            GetKeyLocations {
-                range,
-                reverse: false,
-                limit: 1000,
-            },
-        )
-        .await
+    let endpoint = leader.controller.endpoint::<GetClientInfo>();
+    let info = limited(transport.call(&endpoint, GetClientInfo { known: 0 })).await?;
+    let mut first: Option<Shards> = None;
+    for proxy in &info.commit_proxies {
+        let request = GetKeyLocations {
+            range: KeyRange::new(Bytes::new(), Bytes::from_static(ALL_KEYS_END)),
+            reverse: false,
+            limit: SHARDS_MAX,
+        };
+        let shards = limited(transport.call(&proxy.endpoint::<GetKeyLocations>(), request))
+            .await?
+            .shards;
+        match &first {
+            None => first = Some(shards),
+            Some(expected) if *expected == shards => {}
+            Some(expected) => {
+                return Ok(Err(format!(
+                    "two proxies have two maps: {expected:?} and {shards:?}"
+                )));
+            }
+        }
+    }
+    first.map(Ok).ok_or(Error::timed_out)
+}
+
+async fn limited<T>(call: impl Future<Output = plinth_core::Result<T>>) -> plinth_core::Result<T> {
+    let answered = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
+    answered.unwrap_or(Err(Error::timed_out))
 }
 
 async fn read_all(
@@ -104,10 +125,7 @@ async fn read_all(
             limit_bytes: 1 << 20,
             reverse: false,
         };
-        let call = transport.call(&server.endpoint::<GetRange>(), request);
-        let reply = plinth_runtime::timeout(Duration::from_secs(5), call)
-            .await
-            .unwrap_or(Err(Error::timed_out))?;
+        let reply = limited(transport.call(&server.endpoint::<GetRange>(), request)).await?;
         rows.extend(reply.decode_rows().ok_or(Error::io_error)?);
         match rows.last() {
             Some((key, _)) if reply.more => begin = plinth_core::key::key_after(key),

@@ -255,6 +255,7 @@ fn plant(name: Option<&str>) {
 
 fn panic_message(panic: &Box<dyn std::any::Any + Send>) -> String {
     let text = panic.downcast_ref::<String>().cloned();
-    text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()))
-        .unwrap_or_else(|| "a panic without words".into())
+    let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
+    // Failures are one line each.
+    text.map_or("a panic without words".into(), |text| text.replace('\n', " "))
 }

@@ -2,11 +2,11 @@
 
 use crate::cluster::{self, Shape};
 use crate::scenario::{FaultMix, Scenario};
-use crate::workloads::{self, Day, Workload};
+use crate::workloads::{self, Day, Space, Workload};
 use crate::{Failure, FailureKind, attrition, consistency};
 use plinth_client::Database;
 use plinth_runtime::sim::control;
-use plinth_runtime::{Duration, Task, random, trace};
+use plinth_runtime::{Duration, Task, trace};
 use std::rc::Rc;
 
 /// What is slow to begin with must not be taken for what hangs.
@@ -27,11 +27,11 @@ fn liveness(message: impl Into<String>) -> Failure {
 pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) -> Verdict {
     trace!("Shape", "shape" => format!("{shape:?}"));
     trace!("FaultMix", "mix" => format!("{mix:?}"));
-    let (database, chosen) = plinth_runtime::timeout(CREATE_LIMIT, set_up(&shape))
+    let (database, chosen, spare) = plinth_runtime::timeout(CREATE_LIMIT, set_up(&shape))
         .await
         .ok_or_else(|| liveness("the database could not be created and filled"))?;
     let clients = safety_phase(&shape, &scenario, mix, &database, &chosen).await;
-    liveness_phase(&database).await?;
+    liveness_phase(&database, spare).await?;
     finish(clients).await?;
     for workload in &chosen {
         trace!("Check", "workload" => workload.name());
@@ -48,16 +48,14 @@ fn broken_promise(name: &str, broken: &str) -> Failure {
     Failure::new(FailureKind::Correctness, format!("{name}: {broken}"))
 }
 
-async fn set_up(shape: &Shape) -> (Database, Vec<Rc<dyn Workload>>) {
+async fn set_up(shape: &Shape) -> (Database, Vec<Rc<dyn Workload>>, Space) {
     let database = cluster::open(shape).await;
-    let mut chosen = workloads::all();
-    random::shuffle(&mut chosen);
-    chosen.truncate(random::range(3..6) as usize);
+    let (chosen, spare) = workloads::draw();
     for workload in &chosen {
         trace!("Workload", "name" => workload.name());
         workload.setup(database.clone()).await;
     }
-    (database, chosen)
+    (database, chosen, spare)
 }
 
 type Clients = Vec<(&'static str, Task<()>)>;
@@ -100,9 +98,9 @@ fn heal() {
     }
 }
 
-async fn liveness_phase(database: &Database) -> Verdict {
+async fn liveness_phase(database: &Database, spare: Space) -> Verdict {
     let serving = workloads::until_done(database, async |tr| {
-        tr.set(b"alive", b"yes");
+        tr.set(spare.named("alive"), b"yes");
         Ok(())
     });
     let served = plinth_runtime::timeout(SERVE_LIMIT, serving).await;

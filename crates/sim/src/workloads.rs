@@ -2,10 +2,13 @@
 
 mod atomic;
 mod bank;
+mod bulk;
 mod conflict;
 mod cycle;
 mod history;
 mod ryw;
+mod shards;
+mod space;
 mod versionstamp;
 mod watch;
 
@@ -16,6 +19,8 @@ use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
+
+pub use space::Space;
 
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// What an oracle says: which promise was broken.
@@ -77,11 +82,11 @@ pub async fn until_done<T>(
     }
 }
 
-/// Every row of `[begin, end)` in one transaction.
-async fn read_rows(database: &Database, begin: &[u8], end: &[u8]) -> Vec<(Key, Value)> {
+/// Every row of a space in one transaction.
+async fn read_rows(database: &Database, space: Space) -> Vec<(Key, Value)> {
     until_done(database, async |tr| {
-        let begin = KeySelector::first_greater_or_equal(begin.to_vec());
-        let end = KeySelector::first_greater_or_equal(end.to_vec());
+        let begin = KeySelector::first_greater_or_equal(space.begin());
+        let end = KeySelector::first_greater_or_equal(space.end());
         tr.get_range_all(begin, end, RangeOptions::default(), false)
             .await
     })
@@ -95,18 +100,34 @@ fn number(value: &[u8]) -> i64 {
     parsed.unwrap_or(i64::MIN)
 }
 
-/// One of each.
-pub fn all() -> Vec<Rc<dyn Workload>> {
-    vec![
-        Rc::new(cycle::Cycle::new()),
-        Rc::new(bank::Bank::new()),
-        Rc::new(history::Histories::new()),
-        Rc::new(atomic::Atomic::new()),
-        Rc::new(versionstamp::Versionstamps::new()),
-        Rc::new(watch::Watches::new()),
-        Rc::new(ryw::ReadYourWrites::new()),
-        Rc::new(conflict::ConflictRanges::new()),
-    ]
+const KINDS: [fn(Space) -> Rc<dyn Workload>; 10] = [
+    |space| Rc::new(cycle::Cycle::new(space)),
+    |space| Rc::new(bank::Bank::new(space)),
+    |space| Rc::new(history::Histories::new(space)),
+    |space| Rc::new(atomic::Atomic::new(space)),
+    |space| Rc::new(versionstamp::Versionstamps::new(space)),
+    |space| Rc::new(watch::Watches::new(space)),
+    |space| Rc::new(ryw::ReadYourWrites::new(space)),
+    |space| Rc::new(conflict::ConflictRanges::new(space)),
+    |space| Rc::new(bulk::Bulk::new(space)),
+    |space| Rc::new(shards::Shards::new(space)),
+];
+
+/// Some workloads, each with its part of the key space, and a part that is left.
+pub fn draw() -> (Vec<Rc<dyn Workload>>, Space) {
+    let mut kinds: Vec<usize> = (0..KINDS.len()).collect();
+    random::shuffle(&mut kinds);
+    kinds.truncate(random::range(3..6) as usize);
+    let parts = kinds.len() as u64 + 1;
+    let mut order: Vec<u64> = (0..parts).collect();
+    random::shuffle(&mut order);
+    let spare = order.pop().expect("one more than workloads");
+    let spaces = order.into_iter().map(|i| Space::whole().part(i, parts));
+    let chosen = kinds
+        .into_iter()
+        .zip(spaces)
+        .map(|(kind, space)| KINDS[kind](space));
+    (chosen.collect(), Space::whole().part(spare, parts))
 }
 
 /// How a single attempt ended, as far as the client knows.

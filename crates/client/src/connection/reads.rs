@@ -1,8 +1,9 @@
 //! Reads from the storage servers of a shard's team: one replica, a second one when the first is slow.
 
 use super::locations::Location;
+use super::versions::VersionBatcher;
 use super::{Inner, RETRY};
-use crate::source::{ClusterFuture, RangeChunk, RangeRequest};
+use crate::source::{ClusterFuture, Priority, RangeChunk, RangeRequest};
 use bytes::Bytes;
 use plinth_core::key::key_after;
 use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
@@ -229,9 +230,15 @@ pub async fn get_key(
     }
 }
 
-pub async fn watch(inner: &Inner, key: Key, value: Option<Value>, version: Version) -> Result<()> {
+/// Ends when the key has another value than `value` in a version that is known to be committed.
+pub async fn watch(
+    inner: Rc<Inner>,
+    key: Key,
+    value: Option<Value>,
+    mut version: Version,
+) -> Result<()> {
     loop {
-        let make = |_: &Location| Watch {
+        let request = Watch {
             key: key.clone(),
             value: value.clone(),
             version,
@@ -239,12 +246,18 @@ pub async fn watch(inner: &Inner, key: Key, value: Option<Value>, version: Versi
         let location = inner.locate(&key, false).await;
         let server =
             location.servers[plinth_runtime::random::below(location.servers.len() as u64) as usize];
-        match inner
-            .transport
-            .call(&server.endpoint::<Watch>(), make(&location))
-            .await
-        {
-            Ok(_) => return Ok(()),
+        let call = inner.transport.call(&server.endpoint::<Watch>(), request);
+        match call.await {
+            Ok(reply) => {
+                // A server tells of what it holds. Until that is committed nobody else can read it, and a recovery may
+                // take it back: look at what is there once it can be read.
+                version = readable(&inner, reply.version).await?;
+                match get_slowly(inner.clone(), key.clone(), version).await {
+                    Ok(found) if found != value => return Ok(()),
+                    Ok(_) => probe!("client_watch_of_undone_change"),
+                    Err(_) => plinth_runtime::sleep(RETRY).await,
+                }
+            }
             Err(Error::too_many_watches) => return Err(Error::too_many_watches),
             // The server has gone, or is behind, or wants to hear that we still wait.
             Err(_) => {
@@ -252,5 +265,16 @@ pub async fn watch(inner: &Inner, key: Key, value: Option<Value>, version: Versi
                 plinth_runtime::sleep(RETRY * 5).await;
             }
         }
+    }
+}
+
+/// A read version that is `version` or newer.
+async fn readable(inner: &Rc<Inner>, version: Version) -> Result<Version> {
+    loop {
+        let newest = VersionBatcher::ask(inner, Priority::Default).await?;
+        if newest >= version {
+            return Ok(newest);
+        }
+        plinth_runtime::sleep(Duration::from_millis(1)).await;
     }
 }

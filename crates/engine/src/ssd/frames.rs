@@ -16,11 +16,13 @@
 //!
 //! A disk without room is not an error here but a state, [`is_full`](Frames::is_full): from then on nothing
 //! reaches the file, so the last committed state stays as it is there, and can be read, until the engine opens the
-//! file anew. (An error would make the tree refuse reads as well.)
+//! file anew. (An error would make the tree refuse reads as well.) The tree may ask for what it has just written, though:
+//! blocks that found no room stay in memory, as many as the commit in progress writes.
 
 use bytes::{Buf, BufMut};
 use plinth_runtime::disk::BlockingFile;
 use redb::StorageBackend;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -84,9 +86,15 @@ pub(super) struct Frames<F> {
     /// What the tree takes the length to be; behind the disk's while the disk is full.
     len: AtomicU64,
     is_full: AtomicBool,
+    /// Blocks that were written while the disk was full.
+    without_room: Mutex<BTreeMap<u64, Box<[u8]>>>,
     /// Damaged blocks are given as they are: while the tree repairs itself, it looks for torn ones.
     is_lenient: AtomicBool,
     damaged_at: AtomicU64,
+}
+
+fn poisoned<T>(_: T) -> io::Error {
+    io::Error::other("poisoned")
 }
 
 fn is_disk_full(error: &io::Error) -> bool {
@@ -132,6 +140,7 @@ impl<F: BlockFile> Frames<F> {
             header: Mutex::new(header),
             len: AtomicU64::new(len),
             is_full: AtomicBool::new(false),
+            without_room: Mutex::default(),
             is_lenient: AtomicBool::new(true),
             damaged_at: AtomicU64::new(NO_DAMAGE),
         }))
@@ -175,10 +184,7 @@ impl<F: BlockFile> Frames<F> {
     }
 
     fn write_header(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut header = self
-            .header
-            .lock()
-            .map_err(|_| io::Error::other("poisoned"))?;
+        let mut header = self.header.lock().map_err(poisoned)?;
         header.sequence += 1;
         header.is_written = true;
         header.bytes = bytes.to_vec();
@@ -188,6 +194,36 @@ impl<F: BlockFile> Frames<F> {
         }
         let at = (1 - header.durable_slot) * SLOT;
         self.unless_full(|| self.file.write_all_at(at as u64, &slot))
+    }
+
+    fn write_blocks(&self, first: u64, data: &[u8]) -> io::Result<()> {
+        let blocks = || (first..).zip(data.chunks_exact(BLOCK));
+        let mut frames = Vec::with_capacity(data.len() / BLOCK * FRAME);
+        for (block, data) in blocks() {
+            frames.put_slice(data);
+            frames.put_u32_le(frame_crc(block, data));
+            frames.put_u32_le(WRITTEN);
+        }
+        self.unless_full(|| self.file.write_all_at(frame_at(first), &frames))?;
+        if self.is_full() {
+            let mut kept = self.without_room.lock().map_err(poisoned)?;
+            kept.extend(blocks().map(|(block, data)| (block, data.into())));
+        }
+        Ok(())
+    }
+
+    fn read(&self, first: u64, out: &mut [u8]) -> io::Result<()> {
+        if !self.is_full() {
+            return self.read_blocks(first, out);
+        }
+        for (block, out) in (first..).zip(out.chunks_exact_mut(BLOCK)) {
+            let kept = self.without_room.lock().map_err(poisoned)?;
+            match kept.get(&block) {
+                Some(data) => out.copy_from_slice(data),
+                None => self.read_blocks(block, out)?,
+            }
+        }
+        Ok(())
     }
 
     fn read_blocks(&self, first: u64, out: &mut [u8]) -> io::Result<()> {
@@ -284,17 +320,13 @@ impl<F: BlockFile> StorageBackend for Backend<F> {
 
     fn read(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         if offset == 0 && out.len() <= HEADER_MAX {
-            let header = self
-                .0
-                .header
-                .lock()
-                .map_err(|_| io::Error::other("poisoned"))?;
+            let header = self.0.header.lock().map_err(poisoned)?;
             let have = header.bytes.len().min(out.len());
             out[..have].copy_from_slice(&header.bytes[..have]);
             out[have..].fill(0);
             return Ok(());
         }
-        self.0.read_blocks(check_alignment(offset, out.len())?, out)
+        self.0.read(check_alignment(offset, out.len())?, out)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -315,11 +347,7 @@ impl<F: BlockFile> StorageBackend for Backend<F> {
             return Ok(());
         }
         self.0.file.sync()?;
-        let mut header = self
-            .0
-            .header
-            .lock()
-            .map_err(|_| io::Error::other("poisoned"))?;
+        let mut header = self.0.header.lock().map_err(poisoned)?;
         if std::mem::take(&mut header.is_written) {
             header.durable_slot = 1 - header.durable_slot;
         }
@@ -330,14 +358,7 @@ impl<F: BlockFile> StorageBackend for Backend<F> {
         if offset == 0 && data.len() <= HEADER_MAX {
             return self.0.write_header(data);
         }
-        let first = check_alignment(offset, data.len())?;
-        let mut frames = Vec::with_capacity(data.len() / BLOCK * FRAME);
-        for (block, data) in (first..).zip(data.chunks_exact(BLOCK)) {
-            frames.put_slice(data);
-            frames.put_u32_le(frame_crc(block, data));
-            frames.put_u32_le(WRITTEN);
-        }
         self.0
-            .unless_full(|| self.0.file.write_all_at(frame_at(first), &frames))
+            .write_blocks(check_alignment(offset, data.len())?, data)
     }
 }

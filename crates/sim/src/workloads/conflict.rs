@@ -5,7 +5,7 @@
 //! If not, and it failed with a conflict all the same, that is a false abort: allowed, and counted, as conflict ranges
 //! are wider than what was seen and a resolver remembers what another has refused.
 
-use super::{Boxed, Complaints, Day, Ending, Verdict, Workload, ending};
+use super::{Boxed, Complaints, Day, Ending, Space, Verdict, Workload, ending};
 use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_core::{Error, Key, KeySelector, Result, Value};
 use plinth_runtime::random::{below, chance};
@@ -14,8 +14,8 @@ use std::cell::Cell;
 
 const KEYS: u64 = 40;
 
-#[derive(Default)]
 pub struct ConflictRanges {
+    space: Space,
     conflicts: Cell<u64>,
     false_aborts: Cell<u64>,
     admitted: Cell<u64>,
@@ -37,26 +37,29 @@ enum Seen {
     Rows(Vec<(Key, Value)>),
 }
 
-fn key(client: u64) -> Key {
-    format!("conflict/{client}/{:02}", below(KEYS)).into()
+/// Rows on both sides that no selector gets beyond, and that never change.
+const FENCE: u64 = 8;
+
+fn key(space: Space) -> Key {
+    space.key(FENCE + below(KEYS), KEYS + 2 * FENCE)
 }
 
-fn selector(client: u64) -> KeySelector {
-    KeySelector::new(key(client), chance(0.5), below(7) as i32 - 3)
+fn selector(space: Space) -> KeySelector {
+    KeySelector::new(key(space), chance(0.5), below(7) as i32 - 3)
 }
 
 impl Look {
-    fn random(client: u64) -> Self {
+    fn random(space: Space) -> Self {
         match below(3) {
-            0 => Look::Value(key(client)),
-            1 => Look::Key(selector(client)),
+            0 => Look::Value(key(space)),
+            1 => Look::Key(selector(space)),
             _ => {
                 let options = RangeOptions {
                     limit: below(10) as i32,
                     reverse: chance(0.5),
                     ..RangeOptions::default()
                 };
-                Look::Range(selector(client), selector(client), options)
+                Look::Range(selector(space), selector(space), options)
             }
         }
     }
@@ -72,25 +75,36 @@ impl Look {
     }
 }
 
-/// Rows on both sides of a client's, which no selector gets beyond: what lies there never changes.
-fn fill(tr: &Transaction, client: u64) {
-    for n in 0..8 {
-        tr.set(format!("conflict/{client}/!{n}"), "fence");
-        tr.set(format!("conflict/{client}/~{n}"), "fence");
+fn fill(tr: &Transaction, space: Space) {
+    let of = KEYS + 2 * FENCE;
+    for n in (0..FENCE).chain(FENCE + KEYS..of) {
+        tr.set(space.key(n, of), "fence");
     }
     for _ in 0..KEYS / 2 {
-        tr.set(key(client), "row");
+        tr.set(key(space), "row");
     }
 }
 
 impl ConflictRanges {
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(space: Space) -> Self {
+        ConflictRanges {
+            space,
+            conflicts: Cell::new(0),
+            false_aborts: Cell::new(0),
+            admitted: Cell::new(0),
+            complaints: Complaints::default(),
+        }
+    }
+
+    /// Where one client's duels take place.
+    fn ground(&self, client: u64) -> Space {
+        self.space.part(client, self.clients() + 1)
     }
 
     async fn duel(&self, database: &Database, client: u64) -> Result<()> {
+        let space = self.ground(client);
         let reader = database.create_transaction();
-        let looks: Vec<Look> = (0..below(3) + 1).map(|_| Look::random(client)).collect();
+        let looks: Vec<Look> = (0..below(3) + 1).map(|_| Look::random(space)).collect();
         let mut seen = Vec::new();
         for look in &looks {
             seen.push(look.run(&reader).await?);
@@ -98,14 +112,15 @@ impl ConflictRanges {
         let writer = database.create_transaction();
         for _ in 0..below(3) + 1 {
             match below(3) {
-                0 => writer.clear(key(client)),
-                _ => writer.set(key(client), format!("{}", below(1 << 40))),
+                0 => writer.clear(key(space)),
+                _ => writer.set(key(space), format!("{}", below(1 << 40))),
             }
         }
         if ending(writer.commit().await) != Ending::Committed {
             return Ok(()); // nothing can be said
         }
-        reader.set(format!("conflict-done/{client}"), "");
+        let done = self.ground(self.clients());
+        reader.set(done.key(client, self.clients()), "");
         let committed = ending(reader.commit().await);
         let again = database.create_transaction();
         again.set_read_version(writer.get_committed_version());
@@ -143,7 +158,7 @@ impl Workload for ConflictRanges {
         Box::pin(async move {
             for client in 0..self.clients() {
                 super::until_done(&database, async |tr| {
-                    fill(&tr, client);
+                    fill(&tr, self.ground(client));
                     Ok(())
                 })
                 .await;

@@ -1,29 +1,29 @@
 //! Cycle: nodes that form a ring, three pointers of which every transaction swaps. Isolation or atomicity lost even once
 //! breaks the ring into several, for good.
 
-use super::{Boxed, Day, Verdict, Workload, number, until_done};
-use plinth_client::{Database, RangeOptions, Transaction};
-use plinth_core::{KeySelector, Result};
+use super::{Boxed, Day, Space, Verdict, Workload, number, read_rows, until_done};
+use plinth_client::{Database, Transaction};
+use plinth_core::{Key, Result};
 use plinth_runtime::random;
 
 pub struct Cycle {
+    space: Space,
     nodes: u64,
 }
 
-fn key(node: u64) -> Vec<u8> {
-    format!("cycle/{node:04}").into_bytes()
-}
-
-async fn next(tr: &Transaction, node: u64) -> Result<u64> {
-    let value = tr.get(key(node), false).await?;
-    Ok(number(&value.expect("every node points somewhere")) as u64)
-}
-
 impl Cycle {
-    pub fn new() -> Self {
-        Cycle {
-            nodes: random::range(4..40),
-        }
+    pub fn new(space: Space) -> Self {
+        let nodes = random::range(4..40);
+        Cycle { space, nodes }
+    }
+
+    fn key(&self, node: u64) -> Key {
+        self.space.key(node, self.nodes)
+    }
+
+    async fn next(&self, tr: &Transaction, node: u64) -> Result<u64> {
+        let value = tr.get(self.key(node), false).await?;
+        Ok(number(&value.expect("every node points somewhere")) as u64)
     }
 }
 
@@ -36,7 +36,7 @@ impl Workload for Cycle {
         Box::pin(async move {
             until_done(&database, async |tr| {
                 for node in 0..self.nodes {
-                    tr.set(key(node), ((node + 1) % self.nodes).to_string());
+                    tr.set(self.key(node), ((node + 1) % self.nodes).to_string());
                 }
                 Ok(())
             })
@@ -50,12 +50,12 @@ impl Workload for Cycle {
                 let first = random::below(self.nodes);
                 until_done(&database, async |tr| {
                     // first → second → third → fourth becomes first → third → second → fourth.
-                    let second = next(&tr, first).await?;
-                    let third = next(&tr, second).await?;
-                    let fourth = next(&tr, third).await?;
-                    tr.set(key(first), third.to_string());
-                    tr.set(key(third), second.to_string());
-                    tr.set(key(second), fourth.to_string());
+                    let second = self.next(&tr, first).await?;
+                    let third = self.next(&tr, second).await?;
+                    let fourth = self.next(&tr, third).await?;
+                    tr.set(self.key(first), third.to_string());
+                    tr.set(self.key(third), second.to_string());
+                    tr.set(self.key(second), fourth.to_string());
                     Ok(())
                 })
                 .await;
@@ -66,14 +66,7 @@ impl Workload for Cycle {
 
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {
         Box::pin(async move {
-            let rows = until_done(&database, async |tr| {
-                let (begin, end) = (&b"cycle/"[..], &b"cycle0"[..]);
-                let begin = KeySelector::first_greater_or_equal(begin);
-                let end = KeySelector::first_greater_or_equal(end);
-                tr.get_range_all(begin, end, RangeOptions::default(), false)
-                    .await
-            })
-            .await;
+            let rows = read_rows(&database, self.space).await;
             if rows.len() as u64 != self.nodes {
                 return Err(format!("{} of {} nodes are there", rows.len(), self.nodes));
             }

@@ -11,7 +11,7 @@
 //! - a read version is never below a commit that was acknowledged before it was asked for;
 //! - in the end the database holds what the replay gives.
 
-use super::{Boxed, Day, Ending, Verdict, Workload, ending, read_rows};
+use super::{Boxed, Day, Ending, Space, Verdict, Workload, ending, read_rows};
 use judge::{Attempt, Read, Write};
 use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_core::{Key, KeySelector, MutationKind, Result, Value, Version, Versionstamp};
@@ -22,33 +22,32 @@ use std::collections::BTreeMap;
 mod judge;
 
 const KEYS: u64 = 24;
-const DATA: (&[u8], &[u8]) = (b"history/data/", b"history/data0");
-const MARKERS: (&[u8], &[u8]) = (b"history/mark/", b"history/mark0");
+const MARKERS_MAX: u64 = 1_000_000;
 
 pub struct Histories {
+    data: Space,
+    markers: Space,
     attempts: RefCell<Vec<Attempt>>,
     begun: Cell<u64>,
     /// The newest version that any client was told to be committed.
     acknowledged: Cell<Version>,
 }
 
-fn key(index: u64) -> Key {
-    format!("history/data/{index:02}").into()
+fn any_key(space: Space) -> Key {
+    space.key(below(KEYS), KEYS)
 }
 
 /// Two bounds, the lower first.
-fn bounds() -> (Key, Key) {
-    let (a, b) = (below(KEYS + 1), below(KEYS + 1));
-    (key(a.min(b)), key(a.max(b)))
-}
-
-fn marker(id: u64) -> Vec<u8> {
-    format!("history/mark/{id:06}").into_bytes()
+fn bounds(space: Space) -> (Key, Key) {
+    let (a, b) = (any_key(space), any_key(space));
+    if a <= b { (a, b) } else { (b, a) }
 }
 
 impl Histories {
-    pub fn new() -> Self {
+    pub fn new(space: Space) -> Self {
         Histories {
+            data: space.part(0, 4).joined(space.part(2, 4)),
+            markers: space.part(3, 4),
             attempts: RefCell::default(),
             begun: Cell::new(0),
             acknowledged: Cell::new(0),
@@ -78,7 +77,7 @@ impl Histories {
 
     async fn act(&self, tr: &Transaction, attempt: &mut Attempt) -> Result<()> {
         for _ in 0..below(4) {
-            let read = read(tr).await?;
+            let read = read(tr, self.data).await?;
             attempt.reads.push(read);
             if chance(0.1) {
                 let pause = plinth_runtime::Duration::from_millis(below(1000));
@@ -86,23 +85,23 @@ impl Histories {
             }
         }
         for n in 0..below(4) {
-            attempt.writes.push(write(tr, attempt.id, n));
+            attempt.writes.push(write(tr, self.data, attempt.id, n));
         }
         let mut stamped = [0; 14];
         stamped[10..].copy_from_slice(&0u32.to_le_bytes());
         tr.atomic_op(
             MutationKind::SetVersionstampedValue,
-            marker(attempt.id),
+            self.markers.key(attempt.id, MARKERS_MAX),
             stamped,
         );
         Ok(())
     }
 }
 
-async fn read(tr: &Transaction) -> Result<Read> {
+async fn read(tr: &Transaction, space: Space) -> Result<Read> {
     let snapshot = chance(0.2);
     if chance(0.6) {
-        let key = key(below(KEYS));
+        let key = any_key(space);
         let value = tr.get(key.clone(), snapshot).await?;
         return Ok(Read::Key {
             key,
@@ -110,7 +109,7 @@ async fn read(tr: &Transaction) -> Result<Read> {
             snapshot,
         });
     }
-    let (begin, end) = bounds();
+    let (begin, end) = bounds(space);
     let options = RangeOptions {
         limit: below(8) as i32,
         reverse: chance(0.5),
@@ -129,20 +128,20 @@ async fn read(tr: &Transaction) -> Result<Read> {
     })
 }
 
-fn write(tr: &Transaction, id: u64, n: u64) -> Write {
+fn write(tr: &Transaction, space: Space, id: u64, n: u64) -> Write {
     match below(10) {
         0 => {
-            let (begin, end) = bounds();
+            let (begin, end) = bounds(space);
             tr.clear_range(begin.clone(), end.clone());
             Write::ClearRange(begin, end)
         }
         1 => {
-            let key = key(below(KEYS));
+            let key = any_key(space);
             tr.clear(key.clone());
             Write::Clear(key)
         }
         _ => {
-            let key = key(below(KEYS));
+            let key = any_key(space);
             // Unlike any other value, and now and then a long one.
             let long = if chance(0.05) { range(100..2000) } else { 0 };
             let value = Value::from(format!("{id}.{n}{}", "-".repeat(long as usize)));
@@ -176,12 +175,12 @@ impl Workload for Histories {
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {
         Box::pin(async move {
             let mut stamps = BTreeMap::new();
-            for (key, value) in read_rows(&database, MARKERS.0, MARKERS.1).await {
-                let id = super::number(&key[MARKERS.0.len()..]) as u64;
+            for (key, value) in read_rows(&database, self.markers).await {
+                let id = super::number(&key[2..]) as u64;
                 let stamp: [u8; 10] = value[..].try_into().map_err(|_| "a marker is no stamp")?;
                 stamps.insert(id, Versionstamp(stamp));
             }
-            let rows = read_rows(&database, DATA.0, DATA.1).await;
+            let rows = read_rows(&database, self.data).await;
             judge::judge(&self.attempts.borrow(), &stamps, &rows)
         })
     }

@@ -3,7 +3,7 @@
 //! Every client has rows of its own, so that it knows them. A transaction first reads them all, then does a number of
 //! random writes and reads, each read compared with the map, and commits; the next one must find what it left.
 
-use super::{Boxed, Complaints, Day, Ending, Verdict, Workload, ending, until_done};
+use super::{Boxed, Complaints, Day, Ending, Space, Verdict, Workload, ending, until_done};
 use plinth_client::testing::resolve_selector;
 use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_core::key::printable;
@@ -29,6 +29,7 @@ const KINDS: [MutationKind; 10] = [
 ];
 
 pub struct ReadYourWrites {
+    space: Space,
     /// What each client's rows may be: one state, or two after an unknown result.
     possible: RefCell<BTreeMap<u64, Vec<Rows>>>,
     complaints: Complaints,
@@ -37,20 +38,14 @@ pub struct ReadYourWrites {
 /// One client's part of the key space.
 #[derive(Clone)]
 struct Plot {
+    space: Space,
     begin: Key,
     end: Key,
 }
 
 impl Plot {
-    fn new(client: u64) -> Self {
-        Plot {
-            begin: format!("ryw/{client}/").into(),
-            end: format!("ryw/{client}0").into(),
-        }
-    }
-
     fn key(&self) -> Key {
-        Key::from([&self.begin[..], format!("{:02}", below(KEYS)).as_bytes()].concat())
+        self.space.key(below(KEYS), KEYS)
     }
 
     fn bounds(&self) -> (Key, Key) {
@@ -174,10 +169,20 @@ fn compare<T: PartialEq + std::fmt::Debug>(what: &str, got: &T, expected: &T) ->
 }
 
 impl ReadYourWrites {
-    pub fn new() -> Self {
+    pub fn new(space: Space) -> Self {
         ReadYourWrites {
+            space,
             possible: RefCell::default(),
             complaints: Complaints::default(),
+        }
+    }
+
+    fn plot(&self, client: u64) -> Plot {
+        let space = self.space.part(client, self.clients());
+        Plot {
+            space,
+            begin: space.begin(),
+            end: space.end(),
         }
     }
 
@@ -194,7 +199,7 @@ impl ReadYourWrites {
     }
 
     async fn transact(&self, database: &Database, client: u64) -> Result<()> {
-        let plot = Plot::new(client);
+        let plot = self.plot(client);
         let tr = database.create_transaction();
         let before = plot.rows(&tr).await?;
         self.expect(client, &before);
@@ -243,7 +248,7 @@ impl Workload for ReadYourWrites {
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {
         Box::pin(async move {
             for client in 0..self.clients() {
-                let plot = Plot::new(client);
+                let plot = self.plot(client);
                 let rows = until_done(&database, async |tr| plot.rows(&tr).await).await;
                 self.expect(client, &rows);
             }

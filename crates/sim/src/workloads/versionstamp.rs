@@ -1,15 +1,17 @@
 //! Versionstamps: keys made of them are unique and in commit order, and are what the client was told.
 
-use super::{Boxed, Complaints, Day, Ending, Verdict, Workload, ending, number, read_rows};
+use super::{Boxed, Complaints, Day, Ending, Space, Verdict, Workload, ending, number, read_rows};
 use plinth_client::Database;
 use plinth_core::{MutationKind, Versionstamp};
 use plinth_runtime::random;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-const PREFIX: &[u8] = b"stamp/";
+/// What stands before the stamp in every key: a byte of the space and a word.
+const PREFIX_LEN: usize = 7;
 
 pub struct Versionstamps {
+    space: Space,
     next: Cell<i64>,
     /// The newest stamp that any client was told.
     newest: Cell<Versionstamp>,
@@ -19,8 +21,9 @@ pub struct Versionstamps {
 }
 
 impl Versionstamps {
-    pub fn new() -> Self {
+    pub fn new(space: Space) -> Self {
         Versionstamps {
+            space,
             next: Cell::new(0),
             newest: Cell::new(Versionstamp([0; 10])),
             told: RefCell::default(),
@@ -32,9 +35,10 @@ impl Versionstamps {
         let id = self.next.replace(self.next.get() + 1);
         let before = self.newest.get();
         let tr = database.create_transaction();
-        let mut key = PREFIX.to_vec();
+        let part = self.space.part(random::below(8), 8);
+        let mut key = [&part.begin()[..], b"stamp/"].concat();
         key.extend_from_slice(&[0; Versionstamp::LEN]);
-        key.extend_from_slice(&(PREFIX.len() as u32).to_le_bytes());
+        key.extend_from_slice(&(PREFIX_LEN as u32).to_le_bytes());
         tr.atomic_op(MutationKind::SetVersionstampedKey, &key, id.to_string());
         let stamp = tr.get_versionstamp();
         if ending(tr.commit().await) != Ending::Committed {
@@ -81,8 +85,8 @@ impl Workload for Versionstamps {
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {
         Box::pin(async move {
             let mut found = BTreeMap::new();
-            for (key, value) in read_rows(&database, PREFIX, b"stamp0").await {
-                let stamp = key[PREFIX.len()..].try_into();
+            for (key, value) in read_rows(&database, self.space).await {
+                let stamp = key[PREFIX_LEN..].try_into();
                 let stamp = Versionstamp(stamp.map_err(|_| "a key has no stamp".to_string())?);
                 if found.insert(number(&value), stamp).is_some() {
                     return Err(format!("transaction {} left two stamps", number(&value)));

@@ -1,25 +1,27 @@
-//! Watches: whoever waits for a key to change hears of it in time, and not before.
+//! Watches: whoever waits for a key to change hears of it in time, and not before, and can read it then.
 
-use super::{Boxed, Complaints, Day, Verdict, Workload, until_done};
+use super::{Boxed, Complaints, Day, Space, Verdict, Workload, until_done};
 use plinth_client::Database;
+use plinth_core::{Error, Key};
 use plinth_runtime::{Duration, Either, random};
 
 /// A watch that has not fired so long after the change was committed, and the faults were over, never will.
 const FIRE_LIMIT: Duration = Duration::from_secs(60);
 
-#[derive(Default)]
 pub struct Watches {
+    space: Space,
     complaints: Complaints,
 }
 
 impl Watches {
-    pub fn new() -> Self {
-        Self::default()
+    pub fn new(space: Space) -> Self {
+        let complaints = Complaints::default();
+        Watches { space, complaints }
     }
 
     /// One change of a key that nobody else writes: the watch is silent before it and fires after it.
     async fn round(&self, database: &Database, client: u64, round: u64, day: Day) {
-        let key = format!("watch/{client}").into_bytes();
+        let key = self.space.key(client, self.clients());
         let complain = |what: &str| {
             let text = format!("the watch of client {client} for change {round} {what}");
             self.complaints.add(text);
@@ -28,22 +30,35 @@ impl Watches {
         let pause = plinth_runtime::sleep(Duration::from_millis(random::below(3000)));
         match plinth_runtime::race(&mut waiting, pause).await {
             Either::Left(Ok(())) => return complain("fired although nothing had changed"),
+            Either::Left(Err(Error::too_many_watches)) => return, // a server takes so many
             Either::Left(Err(error)) => return complain(&format!("failed: {error}")),
             Either::Right(()) => {}
         }
-        until_done(database, async |tr| {
-            tr.set(&key, round.to_string());
-            Ok(())
-        })
-        .await;
+        let change = plinth_runtime::spawn("change", set(database.clone(), key.clone(), round));
         let deadline = plinth_runtime::now().max(day.end) + FIRE_LIMIT;
         let left = deadline.saturating_since(plinth_runtime::now());
         match plinth_runtime::timeout(left, waiting).await {
-            Some(Ok(())) => {}
+            Some(Ok(())) => {
+                // The writer may not have heard yet that it has committed: whoever is told must see it all the same.
+                let seen = until_done(database, async |tr| tr.get(&key, false).await).await;
+                if seen != Some(round.to_string().into()) {
+                    complain("fired, and the change was not to be seen");
+                }
+            }
+            Some(Err(Error::too_many_watches)) => {}
             Some(Err(error)) => complain(&format!("failed: {error}")),
             None => complain("never fired"),
         }
+        change.await;
     }
+}
+
+async fn set(database: Database, key: Key, round: u64) {
+    until_done(&database, async |tr| {
+        tr.set(&key, round.to_string());
+        Ok(())
+    })
+    .await;
 }
 
 impl Workload for Watches {

@@ -1,0 +1,134 @@
+//! Shards: transactions on the system keyspace split shards where they are, without moving them, while rows are written
+//! on both sides of the new boundary. Every proxy must learn of a split before it tags anything later (pitfall 7).
+//!
+//! The boundaries that were acknowledged are all there in the end; that every proxy sees the same map is for the replica
+//! check to say.
+
+use super::{Boxed, Complaints, Day, Space, Verdict, Workload, until_done};
+use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
+use plinth_core::system_keys::{KEY_SERVERS, key_servers_key, parse_key_servers_key};
+use plinth_core::{Key, KeySelector, Result};
+use plinth_runtime::random::{below, chance};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+const ROWS: u64 = 200;
+/// A run does not need more.
+const SPLITS_MAX: u32 = 12;
+
+pub struct Shards {
+    space: Space,
+    splits: Cell<u32>,
+    acknowledged: RefCell<BTreeSet<Key>>,
+    written: RefCell<BTreeSet<Key>>,
+    complaints: Complaints,
+}
+
+impl Shards {
+    pub fn new(space: Space) -> Self {
+        Shards {
+            space,
+            splits: Cell::new(0),
+            acknowledged: RefCell::default(),
+            written: RefCell::default(),
+            complaints: Complaints::default(),
+        }
+    }
+
+    async fn split(&self, database: &Database) {
+        let boundary = self.space.key(below(ROWS), ROWS);
+        let row = self.space.key(below(ROWS), ROWS);
+        until_done(database, async |tr: Transaction| {
+            tr.set_option(TransactionOption::AccessSystemKeys)?;
+            let entry = key_servers_key(&boundary);
+            let holder = holder_of(&tr, &entry).await?;
+            if let Some(record) = holder {
+                tr.set(&entry, record);
+            } else {
+                self.complaints.add(format!("no shard holds {boundary:?}"));
+            }
+            // In the very transaction that changes where it belongs.
+            tr.set(&row, "row");
+            Ok(())
+        })
+        .await;
+        self.acknowledged.borrow_mut().insert(boundary);
+        self.written.borrow_mut().insert(row);
+    }
+
+    async fn write(&self, database: &Database) {
+        let row = self.space.key(below(ROWS), ROWS);
+        until_done(database, async |tr: Transaction| {
+            tr.set(&row, "row");
+            Ok(())
+        })
+        .await;
+        self.written.borrow_mut().insert(row);
+    }
+
+    async fn boundaries(&self, database: &Database) -> BTreeSet<Key> {
+        let boundary = |key: &Key| Some(Key::copy_from_slice(parse_key_servers_key(key)?));
+        until_done(database, async |tr: Transaction| {
+            tr.set_option(TransactionOption::ReadSystemKeys)?;
+            let begin = KeySelector::first_greater_or_equal(key_servers_key(&self.space.begin()));
+            let end = KeySelector::first_greater_or_equal(key_servers_key(&self.space.end()));
+            let rows = tr
+                .get_range_all(begin, end, RangeOptions::default(), false)
+                .await?;
+            Ok(rows.iter().filter_map(|(key, _)| boundary(key)).collect())
+        })
+        .await
+    }
+}
+
+/// The record of the shard in which the key of `entry` lies.
+async fn holder_of(tr: &Transaction, entry: &Key) -> Result<Option<Key>> {
+    let begin = KeySelector::first_greater_or_equal(KEY_SERVERS);
+    let end = KeySelector::first_greater_than(entry.clone());
+    let options = RangeOptions {
+        limit: 1,
+        reverse: true,
+        ..RangeOptions::default()
+    };
+    let rows = tr.get_range_all(begin, end, options, false).await?;
+    Ok(rows.into_iter().next().map(|(_, record)| record))
+}
+
+impl Workload for Shards {
+    fn name(&self) -> &'static str {
+        "shards"
+    }
+
+    fn setup(&self, _: Database) -> Boxed<'_, ()> {
+        Box::pin(async {})
+    }
+
+    fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            while !day.is_over() {
+                if self.splits.get() < SPLITS_MAX && chance(0.2) {
+                    self.splits.set(self.splits.get() + 1);
+                    self.split(&database).await;
+                } else {
+                    self.write(&database).await;
+                }
+                day.think().await;
+            }
+        })
+    }
+
+    fn check(&self, database: Database) -> Boxed<'_, Verdict> {
+        Box::pin(async move {
+            let boundaries = self.boundaries(&database).await;
+            if let Some(lost) = self.acknowledged.borrow().difference(&boundaries).next() {
+                return Err(format!("the boundary {lost:?} is lost"));
+            }
+            let rows = super::read_rows(&database, self.space).await;
+            let found: BTreeSet<Key> = rows.into_iter().map(|(key, _)| key).collect();
+            if let Some(lost) = self.written.borrow().difference(&found).next() {
+                return Err(format!("the row {lost:?} is lost"));
+            }
+            self.complaints.verdict()
+        })
+    }
+}
