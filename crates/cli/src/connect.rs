@@ -1,11 +1,12 @@
 //! How every client command finds its cluster, and what it says if it does not.
 
-use crate::Outcome;
+use crate::{Outcome, status};
 use plinth_client::{Database, DatabaseOption};
 use plinth_coordination::cluster_file::{self, ClusterFile};
 use plinth_coordination::election;
 use plinth_core::Error;
 use plinth_protocol::coordination::{Candidate, GetLeader, coordinator};
+use plinth_protocol::status::GetStatus;
 use plinth_rpc::Transport;
 use plinth_runtime::Duration;
 use std::net::SocketAddr;
@@ -13,6 +14,8 @@ use std::path::PathBuf;
 
 /// A coordinator that has not answered by then is reported as silent.
 const COORDINATOR_LIMIT: Duration = Duration::from_secs(1);
+/// A controller that has not told its status by then is not waited for.
+const STATUS_LIMIT: Duration = Duration::from_secs(2);
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct ClusterArguments {
@@ -117,11 +120,31 @@ impl Connection {
             format!("{address} {}", self.try_coordinator(*address).await)
         });
         let tried = plinth_runtime::join_all(tried).await.join(", ");
+        if let Some(full) = self.full_disks().await {
+            return format!(
+                "the cluster of {} waits: the disk is full at {full}; make room there, or stop that server if the others can do without it",
+                self.path.display()
+            );
+        }
         format!(
             "the cluster of {} does not serve within {} s; coordinators tried: {tried}; check that its servers run and that the file is theirs",
             self.path.display(),
             self.timeout.as_secs()
         )
+    }
+
+    /// The servers whose disks are full, if the controller tells of any.
+    async fn full_disks(&self) -> Option<String> {
+        let asking = async {
+            let leader = election::current_leader(&self.transport, &self.file).await?;
+            let endpoint = leader.controller.endpoint::<GetStatus>();
+            let status = self.transport.call(&endpoint, GetStatus {}).await.ok()?;
+            serde_json::from_str(&status.json).ok()
+        };
+        let answered = plinth_runtime::timeout(STATUS_LIMIT, asking).await;
+        let document: serde_json::Value = answered.flatten()?;
+        let full = status::full_disks(&document);
+        (!full.is_empty()).then(|| full.join(", "))
     }
 
     async fn try_coordinator(&self, address: SocketAddr) -> &'static str {

@@ -59,14 +59,33 @@ pub fn run(arguments: Arguments) -> Outcome {
     if let Some(parent) = arguments.parent {
         follow_parent(parent)?;
     }
-    if let Some(path) = &arguments.trace {
-        if let Some(directory) = path.parent().filter(|d| !d.as_os_str().is_empty()) {
-            // Where it cannot be made, opening the file says why.
-            let _ = std::fs::create_dir_all(directory);
-        }
-        trace_file::start(path)?;
+    if let Some(directory) = arguments.trace.as_deref().and_then(Path::parent)
+        && !directory.as_os_str().is_empty()
+    {
+        // Where it cannot be made, opening the file says why.
+        let _ = std::fs::create_dir_all(directory);
     }
+    trace_file::start(arguments.trace.as_deref())?;
+    raise_file_limit();
     block_on(serve(arguments))
+}
+
+/// Every connection is an open file; what is usual as a soft limit is meant for programs of another kind.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit); // then the soft limit is what there is
+}
+
+/// A line of a worker that cannot go on, with the file that it was last warned about and a way out.
+fn with_place(line: String) -> String {
+    match trace_file::last_warning() {
+        Some(place) if !line.contains(&place) => format!(
+            "{line}: {place}; restore the whole directory from a backup, or, where other servers have its data, start with an empty --data-dir"
+        ),
+        _ => line,
+    }
 }
 
 /// Has the system stop this process when the one that started it ends, however it ends.
@@ -103,7 +122,7 @@ async fn serve(arguments: Arguments) -> Outcome {
         // One worker that cannot go on takes the process with it: its roles start anew elsewhere.
         spawn_worker("worker", move || async move {
             let Err(error) = run_worker(config).await;
-            eprintln!("plinth: {line}: {error}");
+            eprintln!("plinth: {}", with_place(format!("{line}: {error}")));
             std::process::exit(1);
         });
     }
@@ -111,7 +130,7 @@ async fn serve(arguments: Arguments) -> Outcome {
     match plinth_runtime::race(interrupted(), worker).await {
         Either::Left(Ok(())) => Ok(()),
         Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
-        Either::Right(Err(error)) => Err(at(error)),
+        Either::Right(Err(error)) => Err(with_place(at(error))),
     }
 }
 

@@ -48,6 +48,20 @@ pub async fn fetch(connection: &Connection) -> Outcome<Value> {
     }
 }
 
+/// Addresses of the servers that wait for room on their disks.
+pub fn full_disks(document: &Value) -> Vec<&str> {
+    let cluster = &document["cluster"];
+    let lists = [&cluster["logs"], &cluster["storage"]].map(Value::as_array);
+    let servers = lists.into_iter().flatten().flatten();
+    let mut full: Vec<&str> = servers
+        .filter(|server| server["disk_full"].as_bool() == Some(true))
+        .filter_map(|server| server["address"].as_str())
+        .collect();
+    full.sort_unstable();
+    full.dedup();
+    full
+}
+
 /// A few lines for people.
 pub fn summary(document: &Value, cluster_file: &str) -> String {
     const INFALLIBLE: &str = "writing to a string";
@@ -139,6 +153,9 @@ fn servers(out: &mut String, title: &str, list: &Value, fields: &[&str]) {
                 .expect(INFALLIBLE);
             }
             out.truncate(out.trim_end_matches(';').len());
+            if server["disk_full"].as_bool() == Some(true) {
+                out.push_str("; disk full");
+            }
         }
         out.push('\n');
     }
@@ -154,7 +171,9 @@ mod tests {
             "epoch": 3, "database_available": false, "recovery_state": "recruiting", "controller": "127.0.0.1:4500",
             "processes": [{"address": "127.0.0.1:4500", "class": "unset", "zone": "z0"}],
             "storage": [{"id": "abc", "unreachable": true}],
+            "logs": [{"address": "127.0.0.1:4501", "queue_bytes": 5, "disk_full": true}],
         }});
+        assert_eq!(full_disks(&document), ["127.0.0.1:4501"]);
         let text = summary(&document, "plinth.cluster");
         for part in [
             "unavailable",
@@ -163,6 +182,7 @@ mod tests {
             "abc",
             "unreachable",
             "none",
+            "queue bytes 5; disk full\n",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_types)] // an operator's file: whether it is written changes nothing for the database
 
+use plinth_runtime::{Duration, Instant, now};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -39,26 +40,68 @@ impl TraceFile {
     }
 }
 
-/// Sends this process's events to `path`.
-pub fn start(path: &Path) -> Result<(), String> {
-    let file = TraceFile::open(path).map_err(|error| {
-        format!(
-            "trace file {}: {error}; choose another with --trace",
-            path.display()
-        )
-    })?;
-    let file = Mutex::new(file);
+/// The newest event that warns about a file: roles give error codes only, and which file it was is what helps.
+static LAST_WARNING: Mutex<Option<(Instant, String)>> = Mutex::new(None);
+/// An older warning is about something else.
+const WARNING_AGE_MAX: Duration = Duration::from_secs(5);
+
+/// Sends this process's events to `path`, if there is one, and remembers which file it was last warned about.
+pub fn start(path: Option<&Path>) -> Result<(), String> {
+    let open = |path: &Path| {
+        TraceFile::open(path).map_err(|error| {
+            format!(
+                "trace file {}: {error}; choose another with --trace",
+                path.display()
+            )
+        })
+    };
+    let file = Mutex::new(path.map(open).transpose()?);
     plinth_runtime::trace::set_sink(move |line| {
-        let mut file = file.lock().expect("no panic while it is held");
-        // A disk that is full costs the trace, not the server.
-        let _ = file.write(line);
+        if line.contains("\"severity\":\"warn\"") && line.contains("\"file\":") {
+            *LAST_WARNING.lock().expect("no panic while it is held") =
+                Some((now(), line.to_string()));
+        }
+        if let Some(file) = &mut *file.lock().expect("no panic while it is held") {
+            // A disk that is full costs the trace, not the server.
+            let _ = file.write(line);
+        }
     });
     Ok(())
+}
+
+/// The file of the newest warning, where in it, and what was the matter.
+pub fn last_warning() -> Option<String> {
+    let last = LAST_WARNING.lock().expect("no panic while it is held");
+    let (_, line) = last
+        .as_ref()
+        .filter(|(at, _)| at.elapsed() < WARNING_AGE_MAX)?;
+    describe(line)
+}
+
+fn describe(line: &str) -> Option<String> {
+    let event: serde_json::Value = serde_json::from_str(line).ok()?;
+    let mut text = event["file"].as_str()?.to_string();
+    if let Some(offset) = event["offset"].as_u64() {
+        text += &format!(", byte {offset}");
+    }
+    for field in ["doing", "what", "error"] {
+        if let Some(word) = event[field].as_str() {
+            text += &format!(": {word}");
+        }
+    }
+    Some(text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_warning_about_a_file_is_told_in_words() {
+        let line = "{\"time\":1.5,\"severity\":\"warn\",\"type\":\"EngineFileDamaged\",\"file\":\"/a/b\",\"offset\":8192,\"what\":\"block\"}";
+        assert_eq!(describe(line).as_deref(), Some("/a/b, byte 8192: block"));
+        assert_eq!(describe("{\"type\":\"X\"}"), None);
+    }
 
     #[test]
     fn a_long_file_is_started_anew_and_the_one_before_is_kept() {

@@ -2,10 +2,16 @@
 
 mod common;
 
+use common::small_disk::SmallDisk;
 use common::{BINARY, Cluster, Directory, error_line, plinth, text};
+use plinth_client::{Database, RangeOptions, TransactionOption};
+use plinth_coordination::ClusterFile;
+use plinth_core::{Error, KeySelector, Result};
+use plinth_runtime::{Duration, real, sleep, timeout};
 use std::io::Write;
-use std::net::TcpStream;
-use std::process::Command;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Output};
 
 #[test]
 fn mistakes_get_one_clear_line_and_the_cluster_goes_on() {
@@ -33,6 +39,12 @@ fn statements_that_are_wrong(cluster: &Cluster) {
         ("get \"a", "quote"),
         ("writemode off; set a c", "writemode"),
         ("commit", "begin"),
+        ("configure new fourfold ssd", "fourfold"),
+        ("configure new single ssd tables=3", "tables"),
+        ("writemode perhaps", "writemode"),
+        ("status xml", "usage: status"),
+        ("getrange a b many", "limit"),
+        ("set \\xf v", "escape"),
         (&long_key, "2102"),
         (&long_value, "2103"),
     ] {
@@ -60,6 +72,19 @@ fn a_second_server_in_its_directory(cluster: &Cluster) {
         .output()
         .expect("the binary was built");
     assert!(error_line(&output).contains("lock"));
+}
+
+fn server(data: &Path, cluster_file: &Path, listen: &str) -> Output {
+    let mut command = Command::new(BINARY);
+    command
+        .args(["server", "--listen", listen])
+        .arg("--data-dir");
+    let output = command.arg(data).arg("-C").arg(cluster_file).output();
+    output.expect("the binary was built")
+}
+
+fn free_address() -> String {
+    format!("127.0.0.1:{}", common::free_ports(1))
 }
 
 fn a_port_that_is_taken(cluster: &Cluster) {
@@ -144,4 +169,309 @@ fn wrong_usage_exits_with_two() {
         .args(["dev", "--processes", "2", "--replication", "triple"])
         .output();
     assert!(error_line(&output.expect("the binary was built")).contains("--processes 3"));
+}
+
+/// Mistakes that only a program can make, against real servers.
+#[test]
+fn transactions_that_are_wrong_get_the_error_that_says_how() {
+    let cluster = Cluster::start("wrong-transactions", 1, &["--engine", "memory"]);
+    real::block_on(async {
+        let file = ClusterFile::load(&cluster.cluster_file()).await;
+        let database = plinth_client::connect(file.expect("a cluster file"));
+        let kept = database.run(async |t| {
+            t.set("kept", "yes");
+            t.get_read_version().await
+        });
+        let version = kept.await.expect("commits");
+        sizes_that_are_wrong(&database).await;
+        ranges_that_are_wrong(&database).await;
+        versions_that_are_wrong(&database, version).await;
+        let kept = database.run(async |t| t.get("kept", false).await).await;
+        assert_eq!(kept.expect("reads").as_deref(), Some(&b"yes"[..]));
+    });
+    let unknown = TransactionOption::from_code(9999, None);
+    assert_eq!(unknown.err(), Some(Error::invalid_option));
+    let without_value = TransactionOption::from_code(500, Some(b"soon"));
+    assert_eq!(without_value.err(), Some(Error::invalid_option_value));
+}
+
+async fn sizes_that_are_wrong(database: &Database) {
+    let refused = async |write: &dyn Fn(&plinth_client::Transaction)| {
+        let t = database.create_transaction();
+        write(&t);
+        t.commit().await.expect_err("it is too large")
+    };
+    let (key, value) = (vec![b'k'; 10_001], vec![b'v'; 100_001]);
+    assert_eq!(refused(&|t| t.set(&key, "v")).await, Error::key_too_large);
+    assert_eq!(
+        refused(&|t| t.set("k", &value)).await,
+        Error::value_too_large
+    );
+    let much = |t: &plinth_client::Transaction| {
+        (0..101u32).for_each(|i| t.set(format!("much/{i}"), vec![0; 100_000]));
+    };
+    assert_eq!(refused(&much).await, Error::transaction_too_large);
+    // A key that cannot be is not there to be cleared.
+    let t = database.create_transaction();
+    t.clear(&key);
+    t.commit().await.expect("nothing to do");
+    // The largest that are allowed are not refused.
+    let largest = database.run(async |t| {
+        t.set(&key[..10_000], &value[..100_000]);
+        Ok(())
+    });
+    largest.await.expect("it is as large as it may be");
+    let left = database.run(async |t| t.get("much/0", false).await).await;
+    assert_eq!(left.expect("reads"), None, "a part of what was refused");
+}
+
+async fn ranges_that_are_wrong(database: &Database) {
+    let t = database.create_transaction();
+    let [begin, end] = ["b", "a"].map(KeySelector::first_greater_or_equal);
+    // Selectors say where to look, and there is nothing between these.
+    let read = t.get_range_all(begin, end, RangeOptions::default(), false);
+    assert_eq!(read.await.map(|rows| rows.len()), Ok(0));
+    let t = database.create_transaction();
+    t.clear_range("b", "a");
+    assert_eq!(t.commit().await.err(), Some(Error::inverted_range));
+    let t = database.create_transaction();
+    t.add_read_conflict_range("b", "a");
+    assert_eq!(t.commit().await.err(), Some(Error::inverted_range));
+    let t = database.create_transaction();
+    let system = t.get("\u{7f}\u{7f}", false).await;
+    assert_eq!(system, Ok(None), "an ordinary key");
+    let t = database.create_transaction();
+    let system = t.get(&b"\xff/conf"[..], false).await;
+    assert_eq!(system.err(), Some(Error::key_outside_legal_range));
+}
+
+/// The error of a read, and of a commit, at a read version that the client made up.
+async fn at_version(database: &Database, version: i64) -> (Error, Error) {
+    let limit = Duration::from_secs(10);
+    let t = database.create_transaction();
+    t.set_read_version(version);
+    let read: Option<Result<_>> = timeout(limit, t.get("kept", false)).await;
+    let t = database.create_transaction();
+    t.set_read_version(version);
+    t.add_read_conflict_key("kept");
+    t.set("made", "up");
+    let committed = timeout(limit, t.commit()).await;
+    let (read, committed) = (read.expect("it ends"), committed.expect("it ends"));
+    match (read, committed) {
+        (Err(read), Err(committed)) => (read, committed),
+        (read, committed) => panic!("at version {version}: read {read:?}, committed {committed:?}"),
+    }
+}
+
+async fn versions_that_are_wrong(database: &Database, version: i64) {
+    // A new database still knows its first versions.
+    let forgotten = async {
+        loop {
+            let t = database.create_transaction();
+            t.set_read_version(1);
+            if t.get("kept", false).await.is_err() {
+                return;
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let forgotten = timeout(Duration::from_secs(20), forgotten).await;
+    forgotten.expect("old versions are forgotten");
+    let too_old = at_version(database, 1).await;
+    assert_eq!(
+        too_old,
+        (Error::transaction_too_old, Error::transaction_too_old)
+    );
+    for future in [version + 3_000_000_000, i64::MAX - 1] {
+        let (read, committed) = at_version(database, future).await;
+        assert_eq!(read, Error::future_version, "{future}");
+        assert!(
+            [
+                Error::future_version,
+                Error::transaction_too_old,
+                Error::version_invalid
+            ]
+            .contains(&committed),
+            "{future}: {committed:?}"
+        );
+    }
+    for invalid in [0, -5] {
+        let invalid = at_version(database, invalid).await;
+        assert_eq!(invalid, (Error::version_invalid, Error::version_invalid));
+    }
+    let made = database.run(async |t| t.get("made", false).await).await;
+    assert_eq!(
+        made.expect("reads"),
+        None,
+        "a commit at a version that was made up"
+    );
+}
+
+#[test]
+fn a_cluster_file_that_is_wrong_is_named_with_what_is_wrong() {
+    let directory = Directory::new("cluster-files");
+    let file = directory.file("plinth.cluster");
+    let data = directory.file("data");
+    for (content, word) in [
+        (&b""[..], "empty"),
+        (b"# only a comment\n", "empty"),
+        (b"\x00\xff\xfe garbage \x80", "not text"),
+        (&[b'x'; 100_000], "too large"),
+        (b"test:test@localhost:4500\n", "localhost:4500"),
+        (b"test:test@127.0.0.1:70000\n", "127.0.0.1:70000"),
+        (b"a:b@127.0.0.1:1\na:b@127.0.0.1:2\n", "more than one"),
+    ] {
+        std::fs::write(&file, content).expect("writes");
+        for output in [
+            plinth(&file, &["status"]),
+            plinth(&file, &["cli", "--exec", "get a"]),
+            server(&data, &file, &free_address()),
+        ] {
+            let line = error_line(&output);
+            let named = line.contains(&*file.to_string_lossy()) && line.contains(word);
+            assert!(named, "{word}: {line}");
+        }
+    }
+    // Nobody may read a directory as a file, the superuser included.
+    let line = error_line(&plinth(&directory.0, &["status"]));
+    assert!(line.contains("directory"), "{line}");
+    let line = error_line(&server(&data, &directory.0, &free_address()));
+    assert!(line.contains("directory"), "{line}");
+    assert!(
+        !data.exists(),
+        "a server without a cluster file made its directory"
+    );
+}
+
+#[test]
+fn a_port_where_somebody_else_listens_is_named_with_what_it_did() {
+    let directory = Directory::new("wrong-port");
+    let file = directory.file("plinth.cluster");
+    // One that never answers, and one that answers with something else.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let silent = silent
+        .local_addr()
+        .map(|a| (a, silent))
+        .expect("an address");
+    let (talker, listener) = {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+        (listener.local_addr().expect("an address"), listener)
+    };
+    let talking = std::thread::Builder::new().spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    for (address, word) in [(silent.0, "no answer"), (talker, "fails")] {
+        std::fs::write(&file, format!("test:test@{address}\n")).expect("writes");
+        let line = error_line(&plinth(
+            &file,
+            &["cli", "--timeout", "1", "--exec", "get a"],
+        ));
+        assert!(line.contains(&format!("{address} ({word}")), "{line}");
+    }
+    drop(talking); // it ends with the test
+
+    // A server that is no coordinator, and one of another cluster.
+    let cluster = Cluster::start("wrong-port-cluster", 2, &["--engine", "memory"]);
+    let text = std::fs::read_to_string(cluster.cluster_file()).expect("reads");
+    let [first, second] = [0, 1].map(|i| cluster.addresses()[i].to_string());
+    for (other, word) in [
+        (text.replace(&first, &second), "not a coordinator"),
+        (text.replace("dev:", "another:"), "another cluster"),
+    ] {
+        std::fs::write(&file, other).expect("writes");
+        let line = error_line(&plinth(&file, &["status", "--timeout", "1"]));
+        assert!(line.contains(word), "{line}");
+    }
+    assert!(cluster.cli("set a b; get a").contains("`a' is `b'"));
+}
+
+#[test]
+fn a_data_directory_that_cannot_be_used_is_named() {
+    let directory = Directory::new("data-directories");
+    let file = directory.file("plinth.cluster");
+    let listen = free_address();
+    std::fs::write(&file, format!("test:test@{listen}\n")).expect("writes");
+    let named = |output: &Output, words: &[&str]| {
+        let line = error_line(output);
+        assert!(
+            words.iter().all(|word| line.contains(word)),
+            "{words:?}: {line}"
+        );
+    };
+    // A file in its place, or on the way to it.
+    named(
+        &server(&file, &file, &listen),
+        &["data directory", "plinth.cluster"],
+    );
+    named(
+        &server(&file.join("below"), &file, &listen),
+        &["data directory", "below"],
+    );
+
+    // Not to be written to: also not by the superuser.
+    let disk = SmallDisk::mount(&directory.file("read-only"), 4);
+    disk.remount("ro");
+    let output = disk
+        .command(BINARY)
+        .args(["server", "--listen", &listen, "--data-dir"])
+        .arg(directory.file("read-only"))
+        .arg("-C")
+        .arg(&file)
+        .output();
+    named(
+        &output.expect("it starts"),
+        &["data directory", "read-only", "Read-only"],
+    );
+
+    // Another cluster's: nothing in it changes.
+    let mut cluster = Cluster::start("data-owner", 1, &["--engine", "memory"]);
+    cluster.cli("set a b");
+    cluster.stop();
+    let data = cluster.directory.file(&cluster.first_port.to_string());
+    let names = || {
+        let names = std::fs::read_dir(&data).expect("a directory");
+        let mut names: Vec<_> = names
+            .map(|entry| entry.expect("an entry").file_name())
+            .collect();
+        names.sort();
+        names
+    };
+    let before = names();
+    named(
+        &server(&data, &file, &listen),
+        &["belongs to cluster dev:", "test:test"],
+    );
+    assert_eq!(names(), before);
+    cluster.resume();
+    assert!(cluster.cli("get a").contains("`a' is `b'"));
+}
+
+#[test]
+fn dev_on_a_port_in_use_says_which_and_leaves_nothing_running() {
+    let cluster = Cluster::start("dev-port", 1, &["--engine", "memory"]);
+    let directory = Directory::new("dev-port-other");
+    let output = Command::new(BINARY)
+        .args([
+            "dev",
+            "--port",
+            &cluster.first_port.to_string(),
+            "--data-dir",
+        ])
+        .arg(&directory.0)
+        .output()
+        .expect("the binary was built");
+    let said = text(&output.stderr);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    // The server's line, and the line of the command that started it.
+    assert_eq!(said.lines().count(), 2, "{said}");
+    assert!(
+        said.contains(&format!(
+            "cannot listen at 127.0.0.1:{}",
+            cluster.first_port
+        )),
+        "{said}"
+    );
+    assert!(cluster.cli("set a b; get a").contains("`a' is `b'"));
 }

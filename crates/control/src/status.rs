@@ -93,8 +93,8 @@ async fn logs(
         let address = quoted(&log.address.to_string());
         match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
             Some(Ok(s)) => format!(
-                "{{\"address\":{address},\"epoch\":{},\"version\":{},\"durable_version\":{},\"queue_bytes\":{},\"memory_bytes\":{}}}",
-                s.epoch, s.version, s.durable, s.queue_bytes, s.memory_bytes
+                "{{\"address\":{address},\"epoch\":{},\"version\":{},\"durable_version\":{},\"queue_bytes\":{},\"memory_bytes\":{},\"disk_full\":{}}}",
+                s.epoch, s.version, s.durable, s.queue_bytes, s.memory_bytes, s.disk_full
             ),
             _ => format!("{{\"address\":{address},\"unreachable\":true}}"),
         }
@@ -124,8 +124,8 @@ async fn storage(
         let address = quoted(&interface.address.to_string());
         match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
             Some(Ok(s)) => format!(
-                "{{\"address\":{address},\"id\":{},\"tag\":{},\"version\":{},\"durable_version\":{},\"window_bytes\":{},\"disk_bytes\":{},\"watches\":{}}}",
-                quoted(&id.to_string()), s.tag.0, s.version, s.durable, s.window_bytes, s.disk_bytes, s.watches
+                "{{\"address\":{address},\"id\":{},\"tag\":{},\"version\":{},\"durable_version\":{},\"window_bytes\":{},\"disk_bytes\":{},\"watches\":{},\"disk_full\":{}}}",
+                quoted(&id.to_string()), s.tag.0, s.version, s.durable, s.window_bytes, s.disk_bytes, s.watches, s.disk_full
             ),
             _ => format!("{{\"address\":{address},\"unreachable\":true}}"),
         }

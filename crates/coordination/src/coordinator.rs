@@ -14,7 +14,7 @@ use plinth_protocol::coordination::{
 use plinth_rpc::{Responder, Transport, wait_failure};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{QueueReceiver, QueueSender, queue};
-use plinth_runtime::{Duration, Instant, TaskGroup, disk, probe, trace};
+use plinth_runtime::{Duration, Instant, TaskGroup, disk, probe, trace, trace_warn};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -23,6 +23,8 @@ use std::rc::Rc;
 
 const FORMAT: u32 = 1;
 const FILE_NAME: &str = "coordination";
+/// How long after a full disk the register is written again.
+const DISK_FULL_PAUSE: Duration = Duration::from_millis(500);
 
 record! {
     /// What is on the coordinator's disk.
@@ -184,9 +186,14 @@ async fn keep_register(
             Access::Read(request, _) => state.read(request).1,
             Access::Write(request, _) => state.write(request).1,
         };
-        if changed && let Err(error) = disk::write_file_durably(&path, encode(&state)).await {
-            trace!("CoordinatorDiskFailed", "file" => path.display(), "error" => error);
-            return Error::io_error;
+        while changed && let Err(error) = disk::write_file_durably(&path, encode(&state)).await {
+            trace_warn!("CoordinatorDiskFailed", "file" => path.display(), "error" => error);
+            if !is_disk_full(&error) {
+                return Error::io_error;
+            }
+            // Nothing was answered: whoever asked waits, or asks another, until there is room again.
+            probe!("coordinator_disk_full");
+            plinth_runtime::sleep(DISK_FULL_PAUSE).await;
         }
         // Asked again, the same access changes nothing and gives the reply.
         match access {
@@ -202,6 +209,13 @@ async fn keep_register(
         }
     }
     Error::operation_cancelled
+}
+
+fn is_disk_full(error: &std::io::Error) -> bool {
+    matches!(
+        error.kind(),
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
+    )
 }
 
 struct Seen {

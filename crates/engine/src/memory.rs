@@ -156,7 +156,7 @@ impl MemoryEngine {
             bytes: 0,
         };
         let numbers = segment::list_segments(path).await?;
-        let log = match recover(path, &numbers, &mut rows).await? {
+        let log = match recover(path, &numbers, create, &mut rows).await? {
             Some(log) => log,
             None if create => Log {
                 current: Segment::create(path, 1).await?,
@@ -375,7 +375,12 @@ fn pack_slice(rows: &Rows, pass: &mut Pass, bytes_min: usize, record: &mut Bytes
 }
 
 /// Replays the segments; `None` if there is no engine.
-async fn recover(prefix: &Path, numbers: &[u64], rows: &mut Rows) -> Result<Option<Log>> {
+async fn recover(
+    prefix: &Path,
+    numbers: &[u64],
+    may_be_new: bool,
+    rows: &mut Rows,
+) -> Result<Option<Log>> {
     let Some(&newest) = numbers.last() else {
         return Ok(None);
     };
@@ -389,7 +394,7 @@ async fn recover(prefix: &Path, numbers: &[u64], rows: &mut Rows) -> Result<Opti
     for &number in run {
         let Some((mut segment, mut reader)) = Segment::open(prefix, number).await? else {
             let path = segment::segment_path(prefix, number);
-            if number != newest {
+            if number != newest || (log.is_none() && !may_be_new) {
                 return Err(damage(&path, 0, Error::file_corrupt, "segment header"));
             }
             // It died before it was born: nothing was ever promised in it.

@@ -139,6 +139,12 @@ impl SsdEngine {
         };
         let opened = disk::open(&open_path, options).await;
         let file = opened.map_err(|error| disk_failure(&open_path, "open", &error))?;
+        let size = file.size().await;
+        let size = size.map_err(|error| disk_failure(&open_path, "open", &error))?;
+        if exists && size == 0 {
+            // It got its name when it was whole: this is no new engine.
+            return Err(damage(&path, 0, Error::file_corrupt, "the file is empty"));
+        }
         let engine = SsdEngine {
             path,
             file,

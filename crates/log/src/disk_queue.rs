@@ -3,17 +3,19 @@
 //! Everything appended between two syncs travels as one *block*: one write, one sync, one checksum (group commit,
 //! FDB §2.6). The next block is written only after the sync of the one before has returned, and that makes recovery
 //! simple: the only block that a crash may tear is the last. An invalid block with a valid one behind it was durable
-//! once, so it is corruption, and is reported as such instead of being taken for the end.
+//! once, so it is corruption, and is reported as such instead of being taken for the end. Each block names the one
+//! before it, and each segment how long its file is: a block that is missing, or a file that was cut short, shows.
+//! (What cannot show is a bit that changes in the very last block: it looks like a torn write.)
 //!
 //! ```text
 //! segment file <prefix>.<number>, preallocated, recycled
-//!   header, 64 B   "PLDQ" | format u32 | queue id u128 | segment number u64 | crc32c u32 | zeros
-//!   block          length u32 | crc32c u32 | position u64 | entries
+//!   header, 64 B   "PLDQ" | format u32 | queue id u128 | segment number u64 | capacity u64 | crc32c u32 | zeros
+//!   block          length u32 | crc32c u32 | position u64 | position of the block before u64 | entries
 //!   entry          length u32 | bytes
 //! ```
 //!
 //! All integers are little-endian. A block's position is its segment number and its offset there; the checksum covers
-//! the queue id, the position and the entries, so a block of an older lap of a recycled segment, or of another
+//! the queue id, both positions and the entries, so a block of an older lap of a recycled segment, or of another
 //! queue, never passes for one of ours (pitfall 18). An error of a sync is final (pitfall 12). A full disk is found
 //! out before anything is acknowledged, and the same block may be tried again.
 
@@ -21,14 +23,16 @@ use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::{Error, Result, Uid};
 use plinth_runtime::disk::{self, File, OpenOptions};
 use plinth_runtime::knobs::knobs;
-use plinth_runtime::{Task, probe, trace};
+use plinth_runtime::{Task, probe, trace, trace_warn};
 use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 
 const MAGIC: &[u8; 4] = b"PLDQ";
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 const SEGMENT_HEADER_BYTES: u64 = 64;
-const BLOCK_HEADER_BYTES: usize = 16;
+const BLOCK_HEADER_BYTES: usize = 24;
+/// What the first block of a queue names as the one before it.
+const NO_BLOCK: u64 = u64::MAX;
 /// A longer block is refused while recovering; none is written.
 const BLOCK_BYTES_MAX: usize = 1 << 30;
 /// Popped segments kept for reuse.
@@ -44,6 +48,19 @@ pub struct Position {
 impl Position {
     fn to_u64(self) -> u64 {
         (u64::from(self.segment) << 32) | u64::from(self.offset)
+    }
+    fn from_u64(value: u64) -> Self {
+        Position {
+            segment: (value >> 32) as u32,
+            offset: value as u32,
+        }
+    }
+    /// Where the first block of a segment goes.
+    fn start_of(segment: u32) -> Self {
+        Position {
+            segment,
+            offset: SEGMENT_HEADER_BYTES as u32,
+        }
     }
 }
 
@@ -102,6 +119,8 @@ pub struct DiskQueue {
     segments: BTreeMap<u32, Segment>,
     /// Where the next block goes.
     end: Position,
+    /// The block before it.
+    last: Option<Position>,
     /// The next segment, made in the background.
     next: Option<Task<std::io::Result<Segment>>>,
     spare: VecDeque<PathBuf>,
@@ -117,12 +136,17 @@ fn segment_path(prefix: &Path, number: u32) -> PathBuf {
 }
 
 fn to_error(path: &Path, error: std::io::Error) -> Error {
-    trace!("DiskQueueError", "file" => path.display(), "error" => error);
-    if error.kind() == std::io::ErrorKind::StorageFull {
-        Error::disk_full
-    } else {
-        Error::io_error
+    trace_warn!("DiskQueueError", "file" => path.display(), "error" => error);
+    match error.kind() {
+        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => Error::disk_full,
+        _ => Error::io_error,
     }
+}
+
+/// Damage found in a file: an event that says where, and the code.
+fn damage(path: &Path, offset: u32, what: &str) -> Error {
+    trace_warn!("DiskQueueCorrupt", "file" => path.display(), "offset" => offset, "what" => what);
+    Error::file_corrupt
 }
 
 impl DiskQueue {
@@ -135,10 +159,8 @@ impl DiskQueue {
             prefix: prefix.to_path_buf(),
             id,
             segments: BTreeMap::from([(0, file)]),
-            end: Position {
-                segment: 0,
-                offset: SEGMENT_HEADER_BYTES as u32,
-            },
+            end: Position::start_of(0),
+            last: None,
             next: None,
             spare: VecDeque::new(),
         };
@@ -161,37 +183,29 @@ impl DiskQueue {
             id,
             segments: BTreeMap::new(),
             end: Position::default(),
+            last: None,
             next: None,
             spare: VecDeque::new(),
         };
-        for number in numbers {
-            let path = segment_path(prefix, number);
-            let file = disk::open(&path, OpenOptions::default())
-                .await
-                .map_err(|e| to_error(&path, e))?;
-            let size = file.size().await.map_err(|e| to_error(&path, e))?;
-            let bytes = file
-                .read_at(0, size as usize)
-                .await
-                .map_err(|e| to_error(&path, e))?;
-            if !header_is_ours(&bytes, id, number) {
-                // The next segment was being made when we stopped; only the last one can be so.
-                trace!("SegmentIgnored", "file" => path.display());
-                disk::remove(&path).await.map_err(|e| to_error(&path, e))?;
-                continue;
+        let mut files = BTreeMap::new();
+        for (i, &number) in numbers.iter().enumerate() {
+            let is_newest = i + 1 == numbers.len();
+            if let Some(file) = open_segment(prefix, id, number, is_newest).await? {
+                files.insert(number, file);
             }
-            // A process that was killed may have left what it wrote in the system's cache only: what we are about to
-            // call durable has to be.
-            file.sync().await.map_err(|e| to_error(&path, e))?;
-            queue.recover_segment(&path, number, &bytes, &mut visit)?;
-            queue.segments.insert(
-                number,
-                Segment {
-                    file,
-                    preallocated: false,
-                    capacity_bytes: size,
-                },
-            );
+        }
+        for (&number, (file, size)) in &files {
+            let path = segment_path(prefix, number);
+            let read = file.read_at(0, *size as usize).await;
+            let bytes = read.map_err(|e| to_error(&path, e))?;
+            let is_there = |number| files.contains_key(&number);
+            queue.recover_segment(&path, number, &bytes, is_there, &mut visit)?;
+            let segment = Segment {
+                file: file.clone(),
+                preallocated: false,
+                capacity_bytes: *size,
+            };
+            queue.segments.insert(number, segment);
         }
         if queue.segments.is_empty() {
             return Ok(None);
@@ -209,46 +223,32 @@ impl DiskQueue {
         path: &Path,
         number: u32,
         bytes: &Bytes,
+        is_there: impl Fn(u32) -> bool,
         visit: &mut impl FnMut(Position, Bytes) -> Result<()>,
     ) -> Result<()> {
-        let mut offset = SEGMENT_HEADER_BYTES as usize;
-        let begun = block_at(
-            bytes,
-            self.id,
-            Position {
-                segment: number,
-                offset: offset as u32,
-            },
-        )
-        .is_some();
-        if begun && !self.segments.is_empty() && self.end.segment + 1 != number {
-            // What lies below a gap was popped before the segments between were removed.
-            self.segments.clear();
-        }
-        while let Some(entries) = block_at(
-            bytes,
-            self.id,
-            Position {
-                segment: number,
-                offset: offset as u32,
-            },
-        ) {
-            let position = Position {
-                segment: number,
-                offset: offset as u32,
-            };
-            offset += BLOCK_HEADER_BYTES + entries.len();
+        let mut position = Position::start_of(number);
+        let mut begun = false;
+        while let Some((before, entries)) = block_at(bytes, self.id, position) {
+            if before != self.last.map_or(NO_BLOCK, Position::to_u64) {
+                let before = Position::from_u64(before);
+                // What lies below a gap was popped before the segments between were removed.
+                if begun || is_there(before.segment) {
+                    let missing = segment_path(&self.prefix, before.segment);
+                    return Err(damage(&missing, before.offset, "a block is missing"));
+                }
+                self.segments.clear();
+            }
+            begun = true;
+            self.last = Some(position);
+            let next = position.offset + (BLOCK_HEADER_BYTES + entries.len()) as u32;
             visit(position, entries)?;
+            position.offset = next;
         }
-        if let Some(later) = later_block(bytes, self.id, number, offset) {
-            trace!("DiskQueueCorrupt", "file" => path.display(), "offset" => offset, "valid_at" => later);
-            return Err(Error::file_corrupt);
+        if later_block(bytes, self.id, number, position.offset as usize).is_some() {
+            return Err(damage(path, position.offset, "block"));
         }
         if begun || self.segments.is_empty() {
-            self.end = Position {
-                segment: number,
-                offset: offset as u32,
-            };
+            self.end = position;
         }
         Ok(())
     }
@@ -272,7 +272,8 @@ impl DiskQueue {
         }
         let position = self.end;
         let segment = &self.segments[&position.segment];
-        let header = block_header(self.id, position, &block.entries);
+        let before = self.last.map_or(NO_BLOCK, Position::to_u64);
+        let header = block_header(self.id, position, before, &block.entries);
         let parts = vec![header, Bytes::copy_from_slice(&block.entries)];
         let written = segment
             .file
@@ -280,6 +281,7 @@ impl DiskQueue {
             .await;
         written.map_err(|e| to_error(&segment_path(&self.prefix, position.segment), e))?;
         self.end.offset += whole as u32;
+        self.last = Some(position);
         Ok(Persisted {
             position,
             proof: Synced,
@@ -295,10 +297,7 @@ impl DiskQueue {
         match made {
             Ok(segment) => {
                 self.segments.insert(number, segment);
-                self.end = Position {
-                    segment: number,
-                    offset: SEGMENT_HEADER_BYTES as u32,
-                };
+                self.end = Position::start_of(number);
                 self.prepare_next();
                 Ok(())
             }
@@ -346,10 +345,7 @@ impl DiskQueue {
             return Ok(Some(found));
         }
         // The segment ends here: go on in the next one.
-        at = Position {
-            segment: at.segment + 1,
-            offset: SEGMENT_HEADER_BYTES as u32,
-        };
+        at = Position::start_of(at.segment + 1);
         if at >= self.end {
             Ok(None)
         } else {
@@ -380,7 +376,7 @@ impl DiskQueue {
             .await
             .map_err(|e| to_error(&path, e))?;
         match check_block(&whole, self.id, position) {
-            Some(entries) => {
+            Some((_, entries)) => {
                 let next = Position {
                     offset: position.offset + whole.len() as u32,
                     ..position
@@ -388,7 +384,7 @@ impl DiskQueue {
                 Ok(Some((entries, next)))
             }
             None => {
-                trace!("DiskQueueCorrupt", "file" => path.display(), "offset" => offset);
+                damage(&path, position.offset, "block");
                 Err(Error::checksum_failed)
             }
         }
@@ -432,6 +428,42 @@ async fn existing_segments(prefix: &Path) -> std::io::Result<Vec<u32>> {
     Ok(numbers)
 }
 
+/// The file of a segment and its size. `None` if it was being made when its process ended, which only the newest can
+/// be, or was to be made into a newer one; it is removed then.
+async fn open_segment(
+    prefix: &Path,
+    id: Uid,
+    number: u32,
+    is_newest: bool,
+) -> Result<Option<(File, u64)>> {
+    let path = segment_path(prefix, number);
+    let failed = |e| to_error(&path, e);
+    let opened = disk::open(&path, OpenOptions::default()).await;
+    let file = opened.map_err(failed)?;
+    let size = file.size().await.map_err(failed)?;
+    let head = file.read_at(0, SEGMENT_HEADER_BYTES as usize).await;
+    let header = parse_header(&head.map_err(failed)?, id);
+    if header.is_some_and(|(found, capacity)| found == number && capacity <= size) {
+        // A process that was killed may have left what it wrote in the system's cache only: what we are about to
+        // call durable has to be.
+        file.sync().await.map_err(failed)?;
+        return Ok(Some((file, size)));
+    }
+    if header.is_none_or(|(found, _)| found == number) {
+        let bytes = file.read_at(0, size as usize).await.map_err(failed)?;
+        let first = SEGMENT_HEADER_BYTES as usize;
+        if !is_newest || later_block(&bytes, id, number, first - 1).is_some() {
+            return Err(match header {
+                Some(_) => damage(&path, size as u32, "the file was cut short"),
+                None => damage(&path, 0, "segment header"),
+            });
+        }
+    }
+    trace!("SegmentIgnored", "file" => path.display());
+    disk::remove(&path).await.map_err(failed)?;
+    Ok(None)
+}
+
 async fn make_segment(
     prefix: PathBuf,
     id: Uid,
@@ -441,8 +473,11 @@ async fn make_segment(
 ) -> std::io::Result<Segment> {
     let path = segment_path(&prefix, number);
     let recycled = spare.is_some();
+    let directory = path.parent().expect("a prefix lies in a directory");
     if let Some(spare) = spare {
         disk::rename(&spare, &path).await?;
+        // Before its header changes: under its old name a segment is whole or gone.
+        disk::sync_dir(directory).await?;
     }
     let file = disk::open(
         &path,
@@ -459,10 +494,12 @@ async fn make_segment(
     };
     if !recycled && preallocate {
         file.allocate(capacity_bytes).await?;
+    } else if !recycled {
+        file.truncate(capacity_bytes).await?;
     }
-    file.write_and_sync(0, vec![segment_header(id, number)])
+    file.write_and_sync(0, vec![segment_header(id, number, capacity_bytes)])
         .await?;
-    disk::sync_dir(path.parent().expect("a prefix lies in a directory")).await?;
+    disk::sync_dir(directory).await?;
     Ok(Segment {
         file,
         preallocated: recycled || preallocate,
@@ -470,34 +507,40 @@ async fn make_segment(
     })
 }
 
-fn segment_header(id: Uid, number: u32) -> Bytes {
+fn segment_header(id: Uid, number: u32, capacity_bytes: u64) -> Bytes {
     let mut out = BytesMut::with_capacity(SEGMENT_HEADER_BYTES as usize);
     out.put_slice(MAGIC);
     out.put_u32_le(FORMAT);
     out.put_u128_le(id.0);
     out.put_u64_le(u64::from(number));
+    out.put_u64_le(capacity_bytes);
     let crc = crc32c::crc32c(&out);
     out.put_u32_le(crc);
     out.resize(SEGMENT_HEADER_BYTES as usize, 0);
     out.freeze()
 }
 
-fn header_is_ours(bytes: &[u8], id: Uid, number: u32) -> bool {
-    bytes.len() >= SEGMENT_HEADER_BYTES as usize
-        && bytes[..SEGMENT_HEADER_BYTES as usize] == segment_header(id, number)[..]
+/// Number and capacity, if `bytes` begins with the header of a segment of queue `id`.
+fn parse_header(bytes: &[u8], id: Uid) -> Option<(u32, u64)> {
+    let header = bytes.get(..SEGMENT_HEADER_BYTES as usize)?;
+    let mut fields = &header[24..];
+    let (number, capacity) = (fields.get_u64_le() as u32, fields.get_u64_le());
+    (header == &segment_header(id, number, capacity)[..]).then_some((number, capacity))
 }
 
-fn checksum(id: Uid, position: Position, entries: &[u8]) -> u32 {
+fn checksum(id: Uid, position: u64, before: u64, entries: &[u8]) -> u32 {
     let seed = crc32c::crc32c(&id.to_bytes());
-    let seed = crc32c::crc32c_append(seed, &position.to_u64().to_le_bytes());
+    let seed = crc32c::crc32c_append(seed, &position.to_le_bytes());
+    let seed = crc32c::crc32c_append(seed, &before.to_le_bytes());
     crc32c::crc32c_append(seed, entries)
 }
 
-fn block_header(id: Uid, position: Position, entries: &[u8]) -> Bytes {
+fn block_header(id: Uid, position: Position, before: u64, entries: &[u8]) -> Bytes {
     let mut out = BytesMut::with_capacity(BLOCK_HEADER_BYTES);
     out.put_u32_le(entries.len() as u32);
-    out.put_u32_le(checksum(id, position, entries));
+    out.put_u32_le(checksum(id, position.to_u64(), before, entries));
     out.put_u64_le(position.to_u64());
+    out.put_u64_le(before);
     out.freeze()
 }
 
@@ -505,11 +548,12 @@ fn block_header(id: Uid, position: Position, entries: &[u8]) -> Bytes {
 fn block_length(header: &[u8], position: Position) -> Option<usize> {
     let header: &[u8; BLOCK_HEADER_BYTES] = header.first_chunk()?;
     let length = u32::from_le_bytes(header[..4].try_into().expect("four bytes")) as usize;
-    let found = u64::from_le_bytes(header[8..].try_into().expect("eight bytes"));
+    let found = u64::from_le_bytes(header[8..16].try_into().expect("eight bytes"));
     (found == position.to_u64() && length > 0 && length < BLOCK_BYTES_MAX).then_some(length)
 }
 
-fn check_block(whole: &Bytes, id: Uid, position: Position) -> Option<Bytes> {
+/// What a whole block names as the one before it, and its entries.
+fn check_block(whole: &Bytes, id: Uid, position: Position) -> Option<(u64, Bytes)> {
     let length = block_length(whole, position)?;
     let end = BLOCK_HEADER_BYTES + length;
     if whole.len() < end {
@@ -517,10 +561,12 @@ fn check_block(whole: &Bytes, id: Uid, position: Position) -> Option<Bytes> {
     }
     let entries = whole.slice(BLOCK_HEADER_BYTES..end);
     let expected = u32::from_le_bytes(whole[4..8].try_into().expect("four bytes"));
-    (checksum(id, position, &entries) == expected).then_some(entries)
+    let before = u64::from_le_bytes(whole[16..24].try_into().expect("eight bytes"));
+    let is_intact = checksum(id, position.to_u64(), before, &entries) == expected;
+    is_intact.then_some((before, entries))
 }
 
-fn block_at(segment: &Bytes, id: Uid, position: Position) -> Option<Bytes> {
+fn block_at(segment: &Bytes, id: Uid, position: Position) -> Option<(u64, Bytes)> {
     let offset = position.offset as usize;
     (offset <= segment.len())
         .then(|| check_block(&segment.slice(offset..), id, position))

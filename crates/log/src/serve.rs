@@ -15,7 +15,7 @@ use plinth_protocol::log::{
 use plinth_rpc::{FailureBeacon, Registration, Responder, Transport};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Duration, buggify, fault, probe, trace};
+use plinth_runtime::{Duration, buggify, fault, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -51,6 +51,7 @@ struct Shell {
     /// Peeks of spilled data, served between two commits.
     disk_peeks: RefCell<Vec<(Position, Peek, Responder<Peek>)>>,
     cut_wanted: Cell<bool>,
+    disk_full: Cell<bool>,
 }
 
 /// Makes the log server of a new generation: copies what it takes over (FDB §2.4.4), has it on disk, then serves.
@@ -193,6 +194,7 @@ fn start(transport: &Transport, id: Uid, server: LogServer, queue: DiskQueue) ->
         queue_bytes: Cell::new(0),
         disk_peeks: RefCell::default(),
         cut_wanted: Cell::new(false),
+        disk_full: Cell::new(false),
     });
     let serving = shell.clone().serve();
     Box::pin(async move {
@@ -381,6 +383,7 @@ impl Shell {
             queue_bytes: self.queue_bytes.get(),
             memory_bytes: server.memory_bytes() as u64,
             needed_from: server.needed_from(),
+            disk_full: self.disk_full.get(),
         }
     }
 
@@ -414,12 +417,15 @@ impl Shell {
                     Err(Error::disk_full) => {
                         // Nothing was acknowledged: commits wait until there is room again.
                         probe!("log_disk_full");
-                        trace!("LogDiskFull", "id" => self.id);
+                        if !self.disk_full.replace(true) {
+                            trace_warn!("LogDiskFull", "id" => self.id);
+                        }
                         plinth_runtime::sleep(Duration::from_millis(500)).await;
                     }
                     Err(error) => return error,
                 }
             };
+            self.disk_full.set(false);
             self.queue_bytes.set(queue.bytes());
             if let Some((first, last)) = versions {
                 let mut server = self.server.borrow_mut();

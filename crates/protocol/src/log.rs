@@ -162,6 +162,8 @@ record! {
         pub memory_bytes: u64,
         /// The lowest version that some tag still needs; versions below it are not needed from here.
         pub needed_from: Version,
+        /// It waits for room on its disk; so do commits.
+        pub disk_full: bool,
     }
 }
 

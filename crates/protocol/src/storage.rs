@@ -67,6 +67,8 @@ record! {
         pub window_bytes: u64,
         pub disk_bytes: u64,
         pub watches: u64,
+        /// It waits for room on its disk; what it should have there stays in memory and in the log.
+        pub disk_full: bool,
     }
 
     /// Asks a worker to make a new, empty storage server.

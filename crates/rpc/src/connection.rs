@@ -6,13 +6,17 @@ use bytes::{Buf, Bytes, BytesMut};
 use plinth_core::Error;
 use plinth_runtime::net::{Reader, Writer};
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{probe, trace};
+use plinth_runtime::{Duration, probe, trace};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
 /// A peer that does not read what it asked for is cut off at this many buffered bytes.
 const OUTBOX_BYTES_MAX: usize = 256 << 20;
+/// Room for a greeting and a small request: what a connection that stays idle costs. More is made when more is read.
+const FIRST_READ_BYTES: usize = (4 << 10) + 256;
+/// A connection whose first frame has not come by then is closed.
+const GREETING_LIMIT: Duration = Duration::from_secs(10);
 
 /// Frames waiting to be written. Everything that was added during one turn of the event loop goes out in one write.
 pub(crate) struct Outbox {
@@ -75,7 +79,7 @@ pub(crate) async fn read_frames(
     peer: SocketAddr,
     mut on_frame: impl FnMut(Frame) -> bool,
 ) {
-    let mut buffer = BytesMut::with_capacity(16 << 10);
+    let mut buffer = BytesMut::with_capacity(FIRST_READ_BYTES);
     loop {
         loop {
             match frame::decode(&mut buffer) {
@@ -126,11 +130,11 @@ pub(crate) async fn serve(
         let outbox = outbox.clone();
         async move { outbox.drain(writer).await }
     };
-    let mut greeted = false;
+    let greeted = Cell::new(false);
     let reading = read_frames(reader, peer, |frame| {
-        if !greeted {
-            greeted = hello_is_good(&frame, peer);
-            return greeted;
+        if !greeted.get() {
+            greeted.set(hello_is_good(&frame, peer));
+            return greeted.get();
         }
         if outbox.closed.get() {
             return false;
@@ -141,7 +145,15 @@ pub(crate) async fn serve(
         accept(&transport, &outbox, frame);
         true
     });
-    plinth_runtime::race(reading, writing).await;
+    // Who connects and says nothing, or half a greeting, is no client.
+    let stranger = async {
+        plinth_runtime::sleep(GREETING_LIMIT).await;
+        if greeted.get() {
+            std::future::pending::<()>().await;
+        }
+        probe!("rpc_drops_silent_stranger");
+    };
+    plinth_runtime::race(plinth_runtime::race(reading, writing), stranger).await;
     outbox.close();
 }
 

@@ -9,9 +9,9 @@ use plinth_core::codec::Codec;
 use plinth_core::hash::HashMap;
 use plinth_core::{Error, Result, Uid};
 use plinth_runtime::sync::{OneshotReceiver, OneshotSender, QueueReceiver, oneshot, queue};
-use plinth_runtime::{TaskGroup, net, trace};
+use plinth_runtime::{TaskGroup, net, probe, trace, trace_warn};
 use std::any::Any;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
@@ -174,22 +174,56 @@ impl Transport {
     }
 }
 
+/// One of the accepted connections, as long as it lives.
+struct Accepted(Rc<Cell<usize>>);
+
+impl Accepted {
+    fn new(count: &Rc<Cell<usize>>) -> Self {
+        count.set(count.get() + 1);
+        Accepted(count.clone())
+    }
+}
+
+impl Drop for Accepted {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
 async fn accept_connections(transport: Weak<Inner>, mut listener: net::Listener) {
+    let (count, limit) = (Rc::new(Cell::new(0)), net::connections_max());
+    // Said once, and again only when there has been room in between.
+    let (mut is_full, mut is_failing) = (false, false);
     loop {
         let accepted = listener.accept().await;
+        is_full &= count.get() >= limit - limit / 8;
         let Some(inner) = transport.upgrade() else {
             return;
         };
         match accepted {
+            // Files of its own, and connections that it makes itself, must always be possible: the newcomer is sent away.
+            Ok((.., peer)) if count.get() >= limit => {
+                if !is_full {
+                    probe!("rpc_connections_at_limit");
+                    trace_warn!("ConnectionsAtLimit", "limit" => limit, "refused" => peer);
+                }
+                is_full = true;
+            }
             Ok((reader, writer, peer)) => {
-                inner.tasks.spawn(
-                    "connection",
-                    connection::serve(transport.clone(), reader, writer, peer),
-                );
+                is_failing = false;
+                let accepted = Accepted::new(&count);
+                let serving = connection::serve(transport.clone(), reader, writer, peer);
+                inner.tasks.spawn("connection", async move {
+                    serving.await;
+                    drop(accepted);
+                });
             }
             Err(error) => {
-                // Out of file descriptors, most likely: the ones we have go on being served.
-                trace!("AcceptFailed", "error" => error);
+                // The system is out of files, most likely: the connections that we have go on being served.
+                if !is_failing {
+                    trace_warn!("AcceptFailed", "error" => error);
+                }
+                is_failing = true;
                 drop(inner);
                 plinth_runtime::sleep(plinth_runtime::Duration::from_millis(50)).await;
             }

@@ -36,6 +36,14 @@ pub async fn listen(address: SocketAddr) -> io::Result<Listener> {
     }))
 }
 
+/// How many connections a listener should keep: what the system lets this process have, less what it needs itself.
+pub fn connections_max() -> usize {
+    match sim::current() {
+        Some(_) => usize::MAX,
+        None => real::net::connections_max(),
+    }
+}
+
 pub async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)> {
     Ok(match sim::current() {
         Some(world) => sim_halves(world.connect(address).await?),

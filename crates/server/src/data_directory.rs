@@ -56,8 +56,8 @@ impl DataDirectory {
                 .map_err(|e| at("cannot read its owner", e))?;
             let owner: Owner = decode(&bytes).ok_or_else(|| {
                 format!(
-                    "data directory {}: the file 'process' is corrupt",
-                    path.display()
+                    "{} is corrupt; restore the whole directory from a backup, or use an empty one",
+                    file.display()
                 )
             })?;
             if owner.cluster != cluster {
@@ -105,7 +105,12 @@ impl DataDirectory {
         let bytes = disk::read_file(&file)
             .await
             .map_err(|e| format!("cannot read {}: {e}", file.display()))?;
-        decode(&bytes).ok_or_else(|| format!("{} is corrupt", file.display()))
+        decode(&bytes).ok_or_else(|| {
+            format!(
+                "{} is corrupt; restore the whole directory from a backup",
+                file.display()
+            )
+        })
     }
 
     /// Ids of the log servers and of the storage servers that left files here.

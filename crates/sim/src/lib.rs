@@ -257,5 +257,7 @@ fn panic_message(panic: &Box<dyn std::any::Any + Send>) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     let text = text.or_else(|| panic.downcast_ref::<&str>().map(|s| (*s).to_owned()));
     // Failures are one line each.
-    text.map_or("a panic without words".into(), |text| text.replace('\n', " "))
+    text.map_or("a panic without words".into(), |text| {
+        text.replace('\n', " ")
+    })
 }

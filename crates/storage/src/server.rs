@@ -26,8 +26,9 @@ use plinth_protocol::storage::WatchReply;
 use plinth_rpc::{FailureBeacon, Responder, Transport};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{Notify, VersionGate, Watch};
-use plinth_runtime::{Duration, Either, Instant, buggify, fault, probe, trace};
+use plinth_runtime::{Duration, Either, Instant, buggify, fault, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::future::Future;
 use std::rc::Rc;
 
@@ -64,6 +65,7 @@ pub(crate) struct Server {
     watches: RefCell<Watches<Waiting>>,
     /// There may be something to make durable, or room in the window again.
     progress: Notify,
+    disk_full: Cell<bool>,
 }
 
 /// Registers a storage server over `engine` and returns the future that is its life; it ends with the error that
@@ -91,6 +93,7 @@ pub async fn start(
         pulled_epoch: Cell::new(0),
         watches: RefCell::new(Watches::new()),
         progress: Notify::new(),
+        disk_full: Cell::new(false),
         role,
     });
     let serving = server.clone().serve();
@@ -111,6 +114,13 @@ impl Server {
     // ---- pulling ----
 
     async fn pull(&self) -> Error {
+        match self.pull_for_ever().await {
+            Err(error) => error,
+            Ok(never) => match never {},
+        }
+    }
+
+    async fn pull_for_ever(&self) -> Result<Infallible> {
         let listed = |info: &Option<ClusterInfo>| {
             info.as_ref()
                 .is_some_and(|info| info.servers.iter().any(|(id, _)| *id == self.role.id))
@@ -119,6 +129,7 @@ impl Server {
         let cursor = LogCursor::new(&self.transport, self.role.log_system.clone(), self.role.tag);
         loop {
             self.roll_back();
+            self.check_that_the_log_goes_back_far_enough()?;
             while self.window.borrow().bytes() > knobs().storage_window_bytes_max as usize {
                 probe!("storage_window_full");
                 plinth_runtime::sleep(Duration::from_millis(10)).await;
@@ -138,10 +149,20 @@ impl Server {
                     continue; // a recovery came meanwhile
                 }
             }
-            if let Err(error) = self.take_in(epoch, reply).await {
-                return error;
-            }
+            self.take_in(epoch, reply).await?;
         }
+    }
+
+    /// A generation is forgotten when every storage server has all of it on disk: who still needs one has lost something.
+    fn check_that_the_log_goes_back_far_enough(&self) -> Result<()> {
+        let (needed, system) = (self.latest() + 1, &self.role.log_system);
+        let start = system.with(|s| s.generations.first().map_or(0, |g| g.start));
+        if needed == 1 || start <= needed {
+            return Ok(()); // a new server takes what comes
+        }
+        trace_warn!("StorageTooOld", "file" => "the storage server's files", "what" =>
+            format!("they end at version {}, and the log begins at {start}: they are an older copy", needed - 1));
+        Err(Error::file_corrupt)
     }
 
     /// Drops versions that a recovery has undone: taken from an epoch before the generation that now follows it, and
@@ -266,11 +287,13 @@ impl Server {
                     .await;
             }
             match self.engine.commit(batch).await {
-                Ok(()) => {}
+                Ok(()) => self.disk_full.set(false),
                 Err(Error::disk_full) => {
                     // Nothing has changed. The window fills, the log keeps the rest; room made on the disk brings us back.
                     probe!("storage_disk_full");
-                    trace!("StorageDiskFull", "id" => self.role.id);
+                    if !self.disk_full.replace(true) {
+                        trace_warn!("StorageDiskFull", "id" => self.role.id);
+                    }
                     plinth_runtime::sleep(Duration::from_secs(1)).await;
                     continue;
                 }

@@ -1,12 +1,16 @@
 //! A cluster of real processes on free loopback ports, started by `plinth dev` in a directory of its own.
 
 #![allow(dead_code)] // each test file uses its part of it
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it looks at servers from outside
+
+pub mod small_disk;
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
+use std::time::{Duration, Instant};
 
 pub const BINARY: &str = env!("CARGO_BIN_EXE_plinth");
 
@@ -45,28 +49,53 @@ pub fn free_ports(count: u16) -> u16 {
     panic!("no {count} neighbouring ports are free from {start} on");
 }
 
+/// What became of a cluster that was started on files that may be damaged.
+pub enum Resumed {
+    Ready,
+    /// The command ended with exit code 1.
+    Failed,
+    /// Neither within the time.
+    Neither,
+}
+
 pub struct Cluster {
     pub directory: Directory,
     pub first_port: u16,
     pub processes: u16,
     more: Vec<String>,
+    /// Open files that the servers may have.
+    files_max: Option<usize>,
     dev: Option<Child>,
 }
 
 impl Cluster {
     pub fn start(name: &str, processes: u16, more: &[&str]) -> Self {
+        let mut cluster = Self::stopped(name, processes, more);
+        cluster.resume();
+        cluster
+    }
+
+    /// One server that may have only so many files open.
+    pub fn start_limited(name: &str, more: &[&str], files_max: usize) -> Self {
+        let mut cluster = Self::stopped(name, 1, more);
+        cluster.files_max = Some(files_max);
+        cluster.resume();
+        cluster
+    }
+
+    /// A cluster that was never started.
+    pub fn stopped(name: &str, processes: u16, more: &[&str]) -> Self {
         let directory = Directory::new(name);
         let first_port = free_ports(processes);
         let more = more.iter().map(|argument| argument.to_string()).collect();
-        let mut cluster = Cluster {
+        Cluster {
             directory,
             first_port,
             processes,
             more,
+            files_max: None,
             dev: None,
-        };
-        cluster.resume();
-        cluster
+        }
     }
 
     /// Starts the servers and waits until they serve.
@@ -93,8 +122,95 @@ impl Cluster {
         assert!(ready, "the cluster did not get ready");
     }
 
+    /// Starts the servers, which may fail to; what they say is kept for [`Cluster::said`].
+    pub fn try_resume(&mut self, limit: Duration) -> Resumed {
+        let said = self.said_file();
+        let file = || {
+            std::fs::File::options()
+                .create(true)
+                .append(true)
+                .open(&said)
+        };
+        let _ = std::fs::remove_file(&said); // of an earlier start
+        let mut dev = self
+            .dev_command()
+            .args([
+                "--processes",
+                &self.processes.to_string(),
+                "--port",
+                &self.first_port.to_string(),
+            ])
+            .args(["--cache-mib", "32"])
+            .args(&self.more)
+            .stdout(file().expect("can be made"))
+            .stderr(file().expect("can be made"))
+            .spawn()
+            .expect("the binary was built");
+        let start = Instant::now();
+        let outcome = loop {
+            if let Some(status) = dev.try_wait().expect("it is ours") {
+                assert_eq!(status.code(), Some(1), "{}", self.said());
+                return Resumed::Failed;
+            }
+            if self.said().lines().any(|line| line == "ready") {
+                break Resumed::Ready;
+            }
+            if start.elapsed() > limit {
+                break Resumed::Neither;
+            }
+            std::thread::sleep(Duration::from_millis(10));
+        };
+        self.dev = Some(dev);
+        outcome
+    }
+
+    /// Starts server `i` alone, as `plinth dev` does it; what it says goes to the file that [`Cluster::server_said`] reads.
+    pub fn start_server(&self, i: u16) -> Child {
+        let said = self.directory.file(&format!("said-{i}"));
+        let data = self.directory.file(&(self.first_port + i).to_string());
+        Command::new(BINARY)
+            .args([
+                "server",
+                "--listen",
+                &self.addresses()[i as usize].to_string(),
+            ])
+            .arg("--data-dir")
+            .arg(data)
+            .arg("-C")
+            .arg(self.cluster_file())
+            .args(["--machine", &format!("m{i}"), "--zone", &format!("z{i}")])
+            .args(["--cache-mib", "32"])
+            .stderr(std::fs::File::create(said).expect("can be made"))
+            .spawn()
+            .expect("the binary was built")
+    }
+
+    pub fn server_said(&self, i: u16) -> String {
+        text(&std::fs::read(self.directory.file(&format!("said-{i}"))).unwrap_or_default())
+    }
+
+    fn said_file(&self) -> PathBuf {
+        self.directory.file("said")
+    }
+
+    /// What the cluster started by [`Cluster::try_resume`] has said so far.
+    pub fn said(&self) -> String {
+        text(&std::fs::read(self.said_file()).unwrap_or_default())
+    }
+
     fn dev_command(&self) -> Command {
-        let mut command = Command::new(BINARY);
+        let mut command = match self.files_max {
+            None => Command::new(BINARY),
+            Some(files) => {
+                let mut shell = Command::new("sh");
+                shell.args([
+                    "-c",
+                    &format!("ulimit -n {files}; exec \"$0\" \"$@\""),
+                    BINARY,
+                ]);
+                shell
+            }
+        };
         command.arg("dev").arg("--data-dir").arg(&self.directory.0);
         command
     }
@@ -162,6 +278,21 @@ impl Cluster {
 impl Drop for Cluster {
     fn drop(&mut self) {
         self.stop();
+    }
+}
+
+/// Makes `to` hold exactly what `from` holds.
+pub fn copy_directory(from: &Path, to: &Path) {
+    let _ = std::fs::remove_dir_all(to); // it need not be there
+    std::fs::create_dir_all(to).expect("can be made");
+    for entry in std::fs::read_dir(from).expect("a directory") {
+        let entry = entry.expect("an entry");
+        let target = to.join(entry.file_name());
+        if entry.path().is_dir() {
+            copy_directory(&entry.path(), &target);
+        } else {
+            std::fs::copy(entry.path(), target).expect("copies");
+        }
     }
 }
 

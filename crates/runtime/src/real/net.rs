@@ -20,6 +20,16 @@ pub(crate) async fn listen(address: SocketAddr) -> io::Result<Listener> {
     TcpListener::bind(address).await.map(Listener)
 }
 
+/// Files that are kept for other things than accepted connections: at most this many, and at most a quarter.
+const OTHER_FILES: u64 = 1000;
+
+pub(crate) fn connections_max() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(usize::MAX, |files| {
+        (files - OTHER_FILES.min(files / 4)) as usize
+    })
+}
+
 pub(crate) async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)> {
     split(TcpStream::connect(address).await?)
 }

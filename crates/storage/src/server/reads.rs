@@ -267,6 +267,7 @@ impl Server {
                 window_bytes: window.bytes() as u64,
                 disk_bytes: self.engine.bytes_used(),
                 watches: self.watches.borrow().len() as u64,
+                disk_full: self.disk_full.get(),
             });
         })
     }
