@@ -9,7 +9,7 @@ use plinth_core::codec::Codec;
 use plinth_core::hash::HashMap;
 use plinth_core::{Error, Result, Uid};
 use plinth_runtime::sync::{OneshotReceiver, OneshotSender, QueueReceiver, oneshot, queue};
-use plinth_runtime::{TaskGroup, net, probe, trace, trace_warn};
+use plinth_runtime::{TaskGroup, buggify, net, probe, trace, trace_warn};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -202,7 +202,7 @@ async fn accept_connections(transport: Weak<Inner>, mut listener: net::Listener)
         };
         match accepted {
             // Files of its own, and connections that it makes itself, must always be possible: the newcomer is sent away.
-            Ok((.., peer)) if count.get() >= limit => {
+            Ok((.., peer)) if count.get() >= limit || buggify!(0.05) => {
                 if !is_full {
                     probe!("rpc_connections_at_limit");
                     trace_warn!("ConnectionsAtLimit", "limit" => limit, "refused" => peer);

@@ -78,9 +78,15 @@ knobs! {
     frame_bytes_max: usize = 64 * MIB;
     /// How long a read-version batch waits for company; 0 = it leaves with the turn of the loop.
     grv_batch_interval_us: u64 = 0;
+    /// Requests for a read version that may wait at a proxy; more are refused.
+    grv_queue_max: usize = 100_000, sim 1, 100;
     commit_batch_count_max: usize = 4096, sim 1, 4096;
     commit_batch_bytes_max: usize = 4 * MIB, sim 1000, 4 * MIB;
     commit_batches_in_flight_max: usize = 8, sim 1, 8;
+    /// Transactions that wait or are under way at a commit proxy may hold this many bytes; one is always let in.
+    commit_proxy_bytes_max: usize = 256 * MIB, sim 1000, MIB;
+    /// The system keyspace is written anew to its stream after this many bytes of log, so that the log can be popped.
+    system_snapshot_interval_bytes: usize = 32 * MIB, sim 10_000, MIB;
     /// A proxy without commits sends an empty batch this often, so that versions move on.
     empty_commit_interval_ms: u64 = 500, sim 100, 2000;
     /// How many versions back a transaction may read: 5 seconds (FDB §2.4).
@@ -89,14 +95,16 @@ knobs! {
     log_memory_bytes_max: usize = 256 * MIB, sim 100_000, 256 * MIB;
     log_segment_bytes: usize = 64 * MIB, sim 64 * KIB, MIB;
     storage_commit_interval_ms: u64 = 500, sim 50, 1000;
-    storage_commit_bytes_max: usize = 32 * MIB, sim 1000, 32 * MIB;
-    storage_window_bytes_max: usize = 512 * MIB;
+    /// Above this a storage server gives up old versions early, and pulls no new ones while that can make room.
+    storage_window_bytes_max: usize = 512 * MIB, sim 50_000, MIB;
+    /// Reads that may wait for a version at a storage server; more are refused.
+    storage_reads_waiting_max: usize = 200_000, sim 1, 100;
     peek_bytes_max: usize = MIB, sim 100, MIB;
     /// Limit of one range reply.
     range_bytes_max: usize = MIB, sim 200, MIB;
     /// How long a read waits for a version that the server does not have yet.
     future_version_wait_ms: u64 = 1000, sim 200, 2000;
-    watches_max: usize = 10_000;
+    watches_max: usize = 10_000, sim 1, 20;
     /// The memory engine writes this much of its rolling snapshot between two laps.
     memory_engine_snapshot_bytes: usize = 64 * MIB, sim 4 * KIB, MIB;
     client_locations_max: usize = 100_000, sim 1, 1000;

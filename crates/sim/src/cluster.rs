@@ -50,7 +50,7 @@ impl Shape {
         }
     }
 
-    fn address(machine: usize, process: usize) -> SocketAddr {
+    pub(crate) fn address(machine: usize, process: usize) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, machine as u8 + 1], 4500 + process as u16))
     }
 

@@ -18,6 +18,7 @@ mod consistency;
 pub mod hunt;
 mod phases;
 pub mod scenario;
+mod strangers;
 mod workloads;
 
 use plinth_runtime::sim::Simulation;

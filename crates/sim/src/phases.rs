@@ -3,7 +3,7 @@
 use crate::cluster::{self, Shape};
 use crate::scenario::{FaultMix, Scenario};
 use crate::workloads::{self, Day, Space, Workload};
-use crate::{Failure, FailureKind, attrition, consistency};
+use crate::{Failure, FailureKind, attrition, consistency, strangers};
 use plinth_client::Database;
 use plinth_runtime::sim::control;
 use plinth_runtime::{Duration, Task, trace};
@@ -80,6 +80,9 @@ async fn safety_phase(
             clients.push((workload.name(), plinth_runtime::spawn("client", work)));
         }
     }
+    let _strangers = scenario
+        .hostile
+        .then(|| plinth_runtime::spawn("strangers", strangers::run(shape.clone())));
     attrition::run(shape.clone(), scenario.clone(), mix).await;
     plinth_runtime::sleep_until(day.end).await;
     heal();

@@ -113,6 +113,11 @@ impl Server {
 
     // ---- pulling ----
 
+    /// The window holds more than it should.
+    fn is_pressed(&self) -> bool {
+        self.window.borrow().bytes() > knobs().storage_window_bytes_max
+    }
+
     async fn pull(&self) -> Error {
         match self.pull_for_ever().await {
             Err(error) => error,
@@ -130,9 +135,13 @@ impl Server {
         loop {
             self.roll_back();
             self.check_that_the_log_goes_back_far_enough()?;
-            while self.window.borrow().bytes() > knobs().storage_window_bytes_max as usize {
+            // Only while there is something to make durable: else nobody would ever make room.
+            if self.is_pressed()
+                && self.window.borrow().durable_version() < self.known_committed.get()
+            {
                 probe!("storage_window_full");
                 plinth_runtime::sleep(Duration::from_millis(10)).await;
+                continue; // a recovery may have come meanwhile
             }
             let bytes_max = knobs().peek_bytes_max as u32;
             let Ok((epoch, reply)) = cursor.peek(self.latest() + 1, bytes_max).await else {
@@ -191,6 +200,12 @@ impl Server {
     }
 
     async fn take_in(&self, epoch: Epoch, reply: PeekReply) -> Result<()> {
+        let agreed = self.pulled_epoch.get();
+        assert!(
+            agreed == 0 || epoch <= agreed,
+            "tag {} takes in epoch {epoch} before it has rolled back what that epoch's recovery undid",
+            self.role.tag.0
+        );
         assert!(
             reply.popped <= self.latest() + 1,
             "the log dropped versions below {} that tag {} still needs from {}",
@@ -268,7 +283,12 @@ impl Server {
         loop {
             plinth_runtime::sleep(Duration::from_millis(knobs().storage_commit_interval_ms)).await;
             self.expire_watches();
-            let window = knobs().version_window as Version;
+            // Old versions are for readers; a window that is full has no room for them.
+            let window = if self.is_pressed() {
+                0
+            } else {
+                knobs().version_window
+            };
             // What a full disk refused was taken from the window already: never ask for less than that again.
             let taken = self.window.borrow().oldest_version();
             let target = self

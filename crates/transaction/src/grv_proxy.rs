@@ -13,12 +13,10 @@ use plinth_protocol::transaction::{
     GetCommittedVersion, GetReadVersion, PRIORITY_BATCH, ReadVersion, RecruitGrvProxy,
 };
 use plinth_rpc::{Endpoint, FailureBeacon, Responder, Transport};
+use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::QueueReceiver;
 use plinth_runtime::{Duration, buggify, probe};
 use std::future::Future;
-
-/// Requests that may wait here; more are refused, lowest priority first to be refused.
-const QUEUE_MAX: usize = 100_000;
 
 type Waiting = (GetReadVersion, Responder<GetReadVersion>);
 
@@ -45,9 +43,13 @@ async fn answer_batches(
     };
     let mut round = 0u32;
     while let Some(first) = requests.recv().await {
-        let mut batch = vec![first];
+        let mut batch = Vec::new();
+        admit(&mut batch, first);
         while let Some(waiting) = requests.try_recv() {
             admit(&mut batch, waiting);
+        }
+        if batch.is_empty() {
+            continue;
         }
         if buggify!() {
             plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(50))).await;
@@ -66,7 +68,7 @@ async fn answer_batches(
 }
 
 fn admit(batch: &mut Vec<Waiting>, waiting: Waiting) {
-    if batch.len() < QUEUE_MAX {
+    if batch.len() < knobs().grv_queue_max && !buggify!(0.02) {
         batch.push(waiting);
         return;
     }

@@ -14,9 +14,6 @@ use plinth_runtime::knobs::knobs;
 use plinth_runtime::{Duration, fault, probe};
 use std::rc::Rc;
 
-/// Reads that may wait for a version; more are refused.
-const READS_WAITING_MAX: usize = 200_000;
-
 impl Server {
     pub(super) fn serve(self: Rc<Self>) -> Vec<Registration> {
         vec![
@@ -44,7 +41,7 @@ impl Server {
                             .and_then(|()| answer(&server, request)),
                     );
                 }
-                if server.reads_waiting.get() >= READS_WAITING_MAX {
+                if server.reads_waiting.get() >= knobs().storage_reads_waiting_max {
                     probe!("storage_reads_waiting_full");
                     return responder.fail(Error::server_request_queue_full);
                 }

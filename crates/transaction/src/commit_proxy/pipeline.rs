@@ -20,10 +20,6 @@ use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
 
-/// Transactions that wait or are under way here may hold this many bytes.
-const MEMORY_BYTES_MAX: usize = 256 << 20;
-/// The system keyspace is written anew to its stream after this many bytes of log, so that the log can be popped.
-const SNAPSHOT_EVERY_BYTES: usize = 32 << 20;
 /// Locations answered at once.
 const LOCATIONS_MAX: u32 = 1000;
 
@@ -131,8 +127,9 @@ impl Proxy {
             Ok(transaction) => transaction,
             Err(error) => return responder.fail(error),
         };
-        let held = self.bytes_held.get() + transaction.bytes();
-        if held > MEMORY_BYTES_MAX {
+        let before = self.bytes_held.get();
+        let held = before + transaction.bytes();
+        if before > 0 && held > knobs().commit_proxy_bytes_max {
             probe!("proxy_memory_full");
             return responder.fail(Error::proxy_memory_limit_exceeded);
         }
@@ -314,7 +311,8 @@ impl Proxy {
             assign::assign(&state, &mutations, &mut bodies);
         }
         let first = self.role.first;
-        let snapshot = first && self.bytes_since_snapshot.get() > SNAPSHOT_EVERY_BYTES;
+        let snapshot =
+            first && self.bytes_since_snapshot.get() > knobs().system_snapshot_interval_bytes;
         if snapshot {
             probe!("proxy_writes_system_snapshot");
             bodies.push(&[Tag::SYSTEM], assign::snapshot(&state).bytes());
