@@ -106,7 +106,7 @@ knobs! {
     future_version_wait_ms: u64 = 1000, sim 200, 2000;
     watches_max: usize = 10_000, sim 1, 20;
     /// The memory engine writes this much of its rolling snapshot between two laps.
-    memory_engine_snapshot_bytes: usize = 64 * MIB, sim 4 * KIB, MIB;
+    memory_engine_snapshot_bytes: usize = 64 * MIB, sim 4 * KIB, 64 * KIB;
     client_locations_max: usize = 100_000, sim 1, 1000;
     shards_per_team: usize = 4, sim 1, 16;
     resolver_state_bytes_max: usize = 256 * MIB, sim 100_000, 256 * MIB;

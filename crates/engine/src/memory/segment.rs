@@ -15,7 +15,7 @@ use crate::failure::{damage, disk_failure};
 use crate::parent_dir;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::{Error, MutationBatch, Result};
-use plinth_runtime::{disk, probe};
+use plinth_runtime::{Duration, buggify, disk, probe};
 use std::path::{Path, PathBuf};
 
 const FILE_MAGIC: u64 = u64::from_le_bytes(*b"plinthME");
@@ -138,6 +138,10 @@ impl Segment {
         };
         let made = async {
             let file = disk::open(&path, options).await?;
+            if buggify!() {
+                plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(1000)))
+                    .await;
+            }
             file.write_and_sync(0, vec![header.freeze()]).await?;
             disk::sync_dir(parent_dir(prefix)).await?;
             Ok(file)

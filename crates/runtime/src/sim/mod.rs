@@ -102,7 +102,7 @@ impl Default for SimConfig {
             clock_drift_ppm_max: 10_000,
             buggify_enabled: false,
             knob_randomise: false,
-            knob_randomise_probability: 0.15,
+            knob_randomise_probability: 0.25,
             schedule_randomness: None,
             trace_lines_max: 1000,
             polls_per_instant_max: 10_000_000,
