@@ -194,16 +194,21 @@ impl DiskQueue {
                 files.insert(number, file);
             }
         }
-        for (&number, (file, size)) in &files {
+        let oldest = oldest_in_use(prefix, &files).await?;
+        for (number, (file, size)) in files {
             let path = segment_path(prefix, number);
-            let read = file.read_at(0, *size as usize).await;
+            if number < oldest {
+                probe!("disk_queue_finds_popped_segment");
+                disk::remove(&path).await.map_err(|e| to_error(&path, e))?;
+                continue;
+            }
+            let read = file.read_at(0, size as usize).await;
             let bytes = read.map_err(|e| to_error(&path, e))?;
-            let is_there = |number| files.contains_key(&number);
-            queue.recover_segment(&path, number, &bytes, is_there, &mut visit)?;
+            queue.recover_segment(&path, number, &bytes, &mut visit)?;
             let segment = Segment {
-                file: file.clone(),
+                file,
                 preallocated: false,
-                capacity_bytes: *size,
+                capacity_bytes: size,
             };
             queue.segments.insert(number, segment);
         }
@@ -223,20 +228,17 @@ impl DiskQueue {
         path: &Path,
         number: u32,
         bytes: &Bytes,
-        is_there: impl Fn(u32) -> bool,
         visit: &mut impl FnMut(Position, Bytes) -> Result<()>,
     ) -> Result<()> {
         let mut position = Position::start_of(number);
         let mut begun = false;
         while let Some((before, entries)) = block_at(bytes, self.id, position) {
-            if before != self.last.map_or(NO_BLOCK, Position::to_u64) {
+            // What came before the first block was popped.
+            let expected = self.last.map_or(before, Position::to_u64);
+            if before != expected {
                 let before = Position::from_u64(before);
-                // What lies below a gap was popped before the segments between were removed.
-                if begun || is_there(before.segment) {
-                    let missing = segment_path(&self.prefix, before.segment);
-                    return Err(damage(&missing, before.offset, "a block is missing"));
-                }
-                self.segments.clear();
+                let missing = segment_path(&self.prefix, before.segment);
+                return Err(damage(&missing, before.offset, "a block is missing"));
             }
             begun = true;
             self.last = Some(position);
@@ -462,6 +464,26 @@ async fn open_segment(
     trace!("SegmentIgnored", "file" => path.display());
     disk::remove(&path).await.map_err(failed)?;
     Ok(None)
+}
+
+/// A power cut may bring back segments that were popped, and not all of them. Each segment's first block names the
+/// segment of the block before it: where that one is not there, it was popped, and everything below it, too.
+async fn oldest_in_use(prefix: &Path, files: &BTreeMap<u32, (File, u64)>) -> Result<u32> {
+    for (&number, (file, _)) in files.iter().rev() {
+        let first = Position::start_of(number);
+        let header = file
+            .read_at(u64::from(first.offset), BLOCK_HEADER_BYTES)
+            .await
+            .map_err(|e| to_error(&segment_path(prefix, number), e))?;
+        if block_length(&header, first).is_none() {
+            continue; // nothing was written here yet
+        }
+        let before = (&header[16..]).get_u64_le();
+        if before == NO_BLOCK || !files.contains_key(&Position::from_u64(before).segment) {
+            return Ok(number);
+        }
+    }
+    Ok(0)
 }
 
 async fn make_segment(
