@@ -177,4 +177,30 @@ mod tests {
             assert!(error.0.contains(word), "{text:?} gave {error}");
         }
     }
+
+    /// Fuzz target.
+    #[test]
+    fn a_damaged_cluster_file_is_refused_with_a_line_or_means_what_it_says() {
+        let corpus = [
+            "plinth:abc@127.0.0.1:4500",
+            "# a comment\na_b:1@10.0.0.1:4500,10.0.0.2:4500,[::1]:4501\n",
+        ];
+        let corpus = corpus.map(|text| text.as_bytes().to_vec());
+        plinth_core::testing::fuzz("cluster file", 1, corpus, |input| {
+            let Ok(text) = std::str::from_utf8(input) else {
+                return false;
+            };
+            match ClusterFile::parse(text) {
+                Ok(file) => {
+                    assert!(!file.coordinators.is_empty());
+                    assert_eq!(ClusterFile::parse(&file.to_string()), Ok(file));
+                    true
+                }
+                Err(error) => {
+                    assert!(!error.to_string().is_empty());
+                    false
+                }
+            }
+        });
+    }
 }

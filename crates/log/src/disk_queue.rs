@@ -617,3 +617,6 @@ fn later_block(segment: &Bytes, id: Uid, number: u32, after: usize) -> Option<us
         .map(|_| offset)
     })
 }
+
+#[cfg(test)]
+mod tests;

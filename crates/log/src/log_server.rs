@@ -653,4 +653,33 @@ mod tests {
             "it is sealed"
         );
     }
+
+    /// Fuzz target: what a block of the disk queue may hold.
+    #[test]
+    fn a_damaged_entry_is_refused_or_means_what_it_says() {
+        let corpus = [
+            Entry::Begin(server().begin_entry(9)),
+            Entry::Version(VersionEntry {
+                version: 11,
+                known_committed: 10,
+                body: body(&[1, 2], b"data"),
+            }),
+            Entry::Seal(5),
+            Entry::Popped(Popped {
+                tag: Tag(1),
+                version: 3,
+            }),
+        ];
+        let corpus = corpus.map(|entry| entry.to_bytes().to_vec());
+        plinth_core::testing::fuzz("log entry", 1, corpus, |input| {
+            let Some(entry) = Entry::from_bytes(Bytes::copy_from_slice(input)) else {
+                return false;
+            };
+            assert_eq!(Entry::from_bytes(entry.to_bytes()), Some(entry.clone()));
+            if let Entry::Version(version) = &entry {
+                log_body::parse(&version.body);
+            }
+            true
+        });
+    }
 }

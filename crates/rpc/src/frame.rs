@@ -152,4 +152,39 @@ mod tests {
             );
         }
     }
+
+    /// Fuzz target: a stream with anything in it.
+    #[test]
+    fn a_damaged_stream_gives_whole_frames_or_an_end_and_never_a_panic() {
+        let stream = |count: u64| {
+            let mut out = BytesMut::new();
+            for i in 0..count {
+                encode(&mut out, i, i * 7, |out| {
+                    out.put_bytes(i as u8, i as usize * 30)
+                });
+                encode_reply(&mut out, i, Err(Error::timed_out), |_| {});
+            }
+            out.to_vec()
+        };
+        plinth_core::testing::fuzz("frames", 1, (0..6).map(stream), |input| {
+            let mut rest = BytesMut::from(input);
+            loop {
+                let before = rest.len();
+                match decode(&mut rest) {
+                    Ok(Some(frame)) => {
+                        assert_eq!(before - rest.len(), HEADER_BYTES + frame.payload.len());
+                        let mut again = BytesMut::new();
+                        encode(&mut again, frame.token, frame.request_id, |out| {
+                            out.put_slice(&frame.payload)
+                        });
+                        let at = input.len() - before;
+                        assert_eq!(again[..], input[at..at + again.len()]);
+                        split_reply(frame.payload);
+                    }
+                    Ok(None) => return rest.is_empty(),
+                    Err(_) => return false,
+                }
+            }
+        });
+    }
 }
