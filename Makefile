@@ -15,6 +15,7 @@ help:
 	@echo "make demo    load a real file into an embedded cluster, crash it, verify it"
 	@echo "make test    format, lints, all tests, a short hunt in the simulator, real processes"
 	@echo "make soak    a long hunt in the simulator: SEEDS=$(SEEDS) SCENARIO=$(SCENARIO)"
+	@echo "make kills   kill -9 each process of a triple cluster $(KILL_ROUNDS) times under a checked load"
 	@echo "make bench   measure every workload; figures and plots in bench-results/"
 
 .PHONY: tools words
@@ -44,6 +45,13 @@ test: tools
 .PHONY: soak
 soak: release
 	$(PLINTH) sim hunt --seeds $(SEEDS) --scenario $(SCENARIO)
+
+# Every process of a cluster killed KILL_ROUNDS times under a checked load.
+KILL_ROUNDS ?= 20
+
+.PHONY: kills
+kills: tools
+	PLINTH_KILL_ROUNDS=$(KILL_ROUNDS) cargo test --locked --release --package plinth-cli --test kills -- --nocapture
 
 .PHONY: bench
 bench: release

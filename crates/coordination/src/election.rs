@@ -2,11 +2,13 @@
 
 use crate::ClusterFile;
 use plinth_core::Uid;
-use plinth_protocol::coordination::{Candidate, GetLeader, Nominate, Withdraw, coordinator};
-use plinth_rpc::{Transport, wait_failure};
+use plinth_protocol::coordination::{
+    Candidate, GetLeader, GetLeaderReply, Nominate, NominateReply, Withdraw, coordinator,
+};
+use plinth_rpc::{Request, Transport, wait_failure};
 use plinth_runtime::knobs::knobs;
-use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, probe, trace};
+use plinth_runtime::sync::{self, Watch};
+use plinth_runtime::{Duration, TaskGroup, probe, trace};
 
 /// A coordinator's answer that takes longer does not count in this round.
 const ANSWER_LIMIT: Duration = Duration::from_millis(500);
@@ -83,18 +85,47 @@ async fn votes_for(
     candidate: &Candidate,
     leading: bool,
 ) -> usize {
-    let asked = cluster.coordinators.iter().map(|address| {
-        let request = Nominate {
-            cluster: cluster.key(),
-            candidate: candidate.clone(),
-            leading,
-        };
-        let call = transport.call(&coordinator(*address).endpoint::<Nominate>(), request);
-        plinth_runtime::timeout(ANSWER_LIMIT, call)
-    });
-    let answers = plinth_runtime::join_all(asked).await;
-    let ours = |answer: &Option<plinth_core::Result<_>>| matches!(answer, Some(Ok(plinth_protocol::coordination::NominateReply { nominee })) if nominee.controller == candidate.controller);
-    answers.iter().filter(|answer| ours(answer)).count()
+    let request = Nominate {
+        cluster: cluster.key(),
+        candidate: candidate.clone(),
+        leading,
+    };
+    let ours = |replies: &[NominateReply]| {
+        let is_ours = |reply: &&NominateReply| reply.nominee.controller == candidate.controller;
+        replies.iter().filter(is_ours).count()
+    };
+    let decided = |replies: &[NominateReply]| ours(replies) >= cluster.majority();
+    ours(&ask_until(transport, cluster, request, decided).await)
+}
+
+/// Asks every coordinator, and waits until what has come is `enough` or everybody has answered or failed: one that is
+/// gone must not hold up an election.
+async fn ask_until<R: Request + Clone>(
+    transport: &Transport,
+    cluster: &ClusterFile,
+    request: R,
+    enough: impl Fn(&[R::Reply]) -> bool,
+) -> Vec<R::Reply> {
+    let (sender, mut answers) = sync::queue();
+    let tasks = TaskGroup::new();
+    for address in &cluster.coordinators {
+        let call = transport.call(&coordinator(*address).endpoint::<R>(), request.clone());
+        let sender = sender.clone();
+        tasks.spawn("ask coordinator", async move {
+            let answer = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
+            let _ = sender.send(answer.and_then(Result::ok)); // the others may have been enough
+        });
+    }
+    let mut replies = Vec::new();
+    for _ in &cluster.coordinators {
+        if enough(&replies) {
+            break;
+        }
+        let answer = answers.recv().await.expect("a sender is kept here");
+        replies.extend(answer);
+    }
+    drop(sender);
+    replies
 }
 
 /// Heartbeats until a majority no longer confirms us for a whole lease.
@@ -133,20 +164,15 @@ async fn follow(transport: &Transport, cluster: &ClusterFile, leader: &Candidate
     plinth_runtime::race(wait_failure(transport, leader.controller), replaced).await;
 }
 
-/// The leader that most coordinators name; `None` if none is named.
+/// The leader that most coordinators name, of the majority that answers first; `None` if none is named.
 pub async fn current_leader(transport: &Transport, cluster: &ClusterFile) -> Option<Candidate> {
-    let asked = cluster.coordinators.iter().map(|address| {
-        let request = GetLeader {
-            cluster: cluster.key(),
-        };
-        let call = transport.call(&coordinator(*address).endpoint::<GetLeader>(), request);
-        plinth_runtime::timeout(ANSWER_LIMIT, call)
-    });
-    let answers = plinth_runtime::join_all(asked).await;
-    let named: Vec<Candidate> = answers
+    let request = GetLeader {
+        cluster: cluster.key(),
+    };
+    let majority = |replies: &[GetLeaderReply]| replies.len() >= cluster.majority();
+    let replies = ask_until(transport, cluster, request, majority).await;
+    let named: Vec<Candidate> = replies
         .into_iter()
-        .flatten()
-        .flatten()
         .filter_map(|reply| reply.leader)
         .collect();
     let votes = |c: &Candidate| {

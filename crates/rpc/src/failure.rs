@@ -1,8 +1,8 @@
 //! How one role learns that another has gone.
 //!
 //! Every role keeps a [`FailureBeacon`]: a request that is never answered while the role lives. When the role
-//! goes, its unanswered requests are answered "broken promise"; when its process goes, the connection breaks;
-//! when its machine hangs, the pings of the connection time out.
+//! goes, its unanswered requests are answered "broken promise"; when its process goes, the connection breaks and
+//! new ones are refused; when its machine hangs, the pings of the connection time out.
 
 use crate::{Interface, Registration, Responder, Transport, requests};
 use plinth_core::{Error, Uid, record};
@@ -22,6 +22,9 @@ requests! {
 
 /// At most this many watchers a role; more are told to go away.
 const WATCHERS_MAX: usize = 10_000;
+
+/// A process that lives listens. So many refused connections in a row say that it does not, and its roles went with it.
+const REFUSALS_ENOUGH: u32 = 2;
 
 /// Held by a role as long as it lives.
 pub struct FailureBeacon {
@@ -57,6 +60,10 @@ pub async fn wait_failure(transport: &Transport, interface: Interface) {
                 // The connection was up until now: one more attempt tells a cut cable from a dead process.
                 unreachable_since = None;
                 plinth_runtime::sleep(Duration::from_millis(5)).await;
+            }
+            Err(_) if transport.refusals(interface.address) >= REFUSALS_ENOUGH => {
+                probe!("rpc_refused_by_dead_process");
+                return;
             }
             Err(_) => {
                 let since = *unreachable_since.get_or_insert(asked);

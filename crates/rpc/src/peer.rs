@@ -9,6 +9,7 @@ use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, oneshot};
 use plinth_runtime::{Duration, Instant, Task, net, probe};
 use std::cell::{Cell, RefCell};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -26,6 +27,8 @@ pub(crate) struct Peer {
     wanted: Notify,
     task: RefCell<Option<Task<()>>>,
     last_heard: Cell<Instant>,
+    /// Attempts in a row that were refused: the machine is there, and nobody listens.
+    refusals: Cell<u32>,
 }
 
 impl Peer {
@@ -39,6 +42,7 @@ impl Peer {
             wanted: Notify::new(),
             task: RefCell::new(None),
             last_heard: Cell::new(plinth_runtime::now()),
+            refusals: Cell::new(0),
         });
         let weak = Rc::downgrade(&peer);
         let task = plinth_runtime::spawn("peer", async move {
@@ -68,6 +72,11 @@ impl Peer {
         (id, receiver)
     }
 
+    /// How many of the latest attempts to connect were refused.
+    pub fn refusals(&self) -> u32 {
+        self.refusals.get()
+    }
+
     /// Closes the connection for good.
     pub fn hang_up(&self) {
         drop(self.task.borrow_mut().take());
@@ -91,6 +100,7 @@ impl Peer {
         match connecting.await {
             Some(Ok((reader, mut writer))) => {
                 *backoff = RECONNECT_MIN;
+                self.refusals.set(0);
                 self.connected.set(true);
                 self.last_heard.set(plinth_runtime::now());
                 if writer.write_all(connection::hello()).await.is_ok() {
@@ -98,7 +108,11 @@ impl Peer {
                 }
                 self.fail(Error::request_maybe_delivered);
             }
-            _ => {
+            failed => {
+                let refused =
+                    matches!(&failed, Some(Err(e)) if e.kind() == ErrorKind::ConnectionRefused);
+                self.refusals
+                    .set(if refused { self.refusals.get() + 1 } else { 0 });
                 *backoff = (*backoff * 2).clamp(RECONNECT_MIN, RECONNECT_MAX);
                 self.fail(Error::connection_failed);
             }

@@ -150,6 +150,12 @@ impl Transport {
         (registration, receiver)
     }
 
+    /// How many of the latest attempts to connect to `address` were refused, because no process listens there.
+    pub fn refusals(&self, address: SocketAddr) -> u32 {
+        let peers = self.inner.peers.borrow();
+        peers.get(&address).map_or(0, |peer| peer.refusals())
+    }
+
     /// Sends `request` now; the returned future gives the reply.
     pub fn call<R: Request>(&self, endpoint: &Endpoint, request: R) -> Call<R> {
         if Some(endpoint.address) == self.inner.address {

@@ -73,7 +73,7 @@ knobs! {
     /// A role not heard of for this long is taken for dead.
     failure_detection_ms: u64 = 800, sim 300, 1500;
     coordinator_lease_ms: u64 = 2000, sim 1000, 4000;
-    election_interval_ms: u64 = 250;
+    election_interval_ms: u64 = 100, sim 50, 500;
     /// A longer frame closes its connection.
     frame_bytes_max: usize = 64 * MIB;
     /// How long a read-version batch waits for company; 0 = it leaves with the turn of the loop.

@@ -1,0 +1,214 @@
+//! Real processes, killed with signal 9 one after the other while checked transactions run: transfers whose sum must
+//! hold, a cycle that must stay one, and receipts for everything that was acknowledged.
+//!
+//! `PLINTH_KILL_ROUNDS` says how often each process is killed; `make kills` does it 20 times and prints the waits.
+
+mod common;
+
+use common::Cluster;
+use plinth_client::{Database, RangeOptions};
+use plinth_coordination::ClusterFile;
+use plinth_core::{KeySelector, Result};
+use plinth_runtime::{Duration, now, random, sleep};
+use rustix::process::{Pid, Signal, kill_process};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+const NODES: u64 = 40;
+/// The median of all waits from a kill to the next commit may not be longer.
+const MEDIAN_LIMIT: Duration = Duration::from_secs(3);
+const ACCOUNTS: u64 = 50;
+const OPENING: i64 = 100;
+const WORKERS: usize = 8;
+/// The first new commit after a kill must come within this, whoever was killed.
+const RECOVERY_LIMIT: Duration = Duration::from_secs(20);
+
+fn number(value: Option<bytes::Bytes>) -> i64 {
+    value.map_or(0, |v| {
+        i64::from_le_bytes(v[..].try_into().expect("eight bytes"))
+    })
+}
+
+fn account(i: u64) -> String {
+    format!("account/{i:02}")
+}
+
+/// One transfer, and a receipt with it: done once, however often it is tried.
+async fn transfer(database: &Database, worker: usize, receipt: i64) -> Result<()> {
+    let key = format!("receipt/{worker}");
+    let (from, to, amount) = (
+        random::below(ACCOUNTS),
+        random::below(ACCOUNTS),
+        random::below(20) as i64,
+    );
+    let moved = database.run(async |t| {
+        if number(t.get(&*key, false).await?) == receipt {
+            return Ok(());
+        }
+        t.set(&key, receipt.to_le_bytes());
+        if from == to {
+            return Ok(());
+        }
+        let a = number(t.get(account(from), false).await?);
+        let b = number(t.get(account(to), false).await?);
+        t.set(account(from), (a - amount).to_le_bytes());
+        t.set(account(to), (b + amount).to_le_bytes());
+        Ok(())
+    });
+    moved.await
+}
+
+async fn sum(database: &Database) -> Result<i64> {
+    let read = database.run(async |t| {
+        let begin = KeySelector::first_greater_or_equal("account/");
+        let end = KeySelector::first_greater_or_equal("account0");
+        t.get_range_all(begin, end, RangeOptions::default(), false)
+            .await
+    });
+    Ok(read
+        .await?
+        .into_iter()
+        .map(|(_, value)| number(Some(value)))
+        .sum())
+}
+
+fn node(i: u64) -> String {
+    format!("node/{i:02}")
+}
+
+/// Takes three neighbours of the cycle and puts them in another order (as the simulator's workload does).
+async fn turn(database: &Database) -> Result<()> {
+    let first = random::below(NODES);
+    let turned = database.run(async |t| {
+        let second = number(t.get(node(first), false).await?);
+        let third = number(t.get(node(second as u64), false).await?);
+        let fourth = number(t.get(node(third as u64), false).await?);
+        t.set(node(first), third.to_le_bytes());
+        t.set(node(third as u64), second.to_le_bytes());
+        t.set(node(second as u64), fourth.to_le_bytes());
+        Ok(())
+    });
+    turned.await
+}
+
+/// How many steps lead from node 0 back to it; more than there are nodes if none do.
+async fn cycle_length(database: &Database) -> Result<u64> {
+    let walked = database.run(async |t| {
+        let (mut at, mut steps) = (0, 0);
+        loop {
+            at = number(t.get(node(at), false).await?) as u64;
+            steps += 1;
+            if at == 0 || steps > NODES {
+                return Ok(steps);
+            }
+        }
+    });
+    walked.await
+}
+
+async fn check(database: &Database, when: &str) {
+    let held = sum(database).await.expect("reads");
+    assert_eq!(held, ACCOUNTS as i64 * OPENING, "the sum {when}");
+    let length = cycle_length(database).await.expect("reads");
+    assert_eq!(length, NODES, "the cycle {when}");
+}
+
+/// Kills server `i` and waits for the first commit of a transaction that began afterwards.
+async fn kill_and_commit(cluster: &Cluster, database: &Database, i: usize) -> Duration {
+    let pid = loop {
+        match cluster.pid(i) {
+            Some(pid) => break pid,
+            None => sleep(Duration::from_millis(100)).await, // it is being started again
+        }
+    };
+    kill_process(Pid::from_raw(pid as i32).expect("a process"), Signal::KILL).expect("it is ours");
+    let start = now();
+    let committed = database.run(async |t| {
+        t.set("after", start.0.to_le_bytes());
+        Ok(())
+    });
+    let committed = plinth_runtime::timeout(RECOVERY_LIMIT, committed).await;
+    committed
+        .expect("the cluster recovers in time")
+        .expect("commits");
+    start.elapsed()
+}
+
+fn rounds() -> usize {
+    let given = std::env::var("PLINTH_KILL_ROUNDS").ok();
+    given.map_or(1, |text| {
+        text.parse().expect("PLINTH_KILL_ROUNDS is a number")
+    })
+}
+
+fn report(waits: &mut [Duration]) -> Duration {
+    waits.sort_unstable();
+    let at = |share: f64| waits[((waits.len() - 1) as f64 * share).round() as usize];
+    eprintln!(
+        "{} kills, to the next commit: median {:?}, p90 {:?}, slowest {:?}",
+        waits.len(),
+        at(0.5),
+        at(0.9),
+        at(1.0)
+    );
+    at(0.5)
+}
+
+#[test]
+fn no_acknowledged_commit_is_lost_when_each_server_is_killed_in_turn() {
+    let cluster = Cluster::start("kill", 5, &["--replication", "triple"]);
+    plinth_runtime::real::block_on(async {
+        let file = ClusterFile::load(&cluster.cluster_file())
+            .await
+            .expect("a cluster file");
+        let database = plinth_client::connect(file);
+        let opened = database.run(async |t| {
+            (0..ACCOUNTS).for_each(|i| t.set(account(i), OPENING.to_le_bytes()));
+            (0..NODES).for_each(|i| t.set(node(i), ((i + 1) % NODES).to_le_bytes()));
+            Ok(())
+        });
+        opened.await.expect("the accounts open");
+        let stopping = Rc::new(Cell::new(false));
+        let receipts = Rc::new(RefCell::new(vec![0i64; WORKERS]));
+        let workers: Vec<_> = (0..WORKERS)
+            .map(|worker| {
+                let (database, stopping, receipts) =
+                    (database.clone(), stopping.clone(), receipts.clone());
+                plinth_runtime::spawn("worker", async move {
+                    while !stopping.get() {
+                        let receipt = receipts.borrow()[worker] + 1;
+                        transfer(&database, worker, receipt)
+                            .await
+                            .expect("the retry loop ends with success");
+                        receipts.borrow_mut()[worker] = receipt;
+                        turn(&database)
+                            .await
+                            .expect("the retry loop ends with success");
+                    }
+                })
+            })
+            .collect();
+        let mut waits = Vec::new();
+        for round in 0..rounds() {
+            for i in 0..cluster.processes as usize {
+                sleep(Duration::from_secs(1)).await;
+                let wait = kill_and_commit(&cluster, &database, i).await;
+                eprintln!("round {round}: server {i} killed, next commit after {wait:?}");
+                waits.push(wait);
+                check(&database, &format!("after server {i} was killed")).await;
+                sleep(Duration::from_secs(3)).await; // it is started again meanwhile
+            }
+        }
+        stopping.set(true);
+        plinth_runtime::join_all(workers).await;
+        check(&database, "at the end").await;
+        for (worker, receipt) in receipts.take().into_iter().enumerate() {
+            let stored = database
+                .run(async |t| t.get(format!("receipt/{worker}"), false).await)
+                .await;
+            assert_eq!(number(stored.expect("reads")), receipt, "worker {worker}");
+            assert!(receipt > 10, "worker {worker} did {receipt} transfers");
+        }
+        assert!(report(&mut waits) <= MEDIAN_LIMIT, "recovery is too slow");
+    });
+}
