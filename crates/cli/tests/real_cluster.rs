@@ -98,3 +98,25 @@ fn files_go_in_and_come_out_and_are_resumed() {
         "0.1",
     ]);
 }
+
+#[test]
+fn a_storage_server_is_found_again_under_another_address() {
+    let mut cluster = Cluster::start("moved", 2, &[]);
+    let keys: Vec<String> = (0..26)
+        .map(|i| format!("{}key", (b'a' + i) as char))
+        .collect();
+    let sets: Vec<String> = keys.iter().map(|key| format!("set {key} kept")).collect();
+    cluster.cli(&sets.join("; "));
+    cluster.stop();
+    // The first process is the coordinator and stays; the second comes back elsewhere.
+    let mut stays = cluster.start_server(0);
+    let mut moves = cluster.start_server_at(1, common::free_ports(1));
+    let gets: Vec<String> = keys.iter().map(|key| format!("get {key}")).collect();
+    let found = cluster.cli(&gets.join("; "));
+    assert_eq!(found.matches("is `kept'").count(), keys.len(), "{found}");
+    cluster.cli("set akey new; set zkey new");
+    for server in [&mut stays, &mut moves] {
+        server.kill().expect("it is ours");
+        server.wait().expect("it ends");
+    }
+}

@@ -5,6 +5,7 @@
 //! A commit that may have had an effect is never made again here.
 
 mod locations;
+mod patience;
 mod reads;
 mod versions;
 
@@ -13,6 +14,7 @@ use crate::source::{
     ReadVersionFlags,
 };
 use locations::Locations;
+use patience::Patience;
 use plinth_coordination::{ClusterFile, election};
 use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
 use plinth_protocol::control::{ClientInfo, GetClientInfo};
@@ -44,6 +46,7 @@ struct Inner {
     leader: Watch<Option<Candidate>>,
     locations: RefCell<Locations>,
     versions: RefCell<VersionBatcher>,
+    patience: Patience,
 }
 
 impl Connection {
@@ -55,6 +58,7 @@ impl Connection {
             leader: Watch::new(None),
             locations: RefCell::new(Locations::new()),
             versions: RefCell::new(VersionBatcher::new()),
+            patience: Patience::new(),
         });
         let tasks = TaskGroup::new();
         tasks.spawn(

@@ -22,6 +22,7 @@ use plinth_runtime::sync::{Notify, Watch};
 use plinth_runtime::{Duration, Either, TaskGroup, probe, trace};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 /// How often drained log generations are looked for.
@@ -41,6 +42,10 @@ pub(crate) struct Controller {
     watches: RefCell<BTreeMap<Uid, TaskGroup>>,
     /// The database exists, as far as is known yet.
     created: Cell<bool>,
+    /// Where the epoch takes storage servers, and log servers of older epochs, to be.
+    addresses: RefCell<BTreeMap<Uid, SocketAddr>>,
+    /// One of them has come back under another address.
+    moved: Notify,
 }
 
 /// Is the controller until another is. `interface` is the one that was elected; its failure beacon is the candidate's,
@@ -104,6 +109,8 @@ impl Controller {
             drained: Notify::new(),
             watches: RefCell::default(),
             created: Cell::new(false),
+            addresses: RefCell::default(),
+            moved: Notify::new(),
         }
     }
 
@@ -164,6 +171,7 @@ impl Controller {
         }
         trace!("WorkerRegistered", "address" => worker.worker.address, "class" => worker.class.name());
         let interface = worker.worker;
+        self.look_for_moved_servers(&worker);
         self.context
             .workers
             .update(|workers| drop(workers.insert(process, worker)));
@@ -190,6 +198,19 @@ impl Controller {
             drop(gone);
         });
         self.watches.borrow_mut().insert(process, tasks);
+    }
+
+    /// Everybody looks for a server where the coordinated state and the system keyspace say. A recovery writes that anew.
+    fn look_for_moved_servers(&self, worker: &RegisterWorker) {
+        let addresses = self.addresses.borrow();
+        let logs = worker.logs.iter().map(|(id, _)| id);
+        for id in logs.chain(worker.storage.iter().map(|(id, _)| id)) {
+            let now = worker.worker.address;
+            if let Some(known) = addresses.get(id).filter(|known| **known != now) {
+                trace!("ServerMoved", "id" => id, "from" => known, "to" => now);
+                self.moved.notify_one();
+            }
+        }
     }
 
     fn create(self: &Rc<Self>, request: CreateDatabase, responder: Responder<CreateDatabase>) {
@@ -242,6 +263,7 @@ impl Controller {
             info.servers = running.state.servers.clone();
             info.client = running.client.clone();
         });
+        self.addresses.replace(running.addresses.clone());
         self.created.set(true);
         self.answer_waiting();
         // A database that was there before was not created by whoever asks now.
@@ -262,13 +284,14 @@ impl Controller {
             wait_failure(&self.context.transport, *role).await;
             *role
         });
-        let mut failure = std::pin::pin!(first_of(watched.collect()));
+        let failure = first_of(watched.collect());
+        let mut over = std::pin::pin!(plinth_runtime::race(failure, self.moved.notified()));
         loop {
-            match plinth_runtime::race(failure.as_mut(), self.drain(coordinated, &mut running))
-                .await
-            {
-                Either::Left(role) => {
-                    trace!("RoleEnded", "address" => role.address, "id" => role.id);
+            match plinth_runtime::race(over.as_mut(), self.drain(coordinated, &mut running)).await {
+                Either::Left(why) => {
+                    if let Either::Left(role) = why {
+                        trace!("RoleEnded", "address" => role.address, "id" => role.id);
+                    }
                     return Error::cluster_recovery_failed;
                 }
                 Either::Right(Ok(())) => self.publish(&running),

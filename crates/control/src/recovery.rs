@@ -34,6 +34,7 @@ use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, probe, trace};
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 
 /// A worker that has not made a role by then is taken for dead.
@@ -61,6 +62,8 @@ pub struct Running {
     /// Every role whose end is the epoch's end.
     pub roles: Vec<Interface>,
     pub recovered_to: Version,
+    /// Where the epoch takes storage servers, and log servers of older epochs, to be.
+    pub addresses: BTreeMap<Uid, SocketAddr>,
 }
 
 /// What was found of the epoch before.
@@ -93,10 +96,20 @@ pub async fn recover(context: &Context, coordinated: &mut CoordinatedState) -> R
 
 // ---- the old epoch ----
 
-async fn end_epoch(context: &Context, state: DatabaseState) -> Result<Predecessor> {
+async fn end_epoch(context: &Context, mut state: DatabaseState) -> Result<Predecessor> {
     context.phase.set("sealing_old_logs");
     let generation = state.log_system.current().ok_or(Error::file_corrupt)?;
     let answers = seal(context, generation, state.epoch + 1).await;
+    let hosts = context.workers.with(hosts);
+    for log in state
+        .log_system
+        .generations
+        .iter_mut()
+        .flat_map(|g| &mut g.logs)
+    {
+        log.address = *hosts.get(&log.id).unwrap_or(&log.address);
+    }
+    let generation = state.log_system.current().ok_or(Error::file_corrupt)?;
     let (known_committed, recovered_to) = end_of_log(&answers);
     trace!("Sealed", "epoch" => generation.epoch, "known_committed" => known_committed, "recovered_to" => recovered_to);
     context.phase.set("reading_system_keyspace");
@@ -129,14 +142,13 @@ async fn seal(
     let (sender, mut replies) = plinth_runtime::sync::queue();
     let tasks = plinth_runtime::TaskGroup::new();
     for (place, log) in generation.logs.iter().enumerate() {
-        let (transport, sender, endpoint) = (
-            context.transport.clone(),
-            sender.clone(),
-            log.endpoint::<Seal>(),
-        );
+        let (transport, sender, mut log) = (context.transport.clone(), sender.clone(), *log);
+        let workers = context.workers.clone();
         tasks.spawn("seal", async move {
             loop {
-                let call = transport.call(&endpoint, Seal { epoch });
+                // It may have come back under another address.
+                log.address = *workers.with(hosts).get(&log.id).unwrap_or(&log.address);
+                let call = transport.call(&log.endpoint::<Seal>(), Seal { epoch });
                 if let Some(Ok(reply)) = plinth_runtime::timeout(Duration::from_secs(2), call).await
                 {
                     let _ = sender.send((place, reply)); // enough others may have answered
@@ -376,10 +388,15 @@ struct Roles {
 async fn start_epoch(
     context: &Context,
     coordinated: &mut CoordinatedState,
-    plan: Plan,
+    mut plan: Plan,
 ) -> Result<Running> {
     context.phase.set("recruiting_transaction_system");
     let roles = place_roles(context, &plan.config).await?;
+    let mut addresses = context
+        .workers
+        .with(|workers| update_addresses(&mut plan.rows, workers));
+    let old_logs = plan.old.generations.iter().flat_map(|g| &g.logs);
+    addresses.extend(old_logs.map(|log| (log.id, log.address)));
     let recovery_version = plan.recovered_to + MAX_VERSIONS_IN_FLIGHT;
     let mut log_system = plan.old.clone();
     log_system.generations.push(LogGeneration {
@@ -427,7 +444,43 @@ async fn start_epoch(
         client,
         roles: all,
         recovered_to: plan.recovered_to,
+        addresses,
     })
+}
+
+/// Where the log and storage servers are that live.
+fn hosts(workers: &BTreeMap<Uid, RegisterWorker>) -> BTreeMap<Uid, SocketAddr> {
+    let mut hosts = BTreeMap::new();
+    for worker in workers.values() {
+        let logs = worker.logs.iter().map(|(id, _)| *id);
+        let storage = worker.storage.iter().map(|(id, _)| *id);
+        hosts.extend(logs.chain(storage).map(|id| (id, worker.worker.address)));
+    }
+    hosts
+}
+
+/// A storage server may have come back under another address than the system keyspace knows: mends that, and gives the
+/// addresses of all.
+fn update_addresses(
+    rows: &mut [(bytes::Bytes, bytes::Bytes)],
+    workers: &BTreeMap<Uid, RegisterWorker>,
+) -> BTreeMap<Uid, SocketAddr> {
+    let hosts = hosts(workers);
+    let mut addresses = BTreeMap::new();
+    for (key, value) in rows {
+        let Some(id) = system_keys::parse_server_list_key(key) else {
+            continue;
+        };
+        let Some(mut record) = StorageServerRecord::from_bytes(value.clone()) else {
+            continue;
+        };
+        if let Some(now) = hosts.get(&id) {
+            record.address = *now;
+            *value = record.to_bytes();
+        }
+        addresses.insert(id, record.address);
+    }
+    addresses
 }
 
 async fn place_roles(context: &Context, config: &DatabaseConfig) -> Result<Roles> {
@@ -608,6 +661,38 @@ mod tests {
         assert_eq!(
             end_of_log(&[answer(30, 10), None, answer(25, 20)]),
             (20, 25)
+        );
+    }
+
+    #[test]
+    fn a_storage_server_is_looked_for_where_its_worker_is() {
+        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let row = |id, port, tag| {
+            let record = StorageServerRecord {
+                address: at(port),
+                tag: Tag(tag),
+            };
+            (system_keys::server_list_key(Uid(id)), record.to_bytes())
+        };
+        let other = (bytes::Bytes::from("a"), bytes::Bytes::from("b"));
+        let mut rows = vec![other.clone(), row(1, 1000, 0), row(2, 2000, 1)];
+        let worker = RegisterWorker {
+            worker: Interface::new(at(3000), Uid(9)),
+            class: plinth_protocol::control::ProcessClass::Unset,
+            locality: plinth_protocol::control::Locality {
+                process: Uid(9),
+                machine: String::new(),
+                zone: String::new(),
+                data_center: String::new(),
+            },
+            logs: vec![],
+            storage: vec![(Uid(2), Tag(1))],
+        };
+        let addresses = update_addresses(&mut rows, &BTreeMap::from([(Uid(9), worker)]));
+        assert_eq!(rows, [other, row(1, 1000, 0), row(2, 3000, 1)]);
+        assert_eq!(
+            addresses,
+            BTreeMap::from([(Uid(1), at(1000)), (Uid(2), at(3000))])
         );
     }
 

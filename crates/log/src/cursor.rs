@@ -9,11 +9,13 @@ use plinth_core::{Epoch, Error, Result, Tag, Version};
 use plinth_protocol::log::{LogGeneration, LogSystem, Peek, PeekReply, Pop};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, Either, probe};
+use plinth_runtime::{Duration, Either, TaskGroup, probe};
 use std::cell::Cell;
 
 /// A waiting peek is asked again after this time: the server may have gone without our noticing.
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// How long a recovery waits for one server of a set before it asks another as well.
+const HEDGE: Duration = Duration::from_millis(50);
 /// Pause after every server of a set failed.
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -136,32 +138,53 @@ pub async fn read_sealed(
     let (mut next, to) = (*range.start(), *range.end());
     let mut messages = Vec::new();
     while next <= to {
-        let mut advanced = false;
-        for place in generation.log_set(tag).filter(|place| answered[*place]) {
-            let request = Peek {
-                tag,
-                begin: next,
-                bytes_max: 1 << 20,
-                return_if_blocked: true,
-            };
-            let call = transport.call(&generation.logs[place].endpoint::<Peek>(), request);
-            if let Some(Ok(reply)) = plinth_runtime::timeout(ANSWER_LIMIT, call).await
-                && reply.end > next
-            {
-                messages.extend(
-                    reply
-                        .messages
-                        .into_iter()
-                        .filter(|m| m.version >= next && m.version <= to),
-                );
-                next = reply.end;
-                advanced = true;
-                break;
-            }
-        }
-        if !advanced {
+        let request = Peek {
+            tag,
+            begin: next,
+            bytes_max: 1 << 20,
+            return_if_blocked: true,
+        };
+        let places = generation.log_set(tag).filter(|place| answered[*place]);
+        let servers = places.map(|place| generation.logs[place]).collect();
+        let Some(reply) = ask_one_after_the_other(transport, servers, request).await else {
             return Err(Error::cluster_recovery_failed);
-        }
+        };
+        next = reply.end;
+        let wanted = reply.messages.into_iter();
+        messages.extend(wanted.filter(|m| range.contains(&m.version)));
     }
     Ok(messages)
+}
+
+/// The first reply that advances. Every server that is slow or fails brings in the next; those that refuse connections
+/// come last.
+async fn ask_one_after_the_other(
+    transport: &Transport,
+    mut servers: Vec<Interface>,
+    request: Peek,
+) -> Option<PeekReply> {
+    servers.sort_by_key(|server| transport.refusals(server.address));
+    let (sender, mut replies) = plinth_runtime::sync::queue();
+    let tasks = TaskGroup::new();
+    let begin = request.begin;
+    for server in servers {
+        let call = transport.call(&server.endpoint::<Peek>(), request.clone());
+        let sender = sender.clone();
+        tasks.spawn("peek", async move {
+            let reply = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
+            let reply = reply.and_then(Result::ok);
+            let _ = sender.send(reply.filter(|reply| reply.end > begin)); // another may have been faster
+        });
+        if let Some(Some(Some(reply))) = plinth_runtime::timeout(HEDGE, replies.recv()).await {
+            return Some(reply);
+        }
+        probe!("log_tail_read_from_another");
+    }
+    drop(sender);
+    while let Some(reply) = replies.recv().await {
+        if reply.is_some() {
+            return reply;
+        }
+    }
+    None
 }

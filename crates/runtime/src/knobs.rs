@@ -92,7 +92,7 @@ knobs! {
     /// How many versions back a transaction may read: 5 seconds (FDB §2.4).
     version_window: i64 = 5_000_000, sim 500_000, 5_000_000;
     /// Above this the oldest unpopped mutations of a log server are kept on disk only.
-    log_memory_bytes_max: usize = 256 * MIB, sim 100_000, 256 * MIB;
+    log_memory_bytes_max: usize = 64 * MIB, sim 100_000, 64 * MIB;
     log_segment_bytes: usize = 64 * MIB, sim 64 * KIB, MIB;
     storage_commit_interval_ms: u64 = 500, sim 50, 1000;
     /// Above this a storage server gives up old versions early, and pulls no new ones while that can make room.

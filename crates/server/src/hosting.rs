@@ -223,9 +223,17 @@ impl Hosting {
         }
         let (id, epoch) = (request.id, request.epoch);
         let prefix = self.directory.log_prefix(id);
-        let life = plinth_log::serve::create(&self.transport, &prefix, request).await?;
-        self.host(id, Kind::Log(epoch), "log", life);
-        Ok(())
+        match plinth_log::serve::create(&self.transport, &prefix, request).await {
+            Ok(life) => {
+                self.host(id, Kind::Log(epoch), "log", life);
+                Ok(())
+            }
+            Err(error) => {
+                // Nobody will ask for it again: the next attempt has another name.
+                self.remove_files(id).await;
+                Err(error)
+            }
+        }
     }
 
     async fn recruit_storage(self: Rc<Self>, request: RecruitStorage) -> Result<()> {

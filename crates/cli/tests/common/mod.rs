@@ -166,14 +166,15 @@ impl Cluster {
 
     /// Starts server `i` alone, as `plinth dev` does it; what it says goes to the file that [`Cluster::server_said`] reads.
     pub fn start_server(&self, i: u16) -> Child {
+        self.start_server_at(i, self.first_port + i)
+    }
+
+    /// Starts server `i` with its data at another port.
+    pub fn start_server_at(&self, i: u16, port: u16) -> Child {
         let said = self.directory.file(&format!("said-{i}"));
         let data = self.directory.file(&(self.first_port + i).to_string());
         Command::new(BINARY)
-            .args([
-                "server",
-                "--listen",
-                &self.addresses()[i as usize].to_string(),
-            ])
+            .args(["server", "--listen", &format!("127.0.0.1:{port}")])
             .arg("--data-dir")
             .arg(data)
             .arg("-C")

@@ -12,9 +12,6 @@ use plinth_rpc::Request;
 use plinth_runtime::{Duration, Either, probe};
 use std::rc::Rc;
 
-/// A replica that has not answered by then gets company.
-const SECOND_REQUEST_AFTER: Duration = Duration::from_millis(25);
-
 /// Errors that are the transaction's to know; all others are the cluster's business and lead to another attempt.
 fn is_final(error: Error) -> bool {
     matches!(
@@ -65,10 +62,12 @@ async fn ask_team<R: Request + Clone>(
     let mut last = Error::all_alternatives_failed;
     let mut under_way = call(0);
     for i in 1..servers.len() {
-        match plinth_runtime::race(&mut under_way, plinth_runtime::sleep(SECOND_REQUEST_AFTER))
-            .await
-        {
-            Either::Left(Ok(reply)) => return Ok(reply),
+        let patience = plinth_runtime::sleep(inner.patience.get());
+        match plinth_runtime::race(&mut under_way, patience).await {
+            Either::Left(Ok(reply)) => {
+                inner.patience.learn(true);
+                return Ok(reply);
+            }
             Either::Left(Err(error)) => {
                 if is_final(error) {
                     return Err(error);
@@ -78,6 +77,7 @@ async fn ask_team<R: Request + Clone>(
             }
             Either::Right(()) => {
                 probe!("client_second_request");
+                inner.patience.learn(false);
                 let mut second = call(i);
                 let (winner, loser) = match plinth_runtime::race(&mut under_way, &mut second).await
                 {

@@ -2,10 +2,11 @@
 
 use crate::system_state::SystemState;
 use bytes::{Bytes, BytesMut};
+use plinth_core::codec::Codec;
 use plinth_core::log_body::LogBodyBuilder;
 use plinth_core::mutation::{self, MutationBatch, MutationKind, MutationRef};
 use plinth_core::version::Versionstamp;
-use plinth_core::{Mutation, Tag, Version, atomic};
+use plinth_core::{Mutation, Tag, Version, atomic, system_keys};
 use plinth_protocol::log::LogGeneration;
 
 /// Builds the body of one version for every log server of a generation.
@@ -137,6 +138,15 @@ pub fn system_part(mutations: &MutationBatch) -> Vec<Mutation> {
         plinth_core::system_keys::is_metadata_key(reach)
     };
     mutations.iter_owned().filter(concerns).collect()
+}
+
+/// The list of storage servers as mutations.
+pub fn server_list(state: &SystemState) -> MutationBatch {
+    let rows = state.servers();
+    let sets: Vec<Mutation> = rows
+        .map(|(id, record)| Mutation::set(system_keys::server_list_key(id), record.to_bytes()))
+        .collect();
+    MutationBatch::from_mutations(sets.iter().map(Mutation::as_ref))
 }
 
 /// The whole system keyspace as mutations: what a recovery starts from.

@@ -362,8 +362,8 @@ impl Proxy {
         }
     }
 
-    /// The first transaction of the epoch: the whole system keyspace, in its stream (and, for a new database, in the
-    /// keyspace itself).
+    /// The first transaction of the epoch: the whole system keyspace, in its stream. In the keyspace itself it writes the
+    /// list of storage servers, of which the recovery knows better; and everything if the database is new.
     async fn commit_recovery(&self) -> Result<()> {
         let granted = CommitVersion {
             version: self.role.recovery_version,
@@ -376,6 +376,8 @@ impl Proxy {
             bodies.push(&[Tag::SYSTEM], snapshot.bytes());
             if self.role.new_database {
                 assign::assign(&state, &snapshot, &mut bodies);
+            } else {
+                assign::assign(&state, &assign::server_list(&state), &mut bodies);
             }
             bodies.finish()
         };
