@@ -17,7 +17,7 @@ use crate::window::VersionedWindow;
 use bytes::Bytes;
 use plinth_core::mutation::MutationBatch;
 use plinth_core::{Epoch, Error, Result, Tag, Uid, Version};
-use plinth_engine::KeyValueStore;
+use plinth_engine::{KeyValueStore, WriteBatch};
 use plinth_log::cursor::LogCursor;
 use plinth_protocol::control::{ClusterInfo, ReportDurable};
 use plinth_protocol::log::{LogSystem, PeekReply};
@@ -34,6 +34,8 @@ use std::rc::Rc;
 
 /// Row of the engine that holds the version up to which it has everything. Beyond every key of the database.
 const DURABLE_KEY: &[u8] = b"\xff\xff/durable";
+/// States that leave the window in one turn of the loop: about a millisecond's work.
+const STEP_TOUCHES: usize = 2000;
 /// A watch that has waited so long is told to ask again: its client may be gone.
 const WATCH_LIMIT: Duration = Duration::from_secs(900);
 
@@ -307,7 +309,7 @@ impl Server {
                 self.progress.notified().await;
                 continue;
             }
-            let mut batch = self.window.borrow_mut().take_durable(target);
+            let mut batch = self.take(target).await;
             batch.set(DURABLE_KEY, &target.to_be_bytes());
             if buggify!() {
                 plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(200)))
@@ -326,10 +328,20 @@ impl Server {
                 }
                 Err(error) => return error,
             }
-            self.window.borrow_mut().forget(target);
+            while self.window.borrow_mut().forget_some(target, STEP_TOUCHES) {
+                plinth_runtime::yield_now().await;
+            }
             cursor.pop(target + 1);
             self.report_durable(target);
         }
+    }
+
+    async fn take(&self, target: Version) -> WriteBatch {
+        let mut taking = self.window.borrow_mut().begin_taking(target);
+        while self.window.borrow().take_some(&mut taking, STEP_TOUCHES) {
+            plinth_runtime::yield_now().await;
+        }
+        taking.batch
     }
 
     fn report_durable(&self, version: Version) {

@@ -18,10 +18,11 @@
 //! proportional to what leaves.
 //!
 //! The life of a version: [`apply`](VersionedWindow::apply), [`advance`](VersionedWindow::advance) makes it readable,
-//! [`take_durable`](VersionedWindow::take_durable) gives the engine its net effect, and, when the engine has committed
-//! that, [`forget`](VersionedWindow::forget). From `take_durable` on, reads below its version must be refused as
-//! too old: the engine is about to move past them. Reads at or above it have the same answer before and after the
-//! engine's commit, because what is taken stays in the window until it is forgotten.
+//! [`take_some`](VersionedWindow::take_some) gives the engine its net effect, and, when the engine has committed
+//! that, [`forget_some`](VersionedWindow::forget_some). From [`begin_taking`](VersionedWindow::begin_taking) on, reads
+//! below its version must be refused as too old: the engine is about to move past them. Reads at or above it have the
+//! same answer before and after the engine's commit, because what is taken stays in the window until it is forgotten.
+//! Both go in small steps: five seconds of writes in one step would keep readers waiting for as long as it takes.
 //!
 //! What may never happen: a version that goes backwards; a read outside `[oldest readable, latest]`; a rollback below
 //! what was taken (pitfall 15: such a version might be on disk). Each is asserted.
@@ -63,6 +64,14 @@ pub struct VersionedWindow {
     oldest: Version,
     latest: Version,
     entry_bytes: usize,
+}
+
+/// What is on its way to the engine. See [`VersionedWindow::begin_taking`].
+pub struct Taking {
+    up_to: Version,
+    pub batch: WriteBatch,
+    /// Records of the journal that are in the batch.
+    records: usize,
 }
 
 /// `[begin, end)` holds the key `begin` and no other.
@@ -219,10 +228,11 @@ impl VersionedWindow {
         self.state_at(key, version)
     }
 
-    /// The net effect of every version at or below `up_to` that has not been forgotten, for the engine: clears, then
-    /// the newest state of each key. It stays in the window until [`forget`](Self::forget); reads below `up_to` are no
-    /// longer allowed. Taking again before forgetting gives the earlier part again, harmlessly.
-    pub fn take_durable(&mut self, up_to: Version) -> WriteBatch {
+    /// Begins to take the net effect of every version at or below `up_to` that has not been forgotten, for the engine:
+    /// clears, then the newest state of each key. [`take_some`](Self::take_some) goes on with it. It stays in the
+    /// window until it is forgotten; reads below `up_to` are no longer allowed. Taking again before forgetting gives
+    /// the earlier part again, harmlessly.
+    pub fn begin_taking(&mut self, up_to: Version) -> Taking {
         assert!(
             (self.oldest..=self.latest).contains(&up_to),
             "take {up_to} outside [{}, {}]",
@@ -233,46 +243,76 @@ impl VersionedWindow {
         let mut batch = WriteBatch::new();
         self.journal
             .clears_up_to(up_to, |begin, end| batch.clear_range(begin, end));
-        self.journal
-            .touches_up_to(up_to, |version, Touch { key, by_range }| {
-                // A key's chain is in the journal once for every version in it; the newest of these speaks for it.
-                let entry = self
-                    .entries
-                    .get(key)
-                    .expect("a key in the journal is in the window");
-                let (newest, value) = entry
-                    .at_with_version(up_to)
-                    .expect("the touch itself is at or below");
-                match value {
-                    _ if newest != version => {}
-                    Some(value) => batch.set(key, value),
-                    // A range clear that is in the batch already put it there.
-                    None if by_range => {}
-                    None => batch.clear(key),
-                }
-            });
-        batch
+        Taking {
+            up_to,
+            batch,
+            records: 0,
+        }
     }
 
-    /// Drops what [`take_durable`](Self::take_durable) gave for `up_to`, because the engine has it.
-    pub fn forget(&mut self, up_to: Version) {
+    /// Takes about `touches_max` states more. False if that was all. Versions above may come and go in between.
+    pub fn take_some(&self, taking: &mut Taking, touches_max: usize) -> bool {
+        let mut touches = 0;
+        while touches < touches_max {
+            let Some(record) = self.journal.nth_up_to(taking.records, taking.up_to) else {
+                return false;
+            };
+            taking.records += 1;
+            for touch in record.touches() {
+                touches += 1;
+                self.take(taking.up_to, record.version(), touch, &mut taking.batch);
+            }
+        }
+        true
+    }
+
+    fn take(&self, up_to: Version, version: Version, touch: Touch<'_>, batch: &mut WriteBatch) {
+        let Touch { key, by_range } = touch;
+        // A key's chain is in the journal once for every version in it; the newest of these speaks for it.
+        let entry = self
+            .entries
+            .get(key)
+            .expect("a key in the journal is in the window");
+        let (newest, value) = entry
+            .at_with_version(up_to)
+            .expect("the touch itself is at or below");
+        match value {
+            _ if newest != version => {}
+            Some(value) => batch.set(key, value),
+            // A range clear that is in the batch already put it there.
+            None if by_range => {}
+            None => batch.clear(key),
+        }
+    }
+
+    /// Drops about `touches_max` states of what was taken for `up_to`, because the engine has it. False if that was all.
+    pub fn forget_some(&mut self, up_to: Version, touches_max: usize) -> bool {
         assert!(
             (self.durable..=self.oldest).contains(&up_to),
             "forget {up_to} outside [{}, {}]",
             self.durable,
             self.oldest
         );
-        self.durable = up_to;
-        while let Some(record) = self.journal.pop_first(up_to) {
+        let mut touches = 0;
+        while touches < touches_max {
+            let Some(record) = self.journal.pop_first(up_to) else {
+                self.durable = up_to;
+                return false;
+            };
+            // Not up to `up_to` at once: a state that is gone before a clear below it would read as cleared.
+            let version = record.version();
+            self.durable = version;
             for Touch { key, .. } in record.touches() {
+                touches += 1;
                 let bytes = &mut self.entry_bytes;
                 self.entries
-                    .update_or_remove(key, |entry| entry.drop_up_to(up_to, bytes));
+                    .update_or_remove(key, |entry| entry.drop_up_to(version, bytes));
             }
             for (begin, end) in record.clears() {
-                self.cleared.drop_up_to(up_to, begin, end);
+                self.cleared.drop_up_to(version, begin, end);
             }
         }
+        true
     }
 
     /// Drops everything above `to`: versions that a recovery has undone (pitfall 15).

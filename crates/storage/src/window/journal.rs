@@ -22,6 +22,10 @@ pub(super) struct Record {
 }
 
 impl Record {
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
     pub fn touches(&self) -> impl Iterator<Item = Touch<'_>> {
         let mut at = 0;
         std::iter::from_fn(move || {
@@ -121,16 +125,11 @@ impl Journal {
         }
     }
 
-    pub fn touches_up_to(&self, version: Version, mut visit: impl FnMut(Version, Touch<'_>)) {
-        for record in self
-            .records
-            .iter()
-            .take_while(|record| record.version <= version)
-        {
-            record
-                .touches()
-                .for_each(|touch| visit(record.version, touch));
-        }
+    /// The record in place `n` from the oldest, if it is at or below `version`.
+    pub fn nth_up_to(&self, n: usize, version: Version) -> Option<&Record> {
+        self.records
+            .get(n)
+            .filter(|record| record.version <= version)
     }
 
     /// Takes out the oldest version, if it is at or below `version`.

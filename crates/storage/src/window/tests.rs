@@ -157,24 +157,38 @@ impl Pair {
         self.window.advance(version);
     }
 
+    /// In the smallest steps, with commits between them if `busy`.
     fn make_durable(&mut self, share: f64, busy: bool) {
         let up_to = self.version_at(share);
-        let batch = self.window.take_durable(up_to);
-        if busy {
-            self.commit(
-                &[
-                    Mutation::set(&b"a"[..], &b"later"[..]),
-                    Mutation::clear_range(&b"aa"[..], &b"b"[..]),
-                ],
-                1,
-            );
+        let mut taking = self.window.begin_taking(up_to);
+        while self.window.take_some(&mut taking, 1) {
+            self.commit_meanwhile(busy);
         }
+        self.commit_meanwhile(busy);
         // While the engine commits, what may be read has the same answers before and after.
         self.check_points();
-        self.engine.apply(&batch);
+        self.engine.apply(&taking.batch);
         self.check_points();
         assert_eq!(&self.engine.0, self.state_at(up_to));
-        self.window.forget(up_to);
+        while self.window.forget_some(up_to, 1) {
+            self.check_points();
+            self.commit_meanwhile(busy);
+        }
+    }
+
+    fn commit_meanwhile(&mut self, busy: bool) {
+        if busy && self.window.latest_version() - self.window.oldest_version() < 20 {
+            let later = [
+                Mutation::set(&b"a"[..], &b"later"[..]),
+                Mutation::clear_range(&b"aa"[..], &b"b"[..]),
+                Mutation {
+                    kind: MutationKind::AppendIfFits,
+                    first: Bytes::from_static(b"ab"),
+                    second: Bytes::from_static(b"."),
+                },
+            ];
+            self.commit(&later, 1);
+        }
     }
 
     fn check_points(&self) {
@@ -279,7 +293,7 @@ fn a_rollback_below_what_was_taken_is_refused() {
     let mut window = VersionedWindow::new(0);
     set(&mut window, 5, b"k", b"v");
     window.advance(9);
-    window.take_durable(6);
+    window.begin_taking(6);
     window.rollback(5);
 }
 
