@@ -59,3 +59,8 @@ pub fn connect_over(transport: Transport, cluster: ClusterFile) -> Database {
 pub fn connect(cluster: ClusterFile) -> Database {
     connect_over(Transport::client(), cluster)
 }
+
+/// The examples of the user's page are compiled.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/api.md")]
+struct ApiPage;

@@ -74,10 +74,6 @@ knobs! {
     failure_detection_ms: u64 = 800, sim 300, 1500;
     coordinator_lease_ms: u64 = 2000, sim 1000, 4000;
     election_interval_ms: u64 = 100, sim 50, 500;
-    /// A longer frame closes its connection.
-    frame_bytes_max: usize = 64 * MIB;
-    /// How long a read-version batch waits for company; 0 = it leaves with the turn of the loop.
-    grv_batch_interval_us: u64 = 0;
     /// Requests for a read version that may wait at a proxy; more are refused.
     grv_queue_max: usize = 100_000, sim 1, 100;
     commit_batch_count_max: usize = 4096, sim 1, 4096;
@@ -109,7 +105,6 @@ knobs! {
     memory_engine_snapshot_bytes: usize = 64 * MIB, sim 4 * KIB, 64 * KIB;
     client_locations_max: usize = 100_000, sim 1, 1000;
     shards_per_team: usize = 4, sim 1, 16;
-    resolver_state_bytes_max: usize = 256 * MIB, sim 100_000, 256 * MIB;
     recovery_retry_ms: u64 = 200;
 }
 
