@@ -5,6 +5,7 @@
 //! reading the coordinated state. When any role of the epoch ends, the epoch ends, and a recovery starts the next
 //! (FDB §2.3.5). A controller that finds another recovering ends itself: [`run`] returns.
 
+use crate::full_disks::{self, FullDisks};
 use crate::recovery::{self, Context, Running};
 use crate::status;
 use plinth_coordination::{ClusterFile, CoordinatedState};
@@ -99,6 +100,7 @@ impl Controller {
                 workers: Watch::new(BTreeMap::new()),
                 creation: Watch::new(None),
                 phase: Watch::new("starting"),
+                full_disks: FullDisks::default(),
             },
             interface,
             info: Watch::new(info),
@@ -285,7 +287,12 @@ impl Controller {
             *role
         });
         let failure = first_of(watched.collect());
-        let mut over = std::pin::pin!(plinth_runtime::race(failure, self.moved.notified()));
+        let config = running.state.config.clone();
+        let logs = running.state.log_system.current().map(|g| g.logs.clone());
+        let logs = logs.unwrap_or_default();
+        let full = full_disks::watch(&self.context, &logs, &config);
+        let wanted = plinth_runtime::race(self.moved.notified(), full);
+        let mut over = std::pin::pin!(plinth_runtime::race(failure, wanted));
         loop {
             match plinth_runtime::race(over.as_mut(), self.drain(coordinated, &mut running)).await {
                 Either::Left(why) => {

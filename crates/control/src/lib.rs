@@ -3,10 +3,12 @@
 //! - [`controller`]: the cluster controller, which knows the workers and keeps one epoch alive.
 //! - [`recovery`]: from the end of one epoch to the first commit of the next, as one linear story.
 //! - [`placement`]: which worker gets which role. Pure.
+//! - [`full_disks`]: log servers without room, and how their place is given to others.
 //! - [`creation`]: the first state of a new database. Pure.
 
 pub mod controller;
 pub mod creation;
+pub mod full_disks;
 pub mod placement;
 pub mod recovery;
 mod status;

@@ -40,9 +40,15 @@ pub struct Placement {
 }
 
 /// Places the roles of a new epoch. `None` if there are too few workers in different zones to hold every log
-/// record `replication` times.
-pub fn place(workers: &[&RegisterWorker], config: &DatabaseConfig) -> Option<Placement> {
-    let logs = choose_logs(workers, config)?;
+/// record `replication` times. Workers whose disk is `full` get a log server only where there are too few others.
+pub fn place(
+    workers: &[&RegisterWorker],
+    config: &DatabaseConfig,
+    full: impl Fn(&RegisterWorker) -> bool,
+) -> Option<Placement> {
+    let with_room = |i: &usize| !full(workers[*i]);
+    let logs = choose_logs(workers, config, with_room)
+        .or_else(|| choose_logs(workers, config, |_| true))?;
     let mut stateless: Vec<usize> = suitable(workers, RoleKind::Stateless);
     if stateless.is_empty() {
         return None;
@@ -69,6 +75,15 @@ pub fn place(workers: &[&RegisterWorker], config: &DatabaseConfig) -> Option<Pla
     })
 }
 
+/// Every log record can be held `replication` times by workers whose disk is not `full`.
+pub fn has_room_for_logs(
+    workers: &[&RegisterWorker],
+    config: &DatabaseConfig,
+    full: impl Fn(&RegisterWorker) -> bool,
+) -> bool {
+    choose_logs(workers, config, |i| !full(workers[*i])).is_some()
+}
+
 fn suitable(workers: &[&RegisterWorker], role: RoleKind) -> Vec<usize> {
     (0..workers.len())
         .filter(|i| fitness(workers[*i].class, role).is_some())
@@ -76,8 +91,13 @@ fn suitable(workers: &[&RegisterWorker], role: RoleKind) -> Vec<usize> {
 }
 
 /// Log servers in an order in which any `replication` neighbours are in different zones.
-fn choose_logs(workers: &[&RegisterWorker], config: &DatabaseConfig) -> Option<Vec<usize>> {
+fn choose_logs(
+    workers: &[&RegisterWorker],
+    config: &DatabaseConfig,
+    may_be: impl Fn(&usize) -> bool,
+) -> Option<Vec<usize>> {
     let mut candidates = suitable(workers, RoleKind::Log);
+    candidates.retain(may_be);
     candidates.sort_by_key(|i| {
         (
             fitness(workers[*i].class, RoleKind::Log),
@@ -165,12 +185,17 @@ mod tests {
             worker(1, ProcessClass::Unset, "a"),
             worker(2, ProcessClass::Unset, "a"),
         ];
-        assert_eq!(place(&same.iter().collect::<Vec<_>>(), &config), None);
+        let nobody = |_: &RegisterWorker| false;
+        assert_eq!(
+            place(&same.iter().collect::<Vec<_>>(), &config, nobody),
+            None
+        );
         let different = [
             worker(1, ProcessClass::Unset, "a"),
             worker(2, ProcessClass::Unset, "b"),
         ];
-        let placed = place(&different.iter().collect::<Vec<_>>(), &config).expect("two zones");
+        let placed =
+            place(&different.iter().collect::<Vec<_>>(), &config, nobody).expect("two zones");
         assert_eq!(placed.logs.len(), 2);
     }
 
@@ -185,10 +210,33 @@ mod tests {
         let placed = place(
             &workers.iter().collect::<Vec<_>>(),
             &DatabaseConfig::default(),
+            |_| false,
         )
         .expect("enough");
         assert_eq!(placed.logs, [1]);
         assert_eq!(placed.sequencer, 2);
+    }
+
+    #[test]
+    fn a_full_disk_gets_a_log_server_only_where_nobody_else_can() {
+        let config = DatabaseConfig {
+            replication: 2,
+            logs: 3,
+            ..DatabaseConfig::default()
+        };
+        let workers = ["a", "b", "c"].map(|zone| {
+            let i = zone.as_bytes()[0].into();
+            worker(i, ProcessClass::Unset, zone)
+        });
+        let list: Vec<_> = workers.iter().collect();
+        let logs = |full: &[&str]| {
+            let full = |w: &RegisterWorker| full.contains(&&w.locality.zone[..]);
+            place(&list, &config, full).expect("two zones").logs
+        };
+        assert_eq!(logs(&[]), [0, 1, 2]);
+        assert_eq!(logs(&["b"]), [0, 2]);
+        assert_eq!(logs(&["b", "c"]), [0, 1, 2]);
+        assert!(!has_room_for_logs(&list, &config, |w| w.locality.zone != "a"));
     }
 
     #[test]

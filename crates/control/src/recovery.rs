@@ -13,6 +13,7 @@
 //! another recovery has overtaken this one, that write fails and this controller ends.
 
 use crate::creation;
+use crate::full_disks::FullDisks;
 use crate::placement::{self, Placement, RoleKind};
 use plinth_coordination::CoordinatedState;
 use plinth_core::codec::Codec;
@@ -52,6 +53,7 @@ pub struct Context {
     pub creation: Watch<Option<DatabaseConfig>>,
     /// The phase under way, for status.
     pub phase: Watch<&'static str>,
+    pub full_disks: FullDisks,
 }
 
 /// A living epoch.
@@ -486,7 +488,8 @@ fn update_addresses(
 async fn place_roles(context: &Context, config: &DatabaseConfig) -> Result<Roles> {
     let placed = |workers: &BTreeMap<Uid, RegisterWorker>| {
         let list: Vec<&RegisterWorker> = workers.values().collect();
-        placement::place(&list, config).map(|p| resolve_placement(&list, &p))
+        let full = |worker: &RegisterWorker| context.full_disks.has(worker);
+        placement::place(&list, config, full).map(|p| resolve_placement(&list, &p))
     };
     if context
         .workers
@@ -632,6 +635,9 @@ async fn recruit<R: Request<Reply = ()>>(
     let result = limited(context.transport.call(&worker.endpoint::<R>(), request)).await;
     if let Err(error) = result {
         trace!("RecruitmentFailed", "role" => R::NAME, "worker" => worker.address, "error" => error);
+        if error == Error::disk_full {
+            context.full_disks.report(worker.address);
+        }
     }
     result
 }

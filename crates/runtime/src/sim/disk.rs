@@ -326,8 +326,8 @@ impl World {
             us += random::below(config.disk_tail_us_max + 1);
         }
         // Long enough for a power cut to come in between.
-        if matches!(delay, Delay::Sync) && crate::buggify!(0.1) {
-            us += random::below(100_000);
+        if matches!(delay, Delay::Sync) && crate::buggify!(0.3) {
+            us += random::below(200_000);
         }
         1000 * us * u64::from(faults.slowness.load(Ordering::Relaxed))
     }

@@ -256,7 +256,7 @@ impl FileState {
                 Change::Write { offset, new, .. } if random::chance(keep) => {
                     self.image.write(*offset, new)
                 }
-                Change::Write { offset, new, .. } if random::chance(0.3) => self.tear(*offset, new),
+                Change::Write { offset, new, .. } if random::chance(0.6) => self.tear(*offset, new),
                 Change::Write { .. } => {}
                 Change::SetLen {
                     new_len, allocates, ..
