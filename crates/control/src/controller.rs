@@ -287,7 +287,7 @@ impl Controller {
             *role
         });
         let failure = first_of(watched.collect());
-        let config = running.state.config.clone();
+        let config = running.state.config;
         let logs = running.state.log_system.current().map(|g| g.logs.clone());
         let logs = logs.unwrap_or_default();
         let full = full_disks::watch(&self.context, &logs, &config);
