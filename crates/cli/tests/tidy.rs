@@ -15,7 +15,7 @@ const FLOORS: [&[&str]; 9] = [
     &["transaction", "storage", "client"],
     &["control"],
     &["server"],
-    &["sim", "bench", "cli"],
+    &["sim", "bench", "capi", "cli"],
 ];
 
 fn crates() -> PathBuf {

@@ -6,6 +6,7 @@
 
 pub(crate) mod disk;
 pub(crate) mod net;
+mod remote;
 
 use crate::Instant;
 use crate::task::Runnable;
@@ -17,6 +18,7 @@ use std::sync::OnceLock;
 use std::task::{Context, Poll};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+pub use remote::{Arrivals, Remote, Work, remote};
 pub(crate) use tokio::time::Sleep;
 
 /// A worker keeps this many blocking calls (fsyncs, cold reads, engine commits) in flight; others queue.

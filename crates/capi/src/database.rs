@@ -1,0 +1,225 @@
+//! Databases and tenants.
+
+use crate::arguments::{Code, bytes_at, code, text_at};
+use crate::future::{Future, Payload};
+use crate::transaction::Transaction;
+use crate::{network, options, state};
+use bytes::Bytes;
+use plinth_coordination::{ClusterFile, cluster_file};
+use plinth_core::{Error, Result};
+use plinth_runtime::real::Remote;
+use std::ffi::{c_char, c_int};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What FoundationDB 7.3's servers speak.
+const SERVER_PROTOCOL: u64 = 0x0fdb_00b0_7300_0000;
+const CLUSTER_FILE_BYTES_MAX: usize = 1 << 20;
+
+/// One on each loop, under the same number.
+pub struct Connection {
+    id: u64,
+    loops: Vec<Remote>,
+}
+
+impl Drop for Connection {
+    fn drop(&mut self) {
+        let id = self.id;
+        for home in &self.loops {
+            home.post(move || state::close_database(id));
+        }
+    }
+}
+
+/// `FDBDatabase`.
+pub struct Database {
+    connection: Arc<Connection>,
+    coordinators: Vec<String>,
+}
+
+/// `FDBTenant`: there are none. As in FoundationDB the handle is made without asking, and what is done with it fails.
+pub struct Tenant(Arc<Connection>);
+
+/// The file that is meant: the one given, or where FoundationDB's and Plinth's clients look for it.
+fn find_cluster_file(given: Option<&str>) -> Result<PathBuf> {
+    if let Some(path) = given.filter(|path| !path.is_empty()) {
+        return Ok(path.into());
+    }
+    for variable in ["FDB_CLUSTER_FILE", cluster_file::ENVIRONMENT_VARIABLE] {
+        if let Some(path) = std::env::var_os(variable).filter(|path| !path.is_empty()) {
+            return Ok(path.into());
+        }
+    }
+    let usual = [
+        "fdb.cluster",
+        cluster_file::DEFAULT_NAME,
+        "/etc/foundationdb/fdb.cluster",
+        cluster_file::SYSTEM_WIDE_PATH,
+    ];
+    let found = usual.iter().map(Path::new).find(|path| path.exists());
+    found
+        .map(Path::to_owned)
+        .ok_or(Error::no_cluster_file_found)
+}
+
+fn read_cluster_file(path: &Path) -> Result<ClusterFile> {
+    // On the caller's thread, which is none of ours: it may wait for the disk.
+    let text = std::fs::read(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => Error::no_cluster_file_found,
+        _ => Error::file_not_readable,
+    })?;
+    if text.len() > CLUSTER_FILE_BYTES_MAX {
+        return Err(Error::file_too_large);
+    }
+    parse(std::str::from_utf8(&text).map_err(|_| Error::connection_string_invalid)?)
+}
+
+fn parse(text: &str) -> Result<ClusterFile> {
+    ClusterFile::parse(text).map_err(|_| Error::connection_string_invalid)
+}
+
+fn open(file: ClusterFile) -> Result<Box<Database>> {
+    static NEXT: AtomicU64 = AtomicU64::new(1);
+    let loops = network::loops()?;
+    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    for home in &loops {
+        let file = file.clone();
+        home.post(move || state::open_database(id, file));
+    }
+    Ok(Box::new(Database {
+        connection: Arc::new(Connection { id, loops }),
+        coordinators: file.coordinators.iter().map(ToString::to_string).collect(),
+    }))
+}
+
+fn give(out: &mut *mut Database, opened: Result<Box<Database>>) -> Code {
+    code(opened.map(|database| *out = Box::into_raw(database)))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdb_create_database(path: *const c_char, out: &mut *mut Database) -> Code {
+    // SAFETY: the header's contract.
+    let path = unsafe { text_at(path) };
+    let file = path
+        .and_then(|path| find_cluster_file(path.as_deref()))
+        .and_then(|path| read_cluster_file(&path));
+    give(out, file.and_then(open))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdb_create_database_from_connection_string(
+    text: *const c_char,
+    out: &mut *mut Database,
+) -> Code {
+    // SAFETY: the header's contract.
+    let text = unsafe { text_at(text) };
+    let file = text
+        .and_then(|text| text.ok_or(Error::connection_string_invalid))
+        .and_then(|text| parse(&text));
+    give(out, file.and_then(open))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdb_database_destroy(database: *mut Database) {
+    if !database.is_null() {
+        // SAFETY: made by `give`, and given back once.
+        drop(unsafe { Box::from_raw(database) });
+    }
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdb_database_set_option(
+    database: &Database,
+    option: c_int,
+    value: *const u8,
+    length: c_int,
+) -> Code {
+    // SAFETY: the header's contract.
+    let value = unsafe { bytes_at(value, length) };
+    let option = value.and_then(|value| options::of_database(option, &value));
+    code(option.map(|option| {
+        let (Some(option), id) = (option, database.connection.id) else {
+            return;
+        };
+        for home in &database.connection.loops {
+            home.post(move || state::set_database_option(id, option));
+        }
+    }))
+}
+
+fn new_transaction(connection: &Arc<Connection>, refusal: Option<Error>) -> *mut Transaction {
+    let home = &connection.loops[network::next_loop(connection.loops.len())];
+    let made = Transaction::new(connection.clone(), connection.id, home.clone(), refusal);
+    Box::into_raw(Box::new(made))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdb_database_create_transaction(
+    database: &Database,
+    out: &mut *mut Transaction,
+) -> Code {
+    *out = new_transaction(&database.connection, None);
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdb_database_open_tenant(
+    database: &Database,
+    _name: *const u8,
+    _length: c_int,
+    out: &mut *mut Tenant,
+) -> Code {
+    *out = Box::into_raw(Box::new(Tenant(database.connection.clone())));
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdb_tenant_create_transaction(
+    tenant: &Tenant,
+    out: &mut *mut Transaction,
+) -> Code {
+    *out = new_transaction(&tenant.0, Some(Error::tenants_disabled));
+    0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdb_tenant_get_id(_tenant: &Tenant) -> *mut Future {
+    Future::early(Err(Error::tenants_disabled))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdb_tenant_destroy(tenant: *mut Tenant) {
+    if !tenant.is_null() {
+        // SAFETY: made by `fdb_database_open_tenant`, and given back once.
+        drop(unsafe { Box::from_raw(tenant) });
+    }
+}
+
+/// The share of its time that the busiest loop works is not measured.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdb_database_get_main_thread_busyness(_database: &Database) -> f64 {
+    0.0
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdb_database_get_server_protocol(
+    _database: &Database,
+    _expected: u64,
+) -> *mut Future {
+    Future::early(Ok(Payload::Uint64(SERVER_PROTOCOL)))
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdb_database_get_client_status(database: &Database) -> *mut Future {
+    let quoted: Vec<String> = database
+        .coordinators
+        .iter()
+        .map(|address| format!("\"{address}\""))
+        .collect();
+    let status = format!(
+        "{{\"Healthy\":true,\"ClusterID\":\"\",\"Coordinators\":[{}],\"CurrentCoordinator\":\"\",\"Connections\":[],\"NumConnectionsFailed\":0,\"InitializationState\":\"created\",\"InitializationError\":0}}",
+        quoted.join(",")
+    );
+    Future::early(Ok(Payload::Key(Bytes::from(status))))
+}

@@ -1,0 +1,114 @@
+//! Where keys are, and how much of them there is.
+//!
+//! Sizes are counted by reading the range in snapshots of their own: exact, and as slow as reading it. Servers that
+//! sample sizes will answer this at once.
+
+use crate::network;
+use bytes::Bytes;
+use plinth_client::{Database, RangeOptions, TransactionOption};
+use plinth_core::codec::Codec;
+use plinth_core::system_keys::{self, ShardRecord, StorageServerRecord};
+use plinth_core::{Error, KeySelector, Result};
+
+/// Rows of one snapshot.
+const ROWS_A_STEP: i32 = 10_000;
+/// From this version on addresses come with their ports.
+const PORTS_SINCE: i32 = 630;
+
+/// `ip:port` of each server that holds the key.
+pub async fn addresses(database: Database, key: Bytes) -> Result<Vec<String>> {
+    let place = [system_keys::KEY_SERVERS, &key].concat();
+    let servers = database.run(async |transaction| {
+        transaction.set_option(TransactionOption::ReadSystemKeys)?;
+        let shard = transaction.get_range_all(
+            KeySelector::first_greater_or_equal(system_keys::KEY_SERVERS),
+            KeySelector::first_greater_than(place.clone()),
+            RangeOptions::limit(1).reversed(),
+            true,
+        );
+        let (_, shard) = shard
+            .await?
+            .pop()
+            .ok_or(Error::locality_information_unavailable)?;
+        let shard =
+            ShardRecord::from_bytes(shard).ok_or(Error::locality_information_unavailable)?;
+        let mut servers = Vec::new();
+        for id in shard.team {
+            let row = transaction
+                .get(system_keys::server_list_key(id), true)
+                .await?;
+            servers.extend(row.and_then(StorageServerRecord::from_bytes));
+        }
+        Ok(servers)
+    });
+    let text = |server: StorageServerRecord| {
+        if network::api_version() >= PORTS_SINCE {
+            server.address.to_string()
+        } else {
+            server.address.ip().to_string()
+        }
+    };
+    Ok(servers.await?.into_iter().map(text).collect())
+}
+
+/// Shows key and size of every row of `[begin, end)`.
+async fn walk(
+    database: Database,
+    begin: Bytes,
+    end: Bytes,
+    mut visit: impl FnMut(&Bytes, i64),
+) -> Result<()> {
+    if begin > end {
+        return Err(Error::inverted_range);
+    }
+    let mut next = KeySelector::first_greater_or_equal(begin);
+    loop {
+        let rows = database.run(async |transaction| {
+            transaction.set_option(TransactionOption::ReadSystemKeys)?;
+            let end = KeySelector::first_greater_or_equal(end.clone());
+            let options = RangeOptions::limit(ROWS_A_STEP);
+            transaction
+                .get_range_all(next.clone(), end, options, true)
+                .await
+        });
+        let rows = rows.await?;
+        for (key, value) in &rows {
+            visit(key, (key.len() + value.len()) as i64);
+        }
+        match rows.last() {
+            Some((last, _)) if rows.len() == ROWS_A_STEP as usize => {
+                next = KeySelector::first_greater_than(last.clone());
+            }
+            _ => return Ok(()),
+        }
+    }
+}
+
+/// Bytes of the keys and values in `[begin, end)`.
+pub async fn range_bytes(database: Database, begin: Bytes, end: Bytes) -> Result<i64> {
+    let mut bytes = 0;
+    walk(database, begin, end, |_, row| bytes += row).await?;
+    Ok(bytes)
+}
+
+/// Keys that cut `[begin, end)` into pieces of about `chunk_bytes`, both ends included.
+pub async fn split_points(
+    database: Database,
+    begin: Bytes,
+    end: Bytes,
+    chunk_bytes: i64,
+) -> Result<Vec<Bytes>> {
+    let (mut points, mut bytes) = (vec![begin.clone()], 0);
+    let cut = |key: &Bytes, row: i64| {
+        if bytes >= chunk_bytes && points.last() != Some(key) {
+            points.push(key.clone());
+            bytes = 0;
+        }
+        bytes += row;
+    };
+    walk(database, begin, end.clone(), cut).await?;
+    if points.last() != Some(&end) {
+        points.push(end);
+    }
+    Ok(points)
+}

@@ -1,0 +1,61 @@
+//! Options by their public numbers.
+
+use plinth_client::{DatabaseOption, TransactionOption};
+use plinth_core::{Error, Result};
+
+fn number(value: &[u8]) -> Result<i64> {
+    let bytes: [u8; 8] = value.try_into().map_err(|_| Error::invalid_option_value)?;
+    Ok(i64::from_le_bytes(bytes))
+}
+
+/// `None`: known, and without effect here.
+pub fn of_database(code: i32, value: &[u8]) -> Result<Option<DatabaseOption>> {
+    use DatabaseOption::*;
+    Ok(Some(match code {
+        20 => MaxWatches(number(value)?),
+        26 => SnapshotRywEnable,
+        27 => SnapshotRywDisable,
+        500 => TransactionTimeout(number(value)?),
+        501 => TransactionRetryLimit(number(value)?),
+        502 => TransactionMaxRetryDelay(number(value)?),
+        503 => TransactionSizeLimit(number(value)?),
+        504 => TransactionCausalReadRisky,
+        // Location cache, machine and data center, and what is a hint: nothing to do.
+        10 => return number(value).map(|_| None),
+        21 | 22 | 505 | 507 | 508 | 509 | 700 | 800 | 900 | 901 => return Ok(None),
+        506 => return Err(Error::unsupported_operation), // automatic idempotency
+        _ => return Err(Error::invalid_option),
+    }))
+}
+
+/// `None`: known, and without effect here.
+pub fn of_transaction(code: i32, value: Option<&[u8]>) -> Result<Option<TransactionOption>> {
+    match code {
+        // Hints, logging, and what is always so here.
+        21
+        | 23
+        | 50
+        | 52
+        | 110
+        | 120
+        | 130
+        | 303
+        | 304
+        | 400..=406
+        | 507..=511
+        | 710
+        | 711
+        | 713
+        | 714
+        | 800
+        | 801
+        | 900
+        | 1000
+        | 1100..=1102 => Ok(None),
+        300 | 504 | 505 | 2000 => Err(Error::unsupported_operation),
+        _ => {
+            let code = u32::try_from(code).map_err(|_| Error::invalid_option)?;
+            TransactionOption::from_code(code, value).map(Some)
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! What lives on a loop: databases, transactions, and the work that fills futures. Everything here runs on that loop's thread;
+//! handles name what they mean by number.
+
+use crate::future::{Payload, Promise};
+use plinth_client::{Database, DatabaseOption, Transaction};
+use plinth_coordination::ClusterFile;
+use plinth_core::hash::HashMap;
+use plinth_core::{Error, Result};
+use plinth_runtime::sync::{OneshotSender, oneshot};
+use plinth_runtime::{Either, race};
+use std::cell::RefCell;
+
+#[derive(Default)]
+struct State {
+    databases: HashMap<u64, Database>,
+    transactions: HashMap<u64, Transaction>,
+    /// One for each future whose work is under way: dropped, it ends that.
+    working: HashMap<u64, OneshotSender<()>>,
+}
+
+thread_local! {
+    static STATE: RefCell<State> = RefCell::default();
+}
+
+fn with<T>(change: impl FnOnce(&mut State) -> T) -> T {
+    STATE.with(|state| change(&mut state.borrow_mut()))
+}
+
+/// Forgets everything: the loop ends.
+pub fn clear() {
+    // Destructors may want the state again.
+    drop(with(std::mem::take));
+}
+
+pub fn open_database(id: u64, file: ClusterFile) {
+    let database = plinth_client::connect(file);
+    with(|state| drop(state.databases.insert(id, database)));
+}
+
+pub fn set_database_option(id: u64, option: DatabaseOption) {
+    if let Some(database) = with(|state| state.databases.get(&id).cloned()) {
+        let _ = database.set_option(option); // it was checked when it came
+    }
+}
+
+pub fn close_database(id: u64) {
+    drop(with(|state| state.databases.remove(&id)));
+}
+
+pub fn create_transaction(database: u64, id: u64) {
+    let database = with(|state| state.databases.get(&database).cloned());
+    if let Some(database) = database {
+        let transaction = database.create_transaction();
+        with(|state| drop(state.transactions.insert(id, transaction)));
+    }
+}
+
+pub fn destroy_transaction(id: u64) {
+    drop(with(|state| state.transactions.remove(&id)));
+}
+
+/// Shows the transaction, if it is there: it is unless its database was gone when it was made.
+pub fn on_transaction(id: u64, act: impl FnOnce(&Transaction)) {
+    if let Some(transaction) = with(|state| state.transactions.get(&id).cloned()) {
+        act(&transaction);
+    }
+}
+
+pub fn cancel(future: u64) {
+    drop(with(|state| state.working.remove(&future)));
+}
+
+/// Lets `work` fill the future, unless it is cancelled first.
+pub fn fill<T: 'static>(
+    promise: Promise,
+    work: impl std::future::Future<Output = Result<T>> + 'static,
+    payload: impl FnOnce(T) -> Payload + 'static,
+) {
+    let (sender, cancelled) = oneshot::<()>();
+    let id = promise.0.id;
+    with(|state| state.working.insert(id, sender));
+    plinth_runtime::spawn("future", async move {
+        let result = match race(work, cancelled).await {
+            Either::Left(result) => result.map(payload),
+            Either::Right(_) => Err(Error::operation_cancelled),
+        };
+        with(|state| state.working.remove(&id));
+        promise.0.set(result);
+    })
+    .detach();
+}
