@@ -267,7 +267,7 @@ async fn read_all(kind: EngineKind) -> Result<(Model, Model)> {
 fn a_flipped_bit_is_never_read_as_data() {
     for kind in BOTH {
         let (mut noticed, mut harmless) = (0, 0);
-        for seed in 0..60 {
+        for seed in 0..150 {
             let (sim, machine) = simulation(seed);
             let model = sim.run_on(machine, filled(kind)).expect("finished");
             let files: Vec<PathBuf> = sim.files(machine);

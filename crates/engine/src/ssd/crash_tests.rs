@@ -186,7 +186,7 @@ fn commit(tree: &Tree<TestDisk>, batch: &WriteBatch) -> std::result::Result<(), 
 #[test]
 fn a_commit_that_loses_its_power_anywhere_is_there_whole_or_not_at_all() {
     let mut commits = 0;
-    for seed in 0..25 {
+    for seed in 0..40 {
         let sim = Simulation::new(seed, SimConfig::default());
         let run = async move {
             let disk = TestDisk::new(Vec::new(), u64::MAX);

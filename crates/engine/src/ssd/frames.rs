@@ -88,8 +88,6 @@ pub(super) struct Frames<F> {
     is_full: AtomicBool,
     /// Blocks that were written while the disk was full.
     without_room: Mutex<BTreeMap<u64, Box<[u8]>>>,
-    /// Damaged blocks are given as they are: while the tree repairs itself, it looks for torn ones.
-    is_lenient: AtomicBool,
     damaged_at: AtomicU64,
 }
 
@@ -141,7 +139,6 @@ impl<F: BlockFile> Frames<F> {
             len: AtomicU64::new(len),
             is_full: AtomicBool::new(false),
             without_room: Mutex::default(),
-            is_lenient: AtomicBool::new(true),
             damaged_at: AtomicU64::new(NO_DAMAGE),
         }))
     }
@@ -150,18 +147,9 @@ impl<F: BlockFile> Frames<F> {
         self.is_full.load(Ordering::Acquire)
     }
 
-    /// From now on a damaged block is an error.
-    pub fn be_strict(&self) {
-        self.is_lenient.store(false, Ordering::Release);
-    }
-
     /// Where in the file a read met a wrong checksum.
     pub fn damaged_at(&self) -> Option<u64> {
         Some(self.damaged_at.load(Ordering::Acquire)).filter(|at| *at != NO_DAMAGE)
-    }
-
-    pub fn forgive_damage(&self) {
-        self.damaged_at.store(NO_DAMAGE, Ordering::Release);
     }
 
     pub fn bytes_used(&self) -> u64 {
@@ -242,9 +230,7 @@ impl<F: BlockFile> Frames<F> {
             };
             if !is_intact {
                 self.damaged_at.store(frame_at(block), Ordering::Release);
-                if !self.is_lenient.load(Ordering::Acquire) {
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, "block checksum"));
-                }
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "block checksum"));
             }
             out.copy_from_slice(data);
         }
