@@ -8,7 +8,11 @@ HUNT_BUDGET ?= 150s
 SEEDS ?= 1..1000
 SCENARIO ?= standard
 
-PLINTH := $(or $(CARGO_TARGET_DIR),target)/release/plinth
+TARGET := $(or $(CARGO_TARGET_DIR),target)
+PLINTH := $(TARGET)/release/plinth
+# The bindings that the tests run, unmodified, on our libfdb_c.so.
+PYTHON_PACKAGES := foundationdb==7.3.69
+NEWEST_PYTHON_PACKAGES := foundationdb==8.0.0
 
 .PHONY: help
 help:
@@ -34,10 +38,16 @@ release: tools
 demo: words release
 	$(PLINTH) demo
 
+.PHONY: bindings
+bindings: tools
+	@scripts/need-python $(TARGET)/python $(PYTHON_PACKAGES)
+	@scripts/need-python $(TARGET)/python-newest $(NEWEST_PYTHON_PACKAGES)
+
 .PHONY: test
-test: tools
+test: tools bindings
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
+	cargo build --locked --package plinth-capi
 	cargo test --locked --workspace
 	cargo build --locked --release --package plinth-cli
 	$(PLINTH) sim hunt --seeds $(FIRST_SEED)..$(LAST_SEED) --budget $(HUNT_BUDGET)
