@@ -1,4 +1,4 @@
-//! What FoundationDB has and Plinth does not: blob granules, mapped ranges, snapshots of the disks, forced failover. Each
+//! What FoundationDB has and Plinth does not: blob granules, snapshots of the disks, forced failover. Each
 //! function is there, so that everything links, and gives `unsupported_operation` (2108).
 //!
 //! Nothing that they are called with is looked at, so their parameters are left out: in the C calling convention the caller
@@ -38,7 +38,6 @@ absent_futures! {
     fdb_tenant_list_blobbified_ranges
     fdb_tenant_verify_blob_range
     fdb_tenant_flush_blob_range
-    fdb_transaction_get_mapped_range
     fdb_transaction_get_tag_throttled_duration
     fdb_transaction_get_total_cost
     fdb_transaction_get_blob_granule_ranges
@@ -58,7 +57,6 @@ macro_rules! absent_getters {
 absent_getters! {
     fdb_future_get_bool
     fdb_future_get_double
-    fdb_future_get_mappedkeyvalue_array
     fdb_future_get_keyrange_array
     fdb_future_get_granule_summary_array
     fdb_future_readbg_get_descriptions

@@ -4,6 +4,7 @@
 //! that getters give point into the result, which stays where it is until the handle is destroyed or its memory released.
 
 use crate::arguments::{Code, Flag};
+use crate::mapped::MappedRow;
 use crate::{network, state};
 use bytes::Bytes;
 use plinth_core::{Error, Result};
@@ -27,6 +28,70 @@ pub struct RowEntry {
     value_length: c_int,
 }
 
+impl RowEntry {
+    /// Points into the row: valid as long as that is.
+    pub fn of((key, value): &(Bytes, Bytes)) -> Self {
+        RowEntry {
+            key: key.as_ptr(),
+            key_length: key.len() as c_int,
+            value: value.as_ptr(),
+            value_length: value.len() as c_int,
+        }
+    }
+}
+
+impl KeyEntry {
+    fn of(key: &Bytes) -> Self {
+        KeyEntry {
+            key: key.as_ptr(),
+            key_length: key.len() as c_int,
+        }
+    }
+}
+
+/// `FDBKeySelector`.
+#[repr(C, packed(4))]
+struct SelectorEntry {
+    key: KeyEntry,
+    or_equal: Flag,
+    offset: c_int,
+}
+
+/// `FDBMappedKeyValue`, 112 bytes: a row of the index, the range that it leads to, and what is there.
+#[repr(C, packed(4))]
+pub struct MappedEntry {
+    key: KeyEntry,
+    value: KeyEntry,
+    begin: SelectorEntry,
+    end: SelectorEntry,
+    rows: *const RowEntry,
+    row_count: c_int,
+    capacity: c_int,
+    reserved: [u8; 32],
+}
+
+const _: () = assert!(size_of::<MappedEntry>() == 112);
+
+impl MappedEntry {
+    fn of(row: &MappedRow) -> Self {
+        let selector = |key| SelectorEntry {
+            key: KeyEntry::of(key),
+            or_equal: 0,
+            offset: 1,
+        };
+        MappedEntry {
+            key: KeyEntry::of(&row.key),
+            value: KeyEntry::of(&row.value),
+            begin: selector(&row.begin),
+            end: selector(&row.end),
+            rows: row.entries.as_ptr(),
+            row_count: row.entries.len() as c_int,
+            capacity: row.entries.len() as c_int,
+            reserved: [0; 32],
+        }
+    }
+}
+
 /// What a future holds.
 pub enum Payload {
     Nothing,
@@ -35,6 +100,8 @@ pub enum Payload {
     Key(Bytes),
     Value(Option<Bytes>),
     Rows(Rows),
+    #[allow(dead_code)] // keeps what the entries point to
+    Mapped(Vec<MappedRow>, Vec<MappedEntry>, bool),
     #[allow(dead_code)] // keeps what the entries point to
     Keys(Vec<Bytes>, Vec<KeyEntry>),
     #[allow(dead_code)]
@@ -53,13 +120,7 @@ pub struct Rows {
 
 impl Payload {
     pub fn rows(rows: Vec<(Bytes, Bytes)>, more: bool) -> Self {
-        let entry = |(key, value): &(Bytes, Bytes)| RowEntry {
-            key: key.as_ptr(),
-            key_length: key.len() as c_int,
-            value: value.as_ptr(),
-            value_length: value.len() as c_int,
-        };
-        let entries = rows.iter().map(entry).collect();
+        let entries = rows.iter().map(RowEntry::of).collect();
         Payload::Rows(Rows {
             rows,
             entries,
@@ -67,12 +128,13 @@ impl Payload {
         })
     }
 
+    pub fn mapped(rows: Vec<MappedRow>, more: bool) -> Self {
+        let entries = rows.iter().map(MappedEntry::of).collect();
+        Payload::Mapped(rows, entries, more)
+    }
+
     pub fn keys(keys: Vec<Bytes>) -> Self {
-        let entry = |key: &Bytes| KeyEntry {
-            key: key.as_ptr(),
-            key_length: key.len() as c_int,
-        };
-        let entries = keys.iter().map(entry).collect();
+        let entries = keys.iter().map(KeyEntry::of).collect();
         Payload::Keys(keys, entries)
     }
 
@@ -368,6 +430,23 @@ pub unsafe extern "C" fn fdb_future_get_keyvalue_array(
         Payload::Rows(found) => {
             (*rows, *count) = (found.entries.as_ptr(), found.entries.len() as c_int);
             *more = Flag::from(found.more);
+            Some(())
+        }
+        _ => None,
+    })
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdb_future_get_mappedkeyvalue_array(
+    future: &Future,
+    rows: &mut *const MappedEntry,
+    count: &mut c_int,
+    more: &mut Flag,
+) -> Code {
+    future.read(|payload| match payload {
+        Payload::Mapped(_, entries, has_more) => {
+            (*rows, *count) = (entries.as_ptr(), entries.len() as c_int);
+            *more = Flag::from(*has_more);
             Some(())
         }
         _ => None,

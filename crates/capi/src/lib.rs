@@ -9,6 +9,7 @@
 //! - [`future`]: results, and how threads and callbacks wait for them.
 //! - [`database`], [`transaction`]: handles; the objects behind them live in [`state`] on their loop.
 //! - [`locality`]: where keys are, and how much of them there is.
+//! - [`mapped`]: index rows, and the rows that they lead to.
 //! - [`absent`]: what FoundationDB has and Plinth does not: each call gives `unsupported_operation`.
 //!
 //! A caller's wrong pointer is out of scope; everything else that it can pass ends in FoundationDB's error code.
@@ -20,6 +21,7 @@ mod arguments;
 mod database;
 mod future;
 mod locality;
+mod mapped;
 mod network;
 mod options;
 mod state;

@@ -3,7 +3,7 @@
 use crate::arguments::{Code, Flag, bytes_at, code};
 use crate::database::Connection;
 use crate::future::{Future, Payload, Promise};
-use crate::{locality, network, options, state};
+use crate::{locality, mapped, network, options, state};
 use bytes::Bytes;
 use plinth_client::{RangeOptions, StreamingMode, Transaction as Local};
 use plinth_core::{Error, KeySelector, MutationKind, Result};
@@ -252,6 +252,55 @@ pub unsafe extern "C" fn fdb_transaction_get_range(
             transaction.get_range(begin, end, options, snapshot != 0)
         },
         |result| Payload::rows(result.rows, result.more),
+    )
+}
+
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn fdb_transaction_get_mapped_range(
+    transaction: &Transaction,
+    begin: *const u8,
+    begin_length: c_int,
+    begin_or_equal: Flag,
+    begin_offset: c_int,
+    end: *const u8,
+    end_length: c_int,
+    end_or_equal: Flag,
+    end_offset: c_int,
+    mapper: *const u8,
+    mapper_length: c_int,
+    limit: c_int,
+    target_bytes: c_int,
+    mode: c_int,
+    iteration: c_int,
+    snapshot: Flag,
+    reverse: Flag,
+) -> *mut Future {
+    // SAFETY: the header's contract.
+    let (range, mapper) = unsafe {
+        (
+            range_at(begin, begin_length, end, end_length),
+            bytes_at(mapper, mapper_length),
+        )
+    };
+    let arguments = range.and_then(|(begin, end)| {
+        let options = RangeOptions {
+            limit,
+            target_bytes,
+            mode: StreamingMode::from_code(mode)?,
+            iteration,
+            reverse: reverse != 0,
+        };
+        let begin = KeySelector::new(begin, begin_or_equal != 0, begin_offset);
+        let end = KeySelector::new(end, end_or_equal != 0, end_offset);
+        Ok((begin, end, mapper?, options))
+    });
+    transaction.ask(
+        arguments,
+        move |transaction, (begin, end, mapper, options)| {
+            let transaction = transaction.clone();
+            mapped::read(transaction, begin, end, mapper, options, snapshot != 0)
+        },
+        |(rows, more)| Payload::mapped(rows, more),
     )
 }
 

@@ -49,7 +49,8 @@ codes! {
     movekeys_conflict = 1010, "Two data distributors tried to move data at once";
     tlog_stopped = 1011, "The log server belongs to an epoch that is sealed";
     server_request_queue_full = 1012, "A server's queue is at its bound";
-    not_committed = 1020, "Something that the transaction read was changed by another before it committed";
+    // Tests of the bindings compare this text.
+    not_committed = 1020, "Transaction not committed due to conflict with another transaction";
     commit_unknown_result = 1021, "The commit was sent and its answer lost";
     commit_unknown_result_fatal = 1022, "As 1021, and there is no longer a way to find out";
     transaction_cancelled = 1025, "'cancel' was called, or the transaction was destroyed with operations outstanding";
