@@ -40,6 +40,7 @@ demo: words release
 
 .PHONY: bindings
 bindings: tools
+	@scripts/need cc:build-essential valgrind:valgrind
 	@scripts/need-python $(TARGET)/python $(PYTHON_PACKAGES)
 	@scripts/need-python $(TARGET)/python-newest $(NEWEST_PYTHON_PACKAGES)
 

@@ -1,5 +1,5 @@
-//! FoundationDB's bindings, unmodified, on our `libfdb_c.so`: each runs a tour of the whole API against a cluster of real
-//! processes, one of which is killed on the way.
+//! FoundationDB's bindings, unmodified, on our `libfdb_c.so`, and a C program: each runs a tour of the whole API against a
+//! cluster of real processes, one of which is killed on the way.
 //!
 //! `make bindings` installs what they need, beside the build; `make test` does so first.
 
@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::{BINARY, Cluster, text};
+use common::{BINARY, Cluster, Directory, text};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
@@ -80,4 +80,41 @@ fn the_newest_python_binding_tours_the_api_while_a_server_is_killed() {
     for api_version in [740, 800] {
         python("python-newest", api_version);
     }
+}
+
+/// Compiles the C program against our headers.
+fn compile_c(name: &str) -> (Directory, PathBuf) {
+    let directory = Directory::new(name);
+    let program = directory.file("tour");
+    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bindings");
+    let compiled = Command::new("cc")
+        .args(["-Wall", "-Wextra", "-Werror", "-g", "-o"])
+        .arg(&program)
+        .arg(tests.join("tour.c"))
+        .arg("-I")
+        .arg(tests.join("../../../capi/include"))
+        .arg("-L")
+        .arg(build_directory())
+        .args(["-lfdb_c", "-lpthread"])
+        .output()
+        .expect("cc is installed");
+    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
+    (directory, program)
+}
+
+#[test]
+fn a_c_program_tours_the_api_while_a_server_is_killed() {
+    let (_directory, program) = compile_c("tour-c-build");
+    run_tour("tour-c", Command::new(program), 730);
+}
+
+#[test]
+fn valgrind_finds_nothing_wrong_in_the_c_program() {
+    let (_directory, program) = compile_c("valgrind-build");
+    let mut valgrind = Command::new("valgrind");
+    valgrind
+        .args(["--quiet", "--leak-check=full", "--error-exitcode=3"])
+        .arg("--errors-for-leak-kinds=definite,indirect")
+        .arg(program);
+    run_tour("valgrind", valgrind, 730);
 }
