@@ -38,8 +38,14 @@ pub struct Database {
     coordinators: Vec<String>,
 }
 
-/// `FDBTenant`: there are none. As in FoundationDB the handle is made without asking, and what is done with it fails.
-pub struct Tenant(Arc<Connection>);
+/// `FDBTenant`: a database on each loop, over the one of the database that it belongs to. Made without asking: if there is no
+/// such tenant, what is done with it fails.
+pub struct Tenant {
+    connection: Arc<Connection>,
+    name: Bytes,
+    /// The database, which lives as long.
+    parent: Arc<Connection>,
+}
 
 /// The file that is meant: the one given, or where FoundationDB's and Plinth's clients look for it.
 fn find_cluster_file(given: Option<&str>) -> Result<PathBuf> {
@@ -79,13 +85,17 @@ fn parse(text: &str) -> Result<ClusterFile> {
     ClusterFile::parse(text).map_err(|_| Error::connection_string_invalid)
 }
 
-fn open(file: ClusterFile) -> Result<Box<Database>> {
+fn new_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
+    NEXT.fetch_add(1, Ordering::Relaxed)
+}
+
+fn open(file: ClusterFile, path: Option<PathBuf>) -> Result<Box<Database>> {
     let loops = network::loops()?;
-    let id = NEXT.fetch_add(1, Ordering::Relaxed);
+    let id = new_id();
     for home in &loops {
-        let file = file.clone();
-        home.post(move || state::open_database(id, file));
+        let (file, path) = (file.clone(), path.clone());
+        home.post(move || state::open_database(id, file, path.as_deref()));
     }
     Ok(Box::new(Database {
         connection: Arc::new(Connection { id, loops }),
@@ -101,10 +111,10 @@ fn give(out: &mut *mut Database, opened: Result<Box<Database>>) -> Code {
 pub unsafe extern "C" fn fdb_create_database(path: *const c_char, out: &mut *mut Database) -> Code {
     // SAFETY: the header's contract.
     let path = unsafe { text_at(path) };
-    let file = path
+    let opened = path
         .and_then(|path| find_cluster_file(path.as_deref()))
-        .and_then(|path| read_cluster_file(&path));
-    give(out, file.and_then(open))
+        .and_then(|path| open(read_cluster_file(&path)?, Some(path)));
+    give(out, opened)
 }
 
 #[unsafe(no_mangle)]
@@ -117,7 +127,7 @@ pub unsafe extern "C" fn fdb_create_database_from_connection_string(
     let file = text
         .and_then(|text| text.ok_or(Error::connection_string_invalid))
         .and_then(|text| parse(&text));
-    give(out, file.and_then(open))
+    give(out, file.and_then(|file| open(file, None)))
 }
 
 #[unsafe(no_mangle)]
@@ -148,10 +158,9 @@ pub unsafe extern "C" fn fdb_database_set_option(
     }))
 }
 
-fn new_transaction(connection: &Arc<Connection>, refusal: Option<Error>) -> *mut Transaction {
+fn new_transaction(connection: &Arc<Connection>) -> Transaction {
     let home = &connection.loops[network::next_loop(connection.loops.len())];
-    let made = Transaction::new(connection.clone(), connection.id, home.clone(), refusal);
-    Box::into_raw(Box::new(made))
+    Transaction::new(connection.clone(), connection.id, home.clone())
 }
 
 #[unsafe(no_mangle)]
@@ -159,19 +168,33 @@ pub unsafe extern "C" fn fdb_database_create_transaction(
     database: &Database,
     out: &mut *mut Transaction,
 ) -> Code {
-    *out = new_transaction(&database.connection, None);
+    *out = Box::into_raw(Box::new(new_transaction(&database.connection)));
     0
 }
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdb_database_open_tenant(
     database: &Database,
-    _name: *const u8,
-    _length: c_int,
+    name: *const u8,
+    length: c_int,
     out: &mut *mut Tenant,
 ) -> Code {
-    *out = Box::into_raw(Box::new(Tenant(database.connection.clone())));
-    0
+    // SAFETY: the header's contract.
+    let name = unsafe { bytes_at(name, length) };
+    code(name.map(|name| {
+        let parent = database.connection.clone();
+        let (of, id) = (parent.id, new_id());
+        for home in &parent.loops {
+            let name = name.clone();
+            home.post(move || state::open_tenant(of, id, &name));
+        }
+        let loops = parent.loops.clone();
+        *out = Box::into_raw(Box::new(Tenant {
+            connection: Arc::new(Connection { id, loops }),
+            name,
+            parent: parent,
+        }));
+    }))
 }
 
 #[unsafe(no_mangle)]
@@ -179,13 +202,13 @@ pub unsafe extern "C" fn fdb_tenant_create_transaction(
     tenant: &Tenant,
     out: &mut *mut Transaction,
 ) -> Code {
-    *out = new_transaction(&tenant.0, Some(Error::tenants_disabled));
+    *out = Box::into_raw(Box::new(new_transaction(&tenant.connection)));
     0
 }
 
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fdb_tenant_get_id(_tenant: &Tenant) -> *mut Future {
-    Future::early(Err(Error::tenants_disabled))
+pub unsafe extern "C" fn fdb_tenant_get_id(tenant: &Tenant) -> *mut Future {
+    new_transaction(&tenant.parent).tenant_id(tenant.name.clone())
 }
 
 #[unsafe(no_mangle)]

@@ -45,8 +45,6 @@ pub fn of_transaction(code: i32, value: Option<&[u8]>) -> Result<Option<Transact
         | 507..=511
         | 710
         | 711
-        | 713
-        | 714
         | 800
         | 801
         | 900

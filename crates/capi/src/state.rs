@@ -2,6 +2,7 @@
 //! handles name what they mean by number.
 
 use crate::future::{Payload, Promise};
+use bytes::Bytes;
 use plinth_client::{Database, DatabaseOption, Transaction};
 use plinth_coordination::ClusterFile;
 use plinth_core::hash::HashMap;
@@ -9,6 +10,7 @@ use plinth_core::{Error, Result};
 use plinth_runtime::sync::{OneshotSender, oneshot};
 use plinth_runtime::{Either, race};
 use std::cell::RefCell;
+use std::path::Path;
 
 #[derive(Default)]
 struct State {
@@ -32,14 +34,24 @@ pub fn clear() {
     drop(with(std::mem::take));
 }
 
-pub fn open_database(id: u64, file: ClusterFile) {
+pub fn open_database(id: u64, file: ClusterFile, path: Option<&Path>) {
     let database = plinth_client::connect(file);
+    if let Some(path) = path {
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        database.set_cluster_file_path(&path.to_string_lossy());
+    }
     with(|state| drop(state.databases.insert(id, database)));
 }
 
 pub fn set_database_option(id: u64, option: DatabaseOption) {
     if let Some(database) = with(|state| state.databases.get(&id).cloned()) {
         let _ = database.set_option(option); // it was checked when it came
+    }
+}
+
+pub fn open_tenant(database: u64, id: u64, name: &Bytes) {
+    if let Some(database) = with(|state| state.databases.get(&database).cloned()) {
+        with(|state| drop(state.databases.insert(id, database.open_tenant(name))));
     }
 }
 

@@ -28,8 +28,6 @@ struct Shared {
     committed_version: AtomicI64,
     /// What a call without a result did wrong: the commit tells.
     deferred: Mutex<Option<Error>>,
-    /// Nothing can be done with it.
-    refusal: Option<Error>,
 }
 
 impl Shared {
@@ -46,12 +44,7 @@ impl Shared {
 }
 
 impl Transaction {
-    pub fn new(
-        connection: Arc<Connection>,
-        database: u64,
-        home: Remote,
-        refusal: Option<Error>,
-    ) -> Self {
+    pub fn new(connection: Arc<Connection>, database: u64, home: Remote) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
         home.post(move || state::create_transaction(database, id));
@@ -62,7 +55,6 @@ impl Transaction {
             shared: Arc::new(Shared {
                 committed_version: AtomicI64::new(NO_VERSION),
                 deferred: Mutex::new(None),
-                refusal,
             }),
         }
     }
@@ -96,9 +88,9 @@ impl Transaction {
         T: 'static,
         F: Async<Output = Result<T>> + 'static,
     {
-        let arguments = match (self.shared.refusal, arguments) {
-            (Some(error), _) | (None, Err(error)) => return Future::early(Err(error)),
-            (None, Ok(arguments)) => arguments,
+        let arguments = match arguments {
+            Err(error) => return Future::early(Err(error)),
+            Ok(arguments) => arguments,
         };
         let future = Future::new(Some(self.home.clone()));
         // Should the loop be over, or the transaction gone, the promise sets the future when it is dropped.
@@ -108,6 +100,17 @@ impl Transaction {
             state::fill(promise, work, payload);
         });
         future.into_handle()
+    }
+}
+
+impl Transaction {
+    /// The number of the database's tenant of that name.
+    pub fn tenant_id(&self, name: Bytes) -> *mut Future {
+        let look_up = |transaction: &Local, name: Bytes| {
+            let database = transaction.database().clone();
+            async move { database.tenant_id(name).await }
+        };
+        self.ask(Ok(name), look_up, Payload::Int64)
     }
 }
 

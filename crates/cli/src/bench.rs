@@ -142,11 +142,11 @@ async fn find_servers(connection: &Connection) -> Vec<u32> {
     let mut addresses = connection.file.coordinators.clone();
     if let Ok(document) = status::fetch(connection).await {
         let processes = document["cluster"]["processes"]
-            .as_array()
+            .as_object()
             .cloned()
             .unwrap_or_default();
         let parsed = processes
-            .iter()
+            .values()
             .filter_map(|p| p["address"].as_str()?.parse::<SocketAddr>().ok());
         addresses.extend(parsed);
     }

@@ -51,7 +51,7 @@ pub async fn fetch(connection: &Connection) -> Outcome<Value> {
 /// Addresses of the servers that wait for room on their disks.
 pub fn full_disks(document: &Value) -> Vec<&str> {
     let cluster = &document["cluster"];
-    let lists = [&cluster["logs"], &cluster["storage"]].map(Value::as_array);
+    let lists = [&cluster["log_servers"], &cluster["storage_servers"]].map(Value::as_array);
     let servers = lists.into_iter().flatten().flatten();
     let mut full: Vec<&str> = servers
         .filter(|server| server["disk_full"].as_bool() == Some(true))
@@ -83,8 +83,18 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
         }
         .into(),
     );
-    row(&mut out, "Recovery", word(&cluster["recovery_state"]));
-    row(&mut out, "Epoch", cluster["epoch"].to_string());
+    row(
+        &mut out,
+        "Recovery",
+        word(&cluster["recovery_state"]["description"]),
+    );
+    row(&mut out, "Epoch", cluster["generation"].to_string());
+    let wanted = &cluster["configuration"];
+    if wanted.is_object() {
+        let engine = word(&wanted["storage_engine"]);
+        let mode = word(&wanted["redundancy_mode"]);
+        row(&mut out, "Configuration", format!("{mode} {engine}"));
+    }
     row(&mut out, "Controller", word(&cluster["controller"]));
     let addresses = |value: &Value| match value.as_array() {
         Some(list) if !list.is_empty() => list
@@ -105,22 +115,29 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
         "Log generations",
         cluster["log_generations"].to_string(),
     );
-    servers(
-        &mut out,
-        "Processes",
-        &cluster["processes"],
-        &["class", "zone"],
-    );
+    let processes = cluster["processes"].as_object();
+    let processes: Vec<Value> = processes
+        .into_iter()
+        .flat_map(|all| all.values())
+        .map(|process| {
+            let zone = &process["locality"]["zoneid"];
+            serde_json::json!({
+                "address": process["address"], "class": process["class_type"], "zone": zone,
+            })
+        })
+        .collect();
+    let processes = Value::Array(processes);
+    servers(&mut out, "Processes", &processes, &["class", "zone"]);
     servers(
         &mut out,
         "Log servers",
-        &cluster["logs"],
+        &cluster["log_servers"],
         &["durable_version", "queue_bytes", "memory_bytes"],
     );
     servers(
         &mut out,
         "Storage servers",
-        &cluster["storage"],
+        &cluster["storage_servers"],
         &["durable_version", "window_bytes", "disk_bytes", "watches"],
     );
     out
@@ -168,16 +185,21 @@ mod tests {
     #[test]
     fn a_summary_names_what_is_there_and_what_is_not() {
         let document = serde_json::json!({"cluster": {
-            "epoch": 3, "database_available": false, "recovery_state": "recruiting", "controller": "127.0.0.1:4500",
-            "processes": [{"address": "127.0.0.1:4500", "class": "unset", "zone": "z0"}],
-            "storage": [{"id": "abc", "unreachable": true}],
-            "logs": [{"address": "127.0.0.1:4501", "queue_bytes": 5, "disk_full": true}],
+            "generation": 3, "database_available": false, "controller": "127.0.0.1:4500",
+            "recovery_state": {"name": "recruiting_transaction_servers", "description": "recruiting"},
+            "configuration": {"redundancy_mode": "double", "storage_engine": "memory"},
+            "processes": {"a": {
+                "address": "127.0.0.1:4500", "class_type": "unset", "locality": {"zoneid": "z0"},
+            }},
+            "storage_servers": [{"id": "abc", "unreachable": true}],
+            "log_servers": [{"address": "127.0.0.1:4501", "queue_bytes": 5, "disk_full": true}],
         }});
         assert_eq!(full_disks(&document), ["127.0.0.1:4501"]);
         let text = summary(&document, "plinth.cluster");
         for part in [
             "unavailable",
-            "recruiting",
+            "recruiting\n",
+            "double memory",
             "class unset; zone z0\n",
             "abc",
             "unreachable",

@@ -107,7 +107,9 @@ async fn connect(cluster_file: &Path) -> Database {
 fn durable_version(cluster: &Cluster) -> i64 {
     let status = common::text(&cluster.plinth(&["status", "--json"]).stdout);
     let document: serde_json::Value = serde_json::from_str(&status).expect("JSON");
-    let storage = document["cluster"]["storage"].as_array().expect("a list");
+    let storage = document["cluster"]["storage_servers"]
+        .as_array()
+        .expect("a list");
     let version = |server: &serde_json::Value| server["durable_version"].as_i64().unwrap_or(0);
     storage.iter().map(version).min().expect("a storage server")
 }

@@ -4,8 +4,9 @@
 //! (timeout, cancel, reset, use during commit, the last handle dropped) all of them end with its error at
 //! once, whatever they were waiting for.
 
-use crate::conflicts::ConflictList;
+use crate::conflicts::{ConflictList, SortedConflicts};
 use crate::write_map::WriteMap;
+use plinth_core::key::KeyRange;
 use plinth_core::{Error, Key, Result, Version, Versionstamp};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -36,6 +37,8 @@ pub(crate) struct Attempt {
     reads: RefCell<ConflictList>,
     /// The first read that failed: the commit fails like it.
     read_error: Cell<Option<Error>>,
+    /// What the commit failed over, if that was asked for.
+    conflicting: Rc<RefCell<Vec<KeyRange>>>,
 }
 
 #[derive(Default)]
@@ -113,6 +116,15 @@ impl Attempt {
 
     pub fn reads_bytes(&self) -> usize {
         self.reads.borrow().added_bytes()
+    }
+
+    /// Those so far, in order.
+    pub fn sorted_reads(&self) -> SortedConflicts {
+        self.reads.borrow().clone().into_sorted()
+    }
+
+    pub fn conflicting(&self) -> Rc<RefCell<Vec<KeyRange>>> {
+        self.conflicting.clone()
     }
 
     pub fn take_reads(&self) -> ConflictList {

@@ -21,6 +21,7 @@ use crate::shared::Drive;
 use crate::source::{
     Cluster, CommitData, CommitFlags, CommitReply, ReadVersionFlags, is_commit_unknown,
 };
+use crate::special;
 use crate::transaction::Transaction;
 use crate::write_log::WriteLog;
 use plinth_core::{Error, Key, MutationBatch, Result, Uid, Version, Versionstamp};
@@ -38,12 +39,21 @@ impl Transaction {
     ///
     /// A transaction that wrote nothing commits without a message. After an error use [`Transaction::on_error`].
     pub fn commit(&self) -> impl Future<Output = Result<()>> + use<> {
-        let started = self.start_commit();
+        let special = special::take_writes(self);
+        // What was asked of the special keys becomes reads and writes of this transaction first.
+        let started = special.is_empty().then(|| self.start_commit());
         let database = self.inner.database.clone();
         let attempt = self.inner.state.borrow().attempt.clone();
         let transaction = self.clone();
         async move {
-            let outstanding = started?;
+            let outstanding = match started {
+                Some(started) => started?,
+                None => {
+                    let applied = special::apply(&transaction, special);
+                    Guarded::new(&attempt, applied).await?;
+                    transaction.start_commit()?
+                }
+            };
             let committing = transaction.run_commit(database, attempt.clone(), outstanding);
             let result = Guarded::new(&attempt, committing).await;
             match result {
@@ -101,10 +111,12 @@ impl Transaction {
         let flags = CommitFlags {
             system_keys: options.write_system_keys,
             lock_aware: options.lock_aware,
-            report_conflicting_keys: options.report_conflicting_keys,
             priority: options.priority,
         };
         let fence = !options.causal_write_risky;
+        let conflicts = options
+            .report_conflicting_keys
+            .then(|| attempt.conflicting());
         let packed = pack(
             log,
             reads,
@@ -113,7 +125,11 @@ impl Transaction {
             fence,
             options.size_bytes_max,
         )?;
-        send(database.cluster(), packed, flags).await
+        let data = CommitData {
+            conflicts,
+            ..packed.data
+        };
+        send(database.cluster(), Packed { data, ..packed }, flags).await
     }
 }
 
@@ -161,6 +177,7 @@ fn pack(
         writes: writes.pack(),
         mutations: finished.mutations,
         flags,
+        conflicts: None,
     };
     Ok(Packed { data, fence })
 }
@@ -221,6 +238,7 @@ async fn commit_dummy(cluster: &Rc<dyn Cluster>, key: Key, flags: CommitFlags) -
                     writes: packed.clone(),
                     mutations: MutationBatch::default(),
                     flags,
+                    conflicts: None,
                 };
                 cluster.commit(data).await
             }

@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use plinth_core::Key;
 use plinth_core::conflict_ranges::{ConflictRangesBuilder, Endpoint};
+use plinth_core::key::KeyRange;
 
 /// What a range costs beyond its keys when a transaction's size is reckoned; FoundationDB's figure.
 pub(crate) const RANGE_OVERHEAD_BYTES: usize = 24;
@@ -31,7 +32,7 @@ impl ConflictRange {
 }
 
 /// Ranges in any order, which may overlap.
-#[derive(Default, Debug)]
+#[derive(Clone, Default, Debug)]
 pub(crate) struct ConflictList {
     ranges: Vec<ConflictRange>,
     compact_at: usize,
@@ -91,6 +92,12 @@ pub(crate) struct SortedConflicts {
 impl SortedConflicts {
     pub fn size_bytes(&self) -> usize {
         self.ranges.iter().map(ConflictRange::size_bytes).sum()
+    }
+
+    pub fn iter(&self) -> impl Iterator<Item = KeyRange> + '_ {
+        let whole =
+            |range: &ConflictRange| KeyRange::new(range.begin.clone(), range.end().to_key());
+        self.ranges.iter().map(whole)
     }
 
     /// The first key that is in both.

@@ -7,19 +7,22 @@
 mod locations;
 mod patience;
 mod reads;
+mod status;
 mod versions;
 
 use crate::source::{
     Cluster, ClusterFuture, CommitData, CommitReply, Priority, RangeChunk, RangeRequest,
-    ReadVersionFlags,
+    ReadVersionFlags, Subject,
 };
 use locations::Locations;
 use patience::Patience;
 use plinth_coordination::{ClusterFile, election};
-use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
+use plinth_core::{Error, Key, KeySelector, Result, Value, Version, version};
 use plinth_protocol::control::{ClientInfo, GetClientInfo};
 use plinth_protocol::coordination::Candidate;
-use plinth_protocol::transaction::{Commit, FLAG_LOCK_AWARE, FLAG_SYSTEM_KEYS};
+use plinth_protocol::transaction::{
+    Commit, FLAG_LOCK_AWARE, FLAG_REPORT_CONFLICTS, FLAG_SYSTEM_KEYS,
+};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, Either, TaskGroup, probe};
@@ -47,6 +50,7 @@ struct Inner {
     locations: RefCell<Locations>,
     versions: RefCell<VersionBatcher>,
     patience: Patience,
+    file: ClusterFile,
 }
 
 impl Connection {
@@ -59,6 +63,7 @@ impl Connection {
             locations: RefCell::new(Locations::new()),
             versions: RefCell::new(VersionBatcher::new()),
             patience: Patience::new(),
+            file: cluster.clone(),
         });
         let tasks = TaskGroup::new();
         tasks.spawn(
@@ -134,6 +139,9 @@ impl Inner {
         if data.flags.lock_aware {
             flags |= FLAG_LOCK_AWARE;
         }
+        if data.conflicts.is_some() {
+            flags |= FLAG_REPORT_CONFLICTS;
+        }
         let request = Commit {
             read_version: data.read_version,
             reads: data.reads,
@@ -147,6 +155,12 @@ impl Inner {
                 .transport
                 .call(&proxy.endpoint::<Commit>(), request.clone());
             match plinth_runtime::race(call, self.retired(proxy)).await {
+                Either::Left(Ok(reply)) if reply.version == version::INVALID => {
+                    if let Some(conflicts) = &data.conflicts {
+                        *conflicts.borrow_mut() = reply.conflicting;
+                    }
+                    return Err(Error::not_committed);
+                }
                 Either::Left(Ok(reply)) => {
                     return Ok(CommitReply {
                         version: reply.version,
@@ -201,5 +215,15 @@ impl Cluster for Connection {
     fn watch(&self, key: Key, value: Option<Value>, version: Version) -> ClusterFuture<()> {
         let inner = self.inner.clone();
         Box::pin(async move { reads::watch(inner, key, value, version).await })
+    }
+
+    fn describe(&self, subject: Subject) -> ClusterFuture<Option<Value>> {
+        let inner = self.inner.clone();
+        Box::pin(async move {
+            Ok(Some(match subject {
+                Subject::ConnectionString => inner.file.to_string().into(),
+                Subject::Status => status::document(&inner).await,
+            }))
+        })
     }
 }

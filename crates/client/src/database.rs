@@ -20,6 +20,7 @@ struct Inner {
     transaction_defaults: RefCell<Options>,
     watches: Cell<usize>,
     watches_max: Cell<usize>,
+    cluster_file_path: RefCell<Option<String>>,
 }
 
 /// The right to one of the database's watches.
@@ -39,12 +40,22 @@ impl Database {
                 transaction_defaults: RefCell::default(),
                 watches: Cell::new(0),
                 watches_max: Cell::new(WATCHES_MAX_DEFAULT),
+                cluster_file_path: RefCell::default(),
             }),
         }
     }
 
     pub fn cluster(&self) -> &Rc<dyn Cluster> {
         &self.inner.cluster
+    }
+
+    /// Says where the cluster file is, for whoever reads `\xff\xff/cluster_file_path`.
+    pub fn set_cluster_file_path(&self, path: &str) {
+        *self.inner.cluster_file_path.borrow_mut() = Some(path.to_owned());
+    }
+
+    pub(crate) fn cluster_file_path(&self) -> Option<String> {
+        self.inner.cluster_file_path.borrow().clone()
     }
 
     /// Changes what later transactions start with.

@@ -11,6 +11,7 @@
 //!                          ──► commit   conflicts packed, sent, fenced off when the answer is lost
 //!                          ──► retry    which errors, how long to wait
 //!                          ──► watch
+//!                          ──► special  the keys behind \xff\xff, which no server stores
 //! ```
 
 mod attempt;
@@ -27,6 +28,9 @@ mod reads;
 mod retry;
 mod shared;
 mod source;
+mod special;
+mod system_rows;
+mod tenant;
 pub mod testing;
 mod transaction;
 mod watch;
@@ -41,7 +45,7 @@ pub use range::{RangeOptions, RangeResult, RangeStream, StreamingMode};
 pub use reads::{ReadFuture, ValueFuture};
 pub use source::{
     Cluster, ClusterFuture, CommitData, CommitFlags, CommitReply, Priority, RangeChunk,
-    RangeRequest, ReadVersionFlags, is_commit_unknown,
+    RangeRequest, ReadVersionFlags, Subject, is_commit_unknown,
 };
 pub use transaction::Transaction;
 

@@ -39,6 +39,9 @@ pub enum TransactionOption {
     UsedDuringCommitProtectionDisable,
     ReadLockAware,
     ReportConflictingKeys,
+    /// One range read may go over several modules of the special keys.
+    SpecialKeySpaceRelaxed,
+    SpecialKeySpaceEnableWrites,
 }
 
 impl TransactionOption {
@@ -70,6 +73,8 @@ impl TransactionOption {
             701 => UsedDuringCommitProtectionDisable,
             702 => ReadLockAware,
             712 => ReportConflictingKeys,
+            713 => SpecialKeySpaceRelaxed,
+            714 => SpecialKeySpaceEnableWrites,
             _ => return Err(Error::invalid_option),
         };
         if value.is_some_and(|v| !v.is_empty()) {
@@ -118,6 +123,8 @@ pub(crate) struct Options {
     pub read_lock_aware: bool,
     pub commit_protection_disabled: bool,
     pub report_conflicting_keys: bool,
+    pub special_keys_relaxed: bool,
+    pub special_keys_writable: bool,
 }
 
 impl Default for Options {
@@ -139,6 +146,8 @@ impl Default for Options {
             read_lock_aware: false,
             commit_protection_disabled: false,
             report_conflicting_keys: false,
+            special_keys_relaxed: false,
+            special_keys_writable: false,
         }
     }
 }
@@ -180,6 +189,8 @@ impl Options {
             UsedDuringCommitProtectionDisable => self.commit_protection_disabled = true,
             ReadLockAware => self.read_lock_aware = true,
             ReportConflictingKeys => self.report_conflicting_keys = true,
+            SpecialKeySpaceRelaxed => self.special_keys_relaxed = true,
+            SpecialKeySpaceEnableWrites => self.special_keys_writable = true,
         }
         Ok(())
     }

@@ -42,7 +42,7 @@ impl Budget {
     pub fn is_spent(&self) -> bool {
         self.rows == 0 || self.bytes == 0
     }
-    fn spend(&mut self, key: &Key, value: &Value) {
+    pub fn spend(&mut self, key: &Key, value: &Value) {
         self.rows -= 1;
         if self.bytes != usize::MAX {
             self.bytes = self

@@ -6,8 +6,10 @@ use crate::range::{RangeOptions, RangeResult, RangeStream, StreamingMode};
 use crate::reader::{Anchor, Reader};
 use crate::shared::{Drive, Shared};
 use crate::source::{Cluster, ClusterFuture, ReadVersionFlags};
+use crate::special;
 use crate::transaction::{Inner, State, Transaction, key_bytes_max, shorten};
 use crate::write_map::{Lookup, PendingOperations, WriteMap, fold};
+use plinth_core::system_keys::METADATA_VERSION;
 use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
 use std::future::Future;
 use std::pin::Pin;
@@ -62,7 +64,7 @@ impl State {
     }
 
     /// The attempt's writes, if a read is to see any.
-    fn own_writes(&mut self, snapshot: bool) -> Option<Rc<WriteMap>> {
+    pub fn own_writes(&mut self, snapshot: bool) -> Option<Rc<WriteMap>> {
         if !self.log.has_mutations() || !self.options.sees_own_writes(snapshot) {
             return None;
         }
@@ -73,7 +75,7 @@ impl State {
     /// Decides a point read as far as it can be decided here. Adds its conflict.
     fn start_get(&mut self, key: &Key, snapshot: bool) -> Result<PointRead> {
         self.check_usable()?;
-        if key[..] >= *self.read_end() {
+        if key[..] >= *self.read_end() && key[..] != *METADATA_VERSION {
             return Err(Error::key_outside_legal_range);
         }
         if key.len() > key_bytes_max(key) {
@@ -396,6 +398,14 @@ impl Transaction {
     pub fn get(&self, key: impl IntoKey, snapshot: bool) -> ValueFuture {
         let key = key.into_key();
         let cluster = self.inner.database.cluster();
+        if special::is_special(&key) {
+            return ValueFuture {
+                interest: Interest::new(&self.inner.state.borrow().attempt),
+                cluster: cluster.clone(),
+                operations: Vec::new(),
+                stage: ValueStage::Value(Box::pin(special::get(self.clone(), key))),
+            };
+        }
         let mut state = self.inner.state.borrow_mut();
         let mut operations = Vec::new();
         let stage = match state.start_get(&key, snapshot) {
@@ -441,6 +451,15 @@ impl Transaction {
         options: RangeOptions,
         snapshot: bool,
     ) -> ReadFuture<RangeResult> {
+        if special::is_special(&begin.key) && special::is_special(&end.key) {
+            let attempt = self.inner.state.borrow().attempt.clone();
+            let read = special::get_range(self.clone(), begin, end, options);
+            return ReadFuture {
+                interest: Interest::new(&attempt),
+                read: Some(Shared::new(Box::pin(read))),
+                early: None,
+            };
+        }
         let begin = KeySelector {
             key: shorten(begin.key),
             ..begin

@@ -7,9 +7,12 @@
 //! trying again; what it gives up on comes back as an error.
 
 use bytes::Bytes;
+use plinth_core::key::KeyRange;
 use plinth_core::{Error, Key, KeySelector, MutationBatch, Result, Value, Version};
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
+use std::rc::Rc;
 
 /// A future that owns what it needs. The only allocation that a point read costs the seam.
 pub type ClusterFuture<T> = Pin<Box<dyn Future<Output = Result<T>>>>;
@@ -60,8 +63,6 @@ pub struct CommitFlags {
     pub system_keys: bool,
     /// It commits although the database is locked.
     pub lock_aware: bool,
-    /// The reply should name the ranges that conflicted, where the cluster can.
-    pub report_conflicting_keys: bool,
     pub priority: Priority,
 }
 
@@ -75,6 +76,17 @@ pub struct CommitData {
     pub writes: Bytes,
     pub mutations: MutationBatch,
     pub flags: CommitFlags,
+    /// Where the ranges go that a commit failed over, as far as the cluster can tell; `None` if nobody asks.
+    pub conflicts: Option<Rc<RefCell<Vec<KeyRange>>>>,
+}
+
+/// What there is to say about a cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Subject {
+    /// A JSON document: `client`, and where the cluster answers, `cluster`.
+    Status,
+    /// `description:id@ip:port,…`.
+    ConnectionString,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,6 +112,10 @@ pub trait Cluster {
     fn commit(&self, data: CommitData) -> ClusterFuture<CommitReply>;
     /// Ends when the value of `key` differs from `value` at some version at or after `version`.
     fn watch(&self, key: Key, value: Option<Value>, version: Version) -> ClusterFuture<()>;
+    /// `None` if the cluster has nothing to say about it.
+    fn describe(&self, _subject: Subject) -> ClusterFuture<Option<Value>> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
 }
 
 /// After this error of [`Cluster::commit`] the transaction may have committed, or may still do so later. True for

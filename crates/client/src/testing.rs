@@ -8,8 +8,9 @@ use crate::source::{
     Cluster, ClusterFuture, CommitData, CommitReply, Priority, RangeChunk, RangeRequest,
     ReadVersionFlags,
 };
-use plinth_core::conflict_ranges::{ConflictRanges, Endpoint};
-use plinth_core::key::{ALL_KEYS_END, SYSTEM_BEGIN};
+use plinth_core::conflict_ranges::{ConflictRange, ConflictRanges, Endpoint};
+use plinth_core::key::{ALL_KEYS_END, KeyRange, SYSTEM_BEGIN};
+use plinth_core::system_keys::METADATA_VERSION;
 use plinth_core::{
     Error, Key, KeySelector, MutationKind, Result, Value, Version, Versionstamp, atomic,
 };
@@ -244,13 +245,21 @@ impl State {
             .iter()
             .filter(|(version, _)| *version > data.read_version);
         for (_, written) in newer {
-            let overlaps = |a: &ConflictRanges, b: &ConflictRanges| {
-                a.iter().any(|x| {
-                    b.iter()
-                        .any(|y| Endpoint::at(x.begin) < y.end && Endpoint::at(y.begin) < x.end)
-                })
+            let is_written = |read: &ConflictRange<'_>| {
+                let meets = |write: ConflictRange<'_>| {
+                    Endpoint::at(read.begin) < write.end && Endpoint::at(write.begin) < read.end
+                };
+                written.iter().any(meets)
             };
-            if overlaps(&reads, written) {
+            let conflicting: Vec<KeyRange> = reads
+                .iter()
+                .filter(is_written)
+                .map(|range| KeyRange::new(range.begin.to_vec(), range.end.to_key()))
+                .collect();
+            if !conflicting.is_empty() {
+                if let Some(asked) = &data.conflicts {
+                    *asked.borrow_mut() = conflicting;
+                }
                 return Err(Error::not_committed);
             }
         }
@@ -295,7 +304,7 @@ fn apply_mutations(snapshot: &mut Snapshot, data: &CommitData, reply: CommitRepl
     };
     for mutation in data.mutations.iter_owned() {
         let (key, second) = (mutation.first, mutation.second);
-        if key[..] >= *end {
+        if key[..] >= *end && key[..] != *METADATA_VERSION {
             return Err(Error::key_outside_legal_range);
         }
         match mutation.kind {

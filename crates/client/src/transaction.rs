@@ -18,6 +18,7 @@ use crate::options::{Options, TransactionOption};
 use crate::reads::ReadVersion;
 use crate::retry::Backoff;
 use crate::shared::Drive;
+use crate::special::SpecialWrite;
 use crate::write_log::WriteLog;
 use plinth_core::key::{ALL_KEYS_END, KEY_BYTES_MAX, SYSTEM_BEGIN, SYSTEM_KEY_BYTES_MAX};
 use plinth_core::{Error, Key, Result, Version};
@@ -50,6 +51,10 @@ pub(crate) struct State {
     pub commit_started: bool,
     /// Of explicit conflict ranges and mutations, uncoalesced.
     pub write_bytes: usize,
+    /// What is asked of the special keys, in the order of the calls.
+    pub special_writes: Vec<SpecialWrite>,
+    /// Why the last of those was refused, in JSON.
+    pub special_error: Option<String>,
     // What outlives an attempt.
     pub created_at: Instant,
     pub retries: u32,
@@ -97,6 +102,8 @@ impl State {
             deferred_error: None,
             commit_started: false,
             write_bytes: 0,
+            special_writes: Vec::new(),
+            special_error: None,
             created_at: plinth_runtime::now(),
             retries: 0,
             backoff: Backoff::default(),
@@ -114,6 +121,7 @@ impl State {
         self.deferred_error = None;
         self.commit_started = false;
         self.write_bytes = 0;
+        self.special_writes.clear();
         std::mem::replace(&mut self.attempt, Attempt::new())
     }
 

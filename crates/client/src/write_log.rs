@@ -110,13 +110,8 @@ impl WriteLog {
     pub fn finish(mut self, read_version: Version) -> FinishedLog {
         let packed = self.packed();
         let mutations = MutationBatch::parse(packed).expect("the log packs whole mutations");
-        let mut writes = self.explicit;
-        let mut silent = self.silent.iter().copied().peekable();
-        for (number, mutation) in (0u32..).zip(mutations.iter_owned()) {
-            let is_silent = silent.next_if_eq(&number).is_some();
-            add_write_conflict_of(mutation, is_silent, read_version, &mut writes);
-        }
-        let writes = writes.into_sorted();
+        let explicit = std::mem::take(&mut self.explicit);
+        let writes = self.conflicts_of(&mutations, explicit, read_version);
         FinishedLog {
             size_bytes: self.size_bytes + writes.size_bytes(),
             mutations,
@@ -124,13 +119,38 @@ impl WriteLog {
         }
     }
 
+    /// What is written so far, in order.
+    pub fn write_conflicts(&mut self, read_version: Version) -> SortedConflicts {
+        self.last_set = None;
+        let packed = self.packed();
+        self.tail = BytesMut::from(&packed[..]);
+        self.map = Rc::default();
+        let mutations = MutationBatch::parse(packed).expect("the log packs whole mutations");
+        self.conflicts_of(&mutations, self.explicit.clone(), read_version)
+    }
+
+    fn conflicts_of(
+        &self,
+        mutations: &MutationBatch,
+        mut writes: ConflictList,
+        read_version: Version,
+    ) -> SortedConflicts {
+        let mut silent = self.silent.iter().copied().peekable();
+        for (number, mutation) in (0u32..).zip(mutations.iter_owned()) {
+            let is_silent = silent.next_if_eq(&number).is_some();
+            add_write_conflict_of(mutation, is_silent, read_version, &mut writes);
+        }
+        writes.into_sorted()
+    }
+
+    /// The mutations of the log, which has none afterwards.
     fn packed(&mut self) -> Bytes {
         let tail = self.tail.split().freeze();
         if self.mapped.is_empty() {
             return tail;
         }
         self.mapped.push(tail);
-        Bytes::from(self.mapped.concat())
+        Bytes::from(std::mem::take(&mut self.mapped).concat())
     }
 }
 

@@ -2,10 +2,15 @@
 
 use crate::bytes_argument::IntoKey;
 use crate::conflicts::RANGE_OVERHEAD_BYTES;
+use crate::special;
 use crate::transaction::{State, Transaction, key_bytes_max, shorten};
 use crate::write_log::MUTATION_OVERHEAD_BYTES;
 use plinth_core::key::{VALUE_BYTES_MAX, key_after};
+use plinth_core::system_keys::METADATA_VERSION;
 use plinth_core::{Error, Key, MutationKind, MutationRef, Result, atomic};
+
+/// The one operand for [`METADATA_VERSION`]: a stamp at offset 0 and nothing else.
+const METADATA_VERSION_OPERAND: &[u8] = &[0; 14];
 
 impl State {
     /// Takes the option that counts for one write; true if this write conflicts.
@@ -34,8 +39,16 @@ impl State {
     }
 
     fn write_one(&mut self, kind: MutationKind, key: &[u8], value: &[u8]) -> Result<()> {
+        if special::is_special(key) {
+            return special::write(self, kind, key, value);
+        }
         let conflicts = self.begin_write()?;
-        if key >= self.write_end() {
+        if key == METADATA_VERSION {
+            // A layer's stamp that says "my metadata has changed": whoever reads it may rely on its growing.
+            if kind != MutationKind::SetVersionstampedValue || value != METADATA_VERSION_OPERAND {
+                return Err(Error::client_invalid_operation);
+            }
+        } else if key >= self.write_end() {
             return Err(Error::key_outside_legal_range);
         }
         if !kind.is_atomic() && kind != MutationKind::Set {
@@ -47,6 +60,9 @@ impl State {
     }
 
     fn clear_one(&mut self, key: &[u8]) -> Result<()> {
+        if special::is_special(key) {
+            return special::clear(self, key, &key_after(key));
+        }
         let conflicts = self.begin_write()?;
         if key >= self.write_end() {
             return Err(Error::key_outside_legal_range);
@@ -59,6 +75,9 @@ impl State {
     }
 
     fn clear_many(&mut self, begin: &[u8], end: &[u8]) -> Result<()> {
+        if special::is_special(begin) && special::is_special(end) {
+            return special::clear(self, begin, end);
+        }
         let conflicts = self.begin_write()?;
         let (begin, end) = check_range(begin, end, self.write_end())?;
         if begin < end {

@@ -99,6 +99,7 @@ impl Controller {
                 cluster_key: cluster.key(),
                 workers: Watch::new(BTreeMap::new()),
                 creation: Watch::new(None),
+                config: Watch::new(None),
                 phase: Watch::new("starting"),
                 full_disks: FullDisks::default(),
             },
@@ -288,6 +289,7 @@ impl Controller {
         });
         let failure = first_of(watched.collect());
         let config = running.state.config;
+        self.context.config.set(Some(config));
         let logs = running.state.log_system.current().map(|g| g.logs.clone());
         let logs = logs.unwrap_or_default();
         let full = full_disks::watch(&self.context, &logs, &config);

@@ -51,6 +51,8 @@ pub struct Context {
     pub workers: Watch<BTreeMap<Uid, RegisterWorker>>,
     /// Set by `configure new`.
     pub creation: Watch<Option<DatabaseConfig>>,
+    /// Of the living epoch, for status.
+    pub config: Watch<Option<DatabaseConfig>>,
     /// The phase under way, for status.
     pub phase: Watch<&'static str>,
     pub full_disks: FullDisks,

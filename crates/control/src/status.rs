@@ -1,154 +1,182 @@
 //! The status document: one JSON object that says what runs where and how far it is.
+//!
+//! Its `cluster` has FoundationDB's shape where both have a field, so that the tools which read it find their way; what only
+//! Plinth tells (`controller`, `log_servers`, `storage_servers`, …) stands beside it.
 
 use crate::controller::Controller;
+use plinth_core::Uid;
+use plinth_core::config::{DatabaseConfig, EngineKind};
+use plinth_protocol::control::{ClusterInfo, RegisterWorker};
 use plinth_protocol::log::GetLogStatus;
 use plinth_protocol::storage::GetStorageStatus;
 use plinth_rpc::Interface;
 use plinth_runtime::Duration;
-use std::fmt::Write;
+use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+
+type Workers = BTreeMap<Uid, RegisterWorker>;
 
 pub(crate) async fn document(controller: &Controller) -> String {
     let info = controller.info.get();
     let workers = controller.context.workers.get();
-    let mut json = String::from("{\"cluster\":{");
-    write_field(&mut json, "epoch", &info.epoch.to_string());
-    json.push(',');
-    write_field(
-        &mut json,
-        "recovery_state",
-        &quoted(controller.context.phase.get()),
+    let (logs, storage) = (
+        logs(controller, &info).await,
+        storage(controller, &workers, &info).await,
     );
-    json.push(',');
-    write_field(
-        &mut json,
-        "database_available",
-        if info.accepting { "true" } else { "false" },
-    );
-    json.push(',');
-    write_field(
-        &mut json,
-        "controller",
-        &quoted(&info.controller.address.to_string()),
-    );
-    json.push_str(",\"processes\":[");
-    let processes: Vec<String> = workers
-        .values()
-        .map(|worker| {
-            format!(
-                "{{\"address\":{},\"class\":{},\"zone\":{},\"process_id\":{}}}",
-                quoted(&worker.worker.address.to_string()),
-                quoted(worker.class.name()),
-                quoted(&worker.locality.zone),
-                quoted(&worker.locality.process.to_string())
-            )
-        })
-        .collect();
-    json.push_str(&processes.join(","));
-    json.push_str("],\"logs\":[");
-    json.push_str(&logs(controller, &info).await.join(","));
-    json.push_str("],\"storage\":[");
-    json.push_str(&storage(controller, &workers, &info).await.join(","));
-    json.push_str("],");
-    let addresses = |roles: &[Interface]| {
-        roles
-            .iter()
-            .map(|r| quoted(&r.address.to_string()))
-            .collect::<Vec<_>>()
-            .join(",")
+    let missing = |servers: &[Value]| servers.iter().any(|s| s["unreachable"] == json!(true));
+    let healthy = info.accepting && !missing(&logs) && !missing(&storage);
+    let phase = controller.context.phase.get();
+    let addresses = |roles: &[Interface]| -> Vec<String> {
+        roles.iter().map(|role| role.address.to_string()).collect()
     };
-    write_field(
-        &mut json,
-        "commit_proxies",
-        &format!("[{}]", addresses(&info.client.commit_proxies)),
-    );
-    json.push(',');
-    write_field(
-        &mut json,
-        "grv_proxies",
-        &format!("[{}]", addresses(&info.client.grv_proxies)),
-    );
-    json.push(',');
-    write_field(
-        &mut json,
-        "log_generations",
-        &info.log_system.generations.len().to_string(),
-    );
-    json.push_str("}}");
-    json
+    let document = json!({"cluster": {
+        "cluster_controller_timestamp": plinth_runtime::unix_time_ms() / 1000,
+        "commit_proxies": addresses(&info.client.commit_proxies),
+        "configuration": controller.context.config.get().map(|config| configuration(&config)),
+        "controller": info.controller.address.to_string(),
+        "data": {"state": {
+            "healthy": healthy,
+            "name": if healthy { "healthy" } else { "missing_data" },
+        }},
+        "database_available": info.accepting,
+        "database_lock_state": {"locked": false},
+        "full_replication": healthy,
+        "generation": info.epoch,
+        "grv_proxies": addresses(&info.client.grv_proxies),
+        "layers": {"_valid": true},
+        "log_generations": info.log_system.generations.len(),
+        "log_servers": logs,
+        "messages": [],
+        "processes": processes(&workers, &info),
+        "recovery_state": {"name": recovery_name(phase), "description": phase},
+        "storage_servers": storage,
+    }});
+    document.to_string()
 }
 
-async fn logs(
-    controller: &Controller,
-    info: &plinth_protocol::control::ClusterInfo,
-) -> Vec<String> {
-    let current = info
-        .log_system
-        .current()
-        .map(|g| g.logs.clone())
-        .unwrap_or_default();
+/// FoundationDB's name of the phase, for the tools that know those.
+fn recovery_name(phase: &str) -> &str {
+    match phase {
+        "starting" | "reading_coordinated_state" => "reading_coordinated_state",
+        "sealing_old_logs" => "locking_coordinated_state",
+        "reading_system_keyspace" => "reading_transaction_system_state",
+        "waiting_for_configure_new" => "configuration_never_created",
+        "recruiting_storage" | "recruiting_transaction_system" => "recruiting_transaction_servers",
+        "writing_coordinated_state" => "writing_coordinated_state",
+        "accepting_commits" => "fully_recovered",
+        other => other,
+    }
+}
+
+fn configuration(config: &DatabaseConfig) -> Value {
+    json!({
+        "redundancy_mode": match config.replication {
+            1 => "single",
+            2 => "double",
+            _ => "triple",
+        },
+        "storage_engine": match config.engine {
+            EngineKind::Ssd => "ssd",
+            EngineKind::Memory => "memory",
+        },
+        "logs": config.logs,
+        "commit_proxies": config.commit_proxies,
+        "grv_proxies": config.grv_proxies,
+        "resolvers": config.resolvers,
+        "excluded_servers": [],
+    })
+}
+
+fn processes(workers: &Workers, info: &ClusterInfo) -> Value {
+    let mut processes = Map::new();
+    for (id, worker) in workers {
+        let address = worker.worker.address;
+        let mut roles = Vec::new();
+        let mut add = |role: &str, id: Option<Uid>| {
+            roles.push(json!({"role": role, "id": id.map(|id| id.to_string())}));
+        };
+        if info.controller.address == address {
+            add("cluster_controller", Some(info.controller.id));
+        }
+        let lists = [
+            ("commit_proxy", &info.client.commit_proxies),
+            ("grv_proxy", &info.client.grv_proxies),
+        ];
+        for (name, interfaces) in lists {
+            let here = interfaces.iter().filter(|role| role.address == address);
+            here.for_each(|role| add(name, Some(role.id)));
+        }
+        worker.logs.iter().for_each(|(id, _)| add("log", Some(*id)));
+        let stored = worker.storage.iter();
+        stored.for_each(|(id, _)| add("storage", Some(*id)));
+        let place = &worker.locality;
+        processes.insert(
+            id.to_string(),
+            json!({
+                "address": address.to_string(),
+                "class_source": "command_line",
+                "class_type": worker.class.name(),
+                "excluded": false,
+                "locality": {
+                    "machineid": place.machine,
+                    "processid": place.process.to_string(),
+                    "zoneid": place.zone,
+                    "dcid": place.data_center,
+                },
+                "machine_id": place.machine,
+                "messages": [],
+                "roles": roles,
+                "version": env!("CARGO_PKG_VERSION"),
+            }),
+        );
+    }
+    Value::Object(processes)
+}
+
+async fn logs(controller: &Controller, info: &ClusterInfo) -> Vec<Value> {
+    let current = info.log_system.current().map(|g| g.logs.clone());
+    let current = current.unwrap_or_default();
+    let transport = &controller.context.transport;
     let asked = current.iter().map(|log| async move {
-        let call = controller.context.transport.call(&log.endpoint::<GetLogStatus>(), GetLogStatus {});
-        let address = quoted(&log.address.to_string());
+        let call = transport.call(&log.endpoint::<GetLogStatus>(), GetLogStatus {});
+        let address = log.address.to_string();
         match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
-            Some(Ok(s)) => format!(
-                "{{\"address\":{address},\"epoch\":{},\"version\":{},\"durable_version\":{},\"queue_bytes\":{},\"memory_bytes\":{},\"disk_full\":{}}}",
-                s.epoch, s.version, s.durable, s.queue_bytes, s.memory_bytes, s.disk_full
-            ),
-            _ => format!("{{\"address\":{address},\"unreachable\":true}}"),
+            Some(Ok(status)) => json!({
+                "address": address, "epoch": status.epoch, "version": status.version,
+                "durable_version": status.durable, "queue_bytes": status.queue_bytes,
+                "memory_bytes": status.memory_bytes, "disk_full": status.disk_full,
+            }),
+            _ => json!({"address": address, "unreachable": true}),
         }
     });
     plinth_runtime::join_all(asked).await
 }
 
-async fn storage(
-    controller: &Controller,
-    workers: &std::collections::BTreeMap<
-        plinth_core::Uid,
-        plinth_protocol::control::RegisterWorker,
-    >,
-    info: &plinth_protocol::control::ClusterInfo,
-) -> Vec<String> {
-    let place = |id: plinth_core::Uid| {
-        workers
-            .values()
-            .find(|w| w.storage.iter().any(|(s, _)| *s == id))
+async fn storage(controller: &Controller, workers: &Workers, info: &ClusterInfo) -> Vec<Value> {
+    let transport = &controller.context.transport;
+    let place = |id: Uid| {
+        let mut hosts = workers.values();
+        hosts.find(|worker| worker.storage.iter().any(|(stored, _)| *stored == id))
     };
     let asked = info.servers.iter().map(|(id, tag)| async move {
         let Some(worker) = place(*id) else {
-            return format!("{{\"id\":{},\"tag\":{},\"unreachable\":true}}", quoted(&id.to_string()), tag.0);
+            return json!({"id": id.to_string(), "tag": tag.0, "unreachable": true});
         };
         let interface = Interface::new(worker.worker.address, *id);
-        let call = controller.context.transport.call(&interface.endpoint::<GetStorageStatus>(), GetStorageStatus {});
-        let address = quoted(&interface.address.to_string());
+        let endpoint = interface.endpoint::<GetStorageStatus>();
+        let call = transport.call(&endpoint, GetStorageStatus {});
+        let address = interface.address.to_string();
         match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
-            Some(Ok(s)) => format!(
-                "{{\"address\":{address},\"id\":{},\"tag\":{},\"version\":{},\"durable_version\":{},\"window_bytes\":{},\"disk_bytes\":{},\"watches\":{},\"disk_full\":{}}}",
-                quoted(&id.to_string()), s.tag.0, s.version, s.durable, s.window_bytes, s.disk_bytes, s.watches, s.disk_full
-            ),
-            _ => format!("{{\"address\":{address},\"unreachable\":true}}"),
+            Some(Ok(status)) => json!({
+                "address": address, "id": id.to_string(), "tag": status.tag.0,
+                "version": status.version, "durable_version": status.durable,
+                "window_bytes": status.window_bytes, "disk_bytes": status.disk_bytes,
+                "watches": status.watches, "disk_full": status.disk_full,
+            }),
+            _ => json!({"address": address, "unreachable": true}),
         }
     });
     plinth_runtime::join_all(asked).await
-}
-
-fn write_field(json: &mut String, name: &str, value: &str) {
-    write!(json, "\"{name}\":{value}").expect("writing to a string");
-}
-
-fn quoted(text: &str) -> String {
-    let mut out = String::from("\"");
-    for c in text.chars() {
-        match c {
-            '"' => out.push_str("\\\""),
-            '\\' => out.push_str("\\\\"),
-            c if (c as u32) < 0x20 => {
-                write!(out, "\\u{:04x}", c as u32).expect("writing to a string")
-            }
-            c => out.push(c),
-        }
-    }
-    out.push('"');
-    out
 }

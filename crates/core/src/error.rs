@@ -160,7 +160,12 @@ codes! {
     incompatible_client = 2125, "No client at hand speaks the cluster's protocol version";
     tenant_name_required = 2130, "The cluster wants a tenant";
     tenant_not_found = 2131, "There is no such tenant";
+    tenant_already_exists = 2132, "There is a tenant of that name";
+    tenant_not_empty = 2133, "The tenant still holds data";
+    invalid_tenant_name = 2134, "A tenant's name is neither empty nor starts with \\xff";
+    tenant_prefix_allocator_conflict = 2135, "There are keys where the new tenant's would be";
     tenants_disabled = 2136, "A tenant was asked for";
+    illegal_tenant_access = 2138, "A system key inside a tenant";
     // Bindings and layers.
     api_version_unset = 2200, "No API version was selected";
     api_version_already_set = 2201, "Another API version was selected before";

@@ -6,11 +6,18 @@
 //! \xff/conf                      DatabaseConfig
 //! \xff/serverList/<uid, 16 B>    StorageServerRecord
 //! \xff/keyServers/<begin key>    ShardRecord: who holds the range from here to the next entry
+//! \xff/tenant/…                  tenants; see `plinth_client::tenant`
+//! \xff/globalConfig/…            what clients agree on
+//! \xff/metadataVersion           the stamp that layers change with their metadata; anyone may
+//! \xff\x02/…                     kept for applications, like ordinary data
 //! ```
+//!
+//! The last four are none of the proxies' business.
 
 use crate::codec::Codec;
 use crate::config::{DatabaseConfig, EngineKind};
 use crate::id::{Tag, Uid};
+use crate::key::SYSTEM_BEGIN;
 use crate::{codec_for, record};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::net::SocketAddr;
@@ -20,6 +27,14 @@ pub const SERVER_LIST: &[u8] = b"\xff/serverList/";
 pub const SERVER_LIST_END: &[u8] = b"\xff/serverList0";
 pub const KEY_SERVERS: &[u8] = b"\xff/keyServers/";
 pub const KEY_SERVERS_END: &[u8] = b"\xff/keyServers0";
+pub const TENANTS: &[u8] = b"\xff/tenant/";
+pub const GLOBAL_CONFIG: &[u8] = b"\xff/globalConfig/";
+pub const METADATA_VERSION: &[u8] = b"\xff/metadataVersion";
+
+/// From here on the system keyspace is kept like ordinary data.
+const NO_METADATA_BEGIN: &[u8] = b"\xff\x02";
+/// So are these parts below.
+const UNKEPT: [&[u8]; 2] = [TENANTS, GLOBAL_CONFIG];
 
 record! {
     /// Where a storage server can be reached and which stream of the log is its own.
@@ -75,5 +90,39 @@ pub fn parse_key_servers_key(key: &[u8]) -> Option<&[u8]> {
 
 /// The proxies keep a copy of these keys; a transaction that writes one is resolved everywhere.
 pub fn is_metadata_key(key: &[u8]) -> bool {
-    key >= crate::key::SYSTEM_BEGIN
+    (SYSTEM_BEGIN..NO_METADATA_BEGIN).contains(&key)
+        && key != METADATA_VERSION
+        && !UNKEPT.iter().any(|prefix| key.starts_with(prefix))
+}
+
+/// Whether a clear of `[begin, end)` may remove such a key.
+pub fn is_metadata_range(begin: &[u8], end: &[u8]) -> bool {
+    let within = |prefix: &&[u8]| begin.starts_with(prefix) && end.starts_with(prefix);
+    end > SYSTEM_BEGIN && begin < NO_METADATA_BEGIN && !UNKEPT.iter().any(|p| within(&p))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn proxies_keep_what_they_route_by_and_nothing_that_applications_fill() {
+        for key in [CONFIG, b"\xff/keyServers/a", b"\xff"] {
+            assert!(is_metadata_key(key));
+        }
+        for key in [
+            &b"a"[..],
+            METADATA_VERSION,
+            b"\xff/tenant/map/t",
+            b"\xff\x02/x",
+        ] {
+            assert!(!is_metadata_key(key));
+        }
+        assert!(is_metadata_range(b"", b"\xff\xff") && is_metadata_range(b"\xff/a", b"\xff/z"));
+        assert!(!is_metadata_range(b"a", b"\xff") && !is_metadata_range(b"\xff\x02", b"\xff\x03"));
+        assert!(!is_metadata_range(
+            b"\xff/tenant/map/a",
+            b"\xff/tenant/map/b"
+        ));
+    }
 }

@@ -76,6 +76,8 @@ record! {
 pub const FLAG_SYSTEM_KEYS: u8 = 1;
 /// The transaction commits although the database is locked.
 pub const FLAG_LOCK_AWARE: u8 = 2;
+/// If it conflicts, the reply names the ranges.
+pub const FLAG_REPORT_CONFLICTS: u8 = 4;
 
 record! {
     pub struct Commit {
@@ -90,9 +92,12 @@ record! {
     }
 
     pub struct CommitReply {
+        /// [`plinth_core::version::INVALID`]: not committed, because of `conflicting`.
         pub version: Version,
         /// Order inside the batch: the last two bytes of the versionstamp.
         pub order: u16,
+        /// Of the ranges read, those that something has written since. Only with [`FLAG_REPORT_CONFLICTS`].
+        pub conflicting: Vec<KeyRange>,
     }
 
     /// Which servers hold the shards of a range.
@@ -150,11 +155,15 @@ record! {
         pub writes: Bytes,
         /// The mutations, if some of them change the system keyspace: every resolver gets those.
         pub system_mutations: Option<Bytes>,
+        /// If it conflicts, the reply names the ranges.
+        pub report_conflicts: bool,
     }
 
     pub struct ResolveReply {
         /// One a transaction: see `VERDICT_*`.
         pub verdicts: Bytes,
+        /// For each transaction with a conflict that asked for it: its place in the batch, and which of its reads.
+        pub conflicting: Vec<(u32, Vec<KeyRange>)>,
         /// What other proxies committed to the system keyspace in the versions in (last_received, version),
         /// ascending. Every system transaction of those versions is listed, with this resolver's verdict.
         pub system: Vec<SystemTransactions>,

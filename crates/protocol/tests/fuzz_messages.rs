@@ -139,6 +139,7 @@ fn damaged_transaction_messages_are_refused_or_mean_what_they_say() {
         reads: bytes("reads"),
         writes: bytes("writes"),
         system_mutations: system.then(|| bytes("system")),
+        report_conflicts: system,
     };
     fuzz_message([ResolveBatch {
         epoch: 1,
@@ -150,6 +151,7 @@ fn damaged_transaction_messages_are_refused_or_mean_what_they_say() {
     }]);
     fuzz_message([ResolveReply {
         verdicts: Bytes::from_static(&[VERDICT_COMMITTED, VERDICT_CONFLICT]),
+        conflicting: vec![(1, vec![range()])],
         system: vec![SystemTransactions {
             version: 4,
             transactions: vec![(true, bytes("set")), (false, bytes("clear"))],

@@ -31,7 +31,8 @@ mod tests;
 use batch::{Batch, Buffers};
 use history::History;
 use plinth_core::Version;
-use plinth_core::conflict_ranges::ConflictRanges;
+use plinth_core::conflict_ranges::{ConflictRanges, ConflictRangesBuilder};
+use plinth_core::key::KeyRange;
 
 /// What a transaction read and writes, as its commit request says.
 #[derive(Clone, Copy, Debug)]
@@ -121,6 +122,46 @@ impl ConflictSet {
             SWEEP_ENTRIES + changed * SWEEP_ENTRIES_PER_CHANGE,
         );
         verdicts
+    }
+
+    /// Of `reads`, the ranges that something has written since `read_version`: all of them where the history no longer
+    /// reaches back to it. After a batch that includes what the whole batch wrote.
+    pub fn newer_than(&mut self, read_version: Version, reads: &ConflictRanges) -> Vec<KeyRange> {
+        let nothing = ConflictRangesBuilder::new().build();
+        let ranges: Vec<KeyRange> = reads
+            .iter()
+            .map(|range| KeyRange::new(range.begin.to_vec(), range.end.to_key()))
+            .collect();
+        if read_version < self.oldest_version {
+            return ranges;
+        }
+        let alone: Vec<ConflictRanges> = ranges
+            .iter()
+            .map(|range| {
+                let mut builder = ConflictRangesBuilder::new();
+                builder.add(&range.begin, &range.end);
+                builder.build()
+            })
+            .collect();
+        let questions: Vec<TransactionConflicts<'_>> = alone
+            .iter()
+            .map(|reads| TransactionConflicts {
+                read_version,
+                reads,
+                writes: &nothing,
+            })
+            .collect();
+        let mut verdicts = vec![Verdict::Committed; questions.len()];
+        let mut batch = Batch::new(&questions, &verdicts, &mut self.buffers);
+        batch.check_against(&self.history, &mut verdicts);
+        batch.recycle_into(&mut self.buffers);
+        let verdicts = verdicts.into_iter();
+        ranges
+            .into_iter()
+            .zip(verdicts)
+            .filter(|(_, verdict)| *verdict == Verdict::Conflict)
+            .map(|(range, _)| range)
+            .collect()
     }
 
     fn judge_age(&self, transaction: &TransactionConflicts<'_>) -> Verdict {

@@ -8,6 +8,7 @@
 use crate::conflict_set::{ConflictSet, TransactionConflicts, Verdict};
 use bytes::Bytes;
 use plinth_core::conflict_ranges::ConflictRanges;
+use plinth_core::key::KeyRange;
 use plinth_core::{Uid, Version};
 use plinth_protocol::transaction::{
     RecruitResolver, ResolveBatch, ResolveReply, SystemTransactions, VERDICT_COMMITTED,
@@ -23,6 +24,9 @@ use std::rc::Rc;
 
 /// Batches that may wait for a missing link of the chain. More means that the link will never come.
 const WAITING_MAX: usize = 10_000;
+
+/// Places in the batch, and what conflicted there.
+type Conflicting = Vec<(u32, Vec<KeyRange>)>;
 
 struct SystemEntry {
     proxy: Uid,
@@ -75,11 +79,13 @@ impl Resolver {
         );
         assert_eq!(batch.epoch, self.epoch, "a batch of another epoch");
         let oldest = batch.version - knobs().version_window as Version;
-        let verdicts = self.judge(&batch, oldest.max(self.conflicts.oldest_version()))?;
+        let (verdicts, conflicting) =
+            self.judge(&batch, oldest.max(self.conflicts.oldest_version()))?;
         self.version = batch.version;
         let group = system_group(&batch, &verdicts);
         let reply = ResolveReply {
             verdicts,
+            conflicting,
             system: self.system_for(batch.proxy, batch.last_received),
         };
         if let Some(group) = group {
@@ -96,7 +102,7 @@ impl Resolver {
         Some(reply)
     }
 
-    fn judge(&mut self, batch: &ResolveBatch, oldest: Version) -> Option<Bytes> {
+    fn judge(&mut self, batch: &ResolveBatch, oldest: Version) -> Option<(Bytes, Conflicting)> {
         let mut parsed = Vec::with_capacity(batch.transactions.len());
         for transaction in &batch.transactions {
             let reads = ConflictRanges::parse(transaction.reads.clone())?;
@@ -121,7 +127,17 @@ impl Resolver {
             })
             .collect();
         let verdicts = self.conflicts.resolve(batch.version, oldest, &conflicts);
-        Some(verdicts.iter().map(|verdict| code(*verdict)).collect())
+        let mut conflicting = Conflicting::new();
+        for (at, transaction) in batch.transactions.iter().enumerate() {
+            if transaction.report_conflicts && verdicts[at] == Verdict::Conflict {
+                probe!("resolver_reports_conflicts");
+                let (read_version, reads, _) = &parsed[at];
+                let ranges = self.conflicts.newer_than(*read_version, reads);
+                conflicting.push((at as u32, ranges));
+            }
+        }
+        let verdicts = verdicts.iter().map(|verdict| code(*verdict)).collect();
+        Some((verdicts, conflicting))
     }
 
     /// System transactions that `proxy` has not received, its own excepted: it knows those.

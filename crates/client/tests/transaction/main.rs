@@ -3,3 +3,4 @@
 mod behaviour;
 mod commits;
 mod model;
+mod special;

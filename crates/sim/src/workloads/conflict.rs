@@ -6,7 +6,8 @@
 //! are wider than what was seen and a resolver remembers what another has refused.
 
 use super::{Boxed, Complaints, Day, Ending, Space, Verdict, Workload, ending};
-use plinth_client::{Database, RangeOptions, Transaction};
+use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
+use plinth_core::key::key_after;
 use plinth_core::{Error, Key, KeySelector, Result, Value};
 use plinth_runtime::random::{below, chance};
 use plinth_runtime::{probe, trace};
@@ -104,6 +105,9 @@ impl ConflictRanges {
     async fn duel(&self, database: &Database, client: u64) -> Result<()> {
         let space = self.ground(client);
         let reader = database.create_transaction();
+        if chance(0.5) {
+            reader.set_option(TransactionOption::ReportConflictingKeys)?;
+        }
         let looks: Vec<Look> = (0..below(3) + 1).map(|_| Look::random(space)).collect();
         let mut seen = Vec::new();
         for look in &looks {
@@ -121,7 +125,11 @@ impl ConflictRanges {
         }
         let done = self.ground(self.clients());
         reader.set(done.key(client, self.clients()), "");
-        let committed = ending(reader.commit().await);
+        let result = reader.commit().await;
+        if result == Err(Error::not_committed) {
+            self.check_report(&reader, space).await?;
+        }
+        let committed = ending(result);
         let again = database.create_transaction();
         again.set_read_version(writer.get_committed_version());
         for (look, seen) in looks.iter().zip(&seen) {
@@ -136,6 +144,26 @@ impl ConflictRanges {
             _ => &self.admitted,
         };
         counter.set(counter.get() + 1);
+        Ok(())
+    }
+
+    /// What the commit is said to have failed over, if that is said, lies where the reader looked.
+    async fn check_report(&self, reader: &Transaction, space: Space) -> Result<()> {
+        const PREFIX: &[u8] = b"\xff\xff/transaction/conflicting_keys/";
+        let (begin, end) = (PREFIX, b"\xff\xff/transaction/conflicting_keys0");
+        let at = KeySelector::first_greater_or_equal;
+        let report = reader.get_range_all(at(begin), at(end), RangeOptions::default(), false);
+        let borders = report.await?;
+        let of = KEYS + 2 * FENCE;
+        let ground = space.key(0, of)..=key_after(&space.key(of - 1, of));
+        let inside = |border: &Key| ground.contains(&border.slice(PREFIX.len()..));
+        if !borders.is_empty() {
+            probe!("workload_conflict_report");
+        }
+        if !borders.iter().all(|(border, _)| inside(border)) {
+            self.complaints
+                .add(format!("a conflict report beside {ground:?}: {borders:?}"));
+        }
         Ok(())
     }
 

@@ -127,15 +127,14 @@ pub fn assign(state: &SystemState, mutations: &MutationBatch, bodies: &mut Bodie
     }
 }
 
-/// The mutations of a transaction that change the system keyspace.
+/// The mutations of a transaction that change what the proxies keep of the system keyspace.
 pub fn system_part(mutations: &MutationBatch) -> Vec<Mutation> {
     let concerns = |m: &Mutation| {
-        let reach = if m.kind == MutationKind::ClearRange {
-            &m.second
+        if m.kind == MutationKind::ClearRange {
+            system_keys::is_metadata_range(&m.first, &m.second)
         } else {
-            &m.first
-        };
-        plinth_core::system_keys::is_metadata_key(reach)
+            system_keys::is_metadata_key(&m.first)
+        }
     };
     mutations.iter_owned().filter(concerns).collect()
 }

@@ -6,7 +6,7 @@ use crate::system_state::SystemState;
 use bytes::Bytes;
 use plinth_core::key::KeyRange;
 use plinth_core::mutation::MutationBatch;
-use plinth_core::{Error, Result, Tag, Version};
+use plinth_core::{Error, Result, Tag, Version, version};
 use plinth_protocol::log::{LogGeneration, Pop, Push};
 use plinth_protocol::transaction::{
     Commit, CommitRecovery, CommitReply, CommitVersion, GetCommitVersion, GetKeyLocations,
@@ -226,10 +226,19 @@ impl Proxy {
             self.pop_system(granted.version);
         }
         for (order, (responder, verdict)) in responders.into_iter().zip(verdicts).enumerate() {
-            responder.send(verdict.map(|()| CommitReply {
-                version: granted.version,
-                order: order as u16,
-            }));
+            let reported = transactions[order].report_conflicts;
+            responder.send(match verdict {
+                Err(Error::not_committed) if reported => Ok(CommitReply {
+                    version: version::INVALID,
+                    order: 0,
+                    conflicting: resolve::conflicting(&replies, order),
+                }),
+                verdict => verdict.map(|()| CommitReply {
+                    version: granted.version,
+                    order: order as u16,
+                    conflicting: Vec::new(),
+                }),
+            });
         }
         Ok(())
     }

@@ -2,12 +2,13 @@
 
 use bytes::Bytes;
 use plinth_core::conflict_ranges::ConflictRanges;
-use plinth_core::key::SYSTEM_BEGIN;
+use plinth_core::key::{KeyRange, SYSTEM_BEGIN};
 use plinth_core::mutation::MutationBatch;
-use plinth_core::{Error, Result};
+use plinth_core::system_keys::{METADATA_VERSION, is_metadata_key, is_metadata_range};
+use plinth_core::{Error, MutationKind, Result};
 use plinth_protocol::transaction::{
-    Commit, FLAG_SYSTEM_KEYS, ResolveReply, ResolveTransaction, SystemTransactions,
-    VERDICT_COMMITTED, VERDICT_CONFLICT, VERDICT_TOO_OLD,
+    Commit, FLAG_REPORT_CONFLICTS, FLAG_SYSTEM_KEYS, ResolveReply, ResolveTransaction,
+    SystemTransactions, VERDICT_COMMITTED, VERDICT_CONFLICT, VERDICT_TOO_OLD,
 };
 use plinth_runtime::fault;
 
@@ -20,8 +21,9 @@ pub struct Pending {
     pub reads: ConflictRanges,
     pub writes: ConflictRanges,
     pub mutations: MutationBatch,
-    /// Some mutation changes the system keyspace.
+    /// Some mutation changes what the proxies keep of the system keyspace.
     pub is_system: bool,
+    pub report_conflicts: bool,
 }
 
 impl Pending {
@@ -33,24 +35,24 @@ impl Pending {
         let mutations = MutationBatch::parse(commit.mutations).ok_or(malformed)?;
         let mut is_system = false;
         for mutation in mutations.iter() {
-            use plinth_core::MutationKind::ClearRange;
-            let reach = if mutation.kind == ClearRange {
-                mutation.second
+            let (first, second) = (mutation.first, mutation.second);
+            let (system, metadata) = if mutation.kind == MutationKind::ClearRange {
+                if first > second {
+                    return Err(Error::inverted_range);
+                }
+                (second > SYSTEM_BEGIN, is_metadata_range(first, second))
             } else {
-                mutation.first
+                let free = *first == *METADATA_VERSION;
+                (first >= SYSTEM_BEGIN && !free, is_metadata_key(first))
             };
-            let system = if mutation.kind == ClearRange {
-                reach > SYSTEM_BEGIN
-            } else {
-                reach >= SYSTEM_BEGIN
-            };
-            if mutation.kind == ClearRange && mutation.first > mutation.second {
-                return Err(Error::inverted_range);
-            }
             if system && commit.flags & FLAG_SYSTEM_KEYS == 0 {
                 return Err(Error::key_outside_legal_range);
             }
-            is_system |= system;
+            // The copies of the other proxies would not know the stamp.
+            if metadata && mutation.kind.is_versionstamped() {
+                return Err(malformed);
+            }
+            is_system |= metadata;
         }
         Ok(Pending {
             read_version: commit.read_version,
@@ -58,6 +60,7 @@ impl Pending {
             writes,
             mutations,
             is_system,
+            report_conflicts: commit.flags & FLAG_REPORT_CONFLICTS != 0,
         })
     }
 
@@ -103,6 +106,7 @@ fn part_for(
         system_mutations: transaction
             .is_system
             .then(|| transaction.mutations.bytes().clone()),
+        report_conflicts: transaction.report_conflicts,
     }
 }
 
@@ -125,6 +129,15 @@ pub fn combine(count: usize, replies: &[ResolveReply]) -> Option<Vec<Result<()>>
         Some(result)
     };
     (0..count).map(verdict).collect()
+}
+
+/// What conflicted of the transaction at `place`, from all resolvers.
+pub fn conflicting(replies: &[ResolveReply], place: usize) -> Vec<KeyRange> {
+    let reports = replies.iter().flat_map(|reply| &reply.conflicting);
+    reports
+        .filter(|(at, _)| *at as usize == place)
+        .flat_map(|(_, ranges)| ranges.iter().cloned())
+        .collect()
 }
 
 /// System transactions of other proxies that every resolver admitted, in version order (pitfall 7).

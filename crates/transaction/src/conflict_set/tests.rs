@@ -62,6 +62,23 @@ impl Model {
         self.oldest = self.oldest.max(new_oldest);
         verdicts
     }
+
+    /// The ranges of `reads` that something has written since.
+    fn newer_than(&self, read_version: Version, reads: &[Range]) -> Vec<KeyRange> {
+        let is_newer = |read: &&Range| {
+            let meets = |a: &Range| a.0 < read.1 && read.0 < a.1;
+            let newer =
+                |(range, written): &(Range, Version)| *written > read_version && meets(range);
+            read_version < self.oldest || self.writes.iter().any(newer)
+        };
+        let named = reads
+            .iter()
+            .filter(|range| range.0 < range.1)
+            .filter(is_newer);
+        named
+            .map(|(begin, end)| KeyRange::new(begin.clone(), end.clone()))
+            .collect()
+    }
 }
 
 fn pack(ranges: &[Range]) -> ConflictRanges {
@@ -107,6 +124,14 @@ fn compare(batches: &[Vec<Transaction>], window: Version) -> ConflictSet {
             "batch {index} of {batches:?}"
         );
         set.history.check();
+        for ((read_version, transaction), (reads, _)) in versioned.iter().zip(&packed) {
+            let named = set.newer_than(*read_version, reads);
+            let expected = model.newer_than(*read_version, &transaction.reads);
+            assert_eq!(
+                named, expected,
+                "{transaction:?} after batch {index} of {batches:?}"
+            );
+        }
     }
     set
 }
