@@ -192,7 +192,7 @@ pub unsafe extern "C" fn fdb_database_open_tenant(
         *out = Box::into_raw(Box::new(Tenant {
             connection: Arc::new(Connection { id, loops }),
             name,
-            parent: parent,
+            parent,
         }));
     }))
 }

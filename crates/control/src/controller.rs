@@ -7,7 +7,7 @@
 
 use crate::full_disks::{self, FullDisks};
 use crate::recovery::{self, Context, Running};
-use crate::status;
+use crate::{status, time_keeper};
 use plinth_coordination::{ClusterFile, CoordinatedState};
 use plinth_core::codec::Codec;
 use plinth_core::{Error, Result, Uid, Version};
@@ -54,6 +54,9 @@ pub(crate) struct Controller {
 pub async fn run(transport: Transport, cluster: ClusterFile, interface: Interface) {
     let controller = Rc::new(Controller::new(&transport, &cluster, interface));
     let _serving = controller.clone().serve();
+    let tasks = TaskGroup::new();
+    let database = plinth_client::connect_over(transport.clone(), cluster.clone());
+    tasks.spawn("time keeper", time_keeper::keep(database));
     let mut coordinated = CoordinatedState::new(&transport, &cluster, interface.id);
     loop {
         match recovery::recover(&controller.context, &mut coordinated).await {

@@ -12,3 +12,4 @@ pub mod full_disks;
 pub mod placement;
 pub mod recovery;
 mod status;
+mod time_keeper;

@@ -9,7 +9,7 @@
 //! \xff/tenant/…                  tenants; see `plinth_client::tenant`
 //! \xff/globalConfig/…            what clients agree on
 //! \xff/metadataVersion           the stamp that layers change with their metadata; anyone may
-//! \xff\x02/…                     kept for applications, like ordinary data
+//! \xff\x02/…                     kept like ordinary data: \xff\x02/timeKeeper/map/ says which version was when
 //! ```
 //!
 //! The last four are none of the proxies' business.
@@ -98,7 +98,7 @@ pub fn is_metadata_key(key: &[u8]) -> bool {
 /// Whether a clear of `[begin, end)` may remove such a key.
 pub fn is_metadata_range(begin: &[u8], end: &[u8]) -> bool {
     let within = |prefix: &&[u8]| begin.starts_with(prefix) && end.starts_with(prefix);
-    end > SYSTEM_BEGIN && begin < NO_METADATA_BEGIN && !UNKEPT.iter().any(|p| within(&p))
+    end > SYSTEM_BEGIN && begin < NO_METADATA_BEGIN && !UNKEPT.iter().any(within)
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ pub fn now() -> Instant {
     }
 }
 
-/// The wall clock, for logs only: nothing may depend on it.
+/// The wall clock, for what people read (logs, the time keeper): no decision may depend on it.
 pub fn unix_time_ms() -> u64 {
     match sim::current() {
         Some(world) => world.unix_time_ms(),

@@ -1,0 +1,52 @@
+//! The time keeper: which version the database was at, at which time. A row every ten seconds, for those who want to know
+//! what the data was like at some hour, roughly.
+//!
+//! ```text
+//! \xff\x02/timeKeeper/map/<packed seconds since 1970>  →  <packed version>
+//! ```
+//!
+//! As exact as the clock of the machine that the controller runs on. Nothing in Plinth relies on it.
+
+use plinth_client::{Database, TransactionOption};
+use plinth_core::tuple::{self, Element};
+use plinth_core::{Error, Result};
+use plinth_runtime::{Duration, probe};
+
+const PREFIX: &[u8] = b"\xff\x02/timeKeeper/map/";
+const INTERVAL_S: u64 = 10;
+/// Rows that are older go.
+const KEPT_S: u64 = 30 * 24 * 3600;
+/// A row that cannot be written in this time is left out.
+const WRITE_LIMIT_MS: i64 = 5000;
+
+pub(crate) async fn keep(database: Database) {
+    loop {
+        // At full multiples, whatever a write takes: no ten seconds are without a row.
+        let ms = plinth_runtime::unix_time_ms();
+        let next = (ms / 1000 / INTERVAL_S + 1) * INTERVAL_S;
+        plinth_runtime::sleep(Duration::from_millis(next * 1000 - ms)).await;
+        if write(&database, next).await.is_ok() {
+            probe!("time_kept");
+        }
+    }
+}
+
+fn key(seconds: u64) -> Result<Vec<u8>> {
+    let seconds = i64::try_from(seconds).map_err(|_| Error::internal_error)?;
+    Ok([PREFIX, &tuple::pack(&[Element::Int(seconds)])?].concat())
+}
+
+async fn write(database: &Database, seconds: u64) -> Result<()> {
+    let transaction = database.create_transaction();
+    for option in [
+        TransactionOption::Timeout(WRITE_LIMIT_MS),
+        TransactionOption::AccessSystemKeys,
+        TransactionOption::LockAware,
+    ] {
+        transaction.set_option(option)?;
+    }
+    let version = transaction.get_read_version().await?;
+    transaction.set(key(seconds)?, tuple::pack(&[Element::Int(version)])?);
+    transaction.clear_range(PREFIX, key(seconds.saturating_sub(KEPT_S))?);
+    transaction.commit().await
+}
