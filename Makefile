@@ -43,6 +43,7 @@ bindings: tools
 	@scripts/need cc:build-essential valgrind:valgrind
 	@scripts/need-python $(TARGET)/python $(PYTHON_PACKAGES)
 	@scripts/need-python $(TARGET)/python-newest $(NEWEST_PYTHON_PACKAGES)
+	@scripts/need-bindings $(TARGET)/bindings
 
 .PHONY: test
 test: tools bindings

@@ -159,9 +159,9 @@ fn set_option(option: c_int, value: &[u8]) -> Result<()> {
             Ok(())
         }
         // TLS, and an external library as the only client: going on without them would not be what was asked for.
-        41..=43 | 45..=47 | 52..=54 | 64 => Err(Error::unsupported_operation),
+        41..=43 | 45..=47 | 52..=55 | 64 => Err(Error::unsupported_operation),
         // Tracing, multi-version clients, buggify and the like: nothing here depends on them.
-        10 | 20 | 30..=40 | 48..=51 | 60..=63 | 66..=73 | 80..=83 | 90 | 91 | 1000..=1002 => Ok(()),
+        10 | 20 | 30..=40 | 48..=51 | 60..=63 | 66..=73 | 80..=84 | 90 | 91 | 1000..=1002 => Ok(()),
         _ => Err(Error::invalid_option),
     }
 }

@@ -20,9 +20,12 @@ pub fn of_database(code: i32, value: &[u8]) -> Result<Option<DatabaseOption>> {
         502 => TransactionMaxRetryDelay(number(value)?),
         503 => TransactionSizeLimit(number(value)?),
         504 => TransactionCausalReadRisky,
-        // Location cache, machine and data center, and what is a hint: nothing to do.
-        10 => return number(value).map(|_| None),
-        21 | 22 | 505 | 507 | 508 | 509 | 700 | 800 | 900 | 901 => return Ok(None),
+        700 => TransactionBypassUnreadable,
+        701 => TransactionUsedDuringCommitProtectionDisable,
+        702 => TransactionReportConflictingKeys,
+        // Location cache, length of log lines, machine and data center, and what is a hint: nothing to do.
+        10 | 405 => return number(value).map(|_| None),
+        21 | 22 | 505 | 800 | 900 => return Ok(None),
         506 => return Err(Error::unsupported_operation), // automatic idempotency
         _ => return Err(Error::invalid_option),
     }))
@@ -49,7 +52,9 @@ pub fn of_transaction(code: i32, value: Option<&[u8]>) -> Result<Option<Transact
         | 801
         | 900
         | 1000
-        | 1100..=1102 => Ok(None),
+        | 1101..=1103
+        | 4000
+        | 4001 => Ok(None),
         300 | 504 | 505 | 2000 => Err(Error::unsupported_operation),
         _ => {
             let code = u32::try_from(code).map_err(|_| Error::invalid_option)?;

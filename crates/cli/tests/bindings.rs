@@ -7,64 +7,14 @@
 
 mod common;
 
-use common::{BINARY, Cluster, Directory, text};
-use rustix::process::{Pid, Signal, kill_process};
-use std::io::{BufRead, BufReader, Read, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-
-/// Where the build puts `libfdb_c.so` and this binary.
-fn build_directory() -> &'static Path {
-    Path::new(BINARY).parent().expect("it lies in a directory")
-}
-
-fn installed(path: &str) -> PathBuf {
-    let path = build_directory().join("..").join(path);
-    assert!(
-        path.exists(),
-        "{} is missing; `make bindings` installs it",
-        path.display()
-    );
-    path
-}
-
-/// Runs a tour: it says `ready`, a server is killed, it is told to go on, and says `done`.
-fn run_tour(name: &str, mut command: Command, api_version: u32) {
-    let library = build_directory().join("libfdb_c.so");
-    assert!(
-        library.exists(),
-        "{} is missing; build the package plinth-capi",
-        library.display()
-    );
-    let cluster = Cluster::start(name, 2, &[]);
-    let mut tour = command
-        .arg(cluster.cluster_file())
-        .arg(api_version.to_string())
-        .env("LD_LIBRARY_PATH", build_directory())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it is installed");
-    let mut said = BufReader::new(tour.stdout.take().expect("it is piped"));
-    let mut line = String::new();
-    said.read_line(&mut line).expect("text");
-    if line == "ready\n" {
-        let pid = cluster.pid(1).expect("it runs") as i32;
-        kill_process(Pid::from_raw(pid).expect("a process"), Signal::KILL).expect("it is ours");
-        let mut stdin = tour.stdin.take().expect("it is piped");
-        stdin.write_all(b"go on\n").expect("it listens");
-    }
-    let mut rest = String::new();
-    said.read_to_string(&mut rest).expect("text");
-    let output = tour.wait_with_output().expect("it ends");
-    assert!(output.status.success(), "{}", text(&output.stderr));
-    assert_eq!((&line[..], &rest[..]), ("ready\n", "done\n"));
-}
+use common::Directory;
+use common::client_programs::{
+    build_c, build_go, build_java, command, installed, run, run_tour, source,
+};
 
 fn python(environment: &str, api_version: u32) {
-    let mut python = Command::new(installed(&format!("{environment}/bin/python")));
-    python.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bindings/tour.py"));
+    let mut python = command(installed(&format!("{environment}/bin/python")));
+    python.arg(source("tour.py"));
     run_tour(&format!("{environment}-{api_version}"), python, api_version);
 }
 
@@ -82,39 +32,63 @@ fn the_newest_python_binding_tours_the_api_while_a_server_is_killed() {
     }
 }
 
-/// Compiles the C program against our headers.
-fn compile_c(name: &str) -> (Directory, PathBuf) {
-    let directory = Directory::new(name);
-    let program = directory.file("tour");
-    let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bindings");
-    let compiled = Command::new("cc")
-        .args(["-Wall", "-Wextra", "-Werror", "-g", "-o"])
-        .arg(&program)
-        .arg(tests.join("tour.c"))
-        .arg("-I")
-        .arg(tests.join("../../../capi/include"))
-        .arg("-L")
-        .arg(build_directory())
-        .args(["-lfdb_c", "-lpthread"])
-        .output()
-        .expect("cc is installed");
-    assert!(compiled.status.success(), "{}", text(&compiled.stderr));
-    (directory, program)
+#[test]
+fn the_node_binding_tours_the_api_while_a_server_is_killed() {
+    for api_version in [510, 630, 720] {
+        let mut node = command("node");
+        node.env("NODE_PATH", installed("bindings/node/node_modules"))
+            .arg(source("tour.js"));
+        run_tour(&format!("node-{api_version}"), node, api_version);
+    }
+}
+
+#[test]
+fn the_go_binding_tours_the_api_while_a_server_is_killed() {
+    let directory = Directory::new("tour-go-build");
+    let program = build_go(&directory, "go");
+    for api_version in [630, 730] {
+        run_tour(&format!("go-{api_version}"), command(&program), api_version);
+    }
+}
+
+#[test]
+fn the_java_binding_old_and_new_tours_the_api_while_a_server_is_killed() {
+    for (version, api_version) in [("7.3.68", 630), ("7.3.68", 730), ("7.4.1", 740)] {
+        let directory = Directory::new("tour-java-build");
+        let java = build_java(&directory, version, "Tour");
+        run_tour(&format!("java-{api_version}"), java, api_version);
+    }
+}
+
+#[test]
+fn the_rust_crate_tours_the_api_while_a_server_is_killed() {
+    // Beside the builds, so that it is built once.
+    let builds = installed("bindings").join("rust-build");
+    let mut cargo = command("cargo");
+    cargo
+        .args(["build", "--quiet", "--locked", "--manifest-path"])
+        .arg(source("rust/Cargo.toml"))
+        .env("CARGO_TARGET_DIR", &builds);
+    run(&mut cargo);
+    for api_version in [630, 730] {
+        let tour = command(builds.join("debug/tour"));
+        run_tour(&format!("rust-{api_version}"), tour, api_version);
+    }
 }
 
 #[test]
 fn a_c_program_tours_the_api_while_a_server_is_killed() {
-    let (_directory, program) = compile_c("tour-c-build");
-    run_tour("tour-c", Command::new(program), 730);
+    let directory = Directory::new("tour-c-build");
+    run_tour("tour-c", command(build_c(&directory)), 730);
 }
 
 #[test]
 fn valgrind_finds_nothing_wrong_in_the_c_program() {
-    let (_directory, program) = compile_c("valgrind-build");
-    let mut valgrind = Command::new("valgrind");
+    let directory = Directory::new("valgrind-build");
+    let mut valgrind = command("valgrind");
     valgrind
         .args(["--quiet", "--leak-check=full", "--error-exitcode=3"])
         .arg("--errors-for-leak-kinds=definite,indirect")
-        .arg(program);
+        .arg(build_c(&directory));
     run_tour("valgrind", valgrind, 730);
 }

@@ -73,6 +73,13 @@ impl Database {
             DatabaseOption::TransactionMaxRetryDelay(ms) => TransactionOption::MaxRetryDelay(ms),
             DatabaseOption::TransactionSizeLimit(bytes) => TransactionOption::SizeLimit(bytes),
             DatabaseOption::TransactionCausalReadRisky => TransactionOption::CausalReadRisky,
+            DatabaseOption::TransactionBypassUnreadable => TransactionOption::BypassUnreadable,
+            DatabaseOption::TransactionUsedDuringCommitProtectionDisable => {
+                TransactionOption::UsedDuringCommitProtectionDisable
+            }
+            DatabaseOption::TransactionReportConflictingKeys => {
+                TransactionOption::ReportConflictingKeys
+            }
         };
         self.inner
             .transaction_defaults

@@ -42,6 +42,8 @@ pub enum TransactionOption {
     /// One range read may go over several modules of the special keys.
     SpecialKeySpaceRelaxed,
     SpecialKeySpaceEnableWrites,
+    /// What a versionstamped operation has made unreadable is read as if that had not been issued.
+    BypassUnreadable,
 }
 
 impl TransactionOption {
@@ -75,6 +77,7 @@ impl TransactionOption {
             712 => ReportConflictingKeys,
             713 => SpecialKeySpaceRelaxed,
             714 => SpecialKeySpaceEnableWrites,
+            1100 => BypassUnreadable,
             _ => return Err(Error::invalid_option),
         };
         if value.is_some_and(|v| !v.is_empty()) {
@@ -96,6 +99,9 @@ pub enum DatabaseOption {
     TransactionMaxRetryDelay(i64),
     TransactionSizeLimit(i64),
     TransactionCausalReadRisky,
+    TransactionBypassUnreadable,
+    TransactionUsedDuringCommitProtectionDisable,
+    TransactionReportConflictingKeys,
 }
 
 pub const WATCHES_MAX_DEFAULT: usize = 10_000;
@@ -125,6 +131,7 @@ pub(crate) struct Options {
     pub report_conflicting_keys: bool,
     pub special_keys_relaxed: bool,
     pub special_keys_writable: bool,
+    pub bypass_unreadable: bool,
 }
 
 impl Default for Options {
@@ -148,6 +155,7 @@ impl Default for Options {
             report_conflicting_keys: false,
             special_keys_relaxed: false,
             special_keys_writable: false,
+            bypass_unreadable: false,
         }
     }
 }
@@ -191,6 +199,7 @@ impl Options {
             ReportConflictingKeys => self.report_conflicting_keys = true,
             SpecialKeySpaceRelaxed => self.special_keys_relaxed = true,
             SpecialKeySpaceEnableWrites => self.special_keys_writable = true,
+            BypassUnreadable => self.bypass_unreadable = true,
         }
         Ok(())
     }

@@ -69,7 +69,13 @@ impl State {
             return None;
         }
         let version_min = self.stamp_version_min();
-        Some(self.log.map(version_min).clone())
+        let bypass = self.options.bypass_unreadable;
+        let map = self.log.map(version_min);
+        Some(if bypass {
+            Rc::new(map.bypassed())
+        } else {
+            map.clone()
+        })
     }
 
     /// Decides a point read as far as it can be decided here. Adds its conflict.
@@ -83,9 +89,8 @@ impl State {
         }
         self.has_read = true;
         let mut operations = Vec::new();
-        if self.log.has_mutations() && self.options.sees_own_writes(snapshot) {
-            let version_min = self.stamp_version_min();
-            match self.log.map(version_min).lookup(key) {
+        if let Some(writes) = self.own_writes(snapshot) {
+            match writes.lookup(key) {
                 Lookup::Unmodified => {}
                 Lookup::Known(value) => return Ok(PointRead::Known(value)),
                 Lookup::Pending(pending) => operations = pending.clone(),

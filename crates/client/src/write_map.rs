@@ -110,6 +110,14 @@ impl WriteMap {
         }
     }
 
+    /// As if no versionstamped operation had been issued.
+    pub fn bypassed(&self) -> WriteMap {
+        WriteMap {
+            unreadable: RangeSet::default(),
+            ..self.clone()
+        }
+    }
+
     pub fn lookup(&self, key: &[u8]) -> Lookup<'_> {
         if self.unreadable.contains(key) {
             return Lookup::Unreadable;

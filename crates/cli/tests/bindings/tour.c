@@ -126,7 +126,7 @@ static void bad_arguments(FDBDatabase* db) {
 	FDBTenant* tenant;
 	EXPECT(fdb_database_open_tenant(db, BYTES("t"), &tenant), 0);
 	EXPECT(fdb_tenant_create_transaction(tenant, &tr), 0);
-	EXPECT(wait_for(fdb_transaction_get(tr, BYTES("a"), 0)), 2136);
+	EXPECT(wait_for(fdb_transaction_get(tr, BYTES("a"), 0)), 2131);
 	fdb_transaction_destroy(tr);
 	fdb_tenant_destroy(tenant);
 	EXPECT(wait_for(fdb_database_reboot_worker(db, BYTES("x"), 0, 0)), 2108);

@@ -3,6 +3,7 @@
 Between the marks `ready` and `go on` (on standard output and input) the test kills a server process.
 """
 
+import json
 import struct
 import sys
 import threading
@@ -168,7 +169,25 @@ assert error_of(lambda: tr.options.set_authorization_token("x")) == 2108
 tenant = db.open_tenant(b"no such tenant")
 if tenant is not None:  # the binding of 8.0 gives nothing back
     tr = tenant.create_transaction()
-    assert error_of(lambda: tr[b"k"].wait()) == 2136
+    assert error_of(lambda: tr[b"k"].wait()) == 2131
+if version >= 710 and tenant is not None:
+    fdb.tenant_management.create_tenant(db, b"tour")
+    assert error_of(lambda: fdb.tenant_management.create_tenant(db, b"tour")) == 2132
+    tenants = fdb.tenant_management.list_tenants(db, b"", b"\xff", 10).to_list()
+    assert b"tour" in [tenant.key for tenant in tenants]
+    tenant = db.open_tenant(b"tour")
+    tenant[b"hello"] = b"tenant"
+    assert tenant[b"hello"] == b"tenant" and db[b"hello"] == b"again"
+    assert error_of(lambda: fdb.tenant_management.delete_tenant(db, b"tour")) == 2133
+    del tenant[b"hello"]
+    fdb.tenant_management.delete_tenant(db, b"tour")
+
+# ---- special keys ----
+document = json.loads(db[b"\xff\xff/status/json"][:])
+assert document["client"]["database_status"]["available"]
+assert document["cluster"]["processes"]
+assert b"@" in db[b"\xff\xff/connection_string"]
+assert db[b"\xff\xff/cluster_file_path"] == sys.argv[1].encode()
 
 # ---- where data is ----
 addresses = fdb.locality.get_addresses_for_key(db.create_transaction(), b"row/").wait()

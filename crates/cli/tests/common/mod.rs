@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test file uses its part of it
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it looks at servers from outside
 
+pub mod client_programs;
 pub mod small_disk;
 
 use std::io::{BufRead, BufReader};

@@ -1,0 +1,120 @@
+//! What FoundationDB's users have, unmodified, on our `libfdb_c.so`: the tests that ship inside the packages of its bindings,
+//! and the tutorial's application.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // processes outside of the runtime
+
+mod common;
+
+use common::client_programs::{build_go, build_java, command, installed, run, source};
+use common::{Cluster, Directory};
+use std::process::Command;
+
+/// One server, to be found as FoundationDB's clients find theirs.
+struct Place {
+    cluster: Cluster,
+}
+
+impl Place {
+    fn new(name: &str) -> Self {
+        Place {
+            cluster: Cluster::start(name, 1, &["--engine", "memory"]),
+        }
+    }
+
+    fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+        let mut command = command(program);
+        command.env("FDB_CLUSTER_FILE", self.cluster.cluster_file());
+        command
+    }
+}
+
+#[test]
+fn the_go_module_passes_its_own_tests() {
+    let place = Place::new("own-go");
+    let mut go = place.command("go");
+    go.args(["test", "-count=1", "./src/..."])
+        .current_dir(installed("bindings/go"));
+    let said = run(&mut go);
+    let passed = said.lines().filter(|line| line.starts_with("ok ")).count();
+    assert_eq!(passed, 3, "{said}");
+}
+
+#[test]
+fn the_npm_package_passes_its_own_tests() {
+    let place = Place::new("own-node");
+    let modules = installed("bindings/node/node_modules");
+    let mut mocha = place.command(modules.join(".bin/mocha"));
+    let tests = ["kv", "range", "directory", "state"];
+    let tests = tests.map(|name| modules.join(format!("foundationdb/dist/test/{name}.js")));
+    mocha.arg("--exit").args(tests);
+    let said = run(&mut mocha);
+    assert!(said.contains("52 passing"), "{said}");
+}
+
+/// The features of the crate that the installed headers are for.
+const RUST_FEATURES: &str = "embedded-fdb-include,fdb-7_3";
+
+impl Place {
+    /// Works on the crate's own sources.
+    fn cargo(&self, action: &str) -> Command {
+        let mut cargo = self.command("cargo");
+        cargo
+            .args([action, "--quiet", "--locked", "--features", RUST_FEATURES])
+            .env("CARGO_TARGET_DIR", installed("bindings").join("rust-build"))
+            .current_dir(installed("bindings/rust"));
+        cargo
+    }
+}
+
+#[test]
+fn the_rust_crate_passes_its_own_tests() {
+    let place = Place::new("own-rust");
+    let mut tests = place.cargo("test");
+    tests.args(["--lib", "--tests", "--", "--test-threads=1"]);
+    let said = run(&mut tests);
+    assert_eq!(said.matches("test result: ok").count(), 21, "{said}");
+    // One example stores a picture that the package leaves out: any bytes will do.
+    let assets = installed("bindings/rust").join("assets");
+    std::fs::create_dir_all(&assets).expect("it can be written to");
+    let picture = include_bytes!("../../../docs/performance.md");
+    std::fs::write(assets.join("logo-400x400.png"), picture).expect("it can be written to");
+    run(place.cargo("build").arg("--examples"));
+    // The first wants a database to itself.
+    for example in [
+        "key_selectors",
+        "atomic-op-counter",
+        "blob",
+        "blob-with-manifest",
+        "class-scheduling",
+        "conflict_reporting",
+        "hello-world",
+        "instrumented",
+        "micro-queue",
+        "multi_version",
+        "simple-index",
+        "versionstamp",
+    ] {
+        run(place.cargo("run").args(["--example", example]));
+    }
+}
+
+#[test]
+fn the_class_scheduling_tutorial_runs_in_python_go_and_java() {
+    let place = Place::new("tutorials");
+    let mut python = place.command(installed("python/bin/python"));
+    python.arg(source("class_scheduling.py"));
+    let (go_build, java_build) = (
+        Directory::new("tutorial-go"),
+        Directory::new("tutorial-java"),
+    );
+    let mut java = build_java(&java_build, "7.3.68", "ClassScheduling");
+    java.env("FDB_CLUSTER_FILE", place.cluster.cluster_file());
+    let mut programs = [
+        place.command(build_go(&go_build, "go_class_scheduling")),
+        java,
+        python,
+    ];
+    for program in &mut programs {
+        assert_eq!(run(program), "done\n");
+    }
+}
