@@ -12,6 +12,8 @@
 //!                          ──► retry    which errors, how long to wait
 //!                          ──► watch
 //!                          ──► special  the keys behind \xff\xff, which no server stores
+//!          ──► tenant      key spaces of their own
+//! on top: subspace, directory; `tuple` lies in `plinth_core`
 //! ```
 
 mod attempt;
@@ -20,6 +22,7 @@ mod commit;
 mod conflicts;
 mod connection;
 mod database;
+mod directory;
 mod options;
 mod range;
 mod range_set;
@@ -29,6 +32,7 @@ mod retry;
 mod shared;
 mod source;
 mod special;
+mod subspace;
 mod system_rows;
 mod tenant;
 pub mod testing;
@@ -40,6 +44,7 @@ mod writes;
 
 pub use bytes_argument::IntoKey;
 pub use database::Database;
+pub use directory::{Directory, DirectoryLayer, PARTITION};
 pub use options::{DatabaseOption, TransactionOption};
 pub use range::{RangeOptions, RangeResult, RangeStream, StreamingMode};
 pub use reads::{ReadFuture, ValueFuture};
@@ -47,7 +52,11 @@ pub use source::{
     Cluster, ClusterFuture, CommitData, CommitFlags, CommitReply, Priority, RangeChunk,
     RangeRequest, ReadVersionFlags, Subject, is_commit_unknown,
 };
+pub use subspace::Subspace;
 pub use transaction::Transaction;
+
+/// Elements of tuples, packed so that their order is kept; see also [`Subspace`].
+pub use plinth_core::tuple;
 
 use plinth_coordination::ClusterFile;
 use plinth_rpc::Transport;

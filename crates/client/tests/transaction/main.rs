@@ -2,5 +2,6 @@
 
 mod behaviour;
 mod commits;
+mod directory;
 mod model;
 mod special;
