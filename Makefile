@@ -20,6 +20,7 @@ help:
 	@echo "make test    format, lints, all tests, a short hunt in the simulator, real processes"
 	@echo "make soak    a long hunt in the simulator: SEEDS=$(SEEDS) SCENARIO=$(SCENARIO)"
 	@echo "make kills   kill -9 each process of a triple cluster $(KILL_ROUNDS) times under a checked load"
+	@echo "make stack   $(STACK_SEEDS) random programs on the stack machines of FoundationDB's bindings"
 	@echo "make bench   measure every workload; figures and plots in bench-results/"
 
 .PHONY: tools words
@@ -64,6 +65,16 @@ KILL_ROUNDS ?= 20
 .PHONY: kills
 kills: tools
 	PLINTH_KILL_ROUNDS=$(KILL_ROUNDS) cargo test --locked --release --package plinth-cli --test kills -- --nocapture
+
+# Programs that each stack machine runs: on one process, and on four of which one after the other dies.
+STACK_SEEDS ?= 1000
+STACK_FAULT_SEEDS ?= 200
+
+.PHONY: stack
+stack: tools bindings
+	cargo build --locked --release --package plinth-capi
+	PLINTH_STACK_SEEDS=$(STACK_SEEDS) PLINTH_STACK_FAULT_SEEDS=$(STACK_FAULT_SEEDS) \
+		cargo test --locked --release --package plinth-cli --test stack_machines
 
 .PHONY: bench
 bench: release
