@@ -8,7 +8,6 @@
 //! - [`network`]: API version, options, the loops' life.
 //! - [`future`]: results, and how threads and callbacks wait for them.
 //! - [`database`], [`transaction`]: handles; the objects behind them live in [`state`] on their loop.
-//! - [`locality`]: where keys are, and how much of them there is.
 //! - [`mapped`]: index rows, and the rows that they lead to.
 //! - [`absent`]: what FoundationDB has and Plinth does not: each call gives `unsupported_operation`.
 //!
@@ -20,7 +19,6 @@ mod absent;
 mod arguments;
 mod database;
 mod future;
-mod locality;
 mod mapped;
 mod network;
 mod options;

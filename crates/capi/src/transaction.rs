@@ -3,17 +3,20 @@
 use crate::arguments::{Code, Flag, bytes_at, code};
 use crate::database::Connection;
 use crate::future::{Future, Payload, Promise};
-use crate::{locality, mapped, network, options, state};
+use crate::{mapped, network, options, state};
 use bytes::Bytes;
 use plinth_client::{RangeOptions, StreamingMode, Transaction as Local};
 use plinth_core::{Error, KeySelector, MutationKind, Result};
 use plinth_runtime::real::Remote;
 use std::ffi::c_int;
 use std::future::Future as Async;
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 const NO_VERSION: i64 = -1;
+/// From this version on addresses come with their ports.
+const PORTS_SINCE: i32 = 630;
 
 /// `FDBTransaction`.
 pub struct Transaction {
@@ -530,8 +533,15 @@ pub unsafe extern "C" fn fdb_transaction_get_addresses_for_key(
     let key = unsafe { bytes_at(key, length) };
     transaction.ask(
         key,
-        |transaction, key| locality::addresses(transaction.database().clone(), key),
-        Payload::strings,
+        |transaction, key| transaction.get_addresses_for_key(key),
+        |addresses| {
+            let ports = network::api_version() >= PORTS_SINCE;
+            let text = |address: SocketAddr| match ports {
+                true => address.to_string(),
+                false => address.ip().to_string(),
+            };
+            Payload::strings(addresses.into_iter().map(text).collect())
+        },
     )
 }
 
@@ -547,9 +557,7 @@ pub unsafe extern "C" fn fdb_transaction_get_estimated_range_size_bytes(
     let range = unsafe { range_at(begin, begin_length, end, end_length) };
     transaction.ask(
         range,
-        |transaction, (begin, end)| {
-            locality::range_bytes(transaction.database().clone(), begin, end)
-        },
+        |transaction, (begin, end)| transaction.get_estimated_range_size_bytes(begin, end),
         Payload::Int64,
     )
 }
@@ -572,8 +580,7 @@ pub unsafe extern "C" fn fdb_transaction_get_range_split_points(
     transaction.ask(
         arguments,
         move |transaction, (begin, end)| {
-            let database = transaction.database().clone();
-            locality::split_points(database, begin, end, chunk_bytes)
+            transaction.get_range_split_points(begin, end, chunk_bytes)
         },
         Payload::keys,
     )

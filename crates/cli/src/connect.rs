@@ -72,8 +72,13 @@ impl ClusterArguments {
 impl Connection {
     /// From now on each transaction is given up after the time-out.
     pub fn limit_transactions(&self) {
+        self.limit(&self.database);
+    }
+
+    /// The same for another database of the cluster.
+    pub fn limit(&self, database: &Database) {
         let ms = self.timeout.as_millis() as i64;
-        self.database
+        database
             .set_option(DatabaseOption::TransactionTimeout(ms))
             .expect("a day in milliseconds is a valid time-out");
     }

@@ -2,10 +2,12 @@
 //!
 //! - [`statement`]: from text to statements. Pure.
 //! - [`session`]: what they do; a transaction that is open between them.
+//! - [`manage`]: what they do with the database rather than its data.
 //! - [`answer`]: what they print, as text in the form that FoundationDB's shell has, or as JSON.
 
 mod answer;
 mod editor;
+mod manage;
 mod session;
 mod statement;
 

@@ -2,10 +2,11 @@
 //! `commit` they share one, whose errors are the user's to see.
 
 use super::answer::Answer;
-use super::statement::{self, Statement};
+use super::manage::Chosen;
+use super::statement::{self, Statement, StatusKind};
 use crate::connect::Connection;
 use crate::{Outcome, status};
-use plinth_client::{RangeOptions, Transaction, TransactionOption};
+use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
 use plinth_core::key::{SYSTEM_BEGIN, prefix_end, printable};
 use plinth_core::{DatabaseConfig, Error, Key, KeySelector, Result, Value};
 use plinth_protocol::control::{ClusterInfo, GetClusterInfo, KillRole, WORKER};
@@ -19,8 +20,12 @@ const CHANGE_LOOKS: u32 = 50;
 const CHANGE_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 
 pub struct Session {
-    connection: Connection,
-    transaction: Option<Transaction>,
+    pub(super) connection: Connection,
+    pub(super) transaction: Option<Transaction>,
+    /// The tenant in use.
+    pub(super) tenant: Option<Database>,
+    /// What every transaction is given.
+    pub(super) options: Vec<Chosen>,
     writes_allowed: bool,
 }
 
@@ -41,8 +46,26 @@ impl Session {
         Session {
             connection,
             transaction: None,
+            tenant: None,
+            options: Vec::new(),
             writes_allowed: true,
         }
+    }
+
+    /// The database, or the tenant in use.
+    fn database(&self) -> Database {
+        self.tenant
+            .as_ref()
+            .unwrap_or(&self.connection.database)
+            .clone()
+    }
+
+    /// With the options that are on.
+    fn prepared<'a>(&self, transaction: &'a Transaction) -> Result<&'a Transaction> {
+        for (_, option) in &self.options {
+            transaction.set_option(*option)?;
+        }
+        Ok(transaction)
     }
 
     pub fn is_open(&self) -> bool {
@@ -85,7 +108,18 @@ impl Session {
                 self.writes_allowed = on;
                 Ok(Answer::Nothing)
             }
-            Statement::Status { json } => {
+            Statement::Option(change) => self.option(change),
+            Statement::Tenant(statement) => self.tenant(statement).await,
+            Statement::Coordinators => Ok(self.coordinators()),
+            Statement::GetLocation(key) => self.get_location(key).await,
+            Statement::Wait { connected } => self.wait(connected).await,
+            Statement::Sleep(duration) => {
+                plinth_runtime::sleep(duration).await;
+                Ok(Answer::Nothing)
+            }
+            Statement::Status(StatusKind::Minimal) => self.status_minimal().await,
+            Statement::Status(kind) => {
+                let json = kind == StatusKind::Json;
                 let document = status::fetch(&self.connection).await?;
                 let path = self.connection.path.display().to_string();
                 let summary =
@@ -103,7 +137,7 @@ impl Session {
     }
 
     /// One line for an error of the database; one that comes of silence says who was asked.
-    async fn fail<T>(&self, error: Error) -> Outcome<T> {
+    pub(super) async fn fail<T>(&self, error: Error) -> Outcome<T> {
         if error == Error::transaction_timed_out {
             return Err(self.connection.explain_silence().await);
         }
@@ -120,9 +154,8 @@ impl Session {
         let read = match &self.transaction {
             Some(open) => self.within(open.get(&key, false)).await,
             None => {
-                self.connection
-                    .database
-                    .run(async |t| t.get(&key, false).await)
+                self.database()
+                    .run(async |t| self.prepared(&t)?.get(&key, false).await)
                     .await
             }
         };
@@ -149,9 +182,8 @@ impl Session {
         let read = match &self.transaction {
             Some(open) => self.within(rows(open, &begin, &end, limit)).await,
             None => {
-                self.connection
-                    .database
-                    .run(async |t| rows(&t, &begin, &end, limit).await)
+                self.database()
+                    .run(async |t| rows(self.prepared(&t)?, &begin, &end, limit).await)
                     .await
             }
         };
@@ -173,8 +205,9 @@ impl Session {
                 Err(error) => self.fail(error).await,
             };
         }
-        let transaction = self.connection.database.create_transaction();
+        let transaction = self.database().create_transaction();
         loop {
+            self.prepared(&transaction).map_err(explain)?;
             write(&transaction);
             match transaction.commit().await {
                 Ok(()) => return Ok(Answer::Committed(committed_version(&transaction))),
@@ -191,9 +224,8 @@ impl Session {
         let read = match &self.transaction {
             Some(open) => self.within(open.get_read_version()).await,
             None => {
-                self.connection
-                    .database
-                    .run(async |t| t.get_read_version().await)
+                self.database()
+                    .run(async |t| self.prepared(&t)?.get_read_version().await)
                     .await
             }
         };
@@ -207,7 +239,8 @@ impl Session {
         if self.is_open() {
             return Err("a transaction is open already; `commit' or `rollback' ends it".into());
         }
-        let transaction = self.connection.database.create_transaction();
+        let transaction = self.database().create_transaction();
+        self.prepared(&transaction).map_err(explain)?;
         // The user may think between two statements: the time-out is for each of them.
         let without = transaction.set_option(TransactionOption::Timeout(0));
         without.map_err(explain)?;
@@ -231,8 +264,9 @@ impl Session {
             );
         }
         // A watch takes as long as it takes: the time-out is for setting it.
-        let set = self.connection.database.run(async |t| {
-            let before = t.get(&key, false).await?;
+        let database = self.database();
+        let set = database.run(async |t| {
+            let before = self.prepared(&t)?.get(&key, false).await?;
             Ok((before, t.watch(&key)))
         });
         let (before, change) = match set.await {
@@ -249,10 +283,8 @@ impl Session {
     /// The new value. A storage server may know of a change a moment before a new read version covers it.
     async fn changed(&self, key: Key, before: Option<Value>) -> Outcome<Answer> {
         for _ in 0..CHANGE_LOOKS {
-            let read = self
-                .connection
-                .database
-                .run(async |t| t.get(&key, false).await);
+            let database = self.database();
+            let read = database.run(async |t| self.prepared(&t)?.get(&key, false).await);
             match read.await {
                 Ok(value) if value != before => return Ok(Answer::Changed(key, value)),
                 Ok(_) => plinth_runtime::sleep(CHANGE_LOOK_INTERVAL).await,

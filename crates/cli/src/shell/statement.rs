@@ -3,7 +3,9 @@
 //! A word may stand in double quotes, wholly or in part; `\xNN`, `\\`, `\"`, `\t`, `\n`, `\r`, `\0`, `\;` and `\ ` (a
 //! blank) are escapes everywhere.
 
+use super::manage::{self, Chosen};
 use plinth_core::{DatabaseConfig, EngineKind, Key, Value};
+use plinth_runtime::Duration;
 
 /// Rows of a range if the user names no limit.
 const ROWS_DEFAULT: i32 = 25;
@@ -22,15 +24,40 @@ pub enum Statement {
     Reset,
     GetVersion,
     WriteMode(bool),
-    Status {
-        json: bool,
+    Status(StatusKind),
+    /// Without a change: what is on.
+    Option(Option<(bool, Chosen)>),
+    Tenant(TenantStatement),
+    Coordinators,
+    GetLocation(Key),
+    Wait {
+        connected: bool,
     },
+    Sleep(Duration),
     ConfigureNew(DatabaseConfig),
     Watch(Key),
     /// Without an id: the list of what can be killed.
     Kill(Option<String>),
     Help(Option<String>),
     Exit,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StatusKind {
+    /// One line.
+    Minimal,
+    Summary,
+    Json,
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum TenantStatement {
+    Create(Key),
+    Delete(Key),
+    Get(Key),
+    List,
+    /// `None`: the database itself.
+    Use(Option<Key>),
 }
 
 /// Name, arguments, what it does.
@@ -41,17 +68,30 @@ const HELP: &[(&str, &str, &str)] = &[
     ("clearrange", "BEGIN END", "remove every key from BEGIN up to, and without, END"),
     ("commit", "", "commit the transaction"),
     ("configure", "new [single|double|triple] [ssd|memory] [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N]", "create the database of a new cluster"),
+    ("coordinators", "", "show the coordinators"),
+    ("createtenant", "NAME", "create a tenant"),
+    ("defaulttenant", "", "leave the tenant: use the database itself"),
+    ("deletetenant", "NAME", "delete a tenant, which must be empty"),
     ("exit", "", "leave"),
     ("get", "KEY", "show the value of a key"),
+    ("getlocation", "KEY", "show the storage servers that hold a key"),
     ("getrange", "BEGIN [END] [LIMIT]", "show the pairs from BEGIN up to, and without, END; without END, those that begin with BEGIN"),
     ("getrangekeys", "BEGIN [END] [LIMIT]", "as getrange, but only the keys"),
+    ("gettenant", "NAME", "show the number and the prefix of a tenant"),
     ("getversion", "", "show the read version of the transaction, or the newest one"),
     ("help", "[STATEMENT]", "explain"),
     ("kill", "[ID]", "end a role, as a crash would; without ID, list those that can be ended"),
+    ("listtenants", "", "list the tenants"),
+    ("option", "[on|off OPTION [NUMBER]]", "set an option of all transactions from now on; without arguments, show which are on"),
     ("reset", "", "forget what the transaction has done so far"),
     ("rollback", "", "end the transaction without a commit"),
     ("set", "KEY VALUE", "write a pair"),
-    ("status", "[json]", "show the state of the cluster"),
+    ("sleep", "SECONDS", "wait"),
+    ("status", "[minimal|details|json]", "show the state of the cluster"),
+    ("tenant", "create|delete|get|list|use [NAME]", "the statements about tenants, in another form"),
+    ("usetenant", "[NAME]", "use a tenant; without NAME, the database itself"),
+    ("waitconnected", "", "wait until the cluster's controller answers, as long as it takes"),
+    ("waitopen", "", "wait until the database serves, as long as it takes"),
     ("watch", "KEY", "wait until the value of a key changes; interrupt to stop waiting"),
     ("writemode", "on|off", "allow or forbid statements that write"),
 ];
@@ -73,7 +113,14 @@ pub fn help(of: Option<&str>) -> Result<String, String> {
             Ok(lines.join("\n"))
         }
         Some(wanted) => match HELP.iter().find(|(name, ..)| *name == wanted) {
-            Some((name, arguments, what)) => Ok(format!("{name} {arguments}\n  {what}")),
+            Some((name, arguments, what)) => {
+                let mut text = format!("{name} {arguments}\n  {what}");
+                if *name == "option" {
+                    let names: Vec<&str> = manage::option_names().collect();
+                    text += &format!("\n  options: {}", names.join(", "));
+                }
+                Ok(text)
+            }
             None => Err(unknown(wanted)),
         },
     }
@@ -165,8 +212,50 @@ fn parse(words: &[Vec<u8>]) -> Result<Statement, String> {
         ("getversion", 0) => Statement::GetVersion,
         ("writemode", 1) if text(0) == "on" => Statement::WriteMode(true),
         ("writemode", 1) if text(0) == "off" => Statement::WriteMode(false),
-        ("status", 0) => Statement::Status { json: false },
-        ("status", 1) if text(0) == "json" => Statement::Status { json: true },
+        ("status", 0) => Statement::Status(StatusKind::Summary),
+        ("status", 1) if text(0) == "details" => Statement::Status(StatusKind::Summary),
+        ("status", 1) if text(0) == "minimal" => Statement::Status(StatusKind::Minimal),
+        ("status", 1) if text(0) == "json" => Statement::Status(StatusKind::Json),
+        ("option", 0) => Statement::Option(None),
+        ("option", 2 | 3) if matches!(text(0).as_str(), "on" | "off") => {
+            let on = text(0) == "on";
+            let number = (arguments.len() > 2).then(|| text(2));
+            // What is switched off is meant whatever its number is.
+            let number = if on {
+                number
+            } else {
+                number.or(manage::some_number(&text(1)))
+            };
+            Statement::Option(Some((
+                on,
+                manage::parse_option(&text(1), number.as_deref())?,
+            )))
+        }
+        ("coordinators", 0) => Statement::Coordinators,
+        ("getlocation", 1) => Statement::GetLocation(bytes(0)),
+        ("waitconnected", 0) => Statement::Wait { connected: true },
+        ("waitopen", 0) => Statement::Wait { connected: false },
+        ("sleep", 1) => {
+            let seconds: Option<f64> = text(0).parse().ok().filter(|s| (0.0..1e6).contains(s));
+            Statement::Sleep(Duration::from_secs_f64(seconds.ok_or_else(usage)?))
+        }
+        ("createtenant", 1) => Statement::Tenant(TenantStatement::Create(bytes(0))),
+        ("deletetenant", 1) => Statement::Tenant(TenantStatement::Delete(bytes(0))),
+        ("gettenant", 1) => Statement::Tenant(TenantStatement::Get(bytes(0))),
+        ("listtenants", 0) => Statement::Tenant(TenantStatement::List),
+        ("usetenant", 0) | ("defaulttenant", 0) => Statement::Tenant(TenantStatement::Use(None)),
+        ("usetenant", 1) => Statement::Tenant(TenantStatement::Use(Some(bytes(0)))),
+        ("tenant", 1 | 2) => {
+            let name = || arguments.get(1).map(|name| Key::copy_from_slice(name));
+            Statement::Tenant(match (text(0).as_str(), name()) {
+                ("create", Some(name)) => TenantStatement::Create(name),
+                ("delete", Some(name)) => TenantStatement::Delete(name),
+                ("get", Some(name)) => TenantStatement::Get(name),
+                ("list", None) => TenantStatement::List,
+                ("use", name) => TenantStatement::Use(name),
+                _ => return Err(usage()),
+            })
+        }
         ("configure", 1..) if text(0) == "new" => {
             Statement::ConfigureNew(parse_configuration(&arguments[1..])?)
         }

@@ -98,13 +98,6 @@ impl Machine {
         Ok(())
     }
 
-    async fn drop_items(&mut self, count: usize) -> Outcome<()> {
-        for _ in 0..count {
-            self.pop().await?;
-        }
-        Ok(())
-    }
-
     async fn pop_range_options(&mut self) -> Outcome<RangeOptions> {
         let limit = self.pop_int().await? as i32;
         let reverse = self.pop_bool().await?;
@@ -200,13 +193,19 @@ impl Machine {
                 let future = async move { Ok(bytes(stamp.await?.0)) };
                 self.stack.push((Item::Future(Box::pin(future)), self.at));
             }
-            // Both are the C API's: the client has no such calls.
             "GET_ESTIMATED_RANGE_SIZE" => {
-                self.drop_items(2).await?;
+                let (begin, end) = (self.pop_bytes().await?, self.pop_bytes().await?);
+                let asked = self.current().get_estimated_range_size_bytes(begin, end);
+                asked.await?;
                 self.push_text("GOT_ESTIMATED_RANGE_SIZE");
             }
             "GET_RANGE_SPLIT_POINTS" => {
-                self.drop_items(3).await?;
+                let (begin, end) = (self.pop_bytes().await?, self.pop_bytes().await?);
+                let chunk_bytes = self.pop_int().await?;
+                let asked = self
+                    .current()
+                    .get_range_split_points(begin, end, chunk_bytes);
+                asked.await?;
                 self.push_text("GOT_RANGE_SPLIT_POINTS");
             }
             _ => return senseless("there is no such read"),

@@ -3,20 +3,67 @@
 //! Sizes are counted by reading the range in snapshots of their own: exact, and as slow as reading it. Servers that
 //! sample sizes will answer this at once.
 
-use crate::network;
+use crate::bytes_argument::IntoKey;
+use crate::database::Database;
+use crate::options::TransactionOption;
+use crate::range::RangeOptions;
+use crate::transaction::Transaction;
 use bytes::Bytes;
-use plinth_client::{Database, RangeOptions, TransactionOption};
 use plinth_core::codec::Codec;
 use plinth_core::system_keys::{self, ShardRecord, StorageServerRecord};
-use plinth_core::{Error, KeySelector, Result};
+use plinth_core::{Error, Key, KeySelector, Result};
+use std::future::Future;
+use std::net::SocketAddr;
 
 /// Rows of one snapshot.
 const ROWS_A_STEP: i32 = 10_000;
-/// From this version on addresses come with their ports.
-const PORTS_SINCE: i32 = 630;
 
-/// `ip:port` of each server that holds the key.
-pub async fn addresses(database: Database, key: Bytes) -> Result<Vec<String>> {
+impl Transaction {
+    /// The storage servers that hold the key. Read at a version of its own.
+    pub fn get_addresses_for_key<K: IntoKey>(
+        &self,
+        key: K,
+    ) -> impl Future<Output = Result<Vec<SocketAddr>>> + use<K> {
+        addresses(self.database().clone(), key.into_key())
+    }
+
+    /// Bytes of the keys and values in `[begin, end)`. Read at versions of its own.
+    pub fn get_estimated_range_size_bytes(
+        &self,
+        begin: Bytes,
+        end: Bytes,
+    ) -> impl Future<Output = Result<i64>> + use<> {
+        range_bytes(self.database().clone(), begin, end)
+    }
+
+    /// Keys that cut `[begin, end)` into pieces of about `chunk_bytes`, both ends included. Read at versions of its own.
+    pub fn get_range_split_points(
+        &self,
+        begin: Bytes,
+        end: Bytes,
+        chunk_bytes: i64,
+    ) -> impl Future<Output = Result<Vec<Key>>> + use<> {
+        split_points(self.database().clone(), begin, end, chunk_bytes)
+    }
+}
+
+impl Database {
+    /// Keys of `[begin, end)` where another shard begins.
+    pub async fn get_boundary_keys(&self, begin: &[u8], end: &[u8]) -> Result<Vec<Key>> {
+        let at =
+            |key: &[u8]| KeySelector::first_greater_or_equal(system_keys::key_servers_key(key));
+        let rows = self.run(async |transaction| {
+            transaction.set_option(TransactionOption::ReadSystemKeys)?;
+            transaction
+                .get_range_all(at(begin), at(end), RangeOptions::default(), true)
+                .await
+        });
+        let boundary = |(key, _): (Key, Bytes)| key.slice(system_keys::KEY_SERVERS.len()..);
+        Ok(rows.await?.into_iter().map(boundary).collect())
+    }
+}
+
+async fn addresses(database: Database, key: Key) -> Result<Vec<SocketAddr>> {
     let place = [system_keys::KEY_SERVERS, &key].concat();
     let servers = database.run(async |transaction| {
         transaction.set_option(TransactionOption::ReadSystemKeys)?;
@@ -41,14 +88,11 @@ pub async fn addresses(database: Database, key: Bytes) -> Result<Vec<String>> {
         }
         Ok(servers)
     });
-    let text = |server: StorageServerRecord| {
-        if network::api_version() >= PORTS_SINCE {
-            server.address.to_string()
-        } else {
-            server.address.ip().to_string()
-        }
-    };
-    Ok(servers.await?.into_iter().map(text).collect())
+    Ok(servers
+        .await?
+        .into_iter()
+        .map(|server| server.address)
+        .collect())
 }
 
 /// Shows key and size of every row of `[begin, end)`.
@@ -85,14 +129,14 @@ async fn walk(
 }
 
 /// Bytes of the keys and values in `[begin, end)`.
-pub async fn range_bytes(database: Database, begin: Bytes, end: Bytes) -> Result<i64> {
+async fn range_bytes(database: Database, begin: Bytes, end: Bytes) -> Result<i64> {
     let mut bytes = 0;
     walk(database, begin, end, |_, row| bytes += row).await?;
     Ok(bytes)
 }
 
 /// Keys that cut `[begin, end)` into pieces of about `chunk_bytes`, both ends included.
-pub async fn split_points(
+async fn split_points(
     database: Database,
     begin: Bytes,
     end: Bytes,
