@@ -5,6 +5,7 @@
 
 mod bench;
 mod connect;
+mod copy;
 mod demo;
 mod dev;
 mod dump;
@@ -54,6 +55,8 @@ enum Command {
     Load(load::Arguments),
     /// Write the pairs of a cluster to a file
     Dump(dump::Arguments),
+    /// Copy a database into another: from and to Plinth, FoundationDB, or whatever a libfdb_c reaches
+    Copy(copy::Arguments),
     /// Show the state of a cluster
     Status(status::Arguments),
     /// Measure how fast a cluster is
@@ -70,6 +73,7 @@ fn main() -> ExitCode {
         Command::Cli(arguments) => shell::run(arguments),
         Command::Load(arguments) => load::run(arguments),
         Command::Dump(arguments) => dump::run(arguments),
+        Command::Copy(arguments) => copy::run(arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),

@@ -118,3 +118,21 @@ fn the_class_scheduling_tutorial_runs_in_python_go_and_java() {
         assert_eq!(run(program), "done\n");
     }
 }
+
+#[test]
+fn a_client_of_a_dead_or_a_wrong_cluster_fails_in_time_and_says_what_it_tried() {
+    let place = Place::new("dead-cluster");
+    let directory = Directory::new("dead-cluster-files");
+    let living = place.cluster.addresses()[0].to_string();
+    // Nobody listens there; and a coordinator that belongs to another cluster.
+    for (name, address) in [("dead", "127.0.0.1:1"), ("wrong", &living)] {
+        let file = directory.file(name);
+        std::fs::write(&file, format!("other:cluster@{address}\n")).expect("writes");
+        let mut python = place.command(installed("python/bin/python"));
+        python
+            .arg(source("dead_cluster.py"))
+            .arg(&file)
+            .arg(address);
+        assert_eq!(run(&mut python), "done\n", "{name}");
+    }
+}

@@ -15,7 +15,7 @@ const FLOORS: [&[&str]; 9] = [
     &["transaction", "storage", "client"],
     &["control"],
     &["server"],
-    &["sim", "bench", "capi", "stack", "cli"],
+    &["sim", "bench", "capi", "stack", "foreign", "cli"],
 ];
 
 fn crates() -> PathBuf {
