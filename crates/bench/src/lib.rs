@@ -2,6 +2,7 @@
 //!
 //! - [`table`]: the rows that the workloads read and write: a key for every row number, random values.
 //! - [`workload`]: what one transaction of each workload does.
+//! - [`target`]: what is measured: the Rust client, or a library.
 //! - [`run`]: clients that repeat it, and what is counted while they do.
 //! - [`server_cpu`]: what the servers of this machine spent meanwhile, from the operating system.
 //! - [`report`]: a page with plots, from the JSON objects of many runs.
@@ -13,6 +14,7 @@ pub mod report;
 pub mod run;
 pub mod server_cpu;
 pub mod table;
+pub mod target;
 pub mod workload;
 
 pub use run::{Measured, Plan, run};

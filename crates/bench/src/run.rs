@@ -5,9 +5,9 @@
 
 use crate::server_cpu::{self, Usage};
 use crate::table::{Table, Values};
+use crate::target::{Target, Transaction};
 use crate::workload::{Done, Workload};
 use hdrhistogram::Histogram;
-use plinth_client::{Database, Transaction};
 use plinth_core::{Error, Result};
 use plinth_runtime::real::spawn_worker;
 use plinth_runtime::{Duration, Either, Instant, TaskGroup, now, sleep, sleep_until};
@@ -116,9 +116,9 @@ impl Counted {
 }
 
 /// What the clients of one thread share.
-struct Clients {
+struct Clients<T> {
     plan: Plan,
-    database: Database,
+    database: T,
     table: Table,
     values: Values,
     counted: RefCell<Counted>,
@@ -126,8 +126,8 @@ struct Clients {
     bulk: RefCell<std::ops::Range<u64>>,
 }
 
-impl Clients {
-    fn new(plan: &Plan, database: Database, bulk: std::ops::Range<u64>) -> Rc<Self> {
+impl<T: Target> Clients<T> {
+    fn new(plan: &Plan, database: T, bulk: std::ops::Range<u64>) -> Rc<Self> {
         Rc::new(Clients {
             plan: plan.clone(),
             database,
@@ -182,7 +182,7 @@ impl Clients {
     }
 
     async fn until_committed(&self, bulk: std::ops::Range<u64>) -> Result<Done> {
-        let transaction = self.database.create_transaction();
+        let transaction = self.database.create_transaction()?;
         loop {
             match self.attempt(&transaction, bulk.clone()).await {
                 Ok(done) => return Ok(done),
@@ -201,7 +201,11 @@ impl Clients {
         }
     }
 
-    async fn attempt(&self, transaction: &Transaction, bulk: std::ops::Range<u64>) -> Result<Done> {
+    async fn attempt(
+        &self,
+        transaction: &T::Transaction,
+        bulk: std::ops::Range<u64>,
+    ) -> Result<Done> {
         let done = self
             .plan
             .workload
@@ -218,7 +222,7 @@ impl Clients {
                 record(&mut counted.reads, latency);
             }
             // The commit of a transaction that wrote nothing is no message.
-            if transaction.get_committed_version() >= 0 {
+            if transaction.committed_version() >= 0 {
                 record(&mut counted.commits, start.elapsed());
             }
         }
@@ -228,9 +232,9 @@ impl Clients {
 
 /// One thread's share of a run. Returns what was counted, how long it took and, in the thread that asks for it, the
 /// servers' use of CPU meanwhile.
-async fn share(
+async fn share<T: Target>(
     plan: Plan,
-    database: Database,
+    database: T,
     clients: usize,
     bulk: std::ops::Range<u64>,
     samples: bool,
@@ -238,7 +242,7 @@ async fn share(
     let shared = Clients::new(&plan, database, bulk);
     let loading = plan.workload.is_bulk_load();
     let group = TaskGroup::new();
-    let before = |shared: &Rc<Clients>| {
+    let before = |shared: &Rc<Clients<T>>| {
         shared.counted.borrow_mut().from = Some(now());
         samples
             .then(|| server_cpu::usage(&plan.server_pids))
@@ -271,9 +275,9 @@ async fn share(
 }
 
 /// Runs the plan. `open` gives each thread a database of its own. The error is one line.
-pub async fn run(
+pub async fn run<T: Target>(
     plan: Plan,
-    open: impl Fn() -> Database + Clone + Send + 'static,
+    open: impl Fn() -> T + Clone + Send + 'static,
 ) -> std::result::Result<Measured, String> {
     let threads = plan.threads.clamp(1, plan.clients.max(1));
     if !plan.workload.is_bulk_load() {
@@ -316,16 +320,21 @@ pub async fn run(
 }
 
 /// A workload over an empty database would measure nothing worth knowing.
-async fn check_table(database: &Database, plan: &Plan) -> std::result::Result<(), String> {
+async fn check_table(database: &impl Target, plan: &Plan) -> std::result::Result<(), String> {
     let table = Table::new(plan.rows);
-    let looked_up = database.run(async |transaction| {
+    let looked_up = async {
+        let transaction = database.create_transaction()?;
         for row in [0, plan.rows / 2, plan.rows - 1] {
-            if transaction.get(&table.key(row), true).await?.is_none() {
-                return Ok(false);
+            loop {
+                match transaction.get(&table.key(row)).await {
+                    Ok(Some(_)) => break,
+                    Ok(None) => return Ok(false),
+                    Err(error) => transaction.on_error(error).await?,
+                }
             }
         }
-        Ok(true)
-    });
+        Result::Ok(true)
+    };
     match plinth_runtime::race(looked_up, sleep(Duration::from_secs(30))).await {
         Either::Left(Ok(true)) => Ok(()),
         Either::Left(Ok(false)) => Err(format!(

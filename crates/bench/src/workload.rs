@@ -1,8 +1,8 @@
 //! What one transaction of each workload does. The names are those of FoundationDB's performance page.
 
 use crate::table::{Table, Values};
-use plinth_client::{RangeOptions, StreamingMode, Transaction, ValueFuture};
-use plinth_core::{Key, KeySelector, Result};
+use crate::target::Transaction;
+use plinth_core::{Key, Result, Value};
 use plinth_runtime::{Duration, now, random};
 use std::future::Future;
 use std::pin::Pin;
@@ -86,7 +86,7 @@ impl Workload {
     /// One transaction up to its commit. `bulk` holds the rows of a transaction of the bulk load.
     pub async fn perform(
         &self,
-        transaction: &Transaction,
+        transaction: &impl Transaction,
         table: &Table,
         values: &Values,
         bulk: std::ops::Range<u64>,
@@ -121,7 +121,7 @@ impl Workload {
 }
 
 async fn points(
-    transaction: &Transaction,
+    transaction: &impl Transaction,
     table: &Table,
     values: &Values,
     reads: u32,
@@ -136,20 +136,22 @@ async fn points(
         transaction.get_read_version().await?;
         let version_known = now();
         let asked = (0..reads)
-            .map(|_| Some(transaction.get(table.random_key(), false)))
+            .map(|_| Some(transaction.get(&table.random_key())))
             .collect();
         all_values(asked).await?;
         done.read_version = Some(version_known - start);
         done.reads = Some(version_known.elapsed());
     }
     for _ in 0..writes {
-        transaction.set(table.key(table.random_row()), values.random());
+        transaction.set(&table.key(table.random_row()), values.random());
     }
     Ok(done)
 }
 
 /// Waits for all of them. Polls each that is left whenever one is answered, as answers come in large gatherings.
-async fn all_values(mut asked: Vec<Option<ValueFuture>>) -> Result<()> {
+async fn all_values<F: Future<Output = Result<Option<Value>>> + Unpin>(
+    mut asked: Vec<Option<F>>,
+) -> Result<()> {
     std::future::poll_fn(move |context| {
         let mut left = false;
         for slot in &mut asked {
@@ -169,27 +171,14 @@ async fn all_values(mut asked: Vec<Option<ValueFuture>>) -> Result<()> {
     .await
 }
 
-async fn range(transaction: &Transaction, table: &Table, keys: u64) -> Result<Done> {
+async fn range(transaction: &impl Transaction, table: &Table, keys: u64) -> Result<Done> {
     let start = now();
     transaction.get_read_version().await?;
     let version_known = now();
     let first = table.random_start(keys);
     let begin = Key::copy_from_slice(&table.key(first));
-    let options = RangeOptions {
-        limit: keys as i32,
-        mode: StreamingMode::Exact,
-        ..RangeOptions::default()
-    };
-    let mut stream = transaction.get_range_stream(
-        KeySelector::first_greater_or_equal(begin),
-        KeySelector::first_greater_or_equal(table.end_key(first + keys)),
-        options,
-        false,
-    );
-    let mut operations = 0;
-    while let Some(rows) = stream.next_chunk().await? {
-        operations += rows.len() as u64;
-    }
+    let end = table.end_key(first + keys);
+    let operations = transaction.get_range(begin, end, keys).await?;
     Ok(Done {
         operations,
         read_version: Some(version_known - start),
@@ -198,14 +187,14 @@ async fn range(transaction: &Transaction, table: &Table, keys: u64) -> Result<Do
 }
 
 fn set_rows(
-    transaction: &Transaction,
+    transaction: &impl Transaction,
     table: &Table,
     values: &Values,
     rows: std::ops::Range<u64>,
 ) -> Done {
     let operations = rows.end - rows.start;
     for row in rows {
-        transaction.set(table.key(row), values.random());
+        transaction.set(&table.key(row), values.random());
     }
     Done {
         operations,

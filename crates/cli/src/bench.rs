@@ -6,9 +6,13 @@ use crate::connect::{self, ClusterArguments, Connection};
 use crate::{Outcome, status};
 use plinth_bench::report::{self, grouped};
 use plinth_bench::{Measured, Plan, Workload, server_cpu};
+use plinth_foreign::Library;
 use plinth_runtime::Duration;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+/// Asked of a library: what every one of the last years has.
+const LIBRARY_API_VERSION: i32 = 710;
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
@@ -49,6 +53,12 @@ struct Run {
     /// Server processes whose CPU time to measure; default: those of the cluster that run on this machine
     #[arg(long, value_name = "PID", num_args = 1..)]
     server_pid: Vec<u32>,
+    /// Measure through this libfdb_c.so instead of the Rust client
+    #[arg(long, value_name = "LIBRARY")]
+    library: Option<PathBuf>,
+    /// Network threads of the library
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
+    library_threads: u32,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -116,8 +126,20 @@ fn measure(arguments: Run) -> Outcome {
             server_pids,
         };
         let file = connection.file.clone();
-        let measured =
-            plinth_bench::run(plan, move || plinth_client::connect(file.clone())).await?;
+        let measured = match &arguments.library {
+            None => plinth_bench::run(plan, move || plinth_client::connect(file.clone())).await?,
+            Some(path) => {
+                let library = Library::load(path, LIBRARY_API_VERSION, arguments.library_threads);
+                let library = library.map_err(|error| {
+                    format!("--library {}: it cannot be used: {error}", path.display())
+                })?;
+                let file = connection.path.clone();
+                let opened = library.open(&file);
+                opened.map_err(|error| format!("{}: {error}", file.display()))?;
+                let open = move || library.open(&file).expect("it was opened a moment ago");
+                plinth_bench::run(plan, open).await?
+            }
+        };
         if measured.server.is_none() && !measured.plan.server_pids.is_empty() {
             eprintln!(
                 "plinth: a server process ended while it was measured; its CPU time is not known"

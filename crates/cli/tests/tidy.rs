@@ -9,13 +9,13 @@ const LINES_MAX: usize = 800;
 const FLOORS: [&[&str]; 9] = [
     &["core"],
     &["runtime"],
-    &["rpc", "engine"],
+    &["rpc", "engine", "foreign"],
     &["protocol"],
     &["coordination", "log"],
     &["transaction", "storage", "client"],
     &["control"],
     &["server"],
-    &["sim", "bench", "capi", "stack", "foreign", "cli"],
+    &["sim", "bench", "capi", "stack", "cli"],
 ];
 
 fn crates() -> PathBuf {

@@ -15,12 +15,13 @@ struct Signal {
     waker: Option<Waker>,
 }
 
-pub struct Future<'a> {
-    library: &'a Library,
+/// It keeps the library, not the transaction: that may be gone before it.
+pub struct Future {
+    library: Library,
     raw: *mut RawFuture,
 }
 
-impl Drop for Future<'_> {
+impl Drop for Future {
     fn drop(&mut self) {
         // SAFETY: made by the library, given back once.
         unsafe { (self.library.calls().future_destroy)(self.raw) };
@@ -61,8 +62,9 @@ unsafe fn entries<'a, T>(first: *const T, length: c_int) -> &'a [T] {
     }
 }
 
-impl<'a> Future<'a> {
-    pub fn new(library: &'a Library, raw: *mut RawFuture) -> Self {
+impl Future {
+    pub fn new(library: &Library, raw: *mut RawFuture) -> Self {
+        let library = library.clone();
         Future { library, raw }
     }
 
@@ -87,6 +89,14 @@ impl<'a> Future<'a> {
 
     pub async fn done(self) -> Result<()> {
         self.wait().await
+    }
+
+    pub async fn number(self) -> Result<i64> {
+        self.wait().await?;
+        let mut number = 0;
+        // SAFETY: it is ready.
+        check(unsafe { (self.library.calls().future_get_int64)(self.raw, &mut number) })?;
+        Ok(number)
     }
 
     pub async fn value(self) -> Result<Option<Value>> {

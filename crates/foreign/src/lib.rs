@@ -13,7 +13,7 @@ pub use library::{Library, LoadError};
 use bytes::Bytes;
 use future::Future;
 use library::{Code, RawDatabase, RawTransaction};
-use plinth_core::{Error, Key, Result, Value};
+use plinth_core::{Error, Key, Result, Value, Version};
 use std::ffi::{CString, c_int};
 use std::path::Path;
 use std::rc::Rc;
@@ -27,6 +27,7 @@ pub struct Rows {
 }
 
 const STREAMING_WANT_ALL: c_int = -2;
+const STREAMING_EXACT: c_int = 0;
 
 fn check(code: Code) -> Result<()> {
     match u16::try_from(code) {
@@ -128,6 +129,24 @@ impl Transaction {
 
     /// The first rows of `[begin, end)`, as many as the library gives at once, at most about `bytes_max`. A snapshot read.
     pub async fn get_range(&self, begin: &[u8], end: &[u8], bytes_max: i32) -> Result<Rows> {
+        let future = self.start_range(begin, end, (0, bytes_max), STREAMING_WANT_ALL, true);
+        future.rows().await
+    }
+
+    /// The first `limit` rows, all at once.
+    pub async fn get_exact_range(&self, begin: &[u8], end: &[u8], limit: i32) -> Result<Rows> {
+        let future = self.start_range(begin, end, (limit, 0), STREAMING_EXACT, false);
+        future.rows().await
+    }
+
+    fn start_range(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        (limit, bytes_max): (i32, i32),
+        mode: c_int,
+        snapshot: bool,
+    ) -> Future {
         let get = self.library().calls().transaction_get_range;
         // SAFETY: a living transaction, and keys of these lengths.
         let raw = unsafe {
@@ -141,15 +160,32 @@ impl Transaction {
                 length(end),
                 0,
                 1,
-                0,
+                limit,
                 bytes_max,
-                STREAMING_WANT_ALL,
+                mode,
                 1,
-                1,
+                c_int::from(snapshot),
                 0,
             )
         };
-        Future::new(self.library(), raw).rows().await
+        Future::new(self.library(), raw)
+    }
+
+    pub async fn get_read_version(&self) -> Result<Version> {
+        // SAFETY: a living transaction.
+        let raw = unsafe { (self.library().calls().transaction_get_read_version)(self.raw) };
+        Future::new(self.library(), raw).number().await
+    }
+
+    /// -1 if it has not written or not committed.
+    pub fn get_committed_version(&self) -> Version {
+        let mut version = -1;
+        let get = self.library().calls().transaction_get_committed_version;
+        // SAFETY: a living transaction, and a place for the result.
+        match check(unsafe { get(self.raw, &mut version) }) {
+            Ok(()) => version,
+            Err(_) => -1,
+        }
     }
 
     pub fn set(&self, key: &[u8], value: &[u8]) {
@@ -180,11 +216,16 @@ impl Transaction {
         }
     }
 
-    pub async fn get(&self, key: &[u8], snapshot: bool) -> Result<Option<Value>> {
+    /// Asked for by the call.
+    pub fn get(
+        &self,
+        key: &[u8],
+        snapshot: bool,
+    ) -> impl std::future::Future<Output = Result<Option<Value>>> + use<> {
         let get = self.library().calls().transaction_get;
         // SAFETY: as for `set`.
         let raw = unsafe { get(self.raw, key.as_ptr(), length(key), c_int::from(snapshot)) };
-        Future::new(self.library(), raw).value().await
+        Future::new(self.library(), raw).value()
     }
 
     pub async fn commit(&self) -> Result<()> {

@@ -9,6 +9,9 @@ use std::thread::JoinHandle;
 
 pub type Code = c_int;
 
+/// The network option `client_threads_per_version`.
+const CLIENT_THREADS: c_int = 65;
+
 pub enum RawDatabase {}
 pub enum RawTransaction {}
 pub enum RawFuture {}
@@ -80,6 +83,7 @@ macro_rules! calls {
 
 calls! {
     select_api_version_impl: fn(c_int, c_int) -> Code;
+    network_set_option: fn(c_int, *const u8, c_int) -> Code;
     setup_network: fn() -> Code;
     run_network: fn() -> Code;
     stop_network: fn() -> Code;
@@ -95,6 +99,8 @@ calls! {
     ) -> *mut RawFuture;
     transaction_set: fn(*mut RawTransaction, *const u8, c_int, *const u8, c_int);
     transaction_clear_range: fn(*mut RawTransaction, *const u8, c_int, *const u8, c_int);
+    transaction_get_read_version: fn(*mut RawTransaction) -> *mut RawFuture;
+    transaction_get_committed_version: fn(*mut RawTransaction, *mut i64) -> Code;
     transaction_commit: fn(*mut RawTransaction) -> *mut RawFuture;
     transaction_on_error: fn(*mut RawTransaction, Code) -> *mut RawFuture;
     transaction_get_range_split_points: fn(
@@ -103,6 +109,7 @@ calls! {
     future_destroy: fn(*mut RawFuture);
     future_set_callback: fn(*mut RawFuture, Callback, *mut c_void) -> Code;
     future_get_error: fn(*mut RawFuture) -> Code;
+    future_get_int64: fn(*mut RawFuture, *mut i64) -> Code;
     future_get_value: fn(*mut RawFuture, *mut c_int, *mut *const u8, *mut c_int) -> Code;
     future_get_keyvalue_array: fn(*mut RawFuture, *mut *const RawRow, *mut c_int, *mut c_int) -> Code;
     future_get_key_array: fn(*mut RawFuture, *mut *const RawKey, *mut c_int) -> Code;
@@ -120,8 +127,9 @@ struct Loaded {
 }
 
 impl Library {
-    /// Loads it, chooses the API version and starts its network. A library can be used once in a process.
-    pub fn load(path: &Path, api_version: i32) -> Result<Library, LoadError> {
+    /// Loads it, chooses the API version and starts its network, with so many threads if it is not one. A library can be
+    /// used once in a process.
+    pub fn load(path: &Path, api_version: i32, threads: u32) -> Result<Library, LoadError> {
         // SAFETY: the user names a library and wants its code to run.
         let library = unsafe { libloading::Library::new(path) };
         let library = library.map_err(|error| LoadError::Unloadable(error.to_string()))?;
@@ -133,6 +141,14 @@ impl Library {
         // SAFETY: the first calls, in the order that the API wants.
         unsafe {
             refused((calls.select_api_version_impl)(api_version, api_version))?;
+            if threads > 1 {
+                let count = i64::from(threads).to_le_bytes();
+                refused((calls.network_set_option)(
+                    CLIENT_THREADS,
+                    count.as_ptr(),
+                    8,
+                ))?;
+            }
             refused((calls.setup_network)())?;
         }
         let run = calls.run_network;

@@ -65,7 +65,7 @@ impl Libraries {
         if let Some((_, library)) = self.loaded.iter().find(|(loaded, _)| loaded == path) {
             return Ok(library.clone());
         }
-        let library = Library::load(path, self.api_version);
+        let library = Library::load(path, self.api_version, 1);
         let library = library.map_err(|error| {
             format!(
                 "{flag}-library {}: it cannot be used: {error}",

@@ -1,0 +1,120 @@
+//! What is measured: the Rust client, or somebody's `libfdb_c`.
+
+use plinth_client::{RangeOptions, StreamingMode};
+use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
+use std::future::Future;
+use std::pin::Pin;
+
+/// Where transactions come from.
+pub trait Target: 'static {
+    type Transaction: Transaction;
+    fn create_transaction(&self) -> Result<Self::Transaction>;
+}
+
+/// What the workloads do in one.
+#[allow(async_fn_in_trait)] // used on one thread, by this crate
+pub trait Transaction {
+    type Get: Future<Output = Result<Option<Value>>> + Unpin;
+    async fn get_read_version(&self) -> Result<Version>;
+    fn get(&self, key: &[u8]) -> Self::Get;
+    /// Exactly so many rows from `begin` on, or up to `end`; how many there were.
+    async fn get_range(&self, begin: Key, end: Key, rows: u64) -> Result<u64>;
+    fn set(&self, key: &[u8], value: &[u8]);
+    async fn commit(&self) -> Result<()>;
+    fn committed_version(&self) -> Version;
+    async fn on_error(&self, error: Error) -> Result<()>;
+}
+
+impl Target for plinth_client::Database {
+    type Transaction = plinth_client::Transaction;
+    fn create_transaction(&self) -> Result<Self::Transaction> {
+        Ok(plinth_client::Database::create_transaction(self))
+    }
+}
+
+impl Transaction for plinth_client::Transaction {
+    type Get = plinth_client::ValueFuture;
+
+    async fn get_read_version(&self) -> Result<Version> {
+        plinth_client::Transaction::get_read_version(self).await
+    }
+
+    fn get(&self, key: &[u8]) -> Self::Get {
+        plinth_client::Transaction::get(self, key, false)
+    }
+
+    async fn get_range(&self, begin: Key, end: Key, rows: u64) -> Result<u64> {
+        let options = RangeOptions {
+            limit: rows as i32,
+            mode: StreamingMode::Exact,
+            ..RangeOptions::default()
+        };
+        let mut stream = self.get_range_stream(
+            KeySelector::first_greater_or_equal(begin),
+            KeySelector::first_greater_or_equal(end),
+            options,
+            false,
+        );
+        let mut found = 0;
+        while let Some(rows) = stream.next_chunk().await? {
+            found += rows.len() as u64;
+        }
+        Ok(found)
+    }
+
+    fn set(&self, key: &[u8], value: &[u8]) {
+        plinth_client::Transaction::set(self, key, value);
+    }
+
+    async fn commit(&self) -> Result<()> {
+        plinth_client::Transaction::commit(self).await
+    }
+
+    fn committed_version(&self) -> Version {
+        self.get_committed_version()
+    }
+
+    async fn on_error(&self, error: Error) -> Result<()> {
+        plinth_client::Transaction::on_error(self, error).await
+    }
+}
+
+impl Target for plinth_foreign::Database {
+    type Transaction = plinth_foreign::Transaction;
+    fn create_transaction(&self) -> Result<Self::Transaction> {
+        plinth_foreign::Database::create_transaction(self)
+    }
+}
+
+impl Transaction for plinth_foreign::Transaction {
+    type Get = Pin<Box<dyn Future<Output = Result<Option<Value>>>>>;
+
+    async fn get_read_version(&self) -> Result<Version> {
+        plinth_foreign::Transaction::get_read_version(self).await
+    }
+
+    fn get(&self, key: &[u8]) -> Self::Get {
+        Box::pin(plinth_foreign::Transaction::get(self, key, false))
+    }
+
+    async fn get_range(&self, begin: Key, end: Key, rows: u64) -> Result<u64> {
+        let found = self.get_exact_range(&begin, &end, rows as i32).await?;
+        Ok(found.rows.len() as u64)
+    }
+
+    fn set(&self, key: &[u8], value: &[u8]) {
+        plinth_foreign::Transaction::set(self, key, value);
+    }
+
+    async fn commit(&self) -> Result<()> {
+        plinth_foreign::Transaction::commit(self).await
+    }
+
+    fn committed_version(&self) -> Version {
+        self.get_committed_version()
+    }
+
+    async fn on_error(&self, error: Error) -> Result<()> {
+        plinth_foreign::Transaction::on_error(self, error).await
+    }
+}
