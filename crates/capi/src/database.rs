@@ -27,7 +27,7 @@ impl Drop for Connection {
     fn drop(&mut self) {
         let id = self.id;
         for home in &self.loops {
-            home.post(move || state::close_database(id));
+            network::post(home, move || state::close_database(id));
         }
     }
 }
@@ -95,7 +95,9 @@ fn open(file: ClusterFile, path: Option<PathBuf>) -> Result<Box<Database>> {
     let id = new_id();
     for home in &loops {
         let (file, path) = (file.clone(), path.clone());
-        home.post(move || state::open_database(id, file, path.as_deref()));
+        network::post(home, move || {
+            state::open_database(id, file, path.as_deref())
+        });
     }
     Ok(Box::new(Database {
         connection: Arc::new(Connection { id, loops }),
@@ -153,7 +155,7 @@ pub unsafe extern "C" fn fdb_database_set_option(
             return;
         };
         for home in &database.connection.loops {
-            home.post(move || state::set_database_option(id, option));
+            network::post(home, move || state::set_database_option(id, option));
         }
     }))
 }
@@ -186,7 +188,7 @@ pub unsafe extern "C" fn fdb_database_open_tenant(
         let (of, id) = (parent.id, new_id());
         for home in &parent.loops {
             let name = name.clone();
-            home.post(move || state::open_tenant(of, id, &name));
+            network::post(home, move || state::open_tenant(of, id, &name));
         }
         let loops = parent.loops.clone();
         *out = Box::into_raw(Box::new(Tenant {

@@ -262,7 +262,7 @@ impl Future {
             return;
         };
         if !self.is_ready() {
-            home.post(move || state::cancel(id));
+            network::post(home, move || state::cancel(id));
         }
     }
 }
@@ -307,6 +307,9 @@ pub unsafe extern "C" fn fdb_future_block_until_ready(future: &Future) -> Code {
         return Code::from(Error::blocked_from_network_thread.code());
     }
     while matches!(inside.outcome, Outcome::Pending) {
+        if let Err(error) = network::check_not_forked() {
+            return Code::from(error.code());
+        }
         inside = future
             .ready
             .wait(inside)

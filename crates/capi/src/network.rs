@@ -8,7 +8,7 @@ use plinth_runtime::sync::Notify;
 use plinth_runtime::{Either, race};
 use std::cell::Cell;
 use std::ffi::{CString, c_char, c_int, c_void};
-use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 const VERSION_MIN: c_int = 510;
@@ -69,8 +69,31 @@ pub fn is_network_thread() -> bool {
     IS_NETWORK_THREAD.get()
 }
 
+/// This process is a child of the one that set the network up: the threads of the loops are not in it, and locks that they
+/// held stay locked. It may go its own way, without the client.
+static IS_FORKED: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note_fork() {
+    IS_FORKED.store(true, Ordering::Release);
+}
+
+pub fn check_not_forked() -> Result<()> {
+    match IS_FORKED.load(Ordering::Acquire) {
+        true => Err(Error::network_not_setup),
+        false => Ok(()),
+    }
+}
+
+/// Has the loop do it, unless that is the loop of a parent process.
+pub fn post(home: &Remote, work: impl FnOnce() + Send + 'static) {
+    if check_not_forked().is_ok() {
+        home.post(work);
+    }
+}
+
 /// All loops, once the network is set up.
 pub fn loops() -> Result<Vec<Remote>> {
+    check_not_forked()?;
     let network = network();
     if network.phase == Phase::New {
         return Err(Error::network_not_setup);
@@ -187,6 +210,8 @@ fn set_up() -> Result<()> {
         Phase::Stopped => return Err(Error::network_cannot_be_restarted),
         Phase::SetUp | Phase::Running => return Err(Error::network_already_setup),
     }
+    // SAFETY: the handler stores one atomic.
+    unsafe { libc::pthread_atfork(None, None, Some(note_fork)) };
     let pairs: Vec<_> = (0..network.loops_wanted).map(|_| real::remote()).collect();
     (network.loops, network.arrivals) = pairs.into_iter().unzip();
     network.phase = Phase::SetUp;
@@ -236,6 +261,9 @@ pub extern "C" fn fdb_run_network() -> Code {
 }
 
 fn stop() -> Result<()> {
+    if check_not_forked().is_err() {
+        return Ok(());
+    }
     let mut network = network();
     match network.phase {
         Phase::New => return Err(Error::network_not_setup),

@@ -50,7 +50,7 @@ impl Transaction {
     pub fn new(connection: Arc<Connection>, database: u64, home: Remote) -> Self {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let id = NEXT.fetch_add(1, Ordering::Relaxed);
-        home.post(move || state::create_transaction(database, id));
+        network::post(&home, move || state::create_transaction(database, id));
         Transaction {
             _connection: connection,
             id,
@@ -64,7 +64,7 @@ impl Transaction {
 
     fn post(&self, act: impl FnOnce(&Local) + Send + 'static) {
         let id = self.id;
-        self.home.post(move || state::on_transaction(id, act));
+        network::post(&self.home, move || state::on_transaction(id, act));
     }
 
     /// For calls without a result: a bad argument is remembered.
@@ -91,7 +91,7 @@ impl Transaction {
         T: 'static,
         F: Async<Output = Result<T>> + 'static,
     {
-        let arguments = match arguments {
+        let arguments = match network::check_not_forked().and(arguments) {
             Err(error) => return Future::early(Err(error)),
             Ok(arguments) => arguments,
         };
@@ -120,7 +120,7 @@ impl Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         let id = self.id;
-        self.home.post(move || state::destroy_transaction(id));
+        network::post(&self.home, move || state::destroy_transaction(id));
     }
 }
 
