@@ -168,6 +168,8 @@ enum Outcome {
 struct Inside {
     outcome: Outcome,
     callback: Option<Callback>,
+    /// Threads that block. Waking them is a system call, which most futures are spared.
+    waiting: u32,
 }
 
 /// `FDBFuture`.
@@ -187,6 +189,7 @@ impl Future {
             inside: Mutex::new(Inside {
                 outcome: Outcome::Pending,
                 callback: None,
+                waiting: 0,
             }),
             ready: Condvar::new(),
             id: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -221,8 +224,11 @@ impl Future {
             Err(error) => Outcome::Failed(error),
         };
         let callback = inside.callback.take();
+        let waiting = inside.waiting;
         drop(inside);
-        self.ready.notify_all();
+        if waiting > 0 {
+            self.ready.notify_all();
+        }
         if let Some(callback) = callback {
             let handle = Arc::as_ptr(self).cast_mut();
             // SAFETY: the caller gave both together, for this call. It may destroy its handle meanwhile: we hold our own.
@@ -310,10 +316,12 @@ pub unsafe extern "C" fn fdb_future_block_until_ready(future: &Future) -> Code {
         if let Err(error) = network::check_not_forked() {
             return Code::from(error.code());
         }
+        inside.waiting += 1;
         inside = future
             .ready
             .wait(inside)
             .unwrap_or_else(PoisonError::into_inner);
+        inside.waiting -= 1;
     }
     0
 }

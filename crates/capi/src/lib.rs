@@ -15,6 +15,12 @@
 
 #![allow(clippy::missing_safety_doc)] // every function is the C API's own: its contract is the header's
 
+/// Futures are made on one thread and destroyed on another, which is what this allocator is made for. Builds for tests have
+/// the system's, so that valgrind sees every byte.
+#[cfg(not(debug_assertions))]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 mod absent;
 mod arguments;
 mod database;

@@ -5,10 +5,9 @@ use crate::future::{Payload, Promise};
 use bytes::Bytes;
 use plinth_client::{Database, DatabaseOption, Transaction};
 use plinth_coordination::ClusterFile;
+use plinth_core::Result;
 use plinth_core::hash::HashMap;
-use plinth_core::{Error, Result};
-use plinth_runtime::sync::{OneshotSender, oneshot};
-use plinth_runtime::{Either, race};
+use plinth_runtime::Task;
 use std::cell::RefCell;
 use std::path::Path;
 
@@ -17,7 +16,7 @@ struct State {
     databases: HashMap<u64, Database>,
     transactions: HashMap<u64, Transaction>,
     /// One for each future whose work is under way: dropped, it ends that.
-    working: HashMap<u64, OneshotSender<()>>,
+    working: HashMap<u64, Task<()>>,
 }
 
 thread_local! {
@@ -82,22 +81,19 @@ pub fn cancel(future: u64) {
     drop(with(|state| state.working.remove(&future)));
 }
 
-/// Lets `work` fill the future, unless it is cancelled first.
+/// Lets `work` fill the future, unless it is cancelled first: then the promise is dropped, which fills it too.
 pub fn fill<T: 'static>(
     promise: Promise,
     work: impl std::future::Future<Output = Result<T>> + 'static,
     payload: impl FnOnce(T) -> Payload + 'static,
 ) {
-    let (sender, cancelled) = oneshot::<()>();
     let id = promise.0.id;
-    with(|state| state.working.insert(id, sender));
-    plinth_runtime::spawn("future", async move {
-        let result = match race(work, cancelled).await {
-            Either::Left(result) => result.map(payload),
-            Either::Right(_) => Err(Error::operation_cancelled),
-        };
-        with(|state| state.working.remove(&id));
+    let task = plinth_runtime::spawn("future", async move {
+        let result = work.await.map(payload);
+        if let Some(own) = with(|state| state.working.remove(&id)) {
+            own.detach();
+        }
         promise.0.set(result);
-    })
-    .detach();
+    });
+    with(|state| state.working.insert(id, task));
 }

@@ -136,3 +136,53 @@ fn a_client_of_a_dead_or_a_wrong_cluster_fails_in_time_and_says_what_it_tried() 
         assert_eq!(run(&mut python), "done\n", "{name}");
     }
 }
+
+#[test]
+fn directories_made_in_python_open_in_rust_and_back() {
+    use plinth_client::tuple::Element;
+    use plinth_client::{DirectoryLayer, PARTITION};
+    let place = Place::new("directories");
+    let python = |what: &str| {
+        let mut python = place.command(installed("python/bin/python"));
+        assert_eq!(
+            run(python.arg(source("directories.py")).arg(what)),
+            "done\n"
+        );
+    };
+    let path = |text: &str| -> Vec<String> { text.split('/').map(String::from).collect() };
+    let keys = [
+        vec![Element::Int(1), Element::Text("x".into())],
+        vec![Element::Int(2)],
+    ];
+    python("make");
+    plinth_runtime::real::block_on(async {
+        let file = plinth_coordination::ClusterFile::load(&place.cluster.cluster_file()).await;
+        let database = plinth_client::connect(file.expect("a cluster file"));
+        let layer = DirectoryLayer::default();
+        let done = database.run(async |tr| {
+            let plain = layer.open(&tr, &path("python/plain"), b"rows").await?;
+            let inside = layer
+                .open(&tr, &path("python/partition/inside"), b"")
+                .await?;
+            for (directory, key, row) in [
+                (&plain, &keys[0], "from python"),
+                (&inside, &keys[1], "from python, inside"),
+            ] {
+                let found = tr.get(directory.subspace()?.pack(key)?, false).await?;
+                assert_eq!(found.as_deref(), Some(row.as_bytes()));
+            }
+            let plain = layer
+                .create(&tr, &path("rust/plain"), b"rows", None)
+                .await?;
+            tr.set(plain.subspace()?.pack(&keys[0])?, "from rust");
+            let partition = layer
+                .create(&tr, &path("rust/partition"), PARTITION, None)
+                .await?;
+            let inside = partition.create(&tr, &path("inside"), b"", None).await?;
+            tr.set(inside.subspace()?.pack(&keys[1])?, "from rust, inside");
+            Ok(())
+        });
+        done.await.expect("commits");
+    });
+    python("look");
+}
