@@ -5,7 +5,7 @@ use crate::options::{
 };
 use crate::source::Cluster;
 use crate::transaction::Transaction;
-use plinth_core::{Error, Result};
+use plinth_core::{Error, Key, Result};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -21,6 +21,8 @@ struct Inner {
     watches: Cell<usize>,
     watches_max: Cell<usize>,
     cluster_file_path: RefCell<Option<String>>,
+    /// For a tenant: the database that it is in, and its name.
+    tenant_of: Option<(Database, Key)>,
 }
 
 /// The right to one of the database's watches.
@@ -34,6 +36,10 @@ impl Drop for WatchSlot {
 
 impl Database {
     pub fn new(cluster: Rc<dyn Cluster>) -> Self {
+        Database::with(cluster, None)
+    }
+
+    pub(crate) fn with(cluster: Rc<dyn Cluster>, tenant_of: Option<(Database, Key)>) -> Self {
         Database {
             inner: Rc::new(Inner {
                 cluster,
@@ -41,8 +47,13 @@ impl Database {
                 watches: Cell::new(0),
                 watches_max: Cell::new(WATCHES_MAX_DEFAULT),
                 cluster_file_path: RefCell::default(),
+                tenant_of,
             }),
         }
+    }
+
+    pub(crate) fn tenant_of(&self) -> Option<&(Database, Key)> {
+        self.inner.tenant_of.as_ref()
     }
 
     pub fn cluster(&self) -> &Rc<dyn Cluster> {
@@ -55,7 +66,8 @@ impl Database {
     }
 
     pub(crate) fn cluster_file_path(&self) -> Option<String> {
-        self.inner.cluster_file_path.borrow().clone()
+        let own = self.inner.cluster_file_path.borrow().clone();
+        own.or_else(|| self.tenant_of()?.0.cluster_file_path())
     }
 
     /// Changes what later transactions start with.

@@ -63,7 +63,12 @@ impl Database {
     }
 }
 
-async fn addresses(database: Database, key: Key) -> Result<Vec<SocketAddr>> {
+async fn addresses(mut database: Database, mut key: Key) -> Result<Vec<SocketAddr>> {
+    while let Some((parent, name)) = database.tenant_of().cloned() {
+        let prefix = parent.tenant_id(name).await?.to_be_bytes();
+        key = Bytes::from([&prefix[..], &key].concat());
+        database = parent;
+    }
     let place = [system_keys::KEY_SERVERS, &key].concat();
     let servers = database.run(async |transaction| {
         transaction.set_option(TransactionOption::ReadSystemKeys)?;

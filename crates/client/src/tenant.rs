@@ -113,12 +113,13 @@ impl Database {
     /// The tenant as a database. Nothing is asked: if there is no such tenant, what is done with it fails with
     /// `tenant_not_found`.
     pub fn open_tenant(&self, name: impl IntoKey) -> Database {
+        let name = name.into_key();
         let tenant = Rc::new(TenantCluster {
             inner: self.cluster().clone(),
-            map_key: map_key(&name.into_key()),
+            map_key: map_key(&name),
             last_found: RefCell::default(),
         });
-        Database::new(Rc::new(tenant))
+        Database::with(Rc::new(tenant), Some((self.clone(), name)))
     }
 
     pub async fn create_tenant(&self, name: impl IntoKey) -> Result<()> {

@@ -79,7 +79,14 @@ impl Future {
             if inside.ready {
                 return Poll::Ready(());
             }
-            inside.waker = Some(context.waker().clone());
+            let waker = context.waker();
+            if inside
+                .waker
+                .as_ref()
+                .is_none_or(|known| !known.will_wake(waker))
+            {
+                inside.waker = Some(waker.clone());
+            }
             Poll::Pending
         })
         .await;

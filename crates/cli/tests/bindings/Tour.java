@@ -173,6 +173,7 @@ public class Tour {
                 return null;
             });
             check(tenant.getId().join() > 0);
+            check(tenant.run(tr -> LocalityUtil.getAddressesForKey(tr, bytes("hello")).join()).length > 0);
             check(Arrays.equals(db.read(tr -> tr.get(bytes("hello")).join()), bytes("again")));
             check(codeOf(() -> TenantManagement.deleteTenant(db, name).join()) == 2133);
             tenant.run(tr -> {
