@@ -65,7 +65,7 @@ impl Servers {
         let start = now();
         loop {
             let status = text(&self.plinth(&["status", "--json"]).stdout);
-            let joined = status.matches("\"process_id\"").count();
+            let joined = status.matches("\"class_type\"").count();
             if joined == self.children.len() {
                 return;
             }
