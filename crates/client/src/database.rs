@@ -40,10 +40,14 @@ impl Database {
     }
 
     pub(crate) fn with(cluster: Rc<dyn Cluster>, tenant_of: Option<(Database, Key)>) -> Self {
+        // A tenant's transactions begin as those of its database do now.
+        let defaults = tenant_of
+            .as_ref()
+            .map(|(parent, _)| parent.transaction_defaults());
         Database {
             inner: Rc::new(Inner {
                 cluster,
-                transaction_defaults: RefCell::default(),
+                transaction_defaults: RefCell::new(defaults.unwrap_or_default()),
                 watches: Cell::new(0),
                 watches_max: Cell::new(WATCHES_MAX_DEFAULT),
                 cluster_file_path: RefCell::default(),

@@ -284,6 +284,22 @@ fn a_tenant_conflicts_over_its_own_keys_and_over_its_end() {
 }
 
 #[test]
+fn a_tenant_has_the_options_that_its_database_had() {
+    block_on(async {
+        let database = MemoryCluster::new().database();
+        database.create_tenant("t").await.expect("creates");
+        let size = plinth_client::DatabaseOption::TransactionSizeLimit(100);
+        database.set_option(size).expect("an option");
+        let transaction = database.open_tenant("t").create_transaction();
+        transaction.set("k", [0; 200]);
+        assert_eq!(
+            transaction.commit().await,
+            Err(Error::transaction_too_large)
+        );
+    });
+}
+
+#[test]
 fn tenants_are_managed_through_special_keys() {
     block_on(async {
         let database = MemoryCluster::new().database();
