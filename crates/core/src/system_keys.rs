@@ -17,7 +17,7 @@
 use crate::codec::Codec;
 use crate::config::{DatabaseConfig, EngineKind};
 use crate::id::{Tag, Uid};
-use crate::key::SYSTEM_BEGIN;
+use crate::key::{SYSTEM_BEGIN, prefix_end};
 use crate::{codec_for, record};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::net::SocketAddr;
@@ -31,10 +31,8 @@ pub const TENANTS: &[u8] = b"\xff/tenant/";
 pub const GLOBAL_CONFIG: &[u8] = b"\xff/globalConfig/";
 pub const METADATA_VERSION: &[u8] = b"\xff/metadataVersion";
 
-/// From here on the system keyspace is kept like ordinary data.
-const NO_METADATA_BEGIN: &[u8] = b"\xff\x02";
-/// So are these parts below.
-const UNKEPT: [&[u8]; 2] = [TENANTS, GLOBAL_CONFIG];
+/// Parts of the system keyspace that are kept like ordinary data.
+const UNKEPT: [&[u8]; 3] = [b"\xff\x02", TENANTS, GLOBAL_CONFIG];
 
 record! {
     /// Where a storage server can be reached and which stream of the log is its own.
@@ -90,15 +88,17 @@ pub fn parse_key_servers_key(key: &[u8]) -> Option<&[u8]> {
 
 /// The proxies keep a copy of these keys; a transaction that writes one is resolved everywhere.
 pub fn is_metadata_key(key: &[u8]) -> bool {
-    (SYSTEM_BEGIN..NO_METADATA_BEGIN).contains(&key)
+    key >= SYSTEM_BEGIN
         && key != METADATA_VERSION
         && !UNKEPT.iter().any(|prefix| key.starts_with(prefix))
 }
 
 /// Whether a clear of `[begin, end)` may remove such a key.
 pub fn is_metadata_range(begin: &[u8], end: &[u8]) -> bool {
-    let within = |prefix: &&[u8]| begin.starts_with(prefix) && end.starts_with(prefix);
-    end > SYSTEM_BEGIN && begin < NO_METADATA_BEGIN && !UNKEPT.iter().any(within)
+    let within = |prefix: &&[u8]| {
+        begin.starts_with(prefix) && prefix_end(prefix).is_some_and(|last| *end <= last[..])
+    };
+    end > SYSTEM_BEGIN && !UNKEPT.iter().any(within)
 }
 
 #[cfg(test)]
