@@ -24,6 +24,7 @@ use crate::source::{
 use crate::special;
 use crate::transaction::Transaction;
 use crate::write_log::WriteLog;
+use plinth_core::key::KeyRange;
 use plinth_core::{Error, Key, MutationBatch, Result, Uid, Version, Versionstamp};
 use plinth_runtime::{buggify, probe, random, sleep};
 use std::future::{Future, poll_fn};
@@ -126,10 +127,16 @@ impl Transaction {
             options.size_bytes_max,
         )?;
         let data = CommitData {
-            conflicts,
+            conflicts: conflicts.clone(),
             ..packed.data
         };
-        send(database.cluster(), Packed { data, ..packed }, flags).await
+        let sent = send(database.cluster(), Packed { data, ..packed }, flags).await;
+        if let Some(conflicts) = conflicts {
+            // Made-up keys are nobody's business.
+            let is_real = |range: &KeyRange| !range.begin.starts_with(SELF_CONFLICT_PREFIX);
+            conflicts.borrow_mut().retain(is_real);
+        }
+        sent
     }
 }
 
