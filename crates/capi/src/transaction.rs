@@ -220,6 +220,22 @@ pub unsafe extern "C" fn fdb_transaction_get_key(
     )
 }
 
+fn range_options(
+    limit: c_int,
+    target_bytes: c_int,
+    mode: c_int,
+    iteration: c_int,
+    reverse: Flag,
+) -> Result<RangeOptions> {
+    Ok(RangeOptions {
+        limit,
+        target_bytes,
+        mode: StreamingMode::from_code(mode)?,
+        iteration,
+        reverse: reverse != 0,
+    })
+}
+
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdb_transaction_get_range(
     transaction: &Transaction,
@@ -240,18 +256,10 @@ pub unsafe extern "C" fn fdb_transaction_get_range(
 ) -> *mut Future {
     // SAFETY: the header's contract.
     let (begin, end) = unsafe { (bytes_at(begin, begin_length), bytes_at(end, end_length)) };
-    let arguments = (|| {
-        let options = RangeOptions {
-            limit,
-            target_bytes,
-            mode: StreamingMode::from_code(mode)?,
-            iteration,
-            reverse: reverse != 0,
-        };
-        let begin = KeySelector::new(begin?, begin_or_equal != 0, begin_offset);
-        let end = KeySelector::new(end?, end_or_equal != 0, end_offset);
-        Ok((begin, end, options))
-    })();
+    let begin = begin.map(|key| KeySelector::new(key, begin_or_equal != 0, begin_offset));
+    let end = end.map(|key| KeySelector::new(key, end_or_equal != 0, end_offset));
+    let arguments = range_options(limit, target_bytes, mode, iteration, reverse)
+        .and_then(|options| Ok((begin?, end?, options)));
     transaction.ask(
         arguments,
         move |transaction, (begin, end, options)| {
@@ -289,13 +297,7 @@ pub unsafe extern "C" fn fdb_transaction_get_mapped_range(
         )
     };
     let arguments = range.and_then(|(begin, end)| {
-        let options = RangeOptions {
-            limit,
-            target_bytes,
-            mode: StreamingMode::from_code(mode)?,
-            iteration,
-            reverse: reverse != 0,
-        };
+        let options = range_options(limit, target_bytes, mode, iteration, reverse)?;
         let begin = KeySelector::new(begin, begin_or_equal != 0, begin_offset);
         let end = KeySelector::new(end, end_or_equal != 0, end_offset);
         Ok((begin, end, mapper?, options))

@@ -11,12 +11,12 @@ mod pieces;
 mod side;
 
 use crate::connect;
+use crate::rows::RangeArguments;
 use crate::{Outcome, progress};
 use indicatif::ProgressBar;
 use pieces::{Piece, Progress, Sum};
 use plinth_bench::report::grouped;
-use plinth_core::Key;
-use plinth_core::key::{SYSTEM_BEGIN, printable, unprintable};
+use plinth_core::key::printable;
 use plinth_runtime::{TaskGroup, now};
 use side::{Libraries, Side};
 use std::cell::{Cell, RefCell};
@@ -44,12 +44,8 @@ pub struct Arguments {
     /// API version asked of a library
     #[arg(long, value_name = "VERSION", default_value_t = 710)]
     api_version: i32,
-    /// First key; escapes as in a file
-    #[arg(long, value_name = "KEY", default_value = "")]
-    begin: String,
-    /// Key to stop before
-    #[arg(long, value_name = "KEY", default_value = "\\xff")]
-    end: String,
+    #[command(flatten)]
+    range: RangeArguments,
     /// Pieces copied at once
     #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=256))]
     jobs: u64,
@@ -77,21 +73,7 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: Arguments) -> Outcome {
-    let key = |name: &str, text: &str| {
-        unprintable(text).map(Key::from).ok_or_else(|| {
-            format!("{name}: there is a broken escape; a backslash itself is written \\\\")
-        })
-    };
-    let (begin, end) = (
-        key("--begin", &arguments.begin)?,
-        key("--end", &arguments.end)?,
-    );
-    if begin > end {
-        return Err("--begin is after --end; exchange them".into());
-    }
-    if end[..] > *SYSTEM_BEGIN {
-        return Err("--end is beyond \\xff; keys from there on belong to the system".into());
-    }
+    let (begin, end) = arguments.range.parse()?;
     let whole = Piece { begin, end };
     connect::block_on(async {
         let mut libraries = Libraries::new(arguments.api_version);

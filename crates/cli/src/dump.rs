@@ -6,11 +6,11 @@
 #![allow(clippy::disallowed_types)] // the user's file, written by the user's side
 
 use crate::connect::{self, ClusterArguments, Connection};
-use crate::rows::{self, Format};
+use crate::rows::{self, Format, RangeArguments};
 use crate::{Outcome, progress};
 use plinth_bench::report::grouped;
 use plinth_client::{RangeOptions, StreamingMode, Transaction};
-use plinth_core::key::{SYSTEM_BEGIN, key_after, unprintable};
+use plinth_core::key::key_after;
 use plinth_core::{Error, Key, KeySelector, Value};
 use plinth_runtime::now;
 use std::fs::{File, OpenOptions};
@@ -30,33 +30,15 @@ pub struct Arguments {
     /// How pairs are written; default: by the file's name, else tsv
     #[arg(long, value_enum, value_name = "FORMAT")]
     format: Option<Format>,
-    /// First key; escapes as in a file
-    #[arg(long, value_name = "KEY", default_value = "")]
-    begin: String,
-    /// Key to stop before
-    #[arg(long, value_name = "KEY", default_value = "\\xff")]
-    end: String,
+    #[command(flatten)]
+    range: RangeArguments,
     /// Go on with a file that an earlier dump left unfinished
     #[arg(long)]
     resume: bool,
 }
 
 pub fn run(arguments: Arguments) -> Outcome {
-    let key = |name: &str, text: &str| {
-        unprintable(text).map(Key::from).ok_or_else(|| {
-            format!("{name}: there is a broken escape; a backslash itself is written \\\\")
-        })
-    };
-    let (mut begin, end) = (
-        key("--begin", &arguments.begin)?,
-        key("--end", &arguments.end)?,
-    );
-    if begin > end {
-        return Err("--begin is after --end; exchange them".into());
-    }
-    if end[..] > *SYSTEM_BEGIN {
-        return Err("--end is beyond \\xff; keys from there on belong to the system".into());
-    }
+    let (mut begin, end) = arguments.range.parse()?;
     let format = Format::choose(arguments.format, &arguments.file);
     let out: Box<dyn Write> = if arguments.file == "-" {
         if arguments.resume {

@@ -8,9 +8,40 @@
 //! In both, a byte that is not printable ASCII is written `\xNN` and a backslash `\\`; reading also takes `\t`, `\n`,
 //! `\r`, `\0`, and any other text as its UTF-8 bytes. (In JSON each of these backslashes is itself escaped.)
 
+use crate::Outcome;
 use bytes::Bytes;
-use plinth_core::key::{KEY_BYTES_MAX, VALUE_BYTES_MAX, printable, unprintable};
+use plinth_core::Key;
+use plinth_core::key::{KEY_BYTES_MAX, SYSTEM_BEGIN, VALUE_BYTES_MAX, printable, unprintable};
 use serde_json::Value;
+
+/// Which of the applications' keys a command is about; without arguments, all.
+#[derive(clap::Args, Clone, Debug)]
+pub struct RangeArguments {
+    /// First key; escapes as in a file
+    #[arg(long, value_name = "KEY", default_value = "")]
+    begin: String,
+    /// Key to stop before
+    #[arg(long, value_name = "KEY", default_value = "\\xff")]
+    end: String,
+}
+
+impl RangeArguments {
+    pub fn parse(&self) -> Outcome<(Key, Key)> {
+        let key = |name: &str, text: &str| {
+            unprintable(text).map(Key::from).ok_or_else(|| {
+                format!("{name}: there is a broken escape; a backslash itself is written \\\\")
+            })
+        };
+        let (begin, end) = (key("--begin", &self.begin)?, key("--end", &self.end)?);
+        if begin > end {
+            return Err("--begin is after --end; exchange them".into());
+        }
+        if end[..] > *SYSTEM_BEGIN {
+            return Err("--end is beyond \\xff; keys from there on belong to the system".into());
+        }
+        Ok((begin, end))
+    }
+}
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
 pub enum Format {

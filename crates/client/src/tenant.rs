@@ -95,6 +95,11 @@ pub(crate) async fn list_in(
     rows.await?.into_iter().map(named).collect()
 }
 
+async fn exists_in(transaction: &Transaction, name: &[u8]) -> Result<bool> {
+    let row = system_rows::get(transaction, &map_key(name)).await?;
+    Ok(row.is_some())
+}
+
 /// What the tenant map of the special keys shows: JSON.
 pub(crate) fn describe(name: &[u8], id: i64) -> String {
     let both = |bytes: &[u8]| {
@@ -127,11 +132,7 @@ impl Database {
         let mut looked = false;
         self.run(async |transaction| {
             // After an unknown result the tenant may be there because it was made.
-            if !std::mem::replace(&mut looked, true)
-                && system_rows::get(&transaction, &map_key(&name))
-                    .await?
-                    .is_some()
-            {
+            if !std::mem::replace(&mut looked, true) && exists_in(&transaction, &name).await? {
                 return Err(Error::tenant_already_exists);
             }
             create_in(&transaction, &name).await.map(drop)
@@ -143,11 +144,7 @@ impl Database {
         let name = name.into_key();
         let mut looked = false;
         self.run(async |transaction| {
-            if !std::mem::replace(&mut looked, true)
-                && system_rows::get(&transaction, &map_key(&name))
-                    .await?
-                    .is_none()
-            {
+            if !std::mem::replace(&mut looked, true) && !exists_in(&transaction, &name).await? {
                 return Err(Error::tenant_not_found);
             }
             delete_in(&transaction, &name).await

@@ -36,10 +36,11 @@ impl Drop for Directory {
     }
 }
 
-/// The first of `count` neighbouring ports that are free, and not given to another test of this process.
+/// The first of `count` neighbouring ports that are free, and not given to another test of this process. They lie
+/// below 32,768: Linux gives ports from there on to outgoing connections, and one that is free now is taken later.
 pub fn free_ports(count: u16) -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
-    let start = 20_000 + (std::process::id() % 1000) as u16 * 20;
+    let start = 10_000 + (std::process::id() % 1000) as u16 * 20;
     for _ in 0..1000 {
         let first = start + NEXT.fetch_add(count, Ordering::Relaxed);
         let free = |port| TcpListener::bind(("127.0.0.1", port)).is_ok();

@@ -161,16 +161,14 @@ fn a_timeout_ends_what_takes_too_long_and_a_worker_returns_its_result() {
     assert_eq!(worker.join().unwrap(), 42);
 }
 
+const TOLD_TO_PANIC: &str = "PLINTH_TEST_TOLD_TO_PANIC";
+
 #[test]
 fn a_panic_in_a_task_ends_the_process() {
     use std::os::unix::process::ExitStatusExt;
     let child = std::process::Command::new(std::env::current_exe().unwrap())
-        .args([
-            "--ignored",
-            "--exact",
-            "--nocapture",
-            "real::tests::child_that_panics",
-        ])
+        .args(["--exact", "--nocapture", "real::tests::child_that_panics"])
+        .env(TOLD_TO_PANIC, "")
         .output()
         .unwrap();
     const SIGABRT: i32 = 6;
@@ -182,76 +180,13 @@ fn a_panic_in_a_task_ends_the_process() {
     );
 }
 
+/// The other half of `a_panic_in_a_task_ends_the_process`: in a process of its own it ends badly, else it does nothing.
 #[test]
-#[ignore = "the other half of a_panic_in_a_task_ends_the_process"]
 fn child_that_panics() {
-    if std::env::args().any(|argument| argument == "--exact") {
+    if std::env::var_os(TOLD_TO_PANIC).is_some() {
         block_on(async {
             spawn("role", async { panic!("the broken invariant") }).detach();
             sleep(Duration::from_secs(60)).await;
         });
     }
-}
-
-/// Prints latencies; run it in release with `--ignored --nocapture`.
-#[test]
-#[ignore = "a measurement"]
-fn measure_floors() {
-    let scratch = Scratch::new("measure");
-    let path = scratch.0.join("data");
-    block_on(async {
-        let mean = |started: crate::Instant, n: u32| started.elapsed() / n;
-        let started = crate::now();
-        for _ in 0..10_000 {
-            offload(|| ()).await;
-        }
-        println!("offload: {:?}", mean(started, 10_000));
-        let file = disk::open(
-            &path,
-            OpenOptions {
-                create: true,
-                ..Default::default()
-            },
-        )
-        .await
-        .unwrap();
-        file.allocate(1 << 20).await.unwrap();
-        file.sync().await.unwrap();
-        let started = crate::now();
-        for i in 0..200 {
-            file.write_and_sync(i * 4096, vec![Bytes::from(vec![1; 4096])])
-                .await
-                .unwrap();
-        }
-        println!("write_and_sync of 4 KiB: {:?}", mean(started, 200));
-        let started = crate::now();
-        for i in 0..10_000 {
-            file.read_at((i % 200) * 4096, 4096).await.unwrap();
-        }
-        println!("read_at of cached 4 KiB: {:?}", mean(started, 10_000));
-        let mut listener = net::listen("127.0.0.1:0".parse().unwrap()).await.unwrap();
-        let address = listener.local_addr().unwrap();
-        spawn("echo", async move {
-            let (mut reader, mut writer, _) = listener.accept().await.unwrap();
-            let mut buffer = BytesMut::new();
-            while reader.read(&mut buffer).await.unwrap() > 0 {
-                writer.write_all(buffer.split().freeze()).await.unwrap();
-            }
-        })
-        .detach();
-        let (mut reader, mut writer) = net::connect(address).await.unwrap();
-        let mut buffer = BytesMut::new();
-        let started = crate::now();
-        for _ in 0..20_000 {
-            writer.write_all(Bytes::from_static(b"ping")).await.unwrap();
-            buffer.clear();
-            reader.read(&mut buffer).await.unwrap();
-        }
-        println!("TCP round trip in one loop: {:?}", mean(started, 20_000));
-        let started = crate::now();
-        for _ in 0..1_000_000 {
-            spawn("nothing", async {}).await;
-        }
-        println!("spawn and join: {:?}", mean(started, 1_000_000));
-    });
 }
