@@ -444,6 +444,16 @@ fn a_data_directory_that_cannot_be_used_is_named() {
         &["belongs to cluster dev:", "test:test"],
     );
     assert_eq!(names(), before);
+
+    // Another version's.
+    let owner = data.join("process");
+    let written = std::fs::read(&owner).expect("a file");
+    let mut later = written.clone();
+    later[0] += 1;
+    std::fs::write(&owner, &later).expect("writes");
+    named(&server(&data, &file, &listen), &["has format", "dump"]);
+    assert_eq!(names(), before);
+    std::fs::write(&owner, &written).expect("writes");
     cluster.resume();
     assert!(cluster.cli("get a").contains("`a' is `b'"));
 }

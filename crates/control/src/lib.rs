@@ -2,6 +2,7 @@
 //!
 //! - [`controller`]: the cluster controller, which knows the workers and keeps one epoch alive.
 //! - [`recovery`]: from the end of one epoch to the first commit of the next, as one linear story.
+//! - [`movement`]: how a shard goes from one team to another.
 //! - [`placement`]: which worker gets which role. Pure.
 //! - [`full_disks`]: log servers without room, and how their place is given to others.
 //! - [`creation`]: the first state of a new database. Pure.
@@ -9,6 +10,7 @@
 pub mod controller;
 pub mod creation;
 pub mod full_disks;
+pub mod movement;
 pub mod placement;
 pub mod recovery;
 mod status;

@@ -1,7 +1,7 @@
 //! Storage servers: reads at a version, watches, and their recruitment.
 
 use bytes::Bytes;
-use plinth_core::{EngineKind, KeySelector, Tag, Uid, Version, record};
+use plinth_core::{EngineKind, KeyRange, KeySelector, Tag, Uid, Version, record};
 use plinth_rpc::requests;
 
 record! {
@@ -58,6 +58,18 @@ record! {
         pub version: Version,
     }
 
+    /// Asks a destination of a move how far it is.
+    pub struct GetShardState {
+        pub range: KeyRange,
+        /// A server that has not come so far yet does not know.
+        pub version: Version,
+    }
+
+    pub struct ShardState {
+        /// The range is held, on disk, and can be read at every version that anybody may still read at.
+        pub ready: bool,
+    }
+
     pub struct GetStorageStatus {}
 
     pub struct StorageStatus {
@@ -88,6 +100,7 @@ requests! {
     Watch = 53 => WatchReply;
     GetStorageStatus = 54 => StorageStatus;
     RecruitStorage = 55 => ();
+    GetShardState = 56 => ShardState;
 }
 
 impl GetRangeReply {

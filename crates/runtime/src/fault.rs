@@ -52,4 +52,12 @@ pub const FAULTS: &[(&str, &str)] = &[
         "drop_tag_at_recovery",
         "a new log server does not copy one of its tags",
     ),
+    (
+        "fetch_forgets_queue",
+        "a storage server takes over a range without what was written while it was copied",
+    ),
+    (
+        "ready_without_hearing",
+        "a storage server says that it has a shard before it has heard of the move",
+    ),
 ];

@@ -100,6 +100,9 @@ knobs! {
     range_bytes_max: usize = MIB, sim 200, MIB;
     /// How long a read waits for a version that the server does not have yet.
     future_version_wait_ms: u64 = 1000, sim 200, 2000;
+    /// Pages of a shard that moves here which may wait for the engine.
+    fetch_parts_max: usize = 16, sim 1, 16;
+    fetch_page_bytes: usize = MIB, sim 100, MIB;
     watches_max: usize = 10_000, sim 1, 20;
     /// The memory engine writes this much of its rolling snapshot between two laps.
     memory_engine_snapshot_bytes: usize = 64 * MIB, sim 4 * KIB, 64 * KIB;

@@ -16,7 +16,8 @@ use plinth_core::{EngineKind, Tag, Uid, record};
 use plinth_runtime::disk::{self, DirLock};
 use std::path::{Path, PathBuf};
 
-const FORMAT: u32 = 1;
+/// 2: storage servers keep on disk which ranges they hold.
+const FORMAT: u32 = 2;
 
 record! {
     pub struct Owner {
@@ -54,6 +55,12 @@ impl DataDirectory {
             let bytes = disk::read_file(&file)
                 .await
                 .map_err(|e| at("cannot read its owner", e))?;
+            if let Some(format) = format_of(&bytes).filter(|format| *format != FORMAT) {
+                return Err(format!(
+                    "data directory {} has format {format}, and this version of Plinth knows {FORMAT}; serve it with the version that wrote it, `plinth dump` there and `plinth load` here",
+                    path.display()
+                ));
+            }
             let owner: Owner = decode(&bytes).ok_or_else(|| {
                 format!(
                     "{} is corrupt; restore the whole directory from a backup, or use an empty one",
@@ -154,11 +161,14 @@ fn encode(record: &impl Codec) -> Bytes {
     out.freeze()
 }
 
-fn decode<T: Codec>(bytes: &Bytes) -> Option<T> {
+/// Of a file that is whole, and may be of another version.
+fn format_of(bytes: &Bytes) -> Option<u32> {
     let format = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
     let crc = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
-    let body = bytes.slice(8..);
-    (format == FORMAT && crc32c::crc32c(&body) == crc)
-        .then(|| T::from_bytes(body))
-        .flatten()
+    (crc32c::crc32c(&bytes[8..]) == crc).then_some(format)
+}
+
+fn decode<T: Codec>(bytes: &Bytes) -> Option<T> {
+    let ours = format_of(bytes)? == FORMAT;
+    ours.then(|| T::from_bytes(bytes.slice(8..))).flatten()
 }

@@ -1,6 +1,7 @@
 //! What a worker hosts: makes roles when asked, keeps them in one table, ends and removes them when their time is over.
 
 use crate::data_directory::{DataDirectory, StorageMeta};
+use crate::snapshots::ClientSnapshots;
 use crate::worker::WorkerConfig;
 use plinth_core::{Epoch, Error, Result, Tag, Uid};
 use plinth_protocol::control::{ClusterInfo, KillRole, WORKER};
@@ -45,6 +46,8 @@ pub struct Hosting {
     change: Notify,
     newest_epoch: Cell<Epoch>,
     registrations: RefCell<Vec<Registration>>,
+    /// For storage servers that take over a range.
+    snapshots: Rc<ClientSnapshots>,
 }
 
 impl Hosting {
@@ -56,6 +59,7 @@ impl Hosting {
         info: Watch<Option<ClusterInfo>>,
         fatal: Watch<Option<String>>,
     ) -> std::result::Result<Rc<Self>, String> {
+        let database = plinth_client::connect_over(transport.clone(), config.cluster.clone());
         let hosting = Rc::new(Hosting {
             transport: transport.clone(),
             directory,
@@ -69,6 +73,7 @@ impl Hosting {
             change: Notify::new(),
             newest_epoch: Cell::new(0),
             registrations: RefCell::default(),
+            snapshots: Rc::new(ClientSnapshots(database)),
         });
         hosting.bring_back().await?;
         hosting.serve();
@@ -267,6 +272,7 @@ impl Hosting {
             tag: meta.tag,
             info: self.info.clone(),
             log_system: self.log_system.clone(),
+            snapshots: self.snapshots.clone(),
         };
         let life = plinth_storage::server::start(&self.transport, role, engine).await?;
         let (fatal, path) = (self.fatal.clone(), prefix);

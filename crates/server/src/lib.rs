@@ -8,6 +8,7 @@
 pub mod data_directory;
 pub mod embedded;
 mod hosting;
+mod snapshots;
 pub mod worker;
 
 pub use embedded::{Embedded, EmbeddedOptions, OpenEmbedded, create_database};

@@ -12,6 +12,7 @@ use plinth_protocol::storage::GetRange;
 use plinth_protocol::transaction::GetKeyLocations;
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::Duration;
+use plinth_runtime::knobs::knobs;
 
 const ATTEMPTS_MAX: u32 = 100;
 const PAUSE: Duration = Duration::from_millis(500);
@@ -47,11 +48,11 @@ async fn compare_once(
     transport: &Transport,
     shape: &Shape,
 ) -> plinth_core::Result<Verdict> {
-    let version = database.run(async |tr| tr.get_read_version().await).await?;
-    let shards = match one_map(transport, shape).await? {
+    let shards = match agreed_map(transport, shape).await? {
         Ok(shards) => shards,
         Err(broken) => return Ok(Err(broken)),
     };
+    let version = database.run(async |tr| tr.get_read_version().await).await?;
     for (range, servers) in shards {
         if servers.len() != shape.config.replication as usize {
             let count = servers.len();
@@ -70,7 +71,25 @@ async fn compare_once(
     Ok(Ok(()))
 }
 
-/// The map of shards, on which every commit proxy must agree (pitfall 7).
+/// The map of shards, on which every commit proxy must agree (pitfall 7), each as soon as it has had a batch since the last
+/// change.
+async fn agreed_map(
+    transport: &Transport,
+    shape: &Shape,
+) -> plinth_core::Result<Result<Shards, String>> {
+    let mut left = Duration::from_millis(knobs().empty_commit_interval_ms) * 4;
+    loop {
+        match one_map(transport, shape).await? {
+            Err(_) if !left.is_zero() => {
+                let pause = left.min(PAUSE);
+                plinth_runtime::sleep(pause).await;
+                left -= pause;
+            }
+            map => return Ok(map),
+        }
+    }
+}
+
 async fn one_map(
     transport: &Transport,
     shape: &Shape,
@@ -94,9 +113,10 @@ async fn one_map(
             None => first = Some(shards),
             Some(expected) if *expected == shards => {}
             Some(expected) => {
-                return Ok(Err(format!(
-                    "two proxies have two maps: {expected:?} and {shards:?}"
-                )));
+                let at = expected.iter().zip(&shards).position(|(a, b)| a != b);
+                let at = at.unwrap_or(expected.len().min(shards.len()));
+                let (a, b) = (expected.get(at), shards.get(at));
+                return Ok(Err(format!("two proxies have two maps: {a:?} and {b:?}")));
             }
         }
     }

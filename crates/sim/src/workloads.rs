@@ -6,6 +6,7 @@ mod bulk;
 mod conflict;
 mod cycle;
 mod history;
+mod moves;
 mod ryw;
 mod shards;
 mod space;
@@ -100,7 +101,7 @@ fn number(value: &[u8]) -> i64 {
     parsed.unwrap_or(i64::MIN)
 }
 
-const KINDS: [fn(Space) -> Rc<dyn Workload>; 10] = [
+const KINDS: [fn(Space) -> Rc<dyn Workload>; 11] = [
     |space| Rc::new(cycle::Cycle::new(space)),
     |space| Rc::new(bank::Bank::new(space)),
     |space| Rc::new(history::Histories::new(space)),
@@ -111,6 +112,7 @@ const KINDS: [fn(Space) -> Rc<dyn Workload>; 10] = [
     |space| Rc::new(conflict::ConflictRanges::new(space)),
     |space| Rc::new(bulk::Bulk::new(space)),
     |space| Rc::new(shards::Shards::new(space)),
+    |_| Rc::new(moves::Moves::new()),
 ];
 
 /// Some workloads, each with its part of the key space, and a part that is left.

@@ -67,3 +67,13 @@ fn a_read_past_its_version_is_found() {
 fn a_tag_dropped_at_recovery_is_found() {
     is_found("drop_tag_at_recovery", "recovery");
 }
+
+#[test]
+fn a_part_taken_over_without_its_queue_is_found() {
+    is_found("fetch_forgets_queue", "quiet");
+}
+
+#[test]
+fn a_destination_that_is_ready_before_it_has_heard_is_found() {
+    is_found("ready_without_hearing", "recovery");
+}

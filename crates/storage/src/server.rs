@@ -10,13 +10,20 @@
 //! (pitfall 15). Versions are pulled before they are durable in the log; when a recovery ends an epoch at RV, what
 //! lies above RV is dropped from the window before anything of the next epoch is applied.
 
+mod fetch;
+mod orders;
 mod reads;
 
+use crate::incoming::Incoming;
+use crate::ownership::{Holding, Ownership};
 use crate::watches::Watches;
 use crate::window::VersionedWindow;
 use bytes::Bytes;
+use plinth_core::key::printable;
 use plinth_core::mutation::MutationBatch;
-use plinth_core::{Epoch, Error, Result, Tag, Uid, Version};
+use plinth_core::{
+    Epoch, Error, Mutation, MutationKind, MutationRef, Result, Tag, Uid, Version, shard_order,
+};
 use plinth_engine::{KeyValueStore, WriteBatch};
 use plinth_log::cursor::LogCursor;
 use plinth_protocol::control::{ClusterInfo, ReportDurable};
@@ -32,6 +39,8 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::rc::Rc;
 
+pub use fetch::{SnapshotPage, Snapshots};
+
 /// Row of the engine that holds the version up to which it has everything. Beyond every key of the database.
 const DURABLE_KEY: &[u8] = b"\xff\xff/durable";
 /// States that leave the window in one turn of the loop: about a millisecond's work.
@@ -45,6 +54,8 @@ pub struct StorageRole {
     pub tag: Tag,
     pub info: Watch<Option<ClusterInfo>>,
     pub log_system: Watch<LogSystem>,
+    /// What other storage servers hold.
+    pub snapshots: Rc<dyn Snapshots>,
 }
 
 struct Waiting {
@@ -65,8 +76,14 @@ pub(crate) struct Server {
     /// Epoch of the log generation that the newest versions came from.
     pulled_epoch: Cell<Epoch>,
     watches: RefCell<Watches<Waiting>>,
+    ownership: RefCell<Ownership>,
+    incoming: RefCell<Incoming>,
     /// There may be something to make durable, or room in the window again.
     progress: Notify,
+    /// There may be something to fetch, or room for it.
+    fetch_wanted: Notify,
+    /// More is known to be committed.
+    committed_more: Notify,
     disk_full: Cell<bool>,
 }
 
@@ -87,22 +104,29 @@ pub async fn start(
     let beacon = FailureBeacon::new(transport, role.id);
     let server = Rc::new(Server {
         transport: transport.clone(),
-        engine,
         window: RefCell::new(VersionedWindow::new(durable)),
         gate: RefCell::new(VersionGate::new(durable)),
         reads_waiting: Cell::new(0),
         known_committed: Cell::new(durable),
         pulled_epoch: Cell::new(0),
         watches: RefCell::new(Watches::new()),
+        ownership: RefCell::new(Ownership::load(&*engine)?),
+        incoming: RefCell::default(),
         progress: Notify::new(),
+        fetch_wanted: Notify::new(),
+        committed_more: Notify::new(),
         disk_full: Cell::new(false),
+        engine,
         role,
     });
     let serving = server.clone().serve();
     Ok(async move {
         let _serving = (beacon, serving);
-        let outcome = plinth_runtime::race(server.pull(), server.make_durable()).await;
-        let (Either::Left(error) | Either::Right(error)) = outcome;
+        let work = plinth_runtime::race(server.pull(), server.make_durable());
+        let error = match plinth_runtime::race(work, server.fetch()).await {
+            Either::Left(Either::Left(error) | Either::Right(error)) => error,
+            Either::Right(never) => match never {},
+        };
         trace!("StorageEnded", "id" => server.role.id, "reason" => error);
         error
     })
@@ -207,6 +231,7 @@ impl Server {
                 self.window.borrow_mut().rollback(recovered_to);
                 self.gate.replace(VersionGate::new(recovered_to));
                 self.watches.borrow_mut().touch_all();
+                self.undo_orders(recovered_to);
             }
             self.pulled_epoch.set(epoch);
         }
@@ -246,12 +271,14 @@ impl Server {
         }
         self.pulled_epoch.set(epoch);
         if reply.end - 1 > self.latest() {
+            self.take_over_parts(reply.end - 1)?;
             self.window.borrow_mut().advance(reply.end - 1);
             self.gate.borrow().set(reply.end - 1);
         }
         self.known_committed
             .set(self.known_committed.get().max(reply.known_committed));
         self.progress.notify_one();
+        self.committed_more.notify_all();
         Ok(())
     }
 
@@ -265,24 +292,64 @@ impl Server {
     }
 
     fn apply_version(&self, version: Version, runs: &[Bytes]) -> Result<()> {
-        let mut window = self.window.borrow_mut();
-        let mut watches = self.watches.borrow_mut();
+        self.take_over_parts(version)?;
         for run in runs {
             let batch = MutationBatch::parse(run.clone()).ok_or(Error::file_corrupt)?;
             for mutation in batch.iter() {
-                watches.touch(&mutation);
-                window.apply(version, mutation, |key| self.engine.get(key))?;
+                match shard_order::parse(&mutation) {
+                    None => self.apply(version, &mutation)?,
+                    Some(Some((range, order))) => self.obey(version, range, order)?,
+                    Some(None) => return Err(Error::file_corrupt),
+                }
             }
         }
-        window.advance(version);
-        drop(window);
+        self.window.borrow_mut().advance(version);
         self.gate.borrow().set(version);
-        let fired = watches.fire(|key| self.read_latest(key));
-        drop(watches);
+        let fired = self.watches.borrow_mut().fire(|key| self.read_latest(key));
         for waiting in fired {
             waiting.responder.ok(WatchReply { version });
         }
         Ok(())
+    }
+
+    /// To the window if the key is held, to the part's queue if it is being fetched. Tags follow the map of shards in
+    /// the same order as this server does (pitfall 8): nothing else comes.
+    #[inline]
+    fn apply(&self, version: Version, mutation: &MutationRef<'_>) -> Result<()> {
+        let ownership = self.ownership.borrow();
+        if ownership.holds_everything() {
+            return self.apply_held(version, *mutation);
+        }
+        if mutation.kind != MutationKind::ClearRange {
+            match ownership.at(mutation.first) {
+                Holding::Held { .. } => self.apply_held(version, *mutation)?,
+                Holding::Fetching => self.incoming.borrow_mut().queue(version, mutation),
+                Holding::Absent => panic!(
+                    "tag {} got a mutation of {} at {version}, which it has no part in",
+                    self.role.tag.0,
+                    printable(mutation.first)
+                ),
+            }
+            return Ok(());
+        }
+        let pieces = ownership.pieces(mutation.first, mutation.second);
+        if pieces.iter().any(|(_, h)| *h == Holding::Fetching) {
+            self.incoming.borrow_mut().queue(version, mutation);
+        }
+        for (range, holding) in pieces {
+            if let Holding::Held { .. } = holding {
+                let clear = Mutation::clear_range(range.begin, range.end);
+                self.apply_held(version, clear.as_ref())?;
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn apply_held(&self, version: Version, mutation: MutationRef<'_>) -> Result<()> {
+        self.watches.borrow_mut().touch(&mutation);
+        let mut window = self.window.borrow_mut();
+        window.apply(version, mutation, |key| self.engine.get(key))
     }
 
     // ---- making durable ----
@@ -305,11 +372,14 @@ impl Server {
                 .get()
                 .min(self.latest() - window)
                 .max(taken);
-            if target <= self.window.borrow().durable_version() {
+            let nothing_new = target <= self.window.borrow().durable_version();
+            if nothing_new && !self.has_parts_to_store() {
                 self.progress.notified().await;
                 continue;
             }
             let mut batch = self.take(target).await;
+            let parts = self.store_parts(&mut batch);
+            self.ownership.borrow().write(target, &mut batch);
             batch.set(DURABLE_KEY, &target.to_be_bytes());
             if buggify!() {
                 plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(200)))
@@ -331,6 +401,8 @@ impl Server {
             while self.window.borrow_mut().forget_some(target, STEP_TOUCHES) {
                 plinth_runtime::yield_now().await;
             }
+            self.ownership.borrow_mut().written(target);
+            self.parts_stored(&parts);
             cursor.pop(target + 1);
             self.report_durable(target);
         }

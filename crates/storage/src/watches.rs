@@ -92,6 +92,18 @@ impl<W> Watches<W> {
         fired
     }
 
+    /// Takes out the parties of all keys in `[begin, end)`.
+    pub fn remove_range(&mut self, begin: &[u8], end: &[u8]) -> Vec<W> {
+        let inside = |key: &Bytes| begin <= &key[..] && &key[..] < end;
+        let removed = self.by_key.extract_if(.., |key, _| inside(key));
+        let parties: Vec<W> = removed
+            .flat_map(|(_, waiting)| waiting)
+            .map(|(_, party)| party)
+            .collect();
+        self.count -= parties.len();
+        parties
+    }
+
     /// Takes out every party for which `over` is true.
     pub fn remove_if(&mut self, mut over: impl FnMut(&W) -> bool) -> Vec<W> {
         let mut removed = Vec::new();
@@ -136,7 +148,9 @@ mod tests {
         };
         watches.touch(&clear);
         assert_eq!(watches.fire(|_| None), [2]);
-        assert_eq!(watches.remove_if(|_| true), [3]);
+        assert!(watches.remove_range(b"c", b"d").is_empty());
+        assert_eq!(watches.remove_range(b"b", b"c"), [3]);
+        assert!(watches.remove_if(|_| true).is_empty());
         assert!(watches.is_empty());
     }
 }

@@ -120,6 +120,13 @@ impl VersionedWindow {
         self.entries.is_empty() && self.cleared.is_empty()
     }
 
+    /// The engine alone knows what is in `[begin, end)`: no version of the window has anything to say about it.
+    pub fn is_untouched(&self, begin: &[u8], end: &[u8]) -> bool {
+        let cleared = self.cleared.next_cleared(begin, Version::MAX);
+        self.entries.range(begin, end, false).next().is_none()
+            && cleared.is_none_or(|(from, _)| from >= end)
+    }
+
     /// Applies one mutation at `version`, which is above the latest and not below the last one applied. Keys and
     /// values are copied. `existing` reads the engine; only an atomic operation on a key that the window does not know
     /// asks it. If it fails, nothing has changed.

@@ -3,11 +3,11 @@
 use super::{Server, Waiting};
 use crate::window::{Lookup, RangeLimits, read_range};
 use bytes::{BufMut, Bytes, BytesMut};
-use plinth_core::key::key_after;
+use plinth_core::key::{KeyRange, key_after};
 use plinth_core::{Error, KeySelector, Result, Version, varint};
 use plinth_protocol::storage::{
-    Get, GetKey, GetKeyReply, GetRange, GetRangeReply, GetReply, GetStorageStatus, StorageStatus,
-    Watch as WatchRequest, WatchReply,
+    Get, GetKey, GetKeyReply, GetRange, GetRangeReply, GetReply, GetShardState, GetStorageStatus,
+    ShardState, StorageStatus, Watch as WatchRequest, WatchReply,
 };
 use plinth_rpc::{Registration, Request, Responder};
 use plinth_runtime::knobs::knobs;
@@ -21,6 +21,7 @@ impl Server {
             self.serve_reads::<GetRange>(|r| r.version, |server, r| server.get_range(&r)),
             self.serve_reads::<GetKey>(|r| r.version, |server, r| server.get_key(&r)),
             self.serve_watches(),
+            self.clone().serve_shard_state(),
             self.clone().serve_status(),
         ]
     }
@@ -82,6 +83,11 @@ impl Server {
     }
 
     fn get(&self, request: &Get) -> Result<GetReply> {
+        let ownership = self.ownership.borrow();
+        if !ownership.is_key_readable(&request.key, request.version) {
+            probe!("storage_wrong_shard");
+            return Err(Error::wrong_shard_server);
+        }
         let window = self.window.borrow();
         let past = fault::is_planted("read_past_version");
         let version = if past { self.latest() } else { request.version };
@@ -147,6 +153,11 @@ impl Server {
         reverse: bool,
         visit: &mut dyn FnMut(&[u8], &[u8]),
     ) -> Result<bool> {
+        let ownership = self.ownership.borrow();
+        if !ownership.is_readable(begin, end, version) {
+            probe!("storage_wrong_shard");
+            return Err(Error::wrong_shard_server);
+        }
         let window = self.window.borrow();
         Ok(read_range(
             &window,
@@ -236,6 +247,10 @@ impl Server {
 
     /// Fires at once if the value differs already, whenever that came about.
     fn watch(&self, request: WatchRequest, responder: Responder<WatchRequest>) {
+        let ownership = self.ownership.borrow();
+        if !ownership.is_key_readable(&request.key, self.latest()) {
+            return responder.fail(Error::wrong_shard_server);
+        }
         if self.read_latest(&request.key) != request.value {
             return responder.ok(WatchReply {
                 version: self.latest(),
@@ -251,6 +266,20 @@ impl Server {
             responder,
         };
         watches.add(&request.key, request.value, waiting);
+    }
+
+    fn serve_shard_state(self: Rc<Self>) -> Registration {
+        let transport = self.transport.clone();
+        transport.serve::<GetShardState>(self.role.id, move |request, responder| {
+            let durable = self.window.borrow().durable_version();
+            let ownership = self.ownership.borrow();
+            let KeyRange { begin, end } = &request.range;
+            responder.ok(ShardState {
+                ready: (request.version <= self.latest()
+                    || fault::is_planted("ready_without_hearing"))
+                    && ownership.is_readable(begin, end, durable),
+            });
+        })
     }
 
     fn serve_status(self: Rc<Self>) -> Registration {

@@ -46,6 +46,15 @@ impl<'a> Bodies<'a> {
         }
     }
 
+    /// Adds what storage servers are told about their shards.
+    pub fn push_orders(&mut self, orders: &[(Tag, Mutation)]) {
+        for (tag, order) in orders {
+            let mut packed = BytesMut::new();
+            order.as_ref().pack(&mut packed);
+            self.push(&[*tag], &packed);
+        }
+    }
+
     pub fn finish(self) -> Vec<Bytes> {
         self.builders
             .into_iter()

@@ -273,7 +273,6 @@ impl Proxy {
     fn apply_others(&self, replies: &[ResolveReply]) -> Result<()> {
         let admitted = resolve::combine_system(replies).ok_or(Error::internal_error)?;
         let mut state = self.state.borrow_mut();
-        let mut changed = false;
         for (version, transactions) in admitted {
             if version <= self.system_applied.get() {
                 continue; // an earlier batch of ours, under way at the same time, brought it
@@ -282,14 +281,9 @@ impl Proxy {
             for bytes in transactions {
                 probe!("proxy_applies_system_change_of_another");
                 let mutations = MutationBatch::parse(bytes).ok_or(Error::internal_error)?;
-                assign::system_part(&mutations)
-                    .iter()
-                    .for_each(|mutation| state.apply(mutation));
-                changed = true;
+                // Their own proxy has told the storage servers.
+                state.change(&assign::system_part(&mutations));
             }
-        }
-        if changed {
-            state.derive();
         }
         Ok(())
     }
@@ -312,8 +306,7 @@ impl Proxy {
                 assign::place_versionstamps(&transaction.mutations, version, order as u16);
             if transaction.is_system {
                 let system = assign::system_part(&mutations);
-                system.iter().for_each(|mutation| state.apply(mutation));
-                state.derive();
+                bodies.push_orders(&state.change(&system));
                 let packed = MutationBatch::from_mutations(system.iter().map(|m| m.as_ref()));
                 bodies.push(&[Tag::SYSTEM], packed.bytes());
             }
@@ -384,6 +377,7 @@ impl Proxy {
             let mut bodies = Bodies::new(&self.generation);
             bodies.push(&[Tag::SYSTEM], snapshot.bytes());
             if self.role.new_database {
+                bodies.push_orders(&state.first_orders());
                 assign::assign(&state, &snapshot, &mut bodies);
             } else {
                 assign::assign(&state, &assign::server_list(&state), &mut bodies);

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use plinth_core::conflict_ranges::ConflictRanges;
-use plinth_core::key::{KeyRange, SYSTEM_BEGIN};
+use plinth_core::key::{ALL_KEYS_END, KeyRange, SYSTEM_BEGIN};
 use plinth_core::mutation::MutationBatch;
 use plinth_core::system_keys::{METADATA_VERSION, is_metadata_key, is_metadata_range};
 use plinth_core::{Error, MutationKind, Result};
@@ -45,7 +45,13 @@ impl Pending {
                 let free = *first == *METADATA_VERSION;
                 (first >= SYSTEM_BEGIN && !free, is_metadata_key(first))
             };
-            if system && commit.flags & FLAG_SYSTEM_KEYS == 0 {
+            // Beyond all keys proxies tell storage servers what to do.
+            let beyond = if mutation.kind == MutationKind::ClearRange {
+                second > ALL_KEYS_END
+            } else {
+                first >= ALL_KEYS_END
+            };
+            if beyond || (system && commit.flags & FLAG_SYSTEM_KEYS == 0) {
                 return Err(Error::key_outside_legal_range);
             }
             // The copies of the other proxies would not know the stamp.

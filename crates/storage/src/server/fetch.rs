@@ -1,0 +1,132 @@
+//! Fetching: rows of a range come from those who hold it, page by page, each page at a version of its own.
+//!
+//! ```text
+//! Fetch order ─► page is asked for ─► a version is chosen ─► rows ─► engine ─► held from the next version on
+//!                mutations queue       committed, and at or above all that came before the page was asked for
+//! ```
+//!
+//! The version is known committed, so no recovery takes back what is stored. A page that takes longer than the window
+//! is asked for again, at a newer version.
+
+use super::Server;
+use bytes::Bytes;
+use plinth_core::key::{KeyRange, key_after};
+use plinth_core::{Error, Result, Value, Version};
+use plinth_engine::{LocalBoxFuture, WriteBatch};
+use plinth_runtime::knobs::knobs;
+use plinth_runtime::{Duration, buggify, probe, trace};
+use std::convert::Infallible;
+
+/// Pause after a page could not be had.
+const RETRY: Duration = Duration::from_millis(50);
+/// A page that has not come by then is asked for again.
+const PAGE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Rows from the begin of a range on, as of one version.
+pub struct SnapshotPage {
+    pub rows: Vec<(Bytes, Value)>,
+    /// There are rows behind the last one.
+    pub more: bool,
+}
+
+/// Reads from whoever holds a range.
+pub trait Snapshots {
+    /// The first rows of the range at `version`, about `bytes_max` of them.
+    fn read(
+        &self,
+        range: KeyRange,
+        version: Version,
+        bytes_max: usize,
+    ) -> LocalBoxFuture<'_, Result<SnapshotPage>>;
+}
+
+impl Server {
+    /// Fetches one page after the other, for ever.
+    pub(super) async fn fetch(&self) -> Infallible {
+        loop {
+            let gap = if self.incoming.borrow().len() < knobs().fetch_parts_max as usize {
+                let fetching = self.ownership.borrow().fetching();
+                self.incoming.borrow().gap_in(&fetching)
+            } else {
+                None
+            };
+            let Some(range) = gap else {
+                self.fetch_wanted.notified().await;
+                continue;
+            };
+            let id = self.incoming.borrow_mut().begin(range.clone());
+            let page = plinth_runtime::timeout(PAGE_LIMIT, self.fetch_page(&range)).await;
+            if buggify!() {
+                plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(500)))
+                    .await;
+            }
+            match page.unwrap_or(Err(Error::timed_out)) {
+                Ok((version, page)) => self.take_page(id, &range, version, page),
+                Err(error) => {
+                    probe!("storage_fetch_page_again");
+                    trace!("FetchFailed", "tag" => self.role.tag.0, "error" => error);
+                    self.incoming.borrow_mut().give_up(id);
+                    plinth_runtime::sleep(RETRY).await;
+                }
+            }
+        }
+    }
+
+    async fn fetch_page(&self, range: &KeyRange) -> Result<(Version, SnapshotPage)> {
+        // Everything up to here was dropped: the rows must have it.
+        let from = self.latest();
+        while self.known_committed.get() < from {
+            self.committed_more.notified().await;
+        }
+        let version = self.known_committed.get();
+        let bytes_max = knobs().fetch_page_bytes;
+        let page = self.role.snapshots.read(range.clone(), version, bytes_max);
+        Ok((version, page.await?))
+    }
+
+    fn take_page(&self, id: u64, range: &KeyRange, version: Version, page: SnapshotPage) {
+        let end = match page.rows.last() {
+            Some((last, _)) if page.more => key_after(last),
+            _ => range.end.clone(),
+        };
+        let mut incoming = self.incoming.borrow_mut();
+        if !incoming.arrived(id, version, end, page.rows) {
+            probe!("storage_page_comes_too_late");
+        }
+        self.progress.notify_one();
+    }
+
+    fn can_store(&self, range: &KeyRange) -> bool {
+        // What the window still has there is from before the range was left; it goes to the engine first.
+        let window = self.window.borrow();
+        window.is_untouched(&range.begin, &range.end)
+    }
+
+    pub(super) fn has_parts_to_store(&self) -> bool {
+        let incoming = self.incoming.borrow();
+        incoming
+            .to_store()
+            .any(|(_, range, _)| self.can_store(range))
+    }
+
+    /// Adds the rows of parts that have arrived. Behind everything else in the batch.
+    pub(super) fn store_parts(&self, batch: &mut WriteBatch) -> Vec<u64> {
+        let mut stored = Vec::new();
+        for (id, range, rows) in self.incoming.borrow().to_store() {
+            if !self.can_store(range) {
+                probe!("storage_part_waits_for_window");
+                continue;
+            }
+            // Left over from an earlier attempt, perhaps.
+            batch.clear_range(&range.begin, &range.end);
+            rows.iter().for_each(|(key, value)| batch.set(key, value));
+            stored.push(id);
+        }
+        stored
+    }
+
+    pub(super) fn parts_stored(&self, parts: &[u64]) {
+        let mut incoming = self.incoming.borrow_mut();
+        parts.iter().for_each(|id| incoming.stored(*id));
+    }
+}
