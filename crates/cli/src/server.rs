@@ -33,6 +33,9 @@ pub struct Arguments {
     /// Name of the zone, for example a rack; replicas never share one. Default: the machine
     #[arg(long, value_name = "NAME", default_value = "")]
     pub zone: String,
+    /// Name of the data hall: a part of a data center that fails by itself
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub data_hall: String,
     /// Name of the data center
     #[arg(long, value_name = "NAME", default_value = "")]
     pub data_center: String,
@@ -149,6 +152,7 @@ fn worker_config(arguments: &Arguments, cluster: ClusterFile, worker: u16) -> Wo
         class: arguments.class,
         machine,
         zone: arguments.zone.clone(),
+        data_hall: arguments.data_hall.clone(),
         data_center: arguments.data_center.clone(),
         cache_bytes: (arguments.cache_mib as usize) << 20,
     }

@@ -7,15 +7,16 @@
 
 use crate::full_disks::{self, FullDisks};
 use crate::recovery::{self, Context, Running};
-use crate::{status, time_keeper};
+use crate::{singletons, status, time_keeper};
+use plinth_client::Database;
 use plinth_coordination::{ClusterFile, CoordinatedState};
 use plinth_core::codec::Codec;
-use plinth_core::{Error, Result, Uid, Version};
+use plinth_core::{Error, Result, Tag, Uid, Version};
 use plinth_protocol::control::{
-    ClientInfo, ClusterInfo, CreateDatabase, DatabaseState, GetClientInfo, GetClusterInfo,
-    RegisterWorker, ReportDurable,
+    ClientInfo, ClusterInfo, CreateDatabase, GetClientInfo, GetClusterInfo, GetWorkers,
+    RegisterWorker, ReportDurable, ServersChanged, Workers,
 };
-use plinth_protocol::log::LogSystem;
+use plinth_protocol::log::{LogGeneration, LogSystem};
 use plinth_protocol::status::{GetStatus, StatusReply};
 use plinth_rpc::{Interface, Registration, Responder, Transport, wait_failure};
 use plinth_runtime::knobs::knobs;
@@ -31,8 +32,9 @@ const DRAIN_CHECK: Duration = Duration::from_millis(500);
 
 pub(crate) struct Controller {
     pub context: Context,
-    interface: Interface,
+    pub interface: Interface,
     pub info: Watch<ClusterInfo>,
+    pub database: Database,
     info_waiting: RefCell<Vec<(GetClusterInfo, Responder<GetClusterInfo>)>>,
     client_waiting: RefCell<Vec<(GetClientInfo, Responder<GetClientInfo>)>>,
     creating: RefCell<Vec<Responder<CreateDatabase>>>,
@@ -47,6 +49,7 @@ pub(crate) struct Controller {
     addresses: RefCell<BTreeMap<Uid, SocketAddr>>,
     /// One of them has come back under another address.
     moved: Notify,
+    pub servers_changed: Notify,
 }
 
 /// Is the controller until another is. `interface` is the one that was elected; its failure beacon is the candidate's,
@@ -55,13 +58,15 @@ pub async fn run(transport: Transport, cluster: ClusterFile, interface: Interfac
     let controller = Rc::new(Controller::new(&transport, &cluster, interface));
     let _serving = controller.clone().serve();
     let tasks = TaskGroup::new();
-    let database = plinth_client::connect_over(transport.clone(), cluster.clone());
-    tasks.spawn("time keeper", time_keeper::keep(database));
+    tasks.spawn(
+        "time keeper",
+        time_keeper::keep(controller.database.clone()),
+    );
     let mut coordinated = CoordinatedState::new(&transport, &cluster, interface.id);
     loop {
         match recovery::recover(&controller.context, &mut coordinated).await {
             Ok(running) => {
-                controller.publish(&running);
+                controller.begin(&running);
                 match controller.keep(&mut coordinated, running).await {
                     Error::coordinated_state_conflict => break,
                     reason => trace!("EpochEnded", "reason" => reason),
@@ -94,6 +99,7 @@ impl Controller {
                 generations: vec![],
             },
             servers: vec![],
+            next_tag: 0,
             client: nobody,
         };
         Controller {
@@ -108,6 +114,7 @@ impl Controller {
             },
             interface,
             info: Watch::new(info),
+            database: plinth_client::connect_over(transport.clone(), cluster.clone()),
             info_waiting: RefCell::default(),
             client_waiting: RefCell::default(),
             creating: RefCell::default(),
@@ -117,20 +124,14 @@ impl Controller {
             created: Cell::new(false),
             addresses: RefCell::default(),
             moved: Notify::new(),
+            servers_changed: Notify::new(),
         }
     }
 
     fn serve(self: Rc<Self>) -> Vec<Registration> {
         let id = self.interface.id;
         let transport = self.context.transport.clone();
-        let (a, b, c, d, e, f) = (
-            self.clone(),
-            self.clone(),
-            self.clone(),
-            self.clone(),
-            self.clone(),
-            self,
-        );
+        let [a, b, c, d, e, f, g, h] = std::array::from_fn(|_| self.clone());
         vec![
             transport.serve::<RegisterWorker>(id, move |request, responder| {
                 a.register(request);
@@ -162,6 +163,14 @@ impl Controller {
                     });
                 })
                 .detach();
+            }),
+            transport.serve::<ServersChanged>(id, move |_, responder| {
+                g.servers_changed.notify_one();
+                responder.ok(());
+            }),
+            transport.serve::<GetWorkers>(id, move |_, responder| {
+                let workers = h.context.workers.with(|w| w.values().cloned().collect());
+                responder.ok(Workers { workers });
             }),
         ]
     }
@@ -260,18 +269,25 @@ impl Controller {
         }
     }
 
-    fn publish(&self, running: &Running) {
+    pub fn publish(&self, change: impl FnOnce(&mut ClusterInfo)) {
         self.info.update(|info| {
             info.id += 1;
+            change(info);
+        });
+        self.answer_waiting();
+    }
+
+    fn begin(&self, running: &Running) {
+        self.publish(|info| {
             info.epoch = running.state.epoch;
             info.accepting = true;
             info.log_system = running.state.log_system.clone();
-            info.servers = running.state.servers.clone();
+            info.servers = running.servers.tags();
+            info.next_tag = running.servers.next_tag;
             info.client = running.client.clone();
         });
         self.addresses.replace(running.addresses.clone());
         self.created.set(true);
-        self.answer_waiting();
         // A database that was there before was not created by whoever asks now.
         let created = running.state.epoch == 1;
         for responder in self.creating.borrow_mut().drain(..) {
@@ -284,7 +300,11 @@ impl Controller {
     }
 
     /// Keeps the epoch until one of its roles ends; removes drained log generations meanwhile. Returns why it ended.
-    async fn keep(&self, coordinated: &mut CoordinatedState, mut running: Running) -> Error {
+    async fn keep(
+        self: &Rc<Self>,
+        coordinated: &mut CoordinatedState,
+        mut running: Running,
+    ) -> Error {
         let roles = running.roles.clone();
         let watched = roles.iter().map(|role| async {
             wait_failure(&self.context.transport, *role).await;
@@ -297,6 +317,10 @@ impl Controller {
         let logs = logs.unwrap_or_default();
         let full = full_disks::watch(&self.context, &logs, &config);
         let wanted = plinth_runtime::race(self.moved.notified(), full);
+        let tasks = TaskGroup::new();
+        tasks.spawn("server list", singletons::follow_servers(self.clone()));
+        let distributor = singletons::keep_distributor(self.clone(), running.state.epoch);
+        tasks.spawn("keep distributor", distributor);
         let mut over = std::pin::pin!(plinth_runtime::race(failure, wanted));
         loop {
             match plinth_runtime::race(over.as_mut(), self.drain(coordinated, &mut running)).await {
@@ -306,7 +330,9 @@ impl Controller {
                     }
                     return Error::cluster_recovery_failed;
                 }
-                Either::Right(Ok(())) => self.publish(&running),
+                Either::Right(Ok(())) => {
+                    self.publish(|info| info.log_system = running.state.log_system.clone());
+                }
                 Either::Right(Err(error)) => return error,
             }
         }
@@ -320,7 +346,9 @@ impl Controller {
             }
             self.drained.notified().await;
             plinth_runtime::sleep(DRAIN_CHECK).await;
-            let drained = drained_generations(&running.state, &self.durable.borrow());
+            let generations = &running.state.log_system.generations;
+            let servers = self.info.with(|info| info.servers.clone());
+            let drained = drained_generations(generations, &servers, &self.durable.borrow());
             if drained > 0 {
                 break self.forget_generations(coordinated, running, drained).await;
             }
@@ -347,16 +375,14 @@ impl Controller {
     }
 }
 
-/// How many of the oldest generations nobody needs any more: every storage server has everything they hold on disk
-/// (pitfall 16).
-fn drained_generations(state: &DatabaseState, durable: &BTreeMap<Uid, Version>) -> usize {
-    let everywhere = state
-        .servers
-        .iter()
-        .map(|(id, _)| durable.get(id).copied().unwrap_or(0))
-        .min()
-        .unwrap_or(Version::MAX);
-    let generations = &state.log_system.generations;
+/// How many of the oldest generations nobody needs any more: every storage server has everything they hold on disk.
+fn drained_generations(
+    generations: &[LogGeneration],
+    servers: &[(Uid, Tag)],
+    durable: &BTreeMap<Uid, Version>,
+) -> usize {
+    let on_disk = |(server, _): &(Uid, Tag)| durable.get(server).copied().unwrap_or(0);
+    let everywhere = servers.iter().map(on_disk).min().unwrap_or(0);
     generations
         .windows(2)
         .take_while(|pair| pair[1].start - 1 <= everywhere)
@@ -379,9 +405,6 @@ async fn first_of<F: Future>(futures: Vec<F>) -> F::Output {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plinth_core::{DatabaseConfig, Tag};
-    use plinth_protocol::log::LogGeneration;
-
     #[test]
     fn a_generation_is_drained_when_every_server_has_all_of_it_on_disk() {
         let generation = |epoch, start| LogGeneration {
@@ -392,22 +415,13 @@ mod tests {
             start,
             recovered_to: start,
         };
-        let state = DatabaseState {
-            format: 1,
-            epoch: 3,
-            config: DatabaseConfig::default(),
-            log_system: LogSystem {
-                generations: vec![generation(1, 1), generation(2, 100), generation(3, 200)],
-            },
-            servers: vec![(Uid(1), Tag(0)), (Uid(2), Tag(1))],
-        };
+        let generations = [generation(1, 1), generation(2, 100), generation(3, 200)];
+        let servers = [(Uid(1), Tag(0)), (Uid(2), Tag(1))];
+        let drained = |durable| drained_generations(&generations, &servers, &durable);
         let durable = |a, b| BTreeMap::from([(Uid(1), a), (Uid(2), b)]);
-        assert_eq!(drained_generations(&state, &durable(99, 98)), 0);
-        assert_eq!(drained_generations(&state, &durable(99, 150)), 1);
-        assert_eq!(drained_generations(&state, &durable(500, 500)), 2);
-        assert_eq!(
-            drained_generations(&state, &BTreeMap::from([(Uid(1), 500)])),
-            0
-        );
+        assert_eq!(drained(durable(99, 98)), 0);
+        assert_eq!(drained(durable(99, 150)), 1);
+        assert_eq!(drained(durable(500, 500)), 2);
+        assert_eq!(drained(BTreeMap::from([(Uid(1), 500)])), 0);
     }
 }

@@ -14,7 +14,14 @@ pub fn initial_state(
     shards_a_team: usize,
 ) -> Vec<(Bytes, Bytes)> {
     assert!(!teams.is_empty(), "a database needs a team");
-    let mut rows = vec![(Bytes::from_static(keys::CONFIG), config.to_bytes())];
+    let next_tag = servers.iter().map(|(_, record)| record.tag.0 + 1).max();
+    let mut rows = vec![
+        (Bytes::from_static(keys::CONFIG), config.to_bytes()),
+        (
+            Bytes::from_static(keys::NEXT_TAG),
+            next_tag.unwrap_or(0).to_bytes(),
+        ),
+    ];
     for (id, record) in servers {
         rows.push((keys::server_list_key(*id), record.to_bytes()));
     }

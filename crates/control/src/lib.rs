@@ -4,14 +4,20 @@
 //! - [`recovery`]: from the end of one epoch to the first commit of the next, as one linear story.
 //! - [`movement`]: how a shard goes from one team to another.
 //! - [`placement`]: which worker gets which role. Pure.
+//! - [`distributor`]: keeps every shard on a fit team, and the bytes even.
+//! - [`exclusion`]: who is to have neither data nor roles.
 //! - [`full_disks`]: log servers without room, and how their place is given to others.
+//! - [`singletons`]: what the controller keeps up beside the epoch's roles.
 //! - [`creation`]: the first state of a new database. Pure.
 
 pub mod controller;
 pub mod creation;
+pub mod distributor;
+pub mod exclusion;
 pub mod full_disks;
 pub mod movement;
 pub mod placement;
 pub mod recovery;
+pub mod singletons;
 mod status;
 mod time_keeper;

@@ -116,6 +116,25 @@ fn choose_logs(
     (chosen.len() >= config.replication as usize).then_some(chosen)
 }
 
+/// The workers that get a storage server: processes made for storage, unless they are in too few zones to hold every replica.
+pub fn suited_for_storage(
+    workers: Vec<&RegisterWorker>,
+    replication: usize,
+) -> Vec<&RegisterWorker> {
+    let fitness_of = |worker: &RegisterWorker| fitness(worker.class, RoleKind::Storage);
+    let Some(best) = workers.iter().filter_map(|w| fitness_of(w)).min() else {
+        return Vec::new();
+    };
+    let suited = workers.iter().filter(|w| fitness_of(w) == Some(best));
+    let zones: BTreeSet<&String> = suited.clone().map(|w| &w.locality.zone).collect();
+    if zones.len() >= replication {
+        suited.copied().collect()
+    } else {
+        let able = workers.iter().filter(|w| fitness_of(w).is_some());
+        able.copied().collect()
+    }
+}
+
 /// Teams of `replication` storage servers, each server in about as many teams, no two of a team in one zone.
 /// `servers[i]` is the zone of server i. `None` if there are too few zones.
 pub fn storage_teams(zones: &[String], replication: usize) -> Option<Vec<Vec<usize>>> {
@@ -167,6 +186,7 @@ mod tests {
                 process: Uid(u128::from(i)),
                 machine: zone.into(),
                 zone: zone.into(),
+                data_hall: String::new(),
                 data_center: String::new(),
             },
             logs: vec![],

@@ -14,10 +14,10 @@
 
 use crate::creation;
 use crate::full_disks::FullDisks;
-use crate::placement::{self, Placement, RoleKind};
+use crate::placement::{self, Placement};
 use plinth_coordination::CoordinatedState;
 use plinth_core::codec::Codec;
-use plinth_core::system_keys::{self, StorageServerRecord};
+use plinth_core::system_keys::{self, ServerList, StorageServerRecord};
 use plinth_core::version::MAX_VERSIONS_IN_FLIGHT;
 use plinth_core::{
     DatabaseConfig, Epoch, Error, Mutation, MutationBatch, MutationKind, Result, Tag, Uid, Version,
@@ -62,6 +62,7 @@ pub struct Context {
 #[derive(Clone)]
 pub struct Running {
     pub state: DatabaseState,
+    pub servers: ServerList,
     pub client: ClientInfo,
     /// Every role whose end is the epoch's end.
     pub roles: Vec<Interface>,
@@ -241,7 +242,7 @@ async fn succeed(
     let plan = Plan {
         epoch: old.state.epoch + 1,
         config,
-        servers: old.state.servers,
+        servers: ServerList::from_rows(&old.rows).ok_or(Error::file_corrupt)?,
         old: old.state.log_system,
         start: old.known_committed + 1,
         recovered_to: old.recovered_to,
@@ -266,10 +267,7 @@ async fn create(context: &Context, coordinated: &mut CoordinatedState) -> Result
     let plan = Plan {
         epoch: 1,
         config,
-        servers: servers
-            .iter()
-            .map(|(id, record)| (*id, record.tag))
-            .collect(),
+        servers: ServerList::from_rows(&rows).ok_or(Error::file_corrupt)?,
         old: LogSystem {
             generations: vec![],
         },
@@ -302,6 +300,7 @@ async fn recruit_storage(
             id,
             tag,
             engine: config.engine,
+            after: 0,
             cluster: context.cluster_key.clone(),
         };
         asked.push(recruit(context, worker, request));
@@ -310,6 +309,7 @@ async fn recruit_storage(
             StorageServerRecord {
                 address: worker.address,
                 tag,
+                engine: config.engine,
             },
         ));
     }
@@ -325,28 +325,10 @@ fn storage_placement(
     workers: &BTreeMap<Uid, RegisterWorker>,
     config: &DatabaseConfig,
 ) -> Option<(Vec<Interface>, Vec<Vec<usize>>)> {
-    let mut able: Vec<&RegisterWorker> = workers.values().collect();
-    let best = able
-        .iter()
-        .filter_map(|w| placement::fitness(w.class, RoleKind::Storage))
-        .min()?;
-    // Processes made for storage, unless they are too few to hold every replica.
-    let zones = |list: &[&RegisterWorker]| {
-        list.iter()
-            .map(|w| w.locality.zone.clone())
-            .collect::<Vec<_>>()
-    };
-    let suited: Vec<_> = able
-        .iter()
-        .copied()
-        .filter(|w| placement::fitness(w.class, RoleKind::Storage) == Some(best))
-        .collect();
-    if placement::storage_teams(&zones(&suited), config.replication as usize).is_some() {
-        able = suited;
-    } else {
-        able.retain(|w| placement::fitness(w.class, RoleKind::Storage).is_some());
-    }
-    let teams = placement::storage_teams(&zones(&able), config.replication as usize)?;
+    let replication = config.replication as usize;
+    let able = placement::suited_for_storage(workers.values().collect(), replication);
+    let zones: Vec<String> = able.iter().map(|w| w.locality.zone.clone()).collect();
+    let teams = placement::storage_teams(&zones, replication)?;
     let mut order: Vec<usize> = Vec::new();
     for server in teams.iter().flatten() {
         if !order.contains(server) {
@@ -370,7 +352,7 @@ fn storage_placement(
 struct Plan {
     epoch: Epoch,
     config: DatabaseConfig,
-    servers: Vec<(Uid, Tag)>,
+    servers: ServerList,
     old: LogSystem,
     /// PEV + 1.
     start: Version,
@@ -419,11 +401,10 @@ async fn start_epoch(
 
     context.phase.set("writing_coordinated_state");
     let state = DatabaseState {
-        format: 1,
+        format: 2,
         epoch: plan.epoch,
         config: plan.config,
         log_system,
-        servers: plan.servers,
     };
     coordinated.write(state.to_bytes()).await?;
     let client = ClientInfo {
@@ -445,6 +426,7 @@ async fn start_epoch(
     all.push(roles.sequencer.1);
     Ok(Running {
         state,
+        servers: plan.servers,
         client,
         roles: all,
         recovered_to: plan.recovered_to,
@@ -592,7 +574,8 @@ async fn recruit_logs(
     log_system: &LogSystem,
 ) -> Result<()> {
     let generation = log_system.current().expect("pushed just now");
-    let mut tags: Vec<Tag> = plan.servers.iter().map(|(_, tag)| *tag).collect();
+    let servers = plan.servers.servers.iter();
+    let mut tags: Vec<Tag> = servers.map(|(_, record)| record.tag).collect();
     tags.push(Tag::SYSTEM);
     let asked = roles
         .logs
@@ -679,6 +662,7 @@ mod tests {
             let record = StorageServerRecord {
                 address: at(port),
                 tag: Tag(tag),
+                engine: plinth_core::EngineKind::Ssd,
             };
             (system_keys::server_list_key(Uid(id)), record.to_bytes())
         };
@@ -691,6 +675,7 @@ mod tests {
                 process: Uid(9),
                 machine: String::new(),
                 zone: String::new(),
+                data_hall: String::new(),
                 data_center: String::new(),
             },
             logs: vec![],

@@ -123,6 +123,7 @@ fn processes(workers: &Workers, info: &ClusterInfo) -> Value {
                     "machineid": place.machine,
                     "processid": place.process.to_string(),
                     "zoneid": place.zone,
+                    "data_hall": place.data_hall,
                     "dcid": place.data_center,
                 },
                 "machine_id": place.machine,

@@ -45,6 +45,16 @@ impl Hasher for FixedHasher {
     }
 }
 
+/// A number that looks random in every bit, the same for the same bytes always.
+pub fn hash_bytes(bytes: &[u8]) -> u64 {
+    let mut hasher = FixedHasher::default();
+    hasher.write(bytes);
+    let mut x = hasher.0;
+    x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
+
 pub type BuildFixed = BuildHasherDefault<FixedHasher>;
 #[allow(clippy::disallowed_types)] // the one place where the hasher is chosen
 pub type HashMap<K, V> = std::collections::HashMap<K, V, BuildFixed>;

@@ -4,8 +4,11 @@
 //!
 //! ```text
 //! \xff/conf                      DatabaseConfig
+//! \xff/nextTag                   u32: tags below it have been given to some storage server
 //! \xff/serverList/<uid, 16 B>    StorageServerRecord
 //! \xff/keyServers/<begin key>    ShardRecord: who holds the range from here to the next entry
+//! \xff/excluded/<target>         servers there get no data and no roles
+//! \xff/moveKeysLock              Uid: the data distributor that may move shards
 //! \xff/tenant/…                  tenants; see `plinth_client::tenant`
 //! \xff/globalConfig/…            what clients agree on
 //! \xff/metadataVersion           the stamp that layers change with their metadata; anyone may
@@ -23,8 +26,12 @@ use bytes::{BufMut, Bytes, BytesMut};
 use std::net::SocketAddr;
 
 pub const CONFIG: &[u8] = b"\xff/conf";
+pub const NEXT_TAG: &[u8] = b"\xff/nextTag";
 pub const SERVER_LIST: &[u8] = b"\xff/serverList/";
 pub const SERVER_LIST_END: &[u8] = b"\xff/serverList0";
+pub const EXCLUDED: &[u8] = b"\xff/excluded/";
+pub const EXCLUDED_END: &[u8] = b"\xff/excluded0";
+pub const MOVE_KEYS_LOCK: &[u8] = b"\xff/moveKeysLock";
 pub const KEY_SERVERS: &[u8] = b"\xff/keyServers/";
 pub const KEY_SERVERS_END: &[u8] = b"\xff/keyServers0";
 pub const TENANTS: &[u8] = b"\xff/tenant/";
@@ -39,6 +46,7 @@ record! {
     pub struct StorageServerRecord {
         pub address: SocketAddr,
         pub tag: Tag,
+        pub engine: EngineKind,
     }
 
     /// The team of a shard. `destination` is empty unless the shard is moving.
@@ -76,6 +84,34 @@ pub fn server_list_key(id: Uid) -> Bytes {
 
 pub fn parse_server_list_key(key: &[u8]) -> Option<Uid> {
     Uid::from_bytes(key.strip_prefix(SERVER_LIST)?)
+}
+
+/// The storage servers of a database, and the first tag that none of them was ever given.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct ServerList {
+    pub servers: Vec<(Uid, StorageServerRecord)>,
+    pub next_tag: u32,
+}
+
+impl ServerList {
+    /// From rows of the system keyspace; rows of other things are left out. `None` if one is malformed.
+    pub fn from_rows<'a>(rows: impl IntoIterator<Item = &'a (Bytes, Bytes)>) -> Option<Self> {
+        let mut list = ServerList::default();
+        for (key, value) in rows {
+            if key == NEXT_TAG {
+                list.next_tag = u32::from_bytes(value.clone())?;
+            } else if let Some(id) = parse_server_list_key(key) {
+                let record = StorageServerRecord::from_bytes(value.clone())?;
+                list.servers.push((id, record));
+            }
+        }
+        Some(list)
+    }
+
+    pub fn tags(&self) -> Vec<(Uid, Tag)> {
+        let tag = |(id, record): &(Uid, StorageServerRecord)| (*id, record.tag);
+        self.servers.iter().map(tag).collect()
+    }
 }
 
 pub fn key_servers_key(begin: &[u8]) -> Bytes {

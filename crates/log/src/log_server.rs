@@ -10,7 +10,8 @@ use crate::disk_queue::Position;
 use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::{Epoch, Error, Result, Tag, Version, log_body, record};
-use plinth_protocol::log::{PeekReply, Push, VersionedMessages};
+use plinth_protocol::control::ClusterInfo;
+use plinth_protocol::log::{POPPED_FOR_EVER, PeekReply, Push, VersionedMessages};
 use std::collections::{BTreeMap, VecDeque};
 
 /// Pushes that may wait for a missing link of the chain.
@@ -361,6 +362,17 @@ impl LogServer {
             self.in_memory.pop_front();
         }
         true
+    }
+
+    /// Tags that are held here and belong to storage servers that are no more.
+    pub fn tags_without_owner(&self, info: &ClusterInfo) -> Vec<Tag> {
+        let is_dead = |tag: &Tag, queue: &TagQueue| {
+            queue.popped < POPPED_FOR_EVER
+                && tag.0 < info.next_tag
+                && !info.servers.iter().any(|(_, owned)| owned == tag)
+        };
+        let tags = self.tags.iter().filter(|(tag, queue)| is_dead(tag, queue));
+        tags.map(|(tag, _)| *tag).collect()
     }
 
     /// Lets the oldest durable versions leave memory until at most `bytes_max` are held.

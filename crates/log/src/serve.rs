@@ -8,16 +8,18 @@ use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::log_body::LogBodyBuilder;
 use plinth_core::{Epoch, Error, Result, Tag, Uid, Version};
+use plinth_protocol::control::ClusterInfo;
 use plinth_protocol::log::{
-    ConfirmEpoch, GetLogStatus, LogStatus, Peek, PeekReply, Pop, Push, PushReply, RecruitLog, Seal,
-    SealReply, VersionedMessages,
+    ConfirmEpoch, GetLogStatus, LogStatus, POPPED_FOR_EVER, Peek, PeekReply, Pop, Push, PushReply,
+    RecruitLog, Seal, SealReply, VersionedMessages,
 };
 use plinth_rpc::{FailureBeacon, Registration, Responder, Transport};
 use plinth_runtime::knobs::knobs;
-use plinth_runtime::sync::Notify;
-use plinth_runtime::{Duration, buggify, fault, probe, trace, trace_warn};
+use plinth_runtime::sync::{Notify, Watch};
+use plinth_runtime::{Duration, Either, buggify, fault, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -55,7 +57,12 @@ struct Shell {
 }
 
 /// Makes the log server of a new generation: copies what it takes over (FDB §2.4.4), has it on disk, then serves.
-pub async fn create(transport: &Transport, prefix: &Path, request: RecruitLog) -> Result<Life> {
+pub async fn create(
+    transport: &Transport,
+    prefix: &Path,
+    request: RecruitLog,
+    info: Watch<Option<ClusterInfo>>,
+) -> Result<Life> {
     let place = request.place as usize;
     let generation = &request.generation;
     if generation
@@ -109,7 +116,7 @@ pub async fn create(transport: &Transport, prefix: &Path, request: RecruitLog) -
     let persisted = queue.commit(&block).await?;
     server.became_durable(persisted.position, first, last, bytes);
     trace!("LogCreated", "id" => request.id, "epoch" => request.epoch, "copied_to" => last, "bytes" => bytes);
-    Ok(start(transport, request.id, server, queue))
+    Ok(start(transport, request.id, server, queue, info))
 }
 
 /// The versions `[start, recovered_to]` of the tags that are ours, from the generation before.
@@ -149,6 +156,7 @@ pub async fn reopen(
     transport: &Transport,
     prefix: &Path,
     id: Uid,
+    info: Watch<Option<ClusterInfo>>,
 ) -> Result<Option<(Epoch, Life)>> {
     let mut recovery = Recovery::default();
     let memory_bytes_max = knobs().log_memory_bytes_max as usize;
@@ -165,7 +173,7 @@ pub async fn reopen(
     };
     let epoch = server.epoch();
     trace!("LogRecovered", "id" => id, "epoch" => epoch, "durable" => server.durable());
-    Ok(Some((epoch, start(transport, id, server, queue))))
+    Ok(Some((epoch, start(transport, id, server, queue, info))))
 }
 
 fn put(block: &mut Block, entry: &Entry) {
@@ -180,7 +188,13 @@ fn decode_entries(block: &Bytes) -> Result<Vec<Entry>> {
         .collect()
 }
 
-fn start(transport: &Transport, id: Uid, server: LogServer, queue: DiskQueue) -> Life {
+fn start(
+    transport: &Transport,
+    id: Uid,
+    server: LogServer,
+    queue: DiskQueue,
+    info: Watch<Option<ClusterInfo>>,
+) -> Life {
     let beacon = FailureBeacon::new(transport, id);
     let shell = Rc::new(Shell {
         transport: transport.clone(),
@@ -199,7 +213,11 @@ fn start(transport: &Transport, id: Uid, server: LogServer, queue: DiskQueue) ->
     let serving = shell.clone().serve();
     Box::pin(async move {
         let _serving = (beacon, serving);
-        let error = shell.write_blocks(queue).await;
+        let work = shell.write_blocks(queue);
+        let error = match plinth_runtime::race(work, shell.drop_dead_tags(info)).await {
+            Either::Left(error) => error,
+            Either::Right(never) => match never {},
+        };
         trace!("LogEnded", "id" => shell.id, "reason" => error);
     })
 }
@@ -323,6 +341,23 @@ impl Shell {
         let waiting = std::mem::take(&mut *self.peeks.borrow_mut());
         for (peek, responder) in waiting {
             self.peek(peek, responder);
+        }
+    }
+
+    /// Nobody asks again for the tag of a storage server that is no more (pitfall 17).
+    async fn drop_dead_tags(&self, info: Watch<Option<ClusterInfo>>) -> Infallible {
+        loop {
+            let dead = info.with(|info| match info {
+                Some(info) => self.server.borrow().tags_without_owner(info),
+                None => Vec::new(),
+            });
+            for tag in dead {
+                probe!("log_drops_dead_tag");
+                trace!("DeadTag", "id" => self.id, "tag" => tag.0);
+                let version = POPPED_FOR_EVER;
+                self.pop(&Pop { tag, version });
+            }
+            info.changed().await;
         }
     }
 

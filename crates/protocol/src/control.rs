@@ -63,6 +63,7 @@ record! {
         pub process: Uid,
         pub machine: String,
         pub zone: String,
+        pub data_hall: String,
         pub data_center: String,
     }
 
@@ -94,6 +95,8 @@ record! {
         pub log_system: LogSystem,
         /// All storage servers. One that is not listed does not belong to the database: it neither pulls nor pops.
         pub servers: Vec<(Uid, Tag)>,
+        /// The list knows every server with a tag below this: one that is not in it is no more.
+        pub next_tag: u32,
         pub client: ClientInfo,
     }
 
@@ -122,6 +125,24 @@ record! {
         pub version: Version,
     }
 
+    /// The list of storage servers has changed: the controller reads it anew.
+    pub struct ServersChanged {}
+
+    /// All workers that live.
+    pub struct GetWorkers {}
+
+    pub struct Workers {
+        pub workers: Vec<RegisterWorker>,
+    }
+
+    /// Asks a worker to be the data distributor of an epoch.
+    pub struct RecruitDistributor {
+        pub id: Uid,
+        pub epoch: Epoch,
+        pub controller: Interface,
+        pub cluster: String,
+    }
+
     /// Asks a worker to end: its role's process, as `kill` in the shell.
     pub struct KillRole {
         pub id: Uid,
@@ -131,13 +152,11 @@ record! {
 record! {
     /// The coordinated state: what a recovery must know before it knows anything else. Kept on the coordinators.
     pub struct DatabaseState {
-        /// 1: the form of this record.
+        /// 2: the form of this record.
         pub format: u32,
         pub epoch: Epoch,
         pub config: DatabaseConfig,
         pub log_system: LogSystem,
-        /// All storage servers and their streams of the log.
-        pub servers: Vec<(Uid, Tag)>,
     }
 }
 
@@ -148,4 +167,7 @@ requests! {
     CreateDatabase = 63 => ();
     ReportDurable = 64 => ();
     KillRole = 65 => ();
+    ServersChanged = 66 => ();
+    GetWorkers = 67 => Workers;
+    RecruitDistributor = 68 => ();
 }

@@ -167,6 +167,9 @@ record! {
     }
 }
 
+/// What a tag is popped to when its storage server is no more.
+pub const POPPED_FOR_EVER: Version = Version::MAX;
+
 requests! {
     Push = 20 => PushReply;
     Peek = 21 => PeekReply;

@@ -70,6 +70,32 @@ record! {
         pub ready: bool,
     }
 
+    /// How large ranges are, and how fast they are written: estimates, from samples.
+    pub struct GetRangeMetrics {
+        pub ranges: Vec<KeyRange>,
+    }
+
+    pub struct RangeMetrics {
+        /// One a range, in the order asked for.
+        pub metrics: Vec<RangeMetric>,
+    }
+
+    pub struct RangeMetric {
+        pub bytes: u64,
+        pub write_bytes_a_second: u64,
+    }
+
+    /// Keys that cut a range into parts of about `bytes`, or of about `write_bytes_a_second`, whichever is not 0.
+    pub struct GetSplitPoints {
+        pub range: KeyRange,
+        pub bytes: u64,
+        pub write_bytes_a_second: u64,
+    }
+
+    pub struct SplitPoints {
+        pub keys: Vec<Bytes>,
+    }
+
     pub struct GetStorageStatus {}
 
     pub struct StorageStatus {
@@ -78,6 +104,8 @@ record! {
         pub durable: Version,
         pub window_bytes: u64,
         pub disk_bytes: u64,
+        /// Keys and values held, about.
+        pub stored_bytes: u64,
         pub watches: u64,
         /// It waits for room on its disk; what it should have there stays in memory and in the log.
         pub disk_full: bool,
@@ -88,6 +116,8 @@ record! {
         pub id: Uid,
         pub tag: Tag,
         pub engine: EngineKind,
+        /// Nothing of its stream is older than this version.
+        pub after: Version,
         /// The cluster it belongs to.
         pub cluster: String,
     }
@@ -101,6 +131,8 @@ requests! {
     GetStorageStatus = 54 => StorageStatus;
     RecruitStorage = 55 => ();
     GetShardState = 56 => ShardState;
+    GetRangeMetrics = 57 => RangeMetrics;
+    GetSplitPoints = 58 => SplitPoints;
 }
 
 impl GetRangeReply {

@@ -196,7 +196,31 @@ fn damaged_storage_messages_are_refused_or_mean_what_they_say() {
         id: Uid(1),
         tag: Tag(2),
         engine: EngineKind::Ssd,
+        after: 3,
         cluster: "a:b".into(),
+    }]);
+    let range = KeyRange::new("a", "b");
+    fuzz_message([GetShardState {
+        range: range.clone(),
+        version: 3,
+    }]);
+    fuzz_message([GetRangeMetrics {
+        ranges: vec![range.clone(), range.clone()],
+    }]);
+    let metric = RangeMetric {
+        bytes: 1,
+        write_bytes_a_second: 2,
+    };
+    fuzz_message([RangeMetrics {
+        metrics: vec![metric.clone(), metric],
+    }]);
+    fuzz_message([GetSplitPoints {
+        range,
+        bytes: 1,
+        write_bytes_a_second: 0,
+    }]);
+    fuzz_message([SplitPoints {
+        keys: vec![bytes("a"), bytes("b")],
     }]);
 }
 
@@ -236,6 +260,7 @@ fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_t
             process: Uid(1),
             machine: "m".into(),
             zone: "z".into(),
+            data_hall: "h".into(),
             data_center: String::new(),
         },
         logs: vec![(Uid(3), 4)],
@@ -248,6 +273,7 @@ fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_t
         accepting: true,
         log_system: log_system(2),
         servers: vec![(Uid(3), Tag(4))],
+        next_tag: 5,
         client: ClientInfo {
             id: 3,
             grv_proxies: vec![interface(1)],
@@ -259,7 +285,6 @@ fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_t
         epoch: 2,
         config: DatabaseConfig::default(),
         log_system: log_system(3),
-        servers: vec![(Uid(3), Tag(4)), (Uid(5), Tag(6))],
     }]);
 }
 

@@ -103,12 +103,25 @@ knobs! {
     /// Pages of a shard that moves here which may wait for the engine.
     fetch_parts_max: usize = 16, sim 1, 16;
     fetch_page_bytes: usize = MIB, sim 100, MIB;
+    /// A row is in the sample of sizes with a probability of its bytes over this.
+    byte_sample_unit: u32 = 16_384, sim 50, 16_384;
     watches_max: usize = 10_000, sim 1, 20;
     /// The memory engine writes this much of its rolling snapshot between two laps.
     memory_engine_snapshot_bytes: usize = 64 * MIB, sim 4 * KIB, 64 * KIB;
     client_locations_max: usize = 100_000, sim 1, 1000;
     shards_per_team: usize = 4, sim 1, 16;
     recovery_retry_ms: u64 = 200;
+    /// The data distributor looks at the world this often.
+    distribution_interval_ms: u64 = 1000, sim 100, 3000;
+    /// A storage server that has been away for so long is taken for lost: others get its shards.
+    storage_failure_ms: u64 = 10_000, sim 2000, 15_000;
+    /// Shards that move at once, in all and to one server.
+    moves_max: usize = 16, sim 1, 16;
+    moves_per_server_max: usize = 2, sim 1, 4;
+    /// A shard is split when it is larger than about three times this, and more in a large database.
+    shard_bytes_min: usize = 10 * MIB, sim 500, 10 * MIB;
+    shard_bytes_max: usize = 500 * MIB;
+    shard_write_bytes_per_second_max: usize = 8 * MIB, sim 3000, 8 * MIB;
 }
 
 /// The low end, the high end, or something between, evenly over the orders of magnitude.

@@ -12,7 +12,7 @@
 
 use bytes::{BufMut, Bytes, BytesMut};
 use plinth_core::codec::Codec;
-use plinth_core::{EngineKind, Tag, Uid, record};
+use plinth_core::{EngineKind, Tag, Uid, Version, record};
 use plinth_runtime::disk::{self, DirLock};
 use std::path::{Path, PathBuf};
 
@@ -29,6 +29,8 @@ record! {
     pub struct StorageMeta {
         pub tag: Tag,
         pub engine: EngineKind,
+        /// Nothing of its stream is older than this version.
+        pub after: Version,
     }
 }
 

@@ -59,6 +59,7 @@ impl Embedded {
             class: ProcessClass::Unset,
             machine: String::new(),
             zone: String::new(),
+            data_hall: String::new(),
             data_center: String::new(),
             cache_bytes: options.cache_bytes,
         };

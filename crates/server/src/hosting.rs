@@ -3,8 +3,9 @@
 use crate::data_directory::{DataDirectory, StorageMeta};
 use crate::snapshots::ClientSnapshots;
 use crate::worker::WorkerConfig;
+use plinth_control::distributor;
 use plinth_core::{Epoch, Error, Result, Tag, Uid};
-use plinth_protocol::control::{ClusterInfo, KillRole, WORKER};
+use plinth_protocol::control::{ClusterInfo, KillRole, RecruitDistributor, WORKER};
 use plinth_protocol::log::{LogSystem, RecruitLog};
 use plinth_protocol::storage::RecruitStorage;
 use plinth_protocol::transaction::{
@@ -86,7 +87,7 @@ impl Hosting {
         let (logs, storage) = self.directory.contents().await.map_err(unreadable)?;
         for id in logs {
             let prefix = self.directory.log_prefix(id);
-            match plinth_log::serve::reopen(&self.transport, &prefix, id).await {
+            match plinth_log::serve::reopen(&self.transport, &prefix, id, self.info.clone()).await {
                 Ok(Some((epoch, life))) => {
                     trace!("LogReopened", "id" => id, "epoch" => epoch);
                     self.host(id, Kind::Log(epoch), "log", life);
@@ -139,6 +140,14 @@ impl Hosting {
                 "commit proxy",
                 commit_proxy::start(&h.transport, r),
             )
+        });
+        self.take::<RecruitDistributor>(|h, r| {
+            if r.cluster != h.config.cluster.key() {
+                return Err(Error::connection_string_invalid);
+            }
+            let database = h.snapshots.0.clone();
+            let life = distributor::start(&h.transport, r.clone(), database);
+            h.stateless(r.id, r.epoch, "distributor", life)
         });
         self.take_slowly::<KillRole, _>(|h, r| async move { h.kill(r.id).await });
         self.take_slowly::<RecruitLog, _>(|h, r| async move { h.recruit_log(r).await });
@@ -205,7 +214,8 @@ impl Hosting {
             Kind::Log(_) => {
                 let prefix = self.directory.log_prefix(id);
                 if let Some((epoch, life)) =
-                    plinth_log::serve::reopen(&self.transport, &prefix, id).await?
+                    plinth_log::serve::reopen(&self.transport, &prefix, id, self.info.clone())
+                        .await?
                 {
                     self.host(id, Kind::Log(epoch), "log", life);
                 }
@@ -228,7 +238,8 @@ impl Hosting {
         }
         let (id, epoch) = (request.id, request.epoch);
         let prefix = self.directory.log_prefix(id);
-        match plinth_log::serve::create(&self.transport, &prefix, request).await {
+        match plinth_log::serve::create(&self.transport, &prefix, request, self.info.clone()).await
+        {
             Ok(life) => {
                 self.host(id, Kind::Log(epoch), "log", life);
                 Ok(())
@@ -248,6 +259,7 @@ impl Hosting {
         let meta = StorageMeta {
             tag: request.tag,
             engine: request.engine,
+            after: request.after,
         };
         // The engine first: files with no meta file are litter, a meta file with no engine would be a loss.
         self.start_storage(request.id, meta.clone(), true).await?;
@@ -273,6 +285,7 @@ impl Hosting {
             info: self.info.clone(),
             log_system: self.log_system.clone(),
             snapshots: self.snapshots.clone(),
+            after: meta.after,
         };
         let life = plinth_storage::server::start(&self.transport, role, engine).await?;
         let (fatal, path) = (self.fatal.clone(), prefix);
@@ -379,6 +392,10 @@ fn is_over(info: &ClusterInfo, id: Uid, kind: Kind) -> bool {
                 .any(|g| g.logs.iter().any(|log| log.id == id));
             epoch <= info.epoch && !named
         }
-        Kind::Storage(_) => !info.servers.iter().any(|(server, _)| *server == id),
+        Kind::Storage(tag) => {
+            let listed = info.servers.iter().any(|(server, _)| *server == id);
+            // One that is being recruited is not in the list yet.
+            tag.0 < info.next_tag && !listed
+        }
     }
 }

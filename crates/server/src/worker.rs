@@ -37,6 +37,7 @@ pub struct WorkerConfig {
     pub machine: String,
     /// Replicas never share a zone. Empty: the machine.
     pub zone: String,
+    pub data_hall: String,
     pub data_center: String,
     /// Bytes of cache that a storage server's engine may use.
     pub cache_bytes: usize,
@@ -123,6 +124,7 @@ fn locality(config: &WorkerConfig, process: Uid) -> Locality {
         process,
         machine,
         zone,
+        data_hall: config.data_hall.clone(),
         data_center: config.data_center.clone(),
     }
 }

@@ -71,6 +71,7 @@ impl Shape {
             class: ProcessClass::Unset,
             machine: format!("m{machine}"),
             zone: format!("m{machine}"),
+            data_hall: String::new(),
             data_center: String::new(),
             cache_bytes: CACHE_BYTES,
         }

@@ -11,13 +11,16 @@
 //! lies above RV is dropped from the window before anything of the next epoch is applied.
 
 mod fetch;
+mod metrics;
 mod orders;
 mod reads;
 
 use crate::incoming::Incoming;
 use crate::ownership::{Holding, Ownership};
+use crate::sample::ByteSample;
 use crate::watches::Watches;
 use crate::window::VersionedWindow;
+use crate::write_rate::WriteRate;
 use bytes::Bytes;
 use plinth_core::key::printable;
 use plinth_core::mutation::MutationBatch;
@@ -27,7 +30,7 @@ use plinth_core::{
 use plinth_engine::{KeyValueStore, WriteBatch};
 use plinth_log::cursor::LogCursor;
 use plinth_protocol::control::{ClusterInfo, ReportDurable};
-use plinth_protocol::log::{LogSystem, PeekReply};
+use plinth_protocol::log::{LogSystem, POPPED_FOR_EVER, PeekReply};
 use plinth_protocol::storage::Watch as WatchRequest;
 use plinth_protocol::storage::WatchReply;
 use plinth_rpc::{FailureBeacon, Responder, Transport};
@@ -56,6 +59,8 @@ pub struct StorageRole {
     pub log_system: Watch<LogSystem>,
     /// What other storage servers hold.
     pub snapshots: Rc<dyn Snapshots>,
+    /// A new server has missed nothing up to here.
+    pub after: Version,
 }
 
 struct Waiting {
@@ -78,6 +83,8 @@ pub(crate) struct Server {
     watches: RefCell<Watches<Waiting>>,
     ownership: RefCell<Ownership>,
     incoming: RefCell<Incoming>,
+    sample: RefCell<ByteSample>,
+    write_rate: RefCell<WriteRate>,
     /// There may be something to make durable, or room in the window again.
     progress: Notify,
     /// There may be something to fetch, or room for it.
@@ -98,7 +105,7 @@ pub async fn start(
         Some(bytes) => {
             Version::from_be_bytes(bytes[..].try_into().map_err(|_| Error::file_corrupt)?)
         }
-        None => 0,
+        None => role.after,
     };
     trace!("StorageStarted", "id" => role.id, "tag" => role.tag.0, "durable" => durable);
     let beacon = FailureBeacon::new(transport, role.id);
@@ -112,6 +119,8 @@ pub async fn start(
         watches: RefCell::new(Watches::new()),
         ownership: RefCell::new(Ownership::load(&*engine)?),
         incoming: RefCell::default(),
+        sample: RefCell::new(ByteSample::load(&*engine, knobs().byte_sample_unit)?),
+        write_rate: RefCell::default(),
         progress: Notify::new(),
         fetch_wanted: Notify::new(),
         committed_more: Notify::new(),
@@ -244,6 +253,11 @@ impl Server {
             "tag {} takes in epoch {epoch} before it has rolled back what that epoch's recovery undid",
             self.role.tag.0
         );
+        if reply.popped == POPPED_FOR_EVER {
+            // The database has parted with this server; its worker will hear of it, and remove it.
+            probe!("storage_finds_itself_removed");
+            std::future::pending::<()>().await;
+        }
         if reply.popped > self.latest() + 1 {
             return Err(self.too_old(reply.popped));
         }
@@ -348,6 +362,8 @@ impl Server {
     #[inline]
     fn apply_held(&self, version: Version, mutation: MutationRef<'_>) -> Result<()> {
         self.watches.borrow_mut().touch(&mutation);
+        let bytes = mutation.first.len() + mutation.second.len();
+        self.write_rate.borrow_mut().write(mutation.first, bytes);
         let mut window = self.window.borrow_mut();
         window.apply(version, mutation, |key| self.engine.get(key))
     }
@@ -379,6 +395,7 @@ impl Server {
             }
             let mut batch = self.take(target).await;
             let parts = self.store_parts(&mut batch);
+            self.sample.borrow_mut().follow(&mut batch);
             self.ownership.borrow().write(target, &mut batch);
             batch.set(DURABLE_KEY, &target.to_be_bytes());
             if buggify!() {

@@ -420,6 +420,7 @@ mod tests {
             let record = StorageServerRecord {
                 address: ([10, 0, 0, i as u8], 1).into(),
                 tag: Tag(i),
+                engine: plinth_core::EngineKind::Ssd,
             };
             rows.push((keys::server_list_key(Uid(u128::from(i))), record.to_bytes()));
         }

@@ -159,13 +159,7 @@ impl Workload for Moves {
         })
     }
 
-    fn check(&self, database: Database) -> Boxed<'_, Verdict> {
-        Box::pin(async move {
-            let (shards, _) = read_map(&database).await.map_err(|e| e.to_string())?;
-            if let Some((shard, _)) = shards.iter().find(|(_, r)| !r.destination.is_empty()) {
-                return Err(format!("the shard {shard:?} is still being moved"));
-            }
-            self.complaints.verdict()
-        })
+    fn check(&self, _: Database) -> Boxed<'_, Verdict> {
+        Box::pin(async move { self.complaints.verdict() })
     }
 }

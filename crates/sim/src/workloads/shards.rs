@@ -1,16 +1,19 @@
 //! Shards: transactions on the system keyspace split shards where they are, without moving them, while rows are written
 //! on both sides of the new boundary. Every proxy must learn of a split before it tags anything later (pitfall 7).
 //!
-//! The boundaries that were acknowledged are all there in the end; that every proxy sees the same map is for the replica
+//! A boundary may go again: the data distributor joins small shards. So each split also excludes a server that there is
+//! not, and what was acknowledged of that is all there in the end; that every proxy sees the same map is for the replica
 //! check to say.
 
 use super::{Boxed, Complaints, Day, Space, Verdict, Workload, until_done};
 use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
-use plinth_core::system_keys::{KEY_SERVERS, key_servers_key, parse_key_servers_key};
+use plinth_control::exclusion::{self, Target};
+use plinth_core::system_keys::{KEY_SERVERS, key_servers_key};
 use plinth_core::{Key, KeySelector, Result};
 use plinth_runtime::random::{below, chance};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 const ROWS: u64 = 200;
 /// A run does not need more.
@@ -19,7 +22,7 @@ const SPLITS_MAX: u32 = 12;
 pub struct Shards {
     space: Space,
     splits: Cell<u32>,
-    acknowledged: RefCell<BTreeSet<Key>>,
+    excluded: RefCell<BTreeSet<Key>>,
     written: RefCell<BTreeSet<Key>>,
     complaints: Complaints,
 }
@@ -29,7 +32,7 @@ impl Shards {
         Shards {
             space,
             splits: Cell::new(0),
-            acknowledged: RefCell::default(),
+            excluded: RefCell::default(),
             written: RefCell::default(),
             complaints: Complaints::default(),
         }
@@ -38,8 +41,12 @@ impl Shards {
     async fn split(&self, database: &Database) {
         let boundary = self.space.key(below(ROWS), ROWS);
         let row = self.space.key(below(ROWS), ROWS);
+        // Of an address range that is kept for examples.
+        let nobody = SocketAddr::from(([192, 0, 2, 1], 1 + below(60_000) as u16));
+        let mark: Key = exclusion::key(&Target::Process(nobody)).into();
         until_done(database, async |tr: Transaction| {
             tr.set_option(TransactionOption::AccessSystemKeys)?;
+            tr.set(&mark, "");
             let entry = key_servers_key(&boundary);
             let holder = holder_of(&tr, &entry).await?;
             if let Some(record) = holder {
@@ -52,7 +59,7 @@ impl Shards {
             Ok(())
         })
         .await;
-        self.acknowledged.borrow_mut().insert(boundary);
+        self.excluded.borrow_mut().insert(mark);
         self.written.borrow_mut().insert(row);
     }
 
@@ -66,16 +73,14 @@ impl Shards {
         self.written.borrow_mut().insert(row);
     }
 
-    async fn boundaries(&self, database: &Database) -> BTreeSet<Key> {
-        let boundary = |key: &Key| Some(Key::copy_from_slice(parse_key_servers_key(key)?));
+    async fn marks(&self, database: &Database) -> BTreeSet<Key> {
         until_done(database, async |tr: Transaction| {
             tr.set_option(TransactionOption::ReadSystemKeys)?;
-            let begin = KeySelector::first_greater_or_equal(key_servers_key(&self.space.begin()));
-            let end = KeySelector::first_greater_or_equal(key_servers_key(&self.space.end()));
-            let rows = tr
-                .get_range_all(begin, end, RangeOptions::default(), false)
-                .await?;
-            Ok(rows.iter().filter_map(|(key, _)| boundary(key)).collect())
+            let marks = exclusion::read(&tr).await?;
+            Ok(marks
+                .iter()
+                .map(|mark| exclusion::key(mark).into())
+                .collect())
         })
         .await
     }
@@ -119,9 +124,9 @@ impl Workload for Shards {
 
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {
         Box::pin(async move {
-            let boundaries = self.boundaries(&database).await;
-            if let Some(lost) = self.acknowledged.borrow().difference(&boundaries).next() {
-                return Err(format!("the boundary {lost:?} is lost"));
+            let marks = self.marks(&database).await;
+            if let Some(lost) = self.excluded.borrow().difference(&marks).next() {
+                return Err(format!("the exclusion {lost:?} is lost"));
             }
             let rows = super::read_rows(&database, self.space).await;
             let found: BTreeSet<Key> = rows.into_iter().map(|(key, _)| key).collect();

@@ -3,11 +3,10 @@
 use super::{Server, Waiting};
 use crate::window::{Lookup, RangeLimits, read_range};
 use bytes::{BufMut, Bytes, BytesMut};
-use plinth_core::key::{KeyRange, key_after};
+use plinth_core::key::key_after;
 use plinth_core::{Error, KeySelector, Result, Version, varint};
 use plinth_protocol::storage::{
-    Get, GetKey, GetKeyReply, GetRange, GetRangeReply, GetReply, GetShardState, GetStorageStatus,
-    ShardState, StorageStatus, Watch as WatchRequest, WatchReply,
+    Get, GetKey, GetKeyReply, GetRange, GetRangeReply, GetReply, Watch as WatchRequest, WatchReply,
 };
 use plinth_rpc::{Registration, Request, Responder};
 use plinth_runtime::knobs::knobs;
@@ -22,6 +21,8 @@ impl Server {
             self.serve_reads::<GetKey>(|r| r.version, |server, r| server.get_key(&r)),
             self.serve_watches(),
             self.clone().serve_shard_state(),
+            self.clone().serve_range_metrics(),
+            self.clone().serve_split_points(),
             self.clone().serve_status(),
         ]
     }
@@ -266,35 +267,5 @@ impl Server {
             responder,
         };
         watches.add(&request.key, request.value, waiting);
-    }
-
-    fn serve_shard_state(self: Rc<Self>) -> Registration {
-        let transport = self.transport.clone();
-        transport.serve::<GetShardState>(self.role.id, move |request, responder| {
-            let durable = self.window.borrow().durable_version();
-            let ownership = self.ownership.borrow();
-            let KeyRange { begin, end } = &request.range;
-            responder.ok(ShardState {
-                ready: (request.version <= self.latest()
-                    || fault::is_planted("ready_without_hearing"))
-                    && ownership.is_readable(begin, end, durable),
-            });
-        })
-    }
-
-    fn serve_status(self: Rc<Self>) -> Registration {
-        let transport = self.transport.clone();
-        transport.serve::<GetStorageStatus>(self.role.id, move |_, responder| {
-            let window = self.window.borrow();
-            responder.ok(StorageStatus {
-                tag: self.role.tag,
-                version: self.latest(),
-                durable: window.durable_version(),
-                window_bytes: window.bytes() as u64,
-                disk_bytes: self.engine.bytes_used(),
-                watches: self.watches.borrow().len() as u64,
-                disk_full: self.disk_full.get(),
-            });
-        })
     }
 }

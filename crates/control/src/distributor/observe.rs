@@ -1,0 +1,240 @@
+//! What the distributor sees: the map and the server list in the system keyspace, the workers that live, and sizes.
+
+use super::Distributor;
+use super::plan::{ServerView, ShardView, World};
+use super::teams::Place;
+use crate::placement::{self, RoleKind};
+use crate::{exclusion, movement, singletons};
+use plinth_core::codec::Codec;
+use plinth_core::key::KeyRange;
+use plinth_core::system_keys::{CONFIG, ServerList, ShardRecord};
+use plinth_core::{DatabaseConfig, EngineKind, Error, Key, Result, Uid};
+use plinth_protocol::control::{GetWorkers, RegisterWorker};
+use plinth_protocol::storage::{GetRangeMetrics, RangeMetric};
+use plinth_rpc::Interface;
+use plinth_runtime::knobs::knobs;
+use plinth_runtime::{Duration, trace};
+use std::collections::{BTreeMap, BTreeSet};
+
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
+/// A shard that could not be split is not tried again for so long.
+const SPLIT_AGAIN: Duration = Duration::from_secs(60);
+
+/// What outlives a look.
+#[derive(Default)]
+pub(super) struct Known {
+    pub interfaces: BTreeMap<Uid, Interface>,
+    /// Servers that may have data.
+    pub wanted: BTreeSet<Uid>,
+    places: BTreeMap<Uid, Place>,
+    sizes: BTreeMap<Key, (Key, RangeMetric)>,
+}
+
+pub(super) struct Recruitment {
+    pub worker: Interface,
+    pub engine: EngineKind,
+    pub tag: u32,
+}
+
+pub(super) struct Observed {
+    pub world: World,
+    pub recruit: Option<Recruitment>,
+    /// Servers without data that the database parts with.
+    pub remove: Vec<Uid>,
+}
+
+/// What the system keyspace says.
+struct Written {
+    config: DatabaseConfig,
+    list: ServerList,
+    shards: Vec<(KeyRange, ShardRecord)>,
+    excluded: Vec<exclusion::Target>,
+}
+
+impl Distributor {
+    pub(super) async fn observe(&self) -> Result<Observed> {
+        let asked = self
+            .transport
+            .call(&self.controller.endpoint::<GetWorkers>(), GetWorkers {});
+        let workers = plinth_runtime::timeout(ANSWER_LIMIT, asked).await;
+        let workers = workers.unwrap_or(Err(Error::timed_out))?.workers;
+        let written = self
+            .run(async |tr| {
+                let config = tr.get(CONFIG, false).await?.ok_or(Error::file_corrupt)?;
+                Ok(Written {
+                    config: DatabaseConfig::from_bytes(config).ok_or(Error::file_corrupt)?,
+                    list: singletons::read_servers(tr).await?,
+                    shards: movement::read_shards(tr).await?,
+                    excluded: exclusion::read(tr).await?,
+                })
+            })
+            .await?;
+        let servers = self.see_servers(&workers, &written);
+        self.measure(&written.shards, &servers).await;
+        let world = World {
+            replication: written.config.replication as usize,
+            shards: self.see_shards(&written.shards),
+            servers,
+        };
+        Ok(Observed {
+            recruit: wanted_recruit(&workers, &written),
+            remove: to_remove(&world),
+            world,
+        })
+    }
+
+    fn see_servers(
+        &self,
+        workers: &[RegisterWorker],
+        written: &Written,
+    ) -> BTreeMap<Uid, ServerView> {
+        let now = plinth_runtime::now();
+        let patience = Duration::from_millis(knobs().storage_failure_ms);
+        let (mut known, mut missing) = (self.known.borrow_mut(), self.missing.borrow_mut());
+        let mut views = BTreeMap::new();
+        known.interfaces.clear();
+        known.wanted.clear();
+        for (id, record) in &written.list.servers {
+            let hosts =
+                |worker: &&RegisterWorker| worker.storage.iter().any(|(stored, _)| stored == id);
+            let host = workers.iter().find(hosts);
+            let alive = if let Some(worker) = host {
+                missing.remove(id);
+                let place = Place {
+                    machine: worker.locality.machine.clone(),
+                    zone: worker.locality.zone.clone(),
+                };
+                known.places.insert(*id, place);
+                true
+            } else {
+                let since = *missing.entry(*id).or_insert(now);
+                now.saturating_since(since) < patience
+            };
+            known
+                .interfaces
+                .insert(*id, Interface::new(record.address, *id));
+            let excluded =
+                host.is_some_and(|worker| exclusion::is_excluded(worker, &written.excluded));
+            let wanted = alive && !excluded && record.engine == written.config.engine;
+            let place = if wanted {
+                known.places.get(id).cloned()
+            } else {
+                None
+            };
+            if place.is_some() {
+                known.wanted.insert(*id);
+            }
+            views.insert(*id, ServerView { alive, place });
+        }
+        missing.retain(|id, _| views.contains_key(id));
+        known.places.retain(|id, _| views.contains_key(id));
+        views
+    }
+
+    /// Asks somebody who holds it for the size of every shard.
+    async fn measure(
+        &self,
+        shards: &[(KeyRange, ShardRecord)],
+        servers: &BTreeMap<Uid, ServerView>,
+    ) {
+        let mut questions: BTreeMap<Uid, Vec<KeyRange>> = BTreeMap::new();
+        for (range, record) in shards {
+            let lives = |id: &&Uid| servers.get(id).is_some_and(|server| server.alive);
+            if let Some(id) = record.team.iter().find(lives) {
+                questions.entry(*id).or_default().push(range.clone());
+            }
+        }
+        let asked: Vec<_> = questions
+            .into_iter()
+            .filter_map(|(id, ranges)| {
+                let interface = *self.known.borrow().interfaces.get(&id)?;
+                let request = GetRangeMetrics {
+                    ranges: ranges.clone(),
+                };
+                let call = self
+                    .transport
+                    .call(&interface.endpoint::<GetRangeMetrics>(), request);
+                Some(async move { (ranges, plinth_runtime::timeout(ANSWER_LIMIT, call).await) })
+            })
+            .collect();
+        let answers = plinth_runtime::join_all(asked).await;
+        let mut known = self.known.borrow_mut();
+        let begins: BTreeSet<&Key> = shards.iter().map(|(range, _)| &range.begin).collect();
+        known.sizes.retain(|begin, _| begins.contains(begin));
+        for (ranges, answer) in answers {
+            let Some(Ok(reply)) = answer else {
+                trace!("ShardSizesUnknown", "shards" => ranges.len());
+                continue;
+            };
+            for (range, metric) in ranges.into_iter().zip(reply.metrics) {
+                known.sizes.insert(range.begin, (range.end, metric));
+            }
+        }
+    }
+
+    fn see_shards(&self, shards: &[(KeyRange, ShardRecord)]) -> Vec<ShardView> {
+        let known = self.known.borrow();
+        let now = plinth_runtime::now();
+        let mut unsplittable = self.unsplittable.borrow_mut();
+        unsplittable.retain(|_, seen| now.saturating_since(*seen) < SPLIT_AGAIN);
+        let view = |(range, record): &(KeyRange, ShardRecord)| {
+            let size = known
+                .sizes
+                .get(&range.begin)
+                .filter(|(end, _)| *end == range.end);
+            ShardView {
+                range: range.clone(),
+                team: record.team.clone(),
+                destination: record.destination.clone(),
+                bytes: size.map_or(0, |(_, metric)| metric.bytes),
+                write_bytes_a_second: size.map_or(0, |(_, metric)| metric.write_bytes_a_second),
+                can_split: !unsplittable.contains_key(&range.begin),
+            }
+        };
+        shards.iter().map(view).collect()
+    }
+}
+
+/// Every process that suits has a storage server of the engine that is configured.
+fn wanted_recruit(workers: &[RegisterWorker], written: &Written) -> Option<Recruitment> {
+    let mut able: Vec<&RegisterWorker> = workers.iter().collect();
+    able.retain(|worker| !exclusion::is_excluded(worker, &written.excluded));
+    let able = placement::suited_for_storage(able, written.config.replication as usize);
+    let engine = written.config.engine;
+    let serves = |worker: &RegisterWorker| {
+        let right = |id: &Uid| {
+            let servers = &written.list.servers;
+            servers
+                .iter()
+                .any(|(listed, record)| listed == id && record.engine == engine)
+        };
+        worker.storage.iter().any(|(id, _)| right(id))
+    };
+    // One that is only late is not replaced in its own house.
+    let late = |worker: &RegisterWorker| {
+        let hosts = |id: &Uid| worker.storage.iter().any(|(stored, _)| stored == id);
+        let mut servers = written.list.servers.iter();
+        servers.any(|(id, record)| record.address == worker.worker.address && !hosts(id))
+    };
+    let worker = able
+        .into_iter()
+        .find(|worker| !serves(worker) && !late(worker))?;
+    debug_assert!(placement::fitness(worker.class, RoleKind::Storage).is_some());
+    Some(Recruitment {
+        worker: worker.worker,
+        engine,
+        tag: written.list.next_tag,
+    })
+}
+
+/// Servers that are gone or must go, and hold nothing.
+fn to_remove(world: &World) -> Vec<Uid> {
+    let holds = |id: &Uid| {
+        let mut shards = world.shards.iter();
+        shards.any(|shard| shard.team.contains(id) || shard.destination.contains(id))
+    };
+    let servers = world.servers.iter();
+    let over = servers.filter(|(id, server)| server.place.is_none() && !holds(id));
+    over.map(|(id, _)| *id).collect()
+}

@@ -1,0 +1,537 @@
+//! What the distributor does next, given all it knows. Pure.
+//!
+//! In order of urgency: shards that have lost replicas are healed, those with the fewest left first; servers that are to go
+//! are drained; large and busy shards are split, small quiet neighbours joined; what remains of the room for moves goes to
+//! evening out the bytes.
+
+use super::teams::{self, Places, Team};
+use plinth_core::Uid;
+use plinth_core::key::KeyRange;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What is known of a storage server.
+#[derive(Clone, Debug, Default)]
+pub struct ServerView {
+    /// It answers, or did until a moment ago.
+    pub alive: bool,
+    /// Where it is, if it may have data: it lives, is not excluded, and has the engine that is configured.
+    pub place: Option<teams::Place>,
+}
+
+#[derive(Clone, Debug)]
+pub struct ShardView {
+    pub range: KeyRange,
+    pub team: Team,
+    /// Not empty: it is on its way.
+    pub destination: Team,
+    pub bytes: u64,
+    pub write_bytes_a_second: u64,
+    pub can_split: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Moves at once, in all.
+    pub moves: usize,
+    /// Moves at once to one server.
+    pub moves_a_server: usize,
+    /// A shard that is larger is split, at least.
+    pub shard_bytes_min: u64,
+    /// A shard that is larger is split, whatever the size of the database.
+    pub shard_bytes_max: u64,
+    /// A shard that is written faster is split.
+    pub shard_writes_max: u64,
+    /// Shards are joined only while there are more than this for every team.
+    pub shards_a_team: usize,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Why {
+    /// A replica is gone: so many are left.
+    Heal(usize),
+    /// A member must go, or the team is not what the configuration asks for.
+    Drain,
+    Balance,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    Move {
+        range: KeyRange,
+        team: Team,
+        to: Team,
+        why: Why,
+    },
+    /// Into parts of about so many bytes, or so many bytes written a second, whichever is not 0.
+    Split {
+        range: KeyRange,
+        holders: Team,
+        bytes: u64,
+        write_bytes_a_second: u64,
+    },
+    Merge {
+        left: KeyRange,
+        right: KeyRange,
+    },
+}
+
+pub struct World {
+    pub replication: usize,
+    pub servers: BTreeMap<Uid, ServerView>,
+    /// In key order.
+    pub shards: Vec<ShardView>,
+}
+
+/// The size from which on a shard is split: larger databases have larger shards, so that they do not have too many.
+pub fn split_size(total_bytes: u64, limits: &Limits) -> u64 {
+    let grown = limits.shard_bytes_min as f64 + 45.0 * (total_bytes as f64).sqrt();
+    ((grown * 3.0) as u64).min(limits.shard_bytes_max)
+}
+
+struct Planner<'a> {
+    world: &'a World,
+    limits: Limits,
+    places: Places,
+    teams: Vec<Team>,
+    /// Bytes on each server, with those on their way.
+    load: BTreeMap<Uid, u64>,
+    /// Moves to each server.
+    coming: BTreeMap<Uid, usize>,
+    moves: usize,
+    steps: Vec<Step>,
+    /// Shards that a step is about.
+    taken: BTreeSet<usize>,
+}
+
+/// The next steps; none of them waits for another.
+pub fn next(world: &World, limits: Limits) -> Vec<Step> {
+    let placed = |(id, server): (&Uid, &ServerView)| Some((*id, server.place.clone()?));
+    let places: Places = world.servers.iter().filter_map(placed).collect();
+    let existing: BTreeSet<Team> = world
+        .shards
+        .iter()
+        .map(|shard| shard.team.clone())
+        .collect();
+    let mut planner = Planner {
+        teams: teams::build(&places, world.replication, &existing),
+        places,
+        world,
+        limits,
+        load: BTreeMap::new(),
+        coming: BTreeMap::new(),
+        moves: 0,
+        steps: Vec::new(),
+        taken: BTreeSet::new(),
+    };
+    planner.weigh();
+    planner.heal();
+    planner.split();
+    planner.merge();
+    planner.balance();
+    planner.steps
+}
+
+impl Planner<'_> {
+    fn weigh(&mut self) {
+        for (at, shard) in self.world.shards.iter().enumerate() {
+            let members: BTreeSet<Uid> = shard
+                .team
+                .iter()
+                .chain(&shard.destination)
+                .copied()
+                .collect();
+            for id in members {
+                *self.load.entry(id).or_default() += shard.bytes;
+            }
+            if !shard.destination.is_empty() {
+                self.moves += 1;
+                self.taken.insert(at);
+                for id in newcomers(&shard.team, &shard.destination) {
+                    *self.coming.entry(id).or_default() += 1;
+                }
+            }
+        }
+    }
+
+    fn load_of(&self, id: Uid) -> u64 {
+        self.load.get(&id).copied().unwrap_or(0)
+    }
+
+    fn has_room(&self, id: Uid) -> bool {
+        self.coming.get(&id).copied().unwrap_or(0) < self.limits.moves_a_server
+    }
+
+    /// The team that a shard should go to: with as few newcomers as can be, and those with the least on them.
+    fn best_team(&self, shard: &ShardView) -> Option<&Team> {
+        let rank = |team: &&Team| {
+            let new = newcomers(&shard.team, team);
+            let heaviest = new.iter().map(|id| self.load_of(*id)).max();
+            (new.len(), heaviest.unwrap_or(0))
+        };
+        let may = |team: &&Team| {
+            let new = newcomers(&shard.team, team);
+            new.iter().all(|id| self.has_room(*id))
+        };
+        self.teams
+            .iter()
+            .filter(may)
+            .min_by_key(|team| (rank(team), (*team).clone()))
+    }
+
+    fn start(&mut self, at: usize, to: Team, why: Why) {
+        let shard = &self.world.shards[at];
+        for id in newcomers(&shard.team, &to) {
+            *self.coming.entry(id).or_default() += 1;
+            *self.load.entry(id).or_default() += shard.bytes;
+        }
+        self.moves += 1;
+        self.taken.insert(at);
+        self.steps.push(Step::Move {
+            range: shard.range.clone(),
+            team: shard.team.clone(),
+            to,
+            why,
+        });
+    }
+
+    fn heal(&mut self) {
+        let mut urgent: Vec<(usize, usize, Why)> = Vec::new();
+        for (at, shard) in self.world.shards.iter().enumerate() {
+            if self.taken.contains(&at)
+                || teams::is_fit(&shard.team, &self.places, self.world.replication)
+            {
+                continue;
+            }
+            let lives = |id: &&Uid| {
+                self.world
+                    .servers
+                    .get(id)
+                    .is_some_and(|server| server.alive)
+            };
+            let left = shard.team.iter().filter(lives).count();
+            if left == 0 {
+                continue; // nobody to copy it from: wait for one of them
+            }
+            let why = if left < shard.team.len() {
+                Why::Heal(left)
+            } else {
+                Why::Drain
+            };
+            let rank = if left < shard.team.len() {
+                left
+            } else {
+                usize::MAX
+            };
+            urgent.push((rank, at, why));
+        }
+        urgent.sort_by_key(|(rank, at, _)| (*rank, *at));
+        for (_, at, why) in urgent {
+            if self.moves >= self.limits.moves {
+                return;
+            }
+            if let Some(team) = self.best_team(&self.world.shards[at]).cloned() {
+                self.start(at, team, why);
+            }
+        }
+    }
+
+    fn split(&mut self) {
+        let total = self.world.shards.iter().map(|shard| shard.bytes).sum();
+        let size = split_size(total, &self.limits);
+        for (at, shard) in self.world.shards.iter().enumerate() {
+            let large = shard.bytes > size;
+            let busy = shard.write_bytes_a_second > self.limits.shard_writes_max;
+            if shard.can_split && (large || busy) && self.taken.insert(at) {
+                self.steps.push(Step::Split {
+                    range: shard.range.clone(),
+                    holders: shard.team.clone(),
+                    bytes: if large { size / 2 } else { 0 },
+                    write_bytes_a_second: if large {
+                        0
+                    } else {
+                        self.limits.shard_writes_max / 2
+                    },
+                });
+            }
+        }
+    }
+
+    fn merge(&mut self) {
+        let total = self.world.shards.iter().map(|shard| shard.bytes).sum();
+        let size = split_size(total, &self.limits);
+        let floor = self.limits.shards_a_team * self.teams.len().max(1);
+        let mut count = self.world.shards.len();
+        for at in 1..self.world.shards.len() {
+            let (left, right) = (&self.world.shards[at - 1], &self.world.shards[at]);
+            // Far enough from what is split, or the two would alternate.
+            let small = left.bytes + right.bytes < size / 4;
+            let quiet = left.write_bytes_a_second + right.write_bytes_a_second
+                < self.limits.shard_writes_max / 4;
+            let free = !self.taken.contains(&(at - 1)) && !self.taken.contains(&at);
+            // The system's own keys stay by themselves.
+            let ordinary = *right.range.begin < *plinth_core::key::SYSTEM_BEGIN;
+            if count > floor && small && quiet && free && ordinary && left.team == right.team {
+                self.taken.extend([at - 1, at]);
+                count -= 1;
+                self.steps.push(Step::Merge {
+                    left: left.range.clone(),
+                    right: right.range.clone(),
+                });
+            }
+        }
+    }
+
+    /// Gives shards of the fullest servers to teams with less.
+    fn balance(&mut self) {
+        let ids: Vec<Uid> = self.places.keys().copied().collect();
+        let sum: u64 = ids.iter().map(|id| self.load_of(*id)).sum();
+        let mean = sum / ids.len().max(1) as u64;
+        // A difference of less is not worth a move.
+        let enough = (mean / 20).max(self.limits.shard_bytes_min / 10);
+        let mut fullest = ids;
+        fullest.sort_by_key(|id| (std::cmp::Reverse(self.load_of(*id)), *id));
+        for from in fullest {
+            if self.moves >= self.limits.moves || self.load_of(from) < mean + enough / 2 {
+                return;
+            }
+            if let Some((at, to)) = self.relief_for(from, enough) {
+                let bytes = self.world.shards[at].bytes;
+                self.start(at, to, Why::Balance);
+                *self.load.entry(from).or_default() -= bytes;
+            }
+        }
+    }
+
+    /// The largest shard of `from` that makes things more even, and where it should go.
+    fn relief_for(&self, from: Uid, enough: u64) -> Option<(usize, Team)> {
+        let here = self.load_of(from);
+        let mut candidates: Vec<usize> = (0..self.world.shards.len()).collect();
+        candidates.retain(|at| {
+            let shard = &self.world.shards[*at];
+            shard.team.contains(&from) && shard.bytes > 0 && !self.taken.contains(at)
+        });
+        candidates.sort_by_key(|at| (std::cmp::Reverse(self.world.shards[*at].bytes), *at));
+        candidates.into_iter().find_map(|at| {
+            let shard = &self.world.shards[at];
+            let without = self.teams.iter().filter(|team| !team.contains(&from));
+            let better = without.filter(|team| {
+                let new = newcomers(&shard.team, team);
+                new.iter().all(|id| {
+                    let there = self.load_of(*id);
+                    self.has_room(*id) && there + enough < here && there + 2 * shard.bytes <= here
+                })
+            });
+            let rank = |team: &&Team| {
+                let new = newcomers(&shard.team, team);
+                let heaviest = new.iter().map(|id| self.load_of(*id)).max();
+                (new.len(), heaviest, (*team).clone())
+            };
+            Some((at, better.min_by_key(rank)?.clone()))
+        })
+    }
+}
+
+/// Members of `to` that are not in `team`.
+fn newcomers(team: &[Uid], to: &[Uid]) -> Vec<Uid> {
+    to.iter().filter(|id| !team.contains(id)).copied().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMITS: Limits = Limits {
+        moves: 100,
+        moves_a_server: 100,
+        shard_bytes_min: 100,
+        shard_bytes_max: 1_000_000,
+        shard_writes_max: 1_000,
+        shards_a_team: 1,
+    };
+
+    fn world(replication: usize, servers: u128, shards: &[(&'static str, &[u128], u64)]) -> World {
+        let server = |i| {
+            let place = teams::Place {
+                machine: format!("m{i}"),
+                zone: format!("z{i}"),
+            };
+            let view = ServerView {
+                alive: true,
+                place: Some(place),
+            };
+            (Uid(i), view)
+        };
+        let ends = shards
+            .iter()
+            .skip(1)
+            .map(|(begin, _, _)| *begin)
+            .chain(["\u{7f}"]);
+        let shard = |((begin, team, bytes), end): (&(&'static str, &[u128], u64), &'static str)| {
+            ShardView {
+                range: KeyRange::new(*begin, end),
+                team: team.iter().map(|id| Uid(*id)).collect(),
+                destination: vec![],
+                bytes: *bytes,
+                write_bytes_a_second: 0,
+                can_split: true,
+            }
+        };
+        World {
+            replication,
+            servers: (0..servers).map(server).collect(),
+            shards: shards.iter().zip(ends).map(shard).collect(),
+        }
+    }
+
+    fn lose(world: &mut World, id: u128) {
+        world.servers.insert(Uid(id), ServerView::default());
+    }
+
+    fn moves(steps: &[Step]) -> Vec<(&Team, &Team, &Why)> {
+        let moves = steps.iter().filter_map(|step| match step {
+            Step::Move { team, to, why, .. } => Some((team, to, why)),
+            _ => None,
+        });
+        moves.collect()
+    }
+
+    #[test]
+    fn a_world_in_order_is_left_alone() {
+        let world = world(2, 4, &[("", &[0, 1], 500), ("m", &[2, 3], 500)]);
+        assert_eq!(next(&world, LIMITS), []);
+    }
+
+    #[test]
+    fn shards_with_the_fewest_replicas_left_are_healed_first_and_keep_the_members_that_live() {
+        let mut world = world(
+            3,
+            8,
+            &[
+                ("", &[0, 1, 2], 0),
+                ("m", &[1, 2, 3], 0),
+                ("s", &[3, 4, 5], 0),
+            ],
+        );
+        lose(&mut world, 1);
+        lose(&mut world, 0);
+        let steps = next(&world, LIMITS);
+        let moves = moves(&steps);
+        assert_eq!(moves.len(), 2, "{moves:?}");
+        assert_eq!((moves[0].0[0], moves[0].2), (Uid(0), &Why::Heal(1)));
+        assert_eq!(moves[1].2, &Why::Heal(2));
+        assert!(moves[0].1.contains(&Uid(2)) && moves[1].1.contains(&Uid(2)));
+        assert!(!moves[0].1.contains(&Uid(0)) && !moves[0].1.contains(&Uid(1)));
+    }
+
+    #[test]
+    fn what_nobody_has_any_more_is_waited_for() {
+        let mut world = world(1, 2, &[("", &[0], 10)]);
+        lose(&mut world, 0);
+        assert_eq!(next(&world, LIMITS), []);
+    }
+
+    #[test]
+    fn a_server_that_is_to_go_is_drained_by_those_who_may_stay() {
+        let mut world = world(1, 3, &[("", &[0], 10), ("m", &[1], 10)]);
+        world.servers.get_mut(&Uid(0)).expect("there").place = None;
+        let steps = next(&world, LIMITS);
+        assert_eq!(moves(&steps), [(&vec![Uid(0)], &vec![Uid(2)], &Why::Drain)]);
+    }
+
+    #[test]
+    fn moves_are_bounded_in_all_and_for_each_server() {
+        let shards: Vec<(&str, &[u128], u64)> = ["", "b", "c", "d", "e"]
+            .map(|begin| (begin, &[0][..], 0))
+            .to_vec();
+        let mut world = world(1, 2, &shards);
+        world.servers.get_mut(&Uid(0)).expect("there").place = None;
+        let count = |in_all, moves_a_server| {
+            let limits = Limits {
+                moves: in_all,
+                moves_a_server,
+                ..LIMITS
+            };
+            moves(&next(&world, limits)).len()
+        };
+        assert_eq!((count(100, 2), count(3, 100), count(100, 100)), (2, 3, 5));
+    }
+
+    #[test]
+    fn bytes_become_even_and_then_nothing_moves() {
+        let begins: Vec<&'static str> = (0..26)
+            .map(|i| &"abcdefghijklmnopqrstuvwxyz"[i..=i])
+            .collect();
+        let shards: Vec<(&str, &[u128], u64)> = begins
+            .iter()
+            .map(|begin| (*begin, &[0, 1][..], 300))
+            .collect();
+        let mut world = world(2, 8, &shards);
+        let limits = Limits {
+            moves: 2,
+            shards_a_team: 100,
+            ..LIMITS
+        };
+        for _ in 0..200 {
+            let steps = next(&world, limits);
+            if steps.is_empty() {
+                break;
+            }
+            for step in steps {
+                let Step::Move { range, to, why, .. } = step else {
+                    continue;
+                };
+                assert_eq!(why, Why::Balance);
+                let shard = world.shards.iter_mut().find(|shard| shard.range == range);
+                shard.expect("it was there").team = to;
+            }
+        }
+        let load = |id: u128| {
+            let held = world
+                .shards
+                .iter()
+                .filter(|shard| shard.team.contains(&Uid(id)));
+            held.map(|shard| shard.bytes).sum::<u64>()
+        };
+        let loads: Vec<u64> = (0..8).map(load).collect();
+        assert!(
+            loads.iter().all(|load| (1500..=2400).contains(load)),
+            "{loads:?}"
+        );
+        assert_eq!(next(&world, limits), []);
+    }
+
+    #[test]
+    fn large_and_busy_shards_are_split_and_small_neighbours_joined() {
+        let mut world = world(
+            1,
+            2,
+            &[
+                ("", &[0], 50_000),
+                ("b", &[1], 0),
+                ("c", &[1], 1),
+                ("d", &[1], 50_000),
+            ],
+        );
+        world.shards[3].write_bytes_a_second = 2_000;
+        world.shards[3].bytes = 100;
+        let steps = next(&world, Limits { moves: 0, ..LIMITS });
+        let shape = |step: &Step| match step {
+            Step::Split {
+                bytes,
+                write_bytes_a_second,
+                ..
+            } => ("split", *bytes > 0, *write_bytes_a_second > 0),
+            Step::Merge { .. } => ("merge", false, false),
+            Step::Move { .. } => ("move", false, false),
+        };
+        let shapes: Vec<_> = steps.iter().map(shape).collect();
+        assert_eq!(
+            shapes,
+            [
+                ("split", true, false),
+                ("split", false, true),
+                ("merge", false, false)
+            ]
+        );
+    }
+}

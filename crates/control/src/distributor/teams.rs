@@ -1,0 +1,230 @@
+//! Which storage servers may hold a shard together. Pure.
+//!
+//! A team has `replication` members, no two in one zone. Few combinations exist (FDB §2.5; copysets): the fewer there are,
+//! the less likely it is that some shard had all its replicas on the machines that were lost at once. So teams are made in
+//! two steps: machines are put together first, each with a handful of partners; servers then only team up across
+//! machines that are together.
+
+use plinth_core::Uid;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Teams that each server, and each machine, is to be in.
+const TEAMS_EACH: usize = 5;
+
+/// Where a server is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    pub machine: String,
+    pub zone: String,
+}
+
+pub type Places = BTreeMap<Uid, Place>;
+pub type Team = Vec<Uid>;
+
+/// The servers are as many as there are replicas, known, and in different zones.
+pub fn is_fit(team: &[Uid], places: &Places, replication: usize) -> bool {
+    let zones: BTreeSet<&str> = team
+        .iter()
+        .filter_map(|id| places.get(id))
+        .map(|place| &place.zone[..])
+        .collect();
+    team.len() == replication && zones.len() == replication
+}
+
+/// The teams to place shards on: those of `existing` that are fit, and as many more as it takes for every server to have
+/// its share. Members are in ascending order. Empty if there are too few zones.
+pub fn build(places: &Places, replication: usize, existing: &BTreeSet<Team>) -> Vec<Team> {
+    let mut teams: BTreeSet<Team> = existing
+        .iter()
+        .filter(|team| is_fit(team, places, replication))
+        .map(|team| sorted(team.clone()))
+        .collect();
+    let machines = machine_teams(places, replication, &teams);
+    let mut counts: BTreeMap<Uid, usize> = places.keys().map(|id| (*id, 0)).collect();
+    for id in teams.iter().flatten() {
+        *counts.entry(*id).or_default() += 1;
+    }
+    loop {
+        // Whoever is in the fewest teams is next; one who can be in no other is left alone.
+        let mut wanting: Vec<Uid> = places.keys().copied().collect();
+        wanting.retain(|id| counts[id] < TEAMS_EACH);
+        wanting.sort_by_key(|id| (counts[id], *id));
+        let made = wanting
+            .into_iter()
+            .find_map(|id| team_around(id, places, &machines, &counts, &teams));
+        let Some(team) = made else {
+            return teams.into_iter().collect();
+        };
+        team.iter()
+            .for_each(|id| *counts.get_mut(id).expect("a place") += 1);
+        teams.insert(team);
+    }
+}
+
+fn sorted(mut team: Team) -> Team {
+    team.sort();
+    team
+}
+
+/// A new team with `id` in it, on machines that are together; of each machine the server in the fewest teams.
+fn team_around(
+    id: Uid,
+    places: &Places,
+    machines: &BTreeSet<Vec<String>>,
+    counts: &BTreeMap<Uid, usize>,
+    teams: &BTreeSet<Team>,
+) -> Option<Team> {
+    let own = &places[&id].machine;
+    let together = machines.iter().filter(|team| team.contains(own));
+    let candidates = together.map(|machine_team| {
+        let others = machine_team.iter().filter(|machine| *machine != own);
+        let member = |machine: &String| {
+            let servers = places.iter().filter(|(_, place)| place.machine == *machine);
+            let least = servers.min_by_key(|(id, _)| (counts[id], **id));
+            *least.expect("a machine has a server").0
+        };
+        sorted(others.map(member).chain([id]).collect())
+    });
+    let fresh = candidates.filter(|team| !teams.contains(team));
+    fresh.min_by_key(|team| {
+        (
+            team.iter().map(|id| counts[id]).sum::<usize>(),
+            team.clone(),
+        )
+    })
+}
+
+/// Machines that are together: those of the teams that there are, and as many more as it takes for every machine to have
+/// partners.
+fn machine_teams(
+    places: &Places,
+    replication: usize,
+    teams: &BTreeSet<Team>,
+) -> BTreeSet<Vec<String>> {
+    let zone_of: BTreeMap<&String, &String> = places
+        .values()
+        .map(|place| (&place.machine, &place.zone))
+        .collect();
+    let mut together: BTreeSet<Vec<String>> = BTreeSet::new();
+    let mut counts: BTreeMap<&String, usize> = zone_of.keys().map(|m| (*m, 0)).collect();
+    for team in teams {
+        let mut machines: Vec<String> = team.iter().map(|id| places[id].machine.clone()).collect();
+        machines.sort();
+        together.insert(machines);
+    }
+    for machine in together.iter().flatten() {
+        *counts.get_mut(machine).expect("a machine with a server") += 1;
+    }
+    loop {
+        let mut wanting: Vec<&String> = zone_of.keys().copied().collect();
+        wanting.retain(|machine| counts[machine] < TEAMS_EACH);
+        wanting.sort_by_key(|machine| (counts[machine], *machine));
+        let made = wanting.into_iter().find_map(|machine| {
+            machines_around(machine, replication, &zone_of, &counts, &together)
+        });
+        let Some(team) = made else {
+            return together;
+        };
+        for machine in &team {
+            *counts.get_mut(machine).expect("a machine with a server") += 1;
+        }
+        together.insert(team);
+    }
+}
+
+/// A new combination of machines with `machine` in it: of the others, those with the fewest partners that are in zones of
+/// their own; where that combination exists already, the next ones.
+fn machines_around(
+    machine: &String,
+    replication: usize,
+    zone_of: &BTreeMap<&String, &String>,
+    counts: &BTreeMap<&String, usize>,
+    together: &BTreeSet<Vec<String>>,
+) -> Option<Vec<String>> {
+    let mut others: Vec<&String> = zone_of.keys().copied().collect();
+    others.retain(|other| zone_of[other] != zone_of[machine]);
+    others.sort_by_key(|other| (counts[other], *other));
+    (0..others.len().max(1)).find_map(|skip| {
+        let mut zones = BTreeSet::from([zone_of[machine]]);
+        let mut team = vec![machine.clone()];
+        for other in others.iter().cycle().skip(skip).take(others.len()) {
+            if team.len() < replication && zones.insert(zone_of[other]) {
+                team.push((*other).clone());
+            }
+        }
+        team.sort();
+        (team.len() == replication && !together.contains(&team)).then_some(team)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn places(machines: usize, servers_each: usize, machines_a_zone: usize) -> Places {
+        let server = |i: usize| {
+            let machine = i / servers_each;
+            let place = Place {
+                machine: format!("m{machine:02}"),
+                zone: format!("z{:02}", machine / machines_a_zone),
+            };
+            (Uid(i as u128), place)
+        };
+        (0..machines * servers_each).map(server).collect()
+    }
+
+    fn ids(ids: &[u128]) -> Team {
+        ids.iter().map(|id| Uid(*id)).collect()
+    }
+
+    #[test]
+    fn with_just_enough_servers_there_is_one_team() {
+        let teams = build(&places(3, 1, 1), 3, &BTreeSet::new());
+        assert_eq!(teams, [ids(&[0, 1, 2])]);
+        assert!(build(&places(2, 2, 1), 3, &BTreeSet::new()).is_empty());
+        assert!(build(&places(3, 1, 3), 2, &BTreeSet::new()).is_empty());
+        assert_eq!(build(&places(2, 1, 1), 1, &BTreeSet::new()).len(), 2);
+    }
+
+    #[test]
+    fn few_machines_are_ever_together() {
+        let places = places(12, 4, 1);
+        let teams = build(&places, 3, &BTreeSet::new());
+        let machines: BTreeSet<Vec<&str>> = teams
+            .iter()
+            .map(|team| team.iter().map(|id| &places[id].machine[..]).collect())
+            .collect();
+        // 220 combinations of machines would be possible.
+        assert!(machines.len() <= 12 * TEAMS_EACH / 2, "{}", machines.len());
+    }
+
+    #[test]
+    fn teams_that_hold_data_stay_unless_they_are_unfit() {
+        let existing = BTreeSet::from([ids(&[0, 5]), ids(&[1, 2]), ids(&[0, 99])]);
+        let teams = build(&places(6, 1, 3), 2, &existing);
+        assert!(teams.contains(&ids(&[0, 5])));
+        assert!(!teams.contains(&ids(&[1, 2])) && !teams.contains(&ids(&[0, 99])));
+    }
+
+    proptest! {
+        #[test]
+        fn teams_are_fit_and_nobody_is_left_out(
+            machines in 1usize..10, each in 1usize..4, a_zone in 1usize..3, replication in 1usize..4,
+        ) {
+            let places = places(machines, each, a_zone);
+            let teams = build(&places, replication, &BTreeSet::new());
+            let zones: BTreeSet<_> = places.values().map(|place| &place.zone).collect();
+            prop_assert_eq!(teams.is_empty(), zones.len() < replication);
+            for team in &teams {
+                prop_assert!(is_fit(team, &places, replication));
+            }
+            if !teams.is_empty() {
+                for id in places.keys() {
+                    prop_assert!(teams.iter().any(|team| team.contains(id)));
+                }
+            }
+            prop_assert!(teams.len() <= places.len() * TEAMS_EACH);
+        }
+    }
+}

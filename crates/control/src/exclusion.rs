@@ -1,0 +1,109 @@
+//! Exclusion: who is to have neither data nor roles. One row a target under `\xff/excluded/`:
+//!
+//! ```text
+//! 10.0.0.1:4500            a process
+//! 10.0.0.1                 every process at that address
+//! locality_zoneid:rack-1   every process with that locality; also machineid, processid, data_hall, dcid
+//! ```
+
+use plinth_client::{RangeOptions, Transaction};
+use plinth_core::system_keys::{EXCLUDED, EXCLUDED_END};
+use plinth_core::{KeySelector, Result};
+use plinth_protocol::control::RegisterWorker;
+use std::net::{IpAddr, SocketAddr};
+
+const LOCALITY: &str = "locality_";
+
+/// What an operator names.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Target {
+    Process(SocketAddr),
+    Address(IpAddr),
+    Locality(String, String),
+}
+
+impl Target {
+    pub fn parse(text: &str) -> Option<Self> {
+        if let Some(locality) = text.strip_prefix(LOCALITY) {
+            let (name, value) = locality.split_once(':')?;
+            let known = ["zoneid", "machineid", "processid", "data_hall", "dcid"];
+            return known
+                .contains(&name)
+                .then(|| Target::Locality(name.into(), value.into()));
+        }
+        if let Ok(process) = text.parse() {
+            return Some(Target::Process(process));
+        }
+        text.parse().ok().map(Target::Address)
+    }
+
+    pub fn matches(&self, worker: &RegisterWorker) -> bool {
+        let (address, place) = (worker.worker.address, &worker.locality);
+        match self {
+            Target::Process(process) => address == *process,
+            Target::Address(ip) => address.ip() == *ip,
+            Target::Locality(name, value) => {
+                let own = match &name[..] {
+                    "zoneid" => place.zone.clone(),
+                    "machineid" => place.machine.clone(),
+                    "data_hall" => place.data_hall.clone(),
+                    "dcid" => place.data_center.clone(),
+                    _ => place.process.to_string(),
+                };
+                own == *value
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Target {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Target::Process(process) => write!(f, "{process}"),
+            Target::Address(ip) => write!(f, "{ip}"),
+            Target::Locality(name, value) => write!(f, "{LOCALITY}{name}:{value}"),
+        }
+    }
+}
+
+/// The key of the row that excludes the target.
+pub fn key(target: &Target) -> Vec<u8> {
+    [EXCLUDED, target.to_string().as_bytes()].concat()
+}
+
+/// Of rows of the system keyspace, those that exclude somebody.
+pub fn from_keys<'a>(keys: impl IntoIterator<Item = &'a [u8]>) -> Vec<Target> {
+    let target = |key: &[u8]| Target::parse(std::str::from_utf8(key.strip_prefix(EXCLUDED)?).ok()?);
+    keys.into_iter().filter_map(target).collect()
+}
+
+pub async fn read(transaction: &Transaction) -> Result<Vec<Target>> {
+    let begin = KeySelector::first_greater_or_equal(EXCLUDED);
+    let end = KeySelector::first_greater_or_equal(EXCLUDED_END);
+    let options = RangeOptions::default();
+    let rows = transaction
+        .get_range_all(begin, end, options, false)
+        .await?;
+    Ok(from_keys(rows.iter().map(|(key, _)| &key[..])))
+}
+
+pub fn is_excluded(worker: &RegisterWorker, targets: &[Target]) -> bool {
+    targets.iter().any(|target| target.matches(worker))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_written_as_they_are_read() {
+        for text in ["10.0.0.1:4500", "10.0.0.1", "::1", "locality_zoneid:rack-1"] {
+            let target = Target::parse(text).expect("a target");
+            assert_eq!(target.to_string(), text);
+            assert_eq!(from_keys([&key(&target)[..]]), [target]);
+        }
+        for text in ["", "host:4500", "locality_color:red", "locality_zoneid"] {
+            assert_eq!(Target::parse(text), None, "{text}");
+        }
+    }
+}

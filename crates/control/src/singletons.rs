@@ -1,0 +1,88 @@
+//! What the controller keeps up beside the epoch's own roles: its list of storage servers, and the data distributor. Neither
+//! ends the epoch when it fails; it is begun again.
+
+use crate::controller::Controller;
+use crate::movement;
+use crate::placement::{self, RoleKind};
+use plinth_client::{RangeOptions, Transaction};
+use plinth_core::system_keys::{NEXT_TAG, SERVER_LIST, SERVER_LIST_END, ServerList};
+use plinth_core::{Epoch, Error, KeySelector, Result};
+use plinth_protocol::control::{RecruitDistributor, RegisterWorker};
+use plinth_rpc::{Interface, wait_failure};
+use plinth_runtime::knobs::knobs;
+use plinth_runtime::{Duration, trace};
+use std::rc::Rc;
+
+/// The list is read this often even if nobody says that it has changed.
+const READ_INTERVAL: Duration = Duration::from_secs(2);
+
+/// The storage servers of the database, and the next tag.
+pub async fn read_servers(transaction: &Transaction) -> Result<ServerList> {
+    let begin = KeySelector::first_greater_or_equal(SERVER_LIST);
+    let end = KeySelector::first_greater_or_equal(SERVER_LIST_END);
+    let options = RangeOptions::default();
+    let next_tag = transaction.get(NEXT_TAG, false);
+    let mut rows = transaction
+        .get_range_all(begin, end, options, false)
+        .await?;
+    let next_tag = next_tag.await?.ok_or(Error::file_corrupt)?;
+    rows.push((NEXT_TAG.into(), next_tag));
+    ServerList::from_rows(&rows).ok_or(Error::file_corrupt)
+}
+
+/// Tells the workers when servers come and go.
+pub(crate) async fn follow_servers(controller: Rc<Controller>) {
+    loop {
+        plinth_runtime::timeout(READ_INTERVAL, controller.servers_changed.notified()).await;
+        let list = movement::run(&controller.database, read_servers).await;
+        let Ok(list) = list else {
+            continue;
+        };
+        let tags = list.tags();
+        let known = controller
+            .info
+            .with(|info| info.servers == tags && info.next_tag == list.next_tag);
+        if !known {
+            trace!("ServersChanged", "count" => tags.len(), "next_tag" => list.next_tag);
+            controller.publish(|info| {
+                info.servers = tags;
+                info.next_tag = list.next_tag;
+            });
+        }
+    }
+}
+
+/// Has a data distributor, always.
+pub(crate) async fn keep_distributor(controller: Rc<Controller>, epoch: Epoch) {
+    loop {
+        if let Some(worker) = place(&controller) {
+            let id = crate::recovery::new_id();
+            let request = RecruitDistributor {
+                id,
+                epoch,
+                controller: controller.interface,
+                cluster: controller.context.cluster_key.clone(),
+            };
+            let transport = &controller.context.transport;
+            let call = transport.call(&worker.endpoint::<RecruitDistributor>(), request);
+            if let Some(Ok(())) = plinth_runtime::timeout(Duration::from_secs(5), call).await {
+                trace!("DistributorRecruited", "address" => worker.address);
+                wait_failure(transport, Interface::new(worker.address, id)).await;
+            }
+        }
+        plinth_runtime::sleep(Duration::from_millis(knobs().recovery_retry_ms)).await;
+    }
+}
+
+/// The worker that suits best, and among equals the one that is not the controller's.
+fn place(controller: &Controller) -> Option<Interface> {
+    let own = controller.interface.address;
+    let suits = |worker: &RegisterWorker| {
+        let fitness = placement::fitness(worker.class, RoleKind::Stateless)?;
+        Some(((fitness, worker.worker.address == own), worker.worker))
+    };
+    controller.context.workers.with(|workers| {
+        let best = workers.values().filter_map(suits);
+        best.min_by_key(|(rank, _)| *rank).map(|(_, worker)| worker)
+    })
+}

@@ -1,0 +1,203 @@
+//! How much data lies where, from a sample of the keys (FDB §2.3.1 leaves the how open).
+//!
+//! A row of `s` bytes is in the sample with probability `s / unit`, and then counts for `unit` bytes; a row of `unit` bytes
+//! or more always is, and counts for itself. So the sample's sum over a range is, on average, the bytes in it. Whether a
+//! row is in depends on its key and size alone: every replica has the same sample, and writing a row again changes nothing.
+//!
+//! The sample is kept in the engine, beside the data that it speaks of, and changes with it in the same commit:
+//!
+//! ```text
+//! \xff\xff/sample/<key>  →  bytes that the key counts for, u32
+//! ```
+
+use bytes::Bytes;
+use plinth_core::Result;
+use plinth_core::hash::hash_bytes;
+use plinth_engine::{KeyValueStore, Op, WriteBatch};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+const SAMPLE: &[u8] = b"\xff\xff/sample/";
+const SAMPLE_END: &[u8] = b"\xff\xff/sample0";
+
+/// Rows of the engine that are the server's own are not data.
+const DATA_END: &[u8] = plinth_core::key::ALL_KEYS_END;
+
+pub struct ByteSample {
+    unit: u32,
+    keys: BTreeMap<Bytes, u32>,
+}
+
+impl ByteSample {
+    /// As the engine has it.
+    pub fn load(engine: &dyn KeyValueStore, unit: u32) -> Result<Self> {
+        let mut keys = BTreeMap::new();
+        engine.range(SAMPLE, SAMPLE_END, false, &mut |key, value| {
+            let bytes = value.try_into().map_or(0, u32::from_le_bytes);
+            keys.insert(Bytes::copy_from_slice(&key[SAMPLE.len()..]), bytes);
+            true
+        })?;
+        Ok(ByteSample { unit, keys })
+    }
+
+    /// What a row counts for; `None` if it is not in the sample.
+    fn weight(&self, key: &[u8], value: &[u8]) -> Option<u32> {
+        let size = (key.len() + value.len()) as u32;
+        if size >= self.unit {
+            return Some(size);
+        }
+        let sampled = hash_bytes(key) % u64::from(self.unit) < u64::from(size);
+        sampled.then_some(self.unit)
+    }
+
+    /// Follows what `batch` does to the data, and adds to it what that does to the sample's rows. Doing so again with the
+    /// same batch changes nothing.
+    pub fn follow(&mut self, batch: &mut WriteBatch) {
+        let mut rows = WriteBatch::new();
+        for op in batch.ops() {
+            match op {
+                Op::Set(key, _) | Op::ClearRange(key, _) if key >= DATA_END => {}
+                Op::Set(key, value) => match self.weight(key, value) {
+                    Some(weight) => {
+                        if self.keys.get(key) != Some(&weight) {
+                            rows.set(&[SAMPLE, key].concat(), &weight.to_le_bytes());
+                            self.keys.insert(Bytes::copy_from_slice(key), weight);
+                        }
+                    }
+                    None => {
+                        if self.keys.remove(key).is_some() {
+                            rows.clear(&[SAMPLE, key].concat());
+                        }
+                    }
+                },
+                Op::ClearRange(begin, end) => self.clear(begin, end, &mut rows),
+            }
+        }
+        for op in rows.ops() {
+            match op {
+                Op::Set(key, value) => batch.set(key, value),
+                Op::ClearRange(begin, end) => batch.clear_range(begin, end),
+            }
+        }
+    }
+
+    fn clear(&mut self, begin: &[u8], end: &[u8], rows: &mut WriteBatch) {
+        let range = (Bound::Included(begin), Bound::Excluded(end));
+        if begin >= end || self.keys.range::<[u8], _>(range).next().is_none() {
+            return;
+        }
+        let inside = |key: &Bytes| begin <= &key[..] && &key[..] < end;
+        let from = (
+            Bound::Included(Bytes::copy_from_slice(begin)),
+            Bound::Excluded(Bytes::copy_from_slice(end)),
+        );
+        self.keys
+            .extract_if(from, |key, _| inside(key))
+            .for_each(drop);
+        rows.clear_range(&[SAMPLE, begin].concat(), &[SAMPLE, end].concat());
+    }
+
+    /// Bytes in `[begin, end)`, about.
+    pub fn bytes(&self, begin: &[u8], end: &[u8]) -> u64 {
+        if begin >= end {
+            return 0;
+        }
+        let range = (Bound::Included(begin), Bound::Excluded(end));
+        let inside = self.keys.range::<[u8], _>(range);
+        inside.map(|(_, weight)| u64::from(*weight)).sum()
+    }
+
+    /// Keys that cut `[begin, end)` into parts of about `part` bytes.
+    pub fn split_points(&self, begin: &[u8], end: &[u8], part: u64) -> Vec<Bytes> {
+        if begin >= end {
+            return Vec::new();
+        }
+        let range = (Bound::Included(begin), Bound::Excluded(end));
+        cut(
+            self.keys
+                .range::<[u8], _>(range)
+                .map(|(k, w)| (k, u64::from(*w))),
+            begin,
+            part,
+        )
+    }
+}
+
+/// The keys at which another `part` is full, of keys in order with their weights.
+pub(crate) fn cut<'a>(
+    weights: impl Iterator<Item = (&'a Bytes, u64)>,
+    begin: &[u8],
+    part: u64,
+) -> Vec<Bytes> {
+    let mut points = Vec::new();
+    let mut full = 0;
+    for (key, weight) in weights {
+        if full >= part.max(1) && key[..] > *begin {
+            points.push(key.clone());
+            full = 0;
+        }
+        full += weight;
+    }
+    points
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> ByteSample {
+        ByteSample {
+            unit: 1000,
+            keys: BTreeMap::new(),
+        }
+    }
+
+    fn key(i: u32) -> Vec<u8> {
+        format!("key{i:06}").into_bytes()
+    }
+
+    #[test]
+    fn it_is_about_right_and_the_same_after_writing_again() {
+        let mut sample = sample();
+        let mut write = |range: std::ops::Range<u32>| {
+            let mut batch = WriteBatch::new();
+            range.for_each(|i| batch.set(&key(i), &[0; 91]));
+            sample.follow(&mut batch);
+            sample.bytes(b"", b"z") as f64
+        };
+        let half = write(0..10_000);
+        let all = write(10_000..20_000);
+        assert!((half / 1e6 - 1.0).abs() < 0.1, "{half}");
+        assert!((all / 2e6 - 1.0).abs() < 0.1, "{all}");
+        assert_eq!(write(5_000..15_000), all);
+    }
+
+    #[test]
+    fn what_is_cleared_or_shrinks_leaves_it() {
+        let mut sample = sample();
+        let mut batch = WriteBatch::new();
+        batch.set(b"big", &[0; 5000]);
+        batch.set(b"other", &[0; 2000]);
+        sample.follow(&mut batch);
+        assert_eq!(sample.bytes(b"", b"z"), 5003 + 2005);
+        assert_eq!(batch.len(), 4);
+        let mut batch = WriteBatch::new();
+        batch.set(b"big", b"");
+        batch.clear_range(b"o", b"p");
+        sample.follow(&mut batch);
+        assert!(sample.bytes(b"", b"z") <= 1000);
+        assert_eq!(sample.bytes(b"o", b"p"), 0);
+    }
+
+    #[test]
+    fn parts_are_about_equal() {
+        let mut sample = sample();
+        let mut batch = WriteBatch::new();
+        (0..20_000).for_each(|i| batch.set(&key(i), &[0; 91]));
+        sample.follow(&mut batch);
+        let points = sample.split_points(b"", b"z", 500_000);
+        assert!((3..=4).contains(&points.len()), "{points:?}");
+        let first = sample.bytes(b"", &points[0]);
+        assert!((450_000..550_000).contains(&first), "{first}");
+    }
+}

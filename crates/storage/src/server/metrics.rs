@@ -1,0 +1,73 @@
+//! What the control plane asks: how far a move is, how much lies where, how the server is.
+
+use super::Server;
+use plinth_core::key::{ALL_KEYS_END, KeyRange};
+use plinth_protocol::storage::{
+    GetRangeMetrics, GetShardState, GetSplitPoints, GetStorageStatus, RangeMetric, RangeMetrics,
+    ShardState, SplitPoints, StorageStatus,
+};
+use plinth_rpc::Registration;
+use plinth_runtime::fault;
+use std::rc::Rc;
+
+impl Server {
+    pub(super) fn serve_range_metrics(self: Rc<Self>) -> Registration {
+        let transport = self.transport.clone();
+        transport.serve::<GetRangeMetrics>(self.role.id, move |request, responder| {
+            let (sample, rate) = (self.sample.borrow(), self.write_rate.borrow_mut().sorted());
+            let metric = |KeyRange { begin, end }: &KeyRange| RangeMetric {
+                bytes: sample.bytes(begin, end),
+                write_bytes_a_second: rate.bytes_a_second(begin, end),
+            };
+            responder.ok(RangeMetrics {
+                metrics: request.ranges.iter().map(metric).collect(),
+            });
+        })
+    }
+
+    pub(super) fn serve_split_points(self: Rc<Self>) -> Registration {
+        let transport = self.transport.clone();
+        transport.serve::<GetSplitPoints>(self.role.id, move |request, responder| {
+            let KeyRange { begin, end } = &request.range;
+            let keys = if request.bytes > 0 {
+                let sample = self.sample.borrow();
+                sample.split_points(begin, end, request.bytes)
+            } else {
+                let rate = self.write_rate.borrow_mut().sorted();
+                rate.split_points(begin, end, request.write_bytes_a_second)
+            };
+            responder.ok(SplitPoints { keys });
+        })
+    }
+
+    pub(super) fn serve_shard_state(self: Rc<Self>) -> Registration {
+        let transport = self.transport.clone();
+        transport.serve::<GetShardState>(self.role.id, move |request, responder| {
+            let durable = self.window.borrow().durable_version();
+            let ownership = self.ownership.borrow();
+            let KeyRange { begin, end } = &request.range;
+            responder.ok(ShardState {
+                ready: (request.version <= self.latest()
+                    || fault::is_planted("ready_without_hearing"))
+                    && ownership.is_readable(begin, end, durable),
+            });
+        })
+    }
+
+    pub(super) fn serve_status(self: Rc<Self>) -> Registration {
+        let transport = self.transport.clone();
+        transport.serve::<GetStorageStatus>(self.role.id, move |_, responder| {
+            let window = self.window.borrow();
+            responder.ok(StorageStatus {
+                tag: self.role.tag,
+                version: self.latest(),
+                durable: window.durable_version(),
+                window_bytes: window.bytes() as u64,
+                disk_bytes: self.engine.bytes_used(),
+                stored_bytes: self.sample.borrow().bytes(b"", ALL_KEYS_END),
+                watches: self.watches.borrow().len() as u64,
+                disk_full: self.disk_full.get(),
+            });
+        })
+    }
+}

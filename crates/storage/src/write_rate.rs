@@ -1,0 +1,99 @@
+//! How fast data is written where, over the last seconds, from a sample of the writes.
+
+use crate::sample::cut;
+use bytes::Bytes;
+use plinth_runtime::{Duration, Instant};
+use std::collections::VecDeque;
+
+/// Every so many bytes written, the key at hand is noted.
+const UNIT: usize = 32 << 10;
+/// What is older does not count.
+const SPAN: Duration = Duration::from_secs(20);
+
+#[derive(Default)]
+pub struct WriteRate {
+    /// Bytes written since the last note.
+    since: usize,
+    notes: VecDeque<(Instant, Bytes)>,
+}
+
+impl WriteRate {
+    #[inline]
+    pub fn write(&mut self, key: &[u8], bytes: usize) {
+        self.since += bytes;
+        if self.since >= UNIT {
+            let now = plinth_runtime::now();
+            // A write that is larger than the unit counts as often.
+            while self.since >= UNIT {
+                self.since -= UNIT;
+                self.notes.push_back((now, Bytes::copy_from_slice(key)));
+            }
+            self.forget(now);
+        }
+    }
+
+    fn forget(&mut self, now: Instant) {
+        while self
+            .notes
+            .pop_front_if(|(at, _)| now.saturating_since(*at) > SPAN)
+            .is_some()
+        {}
+    }
+
+    /// The keys noted, in order: for many questions at once.
+    pub fn sorted(&mut self) -> Noted {
+        self.forget(plinth_runtime::now());
+        let mut keys: Vec<Bytes> = self.notes.iter().map(|(_, key)| key.clone()).collect();
+        keys.sort();
+        Noted(keys)
+    }
+}
+
+pub struct Noted(Vec<Bytes>);
+
+impl Noted {
+    fn inside(&self, begin: &[u8], end: &[u8]) -> &[Bytes] {
+        let at = |key: &[u8]| self.0.partition_point(|noted| noted[..] < *key);
+        &self.0[at(begin)..at(end).max(at(begin))]
+    }
+
+    /// Bytes a second written to `[begin, end)`.
+    pub fn bytes_a_second(&self, begin: &[u8], end: &[u8]) -> u64 {
+        (self.inside(begin, end).len() * UNIT) as u64 / SPAN.as_secs()
+    }
+
+    /// Keys that cut the writes to `[begin, end)` into parts of about `part` bytes a second.
+    pub fn split_points(&self, begin: &[u8], end: &[u8], part: u64) -> Vec<Bytes> {
+        let mut weights: Vec<(&Bytes, u64)> = Vec::new();
+        for key in self.inside(begin, end) {
+            match weights.last_mut() {
+                Some((last, weight)) if *last == key => *weight += UNIT as u64,
+                _ => weights.push((key, UNIT as u64)),
+            }
+        }
+        cut(weights.into_iter(), begin, part * SPAN.as_secs())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writes_count_where_they_went() {
+        let noted = Noted(
+            ["a", "b", "b", "b", "c", "d"]
+                .into_iter()
+                .map(Bytes::from)
+                .collect(),
+        );
+        let rate = UNIT as u64 / SPAN.as_secs();
+        assert_eq!(
+            noted.bytes_a_second(b"b", b"c"),
+            3 * UNIT as u64 / SPAN.as_secs()
+        );
+        assert_eq!(noted.bytes_a_second(b"x", b"z"), 0);
+        assert_eq!(noted.split_points(b"", b"z", rate * 3), [Bytes::from("c")]);
+        assert!(noted.split_points(b"b", b"c", rate).is_empty());
+    }
+}
