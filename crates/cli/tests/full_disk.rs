@@ -299,6 +299,7 @@ async fn a_storage_server_is_full() {
     check_rows(&database, rows).await;
     let told = || text(&servers.plinth(&["status"]).stdout).contains("disk full");
     let start = now();
+    wait_for_a_commit(&database, rows).await;
     while !told() {
         assert!(start.elapsed() < RESUME_LIMIT, "status says nothing");
         wait_for_a_commit(&database, rows).await;

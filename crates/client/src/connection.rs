@@ -4,6 +4,7 @@
 //! request that certainly had no effect is made again, for ever; the transaction's time-out is what ends it.
 //! A commit that may have had an effect is never made again here.
 
+mod avoided;
 mod locations;
 mod patience;
 mod reads;
@@ -14,6 +15,7 @@ use crate::source::{
     Cluster, ClusterFuture, CommitData, CommitReply, Priority, RangeChunk, RangeRequest,
     ReadVersionFlags, Subject,
 };
+use avoided::Avoided;
 use locations::Locations;
 use patience::Patience;
 use plinth_coordination::{ClusterFile, election};
@@ -50,6 +52,7 @@ struct Inner {
     locations: RefCell<Locations>,
     versions: RefCell<VersionBatcher>,
     patience: Patience,
+    avoided: Avoided,
     file: ClusterFile,
 }
 
@@ -63,6 +66,7 @@ impl Connection {
             locations: RefCell::new(Locations::new()),
             versions: RefCell::new(VersionBatcher::new()),
             patience: Patience::new(),
+            avoided: Avoided::default(),
             file: cluster.clone(),
         });
         let tasks = TaskGroup::new();

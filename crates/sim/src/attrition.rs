@@ -1,13 +1,16 @@
-//! What breaks, when. Everything here heals: no fault destroys what was synced, so the cluster must always come back.
+//! What breaks, when. No fault destroys what was synced, but for the loss of a machine, which strikes only where replicas are
+//! left: so the cluster must always come back.
 
 use crate::cluster::Shape;
+use crate::protection::{self, Lost};
 use crate::scenario::{FaultMix, Scenario};
+use plinth_client::Database;
 use plinth_coordination::election;
 use plinth_protocol::control::{ClusterInfo, GetClusterInfo, KillRole, WORKER};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::random::{below, chance, range};
 use plinth_runtime::sim::{KillKind, MachineId, ProcessId, control};
-use plinth_runtime::{Duration, trace};
+use plinth_runtime::{Duration, probe, trace};
 
 fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -15,17 +18,22 @@ fn ms(milliseconds: u64) -> Duration {
 
 /// Breaks things until the time is up.
 pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) {
+    let lost = Lost::default();
     if scenario.fault_interval_ms == 0 {
         return;
     }
     let transport = Transport::client();
+    let database = plinth_client::connect(shape.cluster_file());
     let end = plinth_runtime::now() + Duration::from_secs(scenario.fault_seconds);
     loop {
         plinth_runtime::sleep(ms(range(1..scenario.fault_interval_ms * 2))).await;
         if plinth_runtime::now() >= end {
             return;
         }
-        strike(&shape, &transport, &mix).await;
+        match choose(&mix) {
+            Fault::LoseMachine => lose_machine(&shape, &transport, &database, &lost).await,
+            fault => strike(&shape, &transport, fault, &lost).await,
+        }
     }
 }
 
@@ -42,6 +50,7 @@ enum Fault {
     SlowDisk,
     KillRole,
     ClockDrift,
+    LoseMachine,
 }
 
 fn choose(mix: &FaultMix) -> Fault {
@@ -57,6 +66,7 @@ fn choose(mix: &FaultMix) -> Fault {
         (Fault::SlowDisk, mix.slow_disk),
         (Fault::KillRole, mix.kill_role),
         (Fault::ClockDrift, mix.clock_drift),
+        (Fault::LoseMachine, mix.lose_machine),
     ];
     let mut pick = below(weights.iter().map(|(_, weight)| u64::from(*weight)).sum());
     for (fault, weight) in weights {
@@ -68,10 +78,13 @@ fn choose(mix: &FaultMix) -> Fault {
     unreachable!("the pick is below the sum of the weights")
 }
 
-async fn strike(shape: &Shape, transport: &Transport, mix: &FaultMix) {
+async fn strike(shape: &Shape, transport: &Transport, fault: Fault, lost: &Lost) {
     let control = control();
     let (machine, process) = victim();
-    match choose(mix) {
+    if lost.has(machine) {
+        return;
+    }
+    match fault {
         Fault::KillProcess => {
             trace!("FaultKill", "process" => process.0);
             let after = ms(range(10..3000));
@@ -164,6 +177,18 @@ fn victim() -> (MachineId, ProcessId) {
     let processes = control().processes();
     let chosen = &processes[below(processes.len() as u64) as usize];
     (chosen.machine, chosen.id)
+}
+
+/// A machine goes for good, with its disk.
+async fn lose_machine(shape: &Shape, transport: &Transport, database: &Database, lost: &Lost) {
+    let (machine, _) = victim();
+    if lost.has(machine) || !protection::may_lose(shape, transport, database, lost, machine).await {
+        return;
+    }
+    probe!("fault_loses_machine");
+    trace!("FaultLoseMachine", "machine" => machine.0);
+    lost.add(machine);
+    control().lose_machine(machine);
 }
 
 /// Ends a role alone, its process living on.

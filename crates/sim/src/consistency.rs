@@ -14,7 +14,8 @@ use plinth_rpc::{Interface, Transport};
 use plinth_runtime::Duration;
 use plinth_runtime::knobs::knobs;
 
-const ATTEMPTS_MAX: u32 = 100;
+/// Replicas that were lost are made anew: that takes its time.
+const ATTEMPTS_MAX: u32 = 1200;
 const PAUSE: Duration = Duration::from_millis(500);
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);

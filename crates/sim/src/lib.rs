@@ -8,6 +8,7 @@
 //! - [`scenario`]: what kind of world a run draws from.
 //! - `cluster`: the simulated machines and the workers on them.
 //! - `attrition`: what breaks, when.
+//! - `protection`: which machines may be lost for good.
 //! - `workloads`: what clients do, each with its oracle.
 //! - `consistency`: all replicas hold the same data.
 //! - [`hunt`](mod@hunt): many seeds, several at a time.
@@ -17,6 +18,7 @@ mod cluster;
 mod consistency;
 pub mod hunt;
 mod phases;
+mod protection;
 pub mod scenario;
 mod strangers;
 mod workloads;

@@ -17,6 +17,8 @@ pub struct FaultMix {
     pub slow_disk: u32,
     pub kill_role: u32,
     pub clock_drift: u32,
+    /// For good, with its disk; only where that loses no data.
+    pub lose_machine: u32,
 }
 
 /// What a run draws from. The whole of a scenario is its row in the table below.
@@ -52,6 +54,7 @@ const ALL: FaultMix = FaultMix {
     slow_disk: 2,
     kill_role: 5,
     clock_drift: 1,
+    lose_machine: 2,
 };
 
 const NONE: FaultMix = FaultMix {
@@ -66,6 +69,7 @@ const NONE: FaultMix = FaultMix {
     slow_disk: 0,
     kill_role: 0,
     clock_drift: 0,
+    lose_machine: 0,
 };
 
 const STANDARD: Scenario = Scenario {
@@ -144,6 +148,7 @@ pub fn scenarios() -> &'static [Scenario] {
                 kill_process: 6,
                 power_cut: 3,
                 kill_role: 2,
+                lose_machine: 2,
                 ..NONE
             },
             swarm: false,
@@ -227,7 +232,7 @@ impl Scenario {
 }
 
 impl FaultMix {
-    fn weights_mut(&mut self) -> [&mut u32; 11] {
+    fn weights_mut(&mut self) -> [&mut u32; 12] {
         [
             &mut self.kill_process,
             &mut self.power_cut,
@@ -240,6 +245,7 @@ impl FaultMix {
             &mut self.slow_disk,
             &mut self.kill_role,
             &mut self.clock_drift,
+            &mut self.lose_machine,
         ]
     }
 }

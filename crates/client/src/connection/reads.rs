@@ -51,16 +51,19 @@ async fn ask_team<R: Request + Clone>(
     location: &Location,
     request: &R,
 ) -> Result<R::Reply> {
-    let servers = &location.servers;
-    let first = plinth_runtime::random::below(servers.len() as u64) as usize;
+    let servers = inner.avoided.order(&location.servers);
     let call = |i: usize| {
-        inner.transport.call(
-            &servers[(first + i) % servers.len()].endpoint::<R>(),
-            request.clone(),
-        )
+        let endpoint = servers[i].endpoint::<R>();
+        inner.transport.call(&endpoint, request.clone())
+    };
+    let failed = |i: usize, error: Error| {
+        if !is_answer(error) {
+            inner.avoided.failed(&servers[i]);
+        }
     };
     let mut last = Error::all_alternatives_failed;
-    let mut under_way = call(0);
+    // The one asked longest ago that has not answered.
+    let (mut asked, mut under_way) = (0, call(0));
     for i in 1..servers.len() {
         let patience = plinth_runtime::sleep(inner.patience.get());
         match plinth_runtime::race(&mut under_way, patience).await {
@@ -72,8 +75,9 @@ async fn ask_team<R: Request + Clone>(
                 if is_final(error) {
                     return Err(error);
                 }
+                failed(asked, error);
                 last = error;
-                under_way = call(i);
+                (asked, under_way) = (i, call(i));
             }
             Either::Right(()) => {
                 probe!("client_second_request");
@@ -81,21 +85,39 @@ async fn ask_team<R: Request + Clone>(
                 let mut second = call(i);
                 let (winner, loser) = match plinth_runtime::race(&mut under_way, &mut second).await
                 {
-                    Either::Left(reply) => (reply, second),
-                    Either::Right(reply) => (reply, under_way),
+                    Either::Left(reply) => ((asked, reply), (i, second)),
+                    Either::Right(reply) => ((i, reply), (asked, under_way)),
                 };
-                match winner {
-                    Ok(reply) => return Ok(reply),
+                match winner.1 {
+                    Ok(reply) => {
+                        if winner.0 == i {
+                            inner.avoided.slow(&servers[asked]);
+                        }
+                        return Ok(reply);
+                    }
                     Err(error) if is_final(error) => return Err(error),
-                    Err(error) => last = error,
+                    Err(error) => {
+                        failed(winner.0, error);
+                        last = error;
+                    }
                 }
-                under_way = loser;
+                (asked, under_way) = loser;
             }
         }
     }
-    under_way
-        .await
-        .map_err(|error| if is_final(error) { error } else { last })
+    under_way.await.map_err(|error| {
+        failed(asked, error);
+        if is_final(error) { error } else { last }
+    })
+}
+
+/// The server said so itself: it lives.
+fn is_answer(error: Error) -> bool {
+    is_final(error)
+        || matches!(
+            error,
+            Error::wrong_shard_server | Error::server_request_queue_full
+        )
 }
 
 /// The hot path: with the shard known and one replica, the request leaves before anything is awaited.

@@ -108,6 +108,12 @@ impl Distributor {
                 known.places.insert(*id, place);
                 true
             } else {
+                // Where it was, or, if it was never seen, a place of its own.
+                let own = Place {
+                    machine: id.to_string(),
+                    zone: id.to_string(),
+                };
+                known.places.entry(*id).or_insert(own);
                 let since = *missing.entry(*id).or_insert(now);
                 now.saturating_since(since) < patience
             };
@@ -125,7 +131,12 @@ impl Distributor {
             if place.is_some() {
                 known.wanted.insert(*id);
             }
-            views.insert(*id, ServerView { alive, place });
+            let view = ServerView {
+                alive,
+                present: host.is_some(),
+                place,
+            };
+            views.insert(*id, view);
         }
         missing.retain(|id, _| views.contains_key(id));
         known.places.retain(|id, _| views.contains_key(id));

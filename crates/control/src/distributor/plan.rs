@@ -14,6 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct ServerView {
     /// It answers, or did until a moment ago.
     pub alive: bool,
+    /// It answers.
+    pub present: bool,
     /// Where it is, if it may have data: it lives, is not excluded, and has the engine that is configured.
     pub place: Option<teams::Place>,
 }
@@ -112,8 +114,11 @@ pub fn next(world: &World, limits: Limits) -> Vec<Step> {
         .iter()
         .map(|shard| shard.team.clone())
         .collect();
+    // Nobody is sent to a server that may be gone.
+    let mut here = places.clone();
+    here.retain(|id, _| world.servers[id].present);
     let mut planner = Planner {
-        teams: teams::build(&places, world.replication, &existing),
+        teams: teams::build(&here, world.replication, &existing),
         places,
         world,
         limits,
@@ -357,6 +362,7 @@ mod tests {
             };
             let view = ServerView {
                 alive: true,
+                present: true,
                 place: Some(place),
             };
             (Uid(i), view)
@@ -421,6 +427,19 @@ mod tests {
         assert_eq!(moves[1].2, &Why::Heal(2));
         assert!(moves[0].1.contains(&Uid(2)) && moves[1].1.contains(&Uid(2)));
         assert!(!moves[0].1.contains(&Uid(0)) && !moves[0].1.contains(&Uid(1)));
+    }
+
+    #[test]
+    fn a_server_that_is_only_late_keeps_what_it_has_and_gets_nothing() {
+        let mut world = world(1, 3, &[("", &[0], 900), ("m", &[1], 10)]);
+        world.servers.get_mut(&Uid(0)).expect("there").present = false;
+        world.servers.get_mut(&Uid(2)).expect("there").present = false;
+        let steps = next(&world, LIMITS);
+        assert!(
+            moves(&steps)
+                .iter()
+                .all(|(_, to, why)| **why == Why::Balance && !to.contains(&Uid(2)))
+        );
     }
 
     #[test]

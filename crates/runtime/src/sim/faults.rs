@@ -148,6 +148,11 @@ impl Control {
         self.within(|world| world.boot(machine));
     }
 
+    /// The machine goes for good, with its disk: nothing starts it again.
+    pub fn lose_machine(&self, machine: MachineId) {
+        self.within(|world| world.lose(machine));
+    }
+
     /// A power cut, and a boot after a while.
     pub fn reboot_machine(&self, machine: MachineId, after: Duration) {
         self.within(|world| {

@@ -89,6 +89,8 @@ pub(super) struct Machine {
     pub locality: Locality,
     pub clock: Clock,
     pub is_up: bool,
+    /// For good.
+    pub is_lost: bool,
     pub disk: Rc<DiskState>,
 }
 
@@ -120,6 +122,7 @@ impl World {
             locality,
             clock,
             is_up: true,
+            is_lost: false,
             disk: Rc::default(),
         };
         self.machines.borrow_mut().push(machine);
@@ -137,6 +140,7 @@ impl World {
             locality,
             clock,
             is_up: true,
+            is_lost: false,
             disk: Rc::default(),
         });
         MachineId(machines.len() as u32 - 1)
@@ -265,7 +269,17 @@ impl World {
         disk.power_cut();
     }
 
+    /// It never comes back, and what is on its disk is gone.
+    pub(super) fn lose(self: &Rc<Self>, machine: MachineId) {
+        self.power_cut(machine);
+        let lost = &mut self.machines.borrow_mut()[machine.0 as usize];
+        (lost.is_lost, lost.disk) = (true, Rc::default());
+    }
+
     pub(super) fn boot(self: &Rc<Self>, machine: MachineId) {
+        if self.machines.borrow()[machine.0 as usize].is_lost {
+            return;
+        }
         let was_up = std::mem::replace(
             &mut self.machines.borrow_mut()[machine.0 as usize].is_up,
             true,
