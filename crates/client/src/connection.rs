@@ -187,9 +187,16 @@ impl Cluster for Connection {
     fn get_read_version(
         &self,
         priority: Priority,
-        _flags: ReadVersionFlags,
+        flags: ReadVersionFlags,
     ) -> ClusterFuture<Version> {
-        Box::pin(VersionBatcher::ask(&self.inner, priority))
+        let asked = VersionBatcher::ask(&self.inner, priority);
+        Box::pin(async move {
+            let answer = asked.await?;
+            if answer.locked && !flags.lock_aware {
+                return Err(Error::database_locked);
+            }
+            Ok(answer.version)
+        })
     }
 
     fn get(&self, key: Key, version: Version) -> ClusterFuture<Option<Value>> {

@@ -7,7 +7,8 @@
 
 use crate::full_disks::{self, FullDisks};
 use crate::recovery::{self, Context, Running};
-use crate::{singletons, status, time_keeper};
+use crate::singletons::{self, Configured};
+use crate::{status, time_keeper};
 use plinth_client::Database;
 use plinth_coordination::{ClusterFile, CoordinatedState};
 use plinth_core::codec::Codec;
@@ -50,6 +51,10 @@ pub(crate) struct Controller {
     /// One of them has come back under another address.
     moved: Notify,
     pub servers_changed: Notify,
+    /// Another configuration wants another epoch.
+    pub reconfigure: Notify,
+    /// Of the living epoch.
+    pub roles: RefCell<Vec<Interface>>,
 }
 
 /// Is the controller until another is. `interface` is the one that was elected; its failure beacon is the candidate's,
@@ -125,6 +130,8 @@ impl Controller {
             addresses: RefCell::default(),
             moved: Notify::new(),
             servers_changed: Notify::new(),
+            reconfigure: Notify::new(),
+            roles: RefCell::default(),
         }
     }
 
@@ -316,9 +323,18 @@ impl Controller {
         let logs = running.state.log_system.current().map(|g| g.logs.clone());
         let logs = logs.unwrap_or_default();
         let full = full_disks::watch(&self.context, &logs, &config);
-        let wanted = plinth_runtime::race(self.moved.notified(), full);
+        let changed = plinth_runtime::race(self.moved.notified(), self.reconfigure.notified());
+        let wanted = plinth_runtime::race(changed, full);
         let tasks = TaskGroup::new();
-        tasks.spawn("server list", singletons::follow_servers(self.clone()));
+        self.roles.replace(running.roles.clone());
+        let epoch = Configured {
+            config,
+            excluded: running.excluded.clone(),
+        };
+        tasks.spawn(
+            "server list",
+            singletons::follow_servers(self.clone(), epoch),
+        );
         let distributor = singletons::keep_distributor(self.clone(), running.state.epoch);
         tasks.spawn("keep distributor", distributor);
         let mut over = std::pin::pin!(plinth_runtime::race(failure, wanted));

@@ -2,6 +2,7 @@
 //!
 //! - [`controller`]: the cluster controller, which knows the workers and keeps one epoch alive.
 //! - [`recovery`]: from the end of one epoch to the first commit of the next, as one linear story.
+//! - [`management`]: what operators change about a database.
 //! - [`movement`]: how a shard goes from one team to another.
 //! - [`placement`]: which worker gets which role. Pure.
 //! - [`distributor`]: keeps every shard on a fit team, and the bytes even.
@@ -15,6 +16,7 @@ pub mod creation;
 pub mod distributor;
 pub mod exclusion;
 pub mod full_disks;
+pub mod management;
 pub mod movement;
 pub mod placement;
 pub mod recovery;

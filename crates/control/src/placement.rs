@@ -116,6 +116,12 @@ fn choose_logs(
     (chosen.len() >= config.replication as usize).then_some(chosen)
 }
 
+/// The workers that may have a log server.
+pub fn able_to_log(mut workers: Vec<&RegisterWorker>) -> Vec<&RegisterWorker> {
+    workers.retain(|worker| fitness(worker.class, RoleKind::Log).is_some());
+    workers
+}
+
 /// The workers that get a storage server: processes made for storage, unless they are in too few zones to hold every replica.
 pub fn suited_for_storage(
     workers: Vec<&RegisterWorker>,

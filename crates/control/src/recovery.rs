@@ -12,9 +12,9 @@
 //! anything fails before the coordinated state is written, the old state stands and the story starts again; if
 //! another recovery has overtaken this one, that write fails and this controller ends.
 
-use crate::creation;
 use crate::full_disks::FullDisks;
 use crate::placement::{self, Placement};
+use crate::{creation, exclusion};
 use plinth_coordination::CoordinatedState;
 use plinth_core::codec::Codec;
 use plinth_core::system_keys::{self, ServerList, StorageServerRecord};
@@ -63,6 +63,8 @@ pub struct Context {
 pub struct Running {
     pub state: DatabaseState,
     pub servers: ServerList,
+    /// Who has no role.
+    pub excluded: Vec<exclusion::Target>,
     pub client: ClientInfo,
     /// Every role whose end is the epoch's end.
     pub roles: Vec<Interface>,
@@ -362,6 +364,16 @@ struct Plan {
     new_database: bool,
 }
 
+impl Plan {
+    fn has(&self, key: &[u8]) -> bool {
+        self.rows.iter().any(|(row, _)| row == key)
+    }
+
+    fn excluded(&self) -> Vec<exclusion::Target> {
+        exclusion::from_keys(self.rows.iter().map(|(key, _)| &key[..]))
+    }
+}
+
 /// The roles of the new epoch: worker and interface of each.
 struct Roles {
     sequencer: (Interface, Interface),
@@ -377,7 +389,8 @@ async fn start_epoch(
     mut plan: Plan,
 ) -> Result<Running> {
     context.phase.set("recruiting_transaction_system");
-    let roles = place_roles(context, &plan.config).await?;
+    let excluded = plan.excluded();
+    let roles = place_roles(context, &plan.config, &excluded).await?;
     let mut addresses = context
         .workers
         .with(|workers| update_addresses(&mut plan.rows, workers));
@@ -426,6 +439,7 @@ async fn start_epoch(
     all.push(roles.sequencer.1);
     Ok(Running {
         state,
+        excluded,
         servers: plan.servers,
         client,
         roles: all,
@@ -469,9 +483,14 @@ fn update_addresses(
     addresses
 }
 
-async fn place_roles(context: &Context, config: &DatabaseConfig) -> Result<Roles> {
+async fn place_roles(
+    context: &Context,
+    config: &DatabaseConfig,
+    excluded: &[exclusion::Target],
+) -> Result<Roles> {
     let placed = |workers: &BTreeMap<Uid, RegisterWorker>| {
-        let list: Vec<&RegisterWorker> = workers.values().collect();
+        let mut list: Vec<&RegisterWorker> = workers.values().collect();
+        list.retain(|worker| !exclusion::is_excluded(worker, excluded));
         let full = |worker: &RegisterWorker| context.full_disks.has(worker);
         placement::place(&list, config, full).map(|p| resolve_placement(&list, &p))
     };
@@ -518,6 +537,7 @@ async fn recruit_all(
             epoch,
             recovered_to: plan.recovered_to,
             recovery_version,
+            locked: plan.has(system_keys::DATABASE_LOCK),
         };
         recruit(context, &roles.sequencer.0, sequencer).await?;
         let proxies: Vec<Uid> = roles

@@ -2,15 +2,16 @@
 //! ends the epoch when it fails; it is begun again.
 
 use crate::controller::Controller;
-use crate::movement;
 use crate::placement::{self, RoleKind};
+use crate::{exclusion, movement};
 use plinth_client::{RangeOptions, Transaction};
-use plinth_core::system_keys::{NEXT_TAG, SERVER_LIST, SERVER_LIST_END, ServerList};
-use plinth_core::{Epoch, Error, KeySelector, Result};
+use plinth_core::codec::Codec;
+use plinth_core::system_keys::{CONFIG, NEXT_TAG, SERVER_LIST, SERVER_LIST_END, ServerList};
+use plinth_core::{DatabaseConfig, Epoch, Error, KeySelector, Result};
 use plinth_protocol::control::{RecruitDistributor, RegisterWorker};
 use plinth_rpc::{Interface, wait_failure};
 use plinth_runtime::knobs::knobs;
-use plinth_runtime::{Duration, trace};
+use plinth_runtime::{Duration, probe, trace};
 use std::rc::Rc;
 
 /// The list is read this often even if nobody says that it has changed.
@@ -30,14 +31,28 @@ pub async fn read_servers(transaction: &Transaction) -> Result<ServerList> {
     ServerList::from_rows(&rows).ok_or(Error::file_corrupt)
 }
 
-/// Tells the workers when servers come and go.
-pub(crate) async fn follow_servers(controller: Rc<Controller>) {
+/// Tells the workers when servers come and go, and ends the epoch when it is not the one that is configured any more.
+pub(crate) async fn follow_servers(controller: Rc<Controller>, epoch: Configured) {
     loop {
         plinth_runtime::timeout(READ_INTERVAL, controller.servers_changed.notified()).await;
-        let list = movement::run(&controller.database, read_servers).await;
-        let Ok(list) = list else {
+        let read = movement::run(&controller.database, async |tr| {
+            let config = tr.get(CONFIG, false).await?.ok_or(Error::file_corrupt)?;
+            let configured = Configured {
+                config: DatabaseConfig::from_bytes(config).ok_or(Error::file_corrupt)?,
+                excluded: exclusion::read(tr).await?,
+            };
+            Ok((read_servers(tr).await?, configured))
+        });
+        let Ok((list, configured)) = read.await else {
             continue;
         };
+        if epoch.must_end_for(&configured, &controller) {
+            probe!("controller_reconfigures");
+            trace!("Reconfiguring", "config" => format!("{:?}", configured.config));
+            controller.reconfigure.notify_one();
+            return;
+        }
+        controller.context.config.set(Some(configured.config));
         let tags = list.tags();
         let known = controller
             .info
@@ -49,6 +64,33 @@ pub(crate) async fn follow_servers(controller: Rc<Controller>) {
                 info.next_tag = list.next_tag;
             });
         }
+    }
+}
+
+/// What an epoch was made for.
+pub(crate) struct Configured {
+    pub config: DatabaseConfig,
+    pub excluded: Vec<exclusion::Target>,
+}
+
+impl Configured {
+    /// Another configuration asks for other roles, or a role is where none may be.
+    fn must_end_for(&self, wanted: &Configured, controller: &Controller) -> bool {
+        // The storage engine is the data distributor's business.
+        let of_roles = |config: &DatabaseConfig| DatabaseConfig {
+            engine: plinth_core::EngineKind::Ssd,
+            ..*config
+        };
+        if of_roles(&self.config) != of_roles(&wanted.config) {
+            return true;
+        }
+        let new = |target: &&exclusion::Target| !self.excluded.contains(target);
+        let new: Vec<exclusion::Target> = wanted.excluded.iter().filter(new).cloned().collect();
+        let roles = controller.roles.borrow();
+        controller.context.workers.with(|workers| {
+            let mut excluded = workers.values().filter(|w| exclusion::is_excluded(w, &new));
+            excluded.any(|w| roles.iter().any(|role| role.address == w.worker.address))
+        })
     }
 }
 

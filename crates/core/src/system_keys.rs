@@ -8,6 +8,7 @@
 //! \xff/serverList/<uid, 16 B>    StorageServerRecord
 //! \xff/keyServers/<begin key>    ShardRecord: who holds the range from here to the next entry
 //! \xff/excluded/<target>         servers there get no data and no roles
+//! \xff/dbLocked                  Uid: who has locked the database, if it is
 //! \xff/moveKeysLock              Uid: the data distributor that may move shards
 //! \xff/tenant/…                  tenants; see `plinth_client::tenant`
 //! \xff/globalConfig/…            what clients agree on
@@ -31,6 +32,7 @@ pub const SERVER_LIST: &[u8] = b"\xff/serverList/";
 pub const SERVER_LIST_END: &[u8] = b"\xff/serverList0";
 pub const EXCLUDED: &[u8] = b"\xff/excluded/";
 pub const EXCLUDED_END: &[u8] = b"\xff/excluded0";
+pub const DATABASE_LOCK: &[u8] = b"\xff/dbLocked";
 pub const MOVE_KEYS_LOCK: &[u8] = b"\xff/moveKeysLock";
 pub const KEY_SERVERS: &[u8] = b"\xff/keyServers/";
 pub const KEY_SERVERS_END: &[u8] = b"\xff/keyServers0";

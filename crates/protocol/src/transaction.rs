@@ -26,12 +26,15 @@ record! {
     /// `version` is durable on every log server. Answered when later read versions see it.
     pub struct ReportCommitted {
         pub version: Version,
+        /// The database is locked as of it.
+        pub locked: bool,
     }
 
     pub struct GetCommittedVersion {}
 
     pub struct CommittedVersion {
         pub version: Version,
+        pub locked: bool,
     }
 
     pub struct RecruitSequencer {
@@ -41,6 +44,8 @@ record! {
         pub recovered_to: Version,
         /// The version of the recovery transaction, already taken.
         pub recovery_version: Version,
+        /// The database is locked.
+        pub locked: bool,
     }
 }
 
@@ -60,6 +65,8 @@ record! {
 
     pub struct ReadVersion {
         pub version: Version,
+        /// The database is locked: only those who know of that may go on.
+        pub locked: bool,
     }
 
     pub struct RecruitGrvProxy {

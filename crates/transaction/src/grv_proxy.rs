@@ -61,7 +61,7 @@ async fn answer_batches(
             Err(error) => return error,
         };
         for (_, responder) in batch {
-            responder.ok(ReadVersion { version });
+            responder.ok(version.clone());
         }
     }
     Error::operation_cancelled
@@ -88,7 +88,7 @@ async fn read_version(
     generation: &LogGeneration,
     epoch: u64,
     round: u32,
-) -> Result<i64> {
+) -> Result<ReadVersion> {
     let asked = transport.call(committed, GetCommittedVersion {});
     // A different set each time, so that no log server bears the load of all.
     let set = generation.log_set(Tag(
@@ -100,9 +100,12 @@ async fn read_version(
             transport.call(&endpoint, ConfirmEpoch { epoch })
         })
         .collect();
-    let version = asked.await?.version;
+    let newest = asked.await?;
     for proof in plinth_runtime::join_all(proofs).await {
         proof?;
     }
-    Ok(version)
+    Ok(ReadVersion {
+        version: newest.version,
+        locked: newest.locked,
+    })
 }

@@ -33,6 +33,8 @@ pub struct Sequencer {
     origin: Instant,
     last_handed_out: Version,
     committed: Version,
+    /// As of the committed version.
+    locked: bool,
     proxies: HashMap<Uid, LastGrant>,
 }
 
@@ -59,6 +61,7 @@ impl Sequencer {
             origin: now,
             last_handed_out: recovery_version,
             committed: recovered_to,
+            locked: false,
             proxies: HashMap::default(),
         }
     }
@@ -101,16 +104,22 @@ impl Sequencer {
         Ok(grant)
     }
 
-    pub fn report_committed(&mut self, version: Version) {
+    pub fn report_committed(&mut self, version: Version, locked: bool) {
         assert!(
             version <= self.last_handed_out,
             "{version} was reported committed but never handed out"
         );
-        self.committed = self.committed.max(version);
+        if version > self.committed {
+            (self.committed, self.locked) = (version, locked);
+        }
     }
 
-    pub fn committed(&self) -> Version {
-        self.committed
+    /// The newest committed version, and whether the database is locked as of it.
+    pub fn newest(&self) -> CommittedVersion {
+        CommittedVersion {
+            version: self.committed,
+            locked: self.locked,
+        }
     }
 }
 
@@ -124,11 +133,9 @@ struct Waiting {
 /// The shell: registers the sequencer and returns the future that is its life.
 pub fn start(transport: &Transport, request: RecruitSequencer) -> impl Future<Output = ()> + use<> {
     let now = plinth_runtime::now();
-    let state = Rc::new(RefCell::new(Sequencer::new(
-        now,
-        request.recovered_to,
-        request.recovery_version,
-    )));
+    let mut sequencer = Sequencer::new(now, request.recovered_to, request.recovery_version);
+    sequencer.locked = request.locked;
+    let state = Rc::new(RefCell::new(sequencer));
     let waiting: Rc<Waiting> = Rc::default();
     let beacon = FailureBeacon::new(transport, request.id);
     let grants = transport.serve::<GetCommitVersion>(request.id, {
@@ -138,16 +145,16 @@ pub fn start(transport: &Transport, request: RecruitSequencer) -> impl Future<Ou
     let reports = transport.serve::<ReportCommitted>(request.id, {
         let state = state.clone();
         move |request, responder| {
-            state.borrow_mut().report_committed(request.version);
+            state
+                .borrow_mut()
+                .report_committed(request.version, request.locked);
             responder.ok(());
         }
     });
     let reads = transport.serve::<GetCommittedVersion>(request.id, {
         let state = state.clone();
         move |_, responder| {
-            responder.ok(CommittedVersion {
-                version: state.borrow().committed(),
-            })
+            responder.ok(state.borrow().newest());
         }
     });
     async move {
@@ -200,7 +207,7 @@ mod tests {
     #[test]
     fn versions_follow_the_clock_and_chain_without_a_gap() {
         let mut s = Sequencer::new(Instant(0), 0, 1000);
-        s.report_committed(1000);
+        s.report_committed(1000, false);
         let a = ask(&mut s, 10, 1, 1).expect("granted");
         let b = ask(&mut s, 10, 2, 1).expect("granted");
         let c = ask(&mut s, 500, 1, 2).expect("granted");
@@ -212,7 +219,7 @@ mod tests {
     #[test]
     fn a_repeated_request_gets_the_same_version() {
         let mut s = Sequencer::new(Instant(0), 0, 1000);
-        s.report_committed(1000);
+        s.report_committed(1000, false);
         let first = ask(&mut s, 10, 1, 1);
         assert_eq!(ask(&mut s, 99, 1, 1), first);
         assert_eq!(ask(&mut s, 99, 1, 3), Err(Refusal::OutOfOrder));
@@ -224,11 +231,11 @@ mod tests {
     fn nothing_is_handed_out_before_the_recovery_transaction_and_never_too_far_ahead_of_it() {
         let mut s = Sequencer::new(Instant(0), 7, 7 + MAX_VERSIONS_IN_FLIGHT);
         assert_eq!(ask(&mut s, 1, 1, 1), Err(Refusal::TooFarAhead));
-        s.report_committed(7 + MAX_VERSIONS_IN_FLIGHT);
+        s.report_committed(7 + MAX_VERSIONS_IN_FLIGHT, false);
         let far = ask(&mut s, 1_000_000_000, 1, 1).expect("granted up to the limit");
         assert_eq!(far.version, 7 + 2 * MAX_VERSIONS_IN_FLIGHT - 1);
         assert_eq!(ask(&mut s, 1_000_000_001, 1, 2), Err(Refusal::TooFarAhead));
-        s.report_committed(far.version);
+        s.report_committed(far.version, false);
         assert!(ask(&mut s, 1_000_000_002, 1, 2).is_ok());
     }
 }

@@ -79,6 +79,10 @@ impl SystemState {
         self.rows.get(key)
     }
 
+    pub fn is_locked(&self) -> bool {
+        self.rows.contains_key(keys::DATABASE_LOCK)
+    }
+
     /// Applies what one committed transaction changes of the system keyspace. Gives what the storage servers whose part in
     /// some shard has changed must be told, in their streams: see [`shard_order`].
     pub fn change(&mut self, mutations: &[Mutation]) -> Vec<(Tag, Mutation)> {

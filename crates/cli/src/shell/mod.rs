@@ -8,6 +8,7 @@
 mod answer;
 mod editor;
 mod manage;
+mod operate;
 mod session;
 mod statement;
 

@@ -7,14 +7,17 @@ use super::statement::{self, Statement, StatusKind};
 use crate::connect::Connection;
 use crate::{Outcome, status};
 use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
+use plinth_control::management;
 use plinth_core::key::{SYSTEM_BEGIN, prefix_end, printable};
 use plinth_core::{DatabaseConfig, Error, Key, KeySelector, Result, Value};
-use plinth_protocol::control::{ClusterInfo, GetClusterInfo, KillRole, WORKER};
+use plinth_protocol::control::{ClusterInfo, KillRole, WORKER};
 use plinth_rpc::Interface;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either};
 use plinth_server::create_database;
 
+/// A cluster that does not say by then whether it is locked is taken for silent.
+const LOCK_LOOK: Duration = Duration::from_secs(1);
 /// How often, and for how long in all, to look for the value that a watch announced.
 const CHANGE_LOOKS: u32 = 50;
 const CHANGE_LOOK_INTERVAL: Duration = Duration::from_millis(20);
@@ -127,6 +130,7 @@ impl Session {
                 Ok(Answer::Document { document, summary })
             }
             Statement::ConfigureNew(config) => self.configure_new(config).await,
+            Statement::Manage(management) => self.manage(management).await,
             Statement::Kill(None) => Ok(Answer::Roles(
                 self.roles().await?.iter().map(describe).collect(),
             )),
@@ -139,6 +143,11 @@ impl Session {
     /// One line for an error of the database; one that comes of silence says who was asked.
     pub(super) async fn fail<T>(&self, error: Error) -> Outcome<T> {
         if error == Error::transaction_timed_out {
+            let asked = management::is_locked(&self.connection.database);
+            let locked = plinth_runtime::timeout(LOCK_LOOK, asked).await;
+            if locked == Some(Ok(true)) {
+                return Err("the database is locked; `unlock ID' unlocks it, `option on lock_aware' passes the lock".into());
+            }
             return Err(self.connection.explain_silence().await);
         }
         Err(explain(error))
@@ -319,17 +328,7 @@ impl Session {
 
     /// What can be killed: roles whose ids the controller tells.
     async fn roles(&self) -> Outcome<Vec<(&'static str, Interface)>> {
-        let leader = self.connection.controller().await?;
-        let endpoint = leader.controller.endpoint::<GetClusterInfo>();
-        let call = self
-            .connection
-            .transport
-            .call(&endpoint, GetClusterInfo { known: 0 });
-        match plinth_runtime::timeout(self.connection.timeout, call).await {
-            Some(Ok(info)) => Ok(list_roles(&info)),
-            Some(Err(error)) => Err(format!("the controller does not list its roles: {error}")),
-            None => Err(self.connection.explain_silence().await),
-        }
+        Ok(list_roles(&self.cluster_info().await?))
     }
 
     async fn kill(&self, id: &str) -> Outcome<Answer> {

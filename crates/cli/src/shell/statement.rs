@@ -4,7 +4,9 @@
 //! blank) are escapes everywhere.
 
 use super::manage::{self, Chosen};
-use plinth_core::{DatabaseConfig, EngineKind, Key, Value};
+use plinth_control::exclusion::Target;
+use plinth_control::management::ConfigChange;
+use plinth_core::{DatabaseConfig, EngineKind, Key, Uid, Value};
 use plinth_runtime::Duration;
 
 /// Rows of a range if the user names no limit.
@@ -37,6 +39,7 @@ pub enum Statement {
     ConfigureNew(DatabaseConfig),
     Watch(Key),
     /// Without an id: the list of what can be killed.
+    Manage(Management),
     Kill(Option<String>),
     Help(Option<String>),
     Exit,
@@ -48,6 +51,22 @@ pub enum StatusKind {
     Minimal,
     Summary,
     Json,
+}
+
+/// What an operator changes about the database.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Management {
+    Configure(ConfigChange),
+    Excluded,
+    Exclude {
+        targets: Vec<Target>,
+        /// Until they have nothing any more.
+        wait: bool,
+    },
+    /// All, if there are none.
+    Include(Vec<Target>),
+    Lock,
+    Unlock(Uid),
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -67,11 +86,12 @@ const HELP: &[(&str, &str, &str)] = &[
     ("clear", "KEY", "remove a key"),
     ("clearrange", "BEGIN END", "remove every key from BEGIN up to, and without, END"),
     ("commit", "", "commit the transaction"),
-    ("configure", "new [single|double|triple] [ssd|memory] [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N]", "create the database of a new cluster"),
+    ("configure", "[new] [single|double|triple] [ssd|memory] [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N]", "change the configuration; with new, create the database of a new cluster"),
     ("coordinators", "", "show the coordinators"),
     ("createtenant", "NAME", "create a tenant"),
     ("defaulttenant", "", "leave the tenant: use the database itself"),
     ("deletetenant", "NAME", "delete a tenant, which must be empty"),
+    ("exclude", "[no_wait] [TARGET…]", "let processes have neither data nor roles, and wait until they have none: IP:PORT, IP, or locality_zoneid:NAME (also machineid, processid, data_hall, dcid); without TARGET, list who is excluded"),
     ("exit", "", "leave"),
     ("get", "KEY", "show the value of a key"),
     ("getlocation", "KEY", "show the storage servers that hold a key"),
@@ -80,8 +100,10 @@ const HELP: &[(&str, &str, &str)] = &[
     ("gettenant", "NAME", "show the number and the prefix of a tenant"),
     ("getversion", "", "show the read version of the transaction, or the newest one"),
     ("help", "[STATEMENT]", "explain"),
+    ("include", "all|TARGET…", "take back what `exclude' did"),
     ("kill", "[ID]", "end a role, as a crash would; without ID, list those that can be ended"),
     ("listtenants", "", "list the tenants"),
+    ("lock", "", "let only transactions that know of the lock read and write"),
     ("option", "[on|off OPTION [NUMBER]]", "set an option of all transactions from now on; without arguments, show which are on"),
     ("reset", "", "forget what the transaction has done so far"),
     ("rollback", "", "end the transaction without a commit"),
@@ -89,6 +111,7 @@ const HELP: &[(&str, &str, &str)] = &[
     ("sleep", "SECONDS", "wait"),
     ("status", "[minimal|details|json]", "show the state of the cluster"),
     ("tenant", "create|delete|get|list|use [NAME]", "the statements about tenants, in another form"),
+    ("unlock", "ID", "take the lock away, with the id that `lock' told"),
     ("usetenant", "[NAME]", "use a tenant; without NAME, the database itself"),
     ("waitconnected", "", "wait until the cluster's controller answers, as long as it takes"),
     ("waitopen", "", "wait until the database serves, as long as it takes"),
@@ -259,6 +282,23 @@ fn parse(words: &[Vec<u8>]) -> Result<Statement, String> {
         ("configure", 1..) if text(0) == "new" => {
             Statement::ConfigureNew(parse_configuration(&arguments[1..])?)
         }
+        ("configure", 1..) => Statement::Manage(Management::Configure(parse_change(arguments)?)),
+        ("exclude", 0) => Statement::Manage(Management::Excluded),
+        ("exclude", _) => {
+            let wait = text(0) != "no_wait";
+            let targets = parse_targets(&arguments[usize::from(!wait)..])?;
+            if targets.is_empty() {
+                return Err(usage());
+            }
+            Statement::Manage(Management::Exclude { targets, wait })
+        }
+        ("include", 1) if text(0) == "all" => Statement::Manage(Management::Include(vec![])),
+        ("include", 1..) => Statement::Manage(Management::Include(parse_targets(arguments)?)),
+        ("lock", 0) => Statement::Manage(Management::Lock),
+        ("unlock", 1) => {
+            let id = Uid::parse(&text(0)).ok_or("unlock: an id has 32 hexadecimal digits")?;
+            Statement::Manage(Management::Unlock(id))
+        }
         ("watch", 1) => Statement::Watch(bytes(0)),
         ("kill", 0) => Statement::Kill(None),
         ("kill", 1) => Statement::Kill(Some(text(0))),
@@ -291,30 +331,45 @@ fn parse_range(arguments: &[Vec<u8>], keys_only: bool) -> Result<Statement, Stri
 }
 
 fn parse_configuration(words: &[Vec<u8>]) -> Result<DatabaseConfig, String> {
-    let mut config = DatabaseConfig::default();
-    let mut logs = None;
+    let change = parse_change(words)?;
+    let config = change.apply(DatabaseConfig::default());
+    let logs = change.logs.unwrap_or(config.replication);
+    Ok(DatabaseConfig { logs, ..config })
+}
+
+fn parse_targets(words: &[Vec<u8>]) -> Result<Vec<Target>, String> {
+    let parse = |word: &Vec<u8>| {
+        let word = String::from_utf8_lossy(word);
+        Target::parse(&word).ok_or(format!(
+            "`{word}' is neither IP:PORT nor IP nor locality_zoneid:NAME"
+        ))
+    };
+    words.iter().map(parse).collect()
+}
+
+fn parse_change(words: &[Vec<u8>]) -> Result<ConfigChange, String> {
+    let mut change = ConfigChange::default();
     for word in words {
         let word = String::from_utf8_lossy(word).to_ascii_lowercase();
         if let Some(replication) = DatabaseConfig::parse_replication(&word) {
-            config.replication = replication;
+            change.replication = Some(replication);
         } else if let Some(engine) = EngineKind::parse(&word) {
-            config.engine = engine;
+            change.engine = Some(engine);
         } else {
             let bad =
                 || format!("configure: `{word}' is not known; `help configure' lists what is");
             let (name, count) = word.split_once('=').ok_or_else(bad)?;
             let count: u32 = count.parse().map_err(|_| bad())?;
             match name {
-                "logs" => logs = Some(count),
-                "commit_proxies" | "proxies" => config.commit_proxies = count,
-                "grv_proxies" => config.grv_proxies = count,
-                "resolvers" => config.resolvers = count,
+                "logs" => change.logs = Some(count),
+                "commit_proxies" | "proxies" => change.commit_proxies = Some(count),
+                "grv_proxies" => change.grv_proxies = Some(count),
+                "resolvers" => change.resolvers = Some(count),
                 _ => return Err(bad()),
             }
         }
     }
-    config.logs = logs.unwrap_or(config.replication);
-    Ok(config)
+    Ok(change)
 }
 
 #[cfg(test)]

@@ -293,7 +293,7 @@ pub async fn watch(
 /// A read version that is `version` or newer.
 async fn readable(inner: &Rc<Inner>, version: Version) -> Result<Version> {
     loop {
-        let newest = VersionBatcher::ask(inner, Priority::Default).await?;
+        let newest = VersionBatcher::ask(inner, Priority::Default).await?.version;
         if newest >= version {
             return Ok(newest);
         }

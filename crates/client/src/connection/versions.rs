@@ -2,16 +2,17 @@
 
 use super::{Inner, RETRY};
 use crate::source::Priority;
-use plinth_core::{Error, Result, Version};
+use plinth_core::{Error, Result};
 use plinth_protocol::transaction::{
-    GetReadVersion, PRIORITY_BATCH, PRIORITY_DEFAULT, PRIORITY_SYSTEM,
+    GetReadVersion, PRIORITY_BATCH, PRIORITY_DEFAULT, PRIORITY_SYSTEM, ReadVersion,
 };
 use plinth_runtime::Either;
 use plinth_runtime::sync::{OneshotSender, oneshot};
 use std::future::Future;
 use std::rc::Rc;
 
-type Waiting = Vec<OneshotSender<Result<Version>>>;
+type Answer = Result<ReadVersion>;
+type Waiting = Vec<OneshotSender<Answer>>;
 
 /// One queue a priority.
 pub struct VersionBatcher {
@@ -39,10 +40,7 @@ impl VersionBatcher {
         }
     }
 
-    pub fn ask(
-        inner: &Rc<Inner>,
-        priority: Priority,
-    ) -> impl Future<Output = Result<Version>> + use<> {
+    pub fn ask(inner: &Rc<Inner>, priority: Priority) -> impl Future<Output = Answer> + use<> {
         let priority = wire(priority);
         let (sender, receiver) = oneshot();
         let start = {
@@ -76,7 +74,7 @@ async fn answer_all(inner: Rc<Inner>, priority: u8) {
         match ask_once(&inner, priority, batch.len() as u32).await {
             Some(answer) => {
                 for sender in batch {
-                    let _ = sender.send(answer); // whoever asked may have gone
+                    let _ = sender.send(answer.clone()); // whoever asked may have gone
                 }
             }
             None => {
@@ -92,14 +90,14 @@ async fn answer_all(inner: Rc<Inner>, priority: u8) {
 }
 
 /// `None`: a proxy has gone, ask another.
-async fn ask_once(inner: &Rc<Inner>, priority: u8, count: u32) -> Option<Result<Version>> {
+async fn ask_once(inner: &Rc<Inner>, priority: u8, count: u32) -> Option<Answer> {
     let proxy = inner.proxy(|info| &info.grv_proxies).await;
     let call = inner.transport.call(
         &proxy.endpoint::<GetReadVersion>(),
         GetReadVersion { count, priority },
     );
     match plinth_runtime::race(call, inner.retired(proxy)).await {
-        Either::Left(Ok(reply)) => Some(Ok(reply.version)),
+        Either::Left(Ok(reply)) => Some(Ok(reply)),
         Either::Left(Err(error)) if error.is_retryable_not_committed() => Some(Err(error)),
         Either::Left(Err(_)) | Either::Right(()) => None,
     }

@@ -209,19 +209,20 @@ impl Proxy {
             plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(30))).await;
         }
         let replies = self.resolve(&granted, &transactions).await?;
-        let verdicts =
+        let mut verdicts =
             resolve::combine(transactions.len(), &replies).ok_or(Error::internal_error)?;
 
         // From here on strictly in the order of versions.
         self.assigned.at_least(number - 1).await;
         self.apply_others(&replies)?;
-        let (bodies, snapshot) = self.assign(granted.version, &transactions, &verdicts);
+        let (bodies, snapshot) = self.assign(granted.version, &transactions, &mut verdicts);
+        let locked = self.state.borrow().is_locked();
         let pushes = self.push(&granted, bodies);
         self.assigned.set(number);
         for durable in plinth_runtime::join_all(pushes).await {
             durable?;
         }
-        self.report(granted.version).await?;
+        self.report(granted.version, locked).await?;
         if snapshot {
             self.pop_system(granted.version);
         }
@@ -294,11 +295,15 @@ impl Proxy {
         &self,
         version: Version,
         transactions: &[Pending],
-        verdicts: &[Result<()>],
+        verdicts: &mut [Result<()>],
     ) -> (Vec<Bytes>, bool) {
         let mut state = self.state.borrow_mut();
         let mut bodies = Bodies::new(&self.generation);
         for (order, (transaction, verdict)) in transactions.iter().zip(verdicts).enumerate() {
+            // Changes of the system keyspace pass: other proxies apply them without asking who made them.
+            if state.is_locked() && !transaction.lock_aware && !transaction.is_system {
+                *verdict = verdict.and(Err(Error::database_locked));
+            }
             if verdict.is_err() {
                 continue;
             }
@@ -341,11 +346,11 @@ impl Proxy {
         self.generation.logs.iter().zip(bodies).map(push).collect()
     }
 
-    async fn report(&self, version: Version) -> Result<()> {
+    async fn report(&self, version: Version, locked: bool) -> Result<()> {
         self.known_committed
             .set(self.known_committed.get().max(version));
         self.transport
-            .call(&self.report, ReportCommitted { version })
+            .call(&self.report, ReportCommitted { version, locked })
             .await
     }
 
@@ -387,6 +392,7 @@ impl Proxy {
         for durable in plinth_runtime::join_all(self.push(&granted, bodies)).await {
             durable?;
         }
-        self.report(granted.version).await
+        let locked = self.state.borrow().is_locked();
+        self.report(granted.version, locked).await
     }
 }

@@ -7,8 +7,8 @@ use plinth_core::mutation::MutationBatch;
 use plinth_core::system_keys::{METADATA_VERSION, is_metadata_key, is_metadata_range};
 use plinth_core::{Error, MutationKind, Result};
 use plinth_protocol::transaction::{
-    Commit, FLAG_REPORT_CONFLICTS, FLAG_SYSTEM_KEYS, ResolveReply, ResolveTransaction,
-    SystemTransactions, VERDICT_COMMITTED, VERDICT_CONFLICT, VERDICT_TOO_OLD,
+    Commit, FLAG_LOCK_AWARE, FLAG_REPORT_CONFLICTS, FLAG_SYSTEM_KEYS, ResolveReply,
+    ResolveTransaction, SystemTransactions, VERDICT_COMMITTED, VERDICT_CONFLICT, VERDICT_TOO_OLD,
 };
 use plinth_runtime::fault;
 
@@ -23,6 +23,8 @@ pub struct Pending {
     pub mutations: MutationBatch,
     /// Some mutation changes what the proxies keep of the system keyspace.
     pub is_system: bool,
+    /// It commits although the database is locked.
+    pub lock_aware: bool,
     pub report_conflicts: bool,
 }
 
@@ -66,6 +68,7 @@ impl Pending {
             writes,
             mutations,
             is_system,
+            lock_aware: commit.flags & FLAG_LOCK_AWARE != 0,
             report_conflicts: commit.flags & FLAG_REPORT_CONFLICTS != 0,
         })
     }

@@ -1,0 +1,158 @@
+//! Statements with which an operator changes the database: configuration, exclusion, the lock.
+
+use super::answer::Answer;
+use super::session::Session;
+use super::statement::Management;
+use crate::Outcome;
+use plinth_control::exclusion::Target;
+use plinth_control::management;
+use plinth_core::Uid;
+use plinth_protocol::control::{
+    ClusterInfo, GetClusterInfo, GetWorkers, RegisterWorker, ServersChanged,
+};
+use plinth_runtime::Duration;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+/// How often to look whether the excluded have anything left.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+fn said(text: impl Into<String>) -> Outcome<Answer> {
+    Ok(Answer::Text(text.into()))
+}
+
+impl Session {
+    pub(super) async fn manage(&self, statement: Management) -> Outcome<Answer> {
+        let database = self.connection.database.clone();
+        // A cluster that is silent is told of before anything waits for it.
+        let limit = self.connection.timeout;
+        let within = async |work: std::pin::Pin<Box<dyn Future<Output = Outcome<Answer>> + '_>>| {
+            match plinth_runtime::timeout(limit, work).await {
+                Some(answer) => answer,
+                None => Err(self.connection.explain_silence().await),
+            }
+        };
+        match statement {
+            Management::Configure(change) => {
+                let configure = async {
+                    let workers = self.workers().await?;
+                    management::configure(&database, &workers, change).await?;
+                    self.tell_controller().await;
+                    said("Configuration changed")
+                };
+                within(Box::pin(configure)).await
+            }
+            Management::Excluded => {
+                within(Box::pin(async {
+                    let excluded = management::excluded(&database).await?;
+                    said(list_excluded(&excluded))
+                }))
+                .await
+            }
+            Management::Exclude { targets, wait } => {
+                let exclude = async {
+                    let workers = self.workers().await?;
+                    management::exclude(&database, &workers, &targets).await?;
+                    self.tell_controller().await;
+                    said("Excluded; their data is on its way to others")
+                };
+                let excluded = within(Box::pin(exclude)).await?;
+                if wait {
+                    self.wait_until_unneeded().await
+                } else {
+                    Ok(excluded)
+                }
+            }
+            Management::Include(targets) => {
+                within(Box::pin(async {
+                    management::include(&database, &targets).await?;
+                    self.tell_controller().await;
+                    said("Included")
+                }))
+                .await
+            }
+            Management::Lock => {
+                let id =
+                    Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
+                within(Box::pin(async {
+                    management::lock(&database, id).await?;
+                    said(format!("Database locked\n`unlock {id}' unlocks it"))
+                }))
+                .await
+            }
+            Management::Unlock(id) => {
+                within(Box::pin(async {
+                    management::unlock(&database, id).await?;
+                    said("Database unlocked")
+                }))
+                .await
+            }
+        }
+    }
+
+    /// As long as it takes: whoever is impatient interrupts, and nothing is undone by that.
+    async fn wait_until_unneeded(&self) -> Outcome<Answer> {
+        let mut shown: BTreeSet<SocketAddr> = BTreeSet::new();
+        loop {
+            let (workers, info) = (self.workers().await?, self.cluster_info().await?);
+            let database = &self.connection.database;
+            let needed = management::still_needed(database, &workers, &info.log_system).await?;
+            if needed.is_empty() {
+                return said("Excluded; nothing is left on them, and they can be stopped");
+            }
+            if needed != shown {
+                let list: Vec<String> = needed.iter().map(SocketAddr::to_string).collect();
+                eprintln!("waiting for data to leave {}", list.join(", "));
+                shown = needed;
+            }
+            plinth_runtime::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    async fn workers(&self) -> Outcome<Vec<RegisterWorker>> {
+        let leader = self.connection.controller().await?;
+        let endpoint = leader.controller.endpoint::<GetWorkers>();
+        match self
+            .connection
+            .transport
+            .call(&endpoint, GetWorkers {})
+            .await
+        {
+            Ok(reply) => Ok(reply.workers),
+            Err(error) => Err(format!(
+                "the controller does not list the processes: {error}; try again"
+            )),
+        }
+    }
+
+    pub(super) async fn cluster_info(&self) -> Outcome<ClusterInfo> {
+        let leader = self.connection.controller().await?;
+        let endpoint = leader.controller.endpoint::<GetClusterInfo>();
+        let call = self
+            .connection
+            .transport
+            .call(&endpoint, GetClusterInfo { known: 0 });
+        match plinth_runtime::timeout(self.connection.timeout, call).await {
+            Some(Ok(info)) => Ok(info),
+            Some(Err(error)) => Err(format!("the controller does not list its roles: {error}")),
+            None => Err(self.connection.explain_silence().await),
+        }
+    }
+
+    /// The controller looks now and then by itself; this makes it look now.
+    async fn tell_controller(&self) {
+        if let Ok(leader) = self.connection.controller().await {
+            let endpoint = leader.controller.endpoint::<ServersChanged>();
+            let call = self.connection.transport.call(&endpoint, ServersChanged {});
+            plinth_runtime::timeout(Duration::from_secs(1), call).await;
+        }
+    }
+}
+
+fn list_excluded(excluded: &[Target]) -> String {
+    if excluded.is_empty() {
+        return "Nobody is excluded".into();
+    }
+    let lines = excluded.iter().map(|target| format!("  {target}"));
+    format!("Excluded are:\n{}", lines.collect::<Vec<_>>().join("\n"))
+}

@@ -1,0 +1,240 @@
+//! What operators change about a database: its configuration, who is excluded, the lock. Each is a transaction on the system
+//! keyspace; what it leads to is the controller's and the data distributor's business.
+//!
+//! A change that the cluster could not live with is refused, with the reason in one line, and nothing changes.
+
+use crate::exclusion::{self, Target};
+use crate::{movement, placement, singletons};
+use plinth_client::{Database, Transaction};
+use plinth_core::codec::Codec;
+use plinth_core::system_keys::{CONFIG, DATABASE_LOCK, EXCLUDED, EXCLUDED_END};
+use plinth_core::{DatabaseConfig, EngineKind, Error, Result, Uid};
+use plinth_protocol::control::RegisterWorker;
+use plinth_protocol::log::LogSystem;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+/// Why a change was refused: one line.
+pub type Refusal = String;
+type Outcome<T> = std::result::Result<T, Refusal>;
+
+/// Counts of roles beyond this are a slip of the finger.
+const ROLES_MAX: u32 = 100;
+
+/// What of the configuration is to be another.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ConfigChange {
+    pub replication: Option<u32>,
+    pub engine: Option<EngineKind>,
+    pub commit_proxies: Option<u32>,
+    pub grv_proxies: Option<u32>,
+    pub resolvers: Option<u32>,
+    pub logs: Option<u32>,
+}
+
+impl ConfigChange {
+    pub fn apply(&self, config: DatabaseConfig) -> DatabaseConfig {
+        let replication = self.replication.unwrap_or(config.replication);
+        DatabaseConfig {
+            replication,
+            engine: self.engine.unwrap_or(config.engine),
+            commit_proxies: self.commit_proxies.unwrap_or(config.commit_proxies),
+            grv_proxies: self.grv_proxies.unwrap_or(config.grv_proxies),
+            resolvers: self.resolvers.unwrap_or(config.resolvers),
+            // Never fewer than there are copies.
+            logs: self.logs.unwrap_or(config.logs).max(replication),
+        }
+    }
+
+    fn check(&self) -> Outcome<()> {
+        let counts = [
+            self.commit_proxies,
+            self.grv_proxies,
+            self.resolvers,
+            self.logs,
+        ];
+        if counts
+            .iter()
+            .flatten()
+            .any(|count| !(1..=ROLES_MAX).contains(count))
+        {
+            return Err(format!("a number of roles lies between 1 and {ROLES_MAX}"));
+        }
+        Ok(())
+    }
+}
+
+/// Runs `body`, whose refusal is the operator's to read; an error is the cluster's.
+async fn decide<T>(
+    database: &Database,
+    mut body: impl AsyncFnMut(&Transaction) -> Result<Outcome<T>>,
+) -> Outcome<T> {
+    let outcome = movement::run(database, async |tr| body(tr).await).await;
+    outcome.unwrap_or_else(|error| Err(format!("the change could not be made: {error}")))
+}
+
+async fn read_config(tr: &Transaction) -> Result<DatabaseConfig> {
+    let config = tr.get(CONFIG, false).await?.ok_or(Error::file_corrupt)?;
+    DatabaseConfig::from_bytes(config).ok_or(Error::file_corrupt)
+}
+
+/// The zones in which every replica of data and of the log can be.
+fn check_zones(
+    config: &DatabaseConfig,
+    workers: &[RegisterWorker],
+    excluded: &[Target],
+) -> Outcome<()> {
+    let mut able: Vec<&RegisterWorker> = workers.iter().collect();
+    able.retain(|worker| !exclusion::is_excluded(worker, excluded));
+    let (replication, mode) = (config.replication as usize, config.replication_name());
+    let zones = |list: &[&RegisterWorker]| {
+        list.iter()
+            .map(|w| &w.locality.zone)
+            .collect::<BTreeSet<_>>()
+            .len()
+    };
+    let storage = zones(&placement::suited_for_storage(able.clone(), replication));
+    let logs = zones(&placement::able_to_log(able));
+    for (zones, what) in [(storage, "storage"), (logs, "log")] {
+        if zones < replication {
+            return Err(format!(
+                "{mode} wants {what} servers in {replication} zones, and there would be processes for them in {zones}; nothing has changed"
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Changes the configuration; gives the new one.
+pub async fn configure(
+    database: &Database,
+    workers: &[RegisterWorker],
+    change: ConfigChange,
+) -> Outcome<DatabaseConfig> {
+    change.check()?;
+    decide(database, async |tr| {
+        let config = change.apply(read_config(tr).await?);
+        let excluded = exclusion::read(tr).await?;
+        if let Err(refusal) = check_zones(&config, workers, &excluded) {
+            return Ok(Err(refusal));
+        }
+        tr.set(CONFIG, config.to_bytes());
+        Ok(Ok(config))
+    })
+    .await
+}
+
+/// From now on the targets get neither data nor roles; what they have goes to others.
+pub async fn exclude(
+    database: &Database,
+    workers: &[RegisterWorker],
+    targets: &[Target],
+) -> Outcome<()> {
+    decide(database, async |tr| {
+        let config = read_config(tr).await?;
+        let mut excluded = exclusion::read(tr).await?;
+        excluded.extend_from_slice(targets);
+        if let Err(refusal) = check_zones(&config, workers, &excluded) {
+            return Ok(Err(refusal));
+        }
+        targets
+            .iter()
+            .for_each(|target| tr.set(exclusion::key(target), ""));
+        Ok(Ok(()))
+    })
+    .await
+}
+
+/// The targets, or all if there are none, are excluded no longer.
+pub async fn include(database: &Database, targets: &[Target]) -> Outcome<()> {
+    decide(database, async |tr| {
+        if targets.is_empty() {
+            tr.clear_range(EXCLUDED, EXCLUDED_END);
+        }
+        targets
+            .iter()
+            .for_each(|target| tr.clear(exclusion::key(target)));
+        Ok(Ok(()))
+    })
+    .await
+}
+
+pub async fn excluded(database: &Database) -> Outcome<Vec<Target>> {
+    decide(database, async |tr| Ok(Ok(exclusion::read(tr).await?))).await
+}
+
+/// Excluded processes that still have data, or logs that somebody needs.
+pub async fn still_needed(
+    database: &Database,
+    workers: &[RegisterWorker],
+    logs: &LogSystem,
+) -> Outcome<BTreeSet<SocketAddr>> {
+    decide(database, async |tr| {
+        let excluded = exclusion::read(tr).await?;
+        let list = singletons::read_servers(tr).await?;
+        let addresses: BTreeMap<Uid, SocketAddr> = list
+            .servers
+            .iter()
+            .map(|(id, record)| (*id, record.address))
+            .collect();
+        let storage = addresses.values();
+        let logs = logs.generations.iter().flat_map(|g| &g.logs);
+        let in_use: BTreeSet<SocketAddr> = storage
+            .copied()
+            .chain(logs.map(|log| log.address))
+            .collect();
+        let needed = in_use.into_iter().filter(|address| {
+            let named = excluded.iter().any(|target| match target {
+                Target::Process(process) => process == address,
+                Target::Address(ip) => *ip == address.ip(),
+                Target::Locality(..) => false,
+            });
+            let worker = workers
+                .iter()
+                .find(|worker| worker.worker.address == *address);
+            named || worker.is_some_and(|worker| exclusion::is_excluded(worker, &excluded))
+        });
+        Ok(Ok(needed.collect()))
+    })
+    .await
+}
+
+/// From now on only transactions that know of the lock may read and write.
+pub async fn lock(database: &Database, id: Uid) -> Outcome<()> {
+    decide(database, async |tr| {
+        match tr.get(DATABASE_LOCK, false).await? {
+            Some(holder) if Uid::from_bytes(&holder) != Some(id) => Ok(Err(format!(
+                "the database is locked already, with {}",
+                Uid::from_bytes(&holder).map_or("an unknown id".into(), |id| id.to_string())
+            ))),
+            _ => {
+                tr.set(DATABASE_LOCK, id.to_bytes());
+                Ok(Ok(()))
+            }
+        }
+    })
+    .await
+}
+
+pub async fn is_locked(database: &Database) -> Outcome<bool> {
+    decide(database, async |tr| {
+        Ok(Ok(tr.get(DATABASE_LOCK, false).await?.is_some()))
+    })
+    .await
+}
+
+/// Takes the lock away, which must be this one.
+pub async fn unlock(database: &Database, id: Uid) -> Outcome<()> {
+    decide(database, async |tr| {
+        match tr.get(DATABASE_LOCK, false).await? {
+            Some(holder) if Uid::from_bytes(&holder) != Some(id) => Ok(Err(
+                "the database is locked with another id; it stays locked".into(),
+            )),
+            _ => {
+                tr.clear(DATABASE_LOCK);
+                Ok(Ok(()))
+            }
+        }
+    })
+    .await
+}
