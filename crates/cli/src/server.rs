@@ -4,6 +4,7 @@ use crate::{Outcome, trace_file};
 use plinth_coordination::ClusterFile;
 use plinth_protocol::control::ProcessClass;
 use plinth_runtime::Either;
+use plinth_runtime::knobs::{Knobs, knobs, set_knobs};
 use plinth_runtime::real::{block_on, interrupted, spawn_worker};
 use plinth_server::{WorkerConfig, run_worker};
 use rustix::process::{Pid, Signal};
@@ -45,6 +46,9 @@ pub struct Arguments {
     /// Workers, each with an event loop of its own; worker i listens at PORT + i
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(WORKERS_MAX)))]
     pub workers: u16,
+    /// Sets a limit or an interval to another value; `--knob list` shows all
+    #[arg(long = "knob", value_name = "NAME=VALUE")]
+    pub knobs: Vec<String>,
     /// File for its trace events, a JSON object a line
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
@@ -59,6 +63,13 @@ fn parse_class(name: &str) -> Result<ProcessClass, String> {
 }
 
 pub fn run(arguments: Arguments) -> Outcome {
+    if arguments.knobs.iter().any(|knob| knob == "list") {
+        for (name, value) in Knobs::default().list() {
+            println!("{name}={value}");
+        }
+        return Ok(());
+    }
+    set_knobs(parse_knobs(&arguments.knobs)?);
     if let Some(parent) = arguments.parent {
         follow_parent(parent)?;
     }
@@ -71,6 +82,19 @@ pub fn run(arguments: Arguments) -> Outcome {
     trace_file::start(arguments.trace.as_deref())?;
     raise_file_limit();
     block_on(serve(arguments))
+}
+
+fn parse_knobs(texts: &[String]) -> Outcome<Knobs> {
+    let mut knobs = Knobs::default();
+    for text in texts {
+        let (name, value) = text
+            .split_once('=')
+            .ok_or_else(|| format!("--knob {text}: expected NAME=VALUE"))?;
+        knobs
+            .set(name, value)
+            .map_err(|error| format!("--knob {text}: {error}; `--knob list` shows all"))?;
+    }
+    Ok(knobs)
 }
 
 /// Every connection is an open file; what is usual as a soft limit is meant for programs of another kind.
@@ -123,7 +147,9 @@ async fn serve(arguments: Arguments) -> Outcome {
         let config = worker_config(&arguments, cluster.clone(), worker);
         let line = at(format!("worker {worker}"));
         // One worker that cannot go on takes the process with it: its roles start anew elsewhere.
+        let knobs = (*knobs()).clone();
         spawn_worker("worker", move || async move {
+            set_knobs(knobs);
             let Err(error) = run_worker(config).await;
             eprintln!("plinth: {}", with_place(format!("{line}: {error}")));
             std::process::exit(1);

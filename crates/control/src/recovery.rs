@@ -488,11 +488,19 @@ async fn place_roles(
     config: &DatabaseConfig,
     excluded: &[exclusion::Target],
 ) -> Result<Roles> {
-    let placed = |workers: &BTreeMap<Uid, RegisterWorker>| {
-        let mut list: Vec<&RegisterWorker> = workers.values().collect();
-        list.retain(|worker| !exclusion::is_excluded(worker, excluded));
-        let full = |worker: &RegisterWorker| context.full_disks.has(worker);
+    let full = |worker: &RegisterWorker| context.full_disks.has(worker);
+    let among = |list: Vec<&RegisterWorker>| {
         placement::place(&list, config, full).map(|p| resolve_placement(&list, &p))
+    };
+    let placed = |workers: &BTreeMap<Uid, RegisterWorker>| {
+        let all: Vec<&RegisterWorker> = workers.values().collect();
+        let mut wanted = all.clone();
+        wanted.retain(|worker| !exclusion::is_excluded(worker, excluded));
+        // The excluded are better than nobody.
+        among(wanted).or_else(|| {
+            probe!("recovery_needs_the_excluded");
+            among(all)
+        })
     };
     if context
         .workers

@@ -174,6 +174,7 @@ async fn storage(controller: &Controller, workers: &Workers, info: &ClusterInfo)
                 "address": address, "id": id.to_string(), "tag": status.tag.0,
                 "version": status.version, "durable_version": status.durable,
                 "window_bytes": status.window_bytes, "disk_bytes": status.disk_bytes,
+                "stored_bytes": status.stored_bytes, "engine": status.engine.name(),
                 "watches": status.watches, "disk_full": status.disk_full,
             }),
             _ => json!({"address": address, "unreachable": true}),

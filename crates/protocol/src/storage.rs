@@ -100,6 +100,7 @@ record! {
 
     pub struct StorageStatus {
         pub tag: Tag,
+        pub engine: EngineKind,
         pub version: Version,
         pub durable: Version,
         pub window_bytes: u64,

@@ -1,6 +1,6 @@
 //! What storage servers of this worker read from those who hold a range: by way of the client, which knows who that is.
 
-use plinth_client::{Database, RangeOptions, TransactionOption};
+use plinth_client::{Database, RangeOptions, StreamingMode, TransactionOption};
 use plinth_core::key::KeyRange;
 use plinth_core::{KeySelector, Result, Version};
 use plinth_engine::LocalBoxFuture;
@@ -9,6 +9,15 @@ use plinth_storage::server::{SnapshotPage, Snapshots};
 pub struct ClientSnapshots(pub Database);
 
 impl Snapshots for ClientSnapshots {
+    fn newest(&self) -> LocalBoxFuture<'_, Result<Version>> {
+        Box::pin(async move {
+            let transaction = self.0.create_transaction();
+            transaction.set_option(TransactionOption::ReadLockAware)?;
+            transaction.set_option(TransactionOption::PrioritySystemImmediate)?;
+            transaction.get_read_version().await
+        })
+    }
+
     fn read(
         &self,
         range: KeyRange,
@@ -23,6 +32,7 @@ impl Snapshots for ClientSnapshots {
             let begin = KeySelector::first_greater_or_equal(range.begin);
             let end = KeySelector::first_greater_or_equal(range.end);
             let options = RangeOptions {
+                mode: StreamingMode::Exact,
                 target_bytes: i32::try_from(bytes_max).unwrap_or(i32::MAX),
                 ..RangeOptions::default()
             };

@@ -50,7 +50,7 @@ fn broken_promise(name: &str, broken: &str) -> Failure {
 
 async fn set_up(shape: &Shape) -> (Database, Vec<Rc<dyn Workload>>, Space) {
     let database = cluster::open(shape).await;
-    let (chosen, spare) = workloads::draw();
+    let (chosen, spare) = workloads::draw(shape);
     for workload in &chosen {
         trace!("Workload", "name" => workload.name());
         workload.setup(database.clone()).await;

@@ -7,12 +7,14 @@ mod conflict;
 mod cycle;
 mod history;
 mod moves;
+mod operator;
 mod ryw;
 mod shards;
 mod space;
 mod versionstamp;
 mod watch;
 
+use crate::cluster::Shape;
 use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_core::{Error, Key, KeySelector, Result, Value};
 use plinth_runtime::{Duration, Instant, random, trace_warn};
@@ -101,22 +103,23 @@ fn number(value: &[u8]) -> i64 {
     parsed.unwrap_or(i64::MIN)
 }
 
-const KINDS: [fn(Space) -> Rc<dyn Workload>; 11] = [
-    |space| Rc::new(cycle::Cycle::new(space)),
-    |space| Rc::new(bank::Bank::new(space)),
-    |space| Rc::new(history::Histories::new(space)),
-    |space| Rc::new(atomic::Atomic::new(space)),
-    |space| Rc::new(versionstamp::Versionstamps::new(space)),
-    |space| Rc::new(watch::Watches::new(space)),
-    |space| Rc::new(ryw::ReadYourWrites::new(space)),
-    |space| Rc::new(conflict::ConflictRanges::new(space)),
-    |space| Rc::new(bulk::Bulk::new(space)),
-    |space| Rc::new(shards::Shards::new(space)),
-    |_| Rc::new(moves::Moves::new()),
+const KINDS: [fn(Space, &Shape) -> Rc<dyn Workload>; 12] = [
+    |space, _| Rc::new(cycle::Cycle::new(space)),
+    |space, _| Rc::new(bank::Bank::new(space)),
+    |space, _| Rc::new(history::Histories::new(space)),
+    |space, _| Rc::new(atomic::Atomic::new(space)),
+    |space, _| Rc::new(versionstamp::Versionstamps::new(space)),
+    |space, _| Rc::new(watch::Watches::new(space)),
+    |space, _| Rc::new(ryw::ReadYourWrites::new(space)),
+    |space, _| Rc::new(conflict::ConflictRanges::new(space)),
+    |space, _| Rc::new(bulk::Bulk::new(space)),
+    |space, _| Rc::new(shards::Shards::new(space)),
+    |_, _| Rc::new(moves::Moves::new()),
+    |_, shape| Rc::new(operator::Operator::new(shape)),
 ];
 
 /// Some workloads, each with its part of the key space, and a part that is left.
-pub fn draw() -> (Vec<Rc<dyn Workload>>, Space) {
+pub fn draw(shape: &Shape) -> (Vec<Rc<dyn Workload>>, Space) {
     let mut kinds: Vec<usize> = (0..KINDS.len()).collect();
     random::shuffle(&mut kinds);
     kinds.truncate(random::range(3..6) as usize);
@@ -128,7 +131,7 @@ pub fn draw() -> (Vec<Rc<dyn Workload>>, Space) {
     let chosen = kinds
         .into_iter()
         .zip(spaces)
-        .map(|(kind, space)| KINDS[kind](space));
+        .map(|(kind, space)| KINDS[kind](space, shape));
     (chosen.collect(), Space::whole().part(spare, parts))
 }
 

@@ -23,6 +23,8 @@ pub struct Part {
     id: u64,
     pub range: KeyRange,
     stage: Stage,
+    /// Of the rows; the server may not have come so far yet.
+    as_of: Version,
     /// Mutations above the version of the rows, in order, clipped to the range.
     pub queue: Vec<(Version, Mutation)>,
 }
@@ -70,6 +72,7 @@ impl Incoming {
             id: self.last_id,
             range: range.clone(),
             stage: Stage::Asked,
+            as_of: Version::MIN,
             queue: Vec::new(),
         };
         self.parts.insert(range.begin, part);
@@ -101,6 +104,7 @@ impl Incoming {
             .filter_map(|(at, mutation)| Some((at, clip(&mutation.as_ref(), &range)?)))
             .collect();
         part.stage = Stage::Arrived(rows);
+        part.as_of = version;
         true
     }
 
@@ -126,8 +130,8 @@ impl Incoming {
 
     /// Queues what the mutation does to the parts that have begun.
     pub fn queue(&mut self, version: Version, mutation: &MutationRef<'_>) {
-        // There are few parts at a time.
-        for part in self.parts.values_mut() {
+        // There are few parts at a time. A server that lags comes by what the rows have already.
+        for part in self.parts.values_mut().filter(|p| p.as_of < version) {
             let clipped = clip(mutation, &part.range);
             part.queue.extend(clipped.map(|clipped| (version, clipped)));
         }
@@ -148,13 +152,16 @@ impl Incoming {
         }
     }
 
-    pub fn has_stored(&self) -> bool {
-        self.parts.values().any(|part| part.stage == Stage::Stored)
+    /// A part is stored whose rows are older than `version`.
+    pub fn has_stored(&self, version: Version) -> bool {
+        let mut parts = self.parts.values();
+        parts.any(|part| part.stage == Stage::Stored && part.as_of < version)
     }
 
-    /// Takes out what is stored, in key order.
-    pub fn take_stored(&mut self) -> Vec<Part> {
-        let stored = |_: &Bytes, part: &mut Part| part.stage == Stage::Stored;
+    /// Takes out what is stored and older than `version`, in key order.
+    pub fn take_stored(&mut self, version: Version) -> Vec<Part> {
+        let stored =
+            |_: &Bytes, part: &mut Part| part.stage == Stage::Stored && part.as_of < version;
         self.parts.extract_if(.., stored).map(|(_, p)| p).collect()
     }
 }
@@ -202,9 +209,9 @@ mod tests {
         }
         assert!(incoming.arrived(id, 10, "f".into(), vec![]));
         assert_eq!(incoming.gap_in(&whole), Some(range("f", "m")));
-        assert!(!incoming.has_stored());
+        assert!(!incoming.has_stored(31));
         incoming.stored(id);
-        let parts = incoming.take_stored();
+        let parts = incoming.take_stored(31);
         assert_eq!(parts[0].range, range("b", "f"));
         let expected = [
             (20, Mutation::set("c", "new")),
@@ -221,7 +228,22 @@ mod tests {
         assert!(incoming.cancel(&range("c", "e")));
         assert!(!incoming.arrived(id, 10, "d".into(), vec![]));
         incoming.stored(id);
-        assert!(!incoming.has_stored());
+        assert!(!incoming.has_stored(20));
+    }
+
+    #[test]
+    fn a_server_that_lags_does_not_do_again_what_the_rows_have() {
+        let mut incoming = Incoming::default();
+        let id = incoming.begin(range("a", "z"));
+        incoming.arrived(id, 100, "z".into(), vec![]);
+        incoming.stored(id);
+        for version in [90, 100, 110] {
+            incoming.queue(version, &Mutation::set("b", "1").as_ref());
+        }
+        assert!(!incoming.has_stored(100) && incoming.take_stored(100).is_empty());
+        let part = incoming.take_stored(101).remove(0);
+        let queued: Vec<Version> = part.queue.iter().map(|(version, _)| *version).collect();
+        assert_eq!(queued, [110]);
     }
 
     #[test]
@@ -233,6 +255,6 @@ mod tests {
         incoming.rollback(15, |_| true);
         incoming.arrived(id, 5, "z".into(), vec![]);
         incoming.stored(id);
-        assert_eq!(incoming.take_stored()[0].queue.len(), 1);
+        assert_eq!(incoming.take_stored(20)[0].queue.len(), 1);
     }
 }

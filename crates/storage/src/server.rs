@@ -89,8 +89,6 @@ pub(crate) struct Server {
     progress: Notify,
     /// There may be something to fetch, or room for it.
     fetch_wanted: Notify,
-    /// More is known to be committed.
-    committed_more: Notify,
     disk_full: Cell<bool>,
 }
 
@@ -123,7 +121,6 @@ pub async fn start(
         write_rate: RefCell::default(),
         progress: Notify::new(),
         fetch_wanted: Notify::new(),
-        committed_more: Notify::new(),
         disk_full: Cell::new(false),
         engine,
         role,
@@ -292,7 +289,6 @@ impl Server {
         self.known_committed
             .set(self.known_committed.get().max(reply.known_committed));
         self.progress.notify_one();
-        self.committed_more.notify_all();
         Ok(())
     }
 

@@ -171,11 +171,37 @@ impl Cluster {
         self.start_server_at(i, self.first_port + i)
     }
 
+    /// A cluster file for servers that are started one by one; the first `coordinators` of them are that.
+    pub fn write_cluster_file(&self, coordinators: usize) {
+        let addresses = self.addresses();
+        let list: Vec<String> = addresses[..coordinators]
+            .iter()
+            .map(SocketAddr::to_string)
+            .collect();
+        let text = format!("test:test@{}\n", list.join(","));
+        std::fs::write(self.cluster_file(), text).expect("can be written");
+    }
+
+    /// Starts server `i` alone, with some knobs turned.
+    pub fn start_server_with(&self, i: u16, knobs: &[&str]) -> Child {
+        let knobs = knobs.iter().flat_map(|knob| ["--knob", knob]);
+        let mut server = self.server_command(i, self.first_port + i);
+        let trace = self.directory.file(&format!("trace-{i}.jsonl"));
+        server.arg("--trace").arg(trace);
+        server.args(knobs).spawn().expect("the binary was built")
+    }
+
     /// Starts server `i` with its data at another port.
     pub fn start_server_at(&self, i: u16, port: u16) -> Child {
+        let mut server = self.server_command(i, port);
+        server.spawn().expect("the binary was built")
+    }
+
+    fn server_command(&self, i: u16, port: u16) -> Command {
         let said = self.directory.file(&format!("said-{i}"));
         let data = self.directory.file(&(self.first_port + i).to_string());
-        Command::new(BINARY)
+        let mut command = Command::new(BINARY);
+        command
             .args(["server", "--listen", &format!("127.0.0.1:{port}")])
             .arg("--data-dir")
             .arg(data)
@@ -183,9 +209,8 @@ impl Cluster {
             .arg(self.cluster_file())
             .args(["--machine", &format!("m{i}"), "--zone", &format!("z{i}")])
             .args(["--cache-mib", "32"])
-            .stderr(std::fs::File::create(said).expect("can be made"))
-            .spawn()
-            .expect("the binary was built")
+            .stderr(std::fs::File::create(said).expect("can be made"));
+        command
     }
 
     pub fn server_said(&self, i: u16) -> String {

@@ -25,6 +25,8 @@ const SPLIT_AGAIN: Duration = Duration::from_secs(60);
 #[derive(Default)]
 pub(super) struct Known {
     pub interfaces: BTreeMap<Uid, Interface>,
+    /// Servers that answer.
+    pub present: BTreeSet<Uid>,
     /// Servers that may have data.
     pub wanted: BTreeSet<Uid>,
     places: BTreeMap<Uid, Place>,
@@ -94,6 +96,7 @@ impl Distributor {
         let (mut known, mut missing) = (self.known.borrow_mut(), self.missing.borrow_mut());
         let mut views = BTreeMap::new();
         known.interfaces.clear();
+        known.present.clear();
         known.wanted.clear();
         for (id, record) in &written.list.servers {
             let hosts =
@@ -101,6 +104,7 @@ impl Distributor {
             let host = workers.iter().find(hosts);
             let alive = if let Some(worker) = host {
                 missing.remove(id);
+                known.present.insert(*id);
                 let place = Place {
                     machine: worker.locality.machine.clone(),
                     zone: worker.locality.zone.clone(),

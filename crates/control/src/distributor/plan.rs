@@ -296,10 +296,10 @@ impl Planner<'_> {
         let mut fullest = ids;
         fullest.sort_by_key(|id| (std::cmp::Reverse(self.load_of(*id)), *id));
         for from in fullest {
-            if self.moves >= self.limits.moves || self.load_of(from) < mean + enough / 2 {
-                return;
-            }
-            if let Some((at, to)) = self.relief_for(from, enough) {
+            while self.moves < self.limits.moves && self.load_of(from) >= mean + enough / 2 {
+                let Some((at, to)) = self.relief_for(from, enough) else {
+                    break;
+                };
                 let bytes = self.world.shards[at].bytes;
                 self.start(at, to, Why::Balance);
                 *self.load.entry(from).or_default() -= bytes;

@@ -92,8 +92,7 @@ impl Distributor {
         loop {
             let fit = {
                 let known = self.known.borrow();
-                to.iter()
-                    .all(|id| team.contains(id) || known.wanted.contains(id))
+                to.iter().all(|id| known.wanted.contains(id))
             };
             if !fit {
                 probe!("distributor_gives_up_move");
@@ -132,9 +131,8 @@ impl Distributor {
     async fn split(&self, holders: &[Uid], request: GetSplitPoints) -> Result<()> {
         let holder = {
             let known = self.known.borrow();
-            holders
-                .iter()
-                .find_map(|id| known.interfaces.get(id).copied())
+            let mut present = holders.iter().filter(|id| known.present.contains(id));
+            present.find_map(|id| known.interfaces.get(id).copied())
         };
         let holder = holder.ok_or(Error::all_alternatives_failed)?;
         let begin = request.range.begin.clone();

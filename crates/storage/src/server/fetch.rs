@@ -31,6 +31,9 @@ pub struct SnapshotPage {
 
 /// Reads from whoever holds a range.
 pub trait Snapshots {
+    /// A version that is committed, and as new as any that a reader would be given now.
+    fn newest(&self) -> LocalBoxFuture<'_, Result<Version>>;
+
     /// The first rows of the range at `version`, about `bytes_max` of them.
     fn read(
         &self,
@@ -75,10 +78,12 @@ impl Server {
     async fn fetch_page(&self, range: &KeyRange) -> Result<(Version, SnapshotPage)> {
         // Everything up to here was dropped: the rows must have it.
         let from = self.latest();
-        while self.known_committed.get() < from {
-            self.committed_more.notified().await;
+        let mut version = self.role.snapshots.newest().await?;
+        while version < from {
+            probe!("storage_is_ahead_of_read_versions");
+            plinth_runtime::sleep(Duration::from_millis(2)).await;
+            version = self.role.snapshots.newest().await?;
         }
-        let version = self.known_committed.get();
         let bytes_max = knobs().fetch_page_bytes;
         let page = self.role.snapshots.read(range.clone(), version, bytes_max);
         Ok((version, page.await?))

@@ -60,6 +60,7 @@ impl Server {
             let window = self.window.borrow();
             responder.ok(StorageStatus {
                 tag: self.role.tag,
+                engine: self.engine.kind(),
                 version: self.latest(),
                 durable: window.durable_version(),
                 window_bytes: window.bytes() as u64,

@@ -78,12 +78,12 @@ impl Server {
         self.fetch_wanted.notify_one();
     }
 
-    /// Parts whose rows are in the engine are held from `version` on, which is the next that is applied.
+    /// Parts whose rows are in the engine, and not of a later version than this server has come to, are held from `version` on, which is the next that is applied.
     pub(super) fn take_over_parts(&self, version: Version) -> Result<()> {
-        if !self.incoming.borrow().has_stored() {
+        if !self.incoming.borrow().has_stored(version) {
             return Ok(());
         }
-        let parts = self.incoming.borrow_mut().take_stored();
+        let parts = self.incoming.borrow_mut().take_stored(version);
         for part in parts {
             probe!("storage_takes_over_part");
             let mut window = self.window.borrow_mut();

@@ -1,0 +1,163 @@
+//! An operator at work: excludes processes and takes them back, changes numbers of roles and the engine, locks the database
+//! for a moment, while all others work. What is refused is refused with a reason; that nothing else breaks is for the other
+//! workloads to say.
+
+use super::{Boxed, Complaints, Day, Verdict, Workload};
+use crate::cluster::Shape;
+use plinth_client::Database;
+use plinth_control::exclusion::Target;
+use plinth_control::management::{self, ConfigChange};
+use plinth_coordination::{ClusterFile, election};
+use plinth_core::{EngineKind, Uid};
+use plinth_protocol::control::{GetWorkers, RegisterWorker, ServersChanged};
+use plinth_rpc::Transport;
+use plinth_runtime::random::{below, chance, range, u64};
+use plinth_runtime::{Duration, probe, trace};
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// Between two changes: the cluster should come to some of the work that they make.
+const PAUSE_MS: std::ops::Range<u64> = 500..8000;
+
+pub struct Operator {
+    cluster: ClusterFile,
+    transport: Transport,
+    excluded: RefCell<BTreeSet<Target>>,
+    complaints: Complaints,
+}
+
+impl Operator {
+    pub fn new(shape: &Shape) -> Self {
+        Operator {
+            cluster: shape.cluster_file(),
+            transport: Transport::client(),
+            excluded: RefCell::default(),
+            complaints: Complaints::default(),
+        }
+    }
+
+    async fn workers(&self) -> Option<Vec<RegisterWorker>> {
+        let leader = election::current_leader(&self.transport, &self.cluster).await?;
+        let controller = leader.controller;
+        let call = self
+            .transport
+            .call(&controller.endpoint::<GetWorkers>(), GetWorkers {});
+        Some(call.await.ok()?.workers)
+    }
+
+    /// The controller would look by itself in a moment.
+    async fn tell_controller(&self) {
+        if let Some(leader) = election::current_leader(&self.transport, &self.cluster).await {
+            let endpoint = leader.controller.endpoint::<ServersChanged>();
+            let call = self.transport.call(&endpoint, ServersChanged {});
+            plinth_runtime::timeout(ANSWER_LIMIT, call).await;
+        }
+    }
+
+    async fn change(&self, database: &Database) {
+        let Some(Some(workers)) = plinth_runtime::timeout(ANSWER_LIMIT, self.workers()).await
+        else {
+            return;
+        };
+        if workers.is_empty() {
+            return;
+        }
+        let outcome = match below(6) {
+            0 | 1 => {
+                let worker = &workers[below(workers.len() as u64) as usize];
+                let target = if chance(0.5) {
+                    Target::Process(worker.worker.address)
+                } else {
+                    Target::Locality("zoneid".into(), worker.locality.zone.clone())
+                };
+                self.excluded.borrow_mut().insert(target.clone());
+                management::exclude(database, &workers, &[target]).await
+            }
+            2 => self.include_all(database).await,
+            3 | 4 => {
+                let change = random_change();
+                management::configure(database, &workers, change)
+                    .await
+                    .map(drop)
+            }
+            _ => self.lock_for_a_moment(database).await,
+        };
+        match outcome {
+            Ok(()) => probe!("workload_operator_changes"),
+            Err(refusal) => {
+                probe!("workload_operator_is_refused");
+                trace!("Refused", "reason" => refusal);
+            }
+        }
+        if chance(0.7) {
+            self.tell_controller().await;
+        }
+    }
+
+    /// Those that were excluded here: others exclude, too.
+    async fn include_all(&self, database: &Database) -> Result<(), String> {
+        let targets: Vec<Target> = self.excluded.borrow().iter().cloned().collect();
+        if targets.is_empty() {
+            return Ok(());
+        }
+        management::include(database, &targets).await
+    }
+
+    async fn lock_for_a_moment(&self, database: &Database) -> Result<(), String> {
+        let id = Uid::from_parts(u64(), u64());
+        management::lock(database, id).await?;
+        // Locking took place: whoever does not know of the lock gets nowhere until it is gone.
+        let blind = database.create_transaction();
+        let begun = blind.get_read_version().await;
+        if begun.is_ok() {
+            self.complaints
+                .add("a read version was given while the database was locked".into());
+        }
+        plinth_runtime::sleep(Duration::from_millis(range(1..2000))).await;
+        management::unlock(database, id).await
+    }
+}
+
+fn random_change() -> ConfigChange {
+    let count = |most: u64| chance(0.5).then(|| 1 + below(most) as u32);
+    ConfigChange {
+        replication: None,
+        engine: chance(0.3).then(|| [EngineKind::Ssd, EngineKind::Memory][below(2) as usize]),
+        commit_proxies: count(3),
+        grv_proxies: count(2),
+        resolvers: count(3),
+        logs: count(5),
+    }
+}
+
+impl Workload for Operator {
+    fn name(&self) -> &'static str {
+        "operator"
+    }
+
+    fn setup(&self, _: Database) -> Boxed<'_, ()> {
+        Box::pin(async {})
+    }
+
+    fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            while !day.is_over() {
+                self.change(&database).await;
+                plinth_runtime::sleep(Duration::from_millis(range(PAUSE_MS))).await;
+            }
+            if let Err(refusal) = self.include_all(&database).await {
+                self.complaints
+                    .add(format!("nobody could be included: {refusal}"));
+            }
+        })
+    }
+
+    fn clients(&self) -> u64 {
+        1
+    }
+
+    fn check(&self, _: Database) -> Boxed<'_, Verdict> {
+        Box::pin(async move { self.complaints.verdict() })
+    }
+}
