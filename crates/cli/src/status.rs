@@ -95,6 +95,20 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
         let mode = word(&wanted["redundancy_mode"]);
         row(&mut out, "Configuration", format!("{mode} {engine}"));
     }
+    let data = &cluster["data"];
+    if data["state"].is_object() {
+        let mut state = word(&data["state"]["name"]);
+        if let Some(left) = data["state"]["min_replicas_remaining"].as_u64() {
+            let moving = data["moving_data"]["shards"].as_u64().unwrap_or(0);
+            let shards = data["partitions_count"].as_u64().unwrap_or(0);
+            let bytes = data["total_kv_size_bytes"].as_u64().unwrap_or(0);
+            state += &format!(
+                "; {left} replicas or more of each of {shards} shards, {moving} moving; {} bytes",
+                grouped(bytes as f64)
+            );
+        }
+        row(&mut out, "Data", state);
+    }
     row(&mut out, "Controller", word(&cluster["controller"]));
     let addresses = |value: &Value| match value.as_array() {
         Some(list) if !list.is_empty() => list

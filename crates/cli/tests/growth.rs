@@ -58,23 +58,25 @@ async fn check(database: &Database) {
     }
 }
 
-/// Keys and values on each storage server, as it estimates them.
-fn stored(cluster: &Cluster) -> Vec<u64> {
+/// Keys and values on each storage server, as it estimates them; and whether every copy is there.
+fn stored(cluster: &Cluster) -> (Vec<u64>, bool) {
     let text = cluster.cli("status json");
     let document: Value = serde_json::from_str(&text).expect("JSON");
+    let full = document["cluster"]["full_replication"] == true;
     let servers = document["cluster"]["storage_servers"].as_array();
     let bytes = |server: &Value| server["stored_bytes"].as_u64().unwrap_or(0);
-    servers.map_or(vec![], |servers| servers.iter().map(bytes).collect())
+    let bytes = servers.map_or(vec![], |servers| servers.iter().map(bytes).collect());
+    (bytes, full)
 }
 
-/// Waits until so many servers have about the same.
+/// Waits until so many servers have about the same, and every copy is there.
 async fn wait_until_even(cluster: &Cluster, count: usize, copies: usize) {
     let started = now();
     loop {
-        let stored = stored(cluster);
+        let (stored, full) = stored(cluster);
         let mean = (ROWS * ROW_BYTES * copies / count) as f64;
         let even = |bytes: &u64| (*bytes as f64 / mean - 1.0).abs() < 0.3;
-        if stored.len() == count && stored.iter().all(even) {
+        if full && stored.len() == count && stored.iter().all(even) {
             eprintln!(
                 "{count} servers are even after {:?}: {stored:?}",
                 started.elapsed()

@@ -4,15 +4,19 @@
 //! Plinth tells (`controller`, `log_servers`, `storage_servers`, …) stands beside it.
 
 use crate::controller::Controller;
-use plinth_core::Uid;
+use crate::{exclusion, movement};
+use plinth_core::codec::Codec;
 use plinth_core::config::{DatabaseConfig, EngineKind};
+use plinth_core::system_keys::{CONFIG, DATABASE_LOCK};
+use plinth_core::{Error, Uid};
 use plinth_protocol::control::{ClusterInfo, RegisterWorker};
 use plinth_protocol::log::GetLogStatus;
 use plinth_protocol::storage::GetStorageStatus;
 use plinth_rpc::Interface;
 use plinth_runtime::Duration;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::pin::Pin;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
@@ -21,12 +25,15 @@ type Workers = BTreeMap<Uid, RegisterWorker>;
 pub(crate) async fn document(controller: &Controller) -> String {
     let info = controller.info.get();
     let workers = controller.context.workers.get();
-    let (logs, storage) = (
-        logs(controller, &info).await,
-        storage(controller, &workers, &info).await,
-    );
-    let missing = |servers: &[Value]| servers.iter().any(|s| s["unreachable"] == json!(true));
-    let healthy = info.accepting && !missing(&logs) && !missing(&storage);
+    let (mut logs, mut storage, mut replicas) = (Vec::new(), Vec::new(), None);
+    for part in ask_everybody(controller, &workers, &info).await {
+        match part {
+            Part::Logs(list) => logs = list,
+            Part::Storage(list) => storage = list,
+            Part::Replicas(count) => replicas = count.filter(|_| info.accepting),
+        }
+    }
+    let full_replication = replicas.as_ref().is_some_and(Replicas::is_full);
     let phase = controller.context.phase.get();
     let addresses = |roles: &[Interface]| -> Vec<String> {
         roles.iter().map(|role| role.address.to_string()).collect()
@@ -34,15 +41,14 @@ pub(crate) async fn document(controller: &Controller) -> String {
     let document = json!({"cluster": {
         "cluster_controller_timestamp": plinth_runtime::unix_time_ms() / 1000,
         "commit_proxies": addresses(&info.client.commit_proxies),
-        "configuration": controller.context.config.get().map(|config| configuration(&config)),
+        "configuration": controller.context.config.get().map(|config| {
+            configuration(&config, replicas.as_ref())
+        }),
         "controller": info.controller.address.to_string(),
-        "data": {"state": {
-            "healthy": healthy,
-            "name": if healthy { "healthy" } else { "missing_data" },
-        }},
+        "data": data(replicas.as_ref(), &storage),
         "database_available": info.accepting,
-        "database_lock_state": {"locked": false},
-        "full_replication": healthy,
+        "database_lock_state": {"locked": replicas.as_ref().is_some_and(|r| r.locked)},
+        "full_replication": full_replication,
         "generation": info.epoch,
         "grv_proxies": addresses(&info.client.grv_proxies),
         "layers": {"_valid": true},
@@ -54,6 +60,31 @@ pub(crate) async fn document(controller: &Controller) -> String {
         "storage_servers": storage,
     }});
     document.to_string()
+}
+
+/// What others have to say.
+enum Part {
+    Logs(Vec<Value>),
+    Storage(Vec<Value>),
+    Replicas(Option<Replicas>),
+}
+
+/// All at once: whoever is silent is waited for only once.
+async fn ask_everybody(
+    controller: &Controller,
+    workers: &Workers,
+    info: &ClusterInfo,
+) -> Vec<Part> {
+    type Asked<'a> = Pin<Box<dyn Future<Output = Part> + 'a>>;
+    let parts: [Asked<'_>; 3] = [
+        Box::pin(async { Part::Logs(logs(controller, info).await) }),
+        Box::pin(async { Part::Storage(storage(controller, workers, info).await) }),
+        Box::pin(async {
+            let counted = plinth_runtime::timeout(ANSWER_LIMIT, count_replicas(controller));
+            Part::Replicas(counted.await.and_then(Result::ok))
+        }),
+    ];
+    plinth_runtime::join_all(parts).await
 }
 
 /// FoundationDB's name of the phase, for the tools that know those.
@@ -70,7 +101,90 @@ fn recovery_name(phase: &str) -> &str {
     }
 }
 
-fn configuration(config: &DatabaseConfig) -> Value {
+/// What the system keyspace says of the data.
+struct Replicas {
+    wanted: usize,
+    shards: usize,
+    /// Shards on their way to another team.
+    moving: usize,
+    /// Of the shard that has the fewest.
+    least: usize,
+    locked: bool,
+    excluded: Vec<String>,
+}
+
+impl Replicas {
+    fn is_full(&self) -> bool {
+        self.least >= self.wanted
+    }
+}
+
+async fn count_replicas(controller: &Controller) -> plinth_core::Result<Replicas> {
+    let (config, shards, lock, excluded) = movement::run(&controller.database, async |tr| {
+        let config = tr.get(CONFIG, false).await?.ok_or(Error::file_corrupt)?;
+        let config = DatabaseConfig::from_bytes(config).ok_or(Error::file_corrupt)?;
+        let lock = tr.get(DATABASE_LOCK, false).await?;
+        Ok((
+            config,
+            movement::read_shards(tr).await?,
+            lock,
+            exclusion::read(tr).await?,
+        ))
+    })
+    .await?;
+    let hosted: BTreeSet<Uid> = controller.context.workers.with(|workers| {
+        let storage = workers.values().flat_map(|worker| &worker.storage);
+        storage.map(|(id, _)| *id).collect()
+    });
+    let left = shards
+        .iter()
+        .map(|(_, record)| record.team.iter().filter(|id| hosted.contains(id)).count());
+    Ok(Replicas {
+        wanted: config.replication as usize,
+        shards: shards.len(),
+        moving: shards
+            .iter()
+            .filter(|(_, record)| !record.destination.is_empty())
+            .count(),
+        least: left.min().unwrap_or(0),
+        locked: lock.is_some(),
+        excluded: excluded.iter().map(ToString::to_string).collect(),
+    })
+}
+
+fn data(replicas: Option<&Replicas>, storage: &[Value]) -> Value {
+    let Some(replicas) = replicas else {
+        return json!({"state": {"healthy": false, "name": "initializing"}});
+    };
+    let name = match replicas {
+        Replicas { least: 0, .. } => "missing_data",
+        replicas if !replicas.is_full() => "healing",
+        Replicas { moving: 0, .. } => "healthy",
+        _ => "healthy_repartitioning",
+    };
+    let stored: u64 = storage
+        .iter()
+        .filter_map(|server| server["stored_bytes"].as_u64())
+        .sum();
+    json!({
+        "state": {
+            "healthy": replicas.is_full(),
+            "name": name,
+            "min_replicas_remaining": replicas.least,
+        },
+        "moving_data": {"shards": replicas.moving},
+        "partitions_count": replicas.shards,
+        // Of one copy.
+        "total_kv_size_bytes": stored / replicas.wanted.max(1) as u64,
+    })
+}
+
+fn configuration(config: &DatabaseConfig, replicas: Option<&Replicas>) -> Value {
+    let excluded = replicas.map_or(&[][..], |replicas| &replicas.excluded);
+    let excluded: Vec<Value> = excluded
+        .iter()
+        .map(|target| json!({"address": target}))
+        .collect();
     json!({
         "redundancy_mode": match config.replication {
             1 => "single",
@@ -85,7 +199,7 @@ fn configuration(config: &DatabaseConfig) -> Value {
         "commit_proxies": config.commit_proxies,
         "grv_proxies": config.grv_proxies,
         "resolvers": config.resolvers,
-        "excluded_servers": [],
+        "excluded_servers": excluded,
     })
 }
 
