@@ -26,7 +26,7 @@ pub fn of_database(code: i32, value: &[u8]) -> Result<Option<DatabaseOption>> {
         // Location cache, length of log lines, machine and data center, and what is a hint: nothing to do.
         10 | 405 => return number(value).map(|_| None),
         21 | 22 | 505 | 800 | 900 => return Ok(None),
-        506 => return Err(Error::unsupported_operation), // automatic idempotency
+        506 => TransactionAutomaticIdempotency,
         _ => return Err(Error::invalid_option),
     }))
 }
@@ -55,7 +55,7 @@ pub fn of_transaction(code: i32, value: Option<&[u8]>) -> Result<Option<Transact
         | 1101..=1103
         | 4000
         | 4001 => Ok(None),
-        300 | 504 | 505 | 2000 => Err(Error::unsupported_operation),
+        300 | 504 | 2000 => Err(Error::unsupported_operation),
         _ => {
             let code = u32::try_from(code).map_err(|_| Error::invalid_option)?;
             TransactionOption::from_code(code, value).map(Some)

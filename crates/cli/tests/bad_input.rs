@@ -445,12 +445,17 @@ fn a_data_directory_that_cannot_be_used_is_named() {
     );
     assert_eq!(names(), before);
 
-    // Another version's.
+    // An older version's, whose checksum did not cover the number of the format.
     let owner = data.join("process");
     let written = std::fs::read(&owner).expect("a file");
-    let mut later = written.clone();
-    later[0] += 1;
-    std::fs::write(&owner, &later).expect("writes");
+    let body = &written[8..];
+    let older = [
+        &1u32.to_le_bytes()[..],
+        &crc32c::crc32c(body).to_le_bytes(),
+        body,
+    ]
+    .concat();
+    std::fs::write(&owner, older).expect("writes");
     named(&server(&data, &file, &listen), &["has format", "dump"]);
     assert_eq!(names(), before);
     std::fs::write(&owner, &written).expect("writes");

@@ -12,10 +12,13 @@
 //!   T arrives late ──► conflict   k has changed since T's read version
 //!   now say: commit_unknown_result
 //! ```
+//!
+//! With [automatic idempotency](crate::idempotency) it is then looked up how the transaction ended.
 
 use crate::attempt::{Attempt, Guarded, Interest, Outcome};
 use crate::conflicts::{ConflictList, SortedConflicts};
 use crate::database::Database;
+use crate::idempotency;
 use crate::retry::Backoff;
 use crate::shared::Drive;
 use crate::source::{
@@ -94,7 +97,7 @@ impl Transaction {
         if let Some(error) = attempt.read_error() {
             return Err(error);
         }
-        let (log, reads, version, options) = {
+        let (mut log, reads, version, options) = {
             let mut state = self.inner.state.borrow_mut();
             let log = std::mem::take(&mut state.log);
             if log.is_empty() {
@@ -109,12 +112,14 @@ impl Transaction {
             let version = state.ask_read_version(database.cluster(), !reads.is_empty());
             (log, reads, version, state.options)
         };
+        let row = options.idempotent.then(|| idempotency::add_row(&mut log));
         let flags = CommitFlags {
-            system_keys: options.write_system_keys,
+            // Every key was checked when it was written; the row is a key of the system.
+            system_keys: options.write_system_keys || row.is_some(),
             lock_aware: options.lock_aware,
             priority: options.priority,
         };
-        let fence = !options.causal_write_risky;
+        let fence = !options.causal_write_risky || row.is_some();
         let conflicts = options
             .report_conflicting_keys
             .then(|| attempt.conflicting());
@@ -130,7 +135,12 @@ impl Transaction {
             conflicts: conflicts.clone(),
             ..packed.data
         };
-        let sent = send(database.cluster(), Packed { data, ..packed }, flags).await;
+        let packed = Packed {
+            data,
+            row,
+            ..packed
+        };
+        let sent = send(database.cluster(), packed, flags).await;
         if let Some(conflicts) = conflicts {
             // Made-up keys are nobody's business.
             let is_real = |range: &KeyRange| !range.begin.starts_with(SELF_CONFLICT_PREFIX);
@@ -161,6 +171,8 @@ struct Packed {
     data: CommitData,
     /// A key that the transaction reads and writes, if it must not be left in flight.
     fence: Option<Key>,
+    /// A row that is there if the transaction happened.
+    row: Option<Key>,
 }
 
 fn pack(
@@ -186,7 +198,8 @@ fn pack(
         flags,
         conflicts: None,
     };
-    Ok(Packed { data, fence })
+    let row = None;
+    Ok(Packed { data, fence, row })
 }
 
 /// A key that is both read and written; where there is none, one is made.
@@ -215,7 +228,10 @@ async fn send(cluster: &Rc<dyn Cluster>, packed: Packed, flags: CommitFlags) -> 
             if let Some(key) = packed.fence {
                 commit_dummy(cluster, key, flags).await?;
             }
-            Err(Error::commit_unknown_result)
+            match packed.row {
+                Some(row) => idempotency::look_up(cluster, &row, flags).await,
+                None => Err(Error::commit_unknown_result),
+            }
         }
         Err(error) => Err(error),
     }

@@ -90,6 +90,9 @@ impl Database {
             DatabaseOption::TransactionSizeLimit(bytes) => TransactionOption::SizeLimit(bytes),
             DatabaseOption::TransactionCausalReadRisky => TransactionOption::CausalReadRisky,
             DatabaseOption::TransactionBypassUnreadable => TransactionOption::BypassUnreadable,
+            DatabaseOption::TransactionAutomaticIdempotency => {
+                TransactionOption::AutomaticIdempotency
+            }
             DatabaseOption::TransactionUsedDuringCommitProtectionDisable => {
                 TransactionOption::UsedDuringCommitProtectionDisable
             }

@@ -23,6 +23,7 @@ mod conflicts;
 mod connection;
 mod database;
 mod directory;
+mod idempotency;
 mod locality;
 mod options;
 mod range;

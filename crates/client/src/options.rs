@@ -44,6 +44,8 @@ pub enum TransactionOption {
     SpecialKeySpaceEnableWrites,
     /// What a versionstamped operation has made unreadable is read as if that had not been issued.
     BypassUnreadable,
+    /// A commit whose answer is lost is looked up: `commit_unknown_result` never comes. Costs a row of 60 bytes.
+    AutomaticIdempotency,
 }
 
 impl TransactionOption {
@@ -69,6 +71,7 @@ impl TransactionOption {
             501 => return Ok(RetryLimit(number()?)),
             502 => return Ok(MaxRetryDelay(number()?)),
             503 => return Ok(SizeLimit(number()?)),
+            505 => AutomaticIdempotency,
             600 => SnapshotRywEnable,
             601 => SnapshotRywDisable,
             700 => LockAware,
@@ -102,6 +105,7 @@ pub enum DatabaseOption {
     TransactionBypassUnreadable,
     TransactionUsedDuringCommitProtectionDisable,
     TransactionReportConflictingKeys,
+    TransactionAutomaticIdempotency,
 }
 
 pub const WATCHES_MAX_DEFAULT: usize = 10_000;
@@ -132,6 +136,7 @@ pub(crate) struct Options {
     pub special_keys_relaxed: bool,
     pub special_keys_writable: bool,
     pub bypass_unreadable: bool,
+    pub idempotent: bool,
 }
 
 impl Default for Options {
@@ -156,6 +161,7 @@ impl Default for Options {
             special_keys_relaxed: false,
             special_keys_writable: false,
             bypass_unreadable: false,
+            idempotent: false,
         }
     }
 }
@@ -200,6 +206,7 @@ impl Options {
             SpecialKeySpaceRelaxed => self.special_keys_relaxed = true,
             SpecialKeySpaceEnableWrites => self.special_keys_writable = true,
             BypassUnreadable => self.bypass_unreadable = true,
+            AutomaticIdempotency => self.idempotent = true,
         }
         Ok(())
     }
@@ -211,6 +218,7 @@ impl Options {
             retry_limit: self.retry_limit,
             retry_delay_ms_max: self.retry_delay_ms_max,
             size_bytes_max: self.size_bytes_max,
+            idempotent: self.idempotent,
             ..*defaults
         }
     }

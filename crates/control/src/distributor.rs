@@ -22,6 +22,7 @@ use plinth_runtime::{Duration, Instant, TaskGroup, trace};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
 /// At least so long between two looks, whatever has come to its end.
@@ -42,6 +43,8 @@ pub(crate) struct Distributor {
     /// Shards that could not be split, and when that was seen.
     unsplittable: RefCell<BTreeMap<Key, Instant>>,
     recruiting: Cell<bool>,
+    /// Workers that could not make a storage server, and when: others are asked first.
+    refused: RefCell<BTreeMap<SocketAddr, Instant>>,
     done: Notify,
     /// Weak: the tasks know the distributor, and end with its life.
     tasks: Weak<TaskGroup>,
@@ -66,6 +69,7 @@ pub fn start(
         busy: RefCell::default(),
         unsplittable: RefCell::default(),
         recruiting: Cell::new(false),
+        refused: RefCell::default(),
         done: Notify::new(),
         tasks: Rc::downgrade(&tasks),
     });

@@ -13,7 +13,8 @@
 //! \xff/tenant/…                  tenants; see `plinth_client::tenant`
 //! \xff/globalConfig/…            what clients agree on
 //! \xff/metadataVersion           the stamp that layers change with their metadata; anyone may
-//! \xff\x02/…                     kept like ordinary data: \xff\x02/timeKeeper/map/ says which version was when
+//! \xff\x02/…                     kept like ordinary data: \xff\x02/timeKeeper/map/ says which version was when,
+//!                               \xff\x02/idmp/<hour>/<id> which transactions happened
 //! ```
 //!
 //! The last four are none of the proxies' business.
@@ -38,6 +39,8 @@ pub const KEY_SERVERS: &[u8] = b"\xff/keyServers/";
 pub const KEY_SERVERS_END: &[u8] = b"\xff/keyServers0";
 pub const TENANTS: &[u8] = b"\xff/tenant/";
 pub const GLOBAL_CONFIG: &[u8] = b"\xff/globalConfig/";
+/// Rows by which a client finds out whether a commit happened: see `plinth_client`'s commit.
+pub const IDEMPOTENCY: &[u8] = b"\xff\x02/idmp/";
 pub const METADATA_VERSION: &[u8] = b"\xff/metadataVersion";
 
 /// Parts of the system keyspace that are kept like ordinary data.
@@ -79,6 +82,11 @@ codec_for!(DatabaseConfig {
     resolvers: u32,
     logs: u32,
 });
+
+/// Begin of the rows of transactions that were sent in this hour since 1970.
+pub fn idempotency_hour(hour: u64) -> Bytes {
+    [IDEMPOTENCY, &hour.to_be_bytes()].concat().into()
+}
 
 pub fn server_list_key(id: Uid) -> Bytes {
     [SERVER_LIST, &id.to_bytes()].concat().into()

@@ -71,6 +71,17 @@ impl WriteBatch {
         });
     }
 
+    /// Everything of `other`, behind what is here.
+    pub fn append(&mut self, other: &WriteBatch) {
+        let moved = self.bytes.len();
+        self.bytes.extend_from_slice(&other.bytes);
+        let spans = other.spans.iter().map(|span| Span {
+            at: span.at + moved,
+            ..*span
+        });
+        self.spans.extend(spans);
+    }
+
     pub fn is_empty(&self) -> bool {
         self.spans.is_empty()
     }
@@ -94,7 +105,12 @@ impl WriteBatch {
     }
 
     pub fn ops(&self) -> impl Iterator<Item = Op<'_>> {
-        self.spans.iter().map(|&span| {
+        self.ops_from(0)
+    }
+
+    /// From operation number `first` on.
+    pub fn ops_from(&self, first: usize) -> impl Iterator<Item = Op<'_>> {
+        self.spans[first..].iter().map(|&span| {
             let (first, second) = self.parts(span);
             if span.is_clear {
                 Op::ClearRange(first, second)

@@ -57,6 +57,10 @@ pub const FAULTS: &[(&str, &str)] = &[
         "a storage server takes over a range without what was written while it was copied",
     ),
     (
+        "idempotency_overlooks_row",
+        "a client takes a commit of which it finds the proof for one that did not happen",
+    ),
+    (
         "ready_without_hearing",
         "a storage server says that it has a shard before it has heard of the move",
     ),

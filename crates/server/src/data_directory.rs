@@ -153,21 +153,28 @@ impl DataDirectory {
     }
 }
 
-/// `format: u32 | crc32c: u32 | body`
+/// `format: u32 | crc32c of format and body: u32 | body`. In format 1 the checksum was that of the body alone.
 fn encode(record: &impl Codec) -> Bytes {
     let body = record.to_bytes();
     let mut out = BytesMut::with_capacity(body.len() + 8);
     out.put_u32_le(FORMAT);
-    out.put_u32_le(crc32c::crc32c(&body));
+    out.put_u32_le(checksum(FORMAT, &body));
     out.put_slice(&body);
     out.freeze()
+}
+
+fn checksum(format: u32, body: &[u8]) -> u32 {
+    match format {
+        1 => crc32c::crc32c(body),
+        _ => crc32c::crc32c_append(crc32c::crc32c(&format.to_le_bytes()), body),
+    }
 }
 
 /// Of a file that is whole, and may be of another version.
 fn format_of(bytes: &Bytes) -> Option<u32> {
     let format = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
     let crc = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
-    (crc32c::crc32c(&bytes[8..]) == crc).then_some(format)
+    (checksum(format, &bytes[8..]) == crc).then_some(format)
 }
 
 fn decode<T: Codec>(bytes: &Bytes) -> Option<T> {

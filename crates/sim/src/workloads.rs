@@ -6,6 +6,7 @@ mod bulk;
 mod conflict;
 mod cycle;
 mod history;
+mod idempotent;
 mod moves;
 mod operator;
 mod ryw;
@@ -103,7 +104,7 @@ fn number(value: &[u8]) -> i64 {
     parsed.unwrap_or(i64::MIN)
 }
 
-const KINDS: [fn(Space, &Shape) -> Rc<dyn Workload>; 12] = [
+const KINDS: [fn(Space, &Shape) -> Rc<dyn Workload>; 13] = [
     |space, _| Rc::new(cycle::Cycle::new(space)),
     |space, _| Rc::new(bank::Bank::new(space)),
     |space, _| Rc::new(history::Histories::new(space)),
@@ -116,6 +117,7 @@ const KINDS: [fn(Space, &Shape) -> Rc<dyn Workload>; 12] = [
     |space, _| Rc::new(shards::Shards::new(space)),
     |_, _| Rc::new(moves::Moves::new()),
     |_, shape| Rc::new(operator::Operator::new(shape)),
+    |space, _| Rc::new(idempotent::Idempotent::new(space)),
 ];
 
 /// Some workloads, each with its part of the key space, and a part that is left.

@@ -77,3 +77,8 @@ fn a_part_taken_over_without_its_queue_is_found() {
 fn a_destination_that_is_ready_before_it_has_heard_is_found() {
     is_found("ready_without_hearing", "recovery");
 }
+
+#[test]
+fn a_commit_whose_proof_is_overlooked_is_found() {
+    is_found("idempotency_overlooks_row", "standard");
+}

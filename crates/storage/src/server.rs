@@ -391,7 +391,7 @@ impl Server {
             }
             let mut batch = self.take(target).await;
             let parts = self.store_parts(&mut batch);
-            self.sample.borrow_mut().follow(&mut batch);
+            self.follow_sample(&mut batch).await;
             self.ownership.borrow().write(target, &mut batch);
             batch.set(DURABLE_KEY, &target.to_be_bytes());
             if buggify!() {
@@ -419,6 +419,19 @@ impl Server {
             cursor.pop(target + 1);
             self.report_durable(target);
         }
+    }
+
+    /// Adds to the batch what it does to the sample of sizes.
+    async fn follow_sample(&self, batch: &mut WriteBatch) {
+        let (mut first, mut rows) = (Some(0), WriteBatch::new());
+        while let Some(at) = first {
+            first = {
+                let mut sample = self.sample.borrow_mut();
+                sample.follow_some(batch, at, STEP_TOUCHES, &mut rows)
+            };
+            plinth_runtime::yield_now().await;
+        }
+        batch.append(&rows);
     }
 
     async fn take(&self, target: Version) -> WriteBatch {

@@ -3,6 +3,7 @@
 use plinth_client::testing::{CommitFault, MemoryCluster};
 use plinth_client::{Transaction, TransactionOption};
 use plinth_core::conflict_ranges::ConflictRanges;
+use plinth_core::system_keys::IDEMPOTENCY;
 use plinth_core::{Error, MutationKind};
 use plinth_runtime::real::block_on;
 
@@ -209,6 +210,48 @@ fn without_the_fence_a_lost_commit_may_come_late() {
             Err(Error::commit_unknown_result)
         );
         assert!(matches!(cluster.deliver_late_commits()[..], [Ok(_)]));
+    });
+}
+
+#[test]
+fn with_automatic_idempotency_a_lost_answer_is_looked_up() {
+    block_on(async {
+        for (fault, happens) in [
+            (CommitFault::AnswerLost, true),
+            (CommitFault::RequestLost, false),
+            (CommitFault::Late, false),
+        ] {
+            let cluster = cluster();
+            cluster.inject(fault);
+            let transaction = cluster.database().create_transaction();
+            for option in [
+                TransactionOption::AutomaticIdempotency,
+                TransactionOption::CausalWriteRisky,
+            ] {
+                transaction.set_option(option).expect("valid");
+            }
+            transaction.set("a", "mine");
+            let outcome = transaction.commit().await;
+            let rows = cluster.rows();
+            let proofs = rows
+                .keys()
+                .filter(|key| key.starts_with(IDEMPOTENCY))
+                .count();
+            if happens {
+                assert_eq!(outcome, Ok(()));
+                assert!(transaction.get_committed_version() > 0 && proofs == 1);
+                assert_eq!(rows.get(&b"a"[..]).map(|v| &v[..]), Some(&b"mine"[..]));
+            } else {
+                // It never will be: the application may simply do it again.
+                assert_eq!(outcome, Err(Error::not_committed));
+                assert_eq!(proofs, 0);
+                let late = cluster.deliver_late_commits();
+                assert!(
+                    late.iter()
+                        .all(|commit| *commit == Err(Error::not_committed))
+                );
+            }
+        }
     });
 }
 

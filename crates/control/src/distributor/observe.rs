@@ -3,7 +3,7 @@
 use super::Distributor;
 use super::plan::{ServerView, ShardView, World};
 use super::teams::Place;
-use crate::placement::{self, RoleKind};
+use crate::placement;
 use crate::{exclusion, movement, singletons};
 use plinth_core::codec::Codec;
 use plinth_core::key::KeyRange;
@@ -20,6 +20,9 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// A shard that could not be split is not tried again for so long.
 const SPLIT_AGAIN: Duration = Duration::from_secs(60);
+
+/// A worker that could not make a storage server is not asked again for so long.
+const ASK_AGAIN: Duration = Duration::from_secs(10);
 
 /// What outlives a look.
 #[derive(Default)]
@@ -80,7 +83,7 @@ impl Distributor {
             servers,
         };
         Ok(Observed {
-            recruit: wanted_recruit(&workers, &written),
+            recruit: self.wanted_recruit(&workers, &written),
             remove: to_remove(&world),
             world,
         })
@@ -209,38 +212,40 @@ impl Distributor {
         };
         shards.iter().map(view).collect()
     }
-}
 
-/// Every process that suits has a storage server of the engine that is configured.
-fn wanted_recruit(workers: &[RegisterWorker], written: &Written) -> Option<Recruitment> {
-    let mut able: Vec<&RegisterWorker> = workers.iter().collect();
-    able.retain(|worker| !exclusion::is_excluded(worker, &written.excluded));
-    let able = placement::suited_for_storage(able, written.config.replication as usize);
-    let engine = written.config.engine;
-    let serves = |worker: &RegisterWorker| {
-        let right = |id: &Uid| {
-            let servers = &written.list.servers;
-            servers
-                .iter()
-                .any(|(listed, record)| listed == id && record.engine == engine)
+    /// Every process that suits has a storage server of the engine that is configured.
+    fn wanted_recruit(&self, workers: &[RegisterWorker], written: &Written) -> Option<Recruitment> {
+        let now = plinth_runtime::now();
+        let mut refused = self.refused.borrow_mut();
+        refused.retain(|_, at| now.saturating_since(*at) < ASK_AGAIN);
+        let mut able: Vec<&RegisterWorker> = workers.iter().collect();
+        able.retain(|worker| !exclusion::is_excluded(worker, &written.excluded));
+        let able = placement::suited_for_storage(able, written.config.replication as usize);
+        let engine = written.config.engine;
+        let serves = |worker: &RegisterWorker| {
+            let right = |id: &Uid| {
+                let servers = &written.list.servers;
+                servers
+                    .iter()
+                    .any(|(listed, record)| listed == id && record.engine == engine)
+            };
+            worker.storage.iter().any(|(id, _)| right(id))
         };
-        worker.storage.iter().any(|(id, _)| right(id))
-    };
-    // One that is only late is not replaced in its own house.
-    let late = |worker: &RegisterWorker| {
-        let hosts = |id: &Uid| worker.storage.iter().any(|(stored, _)| stored == id);
-        let mut servers = written.list.servers.iter();
-        servers.any(|(id, record)| record.address == worker.worker.address && !hosts(id))
-    };
-    let worker = able
-        .into_iter()
-        .find(|worker| !serves(worker) && !late(worker))?;
-    debug_assert!(placement::fitness(worker.class, RoleKind::Storage).is_some());
-    Some(Recruitment {
-        worker: worker.worker,
-        engine,
-        tag: written.list.next_tag,
-    })
+        // One that is only late is not replaced in its own house.
+        let late = |worker: &RegisterWorker| {
+            let hosts = |id: &Uid| worker.storage.iter().any(|(stored, _)| stored == id);
+            let mut servers = written.list.servers.iter();
+            servers.any(|(id, record)| record.address == worker.worker.address && !hosts(id))
+        };
+        let worker = able.into_iter().find(|worker| {
+            !serves(worker) && !late(worker) && !refused.contains_key(&worker.worker.address)
+        })?;
+        Some(Recruitment {
+            worker: worker.worker,
+            engine,
+            tag: written.list.next_tag,
+        })
+    }
 }
 
 /// Servers that are gone or must go, and hold nothing.

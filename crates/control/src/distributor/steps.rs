@@ -163,10 +163,12 @@ impl Distributor {
         if self.recruiting.replace(true) {
             return;
         }
-        let distributor = self.clone();
+        let (distributor, address) = (self.clone(), recruitment.worker.address);
         self.spawn("recruit storage", async move {
             if let Err(error) = distributor.add_server(recruitment).await {
-                trace!("StorageRecruitmentFailed", "error" => error);
+                trace!("StorageRecruitmentFailed", "address" => address, "error" => error);
+                let now = plinth_runtime::now();
+                distributor.refused.borrow_mut().insert(address, now);
                 plinth_runtime::sleep(LOOK).await;
             }
             distributor.recruiting.set(false);

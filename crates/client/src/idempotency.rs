@@ -1,0 +1,77 @@
+//! Automatic idempotency: finding out whether a commit happened.
+//!
+//! The transaction writes one row more, under a name that nobody else has, with its versionstamp as the value. When its
+//! answer is lost, the [fence](crate::commit) makes sure that it cannot happen any more; then the row is there if it
+//! happened, and never will be if not.
+//!
+//! ```text
+//! \xff\x02/idmp/<hour since 1970, u64>/<id, 16 bytes>  →  versionstamp
+//! ```
+//!
+//! Rows go a day after they were made. A client that has waited so long for one answer is not told anything.
+
+use crate::attempt::Outcome;
+use crate::retry::Backoff;
+use crate::source::{Cluster, CommitFlags, ReadVersionFlags};
+use crate::write_log::WriteLog;
+use plinth_core::system_keys::idempotency_hour;
+use plinth_core::version::Versionstamp;
+use plinth_core::{Error, Key, MutationKind, MutationRef, Result, Uid};
+use plinth_runtime::{fault, probe, random, sleep};
+use std::rc::Rc;
+
+const DELAY_MS_MAX: f64 = 1000.0;
+/// A stamp, and the place where it goes.
+const STAMP_OPERAND: [u8; Versionstamp::LEN + 4] = [0; Versionstamp::LEN + 4];
+
+/// Adds the row to what the transaction writes; gives its key.
+pub(crate) fn add_row(log: &mut WriteLog) -> Key {
+    let (high, low) = random::uid();
+    let hour = idempotency_hour(plinth_runtime::unix_time_ms() / 3_600_000);
+    let key = Key::from([&hour[..], b"/", &Uid::from_parts(high, low).to_bytes()].concat());
+    let mutation = MutationRef {
+        kind: MutationKind::SetVersionstampedValue,
+        first: &key,
+        second: &STAMP_OPERAND,
+    };
+    log.push(mutation, false);
+    key
+}
+
+/// How the transaction with this row ended. It cannot commit any more.
+pub(crate) async fn look_up(
+    cluster: &Rc<dyn Cluster>,
+    row: &Key,
+    flags: CommitFlags,
+) -> Result<Outcome> {
+    let mut backoff = Backoff::default();
+    let read = ReadVersionFlags {
+        lock_aware: true,
+        causal_read_risky: false,
+    };
+    loop {
+        let found = match cluster.get_read_version(flags.priority, read).await {
+            Ok(version) => cluster.get(row.clone(), version).await,
+            Err(error) => Err(error),
+        };
+        match found {
+            Ok(Some(stamp)) if !fault::is_planted("idempotency_overlooks_row") => {
+                probe!("client_finds_commit");
+                return outcome_of(&stamp).ok_or(Error::commit_unknown_result);
+            }
+            Ok(_) => {
+                probe!("client_finds_no_commit");
+                return Err(Error::not_committed);
+            }
+            Err(error) if error.is_retryable() => sleep(backoff.next(DELAY_MS_MAX)).await,
+            Err(_) => return Err(Error::commit_unknown_result),
+        }
+    }
+}
+
+/// `version: u64 | order: u16`, big-endian.
+fn outcome_of(stamp: &[u8]) -> Option<Outcome> {
+    let version = i64::from_be_bytes(stamp.get(..8)?.try_into().ok()?);
+    let order = u16::from_be_bytes(stamp.get(8..10)?.try_into().ok()?);
+    Some(Outcome::Committed { version, order })
+}

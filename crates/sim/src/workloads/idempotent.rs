@@ -1,0 +1,95 @@
+//! Automatic idempotency: additions that must not be done twice, without a note that would tell. The counter is the number
+//! of acknowledged additions, and nobody hears of a commit that its result is unknown.
+
+use super::{Boxed, Complaints, Day, Space, Verdict, Workload, until_done};
+use plinth_client::{Database, TransactionOption};
+use plinth_core::{Error, MutationKind, Result, Version};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
+
+pub struct Idempotent {
+    space: Space,
+    acknowledged: Cell<u64>,
+    versions: RefCell<BTreeSet<(Version, u64)>>,
+    complaints: Complaints,
+}
+
+impl Idempotent {
+    pub fn new(space: Space) -> Self {
+        Idempotent {
+            space,
+            acknowledged: Cell::new(0),
+            versions: RefCell::default(),
+            complaints: Complaints::default(),
+        }
+    }
+
+    async fn add(&self, database: &Database) -> Result<()> {
+        let transaction = database.create_transaction();
+        loop {
+            transaction.set_option(TransactionOption::AutomaticIdempotency)?;
+            let one = 1u64.to_le_bytes();
+            transaction.atomic_op(MutationKind::Add, self.space.named("sum"), one);
+            match transaction.commit().await {
+                Ok(()) => break,
+                Err(error) if error == Error::commit_unknown_result => {
+                    self.complaints
+                        .add("a client heard of an unknown result".into());
+                    return Ok(());
+                }
+                Err(error) => transaction.on_error(error).await?,
+            }
+        }
+        let count = self.acknowledged.get() + 1;
+        self.acknowledged.set(count);
+        let version = transaction.get_committed_version();
+        self.versions.borrow_mut().insert((version, count));
+        Ok(())
+    }
+}
+
+impl Workload for Idempotent {
+    fn name(&self) -> &'static str {
+        "idempotent"
+    }
+
+    fn setup(&self, _: Database) -> Boxed<'_, ()> {
+        Box::pin(async {})
+    }
+
+    fn work(&self, database: Database, _: u64, day: Day) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            while !day.is_over() {
+                if let Err(error) = self.add(&database).await {
+                    self.complaints.add(format!("an addition failed: {error}"));
+                }
+                day.think().await;
+            }
+        })
+    }
+
+    fn check(&self, database: Database) -> Boxed<'_, Verdict> {
+        Box::pin(async move {
+            let key = self.space.named("sum");
+            let value = until_done(&database, async |tr| tr.get(&key, false).await).await;
+            let sum = value.map_or(0, |v| {
+                u64::from_le_bytes(v[..].try_into().unwrap_or_default())
+            });
+            let acknowledged = self.acknowledged.get();
+            if sum != acknowledged {
+                return Err(format!(
+                    "{acknowledged} additions were acknowledged, {sum} done"
+                ));
+            }
+            if self
+                .versions
+                .borrow()
+                .iter()
+                .any(|(version, _)| *version <= 0)
+            {
+                return Err("an acknowledged addition has no version".into());
+            }
+            self.complaints.verdict()
+        })
+    }
+}
