@@ -140,14 +140,18 @@ impl DataDirectory {
         Ok((logs, storage))
     }
 
-    /// Removes every file of a role. The meta file of a storage server goes first: without it the rest is litter.
+    /// Removes every file of a role. The meta file of a storage server goes first, and for good before the next does: without
+    /// it the rest is litter, and it without the rest is a loss.
     pub async fn remove_role(&self, id: Uid) -> std::io::Result<()> {
         let text = id.to_string();
         let mut names: Vec<String> = disk::list_dir(&self.path).await?;
         names.retain(|name| name.contains(&text));
         names.sort_by_key(|name| !name.ends_with(".meta"));
         for name in names {
-            disk::remove(&self.path.join(name)).await?;
+            disk::remove(&self.path.join(&name)).await?;
+            if name.ends_with(".meta") {
+                disk::sync_dir(&self.path).await?;
+            }
         }
         disk::sync_dir(&self.path).await
     }
