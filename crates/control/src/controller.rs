@@ -51,8 +51,6 @@ pub(crate) struct Controller {
     /// One of them has come back under another address.
     moved: Notify,
     pub servers_changed: Notify,
-    /// Another configuration wants another epoch.
-    pub reconfigure: Notify,
     /// Of the living epoch.
     pub roles: RefCell<Vec<Interface>>,
 }
@@ -130,7 +128,6 @@ impl Controller {
             addresses: RefCell::default(),
             moved: Notify::new(),
             servers_changed: Notify::new(),
-            reconfigure: Notify::new(),
             roles: RefCell::default(),
         }
     }
@@ -323,7 +320,9 @@ impl Controller {
         let logs = running.state.log_system.current().map(|g| g.logs.clone());
         let logs = logs.unwrap_or_default();
         let full = full_disks::watch(&self.context, &logs, &config);
-        let changed = plinth_runtime::race(self.moved.notified(), self.reconfigure.notified());
+        // This epoch's own: a wish that comes too late must not end the next.
+        let reconfigure = Rc::new(Notify::new());
+        let changed = plinth_runtime::race(self.moved.notified(), reconfigure.notified());
         let wanted = plinth_runtime::race(changed, full);
         let tasks = TaskGroup::new();
         self.roles.replace(running.roles.clone());
@@ -333,7 +332,7 @@ impl Controller {
         };
         tasks.spawn(
             "server list",
-            singletons::follow_servers(self.clone(), epoch),
+            singletons::follow_servers(self.clone(), epoch, reconfigure.clone()),
         );
         let distributor = singletons::keep_distributor(self.clone(), running.state.epoch);
         tasks.spawn("keep distributor", distributor);

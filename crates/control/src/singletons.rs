@@ -11,6 +11,7 @@ use plinth_core::{DatabaseConfig, Epoch, Error, KeySelector, Result};
 use plinth_protocol::control::{RecruitDistributor, RegisterWorker};
 use plinth_rpc::{Interface, wait_failure};
 use plinth_runtime::knobs::knobs;
+use plinth_runtime::sync::Notify;
 use plinth_runtime::{Duration, probe, trace};
 use std::rc::Rc;
 
@@ -32,7 +33,11 @@ pub async fn read_servers(transaction: &Transaction) -> Result<ServerList> {
 }
 
 /// Tells the workers when servers come and go, and ends the epoch when it is not the one that is configured any more.
-pub(crate) async fn follow_servers(controller: Rc<Controller>, epoch: Configured) {
+pub(crate) async fn follow_servers(
+    controller: Rc<Controller>,
+    epoch: Configured,
+    reconfigure: Rc<Notify>,
+) {
     loop {
         plinth_runtime::timeout(READ_INTERVAL, controller.servers_changed.notified()).await;
         let read = movement::run(&controller.database, async |tr| {
@@ -49,7 +54,7 @@ pub(crate) async fn follow_servers(controller: Rc<Controller>, epoch: Configured
         if epoch.must_end_for(&configured, &controller) {
             probe!("controller_reconfigures");
             trace!("Reconfiguring", "config" => format!("{:?}", configured.config));
-            controller.reconfigure.notify_one();
+            reconfigure.notify_one();
             return;
         }
         controller.context.config.set(Some(configured.config));

@@ -29,14 +29,6 @@ impl<V: Clone + PartialEq> RangeMap<V> {
         }
     }
 
-    pub fn len(&self) -> usize {
-        self.pieces.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        false
-    }
-
     #[inline]
     pub fn at(&self, key: &[u8]) -> &V {
         let to_key = (Bound::Unbounded, Bound::Included(key));

@@ -185,3 +185,56 @@ fn decode<T: Codec>(bytes: &Bytes) -> Option<T> {
     let ours = format_of(bytes)? == FORMAT;
     ours.then(|| T::from_bytes(bytes.slice(8..))).flatten()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_runtime::Duration;
+    use plinth_runtime::sim::{Locality, SimConfig, Simulation, control};
+
+    const ID: Uid = Uid(7);
+
+    /// Removes a storage server's files, and loses power on the way.
+    async fn remove_and_lose_power(at_us: u64) -> Vec<String> {
+        let machine = control().add_machine(Locality::default());
+        let address = ([10, 0, 0, 1], 1).into();
+        control().start_process(machine, address, || {
+            Box::pin(async {
+                let path = Path::new("/data");
+                let opened = DataDirectory::open(path, "a:b").await.expect("opens");
+                if control().processes()[0].starts == 1 {
+                    let meta = StorageMeta {
+                        tag: Tag(1),
+                        engine: EngineKind::Memory,
+                        after: 0,
+                    };
+                    let engine = opened.storage_prefix(ID);
+                    let written = disk::write_file_durably(&engine, Bytes::from("rows")).await;
+                    written.expect("writes");
+                    opened.write_storage_meta(ID, &meta).await.expect("writes");
+                    opened.remove_role(ID).await.expect("removes");
+                }
+                std::future::pending::<()>().await;
+            })
+        });
+        plinth_runtime::sleep(Duration::from_micros(at_us)).await;
+        control().power_cut(machine);
+        let mut paths = control().files(machine);
+        paths.retain(|path| path.to_string_lossy().contains("storage-"));
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        paths.into_iter().map(text).collect()
+    }
+
+    #[test]
+    fn a_meta_file_never_comes_back_without_what_it_speaks_of() {
+        let mut seen = 0;
+        for seed in 0..400 {
+            let sim = Simulation::new(seed, SimConfig::default());
+            let left = sim.run(remove_and_lose_power(seed * 100)).result;
+            let meta = left.iter().any(|name| name.ends_with(".meta"));
+            seen += usize::from(left.len() == 1);
+            assert!(!meta || left.len() == 2, "seed {seed}: {left:?}");
+        }
+        assert!(seen > 0, "no power cut came in the middle");
+    }
+}

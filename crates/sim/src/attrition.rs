@@ -1,12 +1,11 @@
 //! What breaks, when. No fault destroys what was synced, but for the loss of a machine, which strikes only where replicas are
 //! left: so the cluster must always come back.
 
-use crate::cluster::Shape;
+use crate::cluster::{self, Shape};
 use crate::protection::{self, Lost};
 use crate::scenario::{FaultMix, Scenario};
 use plinth_client::Database;
-use plinth_coordination::election;
-use plinth_protocol::control::{ClusterInfo, GetClusterInfo, KillRole, WORKER};
+use plinth_protocol::control::{ClusterInfo, KillRole, WORKER};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::random::{below, chance, range};
 use plinth_runtime::sim::{KillKind, MachineId, ProcessId, control};
@@ -194,13 +193,7 @@ async fn lose_machine(shape: &Shape, transport: &Transport, database: &Database,
 /// Ends a role alone, its process living on.
 async fn kill_role(shape: &Shape, transport: &Transport) {
     let killing = async {
-        let leader = election::current_leader(transport, &shape.cluster_file()).await?;
-        let endpoint = leader.controller.endpoint::<GetClusterInfo>();
-        let info = transport
-            .call(&endpoint, GetClusterInfo { known: 0 })
-            .await
-            .ok()?;
-        let roles = roles_of(info);
+        let roles = roles_of(cluster::info(shape, transport).await?);
         let role = roles.get(below(roles.len().max(1) as u64) as usize)?;
         trace!("FaultKillRole", "id" => role.id, "at" => role.address);
         let worker = Interface::new(role.address, WORKER);

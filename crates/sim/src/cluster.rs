@@ -2,9 +2,9 @@
 
 use crate::scenario::{Draw, Scenario};
 use plinth_client::Database;
-use plinth_coordination::ClusterFile;
+use plinth_coordination::{ClusterFile, election};
 use plinth_core::{DatabaseConfig, EngineKind, Error};
-use plinth_protocol::control::ProcessClass;
+use plinth_protocol::control::{ClusterInfo, GetClusterInfo, ProcessClass};
 use plinth_rpc::Transport;
 use plinth_runtime::Duration;
 use plinth_runtime::sim::{Locality, Simulation};
@@ -95,6 +95,14 @@ pub fn start(simulation: &Simulation, shape: &Shape) {
             });
         }
     }
+}
+
+/// What the controller tells its workers; `None` if nobody answers.
+pub async fn info(shape: &Shape, transport: &Transport) -> Option<ClusterInfo> {
+    let leader = election::current_leader(transport, &shape.cluster_file()).await?;
+    let endpoint = leader.controller.endpoint::<GetClusterInfo>();
+    let call = transport.call(&endpoint, GetClusterInfo { known: 0 });
+    call.await.ok()
 }
 
 /// Creates the database and connects to it.

@@ -6,12 +6,11 @@
 //! - every shard stands still and has a holder left,
 //! - every log set of every generation that is still needed has a member left.
 
-use crate::cluster::Shape;
+use crate::cluster::{self, Shape};
 use plinth_client::Database;
 use plinth_control::movement;
-use plinth_coordination::election;
 use plinth_core::{Result, Uid};
-use plinth_protocol::control::{ClusterInfo, GetClusterInfo};
+use plinth_protocol::control::ClusterInfo;
 use plinth_rpc::Transport;
 use plinth_runtime::Duration;
 use plinth_runtime::sim::MachineId;
@@ -103,13 +102,7 @@ async fn look(
     });
     let shards = shards.await.ok()?;
     // After the shards: of two generations the later one is the stricter.
-    let leader = election::current_leader(transport, &shape.cluster_file()).await?;
-    let endpoint = leader.controller.endpoint::<GetClusterInfo>();
-    let info = transport
-        .call(&endpoint, GetClusterInfo { known: 0 })
-        .await
-        .ok()?;
-    Some((info, shards))
+    Some((cluster::info(shape, transport).await?, shards))
 }
 
 /// The tester's machine has number 0.

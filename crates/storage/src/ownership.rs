@@ -128,15 +128,6 @@ impl Ownership {
             .collect()
     }
 
-    /// The ranges that are held.
-    pub fn held(&self) -> Vec<KeyRange> {
-        let pieces = self.now.pieces(b"", ALL_KEYS_END).into_iter();
-        pieces
-            .filter(|(_, holding)| matches!(holding, Holding::Held { .. }))
-            .map(|(range, _)| range)
-            .collect()
-    }
-
     /// From `version` on it is so. Versions never go backwards.
     pub fn set(&mut self, version: Version, range: KeyRange, to: Holding) {
         let last = self.changes.back().map_or(0, |change| change.version);
@@ -256,7 +247,6 @@ mod tests {
         assert_eq!(ownership.fetching(), [range("c", "d")]);
         ownership.written(20);
         assert!(ownership.is_readable(b"b", b"c", 20));
-        assert_eq!(ownership.held(), [range("b", "c")]);
     }
 
     #[test]

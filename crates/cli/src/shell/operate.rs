@@ -23,71 +23,48 @@ fn said(text: impl Into<String>) -> Outcome<Answer> {
 
 impl Session {
     pub(super) async fn manage(&self, statement: Management) -> Outcome<Answer> {
-        let database = self.connection.database.clone();
-        // A cluster that is silent is told of before anything waits for it.
-        let limit = self.connection.timeout;
-        let within = async |work: std::pin::Pin<Box<dyn Future<Output = Outcome<Answer>> + '_>>| {
-            match plinth_runtime::timeout(limit, work).await {
-                Some(answer) => answer,
-                None => Err(self.connection.explain_silence().await),
-            }
+        let waits = matches!(statement, Management::Exclude { wait: true, .. });
+        let changed = plinth_runtime::timeout(self.connection.timeout, self.change(statement));
+        let Some(answer) = changed.await else {
+            return Err(self.connection.explain_silence().await);
         };
-        match statement {
+        let answer = answer?;
+        if waits {
+            self.wait_until_unneeded().await
+        } else {
+            Ok(answer)
+        }
+    }
+
+    async fn change(&self, statement: Management) -> Outcome<Answer> {
+        let database = &self.connection.database;
+        let text = match statement {
             Management::Configure(change) => {
-                let configure = async {
-                    let workers = self.workers().await?;
-                    management::configure(&database, &workers, change).await?;
-                    self.tell_controller().await;
-                    said("Configuration changed")
-                };
-                within(Box::pin(configure)).await
+                management::configure(database, &self.workers().await?, change).await?;
+                "Configuration changed".into()
             }
-            Management::Excluded => {
-                within(Box::pin(async {
-                    let excluded = management::excluded(&database).await?;
-                    said(list_excluded(&excluded))
-                }))
-                .await
-            }
-            Management::Exclude { targets, wait } => {
-                let exclude = async {
-                    let workers = self.workers().await?;
-                    management::exclude(&database, &workers, &targets).await?;
-                    self.tell_controller().await;
-                    said("Excluded; their data is on its way to others")
-                };
-                let excluded = within(Box::pin(exclude)).await?;
-                if wait {
-                    self.wait_until_unneeded().await
-                } else {
-                    Ok(excluded)
-                }
+            Management::Excluded => list_excluded(&management::excluded(database).await?),
+            Management::Exclude { targets, .. } => {
+                management::exclude(database, &self.workers().await?, &targets).await?;
+                "Excluded; their data is on its way to others".into()
             }
             Management::Include(targets) => {
-                within(Box::pin(async {
-                    management::include(&database, &targets).await?;
-                    self.tell_controller().await;
-                    said("Included")
-                }))
-                .await
+                management::include(database, &targets).await?;
+                "Included".into()
             }
             Management::Lock => {
                 let id =
                     Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
-                within(Box::pin(async {
-                    management::lock(&database, id).await?;
-                    said(format!("Database locked\n`unlock {id}' unlocks it"))
-                }))
-                .await
+                management::lock(database, id).await?;
+                format!("Database locked\n`unlock {id}' unlocks it")
             }
             Management::Unlock(id) => {
-                within(Box::pin(async {
-                    management::unlock(&database, id).await?;
-                    said("Database unlocked")
-                }))
-                .await
+                management::unlock(database, id).await?;
+                "Database unlocked".into()
             }
-        }
+        };
+        self.tell_controller().await;
+        said(text)
     }
 
     /// As long as it takes: whoever is impatient interrupts, and nothing is undone by that.
