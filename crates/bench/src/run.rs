@@ -12,11 +12,13 @@ use plinth_core::{Error, Result};
 use plinth_runtime::real::spawn_worker;
 use plinth_runtime::{Duration, Either, Instant, TaskGroup, now, sleep, sleep_until};
 use serde_json::{Value, json};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 /// Rows of a transaction of the bulk load.
 const BULK_ROWS: u64 = 1000;
+/// With a rate, transactions are begun this often, those that are due together.
+const BEGIN_INTERVAL: Duration = Duration::from_millis(1);
 /// Longer latencies count as this.
 const LATENCY_NS_MAX: u64 = 600_000_000_000;
 /// Significant digits of a latency.
@@ -26,7 +28,11 @@ const LATENCY_DIGITS: u8 = 3;
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub workload: Workload,
+    /// Transactions under way at once; with a rate, at most.
     pub clients: usize,
+    /// Transactions begun a second, whether or not others have ended; without one, a client begins the next when it has ended
+    /// one.
+    pub rate: Option<f64>,
     pub threads: usize,
     pub warmup: Duration,
     pub duration: Duration,
@@ -49,11 +55,32 @@ pub struct Measured {
     /// Transactions that were given up.
     pub errors: u64,
     pub first_error: Option<Error>,
+    /// Transactions that the rate asked for, and that were not begun because too many were under way.
+    pub turned_away: u64,
     pub latency: Histogram<u64>,
     pub read_version: Histogram<u64>,
     pub reads: Histogram<u64>,
     pub commits: Histogram<u64>,
+    /// One entry a second.
+    pub timeline: Vec<Second>,
     pub server: Option<Usage>,
+}
+
+/// What was measured in one second.
+#[derive(Clone, Debug)]
+pub struct Second {
+    pub transactions: u64,
+    pub latency: Histogram<u64>,
+}
+
+impl Second {
+    fn new() -> Self {
+        Second {
+            transactions: 0,
+            latency: Histogram::new_with_bounds(1000, LATENCY_NS_MAX, 2)
+                .expect("the bounds are valid"),
+        }
+    }
 }
 
 /// What the clients of one thread have counted.
@@ -66,10 +93,12 @@ struct Counted {
     retries: u64,
     errors: u64,
     first_error: Option<Error>,
+    turned_away: u64,
     latency: Histogram<u64>,
     read_version: Histogram<u64>,
     reads: Histogram<u64>,
     commits: Histogram<u64>,
+    timeline: Vec<Second>,
 }
 
 fn histogram() -> Histogram<u64> {
@@ -90,10 +119,41 @@ impl Counted {
             retries: 0,
             errors: 0,
             first_error: None,
+            turned_away: 0,
             latency: histogram(),
             read_version: histogram(),
             reads: histogram(),
             commits: histogram(),
+            timeline: Vec::new(),
+        }
+    }
+
+    fn second(&mut self, at: usize) -> &mut Second {
+        while self.timeline.len() <= at {
+            self.timeline.push(Second::new());
+        }
+        &mut self.timeline[at]
+    }
+
+    /// A transaction has ended that was begun, or should have been, so long ago.
+    fn ended(&mut self, result: Result<Done>, latency: Duration) {
+        let now = now();
+        let Some(from) = self.from.filter(|from| now >= *from) else {
+            return;
+        };
+        match result {
+            Ok(done) => {
+                self.transactions += 1;
+                self.operations += done.operations;
+                record(&mut self.latency, latency);
+                let second = self.second((now - from).as_secs() as usize);
+                second.transactions += 1;
+                record(&mut second.latency, latency);
+            }
+            Err(error) => {
+                self.errors += 1;
+                self.first_error.get_or_insert(error);
+            }
         }
     }
 
@@ -104,6 +164,12 @@ impl Counted {
         self.retries += other.retries;
         self.errors += other.errors;
         self.first_error = self.first_error.or(other.first_error);
+        self.turned_away += other.turned_away;
+        for (at, its) in other.timeline.iter().enumerate() {
+            let second = self.second(at);
+            second.transactions += its.transactions;
+            second.latency.add(&its.latency).expect("the same bounds");
+        }
         for (mine, its) in [
             (&mut self.latency, &other.latency),
             (&mut self.read_version, &other.read_version),
@@ -163,21 +229,33 @@ impl<T: Target> Clients<T> {
             let latency = start.elapsed();
             // A database that always answers at once (one in memory) would keep the loop for this client.
             plinth_runtime::yield_now().await;
-            let mut counted = self.counted.borrow_mut();
-            if counted.from.is_none_or(|from| now() < from) {
-                continue;
-            }
-            match result {
-                Ok(done) => {
-                    counted.transactions += 1;
-                    counted.operations += done.operations;
-                    record(&mut counted.latency, latency);
+            self.counted.borrow_mut().ended(result, latency);
+        }
+    }
+
+    /// Begins transactions at a rate for ever, while no more than so many are under way.
+    async fn begin_at(self: Rc<Self>, rate: f64, most: usize) {
+        let (group, under_way) = (TaskGroup::new(), Rc::new(Cell::new(0)));
+        let (start, mut begun) = (now(), 0u64);
+        loop {
+            sleep(BEGIN_INTERVAL).await;
+            let due = (start.elapsed().as_secs_f64() * rate) as u64;
+            for _ in begun..due {
+                if under_way.get() >= most {
+                    let mut counted = self.counted.borrow_mut();
+                    counted.turned_away += u64::from(counted.from.is_some());
+                    continue;
                 }
-                Err(error) => {
-                    counted.errors += 1;
-                    counted.first_error.get_or_insert(error);
-                }
+                under_way.set(under_way.get() + 1);
+                let (clients, under_way) = (self.clone(), under_way.clone());
+                group.spawn("transaction", async move {
+                    let start = now();
+                    let result = clients.until_committed(0..0).await;
+                    clients.counted.borrow_mut().ended(result, start.elapsed());
+                    under_way.set(under_way.get() - 1);
+                });
             }
+            begun = due;
         }
     }
 
@@ -255,8 +333,16 @@ async fn share<T: Target>(
         let working = (0..clients).map(|_| plinth_runtime::spawn("client", shared.clone().work()));
         plinth_runtime::join_all(working.collect::<Vec<_>>()).await;
     } else {
-        for _ in 0..clients {
-            group.spawn("client", shared.clone().work());
+        match plan.rate {
+            Some(rate) => {
+                let rate = rate * clients as f64 / plan.clients as f64;
+                group.spawn("load", shared.clone().begin_at(rate, clients));
+            }
+            None => {
+                for _ in 0..clients {
+                    group.spawn("client", shared.clone().work());
+                }
+            }
         }
         sleep(plan.warmup).await;
         start = now();
@@ -311,6 +397,8 @@ pub async fn run<T: Target>(
         retries: counted.retries,
         errors: counted.errors,
         first_error: counted.first_error,
+        turned_away: counted.turned_away,
+        timeline: counted.timeline,
         latency: counted.latency,
         read_version: counted.read_version,
         reads: counted.reads,
@@ -390,6 +478,8 @@ impl Measured {
         json!({
             "workload": self.plan.workload.name,
             "clients": self.plan.clients,
+            "rate": self.plan.rate,
+            "turned_away": self.turned_away,
             "threads": self.plan.threads,
             "rows": self.plan.rows,
             "duration_s": round(self.duration_s, 3),
@@ -404,6 +494,11 @@ impl Measured {
             "conflicts": self.conflicts,
             "retries": self.retries,
             "errors": self.errors,
+            "timeline": self.timeline.iter().map(|second| json!({
+                "transactions": second.transactions,
+                "latency_p50_ms": round(second.latency.value_at_quantile(0.50) as f64 / 1e6, 3),
+                "latency_p99_ms": round(second.latency.value_at_quantile(0.99) as f64 / 1e6, 3),
+            })).collect::<Vec<_>>(),
             "first_error": self.first_error.map(|error| error.to_string()),
             "server_processes": self.plan.server_pids.len(),
             "server_cpu_s": self.server.as_ref().map(|used| round(used.cpu_s, 2)),
@@ -422,6 +517,7 @@ mod tests {
         Plan {
             workload: Workload::parse(name).expect("known"),
             clients: 4,
+            rate: None,
             threads,
             warmup: Duration::from_millis(10),
             duration: Duration::from_millis(100),
@@ -467,6 +563,28 @@ mod tests {
                 .await
                 .expect_err("nothing is loaded");
             assert!(error.contains("bulk-load --rows 5000"), "{error}");
+        });
+    }
+
+    #[test]
+    fn a_rate_is_kept_and_what_is_too_much_is_turned_away() {
+        plinth_runtime::real::block_on(async {
+            let open = || {
+                let table = Table::new(5000);
+                let rows = (0..5000).map(|row| (table.key(row).to_vec(), vec![1u8; 8]));
+                MemoryCluster::with_rows(rows).database()
+            };
+            let plan = Plan {
+                rate: Some(500.0),
+                duration: Duration::from_millis(1200),
+                ..plan("random-50-50", 2)
+            };
+            let measured = run(plan, open).await.expect("runs");
+            let offered = measured.transactions + measured.turned_away;
+            assert!((300..=900).contains(&offered), "{offered}");
+            assert!(measured.timeline.len() >= 2);
+            let counted: u64 = measured.timeline.iter().map(|s| s.transactions).sum();
+            assert_eq!(counted, measured.transactions);
         });
     }
 

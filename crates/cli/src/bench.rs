@@ -14,6 +14,9 @@ use std::path::PathBuf;
 /// Asked of a library: what every one of the last years has.
 const LIBRARY_API_VERSION: i32 = 710;
 
+/// Transactions under way at once, at most, when they are begun at a rate.
+const RATE_CLIENTS: usize = 10_000;
+
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
     #[command(subcommand)]
@@ -38,6 +41,10 @@ struct Run {
     /// Transactions under way at once; default: 100, or 1 for the latency workloads
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=100_000))]
     clients: Option<u64>,
+    /// Begin so many transactions a second, whether or not others have ended; --clients is then the most that may be under
+    /// way (default 10,000), and what would be more is turned away
+    #[arg(long, value_name = "N", value_parser = parse_rate)]
+    rate: Option<f64>,
     /// Seconds to measure
     #[arg(long, value_name = "S", default_value_t = 10.0, value_parser = parse_seconds)]
     duration: f64,
@@ -72,6 +79,13 @@ struct Report {
     /// File to write
     #[arg(short, long, value_name = "FILE", default_value = "report.html")]
     output: PathBuf,
+}
+
+fn parse_rate(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(rate) if (0.001..=1e9).contains(&rate) => Ok(rate),
+        _ => Err("expected a number of transactions a second".into()),
+    }
 }
 
 fn parse_seconds(text: &str) -> Result<f64, String> {
@@ -116,9 +130,12 @@ fn measure(arguments: Run) -> Outcome {
         }
         let plan = Plan {
             workload,
-            clients: arguments
-                .clients
-                .map_or(workload.default_clients, |n| n as usize),
+            clients: match (arguments.clients, arguments.rate) {
+                (Some(clients), _) => clients as usize,
+                (None, Some(_)) => RATE_CLIENTS,
+                (None, None) => workload.default_clients,
+            },
+            rate: arguments.rate.filter(|_| !workload.is_bulk_load()),
             threads: arguments.threads as usize,
             warmup: Duration::from_secs_f64(arguments.warmup),
             duration: Duration::from_secs_f64(arguments.duration),
@@ -221,6 +238,9 @@ fn print_table(measured: &Measured) {
             measured.conflicts, measured.retries, measured.errors
         ),
     );
+    if plan.rate.is_some() {
+        row("turned away", grouped(measured.turned_away as f64));
+    }
     if let Some(error) = measured.first_error {
         row("first error", error.to_string());
     }

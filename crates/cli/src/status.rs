@@ -109,6 +109,10 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
         }
         row(&mut out, "Data", state);
     }
+    let qos = &cluster["qos"];
+    if qos.is_object() {
+        row(&mut out, "Load", load(qos));
+    }
     row(&mut out, "Controller", word(&cluster["controller"]));
     let addresses = |value: &Value| match value.as_array() {
         Some(list) if !list.is_empty() => list
@@ -155,6 +159,25 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
         &["durable_version", "window_bytes", "disk_bytes", "watches"],
     );
     out
+}
+
+/// How much is asked of the database, and whether it is too much.
+fn load(qos: &Value) -> String {
+    let released = &qos["released_transactions_per_second"];
+    let begun = format!(
+        "{} transactions/s begun",
+        grouped(released.as_f64().unwrap_or(0.0))
+    );
+    let reason = &qos["performance_limited_by"];
+    if reason["name"].as_str() == Some("workload") {
+        return begun;
+    }
+    let limit = &qos["transactions_per_second_limit"];
+    format!(
+        "{begun}, limited to {}: {}",
+        grouped(limit.as_f64().unwrap_or(0.0)),
+        reason["description"].as_str().unwrap_or("unknown")
+    )
 }
 
 fn servers(out: &mut String, title: &str, list: &Value, fields: &[&str]) {
@@ -205,6 +228,10 @@ mod tests {
             "processes": {"a": {
                 "address": "127.0.0.1:4500", "class_type": "unset", "locality": {"zoneid": "z0"},
             }},
+            "qos": {
+                "released_transactions_per_second": 1200.5, "transactions_per_second_limit": 1300,
+                "performance_limited_by": {"name": "commit_latency", "description": "commits wait"},
+            },
             "storage_servers": [{"id": "abc", "unreachable": true}],
             "log_servers": [{"address": "127.0.0.1:4501", "queue_bytes": 5, "disk_full": true}],
         }});
@@ -219,6 +246,7 @@ mod tests {
             "unreachable",
             "none",
             "queue bytes 5; disk full\n",
+            "limited to 1 300: commits wait\n",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }

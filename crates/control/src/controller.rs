@@ -103,6 +103,7 @@ impl Controller {
             },
             servers: vec![],
             next_tag: 0,
+            ratekeeper: None,
             client: nobody,
         };
         Controller {
@@ -336,6 +337,8 @@ impl Controller {
         );
         let distributor = singletons::keep_distributor(self.clone(), running.state.epoch);
         tasks.spawn("keep distributor", distributor);
+        let ratekeeper = singletons::keep_ratekeeper(self.clone(), running.state.epoch);
+        tasks.spawn("keep ratekeeper", ratekeeper);
         let mut over = std::pin::pin!(plinth_runtime::race(failure, wanted));
         loop {
             match plinth_runtime::race(over.as_mut(), self.drain(coordinated, &mut running)).await {

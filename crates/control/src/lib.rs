@@ -7,6 +7,7 @@
 //! - [`placement`]: which worker gets which role. Pure.
 //! - [`distributor`]: keeps every shard on a fit team, and the bytes even.
 //! - [`exclusion`]: who is to have neither data nor roles.
+//! - [`ratekeeper`]: how many transactions may begin.
 //! - [`full_disks`]: log servers without room, and how their place is given to others.
 //! - [`singletons`]: what the controller keeps up beside the epoch's roles.
 //! - [`creation`]: the first state of a new database. Pure.
@@ -19,6 +20,7 @@ pub mod full_disks;
 pub mod management;
 pub mod movement;
 pub mod placement;
+pub mod ratekeeper;
 pub mod recovery;
 pub mod singletons;
 mod status;

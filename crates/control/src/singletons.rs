@@ -1,5 +1,5 @@
-//! What the controller keeps up beside the epoch's own roles: its list of storage servers, and the data distributor. Neither
-//! ends the epoch when it fails; it is begun again.
+//! What the controller keeps up beside the epoch's own roles: its list of storage servers, the data distributor and the
+//! ratekeeper. None ends the epoch when it fails; it is begun again.
 
 use crate::controller::Controller;
 use crate::placement::{self, RoleKind};
@@ -7,9 +7,10 @@ use crate::{exclusion, movement};
 use plinth_client::{RangeOptions, Transaction};
 use plinth_core::codec::Codec;
 use plinth_core::system_keys::{CONFIG, NEXT_TAG, SERVER_LIST, SERVER_LIST_END, ServerList};
-use plinth_core::{DatabaseConfig, Epoch, Error, KeySelector, Result};
+use plinth_core::{DatabaseConfig, Epoch, Error, KeySelector, Result, Uid};
 use plinth_protocol::control::{RecruitDistributor, RegisterWorker};
-use plinth_rpc::{Interface, wait_failure};
+use plinth_protocol::rate::RecruitRatekeeper;
+use plinth_rpc::{Interface, Request, wait_failure};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::Notify;
 use plinth_runtime::{Duration, probe, trace};
@@ -101,20 +102,44 @@ impl Configured {
 
 /// Has a data distributor, always.
 pub(crate) async fn keep_distributor(controller: Rc<Controller>, epoch: Epoch) {
+    let request = |id| RecruitDistributor {
+        id,
+        epoch,
+        controller: controller.interface,
+        cluster: controller.context.cluster_key.clone(),
+    };
+    keep(&controller, "distributor", request, |_| ()).await;
+}
+
+/// Has a ratekeeper, always, and tells the GRV proxies who it is.
+pub(crate) async fn keep_ratekeeper(controller: Rc<Controller>, epoch: Epoch) {
+    let request = |id| RecruitRatekeeper {
+        id,
+        epoch,
+        controller: controller.interface,
+        cluster: controller.context.cluster_key.clone(),
+    };
+    let publish = |ratekeeper| controller.publish(|info| info.ratekeeper = Some(ratekeeper));
+    keep(&controller, "ratekeeper", request, publish).await;
+}
+
+/// Recruits a role, waits until it ends, and recruits it again.
+async fn keep<R: Request<Reply = ()> + 'static>(
+    controller: &Controller,
+    name: &'static str,
+    request: impl Fn(Uid) -> R,
+    recruited: impl Fn(Interface),
+) {
     loop {
-        if let Some(worker) = place(&controller) {
+        if let Some(worker) = place(controller) {
             let id = crate::recovery::new_id();
-            let request = RecruitDistributor {
-                id,
-                epoch,
-                controller: controller.interface,
-                cluster: controller.context.cluster_key.clone(),
-            };
             let transport = &controller.context.transport;
-            let call = transport.call(&worker.endpoint::<RecruitDistributor>(), request);
+            let call = transport.call(&worker.endpoint::<R>(), request(id));
             if let Some(Ok(())) = plinth_runtime::timeout(Duration::from_secs(5), call).await {
-                trace!("DistributorRecruited", "address" => worker.address);
-                wait_failure(transport, Interface::new(worker.address, id)).await;
+                trace!("Recruited", "role" => name, "address" => worker.address);
+                let role = Interface::new(worker.address, id);
+                recruited(role);
+                wait_failure(transport, role).await;
             }
         }
         plinth_runtime::sleep(Duration::from_millis(knobs().recovery_retry_ms)).await;

@@ -11,6 +11,7 @@ use plinth_core::system_keys::{CONFIG, DATABASE_LOCK};
 use plinth_core::{Error, Uid};
 use plinth_protocol::control::{ClusterInfo, RegisterWorker};
 use plinth_protocol::log::GetLogStatus;
+use plinth_protocol::rate::{GetRateStatus, RateStatus};
 use plinth_protocol::storage::GetStorageStatus;
 use plinth_rpc::Interface;
 use plinth_runtime::Duration;
@@ -25,11 +26,12 @@ type Workers = BTreeMap<Uid, RegisterWorker>;
 pub(crate) async fn document(controller: &Controller) -> String {
     let info = controller.info.get();
     let workers = controller.context.workers.get();
-    let (mut logs, mut storage, mut replicas) = (Vec::new(), Vec::new(), None);
+    let (mut logs, mut storage, mut replicas, mut rates) = (Vec::new(), Vec::new(), None, None);
     for part in ask_everybody(controller, &workers, &info).await {
         match part {
             Part::Logs(list) => logs = list,
             Part::Storage(list) => storage = list,
+            Part::Rates(status) => rates = status,
             Part::Replicas(count) => replicas = count.filter(|_| info.accepting),
         }
     }
@@ -53,11 +55,12 @@ pub(crate) async fn document(controller: &Controller) -> String {
         "grv_proxies": addresses(&info.client.grv_proxies),
         "layers": {"_valid": true},
         "log_generations": info.log_system.generations.len(),
-        "log_servers": logs,
+        "log_servers": &logs,
         "messages": [],
         "processes": processes(&workers, &info),
+        "qos": rates.map(|rates| qos(&rates, &storage, &logs)),
         "recovery_state": {"name": recovery_name(phase), "description": phase},
-        "storage_servers": storage,
+        "storage_servers": &storage,
     }});
     document.to_string()
 }
@@ -67,6 +70,7 @@ enum Part {
     Logs(Vec<Value>),
     Storage(Vec<Value>),
     Replicas(Option<Replicas>),
+    Rates(Option<RateStatus>),
 }
 
 /// All at once: whoever is silent is waited for only once.
@@ -76,13 +80,14 @@ async fn ask_everybody(
     info: &ClusterInfo,
 ) -> Vec<Part> {
     type Asked<'a> = Pin<Box<dyn Future<Output = Part> + 'a>>;
-    let parts: [Asked<'_>; 3] = [
+    let parts: [Asked<'_>; 4] = [
         Box::pin(async { Part::Logs(logs(controller, info).await) }),
         Box::pin(async { Part::Storage(storage(controller, workers, info).await) }),
         Box::pin(async {
             let counted = plinth_runtime::timeout(ANSWER_LIMIT, count_replicas(controller));
             Part::Replicas(counted.await.and_then(Result::ok))
         }),
+        Box::pin(async { Part::Rates(rates(controller, info).await) }),
     ];
     plinth_runtime::join_all(parts).await
 }
@@ -248,6 +253,49 @@ fn processes(workers: &Workers, info: &ClusterInfo) -> Value {
         );
     }
     Value::Object(processes)
+}
+
+async fn rates(controller: &Controller, info: &ClusterInfo) -> Option<RateStatus> {
+    let endpoint = info.ratekeeper?.endpoint::<GetRateStatus>();
+    let call = controller
+        .context
+        .transport
+        .call(&endpoint, GetRateStatus {});
+    plinth_runtime::timeout(ANSWER_LIMIT, call).await?.ok()
+}
+
+/// What limits the database, if anything does. A limit that is not there is `null`.
+fn qos(rates: &RateStatus, storage: &[Value], logs: &[Value]) -> Value {
+    let finite = |rate: f64| rate.is_finite().then_some(rate.round());
+    let worst = |servers: &[Value], field: &str| {
+        let found = servers.iter().filter_map(|server| server[field].as_u64());
+        found.max().unwrap_or(0)
+    };
+    let description = match &rates.reason[..] {
+        "workload" => "nothing is as full or as late as it should ever be",
+        "storage_server_write_queue_size" => "a storage server holds as much in memory as it may",
+        "storage_server_readable_behind" => {
+            "reads wait for a storage server that is behind the log"
+        }
+        "storage_server_durability_lag" => "a storage server's disk is behind",
+        "commit_latency" => "commits wait for longer than their disks take",
+        "min_free_space" => "a disk is nearly full",
+        _ => "",
+    };
+    let limiting = (rates.server != Uid(0)).then(|| rates.server.to_string());
+    json!({
+        "transactions_per_second_limit": finite(rates.default),
+        "batch_transactions_per_second_limit": finite(rates.batch),
+        "released_transactions_per_second": (rates.admitted * 10.0).round() / 10.0,
+        "pressure": (rates.pressure * 1000.0).round() / 1000.0,
+        "performance_limited_by": {
+            "name": rates.reason,
+            "description": description,
+            "reason_server_id": limiting,
+        },
+        "worst_queue_bytes_storage_server": worst(storage, "window_bytes"),
+        "worst_queue_bytes_log_server": worst(logs, "queue_bytes"),
+    })
 }
 
 async fn logs(controller: &Controller, info: &ClusterInfo) -> Vec<Value> {

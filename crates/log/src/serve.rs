@@ -15,6 +15,7 @@ use plinth_protocol::log::{
 };
 use plinth_rpc::{FailureBeacon, Registration, Responder, Transport};
 use plinth_runtime::knobs::knobs;
+use plinth_runtime::standing::Standing;
 use plinth_runtime::sync::{Notify, Watch};
 use plinth_runtime::{Duration, Either, buggify, fault, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell, RefMut};
@@ -54,6 +55,8 @@ struct Shell {
     disk_peeks: RefCell<Vec<(Position, Peek, Responder<Peek>)>>,
     cut_wanted: Cell<bool>,
     disk_full: Cell<bool>,
+    /// How long blocks take to the disk.
+    sync: RefCell<Standing>,
 }
 
 /// Makes the log server of a new generation: copies what it takes over (FDB §2.4.4), has it on disk, then serves.
@@ -209,6 +212,7 @@ fn start(
         disk_peeks: RefCell::default(),
         cut_wanted: Cell::new(false),
         disk_full: Cell::new(false),
+        sync: RefCell::default(),
     });
     let serving = shell.clone().serve();
     Box::pin(async move {
@@ -408,6 +412,7 @@ impl Shell {
     }
 
     fn status(&self) -> LogStatus {
+        let sync = self.sync.borrow_mut().least(plinth_runtime::now());
         let server = self.server.borrow();
         LogStatus {
             epoch: server.epoch(),
@@ -417,6 +422,7 @@ impl Shell {
             sealed: server.is_sealed(),
             queue_bytes: self.queue_bytes.get(),
             memory_bytes: server.memory_bytes() as u64,
+            sync_s: sync.map_or(0.0, |took| took.as_secs_f64()),
             needed_from: server.needed_from(),
             disk_full: self.disk_full.get(),
         }
@@ -446,6 +452,7 @@ impl Shell {
             }
             let Gathering { block, versions } = self.gathering.take();
             let seals = self.seals.take();
+            let begun = plinth_runtime::now();
             let persisted = loop {
                 match queue.commit(&block).await {
                     Ok(persisted) => break persisted,
@@ -460,6 +467,8 @@ impl Shell {
                     Err(error) => return error,
                 }
             };
+            let now = plinth_runtime::now();
+            self.sync.borrow_mut().add(now, now.saturating_since(begun));
             self.disk_full.set(false);
             self.queue_bytes.set(queue.bytes());
             if let Some((first, last)) = versions {

@@ -97,6 +97,8 @@ record! {
         pub servers: Vec<(Uid, Tag)>,
         /// The list knows every server with a tag below this: one that is not in it is no more.
         pub next_tag: u32,
+        /// Who limits what GRV proxies let in, if there is one.
+        pub ratekeeper: Option<Interface>,
         pub client: ClientInfo,
     }
 
@@ -135,6 +137,18 @@ record! {
         pub workers: Vec<RegisterWorker>,
     }
 
+    /// Asks a worker how its process and machine are.
+    pub struct GetWorkerStatus {}
+
+    pub struct WorkerStatus {
+        /// Bytes of the disk that holds the data directory, and how many of them are free.
+        pub disk_total: u64,
+        pub disk_free: u64,
+        /// By how much timers were late at worst in the last second or two: the event loop had too much to do, or the process
+        /// did not get the CPU.
+        pub loop_lag_ms: f64,
+    }
+
     /// Asks a worker to be the data distributor of an epoch.
     pub struct RecruitDistributor {
         pub id: Uid,
@@ -170,4 +184,5 @@ requests! {
     ServersChanged = 66 => ();
     GetWorkers = 67 => Workers;
     RecruitDistributor = 68 => ();
+    GetWorkerStatus = 69 => WorkerStatus;
 }

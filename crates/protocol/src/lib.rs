@@ -3,6 +3,7 @@
 pub mod control;
 pub mod coordination;
 pub mod log;
+pub mod rate;
 pub mod status;
 pub mod storage;
 pub mod transaction;

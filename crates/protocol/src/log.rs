@@ -160,6 +160,8 @@ record! {
         pub sealed: bool,
         pub queue_bytes: u64,
         pub memory_bytes: u64,
+        /// Seconds that a block takes to the disk: the least of the last half second or so; 0 if there was none.
+        pub sync_s: f64,
         /// The lowest version that some tag still needs; versions below it are not needed from here.
         pub needed_from: Version,
         /// It waits for room on its disk; so do commits.

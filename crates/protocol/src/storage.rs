@@ -104,6 +104,8 @@ record! {
         pub version: Version,
         pub durable: Version,
         pub window_bytes: u64,
+        /// Keys and values of mutations taken into the window since the server began.
+        pub input_bytes: u64,
         pub disk_bytes: u64,
         /// Keys and values held, about.
         pub stored_bytes: u64,

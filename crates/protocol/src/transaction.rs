@@ -67,6 +67,8 @@ record! {
         pub version: Version,
         /// The database is locked: only those who know of that may go on.
         pub locked: bool,
+        /// For how many of the transactions that it was asked for; the others ask again.
+        pub count: u32,
     }
 
     pub struct RecruitGrvProxy {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::testing::fuzz;
 use plinth_core::{DatabaseConfig, EngineKind, KeyRange, KeySelector, Tag, Uid};
-use plinth_protocol::{control::*, coordination::*, log::*, storage::*, transaction::*};
+use plinth_protocol::{control::*, coordination::*, log::*, rate::*, storage::*, transaction::*};
 use plinth_rpc::Interface;
 
 fn fuzz_message<M: Codec>(samples: impl IntoIterator<Item = M>) {
@@ -96,6 +96,7 @@ fn damaged_log_messages_are_refused_or_mean_what_they_say() {
         sealed: false,
         queue_bytes: 1 << 40,
         memory_bytes: 5,
+        sync_s: 0.001,
         needed_from: 1,
         disk_full: true,
     }]);
@@ -274,6 +275,7 @@ fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_t
         log_system: log_system(2),
         servers: vec![(Uid(3), Tag(4))],
         next_tag: 5,
+        ratekeeper: Some(interface(7)),
         client: ClientInfo {
             id: 3,
             grv_proxies: vec![interface(1)],
@@ -314,6 +316,43 @@ fn damaged_coordination_messages_are_refused_or_mean_what_they_say() {
         leading: true,
     }]);
     fuzz_message([None, Some(candidate)].map(|leader| GetLeaderReply { leader }));
+}
+
+#[test]
+fn damaged_messages_about_rates_are_refused_or_mean_what_they_say() {
+    fuzz_message([GetRate {
+        proxy: Uid(3),
+        admitted: 1 << 50,
+    }]);
+    fuzz_message([1.5, f64::INFINITY].map(|default| Rate {
+        default,
+        batch: 0.0,
+    }));
+    fuzz_message([CommitProxyStatus {
+        latency_s: 0.25,
+        arrived: 8,
+        answered: 7,
+        bytes_held: 1 << 20,
+    }]);
+    fuzz_message([RateStatus {
+        default: 1000.0,
+        batch: 500.0,
+        admitted: 990.0,
+        pressure: 1.01,
+        reason: "workload".into(),
+        server: Uid(9),
+    }]);
+    fuzz_message([WorkerStatus {
+        disk_total: 1 << 40,
+        disk_free: 1 << 30,
+        loop_lag_ms: 0.3,
+    }]);
+    fuzz_message([RecruitRatekeeper {
+        id: Uid(1),
+        epoch: 2,
+        controller: interface(3),
+        cluster: "a:b".into(),
+    }]);
 }
 
 #[test]

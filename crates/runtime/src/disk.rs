@@ -176,6 +176,9 @@ impl RealDisk {
     async fn list_dir(&self, dir: &Path) -> io::Result<Vec<String>> {
         real::disk::list_dir(dir).await
     }
+    async fn space(&self, dir: &Path) -> io::Result<Space> {
+        real::disk::space(dir).await
+    }
 }
 
 /// Replaces `to` if it exists, in one step.
@@ -203,6 +206,18 @@ pub async fn exists(path: &Path) -> bool {
 /// The names in a directory, sorted.
 pub async fn list_dir(dir: &Path) -> io::Result<Vec<String>> {
     on_disk!(disk => disk.list_dir(dir))
+}
+
+/// Bytes of the disk that holds a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    pub total: u64,
+    /// What is left for this process.
+    pub free: u64,
+}
+
+pub async fn space(dir: &Path) -> io::Result<Space> {
+    on_disk!(disk => disk.space(dir))
 }
 
 /// The whole file. For small ones: nothing bounds it but the file itself.

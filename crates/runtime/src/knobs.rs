@@ -76,6 +76,8 @@ knobs! {
     election_interval_ms: u64 = 100, sim 50, 500;
     /// Requests for a read version that may wait at a proxy; more are refused.
     grv_queue_max: usize = 100_000, sim 1, 100;
+    /// The ratekeeper looks at the servers, and GRV proxies ask it what they may let in, this often.
+    rate_interval_ms: u64 = 200, sim 50, 1000;
     commit_batch_count_max: usize = 4096, sim 1, 4096;
     commit_batch_bytes_max: usize = 4 * MIB, sim 1000, 4 * MIB;
     commit_batches_in_flight_max: usize = 8, sim 1, 8;

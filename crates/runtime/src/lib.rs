@@ -22,6 +22,7 @@ pub mod probe;
 pub mod random;
 pub mod real;
 pub mod sim;
+pub mod standing;
 pub mod sync;
 mod task;
 mod time;

@@ -9,7 +9,7 @@ use std::task::{Context, Poll};
 pub use std::time::Duration;
 
 /// Nanoseconds since an arbitrary origin, of this machine's clock. Means nothing on another machine.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+#[derive(Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
 pub struct Instant(pub u64);
 
 impl Instant {

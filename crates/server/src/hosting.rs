@@ -2,11 +2,15 @@
 
 use crate::data_directory::{DataDirectory, StorageMeta};
 use crate::snapshots::ClientSnapshots;
+use crate::vitals::Vitals;
 use crate::worker::WorkerConfig;
-use plinth_control::distributor;
+use plinth_control::{distributor, ratekeeper};
 use plinth_core::{Epoch, Error, Result, Tag, Uid};
-use plinth_protocol::control::{ClusterInfo, KillRole, RecruitDistributor, WORKER};
+use plinth_protocol::control::{
+    ClusterInfo, GetWorkerStatus, KillRole, RecruitDistributor, WORKER,
+};
 use plinth_protocol::log::{LogSystem, RecruitLog};
+use plinth_protocol::rate::RecruitRatekeeper;
 use plinth_protocol::storage::RecruitStorage;
 use plinth_protocol::transaction::{
     RecruitCommitProxy, RecruitGrvProxy, RecruitResolver, RecruitSequencer,
@@ -17,6 +21,7 @@ use plinth_runtime::{Task, probe, trace};
 use plinth_storage::server::StorageRole;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::convert::Infallible;
 use std::future::Future;
 use std::rc::{Rc, Weak};
 
@@ -49,6 +54,7 @@ pub struct Hosting {
     registrations: RefCell<Vec<Registration>>,
     /// For storage servers that take over a range.
     snapshots: Rc<ClientSnapshots>,
+    vitals: Rc<Vitals>,
 }
 
 impl Hosting {
@@ -75,6 +81,7 @@ impl Hosting {
             newest_epoch: Cell::new(0),
             registrations: RefCell::default(),
             snapshots: Rc::new(ClientSnapshots(database)),
+            vitals: Rc::default(),
         });
         hosting.bring_back().await?;
         hosting.serve();
@@ -124,7 +131,7 @@ impl Hosting {
                 r.id,
                 r.epoch,
                 "grv proxy",
-                grv_proxy::start(&h.transport, r),
+                grv_proxy::start(&h.transport, r, h.info.clone()),
             )
         });
         self.take::<RecruitResolver>(|h, r| {
@@ -149,9 +156,20 @@ impl Hosting {
             let life = distributor::start(&h.transport, r.clone(), database);
             h.stateless(r.id, r.epoch, "distributor", life)
         });
+        self.take::<RecruitRatekeeper>(|h, r| {
+            if r.cluster != h.config.cluster.key() {
+                return Err(Error::connection_string_invalid);
+            }
+            let life = ratekeeper::start(&h.transport, r.clone(), h.info.clone());
+            h.stateless(r.id, r.epoch, "ratekeeper", life)
+        });
         self.take_slowly::<KillRole, _>(|h, r| async move { h.kill(r.id).await });
         self.take_slowly::<RecruitLog, _>(|h, r| async move { h.recruit_log(r).await });
         self.take_slowly::<RecruitStorage, _>(|h, r| async move { h.recruit_storage(r).await });
+        let vitals = self.vitals.clone();
+        let serve = move |_, responder: Responder<GetWorkerStatus>| responder.ok(vitals.status());
+        let registration = self.transport.serve::<GetWorkerStatus>(WORKER, serve);
+        self.registrations.borrow_mut().push(registration);
     }
 
     fn take<R: Request<Reply = ()>>(
@@ -335,6 +353,11 @@ impl Hosting {
             }
         }
         (logs, storage)
+    }
+
+    /// Keeps an eye on the process and its machine.
+    pub async fn measure(&self) -> Infallible {
+        self.vitals.measure(&self.directory).await
     }
 
     /// Returns at the next change of the inventory.

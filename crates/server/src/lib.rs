@@ -9,6 +9,7 @@ pub mod data_directory;
 pub mod embedded;
 mod hosting;
 mod snapshots;
+mod vitals;
 pub mod worker;
 
 pub use embedded::{Embedded, EmbeddedOptions, OpenEmbedded, create_database};

@@ -83,9 +83,10 @@ pub async fn run_worker_on(
     let leader: Watch<Option<Candidate>> = Watch::new(None);
     let _election = run_for_controller(&config, &transport, address, &leader);
     let registering = keep_registered(&transport, &config, locality, leader, &hosting, &info);
-    match plinth_runtime::race(fatal.wait_until(Option::is_some), registering).await {
+    let work = plinth_runtime::race(registering, hosting.measure());
+    match plinth_runtime::race(fatal.wait_until(Option::is_some), work).await {
         Either::Left(()) => Err(fatal.get().expect("waited for")),
-        Either::Right(never) => match never {},
+        Either::Right(Either::Left(never) | Either::Right(never)) => match never {},
     }
 }
 

@@ -26,18 +26,21 @@ const DATA_END: &[u8] = plinth_core::key::ALL_KEYS_END;
 pub struct ByteSample {
     unit: u32,
     keys: BTreeMap<Bytes, u32>,
+    /// The sum of all weights.
+    total: u64,
 }
 
 impl ByteSample {
     /// As the engine has it.
     pub fn load(engine: &dyn KeyValueStore, unit: u32) -> Result<Self> {
-        let mut keys = BTreeMap::new();
+        let (mut keys, mut total) = (BTreeMap::new(), 0);
         engine.range(SAMPLE, SAMPLE_END, false, &mut |key, value| {
             let bytes = value.try_into().map_or(0, u32::from_le_bytes);
             keys.insert(Bytes::copy_from_slice(&key[SAMPLE.len()..]), bytes);
+            total += u64::from(bytes);
             true
         })?;
-        Ok(ByteSample { unit, keys })
+        Ok(ByteSample { unit, keys, total })
     }
 
     /// What a row counts for; `None` if it is not in the sample.
@@ -67,11 +70,14 @@ impl ByteSample {
                     Some(weight) => {
                         if self.keys.get(key) != Some(&weight) {
                             rows.set(&[SAMPLE, key].concat(), &weight.to_le_bytes());
-                            self.keys.insert(Bytes::copy_from_slice(key), weight);
+                            let before = self.keys.insert(Bytes::copy_from_slice(key), weight);
+                            self.total += u64::from(weight);
+                            self.total -= u64::from(before.unwrap_or(0));
                         }
                     }
                     None => {
-                        if self.keys.remove(key).is_some() {
+                        if let Some(before) = self.keys.remove(key) {
+                            self.total -= u64::from(before);
                             rows.clear(&[SAMPLE, key].concat());
                         }
                     }
@@ -92,10 +98,14 @@ impl ByteSample {
             Bound::Included(Bytes::copy_from_slice(begin)),
             Bound::Excluded(Bytes::copy_from_slice(end)),
         );
-        self.keys
-            .extract_if(from, |key, _| inside(key))
-            .for_each(drop);
+        let gone = self.keys.extract_if(from, |key, _| inside(key));
+        self.total -= gone.map(|(_, weight)| u64::from(weight)).sum::<u64>();
         rows.clear_range(&[SAMPLE, begin].concat(), &[SAMPLE, end].concat());
+    }
+
+    /// Bytes in all, about.
+    pub fn total(&self) -> u64 {
+        self.total
     }
 
     /// Bytes in `[begin, end)`, about.
@@ -150,6 +160,7 @@ mod tests {
         ByteSample {
             unit: 1000,
             keys: BTreeMap::new(),
+            total: 0,
         }
     }
 
@@ -173,7 +184,8 @@ mod tests {
             let mut batch = WriteBatch::new();
             range.for_each(|i| batch.set(&key(i), &[0; 91]));
             follow(&mut sample, &batch);
-            sample.bytes(b"", b"z") as f64
+            assert_eq!(sample.total(), sample.bytes(b"", b"z"));
+            sample.total() as f64
         };
         let half = write(0..10_000);
         let all = write(10_000..20_000);
@@ -194,7 +206,8 @@ mod tests {
         batch.set(b"big", b"");
         batch.clear_range(b"o", b"p");
         follow(&mut sample, &batch);
-        assert!(sample.bytes(b"", b"z") <= 1000);
+        assert!(sample.total() <= 1000);
+        assert_eq!(sample.total(), sample.bytes(b"", b"z"));
         assert_eq!(sample.bytes(b"o", b"p"), 0);
     }
 

@@ -73,6 +73,8 @@ pub(crate) struct Server {
     role: StorageRole,
     engine: Rc<dyn KeyValueStore>,
     window: RefCell<VersionedWindow>,
+    /// Keys and values taken into the window so far.
+    input_bytes: Cell<u64>,
     /// The latest version whose mutations are all applied. A rollback replaces the gate: it only ever grows.
     gate: RefCell<VersionGate>,
     /// Reads that wait for a version: bounded.
@@ -110,6 +112,7 @@ pub async fn start(
     let server = Rc::new(Server {
         transport: transport.clone(),
         window: RefCell::new(VersionedWindow::new(durable)),
+        input_bytes: Cell::new(0),
         gate: RefCell::new(VersionGate::new(durable)),
         reads_waiting: Cell::new(0),
         known_committed: Cell::new(durable),
@@ -359,6 +362,7 @@ impl Server {
     fn apply_held(&self, version: Version, mutation: MutationRef<'_>) -> Result<()> {
         self.watches.borrow_mut().touch(&mutation);
         let bytes = mutation.first.len() + mutation.second.len();
+        self.input_bytes.set(self.input_bytes.get() + bytes as u64);
         self.write_rate.borrow_mut().write(mutation.first, bytes);
         let mut window = self.window.borrow_mut();
         window.apply(version, mutation, |key| self.engine.get(key))

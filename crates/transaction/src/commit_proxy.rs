@@ -17,6 +17,7 @@
 //! its batches. Its clients then learn that the result is unknown.
 
 mod assign;
+mod latency;
 mod pipeline;
 mod resolve;
 

@@ -5,80 +5,168 @@
 //! must seal a member of every log set, so one whole set that is not sealed proves that none has completed.
 //!
 //! One batch is under way at a time; what arrives meanwhile forms the next. An idle system answers a
-//! single request at once, a busy one a thousand with one question.
+//! single request at once, a busy one a thousand with one question. How many are let in is the [ratekeeper's](admission)
+//! to say.
 
+mod admission;
+mod bucket;
+
+use admission::{Admission, Asked};
 use plinth_core::{Error, Result, Tag};
+use plinth_protocol::control::ClusterInfo;
 use plinth_protocol::log::{ConfirmEpoch, LogGeneration};
+use plinth_protocol::rate::GetRate;
 use plinth_protocol::transaction::{
-    GetCommittedVersion, GetReadVersion, PRIORITY_BATCH, ReadVersion, RecruitGrvProxy,
+    CommittedVersion, GetCommittedVersion, GetReadVersion, PRIORITY_BATCH, ReadVersion,
+    RecruitGrvProxy,
 };
 use plinth_rpc::{Endpoint, FailureBeacon, Responder, Transport};
 use plinth_runtime::knobs::knobs;
-use plinth_runtime::sync::QueueReceiver;
-use plinth_runtime::{Duration, buggify, probe};
+use plinth_runtime::sync::{QueueReceiver, Watch};
+use plinth_runtime::{Duration, Either, buggify, probe};
+use std::cell::RefCell;
+use std::convert::Infallible;
 use std::future::Future;
 
 type Waiting = (GetReadVersion, Responder<GetReadVersion>);
 
-/// Registers the proxy and returns the future that is its life. It ends when the epoch has.
-pub fn start(transport: &Transport, request: RecruitGrvProxy) -> impl Future<Output = ()> + use<> {
+/// Registers the proxy and returns the future that is its life. It ends when the epoch has. The description of the cluster
+/// says who the ratekeeper is.
+pub fn start(
+    transport: &Transport,
+    request: RecruitGrvProxy,
+    info: Watch<Option<ClusterInfo>>,
+) -> impl Future<Output = ()> + use<> {
     let transport = transport.clone();
     let beacon = FailureBeacon::new(&transport, request.id);
     let (registration, requests) = transport.serve_queue::<GetReadVersion>(request.id);
+    let proxy = Proxy {
+        admission: RefCell::new(Admission::new(plinth_runtime::now())),
+        transport,
+        role: request,
+    };
     async move {
         let _serving = (beacon, registration);
-        let error = answer_batches(&transport, &request, requests).await;
-        plinth_runtime::trace!("GrvProxyEnded", "epoch" => request.epoch, "reason" => error);
-    }
-}
-
-async fn answer_batches(
-    transport: &Transport,
-    role: &RecruitGrvProxy,
-    mut requests: QueueReceiver<Waiting>,
-) -> Error {
-    let committed = role.sequencer.endpoint::<GetCommittedVersion>();
-    let Some(generation) = role.log_system.current() else {
-        return Error::internal_error;
-    };
-    let mut round = 0u32;
-    while let Some(first) = requests.recv().await {
-        let mut batch = Vec::new();
-        admit(&mut batch, first);
-        while let Some(waiting) = requests.try_recv() {
-            admit(&mut batch, waiting);
-        }
-        if batch.is_empty() {
-            continue;
-        }
-        if buggify!() {
-            plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(50))).await;
-        }
-        round = round.wrapping_add(1);
-        let version = match read_version(transport, &committed, generation, role.epoch, round).await
-        {
-            Ok(version) => version,
-            Err(error) => return error,
+        let answering = proxy.answer_batches(requests);
+        let error = match plinth_runtime::race(answering, proxy.follow_rate(info)).await {
+            Either::Left(error) => error,
+            Either::Right(never) => match never {},
         };
-        for (_, responder) in batch {
-            responder.ok(version.clone());
-        }
+        plinth_runtime::trace!("GrvProxyEnded", "epoch" => proxy.role.epoch, "reason" => error);
     }
-    Error::operation_cancelled
 }
 
-fn admit(batch: &mut Vec<Waiting>, waiting: Waiting) {
-    if batch.len() < knobs().grv_queue_max && !buggify!(0.02) {
-        batch.push(waiting);
-        return;
+struct Proxy {
+    transport: Transport,
+    role: RecruitGrvProxy,
+    admission: RefCell<Admission<Responder<GetReadVersion>>>,
+}
+
+impl Proxy {
+    async fn answer_batches(&self, mut requests: QueueReceiver<Waiting>) -> Error {
+        let committed = self.role.sequencer.endpoint::<GetCommittedVersion>();
+        let Some(generation) = self.role.log_system.current() else {
+            return Error::internal_error;
+        };
+        let epoch = self.role.epoch;
+        let mut round = 0u32;
+        loop {
+            while let Some(waiting) = requests.try_recv() {
+                self.arrive(waiting);
+            }
+            let batch = self.admission.borrow_mut().take(plinth_runtime::now());
+            if batch.is_empty() {
+                match self.next(&mut requests).await {
+                    Ok(()) => continue,
+                    Err(error) => return error,
+                }
+            }
+            if buggify!() {
+                plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(50)))
+                    .await;
+            }
+            round = round.wrapping_add(1);
+            let asked = read_version(&self.transport, &committed, generation, epoch, round);
+            let CommittedVersion { version, locked } = match asked.await {
+                Ok(newest) => newest,
+                Err(error) => return error,
+            };
+            for (responder, count) in batch {
+                responder.ok(ReadVersion {
+                    version,
+                    locked,
+                    count,
+                });
+            }
+        }
     }
-    probe!("grv_queue_full");
-    let batch_priority = waiting.0.priority >= PRIORITY_BATCH;
-    waiting.1.fail(if batch_priority {
-        Error::batch_transaction_throttled
-    } else {
-        Error::proxy_memory_limit_exceeded
-    });
+
+    /// Returns when there may be somebody to let in.
+    async fn next(&self, requests: &mut QueueReceiver<Waiting>) -> Result<()> {
+        let wait = self.admission.borrow().wait();
+        let arrived = match wait {
+            None => requests.recv().await.ok_or(Error::operation_cancelled)?,
+            Some(wait) => {
+                probe!("grv_waits_for_budget");
+                // Another rate may come meanwhile.
+                let wait = wait.clamp(SHORTEST_WAIT, rate_interval());
+                match plinth_runtime::timeout(wait, requests.recv()).await {
+                    None => return Ok(()),
+                    Some(arrived) => arrived.ok_or(Error::operation_cancelled)?,
+                }
+            }
+        };
+        self.arrive(arrived);
+        Ok(())
+    }
+
+    fn arrive(&self, (request, responder): Waiting) {
+        let mut admission = self.admission.borrow_mut();
+        if admission.waiting() < knobs().grv_queue_max && !buggify!(0.02) {
+            admission.push(Asked {
+                count: request.count,
+                priority: request.priority,
+                item: responder,
+            });
+            return;
+        }
+        probe!("grv_queue_full");
+        responder.fail(if request.priority >= PRIORITY_BATCH {
+            Error::batch_transaction_throttled
+        } else {
+            Error::grv_proxy_memory_limit_exceeded
+        });
+    }
+
+    /// Tells the ratekeeper what was let in, and does as it says. While there is none, what it said last holds: its absence
+    /// must not be what stops the database.
+    async fn follow_rate(&self, info: Watch<Option<ClusterInfo>>) -> Infallible {
+        loop {
+            plinth_runtime::sleep(rate_interval()).await;
+            let Some(ratekeeper) = info.with(|info| info.as_ref().and_then(|i| i.ratekeeper))
+            else {
+                continue;
+            };
+            let request = GetRate {
+                proxy: self.role.id,
+                admitted: self.admission.borrow().admitted(),
+            };
+            let endpoint = ratekeeper.endpoint::<GetRate>();
+            let call = self.transport.call(&endpoint, request);
+            if let Some(Ok(rate)) = plinth_runtime::timeout(ANSWER_LIMIT, call).await {
+                let now = plinth_runtime::now();
+                self.admission.borrow_mut().set_rate(now, &rate);
+            }
+        }
+    }
+}
+
+/// Timers are no finer.
+const SHORTEST_WAIT: Duration = Duration::from_millis(1);
+const ANSWER_LIMIT: Duration = Duration::from_secs(1);
+
+fn rate_interval() -> Duration {
+    Duration::from_millis(knobs().rate_interval_ms)
 }
 
 /// The sequencer's newest committed version, with proof that the epoch lived when it was asked.
@@ -88,7 +176,7 @@ async fn read_version(
     generation: &LogGeneration,
     epoch: u64,
     round: u32,
-) -> Result<ReadVersion> {
+) -> Result<CommittedVersion> {
     let asked = transport.call(committed, GetCommittedVersion {});
     // A different set each time, so that no log server bears the load of all.
     let set = generation.log_set(Tag(
@@ -104,8 +192,5 @@ async fn read_version(
     for proof in plinth_runtime::join_all(proofs).await {
         proof?;
     }
-    Ok(ReadVersion {
-        version: newest.version,
-        locked: newest.locked,
-    })
+    Ok(newest)
 }

@@ -71,20 +71,27 @@ async fn answer_all(inner: Rc<Inner>, priority: u8) {
             }
             std::mem::take(&mut queue.waiting)
         };
-        match ask_once(&inner, priority, batch.len() as u32).await {
+        let mut answered = batch;
+        let left = match ask_once(&inner, priority, answered.len() as u32).await {
             Some(answer) => {
-                for sender in batch {
+                let count = answer.as_ref().map_or(usize::MAX, |v| v.count as usize);
+                let left = answered.split_off(count.min(answered.len()));
+                for sender in answered {
                     let _ = sender.send(answer.clone()); // whoever asked may have gone
                 }
+                left
             }
             None => {
-                // Nobody was reached: those who still wait go first in the next round.
-                plinth_runtime::sleep(RETRY).await;
-                let mut versions = inner.versions.borrow_mut();
-                let newer =
-                    std::mem::replace(&mut versions.queues[priority as usize].waiting, batch);
-                versions.queues[priority as usize].waiting.extend(newer);
+                plinth_runtime::sleep(RETRY).await; // nobody was reached
+                answered
             }
+        };
+        if !left.is_empty() {
+            // They go first in the next round.
+            let mut versions = inner.versions.borrow_mut();
+            let queue = &mut versions.queues[priority as usize];
+            let newer = std::mem::replace(&mut queue.waiting, left);
+            queue.waiting.extend(newer);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Files. Whatever may block runs on the pool; a read of cached pages is answered on the spot.
 
 use super::offload;
-use crate::disk::OpenOptions;
+use crate::disk::{OpenOptions, Space};
 use bytes::Bytes;
 use rustix::fs::FlockOperation;
 use rustix::io::{Errno, ReadWriteFlags};
@@ -227,6 +227,18 @@ pub(crate) async fn exists(path: &Path) -> bool {
     on_pool(path, |path| path.try_exists())
         .await
         .unwrap_or(false)
+}
+
+pub(crate) async fn space(dir: &Path) -> io::Result<Space> {
+    let dir = dir.to_owned();
+    offload(move || {
+        let found = rustix::fs::statvfs(&dir)?;
+        Ok(Space {
+            total: found.f_blocks * found.f_frsize,
+            free: found.f_bavail * found.f_frsize,
+        })
+    })
+    .await
 }
 
 pub(crate) async fn list_dir(dir: &Path) -> io::Result<Vec<String>> {

@@ -8,7 +8,7 @@ use super::executor::{Event, Kind};
 use super::image::FileState;
 use super::machine::ProcessId;
 use super::{World, current};
-use crate::disk::OpenOptions;
+use crate::disk::{OpenOptions, Space};
 use crate::random;
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
@@ -438,6 +438,17 @@ impl Disk {
             .collect();
         list.sort_unstable();
         Ok(list)
+    }
+
+    /// A disk has a terabyte, all of it free until it is full.
+    pub async fn space(&self, dir: &Path) -> io::Result<Space> {
+        if !self.state.names.borrow().has_directory(dir) {
+            return Err(not_found(dir));
+        }
+        let total = 1 << 40;
+        let is_full = self.state.faults.is_full.load(Ordering::Relaxed);
+        let free = if is_full { 0 } else { total };
+        Ok(Space { total, free })
     }
 
     pub async fn lock_dir(&self, dir: &Path) -> io::Result<DirLock> {

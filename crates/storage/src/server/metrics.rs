@@ -1,7 +1,7 @@
 //! What the control plane asks: how far a move is, how much lies where, how the server is.
 
 use super::Server;
-use plinth_core::key::{ALL_KEYS_END, KeyRange};
+use plinth_core::key::KeyRange;
 use plinth_protocol::storage::{
     GetRangeMetrics, GetShardState, GetSplitPoints, GetStorageStatus, RangeMetric, RangeMetrics,
     ShardState, SplitPoints, StorageStatus,
@@ -63,9 +63,10 @@ impl Server {
                 engine: self.engine.kind(),
                 version: self.latest(),
                 durable: window.durable_version(),
+                input_bytes: self.input_bytes.get(),
                 window_bytes: window.bytes() as u64,
                 disk_bytes: self.engine.bytes_used(),
-                stored_bytes: self.sample.borrow().bytes(b"", ALL_KEYS_END),
+                stored_bytes: self.sample.borrow().total(),
                 watches: self.watches.borrow().len() as u64,
                 disk_full: self.disk_full.get(),
             });

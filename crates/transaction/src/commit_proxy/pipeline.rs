@@ -1,6 +1,7 @@
 //! The pipeline itself: forms batches, and carries each through its phases.
 
 use super::assign::{self, Bodies};
+use super::latency::Latency;
 use super::resolve::{self, Pending};
 use crate::system_state::SystemState;
 use bytes::Bytes;
@@ -8,6 +9,7 @@ use plinth_core::key::KeyRange;
 use plinth_core::mutation::MutationBatch;
 use plinth_core::{Error, Result, Tag, Version, version};
 use plinth_protocol::log::{LogGeneration, Pop, Push};
+use plinth_protocol::rate::{CommitProxyStatus, GetCommitProxyStatus};
 use plinth_protocol::transaction::{
     Commit, CommitRecovery, CommitReply, CommitVersion, GetCommitVersion, GetKeyLocations,
     KeyLocations, RecruitCommitProxy, ReportCommitted, ResolveBatch, ResolveReply,
@@ -15,7 +17,7 @@ use plinth_protocol::transaction::{
 use plinth_rpc::{Endpoint, FailureBeacon, Interface, Registration, Responder, Transport};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{Notify, QueueReceiver, QueueSender, VersionGate, Watch, queue};
-use plinth_runtime::{Duration, TaskGroup, buggify, probe, trace};
+use plinth_runtime::{Duration, Instant, TaskGroup, buggify, probe, trace};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
@@ -26,6 +28,7 @@ const LOCATIONS_MAX: u32 = 1000;
 struct Arrived {
     transaction: Pending,
     responder: Responder<Commit>,
+    at: Instant,
 }
 
 struct Proxy {
@@ -42,6 +45,9 @@ struct Proxy {
     assigned: VersionGate,
     known_committed: Cell<Version>,
     bytes_held: Cell<usize>,
+    /// Transactions taken in so far.
+    arrived: Cell<u64>,
+    latency: RefCell<Latency>,
     bytes_since_snapshot: Cell<usize>,
     batches_in_flight: Cell<usize>,
     room: Notify,
@@ -86,6 +92,8 @@ impl Proxy {
             assigned: VersionGate::new(0),
             known_committed: Cell::new(role.recovered_to),
             bytes_held: Cell::new(0),
+            arrived: Cell::new(0),
+            latency: RefCell::default(),
             bytes_since_snapshot: Cell::new(0),
             batches_in_flight: Cell::new(0),
             room: Notify::new(),
@@ -95,9 +103,9 @@ impl Proxy {
         }
     }
 
-    fn serve(self: Rc<Self>, arrivals: QueueSender<Arrived>) -> [Registration; 3] {
+    fn serve(self: Rc<Self>, arrivals: QueueSender<Arrived>) -> [Registration; 4] {
         let id = self.role.id;
-        let (commits, locations, recovery) = (self.clone(), self.clone(), self.clone());
+        let [commits, locations, recovery, status] = std::array::from_fn(|_| self.clone());
         let transport = self.transport.clone();
         [
             transport.serve::<Commit>(id, move |commit, responder| {
@@ -113,6 +121,16 @@ impl Proxy {
                     responder.send(proxy.commit_recovery().await);
                 })
                 .detach();
+            }),
+            transport.serve::<GetCommitProxyStatus>(id, move |_, responder| {
+                let mut latency = status.latency.borrow_mut();
+                let standing = latency.standing(plinth_runtime::now());
+                responder.ok(CommitProxyStatus {
+                    latency_s: standing.as_secs_f64(),
+                    arrived: status.arrived.get(),
+                    answered: latency.answered,
+                    bytes_held: status.bytes_held.get() as u64,
+                });
             }),
         ]
     }
@@ -134,9 +152,11 @@ impl Proxy {
             return responder.fail(Error::proxy_memory_limit_exceeded);
         }
         self.bytes_held.set(held);
+        self.arrived.set(self.arrived.get() + 1);
         let _ = arrivals.send(Arrived {
             transaction,
             responder,
+            at: plinth_runtime::now(),
         }); // the proxy is ending: the responder says so
     }
 
@@ -179,13 +199,18 @@ impl Proxy {
                 batch.push(next);
             }
             number += 1;
+            if let Some(first) = batch.first() {
+                self.latency.borrow_mut().begin(number, first.at);
+            }
             self.batches_in_flight.set(self.batches_in_flight.get() + 1);
-            let proxy = self.clone();
+            let (proxy, count) = (self.clone(), batch.len());
             tasks.spawn("commit batch", async move {
                 if let Err(error) = proxy.commit_batch(number, batch).await {
                     proxy.failure.set(Some(error));
                 }
                 proxy.bytes_held.set(proxy.bytes_held.get() - bytes);
+                let now = plinth_runtime::now();
+                proxy.latency.borrow_mut().end(number, count, now);
                 proxy
                     .batches_in_flight
                     .set(proxy.batches_in_flight.get() - 1);

@@ -1,0 +1,213 @@
+//! The ratekeeper (FDB §2.3.1): protects the database from more than it can take.
+//!
+//! It looks at everybody who has a queue (storage servers, log servers, commit proxies, disks), says how many transactions
+//! may begin ([`limit`]), and GRV proxies let in so many. Nothing is lost when it fails: proxies go on as they were told
+//! last, and the controller recruits another, which learns everything by looking.
+
+pub mod limit;
+mod meter;
+mod signals;
+
+use limit::Limits;
+use meter::{History, Meter};
+use plinth_core::{Error, Uid};
+use plinth_protocol::control::{ClusterInfo, GetWorkers, RegisterWorker};
+use plinth_protocol::rate::{GetRate, GetRateStatus, Rate, RateStatus, RecruitRatekeeper};
+use plinth_rpc::{FailureBeacon, Interface, Registration, Request, Transport};
+use plinth_runtime::knobs::knobs;
+use plinth_runtime::sync::Watch;
+use plinth_runtime::{Duration, Instant, TaskGroup, probe, trace};
+use signals::{Reason, Watched};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::future::Future;
+use std::rc::{Rc, Weak};
+
+/// What has not answered for so long says nothing: whoever is dead has no queue that matters.
+const STALE: Duration = Duration::from_secs(2);
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// Below this pressure a limit is one that nobody feels.
+const LIMITING: f64 = 0.9;
+/// The list of workers is read this often.
+const LIST_INTERVAL: Duration = Duration::from_secs(1);
+
+pub(crate) struct Ratekeeper {
+    transport: Transport,
+    role: RecruitRatekeeper,
+    info: Watch<Option<ClusterInfo>>,
+    workers: RefCell<Vec<RegisterWorker>>,
+    watched: RefCell<BTreeMap<Uid, Watched>>,
+    committed: RefCell<History>,
+    /// What each GRV proxy has let in.
+    proxies: RefCell<BTreeMap<Uid, Meter>>,
+    limits: Cell<Limits>,
+    limiting: Cell<Option<(Reason, Uid)>>,
+    pressure: Cell<f64>,
+    /// Weak: the tasks know the ratekeeper, and end with its life.
+    tasks: Weak<TaskGroup>,
+}
+
+/// Registers the ratekeeper and returns the future that is its life.
+pub fn start(
+    transport: &Transport,
+    request: RecruitRatekeeper,
+    info: Watch<Option<ClusterInfo>>,
+) -> impl Future<Output = ()> + use<> {
+    let beacon = FailureBeacon::new(transport, request.id);
+    let tasks = Rc::new(TaskGroup::new());
+    let ratekeeper = Rc::new(Ratekeeper {
+        transport: transport.clone(),
+        role: request,
+        info,
+        workers: RefCell::default(),
+        watched: RefCell::default(),
+        committed: RefCell::default(),
+        proxies: RefCell::default(),
+        limits: Cell::default(),
+        limiting: Cell::new(None),
+        pressure: Cell::new(0.0),
+        tasks: Rc::downgrade(&tasks),
+    });
+    let serving = ratekeeper.clone().serve();
+    async move {
+        let _ended_with_this = (beacon, tasks, serving);
+        match plinth_runtime::race(ratekeeper.keep_list(), ratekeeper.look()).await {
+            plinth_runtime::Either::Left(never) | plinth_runtime::Either::Right(never) => {
+                match never {}
+            }
+        }
+    }
+}
+
+impl Ratekeeper {
+    fn serve(self: Rc<Self>) -> [Registration; 2] {
+        let (id, transport) = (self.role.id, self.transport.clone());
+        let status = self.clone();
+        [
+            transport.serve::<GetRate>(id, move |request, responder| {
+                responder.ok(self.rate_of(&request));
+            }),
+            transport.serve::<GetRateStatus>(id, move |_, responder| {
+                responder.ok(status.status());
+            }),
+        ]
+    }
+
+    /// Every proxy gets the same share: clients ask any of them.
+    fn rate_of(&self, request: &GetRate) -> Rate {
+        let mut proxies = self.proxies.borrow_mut();
+        let meter = proxies.entry(request.proxy).or_default();
+        meter.read(plinth_runtime::now(), request.admitted as f64);
+        let count = self.info.with(|info| {
+            let info = info.as_ref();
+            info.map_or(1, |info| info.client.grv_proxies.len().max(1))
+        });
+        let Limits { default, batch } = self.limits.get();
+        Rate {
+            default: default / count as f64,
+            batch: batch / count as f64,
+        }
+    }
+
+    fn admitted(&self) -> f64 {
+        self.proxies.borrow().values().map(Meter::rate).sum()
+    }
+
+    fn status(&self) -> RateStatus {
+        let Limits { default, batch } = self.limits.get();
+        let (reason, server) = match self.limiting.get() {
+            Some((reason, server)) => (reason.name(), server),
+            None => ("workload", Uid(0)),
+        };
+        RateStatus {
+            default,
+            batch,
+            admitted: self.admitted(),
+            pressure: self.pressure.get(),
+            reason: reason.into(),
+            server,
+        }
+    }
+
+    /// Knows which processes there are, and what is on them.
+    async fn keep_list(&self) -> Infallible {
+        loop {
+            let endpoint = self.role.controller.endpoint::<GetWorkers>();
+            let call = self.transport.call(&endpoint, GetWorkers {});
+            if let Some(Ok(list)) = plinth_runtime::timeout(ANSWER_LIMIT, call).await {
+                self.workers.replace(list.workers);
+            }
+            plinth_runtime::sleep(LIST_INTERVAL).await;
+        }
+    }
+
+    async fn look(self: &Rc<Self>) -> Infallible {
+        loop {
+            plinth_runtime::sleep(Duration::from_millis(knobs().rate_interval_ms)).await;
+            self.ask_everybody();
+            self.forget_the_gone();
+            let signals = self.signals();
+            let worst = signals.iter().map(|signal| signal.pressure);
+            self.pressure.set(worst.fold(0.0, f64::max));
+            let mut limits = self.limits.get();
+            let limiting = limits.step(self.admitted(), &signals);
+            self.limits.set(limits);
+            self.tell(limiting.filter(|_| self.pressure.get() > LIMITING));
+        }
+    }
+
+    fn tell(&self, limiting: Option<(Reason, Uid)>) {
+        let before = self.limiting.replace(limiting);
+        if before.map(|(reason, _)| reason) == limiting.map(|(reason, _)| reason) {
+            return;
+        }
+        match limiting {
+            Some((reason, server)) => {
+                probe!("ratekeeper_limits");
+                trace!("Limited", "reason" => reason.name(), "server" => server,
+                    "rate" => self.limits.get().default, "pressure" => self.pressure.get());
+            }
+            None => trace!("NotLimited"),
+        }
+    }
+
+    fn forget_the_gone(&self) {
+        let now = plinth_runtime::now();
+        let is_recent = |at: Option<Instant>| at.is_some_and(|at| now.saturating_since(at) < STALE);
+        let mut proxies = self.proxies.borrow_mut();
+        proxies.retain(|_, meter| is_recent(meter.last()));
+        let mut watched = self.watched.borrow_mut();
+        watched.retain(|_, server| server.is_asked() || is_recent(server.heard()));
+    }
+
+    /// Asks one server, unless it still owes an answer, and passes on what it says.
+    fn ask<R: Request + 'static>(
+        self: &Rc<Self>,
+        server: Interface,
+        name: Uid,
+        request: R,
+        take: impl FnOnce(&mut Watched, Instant, R::Reply) + 'static,
+    ) {
+        if !self.watched.borrow_mut().entry(name).or_default().ask() {
+            return;
+        }
+        let Some(tasks) = self.tasks.upgrade() else {
+            return;
+        };
+        let ratekeeper = self.clone();
+        tasks.spawn("look", async move {
+            let call = ratekeeper.transport.call(&server.endpoint::<R>(), request);
+            let answer = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
+            let answer = answer.unwrap_or(Err(Error::timed_out));
+            let mut watched = ratekeeper.watched.borrow_mut();
+            let Some(known) = watched.get_mut(&name) else {
+                return;
+            };
+            known.answered();
+            if let Ok(reply) = answer {
+                take(known, plinth_runtime::now(), reply);
+            }
+        });
+    }
+}

@@ -1,0 +1,363 @@
+//! What the ratekeeper sees: one entry a server, and what of it may limit the database.
+
+use super::Ratekeeper;
+use super::limit::Signal;
+use super::meter::{History, Meter, share};
+use plinth_core::version::VERSIONS_PER_SECOND;
+use plinth_core::{Uid, Version};
+use plinth_protocol::control::{GetWorkerStatus, WorkerStatus};
+use plinth_protocol::log::{GetLogStatus, LogStatus};
+use plinth_protocol::rate::{CommitProxyStatus, GetCommitProxyStatus};
+use plinth_protocol::storage::{GetStorageStatus, StorageStatus};
+use plinth_rpc::Interface;
+use plinth_runtime::Instant;
+use plinth_runtime::knobs::knobs;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// Seconds by which a storage server may be behind what is committed: reads wait for so long.
+const LAG_TARGET_S: f64 = 0.5;
+/// Seconds, beyond the window that readers need, by which a storage server's disk may be behind.
+const DURABILITY_TARGET_S: f64 = 30.0;
+/// A disk that is behind by no more keeps up: it works in batches.
+const KEEPS_UP_S: f64 = 3.0;
+/// Seconds that a commit may take beyond what its disks do.
+const COMMIT_TARGET_S: f64 = 0.25;
+/// Disk writes that a commit waits for: the one under way when it comes, its own, and as much again for luck.
+const COMMIT_SYNCS: f64 = 4.0;
+/// Of a disk, what is to stay free: a share, but not more than so many bytes of a large one.
+const FREE_SHARE: f64 = 0.05;
+const FREE_BYTES_MAX: f64 = 4e9;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Reason {
+    StorageQueue,
+    StorageLag,
+    DurabilityLag,
+    CommitLatency,
+    FreeSpace,
+}
+
+impl Reason {
+    /// FoundationDB's, where it has one.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::StorageQueue => "storage_server_write_queue_size",
+            Reason::StorageLag => "storage_server_readable_behind",
+            Reason::DurabilityLag => "storage_server_durability_lag",
+            Reason::CommitLatency => "commit_latency",
+            Reason::FreeSpace => "min_free_space",
+        }
+    }
+}
+
+enum Seen {
+    Nothing,
+    Storage(StorageStatus),
+    Log(LogStatus),
+    CommitProxy(CommitProxyStatus),
+    Worker(WorkerStatus),
+}
+
+/// A server, as it answered last.
+pub(super) struct Watched {
+    /// Replicas never share one.
+    zone: String,
+    seen: Seen,
+    heard: Option<Instant>,
+    asked: bool,
+    input: Meter,
+    output: Meter,
+    version: Meter,
+    durable: Meter,
+}
+
+impl Default for Watched {
+    fn default() -> Self {
+        Watched {
+            zone: String::new(),
+            seen: Seen::Nothing,
+            heard: None,
+            asked: false,
+            input: Meter::lumpy(),
+            output: Meter::lumpy(),
+            version: Meter::default(),
+            durable: Meter::lumpy(),
+        }
+    }
+}
+
+impl Watched {
+    /// False if an answer is still to come.
+    pub fn ask(&mut self) -> bool {
+        !std::mem::replace(&mut self.asked, true)
+    }
+    pub fn answered(&mut self) {
+        self.asked = false;
+    }
+    pub fn is_asked(&self) -> bool {
+        self.asked
+    }
+    pub fn heard(&self) -> Option<Instant> {
+        self.heard
+    }
+
+    fn see(&mut self, now: Instant, seen: Seen) {
+        self.heard = Some(now);
+        match &seen {
+            Seen::Storage(status) => {
+                let input = status.input_bytes as f64;
+                self.input.read(now, input);
+                self.output.read(now, input - status.window_bytes as f64);
+                self.version.read(now, status.version as f64);
+                self.durable.read(now, status.durable as f64);
+            }
+            Seen::Log(status) => self.version.read(now, status.known_committed as f64),
+            Seen::CommitProxy(status) => {
+                self.input.read(now, status.arrived as f64);
+                self.output.read(now, status.answered as f64);
+            }
+            Seen::Nothing | Seen::Worker(_) => {}
+        }
+        self.seen = seen;
+    }
+}
+
+/// What is committed, as far as the log servers know.
+struct Newest<'a> {
+    history: &'a History,
+    speed: &'a Meter,
+    /// Seconds that the slowest log server's disk takes.
+    sync_s: f64,
+}
+
+impl Ratekeeper {
+    pub(super) fn ask_everybody(self: &Rc<Self>) {
+        let Some(info) = self.info.get() else {
+            return;
+        };
+        for worker in self.workers.borrow().iter() {
+            // The role id of a worker is the same everywhere: its process tells them apart.
+            let (process, address) = (worker.locality.process, worker.worker.address);
+            for (id, _) in &worker.storage {
+                if info.servers.iter().any(|(server, _)| server == id) {
+                    let server = Interface::new(address, *id);
+                    let zone = worker.locality.zone.clone();
+                    self.ask(
+                        server,
+                        *id,
+                        GetStorageStatus {},
+                        move |known, now, status| {
+                            known.zone = zone;
+                            known.see(now, Seen::Storage(status));
+                        },
+                    );
+                }
+            }
+            let zone = worker.locality.zone.clone();
+            let seen = move |known: &mut super::Watched, now, status| {
+                known.zone = zone;
+                known.see(now, Seen::Worker(status));
+            };
+            self.ask(worker.worker, process, GetWorkerStatus {}, seen);
+        }
+        let current = info.log_system.current();
+        for log in current.iter().flat_map(|generation| &generation.logs) {
+            self.ask(*log, log.id, GetLogStatus {}, |known, now, status| {
+                known.see(now, Seen::Log(status));
+            });
+        }
+        for proxy in &info.client.commit_proxies {
+            self.ask(
+                *proxy,
+                proxy.id,
+                GetCommitProxyStatus {},
+                |known, now, status| {
+                    known.see(now, Seen::CommitProxy(status));
+                },
+            );
+        }
+    }
+
+    pub(super) fn signals(&self) -> Vec<Signal<(Reason, Uid)>> {
+        let watched = self.watched.borrow();
+        let now = plinth_runtime::now();
+        let is_fresh = |server: &&Watched| {
+            let heard = server.heard.map(|at| now.saturating_since(at));
+            heard.is_some_and(|age| age < super::STALE)
+        };
+        let fresh = || watched.iter().filter(|(_, server)| is_fresh(server));
+        let mut signals = Vec::new();
+        let mut history = self.committed.borrow_mut();
+        let logs = fresh().filter_map(|(_, server)| match &server.seen {
+            Seen::Log(status) => Some((status, &server.version)),
+            _ => None,
+        });
+        let Some((newest, speed)) = logs.clone().max_by_key(|(log, _)| log.known_committed) else {
+            return signals;
+        };
+        history.read(now, newest.known_committed);
+        let newest = Newest {
+            history: &history,
+            speed,
+            sync_s: logs.map(|(log, _)| log.sync_s).fold(0.0, f64::max),
+        };
+        let mut by_zone: BTreeMap<&str, Vec<Signal<(Reason, Uid)>>> = BTreeMap::new();
+        for (id, server) in fresh() {
+            match &server.seen {
+                Seen::Storage(status) => {
+                    let zone = by_zone.entry(&server.zone).or_default();
+                    zone.extend(of_storage(*id, server, status, &newest));
+                }
+                Seen::CommitProxy(status) => {
+                    signals.push(of_commit_proxy(*id, server, status, &newest));
+                }
+                Seen::Worker(status) => {
+                    let zone = by_zone.entry(&server.zone).or_default();
+                    zone.push(of_disk(*id, status));
+                }
+                Seen::Nothing | Seen::Log(_) => {}
+            }
+        }
+        signals.extend(without_the_worst(by_zone));
+        signals
+    }
+}
+
+fn of_storage(
+    id: Uid,
+    server: &Watched,
+    status: &StorageStatus,
+    newest: &Newest<'_>,
+) -> [Signal<(Reason, Uid)>; 3] {
+    let knobs = knobs();
+    let queue_target = knobs.storage_window_bytes_max as f64 * 0.75;
+    // As of its answer: what was committed since then is no lag.
+    let behind_s = |version: Version| {
+        let heard = server.heard.unwrap_or_default();
+        newest.history.behind_s(heard, version)
+    };
+    let lag = behind_s(status.version);
+    let window = knobs.version_window as f64 / VERSIONS_PER_SECOND as f64;
+    let durability_lag = behind_s(status.durable) - window;
+    // Below the window nothing has to go out yet, whatever comes in.
+    let output = if durability_lag > KEEPS_UP_S {
+        share(&server.output, &server.input, queue_target / 1000.0)
+    } else {
+        1.0
+    };
+    [
+        Signal {
+            reason: (Reason::StorageQueue, id),
+            pressure: status.window_bytes as f64 / queue_target,
+            drained: output,
+            gain: 0.6,
+        },
+        Signal {
+            reason: (Reason::StorageLag, id),
+            pressure: lag / LAG_TARGET_S,
+            drained: share(&server.version, newest.speed, 0.0),
+            gain: 0.2,
+        },
+        Signal {
+            reason: (Reason::DurabilityLag, id),
+            pressure: durability_lag / DURABILITY_TARGET_S,
+            drained: share(&server.durable, newest.speed, 0.0),
+            gain: 0.6,
+        },
+    ]
+}
+
+fn of_commit_proxy(
+    id: Uid,
+    server: &Watched,
+    status: &CommitProxyStatus,
+    newest: &Newest<'_>,
+) -> Signal<(Reason, Uid)> {
+    let target = COMMIT_TARGET_S + COMMIT_SYNCS * newest.sync_s;
+    Signal {
+        reason: (Reason::CommitLatency, id),
+        pressure: status.latency_s / target,
+        drained: share(&server.output, &server.input, 1.0),
+        gain: 0.2,
+    }
+}
+
+fn of_disk(id: Uid, status: &WorkerStatus) -> Signal<(Reason, Uid)> {
+    let keep = (status.disk_total as f64 * FREE_SHARE).min(FREE_BYTES_MAX);
+    let free = status.disk_free as f64;
+    Signal {
+        reason: (Reason::FreeSpace, id),
+        // Half a target's pressure at twice what is to stay free, 1 when only that is left, 2 when nothing is.
+        pressure: if keep > 0.0 {
+            (2.0 - free / keep).max(0.0)
+        } else {
+            0.0
+        },
+        drained: 1.0,
+        gain: 1.0,
+    }
+}
+
+/// Where others have the same data, the zone that does worst is left to itself: one sick machine is not to slow down
+/// everybody, and if it does not get well, data distribution does without it.
+fn without_the_worst(
+    mut zones: BTreeMap<&str, Vec<Signal<(Reason, Uid)>>>,
+) -> Vec<Signal<(Reason, Uid)>> {
+    let worst_of = |signals: &Vec<Signal<(Reason, Uid)>>| {
+        let pressures = signals.iter().map(|signal| signal.pressure);
+        pressures.fold(0.0, f64::max)
+    };
+    if zones.len() > 1 {
+        let worst = zones
+            .iter()
+            .max_by(|(_, a), (_, b)| worst_of(a).total_cmp(&worst_of(b)))
+            .map(|(zone, _)| *zone);
+        worst.and_then(|zone| zones.remove(zone));
+    }
+    zones.into_values().flatten().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn signal(server: u128, pressure: f64) -> Signal<(Reason, Uid)> {
+        Signal {
+            reason: (Reason::StorageLag, Uid(server)),
+            pressure,
+            drained: 1.0,
+            gain: 0.2,
+        }
+    }
+
+    #[test]
+    fn one_sick_zone_does_not_slow_down_everybody_but_two_do() {
+        let zones = BTreeMap::from([
+            ("a", vec![signal(1, 0.1), signal(2, 9.0)]),
+            ("b", vec![signal(3, 3.0)]),
+            ("c", vec![signal(4, 0.2)]),
+        ]);
+        let left = without_the_worst(zones);
+        assert_eq!(left, [signal(3, 3.0), signal(4, 0.2)]);
+        let only = BTreeMap::from([("a", vec![signal(1, 4.0)])]);
+        assert_eq!(without_the_worst(only), [signal(1, 4.0)]);
+    }
+
+    #[test]
+    fn a_disk_presses_when_less_is_free_than_is_to_stay() {
+        let disk = |total: f64, free: f64| {
+            let status = WorkerStatus {
+                disk_total: total as u64,
+                disk_free: free as u64,
+                loop_lag_ms: 0.0,
+            };
+            of_disk(Uid(1), &status).pressure
+        };
+        assert_eq!(disk(100e6, 50e6), 0.0);
+        assert_eq!(disk(100e6, 5e6), 1.0);
+        assert_eq!(disk(100e6, 0.0), 2.0);
+        assert_eq!(disk(8e12, 10e9), 0.0);
+        assert_eq!(disk(0.0, 0.0), 0.0);
+    }
+}
