@@ -32,7 +32,7 @@ use plinth_protocol::transaction::{
 use plinth_rpc::{Interface, Request, Transport};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, probe, trace};
+use plinth_runtime::{Duration, fault, probe, trace};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -192,10 +192,15 @@ fn end_of_log(answers: &[Option<SealReply>]) -> (Version, Version) {
         .map(|a| a.known_committed)
         .max()
         .expect("somebody answered");
-    let recovered_to = answers()
-        .map(|a| a.durable)
-        .min()
-        .expect("somebody answered");
+    let durable = || answers().map(|a| a.durable);
+    let recovered_to = if fault::is_planted("recovery_keeps_unfinished") {
+        durable().max()
+    } else if fault::is_planted("recovery_ends_too_early") {
+        Some(known_committed)
+    } else {
+        durable().min()
+    };
+    let recovered_to = recovered_to.expect("somebody answered");
     assert!(
         known_committed <= recovered_to,
         "version {known_committed} is known committed, but some log server has only {recovered_to} on disk"

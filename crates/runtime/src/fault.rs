@@ -53,6 +53,14 @@ pub const FAULTS: &[(&str, &str)] = &[
         "a new log server does not copy one of its tags",
     ),
     (
+        "recovery_keeps_unfinished",
+        "a recovery keeps versions that some log server does not have on disk",
+    ),
+    (
+        "recovery_ends_too_early",
+        "a recovery keeps only what was known to be committed, not all that was",
+    ),
+    (
         "fetch_forgets_queue",
         "a storage server takes over a range without what was written while it was copied",
     ),

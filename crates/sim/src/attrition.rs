@@ -9,7 +9,7 @@ use plinth_protocol::control::{ClusterInfo, KillRole, WORKER};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::random::{below, chance, range};
 use plinth_runtime::sim::{KillKind, MachineId, ProcessId, control};
-use plinth_runtime::{Duration, probe, trace};
+use plinth_runtime::{Duration, Instant, probe, trace};
 
 fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -31,7 +31,7 @@ pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) {
         }
         match choose(&mix) {
             Fault::LoseMachine => lose_machine(&shape, &transport, &database, &lost).await,
-            fault => strike(&shape, &transport, fault, &lost).await,
+            fault => strike(&shape, &transport, fault, &lost, end).await,
         }
     }
 }
@@ -49,6 +49,8 @@ enum Fault {
     SlowDisk,
     KillRole,
     ClockDrift,
+    PowerCutRack,
+    Swizzle,
     LoseMachine,
 }
 
@@ -65,6 +67,8 @@ fn choose(mix: &FaultMix) -> Fault {
         (Fault::SlowDisk, mix.slow_disk),
         (Fault::KillRole, mix.kill_role),
         (Fault::ClockDrift, mix.clock_drift),
+        (Fault::PowerCutRack, mix.power_cut_rack),
+        (Fault::Swizzle, mix.swizzle),
         (Fault::LoseMachine, mix.lose_machine),
     ];
     let mut pick = below(weights.iter().map(|(_, weight)| u64::from(*weight)).sum());
@@ -77,7 +81,7 @@ fn choose(mix: &FaultMix) -> Fault {
     unreachable!("the pick is below the sum of the weights")
 }
 
-async fn strike(shape: &Shape, transport: &Transport, fault: Fault, lost: &Lost) {
+async fn strike(shape: &Shape, transport: &Transport, fault: Fault, lost: &Lost, end: Instant) {
     let control = control();
     let (machine, process) = victim();
     if lost.has(machine) {
@@ -105,6 +109,17 @@ async fn strike(shape: &Shape, transport: &Transport, fault: Fault, lost: &Lost)
                 control.reboot_machine(machine.id, ms(range(10..3000)));
             }
         }
+        Fault::PowerCutRack => {
+            let rack = shape.rack(cluster::index_of(machine));
+            trace!("FaultPowerCutRack", "rack" => rack);
+            let in_rack = |id: MachineId| shape.rack(cluster::index_of(id)) == rack;
+            for machine in control.machines() {
+                if in_rack(machine.id) {
+                    control.reboot_machine(machine.id, ms(range(10..8000)));
+                }
+            }
+        }
+        Fault::Swizzle => swizzle(end),
         Fault::PauseProcess => {
             trace!("FaultPause", "process" => process.0);
             control.pause_process(process, ms(range(10..6000)));
@@ -162,6 +177,34 @@ fn strike_network(fault: Fault, a: MachineId) {
             trace!("FaultCutConnections", "a" => a.0, "b" => b.0, "count" => count);
         }
     }
+}
+
+/// Machines are cut off one after the other, and come back in another order: whoever was last to go may be first.
+/// What comes after `end` is left out.
+fn swizzle(end: Instant) {
+    let mut chosen: Vec<MachineId> = control().machines().iter().map(|m| m.id).collect();
+    plinth_runtime::random::shuffle(&mut chosen);
+    chosen.truncate(1 + below(chosen.len() as u64) as usize);
+    trace!("FaultSwizzle", "machines" => chosen.len());
+    let pause_ms = range(10..1000);
+    let swizzling = async move {
+        let all: Vec<MachineId> = control().machines().iter().map(|m| m.id).collect();
+        for machine in &chosen {
+            if plinth_runtime::now() >= end {
+                break;
+            }
+            let others = all.iter().filter(|other| *other != machine);
+            others.for_each(|other| control().partition(*machine, *other, true));
+            plinth_runtime::sleep(ms(below(pause_ms))).await;
+        }
+        plinth_runtime::random::shuffle(&mut chosen);
+        for machine in &chosen {
+            plinth_runtime::sleep(ms(below(pause_ms))).await;
+            all.iter()
+                .for_each(|other| control().heal(*machine, *other));
+        }
+    };
+    plinth_runtime::spawn("swizzle", swizzling).detach();
 }
 
 fn later(after_ms: u64, action: impl FnOnce() + 'static) {

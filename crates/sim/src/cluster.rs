@@ -7,7 +7,7 @@ use plinth_core::{DatabaseConfig, EngineKind, Error};
 use plinth_protocol::control::{ClusterInfo, GetClusterInfo, ProcessClass};
 use plinth_rpc::Transport;
 use plinth_runtime::Duration;
-use plinth_runtime::sim::{Locality, Simulation};
+use plinth_runtime::sim::{Locality, MachineId, Simulation};
 use plinth_server::{WorkerConfig, create_database, run_worker};
 use std::net::SocketAddr;
 
@@ -16,9 +16,17 @@ use std::net::SocketAddr;
 pub struct Shape {
     pub seed: u64,
     pub machines: usize,
+    /// Fault domains: machines that lose power together. Replicas never share one.
+    pub racks: usize,
+    pub halls: usize,
     pub processes_a_machine: usize,
     pub coordinators: usize,
     pub config: DatabaseConfig,
+}
+
+/// The simulator numbers machines from 1: the tester's is 0.
+pub fn index_of(machine: MachineId) -> usize {
+    (machine.0 as usize).saturating_sub(1)
 }
 
 /// Bytes of cache of each storage engine: small, so that reads reach the disk.
@@ -29,15 +37,24 @@ const RESTART_PAUSE: Duration = Duration::from_secs(1);
 impl Shape {
     pub fn draw(scenario: &Scenario, seed: u64) -> Self {
         let mut draw = Draw::new(seed, 3);
-        let machines = draw.between(*scenario.machines.start(), *scenario.machines.end());
-        let replication = draw.between(1, machines.min(3));
-        // A majority of them must live: 3 of them want 3 machines, 5 want 5.
-        let coordinators = [1, 3, 5][draw.between(0, [0, 0, 1, 1, 2][machines.min(5) - 1])];
+        let mut machines = draw.between(*scenario.machines.start(), *scenario.machines.end());
+        if machines < scenario.machines_max && draw.below(10) == 0 {
+            machines = draw.between(machines, scenario.machines_max);
+        }
+        // Half of the clusters have a rack for each machine.
+        let racks = draw.between(machines.div_ceil(3), (machines * 2).min(machines + 4));
+        let racks = racks.min(machines);
+        let halls = draw.between(1, racks.min(5));
+        let replication = draw.between(1, racks.min(3));
+        let coordinators = draw.between(1, machines.min(9));
+        let processes_max = [4, 4, 4, 3, 2, 2, 2, 2, 2, 2].get(machines - 1);
         let engine = [EngineKind::Ssd, EngineKind::Memory][draw.between(0, 1)];
         Shape {
             seed,
             machines,
-            processes_a_machine: draw.between(1, 2),
+            racks,
+            halls,
+            processes_a_machine: draw.between(1, *processes_max.unwrap_or(&1)),
             coordinators,
             config: DatabaseConfig {
                 replication: replication as u32,
@@ -45,9 +62,13 @@ impl Shape {
                 commit_proxies: draw.between(1, 3) as u32,
                 grv_proxies: draw.between(1, 2) as u32,
                 resolvers: draw.between(scenario.resolvers_min as usize, 3) as u32,
-                logs: draw.between(replication, machines) as u32,
+                logs: draw.between(replication, racks.min(8)) as u32,
             },
         }
+    }
+
+    pub fn rack(&self, machine: usize) -> usize {
+        machine % self.racks
     }
 
     pub(crate) fn address(machine: usize, process: usize) -> SocketAddr {
@@ -70,8 +91,8 @@ impl Shape {
             cluster: self.cluster_file(),
             class: ProcessClass::Unset,
             machine: format!("m{machine}"),
-            zone: format!("m{machine}"),
-            data_hall: String::new(),
+            zone: format!("r{}", self.rack(machine)),
+            data_hall: format!("h{}", self.rack(machine) % self.halls),
             data_center: String::new(),
             cache_bytes: CACHE_BYTES,
         }

@@ -10,6 +10,7 @@
 //! - `attrition`: what breaks, when.
 //! - `protection`: which machines may be lost for good.
 //! - `workloads`: what clients do, each with its oracle.
+//! - `loss`: what is lost for good is never taken for what was not there.
 //! - `consistency`: all replicas hold the same data.
 //! - [`hunt`](mod@hunt): many seeds, several at a time.
 
@@ -17,6 +18,7 @@ mod attrition;
 mod cluster;
 mod consistency;
 pub mod hunt;
+mod loss;
 mod phases;
 mod protection;
 pub mod scenario;

@@ -3,7 +3,7 @@
 use crate::cluster::{self, Shape};
 use crate::scenario::{FaultMix, Scenario};
 use crate::workloads::{self, Day, Space, Workload};
-use crate::{Failure, FailureKind, attrition, consistency, strangers};
+use crate::{Failure, FailureKind, attrition, consistency, loss, strangers};
 use plinth_client::Database;
 use plinth_runtime::sim::control;
 use plinth_runtime::{Duration, Task, trace};
@@ -27,6 +27,11 @@ fn liveness(message: impl Into<String>) -> Failure {
 pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) -> Verdict {
     trace!("Shape", "shape" => format!("{shape:?}"));
     trace!("FaultMix", "mix" => format!("{mix:?}"));
+    if scenario.lose_data {
+        let opened = plinth_runtime::timeout(CREATE_LIMIT, cluster::open(&shape)).await;
+        let database = opened.ok_or_else(|| liveness("the database could not be created"))?;
+        return loss::run(&shape, &database).await;
+    }
     let (database, chosen, spare) = plinth_runtime::timeout(CREATE_LIMIT, set_up(&shape))
         .await
         .ok_or_else(|| liveness("the database could not be created and filled"))?;

@@ -51,7 +51,11 @@ pub async fn may_lose(
     let on_gone = |address: &SocketAddr| gone.contains(&machine_at(address));
     let coordinators = shape.cluster_file().coordinators;
     let coordinators_left = coordinators.iter().filter(|c| !on_gone(c)).count();
-    let zones_left = shape.machines - gone.len();
+    let racks_left: BTreeSet<usize> = (0..shape.machines)
+        .filter(|index| !gone.iter().any(|lost| cluster::index_of(*lost) == *index))
+        .map(|index| shape.rack(index))
+        .collect();
+    let zones_left = racks_left.len();
     if 2 * coordinators_left <= coordinators.len() || zones_left < shape.config.replication as usize
     {
         return false;
@@ -75,9 +79,10 @@ pub async fn may_lose(
     info.accepting && logs_left && holders_left
 }
 
-type Holders = Vec<(Vec<SocketAddr>, bool)>;
+/// Of each shard the processes of its team, and whether it stands still.
+pub type Holders = Vec<(Vec<SocketAddr>, bool)>;
 
-async fn look(
+pub async fn look(
     shape: &Shape,
     transport: &Transport,
     database: &Database,
@@ -106,7 +111,7 @@ async fn look(
 }
 
 /// The tester's machine has number 0.
-fn machine_at(address: &SocketAddr) -> MachineId {
+pub fn machine_at(address: &SocketAddr) -> MachineId {
     match address.ip() {
         IpAddr::V4(ip) => MachineId(u32::from(ip.octets()[3])),
         IpAddr::V6(_) => MachineId::TESTER,

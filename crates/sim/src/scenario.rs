@@ -17,6 +17,10 @@ pub struct FaultMix {
     pub slow_disk: u32,
     pub kill_role: u32,
     pub clock_drift: u32,
+    /// Every machine of a rack at once.
+    pub power_cut_rack: u32,
+    /// Machines are cut off one after the other, and come back in another order (FDB §4).
+    pub swizzle: u32,
     /// For good, with its disk; only where that loses no data.
     pub lose_machine: u32,
 }
@@ -27,6 +31,8 @@ pub struct Scenario {
     pub name: &'static str,
     pub about: &'static str,
     pub machines: RangeInclusive<usize>,
+    /// Now and then it is up to this many.
+    pub machines_max: usize,
     /// Simulated seconds of faults.
     pub fault_seconds: u64,
     /// Mean simulated milliseconds between two faults; 0: no faults.
@@ -38,6 +44,8 @@ pub struct Scenario {
     pub hostile: bool,
     /// Resolvers are at least this many.
     pub resolvers_min: u32,
+    /// Instead of workloads: every replica of a shard is lost, and nothing may be passed over in silence.
+    pub lose_data: bool,
     /// Milliseconds between two transactions of a client.
     pub think_ms: RangeInclusive<u64>,
 }
@@ -54,6 +62,8 @@ const ALL: FaultMix = FaultMix {
     slow_disk: 2,
     kill_role: 5,
     clock_drift: 1,
+    power_cut_rack: 2,
+    swizzle: 2,
     lose_machine: 2,
 };
 
@@ -69,6 +79,8 @@ const NONE: FaultMix = FaultMix {
     slow_disk: 0,
     kill_role: 0,
     clock_drift: 0,
+    power_cut_rack: 0,
+    swizzle: 0,
     lose_machine: 0,
 };
 
@@ -76,12 +88,14 @@ const STANDARD: Scenario = Scenario {
     name: "standard",
     about: "everything: any shape, every fault, random knobs and buggify",
     machines: 1..=7,
+    machines_max: 30,
     fault_seconds: 60,
     fault_interval_ms: 4000,
     mix: ALL,
     swarm: true,
     hostile: true,
     resolvers_min: 1,
+    lose_data: false,
     think_ms: 50..=800,
 };
 
@@ -93,6 +107,7 @@ pub fn scenarios() -> &'static [Scenario] {
             name: "fast",
             about: "standard, but a short one",
             machines: 1..=4,
+            machines_max: 4,
             fault_seconds: 15,
             fault_interval_ms: 2500,
             ..STANDARD
@@ -101,6 +116,7 @@ pub fn scenarios() -> &'static [Scenario] {
             name: "quiet",
             about: "no faults at all: the workloads alone, and at speed",
             machines: 1..=5,
+            machines_max: 5,
             fault_seconds: 20,
             fault_interval_ms: 0,
             mix: NONE,
@@ -112,10 +128,12 @@ pub fn scenarios() -> &'static [Scenario] {
             name: "power",
             about: "machines lose power again and again, at times all at once",
             machines: 1..=5,
+            machines_max: 5,
             fault_interval_ms: 2500,
             mix: FaultMix {
                 power_cut: 6,
                 power_cut_all: 3,
+                power_cut_rack: 2,
                 kill_process: 2,
                 disk_full: 1,
                 ..NONE
@@ -132,6 +150,7 @@ pub fn scenarios() -> &'static [Scenario] {
                 partition: 5,
                 clog: 4,
                 cut_connections: 4,
+                swizzle: 2,
                 kill_role: 1,
                 pause_process: 1,
                 ..NONE
@@ -148,6 +167,7 @@ pub fn scenarios() -> &'static [Scenario] {
                 kill_process: 6,
                 power_cut: 3,
                 kill_role: 2,
+                power_cut_rack: 1,
                 lose_machine: 2,
                 ..NONE
             },
@@ -158,6 +178,7 @@ pub fn scenarios() -> &'static [Scenario] {
             name: "recovery",
             about: "one recovery after the other, under load, several resolvers",
             machines: 3..=6,
+            machines_max: 6,
             fault_interval_ms: 1500,
             mix: FaultMix {
                 kill_role: 8,
@@ -170,6 +191,16 @@ pub fn scenarios() -> &'static [Scenario] {
             swarm: false,
             resolvers_min: 2,
             think_ms: 1..=60,
+            ..STANDARD
+        },
+        Scenario {
+            name: "loss",
+            about: "every replica of a shard goes for good: it must be missed, not forgotten",
+            machines: 2..=7,
+            machines_max: 7,
+            fault_interval_ms: 0,
+            mix: NONE,
+            lose_data: true,
             ..STANDARD
         },
     ];
@@ -232,7 +263,7 @@ impl Scenario {
 }
 
 impl FaultMix {
-    fn weights_mut(&mut self) -> [&mut u32; 12] {
+    fn weights_mut(&mut self) -> [&mut u32; 14] {
         [
             &mut self.kill_process,
             &mut self.power_cut,
@@ -245,6 +276,8 @@ impl FaultMix {
             &mut self.slow_disk,
             &mut self.kill_role,
             &mut self.clock_drift,
+            &mut self.power_cut_rack,
+            &mut self.swizzle,
             &mut self.lose_machine,
         ]
     }

@@ -69,6 +69,16 @@ fn a_tag_dropped_at_recovery_is_found() {
 }
 
 #[test]
+fn a_recovery_that_keeps_what_is_not_on_every_disk_is_found() {
+    is_found("recovery_keeps_unfinished", "recovery");
+}
+
+#[test]
+fn a_recovery_that_forgets_the_newest_commits_is_found() {
+    is_found("recovery_ends_too_early", "recovery");
+}
+
+#[test]
 fn a_part_taken_over_without_its_queue_is_found() {
     is_found("fetch_forgets_queue", "quiet");
 }
