@@ -252,6 +252,8 @@ struct Server {
     index: usize,
     child: Option<Child>,
     ended_at: Option<Instant>,
+    /// It was asked to end.
+    is_asked: bool,
 }
 
 impl Server {
@@ -289,6 +291,7 @@ impl Server {
             index,
             child: Some(child),
             ended_at: None,
+            is_asked: false,
         })
     }
 
@@ -297,6 +300,7 @@ impl Server {
         let status = self.child.as_mut()?.try_wait().ok()??;
         self.child = None;
         self.ended_at = Some(now());
+        self.is_asked = status.success();
         Some(status)
     }
 }
@@ -329,10 +333,10 @@ async fn keep_alive(arguments: &Arguments, cluster: &Path, servers: &mut [Server
     loop {
         for server in servers.iter_mut() {
             if let Some(status) = server.check() {
-                let next = if arguments.no_restart {
-                    ""
-                } else {
-                    "; it is started again in 2 s"
+                let next = match (arguments.no_restart, server.is_asked) {
+                    (true, _) => "",
+                    (false, true) => "; it is started again",
+                    (false, false) => "; it is started again in 2 s",
                 };
                 eprintln!(
                     "plinth: the server at {} ended with {}{next}",
@@ -340,9 +344,10 @@ async fn keep_alive(arguments: &Arguments, cluster: &Path, servers: &mut [Server
                     describe(status)
                 );
             }
+            // Whoever was asked to end, for an upgrade, has nothing to rest from.
             let rested = server
                 .ended_at
-                .is_some_and(|at| at.elapsed() >= RESTART_AFTER);
+                .is_some_and(|at| server.is_asked || at.elapsed() >= RESTART_AFTER);
             if rested && !arguments.no_restart {
                 *server = Server::start(arguments, cluster, server.listen, server.index)?;
             }

@@ -1,7 +1,8 @@
 //! Real processes, killed with signal 9 one after the other while checked transactions run: transfers whose sum must
 //! hold, a cycle that must stay one, and receipts for everything that was acknowledged.
 //!
-//! `PLINTH_KILL_ROUNDS` says how often each process is killed; `make kills` does it 20 times and prints the waits.
+//! `PLINTH_KILL_ROUNDS` says how often each process is killed, `PLINTH_KILL_MB` how much data there is meanwhile, in how many copies `PLINTH_KILL_MODE`; `make kills`
+//! does it 20 times and prints the waits, by role. At the end all processes are told to stop at once, as for an upgrade.
 
 mod common;
 
@@ -113,15 +114,24 @@ async fn check(database: &Database, when: &str) {
     assert_eq!(length, NODES, "the cycle {when}");
 }
 
-/// Kills server `i` and waits for the first commit of a transaction that began afterwards.
-async fn kill_and_commit(cluster: &Cluster, database: &Database, i: usize) -> Duration {
+async fn signal(cluster: &Cluster, i: usize, signal: Signal) -> u32 {
     let pid = loop {
         match cluster.pid(i) {
             Some(pid) => break pid,
             None => sleep(Duration::from_millis(100)).await, // it is being started again
         }
     };
-    kill_process(Pid::from_raw(pid as i32).expect("a process"), Signal::KILL).expect("it is ours");
+    kill_process(Pid::from_raw(pid as i32).expect("a process"), signal).expect("it is ours");
+    pid
+}
+
+/// Kills server `i` and waits for the first commit of a transaction that began afterwards.
+async fn kill_and_commit(cluster: &Cluster, database: &Database, i: usize) -> Duration {
+    signal(cluster, i, Signal::KILL).await;
+    next_commit(database).await
+}
+
+async fn next_commit(database: &Database) -> Duration {
     let start = now();
     let committed = database.run(async |t| {
         t.set("after", start.0.to_le_bytes());
@@ -134,29 +144,106 @@ async fn kill_and_commit(cluster: &Cluster, database: &Database, i: usize) -> Du
     start.elapsed()
 }
 
-fn rounds() -> usize {
-    let given = std::env::var("PLINTH_KILL_ROUNDS").ok();
-    given.map_or(1, |text| {
-        text.parse().expect("PLINTH_KILL_ROUNDS is a number")
+fn number_from(variable: &str, otherwise: usize) -> usize {
+    let given = std::env::var(variable).ok();
+    given.map_or(otherwise, |text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable} is a number"))
     })
 }
 
-fn report(waits: &mut [Duration]) -> Duration {
-    waits.sort_unstable();
-    let at = |share: f64| waits[((waits.len() - 1) as f64 * share).round() as usize];
-    eprintln!(
-        "{} kills, to the next commit: median {:?}, p90 {:?}, slowest {:?}",
-        waits.len(),
-        at(0.5),
-        at(0.9),
-        at(1.0)
-    );
-    at(0.5)
+/// What runs at server `i`, as the status says: the names of its roles, each once.
+async fn roles_of(cluster: &Cluster, i: usize) -> Vec<String> {
+    let address = format!("127.0.0.1:{}", cluster.first_port + i as u16);
+    let file = cluster.cluster_file();
+    let output = plinth_runtime::offload(move || common::plinth(&file, &["status", "--json"]));
+    let document: serde_json::Value =
+        serde_json::from_str(&common::text(&output.await.stdout)).unwrap_or_default();
+    let processes = document["cluster"]["processes"].as_object().cloned();
+    let mut names: Vec<String> = processes
+        .into_iter()
+        .flat_map(|all| all.into_iter().map(|(_, process)| process))
+        .filter(|process| process["address"].as_str() == Some(&address))
+        .flat_map(|process| process["roles"].as_array().cloned().unwrap_or_default())
+        .filter_map(|role| role["role"].as_str().map(String::from))
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// Kills, each with the roles that it met and the wait until the next commit.
+#[derive(Default)]
+struct Waits(Vec<(Vec<String>, Duration)>);
+
+impl Waits {
+    fn print(&self, name: &str, of: impl Fn(&[String]) -> bool) -> Option<Duration> {
+        let mut waits: Vec<Duration> = self
+            .0
+            .iter()
+            .filter(|(roles, _)| of(roles))
+            .map(|(_, wait)| *wait)
+            .collect();
+        waits.sort_unstable();
+        let at = |share: f64| {
+            Some(waits[((waits.len().checked_sub(1)?) as f64 * share).round() as usize])
+        };
+        let s = |share| at(share).map_or(0.0, |wait| wait.as_secs_f64());
+        eprintln!(
+            "{:>6} {name:<20} median {:.3} s, p90 {:.3} s, p99 {:.3} s, slowest {:.3} s",
+            waits.len(),
+            s(0.5),
+            s(0.9),
+            s(0.99),
+            s(1.0)
+        );
+        at(0.5)
+    }
+
+    /// One line a role; gives the median of all.
+    fn report(&self) -> Duration {
+        let all = self.0.iter().flat_map(|(roles, _)| roles.clone());
+        let roles: std::collections::BTreeSet<String> = all.collect();
+        for role in roles {
+            self.print(&role, |killed| killed.contains(&role));
+        }
+        self.print("kills in all", |_| true)
+            .expect("somebody was killed")
+    }
+}
+
+/// So many rows of a kilobyte.
+async fn fill(database: &Database, megabytes: usize) {
+    let value = vec![b'x'; 1000];
+    for first in (0..megabytes * 1000).step_by(500) {
+        let written = database.run(async |t| {
+            (first..first + 500).for_each(|row| t.set(format!("fill/{row:010}"), &value));
+            Ok(())
+        });
+        written.await.expect("it is filled");
+    }
+}
+
+/// Every process is told to stop at once, and started again by its supervisor: an upgrade.
+async fn restart_all(cluster: &Cluster, database: &Database) -> Duration {
+    let start = now();
+    let mut old = Vec::new();
+    for i in 0..cluster.processes as usize {
+        old.push(signal(cluster, i, Signal::TERM).await);
+    }
+    for (i, old) in old.into_iter().enumerate() {
+        while cluster.pid(i) == Some(old) {
+            sleep(Duration::from_millis(10)).await;
+        }
+    }
+    next_commit(database).await;
+    start.elapsed()
 }
 
 #[test]
 fn no_acknowledged_commit_is_lost_when_each_server_is_killed_in_turn() {
-    let cluster = Cluster::start("kill", 5, &["--replication", "triple"]);
+    let mode = std::env::var("PLINTH_KILL_MODE").unwrap_or("triple".into());
+    let cluster = Cluster::start("kill", 5, &["--replication", &mode]);
     plinth_runtime::real::block_on(async {
         let file = ClusterFile::load(&cluster.cluster_file())
             .await
@@ -168,6 +255,7 @@ fn no_acknowledged_commit_is_lost_when_each_server_is_killed_in_turn() {
             Ok(())
         });
         opened.await.expect("the accounts open");
+        fill(&database, number_from("PLINTH_KILL_MB", 0)).await;
         let stopping = Rc::new(Cell::new(false));
         let receipts = Rc::new(RefCell::new(vec![0i64; WORKERS]));
         let workers: Vec<_> = (0..WORKERS)
@@ -188,16 +276,24 @@ fn no_acknowledged_commit_is_lost_when_each_server_is_killed_in_turn() {
                 })
             })
             .collect();
-        let mut waits = Vec::new();
-        for round in 0..rounds() {
+        let mut waits = Waits::default();
+        let rounds = number_from("PLINTH_KILL_ROUNDS", 1);
+        for round in 0..rounds {
             for i in 0..cluster.processes as usize {
                 sleep(Duration::from_secs(1)).await;
+                let roles = roles_of(&cluster, i).await;
                 let wait = kill_and_commit(&cluster, &database, i).await;
                 eprintln!("round {round}: server {i} killed, next commit after {wait:?}");
-                waits.push(wait);
+                waits.0.push((roles, wait));
                 check(&database, &format!("after server {i} was killed")).await;
                 sleep(Duration::from_secs(3)).await; // it is started again meanwhile
             }
+        }
+        for _ in 0..rounds.div_ceil(4) {
+            let wait = restart_all(&cluster, &database).await;
+            eprintln!("all servers restarted, next commit after {wait:?}");
+            check(&database, "after all were restarted").await;
+            sleep(Duration::from_secs(3)).await;
         }
         stopping.set(true);
         plinth_runtime::join_all(workers).await;
@@ -209,6 +305,6 @@ fn no_acknowledged_commit_is_lost_when_each_server_is_killed_in_turn() {
             assert_eq!(number(stored.expect("reads")), receipt, "worker {worker}");
             assert!(receipt > 10, "worker {worker} did {receipt} transfers");
         }
-        assert!(report(&mut waits) <= MEDIAN_LIMIT, "recovery is too slow");
+        assert!(waits.report() <= MEDIAN_LIMIT, "recovery is too slow");
     });
 }

@@ -6,7 +6,8 @@
 //! (FDB §2.3.5). A controller that finds another recovering ends itself: [`run`] returns.
 
 use crate::full_disks::{self, FullDisks};
-use crate::recovery::{self, Context, Running};
+use crate::phase::Phases;
+use crate::recovery::{self, Context, NamedRole, Running};
 use crate::singletons::{self, Configured};
 use crate::{status, time_keeper};
 use plinth_client::Database;
@@ -52,7 +53,9 @@ pub(crate) struct Controller {
     moved: Notify,
     pub servers_changed: Notify,
     /// Of the living epoch.
-    pub roles: RefCell<Vec<Interface>>,
+    pub roles: RefCell<Vec<NamedRole>>,
+    /// Roles that come and go without the epoch, by name.
+    pub singletons: RefCell<BTreeMap<&'static str, Interface>>,
 }
 
 /// Is the controller until another is. `interface` is the one that was elected; its failure beacon is the candidate's,
@@ -113,7 +116,7 @@ impl Controller {
                 workers: Watch::new(BTreeMap::new()),
                 creation: Watch::new(None),
                 config: Watch::new(None),
-                phase: Watch::new("starting"),
+                phase: Phases::default(),
                 full_disks: FullDisks::default(),
             },
             interface,
@@ -130,6 +133,7 @@ impl Controller {
             moved: Notify::new(),
             servers_changed: Notify::new(),
             roles: RefCell::default(),
+            singletons: RefCell::default(),
         }
     }
 
@@ -311,7 +315,7 @@ impl Controller {
         mut running: Running,
     ) -> Error {
         let roles = running.roles.clone();
-        let watched = roles.iter().map(|role| async {
+        let watched = roles.iter().map(|(_, role)| async {
             wait_failure(&self.context.transport, *role).await;
             *role
         });

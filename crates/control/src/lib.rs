@@ -19,6 +19,7 @@ pub mod exclusion;
 pub mod full_disks;
 pub mod management;
 pub mod movement;
+pub mod phase;
 pub mod placement;
 pub mod ratekeeper;
 pub mod recovery;

@@ -13,6 +13,7 @@
 //! another recovery has overtaken this one, that write fails and this controller ends.
 
 use crate::full_disks::FullDisks;
+use crate::phase::Phases;
 use crate::placement::{self, Placement};
 use crate::{creation, exclusion};
 use plinth_coordination::CoordinatedState;
@@ -53,8 +54,8 @@ pub struct Context {
     pub creation: Watch<Option<DatabaseConfig>>,
     /// Of the living epoch, for status.
     pub config: Watch<Option<DatabaseConfig>>,
-    /// The phase under way, for status.
-    pub phase: Watch<&'static str>,
+    /// For status.
+    pub phase: Phases,
     pub full_disks: FullDisks,
 }
 
@@ -67,11 +68,14 @@ pub struct Running {
     pub excluded: Vec<exclusion::Target>,
     pub client: ClientInfo,
     /// Every role whose end is the epoch's end.
-    pub roles: Vec<Interface>,
+    pub roles: Vec<NamedRole>,
     pub recovered_to: Version,
     /// Where the epoch takes storage servers, and log servers of older epochs, to be.
     pub addresses: BTreeMap<Uid, SocketAddr>,
 }
+
+/// A role under the name that FoundationDB's status document has for it.
+pub type NamedRole = (&'static str, Interface);
 
 /// What was found of the epoch before.
 struct Predecessor {
@@ -85,7 +89,7 @@ struct Predecessor {
 /// controller must end. Any other error: try again.
 pub async fn recover(context: &Context, coordinated: &mut CoordinatedState) -> Result<Running> {
     let started = plinth_runtime::now();
-    context.phase.set("reading_coordinated_state");
+    context.phase.begin("reading_coordinated_state");
     let stored = coordinated.read().await;
     let running = match stored {
         None => create(context, coordinated).await?,
@@ -431,17 +435,15 @@ async fn start_epoch(
         commit_proxies: roles.commit_proxies.iter().map(|(_, role)| *role).collect(),
     };
     let groups = [
-        &roles.logs,
-        &roles.commit_proxies,
-        &roles.grv_proxies,
-        &roles.resolvers,
+        ("log", &roles.logs),
+        ("commit_proxy", &roles.commit_proxies),
+        ("grv_proxy", &roles.grv_proxies),
+        ("resolver", &roles.resolvers),
     ];
-    let mut all: Vec<Interface> = groups
-        .into_iter()
-        .flatten()
-        .map(|(_, role)| *role)
-        .collect();
-    all.push(roles.sequencer.1);
+    let mut all = vec![("master", roles.sequencer.1)];
+    for (name, group) in groups {
+        all.extend(group.iter().map(|(_, role)| (name, *role)));
+    }
     Ok(Running {
         state,
         excluded,

@@ -95,7 +95,11 @@ impl Configured {
         let roles = controller.roles.borrow();
         controller.context.workers.with(|workers| {
             let mut excluded = workers.values().filter(|w| exclusion::is_excluded(w, &new));
-            excluded.any(|w| roles.iter().any(|role| role.address == w.worker.address))
+            excluded.any(|w| {
+                roles
+                    .iter()
+                    .any(|(_, role)| role.address == w.worker.address)
+            })
         })
     }
 }
@@ -108,7 +112,7 @@ pub(crate) async fn keep_distributor(controller: Rc<Controller>, epoch: Epoch) {
         controller: controller.interface,
         cluster: controller.context.cluster_key.clone(),
     };
-    keep(&controller, "distributor", request, |_| ()).await;
+    keep(&controller, "data_distributor", request, |_| ()).await;
 }
 
 /// Has a ratekeeper, always, and tells the GRV proxies who it is.
@@ -138,6 +142,7 @@ async fn keep<R: Request<Reply = ()> + 'static>(
             if let Some(Ok(())) = plinth_runtime::timeout(Duration::from_secs(5), call).await {
                 trace!("Recruited", "role" => name, "address" => worker.address);
                 let role = Interface::new(worker.address, id);
+                controller.singletons.borrow_mut().insert(name, role);
                 recruited(role);
                 wait_failure(transport, role).await;
             }

@@ -4,6 +4,8 @@
 //! Plinth tells (`controller`, `log_servers`, `storage_servers`, …) stands beside it.
 
 use crate::controller::Controller;
+use crate::phase::Phases;
+use crate::recovery::NamedRole;
 use crate::{exclusion, movement};
 use plinth_core::codec::Codec;
 use plinth_core::config::{DatabaseConfig, EngineKind};
@@ -36,7 +38,6 @@ pub(crate) async fn document(controller: &Controller) -> String {
         }
     }
     let full_replication = replicas.as_ref().is_some_and(Replicas::is_full);
-    let phase = controller.context.phase.get();
     let addresses = |roles: &[Interface]| -> Vec<String> {
         roles.iter().map(|role| role.address.to_string()).collect()
     };
@@ -57,9 +58,9 @@ pub(crate) async fn document(controller: &Controller) -> String {
         "log_generations": info.log_system.generations.len(),
         "log_servers": &logs,
         "messages": [],
-        "processes": processes(&workers, &info),
+        "processes": processes(controller, &workers, &info),
         "qos": rates.map(|rates| qos(&rates, &storage, &logs)),
-        "recovery_state": {"name": recovery_name(phase), "description": phase},
+        "recovery_state": recovery_state(&controller.context.phase, info.accepting),
         "storage_servers": &storage,
     }});
     document.to_string()
@@ -90,6 +91,24 @@ async fn ask_everybody(
         Box::pin(async { Part::Rates(rates(controller, info).await) }),
     ];
     plinth_runtime::join_all(parts).await
+}
+
+/// How far the recovery is, or how the last one went.
+fn recovery_state(phases: &Phases, accepting: bool) -> Value {
+    let ms = |took: Duration| (took.as_secs_f64() * 10_000.0).round() / 10.0;
+    let over = phases.over();
+    let listed = over
+        .iter()
+        .map(|(name, took)| json!({"name": name, "milliseconds": ms(*took)}));
+    let current = phases.current();
+    let since = accepting.then(|| phases.elapsed().as_secs());
+    json!({
+        "name": recovery_name(current),
+        "description": current,
+        "phases": listed.collect::<Vec<_>>(),
+        "milliseconds": ms(over.iter().map(|(_, took)| *took).sum()),
+        "seconds_since_last_recovered": since,
+    })
 }
 
 /// FoundationDB's name of the phase, for the tools that know those.
@@ -208,7 +227,10 @@ fn configuration(config: &DatabaseConfig, replicas: Option<&Replicas>) -> Value 
     })
 }
 
-fn processes(workers: &Workers, info: &ClusterInfo) -> Value {
+fn processes(controller: &Controller, workers: &Workers, info: &ClusterInfo) -> Value {
+    let (epochs, singletons) = (controller.roles.borrow(), controller.singletons.borrow());
+    let singletons = singletons.iter().map(|(name, role)| (*name, *role));
+    let roles_elsewhere: Vec<NamedRole> = epochs.iter().copied().chain(singletons).collect();
     let mut processes = Map::new();
     for (id, worker) in workers {
         let address = worker.worker.address;
@@ -219,13 +241,11 @@ fn processes(workers: &Workers, info: &ClusterInfo) -> Value {
         if info.controller.address == address {
             add("cluster_controller", Some(info.controller.id));
         }
-        let lists = [
-            ("commit_proxy", &info.client.commit_proxies),
-            ("grv_proxy", &info.client.grv_proxies),
-        ];
-        for (name, interfaces) in lists {
-            let here = interfaces.iter().filter(|role| role.address == address);
-            here.for_each(|role| add(name, Some(role.id)));
+        for (name, role) in &roles_elsewhere {
+            // Log servers of older epochs are only in the worker's own list.
+            if role.address == address && *name != "log" {
+                add(name, Some(role.id));
+            }
         }
         worker.logs.iter().for_each(|(id, _)| add("log", Some(*id)));
         let stored = worker.storage.iter();

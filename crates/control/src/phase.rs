@@ -1,0 +1,47 @@
+//! How far a recovery is, and how long each of its phases took.
+
+use plinth_runtime::{Duration, Instant};
+use std::cell::{Cell, RefCell};
+
+pub struct Phases {
+    current: Cell<(&'static str, Instant)>,
+    /// Phases that are over, of the recovery under way or else of the last one.
+    over: RefCell<Vec<(&'static str, Duration)>>,
+}
+
+impl Default for Phases {
+    fn default() -> Self {
+        Phases {
+            current: Cell::new(("starting", plinth_runtime::now())),
+            over: RefCell::default(),
+        }
+    }
+}
+
+impl Phases {
+    /// The first phase of another recovery.
+    pub fn begin(&self, name: &'static str) {
+        self.over.borrow_mut().clear();
+        self.current.set((name, plinth_runtime::now()));
+    }
+
+    pub fn set(&self, name: &'static str) {
+        let now = plinth_runtime::now();
+        let (before, since) = self.current.replace((name, now));
+        let took = now.saturating_since(since);
+        self.over.borrow_mut().push((before, took));
+    }
+
+    pub fn current(&self) -> &'static str {
+        self.current.get().0
+    }
+
+    /// How long the current phase has lasted.
+    pub fn elapsed(&self) -> Duration {
+        self.current.get().1.elapsed()
+    }
+
+    pub fn over(&self) -> Vec<(&'static str, Duration)> {
+        self.over.borrow().clone()
+    }
+}
