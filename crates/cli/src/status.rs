@@ -109,6 +109,15 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
         }
         row(&mut out, "Data", state);
     }
+    let found = cluster["consistency"]["differences_found"].as_u64();
+    if let Some(found) = found.filter(|found| *found > 0) {
+        let first = word(&cluster["consistency"]["differences"][0]);
+        row(
+            &mut out,
+            "Replicas",
+            format!("differ in {found} pages: {first}"),
+        );
+    }
     let qos = &cluster["qos"];
     if qos.is_object() {
         row(&mut out, "Load", load(qos));

@@ -6,6 +6,7 @@
 
 mod observe;
 pub mod plan;
+mod scan;
 mod steps;
 pub mod teams;
 
@@ -43,6 +44,7 @@ pub(crate) struct Distributor {
     /// Shards that could not be split, and when that was seen.
     unsplittable: RefCell<BTreeMap<Key, Instant>>,
     recruiting: Cell<bool>,
+    scan: scan::Scan,
     /// Workers that could not make a storage server, and when: others are asked first.
     refused: RefCell<BTreeMap<SocketAddr, Instant>>,
     done: Notify,
@@ -69,12 +71,14 @@ pub fn start(
         busy: RefCell::default(),
         unsplittable: RefCell::default(),
         recruiting: Cell::new(false),
+        scan: scan::Scan::default(),
         refused: RefCell::default(),
         done: Notify::new(),
         tasks: Rc::downgrade(&tasks),
     });
+    let serving = distributor.serve_status();
     async move {
-        let _ended_with_this = (beacon, tasks);
+        let _ended_with_this = (beacon, tasks, serving);
         let error = distributor.live().await;
         trace!("DistributorEnded", "id" => distributor.id, "reason" => error);
     }
@@ -85,6 +89,12 @@ impl Distributor {
         if let Err(error) = self.take_lock().await {
             return error;
         }
+        let scanner = Rc::downgrade(self);
+        self.spawn("compare replicas", async move {
+            if let Some(distributor) = scanner.upgrade() {
+                match distributor.scan().await {}
+            }
+        });
         loop {
             let interval = Duration::from_millis(knobs().distribution_interval_ms);
             plinth_runtime::timeout(interval, self.done.notified()).await;

@@ -4,6 +4,7 @@
 //! - [`recovery`]: from the end of one epoch to the first commit of the next, as one linear story.
 //! - [`management`]: what operators change about a database.
 //! - [`movement`]: how a shard goes from one team to another.
+//! - [`consistency`]: all replicas hold the same rows.
 //! - [`placement`]: which worker gets which role. Pure.
 //! - [`distributor`]: keeps every shard on a fit team, and the bytes even.
 //! - [`exclusion`]: who is to have neither data nor roles.
@@ -12,6 +13,7 @@
 //! - [`singletons`]: what the controller keeps up beside the epoch's roles.
 //! - [`creation`]: the first state of a new database. Pure.
 
+pub mod consistency;
 pub mod controller;
 pub mod creation;
 pub mod distributor;

@@ -11,7 +11,9 @@ use plinth_core::codec::Codec;
 use plinth_core::config::{DatabaseConfig, EngineKind};
 use plinth_core::system_keys::{CONFIG, DATABASE_LOCK};
 use plinth_core::{Error, Uid};
-use plinth_protocol::control::{ClusterInfo, RegisterWorker};
+use plinth_protocol::control::{
+    ClusterInfo, DistributorStatus, GetDistributorStatus, RegisterWorker,
+};
 use plinth_protocol::log::GetLogStatus;
 use plinth_protocol::rate::{GetRateStatus, RateStatus};
 use plinth_protocol::storage::GetStorageStatus;
@@ -28,12 +30,14 @@ type Workers = BTreeMap<Uid, RegisterWorker>;
 pub(crate) async fn document(controller: &Controller) -> String {
     let info = controller.info.get();
     let workers = controller.context.workers.get();
-    let (mut logs, mut storage, mut replicas, mut rates) = (Vec::new(), Vec::new(), None, None);
+    let (mut logs, mut storage) = (Vec::new(), Vec::new());
+    let (mut replicas, mut rates, mut scan) = (None, None, None);
     for part in ask_everybody(controller, &workers, &info).await {
         match part {
             Part::Logs(list) => logs = list,
             Part::Storage(list) => storage = list,
             Part::Rates(status) => rates = status,
+            Part::Scan(status) => scan = status,
             Part::Replicas(count) => replicas = count.filter(|_| info.accepting),
         }
     }
@@ -44,6 +48,7 @@ pub(crate) async fn document(controller: &Controller) -> String {
     let document = json!({"cluster": {
         "cluster_controller_timestamp": plinth_runtime::unix_time_ms() / 1000,
         "commit_proxies": addresses(&info.client.commit_proxies),
+        "consistency": scan.map(|scan| consistency(&scan)),
         "configuration": controller.context.config.get().map(|config| {
             configuration(&config, replicas.as_ref())
         }),
@@ -72,6 +77,7 @@ enum Part {
     Storage(Vec<Value>),
     Replicas(Option<Replicas>),
     Rates(Option<RateStatus>),
+    Scan(Option<DistributorStatus>),
 }
 
 /// All at once: whoever is silent is waited for only once.
@@ -81,7 +87,7 @@ async fn ask_everybody(
     info: &ClusterInfo,
 ) -> Vec<Part> {
     type Asked<'a> = Pin<Box<dyn Future<Output = Part> + 'a>>;
-    let parts: [Asked<'_>; 4] = [
+    let parts: [Asked<'_>; 5] = [
         Box::pin(async { Part::Logs(logs(controller, info).await) }),
         Box::pin(async { Part::Storage(storage(controller, workers, info).await) }),
         Box::pin(async {
@@ -89,6 +95,7 @@ async fn ask_everybody(
             Part::Replicas(counted.await.and_then(Result::ok))
         }),
         Box::pin(async { Part::Rates(rates(controller, info).await) }),
+        Box::pin(async { Part::Scan(scan(controller).await) }),
     ];
     plinth_runtime::join_all(parts).await
 }
@@ -282,6 +289,29 @@ async fn rates(controller: &Controller, info: &ClusterInfo) -> Option<RateStatus
         .transport
         .call(&endpoint, GetRateStatus {});
     plinth_runtime::timeout(ANSWER_LIMIT, call).await?.ok()
+}
+
+async fn scan(controller: &Controller) -> Option<DistributorStatus> {
+    let distributor = controller
+        .singletons
+        .borrow()
+        .get("data_distributor")
+        .copied()?;
+    let endpoint = distributor.endpoint::<GetDistributorStatus>();
+    let transport = &controller.context.transport;
+    let call = transport.call(&endpoint, GetDistributorStatus {});
+    plinth_runtime::timeout(ANSWER_LIMIT, call).await?.ok()
+}
+
+/// How the comparison of replicas goes.
+fn consistency(scan: &DistributorStatus) -> Value {
+    json!({
+        "compared_bytes": scan.bytes,
+        "rounds": scan.rounds,
+        "last_round_ended": (scan.rounds > 0).then_some(scan.round_ended_s),
+        "differences_found": scan.found,
+        "differences": scan.differences,
+    })
 }
 
 /// What limits the database, if anything does. A limit that is not there is `null`.

@@ -157,6 +157,21 @@ record! {
         pub cluster: String,
     }
 
+    /// Asks the data distributor how its comparison of replicas goes.
+    pub struct GetDistributorStatus {}
+
+    #[derive(Default)]
+    pub struct DistributorStatus {
+        /// Whole rounds through the database since it began, and when the last one ended: seconds since 1970.
+        pub rounds: u64,
+        pub round_ended_s: u64,
+        /// Bytes compared, of one replica.
+        pub bytes: u64,
+        /// Pages in which replicas differed, and the first of them in words.
+        pub found: u64,
+        pub differences: Vec<String>,
+    }
+
     /// Asks a worker to end: its role's process, as `kill` in the shell.
     pub struct KillRole {
         pub id: Uid,
@@ -184,5 +199,6 @@ requests! {
     ServersChanged = 66 => ();
     GetWorkers = 67 => Workers;
     RecruitDistributor = 68 => ();
+    GetDistributorStatus = 84 => DistributorStatus;
     GetWorkerStatus = 69 => WorkerStatus;
 }

@@ -32,6 +32,26 @@ record! {
         pub more: bool,
     }
 
+    /// Asks for a checksum of what [`GetRange`] would give, to compare replicas.
+    pub struct GetRangeSummary {
+        pub begin: Bytes,
+        pub end: Bytes,
+        pub version: Version,
+        pub limit_bytes: u32,
+    }
+
+    pub struct RangeSummary {
+        pub row_count: u32,
+        /// Keys and values.
+        pub bytes: u64,
+        /// CRC32C of the rows as a [`GetRangeReply`] has them.
+        pub checksum: u32,
+        /// Empty if there are none.
+        pub last_key: Bytes,
+        /// A limit was reached before the end of the range.
+        pub more: bool,
+    }
+
     /// Resolves a selector among the keys of `[begin, end)`, which lies inside one shard.
     pub struct GetKey {
         pub selector: KeySelector,
@@ -136,6 +156,7 @@ requests! {
     GetShardState = 56 => ShardState;
     GetRangeMetrics = 57 => RangeMetrics;
     GetSplitPoints = 58 => SplitPoints;
+    GetRangeSummary = 59 => RangeSummary;
 }
 
 impl GetRangeReply {

@@ -342,6 +342,26 @@ fn damaged_messages_about_rates_are_refused_or_mean_what_they_say() {
         reason: "workload".into(),
         server: Uid(9),
     }]);
+    fuzz_message([0, 3].map(|found| DistributorStatus {
+        rounds: 2,
+        round_ended_s: 1 << 31,
+        bytes: 1 << 40,
+        found,
+        differences: vec!["replicas differ".into(); found as usize],
+    }));
+    fuzz_message([GetRangeSummary {
+        begin: bytes("a"),
+        end: bytes("b"),
+        version: 5,
+        limit_bytes: 1000,
+    }]);
+    fuzz_message([RangeSummary {
+        row_count: 3,
+        bytes: 90,
+        checksum: 0xdead_beef,
+        last_key: bytes("az"),
+        more: true,
+    }]);
     fuzz_message([WorkerStatus {
         disk_total: 1 << 40,
         disk_free: 1 << 30,

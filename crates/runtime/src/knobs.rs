@@ -115,6 +115,9 @@ knobs! {
     recovery_retry_ms: u64 = 200;
     /// The data distributor looks at the world this often.
     distribution_interval_ms: u64 = 1000, sim 100, 3000;
+    /// How fast replicas are compared in the background, bytes of one of them a second; and the pause between two rounds.
+    scan_bytes_per_second: usize = 4 * MIB, sim 10_000, 4 * MIB;
+    scan_pause_ms: u64 = 60_000, sim 1000, 20_000;
     /// A storage server that has been away for so long is taken for lost: others get its shards.
     storage_failure_ms: u64 = 10_000, sim 2000, 15_000;
     /// Shards that move at once, in all and to one server.

@@ -9,7 +9,7 @@
 //! - `cluster`: the simulated machines and the workers on them.
 //! - `attrition`: what breaks, when.
 //! - `protection`: which machines may be lost for good.
-//! - `workloads`: what clients do, each with its oracle.
+//! - [`workloads`]: what clients do, each with its oracle.
 //! - `loss`: what is lost for good is never taken for what was not there.
 //! - `consistency`: all replicas hold the same data.
 //! - [`hunt`](mod@hunt): many seeds, several at a time.
@@ -23,7 +23,7 @@ mod phases;
 mod protection;
 pub mod scenario;
 mod strangers;
-mod workloads;
+pub mod workloads;
 
 use plinth_runtime::sim::Simulation;
 use plinth_runtime::{Duration, Either, fault, probe};

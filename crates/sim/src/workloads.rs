@@ -137,6 +137,20 @@ pub fn draw(shape: &Shape) -> (Vec<Rc<dyn Workload>>, Space) {
     (chosen.collect(), Space::whole().part(spare, parts))
 }
 
+/// What can be run against real processes, too: lower half of the key space.
+pub fn for_real_clusters() -> Vec<Rc<dyn Workload>> {
+    let part = |i| Space::whole().part(0, 2).part(i, 7);
+    vec![
+        Rc::new(cycle::Cycle::new(part(0))),
+        Rc::new(bank::Bank::new(part(1))),
+        Rc::new(history::Histories::new(part(2))),
+        Rc::new(atomic::Atomic::new(part(3))),
+        Rc::new(versionstamp::Versionstamps::new(part(4))),
+        Rc::new(ryw::ReadYourWrites::new(part(5))),
+        Rc::new(idempotent::Idempotent::new(part(6))),
+    ]
+}
+
 /// How a single attempt ended, as far as the client knows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ending {

@@ -3,7 +3,9 @@
 use super::answer::Answer;
 use super::session::Session;
 use super::statement::Management;
-use crate::Outcome;
+use crate::{Outcome, progress};
+use plinth_bench::report::grouped;
+use plinth_control::consistency::{Compared, Comparison};
 use plinth_control::exclusion::Target;
 use plinth_control::management;
 use plinth_core::Uid;
@@ -86,6 +88,31 @@ impl Session {
         }
     }
 
+    /// As long as it takes. Fails if replicas differ, or could not all be read.
+    pub(super) async fn check_consistency(&self) -> Outcome<Answer> {
+        let bar = progress::bar(0, "comparing");
+        let mut comparison = Comparison::new(&self.connection.transport, &self.connection.database);
+        while comparison.next().is_some() {
+            comparison.step().await;
+            bar.set_message(bytes_of(&comparison.compared));
+            bar.tick();
+        }
+        bar.finish_and_clear();
+        let compared = &comparison.compared;
+        if let Some(first) = compared.differences.first() {
+            let count = compared.differences.len();
+            return Err(format!("{first}; {count} pages differ in all"));
+        }
+        if compared.skipped > 0 {
+            return Err(format!(
+                "not all replicas of {} shards can be read; {} are the same",
+                compared.skipped,
+                bytes_of(compared)
+            ));
+        }
+        said(format!("All replicas are the same: {}", bytes_of(compared)))
+    }
+
     async fn workers(&self) -> Outcome<Vec<RegisterWorker>> {
         let leader = self.connection.controller().await?;
         let endpoint = leader.controller.endpoint::<GetWorkers>();
@@ -124,6 +151,11 @@ impl Session {
             plinth_runtime::timeout(Duration::from_secs(1), call).await;
         }
     }
+}
+
+fn bytes_of(compared: &Compared) -> String {
+    let (rows, bytes) = (compared.rows as f64, compared.bytes as f64);
+    format!("{} rows, {} bytes", grouped(rows), grouped(bytes))
 }
 
 fn list_excluded(excluded: &[Target]) -> String {

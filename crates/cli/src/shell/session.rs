@@ -114,6 +114,7 @@ impl Session {
             Statement::Option(change) => self.option(change),
             Statement::Tenant(statement) => self.tenant(statement).await,
             Statement::Coordinators => Ok(self.coordinators()),
+            Statement::ConsistencyCheck => self.check_consistency().await,
             Statement::GetLocation(key) => self.get_location(key).await,
             Statement::Wait { connected } => self.wait(connected).await,
             Statement::Sleep(duration) => {

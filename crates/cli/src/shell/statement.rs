@@ -31,6 +31,7 @@ pub enum Statement {
     Option(Option<(bool, Chosen)>),
     Tenant(TenantStatement),
     Coordinators,
+    ConsistencyCheck,
     GetLocation(Key),
     Wait {
         connected: bool,
@@ -87,6 +88,7 @@ const HELP: &[(&str, &str, &str)] = &[
     ("clearrange", "BEGIN END", "remove every key from BEGIN up to, and without, END"),
     ("commit", "", "commit the transaction"),
     ("configure", "[new] [single|double|triple] [ssd|memory] [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N]", "change the configuration; with new, create the database of a new cluster"),
+    ("consistencycheck", "", "compare all replicas, now; the database does so by itself, slowly, all the time"),
     ("coordinators", "", "show the coordinators"),
     ("createtenant", "NAME", "create a tenant"),
     ("defaulttenant", "", "leave the tenant: use the database itself"),
@@ -254,6 +256,7 @@ fn parse(words: &[Vec<u8>]) -> Result<Statement, String> {
                 manage::parse_option(&text(1), number.as_deref())?,
             )))
         }
+        ("consistencycheck", 0) => Statement::ConsistencyCheck,
         ("coordinators", 0) => Statement::Coordinators,
         ("getlocation", 1) => Statement::GetLocation(bytes(0)),
         ("waitconnected", 0) => Statement::Wait { connected: true },

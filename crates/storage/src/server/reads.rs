@@ -6,7 +6,8 @@ use bytes::{BufMut, Bytes, BytesMut};
 use plinth_core::key::key_after;
 use plinth_core::{Error, KeySelector, Result, Version, varint};
 use plinth_protocol::storage::{
-    Get, GetKey, GetKeyReply, GetRange, GetRangeReply, GetReply, Watch as WatchRequest, WatchReply,
+    Get, GetKey, GetKeyReply, GetRange, GetRangeReply, GetRangeSummary, GetReply, RangeSummary,
+    Watch as WatchRequest, WatchReply,
 };
 use plinth_rpc::{Registration, Request, Responder};
 use plinth_runtime::knobs::knobs;
@@ -18,6 +19,7 @@ impl Server {
         vec![
             self.serve_reads::<Get>(|r| r.version, |server, r| server.get(&r)),
             self.serve_reads::<GetRange>(|r| r.version, |server, r| server.get_range(&r)),
+            self.serve_reads::<GetRangeSummary>(|r| r.version, |server, r| server.summarise(&r)),
             self.serve_reads::<GetKey>(|r| r.version, |server, r| server.get_key(&r)),
             self.serve_watches(),
             self.clone().serve_shard_state(),
@@ -141,6 +143,27 @@ impl Server {
             rows: rows.freeze(),
             row_count,
             more,
+        })
+    }
+
+    fn summarise(&self, request: &GetRangeSummary) -> Result<RangeSummary> {
+        let page = self.get_range(&GetRange {
+            begin: request.begin.clone(),
+            end: request.end.clone(),
+            version: request.version,
+            limit_rows: u32::MAX,
+            limit_bytes: request.limit_bytes,
+            reverse: false,
+        })?;
+        let checksum = crc32c::crc32c(&page.rows);
+        let rows = page.decode_rows().ok_or(Error::internal_error)?;
+        let bytes = rows.iter().map(|(k, v)| (k.len() + v.len()) as u64);
+        Ok(RangeSummary {
+            row_count: page.row_count,
+            bytes: bytes.sum(),
+            checksum,
+            last_key: rows.last().map_or(Bytes::new(), |(key, _)| key.clone()),
+            more: page.more,
         })
     }
 
