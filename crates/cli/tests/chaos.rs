@@ -127,8 +127,15 @@ async fn one_round(servers: &Shared, database: &Database, round: usize, porcupin
     let broken = break_things(servers, end).await;
     heal(servers).await;
     let gaps = gaps.await;
-    eprintln!("round {round}: {}", broken.join(", "));
-    eprintln!("  nobody could commit for: {gaps:?}");
+    eprintln!(
+        "round {round}, seconds and what was done: {}",
+        broken.join("; ")
+    );
+    let gaps: Vec<String> = gaps
+        .iter()
+        .map(|(from, took)| format!("{:.1} for {:.1} s", from.as_secs_f64(), took.as_secs_f64()))
+        .collect();
+    eprintln!("  nobody could commit: [{}]", gaps.join("; "));
     let served = database.run(async |tr| {
         tr.set("\u{a0}alive", "yes");
         Ok(())
@@ -156,9 +163,10 @@ async fn one_round(servers: &Shared, database: &Database, round: usize, porcupin
     eprintln!("  replicas: {} rows are the same everywhere", compared.rows);
 }
 
-/// The times between two commits that were longer than they should be.
-async fn watch_for_gaps(database: Database, end: Instant) -> Vec<Duration> {
+/// The times between two commits that were longer than they should be: when in the round they began, and how long they were.
+async fn watch_for_gaps(database: Database, end: Instant) -> Vec<(Duration, Duration)> {
     let (mut gaps, mut last) = (Vec::new(), now());
+    let start = now();
     while now() < end {
         let committed = database.run(async |tr| {
             tr.set("\u{a0}beat", now().0.to_le_bytes());
@@ -166,7 +174,7 @@ async fn watch_for_gaps(database: Database, end: Instant) -> Vec<Duration> {
         });
         committed.await.expect("the retry loop ends with success");
         if last.elapsed() > GAP {
-            gaps.push(last.elapsed());
+            gaps.push((last - start, last.elapsed()));
         }
         last = now();
         sleep(Duration::from_millis(20)).await;
@@ -196,7 +204,10 @@ async fn break_things(servers: &Shared, end: Instant) -> Vec<String> {
             plinth_runtime::sleep_until(end).await;
             return done;
         }
-        done.push(break_one(servers).await);
+        let at = now();
+        let what = break_one(servers).await;
+        let into = ROUND.saturating_sub(end.saturating_since(at));
+        done.push(format!("{:.1} {what}", into.as_secs_f64()));
     }
 }
 
