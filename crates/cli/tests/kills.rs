@@ -289,6 +289,19 @@ fn no_acknowledged_commit_is_lost_when_each_server_is_killed_in_turn() {
                 sleep(Duration::from_secs(3)).await; // it is started again meanwhile
             }
         }
+        let mut stops = Waits::default();
+        for round in 0..rounds {
+            for i in 0..cluster.processes as usize {
+                let roles = roles_of(&cluster, i).await;
+                signal(&cluster, i, Signal::STOP).await;
+                let wait = next_commit(&database).await;
+                signal(&cluster, i, Signal::CONT).await;
+                eprintln!("round {round}: server {i} stopped, next commit after {wait:?}");
+                stops.0.push((roles, wait));
+                check(&database, &format!("after server {i} was stopped")).await;
+                sleep(Duration::from_secs(3)).await;
+            }
+        }
         for _ in 0..rounds.div_ceil(4) {
             let wait = restart_all(&cluster, &database).await;
             eprintln!("all servers restarted, next commit after {wait:?}");
@@ -305,6 +318,9 @@ fn no_acknowledged_commit_is_lost_when_each_server_is_killed_in_turn() {
             assert_eq!(number(stored.expect("reads")), receipt, "worker {worker}");
             assert!(receipt > 10, "worker {worker} did {receipt} transfers");
         }
+        eprintln!("stopped, so that nobody hangs up on them:");
+        stops.report();
+        eprintln!("killed:");
         assert!(waits.report() <= MEDIAN_LIMIT, "recovery is too slow");
     });
 }

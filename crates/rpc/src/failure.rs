@@ -2,7 +2,8 @@
 //!
 //! Every role keeps a [`FailureBeacon`]: a request that is never answered while the role lives. When the role
 //! goes, its unanswered requests are answered "broken promise"; when its process goes, the connection breaks and
-//! new ones are refused; when its machine hangs, the pings of the connection time out.
+//! new ones are refused; when it is stopped, or cut off, the pings of the connection time out: whoever is watched is
+//! pinged often. Who was held up itself gives the other the benefit of the doubt.
 
 use crate::{Interface, Registration, Responder, Transport, requests};
 use plinth_core::{Error, Uid, record};
@@ -51,11 +52,17 @@ impl FailureBeacon {
 pub async fn wait_failure(transport: &Transport, interface: Interface) {
     let endpoint = interface.endpoint::<WaitFailure>();
     let patience = Duration::from_millis(knobs().failure_detection_ms);
+    let _watching = transport.watch(interface.address);
     let mut unreachable_since = None;
     loop {
         let asked = plinth_runtime::now();
         match transport.call(&endpoint, WaitFailure {}).await {
             Err(Error::broken_promise) => return,
+            // A stopped process takes connections, and says nothing.
+            Err(_) if transport.is_silent(interface.address) => {
+                probe!("rpc_silence_detected");
+                return;
+            }
             Ok(()) | Err(Error::request_maybe_delivered) => {
                 // The connection was up until now: one more attempt tells a cut cable from a dead process.
                 unreachable_since = None;

@@ -17,6 +17,9 @@ use std::rc::Rc;
 const RECONNECT_MIN: Duration = Duration::from_millis(20);
 const RECONNECT_MAX: Duration = Duration::from_millis(500);
 
+/// Pings to a watched peer while it may be silent: one or two may be lost, or late.
+const PINGS_A_LIMIT: u32 = 5;
+
 pub(crate) struct Peer {
     address: SocketAddr,
     outbox: RefCell<Rc<Outbox>>,
@@ -27,6 +30,10 @@ pub(crate) struct Peer {
     wanted: Notify,
     task: RefCell<Option<Task<()>>>,
     last_heard: Cell<Instant>,
+    /// Those who want to know soon when it is gone.
+    watchers: Cell<usize>,
+    /// It was connected, owed an answer and said nothing for too long; until it is heard again.
+    silent: Cell<bool>,
     /// Attempts in a row that were refused: the machine is there, and nobody listens.
     refusals: Cell<u32>,
 }
@@ -42,6 +49,8 @@ impl Peer {
             wanted: Notify::new(),
             task: RefCell::new(None),
             last_heard: Cell::new(plinth_runtime::now()),
+            watchers: Cell::new(0),
+            silent: Cell::new(false),
             refusals: Cell::new(0),
         });
         let weak = Rc::downgrade(&peer);
@@ -75,6 +84,16 @@ impl Peer {
     /// How many of the latest attempts to connect were refused.
     pub fn refusals(&self) -> u32 {
         self.refusals.get()
+    }
+
+    pub fn is_silent(&self) -> bool {
+        self.silent.get()
+    }
+
+    /// One watcher more, or one less.
+    pub fn watch(&self, more: bool) {
+        let now = self.watchers.get();
+        self.watchers.set(if more { now + 1 } else { now - 1 });
     }
 
     /// Closes the connection for good.
@@ -128,6 +147,7 @@ impl Peer {
 
     fn on_frame(&self, frame: frame::Frame) -> bool {
         self.last_heard.set(plinth_runtime::now());
+        self.silent.set(false);
         if frame.token != frame::REPLY {
             return false;
         }
@@ -141,12 +161,24 @@ impl Peer {
         true
     }
 
+    /// How often to ping, and for how long a peer may be silent.
+    fn patience(&self) -> (Duration, Duration) {
+        let knobs = knobs();
+        if self.watchers.get() > 0 {
+            let limit = Duration::from_millis(knobs.failure_detection_ms);
+            return (limit / PINGS_A_LIMIT, limit);
+        }
+        let interval = Duration::from_millis(knobs.rpc_ping_interval_ms);
+        let limit = Duration::from_millis(knobs.rpc_ping_timeout_ms);
+        (interval, limit.max(interval * 2))
+    }
+
     /// Returns when the peer owes an answer and has been silent, pings included, for too long.
     async fn watch_silence(&self) {
-        let interval = Duration::from_millis(knobs().rpc_ping_interval_ms);
-        let limit = Duration::from_millis(knobs().rpc_ping_timeout_ms).max(interval * 2);
         let mut owed_since: Option<Instant> = None;
         loop {
+            let (interval, limit) = self.patience();
+            let slept = plinth_runtime::now();
             plinth_runtime::sleep(interval).await;
             let now = plinth_runtime::now();
             if self.pending.borrow().is_empty() {
@@ -154,8 +186,13 @@ impl Peer {
                 continue;
             }
             let since = *owed_since.get_or_insert(now);
-            if now.saturating_since(self.last_heard.get().max(since)) > limit {
+            if now.saturating_since(slept) > interval * 2 {
+                // Held up ourselves: what the peer has said meanwhile is still to be read.
+                probe!("rpc_watcher_was_held_up");
+                owed_since = Some(now);
+            } else if now.saturating_since(self.last_heard.get().max(since)) > limit {
                 probe!("rpc_ping_timeout");
+                self.silent.set(true);
                 return;
             }
             if now.saturating_since(self.last_heard.get()) >= interval {

@@ -58,6 +58,16 @@ impl Drop for Inner {
     }
 }
 
+pub(crate) struct Watching(Option<Rc<Peer>>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        if let Some(peer) = &self.0 {
+            peer.watch(false);
+        }
+    }
+}
+
 /// One a worker. Cloning gives another handle; when the last goes, connections close and handlers are dropped.
 #[derive(Clone)]
 pub struct Transport {
@@ -154,6 +164,22 @@ impl Transport {
     pub fn refusals(&self, address: SocketAddr) -> u32 {
         let peers = self.inner.peers.borrow();
         peers.get(&address).map_or(0, |peer| peer.refusals())
+    }
+
+    /// Whether the peer was silent for too long, and has not been heard since.
+    pub(crate) fn is_silent(&self, address: SocketAddr) -> bool {
+        let peers = self.inner.peers.borrow();
+        peers.get(&address).is_some_and(|peer| peer.is_silent())
+    }
+
+    /// As long as it is held, the process at `address` is pinged often enough to know within `failure_detection_ms` when it
+    /// is gone.
+    pub(crate) fn watch(&self, address: SocketAddr) -> Watching {
+        let peer = (Some(address) != self.inner.address).then(|| self.inner.peer(address));
+        if let Some(peer) = &peer {
+            peer.watch(true);
+        }
+        Watching(peer)
     }
 
     /// Sends `request` now; the returned future gives the reply.

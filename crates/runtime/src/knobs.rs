@@ -65,13 +65,13 @@ const KIB: usize = 1 << 10;
 const MIB: usize = 1 << 20;
 
 knobs! {
-    /// A connection with requests outstanding is pinged this often.
-    rpc_ping_interval_ms: u64 = 1000, sim 200, 2000;
+    /// A connection with requests outstanding is pinged this often, unless somebody watches the process at its other end.
+    rpc_ping_interval_ms: u64 = 500, sim 200, 2000;
     /// A ping that is not answered in this time closes the connection.
-    rpc_ping_timeout_ms: u64 = 4000, sim 1000, 6000;
+    rpc_ping_timeout_ms: u64 = 1500, sim 1000, 6000;
     connect_timeout_ms: u64 = 2000;
-    /// A role not heard of for this long is taken for dead.
-    failure_detection_ms: u64 = 800, sim 300, 1500;
+    /// A role not heard of for this long is taken for dead; its process is pinged five times meanwhile.
+    failure_detection_ms: u64 = 500, sim 300, 1500;
     coordinator_lease_ms: u64 = 2000, sim 1000, 4000;
     election_interval_ms: u64 = 100, sim 50, 500;
     /// Requests for a read version that may wait at a proxy; more are refused.
