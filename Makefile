@@ -4,8 +4,9 @@
 FIRST_SEED := $(shell printf '%d' 0x0$$(git rev-parse --short=7 HEAD 2>/dev/null))
 LAST_SEED := $(shell expr $(FIRST_SEED) + 1000000)
 HUNT_BUDGET ?= 150s
-# What `make soak` runs.
-SEEDS ?= 1..1000
+# What `make soak` runs, and for how long.
+SEEDS ?= $(FIRST_SEED)..$(LAST_SEED)
+SOAK_BUDGET ?= 1h
 SCENARIO ?= standard
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
@@ -18,8 +19,9 @@ NEWEST_PYTHON_PACKAGES := foundationdb==8.0.0
 help:
 	@echo "make demo    load a real file into an embedded cluster, crash it, verify it"
 	@echo "make test    format, lints, all tests, a short hunt in the simulator, real processes"
-	@echo "make soak    a long hunt in the simulator: SEEDS=$(SEEDS) SCENARIO=$(SCENARIO)"
+	@echo "make soak    hunt in the simulator for $(SOAK_BUDGET): SEEDS=$(SEEDS) SCENARIO=$(SCENARIO)"
 	@echo "make kills   kill -9 each process of a triple cluster $(KILL_ROUNDS) times under a checked load"
+	@echo "make chaos   $(CHAOS_SECONDS) s of real processes in network namespaces, under every fault that can be had"
 	@echo "make stack   $(STACK_SEEDS) random programs on the stack machines of FoundationDB's bindings"
 	@echo "make bench   measure every workload; figures and plots in bench-results/"
 
@@ -47,7 +49,7 @@ bindings: tools
 	@scripts/need-bindings $(TARGET)/bindings
 
 .PHONY: test
-test: tools bindings
+test: tools bindings namespaces
 	cargo fmt --all --check
 	cargo clippy --locked --workspace --all-targets -- --deny warnings
 	cargo build --locked --package plinth-capi
@@ -57,7 +59,7 @@ test: tools bindings
 
 .PHONY: soak
 soak: release
-	$(PLINTH) sim hunt --seeds $(SEEDS) --scenario $(SCENARIO)
+	$(PLINTH) sim hunt --seeds $(SEEDS) --scenario $(SCENARIO) --budget $(SOAK_BUDGET)
 
 # Every process of a cluster killed KILL_ROUNDS times under a checked load.
 KILL_ROUNDS ?= 20
@@ -65,6 +67,17 @@ KILL_ROUNDS ?= 20
 .PHONY: kills
 kills: tools
 	PLINTH_KILL_ROUNDS=$(KILL_ROUNDS) cargo test --locked --release --package plinth-cli --test kills -- --nocapture
+
+CHAOS_SECONDS ?= 1800
+
+.PHONY: chaos
+chaos: tools namespaces
+	PLINTH_CHAOS_SECONDS=$(CHAOS_SECONDS) cargo test --locked --release --package plinth-cli --test chaos -- --nocapture
+
+# What the test makes its networks of.
+.PHONY: namespaces
+namespaces: tools
+	@scripts/need ip:iproute2 nft:nftables unshare:util-linux mount:mount
 
 # Programs that each stack machine runs: on one process, and on four of which one after the other dies.
 STACK_SEEDS ?= 1000
