@@ -2,7 +2,9 @@
 
 use crate::{Outcome, progress};
 use plinth_runtime::Duration;
-use plinth_sim::{HAS_PLANTED_FAULTS, HuntOptions, RunOptions, hunt, scenarios};
+use plinth_sim::{
+    HAS_PLANTED_FAULTS, HuntOptions, Limits, RunOptions, hunt, scenario, scenarios, workloads,
+};
 use std::ops::RangeInclusive;
 
 /// The scenario that mixes everything.
@@ -20,6 +22,8 @@ enum Command {
     Run(Run),
     /// Run many seeds until one fails; exits with 1 then
     Hunt(Hunt),
+    /// Make a run that fails smaller: fewer faults, workloads and machines, less time, the same failure
+    Shrink(Shrink),
     /// List the scenarios
     List,
     /// List the rare paths that runs count
@@ -34,6 +38,8 @@ struct Run {
     /// Scenario; `plinth sim list` names them
     #[arg(long, value_name = "NAME", default_value = STANDARD)]
     scenario: String,
+    #[command(flatten)]
+    less: Less,
     /// Run it twice and compare the fingerprints
     #[arg(long)]
     twice: bool,
@@ -67,6 +73,72 @@ struct Hunt {
     planted_fault: Option<String>,
 }
 
+#[derive(clap::Args, Debug)]
+struct Less {
+    /// Machines at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    machines: Option<u16>,
+    /// Processes on each machine at most
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    processes: Option<u16>,
+    /// Simulated seconds of faults at most
+    #[arg(long, value_name = "S")]
+    seconds: Option<u64>,
+    /// The only kinds of fault that strike; an empty list: none
+    #[arg(long, value_name = "KIND,…")]
+    faults: Option<String>,
+    /// The only workloads, of those that the seed draws
+    #[arg(long, value_name = "NAME,…")]
+    workloads: Option<String>,
+}
+
+impl Less {
+    fn limits(self) -> Outcome<Limits> {
+        let workloads: Vec<String> = workloads::NAMES.map(String::from).to_vec();
+        Ok(Limits {
+            machines: self.machines.map(usize::from),
+            processes: self.processes.map(usize::from),
+            seconds: self.seconds,
+            faults: names("--faults", self.faults, &scenario::fault_kinds())?,
+            workloads: names("--workloads", self.workloads, &workloads)?,
+        })
+    }
+}
+
+/// A list of names, each of which must be known.
+fn names(option: &str, list: Option<String>, known: &[String]) -> Outcome<Option<Vec<String>>> {
+    let Some(list) = list else {
+        return Ok(None);
+    };
+    let words = list.split(',').map(str::trim);
+    let words: Vec<String> = words.filter(|w| !w.is_empty()).map(String::from).collect();
+    match words.iter().find(|word| !known.contains(word)) {
+        Some(word) => Err(format!(
+            "{option}: there is no `{word}'; there are {}",
+            known.join(", ")
+        )),
+        None => Ok(Some(words)),
+    }
+}
+
+#[derive(clap::Args, Debug)]
+struct Shrink {
+    /// Seed of the run that fails
+    #[arg(long, value_name = "N")]
+    seed: u64,
+    /// Scenario; `plinth sim list` names them
+    #[arg(long, value_name = "NAME", default_value = STANDARD)]
+    scenario: String,
+    #[command(flatten)]
+    less: Less,
+    /// Seeds to try for each smaller run
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    tries: u64,
+    /// Switch on a deliberate bug, in a test build
+    #[arg(long, value_name = "NAME")]
+    planted_fault: Option<String>,
+}
+
 fn parse_seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
     let wrong = || "expected two numbers, A..B, the first not above the last".to_string();
     let (first, last) = text.split_once("..").ok_or_else(wrong)?;
@@ -94,6 +166,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     match arguments.command {
         Command::Run(run) => run_one(run),
         Command::Hunt(hunt) => run_many(hunt),
+        Command::Shrink(shrink) => make_smaller(shrink),
         Command::List => {
             for scenario in scenarios() {
                 println!("{:<16} {}", scenario.name, scenario.about);
@@ -140,6 +213,7 @@ fn run_one(arguments: Run) -> Outcome {
         verbose: !arguments.quiet,
         planted_fault: arguments.planted_fault,
         check_determinism: arguments.twice,
+        limits: arguments.less.limits()?,
         ..RunOptions::new(arguments.seed, &arguments.scenario)
     });
     if !arguments.quiet {
@@ -157,6 +231,31 @@ fn run_one(arguments: Run) -> Outcome {
     );
     println!("{outcome}");
     std::process::exit(i32::from(failure.kind.exit_code()));
+}
+
+fn make_smaller(arguments: Shrink) -> Outcome {
+    check_names(&arguments.scenario, arguments.planted_fault.as_deref())?;
+    let options = RunOptions {
+        planted_fault: arguments.planted_fault,
+        limits: arguments.less.limits()?,
+        ..RunOptions::new(arguments.seed, &arguments.scenario)
+    };
+    let bar = progress::bar(0, "shrinking");
+    let smallest = plinth_sim::shrink(&options, arguments.tries, |outcome, kept| {
+        bar.inc(1);
+        if kept {
+            bar.suspend(|| println!("{}", outcome.command()));
+        }
+    });
+    bar.finish_and_clear();
+    let Some(smallest) = smallest else {
+        return Err(format!("seed {} does not fail", arguments.seed));
+    };
+    if let Err(failure) = &smallest.result {
+        println!("{}: {}", failure.kind, failure.message);
+    }
+    println!("reproduce with: {}", smallest.command());
+    Ok(())
 }
 
 fn run_many(arguments: Hunt) -> Outcome {
@@ -186,6 +285,20 @@ fn run_many(arguments: Hunt) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_of_unknown_names_is_refused_with_those_that_there_are() {
+        let known = ["clog".to_string(), "swizzle".to_string()];
+        let read = |text: &str| names("--faults", Some(text.into()), &known);
+        let both = vec!["swizzle".to_string(), "clog".to_string()];
+        assert_eq!(read("swizzle, clog"), Ok(Some(both)));
+        assert_eq!(read(""), Ok(Some(vec![])));
+        let refused = read("clog,fire").expect_err("there is no such fault");
+        assert_eq!(
+            refused,
+            "--faults: there is no `fire'; there are clog, swizzle"
+        );
+    }
 
     #[test]
     fn seeds_and_budgets_are_read_as_people_write_them() {

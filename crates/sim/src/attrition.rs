@@ -18,7 +18,7 @@ fn ms(milliseconds: u64) -> Duration {
 /// Breaks things until the time is up.
 pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) {
     let lost = Lost::default();
-    if scenario.fault_interval_ms == 0 {
+    if scenario.fault_interval_ms == 0 || mix.is_empty() {
         return;
     }
     let transport = Transport::client();

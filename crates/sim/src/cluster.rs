@@ -71,6 +71,19 @@ impl Shape {
         machine % self.racks
     }
 
+    /// At most so many machines, and processes on each.
+    pub fn shrink(&mut self, machines: Option<usize>, processes: Option<usize>) {
+        self.machines = self.machines.min(machines.unwrap_or(usize::MAX)).max(1);
+        self.racks = self.racks.min(self.machines);
+        self.halls = self.halls.min(self.racks);
+        self.coordinators = self.coordinators.min(self.machines);
+        let processes = processes.unwrap_or(usize::MAX).max(1);
+        self.processes_a_machine = self.processes_a_machine.min(processes);
+        let config = &mut self.config;
+        config.replication = config.replication.min(self.racks as u32);
+        config.logs = config.logs.clamp(config.replication, self.racks as u32);
+    }
+
     pub(crate) fn address(machine: usize, process: usize) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, machine as u8 + 1], 4500 + process as u16))
     }

@@ -12,6 +12,7 @@
 //! - [`workloads`]: what clients do, each with its oracle.
 //! - `loss`: what is lost for good is never taken for what was not there.
 //! - `consistency`: all replicas hold the same data.
+//! - [`shrink`](mod@shrink): a failure with less around it.
 //! - [`hunt`](mod@hunt): many seeds, several at a time.
 
 mod attrition;
@@ -22,17 +23,21 @@ mod loss;
 mod phases;
 mod protection;
 pub mod scenario;
+pub mod shrink;
 mod strangers;
 pub mod workloads;
 
 use plinth_runtime::sim::Simulation;
 use plinth_runtime::{Duration, Either, fault, probe};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 
 pub use hunt::{HuntOptions, HuntReport, hunt};
 pub use scenario::{Scenario, scenarios};
+pub use shrink::shrink;
 
 /// What one run is made of.
 #[derive(Clone, Debug)]
@@ -46,6 +51,54 @@ pub struct RunOptions {
     pub planted_fault: Option<String>,
     /// Run twice and compare.
     pub check_determinism: bool,
+    /// Less than the seed draws.
+    pub limits: Limits,
+}
+
+/// What of a run is left out: `None` leaves it to the seed.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Limits {
+    pub machines: Option<usize>,
+    /// On each machine.
+    pub processes: Option<usize>,
+    /// Of faults, simulated.
+    pub seconds: Option<u64>,
+    /// The only kinds of fault that strike.
+    pub faults: Option<Vec<String>>,
+    /// The only workloads.
+    pub workloads: Option<Vec<String>>,
+}
+
+impl fmt::Display for Limits {
+    /// As options of `plinth sim run`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let numbers = [
+            ("machines", self.machines.map(|n| n as u64)),
+            ("processes", self.processes.map(|n| n as u64)),
+            ("seconds", self.seconds),
+        ];
+        for (name, number) in numbers {
+            if let Some(number) = number {
+                write!(f, " --{name} {number}")?;
+            }
+        }
+        for (name, list) in [("faults", &self.faults), ("workloads", &self.workloads)] {
+            if let Some(list) = list {
+                write!(f, " --{name} '{}'", list.join(","))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a run was made of.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub struct Drawn {
+    pub machines: usize,
+    pub processes: usize,
+    pub seconds: u64,
+    pub faults: Vec<String>,
+    pub workloads: Vec<String>,
 }
 
 impl RunOptions {
@@ -56,6 +109,7 @@ impl RunOptions {
             verbose: false,
             planted_fault: None,
             check_determinism: false,
+            limits: Limits::default(),
         }
     }
 }
@@ -114,6 +168,8 @@ pub struct Outcome {
     pub seed: u64,
     pub scenario: String,
     pub planted_fault: Option<String>,
+    pub limits: Limits,
+    pub drawn: Drawn,
     pub result: Result<(), Failure>,
     pub fingerprint: u64,
     pub sim_seconds: f64,
@@ -143,8 +199,8 @@ impl Outcome {
             None => String::new(),
         };
         format!(
-            "plinth sim run --seed {} --scenario {}{planted}",
-            self.seed, self.scenario
+            "plinth sim run --seed {} --scenario {}{planted}{}",
+            self.seed, self.scenario, self.limits
         )
     }
 }
@@ -191,7 +247,10 @@ async fn out_of_wall_time() -> Failure {
 // Wall time is what the runner reports, not what the run sees.
 #[allow(clippy::disallowed_methods, clippy::disallowed_types)]
 fn run_once(options: &RunOptions) -> Outcome {
-    let scenario = scenario::find(&options.scenario).expect("the caller has checked the name");
+    let mut scenario = scenario::find(&options.scenario).expect("the caller has checked the name");
+    let limits = &options.limits;
+    let seconds = limits.seconds.unwrap_or(u64::MAX);
+    scenario.fault_seconds = scenario.fault_seconds.min(seconds);
     let started = std::time::Instant::now();
     probe::reset();
     plant(options.planted_fault.as_deref());
@@ -199,13 +258,26 @@ fn run_once(options: &RunOptions) -> Outcome {
     if options.verbose {
         simulation.configure(|config| config.trace_lines_max = VERBOSE_TRACE_LINES);
     }
+    let drawn: Rc<RefCell<Drawn>> = Rc::default();
     let finished = catch_unwind(AssertUnwindSafe(|| {
-        let shape = cluster::Shape::draw(&scenario, options.seed);
+        let mut shape = cluster::Shape::draw(&scenario, options.seed);
+        shape.shrink(limits.machines, limits.processes);
         cluster::start(&simulation, &shape);
-        let mix = scenario.draw_mix(options.seed);
+        let mut mix = scenario.draw_mix(options.seed);
+        if let Some(kinds) = &limits.faults {
+            mix.keep_only(kinds);
+        }
+        drawn.replace(Drawn {
+            machines: shape.machines,
+            processes: shape.processes_a_machine,
+            seconds: scenario.fault_seconds,
+            faults: mix.kinds(),
+            workloads: Vec::new(),
+        });
+        let (only, drawn) = (limits.workloads.clone(), drawn.clone());
         let run = async move {
-            match plinth_runtime::race(phases::run(shape, scenario, mix), out_of_wall_time()).await
-            {
+            let phases = phases::run(shape, scenario, mix, only, &drawn);
+            match plinth_runtime::race(phases, out_of_wall_time()).await {
                 Either::Left(verdict) => verdict,
                 Either::Right(failure) => Err(failure),
             }
@@ -226,6 +298,8 @@ fn run_once(options: &RunOptions) -> Outcome {
         seed: options.seed,
         scenario: options.scenario.clone(),
         planted_fault: options.planted_fault.clone(),
+        limits: options.limits.clone(),
+        drawn: drawn.borrow().clone(),
         result,
         fingerprint: simulation.fingerprint(),
         sim_seconds: simulation.elapsed().as_secs_f64(),

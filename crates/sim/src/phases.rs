@@ -3,10 +3,11 @@
 use crate::cluster::{self, Shape};
 use crate::scenario::{FaultMix, Scenario};
 use crate::workloads::{self, Day, Space, Workload};
-use crate::{Failure, FailureKind, attrition, consistency, loss, strangers};
+use crate::{Drawn, Failure, FailureKind, attrition, consistency, loss, strangers};
 use plinth_client::Database;
 use plinth_runtime::sim::control;
 use plinth_runtime::{Duration, Task, trace};
+use std::cell::RefCell;
 use std::rc::Rc;
 
 /// What is slow to begin with must not be taken for what hangs.
@@ -24,7 +25,13 @@ fn liveness(message: impl Into<String>) -> Failure {
     Failure::new(FailureKind::Liveness, message)
 }
 
-pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) -> Verdict {
+pub async fn run(
+    shape: Shape,
+    scenario: Scenario,
+    mix: FaultMix,
+    only: Option<Vec<String>>,
+    drawn: &RefCell<Drawn>,
+) -> Verdict {
     trace!("Shape", "shape" => format!("{shape:?}"));
     trace!("FaultMix", "mix" => format!("{mix:?}"));
     if scenario.lose_data {
@@ -32,9 +39,10 @@ pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) -> Verdict {
         let database = opened.ok_or_else(|| liveness("the database could not be created"))?;
         return loss::run(&shape, &database).await;
     }
-    let (database, chosen, spare) = plinth_runtime::timeout(CREATE_LIMIT, set_up(&shape))
-        .await
-        .ok_or_else(|| liveness("the database could not be created and filled"))?;
+    let (database, chosen, spare) =
+        plinth_runtime::timeout(CREATE_LIMIT, set_up(&shape, only.as_deref(), drawn))
+            .await
+            .ok_or_else(|| liveness("the database could not be created and filled"))?;
     let clients = safety_phase(&shape, &scenario, mix, &database, &chosen).await;
     liveness_phase(&database, spare).await?;
     finish(clients).await?;
@@ -53,9 +61,14 @@ fn broken_promise(name: &str, broken: &str) -> Failure {
     Failure::new(FailureKind::Correctness, format!("{name}: {broken}"))
 }
 
-async fn set_up(shape: &Shape) -> (Database, Vec<Rc<dyn Workload>>, Space) {
+async fn set_up(
+    shape: &Shape,
+    only: Option<&[String]>,
+    drawn: &RefCell<Drawn>,
+) -> (Database, Vec<Rc<dyn Workload>>, Space) {
     let database = cluster::open(shape).await;
-    let (chosen, spare) = workloads::draw(shape);
+    let (chosen, spare) = workloads::draw(shape, only);
+    drawn.borrow_mut().workloads = chosen.iter().map(|w| w.name().to_owned()).collect();
     for workload in &chosen {
         trace!("Workload", "name" => workload.name());
         workload.setup(database.clone()).await;

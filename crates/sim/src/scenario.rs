@@ -99,6 +99,11 @@ const STANDARD: Scenario = Scenario {
     think_ms: 50..=800,
 };
 
+/// The names of all kinds of fault.
+pub fn fault_kinds() -> Vec<String> {
+    ALL.kinds()
+}
+
 /// All there are; the first is the default.
 pub fn scenarios() -> &'static [Scenario] {
     const SCENARIOS: &[Scenario] = &[
@@ -253,7 +258,7 @@ impl Scenario {
         let mut mix = self.mix;
         if self.swarm {
             let mut draw = Draw::new(seed, 2);
-            for weight in mix.weights_mut() {
+            for (_, weight) in mix.weights_mut() {
                 *weight *= draw.below(2) as u32;
             }
             mix.kill_process = mix.kill_process.max(1);
@@ -263,22 +268,41 @@ impl Scenario {
 }
 
 impl FaultMix {
-    fn weights_mut(&mut self) -> [&mut u32; 14] {
+    fn weights_mut(&mut self) -> [(&'static str, &mut u32); 14] {
         [
-            &mut self.kill_process,
-            &mut self.power_cut,
-            &mut self.power_cut_all,
-            &mut self.partition,
-            &mut self.clog,
-            &mut self.cut_connections,
-            &mut self.pause_process,
-            &mut self.disk_full,
-            &mut self.slow_disk,
-            &mut self.kill_role,
-            &mut self.clock_drift,
-            &mut self.power_cut_rack,
-            &mut self.swizzle,
-            &mut self.lose_machine,
+            ("kill_process", &mut self.kill_process),
+            ("power_cut", &mut self.power_cut),
+            ("power_cut_all", &mut self.power_cut_all),
+            ("partition", &mut self.partition),
+            ("clog", &mut self.clog),
+            ("cut_connections", &mut self.cut_connections),
+            ("pause_process", &mut self.pause_process),
+            ("disk_full", &mut self.disk_full),
+            ("slow_disk", &mut self.slow_disk),
+            ("kill_role", &mut self.kill_role),
+            ("clock_drift", &mut self.clock_drift),
+            ("power_cut_rack", &mut self.power_cut_rack),
+            ("swizzle", &mut self.swizzle),
+            ("lose_machine", &mut self.lose_machine),
         ]
+    }
+
+    /// The kinds that strike.
+    pub fn kinds(mut self) -> Vec<String> {
+        let weights = self.weights_mut().into_iter();
+        let strike = weights.filter(|(_, weight)| **weight > 0);
+        strike.map(|(name, _)| name.to_owned()).collect()
+    }
+
+    pub fn keep_only(&mut self, kinds: &[String]) {
+        for (name, weight) in self.weights_mut() {
+            if !kinds.iter().any(|kind| kind == name) {
+                *weight = 0;
+            }
+        }
+    }
+
+    pub fn is_empty(self) -> bool {
+        self.kinds().is_empty()
     }
 }

@@ -120,8 +120,25 @@ const KINDS: [fn(Space, &Shape) -> Rc<dyn Workload>; 13] = [
     |space, _| Rc::new(idempotent::Idempotent::new(space)),
 ];
 
+/// Their names, in the order of the list above.
+pub const NAMES: [&str; 13] = [
+    "cycle",
+    "bank",
+    "serializability",
+    "atomic",
+    "versionstamp",
+    "watch",
+    "read_your_writes",
+    "conflict_ranges",
+    "bulk",
+    "shards",
+    "moves",
+    "operator",
+    "idempotent",
+];
+
 /// Some workloads, each with its part of the key space, and a part that is left.
-pub fn draw(shape: &Shape) -> (Vec<Rc<dyn Workload>>, Space) {
+pub fn draw(shape: &Shape, only: Option<&[String]>) -> (Vec<Rc<dyn Workload>>, Space) {
     let mut kinds: Vec<usize> = (0..KINDS.len()).collect();
     random::shuffle(&mut kinds);
     kinds.truncate(random::range(3..6) as usize);
@@ -134,7 +151,11 @@ pub fn draw(shape: &Shape) -> (Vec<Rc<dyn Workload>>, Space) {
         .into_iter()
         .zip(spaces)
         .map(|(kind, space)| KINDS[kind](space, shape));
-    (chosen.collect(), Space::whole().part(spare, parts))
+    let mut chosen: Vec<Rc<dyn Workload>> = chosen.collect();
+    if let Some(only) = only {
+        chosen.retain(|workload| only.iter().any(|name| name == workload.name()));
+    }
+    (chosen, Space::whole().part(spare, parts))
 }
 
 /// What can be run against real processes, too: lower half of the key space.

@@ -2,7 +2,9 @@
 //! fault is found.
 
 use plinth_runtime::Duration;
-use plinth_sim::{HuntOptions, HuntReport, hunt, scenarios};
+use plinth_sim::{
+    HuntOptions, HuntReport, Limits, Outcome, RunOptions, hunt, run, scenarios, shrink, workloads,
+};
 
 fn look(scenario: &str, seeds: u64, fault: Option<&str>) -> HuntReport {
     let options = HuntOptions {
@@ -41,6 +43,48 @@ fn is_found(fault: &str, scenario: &str) {
         "{fault}: seed {} of {scenario}: {:?}",
         found.seed, found.result
     );
+}
+
+#[test]
+fn the_names_of_the_workloads_are_those_that_they_call_themselves() {
+    let drawn = (1..40).flat_map(|seed| {
+        let options = RunOptions {
+            limits: Limits {
+                seconds: Some(1),
+                ..Limits::default()
+            },
+            ..RunOptions::new(seed, "quiet")
+        };
+        run(options).drawn.workloads
+    });
+    let mut drawn: Vec<String> = drawn.collect();
+    drawn.sort_unstable();
+    drawn.dedup();
+    let mut names = workloads::NAMES;
+    names.sort_unstable();
+    assert_eq!(drawn, names);
+}
+
+#[test]
+fn a_failure_is_made_smaller_and_stays_the_same() {
+    let options = RunOptions {
+        planted_fault: Some("recovery_ends_too_early".into()),
+        ..RunOptions::new(1, "recovery")
+    };
+    let whole = run(options.clone());
+    let smallest = shrink(&options, 3, |_, _| ()).expect("it fails");
+    let kind = |outcome: &Outcome| outcome.result.clone().map_err(|failure| failure.kind);
+    assert_eq!(kind(&smallest), kind(&whole));
+    assert!(smallest.drawn.workloads.len() < whole.drawn.workloads.len());
+    assert!(smallest.drawn.machines <= whole.drawn.machines);
+    // What it prints is what it did.
+    let again = run(RunOptions {
+        seed: smallest.seed,
+        limits: smallest.limits.clone(),
+        ..options
+    });
+    assert_eq!(again.fingerprint, smallest.fingerprint);
+    println!("{}", smallest.command());
 }
 
 #[test]
