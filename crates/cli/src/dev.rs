@@ -54,6 +54,9 @@ pub struct Arguments {
     /// Cache of each server, in MiB
     #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     cache_mib: u64,
+    /// Port of the first server's page /metrics for Prometheus; the others take the ports after it
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    metrics_port: Option<u16>,
     /// Leave a server that has died alone
     #[arg(long)]
     no_restart: bool,
@@ -265,9 +268,15 @@ impl Server {
     ) -> Outcome<Server> {
         let directory = arguments.data_dir.join(listen.port().to_string());
         // This very program, even if its file has been replaced meanwhile.
-        let child = Command::new("/proc/self/exe")
+        let mut command = Command::new("/proc/self/exe");
+        if let Some(port) = arguments.metrics_port {
+            let page = SocketAddr::new(listen.ip(), port + index as u16);
+            command.args(["server", "--metrics", &page.to_string()]);
+        } else {
+            command.arg("server");
+        }
+        let child = command
             .arg0("plinth")
-            .arg("server")
             .args(["--listen", &listen.to_string()])
             .arg("--data-dir")
             .arg(&directory)

@@ -10,12 +10,14 @@ mod demo;
 mod dev;
 mod dump;
 mod load;
+mod metrics;
 mod progress;
 mod rows;
 mod server;
 mod shell;
 mod sim;
 mod status;
+mod top;
 mod trace_file;
 
 use clap::{Parser, Subcommand};
@@ -59,13 +61,28 @@ enum Command {
     Copy(copy::Arguments),
     /// Show the state of a cluster
     Status(status::Arguments),
+    /// Watch a cluster: what each process does, a screen a second
+    Top(top::Arguments),
     /// Measure how fast a cluster is
     Bench(bench::Arguments),
     /// Run simulated clusters with faults, each checked by its workloads
     Sim(sim::Arguments),
 }
 
+/// Who reads only the beginning of what a command prints has seen enough: that is no failure to be told of.
+fn end_quietly_when_nobody_reads() {
+    let tell = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        let text = info.payload_as_str().unwrap_or_default();
+        if text.starts_with("failed printing to stdout") && text.contains("Broken pipe") {
+            std::process::exit(141); // as the signal would have it
+        }
+        tell(info);
+    }));
+}
+
 fn main() -> ExitCode {
+    end_quietly_when_nobody_reads();
     let outcome = match Arguments::parse().command {
         Command::Demo(arguments) => demo::run(arguments),
         Command::Dev(arguments) => dev::run(arguments),
@@ -75,6 +92,7 @@ fn main() -> ExitCode {
         Command::Dump(arguments) => dump::run(arguments),
         Command::Copy(arguments) => copy::run(arguments),
         Command::Status(arguments) => status::run(arguments),
+        Command::Top(arguments) => top::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
     };

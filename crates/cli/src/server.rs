@@ -1,11 +1,12 @@
 //! `plinth server`: one server process, with one worker a core that it is given.
 
-use crate::{Outcome, trace_file};
+use crate::{Outcome, metrics, trace_file};
 use plinth_coordination::ClusterFile;
 use plinth_protocol::control::ProcessClass;
 use plinth_runtime::Either;
 use plinth_runtime::knobs::{Knobs, knobs, set_knobs};
 use plinth_runtime::real::{block_on, interrupted, spawn_worker};
+use plinth_server::metrics::Page;
 use plinth_server::{WorkerConfig, run_worker};
 use rustix::process::{Pid, Signal};
 use std::net::SocketAddr;
@@ -49,6 +50,9 @@ pub struct Arguments {
     /// Sets a limit or an interval to another value; `--knob list` shows all
     #[arg(long = "knob", value_name = "NAME=VALUE")]
     pub knobs: Vec<String>,
+    /// Address of a page /metrics for Prometheus
+    #[arg(long, value_name = "IP:PORT")]
+    pub metrics: Option<SocketAddr>,
     /// File for its trace events, a JSON object a line
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
@@ -143,8 +147,16 @@ async fn serve(arguments: Arguments) -> Outcome {
             "ports from 1 to 65535 are possible; choose another with --listen".into(),
         ));
     }
+    let pages: Vec<Page> = (0..arguments.workers).map(|_| Page::default()).collect();
+    let page = |worker: u16| {
+        let wanted = arguments.metrics.is_some();
+        wanted.then(|| pages[usize::from(worker)].clone())
+    };
+    if let Some(address) = arguments.metrics {
+        metrics::serve(address, pages.clone()).map_err(at)?;
+    }
     for worker in 1..arguments.workers {
-        let config = worker_config(&arguments, cluster.clone(), worker);
+        let config = worker_config(&arguments, cluster.clone(), worker, page(worker));
         let line = at(format!("worker {worker}"));
         // One worker that cannot go on takes the process with it: its roles start anew elsewhere.
         let knobs = (*knobs()).clone();
@@ -155,7 +167,7 @@ async fn serve(arguments: Arguments) -> Outcome {
             std::process::exit(1);
         });
     }
-    let worker = run_worker(worker_config(&arguments, cluster, 0));
+    let worker = run_worker(worker_config(&arguments, cluster, 0, page(0)));
     match plinth_runtime::race(interrupted(), worker).await {
         Either::Left(Ok(())) => Ok(()),
         Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
@@ -163,7 +175,12 @@ async fn serve(arguments: Arguments) -> Outcome {
     }
 }
 
-fn worker_config(arguments: &Arguments, cluster: ClusterFile, worker: u16) -> WorkerConfig {
+fn worker_config(
+    arguments: &Arguments,
+    cluster: ClusterFile,
+    worker: u16,
+    metrics: Option<Page>,
+) -> WorkerConfig {
     let mut listen = arguments.listen;
     listen.set_port(listen.port() + worker);
     let mut machine = arguments.machine.clone();
@@ -180,6 +197,7 @@ fn worker_config(arguments: &Arguments, cluster: ClusterFile, worker: u16) -> Wo
         zone: arguments.zone.clone(),
         data_hall: arguments.data_hall.clone(),
         data_center: arguments.data_center.clone(),
+        metrics,
         cache_bytes: (arguments.cache_mib as usize) << 20,
     }
 }

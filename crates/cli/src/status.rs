@@ -171,7 +171,7 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
 }
 
 /// How much is asked of the database, and whether it is too much.
-fn load(qos: &Value) -> String {
+pub fn load(qos: &Value) -> String {
     let released = &qos["released_transactions_per_second"];
     let begun = format!(
         "{} transactions/s begun",

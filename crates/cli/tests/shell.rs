@@ -4,7 +4,10 @@
 
 mod common;
 
-use common::Cluster;
+use common::{Cluster, free_ports, text};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
 
 #[test]
 fn the_shell_answers_in_the_form_that_scripts_read() {
@@ -43,4 +46,55 @@ fn the_shell_answers_in_the_form_that_scripts_read() {
     );
     let keys = cluster.cli("option on read_system_keys; getrangekeys \\xff/ \\xff/z");
     assert!(keys.contains("\\xff/conf"), "{keys}");
+}
+
+/// The body of a page; fails if the status is another than 200.
+fn page(port: u16, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
+    let limit = Some(Duration::from_secs(10));
+    stream.set_read_timeout(limit).expect("a limit");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: plinth\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it is read");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    head.starts_with("HTTP/1.1 200 ").then(|| body.to_string())
+}
+
+#[test]
+fn operators_see_the_cluster_as_numbers_on_a_screen_and_compared() {
+    let port = free_ports(2);
+    let metrics = port.to_string();
+    let more = ["--replication", "double", "--metrics-port", &metrics];
+    let cluster = Cluster::start("operators", 2, &more);
+    cluster.cli("set a b; set c d");
+    let compared = cluster.cli("consistencycheck");
+    assert!(
+        compared.starts_with("All replicas are the same: "),
+        "{compared}"
+    );
+    let screen = text(&cluster.plinth(&["top", "--once"]).stdout);
+    for part in ["database available", "double ssd", "PROCESS", "master"] {
+        assert!(screen.contains(part), "{part} in {screen}");
+    }
+    cluster.cli("sleep 2"); // pages are made once a second
+    let pages: Vec<String> = [port, port + 1]
+        .into_iter()
+        .map(|port| page(port, "/metrics").expect("the page"))
+        .collect();
+    let both = pages.concat();
+    for family in [
+        "plinth_storage_stored_bytes",
+        "plinth_log_sync_seconds",
+        "plinth_commits_answered_total",
+        "plinth_rate_pressure",
+        "plinth_request_seconds_bucket",
+        "plinth_disk_free_bytes",
+    ] {
+        assert!(
+            both.contains(&format!("\n{family}{{")),
+            "{family} in {both}"
+        );
+    }
+    assert_eq!(page(port, "/else"), None);
 }

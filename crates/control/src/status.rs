@@ -12,7 +12,8 @@ use plinth_core::config::{DatabaseConfig, EngineKind};
 use plinth_core::system_keys::{CONFIG, DATABASE_LOCK};
 use plinth_core::{Error, Uid};
 use plinth_protocol::control::{
-    ClusterInfo, DistributorStatus, GetDistributorStatus, RegisterWorker,
+    ClusterInfo, DistributorStatus, GetDistributorStatus, GetWorkerStatus, RegisterWorker,
+    WorkerStatus,
 };
 use plinth_protocol::log::GetLogStatus;
 use plinth_protocol::rate::{GetRateStatus, RateStatus};
@@ -32,12 +33,14 @@ pub(crate) async fn document(controller: &Controller) -> String {
     let workers = controller.context.workers.get();
     let (mut logs, mut storage) = (Vec::new(), Vec::new());
     let (mut replicas, mut rates, mut scan) = (None, None, None);
+    let mut vitals = BTreeMap::new();
     for part in ask_everybody(controller, &workers, &info).await {
         match part {
             Part::Logs(list) => logs = list,
             Part::Storage(list) => storage = list,
             Part::Rates(status) => rates = status,
             Part::Scan(status) => scan = status,
+            Part::Vitals(known) => vitals = known,
             Part::Replicas(count) => replicas = count.filter(|_| info.accepting),
         }
     }
@@ -63,7 +66,7 @@ pub(crate) async fn document(controller: &Controller) -> String {
         "log_generations": info.log_system.generations.len(),
         "log_servers": &logs,
         "messages": [],
-        "processes": processes(controller, &workers, &info),
+        "processes": processes(controller, &workers, &info, &vitals),
         "qos": rates.map(|rates| qos(&rates, &storage, &logs)),
         "recovery_state": recovery_state(&controller.context.phase, info.accepting),
         "storage_servers": &storage,
@@ -78,6 +81,7 @@ enum Part {
     Replicas(Option<Replicas>),
     Rates(Option<RateStatus>),
     Scan(Option<DistributorStatus>),
+    Vitals(BTreeMap<Uid, WorkerStatus>),
 }
 
 /// All at once: whoever is silent is waited for only once.
@@ -87,7 +91,7 @@ async fn ask_everybody(
     info: &ClusterInfo,
 ) -> Vec<Part> {
     type Asked<'a> = Pin<Box<dyn Future<Output = Part> + 'a>>;
-    let parts: [Asked<'_>; 5] = [
+    let parts: [Asked<'_>; 6] = [
         Box::pin(async { Part::Logs(logs(controller, info).await) }),
         Box::pin(async { Part::Storage(storage(controller, workers, info).await) }),
         Box::pin(async {
@@ -96,6 +100,7 @@ async fn ask_everybody(
         }),
         Box::pin(async { Part::Rates(rates(controller, info).await) }),
         Box::pin(async { Part::Scan(scan(controller).await) }),
+        Box::pin(async { Part::Vitals(vitals(controller, workers).await) }),
     ];
     plinth_runtime::join_all(parts).await
 }
@@ -234,7 +239,25 @@ fn configuration(config: &DatabaseConfig, replicas: Option<&Replicas>) -> Value 
     })
 }
 
-fn processes(controller: &Controller, workers: &Workers, info: &ClusterInfo) -> Value {
+/// How the processes and their machines are.
+async fn vitals(controller: &Controller, workers: &Workers) -> BTreeMap<Uid, WorkerStatus> {
+    let transport = &controller.context.transport;
+    let asked = workers.iter().map(|(process, worker)| async move {
+        let endpoint = worker.worker.endpoint::<GetWorkerStatus>();
+        let call = transport.call(&endpoint, GetWorkerStatus {});
+        let answer = plinth_runtime::timeout(ANSWER_LIMIT, call).await?;
+        Some((*process, answer.ok()?))
+    });
+    let answers = plinth_runtime::join_all(asked).await;
+    answers.into_iter().flatten().collect()
+}
+
+fn processes(
+    controller: &Controller,
+    workers: &Workers,
+    info: &ClusterInfo,
+    vitals: &BTreeMap<Uid, WorkerStatus>,
+) -> Value {
     let (epochs, singletons) = (controller.roles.borrow(), controller.singletons.borrow());
     let singletons = singletons.iter().map(|(name, role)| (*name, *role));
     let roles_elsewhere: Vec<NamedRole> = epochs.iter().copied().chain(singletons).collect();
@@ -264,6 +287,10 @@ fn processes(controller: &Controller, workers: &Workers, info: &ClusterInfo) -> 
                 "address": address.to_string(),
                 "class_source": "command_line",
                 "class_type": worker.class.name(),
+                "disk": vitals.get(id).map(|v| json!({
+                    "free_bytes": v.disk_free, "total_bytes": v.disk_total,
+                })),
+                "run_loop_lag_ms": vitals.get(id).map(|v| (v.loop_lag_ms * 1000.0).round() / 1000.0),
                 "excluded": false,
                 "locality": {
                     "machineid": place.machine,

@@ -17,6 +17,7 @@ mod connection;
 mod endpoint;
 mod failure;
 pub mod frame;
+pub mod latency;
 mod peer;
 mod transport;
 mod wire;

@@ -3,13 +3,14 @@
 use crate::Request;
 use crate::connection::{self, RemoteReply};
 use crate::endpoint::{self, Endpoint};
+use crate::latency::{Latencies, Latency};
 use crate::peer::Peer;
 use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::hash::HashMap;
 use plinth_core::{Error, Result, Uid};
 use plinth_runtime::sync::{OneshotReceiver, OneshotSender, QueueReceiver, oneshot, queue};
-use plinth_runtime::{TaskGroup, buggify, net, probe, trace, trace_warn};
+use plinth_runtime::{Instant, TaskGroup, buggify, net, probe, trace, trace_warn};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -30,6 +31,7 @@ pub(crate) struct Inner {
     address: Option<SocketAddr>,
     handlers: RefCell<HashMap<u64, Handler>>,
     peers: RefCell<HashMap<SocketAddr, Rc<Peer>>>,
+    latencies: Latencies,
     tasks: TaskGroup,
 }
 
@@ -105,6 +107,7 @@ impl Transport {
             address,
             handlers: RefCell::default(),
             peers: RefCell::default(),
+            latencies: Latencies::default(),
             tasks: TaskGroup::new(),
         }
     }
@@ -124,9 +127,14 @@ impl Transport {
         handler: impl Fn(R, Responder<R>) + 'static,
     ) -> Registration {
         let typed: Rc<dyn Fn(R, Responder<R>)> = Rc::new(handler);
-        let for_remote = typed.clone();
+        let (for_remote, latency) = (typed.clone(), self.inner.latencies.of(R::NAME));
         let remote: RemoteHandler = Rc::new(move |payload, reply| {
-            let responder = Responder::<R>(Some(Target::Remote(reply)));
+            let responder = Responder::<R>(Some(if latency.ask() {
+                let (latency, since) = (latency.clone(), plinth_runtime::now());
+                Target::Timed(Box::new((reply, latency, since)))
+            } else {
+                Target::Remote(reply)
+            }));
             match R::from_bytes(payload) {
                 Some(request) => for_remote(request, responder),
                 None => {
@@ -158,6 +166,11 @@ impl Transport {
             let _ = sender.send((request, responder)); // the role is going: dropping the responder says so
         });
         (registration, receiver)
+    }
+
+    /// What this worker was asked by others, by name of the request, and how long it took to answer.
+    pub fn latencies(&self) -> Vec<(&'static str, Rc<Latency>)> {
+        self.inner.latencies.all()
     }
 
     /// How many of the latest attempts to connect to `address` were refused, because no process listens there.
@@ -281,6 +294,8 @@ impl Drop for Registration {
 enum Target<R: Request> {
     Local(OneshotSender<Result<R::Reply>>),
     Remote(RemoteReply),
+    /// One of those whose answer is timed.
+    Timed(Box<(RemoteReply, Rc<Latency>, Instant)>),
 }
 
 /// The obligation to answer one request. Dropped unanswered, it answers [`Error::broken_promise`].
@@ -292,10 +307,12 @@ impl<R: Request> Responder<R> {
             Target::Local(sender) => {
                 let _ = sender.send(result); // the caller may have stopped waiting
             }
-            Target::Remote(reply) => match result {
-                Ok(message) => reply.send(Ok(&|out| message.put(out))),
-                Err(error) => reply.send(Err(error)),
-            },
+            Target::Remote(reply) => answer::<R>(reply, result),
+            Target::Timed(timed) => {
+                let (reply, latency, since) = *timed;
+                latency.answered(since);
+                answer::<R>(reply, result);
+            }
         }
     }
     pub fn ok(self, reply: R::Reply) {
@@ -312,8 +329,16 @@ impl<R: Request> Drop for Responder<R> {
             match target {
                 Target::Local(sender) => drop(sender.send(Err(Error::broken_promise))),
                 Target::Remote(reply) => reply.send(Err(Error::broken_promise)),
+                Target::Timed(timed) => timed.0.send(Err(Error::broken_promise)),
             }
         }
+    }
+}
+
+fn answer<R: Request>(reply: RemoteReply, result: Result<R::Reply>) {
+    match result {
+        Ok(message) => reply.send(Ok(&|out| message.put(out))),
+        Err(error) => reply.send(Err(error)),
     }
 }
 

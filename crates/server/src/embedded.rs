@@ -61,6 +61,7 @@ impl Embedded {
             zone: String::new(),
             data_hall: String::new(),
             data_center: String::new(),
+            metrics: None,
             cache_bytes: options.cache_bytes,
         };
         let failure: Watch<Option<String>> = Watch::new(None);

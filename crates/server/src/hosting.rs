@@ -1,13 +1,14 @@
 //! What a worker hosts: makes roles when asked, keeps them in one table, ends and removes them when their time is over.
 
 use crate::data_directory::{DataDirectory, StorageMeta};
+use crate::metrics::NamedRole;
 use crate::snapshots::ClientSnapshots;
 use crate::vitals::Vitals;
 use crate::worker::WorkerConfig;
 use plinth_control::{distributor, ratekeeper};
 use plinth_core::{Epoch, Error, Result, Tag, Uid};
 use plinth_protocol::control::{
-    ClusterInfo, GetWorkerStatus, KillRole, RecruitDistributor, WORKER,
+    ClusterInfo, GetWorkerStatus, KillRole, RecruitDistributor, WORKER, WorkerStatus,
 };
 use plinth_protocol::log::{LogSystem, RecruitLog};
 use plinth_protocol::rate::RecruitRatekeeper;
@@ -38,6 +39,7 @@ enum Kind {
 
 struct Hosted {
     kind: Kind,
+    name: &'static str,
     _life: Task<()>,
 }
 
@@ -334,10 +336,14 @@ impl Hosting {
                 hosting.change.notify_all();
             }
         });
-        let previous = self
-            .roles
-            .borrow_mut()
-            .insert(id, Hosted { kind, _life: life });
+        let previous = self.roles.borrow_mut().insert(
+            id,
+            Hosted {
+                kind,
+                name,
+                _life: life,
+            },
+        );
         drop(previous);
         self.change.notify_all();
     }
@@ -353,6 +359,19 @@ impl Hosting {
             }
         }
         (logs, storage)
+    }
+
+    pub fn roles(&self) -> Vec<NamedRole> {
+        let roles = self.roles.borrow();
+        roles.iter().map(|(id, role)| (*id, role.name)).collect()
+    }
+
+    pub fn vitals(&self) -> WorkerStatus {
+        self.vitals.status()
+    }
+
+    pub fn epoch(&self) -> Epoch {
+        self.newest_epoch.get()
     }
 
     /// Keeps an eye on the process and its machine.

@@ -6,6 +6,7 @@
 
 use crate::data_directory::DataDirectory;
 use crate::hosting::Hosting;
+use crate::metrics;
 use plinth_control::controller;
 use plinth_control::placement::{self, RoleKind};
 use plinth_coordination::{ClusterFile, coordinator, election};
@@ -39,6 +40,8 @@ pub struct WorkerConfig {
     pub zone: String,
     pub data_hall: String,
     pub data_center: String,
+    /// Where the worker puts what it can say of itself in numbers, if anybody wants to know.
+    pub metrics: Option<metrics::Page>,
     /// Bytes of cache that a storage server's engine may use.
     pub cache_bytes: usize,
 }
@@ -83,10 +86,17 @@ pub async fn run_worker_on(
     let leader: Watch<Option<Candidate>> = Watch::new(None);
     let _election = run_for_controller(&config, &transport, address, &leader);
     let registering = keep_registered(&transport, &config, locality, leader, &hosting, &info);
-    let work = plinth_runtime::race(registering, hosting.measure());
+    let measuring = plinth_runtime::race(hosting.measure(), async {
+        match &config.metrics {
+            Some(page) => metrics::collect(transport.clone(), &hosting, page).await,
+            None => std::future::pending().await,
+        }
+    });
+    let work = plinth_runtime::race(registering, measuring);
     match plinth_runtime::race(fatal.wait_until(Option::is_some), work).await {
         Either::Left(()) => Err(fatal.get().expect("waited for")),
-        Either::Right(Either::Left(never) | Either::Right(never)) => match never {},
+        Either::Right(Either::Left(never)) => match never {},
+        Either::Right(Either::Right(Either::Left(never) | Either::Right(never))) => match never {},
     }
 }
 

@@ -107,6 +107,7 @@ impl Shape {
             zone: format!("r{}", self.rack(machine)),
             data_hall: format!("h{}", self.rack(machine) % self.halls),
             data_center: String::new(),
+            metrics: None,
             cache_bytes: CACHE_BYTES,
         }
     }
