@@ -6,6 +6,8 @@
 //! Porcupine (single keys) and by adya (lists, after Elle), and all replicas are compared. `PLINTH_CHAOS_SECONDS` says for how
 //! long; `make chaos` does it for half an hour. What each round did, and the gaps in which nobody could commit, are printed.
 
+#![allow(clippy::disallowed_types)] // processes outside of the runtime
+
 mod common;
 
 #[path = "chaos/histories.rs"]
