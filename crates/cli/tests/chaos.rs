@@ -27,7 +27,7 @@ use plinth_runtime::{Duration, Instant, Task, now, sleep, spawn};
 use plinth_sim::workloads::{self, Day};
 use servers::Servers;
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 
@@ -93,7 +93,7 @@ fn nothing_acknowledged_is_lost_or_reordered_while_real_processes_and_networks_b
     });
 }
 
-async fn one_round(servers: &Shared, database: &Database, round: usize, porcupine: &PathBuf) {
+async fn one_round(servers: &Shared, database: &Database, round: usize, porcupine: &Path) {
     let cleared = database.run(async |tr| {
         tr.clear_range(&b""[..], &b"\xff"[..]);
         Ok(())
