@@ -3,6 +3,7 @@
 use plinth_core::DatabaseConfig;
 use plinth_protocol::control::{ProcessClass, RegisterWorker};
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 /// What a role asks of a process.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -82,6 +83,28 @@ pub fn has_room_for_logs(
     full: impl Fn(&RegisterWorker) -> bool,
 ) -> bool {
     choose_logs(workers, config, |i| !full(workers[*i])).is_some()
+}
+
+/// Without those because of whom some cannot reach others, though the controller reaches all: as few as will do, `own` last.
+pub fn all_reach_all<'a>(
+    workers: &[&'a RegisterWorker],
+    own: Option<SocketAddr>,
+) -> Vec<&'a RegisterWorker> {
+    let mut left = workers.to_vec();
+    loop {
+        let cut = |a: &RegisterWorker, b: &RegisterWorker| {
+            a.unreachable.contains(&b.worker.address) || b.unreachable.contains(&a.worker.address)
+        };
+        let cuts = |w: &&&RegisterWorker| left.iter().filter(|other| cut(w, other)).count();
+        let worst = left.iter().max_by_key(|w| {
+            let address = w.worker.address;
+            (cuts(w), Some(address) != own, address)
+        });
+        match worst.filter(|w| cuts(w) > 0).map(|w| w.worker.address) {
+            None => return left,
+            Some(address) => left.retain(|w| w.worker.address != address),
+        }
+    }
 }
 
 fn suitable(workers: &[&RegisterWorker], role: RoleKind) -> Vec<usize> {
@@ -197,7 +220,27 @@ mod tests {
             },
             logs: vec![],
             storage: vec![],
+            unreachable: vec![],
         }
+    }
+
+    #[test]
+    fn of_two_that_cannot_reach_each_other_one_is_left_out() {
+        let [mut a, mut b, c, mut d] = [1, 2, 3, 4].map(|i| worker(i, ProcessClass::Unset, "z"));
+        let names = |list: Vec<&RegisterWorker>| -> Vec<u16> {
+            list.iter().map(|w| w.worker.address.port()).collect()
+        };
+        let all = [&a, &b, &c, &d];
+        assert_eq!(names(all_reach_all(&all, None)), [1, 2, 3, 4]);
+        // One way is enough: nothing gets through without answers.
+        a.unreachable = vec![b.worker.address];
+        assert_eq!(names(all_reach_all(&[&a, &b, &c, &d], None)), [1, 3, 4]);
+        let own = Some(b.worker.address);
+        assert_eq!(names(all_reach_all(&[&a, &b, &c, &d], own)), [2, 3, 4]);
+        // Who has most in vain goes first; who is not there any more does not count.
+        b.unreachable = vec![a.worker.address, c.worker.address];
+        d.unreachable = vec![([10, 0, 0, 9], 9).into()];
+        assert_eq!(names(all_reach_all(&[&a, &b, &c, &d], own)), [1, 3, 4]);
     }
 
     #[test]

@@ -503,6 +503,14 @@ async fn place_roles(
         let all: Vec<&RegisterWorker> = workers.values().collect();
         let mut wanted = all.clone();
         wanted.retain(|worker| !exclusion::is_excluded(worker, excluded));
+        let reach = placement::all_reach_all(&wanted, context.transport.address());
+        if reach.len() < wanted.len()
+            && let Some(roles) =
+                among(reach).filter(|roles| roles.logs.len() >= config.logs as usize)
+        {
+            probe!("recovery_goes_round_a_cut");
+            return Some(roles);
+        }
         // The excluded are better than nobody.
         among(wanted).or_else(|| {
             probe!("recovery_needs_the_excluded");
@@ -715,6 +723,7 @@ mod tests {
             },
             logs: vec![],
             storage: vec![(Uid(2), Tag(1))],
+            unreachable: vec![],
         };
         let addresses = update_addresses(&mut rows, &BTreeMap::from([(Uid(9), worker)]));
         assert_eq!(rows, [other, row(1, 1000, 0), row(2, 3000, 1)]);

@@ -3,6 +3,7 @@
 use crate::log::LogSystem;
 use plinth_core::{DatabaseConfig, Epoch, Tag, Uid, Version, record};
 use plinth_rpc::{Interface, requests};
+use std::net::SocketAddr;
 
 /// The role id at which every worker takes recruitments, whatever its process.
 pub const WORKER: Uid = Uid(0x776f_726b_6572_0000_0000_0000_0000_0001);
@@ -77,6 +78,8 @@ record! {
         pub logs: Vec<(Uid, Epoch)>,
         /// Storage servers on its disk.
         pub storage: Vec<(Uid, Tag)>,
+        /// Processes that it has lately tried to reach in vain.
+        pub unreachable: Vec<SocketAddr>,
     }
 
     /// Waits until the description differs from `known`.

@@ -24,5 +24,5 @@ mod wire;
 
 pub use endpoint::{Endpoint, Interface};
 pub use failure::{FailureBeacon, WaitFailure, wait_failure};
-pub use transport::{Call, Registration, Responder, Transport};
+pub use transport::{Call, Registration, Responder, Transport, Watching};
 pub use wire::Request;

@@ -34,12 +34,16 @@ pub(crate) struct Peer {
     watchers: Cell<usize>,
     /// It was connected, owed an answer and said nothing for too long; until it is heard again.
     silent: Cell<bool>,
+    /// Since when nothing gets there and back, though the machine does not say that nobody listens; until it is heard.
+    unreachable_since: Cell<Option<Instant>>,
+    /// Told of every change of that.
+    reachability: Rc<Notify>,
     /// Attempts in a row that were refused: the machine is there, and nobody listens.
     refusals: Cell<u32>,
 }
 
 impl Peer {
-    pub fn new(address: SocketAddr) -> Rc<Self> {
+    pub fn new(address: SocketAddr, reachability: Rc<Notify>) -> Rc<Self> {
         let peer = Rc::new(Peer {
             address,
             outbox: RefCell::new(Outbox::new()),
@@ -51,6 +55,8 @@ impl Peer {
             last_heard: Cell::new(plinth_runtime::now()),
             watchers: Cell::new(0),
             silent: Cell::new(false),
+            unreachable_since: Cell::new(None),
+            reachability,
             refusals: Cell::new(0),
         });
         let weak = Rc::downgrade(&peer);
@@ -88,6 +94,18 @@ impl Peer {
 
     pub fn is_silent(&self) -> bool {
         self.silent.get()
+    }
+
+    pub fn unreachable_since(&self) -> Option<Instant> {
+        self.unreachable_since.get()
+    }
+
+    fn set_reachable(&self, reachable: bool) {
+        if self.unreachable_since.get().is_some() == reachable {
+            let since = (!reachable).then(plinth_runtime::now);
+            self.unreachable_since.set(since);
+            self.reachability.notify_one();
+        }
     }
 
     /// One watcher more, or one less.
@@ -132,6 +150,9 @@ impl Peer {
                     matches!(&failed, Some(Err(e)) if e.kind() == ErrorKind::ConnectionRefused);
                 self.refusals
                     .set(if refused { self.refusals.get() + 1 } else { 0 });
+                if failed.is_none() {
+                    self.set_reachable(false);
+                }
                 *backoff = (*backoff * 2).clamp(RECONNECT_MIN, RECONNECT_MAX);
                 self.fail(Error::connection_failed);
             }
@@ -148,6 +169,7 @@ impl Peer {
     fn on_frame(&self, frame: frame::Frame) -> bool {
         self.last_heard.set(plinth_runtime::now());
         self.silent.set(false);
+        self.set_reachable(true);
         if frame.token != frame::REPLY {
             return false;
         }
@@ -193,6 +215,7 @@ impl Peer {
             } else if now.saturating_since(self.last_heard.get().max(since)) > limit {
                 probe!("rpc_ping_timeout");
                 self.silent.set(true);
+                self.set_reachable(false);
                 return;
             }
             if now.saturating_since(self.last_heard.get()) >= interval {

@@ -9,8 +9,8 @@ use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::hash::HashMap;
 use plinth_core::{Error, Result, Uid};
-use plinth_runtime::sync::{OneshotReceiver, OneshotSender, QueueReceiver, oneshot, queue};
-use plinth_runtime::{Instant, TaskGroup, buggify, net, probe, trace, trace_warn};
+use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, QueueReceiver, oneshot, queue};
+use plinth_runtime::{Duration, Instant, TaskGroup, buggify, net, probe, trace, trace_warn};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -27,11 +27,15 @@ struct Handler {
     remote: RemoteHandler,
 }
 
+/// Who could not be reached so long ago may well be back.
+const UNREACHABLE_FOR: Duration = Duration::from_secs(10);
+
 pub(crate) struct Inner {
     address: Option<SocketAddr>,
     handlers: RefCell<HashMap<u64, Handler>>,
     peers: RefCell<HashMap<SocketAddr, Rc<Peer>>>,
     latencies: Latencies,
+    reachability: Rc<Notify>,
     tasks: TaskGroup,
 }
 
@@ -46,7 +50,7 @@ impl Inner {
         self.peers
             .borrow_mut()
             .entry(address)
-            .or_insert_with(|| Peer::new(address))
+            .or_insert_with(|| Peer::new(address, self.reachability.clone()))
             .clone()
     }
 }
@@ -60,7 +64,8 @@ impl Drop for Inner {
     }
 }
 
-pub(crate) struct Watching(Option<Rc<Peer>>);
+/// See [`Transport::watch`].
+pub struct Watching(Option<Rc<Peer>>);
 
 impl Drop for Watching {
     fn drop(&mut self) {
@@ -108,6 +113,7 @@ impl Transport {
             handlers: RefCell::default(),
             peers: RefCell::default(),
             latencies: Latencies::default(),
+            reachability: Rc::new(Notify::new()),
             tasks: TaskGroup::new(),
         }
     }
@@ -185,9 +191,29 @@ impl Transport {
         peers.get(&address).is_some_and(|peer| peer.is_silent())
     }
 
+    /// Addresses at which somebody should be, and from which nothing has come for a while, not even a refusal: the process is
+    /// stopped, or the network between us is cut. What was so long ago, and not tried since, does not count.
+    pub fn unreachable(&self) -> Vec<SocketAddr> {
+        let now = plinth_runtime::now();
+        let is_recent = |peer: &Peer| {
+            peer.unreachable_since()
+                .is_some_and(|at| now.saturating_since(at) < UNREACHABLE_FOR)
+        };
+        let peers = self.inner.peers.borrow();
+        let recent = peers.iter().filter(|(_, peer)| is_recent(peer));
+        let mut list: Vec<SocketAddr> = recent.map(|(address, _)| *address).collect();
+        list.sort_unstable();
+        list
+    }
+
+    /// Returns when [`Transport::unreachable`] may give another answer than before.
+    pub async fn reachability_changed(&self) {
+        self.inner.reachability.notified().await;
+    }
+
     /// As long as it is held, the process at `address` is pinged often enough to know within `failure_detection_ms` when it
     /// is gone.
-    pub(crate) fn watch(&self, address: SocketAddr) -> Watching {
+    pub fn watch(&self, address: SocketAddr) -> Watching {
         let peer = (Some(address) != self.inner.address).then(|| self.inner.peer(address));
         if let Some(peer) = &peer {
             peer.watch(true);

@@ -218,11 +218,14 @@ async fn keep_registered(
                     locality: locality.clone(),
                     logs,
                     storage,
+                    unreachable: transport.unreachable(),
                 };
                 let call = transport.call(&controller.endpoint::<RegisterWorker>(), request);
                 let answered = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
                 if matches!(answered, Some(Ok(()))) {
-                    plinth_runtime::timeout(REGISTER_INTERVAL, hosting.changed()).await;
+                    let news =
+                        plinth_runtime::race(hosting.changed(), transport.reachability_changed());
+                    plinth_runtime::timeout(REGISTER_INTERVAL, news).await;
                 } else {
                     plinth_runtime::sleep(Duration::from_millis(100)).await;
                 }

@@ -20,7 +20,7 @@ use plinth_protocol::transaction::{
     CommittedVersion, GetCommittedVersion, GetReadVersion, PRIORITY_BATCH, ReadVersion,
     RecruitGrvProxy,
 };
-use plinth_rpc::{Endpoint, FailureBeacon, Responder, Transport};
+use plinth_rpc::{Endpoint, FailureBeacon, Responder, Transport, Watching};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{QueueReceiver, Watch};
 use plinth_runtime::{Duration, Either, buggify, probe};
@@ -45,8 +45,15 @@ pub fn start(
         transport,
         role: request,
     };
+    // Soon known when one of them cannot be reached from here, though others may reach it.
+    let logs = proxy.role.log_system.current().into_iter();
+    let needed = logs.flat_map(|generation| &generation.logs);
+    let needed = needed.chain([&proxy.role.sequencer]);
+    let watching: Vec<Watching> = needed
+        .map(|role| proxy.transport.watch(role.address))
+        .collect();
     async move {
-        let _serving = (beacon, registration);
+        let _serving = (beacon, registration, watching);
         let answering = proxy.answer_batches(requests);
         let error = match plinth_runtime::race(answering, proxy.follow_rate(info)).await {
             Either::Left(error) => error,

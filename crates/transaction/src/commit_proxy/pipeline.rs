@@ -14,7 +14,9 @@ use plinth_protocol::transaction::{
     Commit, CommitRecovery, CommitReply, CommitVersion, GetCommitVersion, GetKeyLocations,
     KeyLocations, RecruitCommitProxy, ReportCommitted, ResolveBatch, ResolveReply,
 };
-use plinth_rpc::{Endpoint, FailureBeacon, Interface, Registration, Responder, Transport};
+use plinth_rpc::{
+    Endpoint, FailureBeacon, Interface, Registration, Responder, Transport, Watching,
+};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{Notify, QueueReceiver, QueueSender, VersionGate, Watch, queue};
 use plinth_runtime::{Duration, Instant, TaskGroup, buggify, probe, trace};
@@ -61,8 +63,13 @@ pub fn start(transport: &Transport, role: RecruitCommitProxy) -> impl Future<Out
     let proxy = Rc::new(Proxy::new(&transport, role));
     let (arrivals, arrived) = queue();
     let serving = proxy.clone().serve(arrivals);
+    // Soon known when one of them cannot be reached from here, though others may reach it.
+    let resolvers = proxy.role.resolvers.iter().map(|(_, resolver)| resolver);
+    let needed = resolvers.chain(&proxy.generation.logs);
+    let needed = needed.chain([&proxy.role.sequencer]);
+    let watching: Vec<Watching> = needed.map(|role| transport.watch(role.address)).collect();
     async move {
-        let _serving = (beacon, serving);
+        let _serving = (beacon, serving, watching);
         let failure = proxy.failure.clone();
         let batches = proxy.clone().form_batches(arrived);
         plinth_runtime::race(batches, failure.wait_until(Option::is_some)).await;
