@@ -165,6 +165,7 @@ impl Connection {
                 "(belongs to another cluster)"
             }
             Some(Err(Error::incompatible_protocol_version)) => "(speaks another version)",
+            Some(Err(_)) if self.transport.unreachable().contains(&address) => "(no answer)",
             Some(Err(_)) => "(fails)",
             None => "(no answer)",
         }

@@ -74,7 +74,9 @@ async fn answer_all(inner: Rc<Inner>, priority: u8) {
         let mut answered = batch;
         let left = match ask_once(&inner, priority, answered.len() as u32).await {
             Some(answer) => {
-                let count = answer.as_ref().map_or(usize::MAX, |v| v.count as usize);
+                let count = answer
+                    .as_ref()
+                    .map_or(usize::MAX, |v| v.count.max(1) as usize);
                 let left = answered.split_off(count.min(answered.len()));
                 for sender in answered {
                     let _ = sender.send(answer.clone()); // whoever asked may have gone
