@@ -30,8 +30,9 @@ enum Command {
     Probes,
 }
 
+/// Which run.
 #[derive(clap::Args, Debug)]
-struct Run {
+struct Which {
     /// Seed: everything random comes from it
     #[arg(long, value_name = "N")]
     seed: u64,
@@ -40,15 +41,32 @@ struct Run {
     scenario: String,
     #[command(flatten)]
     less: Less,
+    /// Switch on a deliberate bug, in a test build
+    #[arg(long, value_name = "NAME")]
+    planted_fault: Option<String>,
+}
+
+impl Which {
+    fn options(self) -> Outcome<RunOptions> {
+        check_names(&self.scenario, self.planted_fault.as_deref())?;
+        Ok(RunOptions {
+            planted_fault: self.planted_fault,
+            limits: self.less.limits()?,
+            ..RunOptions::new(self.seed, &self.scenario)
+        })
+    }
+}
+
+#[derive(clap::Args, Debug)]
+struct Run {
+    #[command(flatten)]
+    which: Which,
     /// Run it twice and compare the fingerprints
     #[arg(long)]
     twice: bool,
     /// Print only the last line
     #[arg(long, short)]
     quiet: bool,
-    /// Switch on a deliberate bug, in a test build
-    #[arg(long, value_name = "NAME")]
-    planted_fault: Option<String>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -123,20 +141,11 @@ fn names(option: &str, list: Option<String>, known: &[String]) -> Outcome<Option
 
 #[derive(clap::Args, Debug)]
 struct Shrink {
-    /// Seed of the run that fails
-    #[arg(long, value_name = "N")]
-    seed: u64,
-    /// Scenario; `plinth sim list` names them
-    #[arg(long, value_name = "NAME", default_value = STANDARD)]
-    scenario: String,
     #[command(flatten)]
-    less: Less,
+    which: Which,
     /// Seeds to try for each smaller run
     #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
     tries: u64,
-    /// Switch on a deliberate bug, in a test build
-    #[arg(long, value_name = "NAME")]
-    planted_fault: Option<String>,
 }
 
 fn parse_seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
@@ -208,13 +217,10 @@ fn check_names(scenario: &str, planted_fault: Option<&str>) -> Outcome {
 }
 
 fn run_one(arguments: Run) -> Outcome {
-    check_names(&arguments.scenario, arguments.planted_fault.as_deref())?;
     let outcome = plinth_sim::run(RunOptions {
         verbose: !arguments.quiet,
-        planted_fault: arguments.planted_fault,
         check_determinism: arguments.twice,
-        limits: arguments.less.limits()?,
-        ..RunOptions::new(arguments.seed, &arguments.scenario)
+        ..arguments.which.options()?
     });
     if !arguments.quiet {
         for line in &outcome.trace_tail {
@@ -234,12 +240,7 @@ fn run_one(arguments: Run) -> Outcome {
 }
 
 fn make_smaller(arguments: Shrink) -> Outcome {
-    check_names(&arguments.scenario, arguments.planted_fault.as_deref())?;
-    let options = RunOptions {
-        planted_fault: arguments.planted_fault,
-        limits: arguments.less.limits()?,
-        ..RunOptions::new(arguments.seed, &arguments.scenario)
-    };
+    let options = arguments.which.options()?;
     let bar = progress::bar(0, "shrinking");
     let smallest = plinth_sim::shrink(&options, arguments.tries, |outcome, kept| {
         bar.inc(1);
@@ -249,7 +250,7 @@ fn make_smaller(arguments: Shrink) -> Outcome {
     });
     bar.finish_and_clear();
     let Some(smallest) = smallest else {
-        return Err(format!("seed {} does not fail", arguments.seed));
+        return Err(format!("seed {} does not fail", options.seed));
     };
     if let Err(failure) = &smallest.result {
         println!("{}: {}", failure.kind, failure.message);

@@ -11,7 +11,7 @@ use plinth_runtime::{Duration, real, sleep, timeout};
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 
 #[test]
 fn mistakes_get_one_clear_line_and_the_cluster_goes_on() {
@@ -489,4 +489,19 @@ fn dev_on_a_port_in_use_says_which_and_leaves_nothing_running() {
         "{said}"
     );
     assert!(cluster.cli("set a b; get a").contains("`a' is `b'"));
+}
+
+#[test]
+fn a_command_whose_reader_has_gone_ends_without_a_word() {
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let output = Command::new(BINARY)
+        .args(["sim", "list"])
+        .stdout(writer)
+        .stderr(Stdio::piped())
+        .spawn()
+        .and_then(std::process::Child::wait_with_output)
+        .expect("it runs");
+    assert_eq!(output.status.code(), Some(141));
+    assert_eq!(text(&output.stderr), "");
 }

@@ -4,10 +4,11 @@
 //! all the time, at leisure; `consistencycheck` in the shell at once.
 
 use crate::movement;
-use crate::singletons;
 use plinth_client::Database;
+use plinth_core::codec::Codec;
 use plinth_core::key::{KeyRange, key_after, printable};
-use plinth_core::{Error, Key, Result, Uid, Version};
+use plinth_core::system_keys::{StorageServerRecord, server_list_key};
+use plinth_core::{Error, Key, Result, Version};
 use plinth_protocol::storage::{GetRange, GetRangeSummary, RangeSummary};
 use plinth_rpc::{Interface, Request, Transport};
 use plinth_runtime::{Duration, probe};
@@ -107,13 +108,13 @@ impl Comparison {
     async fn page(&mut self, begin: &Key) -> Result<()> {
         let (range, servers, version) = movement::run(&self.database, async |tr| {
             let (range, record) = movement::shard_at(tr, begin).await?;
-            let list = singletons::read_servers(tr).await?;
-            let place = |id: &Uid| {
-                let found = list.servers.iter().find(|(server, _)| server == id);
-                found.map(|(id, record)| Interface::new(record.address, *id))
-            };
-            let servers: Option<Vec<Interface>> = record.team.iter().map(place).collect();
-            let servers = servers.ok_or(Error::operation_obsolete)?;
+            let mut servers = Vec::new();
+            for id in &record.team {
+                let row = tr.get(server_list_key(*id), false).await?;
+                let record = row.and_then(StorageServerRecord::from_bytes);
+                let record = record.ok_or(Error::operation_obsolete)?;
+                servers.push(Interface::new(record.address, *id));
+            }
             Ok((range, servers, tr.get_read_version().await?))
         })
         .await?;

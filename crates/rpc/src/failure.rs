@@ -59,7 +59,7 @@ pub async fn wait_failure(transport: &Transport, interface: Interface) {
         match transport.call(&endpoint, WaitFailure {}).await {
             Err(Error::broken_promise) => return,
             // A stopped process takes connections, and says nothing.
-            Err(_) if transport.is_silent(interface.address) => {
+            Err(_) if transport.is_unreachable(interface.address) => {
                 probe!("rpc_silence_detected");
                 return;
             }

@@ -32,8 +32,6 @@ pub(crate) struct Peer {
     last_heard: Cell<Instant>,
     /// Those who want to know soon when it is gone.
     watchers: Cell<usize>,
-    /// It was connected, owed an answer and said nothing for too long; until it is heard again.
-    silent: Cell<bool>,
     /// Since when nothing gets there and back, though the machine does not say that nobody listens; until it is heard.
     unreachable_since: Cell<Option<Instant>>,
     /// Told of every change of that.
@@ -54,7 +52,6 @@ impl Peer {
             task: RefCell::new(None),
             last_heard: Cell::new(plinth_runtime::now()),
             watchers: Cell::new(0),
-            silent: Cell::new(false),
             unreachable_since: Cell::new(None),
             reachability,
             refusals: Cell::new(0),
@@ -90,10 +87,6 @@ impl Peer {
     /// How many of the latest attempts to connect were refused.
     pub fn refusals(&self) -> u32 {
         self.refusals.get()
-    }
-
-    pub fn is_silent(&self) -> bool {
-        self.silent.get()
     }
 
     pub fn unreachable_since(&self) -> Option<Instant> {
@@ -168,7 +161,6 @@ impl Peer {
 
     fn on_frame(&self, frame: frame::Frame) -> bool {
         self.last_heard.set(plinth_runtime::now());
-        self.silent.set(false);
         self.set_reachable(true);
         if frame.token != frame::REPLY {
             return false;
@@ -214,7 +206,6 @@ impl Peer {
                 owed_since = Some(now);
             } else if now.saturating_since(self.last_heard.get().max(since)) > limit {
                 probe!("rpc_ping_timeout");
-                self.silent.set(true);
                 self.set_reachable(false);
                 return;
             }

@@ -185,10 +185,11 @@ impl Transport {
         peers.get(&address).map_or(0, |peer| peer.refusals())
     }
 
-    /// Whether the peer was silent for too long, and has not been heard since.
-    pub(crate) fn is_silent(&self, address: SocketAddr) -> bool {
+    /// Whether nothing has come from there for a while, and not since.
+    pub(crate) fn is_unreachable(&self, address: SocketAddr) -> bool {
         let peers = self.inner.peers.borrow();
-        peers.get(&address).is_some_and(|peer| peer.is_silent())
+        let peer = peers.get(&address);
+        peer.is_some_and(|peer| peer.unreachable_since().is_some())
     }
 
     /// Addresses at which somebody should be, and from which nothing has come for a while, not even a refusal: the process is

@@ -1,0 +1,98 @@
+//! How soon a process is missed, in the simulator: stopped, cut off, or only slow to be heard.
+
+use plinth_core::Uid;
+use plinth_rpc::{FailureBeacon, Interface, Transport, wait_failure};
+use plinth_runtime::knobs::knobs;
+use plinth_runtime::sim::{Locality, MachineId, SimConfig, Simulation, control};
+use plinth_runtime::{Duration, now, sleep};
+use std::net::SocketAddr;
+
+const ROLE: Uid = Uid(7);
+
+fn address() -> SocketAddr {
+    ([10, 0, 0, 1], 4500).into()
+}
+
+/// A world with one process that has a role.
+fn world(seed: u64) -> (Simulation, MachineId, plinth_runtime::sim::ProcessId) {
+    let simulation = Simulation::new(seed, SimConfig::default());
+    let machine = simulation.add_machine(Locality::default());
+    let process = simulation.start_process(machine, address(), || {
+        Box::pin(async {
+            let transport = Transport::listen(address()).await.expect("listens");
+            let _beacon = FailureBeacon::new(&transport, ROLE);
+            std::future::pending::<()>().await;
+        })
+    });
+    (simulation, machine, process)
+}
+
+/// How long it takes to miss the role after `breaks`; `None` if it is not missed in ten seconds.
+async fn missed_after(transport: &Transport, breaks: impl FnOnce()) -> Option<Duration> {
+    let role = Interface::new(address(), ROLE);
+    let watched = transport.clone();
+    let watching = plinth_runtime::spawn("watch", async move {
+        wait_failure(&watched, role).await;
+    });
+    sleep(Duration::from_secs(2)).await;
+    breaks();
+    let broken = now();
+    plinth_runtime::timeout(Duration::from_secs(10), watching).await?;
+    Some(broken.elapsed())
+}
+
+fn run<T: 'static>(simulation: &Simulation, work: impl Future<Output = T> + 'static) -> T {
+    let ended = simulation.run_until(work, Duration::from_secs(60));
+    ended.expect("it comes to its end")
+}
+
+/// Silence, the ping that finds it, and a little for the way.
+fn soon() -> Duration {
+    Duration::from_millis(knobs().failure_detection_ms) * 3 / 2
+}
+
+#[test]
+fn a_process_that_is_stopped_is_missed_soon_although_its_connections_stay() {
+    for seed in 1..20 {
+        let (simulation, _, process) = world(seed);
+        run(&simulation, async move {
+            let transport = Transport::client();
+            let stop = move || control().pause_process(process, Duration::from_secs(30));
+            let took = missed_after(&transport, stop).await.expect("it is missed");
+            assert!(took <= soon(), "seed {seed}: {took:?}");
+            assert_eq!(transport.unreachable(), [address()]);
+        });
+    }
+}
+
+#[test]
+fn a_process_that_is_cut_off_one_way_is_missed_soon_and_told_of() {
+    for seed in 1..20 {
+        let (simulation, machine, _) = world(seed);
+        run(&simulation, async move {
+            let transport = Transport::client();
+            let cut = move || control().partition(machine, MachineId::TESTER, false);
+            let took = missed_after(&transport, cut).await.expect("it is missed");
+            assert!(took <= soon(), "seed {seed}: {took:?}");
+            assert_eq!(transport.unreachable(), [address()]);
+        });
+    }
+}
+
+#[test]
+fn a_process_that_hesitates_is_not_missed() {
+    for seed in 1..20 {
+        let (simulation, _, process) = world(seed);
+        run(&simulation, async move {
+            let transport = Transport::client();
+            let short = Duration::from_millis(knobs().failure_detection_ms / 2);
+            let hesitate = move || control().pause_process(process, short);
+            assert_eq!(
+                missed_after(&transport, hesitate).await,
+                None,
+                "seed {seed}"
+            );
+            assert!(transport.unreachable().is_empty());
+        });
+    }
+}
