@@ -142,7 +142,7 @@ fn measure(arguments: Run) -> Outcome {
             rows: arguments.rows,
             server_pids,
         };
-        let file = connection.file.clone();
+        let file = connection.coordinators.file();
         let measured = match &arguments.library {
             None => plinth_bench::run(plan, move || plinth_client::connect(file.clone())).await?,
             Some(path) => {
@@ -178,7 +178,7 @@ fn measure(arguments: Run) -> Outcome {
 
 /// The processes of the cluster that run on this machine; none if that cannot be told.
 async fn find_servers(connection: &Connection) -> Vec<u32> {
-    let mut addresses = connection.file.coordinators.clone();
+    let mut addresses = connection.coordinators.file().coordinators;
     if let Ok(document) = status::fetch(connection).await {
         let processes = document["cluster"]["processes"]
             .as_object()

@@ -3,7 +3,7 @@
 use crate::{Outcome, status};
 use plinth_client::{Database, DatabaseOption};
 use plinth_coordination::cluster_file::{self, ClusterFile};
-use plinth_coordination::election;
+use plinth_coordination::{Coordinators, election};
 use plinth_core::Error;
 use plinth_protocol::coordination::{Candidate, GetLeader, coordinator};
 use plinth_protocol::status::GetStatus;
@@ -30,7 +30,7 @@ pub struct ClusterArguments {
 /// A cluster that a command talks to.
 pub struct Connection {
     pub path: PathBuf,
-    pub file: ClusterFile,
+    pub coordinators: Coordinators,
     pub transport: Transport,
     pub database: Database,
     pub timeout: Duration,
@@ -50,11 +50,14 @@ impl ClusterArguments {
         let file = ClusterFile::load(&path)
             .await
             .map_err(|error| error.to_string())?;
+        let coordinators = Coordinators::from(file);
+        let (kept, file) = (coordinators.clone(), path.clone());
+        plinth_runtime::spawn("cluster file", async move { kept.keep_file(&file).await }).detach();
         let transport = Transport::client();
-        let database = plinth_client::connect_over(transport.clone(), file.clone());
+        let database = plinth_client::connect_over(transport.clone(), coordinators.clone());
         Ok(Connection {
             path,
-            file,
+            coordinators,
             transport,
             database,
             timeout: Duration::from_secs(self.timeout),
@@ -107,7 +110,9 @@ impl Connection {
     pub async fn controller(&self) -> Outcome<Candidate> {
         let found = async {
             loop {
-                if let Some(leader) = election::current_leader(&self.transport, &self.file).await {
+                if let Some(leader) =
+                    election::current_leader(&self.transport, &self.coordinators).await
+                {
                     return leader;
                 }
                 plinth_runtime::sleep(Duration::from_millis(50)).await;
@@ -121,7 +126,8 @@ impl Connection {
 
     /// One line: which coordinators were tried, and what each did.
     pub async fn explain_silence(&self) -> String {
-        let tried = self.file.coordinators.iter().map(|address| async move {
+        let file = self.coordinators.file();
+        let tried = file.coordinators.iter().map(|address| async move {
             format!("{address} {}", self.try_coordinator(*address).await)
         });
         let tried = plinth_runtime::join_all(tried).await.join(", ");
@@ -141,7 +147,7 @@ impl Connection {
     /// The servers whose disks are full, if the controller tells of any.
     async fn full_disks(&self) -> Option<String> {
         let asking = async {
-            let leader = election::current_leader(&self.transport, &self.file).await?;
+            let leader = election::current_leader(&self.transport, &self.coordinators).await?;
             let endpoint = leader.controller.endpoint::<GetStatus>();
             let status = self.transport.call(&endpoint, GetStatus {}).await.ok()?;
             serde_json::from_str(&status.json).ok()
@@ -154,13 +160,12 @@ impl Connection {
 
     async fn try_coordinator(&self, address: SocketAddr) -> &'static str {
         let endpoint = coordinator(address).endpoint::<GetLeader>();
-        let cluster = self.file.key();
-        let call = self.transport.call(&endpoint, GetLeader { cluster });
+        let register = self.coordinators.file().register();
+        let call = self.transport.call(&endpoint, GetLeader { register });
         match plinth_runtime::timeout(COORDINATOR_LIMIT, call).await {
             Some(Ok(reply)) if reply.leader.is_some() => "(answers)",
             Some(Ok(_)) => "(answers; no controller is elected)",
             Some(Err(Error::connection_failed)) => "(cannot be reached)",
-            Some(Err(Error::broken_promise)) => "(a server, but not a coordinator)",
             Some(Err(Error::connection_string_invalid | Error::wrong_connection_file)) => {
                 "(belongs to another cluster)"
             }

@@ -206,7 +206,7 @@ async fn make_ready(arguments: &Arguments, cluster: &ClusterFile) -> Outcome {
     let config = shape(arguments.processes, arguments.replication, arguments.engine);
     let serving = async {
         let transport = Transport::client();
-        match create_database(&transport, cluster, config).await {
+        match create_database(&transport, &cluster.clone().into(), config).await {
             Ok(()) | Err(Error::invalid_option) => {}
             Err(error) => return Err(format!("cannot create the database: {error}")),
         }

@@ -85,7 +85,9 @@ pub fn run(arguments: Arguments) -> Outcome {
     }
     trace_file::start(arguments.trace.as_deref())?;
     raise_file_limit();
-    block_on(serve(arguments))
+    let outcome = block_on(serve(arguments));
+    trace_file::flush();
+    outcome
 }
 
 fn parse_knobs(texts: &[String]) -> Outcome<Knobs> {
@@ -164,6 +166,7 @@ async fn serve(arguments: Arguments) -> Outcome {
             set_knobs(knobs);
             let Err(error) = run_worker(config).await;
             eprintln!("plinth: {}", with_place(format!("{line}: {error}")));
+            trace_file::flush();
             std::process::exit(1);
         });
     }
@@ -192,6 +195,7 @@ fn worker_config(
         listen,
         data_directory: worker_directory(&arguments.data_dir, worker),
         cluster,
+        cluster_file: Some(arguments.cluster_file.clone()),
         class: arguments.class,
         machine,
         zone: arguments.zone.clone(),

@@ -1,4 +1,5 @@
-//! The trace of a server process: JSON lines in a file that is started anew when it has grown large.
+//! The trace of a server process: JSON lines in a file that is started anew when it has grown large. A thread of its own
+//! writes them, for a disk may make a writer wait, and no event loop is to wait for its trace.
 
 #![allow(clippy::disallowed_types)] // an operator's file: whether it is written changes nothing for the database
 
@@ -6,7 +7,9 @@ use plinth_runtime::{Duration, Instant, now};
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::{Mutex, OnceLock};
 
 /// A file this long is renamed to `….old`, over the one before.
 const FILE_BYTES_MAX: u64 = 16 << 20;
@@ -45,6 +48,69 @@ static LAST_WARNING: Mutex<Option<(Instant, String)>> = Mutex::new(None);
 /// An older warning is about something else.
 const WARNING_AGE_MAX: Duration = Duration::from_secs(5);
 
+/// Lines that may wait for the disk; more are counted, and lost.
+const WAITING_MAX: usize = 10_000;
+/// How long somebody who ends waits for them.
+const FLUSH_LIMIT: std::time::Duration = std::time::Duration::from_secs(1);
+
+enum Order {
+    Line(String),
+    /// Everything before it is written: says so.
+    Flush(SyncSender<()>),
+}
+
+struct Writer {
+    orders: SyncSender<Order>,
+    lost: AtomicU64,
+}
+
+static WRITER: OnceLock<Writer> = OnceLock::new();
+
+impl Writer {
+    fn start(mut file: TraceFile) -> std::io::Result<Self> {
+        let (orders, received) = sync_channel(WAITING_MAX);
+        let write = move || {
+            for order in received {
+                match order {
+                    // A disk that is full costs the trace, not the server.
+                    Order::Line(line) => drop(file.write(&line)),
+                    Order::Flush(done) => drop(done.send(())),
+                }
+            }
+        };
+        std::thread::Builder::new()
+            .name("trace".into())
+            .spawn(write)?;
+        Ok(Writer {
+            orders,
+            lost: AtomicU64::new(0),
+        })
+    }
+
+    fn write(&self, line: &str) {
+        if self.orders.try_send(Order::Line(line.into())).is_err() {
+            self.lost.fetch_add(1, Relaxed);
+            return;
+        }
+        if self.lost.load(Relaxed) > 0 {
+            let lost = self.lost.swap(0, Relaxed);
+            let line =
+                format!("{{\"severity\":\"warn\",\"type\":\"TraceLinesLost\",\"count\":{lost}}}");
+            let _ = self.orders.try_send(Order::Line(line)); // then more is lost, and said later
+        }
+    }
+}
+
+/// Waits until the disk has what was traced so far, but not for ever. For those who end the process.
+pub fn flush() {
+    if let Some(writer) = WRITER.get() {
+        let (done, is_done) = sync_channel(1);
+        if writer.orders.try_send(Order::Flush(done)).is_ok() {
+            let _ = is_done.recv_timeout(FLUSH_LIMIT);
+        }
+    }
+}
+
 /// Sends this process's events to `path`, if there is one, and remembers which file it was last warned about.
 pub fn start(path: Option<&Path>) -> Result<(), String> {
     let open = |path: &Path| {
@@ -55,15 +121,23 @@ pub fn start(path: Option<&Path>) -> Result<(), String> {
             )
         })
     };
-    let file = Mutex::new(path.map(open).transpose()?);
+    if let Some(path) = path {
+        let writer = Writer::start(open(path)?);
+        let writer = writer.map_err(|error| format!("cannot start a thread: {error}"))?;
+        let _ = WRITER.set(writer); // a process starts its trace once
+        let print = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            print(panic);
+            flush();
+        }));
+    }
     plinth_runtime::trace::set_sink(move |line| {
         if line.contains("\"severity\":\"warn\"") && line.contains("\"file\":") {
             *LAST_WARNING.lock().expect("no panic while it is held") =
                 Some((now(), line.to_string()));
         }
-        if let Some(file) = &mut *file.lock().expect("no panic while it is held") {
-            // A disk that is full costs the trace, not the server.
-            let _ = file.write(line);
+        if let Some(writer) = WRITER.get() {
+            writer.write(line);
         }
     });
     Ok(())

@@ -18,7 +18,7 @@ use crate::source::{
 use avoided::Avoided;
 use locations::Locations;
 use patience::Patience;
-use plinth_coordination::{ClusterFile, election};
+use plinth_coordination::{Coordinators, election};
 use plinth_core::{Error, Key, KeySelector, Result, Value, Version, version};
 use plinth_protocol::control::{ClientInfo, GetClientInfo};
 use plinth_protocol::coordination::Candidate;
@@ -53,12 +53,12 @@ struct Inner {
     versions: RefCell<VersionBatcher>,
     patience: Patience,
     avoided: Avoided,
-    file: ClusterFile,
+    coordinators: Coordinators,
 }
 
 impl Connection {
     /// Connects in the background; requests wait until it has.
-    pub fn new(transport: Transport, cluster: ClusterFile) -> Self {
+    pub fn new(transport: Transport, coordinators: Coordinators) -> Self {
         let inner = Rc::new(Inner {
             transport: transport.clone(),
             info: Watch::new(None),
@@ -67,12 +67,12 @@ impl Connection {
             versions: RefCell::new(VersionBatcher::new()),
             patience: Patience::new(),
             avoided: Avoided::default(),
-            file: cluster.clone(),
+            coordinators: coordinators.clone(),
         });
         let tasks = TaskGroup::new();
         tasks.spawn(
             "observe leader",
-            election::observe(transport, cluster, inner.leader.clone()),
+            election::observe(transport, coordinators, inner.leader.clone()),
         );
         tasks.spawn("client info", follow(Rc::downgrade(&inner)));
         Connection {
@@ -232,7 +232,7 @@ impl Cluster for Connection {
         let inner = self.inner.clone();
         Box::pin(async move {
             Ok(Some(match subject {
-                Subject::ConnectionString => inner.file.to_string().into(),
+                Subject::ConnectionString => inner.coordinators.file().to_string().into(),
                 Subject::Status => status::document(&inner).await,
             }))
         })

@@ -60,19 +60,20 @@ pub use transaction::Transaction;
 /// Elements of tuples, packed so that their order is kept; see also [`Subspace`].
 pub use plinth_core::tuple;
 
-use plinth_coordination::ClusterFile;
+use plinth_coordination::Coordinators;
 use plinth_rpc::Transport;
 use std::rc::Rc;
 
 /// The database of a cluster, reached over `transport`. Connects in the background: what is asked of it waits
-/// until it has.
-pub fn connect_over(transport: Transport, cluster: ClusterFile) -> Database {
-    Database::new(Rc::new(connection::Connection::new(transport, cluster)))
+/// until it has. Goes after coordinators that move.
+pub fn connect_over(transport: Transport, coordinators: impl Into<Coordinators>) -> Database {
+    let connection = connection::Connection::new(transport, coordinators.into());
+    Database::new(Rc::new(connection))
 }
 
 /// The database of a cluster, over connections of its own.
-pub fn connect(cluster: ClusterFile) -> Database {
-    connect_over(Transport::client(), cluster)
+pub fn connect(coordinators: impl Into<Coordinators>) -> Database {
+    connect_over(Transport::client(), coordinators)
 }
 
 /// The examples of the user's page are compiled.

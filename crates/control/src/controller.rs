@@ -3,20 +3,22 @@
 //!
 //! It keeps nothing on disk. A new controller learns of the workers as they register, and of the database by
 //! reading the coordinated state. When any role of the epoch ends, the epoch ends, and a recovery starts the next
-//! (FDB §2.3.5). A controller that finds another recovering ends itself: [`run`] returns.
+//! (FDB §2.3.5). A controller that finds another recovering, or that the coordinators have moved, ends itself: [`run`]
+//! returns.
 
 use crate::full_disks::{self, FullDisks};
 use crate::phase::Phases;
 use crate::recovery::{self, Context, NamedRole, Running};
 use crate::singletons::{self, Configured};
-use crate::{status, time_keeper};
+use crate::{coordinators, status, time_keeper};
 use plinth_client::Database;
-use plinth_coordination::{ClusterFile, CoordinatedState};
+use plinth_coordination::{CoordinatedState, Coordinators};
 use plinth_core::codec::Codec;
 use plinth_core::{Error, Result, Tag, Uid, Version};
 use plinth_protocol::control::{
-    ClientInfo, ClusterInfo, CreateDatabase, GetClientInfo, GetClusterInfo, GetWorkers,
-    RegisterWorker, ReportDurable, ServersChanged, Workers,
+    ChangeCoordinators, ChangeCoordinatorsReply, ClientInfo, ClusterInfo, CreateDatabase,
+    GetClientInfo, GetClusterInfo, GetWorkers, RegisterWorker, ReportDurable, ServersChanged,
+    Workers,
 };
 use plinth_protocol::log::{LogGeneration, LogSystem};
 use plinth_protocol::status::{GetStatus, StatusReply};
@@ -29,6 +31,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+/// Wishes for other coordinators that may wait.
+const CHANGES_MAX: usize = 10;
 /// How often drained log generations are looked for.
 const DRAIN_CHECK: Duration = Duration::from_millis(500);
 
@@ -52,6 +56,10 @@ pub(crate) struct Controller {
     /// One of them has come back under another address.
     moved: Notify,
     pub servers_changed: Notify,
+    /// Where the coordinators are to be, and who wants that.
+    coordinators: Coordinators,
+    changes: RefCell<Vec<(ChangeCoordinators, Responder<ChangeCoordinators>)>>,
+    coordinators_wanted: Notify,
     /// Of the living epoch.
     pub roles: RefCell<Vec<NamedRole>>,
     /// Roles that come and go without the epoch, by name.
@@ -60,25 +68,25 @@ pub(crate) struct Controller {
 
 /// Is the controller until another is. `interface` is the one that was elected; its failure beacon is the candidate's,
 /// because coordinators watch it from the moment of the election.
-pub async fn run(transport: Transport, cluster: ClusterFile, interface: Interface) {
-    let controller = Rc::new(Controller::new(&transport, &cluster, interface));
+pub async fn run(transport: Transport, coordinators: Coordinators, interface: Interface) {
+    let controller = Rc::new(Controller::new(&transport, &coordinators, interface));
     let _serving = controller.clone().serve();
     let tasks = TaskGroup::new();
     tasks.spawn(
         "time keeper",
         time_keeper::keep(controller.database.clone()),
     );
-    let mut coordinated = CoordinatedState::new(&transport, &cluster, interface.id);
+    let mut coordinated = CoordinatedState::new(&transport, &coordinators, interface.id);
     loop {
         match recovery::recover(&controller.context, &mut coordinated).await {
             Ok(running) => {
                 controller.begin(&running);
                 match controller.keep(&mut coordinated, running).await {
-                    Error::coordinated_state_conflict => break,
+                    Error::coordinated_state_conflict | Error::coordinators_changed => break,
                     reason => trace!("EpochEnded", "reason" => reason),
                 }
             }
-            Err(Error::coordinated_state_conflict) => break,
+            Err(Error::coordinated_state_conflict | Error::coordinators_changed) => break,
             Err(error) => {
                 trace!("RecoveryFailed", "error" => error);
                 plinth_runtime::sleep(Duration::from_millis(knobs().recovery_retry_ms)).await;
@@ -90,7 +98,7 @@ pub async fn run(transport: Transport, cluster: ClusterFile, interface: Interfac
 }
 
 impl Controller {
-    fn new(transport: &Transport, cluster: &ClusterFile, interface: Interface) -> Self {
+    fn new(transport: &Transport, coordinators: &Coordinators, interface: Interface) -> Self {
         let nobody = ClientInfo {
             id: 0,
             grv_proxies: vec![],
@@ -107,12 +115,13 @@ impl Controller {
             servers: vec![],
             next_tag: 0,
             ratekeeper: None,
+            distributor: None,
             client: nobody,
         };
         Controller {
             context: Context {
                 transport: transport.clone(),
-                cluster_key: cluster.key(),
+                cluster_key: coordinators.key(),
                 workers: Watch::new(BTreeMap::new()),
                 creation: Watch::new(None),
                 config: Watch::new(None),
@@ -121,7 +130,7 @@ impl Controller {
             },
             interface,
             info: Watch::new(info),
-            database: plinth_client::connect_over(transport.clone(), cluster.clone()),
+            database: plinth_client::connect_over(transport.clone(), coordinators.clone()),
             info_waiting: RefCell::default(),
             client_waiting: RefCell::default(),
             creating: RefCell::default(),
@@ -132,6 +141,9 @@ impl Controller {
             addresses: RefCell::default(),
             moved: Notify::new(),
             servers_changed: Notify::new(),
+            coordinators: coordinators.clone(),
+            changes: RefCell::default(),
+            coordinators_wanted: Notify::new(),
             roles: RefCell::default(),
             singletons: RefCell::default(),
         }
@@ -140,7 +152,7 @@ impl Controller {
     fn serve(self: Rc<Self>) -> Vec<Registration> {
         let id = self.interface.id;
         let transport = self.context.transport.clone();
-        let [a, b, c, d, e, f, g, h] = std::array::from_fn(|_| self.clone());
+        let [a, b, c, d, e, f, g, h, i] = std::array::from_fn(|_| self.clone());
         vec![
             transport.serve::<RegisterWorker>(id, move |request, responder| {
                 a.register(request);
@@ -180,6 +192,13 @@ impl Controller {
             transport.serve::<GetWorkers>(id, move |_, responder| {
                 let workers = h.context.workers.with(|w| w.values().cloned().collect());
                 responder.ok(Workers { workers });
+            }),
+            transport.serve::<ChangeCoordinators>(id, move |request, responder| {
+                if i.changes.borrow().len() >= CHANGES_MAX {
+                    return responder.fail(Error::server_request_queue_full);
+                }
+                i.changes.borrow_mut().push((request, responder));
+                i.coordinators_wanted.notify_one();
             }),
         ]
     }
@@ -345,7 +364,25 @@ impl Controller {
         tasks.spawn("keep ratekeeper", ratekeeper);
         let mut over = std::pin::pin!(plinth_runtime::race(failure, wanted));
         loop {
-            match plinth_runtime::race(over.as_mut(), self.drain(coordinated, &mut running)).await {
+            let work = async {
+                let wish = match plinth_runtime::race(
+                    self.drained_generations(&running),
+                    self.coordinators_wanted.notified(),
+                )
+                .await
+                {
+                    Either::Left(count) => Some(count),
+                    Either::Right(()) => None,
+                };
+                match wish {
+                    Some(count) => {
+                        self.forget_generations(coordinated, &mut running, count)
+                            .await
+                    }
+                    None => self.change_coordinators(coordinated, &running).await,
+                }
+            };
+            match plinth_runtime::race(over.as_mut(), work).await {
                 Either::Left(why) => {
                     if let Either::Left(role) = why {
                         trace!("RoleEnded", "address" => role.address, "id" => role.id);
@@ -360,8 +397,8 @@ impl Controller {
         }
     }
 
-    /// Returns when log generations were found drained and have been taken out of the coordinated state.
-    async fn drain(&self, coordinated: &mut CoordinatedState, running: &mut Running) -> Result<()> {
+    /// Returns when the oldest log generations were found drained, and how many.
+    async fn drained_generations(&self, running: &Running) -> usize {
         loop {
             if running.state.log_system.generations.len() < 2 {
                 std::future::pending::<()>().await;
@@ -372,9 +409,35 @@ impl Controller {
             let servers = self.info.with(|info| info.servers.clone());
             let drained = drained_generations(generations, &servers, &self.durable.borrow());
             if drained > 0 {
-                break self.forget_generations(coordinated, running, drained).await;
+                return drained;
             }
         }
+    }
+
+    /// Moves the coordinated state if somebody wants that and it can be. Then this controller ends, for others are elected
+    /// at the new coordinators; until they recover, the epoch serves on.
+    async fn change_coordinators(
+        &self,
+        coordinated: &mut CoordinatedState,
+        running: &Running,
+    ) -> Result<()> {
+        let Some((request, responder)) = self.changes.borrow_mut().pop() else {
+            return Ok(());
+        };
+        let (transport, now) = (&self.context.transport, self.coordinators.file());
+        if let Some(refusal) = coordinators::refusal(transport, &now, &request.coordinators).await {
+            responder.ok(ChangeCoordinatorsReply { refusal });
+            self.coordinators_wanted.notify_one(); // others may wait
+            return Ok(());
+        }
+        let state = running.state.to_bytes();
+        coordinated.read_own(&state).await?;
+        coordinated.move_to(request.coordinators, state).await?;
+        probe!("coordinators_changed");
+        responder.ok(ChangeCoordinatorsReply {
+            refusal: String::new(),
+        });
+        Err(Error::coordinators_changed)
     }
 
     async fn forget_generations(
@@ -386,9 +449,7 @@ impl Controller {
         let mut state = running.state.clone();
         state.log_system.generations.drain(..count);
         // A write needs a read of its own; what it finds must be what this epoch left there.
-        if coordinated.read().await != Some(running.state.to_bytes()) {
-            return Err(Error::coordinated_state_conflict);
-        }
+        coordinated.read_own(&running.state.to_bytes()).await?;
         coordinated.write(state.to_bytes()).await?;
         probe!("log_generation_removed");
         trace!("GenerationsRemoved", "count" => count);

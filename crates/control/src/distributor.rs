@@ -45,6 +45,8 @@ pub(crate) struct Distributor {
     unsplittable: RefCell<BTreeMap<Key, Instant>>,
     recruiting: Cell<bool>,
     scan: scan::Scan,
+    /// Of the shard that has the fewest, on servers that answer.
+    least_copies: Cell<usize>,
     /// Workers that could not make a storage server, and when: others are asked first.
     refused: RefCell<BTreeMap<SocketAddr, Instant>>,
     done: Notify,
@@ -72,6 +74,7 @@ pub fn start(
         unsplittable: RefCell::default(),
         recruiting: Cell::new(false),
         scan: scan::Scan::default(),
+        least_copies: Cell::new(0),
         refused: RefCell::default(),
         done: Notify::new(),
         tasks: Rc::downgrade(&tasks),
@@ -138,6 +141,7 @@ impl Distributor {
     }
 
     fn act(self: &Rc<Self>, observed: Observed) {
+        self.least_copies.set(plan::least_copies(&observed.world));
         for shard in &observed.world.shards {
             if !shard.destination.is_empty() {
                 // Begun by a predecessor, or by hand.

@@ -2,6 +2,7 @@
 //!
 //! - [`controller`]: the cluster controller, which knows the workers and keeps one epoch alive.
 //! - [`recovery`]: from the end of one epoch to the first commit of the next, as one linear story.
+//! - [`coordinators`]: which processes are to be the coordinators.
 //! - [`management`]: what operators change about a database.
 //! - [`movement`]: how a shard goes from one team to another.
 //! - [`consistency`]: all replicas hold the same rows.
@@ -15,6 +16,7 @@
 
 pub mod consistency;
 pub mod controller;
+pub mod coordinators;
 pub mod creation;
 pub mod distributor;
 pub mod exclusion;

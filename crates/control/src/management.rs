@@ -105,6 +105,10 @@ fn check_zones(
     Ok(())
 }
 
+pub async fn configuration(database: &Database) -> Outcome<DatabaseConfig> {
+    decide(database, async |tr| Ok(Ok(read_config(tr).await?))).await
+}
+
 /// Changes the configuration; gives the new one.
 pub async fn configure(
     database: &Database,

@@ -41,6 +41,8 @@ use std::pin::Pin;
 
 /// A worker that has not made a role by then is taken for dead.
 const RECRUIT_LIMIT: Duration = Duration::from_secs(10);
+/// How often it is looked whether there is a database after all.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// After the first sufficient set of workers, wait this long for the rest of a cluster that is just starting.
 const REGISTRATION_GRACE: Duration = Duration::from_millis(200);
 
@@ -90,7 +92,7 @@ struct Predecessor {
 pub async fn recover(context: &Context, coordinated: &mut CoordinatedState) -> Result<Running> {
     let started = plinth_runtime::now();
     context.phase.begin("reading_coordinated_state");
-    let stored = coordinated.read().await;
+    let stored = coordinated.read().await?;
     let running = match stored {
         None => create(context, coordinated).await?,
         Some(bytes) => {
@@ -270,8 +272,18 @@ fn stored_config(rows: &[(bytes::Bytes, bytes::Bytes)]) -> Option<DatabaseConfig
 
 async fn create(context: &Context, coordinated: &mut CoordinatedState) -> Result<Running> {
     context.phase.set("waiting_for_configure_new");
-    context.creation.wait_until(Option::is_some).await;
-    let config = context.creation.get().expect("waited for");
+    let config = loop {
+        let wanted = context.creation.wait_until(Option::is_some);
+        plinth_runtime::timeout(LOOK_AGAIN, wanted).await;
+        if let Some(config) = context.creation.get() {
+            break config;
+        }
+        // These may be the coordinators that a database is just moving to.
+        if coordinated.read().await?.is_some() {
+            probe!("database_appears_while_waiting");
+            return Err(Error::cluster_recovery_failed);
+        }
+    };
     context.phase.set("recruiting_storage");
     let (servers, teams) = recruit_storage(context, &config).await?;
     let rows = creation::initial_state(&config, &servers, &teams, knobs().shards_per_team as usize);

@@ -104,7 +104,7 @@ impl Configured {
     }
 }
 
-/// Has a data distributor, always.
+/// Has a data distributor, always, and tells the ratekeeper who it is.
 pub(crate) async fn keep_distributor(controller: Rc<Controller>, epoch: Epoch) {
     let request = |id| RecruitDistributor {
         id,
@@ -112,7 +112,8 @@ pub(crate) async fn keep_distributor(controller: Rc<Controller>, epoch: Epoch) {
         controller: controller.interface,
         cluster: controller.context.cluster_key.clone(),
     };
-    keep(&controller, "data_distributor", request, |_| ()).await;
+    let publish = |distributor| controller.publish(|info| info.distributor = Some(distributor));
+    keep(&controller, "data_distributor", request, publish).await;
 }
 
 /// Has a ratekeeper, always, and tells the GRV proxies who it is.

@@ -1,4 +1,7 @@
 //! The cluster file: `description:id@ip:port,ip:port…`, in FoundationDB's form.
+//!
+//! Coordinators can be exchanged for others. Each set of them has a number: the id of the second set ends in `_2`, that
+//! of the third in `_3`. What comes before is the cluster's for ever.
 
 use bytes::Bytes;
 use std::fmt;
@@ -98,13 +101,37 @@ impl ClusterFile {
         Self::parse(text).map_err(|e| at(e.0))
     }
 
+    /// Several processes may do so at once.
     pub async fn save(&self, path: &Path) -> std::io::Result<()> {
-        plinth_runtime::disk::write_file_durably(path, Bytes::from(format!("{self}\n"))).await
+        let own = format!("{:016x}.tmp", plinth_runtime::random::u64());
+        let text = Bytes::from(format!("{self}\n"));
+        plinth_runtime::disk::write_file_durably_by(path, text, &own).await
     }
 
-    /// `description:id`, which every coordinator checks: a stray cluster file cannot touch another cluster.
+    /// `description:id` without the number of the set of coordinators: whose data it is. A stray cluster file cannot touch
+    /// another cluster.
     pub fn key(&self) -> String {
+        format!("{}:{}", self.description, split_id(&self.id).0)
+    }
+
+    /// `description:id`: under this name the coordinators of this set keep the coordinated state.
+    pub fn register(&self) -> String {
         format!("{}:{}", self.description, self.id)
+    }
+
+    /// Of the set of coordinators; the first is 1.
+    pub fn number(&self) -> u64 {
+        split_id(&self.id).1
+    }
+
+    /// The file after the coordinators have moved to `coordinators`.
+    pub fn succeeded_by(&self, coordinators: Vec<SocketAddr>) -> Self {
+        let (id, number) = split_id(&self.id);
+        ClusterFile {
+            description: self.description.clone(),
+            id: format!("{id}_{}", number + 1),
+            coordinators,
+        }
     }
 
     /// How many coordinators must answer.
@@ -127,6 +154,27 @@ impl fmt::Display for ClusterFile {
             self.id,
             addresses.join(",")
         )
+    }
+}
+
+/// An id without its number, and that.
+fn split_id(id: &str) -> (&str, u64) {
+    let whole = (id, 1);
+    let Some((stem, number)) = id.rsplit_once('_') else {
+        return whole;
+    };
+    match number.parse() {
+        // Only as it is written here: `_02` and `_+2` are part of the name.
+        Ok(value) if value > 1 && format!("{value}") == number && !stem.is_empty() => (stem, value),
+        _ => whole,
+    }
+}
+
+/// The [`ClusterFile::key`] of a [`ClusterFile::register`].
+pub fn key_of_register(register: &str) -> String {
+    match register.split_once(':') {
+        Some((description, id)) => format!("{description}:{}", split_id(id).0),
+        None => register.to_string(),
     }
 }
 
@@ -158,6 +206,31 @@ mod tests {
         assert_eq!(file.coordinators.len(), 2);
         assert_eq!(file.to_string(), "test:a1B2@127.0.0.1:4500,[::1]:4501");
         assert_eq!(ClusterFile::parse(&file.to_string()), Ok(file));
+    }
+
+    #[test]
+    fn the_id_counts_the_sets_of_coordinators_and_the_key_does_not() {
+        let file = |text: &str| ClusterFile::parse(text).expect("valid");
+        let mut at = file("a:b_c@1.2.3.4:5");
+        for number in 1..12 {
+            assert_eq!((at.number(), at.key()), (number, "a:b_c".to_string()));
+            assert_eq!(key_of_register(&at.register()), at.key());
+            at = at.succeeded_by(at.coordinators.clone());
+        }
+        assert_eq!(at.id, "b_c_12");
+        for id in [
+            "b",
+            "b_",
+            "b_x",
+            "b_0",
+            "b_1",
+            "b_02",
+            "_2",
+            "b_99999999999999999999",
+        ] {
+            let file = file(&format!("a:{id}@1.2.3.4:5"));
+            assert_eq!((file.number(), file.key()), (1, format!("a:{id}")));
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Who is the cluster controller.
 
-use crate::ClusterFile;
+use crate::{ClusterFile, Coordinators};
 use plinth_core::Uid;
 use plinth_protocol::coordination::{
     Candidate, GetLeader, GetLeaderReply, Nominate, NominateReply, Withdraw, coordinator,
@@ -18,19 +18,19 @@ const CHECK_INTERVAL: Duration = Duration::from_millis(2000);
 /// Runs for leader for ever and keeps `leader` current: `Some(candidate)` itself while it leads.
 pub async fn contend(
     transport: Transport,
-    cluster: ClusterFile,
+    coordinators: Coordinators,
     candidate: Candidate,
     leader: Watch<Option<Candidate>>,
 ) {
     loop {
-        let found = elect(&transport, &cluster, &candidate).await;
+        let found = elect(&transport, &coordinators, &candidate).await;
         leader.set(Some(found.clone()));
         if found.controller == candidate.controller {
             trace!("ElectedController", "id" => candidate.controller.id);
-            lead(&transport, &cluster, &candidate).await;
+            lead(&transport, &coordinators, &candidate).await;
             probe!("controller_deposed");
         } else {
-            follow(&transport, &cluster, &found).await;
+            follow(&transport, &coordinators, &found).await;
         }
         leader.set(None);
         pause().await;
@@ -38,12 +38,16 @@ pub async fn contend(
 }
 
 /// Keeps `leader` current without running: what a client does.
-pub async fn observe(transport: Transport, cluster: ClusterFile, leader: Watch<Option<Candidate>>) {
+pub async fn observe(
+    transport: Transport,
+    coordinators: Coordinators,
+    leader: Watch<Option<Candidate>>,
+) {
     loop {
-        match current_leader(&transport, &cluster).await {
+        match current_leader(&transport, &coordinators).await {
             Some(found) => {
                 leader.set(Some(found.clone()));
-                follow(&transport, &cluster, &found).await;
+                follow(&transport, &coordinators, &found).await;
                 leader.set(None);
                 pause().await;
             }
@@ -61,13 +65,18 @@ async fn pause() {
 }
 
 /// Asks for votes until a majority names one leader: ourselves, or another that leads already.
-async fn elect(transport: &Transport, cluster: &ClusterFile, candidate: &Candidate) -> Candidate {
+async fn elect(
+    transport: &Transport,
+    coordinators: &Coordinators,
+    candidate: &Candidate,
+) -> Candidate {
     loop {
-        if let Some(other) = current_leader(transport, cluster).await
+        if let Some(other) = current_leader(transport, coordinators).await
             && other.controller != candidate.controller
         {
             return other;
         }
+        let cluster = &coordinators.file();
         if votes_for(transport, cluster, candidate, false).await >= cluster.majority()
             && votes_for(transport, cluster, candidate, true).await >= cluster.majority()
         {
@@ -86,7 +95,7 @@ async fn votes_for(
     leading: bool,
 ) -> usize {
     let request = Nominate {
-        cluster: cluster.key(),
+        register: cluster.register(),
         candidate: candidate.clone(),
         leading,
     };
@@ -129,7 +138,8 @@ async fn ask_until<R: Request + Clone>(
 }
 
 /// Heartbeats until a majority no longer confirms us for a whole lease.
-async fn lead(transport: &Transport, cluster: &ClusterFile, candidate: &Candidate) {
+async fn lead(transport: &Transport, coordinators: &Coordinators, candidate: &Candidate) {
+    let cluster = &coordinators.file();
     let lease = Duration::from_millis(knobs().coordinator_lease_ms);
     let mut confirmed = plinth_runtime::now();
     loop {
@@ -145,12 +155,12 @@ async fn lead(transport: &Transport, cluster: &ClusterFile, candidate: &Candidat
 }
 
 /// Returns when `leader` is gone or another leads.
-async fn follow(transport: &Transport, cluster: &ClusterFile, leader: &Candidate) {
+async fn follow(transport: &Transport, coordinators: &Coordinators, leader: &Candidate) {
     let replaced = async {
         let mut unknown = 0;
         loop {
             plinth_runtime::sleep(CHECK_INTERVAL).await;
-            match current_leader(transport, cluster).await {
+            match current_leader(transport, coordinators).await {
                 Some(other) if other.controller != leader.controller => return,
                 Some(_) => unknown = 0,
                 // A majority that knows no leader, twice: ours has lost its lease.
@@ -164,13 +174,33 @@ async fn follow(transport: &Transport, cluster: &ClusterFile, leader: &Candidate
     plinth_runtime::race(wait_failure(transport, leader.controller), replaced).await;
 }
 
-/// The leader that most coordinators name, of the majority that answers first; `None` if none is named.
-pub async fn current_leader(transport: &Transport, cluster: &ClusterFile) -> Option<Candidate> {
-    let request = GetLeader {
-        cluster: cluster.key(),
-    };
-    let majority = |replies: &[GetLeaderReply]| replies.len() >= cluster.majority();
-    let replies = ask_until(transport, cluster, request, majority).await;
+/// The leader that most coordinators name, of the majority that answers first; `None` if none is named. Goes after
+/// coordinators that have moved.
+pub async fn current_leader(
+    transport: &Transport,
+    coordinators: &Coordinators,
+) -> Option<Candidate> {
+    loop {
+        let cluster = coordinators.file();
+        let request = GetLeader {
+            register: cluster.register(),
+        };
+        let has_moved = |reply: &GetLeaderReply| !reply.successor.is_empty();
+        let enough = |replies: &[GetLeaderReply]| {
+            replies.len() >= cluster.majority() || replies.iter().any(has_moved)
+        };
+        let replies = ask_until(transport, &cluster, request, enough).await;
+        // Said of one that has the state already: one voice is enough.
+        for reply in &replies {
+            coordinators.follow(&reply.successor);
+        }
+        if coordinators.file() == cluster {
+            return most_named(replies);
+        }
+    }
+}
+
+fn most_named(replies: Vec<GetLeaderReply>) -> Option<Candidate> {
     let named: Vec<Candidate> = replies
         .into_iter()
         .filter_map(|reply| reply.leader)
@@ -190,7 +220,7 @@ pub async fn current_leader(transport: &Transport, cluster: &ClusterFile) -> Opt
 fn withdraw(transport: &Transport, cluster: &ClusterFile, id: Uid) {
     for address in &cluster.coordinators {
         let request = Withdraw {
-            cluster: cluster.key(),
+            register: cluster.register(),
             id,
         };
         drop(transport.call(&coordinator(*address).endpoint::<Withdraw>(), request)); // the lease ends by itself too

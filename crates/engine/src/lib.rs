@@ -33,6 +33,16 @@ use std::rc::Rc;
 /// A future on this thread, boxed so that the trait can be an object.
 pub type LocalBoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 
+/// Rows that somebody is about to read.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    pub begin: &'a [u8],
+    pub end: &'a [u8],
+    pub reverse: bool,
+    /// About so many bytes of them.
+    pub bytes: usize,
+}
+
 /// An ordered map on disk. See the module for what it promises.
 pub trait KeyValueStore {
     /// The value of `key` in the last committed state.
@@ -46,6 +56,18 @@ pub trait KeyValueStore {
         reverse: bool,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<()>;
+
+    /// Reads are expected to wait for the disk: one did a moment ago.
+    fn is_cold(&self) -> bool {
+        false
+    }
+
+    /// What [`range`](Self::range) over these rows, up to about `bytes` of them, would wait for the disk for, read beside the
+    /// loop: afterwards it does not wait. `None` if it would not anyway, as far as is known.
+    fn warm(&self, range: &Wanted<'_>) -> Option<LocalBoxFuture<'static, ()>> {
+        let _ = range;
+        None
+    }
 
     /// Applies `batch`, atomically; it is durable and readable when this resolves. One at a time: the next may
     /// be given when the last has resolved. After [`Error::disk_full`](plinth_core::Error::disk_full) nothing has

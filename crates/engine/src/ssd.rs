@@ -5,6 +5,9 @@
 //! They are two-phase and record which pages are free, so that opening after a crash takes no time proportional to
 //! the data and which of two commits is the last is never a guess; the price is a second sync.
 //!
+//! A read on the loop that waits for the disk makes everybody there wait. So pages that are expected to be cold are first read
+//! by a pool thread ([`warm`](KeyValueStore::warm)), and then, from the caches, by the loop.
+//!
 //! Rows that were read one by one are kept in a [row cache](row_cache), because a walk down the tree costs several cache
 //! misses and a lock each; a third of the engine's memory is for it, the rest for pages.
 //!
@@ -17,11 +20,11 @@ mod row_cache;
 
 use crate::batch::{NetEffect, WriteBatch};
 use crate::failure::{damage, disk_failure};
-use crate::{KeyValueStore, LocalBoxFuture, parent_dir};
+use crate::{KeyValueStore, LocalBoxFuture, Wanted, parent_dir};
 use bytes::Bytes;
 use frames::{Backend, BlockFile, Frames};
 use plinth_core::{EngineKind, Error, Result};
-use plinth_runtime::{disk, offload, probe, trace, trace_warn};
+use plinth_runtime::{Duration, Instant, buggify, disk, now, offload, probe, trace, trace_warn};
 use redb::{
     Builder, Database, ReadOnlyTable, ReadableDatabase, StorageError, Table, TableDefinition,
 };
@@ -35,6 +38,11 @@ const ROWS: TableDefinition<'static, &[u8], &[u8]> = TableDefinition::new("rows"
 
 /// One part in so many of an engine's memory is for rows.
 const ROWS_SHARE: usize = 3;
+
+/// After a read that waited for the disk, reads are expected to for so long.
+const COLD_FOR: Duration = Duration::from_millis(200);
+/// A read of so many bytes is expected to in any case: nobody has read all of that lately.
+const COLD_BYTES: usize = 256 << 10;
 
 /// An open tree and the file under it.
 struct Tree<F = disk::BlockingFile> {
@@ -55,6 +63,27 @@ pub struct SsdEngine {
     row_cache: RefCell<RowCache>,
     failed: Cell<Option<Error>>,
     committing: Cell<bool>,
+    coldness: Coldness,
+}
+
+/// Whether reads wait for the disk: if one did a moment ago, the next may.
+#[derive(Default)]
+struct Coldness {
+    cold_reads: Cell<u64>,
+    until: Cell<Option<Instant>>,
+}
+
+impl Coldness {
+    fn is_cold(&self, cold_reads: u64) -> bool {
+        if self.cold_reads.replace(cold_reads) != cold_reads {
+            self.until.set(Some(now() + COLD_FOR));
+        }
+        let is_over = |until: Instant| now() >= until;
+        if self.until.get().is_some_and(is_over) {
+            self.until.set(None);
+        }
+        self.until.get().is_some()
+    }
 }
 
 fn with_suffix(prefix: &Path, suffix: &str) -> PathBuf {
@@ -100,6 +129,34 @@ impl<F: BlockFile> Tree<F> {
             apply(&mut table, net, removed)?;
         }
         transaction.commit().map_err(database_error)
+    }
+
+    /// Brings rows into the caches. Blocks.
+    fn touch(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        reverse: bool,
+        bytes_max: usize,
+    ) -> std::result::Result<(), redb::Error> {
+        if begin >= end {
+            return Ok(());
+        }
+        let rows = self.reader()?;
+        let mut range = rows.range(begin..end)?;
+        let mut bytes = 0;
+        while let Some(row) = if reverse {
+            range.next_back()
+        } else {
+            range.next()
+        } {
+            let (key, value) = row?;
+            bytes += key.value().len() + value.value().len();
+            if bytes >= bytes_max {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn reader(
@@ -170,6 +227,7 @@ impl SsdEngine {
             row_cache: RefCell::new(RowCache::new(rows_bytes, plinth_runtime::random::u64())),
             failed: Cell::new(None),
             committing: Cell::new(false),
+            coldness: Coldness::default(),
         };
         engine.open_file(!exists).await?;
         engine.publish(&open_path).await?;
@@ -345,6 +403,29 @@ impl KeyValueStore for SsdEngine {
             }
         }
         Ok(())
+    }
+
+    fn is_cold(&self) -> bool {
+        let tree = self.tree.borrow();
+        let cold_reads = tree.as_ref().map_or(0, |tree| tree.frames.cold_reads());
+        self.coldness.is_cold(cold_reads) || buggify!()
+    }
+
+    fn warm(&self, wanted: &Wanted<'_>) -> Option<LocalBoxFuture<'static, ()>> {
+        if wanted.bytes < COLD_BYTES && !self.is_cold() {
+            return None;
+        }
+        let tree = self.tree.borrow().clone()?;
+        let is_one_row = wanted.end.len() == wanted.begin.len() + 1;
+        if is_one_row && self.row_cache.borrow().get(wanted.begin).is_some() {
+            return None;
+        }
+        let (begin, end) = (wanted.begin.to_vec(), wanted.end.to_vec());
+        let (reverse, bytes) = (wanted.reverse, wanted.bytes);
+        // An error comes again when the rows are read in earnest.
+        Some(Box::pin(offload(move || {
+            let _ = tree.touch(&begin, &end, reverse, bytes);
+        })))
     }
 
     fn commit(&self, batch: WriteBatch) -> LocalBoxFuture<'_, Result<()>> {

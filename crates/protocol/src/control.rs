@@ -102,6 +102,7 @@ record! {
         pub next_tag: u32,
         /// Who limits what GRV proxies let in, if there is one.
         pub ratekeeper: Option<Interface>,
+        pub distributor: Option<Interface>,
         pub client: ClientInfo,
     }
 
@@ -165,6 +166,8 @@ record! {
 
     #[derive(Default)]
     pub struct DistributorStatus {
+        /// Copies of the shard that has the fewest, on servers that answer; 0 until the distributor has looked.
+        pub least_copies: u32,
         /// Whole rounds through the database since it began, and when the last one ended: seconds since 1970.
         pub rounds: u64,
         pub round_ended_s: u64,
@@ -190,6 +193,16 @@ record! {
         pub config: DatabaseConfig,
         pub log_system: LogSystem,
     }
+
+    /// Asks for other coordinators. Answered when they are, or if they cannot be.
+    pub struct ChangeCoordinators {
+        pub coordinators: Vec<SocketAddr>,
+    }
+
+    pub struct ChangeCoordinatorsReply {
+        /// Why nothing has changed, in one line; empty if it has.
+        pub refusal: String,
+    }
 }
 
 requests! {
@@ -204,4 +217,5 @@ requests! {
     RecruitDistributor = 68 => ();
     GetDistributorStatus = 84 => DistributorStatus;
     GetWorkerStatus = 69 => WorkerStatus;
+    ChangeCoordinators = 85 => ChangeCoordinatorsReply;
 }

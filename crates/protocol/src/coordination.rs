@@ -25,10 +25,20 @@ codec_for!(Generation {
 });
 
 record! {
+    /// What a register holds.
+    pub struct CoordinatedValue {
+        /// The cluster file of the coordinators that follow these; empty while these are the coordinators.
+        pub successor: String,
+        /// The successor has the state: whoever asks here is sent there.
+        pub moved: bool,
+        /// The controller's; it no longer changes once there is a successor, and is empty when that has it.
+        pub state: Bytes,
+    }
+
     /// Reads the register and fences every write below `generation`.
     pub struct ReadRegister {
-        /// Of the cluster file: a coordinator of another cluster refuses.
-        pub cluster: String,
+        /// Names the set of coordinators, and so the register; a coordinator of another cluster refuses.
+        pub register: String,
         pub generation: Generation,
     }
 
@@ -37,14 +47,14 @@ record! {
         pub read_generation: Generation,
         /// Generation of the write that left `value`.
         pub write_generation: Generation,
-        pub value: Option<Bytes>,
+        pub value: Option<CoordinatedValue>,
     }
 
     /// Writes unless a higher generation has read or written.
     pub struct WriteRegister {
-        pub cluster: String,
+        pub register: String,
         pub generation: Generation,
-        pub value: Bytes,
+        pub value: CoordinatedValue,
     }
 
     pub struct WriteRegisterReply {
@@ -62,7 +72,7 @@ record! {
 
     /// Asks this coordinator for its vote; repeated while the candidate waits and, as a heartbeat, while it leads.
     pub struct Nominate {
-        pub cluster: String,
+        pub register: String,
         pub candidate: Candidate,
         /// The candidate believes that a majority nominated it.
         pub leading: bool,
@@ -74,16 +84,18 @@ record! {
 
     /// The leader steps down, or saw that its candidate is gone.
     pub struct Withdraw {
-        pub cluster: String,
+        pub register: String,
         pub id: Uid,
     }
 
     pub struct GetLeader {
-        pub cluster: String,
+        pub register: String,
     }
 
     pub struct GetLeaderReply {
         pub leader: Option<Candidate>,
+        /// The cluster file of the coordinators that have followed those asked for, if they have; else empty.
+        pub successor: String,
     }
 }
 

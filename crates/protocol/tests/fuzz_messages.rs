@@ -44,6 +44,14 @@ fn log_system(generations: u64) -> LogSystem {
     }
 }
 
+fn coordinated_value() -> CoordinatedValue {
+    CoordinatedValue {
+        successor: "a:b_2@10.0.0.1:4500".into(),
+        moved: false,
+        state: bytes("state"),
+    }
+}
+
 fn range() -> KeyRange {
     KeyRange {
         begin: bytes("a"),
@@ -277,6 +285,7 @@ fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_t
         servers: vec![(Uid(3), Tag(4))],
         next_tag: 5,
         ratekeeper: Some(interface(7)),
+        distributor: None,
         client: ClientInfo {
             id: 3,
             grv_proxies: vec![interface(1)],
@@ -297,26 +306,37 @@ fn damaged_coordination_messages_are_refused_or_mean_what_they_say() {
         number: 5,
         writer: Uid(6),
     };
-    fuzz_message([None, Some(bytes("state"))].map(|value| ReadRegisterReply {
-        read_generation: generation,
-        write_generation: Generation::default(),
-        value,
-    }));
+    fuzz_message(
+        [None, Some(coordinated_value())].map(|value| ReadRegisterReply {
+            read_generation: generation,
+            write_generation: Generation::default(),
+            value,
+        }),
+    );
     fuzz_message([WriteRegister {
-        cluster: "a:b".into(),
+        register: "a:b_2".into(),
         generation,
-        value: bytes("state"),
+        value: coordinated_value(),
     }]);
     let candidate = Candidate {
         controller: interface(4),
         priority: 1,
     };
     fuzz_message([Nominate {
-        cluster: "a:b".into(),
+        register: "a:b_2".into(),
         candidate: candidate.clone(),
         leading: true,
     }]);
-    fuzz_message([None, Some(candidate)].map(|leader| GetLeaderReply { leader }));
+    fuzz_message([None, Some(candidate)].map(|leader| GetLeaderReply {
+        leader,
+        successor: "a:b_3@10.0.0.1:4500".into(),
+    }));
+    fuzz_message([ChangeCoordinators {
+        coordinators: vec![([127, 0, 0, 1], 4500).into()],
+    }]);
+    fuzz_message([ChangeCoordinatorsReply {
+        refusal: "why not".into(),
+    }]);
 }
 
 #[test]
@@ -344,6 +364,7 @@ fn damaged_messages_about_rates_are_refused_or_mean_what_they_say() {
         server: Uid(9),
     }]);
     fuzz_message([0, 3].map(|found| DistributorStatus {
+        least_copies: 3,
         rounds: 2,
         round_ended_s: 1 << 31,
         bytes: 1 << 40,

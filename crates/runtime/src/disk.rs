@@ -152,6 +152,11 @@ impl BlockingFile {
     pub fn len(&self) -> io::Result<u64> {
         on_blocking!(self, f => f.len())
     }
+
+    /// Reads through this handle and its clones that had to wait for the disk.
+    pub fn cold_reads(&self) -> u64 {
+        on_blocking!(self, f => f.cold_reads())
+    }
 }
 
 /// The real disk's functions as methods, so that [`on_disk`] can name both backends alike.
@@ -230,6 +235,11 @@ pub async fn read_file(path: &Path) -> io::Result<Bytes> {
 
 /// Replaces a small file so that, whatever happens, the old or the new content is there, whole.
 pub async fn write_file_durably(path: &Path, data: Bytes) -> io::Result<()> {
+    write_file_durably_by(path, data, "tmp").await
+}
+
+/// The same by way of a neighbour with this ending: who shares the file with other processes needs one of its own.
+pub async fn write_file_durably_by(path: &Path, data: Bytes, ending: &str) -> io::Result<()> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
@@ -239,7 +249,8 @@ pub async fn write_file_durably(path: &Path, data: Bytes) -> io::Result<()> {
         dir
     };
     let mut temporary_name = name.to_owned();
-    temporary_name.push(".tmp");
+    temporary_name.push(".");
+    temporary_name.push(ending);
     let temporary: PathBuf = dir.join(temporary_name);
     let options = OpenOptions {
         create: true,

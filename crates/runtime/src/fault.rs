@@ -61,6 +61,10 @@ pub const FAULTS: &[(&str, &str)] = &[
         "a recovery keeps only what was known to be committed, not all that was",
     ),
     (
+        "move_of_coordinators_forgotten",
+        "a recovery goes on with coordinators whose state may have moved",
+    ),
+    (
         "fetch_forgets_queue",
         "a storage server takes over a range without what was written while it was copied",
     ),

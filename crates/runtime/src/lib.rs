@@ -37,6 +37,11 @@ pub mod macro_support {
     pub use linkme;
 }
 
+/// How often a task has held up this thread's loop for about a tenth of a second or more. Each time is in the trace.
+pub fn slow_tasks() -> u64 {
+    real::watchdog::slow_tasks()
+}
+
 /// True inside a simulation. For tests and tools; a role that asks this is lying to its tests.
 pub fn is_simulated() -> bool {
     sim::is_entered()

@@ -16,8 +16,8 @@ use plinth_core::{EngineKind, Tag, Uid, Version, record};
 use plinth_runtime::disk::{self, DirLock};
 use std::path::{Path, PathBuf};
 
-/// 2: storage servers keep on disk which ranges they hold.
-const FORMAT: u32 = 2;
+/// 2: storage servers keep on disk which ranges they hold. 3: coordinators keep a register for each set of them.
+const FORMAT: u32 = 3;
 
 record! {
     pub struct Owner {

@@ -3,7 +3,7 @@
 use crate::data_directory::DataDirectory;
 use crate::worker::{WorkerConfig, run_worker_on};
 use plinth_client::Database;
-use plinth_coordination::{ClusterFile, election};
+use plinth_coordination::{ClusterFile, Coordinators, election};
 use plinth_core::{DatabaseConfig, EngineKind, Error};
 use plinth_protocol::control::{CreateDatabase, GetClientInfo, KillRole, ProcessClass, WORKER};
 use plinth_rpc::{Interface, Transport};
@@ -36,7 +36,7 @@ impl Default for EmbeddedOptions {
 /// A living embedded cluster. Dropping it ends it; whatever was acknowledged is on disk.
 pub struct Embedded {
     transport: Transport,
-    cluster: ClusterFile,
+    coordinators: Coordinators,
     database: Database,
     worker: Task<()>,
     failure: Watch<Option<String>>,
@@ -56,6 +56,7 @@ impl Embedded {
             listen: ADDRESS,
             data_directory: directory.to_path_buf(),
             cluster: cluster.clone(),
+            cluster_file: None,
             class: ProcessClass::Unset,
             machine: String::new(),
             zone: String::new(),
@@ -72,10 +73,11 @@ impl Embedded {
                 failure.set(Some(error));
             })
         };
-        let database = plinth_client::connect_over(transport.clone(), cluster.clone());
+        let coordinators = Coordinators::from(cluster);
+        let database = plinth_client::connect_over(transport.clone(), coordinators.clone());
         let embedded = Embedded {
             transport,
-            cluster,
+            coordinators,
             database,
             worker,
             failure,
@@ -91,7 +93,7 @@ impl Embedded {
         };
         let created = plinth_runtime::timeout(
             START_LIMIT,
-            create_database(&self.transport, &self.cluster, config),
+            create_database(&self.transport, &self.coordinators, config),
         );
         match plinth_runtime::race(self.failure.wait_until(Option::is_some), created).await {
             Either::Left(()) => Err(self.failure.get().expect("waited for")),
@@ -110,7 +112,7 @@ impl Embedded {
 
     /// Kills a commit proxy, as a crash would; the transaction system recovers by itself.
     pub async fn kill_transaction_system(&self) -> plinth_core::Result<()> {
-        let leader = election::current_leader(&self.transport, &self.cluster)
+        let leader = election::current_leader(&self.transport, &self.coordinators)
             .await
             .ok_or(Error::no_more_servers)?;
         let endpoint = leader.controller.endpoint::<GetClientInfo>();
@@ -137,11 +139,11 @@ impl Embedded {
 /// [`Error::invalid_option`] if there is one already.
 pub async fn create_database(
     transport: &Transport,
-    cluster: &ClusterFile,
+    coordinators: &Coordinators,
     config: DatabaseConfig,
 ) -> plinth_core::Result<()> {
     loop {
-        if let Some(leader) = election::current_leader(transport, cluster).await {
+        if let Some(leader) = election::current_leader(transport, coordinators).await {
             let endpoint = leader.controller.endpoint::<CreateDatabase>();
             match transport.call(&endpoint, CreateDatabase { config }).await {
                 Ok(()) => return Ok(()),

@@ -57,6 +57,10 @@ pub const HELP: &[(&str, &str)] = &[
         "by how much timers of the event loop were late at worst in the last second or two",
     ),
     (
+        "plinth_slow_tasks_total",
+        "how often a task held up the event loop for about a tenth of a second or more; the trace names it",
+    ),
+    (
         "plinth_disk_bytes",
         "bytes of the disk that holds the data directory",
     ),
@@ -203,6 +207,8 @@ async fn samples(transport: &Transport, hosting: &Hosting) -> Vec<Sample> {
         &[],
         vitals.loop_lag_ms / 1000.0,
     );
+    let slow_tasks = plinth_runtime::slow_tasks() as f64;
+    out.add(Counter, "plinth_slow_tasks_total", &[], slow_tasks);
     out.add(Gauge, "plinth_disk_bytes", &[], vitals.disk_total as f64);
     out.add(
         Gauge,

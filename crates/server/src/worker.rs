@@ -1,6 +1,6 @@
 //! The worker (FDB §2.3): one event loop with one address, which hosts whatever roles the controller asks for.
 //!
-//! Its life: lock the data directory, listen, be a coordinator if the cluster file says so, bring back the log and
+//! Its life: lock the data directory, listen, be ready to be a coordinator, bring back the log and
 //! storage servers whose files are here, run for controller, and tell whoever is controller what is hosted. Roles of
 //! an epoch that has been succeeded are ended as soon as the worker hears of the next.
 
@@ -9,7 +9,7 @@ use crate::hosting::Hosting;
 use crate::metrics;
 use plinth_control::controller;
 use plinth_control::placement::{self, RoleKind};
-use plinth_coordination::{ClusterFile, coordinator, election};
+use plinth_coordination::{ClusterFile, Coordinators, coordinator, election};
 use plinth_core::Uid;
 use plinth_protocol::control::{
     ClusterInfo, GetClusterInfo, Locality, ProcessClass, RegisterWorker, WORKER,
@@ -33,6 +33,8 @@ pub struct WorkerConfig {
     pub listen: SocketAddr,
     pub data_directory: PathBuf,
     pub cluster: ClusterFile,
+    /// Where `cluster` is from: kept up to date when coordinators move.
+    pub cluster_file: Option<PathBuf>,
     pub class: ProcessClass,
     /// Empty: the process itself.
     pub machine: String,
@@ -84,8 +86,14 @@ pub async fn run_worker_on(
 
     let locality = locality(&config, directory.process);
     let leader: Watch<Option<Candidate>> = Watch::new(None);
-    let _election = run_for_controller(&config, &transport, address, &leader);
+    let coordinators = Coordinators::from(config.cluster.clone());
+    let _election = run_for_controller(&config, &coordinators, &transport, address, &leader);
     let registering = keep_registered(&transport, &config, locality, leader, &hosting, &info);
+    let _file = config.cluster_file.clone().map(|path| {
+        plinth_runtime::spawn("cluster file", async move {
+            coordinators.keep_file(&path).await
+        })
+    });
     let measuring = plinth_runtime::race(hosting.measure(), async {
         match &config.metrics {
             Some(page) => metrics::collect(transport.clone(), &hosting, page).await,
@@ -105,19 +113,17 @@ async fn start_coordinator(
     transport: &Transport,
     directory: &Rc<DataDirectory>,
     fatal: &Watch<Option<String>>,
-) -> Result<Option<Task<()>>, String> {
-    if !config.cluster.coordinators.contains(&config.listen) {
-        return Ok(None);
-    }
-    let life = coordinator::start(transport, &directory.path, &config.cluster.key()).await?;
+) -> Result<Task<()>, String> {
+    let key = config.cluster.key();
+    let life = coordinator::start(transport, &directory.path, &key).await?;
     let (fatal, path) = (fatal.clone(), directory.path.clone());
-    Ok(Some(plinth_runtime::spawn("coordinator", async move {
+    Ok(plinth_runtime::spawn("coordinator", async move {
         let error = life.await;
         fatal.set(Some(format!(
             "the coordinator in {} cannot go on: {error}",
             path.display()
         )));
-    })))
+    }))
 }
 
 fn locality(config: &WorkerConfig, process: Uid) -> Locality {
@@ -143,13 +149,18 @@ fn locality(config: &WorkerConfig, process: Uid) -> Locality {
 /// Contends for controller, and is it while elected.
 fn run_for_controller(
     config: &WorkerConfig,
+    coordinators: &Coordinators,
     transport: &Transport,
     address: SocketAddr,
     leader: &Watch<Option<Candidate>>,
 ) -> Task<()> {
-    let (transport, cluster, leader) = (transport.clone(), config.cluster.clone(), leader.clone());
+    let coordinators = coordinators.clone();
+    let (transport, leader) = (transport.clone(), leader.clone());
     let Some(priority) = placement::fitness(config.class, RoleKind::Stateless) else {
-        return plinth_runtime::spawn("observe", election::observe(transport, cluster, leader));
+        return plinth_runtime::spawn(
+            "observe",
+            election::observe(transport, coordinators, leader),
+        );
     };
     plinth_runtime::spawn("candidate", async move {
         loop {
@@ -161,7 +172,7 @@ fn run_for_controller(
             let _beacon = FailureBeacon::new(&transport, id);
             let contending = election::contend(
                 transport.clone(),
-                cluster.clone(),
+                coordinators.clone(),
                 candidate.clone(),
                 leader.clone(),
             );
@@ -172,8 +183,8 @@ fn run_for_controller(
                 };
                 loop {
                     leader.wait_until(ours).await;
-                    let rule =
-                        controller::run(transport.clone(), cluster.clone(), candidate.controller);
+                    let (transport, coordinators) = (transport.clone(), coordinators.clone());
+                    let rule = controller::run(transport, coordinators, candidate.controller);
                     match plinth_runtime::race(leader.wait_until(|l| !ours(l)), rule).await {
                         Either::Left(()) => continue, // deposed: the rule ends with its future
                         Either::Right(()) => return, // it met its successor's mark in the coordinated state

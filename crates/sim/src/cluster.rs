@@ -2,14 +2,16 @@
 
 use crate::scenario::{Draw, Scenario};
 use plinth_client::Database;
-use plinth_coordination::{ClusterFile, election};
+use plinth_coordination::{ClusterFile, Coordinators, election};
 use plinth_core::{DatabaseConfig, EngineKind, Error};
 use plinth_protocol::control::{ClusterInfo, GetClusterInfo, ProcessClass};
 use plinth_rpc::Transport;
 use plinth_runtime::Duration;
 use plinth_runtime::sim::{Locality, MachineId, Simulation};
 use plinth_server::{WorkerConfig, create_database, run_worker};
+use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 /// Everything that a seed decides about a cluster.
 #[derive(Clone, Debug)]
@@ -22,6 +24,25 @@ pub struct Shape {
     pub processes_a_machine: usize,
     pub coordinators: usize,
     pub config: DatabaseConfig,
+    pub sets: CoordinatorSets,
+}
+
+/// Every set of coordinators that there was, or that was asked for. Somebody may know any of them.
+#[derive(Clone, Debug, Default)]
+pub struct CoordinatorSets(Rc<RefCell<Vec<Vec<SocketAddr>>>>);
+
+impl CoordinatorSets {
+    pub fn add(&self, set: Vec<SocketAddr>) {
+        self.0.borrow_mut().push(set);
+    }
+
+    /// Without those, every set still has a majority.
+    pub fn can_do_without(&self, gone: impl Fn(&SocketAddr) -> bool) -> bool {
+        self.0.borrow().iter().all(|set| {
+            let left = set.iter().filter(|address| !gone(address)).count();
+            2 * left > set.len()
+        })
+    }
 }
 
 /// The simulator numbers machines from 1: the tester's is 0.
@@ -64,6 +85,7 @@ impl Shape {
                 resolvers: draw.between(scenario.resolvers_min as usize, 3) as u32,
                 logs: draw.between(replication, racks.min(8)) as u32,
             },
+            sets: CoordinatorSets::default(),
         }
     }
 
@@ -97,11 +119,17 @@ impl Shape {
         }
     }
 
+    /// As one knows them who has never heard of others.
+    pub fn coordinators(&self) -> Coordinators {
+        self.cluster_file().into()
+    }
+
     fn worker(&self, machine: usize, process: usize) -> WorkerConfig {
         WorkerConfig {
             listen: Self::address(machine, process),
             data_directory: format!("/data{process}").into(),
             cluster: self.cluster_file(),
+            cluster_file: Some(format!("/data{process}/plinth.cluster").into()),
             class: ProcessClass::Unset,
             machine: format!("m{machine}"),
             zone: format!("r{}", self.rack(machine)),
@@ -114,14 +142,16 @@ impl Shape {
 }
 
 pub fn start(simulation: &Simulation, shape: &Shape) {
+    shape.sets.add(shape.cluster_file().coordinators);
     for machine in 0..shape.machines {
         let id = simulation.add_machine(Locality::default());
         for process in 0..shape.processes_a_machine {
             let config = shape.worker(machine, process);
             simulation.start_process(id, config.listen, move || {
-                let config = config.clone();
+                let mut config = config.clone();
                 Box::pin(async move {
                     loop {
+                        follow_cluster_file(&mut config).await;
                         let Err(error) = run_worker(config.clone()).await;
                         plinth_runtime::trace_warn!("WorkerEnded", "error" => error);
                         plinth_runtime::sleep(RESTART_PAUSE).await;
@@ -132,9 +162,17 @@ pub fn start(simulation: &Simulation, shape: &Shape) {
     }
 }
 
+/// A worker starts with the coordinators that it knew last.
+async fn follow_cluster_file(config: &mut WorkerConfig) {
+    let path = config.cluster_file.as_ref().expect("it has one");
+    if let Ok(file) = ClusterFile::load(path).await {
+        config.cluster = file;
+    }
+}
+
 /// What the controller tells its workers; `None` if nobody answers.
 pub async fn info(shape: &Shape, transport: &Transport) -> Option<ClusterInfo> {
-    let leader = election::current_leader(transport, &shape.cluster_file()).await?;
+    let leader = election::current_leader(transport, &shape.coordinators()).await?;
     let endpoint = leader.controller.endpoint::<GetClusterInfo>();
     let call = transport.call(&endpoint, GetClusterInfo { known: 0 });
     call.await.ok()
@@ -143,10 +181,10 @@ pub async fn info(shape: &Shape, transport: &Transport) -> Option<ClusterInfo> {
 /// Creates the database and connects to it.
 pub async fn open(shape: &Shape) -> Database {
     let transport = Transport::client();
-    match create_database(&transport, &shape.cluster_file(), shape.config).await {
+    match create_database(&transport, &shape.coordinators(), shape.config).await {
         // The answer to an earlier attempt may have been lost.
         Ok(()) | Err(Error::invalid_option) => {}
         Err(error) => panic!("the database could not be created: {error}"),
     }
-    plinth_client::connect(shape.cluster_file())
+    plinth_client::connect(shape.coordinators())
 }

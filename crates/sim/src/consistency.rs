@@ -95,7 +95,7 @@ async fn one_map(
     transport: &Transport,
     shape: &Shape,
 ) -> plinth_core::Result<Result<Shards, String>> {
-    let leader = election::current_leader(transport, &shape.cluster_file())
+    let leader = election::current_leader(transport, &shape.coordinators())
         .await
         .ok_or(Error::timed_out)?;
     let endpoint = leader.controller.endpoint::<GetClientInfo>();

@@ -103,7 +103,7 @@ async fn count_rows(database: &Database) -> Result<usize> {
 async fn check_status(shape: &Shape) -> Verdict {
     let transport = Transport::client();
     let asking = async {
-        let leader = election::current_leader(&transport, &shape.cluster_file()).await?;
+        let leader = election::current_leader(&transport, &shape.coordinators()).await?;
         let endpoint = leader.controller.endpoint::<GetStatus>();
         transport.call(&endpoint, GetStatus {}).await.ok()
     };

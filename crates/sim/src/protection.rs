@@ -1,7 +1,7 @@
 //! Which machines may be lost for good without losing data: computed from what the cluster says of itself, not guessed.
 //!
 //! A machine may go if, without it and those that went before,
-//! - a majority of the coordinators is left,
+//! - a majority of the coordinators is left, and of those that were coordinators before: somebody may know only them,
 //! - there are zones enough for every replica, so that the cluster can heal,
 //! - every shard stands still and has a holder left,
 //! - every log set of every generation that is still needed has a member left.
@@ -49,15 +49,12 @@ pub async fn may_lose(
 ) -> bool {
     let gone = lost.with(machine);
     let on_gone = |address: &SocketAddr| gone.contains(&machine_at(address));
-    let coordinators = shape.cluster_file().coordinators;
-    let coordinators_left = coordinators.iter().filter(|c| !on_gone(c)).count();
     let racks_left: BTreeSet<usize> = (0..shape.machines)
         .filter(|index| !gone.iter().any(|lost| cluster::index_of(*lost) == *index))
         .map(|index| shape.rack(index))
         .collect();
     let zones_left = racks_left.len();
-    if 2 * coordinators_left <= coordinators.len() || zones_left < shape.config.replication as usize
-    {
+    if !shape.sets.can_do_without(on_gone) || zones_left < shape.config.replication as usize {
         return false;
     }
     let asked = plinth_runtime::timeout(LIMIT, look(shape, transport, database)).await;

@@ -35,7 +35,7 @@ use plinth_protocol::storage::Watch as WatchRequest;
 use plinth_protocol::storage::WatchReply;
 use plinth_rpc::{FailureBeacon, Responder, Transport};
 use plinth_runtime::knobs::knobs;
-use plinth_runtime::sync::{Notify, VersionGate, Watch};
+use plinth_runtime::sync::{Notify, Permits, VersionGate, Watch};
 use plinth_runtime::{Duration, Either, Instant, buggify, fault, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -48,6 +48,8 @@ pub use fetch::{SnapshotPage, Snapshots};
 const DURABLE_KEY: &[u8] = b"\xff\xff/durable";
 /// States that leave the window in one turn of the loop: about a millisecond's work.
 const STEP_TOUCHES: usize = 2000;
+/// Reads that wait for the disk at the same time; as many pool threads are left for what must be written.
+const COLD_READS_MAX: usize = 8;
 /// A watch that has waited so long is told to ask again: its client may be gone.
 const WATCH_LIMIT: Duration = Duration::from_secs(900);
 
@@ -79,6 +81,7 @@ pub(crate) struct Server {
     gate: RefCell<VersionGate>,
     /// Reads that wait for a version: bounded.
     reads_waiting: Cell<usize>,
+    cold_reads: Permits,
     known_committed: Cell<Version>,
     /// Epoch of the log generation that the newest versions came from.
     pulled_epoch: Cell<Epoch>,
@@ -115,6 +118,7 @@ pub async fn start(
         input_bytes: Cell::new(0),
         gate: RefCell::new(VersionGate::new(durable)),
         reads_waiting: Cell::new(0),
+        cold_reads: Permits::new(COLD_READS_MAX),
         known_committed: Cell::new(durable),
         pulled_epoch: Cell::new(0),
         watches: RefCell::new(Watches::new()),

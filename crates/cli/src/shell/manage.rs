@@ -171,7 +171,7 @@ impl Session {
     }
 
     pub(super) fn coordinators(&self) -> Answer {
-        let file = &self.connection.file;
+        let file = self.connection.coordinators.file();
         let addresses: Vec<String> = file.coordinators.iter().map(ToString::to_string).collect();
         Answer::Text(format!(
             "Cluster description: {}\nCluster coordinators ({}): {}",

@@ -7,10 +7,10 @@ use crate::{Outcome, progress};
 use plinth_bench::report::grouped;
 use plinth_control::consistency::{Compared, Comparison};
 use plinth_control::exclusion::Target;
-use plinth_control::management;
+use plinth_control::{coordinators, management};
 use plinth_core::Uid;
 use plinth_protocol::control::{
-    ClusterInfo, GetClusterInfo, GetWorkers, RegisterWorker, ServersChanged,
+    ChangeCoordinators, ClusterInfo, GetClusterInfo, GetWorkers, RegisterWorker, ServersChanged,
 };
 use plinth_runtime::Duration;
 use std::collections::BTreeSet;
@@ -60,6 +60,7 @@ impl Session {
                 management::lock(database, id).await?;
                 format!("Database locked\n`unlock {id}' unlocks it")
             }
+            Management::Coordinators(wanted) => self.change_coordinators(wanted).await?,
             Management::Unlock(id) => {
                 management::unlock(database, id).await?;
                 "Database unlocked".into()
@@ -67,6 +68,48 @@ impl Session {
         };
         self.tell_controller().await;
         said(text)
+    }
+
+    /// Asks again while the controller changes: what was asked for before does no harm.
+    async fn change_coordinators(&self, wanted: Option<Vec<SocketAddr>>) -> Outcome<String> {
+        let coordinators = &self.connection.coordinators;
+        let before = coordinators.file();
+        let wanted = match wanted {
+            Some(wanted) => wanted,
+            None => {
+                let config = management::configuration(&self.connection.database).await?;
+                let workers = self.workers().await?;
+                let best = coordinators::choose(&workers, &before.coordinators, config.replication);
+                if best.iter().collect::<BTreeSet<_>>() == before.coordinators.iter().collect() {
+                    return Ok("The coordinators stay: they suit best".into());
+                }
+                best
+            }
+        };
+        loop {
+            let leader = self.connection.controller().await?;
+            if coordinators.file().number() > before.number() {
+                // For the case that this program ends before its own task has come to it.
+                let saved = coordinators.file().save(&self.connection.path).await;
+                let now = format!("Coordinators changed: {}", coordinators.file());
+                return match saved {
+                    Ok(()) => Ok(now),
+                    Err(error) => Ok(format!(
+                        "{now}\ncannot write that to {}: {error}",
+                        self.connection.path.display()
+                    )),
+                };
+            }
+            let request = ChangeCoordinators {
+                coordinators: wanted.clone(),
+            };
+            let endpoint = leader.controller.endpoint::<ChangeCoordinators>();
+            match self.connection.transport.call(&endpoint, request).await {
+                Ok(reply) if !reply.refusal.is_empty() => return Err(reply.refusal),
+                Ok(_) => {}
+                Err(_) => plinth_runtime::sleep(LOOK_INTERVAL).await,
+            }
+        }
     }
 
     /// As long as it takes: whoever is impatient interrupts, and nothing is undone by that.

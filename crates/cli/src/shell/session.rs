@@ -310,11 +310,13 @@ impl Session {
     async fn configure_new(&self, config: DatabaseConfig) -> Outcome<Answer> {
         let Connection {
             transport,
-            file,
+            coordinators,
             timeout,
             ..
         } = &self.connection;
-        match plinth_runtime::timeout(*timeout, create_database(transport, file, config)).await {
+        match plinth_runtime::timeout(*timeout, create_database(transport, coordinators, config))
+            .await
+        {
             Some(Ok(())) => Ok(Answer::Text("Database created".into())),
             Some(Err(Error::invalid_option)) => {
                 Err("the cluster has a database already; it is left as it is".into())

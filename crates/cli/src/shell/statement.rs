@@ -8,6 +8,7 @@ use plinth_control::exclusion::Target;
 use plinth_control::management::ConfigChange;
 use plinth_core::{DatabaseConfig, EngineKind, Key, Uid, Value};
 use plinth_runtime::Duration;
+use std::net::SocketAddr;
 
 /// Rows of a range if the user names no limit.
 const ROWS_DEFAULT: i32 = 25;
@@ -68,6 +69,8 @@ pub enum Management {
     Include(Vec<Target>),
     Lock,
     Unlock(Uid),
+    /// `None`: as the cluster finds best.
+    Coordinators(Option<Vec<SocketAddr>>),
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -89,7 +92,7 @@ const HELP: &[(&str, &str, &str)] = &[
     ("commit", "", "commit the transaction"),
     ("configure", "[new] [single|double|triple] [ssd|memory] [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N]", "change the configuration; with new, create the database of a new cluster"),
     ("consistencycheck", "", "compare all replicas, now; the database does so by itself, slowly, all the time"),
-    ("coordinators", "", "show the coordinators"),
+    ("coordinators", "[auto|IP:PORT…]", "let these servers be the coordinators, or with auto those that suit best; without arguments, show who they are"),
     ("createtenant", "NAME", "create a tenant"),
     ("defaulttenant", "", "leave the tenant: use the database itself"),
     ("deletetenant", "NAME", "delete a tenant, which must be empty"),
@@ -258,6 +261,19 @@ fn parse(words: &[Vec<u8>]) -> Result<Statement, String> {
         }
         ("consistencycheck", 0) => Statement::ConsistencyCheck,
         ("coordinators", 0) => Statement::Coordinators,
+        ("coordinators", 1) if text(0) == "auto" => {
+            Statement::Manage(Management::Coordinators(None))
+        }
+        ("coordinators", 1..) => {
+            let addresses = (0..arguments.len()).map(|i| {
+                let text = text(i);
+                text.parse().map_err(|_| {
+                    format!("coordinators: `{text}' is not an address of the form ip:port")
+                })
+            });
+            let addresses: Result<Vec<SocketAddr>, String> = addresses.collect();
+            Statement::Manage(Management::Coordinators(Some(addresses?)))
+        }
         ("getlocation", 1) => Statement::GetLocation(bytes(0)),
         ("waitconnected", 0) => Statement::Wait { connected: true },
         ("waitopen", 0) => Statement::Wait { connected: false },

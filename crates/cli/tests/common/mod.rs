@@ -65,6 +65,8 @@ pub struct Cluster {
     pub first_port: u16,
     pub processes: u16,
     more: Vec<String>,
+    /// Of each storage server that is started alone.
+    pub cache_mib: u32,
     /// Open files that the servers may have.
     files_max: Option<usize>,
     dev: Option<Child>,
@@ -95,6 +97,7 @@ impl Cluster {
             first_port,
             processes,
             more,
+            cache_mib: 32,
             files_max: None,
             dev: None,
         }
@@ -208,7 +211,7 @@ impl Cluster {
             .arg("-C")
             .arg(self.cluster_file())
             .args(["--machine", &format!("m{i}"), "--zone", &format!("z{i}")])
-            .args(["--cache-mib", "32"])
+            .args(["--cache-mib", &self.cache_mib.to_string()])
             .stderr(std::fs::File::create(said).expect("can be made"));
         command
     }
@@ -333,6 +336,26 @@ pub fn plinth(cluster_file: &Path, arguments: &[&str]) -> Output {
         .stdin(Stdio::null())
         .output()
         .expect("the binary was built")
+}
+
+/// What a shell said to statements, and whether it succeeded.
+pub struct Said(Output);
+
+pub fn say(cluster_file: &Path, statements: &str) -> Said {
+    Said(plinth(cluster_file, &["cli", "--exec", statements]))
+}
+
+impl Said {
+    /// It must have succeeded.
+    pub fn text(&self) -> String {
+        assert!(self.0.status.success(), "{}", text(&self.0.stderr));
+        text(&self.0.stdout)
+    }
+
+    /// It must have failed with this one line.
+    pub fn line(&self) -> String {
+        error_line(&self.0)
+    }
 }
 
 pub fn text(bytes: &[u8]) -> String {

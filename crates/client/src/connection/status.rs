@@ -1,6 +1,7 @@
 //! The status document: what the controller says of the cluster, and what this client sees of it.
 
 use super::Inner;
+use plinth_coordination::ClusterFile;
 use plinth_core::Value;
 use plinth_protocol::coordination::{GetLeader, coordinator};
 use plinth_protocol::status::GetStatus;
@@ -13,16 +14,15 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Always answers, within a few seconds.
 pub async fn document(inner: &Inner) -> Value {
-    let reached = inner
-        .file
+    let file = inner.coordinators.file();
+    let reached = file
         .coordinators
         .iter()
-        .map(|address| reach(inner, *address));
+        .map(|address| reach(inner, &file, *address));
     let reached = plinth_runtime::join_all(reached).await;
     let cluster = cluster(inner).await;
-    let quorum = reached.iter().filter(|reached| **reached).count() >= inner.file.majority();
-    let coordinators: Vec<Json> = inner
-        .file
+    let quorum = reached.iter().filter(|reached| **reached).count() >= file.majority();
+    let coordinators: Vec<Json> = file
         .coordinators
         .iter()
         .zip(&reached)
@@ -70,10 +70,10 @@ async fn cluster(inner: &Inner) -> Option<Json> {
         .flatten()
 }
 
-async fn reach(inner: &Inner, address: SocketAddr) -> bool {
+async fn reach(inner: &Inner, file: &ClusterFile, address: SocketAddr) -> bool {
     let endpoint = coordinator(address).endpoint::<GetLeader>();
-    let cluster = inner.file.key();
-    let call = inner.transport.call(&endpoint, GetLeader { cluster });
+    let register = file.register();
+    let call = inner.transport.call(&endpoint, GetLeader { register });
     matches!(
         plinth_runtime::timeout(ANSWER_LIMIT, call).await,
         Some(Ok(_))

@@ -84,6 +84,16 @@ pub struct World {
     pub shards: Vec<ShardView>,
 }
 
+/// Copies of the shard that has the fewest, on servers that answer.
+pub fn least_copies(world: &World) -> usize {
+    let answers = |id: &&Uid| world.servers.get(*id).is_some_and(|server| server.present);
+    let copies = world
+        .shards
+        .iter()
+        .map(|shard| shard.team.iter().filter(answers).count());
+    copies.min().unwrap_or(0)
+}
+
 /// The size from which on a shard is split: larger databases have larger shards, so that they do not have too many.
 pub fn split_size(total_bytes: u64, limits: &Limits) -> u64 {
     let grown = limits.shard_bytes_min as f64 + 45.0 * (total_bytes as f64).sqrt();

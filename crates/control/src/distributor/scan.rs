@@ -22,7 +22,10 @@ impl Distributor {
         let distributor = self.clone();
         self.transport
             .serve::<GetDistributorStatus>(self.id, move |_, responder| {
-                responder.ok(distributor.scan.0.borrow().clone());
+                responder.ok(DistributorStatus {
+                    least_copies: distributor.least_copies.get() as u32,
+                    ..distributor.scan.0.borrow().clone()
+                });
             })
     }
 

@@ -5,7 +5,9 @@ use super::limit::Signal;
 use super::meter::{History, Meter, share};
 use plinth_core::version::VERSIONS_PER_SECOND;
 use plinth_core::{Uid, Version};
-use plinth_protocol::control::{GetWorkerStatus, WorkerStatus};
+use plinth_protocol::control::{
+    DistributorStatus, GetDistributorStatus, GetWorkerStatus, WorkerStatus,
+};
 use plinth_protocol::log::{GetLogStatus, LogStatus};
 use plinth_protocol::rate::{CommitProxyStatus, GetCommitProxyStatus};
 use plinth_protocol::storage::{GetStorageStatus, StorageStatus};
@@ -57,6 +59,7 @@ enum Seen {
     Log(LogStatus),
     CommitProxy(CommitProxyStatus),
     Worker(WorkerStatus),
+    Distributor(DistributorStatus),
 }
 
 /// A server, as it answered last.
@@ -117,7 +120,7 @@ impl Watched {
                 self.input.read(now, status.arrived as f64);
                 self.output.read(now, status.answered as f64);
             }
-            Seen::Nothing | Seen::Worker(_) => {}
+            Seen::Nothing | Seen::Worker(_) | Seen::Distributor(_) => {}
         }
         self.seen = seen;
     }
@@ -161,6 +164,12 @@ impl Ratekeeper {
             };
             self.ask(worker.worker, process, GetWorkerStatus {}, seen);
         }
+        if let Some(distributor) = info.distributor {
+            let seen = |known: &mut Watched, now, status| {
+                known.see(now, Seen::Distributor(status));
+            };
+            self.ask(distributor, distributor.id, GetDistributorStatus {}, seen);
+        }
         let current = info.log_system.current();
         for log in current.iter().flat_map(|generation| &generation.logs) {
             self.ask(*log, log.id, GetLogStatus {}, |known, now, status| {
@@ -202,6 +211,8 @@ impl Ratekeeper {
             speed,
             sync_s: logs.map(|(log, _)| log.sync_s).fold(0.0, f64::max),
         };
+        // As long as nobody says otherwise each has what no other has.
+        let mut least_copies = 0;
         let mut by_zone: BTreeMap<&str, Vec<Signal<(Reason, Uid)>>> = BTreeMap::new();
         for (id, server) in fresh() {
             match &server.seen {
@@ -216,10 +227,14 @@ impl Ratekeeper {
                     let zone = by_zone.entry(&server.zone).or_default();
                     zone.push(of_disk(*id, status));
                 }
+                Seen::Distributor(status) => least_copies = status.least_copies,
                 Seen::Nothing | Seen::Log(_) => {}
             }
         }
-        signals.extend(without_the_worst(by_zone));
+        if least_copies > 1 {
+            leave_out_the_worst(&mut by_zone);
+        }
+        signals.extend(by_zone.into_values().flatten());
         signals
     }
 }
@@ -299,11 +314,9 @@ fn of_disk(id: Uid, status: &WorkerStatus) -> Signal<(Reason, Uid)> {
     }
 }
 
-/// Where others have the same data, the zone that does worst is left to itself: one sick machine is not to slow down
+/// Every shard has another copy elsewhere: the zone that does worst is left to itself: one sick machine is not to slow down
 /// everybody, and if it does not get well, data distribution does without it.
-fn without_the_worst(
-    mut zones: BTreeMap<&str, Vec<Signal<(Reason, Uid)>>>,
-) -> Vec<Signal<(Reason, Uid)>> {
+fn leave_out_the_worst(zones: &mut BTreeMap<&str, Vec<Signal<(Reason, Uid)>>>) {
     let worst_of = |signals: &Vec<Signal<(Reason, Uid)>>| {
         let pressures = signals.iter().map(|signal| signal.pressure);
         pressures.fold(0.0, f64::max)
@@ -315,7 +328,6 @@ fn without_the_worst(
             .map(|(zone, _)| *zone);
         worst.and_then(|zone| zones.remove(zone));
     }
-    zones.into_values().flatten().collect()
 }
 
 #[cfg(test)]
@@ -333,15 +345,18 @@ mod tests {
 
     #[test]
     fn one_sick_zone_does_not_slow_down_everybody_but_two_do() {
+        let left = |mut zones| {
+            leave_out_the_worst(&mut zones);
+            zones.into_values().flatten().collect::<Vec<_>>()
+        };
         let zones = BTreeMap::from([
             ("a", vec![signal(1, 0.1), signal(2, 9.0)]),
             ("b", vec![signal(3, 3.0)]),
             ("c", vec![signal(4, 0.2)]),
         ]);
-        let left = without_the_worst(zones);
-        assert_eq!(left, [signal(3, 3.0), signal(4, 0.2)]);
+        assert_eq!(left(zones), [signal(3, 3.0), signal(4, 0.2)]);
         let only = BTreeMap::from([("a", vec![signal(1, 4.0)])]);
-        assert_eq!(without_the_worst(only), [signal(1, 4.0)]);
+        assert_eq!(left(only), [signal(1, 4.0)]);
     }
 
     #[test]

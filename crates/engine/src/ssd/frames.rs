@@ -48,9 +48,16 @@ pub(super) trait BlockFile: std::fmt::Debug + Send + Sync + 'static {
     fn sync(&self) -> io::Result<()>;
     fn set_len(&self, len: u64) -> io::Result<()>;
     fn len(&self) -> io::Result<u64>;
+    /// Reads that had to wait for the disk.
+    fn cold_reads(&self) -> u64 {
+        0
+    }
 }
 
 impl BlockFile for BlockingFile {
+    fn cold_reads(&self) -> u64 {
+        self.cold_reads()
+    }
     fn read_exact_at(&self, offset: u64, out: &mut [u8]) -> io::Result<()> {
         self.read_exact_at(offset, out)
     }
@@ -145,6 +152,10 @@ impl<F: BlockFile> Frames<F> {
 
     pub fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
+    }
+
+    pub fn cold_reads(&self) -> u64 {
+        self.file.cold_reads()
     }
 
     /// Where in the file a read met a wrong checksum.

@@ -9,6 +9,7 @@ use std::io::{self, IoSlice, IoSliceMut};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Longer reads go to the pool at once: copying them would hold the loop up.
 const INLINE_READ_BYTES_MAX: usize = 64 << 10;
@@ -95,7 +96,10 @@ impl File {
     }
 
     pub fn blocking(&self) -> BlockingFile {
-        BlockingFile(self.0.clone())
+        BlockingFile {
+            file: self.0.clone(),
+            cold_reads: Arc::default(),
+        }
     }
 }
 
@@ -160,23 +164,36 @@ fn allocate(file: &std::fs::File, len: u64) -> io::Result<()> {
 }
 
 #[derive(Clone, Debug)]
-pub(crate) struct BlockingFile(Arc<std::fs::File>);
+pub(crate) struct BlockingFile {
+    file: Arc<std::fs::File>,
+    /// Reads that found nothing in the page cache.
+    cold_reads: Arc<AtomicU64>,
+}
 
 impl BlockingFile {
     pub fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.0.read_exact_at(buffer, offset)
+        let slices = &mut [IoSliceMut::new(buffer)];
+        match rustix::io::preadv2(&*self.file, slices, offset, ReadWriteFlags::NOWAIT) {
+            Ok(n) if n == buffer.len() => return Ok(()),
+            Ok(_) | Err(Errno::AGAIN) => drop(self.cold_reads.fetch_add(1, Ordering::Relaxed)),
+            Err(_) => {} // a file system that cannot tell; other errors come again
+        }
+        self.file.read_exact_at(buffer, offset)
     }
     pub fn write_all_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        self.0.write_all_at(data, offset)
+        self.file.write_all_at(data, offset)
     }
     pub fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
     pub fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
     pub fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
+    }
+    pub fn cold_reads(&self) -> u64 {
+        self.cold_reads.load(Ordering::Relaxed)
     }
 }
 

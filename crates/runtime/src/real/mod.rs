@@ -7,6 +7,7 @@
 pub(crate) mod disk;
 pub(crate) mod net;
 mod remote;
+pub(crate) mod watchdog;
 
 use crate::Instant;
 use crate::task::Runnable;
@@ -32,7 +33,10 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
         .build()
         .expect("the operating system gives an event loop its file descriptors");
     let tasks = tokio::task::LocalSet::new();
-    let output = tasks.block_on(&runtime, future);
+    let mut future = std::pin::pin!(future);
+    let main =
+        std::future::poll_fn(|context| watchdog::watched("main", || future.as_mut().poll(context)));
+    let output = tasks.block_on(&runtime, main);
     // Before the runtime: the destructors of what is left may still use timers and sockets.
     let _entered = runtime.enter();
     drop(tasks);
@@ -82,8 +86,10 @@ struct Driver {
 impl Future for Driver {
     type Output = ();
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        catch_unwind(AssertUnwindSafe(|| self.task.run(context)))
-            .unwrap_or_else(|_| die("task", self.name))
+        watchdog::watched(self.name, || {
+            catch_unwind(AssertUnwindSafe(|| self.task.run(context)))
+                .unwrap_or_else(|_| die("task", self.name))
+        })
     }
 }
 

@@ -619,4 +619,9 @@ impl BlockingFile {
         self.0.check(5, 0, 0)?;
         Ok(lock(&self.0.inode).len())
     }
+
+    /// Reads take no time here.
+    pub fn cold_reads(&self) -> u64 {
+        0
+    }
 }

@@ -6,12 +6,14 @@
 mod gate;
 mod notify;
 mod oneshot;
+mod permits;
 mod queue;
 mod watch;
 
 pub use gate::{AtLeast, VersionGate};
 pub use notify::{Notified, Notify};
 pub use oneshot::{Closed, OneshotReceiver, OneshotSender, oneshot};
+pub use permits::{Permit, Permits};
 pub use queue::{QueueReceiver, QueueSender, queue};
 pub use watch::{Changed, Watch};
 

@@ -1,27 +1,30 @@
-//! An operator at work: excludes processes and takes them back, changes numbers of roles and the engine, locks the database
-//! for a moment, while all others work. What is refused is refused with a reason; that nothing else breaks is for the other
+//! An operator at work: excludes processes and takes them back, changes numbers of roles, the engine and the coordinators,
+//! locks the database for a moment, while all others work. What is refused is refused with a reason; that nothing else breaks is for the other
 //! workloads to say.
 
 use super::{Boxed, Complaints, Day, Verdict, Workload};
-use crate::cluster::Shape;
+use crate::cluster::{CoordinatorSets, Shape};
 use plinth_client::Database;
 use plinth_control::exclusion::Target;
 use plinth_control::management::{self, ConfigChange};
-use plinth_coordination::{ClusterFile, election};
+use plinth_coordination::{Coordinators, election};
 use plinth_core::{EngineKind, Uid};
-use plinth_protocol::control::{GetWorkers, RegisterWorker, ServersChanged};
+use plinth_protocol::control::{ChangeCoordinators, GetWorkers, RegisterWorker, ServersChanged};
 use plinth_rpc::Transport;
 use plinth_runtime::random::{below, chance, range, u64};
 use plinth_runtime::{Duration, probe, trace};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::net::SocketAddr;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+const CHANGE_LIMIT: Duration = Duration::from_secs(20);
 /// Between two changes: the cluster should come to some of the work that they make.
 const PAUSE_MS: std::ops::Range<u64> = 500..8000;
 
 pub struct Operator {
-    cluster: ClusterFile,
+    coordinators: Coordinators,
+    sets: CoordinatorSets,
     transport: Transport,
     excluded: RefCell<BTreeSet<Target>>,
     complaints: Complaints,
@@ -30,7 +33,8 @@ pub struct Operator {
 impl Operator {
     pub fn new(shape: &Shape) -> Self {
         Operator {
-            cluster: shape.cluster_file(),
+            coordinators: shape.coordinators(),
+            sets: shape.sets.clone(),
             transport: Transport::client(),
             excluded: RefCell::default(),
             complaints: Complaints::default(),
@@ -38,7 +42,7 @@ impl Operator {
     }
 
     async fn workers(&self) -> Option<Vec<RegisterWorker>> {
-        let leader = election::current_leader(&self.transport, &self.cluster).await?;
+        let leader = election::current_leader(&self.transport, &self.coordinators).await?;
         let controller = leader.controller;
         let call = self
             .transport
@@ -48,7 +52,7 @@ impl Operator {
 
     /// The controller would look by itself in a moment.
     async fn tell_controller(&self) {
-        if let Some(leader) = election::current_leader(&self.transport, &self.cluster).await {
+        if let Some(leader) = election::current_leader(&self.transport, &self.coordinators).await {
             let endpoint = leader.controller.endpoint::<ServersChanged>();
             let call = self.transport.call(&endpoint, ServersChanged {});
             plinth_runtime::timeout(ANSWER_LIMIT, call).await;
@@ -63,7 +67,7 @@ impl Operator {
         if workers.is_empty() {
             return;
         }
-        let outcome = match below(6) {
+        let outcome = match below(7) {
             0 | 1 => {
                 let worker = &workers[below(workers.len() as u64) as usize];
                 let target = if chance(0.5) {
@@ -81,6 +85,7 @@ impl Operator {
                     .await
                     .map(drop)
             }
+            5 => self.change_coordinators(&workers).await,
             _ => self.lock_for_a_moment(database).await,
         };
         match outcome {
@@ -102,6 +107,32 @@ impl Operator {
             return Ok(());
         }
         management::include(database, &targets).await
+    }
+
+    /// Any workers, in any number: what is refused is refused.
+    async fn change_coordinators(&self, workers: &[RegisterWorker]) -> Result<(), String> {
+        let mut addresses: Vec<SocketAddr> = workers.iter().map(|w| w.worker.address).collect();
+        let count = [1, 2, 3, 3, 5][below(5) as usize].min(addresses.len());
+        for i in 0..count {
+            let other = range(i as u64..addresses.len() as u64) as usize;
+            addresses.swap(i, other);
+        }
+        addresses.truncate(count);
+        // Before it is asked for: from now on it may be true.
+        self.sets.add(addresses.clone());
+        let leader = election::current_leader(&self.transport, &self.coordinators).await;
+        let leader = leader.ok_or("there is no controller")?;
+        let endpoint = leader.controller.endpoint::<ChangeCoordinators>();
+        let request = ChangeCoordinators {
+            coordinators: addresses,
+        };
+        let call = self.transport.call(&endpoint, request);
+        match plinth_runtime::timeout(CHANGE_LIMIT, call).await {
+            Some(Ok(reply)) if reply.refusal.is_empty() => Ok(()),
+            Some(Ok(reply)) => Err(reply.refusal),
+            Some(Err(error)) => Err(error.to_string()),
+            None => Err("no answer".into()),
+        }
     }
 
     async fn lock_for_a_moment(&self, database: &Database) -> Result<(), String> {

@@ -5,6 +5,7 @@ use crate::window::{Lookup, RangeLimits, read_range};
 use bytes::{BufMut, Bytes, BytesMut};
 use plinth_core::key::key_after;
 use plinth_core::{Error, KeySelector, Result, Version, varint};
+use plinth_engine::{LocalBoxFuture, Wanted};
 use plinth_protocol::storage::{
     Get, GetKey, GetKeyReply, GetRange, GetRangeReply, GetRangeSummary, GetReply, RangeSummary,
     Watch as WatchRequest, WatchReply,
@@ -14,13 +15,40 @@ use plinth_runtime::knobs::knobs;
 use plinth_runtime::{Duration, fault, probe};
 use std::rc::Rc;
 
+/// About what is read to find a key.
+const PIVOT_BYTES: u32 = 4096;
+
+fn warm_row(server: &Server, request: &Get) -> Option<LocalBoxFuture<'static, ()>> {
+    if !server.engine.is_cold() {
+        return None; // in the hot path
+    }
+    let end = key_after(&request.key);
+    server.warm(&request.key, &end, 1, false)
+}
+
+fn warm_pivot(server: &Server, request: &GetKey) -> Option<LocalBoxFuture<'static, ()>> {
+    let KeySelector { key, offset, .. } = &request.selector;
+    match *offset > 0 {
+        true => server.warm(key, &request.end, PIVOT_BYTES, false),
+        false => server.warm(&request.begin, key, PIVOT_BYTES, true),
+    }
+}
+
 impl Server {
     pub(super) fn serve(self: Rc<Self>) -> Vec<Registration> {
         vec![
-            self.serve_reads::<Get>(|r| r.version, |server, r| server.get(&r)),
-            self.serve_reads::<GetRange>(|r| r.version, |server, r| server.get_range(&r)),
-            self.serve_reads::<GetRangeSummary>(|r| r.version, |server, r| server.summarise(&r)),
-            self.serve_reads::<GetKey>(|r| r.version, |server, r| server.get_key(&r)),
+            self.serve_reads::<Get>(|r| r.version, warm_row, |server, r| server.get(&r)),
+            self.serve_reads::<GetRange>(
+                |r| r.version,
+                |server, r| server.warm(&r.begin, &r.end, r.limit_bytes, r.reverse),
+                |server, r| server.get_range(&r),
+            ),
+            self.serve_reads::<GetRangeSummary>(
+                |r| r.version,
+                |server, r| server.warm(&r.begin, &r.end, r.limit_bytes, false),
+                |server, r| server.summarise(&r),
+            ),
+            self.serve_reads::<GetKey>(|r| r.version, warm_pivot, |server, r| server.get_key(&r)),
             self.serve_watches(),
             self.clone().serve_shard_state(),
             self.clone().serve_range_metrics(),
@@ -32,28 +60,35 @@ impl Server {
     fn serve_reads<R: Request>(
         self: &Rc<Self>,
         version_of: impl Fn(&R) -> Version + 'static,
+        warm: impl Fn(&Server, &R) -> Option<LocalBoxFuture<'static, ()>> + Copy + 'static,
         answer: impl Fn(&Server, R) -> Result<R::Reply> + Copy + 'static,
     ) -> Registration {
         let server = self.clone();
         self.transport
             .serve::<R>(self.role.id, move |request, responder: Responder<R>| {
                 let version = version_of(&request);
+                let mut warming = None;
                 if version <= server.latest() {
-                    return responder.send(
-                        server
-                            .check(version)
-                            .and_then(|()| answer(&server, request)),
-                    );
+                    warming = warm(&server, &request);
+                    if warming.is_none() {
+                        return responder.send(
+                            server
+                                .check(version)
+                                .and_then(|()| answer(&server, request)),
+                        );
+                    }
                 }
                 if server.reads_waiting.get() >= knobs().storage_reads_waiting_max {
                     probe!("storage_reads_waiting_full");
                     return responder.fail(Error::server_request_queue_full);
                 }
-                probe!("storage_read_waits_for_version");
                 server.reads_waiting.set(server.reads_waiting.get() + 1);
                 let server = server.clone();
                 plinth_runtime::spawn("waiting read", async move {
                     let reached = server.wait_for(version).await;
+                    if let Some(warming) = warming.or_else(|| warm(&server, &request)) {
+                        server.wait_for_disk(warming).await;
+                    }
                     server.reads_waiting.set(server.reads_waiting.get() - 1);
                     let result = reached
                         .and_then(|()| server.check(version))
@@ -64,7 +99,17 @@ impl Server {
             })
     }
 
+    async fn wait_for_disk(&self, warming: LocalBoxFuture<'static, ()>) {
+        probe!("storage_read_waits_for_disk");
+        let _permit = self.cold_reads.take().await;
+        warming.await;
+    }
+
     async fn wait_for(&self, version: Version) -> Result<()> {
+        if version <= self.latest() {
+            return Ok(());
+        }
+        probe!("storage_read_waits_for_version");
         let limit = Duration::from_millis(knobs().future_version_wait_ms);
         let reached = self.gate.borrow().at_least(version);
         match plinth_runtime::timeout(limit, reached).await {
@@ -100,6 +145,22 @@ impl Server {
             Lookup::Engine => self.engine.get(&request.key)?,
         };
         Ok(GetReply { value })
+    }
+
+    /// What must be read from disk first, if anything must.
+    fn warm(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        bytes: u32,
+        reverse: bool,
+    ) -> Option<LocalBoxFuture<'static, ()>> {
+        self.engine.warm(&Wanted {
+            begin,
+            end,
+            reverse,
+            bytes: (bytes as usize).min(knobs().range_bytes_max as usize),
+        })
     }
 
     /// The newest value of a key; for watches.

@@ -1,0 +1,115 @@
+//! The coordinators of a running cluster are exchanged for others, with real processes.
+
+mod common;
+
+use common::Cluster;
+use plinth_client::Database;
+use plinth_coordination::ClusterFile;
+use plinth_runtime::{Duration, now, real, sleep};
+use std::cell::Cell;
+use std::process::Child;
+use std::rc::Rc;
+
+/// Nobody may wait longer for a commit while the coordinators change.
+const GAP_LIMIT: Duration = Duration::from_secs(5);
+
+/// A server that ends with the test, however that ends.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // it may have ended
+        let _ = self.0.wait();
+    }
+}
+
+async fn commits_for_ever(database: Database, count: Rc<Cell<i64>>, longest: Rc<Cell<Duration>>) {
+    loop {
+        let (next, start) = (count.get() + 1, now());
+        let written = database.run(async |t| {
+            t.set("count", next.to_le_bytes());
+            Ok(())
+        });
+        written.await.expect("the cluster serves");
+        count.set(next);
+        longest.set(longest.get().max(start.elapsed()));
+        sleep(Duration::from_millis(2)).await;
+    }
+}
+
+async fn run(cluster: &Cluster, statement: String) -> common::Said {
+    let file = cluster.cluster_file();
+    plinth_runtime::offload(move || common::say(&file, &statement)).await
+}
+
+async fn exchange() {
+    let cluster = Cluster::stopped("coordinators", 4, &[]);
+    cluster.write_cluster_file(1);
+    let mut servers: Vec<Server> = (0..4).map(|i| Server(cluster.start_server(i))).collect();
+    cluster.cli("configure new double memory logs=2");
+    let old_file = std::fs::read(cluster.cluster_file()).expect("it is there");
+    let file = ClusterFile::load(&cluster.cluster_file()).await;
+    let database = plinth_client::connect(file.expect("a cluster file"));
+    let (count, longest) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(Duration::ZERO)));
+    let writing = plinth_runtime::spawn(
+        "writer",
+        commits_for_ever(database.clone(), count.clone(), longest.clone()),
+    );
+    sleep(Duration::from_millis(300)).await;
+
+    let refused = run(&cluster, "coordinators 127.0.0.1:9".into()).await;
+    assert!(
+        refused
+            .line()
+            .contains("127.0.0.1:9 cannot be a coordinator")
+    );
+    assert!(refused.line().contains("nothing has changed"));
+    let address = |i: u16| format!("127.0.0.1:{}", cluster.first_port + i);
+    let same = run(&cluster, format!("coordinators {}", address(0))).await;
+    assert!(same.line().contains("already"), "{}", same.line());
+
+    let others: Vec<String> = (1..4).map(address).collect();
+    let others = others.join(" ");
+    let said = run(&cluster, format!("coordinators {others}")).await.text();
+    assert!(
+        said.contains("Coordinators changed: test:test_2@"),
+        "{said}"
+    );
+    let shown = run(&cluster, "coordinators".into()).await.text();
+    assert!(shown.contains("Cluster coordinators (3)"), "{shown}");
+    let before = count.get();
+    sleep(Duration::from_millis(300)).await;
+    assert!(count.get() > before, "commits go on");
+
+    // Who knows only the old coordinator is sent on, and so is a server that starts with the old file.
+    std::fs::write(cluster.cluster_file(), &old_file).expect("can be written");
+    drop(servers.remove(1));
+    servers.push(Server(cluster.start_server(1)));
+    let kept = run(&cluster, "get count; coordinators".into()).await.text();
+    assert!(kept.contains("Cluster coordinators (3)"), "{kept}");
+    // Then the old coordinator is needed no more.
+    drop(servers.remove(0));
+    let before = count.get();
+    while count.get() < before + 10 {
+        sleep(Duration::from_millis(20)).await;
+    }
+    let said = run(&cluster, "coordinators auto".into()).await.text();
+    assert!(said.contains("stay"), "{said}");
+    eprintln!("the longest commit took {:?}", longest.get());
+    assert!(longest.get() < GAP_LIMIT, "{:?}", longest.get());
+
+    drop(writing);
+    let stored = database.run(async |t| t.get("count", false).await).await;
+    let stored = stored.expect("reads").expect("it was written");
+    let stored = i64::from_le_bytes(stored[..].try_into().expect("eight bytes"));
+    assert!(
+        stored >= count.get(),
+        "{stored} is less than {}",
+        count.get()
+    );
+}
+
+#[test]
+fn coordinators_are_exchanged_while_commits_go_on() {
+    real::block_on(exchange());
+}

@@ -1,0 +1,329 @@
+//! A cluster that grows from one server to eight while it is loaded, and then loses two, with a client beside that
+//! measures what others feel of it.
+//!
+//! `PLINTH_GROWTH_MB` says how much is loaded, `PLINTH_GROWTH_MB_PER_SECOND` how fast; `make growth` does it with 5 GB
+//! and prints the latencies of each part.
+
+mod common;
+
+use common::Cluster;
+use plinth_client::Database;
+use plinth_coordination::ClusterFile;
+use plinth_core::Result;
+use plinth_runtime::{Duration, Instant, Task, now, random, real, sleep};
+use serde_json::Value;
+use std::cell::{Cell, RefCell};
+use std::process::Child;
+use std::rc::Rc;
+
+const SERVERS: u16 = 8;
+const ROW_BYTES: usize = 1000;
+const ROWS_PER_TRANSACTION: usize = 100;
+const LOADERS: usize = 8;
+/// Bytes of each server must be within this share of the mean.
+const EVEN: f64 = 0.15;
+/// How much is loaded, and for how long after the end things may take to settle.
+const DEFAULT_MB: usize = 40;
+const DEFAULT_MB_PER_SECOND: usize = 8;
+const SETTLE_LIMIT: Duration = Duration::from_secs(1200);
+/// Transactions a second of the client that measures.
+const PROBES_PER_SECOND: u64 = 200;
+/// Below this much data, shards are made small, for there is to be something to move.
+const SMALL_MB: usize = 1000;
+const SMALL_KNOBS: [&str; 4] = [
+    "shard_bytes_min=200000",
+    "storage_failure_ms=3000",
+    "moves_per_server_max=8",
+    "byte_sample_unit=1000",
+];
+
+fn number_from(variable: &str, otherwise: usize) -> usize {
+    let given = std::env::var(variable).ok();
+    given.map_or(otherwise, |text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable} is a number"))
+    })
+}
+
+/// Keys are spread, as those of most tables are: every part of the cluster is written to.
+fn key(row: usize) -> String {
+    format!(
+        "row{:016x}",
+        (row as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
+    )
+}
+
+fn value(row: usize) -> Vec<u8> {
+    let mut value = vec![b'.'; ROW_BYTES];
+    value[..8].copy_from_slice(&(row as u64).to_le_bytes());
+    value
+}
+
+async fn open(cluster: &Cluster) -> Database {
+    let file = ClusterFile::load(&cluster.cluster_file()).await;
+    plinth_client::connect(file.expect("a cluster file"))
+}
+
+/// Rows are loaded in order of their numbers, at a steady pace; everything below `done` is there.
+struct Load {
+    rows: usize,
+    next: Cell<usize>,
+    done: Cell<usize>,
+    started: Instant,
+    rows_per_second: f64,
+}
+
+impl Load {
+    async fn run(&self, database: &Database) {
+        loop {
+            let first = self.next.get();
+            if first >= self.rows {
+                return;
+            }
+            self.next.set(first + ROWS_PER_TRANSACTION);
+            let due = Duration::from_secs_f64(first as f64 / self.rows_per_second);
+            sleep(due.saturating_sub(self.started.elapsed())).await;
+            let written = database.run(async |t| {
+                (first..first + ROWS_PER_TRANSACTION).for_each(|row| t.set(key(row), value(row)));
+                Ok(())
+            });
+            written.await.expect("the cluster serves");
+            self.done.set(self.done.get() + ROWS_PER_TRANSACTION);
+        }
+    }
+}
+
+/// The client that measures: one read of a row, and one set, a transaction, at a steady rate whatever the answers take.
+struct Probe {
+    part: RefCell<String>,
+    /// Latencies by the part of the test they were met in, in order.
+    latencies: RefCell<Vec<(String, Vec<Duration>)>>,
+}
+
+impl Probe {
+    fn begin(&self, part: &str) {
+        self.part.replace(part.to_string());
+        self.latencies.borrow_mut().push((part.to_string(), vec![]));
+        eprintln!("{part} …");
+    }
+
+    async fn once(&self, database: &Database, rows: usize) {
+        let (part, start) = (self.part.borrow().clone(), now());
+        let row = random::below(rows as u64) as usize;
+        let touched = database.run(async |t| {
+            let found = t.get(key(row), false).await?;
+            assert_eq!(found.as_deref(), Some(&value(row)[..]), "row {row}");
+            t.set(format!("probe/{}", row % 1000), start.0.to_le_bytes());
+            Ok(())
+        });
+        touched.await.expect("the cluster serves");
+        let mut latencies = self.latencies.borrow_mut();
+        let of = latencies.iter_mut().find(|(name, _)| *name == part);
+        of.expect("it has begun").1.push(start.elapsed());
+    }
+
+    fn report(&self) {
+        for (part, latencies) in &mut *self.latencies.borrow_mut() {
+            latencies.sort_unstable();
+            let ms = |share: f64| match latencies.len() {
+                0 => 0.0,
+                count => {
+                    let at = (((count - 1) as f64) * share).round() as usize;
+                    latencies[at].as_secs_f64() * 1e3
+                }
+            };
+            eprintln!(
+                "{:>7} transactions {part:<34} p50 {:6.2} ms, p99 {:7.2} ms, p99.9 {:7.2} ms, slowest {:8.2} ms",
+                latencies.len(),
+                ms(0.5),
+                ms(0.99),
+                ms(0.999),
+                ms(1.0)
+            );
+        }
+    }
+}
+
+fn start_probe(database: &Database, probe: &Rc<Probe>, load: &Rc<Load>) -> Task<()> {
+    let (database, probe, load) = (database.clone(), probe.clone(), load.clone());
+    plinth_runtime::spawn("probe", async move {
+        let tasks = plinth_runtime::TaskGroup::new();
+        loop {
+            sleep(Duration::from_micros(1_000_000 / PROBES_PER_SECOND)).await;
+            // Loaders overtake each other by less than this.
+            let rows = load
+                .done
+                .get()
+                .saturating_sub(2 * LOADERS * ROWS_PER_TRANSACTION);
+            if rows > 0 {
+                let (database, probe) = (database.clone(), probe.clone());
+                tasks.spawn("probe", async move { probe.once(&database, rows).await });
+            }
+        }
+    })
+}
+
+/// Bytes of keys and values on each storage server, by address; and whether every copy is there.
+async fn stored(cluster: &Cluster) -> (Vec<(String, u64)>, bool) {
+    let file = cluster.cluster_file();
+    let output =
+        plinth_runtime::offload(move || common::plinth(&file, &["status", "--json"])).await;
+    let document: Value = serde_json::from_str(&common::text(&output.stdout)).unwrap_or_default();
+    let full = document["cluster"]["full_replication"] == true;
+    let servers = document["cluster"]["storage_servers"].as_array().cloned();
+    let bytes = |server: Value| {
+        let address = server["address"].as_str().unwrap_or("?").to_string();
+        (address, server["stored_bytes"].as_u64().unwrap_or(0))
+    };
+    (servers.into_iter().flatten().map(bytes).collect(), full)
+}
+
+/// Waits until so many servers have about the same, and every copy is there.
+async fn wait_until_even(cluster: &Cluster, count: usize) {
+    let started = now();
+    let mut said = now();
+    loop {
+        let (stored, full) = stored(cluster).await;
+        let sum: u64 = stored.iter().map(|(_, bytes)| bytes).sum();
+        let mean = sum as f64 / count as f64;
+        let off = |bytes: u64| (bytes as f64 / mean - 1.0).abs();
+        let worst = stored
+            .iter()
+            .map(|(_, bytes)| off(*bytes))
+            .fold(0.0, f64::max);
+        let line: Vec<String> = stored
+            .iter()
+            .map(|(address, bytes)| format!("{address} {:.1} MB", *bytes as f64 / 1e6))
+            .collect();
+        let line = format!("off by {:.1}% at most: {}", worst * 100.0, line.join(", "));
+        if full && stored.len() == count && worst <= EVEN {
+            eprintln!(
+                "even after {:.1} s; {line}",
+                started.elapsed().as_secs_f64()
+            );
+            return;
+        }
+        if said.elapsed() > Duration::from_secs(10) {
+            said = now();
+            eprintln!("  full replication: {full}; {line}");
+        }
+        assert!(
+            started.elapsed() < SETTLE_LIMIT,
+            "it does not settle; {line}"
+        );
+        sleep(Duration::from_millis(500)).await;
+    }
+}
+
+async fn check(database: &Database, rows: usize) {
+    for first in (0..rows).step_by(ROWS_PER_TRANSACTION) {
+        let read = database.run(async |t| {
+            let rows = first..first + ROWS_PER_TRANSACTION;
+            let gets = rows.map(|row| t.get(key(row), false));
+            let values = plinth_runtime::join_all(gets).await;
+            values.into_iter().collect::<Result<Vec<_>>>()
+        });
+        let values = read.await.expect("the cluster serves");
+        for (row, found) in (first..).zip(values) {
+            assert_eq!(found.as_deref(), Some(&value(row)[..]), "row {row}");
+        }
+    }
+}
+
+/// A server that ends with the test, however that ends.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // it may have ended
+        let _ = self.0.wait();
+    }
+}
+
+async fn command(cluster: &Cluster, statement: String) -> String {
+    let file = cluster.cluster_file();
+    let text = statement.clone();
+    let output = plinth_runtime::offload(move || common::plinth(&file, &["cli", "--exec", &text]));
+    let output = output.await;
+    let said = common::text(&output.stdout) + &common::text(&output.stderr);
+    assert!(output.status.success(), "{statement}: {said}");
+    said
+}
+
+async fn grow_under_load() {
+    let megabytes = number_from("PLINTH_GROWTH_MB", DEFAULT_MB);
+    let pace = number_from("PLINTH_GROWTH_MB_PER_SECOND", DEFAULT_MB_PER_SECOND);
+    let knobs: &[&str] = match megabytes < SMALL_MB {
+        true => &SMALL_KNOBS,
+        false => &[],
+    };
+    let mut cluster = Cluster::stopped("growth-under-load", SERVERS, &[]);
+    if megabytes >= SMALL_MB {
+        cluster.cache_mib = 256;
+    }
+    cluster.write_cluster_file(1);
+    let mut servers = vec![Server(cluster.start_server_with(0, knobs))];
+    command(&cluster, "configure new single ssd logs=1".into()).await;
+    let database = open(&cluster).await;
+
+    let load = Rc::new(Load {
+        rows: megabytes * 1_000_000 / ROW_BYTES,
+        next: Cell::new(0),
+        done: Cell::new(0),
+        started: now(),
+        rows_per_second: pace as f64 * 1e6 / ROW_BYTES as f64,
+    });
+    let probe = Rc::new(Probe {
+        part: RefCell::default(),
+        latencies: RefCell::default(),
+    });
+    probe.begin("one server, loaded");
+    let loading: Vec<_> = (0..LOADERS)
+        .map(|_| {
+            let (load, database) = (load.clone(), database.clone());
+            plinth_runtime::spawn("loader", async move { load.run(&database).await })
+        })
+        .collect();
+    let probing = start_probe(&database, &probe, &load);
+    for i in 1..SERVERS {
+        while load.done.get() * usize::from(SERVERS + 1) < load.rows * usize::from(i) {
+            sleep(Duration::from_millis(50)).await;
+        }
+        probe.begin(&format!("{} servers, loaded", i + 1));
+        servers.push(Server(cluster.start_server_with(i, knobs)));
+        if i == 1 {
+            while stored(&cluster).await.0.len() < 2 {
+                sleep(Duration::from_millis(100)).await;
+            }
+            command(&cluster, "configure double".into()).await;
+        }
+    }
+    plinth_runtime::join_all(loading).await;
+    let seconds = load.started.elapsed().as_secs_f64();
+    eprintln!("{megabytes} MB loaded in {seconds:.1} s");
+    probe.begin("8 servers, becoming even");
+    wait_until_even(&cluster, usize::from(SERVERS)).await;
+    probe.begin("8 servers, even");
+    check(&database, load.rows).await;
+    probe.begin("8 servers, at rest");
+    sleep(Duration::from_secs(10)).await;
+
+    probe.begin("one is excluded");
+    let target = cluster.first_port + SERVERS - 1;
+    let said = command(&cluster, format!("exclude 127.0.0.1:{target}")).await;
+    assert!(said.contains("nothing is left"), "{said}");
+    servers.pop();
+    wait_until_even(&cluster, usize::from(SERVERS) - 1).await;
+    probe.begin("one is killed");
+    servers.pop();
+    wait_until_even(&cluster, usize::from(SERVERS) - 2).await;
+    probe.begin("6 servers, even");
+    check(&database, load.rows).await;
+    drop(probing);
+    probe.report();
+}
+
+#[test]
+fn a_cluster_grows_to_eight_servers_while_it_is_loaded_and_heals_when_two_are_gone() {
+    real::block_on(grow_under_load());
+}

@@ -1,0 +1,115 @@
+//! Which processes are to be the coordinators, and whether they can be.
+
+use crate::placement;
+use plinth_coordination::ClusterFile;
+use plinth_protocol::control::RegisterWorker;
+use plinth_protocol::coordination::{GetLeader, coordinator};
+use plinth_rpc::Transport;
+use plinth_runtime::Duration;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+/// A coordinator-to-be that has not answered by then cannot be one.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+const COORDINATORS_MAX: usize = 99;
+
+/// Why these cannot be the coordinators, in one line; `None` if they can.
+pub async fn refusal(
+    transport: &Transport,
+    now: &ClusterFile,
+    wanted: &[SocketAddr],
+) -> Option<String> {
+    if wanted.is_empty() || wanted.len() > COORDINATORS_MAX {
+        return Some(format!(
+            "a cluster has between 1 and {COORDINATORS_MAX} coordinators; nothing has changed"
+        ));
+    }
+    let set: BTreeSet<&SocketAddr> = wanted.iter().collect();
+    if set.len() < wanted.len() {
+        return Some("a coordinator is named twice; nothing has changed".into());
+    }
+    if set == now.coordinators.iter().collect() {
+        return Some("these are the coordinators already".into());
+    }
+    let register = now.succeeded_by(wanted.to_vec()).register();
+    let asked = wanted.iter().map(|address| async {
+        let request = GetLeader {
+            register: register.clone(),
+        };
+        let endpoint = coordinator(*address).endpoint::<GetLeader>();
+        let call = transport.call(&endpoint, request);
+        let answered = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
+        (!matches!(answered, Some(Ok(_)))).then(|| address.to_string())
+    });
+    let silent = plinth_runtime::join_all(asked).await;
+    let silent: Vec<String> = silent.into_iter().flatten().collect();
+    (!silent.is_empty()).then(|| {
+        format!(
+            "{} cannot be a coordinator of this cluster: no server of it answers there; nothing has changed",
+            silent.join(", ")
+        )
+    })
+}
+
+/// The coordinators that a cluster with so many copies of everything should have: twice as many as it survives failures,
+/// and one, each in another zone. Those that are coordinators and live stay. Fewer, and an odd number, if there are not so
+/// many zones.
+pub fn choose(workers: &[RegisterWorker], now: &[SocketAddr], replication: u32) -> Vec<SocketAddr> {
+    let wanted = 2 * (replication as usize).max(1) - 1;
+    let mut able = placement::able_to_log(workers.iter().collect());
+    // Coordinators first; among the rest the order of addresses.
+    able.sort_by_key(|worker| {
+        let address = worker.worker.address;
+        (!now.contains(&address), address)
+    });
+    let mut zones = BTreeSet::new();
+    able.retain(|worker| zones.insert(&worker.locality.zone));
+    let count = match able.len().min(wanted) {
+        0 => 0,
+        count => count - 1 + count % 2,
+    };
+    able[..count].iter().map(|w| w.worker.address).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_core::Uid;
+    use plinth_protocol::control::{Locality, ProcessClass, WORKER};
+    use plinth_rpc::Interface;
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 1], port))
+    }
+
+    fn worker(port: u16, zone: &str) -> RegisterWorker {
+        RegisterWorker {
+            worker: Interface::new(at(port), WORKER),
+            class: ProcessClass::Unset,
+            locality: Locality {
+                process: Uid(port.into()),
+                machine: zone.into(),
+                zone: zone.into(),
+                data_hall: String::new(),
+                data_center: String::new(),
+            },
+            logs: vec![],
+            storage: vec![],
+            unreachable: vec![],
+        }
+    }
+
+    #[test]
+    fn chosen_coordinators_are_odd_in_number_and_each_in_another_zone() {
+        let workers: Vec<_> = [(1, "a"), (2, "a"), (3, "b"), (4, "c"), (5, "d")]
+            .map(|(port, zone)| worker(port, zone))
+            .to_vec();
+        let ports = |list: Vec<SocketAddr>| list.iter().map(SocketAddr::port).collect::<Vec<_>>();
+        assert_eq!(ports(choose(&workers, &[], 1)), [1]);
+        assert_eq!(ports(choose(&workers, &[], 2)), [1, 3, 4]);
+        // Four zones: three coordinators. The second of zone a is one already, and stays.
+        assert_eq!(ports(choose(&workers, &[at(2), at(9)], 3)), [2, 3, 4]);
+        assert_eq!(ports(choose(&workers[..2], &[], 3)), [1]);
+        assert!(choose(&[], &[], 3).is_empty());
+    }
+}

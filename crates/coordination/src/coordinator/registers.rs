@@ -1,0 +1,270 @@
+//! The registers of one coordinator, and how they lie on its disk.
+//!
+//! A register promises: once it has answered a read of generation g, no write below g is accepted; what it answers is
+//! on disk before the answer leaves.
+
+use crate::cluster_file::key_of_register;
+use bytes::{BufMut, Bytes, BytesMut};
+use plinth_core::codec::Codec;
+use plinth_core::{Error, Result, record};
+use plinth_protocol::coordination::{
+    CoordinatedValue, Generation, ReadRegister, ReadRegisterReply, WriteRegister,
+    WriteRegisterReply,
+};
+
+/// 2: one register for each set of coordinators, each of which may name a successor.
+const FORMAT: u32 = 2;
+/// A cluster that has changed its coordinators so often has a problem of another kind.
+const REGISTERS_MAX: usize = 1000;
+/// Of a state, and of a register's name: longer ones are not of our making.
+const VALUE_BYTES_MAX: usize = 16 << 20;
+const NAME_BYTES_MAX: usize = 1000;
+
+record! {
+    pub struct RegisterState {
+        /// `description:id` of the cluster file, with the number of the set of coordinators.
+        pub name: String,
+        pub read_generation: Generation,
+        pub write_generation: Generation,
+        pub value: Option<CoordinatedValue>,
+    }
+
+    /// What is on a coordinator's disk.
+    pub struct Registers {
+        /// Whose: `description:id` without a number.
+        pub cluster: String,
+        pub registers: Vec<RegisterState>,
+    }
+}
+
+/// A method that changes a register says so: the change must be on disk before the reply is sent.
+impl RegisterState {
+    pub fn new(name: String) -> Self {
+        let none = Generation::default();
+        RegisterState {
+            name,
+            read_generation: none,
+            write_generation: none,
+            value: None,
+        }
+    }
+
+    /// Gives the reply, and whether the state has changed.
+    pub fn read(&mut self, request: &ReadRegister) -> (ReadRegisterReply, bool) {
+        let changed = request.generation > self.read_generation;
+        if changed {
+            self.read_generation = request.generation;
+        }
+        let reply = ReadRegisterReply {
+            read_generation: self.read_generation,
+            write_generation: self.write_generation,
+            value: self.value.clone(),
+        };
+        (reply, changed)
+    }
+
+    pub fn write(&mut self, request: &WriteRegister) -> (WriteRegisterReply, bool) {
+        let accepted = request.generation >= self.read_generation
+            && request.generation > self.write_generation;
+        if accepted {
+            self.read_generation = request.generation;
+            self.write_generation = request.generation;
+            self.value = Some(CoordinatedValue {
+                // Not a slice of the message that it came in.
+                state: Bytes::copy_from_slice(&request.value.state),
+                ..request.value.clone()
+            });
+        }
+        let highest = self.read_generation.max(self.write_generation);
+        (WriteRegisterReply { accepted, highest }, accepted)
+    }
+}
+
+impl Registers {
+    pub fn new(cluster: String) -> Self {
+        Registers {
+            cluster,
+            registers: vec![],
+        }
+    }
+
+    fn find(&self, name: &str) -> Option<&RegisterState> {
+        self.registers.iter().find(|register| register.name == name)
+    }
+
+    fn at(&mut self, name: &str) -> &mut RegisterState {
+        let place = self.registers.iter().position(|r| r.name == name);
+        let place = place.unwrap_or_else(|| {
+            self.registers.push(RegisterState::new(name.to_string()));
+            self.registers.len() - 1
+        });
+        &mut self.registers[place]
+    }
+
+    /// Is the register one of this cluster?
+    pub fn check(&self, name: &str) -> Result<()> {
+        match name.len() <= NAME_BYTES_MAX && key_of_register(name) == self.cluster {
+            true => Ok(()),
+            false => Err(Error::connection_string_invalid),
+        }
+    }
+
+    /// May it be read and written?
+    pub fn admit(&self, name: &str) -> Result<()> {
+        self.check(name)?;
+        match self.find(name).is_some() || self.registers.len() < REGISTERS_MAX {
+            true => Ok(()),
+            false => Err(Error::server_request_queue_full),
+        }
+    }
+
+    pub fn read(&mut self, request: &ReadRegister) -> (ReadRegisterReply, bool) {
+        self.at(&request.register).read(request)
+    }
+
+    pub fn write(&mut self, request: &WriteRegister) -> (WriteRegisterReply, bool) {
+        let register = self.at(&request.register);
+        if request.value.state.len() > VALUE_BYTES_MAX
+            || request.value.successor.len() > VALUE_BYTES_MAX
+        {
+            let highest = register.read_generation.max(register.write_generation);
+            return (
+                WriteRegisterReply {
+                    accepted: false,
+                    highest,
+                },
+                false,
+            );
+        }
+        register.write(request)
+    }
+
+    /// The cluster file of the coordinators to which those of this register have moved; empty if they have not.
+    pub fn successor(&self, name: &str) -> &str {
+        let value = self.find(name).and_then(|register| register.value.as_ref());
+        value
+            .filter(|value| value.moved)
+            .map_or("", |value| &value.successor)
+    }
+
+    /// `format: u32 | crc32c: u32 | registers`
+    pub fn encode(&self) -> Bytes {
+        let body = self.to_bytes();
+        let mut out = BytesMut::with_capacity(body.len() + 8);
+        out.put_u32_le(FORMAT);
+        out.put_u32_le(crc32c::crc32c(&body));
+        out.put_slice(&body);
+        out.freeze()
+    }
+
+    /// `None` if the bytes are not what [`Registers::encode`] wrote.
+    pub fn decode(bytes: &Bytes) -> Option<Self> {
+        let format = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
+        let crc = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
+        let body = bytes.slice(8..);
+        (format == FORMAT && crc32c::crc32c(&body) == crc)
+            .then(|| Registers::from_bytes(body))
+            .flatten()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_core::Uid;
+
+    fn generation(number: u64) -> Generation {
+        Generation {
+            number,
+            writer: Uid(1),
+        }
+    }
+
+    fn read(registers: &mut Registers, name: &str, number: u64) -> ReadRegisterReply {
+        let request = ReadRegister {
+            register: name.into(),
+            generation: generation(number),
+        };
+        registers.read(&request).0
+    }
+
+    fn value(text: &str) -> CoordinatedValue {
+        CoordinatedValue {
+            successor: String::new(),
+            moved: false,
+            state: Bytes::copy_from_slice(text.as_bytes()),
+        }
+    }
+
+    fn write(registers: &mut Registers, name: &str, number: u64, value: CoordinatedValue) -> bool {
+        let request = WriteRegister {
+            register: name.into(),
+            generation: generation(number),
+            value,
+        };
+        registers.write(&request).0.accepted
+    }
+
+    #[test]
+    fn a_read_fences_every_write_below_it() {
+        let mut registers = Registers::new("a:b".into());
+        let of = &mut registers;
+        assert!(write(of, "a:b", 1, value("one")));
+        assert_eq!(read(of, "a:b", 5).value, Some(value("one")));
+        assert!(!write(of, "a:b", 4, value("four")));
+        assert!(write(of, "a:b", 5, value("five")));
+        assert!(!write(of, "a:b", 5, value("again")));
+        assert_eq!(read(of, "a:b", 2).value, Some(value("five")));
+        assert_eq!(of.at("a:b").read_generation, generation(5));
+        // The next set of coordinators has a register of its own.
+        assert_eq!(read(of, "a:b_2", 1).value, None);
+        assert!(write(of, "a:b_2", 1, value("other")));
+        assert_eq!(read(of, "a:b", 6).value, Some(value("five")));
+    }
+
+    #[test]
+    fn who_asks_a_former_coordinator_is_sent_on_once_the_state_is_elsewhere() {
+        let mut registers = Registers::new("a:b".into());
+        let mut next = value("state");
+        next.successor = "a:b_2@1.2.3.4:5".into();
+        assert!(write(&mut registers, "a:b", 1, next.clone()));
+        assert_eq!(registers.successor("a:b"), "");
+        next.moved = true;
+        assert!(write(&mut registers, "a:b", 2, next.clone()));
+        assert_eq!(registers.successor("a:b"), next.successor);
+        assert_eq!(registers.successor("a:b_2"), "");
+    }
+
+    #[test]
+    fn registers_of_other_clusters_and_too_many_or_too_large_ones_are_refused() {
+        let mut registers = Registers::new("a:b".into());
+        for stranger in ["", "a", "a:c", "x:b", "a:b_c", &"a".repeat(5000)] {
+            assert!(registers.admit(stranger).is_err(), "{stranger}");
+        }
+        for number in 2..REGISTERS_MAX + 2 {
+            let name = format!("a:b_{number}");
+            assert_eq!(registers.admit(&name), Ok(()));
+            read(&mut registers, &name, 1);
+        }
+        assert!(registers.admit("a:b").is_err());
+        assert_eq!(registers.admit("a:b_2"), Ok(()));
+        let large = CoordinatedValue {
+            state: vec![0; VALUE_BYTES_MAX + 1].into(),
+            ..value("")
+        };
+        assert!(!write(&mut registers, "a:b_2", 9, large));
+    }
+
+    #[test]
+    fn what_is_on_disk_is_refused_with_any_bit_flipped() {
+        let mut registers = Registers::new("a:b".into());
+        write(&mut registers, "a:b", 3, value("value"));
+        let bytes = registers.encode();
+        assert_eq!(Registers::decode(&bytes), Some(registers));
+        for bit in 0..bytes.len() * 8 {
+            let mut broken = bytes.to_vec();
+            broken[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Registers::decode(&Bytes::from(broken)), None, "bit {bit}");
+        }
+    }
+}
