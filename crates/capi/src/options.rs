@@ -48,8 +48,6 @@ pub fn of_transaction(code: i32, value: Option<&[u8]>) -> Result<Option<Transact
         | 507..=511
         | 710
         | 711
-        | 800
-        | 801
         | 900
         | 1000
         | 1101..=1103

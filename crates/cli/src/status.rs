@@ -178,15 +178,34 @@ pub fn load(qos: &Value) -> String {
         grouped(released.as_f64().unwrap_or(0.0))
     );
     let reason = &qos["performance_limited_by"];
-    if reason["name"].as_str() == Some("workload") {
-        return begun;
-    }
     let limit = &qos["transactions_per_second_limit"];
-    format!(
-        "{begun}, limited to {}: {}",
-        grouped(limit.as_f64().unwrap_or(0.0)),
-        reason["description"].as_str().unwrap_or("unknown")
-    )
+    let limited = match reason["name"].as_str() {
+        Some("workload") => String::new(),
+        _ => format!(
+            ", limited to {}: {}",
+            grouped(limit.as_f64().unwrap_or(0.0)),
+            reason["description"].as_str().unwrap_or("unknown")
+        ),
+    };
+    begun + &limited + &throttled(&qos["throttled_tags"])
+}
+
+fn throttled(tags: &Value) -> String {
+    let mut words = Vec::new();
+    if let Some(count) = tags["manual"]["count"].as_u64().filter(|count| *count > 0) {
+        words.push(format!("{count} by hand"));
+    }
+    for tag in tags["auto"]["tags"].as_array().into_iter().flatten() {
+        let name = tag["tag"].as_str().unwrap_or("?");
+        words.push(format!(
+            "{name} to {}/s",
+            grouped(tag["rate"].as_f64().unwrap_or(0.0))
+        ));
+    }
+    match words.is_empty() {
+        true => String::new(),
+        false => format!("; tags throttled: {}", words.join(", ")),
+    }
 }
 
 fn servers(out: &mut String, title: &str, list: &Value, fields: &[&str]) {

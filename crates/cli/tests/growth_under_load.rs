@@ -7,9 +7,9 @@
 mod common;
 
 use common::Cluster;
-use plinth_client::Database;
+use plinth_client::{Database, RangeOptions};
 use plinth_coordination::ClusterFile;
-use plinth_core::Result;
+use plinth_core::KeySelector;
 use plinth_runtime::{Duration, Instant, Task, now, random, real, sleep};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
@@ -20,6 +20,7 @@ const SERVERS: u16 = 8;
 const ROW_BYTES: usize = 1000;
 const ROWS_PER_TRANSACTION: usize = 100;
 const LOADERS: usize = 8;
+const TABLES: usize = 64;
 /// Bytes of each server must be within this share of the mean.
 const EVEN: f64 = 0.15;
 /// How much is loaded, and for how long after the end things may take to settle.
@@ -45,12 +46,10 @@ fn number_from(variable: &str, otherwise: usize) -> usize {
     })
 }
 
-/// Keys are spread, as those of most tables are: every part of the cluster is written to.
+/// Tables that grow at their ends, all at the same time: every part of the cluster is written to.
 fn key(row: usize) -> String {
-    format!(
-        "row{:016x}",
-        (row as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15)
-    )
+    let table = row / ROWS_PER_TRANSACTION % TABLES;
+    format!("table{table:02}/{row:010}")
 }
 
 fn value(row: usize) -> Vec<u8> {
@@ -215,19 +214,31 @@ async fn wait_until_even(cluster: &Cluster, count: usize) {
     }
 }
 
+/// Every row is there, and is what was written.
 async fn check(database: &Database, rows: usize) {
-    for first in (0..rows).step_by(ROWS_PER_TRANSACTION) {
-        let read = database.run(async |t| {
-            let rows = first..first + ROWS_PER_TRANSACTION;
-            let gets = rows.map(|row| t.get(key(row), false));
-            let values = plinth_runtime::join_all(gets).await;
-            values.into_iter().collect::<Result<Vec<_>>>()
-        });
-        let values = read.await.expect("the cluster serves");
-        for (row, found) in (first..).zip(values) {
-            assert_eq!(found.as_deref(), Some(&value(row)[..]), "row {row}");
+    let next = Rc::new(Cell::new(0));
+    let readers = (0..LOADERS).map(|_| {
+        let next = next.clone();
+        async move {
+            while next.get() < rows {
+                let first = next.get();
+                next.set(first + ROWS_PER_TRANSACTION);
+                let found = database.run(async |t| {
+                    let begin = KeySelector::first_greater_or_equal(key(first));
+                    let last = key(first + ROWS_PER_TRANSACTION - 1);
+                    let end = KeySelector::first_greater_than(last);
+                    let options = RangeOptions::default();
+                    t.get_range_all(begin, end, options, false).await
+                });
+                let found = found.await.expect("the cluster serves");
+                assert_eq!(found.len(), ROWS_PER_TRANSACTION, "from row {first} on");
+                for (row, (k, v)) in (first..).zip(found) {
+                    assert_eq!((&k[..], &v[..]), (key(row).as_bytes(), &value(row)[..]));
+                }
+            }
         }
-    }
+    });
+    plinth_runtime::join_all(readers.collect::<Vec<_>>()).await;
 }
 
 /// A server that ends with the test, however that ends.

@@ -252,6 +252,7 @@ async fn commit_dummy(cluster: &Rc<dyn Cluster>, key: Key, flags: CommitFlags) -
         let read = ReadVersionFlags {
             lock_aware: true,
             causal_read_risky: true,
+            ..ReadVersionFlags::default()
         };
         let result = match cluster.get_read_version(flags.priority, read).await {
             Ok(read_version) => {

@@ -64,7 +64,7 @@ impl Connection {
             info: Watch::new(None),
             leader: Watch::new(None),
             locations: RefCell::new(Locations::new()),
-            versions: RefCell::new(VersionBatcher::new()),
+            versions: RefCell::default(),
             patience: Patience::new(),
             avoided: Avoided::default(),
             coordinators: coordinators.clone(),
@@ -189,7 +189,7 @@ impl Cluster for Connection {
         priority: Priority,
         flags: ReadVersionFlags,
     ) -> ClusterFuture<Version> {
-        let asked = VersionBatcher::ask(&self.inner, priority);
+        let asked = VersionBatcher::ask(&self.inner, priority, flags.tags);
         Box::pin(async move {
             let answer = asked.await?;
             if answer.locked && !flags.lock_aware {

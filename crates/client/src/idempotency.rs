@@ -48,6 +48,7 @@ pub(crate) async fn look_up(
     let read = ReadVersionFlags {
         lock_aware: true,
         causal_read_risky: false,
+        ..ReadVersionFlags::default()
     };
     loop {
         let found = match cluster.get_read_version(flags.priority, read).await {

@@ -1,11 +1,12 @@
 //! What can be chosen for one transaction, and for every transaction of a database.
 //!
-//! Numbers and ranges are FoundationDB's public ones. Four options survive a retry (`timeout`, `retry_limit`,
-//! `max_retry_delay`, `size_limit`): they describe the work, not the attempt. The others are the attempt's own
+//! Numbers and ranges are FoundationDB's public ones. Some options survive a retry (`timeout`, `retry_limit`,
+//! `max_retry_delay`, `size_limit`, tags): they describe the work, not the attempt. The others are the attempt's own
 //! and the body of a retry loop sets them anew.
 
 use crate::source::Priority;
 use plinth_core::key::TRANSACTION_BYTES_MAX;
+use plinth_core::transaction_tag::{TransactionTag, TransactionTags};
 use plinth_core::{Error, Result};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -46,10 +47,14 @@ pub enum TransactionOption {
     BypassUnreadable,
     /// A commit whose answer is lost is looked up: `commit_unknown_result` never comes. Costs a row of 60 bytes.
     AutomaticIdempotency,
+    /// A name for this kind of work, by which an operator can throttle it.
+    Tag(TransactionTag),
+    /// The same, and the database may throttle it by itself when it is what overloads it.
+    AutoThrottleTag(TransactionTag),
 }
 
 impl TransactionOption {
-    /// The option with this public number. A parameter is eight bytes, little-endian.
+    /// The option with this public number. A parameter is eight bytes, little-endian; a tag is its bytes.
     pub fn from_code(code: u32, value: Option<&[u8]>) -> Result<TransactionOption> {
         use TransactionOption::*;
         let number = || {
@@ -80,6 +85,12 @@ impl TransactionOption {
             712 => ReportConflictingKeys,
             713 => SpecialKeySpaceRelaxed,
             714 => SpecialKeySpaceEnableWrites,
+            800 => return Ok(Tag(TransactionTag::new(value.unwrap_or_default())?)),
+            801 => {
+                return Ok(AutoThrottleTag(TransactionTag::new(
+                    value.unwrap_or_default(),
+                )?));
+            }
             1100 => BypassUnreadable,
             _ => return Err(Error::invalid_option),
         };
@@ -137,6 +148,7 @@ pub(crate) struct Options {
     pub special_keys_writable: bool,
     pub bypass_unreadable: bool,
     pub idempotent: bool,
+    pub tags: TransactionTags,
 }
 
 impl Default for Options {
@@ -162,6 +174,7 @@ impl Default for Options {
             special_keys_writable: false,
             bypass_unreadable: false,
             idempotent: false,
+            tags: TransactionTags::default(),
         }
     }
 }
@@ -207,6 +220,8 @@ impl Options {
             SpecialKeySpaceEnableWrites => self.special_keys_writable = true,
             BypassUnreadable => self.bypass_unreadable = true,
             AutomaticIdempotency => self.idempotent = true,
+            Tag(tag) => self.tags.add(tag, false)?,
+            AutoThrottleTag(tag) => self.tags.add(tag, true)?,
         }
         Ok(())
     }
@@ -219,6 +234,7 @@ impl Options {
             retry_delay_ms_max: self.retry_delay_ms_max,
             size_bytes_max: self.size_bytes_max,
             idempotent: self.idempotent,
+            tags: self.tags,
             ..*defaults
         }
     }

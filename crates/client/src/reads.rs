@@ -50,6 +50,7 @@ impl State {
                     // Without reads nothing depends on how new it is.
                     causal_read_risky: self.options.causal_read_risky || !has_reads,
                     lock_aware: self.options.lock_aware || self.options.read_lock_aware,
+                    tags: self.options.tags,
                 };
                 let answer = Shared::new(cluster.get_read_version(self.options.priority, flags));
                 self.read_version = ReadVersion::Asked(answer.clone());

@@ -8,6 +8,7 @@
 
 use bytes::Bytes;
 use plinth_core::key::KeyRange;
+use plinth_core::transaction_tag::TransactionTags;
 use plinth_core::{Error, Key, KeySelector, MutationBatch, Result, Value, Version};
 use std::cell::RefCell;
 use std::future::Future;
@@ -33,6 +34,7 @@ pub struct ReadVersionFlags {
     pub causal_read_risky: bool,
     /// The version is given although the database is locked.
     pub lock_aware: bool,
+    pub tags: TransactionTags,
 }
 
 /// Rows of `[begin, end)` at `version`, in the order of the scan.

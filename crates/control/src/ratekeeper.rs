@@ -7,30 +7,45 @@
 pub mod limit;
 mod meter;
 mod signals;
+pub mod tags;
 
 use limit::Limits;
 use meter::{History, Meter};
+use plinth_client::Database;
+use plinth_core::transaction_tag::TransactionTag;
 use plinth_core::{Error, Uid};
 use plinth_protocol::control::{ClusterInfo, GetWorkers, RegisterWorker};
-use plinth_protocol::rate::{GetRate, GetRateStatus, Rate, RateStatus, RecruitRatekeeper};
+use plinth_protocol::rate::{
+    GetRate, GetRateStatus, Rate, RateStatus, RecruitRatekeeper, TagCount, TagRate,
+};
 use plinth_rpc::{FailureBeacon, Interface, Registration, Request, Transport};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, Instant, TaskGroup, probe, trace};
+use plinth_runtime::{Duration, Either, Instant, TaskGroup, probe, trace};
 use signals::{Reason, Watched};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
 use std::rc::{Rc, Weak};
+use tags::{Found, Manual};
 
 /// What has not answered for so long says nothing: whoever is dead has no queue that matters.
 const STALE: Duration = Duration::from_secs(2);
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 /// Below this pressure a limit is one that nobody feels.
 const LIMITING: f64 = 0.9;
-/// The list of workers is read this often.
+/// The list of workers, and what operators throttle, are read this often.
 const LIST_INTERVAL: Duration = Duration::from_secs(1);
+/// Tags of a proxy that are looked at.
+const TAGS_MAX: usize = 1000;
+
+/// What a GRV proxy has let in.
+#[derive(Default)]
+struct Admitted {
+    all: Meter,
+    tags: BTreeMap<TransactionTag, Meter>,
+}
 
 pub(crate) struct Ratekeeper {
     transport: Transport,
@@ -39,11 +54,13 @@ pub(crate) struct Ratekeeper {
     workers: RefCell<Vec<RegisterWorker>>,
     watched: RefCell<BTreeMap<Uid, Watched>>,
     committed: RefCell<History>,
-    /// What each GRV proxy has let in.
-    proxies: RefCell<BTreeMap<Uid, Meter>>,
+    proxies: RefCell<BTreeMap<Uid, Admitted>>,
     limits: Cell<Limits>,
     limiting: Cell<Option<(Reason, Uid)>>,
     pressure: Cell<f64>,
+    /// What operators throttle, and whether the ratekeeper may do so by itself.
+    manual: RefCell<(Vec<Manual>, bool)>,
+    found: RefCell<Found>,
     /// Weak: the tasks know the ratekeeper, and end with its life.
     tasks: Weak<TaskGroup>,
 }
@@ -53,6 +70,7 @@ pub fn start(
     transport: &Transport,
     request: RecruitRatekeeper,
     info: Watch<Option<ClusterInfo>>,
+    database: Database,
 ) -> impl Future<Output = ()> + use<> {
     let beacon = FailureBeacon::new(transport, request.id);
     let tasks = Rc::new(TaskGroup::new());
@@ -67,13 +85,16 @@ pub fn start(
         limits: Cell::default(),
         limiting: Cell::new(None),
         pressure: Cell::new(0.0),
+        manual: RefCell::default(),
+        found: RefCell::default(),
         tasks: Rc::downgrade(&tasks),
     });
     let serving = ratekeeper.clone().serve();
     async move {
         let _ended_with_this = (beacon, tasks, serving);
-        match plinth_runtime::race(ratekeeper.keep_list(), ratekeeper.look()).await {
-            plinth_runtime::Either::Left(never) | plinth_runtime::Either::Right(never) => {
+        let looking = plinth_runtime::race(ratekeeper.keep_list(), ratekeeper.look());
+        match plinth_runtime::race(looking, ratekeeper.read_tags(&database)).await {
+            Either::Left(Either::Left(never) | Either::Right(never)) | Either::Right(never) => {
                 match never {}
             }
         }
@@ -96,9 +117,14 @@ impl Ratekeeper {
 
     /// Every proxy gets the same share: clients ask any of them.
     fn rate_of(&self, request: &GetRate) -> Rate {
+        let now = plinth_runtime::now();
         let mut proxies = self.proxies.borrow_mut();
-        let meter = proxies.entry(request.proxy).or_default();
-        meter.read(plinth_runtime::now(), request.admitted as f64);
+        let known = proxies.entry(request.proxy).or_default();
+        known.all.read(now, request.admitted as f64);
+        for TagCount { tag, admitted } in request.tags.iter().take(TAGS_MAX) {
+            let meter = known.tags.entry(*tag).or_default();
+            meter.read(now, *admitted as f64);
+        }
         let count = self.info.with(|info| {
             let info = info.as_ref();
             info.map_or(1, |info| info.client.grv_proxies.len().max(1))
@@ -107,11 +133,42 @@ impl Ratekeeper {
         Rate {
             default: default / count as f64,
             batch: batch / count as f64,
+            tags: self.tag_rates(count as f64),
         }
     }
 
+    /// One rate for a tag and priority: the lowest that somebody wants.
+    fn tag_rates(&self, proxies: f64) -> Vec<TagRate> {
+        let now_s = plinth_runtime::unix_time_ms() as f64 / 1000.0;
+        let manual = self.manual.borrow();
+        let manual = manual.0.iter().filter(|throttle| throttle.until > now_s);
+        let manual = manual.map(|throttle| TagRate {
+            tag: throttle.tag,
+            priority: throttle.priority,
+            rate: throttle.rate,
+        });
+        let mut rates: Vec<TagRate> = manual.chain(self.found.borrow().rates()).collect();
+        rates.sort_by(|a, b| {
+            let key = |rate: &TagRate| (rate.tag, rate.priority);
+            key(a).cmp(&key(b)).then(a.rate.total_cmp(&b.rate))
+        });
+        rates.dedup_by_key(|rate| (rate.tag, rate.priority));
+        rates.iter_mut().for_each(|rate| rate.rate /= proxies);
+        rates
+    }
+
     fn admitted(&self) -> f64 {
-        self.proxies.borrow().values().map(Meter::rate).sum()
+        self.proxies.borrow().values().map(|p| p.all.rate()).sum()
+    }
+
+    fn admitted_by_tag(&self) -> BTreeMap<TransactionTag, f64> {
+        let mut sums = BTreeMap::new();
+        for proxy in self.proxies.borrow().values() {
+            for (tag, meter) in &proxy.tags {
+                *sums.entry(*tag).or_default() += meter.rate();
+            }
+        }
+        sums
     }
 
     fn status(&self) -> RateStatus {
@@ -127,6 +184,8 @@ impl Ratekeeper {
             pressure: self.pressure.get(),
             reason: reason.into(),
             server,
+            manual_tags: self.manual.borrow().0.len() as u32,
+            auto_tags: self.found.borrow().rates(),
         }
     }
 
@@ -153,7 +212,29 @@ impl Ratekeeper {
             let mut limits = self.limits.get();
             let limiting = limits.step(self.admitted(), &signals);
             self.limits.set(limits);
-            self.tell(limiting.filter(|_| self.pressure.get() > LIMITING));
+            let limiting = limiting.filter(|_| self.pressure.get() > LIMITING);
+            self.look_at_tags(limiting.is_some());
+            self.tell(limiting);
+        }
+    }
+
+    fn look_at_tags(&self, is_limited: bool) {
+        let mut found = self.found.borrow_mut();
+        if !self.manual.borrow().1 {
+            return found.clear();
+        }
+        let (now, tags) = (plinth_runtime::now(), self.admitted_by_tag());
+        found.look(now, is_limited, self.admitted(), &tags);
+    }
+
+    /// Knows what operators want throttled.
+    async fn read_tags(&self, database: &Database) -> Infallible {
+        loop {
+            let read = plinth_runtime::timeout(ANSWER_LIMIT, tags::read(database));
+            if let Some(Ok(wanted)) = read.await {
+                self.manual.replace(wanted);
+            }
+            plinth_runtime::sleep(LIST_INTERVAL).await;
         }
     }
 
@@ -176,7 +257,10 @@ impl Ratekeeper {
         let now = plinth_runtime::now();
         let is_recent = |at: Option<Instant>| at.is_some_and(|at| now.saturating_since(at) < STALE);
         let mut proxies = self.proxies.borrow_mut();
-        proxies.retain(|_, meter| is_recent(meter.last()));
+        proxies.retain(|_, proxy| is_recent(proxy.all.last()));
+        for proxy in proxies.values_mut() {
+            proxy.tags.retain(|_, meter| is_recent(meter.last()));
+        }
         let mut watched = self.watched.borrow_mut();
         watched.retain(|_, server| server.is_asked() || is_recent(server.heard()));
     }

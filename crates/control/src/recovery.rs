@@ -280,7 +280,6 @@ async fn create(context: &Context, coordinated: &mut CoordinatedState) -> Result
         }
         // These may be the coordinators that a database is just moving to.
         if coordinated.read().await?.is_some() {
-            probe!("database_appears_while_waiting");
             return Err(Error::cluster_recovery_failed);
         }
     };
@@ -566,6 +565,7 @@ async fn recruit_all(
 ) -> Result<()> {
     let epoch = plan.epoch;
     let logs = recruit_logs(context, plan, roles, log_system);
+    let resolvers = resolver_ranges(&roles.resolvers);
     let others = async {
         let sequencer = RecruitSequencer {
             id: roles.sequencer.1.id,
@@ -573,6 +573,7 @@ async fn recruit_all(
             recovered_to: plan.recovered_to,
             recovery_version,
             locked: plan.has(system_keys::DATABASE_LOCK),
+            resolvers: resolvers.clone(),
         };
         recruit(context, &roles.sequencer.0, sequencer).await?;
         let proxies: Vec<Uid> = roles
@@ -599,7 +600,6 @@ async fn recruit_all(
             };
             recruit(context, worker, request).await?;
         }
-        let resolvers = resolver_ranges(&roles.resolvers);
         for (i, (worker, role)) in roles.commit_proxies.iter().enumerate() {
             let request = RecruitCommitProxy {
                 id: role.id,
@@ -650,7 +650,7 @@ async fn recruit_logs(
     plinth_runtime::join_all(asked).await.into_iter().collect()
 }
 
-/// Splits the key space evenly by first byte.
+/// Splits the key space evenly by first byte, to begin with: the sequencer sees to it that all have the same to do.
 fn resolver_ranges(resolvers: &[(Interface, Interface)]) -> Vec<(bytes::Bytes, Interface)> {
     let count = resolvers.len();
     let begin = |i: usize| {

@@ -365,6 +365,15 @@ fn qos(rates: &RateStatus, storage: &[Value], logs: &[Value]) -> Value {
         "batch_transactions_per_second_limit": finite(rates.batch),
         "released_transactions_per_second": (rates.admitted * 10.0).round() / 10.0,
         "pressure": (rates.pressure * 1000.0).round() / 1000.0,
+        "throttled_tags": {
+            "auto": {
+                "count": rates.auto_tags.len(),
+                "tags": rates.auto_tags.iter().map(|tag| json!({
+                    "tag": format!("{:?}", tag.tag), "rate": tag.rate.round(),
+                })).collect::<Vec<_>>(),
+            },
+            "manual": {"count": rates.manual_tags},
+        },
         "performance_limited_by": {
             "name": rates.reason,
             "description": description,

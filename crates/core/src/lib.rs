@@ -18,6 +18,7 @@ pub mod selector;
 pub mod shard_order;
 pub mod system_keys;
 pub mod testing;
+pub mod transaction_tag;
 pub mod tuple;
 pub mod varint;
 pub mod version;

@@ -1,5 +1,6 @@
 //! The ratekeeper: what it asks of commit proxies, what GRV proxies ask of it.
 
+use plinth_core::transaction_tag::TransactionTag;
 use plinth_core::{Epoch, Uid, record};
 use plinth_rpc::{Interface, requests};
 
@@ -9,6 +10,20 @@ record! {
         pub proxy: Uid,
         /// Transactions, of all priorities.
         pub admitted: u64,
+        /// Of tags that may be throttled automatically.
+        pub tags: Vec<TagCount>,
+    }
+
+    pub struct TagCount {
+        pub tag: TransactionTag,
+        pub admitted: u64,
+    }
+
+    /// Transactions a second with a tag, of this priority and less urgent ones.
+    pub struct TagRate {
+        pub tag: TransactionTag,
+        pub priority: u8,
+        pub rate: f64,
     }
 
     /// Transactions a second that this proxy may let in; infinite where there is no limit.
@@ -17,6 +32,7 @@ record! {
         pub default: f64,
         /// Work of batch priority begins only while the sum of all is below this.
         pub batch: f64,
+        pub tags: Vec<TagRate>,
     }
 
     pub struct GetCommitProxyStatus {}
@@ -46,6 +62,9 @@ record! {
         pub reason: String,
         /// The server that is the reason, if one is.
         pub server: Uid,
+        /// Tags that are throttled because an operator wants it, and because the database finds it.
+        pub manual_tags: u32,
+        pub auto_tags: Vec<TagRate>,
     }
 
     /// Asks a worker to be the ratekeeper of an epoch.

@@ -3,6 +3,7 @@
 use crate::log::LogSystem;
 use bytes::Bytes;
 use plinth_core::key::KeyRange;
+use plinth_core::transaction_tag::TransactionTag;
 use plinth_core::{Epoch, Uid, Version, record};
 use plinth_rpc::{Interface, requests};
 
@@ -15,12 +16,23 @@ record! {
         pub proxy: Uid,
         /// 1, 2, 3 … for each proxy.
         pub request_number: u64,
+        /// [`Partition::after`] of the newest that the proxy knows.
+        pub partition: Version,
+    }
+
+    /// Which keys each resolver judges, in versions above `after`.
+    pub struct Partition {
+        pub after: Version,
+        /// Where the part of each resolver begins, in key order; the first is empty.
+        pub begins: Vec<Bytes>,
     }
 
     pub struct CommitVersion {
         pub version: Version,
         /// The version handed out before, to whichever proxy.
         pub prev_version: Version,
+        /// Those that the proxy did not know.
+        pub partitions: Vec<Partition>,
     }
 
     /// `version` is durable on every log server. Answered when later read versions see it.
@@ -46,6 +58,8 @@ record! {
         pub recovery_version: Version,
         /// The database is locked.
         pub locked: bool,
+        /// As [`RecruitCommitProxy::resolvers`].
+        pub resolvers: Vec<(Bytes, Interface)>,
     }
 }
 
@@ -61,6 +75,8 @@ record! {
     pub struct GetReadVersion {
         pub count: u32,
         pub priority: u8,
+        /// Of all of them, and whether the database may throttle it by itself.
+        pub tags: Vec<(TransactionTag, bool)>,
     }
 
     pub struct ReadVersion {
@@ -183,6 +199,16 @@ record! {
         pub transactions: Vec<(bool, Bytes)>,
     }
 
+    /// Asks a resolver what it has had to do since it was asked last.
+    pub struct GetResolverLoad {}
+
+    pub struct ResolverLoad {
+        /// Conflict ranges.
+        pub judged: u64,
+        /// Where some of them begin.
+        pub sample: Vec<Bytes>,
+    }
+
     pub struct RecruitResolver {
         pub id: Uid,
         pub epoch: Epoch,
@@ -209,4 +235,5 @@ requests! {
     CommitRecovery = 39 => ();
     ResolveBatch = 40 => ResolveReply;
     RecruitResolver = 41 => ();
+    GetResolverLoad = 42 => ResolverLoad;
 }

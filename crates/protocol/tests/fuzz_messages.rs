@@ -4,6 +4,7 @@
 use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::testing::fuzz;
+use plinth_core::transaction_tag::TransactionTag;
 use plinth_core::{DatabaseConfig, EngineKind, KeyRange, KeySelector, Tag, Uid};
 use plinth_protocol::{control::*, coordination::*, log::*, rate::*, storage::*, transaction::*};
 use plinth_rpc::Interface;
@@ -42,6 +43,10 @@ fn log_system(generations: u64) -> LogSystem {
     LogSystem {
         generations: (0..generations).map(generation).collect(),
     }
+}
+
+fn tag() -> TransactionTag {
+    TransactionTag::new(b"web").expect("short")
 }
 
 fn coordinated_value() -> CoordinatedValue {
@@ -115,6 +120,7 @@ fn damaged_transaction_messages_are_refused_or_mean_what_they_say() {
     fuzz_message([GetReadVersion {
         count: 3,
         priority: PRIORITY_BATCH,
+        tags: vec![(tag(), false), (tag(), true)],
     }]);
     fuzz_message([Commit {
         read_version: 5,
@@ -340,14 +346,46 @@ fn damaged_coordination_messages_are_refused_or_mean_what_they_say() {
 }
 
 #[test]
+fn damaged_messages_about_versions_and_resolvers_are_refused_or_mean_what_they_say() {
+    fuzz_message([GetCommitVersion {
+        proxy: Uid(1),
+        request_number: 7,
+        partition: 5,
+    }]);
+    let partition = || Partition {
+        after: 6,
+        begins: vec![bytes(""), bytes("m")],
+    };
+    fuzz_message([0, 2].map(|count| CommitVersion {
+        version: 9,
+        prev_version: 8,
+        partitions: (0..count).map(|_| partition()).collect(),
+    }));
+    fuzz_message([ResolverLoad {
+        judged: 1000,
+        sample: vec![bytes("a"), bytes("b")],
+    }]);
+}
+
+#[test]
 fn damaged_messages_about_rates_are_refused_or_mean_what_they_say() {
     fuzz_message([GetRate {
         proxy: Uid(3),
         admitted: 1 << 50,
+        tags: vec![TagCount {
+            tag: tag(),
+            admitted: 9,
+        }],
     }]);
+    let rate = || TagRate {
+        tag: tag(),
+        priority: 1,
+        rate: 0.5,
+    };
     fuzz_message([1.5, f64::INFINITY].map(|default| Rate {
         default,
         batch: 0.0,
+        tags: vec![rate()],
     }));
     fuzz_message([CommitProxyStatus {
         latency_s: 0.25,
@@ -362,6 +400,8 @@ fn damaged_messages_about_rates_are_refused_or_mean_what_they_say() {
         pressure: 1.01,
         reason: "workload".into(),
         server: Uid(9),
+        manual_tags: 1,
+        auto_tags: vec![rate()],
     }]);
     fuzz_message([0, 3].map(|found| DistributorStatus {
         least_copies: 3,

@@ -65,6 +65,10 @@ pub const FAULTS: &[(&str, &str)] = &[
         "a recovery goes on with coordinators whose state may have moved",
     ),
     (
+        "reads_follow_resolvers",
+        "after resolvers exchanged keys a read is not compared with what was written before",
+    ),
+    (
         "fetch_forgets_queue",
         "a storage server takes over a range without what was written while it was copied",
     ),

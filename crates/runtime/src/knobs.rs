@@ -94,6 +94,8 @@ knobs! {
     log_segment_bytes: usize = 64 * MIB, sim 64 * KIB, MIB;
     storage_commit_interval_ms: u64 = 500, sim 50, 1000;
     /// Above this a storage server gives up old versions early, and pulls no new ones while that can make room.
+    /// About so many bytes go into one commit of a storage engine.
+    storage_commit_bytes_max: usize = 16 * MIB, sim 100, 16 * MIB;
     storage_window_bytes_max: usize = 512 * MIB, sim 50_000, MIB;
     /// Reads that may wait for a version at a storage server; more are refused.
     storage_reads_waiting_max: usize = 200_000, sim 1, 100;
@@ -120,6 +122,8 @@ knobs! {
     scan_pause_ms: u64 = 60_000, sim 1000, 20_000;
     /// A storage server that has been away for so long is taken for lost: others get its shards.
     storage_failure_ms: u64 = 10_000, sim 2000, 15_000;
+    /// How often the sequencer looks whether all resolvers have about the same to do.
+    resolver_balance_ms: u64 = 1000, sim 20, 1000;
     /// Shards that move at once, in all and to one server.
     moves_max: usize = 16, sim 1, 16;
     moves_per_server_max: usize = 2, sim 1, 4;

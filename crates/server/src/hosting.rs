@@ -162,7 +162,8 @@ impl Hosting {
             if r.cluster != h.config.cluster.key() {
                 return Err(Error::connection_string_invalid);
             }
-            let life = ratekeeper::start(&h.transport, r.clone(), h.info.clone());
+            let database = h.snapshots.0.clone();
+            let life = ratekeeper::start(&h.transport, r.clone(), h.info.clone(), database);
             h.stateless(r.id, r.epoch, "ratekeeper", life)
         });
         self.take_slowly::<KillRole, _>(|h, r| async move { h.kill(r.id).await });

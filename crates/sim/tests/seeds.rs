@@ -136,3 +136,13 @@ fn a_destination_that_is_ready_before_it_has_heard_is_found() {
 fn a_commit_whose_proof_is_overlooked_is_found() {
     is_found("idempotency_overlooks_row", "standard");
 }
+
+#[test]
+fn a_recovery_with_coordinators_that_have_moved_is_found() {
+    is_found("move_of_coordinators_forgotten", "recovery");
+}
+
+#[test]
+fn a_read_that_only_its_new_resolver_judges_is_found() {
+    is_found("reads_follow_resolvers", "standard");
+}

@@ -13,6 +13,7 @@
 mod fetch;
 mod metrics;
 mod orders;
+mod portion;
 mod reads;
 
 use crate::incoming::Incoming;
@@ -37,6 +38,7 @@ use plinth_rpc::{FailureBeacon, Responder, Transport};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{Notify, Permits, VersionGate, Watch};
 use plinth_runtime::{Duration, Either, Instant, buggify, fault, probe, trace, trace_warn};
+use portion::Portions;
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::future::Future;
@@ -47,7 +49,7 @@ pub use fetch::{SnapshotPage, Snapshots};
 /// Row of the engine that holds the version up to which it has everything. Beyond every key of the database.
 const DURABLE_KEY: &[u8] = b"\xff\xff/durable";
 /// States that leave the window in one turn of the loop: about a millisecond's work.
-const STEP_TOUCHES: usize = 2000;
+const STEP_TOUCHES: usize = 500;
 /// Reads that wait for the disk at the same time; as many pool threads are left for what must be written.
 const COLD_READS_MAX: usize = 8;
 /// A watch that has waited so long is told to ask again: its client may be gone.
@@ -77,6 +79,7 @@ pub(crate) struct Server {
     window: RefCell<VersionedWindow>,
     /// Keys and values taken into the window so far.
     input_bytes: Cell<u64>,
+    portions: RefCell<Portions>,
     /// The latest version whose mutations are all applied. A rollback replaces the gate: it only ever grows.
     gate: RefCell<VersionGate>,
     /// Reads that wait for a version: bounded.
@@ -116,6 +119,7 @@ pub async fn start(
         transport: transport.clone(),
         window: RefCell::new(VersionedWindow::new(durable)),
         input_bytes: Cell::new(0),
+        portions: RefCell::default(),
         gate: RefCell::new(VersionGate::new(durable)),
         reads_waiting: Cell::new(0),
         cold_reads: Permits::new(COLD_READS_MAX),
@@ -242,6 +246,7 @@ impl Server {
                 probe!("storage_rolls_back");
                 trace!("RollBack", "tag" => self.role.tag.0, "from" => self.latest(), "to" => recovered_to);
                 self.window.borrow_mut().rollback(recovered_to);
+                self.portions.borrow_mut().undo(recovered_to);
                 self.gate.replace(VersionGate::new(recovered_to));
                 self.watches.borrow_mut().touch_all();
                 self.undo_orders(recovered_to);
@@ -321,6 +326,8 @@ impl Server {
             }
         }
         self.window.borrow_mut().advance(version);
+        let bytes = self.input_bytes.get();
+        self.portions.borrow_mut().reached(version, bytes);
         self.gate.borrow().set(version);
         let fired = self.watches.borrow_mut().fire(|key| self.read_latest(key));
         for waiting in fired {
@@ -376,8 +383,12 @@ impl Server {
 
     async fn make_durable(&self) -> Error {
         let cursor = LogCursor::new(&self.transport, self.role.log_system.clone(), self.role.tag);
+        let mut is_behind = false;
         loop {
-            plinth_runtime::sleep(Duration::from_millis(knobs().storage_commit_interval_ms)).await;
+            if !is_behind {
+                let interval = Duration::from_millis(knobs().storage_commit_interval_ms);
+                plinth_runtime::sleep(interval).await;
+            }
             self.expire_watches();
             // Old versions are for readers; a window that is full has no room for them.
             let window = if self.is_pressed() {
@@ -387,18 +398,20 @@ impl Server {
             };
             // What a full disk refused was taken from the window already: never ask for less than that again.
             let taken = self.window.borrow().oldest_version();
-            let target = self
-                .known_committed
-                .get()
-                .min(self.latest() - window)
-                .max(taken);
-            let nothing_new = target <= self.window.borrow().durable_version();
+            let durable = self.window.borrow().durable_version();
+            let most = knobs().storage_commit_bytes_max as u64;
+            let portion = self.portions.borrow_mut().limit(durable, most);
+            let all = self.known_committed.get().min(self.latest() - window);
+            let target = portion.map_or(all, |portion| all.min(portion)).max(taken);
+            is_behind = target < all;
+            let nothing_new = target <= durable;
             if nothing_new && !self.has_parts_to_store() {
                 self.progress.notified().await;
                 continue;
             }
             let mut batch = self.take(target).await;
-            let parts = self.store_parts(&mut batch);
+            let (parts, more_parts) = self.store_parts(&mut batch);
+            is_behind |= more_parts;
             self.follow_sample(&mut batch).await;
             self.ownership.borrow().write(target, &mut batch);
             batch.set(DURABLE_KEY, &target.to_be_bytes());

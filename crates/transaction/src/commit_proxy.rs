@@ -18,6 +18,7 @@
 
 mod assign;
 mod latency;
+mod partitions;
 mod pipeline;
 mod resolve;
 

@@ -10,8 +10,9 @@
 
 mod admission;
 mod bucket;
+mod throttle;
 
-use admission::{Admission, Asked};
+use admission::{Admission, Asked, Refused};
 use plinth_core::{Error, Result, Tag};
 use plinth_protocol::control::ClusterInfo;
 use plinth_protocol::log::{ConfirmEpoch, LogGeneration};
@@ -128,20 +129,28 @@ impl Proxy {
     }
 
     fn arrive(&self, (request, responder): Waiting) {
-        let mut admission = self.admission.borrow_mut();
-        if admission.waiting() < knobs().grv_queue_max && !buggify!(0.02) {
-            admission.push(Asked {
-                count: request.count,
-                priority: request.priority,
-                item: responder,
-            });
-            return;
-        }
-        probe!("grv_queue_full");
-        responder.fail(if request.priority >= PRIORITY_BATCH {
-            Error::batch_transaction_throttled
+        let asked = Asked {
+            count: request.count,
+            priority: request.priority,
+            tags: request.tags,
+            item: responder,
+        };
+        let waiting_max = if buggify!(0.02) {
+            0
         } else {
-            Error::grv_proxy_memory_limit_exceeded
+            knobs().grv_queue_max
+        };
+        let pushed = self.admission.borrow_mut().push(asked, waiting_max);
+        let Err((asked, why)) = pushed else {
+            return;
+        };
+        probe!("grv_queue_full");
+        asked.item.fail(match why {
+            Refused::Tag => Error::tag_throttled,
+            Refused::Queue if asked.priority >= PRIORITY_BATCH => {
+                Error::batch_transaction_throttled
+            }
+            Refused::Queue => Error::grv_proxy_memory_limit_exceeded,
         });
     }
 
@@ -157,6 +166,7 @@ impl Proxy {
             let request = GetRate {
                 proxy: self.role.id,
                 admitted: self.admission.borrow().admitted(),
+                tags: self.admission.borrow().tag_counts(),
             };
             let endpoint = ratekeeper.endpoint::<GetRate>();
             let call = self.transport.call(&endpoint, request);

@@ -11,8 +11,8 @@ use plinth_core::conflict_ranges::ConflictRanges;
 use plinth_core::key::KeyRange;
 use plinth_core::{Uid, Version};
 use plinth_protocol::transaction::{
-    RecruitResolver, ResolveBatch, ResolveReply, SystemTransactions, VERDICT_COMMITTED,
-    VERDICT_CONFLICT, VERDICT_TOO_OLD,
+    GetResolverLoad, RecruitResolver, ResolveBatch, ResolveReply, ResolverLoad, SystemTransactions,
+    VERDICT_COMMITTED, VERDICT_CONFLICT, VERDICT_TOO_OLD,
 };
 use plinth_rpc::{FailureBeacon, Responder, Transport};
 use plinth_runtime::knobs::knobs;
@@ -24,6 +24,11 @@ use std::rc::Rc;
 
 /// Batches that may wait for a missing link of the chain. More means that the link will never come.
 const WAITING_MAX: usize = 10_000;
+
+/// One conflict range of so many is sampled: where it begins, or the beginning of that; so many at most.
+const SAMPLED_OF: u64 = 16;
+const SAMPLED_BYTES: usize = 100;
+const SAMPLE_MAX: usize = 1000;
 
 /// Places in the batch, and what conflicted there.
 type Conflicting = Vec<(u32, Vec<KeyRange>)>;
@@ -43,6 +48,37 @@ pub struct Resolver {
     last_received: BTreeMap<Uid, Version>,
     /// Replies that a proxy may ask for again, by version.
     recent: BTreeMap<Version, ResolveReply>,
+    load: Load,
+}
+
+/// What there was to do since the sequencer asked last.
+#[derive(Default)]
+struct Load {
+    judged: u64,
+    sample: VecDeque<Bytes>,
+}
+
+impl Load {
+    fn count(&mut self, ranges: &ConflictRanges) {
+        for range in ranges {
+            self.judged += 1;
+            if self.judged % SAMPLED_OF == 1 {
+                if self.sample.len() == SAMPLE_MAX {
+                    self.sample.pop_front();
+                }
+                let begin = &range.begin[..range.begin.len().min(SAMPLED_BYTES)];
+                self.sample.push_back(Bytes::copy_from_slice(begin));
+            }
+        }
+    }
+
+    fn take(&mut self) -> ResolverLoad {
+        let Load { judged, sample } = std::mem::take(self);
+        ResolverLoad {
+            judged,
+            sample: sample.into(),
+        }
+    }
 }
 
 impl Resolver {
@@ -58,6 +94,7 @@ impl Resolver {
                 .map(|id| (*id, role.recovery_version))
                 .collect(),
             recent: BTreeMap::new(),
+            load: Load::default(),
         }
     }
 
@@ -126,6 +163,10 @@ impl Resolver {
                 writes,
             })
             .collect();
+        for (_, reads, writes) in &parsed {
+            self.load.count(reads);
+            self.load.count(writes);
+        }
         let verdicts = self.conflicts.resolve(batch.version, oldest, &conflicts);
         let mut conflicting = Conflicting::new();
         for (at, transaction) in batch.transactions.iter().enumerate() {
@@ -203,6 +244,10 @@ pub fn start(transport: &Transport, role: RecruitResolver) -> impl Future<Output
     let beacon = FailureBeacon::new(transport, role.id);
     let resolver = Rc::new(RefCell::new(Resolver::new(&role)));
     let waiting: Rc<RefCell<Waiting>> = Rc::default();
+    let asked = resolver.clone();
+    let load = transport.serve::<GetResolverLoad>(role.id, move |_, responder| {
+        responder.ok(asked.borrow_mut().load.take());
+    });
     let registration = transport.serve::<ResolveBatch>(role.id, move |batch, responder| {
         take_batch(
             &mut resolver.borrow_mut(),
@@ -212,7 +257,7 @@ pub fn start(transport: &Transport, role: RecruitResolver) -> impl Future<Output
         );
     });
     async move {
-        let _serving = (beacon, registration);
+        let _serving = (beacon, registration, load);
         std::future::pending::<()>().await;
     }
 }

@@ -5,17 +5,25 @@
 //! it got before (pitfall 4); a read version is at or above every commit that was acknowledged before it was
 //! asked for (pitfall 2). It never runs more than `MAX_VERSIONS_IN_FLIGHT` ahead of what is committed, so a
 //! recovery that jumps that far can never meet a version of its predecessor again.
+//!
+//! It also says which keys each resolver judges from which version on, so that all have about the [same](balance) to do: it alone
+//! talks to every proxy between any two versions.
 
+mod balance;
+
+use balance::Load;
+use bytes::Bytes;
 use plinth_core::hash::HashMap;
 use plinth_core::version::{MAX_VERSIONS_IN_FLIGHT, VERSIONS_PER_SECOND};
 use plinth_core::{Uid, Version};
 use plinth_protocol::transaction::{
-    CommitVersion, CommittedVersion, GetCommitVersion, GetCommittedVersion, RecruitSequencer,
-    ReportCommitted,
+    CommitVersion, CommittedVersion, GetCommitVersion, GetCommittedVersion, GetResolverLoad,
+    Partition, RecruitSequencer, ReportCommitted,
 };
-use plinth_rpc::{FailureBeacon, Responder, Transport};
+use plinth_rpc::{FailureBeacon, Interface, Responder, Transport};
+use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Duration, Instant};
+use plinth_runtime::{Duration, Instant, buggify, random, trace};
 use std::cell::RefCell;
 use std::future::Future;
 use std::rc::Rc;
@@ -36,6 +44,8 @@ pub struct Sequencer {
     /// As of the committed version.
     locked: bool,
     proxies: HashMap<Uid, LastGrant>,
+    /// Of the resolvers, after that of the recruitment; in order.
+    partitions: Vec<Partition>,
 }
 
 /// Why a version cannot be handed out now.
@@ -63,7 +73,24 @@ impl Sequencer {
             committed: recovered_to,
             locked: false,
             proxies: HashMap::default(),
+            partitions: Vec::new(),
         }
+    }
+
+    /// From the next version on resolvers judge other keys. Every proxy is told with its next version.
+    pub fn repartition(&mut self, begins: Vec<Bytes>) {
+        let after = self.last_handed_out;
+        if self
+            .partitions
+            .last()
+            .is_some_and(|last| last.after == after)
+        {
+            return; // no version was handed out since the last one
+        }
+        let oldest = after - 2 * MAX_VERSIONS_IN_FLIGHT;
+        self.partitions
+            .retain(|partition| partition.after >= oldest);
+        self.partitions.push(Partition { after, begins });
     }
 
     pub fn commit_version(
@@ -94,6 +121,7 @@ impl Sequencer {
         let grant = CommitVersion {
             version,
             prev_version: self.last_handed_out,
+            partitions: self.unknown_to(request.partition),
         };
         self.last_handed_out = version;
         let last = LastGrant {
@@ -102,6 +130,11 @@ impl Sequencer {
         };
         self.proxies.insert(request.proxy, last);
         Ok(grant)
+    }
+
+    fn unknown_to(&self, newest_known: Version) -> Vec<Partition> {
+        let known = self.partitions.partition_point(|p| p.after <= newest_known);
+        self.partitions[known..].to_vec()
     }
 
     pub fn report_committed(&mut self, version: Version, locked: bool) {
@@ -157,8 +190,10 @@ pub fn start(transport: &Transport, request: RecruitSequencer) -> impl Future<Ou
             responder.ok(state.borrow().newest());
         }
     });
+    let balancing = balance_resolvers(transport.clone(), request.resolvers, state.clone());
     async move {
         let _serving = (beacon, grants, reports, reads);
+        let _balancing = plinth_runtime::spawn("balance resolvers", balancing);
         // Requests that had to wait are rare (out of order, or far ahead): a coarse retry serves them.
         loop {
             waiting.arrived.notified().await;
@@ -169,6 +204,55 @@ pub fn start(transport: &Transport, request: RecruitSequencer) -> impl Future<Ou
             }
         }
     }
+}
+
+/// Looks again and again which resolver has how much to do, and evens that out.
+async fn balance_resolvers(
+    transport: Transport,
+    resolvers: Vec<(Bytes, Interface)>,
+    sequencer: Rc<RefCell<Sequencer>>,
+) {
+    if resolvers.len() < 2 {
+        return;
+    }
+    let mut begins: Vec<Bytes> = resolvers.iter().map(|(begin, _)| begin.clone()).collect();
+    loop {
+        plinth_runtime::sleep(Duration::from_millis(knobs().resolver_balance_ms)).await;
+        let asked = resolvers.iter().map(|(_, resolver)| {
+            transport.call(&resolver.endpoint::<GetResolverLoad>(), GetResolverLoad {})
+        });
+        let answers = plinth_runtime::join_all(asked.collect::<Vec<_>>()).await;
+        // One that does not answer has ended, and with it the epoch.
+        let Ok(loads) = answers.into_iter().collect::<Result<Vec<_>, _>>() else {
+            return;
+        };
+        let loads = loads.into_iter().map(|load| Load {
+            judged: load.judged,
+            sample: load.sample,
+        });
+        let loads: Vec<Load> = loads.collect();
+        let mut wanted = balance::repartition(&begins, &loads);
+        if buggify!() {
+            wanted = wanted.or_else(|| at_random(begins.len(), &loads));
+        }
+        if let Some(wanted) = wanted {
+            trace!("ResolversRepartitioned", "begins" => format!("{wanted:?}"));
+            sequencer.borrow_mut().repartition(wanted.clone());
+            begins = wanted;
+        }
+    }
+}
+
+/// Any partition will do.
+fn at_random(parts: usize, loads: &[Load]) -> Option<Vec<Bytes>> {
+    let keys = loads.iter().flat_map(|load| &load.sample);
+    let mut begins: Vec<Bytes> = keys.filter(|_| random::chance(0.2)).cloned().collect();
+    begins.truncate(parts - 1);
+    begins.resize_with(parts - 1, || vec![random::below(256) as u8].into());
+    begins.push(Bytes::new());
+    begins.sort_unstable();
+    begins.dedup();
+    (begins.len() == parts).then_some(begins)
 }
 
 fn grant_or_wait(
@@ -200,6 +284,7 @@ mod tests {
             &GetCommitVersion {
                 proxy: Uid(proxy),
                 request_number: n,
+                partition: 0,
             },
         )
     }
@@ -225,6 +310,30 @@ mod tests {
         assert_eq!(ask(&mut s, 99, 1, 3), Err(Refusal::OutOfOrder));
         assert!(ask(&mut s, 99, 1, 2).is_ok());
         assert_eq!(ask(&mut s, 99, 1, 1), Err(Refusal::Obsolete));
+    }
+
+    #[test]
+    fn every_proxy_hears_of_a_partition_with_its_first_version_above_it() {
+        let mut s = Sequencer::new(Instant(0), 0, 1000);
+        s.report_committed(1000, false);
+        let before = ask(&mut s, 10, 1, 1).expect("granted");
+        assert_eq!(before.partitions, []);
+        s.repartition(vec![Bytes::new(), Bytes::from("m")]);
+        s.repartition(vec![Bytes::new(), Bytes::from("n")]); // too soon
+        for proxy in [1, 2] {
+            let grant = ask(&mut s, 20, proxy, if proxy == 1 { 2 } else { 1 });
+            let partitions = grant.expect("granted").partitions;
+            assert_eq!(partitions.len(), 1);
+            assert_eq!(partitions[0].after, before.version);
+            assert_eq!(partitions[0].begins[1], "m");
+        }
+        let known = GetCommitVersion {
+            proxy: Uid(1),
+            request_number: 3,
+            partition: before.version,
+        };
+        let grant = s.commit_version(Instant(30_000), &known).expect("granted");
+        assert_eq!(grant.partitions, []);
     }
 
     #[test]

@@ -11,6 +11,7 @@ mod manage;
 mod operate;
 mod session;
 mod statement;
+mod throttle;
 
 use crate::Outcome;
 use crate::connect::{self, ClusterArguments};

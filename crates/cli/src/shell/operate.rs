@@ -60,6 +60,7 @@ impl Session {
                 management::lock(database, id).await?;
                 format!("Database locked\n`unlock {id}' unlocks it")
             }
+            Management::Throttle(throttling) => throttling.apply(database).await?,
             Management::Coordinators(wanted) => self.change_coordinators(wanted).await?,
             Management::Unlock(id) => {
                 management::unlock(database, id).await?;

@@ -4,6 +4,7 @@
 //! blank) are escapes everywhere.
 
 use super::manage::{self, Chosen};
+use super::throttle::{self, Throttling};
 use plinth_control::exclusion::Target;
 use plinth_control::management::ConfigChange;
 use plinth_core::{DatabaseConfig, EngineKind, Key, Uid, Value};
@@ -69,6 +70,7 @@ pub enum Management {
     Include(Vec<Target>),
     Lock,
     Unlock(Uid),
+    Throttle(Throttling),
     /// `None`: as the cluster finds best.
     Coordinators(Option<Vec<SocketAddr>>),
 }
@@ -116,6 +118,7 @@ const HELP: &[(&str, &str, &str)] = &[
     ("sleep", "SECONDS", "wait"),
     ("status", "[minimal|details|json]", "show the state of the cluster"),
     ("tenant", "create|delete|get|list|use [NAME]", "the statements about tenants, in another form"),
+    ("throttle", "on tag TAG [RATE [SECONDS [immediate|default|batch [REASON]]]] | off [all|tag TAG] | list | enable|disable auto", "limit transactions with a tag to so many a second (10) for so long (3600 s); list limits; allow or forbid the database to find such tags itself"),
     ("unlock", "ID", "take the lock away, with the id that `lock' told"),
     ("usetenant", "[NAME]", "use a tenant; without NAME, the database itself"),
     ("waitconnected", "", "wait until the cluster's controller answers, as long as it takes"),
@@ -317,6 +320,10 @@ fn parse(words: &[Vec<u8>]) -> Result<Statement, String> {
         ("unlock", 1) => {
             let id = Uid::parse(&text(0)).ok_or("unlock: an id has 32 hexadecimal digits")?;
             Statement::Manage(Management::Unlock(id))
+        }
+        ("throttle", 1..) => {
+            let throttling = throttle::parse(arguments)?.ok_or_else(usage)?;
+            Statement::Manage(Management::Throttle(throttling))
         }
         ("watch", 1) => Statement::Watch(bytes(0)),
         ("kill", 0) => Statement::Kill(None),

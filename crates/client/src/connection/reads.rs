@@ -6,6 +6,7 @@ use super::{Inner, RETRY};
 use crate::source::{ClusterFuture, Priority, RangeChunk, RangeRequest};
 use bytes::Bytes;
 use plinth_core::key::key_after;
+use plinth_core::transaction_tag::TransactionTags;
 use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
 use plinth_protocol::storage::{Get, GetKey, GetRange, Watch};
 use plinth_rpc::Request;
@@ -293,7 +294,9 @@ pub async fn watch(
 /// A read version that is `version` or newer.
 async fn readable(inner: &Rc<Inner>, version: Version) -> Result<Version> {
     loop {
-        let newest = VersionBatcher::ask(inner, Priority::Default).await?.version;
+        let newest = VersionBatcher::ask(inner, Priority::Default, TransactionTags::default())
+            .await?
+            .version;
         if newest >= version {
             return Ok(newest);
         }

@@ -2,21 +2,32 @@
 
 use super::{Inner, RETRY};
 use crate::source::Priority;
+use plinth_core::transaction_tag::TransactionTags;
 use plinth_core::{Error, Result};
 use plinth_protocol::transaction::{
     GetReadVersion, PRIORITY_BATCH, PRIORITY_DEFAULT, PRIORITY_SYSTEM, ReadVersion,
 };
 use plinth_runtime::Either;
 use plinth_runtime::sync::{OneshotSender, oneshot};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::rc::Rc;
 
 type Answer = Result<ReadVersion>;
 type Waiting = Vec<OneshotSender<Answer>>;
 
-/// One queue a priority.
+/// Who may share a request: transactions of one priority, with the same tags.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Kind {
+    priority: u8,
+    tags: TransactionTags,
+}
+
+/// One queue a kind. Those without tags are always there, by priority: most have none.
+#[derive(Default)]
 pub struct VersionBatcher {
-    queues: [Queue; 3],
+    untagged: [Queue; 3],
+    tagged: BTreeMap<Kind, Queue>,
 }
 
 #[derive(Default)]
@@ -34,45 +45,54 @@ fn wire(priority: Priority) -> u8 {
 }
 
 impl VersionBatcher {
-    pub fn new() -> Self {
-        VersionBatcher {
-            queues: Default::default(),
+    fn queue(&mut self, kind: Kind) -> &mut Queue {
+        match kind.tags.is_empty() {
+            true => &mut self.untagged[kind.priority as usize],
+            false => self.tagged.entry(kind).or_default(),
         }
     }
 
-    pub fn ask(inner: &Rc<Inner>, priority: Priority) -> impl Future<Output = Answer> + use<> {
-        let priority = wire(priority);
+    pub fn ask(
+        inner: &Rc<Inner>,
+        priority: Priority,
+        tags: TransactionTags,
+    ) -> impl Future<Output = Answer> + use<> {
+        let kind = Kind {
+            priority: wire(priority),
+            tags,
+        };
         let (sender, receiver) = oneshot();
         let start = {
             let mut versions = inner.versions.borrow_mut();
-            let queue = &mut versions.queues[priority as usize];
+            let queue = versions.queue(kind);
             queue.waiting.push(sender);
             !std::mem::replace(&mut queue.asking, true)
         };
         if start {
             // Lives as long as somebody waits: each round ends with an answer for all of it.
-            plinth_runtime::spawn("read versions", answer_all(inner.clone(), priority)).detach();
+            plinth_runtime::spawn("read versions", answer_all(inner.clone(), kind)).detach();
         }
         async move { receiver.await.unwrap_or(Err(Error::operation_cancelled)) }
     }
 }
 
-async fn answer_all(inner: Rc<Inner>, priority: u8) {
+async fn answer_all(inner: Rc<Inner>, kind: Kind) {
     loop {
         // Those who ask in this turn of the loop travel together.
         plinth_runtime::yield_now().await;
         let batch = {
             let mut versions = inner.versions.borrow_mut();
-            let queue = &mut versions.queues[priority as usize];
+            let queue = versions.queue(kind);
             queue.waiting.retain(|sender| !sender.is_closed());
             if queue.waiting.is_empty() {
                 queue.asking = false;
+                versions.tagged.remove(&kind);
                 return;
             }
             std::mem::take(&mut queue.waiting)
         };
         let mut answered = batch;
-        let left = match ask_once(&inner, priority, answered.len() as u32).await {
+        let left = match ask_once(&inner, kind, answered.len() as u32).await {
             Some(answer) => {
                 let count = answer
                     .as_ref()
@@ -91,7 +111,7 @@ async fn answer_all(inner: Rc<Inner>, priority: u8) {
         if !left.is_empty() {
             // They go first in the next round.
             let mut versions = inner.versions.borrow_mut();
-            let queue = &mut versions.queues[priority as usize];
+            let queue = versions.queue(kind);
             let newer = std::mem::replace(&mut queue.waiting, left);
             queue.waiting.extend(newer);
         }
@@ -99,12 +119,15 @@ async fn answer_all(inner: Rc<Inner>, priority: u8) {
 }
 
 /// `None`: a proxy has gone, ask another.
-async fn ask_once(inner: &Rc<Inner>, priority: u8, count: u32) -> Option<Answer> {
+async fn ask_once(inner: &Rc<Inner>, kind: Kind, count: u32) -> Option<Answer> {
     let proxy = inner.proxy(|info| &info.grv_proxies).await;
-    let call = inner.transport.call(
-        &proxy.endpoint::<GetReadVersion>(),
-        GetReadVersion { count, priority },
-    );
+    let request = GetReadVersion {
+        count,
+        priority: kind.priority,
+        tags: kind.tags.as_slice().to_vec(),
+    };
+    let endpoint = proxy.endpoint::<GetReadVersion>();
+    let call = inner.transport.call(&endpoint, request);
     match plinth_runtime::race(call, inner.retired(proxy)).await {
         Either::Left(Ok(reply)) => Some(Ok(reply)),
         Either::Left(Err(error)) if error.is_retryable_not_committed() => Some(Err(error)),

@@ -30,6 +30,9 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .max_blocking_threads(POOL_THREADS_MAX)
+        // Sockets and timers are looked at after every turn of the loop (some sixty tasks), not after 61 turns: a loop that
+        // is busy with long tasks must not be silent for so long that it is taken for dead.
+        .event_interval(1)
         .build()
         .expect("the operating system gives an event loop its file descriptors");
     let tasks = tokio::task::LocalSet::new();

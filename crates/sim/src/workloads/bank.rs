@@ -1,7 +1,8 @@
 //! Bank: transfers between accounts, while others add all accounts up in one range read. The sum never changes.
 
 use super::{Boxed, Complaints, Day, Space, Verdict, Workload, number, until_done};
-use plinth_client::{Database, RangeOptions};
+use plinth_client::{Database, RangeOptions, TransactionOption};
+use plinth_core::transaction_tag::TransactionTag;
 use plinth_core::{Key, KeySelector};
 use plinth_runtime::random;
 
@@ -11,6 +12,11 @@ const OPENING_BALANCE: i64 = 100;
 pub struct Bank {
     space: Space,
     complaints: Complaints,
+}
+
+/// Operators throttle it.
+pub fn tag() -> TransactionTag {
+    TransactionTag::new(b"bank").expect("short")
 }
 
 impl Bank {
@@ -27,6 +33,7 @@ impl Bank {
         let (from, to) = (random::below(ACCOUNTS), random::below(ACCOUNTS));
         let amount = random::range(1..30) as i64;
         until_done(database, async |tr| {
+            tr.set_option(TransactionOption::AutoThrottleTag(tag()))?;
             let (a, b) = (tr.get(self.key(from), false), tr.get(self.key(to), false));
             let balance = number(&a.await?.expect("the account exists"));
             let other = number(&b.await?.expect("the account exists"));

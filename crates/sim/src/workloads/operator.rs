@@ -1,12 +1,13 @@
 //! An operator at work: excludes processes and takes them back, changes numbers of roles, the engine and the coordinators,
-//! locks the database for a moment, while all others work. What is refused is refused with a reason; that nothing else breaks is for the other
+//! locks the database and throttles the bank for a moment, while all others work. What is refused is refused with a reason; that nothing else breaks is for the other
 //! workloads to say.
 
-use super::{Boxed, Complaints, Day, Verdict, Workload};
+use super::{Boxed, Complaints, Day, Verdict, Workload, bank};
 use crate::cluster::{CoordinatorSets, Shape};
 use plinth_client::Database;
 use plinth_control::exclusion::Target;
 use plinth_control::management::{self, ConfigChange};
+use plinth_control::ratekeeper::tags::{self, Manual};
 use plinth_coordination::{Coordinators, election};
 use plinth_core::{EngineKind, Uid};
 use plinth_protocol::control::{ChangeCoordinators, GetWorkers, RegisterWorker, ServersChanged};
@@ -67,7 +68,7 @@ impl Operator {
         if workers.is_empty() {
             return;
         }
-        let outcome = match below(7) {
+        let outcome = match below(8) {
             0 | 1 => {
                 let worker = &workers[below(workers.len() as u64) as usize];
                 let target = if chance(0.5) {
@@ -86,6 +87,7 @@ impl Operator {
                     .map(drop)
             }
             5 => self.change_coordinators(&workers).await,
+            6 => throttle_or_not(database).await,
             _ => self.lock_for_a_moment(database).await,
         };
         match outcome {
@@ -148,6 +150,25 @@ impl Operator {
         plinth_runtime::sleep(Duration::from_millis(range(1..2000))).await;
         management::unlock(database, id).await
     }
+}
+
+/// Throttles the bank for a moment, or everybody no longer.
+async fn throttle_or_not(database: &Database) -> Result<(), String> {
+    let explain = |error: plinth_core::Error| error.to_string();
+    if chance(0.3) {
+        tags::clear(database, None).await.map_err(explain)?;
+        return tags::set_auto(database, chance(0.7)).await.map_err(explain);
+    }
+    let throttle = Manual {
+        tag: bank::tag(),
+        priority: below(3) as u8,
+        rate: below(50) as f64 / 2.0,
+        until: 0.0,
+        reason: String::new(),
+    };
+    let seconds = range(1..10) as f64;
+    let set = tags::set(database, throttle, seconds).await;
+    set.map(drop).map_err(explain)
 }
 
 fn random_change() -> ConfigChange {

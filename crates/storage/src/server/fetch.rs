@@ -22,6 +22,9 @@ const RETRY: Duration = Duration::from_millis(50);
 /// A page that has not come by then is asked for again.
 const PAGE_LIMIT: Duration = Duration::from_secs(10);
 
+/// Of parts that go into one commit: it is put together in one turn of the loop.
+const PARTS_BYTES_MAX: usize = 4 << 20;
+
 /// Rows from the begin of a range on, as of one version.
 pub struct SnapshotPage {
     pub rows: Vec<(Bytes, Value)>,
@@ -114,20 +117,25 @@ impl Server {
             .any(|(_, range, _)| self.can_store(range))
     }
 
-    /// Adds the rows of parts that have arrived. Behind everything else in the batch.
-    pub(super) fn store_parts(&self, batch: &mut WriteBatch) -> Vec<u64> {
+    /// Adds the rows of parts that have arrived, and says which, and whether there are more. Behind everything else in the
+    /// batch.
+    pub(super) fn store_parts(&self, batch: &mut WriteBatch) -> (Vec<u64>, bool) {
         let mut stored = Vec::new();
+        let before = batch.bytes();
         for (id, range, rows) in self.incoming.borrow().to_store() {
             if !self.can_store(range) {
                 probe!("storage_part_waits_for_window");
                 continue;
+            }
+            if batch.bytes() > before + PARTS_BYTES_MAX {
+                return (stored, true);
             }
             // Left over from an earlier attempt, perhaps.
             batch.clear_range(&range.begin, &range.end);
             rows.iter().for_each(|(key, value)| batch.set(key, value));
             stored.push(id);
         }
-        stored
+        (stored, false)
     }
 
     pub(super) fn parts_stored(&self, parts: &[u64]) {

@@ -2,6 +2,7 @@
 
 use super::assign::{self, Bodies};
 use super::latency::Latency;
+use super::partitions::Partitions;
 use super::resolve::{self, Pending};
 use crate::system_state::SystemState;
 use bytes::Bytes;
@@ -39,7 +40,7 @@ struct Proxy {
     generation: LogGeneration,
     get_version: Endpoint,
     report: Endpoint,
-    boundaries: Vec<Bytes>,
+    partitions: RefCell<Partitions>,
     state: RefCell<SystemState>,
     /// System transactions of other proxies have been applied up to here.
     system_applied: Cell<Version>,
@@ -89,11 +90,12 @@ impl Proxy {
             transport: transport.clone(),
             get_version: role.sequencer.endpoint::<GetCommitVersion>(),
             report: role.sequencer.endpoint::<ReportCommitted>(),
-            boundaries: role
-                .resolvers
-                .iter()
-                .map(|(begin, _)| begin.clone())
-                .collect(),
+            partitions: RefCell::new(Partitions::new(
+                role.resolvers
+                    .iter()
+                    .map(|(begin, _)| begin.clone())
+                    .collect(),
+            )),
             state: RefCell::new(state),
             system_applied: Cell::new(role.recovery_version),
             assigned: VersionGate::new(0),
@@ -235,8 +237,10 @@ impl Proxy {
         let request = GetCommitVersion {
             proxy: self.role.id,
             request_number: number as u64,
+            partition: self.partitions.borrow().newest(),
         };
         let granted = self.transport.call(&self.get_version, request).await?;
+        self.learn_partitions(&granted);
         if buggify!() {
             plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(30))).await;
         }
@@ -276,12 +280,21 @@ impl Proxy {
         Ok(())
     }
 
+    fn learn_partitions(&self, granted: &CommitVersion) {
+        let mut partitions = self.partitions.borrow_mut();
+        partitions.learn(granted.version, &granted.partitions);
+    }
+
     async fn resolve(
         &self,
         granted: &CommitVersion,
         transactions: &[Pending],
     ) -> Result<Vec<ResolveReply>> {
-        let parts = resolve::split(transactions, &self.boundaries);
+        let parts = {
+            let partitions = self.partitions.borrow();
+            let partitions = partitions.at(granted.version);
+            resolve::split(transactions, partitions, self.role.resolvers.len())
+        };
         let last_received = self.system_applied.get();
         let asked: Vec<_> = parts
             .into_iter()
@@ -407,6 +420,7 @@ impl Proxy {
         let granted = CommitVersion {
             version: self.role.recovery_version,
             prev_version: self.role.recovered_to,
+            partitions: Vec::new(),
         };
         let bodies = {
             let state = self.state.borrow();

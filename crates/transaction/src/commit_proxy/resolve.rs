@@ -1,5 +1,6 @@
 //! Splitting a batch over the resolvers, and putting their verdicts together.
 
+use super::partitions;
 use bytes::Bytes;
 use plinth_core::conflict_ranges::ConflictRanges;
 use plinth_core::key::{ALL_KEYS_END, KeyRange, SYSTEM_BEGIN};
@@ -7,13 +8,10 @@ use plinth_core::mutation::MutationBatch;
 use plinth_core::system_keys::{METADATA_VERSION, is_metadata_key, is_metadata_range};
 use plinth_core::{Error, MutationKind, Result};
 use plinth_protocol::transaction::{
-    Commit, FLAG_LOCK_AWARE, FLAG_REPORT_CONFLICTS, FLAG_SYSTEM_KEYS, ResolveReply,
+    Commit, FLAG_LOCK_AWARE, FLAG_REPORT_CONFLICTS, FLAG_SYSTEM_KEYS, Partition, ResolveReply,
     ResolveTransaction, SystemTransactions, VERDICT_COMMITTED, VERDICT_CONFLICT, VERDICT_TOO_OLD,
 };
 use plinth_runtime::fault;
-
-/// No conflict range reaches beyond it.
-const BEYOND_ALL_KEYS: &[u8] = b"\xff\xff\xff";
 
 /// A transaction as the pipeline carries it: checked once, here.
 pub struct Pending {
@@ -78,40 +76,35 @@ impl Pending {
     }
 }
 
-/// What each resolver is asked about the batch. `boundaries[i]` is the first key of resolver i's range.
-pub fn split(batch: &[Pending], boundaries: &[Bytes]) -> Vec<Vec<ResolveTransaction>> {
-    (0..boundaries.len())
-        .map(|i| {
-            let begin = &boundaries[i];
-            let end = boundaries.get(i + 1);
-            batch
-                .iter()
-                .map(|transaction| part_for(transaction, begin, end, boundaries.len() == 1))
-                .collect()
-        })
-        .collect()
+/// What each of so many resolvers is asked about the batch.
+pub fn split(
+    batch: &[Pending],
+    partitions: &[Partition],
+    resolvers: usize,
+) -> Vec<Vec<ResolveTransaction>> {
+    let for_resolver = |i| {
+        let part = |transaction| part_for(transaction, partitions, i, resolvers == 1);
+        batch.iter().map(part).collect()
+    };
+    (0..resolvers).map(for_resolver).collect()
 }
 
 fn part_for(
     transaction: &Pending,
-    begin: &Bytes,
-    end: Option<&Bytes>,
+    partitions: &[Partition],
+    i: usize,
     alone: bool,
 ) -> ResolveTransaction {
-    let clip = |ranges: &ConflictRanges| {
-        if alone {
-            ranges.bytes().clone()
-        } else {
-            ranges
-                .clip(begin, end.map_or(BEYOND_ALL_KEYS, |end| end))
-                .bytes()
-                .clone()
-        }
+    let clip = |ranges: &ConflictRanges, (begin, end): (&[u8], &[u8])| match alone {
+        true => ranges.bytes().clone(),
+        false => ranges.clip(begin, end).bytes().clone(),
     };
+    let read_version = transaction.read_version;
+    let reads = partitions::of_reads(partitions, i, read_version);
     ResolveTransaction {
-        read_version: transaction.read_version,
-        reads: clip(&transaction.reads),
-        writes: clip(&transaction.writes),
+        read_version,
+        reads: clip(&transaction.reads, reads),
+        writes: clip(&transaction.writes, partitions::of_writes(partitions, i)),
         system_mutations: transaction
             .is_system
             .then(|| transaction.mutations.bytes().clone()),

@@ -3,10 +3,13 @@
 //! Requests wait in one queue a priority. System transactions always pass. Those of default priority pass while their
 //! bucket has something left; those of batch priority while, beside that, the sum of all is below a lower rate. A request
 //! speaks for many transactions of one client: it is let in for as many as there is room for, and the client asks again for
-//! the rest. So every client gets its turn, however many it has waiting.
+//! the rest. So every client gets its turn, however many it has waiting. Transactions with a tag that is [throttled](Throttle)
+//! wait for their tag first.
 
 use super::bucket::Bucket;
-use plinth_protocol::rate::Rate;
+use super::throttle::Throttle;
+use plinth_core::transaction_tag::TransactionTag;
+use plinth_protocol::rate::{Rate, TagCount};
 use plinth_protocol::transaction::{PRIORITY_BATCH, PRIORITY_DEFAULT, PRIORITY_SYSTEM};
 use plinth_runtime::{Duration, Instant};
 use std::collections::VecDeque;
@@ -14,7 +17,16 @@ use std::collections::VecDeque;
 pub(super) struct Asked<T> {
     pub count: u32,
     pub priority: u8,
+    /// And whether each may be throttled automatically.
+    pub tags: Vec<(TransactionTag, bool)>,
     pub item: T,
+}
+
+/// Too many wait already: of all, or of those with the same tags.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    Queue,
+    Tag,
 }
 
 /// The state machine.
@@ -24,6 +36,7 @@ pub(super) struct Admission<T> {
     default: Bucket,
     /// Everybody draws on it; only work of batch priority depends on it.
     batch: Bucket,
+    throttle: Throttle<T>,
     admitted: u64,
 }
 
@@ -34,6 +47,7 @@ impl<T> Admission<T> {
             queues: std::array::from_fn(|_| VecDeque::new()),
             default: Bucket::unlimited(now),
             batch: Bucket::unlimited(now),
+            throttle: Throttle::new(),
             admitted: 0,
         }
     }
@@ -45,21 +59,48 @@ impl<T> Admission<T> {
 
     /// Requests that wait.
     pub fn waiting(&self) -> usize {
-        self.queues.iter().map(VecDeque::len).sum()
+        let queued: usize = self.queues.iter().map(VecDeque::len).sum();
+        queued + self.throttle.waiting()
+    }
+
+    /// Of tags that may be throttled automatically.
+    pub fn tag_counts(&self) -> Vec<TagCount> {
+        self.throttle.counts()
     }
 
     pub fn set_rate(&mut self, now: Instant, rate: &Rate) {
         self.default.set_rate(now, rate.default);
         self.batch.set_rate(now, rate.batch);
+        self.throttle.set_rates(now, &rate.tags);
     }
 
-    pub fn push(&mut self, asked: Asked<T>) {
-        let priority = asked.priority.min(PRIORITY_BATCH);
-        self.queues[priority as usize].push_back(asked);
+    /// Gives it back if `waiting_max` wait already, or too many with its tags.
+    pub fn push(
+        &mut self,
+        mut asked: Asked<T>,
+        waiting_max: usize,
+    ) -> Result<(), (Asked<T>, Refused)> {
+        if self.waiting() >= waiting_max {
+            return Err((asked, Refused::Queue));
+        }
+        asked.priority = asked.priority.min(PRIORITY_BATCH);
+        match self.throttle.hold(asked) {
+            Ok(None) => {}
+            Ok(Some(asked)) => self.enqueue(asked),
+            Err(asked) => return Err((asked, Refused::Tag)),
+        }
+        Ok(())
+    }
+
+    fn enqueue(&mut self, asked: Asked<T>) {
+        self.queues[asked.priority as usize].push_back(asked);
     }
 
     /// Those that may go on, and for how many transactions each.
     pub fn take(&mut self, now: Instant) -> Vec<(T, u32)> {
+        for released in self.throttle.release(now) {
+            self.enqueue(released);
+        }
         let mut taken = Vec::new();
         for priority in [PRIORITY_SYSTEM, PRIORITY_DEFAULT, PRIORITY_BATCH] {
             while let Some(first) = self.queues[priority as usize].front() {
@@ -72,7 +113,9 @@ impl<T> Admission<T> {
                 self.batch.draw(count);
                 self.admitted += u64::from(count);
                 let first = self.queues[priority as usize].pop_front();
-                taken.push((first.expect("just seen").item, count));
+                let first = first.expect("just seen");
+                self.throttle.count(&first.tags, count);
+                taken.push((first.item, count));
             }
         }
         taken
@@ -88,6 +131,14 @@ impl<T> Admission<T> {
 
     /// After how long [`Admission::take`] has something to give; `None` if nobody waits.
     pub fn wait(&self) -> Option<Duration> {
+        let (queued, held) = (self.wait_of_queues(), self.throttle.wait());
+        match (queued, held) {
+            (Some(queued), Some(held)) => Some(queued.min(held)),
+            (queued, held) => queued.or(held),
+        }
+    }
+
+    fn wait_of_queues(&self) -> Option<Duration> {
         let default = self.default.wait();
         if !self.queues[PRIORITY_DEFAULT as usize].is_empty() {
             return Some(default);
@@ -100,6 +151,7 @@ impl<T> Admission<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_protocol::rate::TagRate;
 
     const SYSTEM: u8 = PRIORITY_SYSTEM;
     const DEFAULT: u8 = PRIORITY_DEFAULT;
@@ -111,16 +163,128 @@ mod tests {
 
     fn limited(default: f64, batch: f64) -> Admission<&'static str> {
         let mut admission = Admission::new(at(0));
-        admission.set_rate(at(0), &Rate { default, batch });
+        let rate = Rate {
+            default,
+            batch,
+            tags: vec![],
+        };
+        admission.set_rate(at(0), &rate);
         admission
     }
 
+    fn tag(name: &str) -> TransactionTag {
+        TransactionTag::new(name.as_bytes()).expect("short")
+    }
+
+    fn ask_tagged(
+        admission: &mut Admission<&'static str>,
+        item: &'static str,
+        tags: &[&str],
+        count: u32,
+    ) {
+        let asked = Asked {
+            count,
+            priority: DEFAULT,
+            tags: tags.iter().map(|name| (tag(name), true)).collect(),
+            item,
+        };
+        admission
+            .push(asked, 1000)
+            .map_err(|(_, why)| why)
+            .expect("there is room");
+    }
+
+    fn throttled(tag_rates: &[(&str, u8, f64)]) -> Admission<&'static str> {
+        let mut admission = Admission::new(at(0));
+        let rate = |(name, priority, rate): &(&str, u8, f64)| TagRate {
+            tag: tag(name),
+            priority: *priority,
+            rate: *rate,
+        };
+        let rate = Rate {
+            default: f64::INFINITY,
+            batch: f64::INFINITY,
+            tags: tag_rates.iter().map(rate).collect(),
+        };
+        admission.set_rate(at(0), &rate);
+        admission
+    }
+
+    #[test]
+    fn a_throttled_tag_gets_its_rate_and_holds_up_nobody_else() {
+        let mut admission = throttled(&[("hot", DEFAULT, 100.0)]);
+        let (mut hot, mut others) = (0, 0);
+        for ms in 0..1000 {
+            if admission.waiting() == 0 {
+                ask_tagged(&mut admission, "hot", &["hot"], 1000);
+            }
+            ask_tagged(&mut admission, "cold", &["cold"], 1);
+            ask(&mut admission, "none", DEFAULT, 1);
+            for (item, count) in admission.take(at(ms)) {
+                *(if item == "hot" { &mut hot } else { &mut others }) += count;
+            }
+        }
+        assert!((95..=101).contains(&hot), "{hot}");
+        assert_eq!(others, 2000);
+        let counts = admission.tag_counts();
+        let names: Vec<_> = counts.iter().map(|c| (c.tag, c.admitted)).collect();
+        assert_eq!(names, [(tag("cold"), 1000), (tag("hot"), u64::from(hot))]);
+    }
+
+    #[test]
+    fn of_several_throttled_tags_the_slowest_counts_and_more_urgent_work_is_free() {
+        let mut admission = throttled(&[("a", DEFAULT, 1000.0), ("b", BATCH, 10.0)]);
+        ask_tagged(&mut admission, "both, default priority", &["a", "b"], 50);
+        assert_eq!(admission.take(at(100)), [("both, default priority", 50)]);
+        let batch = Asked {
+            count: 50,
+            priority: BATCH,
+            tags: vec![(tag("a"), false), (tag("b"), false)],
+            item: "both, batch",
+        };
+        admission
+            .push(batch, 1000)
+            .map_err(|(_, why)| why)
+            .expect("there is room");
+        assert_eq!(admission.take(at(101)), [("both, batch", 1)]);
+        assert_eq!(admission.waiting(), 0);
+    }
+
+    #[test]
+    fn a_tag_that_is_set_free_passes_at_once_and_too_many_waiting_are_refused() {
+        let mut admission = throttled(&[("hot", DEFAULT, 0.0)]);
+        let mut refused = 0;
+        for _ in 0..2000 {
+            let asked = Asked {
+                count: 1,
+                priority: DEFAULT,
+                tags: vec![(tag("hot"), false)],
+                item: "hot",
+            };
+            let pushed = admission.push(asked, 100_000);
+            refused += usize::from(matches!(pushed, Err((_, Refused::Tag))));
+        }
+        assert_eq!((admission.waiting(), refused), (1000, 1000));
+        assert_eq!(admission.take(at(1000)), []);
+        assert!(admission.wait().expect("they wait").as_secs() > 1000);
+        let free = Rate {
+            default: f64::INFINITY,
+            batch: f64::INFINITY,
+            tags: vec![],
+        };
+        admission.set_rate(at(1001), &free);
+        assert_eq!(admission.take(at(1001)).len(), 1000);
+    }
+
     fn ask(admission: &mut Admission<&'static str>, item: &'static str, priority: u8, count: u32) {
-        admission.push(Asked {
+        let asked = Asked {
             count,
             priority,
+            tags: vec![],
             item,
-        });
+        };
+        let pushed = admission.push(asked, 1_000_000);
+        pushed.map_err(|(_, why)| why).expect("there is room");
     }
 
     #[test]

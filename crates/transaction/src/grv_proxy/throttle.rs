@@ -1,0 +1,142 @@
+//! Tags that are held back: requests of transactions with such a tag wait here before they come to the queue of their
+//! priority, so that they hold up nobody else.
+
+use super::admission::Asked;
+use super::bucket::Bucket;
+use plinth_core::hash::HashMap;
+use plinth_core::transaction_tag::TransactionTag;
+use plinth_protocol::rate::{TagCount, TagRate};
+use plinth_runtime::{Duration, Instant};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Requests with the same tags that may wait; one is that of one client.
+const WAITING_MAX: usize = 1000;
+/// Tags that are counted; whoever makes up more is not to cost memory.
+const COUNTED_MAX: usize = 1000;
+
+type TagSet = Vec<TransactionTag>;
+
+pub(super) struct Throttle<T> {
+    /// By tag and the most urgent priority that is held back.
+    buckets: BTreeMap<(TransactionTag, u8), Bucket>,
+    held: BTreeMap<(u8, TagSet), VecDeque<Asked<T>>>,
+    /// Transactions let in so far, of tags that may be throttled automatically.
+    counts: HashMap<TransactionTag, u64>,
+}
+
+impl<T> Throttle<T> {
+    pub fn new() -> Self {
+        Throttle {
+            buckets: BTreeMap::new(),
+            held: BTreeMap::new(),
+            counts: HashMap::default(),
+        }
+    }
+
+    /// What is not named any more is free.
+    pub fn set_rates(&mut self, now: Instant, rates: &[TagRate]) {
+        let mut before = std::mem::take(&mut self.buckets);
+        for TagRate {
+            tag,
+            priority,
+            rate,
+        } in rates
+        {
+            let key = (*tag, *priority);
+            let mut bucket = before.remove(&key).unwrap_or(Bucket::unlimited(now));
+            bucket.set_rate(now, *rate);
+            self.buckets.insert(key, bucket);
+        }
+    }
+
+    /// Which of the tags are held back at this priority.
+    fn limited<'a>(
+        &self,
+        tags: impl Iterator<Item = &'a TransactionTag> + Clone,
+        priority: u8,
+    ) -> Vec<(TransactionTag, u8)> {
+        let of = |tag: &TransactionTag| (0..=priority).map(move |p| (*tag, p)).collect::<Vec<_>>();
+        let keys = tags.flat_map(of);
+        keys.filter(|key| self.buckets.contains_key(key)).collect()
+    }
+
+    /// Keeps the request if one of its tags is held back; gives it back if it may go on, or `Err` if too many wait.
+    pub fn hold(&mut self, asked: Asked<T>) -> Result<Option<Asked<T>>, Asked<T>> {
+        let tags = asked.tags.iter().map(|(tag, _)| tag);
+        if self.buckets.is_empty() || self.limited(tags.clone(), asked.priority).is_empty() {
+            return Ok(Some(asked));
+        }
+        let key = (asked.priority, tags.copied().collect());
+        let queue = self.held.entry(key).or_default();
+        if queue.len() >= WAITING_MAX {
+            return Err(asked);
+        }
+        queue.push_back(asked);
+        Ok(None)
+    }
+
+    /// Those that may go on now, each for as many transactions as its tags have room for.
+    pub fn release(&mut self, now: Instant) -> Vec<Asked<T>> {
+        let mut released = Vec::new();
+        for ((priority, tags), mut queue) in std::mem::take(&mut self.held) {
+            let limits = self.limited(tags.iter(), priority);
+            while let Some(first) = queue.front() {
+                let rooms = limits.iter().map(|key| {
+                    let bucket = self.buckets.get_mut(key);
+                    bucket.map_or(u32::MAX, |bucket| bucket.room(now))
+                });
+                let count = rooms.min().unwrap_or(u32::MAX).min(first.count.max(1));
+                if count == 0 {
+                    break;
+                }
+                for key in &limits {
+                    if let Some(bucket) = self.buckets.get_mut(key) {
+                        bucket.draw(count);
+                    }
+                }
+                let first = queue.pop_front().expect("just seen");
+                released.push(Asked { count, ..first });
+            }
+            if !queue.is_empty() {
+                self.held.insert((priority, tags), queue);
+            }
+        }
+        released
+    }
+
+    /// After how long [`Throttle::release`] has something to give; `None` if nobody waits.
+    pub fn wait(&self) -> Option<Duration> {
+        let waits = self.held.keys().map(|(priority, tags)| {
+            let limits = self.limited(tags.iter(), *priority);
+            let waits = limits.iter().map(|key| self.buckets[key].wait());
+            waits.max().unwrap_or(Duration::ZERO)
+        });
+        waits.min()
+    }
+
+    /// Requests that wait.
+    pub fn waiting(&self) -> usize {
+        self.held.values().map(VecDeque::len).sum()
+    }
+
+    /// So many transactions with these tags were let in.
+    pub fn count(&mut self, tags: &[(TransactionTag, bool)], count: u32) {
+        for (tag, _) in tags.iter().filter(|(_, auto)| *auto) {
+            if self.counts.len() < COUNTED_MAX || self.counts.contains_key(tag) {
+                *self.counts.entry(*tag).or_default() += u64::from(count);
+            }
+        }
+    }
+
+    pub fn counts(&self) -> Vec<TagCount> {
+        let counts = self.counts.iter();
+        let mut counts: Vec<TagCount> = counts
+            .map(|(tag, admitted)| TagCount {
+                tag: *tag,
+                admitted: *admitted,
+            })
+            .collect();
+        counts.sort_unstable_by_key(|count| count.tag);
+        counts
+    }
+}
