@@ -21,6 +21,7 @@ help:
 	@echo "make test    format, lints, all tests, a short hunt in the simulator, real processes"
 	@echo "make soak    hunt in the simulator for $(SOAK_BUDGET): SEEDS=$(SEEDS) SCENARIO=$(SCENARIO)"
 	@echo "make kills   kill -9 each process of a triple cluster $(KILL_ROUNDS) times under a checked load"
+	@echo "make growth  load $(GROWTH_MB) MB into a cluster that grows from one server to eight, then loses two"
 	@echo "make chaos   $(CHAOS_SECONDS) s of real processes in network namespaces, under every fault that can be had"
 	@echo "make stack   $(STACK_SEEDS) random programs on the stack machines of FoundationDB's bindings"
 	@echo "make bench   measure every workload; figures and plots in bench-results/"
@@ -67,6 +68,15 @@ KILL_ROUNDS ?= 20
 .PHONY: kills
 kills: tools
 	PLINTH_KILL_ROUNDS=$(KILL_ROUNDS) cargo test --locked --release --package plinth-cli --test kills -- --nocapture
+
+# A cluster grows from one server to eight while so much is loaded, and loses two.
+GROWTH_MB ?= 5000
+GROWTH_MB_PER_SECOND ?= 12
+
+.PHONY: growth
+growth: tools
+	PLINTH_GROWTH_MB=$(GROWTH_MB) PLINTH_GROWTH_MB_PER_SECOND=$(GROWTH_MB_PER_SECOND) \
+		cargo test --locked --release --package plinth-cli --test growth_under_load -- --nocapture
 
 CHAOS_SECONDS ?= 1800
 

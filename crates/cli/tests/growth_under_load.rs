@@ -24,7 +24,7 @@ const TABLES: usize = 64;
 /// Bytes of each server must be within this share of the mean.
 const EVEN: f64 = 0.15;
 /// How much is loaded, and for how long after the end things may take to settle.
-const DEFAULT_MB: usize = 40;
+const DEFAULT_MB: usize = 20;
 const DEFAULT_MB_PER_SECOND: usize = 8;
 const SETTLE_LIMIT: Duration = Duration::from_secs(1200);
 /// Transactions a second of the client that measures.

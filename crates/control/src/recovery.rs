@@ -33,7 +33,7 @@ use plinth_protocol::transaction::{
 use plinth_rpc::{Interface, Request, Transport};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, fault, probe, trace};
+use plinth_runtime::{Duration, fault, probe, trace, trace_warn};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -173,6 +173,13 @@ async fn seal(
     }
     let mut answers: Vec<Option<SealReply>> = vec![None; generation.logs.len()];
     loop {
+        for place in leave_out_damaged(&mut answers) {
+            assert!(
+                !plinth_runtime::is_simulated(),
+                "a log server has lost what is known committed"
+            );
+            trace_warn!("LogLacksCommitted", "id" => generation.logs[place].id, "address" => generation.logs[place].address);
+        }
         let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
         if generation.covers_every_set(&answered) {
             if answered.contains(&false) {
@@ -188,6 +195,21 @@ async fn seal(
             }
         }
     }
+}
+
+/// What is known committed was on every log server's disk: one that does not have it any more is damaged at its end, where
+/// damage looks like a write that was torn. Its answer says nothing about the log. Gives the places of such.
+fn leave_out_damaged(answers: &mut [Option<SealReply>]) -> Vec<usize> {
+    let known_committed = answers.iter().flatten().map(|a| a.known_committed).max();
+    let lacks = |answer: &SealReply| Some(answer.durable) < known_committed;
+    let mut damaged = Vec::new();
+    for (place, answer) in answers.iter_mut().enumerate() {
+        if answer.as_ref().is_some_and(lacks) {
+            *answer = None;
+            damaged.push(place);
+        }
+    }
+    damaged
 }
 
 /// (PEV, RV): the newest version known committed, and the newest that every server which answered has on disk
@@ -746,8 +768,23 @@ mod tests {
     }
 
     #[test]
+    fn a_log_server_that_lacks_a_committed_version_is_left_out() {
+        let answer = |durable, known_committed| {
+            Some(SealReply {
+                durable,
+                known_committed,
+            })
+        };
+        let mut answers = [answer(30, 10), answer(15, 10), None, answer(25, 20)];
+        assert_eq!(leave_out_damaged(&mut answers), [1]);
+        assert_eq!(answers, [answer(30, 10), None, None, answer(25, 20)]);
+        assert_eq!(end_of_log(&answers), (20, 25));
+        assert!(leave_out_damaged(&mut answers).is_empty());
+    }
+
+    #[test]
     #[should_panic(expected = "known committed")]
-    fn a_log_server_that_lacks_a_committed_version_stops_the_recovery() {
+    fn a_log_never_ends_below_what_is_known_committed() {
         end_of_log(&[
             Some(SealReply {
                 durable: 5,

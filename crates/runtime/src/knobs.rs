@@ -106,6 +106,8 @@ knobs! {
     future_version_wait_ms: u64 = 1000, sim 200, 2000;
     /// Pages of a shard that moves here which may wait for the engine.
     fetch_parts_max: usize = 16, sim 1, 16;
+    /// Times that a storage server rests from fetching, measured in commits with fetched rows.
+    fetch_rest: f64 = 2.0, sim 0.0, 3.0;
     fetch_page_bytes: usize = MIB, sim 100, MIB;
     /// A row is in the sample of sizes with a probability of its bytes over this.
     byte_sample_unit: u32 = 16_384, sim 50, 16_384;

@@ -8,6 +8,7 @@
 //! log-<id>.*               disk queues of log servers
 //! storage-<id>.meta        tag and engine of a storage server
 //! storage-<id>.*           its engine
+//! damaged-storage-<id>.*   of a storage server whose files were damaged, while others had the same data
 //! ```
 
 use bytes::{BufMut, Bytes, BytesMut};
@@ -18,6 +19,9 @@ use std::path::{Path, PathBuf};
 
 /// 2: storage servers keep on disk which ranges they hold. 3: coordinators keep a register for each set of them.
 const FORMAT: u32 = 3;
+
+/// Begins the names of files that were put aside.
+const DAMAGED: &str = "damaged-";
 
 record! {
     pub struct Owner {
@@ -138,6 +142,21 @@ impl DataDirectory {
         logs.sort();
         logs.dedup();
         Ok((logs, storage))
+    }
+
+    /// Renames every file of a storage server, so that it is none any more: `damaged-…`. The meta file goes first, and for good
+    /// before the next does. For whoever wants to look at what is left; it may be removed.
+    pub async fn set_role_aside(&self, id: Uid) -> std::io::Result<()> {
+        let text = id.to_string();
+        let mut names: Vec<String> = disk::list_dir(&self.path).await?;
+        names.retain(|name| name.contains(&text) && !name.starts_with(DAMAGED));
+        names.sort_by_key(|name| !name.ends_with(".meta"));
+        for name in names {
+            let aside = self.path.join(format!("{DAMAGED}{name}"));
+            disk::rename(&self.path.join(&name), &aside).await?;
+            disk::sync_dir(&self.path).await?;
+        }
+        Ok(())
     }
 
     /// Removes every file of a role. The meta file of a storage server goes first, and for good before the next does: without

@@ -18,12 +18,13 @@ use plinth_protocol::transaction::{
 };
 use plinth_rpc::{Registration, Request, Responder, Transport};
 use plinth_runtime::sync::{Notify, Watch};
-use plinth_runtime::{Task, probe, trace};
+use plinth_runtime::{Task, probe, trace, trace_warn};
 use plinth_storage::server::StorageRole;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::future::Future;
+use std::path::Path;
 use std::rc::{Rc, Weak};
 
 /// What kind of role, and until when it is wanted.
@@ -309,15 +310,35 @@ impl Hosting {
             after: meta.after,
         };
         let life = plinth_storage::server::start(&self.transport, role, engine).await?;
-        let (fatal, path) = (self.fatal.clone(), prefix);
+        // Weak: the hosting owns its roles.
+        let hosting = Rc::downgrade(self);
         self.host(id, Kind::Storage(meta.tag), "storage", async move {
             let error = life.await;
-            fatal.set(Some(format!(
-                "storage server {} cannot go on: {error}",
-                path.display()
-            )));
+            if let Some(hosting) = hosting.upgrade() {
+                hosting.storage_ended(id, &prefix, error).await;
+            }
         });
         Ok(())
+    }
+
+    /// A damaged replica is one that others have: its files are put aside, and the data distributor makes another, here or
+    /// elsewhere, from a healthy one. Without others, or after any other error, the process ends and says why.
+    async fn storage_ended(&self, id: Uid, path: &Path, error: Error) {
+        let is_damage = matches!(error, Error::checksum_failed | Error::file_corrupt);
+        let has_others = |system: &LogSystem| system.current().is_some_and(|g| g.replication > 1);
+        if is_damage && self.log_system.with(has_others) {
+            match self.directory.set_role_aside(id).await {
+                Ok(()) => {
+                    probe!("damaged_replica_set_aside");
+                    trace_warn!("StorageSetAside", "file" => path.display(), "error" => error);
+                    return;
+                }
+                Err(failed) => trace!("SetAsideFailed", "id" => id, "error" => failed),
+            }
+        }
+        let place = path.display();
+        let line = format!("storage server {place} cannot go on: {error}");
+        self.fatal.set(Some(line));
     }
 
     fn host(

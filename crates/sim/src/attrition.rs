@@ -1,15 +1,15 @@
-//! What breaks, when. No fault destroys what was synced, but for the loss of a machine, which strikes only where replicas are
-//! left: so the cluster must always come back.
+//! What breaks, when. No fault destroys what was synced, but for the loss of a machine and bit rot, which strike only where
+//! replicas are left: so the cluster must always come back.
 
 use crate::cluster::{self, Shape};
 use crate::protection::{self, Lost};
 use crate::scenario::{FaultMix, Scenario};
-use plinth_client::Database;
 use plinth_protocol::control::{ClusterInfo, KillRole, WORKER};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::random::{below, chance, range};
 use plinth_runtime::sim::{KillKind, MachineId, ProcessId, control};
 use plinth_runtime::{Duration, Instant, probe, trace};
+use std::path::PathBuf;
 
 fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -30,7 +30,14 @@ pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) {
             return;
         }
         match choose(&mix) {
-            Fault::LoseMachine => lose_machine(&shape, &transport, &database, &lost).await,
+            fault @ (Fault::LoseMachine | Fault::BitRot) => {
+                let (machine, _) = victim();
+                let may_lose = protection::may_lose(&shape, &transport, &database, &lost, machine);
+                if !lost.has(machine) && may_lose.await {
+                    lost.add(machine);
+                    lose(machine, fault);
+                }
+            }
             fault => strike(&shape, &transport, fault, &lost, end).await,
         }
     }
@@ -52,6 +59,7 @@ enum Fault {
     PowerCutRack,
     Swizzle,
     LoseMachine,
+    BitRot,
 }
 
 fn choose(mix: &FaultMix) -> Fault {
@@ -70,6 +78,7 @@ fn choose(mix: &FaultMix) -> Fault {
         (Fault::PowerCutRack, mix.power_cut_rack),
         (Fault::Swizzle, mix.swizzle),
         (Fault::LoseMachine, mix.lose_machine),
+        (Fault::BitRot, mix.bit_rot),
     ];
     let mut pick = below(weights.iter().map(|(_, weight)| u64::from(*weight)).sum());
     for (fault, weight) in weights {
@@ -221,16 +230,33 @@ fn victim() -> (MachineId, ProcessId) {
     (chosen.machine, chosen.id)
 }
 
-/// A machine goes for good, with its disk.
-async fn lose_machine(shape: &Shape, transport: &Transport, database: &Database, lost: &Lost) {
-    let (machine, _) = victim();
-    if lost.has(machine) || !protection::may_lose(shape, transport, database, lost, machine).await {
-        return;
+/// A machine goes for good, with its disk; or stays, with some of what its storage servers have on disk changed.
+fn lose(machine: MachineId, fault: Fault) {
+    let control = control();
+    if let Fault::LoseMachine = fault {
+        probe!("fault_loses_machine");
+        trace!("FaultLoseMachine", "machine" => machine.0);
+        return control.lose_machine(machine);
     }
-    probe!("fault_loses_machine");
-    trace!("FaultLoseMachine", "machine" => machine.0);
-    lost.add(machine);
-    control().lose_machine(machine);
+    let is_storage = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with("storage-") && !name.ends_with(".meta")
+    };
+    let mut files: Vec<PathBuf> = control.files(machine);
+    files.retain(is_storage);
+    for _ in 0..range(1..100) {
+        let Some(file) = files.get(below(files.len().max(1) as u64) as usize) else {
+            return; // it has no storage server
+        };
+        if control.flip_bit_in_file(machine, file, 0..u64::MAX) {
+            probe!("fault_bit_rot");
+            trace!("FaultBitRot", "machine" => machine.0, "file" => file.display());
+        }
+    }
+    if chance(0.7) {
+        // What is in memory is not read from the disk again.
+        control.reboot_machine(machine, ms(range(10..1000)));
+    }
 }
 
 /// Ends a role alone, its process living on.

@@ -35,6 +35,7 @@ fn key(row: u16) -> [u8; 2] {
 
 pub async fn run(shape: &Shape, database: &Database) -> Verdict {
     let first = until_done(database, async |tr| {
+        tr.clear_range(&b""[..], &b"\xff"[..]);
         for row in 0..ROWS {
             tr.set(&key(row)[..], row.to_string());
         }

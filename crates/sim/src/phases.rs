@@ -5,6 +5,7 @@ use crate::scenario::{FaultMix, Scenario};
 use crate::workloads::{self, Day, Space, Workload};
 use crate::{Drawn, Failure, FailureKind, attrition, consistency, loss, strangers};
 use plinth_client::Database;
+use plinth_runtime::random::chance;
 use plinth_runtime::sim::control;
 use plinth_runtime::{Duration, Task, trace};
 use std::cell::RefCell;
@@ -18,6 +19,9 @@ const SERVE_LIMIT: Duration = Duration::from_secs(60);
 const FINISH_LIMIT: Duration = Duration::from_secs(150);
 /// The checks of one workload must be done within this time.
 const CHECK_LIMIT: Duration = Duration::from_secs(300);
+
+/// When all is well, so many runs of the full swarm lose more than there are copies of.
+const LOSS_AT_THE_END: f64 = 0.03;
 
 type Verdict = Result<(), Failure>;
 
@@ -54,7 +58,11 @@ pub async fn run(
             .map_err(|broken| broken_promise(workload.name(), &broken))?;
     }
     trace!("Check", "workload" => "consistency");
-    consistency::check(&database, &shape).await
+    consistency::check(&database, &shape).await?;
+    if scenario.swarm && chance(LOSS_AT_THE_END) {
+        return loss::run(&shape, &database).await;
+    }
+    Ok(())
 }
 
 fn broken_promise(name: &str, broken: &str) -> Failure {

@@ -23,6 +23,8 @@ pub struct FaultMix {
     pub swizzle: u32,
     /// For good, with its disk; only where that loses no data.
     pub lose_machine: u32,
+    /// Bits of what its storage servers have on disk are another; only where the whole machine could be lost.
+    pub bit_rot: u32,
 }
 
 /// What a run draws from. The whole of a scenario is its row in the table below.
@@ -65,6 +67,7 @@ const ALL: FaultMix = FaultMix {
     power_cut_rack: 2,
     swizzle: 2,
     lose_machine: 2,
+    bit_rot: 2,
 };
 
 const NONE: FaultMix = FaultMix {
@@ -82,6 +85,7 @@ const NONE: FaultMix = FaultMix {
     power_cut_rack: 0,
     swizzle: 0,
     lose_machine: 0,
+    bit_rot: 0,
 };
 
 const STANDARD: Scenario = Scenario {
@@ -174,6 +178,7 @@ pub fn scenarios() -> &'static [Scenario] {
                 kill_role: 2,
                 power_cut_rack: 1,
                 lose_machine: 2,
+                bit_rot: 2,
                 ..NONE
             },
             swarm: false,
@@ -268,7 +273,7 @@ impl Scenario {
 }
 
 impl FaultMix {
-    fn weights_mut(&mut self) -> [(&'static str, &mut u32); 14] {
+    fn weights_mut(&mut self) -> [(&'static str, &mut u32); 15] {
         [
             ("kill_process", &mut self.kill_process),
             ("power_cut", &mut self.power_cut),
@@ -284,6 +289,7 @@ impl FaultMix {
             ("power_cut_rack", &mut self.power_cut_rack),
             ("swizzle", &mut self.swizzle),
             ("lose_machine", &mut self.lose_machine),
+            ("bit_rot", &mut self.bit_rot),
         ]
     }
 

@@ -98,6 +98,10 @@ pub(crate) struct Server {
     /// There may be something to fetch, or room for it.
     fetch_wanted: Notify,
     disk_full: Cell<bool>,
+    /// No page is asked for before.
+    fetch_rests_until: Cell<Instant>,
+    /// A read met damage: nothing that is stored here can be trusted to be found any more.
+    damaged: Watch<Option<Error>>,
 }
 
 /// Registers a storage server over `engine` and returns the future that is its life; it ends with the error that
@@ -133,6 +137,8 @@ pub async fn start(
         progress: Notify::new(),
         fetch_wanted: Notify::new(),
         disk_full: Cell::new(false),
+        fetch_rests_until: Cell::default(),
+        damaged: Watch::new(None),
         engine,
         role,
     });
@@ -140,9 +146,12 @@ pub async fn start(
     Ok(async move {
         let _serving = (beacon, serving);
         let work = plinth_runtime::race(server.pull(), server.make_durable());
-        let error = match plinth_runtime::race(work, server.fetch()).await {
-            Either::Left(Either::Left(error) | Either::Right(error)) => error,
-            Either::Right(never) => match never {},
+        let work = plinth_runtime::race(work, server.fetch());
+        let damaged = server.damaged.wait_until(Option::is_some);
+        let error = match plinth_runtime::race(work, damaged).await {
+            Either::Left(Either::Left(Either::Left(error) | Either::Right(error))) => error,
+            Either::Left(Either::Right(never)) => match never {},
+            Either::Right(()) => server.damaged.get().expect("waited for"),
         };
         trace!("StorageEnded", "id" => server.role.id, "reason" => error);
         error
@@ -419,6 +428,7 @@ impl Server {
                 plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(200)))
                     .await;
             }
+            let started = plinth_runtime::now();
             match self.engine.commit(batch).await {
                 Ok(()) => self.disk_full.set(false),
                 Err(Error::disk_full) => {
@@ -436,6 +446,9 @@ impl Server {
                 plinth_runtime::yield_now().await;
             }
             self.ownership.borrow_mut().written(target);
+            if !parts.is_empty() {
+                self.rest_from_fetching(started.elapsed());
+            }
             self.parts_stored(&parts);
             cursor.pop(target + 1);
             self.report_durable(target);

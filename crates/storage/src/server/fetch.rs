@@ -50,6 +50,7 @@ impl Server {
     /// Fetches one page after the other, for ever.
     pub(super) async fn fetch(&self) -> Infallible {
         loop {
+            plinth_runtime::sleep_until(self.fetch_rests_until.get()).await;
             let gap = if self.incoming.borrow().len() < knobs().fetch_parts_max as usize {
                 let fetching = self.ownership.borrow().fetching();
                 self.incoming.borrow().gap_in(&fetching)
@@ -76,6 +77,13 @@ impl Server {
                 }
             }
         }
+    }
+
+    /// Moving data is to leave the disk to those who wait for an answer: after every commit with fetched rows comes a rest in
+    /// proportion to what it took. So it slows down by itself where others keep the disk busy.
+    pub(super) fn rest_from_fetching(&self, took: Duration) {
+        let rest = took.mul_f64(knobs().fetch_rest);
+        self.fetch_rests_until.set(plinth_runtime::now() + rest);
     }
 
     async fn fetch_page(&self, range: &KeyRange) -> Result<(Version, SnapshotPage)> {

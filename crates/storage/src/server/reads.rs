@@ -71,11 +71,9 @@ impl Server {
                 if version <= server.latest() {
                     warming = warm(&server, &request);
                     if warming.is_none() {
-                        return responder.send(
-                            server
-                                .check(version)
-                                .and_then(|()| answer(&server, request)),
-                        );
+                        let result = server.check(version);
+                        let result = result.and_then(|()| answer(&server, request));
+                        return server.reply(responder, result);
                     }
                 }
                 if server.reads_waiting.get() >= knobs().storage_reads_waiting_max {
@@ -93,10 +91,21 @@ impl Server {
                     let result = reached
                         .and_then(|()| server.check(version))
                         .and_then(|()| answer(&server, request));
-                    responder.send(result);
+                    server.reply(responder, result);
                 })
                 .detach();
             })
+    }
+
+    /// Whoever meets damage gets no answer, and asks another replica; this server ends.
+    fn reply<R: Request>(&self, responder: Responder<R>, result: Result<R::Reply>) {
+        match result {
+            Err(error @ (Error::checksum_failed | Error::file_corrupt)) => {
+                probe!("storage_read_meets_damage");
+                self.damaged.set(Some(error));
+            }
+            result => responder.send(result),
+        }
     }
 
     async fn wait_for_disk(&self, warming: LocalBoxFuture<'static, ()>) {
