@@ -13,6 +13,7 @@ use crate::Outcome;
 use crate::connect;
 use plinth_coordination::ClusterFile;
 use plinth_coordination::cluster_file;
+use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind, Error};
 use plinth_rpc::Transport;
 use plinth_runtime::real::interrupted;
@@ -63,7 +64,9 @@ pub struct Arguments {
 }
 
 fn parse_replication(name: &str) -> Result<u32, String> {
-    DatabaseConfig::parse_replication(name)
+    // All servers of this machine are in one data hall.
+    let mode = DatabaseConfig::parse_mode(name).filter(|(_, domain)| *domain == FaultDomain::Zone);
+    mode.map(|(copies, _)| copies)
         .ok_or_else(|| "expected single, double or triple".into())
 }
 
@@ -119,6 +122,7 @@ fn shape(processes: u16, replication: u32, engine: EngineKind) -> DatabaseConfig
     let several = processes.div_ceil(3).min(3);
     DatabaseConfig {
         replication,
+        domain: FaultDomain::Zone,
         engine,
         commit_proxies: several,
         grv_proxies: several.min(2),

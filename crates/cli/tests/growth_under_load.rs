@@ -319,14 +319,19 @@ async fn grow_under_load() {
     probe.begin("8 servers, at rest");
     sleep(Duration::from_secs(10)).await;
 
-    probe.begin("one is excluded");
+    probe.begin("one is excluded, with a recovery");
     let target = cluster.first_port + SERVERS - 1;
+    command(&cluster, format!("exclude no_wait 127.0.0.1:{target}")).await;
+    sleep(Duration::from_secs(3)).await;
+    probe.begin("the excluded is drained");
     let said = command(&cluster, format!("exclude 127.0.0.1:{target}")).await;
     assert!(said.contains("nothing is left"), "{said}");
     servers.pop();
     wait_until_even(&cluster, usize::from(SERVERS) - 1).await;
-    probe.begin("one is killed");
+    probe.begin("one is killed, with a recovery");
     servers.pop();
+    sleep(Duration::from_secs(3)).await;
+    probe.begin("what it had is healed");
     wait_until_even(&cluster, usize::from(SERVERS) - 2).await;
     probe.begin("6 servers, even");
     check(&database, load.rows).await;

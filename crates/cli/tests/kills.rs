@@ -1,8 +1,8 @@
 //! Real processes, killed with signal 9 one after the other while checked transactions run: transfers whose sum must
 //! hold, a cycle that must stay one, and receipts for everything that was acknowledged.
 //!
-//! `PLINTH_KILL_ROUNDS` says how often each process is killed, `PLINTH_KILL_MB` how much data there is meanwhile, in how many copies `PLINTH_KILL_MODE`; `make kills`
-//! does it 20 times and prints the waits, by role. At the end all processes are told to stop at once, as for an upgrade.
+//! `PLINTH_KILL_ROUNDS` says how often each process is killed, `PLINTH_STOP_ROUNDS` how often stopped, `PLINTH_KILL_MB` how much data
+//! there is meanwhile, in how many copies `PLINTH_KILL_MODE`; `make kills` does it 20 times and prints the waits, by role. At the end all processes are told to stop at once, as for an upgrade.
 
 mod common;
 
@@ -19,6 +19,7 @@ const NODES: u64 = 40;
 /// The median of all waits from a kill to the next commit may not be longer.
 const MEDIAN_LIMIT: Duration = Duration::from_secs(3);
 const ACCOUNTS: u64 = 50;
+const FILLED_TABLES: usize = 4;
 const OPENING: i64 = 100;
 const WORKERS: usize = 8;
 /// The first new commit after a kill must come within this, whoever was killed.
@@ -212,16 +213,23 @@ impl Waits {
     }
 }
 
-/// So many rows of a kilobyte.
+/// So many rows of a kilobyte, in a few tables that grow at the same time.
 async fn fill(database: &Database, megabytes: usize) {
     let value = vec![b'x'; 1000];
-    for first in (0..megabytes * 1000).step_by(500) {
-        let written = database.run(async |t| {
-            (first..first + 500).for_each(|row| t.set(format!("fill/{row:010}"), &value));
-            Ok(())
-        });
-        written.await.expect("it is filled");
-    }
+    let tables = (0..FILLED_TABLES).map(|table| {
+        let value = &value;
+        async move {
+            for first in (0..megabytes * 1000 / FILLED_TABLES).step_by(250) {
+                let written = database.run(async |t| {
+                    let rows = first..first + 250;
+                    rows.for_each(|row| t.set(format!("fill/{table}/{row:010}"), value));
+                    Ok(())
+                });
+                written.await.expect("it is filled");
+            }
+        }
+    });
+    plinth_runtime::join_all(tables.collect::<Vec<_>>()).await;
 }
 
 /// Every process is told to stop at once, and started again by its supervisor: an upgrade.
@@ -290,7 +298,7 @@ fn no_acknowledged_commit_is_lost_when_each_server_is_killed_in_turn() {
             }
         }
         let mut stops = Waits::default();
-        for round in 0..rounds {
+        for round in 0..number_from("PLINTH_STOP_ROUNDS", rounds) {
             for i in 0..cluster.processes as usize {
                 let roles = roles_of(&cluster, i).await;
                 signal(&cluster, i, Signal::STOP).await;

@@ -14,7 +14,7 @@ use crate::{coordinators, status, time_keeper};
 use plinth_client::Database;
 use plinth_coordination::{CoordinatedState, Coordinators};
 use plinth_core::codec::Codec;
-use plinth_core::{Error, Result, Tag, Uid, Version};
+use plinth_core::{DatabaseConfig, Error, Result, Tag, Uid, Version};
 use plinth_protocol::control::{
     ChangeCoordinators, ChangeCoordinatorsReply, ClientInfo, ClusterInfo, CreateDatabase,
     GetClientInfo, GetClusterInfo, GetWorkers, RegisterWorker, ReportDurable, ServersChanged,
@@ -57,7 +57,7 @@ pub(crate) struct Controller {
     moved: Notify,
     pub servers_changed: Notify,
     /// Where the coordinators are to be, and who wants that.
-    coordinators: Coordinators,
+    pub coordinators: Coordinators,
     changes: RefCell<Vec<(ChangeCoordinators, Responder<ChangeCoordinators>)>>,
     coordinators_wanted: Notify,
     /// Of the living epoch.
@@ -257,7 +257,7 @@ impl Controller {
     }
 
     fn create(self: &Rc<Self>, request: CreateDatabase, responder: Responder<CreateDatabase>) {
-        let valid = (1..=3).contains(&request.config.replication)
+        let valid = DatabaseConfig::parse_mode(request.config.mode()).is_some()
             && [
                 request.config.logs,
                 request.config.resolvers,

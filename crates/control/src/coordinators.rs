@@ -2,6 +2,7 @@
 
 use crate::placement;
 use plinth_coordination::ClusterFile;
+use plinth_core::DatabaseConfig;
 use plinth_protocol::control::RegisterWorker;
 use plinth_protocol::coordination::{GetLeader, coordinator};
 use plinth_rpc::Transport;
@@ -52,18 +53,22 @@ pub async fn refusal(
 }
 
 /// The coordinators that a cluster with so many copies of everything should have: twice as many as it survives failures,
-/// and one, each in another zone. Those that are coordinators and live stay. Fewer, and an odd number, if there are not so
-/// many zones.
-pub fn choose(workers: &[RegisterWorker], now: &[SocketAddr], replication: u32) -> Vec<SocketAddr> {
-    let wanted = 2 * (replication as usize).max(1) - 1;
+/// and one, each in another fault domain. Those that are coordinators and live stay. Fewer, and an odd number, if there are
+/// not so many domains.
+pub fn choose(
+    workers: &[RegisterWorker],
+    now: &[SocketAddr],
+    config: &DatabaseConfig,
+) -> Vec<SocketAddr> {
+    let wanted = 2 * (config.replication as usize).max(1) - 1;
     let mut able = placement::able_to_log(workers.iter().collect());
     // Coordinators first; among the rest the order of addresses.
     able.sort_by_key(|worker| {
         let address = worker.worker.address;
         (!now.contains(&address), address)
     });
-    let mut zones = BTreeSet::new();
-    able.retain(|worker| zones.insert(&worker.locality.zone));
+    let mut domains = BTreeSet::new();
+    able.retain(|worker| domains.insert(worker.locality.domain(config.domain)));
     let count = match able.len().min(wanted) {
         0 => 0,
         count => count - 1 + count % 2,
@@ -75,6 +80,7 @@ pub fn choose(workers: &[RegisterWorker], now: &[SocketAddr], replication: u32) 
 mod tests {
     use super::*;
     use plinth_core::Uid;
+    use plinth_core::config::FaultDomain;
     use plinth_protocol::control::{Locality, ProcessClass, WORKER};
     use plinth_rpc::Interface;
 
@@ -105,11 +111,24 @@ mod tests {
             .map(|(port, zone)| worker(port, zone))
             .to_vec();
         let ports = |list: Vec<SocketAddr>| list.iter().map(SocketAddr::port).collect::<Vec<_>>();
-        assert_eq!(ports(choose(&workers, &[], 1)), [1]);
-        assert_eq!(ports(choose(&workers, &[], 2)), [1, 3, 4]);
+        let with = |replication| DatabaseConfig {
+            replication,
+            ..DatabaseConfig::default()
+        };
+        assert_eq!(ports(choose(&workers, &[], &with(1))), [1]);
+        assert_eq!(ports(choose(&workers, &[], &with(2))), [1, 3, 4]);
         // Four zones: three coordinators. The second of zone a is one already, and stays.
-        assert_eq!(ports(choose(&workers, &[at(2), at(9)], 3)), [2, 3, 4]);
-        assert_eq!(ports(choose(&workers[..2], &[], 3)), [1]);
-        assert!(choose(&[], &[], 3).is_empty());
+        assert_eq!(
+            ports(choose(&workers, &[at(2), at(9)], &with(3))),
+            [2, 3, 4]
+        );
+        assert_eq!(ports(choose(&workers[..2], &[], &with(3))), [1]);
+        assert!(choose(&[], &[], &with(3)).is_empty());
+        // All are in one data hall.
+        let halls = DatabaseConfig {
+            domain: FaultDomain::DataHall,
+            ..with(3)
+        };
+        assert_eq!(ports(choose(&workers, &[], &halls)), [1]);
     }
 }

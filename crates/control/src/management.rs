@@ -7,6 +7,7 @@ use crate::exclusion::{self, Target};
 use crate::{movement, placement, singletons};
 use plinth_client::{Database, Transaction};
 use plinth_core::codec::Codec;
+use plinth_core::config::FaultDomain;
 use plinth_core::system_keys::{CONFIG, DATABASE_LOCK, EXCLUDED, EXCLUDED_END};
 use plinth_core::{DatabaseConfig, EngineKind, Error, Result, Uid};
 use plinth_protocol::control::RegisterWorker;
@@ -24,7 +25,7 @@ const ROLES_MAX: u32 = 100;
 /// What of the configuration is to be another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct ConfigChange {
-    pub replication: Option<u32>,
+    pub mode: Option<(u32, FaultDomain)>,
     pub engine: Option<EngineKind>,
     pub commit_proxies: Option<u32>,
     pub grv_proxies: Option<u32>,
@@ -34,9 +35,11 @@ pub struct ConfigChange {
 
 impl ConfigChange {
     pub fn apply(&self, config: DatabaseConfig) -> DatabaseConfig {
-        let replication = self.replication.unwrap_or(config.replication);
+        let now = (config.replication, config.domain);
+        let (replication, domain) = self.mode.unwrap_or(now);
         DatabaseConfig {
             replication,
+            domain,
             engine: self.engine.unwrap_or(config.engine),
             commit_proxies: self.commit_proxies.unwrap_or(config.commit_proxies),
             grv_proxies: self.grv_proxies.unwrap_or(config.grv_proxies),
@@ -78,7 +81,7 @@ async fn read_config(tr: &Transaction) -> Result<DatabaseConfig> {
     DatabaseConfig::from_bytes(config).ok_or(Error::file_corrupt)
 }
 
-/// The zones in which every replica of data and of the log can be.
+/// The fault domains in which every replica of data and of the log can be.
 fn check_zones(
     config: &DatabaseConfig,
     workers: &[RegisterWorker],
@@ -86,19 +89,18 @@ fn check_zones(
 ) -> Outcome<()> {
     let mut able: Vec<&RegisterWorker> = workers.iter().collect();
     able.retain(|worker| !exclusion::is_excluded(worker, excluded));
-    let (replication, mode) = (config.replication as usize, config.replication_name());
-    let zones = |list: &[&RegisterWorker]| {
-        list.iter()
-            .map(|w| &w.locality.zone)
-            .collect::<BTreeSet<_>>()
-            .len()
+    let (replication, mode) = (config.replication as usize, config.mode());
+    let domains = |list: &[&RegisterWorker]| {
+        let domains = list.iter().map(|w| w.locality.domain(config.domain));
+        domains.collect::<BTreeSet<_>>().len()
     };
-    let storage = zones(&placement::suited_for_storage(able.clone(), replication));
-    let logs = zones(&placement::able_to_log(able));
-    for (zones, what) in [(storage, "storage"), (logs, "log")] {
-        if zones < replication {
+    let storage = domains(&placement::suited_for_storage(able.clone(), config));
+    let logs = domains(&placement::able_to_log(able));
+    let kind = config.domain.plural();
+    for (domains, what) in [(storage, "storage"), (logs, "log")] {
+        if domains < replication {
             return Err(format!(
-                "{mode} wants {what} servers in {replication} zones, and there would be processes for them in {zones}; nothing has changed"
+                "{mode} wants {what} servers in {replication} {kind}, and there would be processes for them in {domains}; nothing has changed"
             ));
         }
     }

@@ -113,7 +113,7 @@ fn suitable(workers: &[&RegisterWorker], role: RoleKind) -> Vec<usize> {
         .collect()
 }
 
-/// Log servers in an order in which any `replication` neighbours are in different zones.
+/// Log servers in an order in which any `replication` neighbours are in different fault domains.
 fn choose_logs(
     workers: &[&RegisterWorker],
     config: &DatabaseConfig,
@@ -129,10 +129,10 @@ fn choose_logs(
     });
     let wanted = config.logs.max(config.replication) as usize;
     let mut chosen: Vec<usize> = Vec::new();
-    // One a zone: neighbours then differ whatever the order. More log servers than zones are not needed here.
-    let mut zones = BTreeSet::new();
+    // One a domain: neighbours then differ whatever the order. More log servers than domains are not needed here.
+    let mut domains = BTreeSet::new();
     for i in candidates {
-        if chosen.len() < wanted && zones.insert(&workers[i].locality.zone) {
+        if chosen.len() < wanted && domains.insert(workers[i].locality.domain(config.domain)) {
             chosen.push(i);
         }
     }
@@ -145,18 +145,22 @@ pub fn able_to_log(mut workers: Vec<&RegisterWorker>) -> Vec<&RegisterWorker> {
     workers
 }
 
-/// The workers that get a storage server: processes made for storage, unless they are in too few zones to hold every replica.
-pub fn suited_for_storage(
-    workers: Vec<&RegisterWorker>,
-    replication: usize,
-) -> Vec<&RegisterWorker> {
+/// The workers that get a storage server: processes made for storage, unless they are in too few fault domains to hold every
+/// replica.
+pub fn suited_for_storage<'a>(
+    workers: Vec<&'a RegisterWorker>,
+    config: &DatabaseConfig,
+) -> Vec<&'a RegisterWorker> {
     let fitness_of = |worker: &RegisterWorker| fitness(worker.class, RoleKind::Storage);
     let Some(best) = workers.iter().filter_map(|w| fitness_of(w)).min() else {
         return Vec::new();
     };
     let suited = workers.iter().filter(|w| fitness_of(w) == Some(best));
-    let zones: BTreeSet<&String> = suited.clone().map(|w| &w.locality.zone).collect();
-    if zones.len() >= replication {
+    let domains: BTreeSet<&String> = suited
+        .clone()
+        .map(|w| w.locality.domain(config.domain))
+        .collect();
+    if domains.len() >= config.replication as usize {
         suited.copied().collect()
     } else {
         let able = workers.iter().filter(|w| fitness_of(w).is_some());
@@ -204,6 +208,7 @@ pub fn storage_teams(zones: &[String], replication: usize) -> Option<Vec<Vec<usi
 mod tests {
     use super::*;
     use plinth_core::Uid;
+    use plinth_core::config::FaultDomain;
     use plinth_protocol::control::{Locality, WORKER};
     use plinth_rpc::Interface;
 
@@ -266,6 +271,29 @@ mod tests {
         let placed =
             place(&different.iter().collect::<Vec<_>>(), &config, nobody).expect("two zones");
         assert_eq!(placed.logs.len(), 2);
+    }
+
+    #[test]
+    fn where_copies_are_spread_over_data_halls_zones_do_not_count() {
+        let config = DatabaseConfig {
+            replication: 3,
+            domain: FaultDomain::DataHall,
+            logs: 3,
+            ..Default::default()
+        };
+        let in_halls = |halls: [&str; 4]| {
+            let worker = |(i, hall): (usize, &str)| {
+                let mut worker = worker(i as u16 + 1, ProcessClass::Unset, &format!("zone {i}"));
+                worker.locality.data_hall = hall.into();
+                worker
+            };
+            let workers: Vec<RegisterWorker> = halls.into_iter().enumerate().map(worker).collect();
+            let list: Vec<&RegisterWorker> = workers.iter().collect();
+            place(&list, &config, |_| false).map(|placed| placed.logs)
+        };
+        assert_eq!(in_halls(["x", "x", "y", "z"]), Some(vec![0, 2, 3]));
+        assert_eq!(in_halls(["x", "x", "y", "y"]), None);
+        assert_eq!(in_halls([""; 4]), None);
     }
 
     #[test]

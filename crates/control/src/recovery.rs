@@ -370,9 +370,10 @@ fn storage_placement(
     config: &DatabaseConfig,
 ) -> Option<(Vec<Interface>, Vec<Vec<usize>>)> {
     let replication = config.replication as usize;
-    let able = placement::suited_for_storage(workers.values().collect(), replication);
-    let zones: Vec<String> = able.iter().map(|w| w.locality.zone.clone()).collect();
-    let teams = placement::storage_teams(&zones, replication)?;
+    let able = placement::suited_for_storage(workers.values().collect(), config);
+    let domain = |w: &&RegisterWorker| w.locality.domain(config.domain).clone();
+    let domains: Vec<String> = able.iter().map(domain).collect();
+    let teams = placement::storage_teams(&domains, replication)?;
     let mut order: Vec<usize> = Vec::new();
     for server in teams.iter().flatten() {
         if !order.contains(server) {

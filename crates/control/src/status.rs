@@ -52,6 +52,7 @@ pub(crate) async fn document(controller: &Controller) -> String {
         "cluster_controller_timestamp": plinth_runtime::unix_time_ms() / 1000,
         "commit_proxies": addresses(&info.client.commit_proxies),
         "consistency": scan.map(|scan| consistency(&scan)),
+        "connection_string": controller.coordinators.file().to_string(),
         "configuration": controller.context.config.get().map(|config| {
             configuration(&config, replicas.as_ref())
         }),
@@ -66,7 +67,7 @@ pub(crate) async fn document(controller: &Controller) -> String {
         "log_generations": info.log_system.generations.len(),
         "log_servers": &logs,
         "messages": [],
-        "processes": processes(controller, &workers, &info, &vitals),
+        "processes": processes(controller, &workers, replicas.as_ref(), &vitals),
         "qos": rates.map(|rates| qos(&rates, &storage, &logs)),
         "recovery_state": recovery_state(&controller.context.phase, info.accepting),
         "storage_servers": &storage,
@@ -146,7 +147,7 @@ struct Replicas {
     /// Of the shard that has the fewest.
     least: usize,
     locked: bool,
-    excluded: Vec<String>,
+    excluded: Vec<exclusion::Target>,
 }
 
 impl Replicas {
@@ -184,7 +185,7 @@ async fn count_replicas(controller: &Controller) -> plinth_core::Result<Replicas
             .count(),
         least: left.min().unwrap_or(0),
         locked: lock.is_some(),
-        excluded: excluded.iter().map(ToString::to_string).collect(),
+        excluded,
     })
 }
 
@@ -219,14 +220,10 @@ fn configuration(config: &DatabaseConfig, replicas: Option<&Replicas>) -> Value 
     let excluded = replicas.map_or(&[][..], |replicas| &replicas.excluded);
     let excluded: Vec<Value> = excluded
         .iter()
-        .map(|target| json!({"address": target}))
+        .map(|target| json!({"address": target.to_string()}))
         .collect();
     json!({
-        "redundancy_mode": match config.replication {
-            1 => "single",
-            2 => "double",
-            _ => "triple",
-        },
+        "redundancy_mode": config.mode(),
         "storage_engine": match config.engine {
             EngineKind::Ssd => "ssd",
             EngineKind::Memory => "memory",
@@ -255,9 +252,11 @@ async fn vitals(controller: &Controller, workers: &Workers) -> BTreeMap<Uid, Wor
 fn processes(
     controller: &Controller,
     workers: &Workers,
-    info: &ClusterInfo,
+    replicas: Option<&Replicas>,
     vitals: &BTreeMap<Uid, WorkerStatus>,
 ) -> Value {
+    let coordinators = controller.coordinators.file().coordinators;
+    let excluded = replicas.map_or(&[][..], |replicas| &replicas.excluded);
     let (epochs, singletons) = (controller.roles.borrow(), controller.singletons.borrow());
     let singletons = singletons.iter().map(|(name, role)| (*name, *role));
     let roles_elsewhere: Vec<NamedRole> = epochs.iter().copied().chain(singletons).collect();
@@ -268,8 +267,11 @@ fn processes(
         let mut add = |role: &str, id: Option<Uid>| {
             roles.push(json!({"role": role, "id": id.map(|id| id.to_string())}));
         };
-        if info.controller.address == address {
-            add("cluster_controller", Some(info.controller.id));
+        if controller.interface.address == address {
+            add("cluster_controller", Some(controller.interface.id));
+        }
+        if coordinators.contains(&address) {
+            add("coordinator", None);
         }
         for (name, role) in &roles_elsewhere {
             // Log servers of older epochs are only in the worker's own list.
@@ -291,7 +293,7 @@ fn processes(
                     "free_bytes": v.disk_free, "total_bytes": v.disk_total,
                 })),
                 "run_loop_lag_ms": vitals.get(id).map(|v| (v.loop_lag_ms * 1000.0).round() / 1000.0),
-                "excluded": false,
+                "excluded": exclusion::is_excluded(worker, excluded),
                 "locality": {
                     "machineid": place.machine,
                     "processid": place.process.to_string(),

@@ -25,11 +25,37 @@ impl EngineKind {
     }
 }
 
+/// What fails together: no two copies share one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub enum FaultDomain {
+    Zone,
+    DataHall,
+}
+
+impl FaultDomain {
+    /// Several of them, in words.
+    pub fn plural(self) -> &'static str {
+        match self {
+            FaultDomain::Zone => "zones",
+            FaultDomain::DataHall => "data halls",
+        }
+    }
+}
+
+/// Name, copies, and what no two of them share.
+const MODES: [(&str, u32, FaultDomain); 4] = [
+    ("single", 1, FaultDomain::Zone),
+    ("double", 2, FaultDomain::Zone),
+    ("triple", 3, FaultDomain::Zone),
+    ("three_data_hall", 3, FaultDomain::DataHall),
+];
+
 /// Chosen at creation with `configure new`; kept in the system keyspace and in the coordinated state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct DatabaseConfig {
-    /// Copies of every shard and of every log record: 1 `single`, 2 `double`, 3 `triple`.
+    /// Copies of every shard and of every log record: 1 `single`, 2 `double`, 3 `triple` and `three_data_hall`.
     pub replication: u32,
+    pub domain: FaultDomain,
     pub engine: EngineKind,
     /// Wanted numbers of roles; fewer are recruited where there are fewer processes.
     pub commit_proxies: u32,
@@ -42,6 +68,7 @@ impl Default for DatabaseConfig {
     fn default() -> Self {
         DatabaseConfig {
             replication: 1,
+            domain: FaultDomain::Zone,
             engine: EngineKind::Ssd,
             commit_proxies: 1,
             grv_proxies: 1,
@@ -52,19 +79,35 @@ impl Default for DatabaseConfig {
 }
 
 impl DatabaseConfig {
-    pub fn replication_name(&self) -> &'static str {
-        match self.replication {
-            1 => "single",
-            2 => "double",
-            _ => "triple",
-        }
+    /// As an operator names the copies and where they are.
+    pub fn mode(&self) -> &'static str {
+        let is_this = |(_, copies, domain): &&(_, u32, _)| {
+            (*copies, *domain) == (self.replication, self.domain)
+        };
+        MODES.iter().find(is_this).map_or("unknown", |mode| mode.0)
     }
-    pub fn parse_replication(name: &str) -> Option<u32> {
-        match name {
-            "single" => Some(1),
-            "double" => Some(2),
-            "triple" => Some(3),
-            _ => None,
+
+    pub fn parse_mode(name: &str) -> Option<(u32, FaultDomain)> {
+        let mode = MODES.iter().find(|mode| mode.0 == name)?;
+        Some((mode.1, mode.2))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_mode_has_the_name_that_it_was_chosen_by() {
+        for (name, ..) in MODES {
+            let (replication, domain) = DatabaseConfig::parse_mode(name).expect("it is one");
+            let config = DatabaseConfig {
+                replication,
+                domain,
+                ..DatabaseConfig::default()
+            };
+            assert_eq!(config.mode(), name);
         }
+        assert_eq!(DatabaseConfig::parse_mode("quadruple"), None);
     }
 }

@@ -20,7 +20,7 @@
 //! The last four are none of the proxies' business.
 
 use crate::codec::Codec;
-use crate::config::{DatabaseConfig, EngineKind};
+use crate::config::{DatabaseConfig, EngineKind, FaultDomain};
 use crate::id::{Tag, Uid};
 use crate::key::{SYSTEM_BEGIN, prefix_end};
 use crate::{codec_for, record};
@@ -74,8 +74,22 @@ impl Codec for EngineKind {
     }
 }
 
+impl Codec for FaultDomain {
+    fn put(&self, out: &mut BytesMut) {
+        out.put_u8(*self as u8);
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        match u8::take(input)? {
+            0 => Some(FaultDomain::Zone),
+            1 => Some(FaultDomain::DataHall),
+            _ => None,
+        }
+    }
+}
+
 codec_for!(DatabaseConfig {
     replication: u32,
+    domain: FaultDomain,
     engine: EngineKind,
     commit_proxies: u32,
     grv_proxies: u32,

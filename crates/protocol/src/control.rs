@@ -1,6 +1,7 @@
 //! The control plane: workers and clients talk to the cluster controller, which recruits roles on workers.
 
 use crate::log::LogSystem;
+use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, Epoch, Tag, Uid, Version, record};
 use plinth_rpc::{Interface, requests};
 use std::net::SocketAddr;
@@ -202,6 +203,16 @@ record! {
     pub struct ChangeCoordinatorsReply {
         /// Why nothing has changed, in one line; empty if it has.
         pub refusal: String,
+    }
+}
+
+impl Locality {
+    /// Of those that fail together, the one where the process is.
+    pub fn domain(&self, kind: FaultDomain) -> &String {
+        match kind {
+            FaultDomain::Zone => &self.zone,
+            FaultDomain::DataHall => &self.data_hall,
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use crate::scenario::{Draw, Scenario};
 use plinth_client::Database;
 use plinth_coordination::{ClusterFile, Coordinators, election};
+use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind, Error};
 use plinth_protocol::control::{ClusterInfo, GetClusterInfo, ProcessClass};
 use plinth_rpc::Transport;
@@ -66,7 +67,12 @@ impl Shape {
         let racks = draw.between(machines.div_ceil(3), (machines * 2).min(machines + 4));
         let racks = racks.min(machines);
         let halls = draw.between(1, racks.min(5));
-        let replication = draw.between(1, racks.min(3));
+        let by_halls = halls >= 3 && draw.below(2) == 0;
+        let replication = if by_halls {
+            3
+        } else {
+            draw.between(1, racks.min(3))
+        };
         let coordinators = draw.between(1, machines.min(9));
         let processes_max = [4, 4, 4, 3, 2, 2, 2, 2, 2, 2].get(machines - 1);
         let engine = [EngineKind::Ssd, EngineKind::Memory][draw.between(0, 1)];
@@ -79,11 +85,16 @@ impl Shape {
             coordinators,
             config: DatabaseConfig {
                 replication: replication as u32,
+                domain: if by_halls {
+                    FaultDomain::DataHall
+                } else {
+                    FaultDomain::Zone
+                },
                 engine,
                 commit_proxies: draw.between(1, 3) as u32,
                 grv_proxies: draw.between(1, 2) as u32,
                 resolvers: draw.between(scenario.resolvers_min as usize, 3) as u32,
-                logs: draw.between(replication, racks.min(8)) as u32,
+                logs: draw.between(replication, if by_halls { halls } else { racks.min(8) }) as u32,
             },
             sets: CoordinatorSets::default(),
         }
@@ -91,6 +102,14 @@ impl Shape {
 
     pub fn rack(&self, machine: usize) -> usize {
         machine % self.racks
+    }
+
+    /// What replicas never share.
+    pub fn domain(&self, machine: usize) -> usize {
+        match self.config.domain {
+            FaultDomain::Zone => self.rack(machine),
+            FaultDomain::DataHall => self.rack(machine) % self.halls,
+        }
     }
 
     /// At most so many machines, and processes on each.
@@ -102,6 +121,9 @@ impl Shape {
         let processes = processes.unwrap_or(usize::MAX).max(1);
         self.processes_a_machine = self.processes_a_machine.min(processes);
         let config = &mut self.config;
+        if self.halls < 3 {
+            config.domain = FaultDomain::Zone;
+        }
         config.replication = config.replication.min(self.racks as u32);
         config.logs = config.logs.clamp(config.replication, self.racks as u32);
     }

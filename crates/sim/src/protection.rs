@@ -2,7 +2,7 @@
 //!
 //! A machine may go if, without it and those that went before,
 //! - a majority of the coordinators is left, and of those that were coordinators before: somebody may know only them,
-//! - there are zones enough for every replica, so that the cluster can heal,
+//! - there are fault domains enough for every replica, so that the cluster can heal,
 //! - every shard stands still and has a holder left,
 //! - every log set of every generation that is still needed has a member left.
 
@@ -49,12 +49,12 @@ pub async fn may_lose(
 ) -> bool {
     let gone = lost.with(machine);
     let on_gone = |address: &SocketAddr| gone.contains(&machine_at(address));
-    let racks_left: BTreeSet<usize> = (0..shape.machines)
+    let domains_left: BTreeSet<usize> = (0..shape.machines)
         .filter(|index| !gone.iter().any(|lost| cluster::index_of(*lost) == *index))
-        .map(|index| shape.rack(index))
+        .map(|index| shape.domain(index))
         .collect();
-    let zones_left = racks_left.len();
-    if !shape.sets.can_do_without(on_gone) || zones_left < shape.config.replication as usize {
+    if !shape.sets.can_do_without(on_gone) || domains_left.len() < shape.config.replication as usize
+    {
         return false;
     }
     let asked = plinth_runtime::timeout(LIMIT, look(shape, transport, database)).await;

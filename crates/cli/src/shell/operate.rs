@@ -80,7 +80,7 @@ impl Session {
             None => {
                 let config = management::configuration(&self.connection.database).await?;
                 let workers = self.workers().await?;
-                let best = coordinators::choose(&workers, &before.coordinators, config.replication);
+                let best = coordinators::choose(&workers, &before.coordinators, &config);
                 if best.iter().collect::<BTreeSet<_>>() == before.coordinators.iter().collect() {
                     return Ok("The coordinators stay: they suit best".into());
                 }

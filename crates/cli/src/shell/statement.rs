@@ -92,7 +92,7 @@ const HELP: &[(&str, &str, &str)] = &[
     ("clear", "KEY", "remove a key"),
     ("clearrange", "BEGIN END", "remove every key from BEGIN up to, and without, END"),
     ("commit", "", "commit the transaction"),
-    ("configure", "[new] [single|double|triple] [ssd|memory] [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N]", "change the configuration; with new, create the database of a new cluster"),
+    ("configure", "[new] [single|double|triple|three_data_hall] [ssd|memory] [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N]", "change the configuration; with new, create the database of a new cluster"),
     ("consistencycheck", "", "compare all replicas, now; the database does so by itself, slowly, all the time"),
     ("coordinators", "[auto|IP:PORT…]", "let these servers be the coordinators, or with auto those that suit best; without arguments, show who they are"),
     ("createtenant", "NAME", "create a tenant"),
@@ -377,8 +377,8 @@ fn parse_change(words: &[Vec<u8>]) -> Result<ConfigChange, String> {
     let mut change = ConfigChange::default();
     for word in words {
         let word = String::from_utf8_lossy(word).to_ascii_lowercase();
-        if let Some(replication) = DatabaseConfig::parse_replication(&word) {
-            change.replication = Some(replication);
+        if let Some(mode) = DatabaseConfig::parse_mode(&word) {
+            change.mode = Some(mode);
         } else if let Some(engine) = EngineKind::parse(&word) {
             change.engine = Some(engine);
         } else {

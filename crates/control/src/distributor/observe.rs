@@ -110,7 +110,7 @@ impl Distributor {
                 known.present.insert(*id);
                 let place = Place {
                     machine: worker.locality.machine.clone(),
-                    zone: worker.locality.zone.clone(),
+                    zone: worker.locality.domain(written.config.domain).clone(),
                 };
                 known.places.insert(*id, place);
                 true
@@ -220,7 +220,7 @@ impl Distributor {
         refused.retain(|_, at| now.saturating_since(*at) < ASK_AGAIN);
         let mut able: Vec<&RegisterWorker> = workers.iter().collect();
         able.retain(|worker| !exclusion::is_excluded(worker, &written.excluded));
-        let able = placement::suited_for_storage(able, written.config.replication as usize);
+        let able = placement::suited_for_storage(able, &written.config);
         let engine = written.config.engine;
         let serves = |worker: &RegisterWorker| {
             let right = |id: &Uid| {

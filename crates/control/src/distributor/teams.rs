@@ -15,6 +15,7 @@ const TEAMS_EACH: usize = 5;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Place {
     pub machine: String,
+    /// Or data hall: what replicas never share.
     pub zone: String,
 }
 

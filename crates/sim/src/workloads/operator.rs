@@ -174,7 +174,7 @@ async fn throttle_or_not(database: &Database) -> Result<(), String> {
 fn random_change() -> ConfigChange {
     let count = |most: u64| chance(0.5).then(|| 1 + below(most) as u32);
     ConfigChange {
-        replication: None,
+        mode: None,
         engine: chance(0.3).then(|| [EngineKind::Ssd, EngineKind::Memory][below(2) as usize]),
         commit_proxies: count(3),
         grv_proxies: count(2),
