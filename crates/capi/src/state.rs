@@ -4,7 +4,7 @@
 use crate::future::{Payload, Promise};
 use bytes::Bytes;
 use plinth_client::{Database, DatabaseOption, Transaction};
-use plinth_coordination::ClusterFile;
+use plinth_coordination::{ClusterFile, Coordinators};
 use plinth_core::Result;
 use plinth_core::hash::HashMap;
 use plinth_runtime::Task;
@@ -14,6 +14,8 @@ use std::path::Path;
 #[derive(Default)]
 struct State {
     databases: HashMap<u64, Database>,
+    /// Each writes the cluster file of a database anew when its coordinators move.
+    cluster_files: HashMap<u64, Task<()>>,
     transactions: HashMap<u64, Transaction>,
     /// One for each future whose work is under way: dropped, it ends that.
     working: HashMap<u64, Task<()>>,
@@ -34,10 +36,15 @@ pub fn clear() {
 }
 
 pub fn open_database(id: u64, file: ClusterFile, path: Option<&Path>) {
-    let database = plinth_client::connect(file);
+    let coordinators = Coordinators::from(file);
+    let database = plinth_client::connect(coordinators.clone());
     if let Some(path) = path {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         database.set_cluster_file_path(&path.to_string_lossy());
+        let keeping = plinth_runtime::spawn("cluster file", async move {
+            match coordinators.keep_file(&path).await {}
+        });
+        with(|state| drop(state.cluster_files.insert(id, keeping)));
     }
     with(|state| drop(state.databases.insert(id, database)));
 }
@@ -55,7 +62,9 @@ pub fn open_tenant(database: u64, id: u64, name: &Bytes) {
 }
 
 pub fn close_database(id: u64) {
-    drop(with(|state| state.databases.remove(&id)));
+    drop(with(|state| {
+        (state.databases.remove(&id), state.cluster_files.remove(&id))
+    }));
 }
 
 pub fn create_transaction(database: u64, id: u64) {
