@@ -164,6 +164,7 @@ impl Connection {
         let call = self.transport.call(&endpoint, GetLeader { register });
         match plinth_runtime::timeout(COORDINATOR_LIMIT, call).await {
             Some(Ok(reply)) if reply.leader.is_some() => "(answers)",
+            Some(Ok(reply)) if !reply.is_coordinator => "(a server, but not a coordinator)",
             Some(Ok(_)) => "(answers; no controller is elected)",
             Some(Err(Error::connection_failed)) => "(cannot be reached)",
             Some(Err(Error::connection_string_invalid | Error::wrong_connection_file)) => {

@@ -295,6 +295,7 @@ fn serve_votes(
                 Err(error) => responder.fail(error),
                 Ok(()) => responder.ok(GetLeaderReply {
                     leader: c.leader(),
+                    is_coordinator: registers.has(&request.register),
                     successor: registers.successor(&request.register).to_string(),
                 }),
             }

@@ -94,6 +94,8 @@ record! {
 
     pub struct GetLeaderReply {
         pub leader: Option<Candidate>,
+        /// It keeps a register of this name: without one it is a server, but none of these coordinators.
+        pub is_coordinator: bool,
         /// The cluster file of the coordinators that have followed those asked for, if they have; else empty.
         pub successor: String,
     }

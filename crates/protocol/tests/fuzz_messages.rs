@@ -335,6 +335,7 @@ fn damaged_coordination_messages_are_refused_or_mean_what_they_say() {
     }]);
     fuzz_message([None, Some(candidate)].map(|leader| GetLeaderReply {
         leader,
+        is_coordinator: true,
         successor: "a:b_3@10.0.0.1:4500".into(),
     }));
     fuzz_message([ChangeCoordinators {

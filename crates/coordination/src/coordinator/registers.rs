@@ -101,6 +101,10 @@ impl Registers {
         &mut self.registers[place]
     }
 
+    pub fn has(&self, name: &str) -> bool {
+        self.find(name).is_some()
+    }
+
     /// Is the register one of this cluster?
     pub fn check(&self, name: &str) -> Result<()> {
         match name.len() <= NAME_BYTES_MAX && key_of_register(name) == self.cluster {
