@@ -18,6 +18,9 @@ use plinth_runtime::knobs::knobs;
 const ATTEMPTS_MAX: u32 = 1200;
 const PAUSE: Duration = Duration::from_millis(500);
 
+/// Looks at the maps before all begins anew: data is moved all the while.
+const MAPS_MAX: u32 = 1000;
+
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 const SHARDS_MAX: u32 = 10_000;
 
@@ -73,15 +76,20 @@ async fn compare_once(
 }
 
 /// The map of shards, on which every commit proxy must agree (pitfall 7), each as soon as it has had a batch since the last
-/// change.
+/// change: one that keeps to another map while the first difference stays the same does not.
 async fn agreed_map(
     transport: &Transport,
     shape: &Shape,
 ) -> plinth_core::Result<Result<Shards, String>> {
-    let mut left = Duration::from_millis(knobs().empty_commit_interval_ms) * 4;
-    loop {
+    let patience = Duration::from_millis(knobs().empty_commit_interval_ms) * 4;
+    let (mut left, mut before) = (patience, String::new());
+    for _ in 0..MAPS_MAX {
         match one_map(transport, shape).await? {
-            Err(_) if !left.is_zero() => {
+            Err(differs) if !left.is_zero() || differs != before => {
+                if differs != before {
+                    // Shards are still on the move: this is another one.
+                    (left, before) = (patience, differs);
+                }
                 let pause = left.min(PAUSE);
                 plinth_runtime::sleep(pause).await;
                 left -= pause;
@@ -89,6 +97,7 @@ async fn agreed_map(
             map => return Ok(map),
         }
     }
+    Err(Error::timed_out)
 }
 
 async fn one_map(
