@@ -192,6 +192,8 @@ impl Server {
                 && self.window.borrow().durable_version() < self.known_committed.get()
             {
                 probe!("storage_window_full");
+                // It may have looked when there was room yet, and wait for news since.
+                self.progress.notify_one();
                 plinth_runtime::sleep(Duration::from_millis(10)).await;
                 continue; // a recovery may have come meanwhile
             }
