@@ -2,26 +2,15 @@
 
 mod common;
 
-use common::Cluster;
+use common::{Cluster, Server};
 use plinth_client::Database;
 use plinth_coordination::ClusterFile;
 use plinth_runtime::{Duration, now, real, sleep};
 use std::cell::Cell;
-use std::process::Child;
 use std::rc::Rc;
 
 /// Nobody may wait longer for a commit while the coordinators change.
 const GAP_LIMIT: Duration = Duration::from_secs(5);
-
-/// A server that ends with the test, however that ends.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill(); // it may have ended
-        let _ = self.0.wait();
-    }
-}
 
 async fn commits_for_ever(database: Database, count: Rc<Cell<i64>>, longest: Rc<Cell<Duration>>) {
     loop {

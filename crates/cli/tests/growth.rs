@@ -2,23 +2,15 @@
 
 mod common;
 
-use common::Cluster;
+use common::{Cluster, SMALL_SHARDS, Server};
 use plinth_client::Database;
 use plinth_coordination::ClusterFile;
 use plinth_core::Result;
 use plinth_runtime::{Duration, now, real, sleep};
 use serde_json::Value;
-use std::process::Child;
 
 const ROWS: usize = 6000;
 const ROW_BYTES: usize = 4000;
-/// Small shards: there is to be something to move.
-const KNOBS: [&str; 4] = [
-    "shard_bytes_min=200000",
-    "storage_failure_ms=3000",
-    "moves_per_server_max=8",
-    "byte_sample_unit=1000",
-];
 const LIMIT: Duration = Duration::from_secs(120);
 
 fn key(i: usize) -> String {
@@ -91,18 +83,8 @@ async fn wait_until_even(cluster: &Cluster, count: usize, copies: usize) {
     }
 }
 
-/// A server that ends with the test, however that ends.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill(); // it may have ended
-        let _ = self.0.wait();
-    }
-}
-
 fn join(cluster: &Cluster, i: u16) -> Server {
-    Server(cluster.start_server_with(i, &KNOBS))
+    Server(cluster.start_server_with(i, &SMALL_SHARDS))
 }
 
 async fn grow_and_shrink() {

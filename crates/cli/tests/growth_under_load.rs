@@ -6,14 +6,13 @@
 
 mod common;
 
-use common::Cluster;
+use common::{Cluster, SMALL_SHARDS, Server, number_from};
 use plinth_client::{Database, RangeOptions};
 use plinth_coordination::ClusterFile;
 use plinth_core::KeySelector;
 use plinth_runtime::{Duration, Instant, Task, now, random, real, sleep};
 use serde_json::Value;
 use std::cell::{Cell, RefCell};
-use std::process::Child;
 use std::rc::Rc;
 
 const SERVERS: u16 = 8;
@@ -31,20 +30,6 @@ const SETTLE_LIMIT: Duration = Duration::from_secs(1200);
 const PROBES_PER_SECOND: u64 = 200;
 /// Below this much data, shards are made small, for there is to be something to move.
 const SMALL_MB: usize = 1000;
-const SMALL_KNOBS: [&str; 4] = [
-    "shard_bytes_min=200000",
-    "storage_failure_ms=3000",
-    "moves_per_server_max=8",
-    "byte_sample_unit=1000",
-];
-
-fn number_from(variable: &str, otherwise: usize) -> usize {
-    let given = std::env::var(variable).ok();
-    given.map_or(otherwise, |text| {
-        text.parse()
-            .unwrap_or_else(|_| panic!("{variable} is a number"))
-    })
-}
 
 /// Tables that grow at their ends, all at the same time: every part of the cluster is written to.
 fn key(row: usize) -> String {
@@ -241,16 +226,6 @@ async fn check(database: &Database, rows: usize) {
     plinth_runtime::join_all(readers.collect::<Vec<_>>()).await;
 }
 
-/// A server that ends with the test, however that ends.
-struct Server(Child);
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        let _ = self.0.kill(); // it may have ended
-        let _ = self.0.wait();
-    }
-}
-
 async fn command(cluster: &Cluster, statement: String) -> String {
     let file = cluster.cluster_file();
     let text = statement.clone();
@@ -265,7 +240,7 @@ async fn grow_under_load() {
     let megabytes = number_from("PLINTH_GROWTH_MB", DEFAULT_MB);
     let pace = number_from("PLINTH_GROWTH_MB_PER_SECOND", DEFAULT_MB_PER_SECOND);
     let knobs: &[&str] = match megabytes < SMALL_MB {
-        true => &SMALL_KNOBS,
+        true => &SMALL_SHARDS,
         false => &[],
     };
     let mut cluster = Cluster::stopped("growth-under-load", SERVERS, &[]);

@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::Cluster;
+use common::{Cluster, number_from};
 use plinth_client::{Database, RangeOptions};
 use plinth_coordination::ClusterFile;
 use plinth_core::{KeySelector, Result};
@@ -143,14 +143,6 @@ async fn next_commit(database: &Database) -> Duration {
         .expect("the cluster recovers in time")
         .expect("commits");
     start.elapsed()
-}
-
-fn number_from(variable: &str, otherwise: usize) -> usize {
-    let given = std::env::var(variable).ok();
-    given.map_or(otherwise, |text| {
-        text.parse()
-            .unwrap_or_else(|_| panic!("{variable} is a number"))
-    })
 }
 
 /// What runs at server `i`, as the status says: the names of its roles, each once.

@@ -365,21 +365,15 @@ impl Controller {
         let mut over = std::pin::pin!(plinth_runtime::race(failure, wanted));
         loop {
             let work = async {
-                let wish = match plinth_runtime::race(
-                    self.drained_generations(&running),
-                    self.coordinators_wanted.notified(),
-                )
-                .await
-                {
-                    Either::Left(count) => Some(count),
-                    Either::Right(()) => None,
-                };
-                match wish {
-                    Some(count) => {
+                let drained = self.drained_generations(&running);
+                let wanted = self.coordinators_wanted.notified();
+                let which = plinth_runtime::race(drained, wanted).await;
+                match which {
+                    Either::Left(count) => {
                         self.forget_generations(coordinated, &mut running, count)
                             .await
                     }
-                    None => self.change_coordinators(coordinated, &running).await,
+                    Either::Right(()) => self.change_coordinators(coordinated, &running).await,
                 }
             };
             match plinth_runtime::race(over.as_mut(), work).await {
@@ -389,9 +383,7 @@ impl Controller {
                     }
                     return Error::cluster_recovery_failed;
                 }
-                Either::Right(Ok(())) => {
-                    self.publish(|info| info.log_system = running.state.log_system.clone());
-                }
+                Either::Right(Ok(())) => {}
                 Either::Right(Err(error)) => return error,
             }
         }
@@ -454,6 +446,7 @@ impl Controller {
         probe!("log_generation_removed");
         trace!("GenerationsRemoved", "count" => count);
         running.state = state;
+        self.publish(|info| info.log_system = running.state.log_system.clone());
         Ok(())
     }
 }

@@ -12,7 +12,6 @@ use std::net::SocketAddr;
 
 /// A coordinator-to-be that has not answered by then cannot be one.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
-const COORDINATORS_MAX: usize = 99;
 
 /// Why these cannot be the coordinators, in one line; `None` if they can.
 pub async fn refusal(
@@ -20,19 +19,18 @@ pub async fn refusal(
     now: &ClusterFile,
     wanted: &[SocketAddr],
 ) -> Option<String> {
-    if wanted.is_empty() || wanted.len() > COORDINATORS_MAX {
-        return Some(format!(
-            "a cluster has between 1 and {COORDINATORS_MAX} coordinators; nothing has changed"
-        ));
-    }
-    let set: BTreeSet<&SocketAddr> = wanted.iter().collect();
-    if set.len() < wanted.len() {
-        return Some("a coordinator is named twice; nothing has changed".into());
-    }
-    if set == now.coordinators.iter().collect() {
+    let set = |list: &[SocketAddr]| list.iter().copied().collect::<BTreeSet<_>>();
+    if set(wanted) == set(&now.coordinators) {
         return Some("these are the coordinators already".into());
     }
-    let register = now.succeeded_by(wanted.to_vec()).register();
+    let successor = now.succeeded_by(wanted.to_vec());
+    // Everybody will read it from its text.
+    if let Err(wrong) = ClusterFile::parse(&successor.to_string()) {
+        return Some(format!(
+            "the new cluster file would be wrong: {wrong}; nothing has changed"
+        ));
+    }
+    let register = successor.register();
     let asked = wanted.iter().map(|address| async {
         let request = GetLeader {
             register: register.clone(),
@@ -79,30 +77,16 @@ pub fn choose(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plinth_core::Uid;
+    use crate::testing;
     use plinth_core::config::FaultDomain;
-    use plinth_protocol::control::{Locality, ProcessClass, WORKER};
-    use plinth_rpc::Interface;
+    use plinth_protocol::control::ProcessClass;
 
     fn at(port: u16) -> SocketAddr {
         SocketAddr::from(([10, 0, 0, 1], port))
     }
 
     fn worker(port: u16, zone: &str) -> RegisterWorker {
-        RegisterWorker {
-            worker: Interface::new(at(port), WORKER),
-            class: ProcessClass::Unset,
-            locality: Locality {
-                process: Uid(port.into()),
-                machine: zone.into(),
-                zone: zone.into(),
-                data_hall: String::new(),
-                data_center: String::new(),
-            },
-            logs: vec![],
-            storage: vec![],
-            unreachable: vec![],
-        }
+        testing::worker(port, ProcessClass::Unset, zone)
     }
 
     #[test]

@@ -29,4 +29,6 @@ pub mod ratekeeper;
 pub mod recovery;
 pub mod singletons;
 mod status;
+#[cfg(test)]
+mod testing;
 mod time_keeper;

@@ -207,27 +207,8 @@ pub fn storage_teams(zones: &[String], replication: usize) -> Option<Vec<Vec<usi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plinth_core::Uid;
+    use crate::testing::worker;
     use plinth_core::config::FaultDomain;
-    use plinth_protocol::control::{Locality, WORKER};
-    use plinth_rpc::Interface;
-
-    fn worker(i: u16, class: ProcessClass, zone: &str) -> RegisterWorker {
-        RegisterWorker {
-            worker: Interface::new(([10, 0, 0, 1], i).into(), WORKER),
-            class,
-            locality: Locality {
-                process: Uid(u128::from(i)),
-                machine: zone.into(),
-                zone: zone.into(),
-                data_hall: String::new(),
-                data_center: String::new(),
-            },
-            logs: vec![],
-            storage: vec![],
-            unreachable: vec![],
-        }
-    }
 
     #[test]
     fn of_two_that_cannot_reach_each_other_one_is_left_out() {

@@ -718,6 +718,8 @@ pub(crate) fn new_id() -> Uid {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
+    use plinth_protocol::control::ProcessClass;
 
     #[test]
     fn the_log_ends_at_the_lowest_durable_version_of_those_that_answered() {
@@ -735,7 +737,7 @@ mod tests {
 
     #[test]
     fn a_storage_server_is_looked_for_where_its_worker_is() {
-        let at = |port| SocketAddr::from(([127, 0, 0, 1], port));
+        let at = |port| SocketAddr::from(([10, 0, 0, 1], port));
         let row = |id, port, tag| {
             let record = StorageServerRecord {
                 address: at(port),
@@ -747,18 +749,8 @@ mod tests {
         let other = (bytes::Bytes::from("a"), bytes::Bytes::from("b"));
         let mut rows = vec![other.clone(), row(1, 1000, 0), row(2, 2000, 1)];
         let worker = RegisterWorker {
-            worker: Interface::new(at(3000), Uid(9)),
-            class: plinth_protocol::control::ProcessClass::Unset,
-            locality: plinth_protocol::control::Locality {
-                process: Uid(9),
-                machine: String::new(),
-                zone: String::new(),
-                data_hall: String::new(),
-                data_center: String::new(),
-            },
-            logs: vec![],
             storage: vec![(Uid(2), Tag(1))],
-            unreachable: vec![],
+            ..testing::worker(3000, ProcessClass::Unset, "z")
         };
         let addresses = update_addresses(&mut rows, &BTreeMap::from([(Uid(9), worker)]));
         assert_eq!(rows, [other, row(1, 1000, 0), row(2, 3000, 1)]);

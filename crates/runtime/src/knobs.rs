@@ -3,6 +3,8 @@
 //! A knob is one line below: name, type, default and, where an extreme value is legal, the range from which
 //! the simulator sometimes draws one. `knobs()` gives this thread's set; take it once per use, so that a
 //! changed set is seen.
+//!
+//! A cluster may set some for all of its processes: [`set_overrides`]. What a process was given itself stays.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -53,6 +55,29 @@ macro_rules! knobs {
                 Ok(())
             }
 
+            /// What a knob that is set for a whole cluster lies between, both included: not below what is simulated, and not
+            /// far above what is usual.
+            pub fn bounds(name: &str) -> Option<(f64, f64)> {
+                match name {
+                    $(stringify!($name) => {
+                        let simulated: &[$t] = &[$($low, $high)?];
+                        Some(bounds(KnobValue::to_f64($default as $t), simulated))
+                    })*
+                    _ => None,
+                }
+            }
+
+            /// Takes from `overrides` each knob that has its default value here.
+            fn overridden(&self, overrides: &[(String, String)]) -> Knobs {
+                let (mut knobs, defaults) = (self.clone(), Knobs::default());
+                for (name, value) in overrides {
+                    // Unknown ones, and those whose value is none, are of another version of this program.
+                    let _ = knobs.set(name, value);
+                }
+                $(if self.$name != defaults.$name { knobs.$name = self.$name; })*
+                knobs
+            }
+
             /// Names and values, for `status` and for a failed run's report.
             pub fn list(&self) -> Vec<(&'static str, String)> {
                 vec![$((stringify!($name), self.$name.to_string())),*]
@@ -93,9 +118,9 @@ knobs! {
     log_memory_bytes_max: usize = 64 * MIB, sim 100_000, 64 * MIB;
     log_segment_bytes: usize = 64 * MIB, sim 64 * KIB, MIB;
     storage_commit_interval_ms: u64 = 500, sim 50, 1000;
-    /// Above this a storage server gives up old versions early, and pulls no new ones while that can make room.
     /// About so many bytes go into one commit of a storage engine.
     storage_commit_bytes_max: usize = 16 * MIB, sim 100, 16 * MIB;
+    /// Above this a storage server gives up old versions early, and pulls no new ones while that can make room.
     storage_window_bytes_max: usize = 512 * MIB, sim 50_000, MIB;
     /// Reads that may wait for a version at a storage server; more are refused.
     storage_reads_waiting_max: usize = 200_000, sim 1, 100;
@@ -154,21 +179,55 @@ fn extreme<T: KnobValue>(low: T, high: T) -> T {
     }
 }
 
+/// A knob without a range in the simulator may be up to so many times larger or smaller.
+const USUAL_FACTOR: f64 = 100.0;
+
+fn bounds<T: KnobValue>(default: f64, simulated: &[T]) -> (f64, f64) {
+    let low = simulated.first().map(|low| low.to_f64());
+    (
+        low.unwrap_or(default / USUAL_FACTOR),
+        default * USUAL_FACTOR,
+    )
+}
+
+/// A process's own knobs, and those in force.
+#[derive(Clone, Default)]
+pub(crate) struct KnobSet {
+    own: Knobs,
+    in_force: Rc<Knobs>,
+}
+
 thread_local! {
-    static KNOBS: RefCell<Rc<Knobs>> = RefCell::new(Rc::new(Knobs::default()));
+    static KNOBS: RefCell<KnobSet> = RefCell::default();
 }
 
 /// This thread's knobs.
 pub fn knobs() -> Rc<Knobs> {
-    KNOBS.with(|k| k.borrow().clone())
+    KNOBS.with(|k| k.borrow().in_force.clone())
 }
 
-/// Replaces this thread's knobs; returns the old ones. Inside a simulation, the run's.
-pub fn set_knobs(knobs: Knobs) -> Rc<Knobs> {
-    replace(Rc::new(knobs))
+/// Replaces this thread's own knobs; those of the cluster are forgotten. Inside a simulation, the run's.
+pub fn set_knobs(knobs: Knobs) {
+    replace(KnobSet {
+        in_force: Rc::new(knobs.clone()),
+        own: knobs,
+    });
 }
 
-pub(crate) fn replace(knobs: Rc<Knobs>) -> Rc<Knobs> {
+/// From now on these, names and values, are what the cluster wants. True if anything is different by that.
+pub fn set_overrides(overrides: &[(String, String)]) -> bool {
+    KNOBS.with(|set| {
+        let mut set = set.borrow_mut();
+        let knobs = set.own.overridden(overrides);
+        let differs = knobs != *set.in_force;
+        if differs {
+            set.in_force = Rc::new(knobs);
+        }
+        differs
+    })
+}
+
+pub(crate) fn replace(knobs: KnobSet) -> KnobSet {
     KNOBS.with(|k| k.replace(knobs))
 }
 
@@ -189,6 +248,33 @@ mod tests {
         );
         assert!(knobs.set("peek", "1").is_err());
         assert_eq!(Knobs::NAMES.len(), knobs.list().len());
+    }
+
+    #[test]
+    fn what_the_cluster_wants_holds_until_it_does_not_except_where_the_process_was_told_otherwise()
+    {
+        let mut own = Knobs::default();
+        own.set("moves_max", "3").unwrap();
+        set_knobs(own.clone());
+        let wanted = [("moves_max", "5"), ("watches_max", "7"), ("gone", "1")];
+        let wanted = wanted.map(|(name, value)| (name.to_string(), value.to_string()));
+        assert!(set_overrides(&wanted));
+        assert!(!set_overrides(&wanted));
+        assert_eq!((knobs().moves_max, knobs().watches_max), (3, 7));
+        assert!(set_overrides(&[]));
+        assert_eq!(*knobs(), own);
+        set_knobs(Knobs::default());
+    }
+
+    #[test]
+    fn every_default_lies_within_what_a_cluster_may_set() {
+        for (name, value) in Knobs::default().list() {
+            let (low, high) = Knobs::bounds(name).expect("it is one");
+            let value: f64 = value.parse().unwrap();
+            assert!(low <= value && value <= high, "{name}");
+        }
+        assert_eq!(Knobs::bounds("moves_max"), Some((1.0, 1600.0)));
+        assert_eq!(Knobs::bounds("no_such"), None);
     }
 
     #[test]

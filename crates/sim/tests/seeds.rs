@@ -35,7 +35,7 @@ fn every_scenario_keeps_every_promise() {
 
 /// The scenario in which it shows soonest, for each fault.
 fn is_found(fault: &str, scenario: &str) {
-    let report = look(scenario, 200, Some(fault));
+    let report = look(scenario, 300, Some(fault));
     let found = report
         .failure
         .unwrap_or_else(|| panic!("{fault} went unnoticed in {} runs", report.runs));

@@ -44,7 +44,7 @@ pub struct Sequencer {
     /// As of the committed version.
     locked: bool,
     proxies: HashMap<Uid, LastGrant>,
-    /// Of the resolvers, after that of the recruitment; in order.
+    /// Of the resolvers, in order; the last is that of the next version.
     partitions: Vec<Partition>,
 }
 
@@ -61,7 +61,12 @@ pub enum Refusal {
 
 impl Sequencer {
     /// Starts after the recovery transaction, which has taken `recovery_version` already.
-    pub fn new(now: Instant, recovered_to: Version, recovery_version: Version) -> Self {
+    pub fn new(
+        now: Instant,
+        recovered_to: Version,
+        recovery_version: Version,
+        begins: Vec<Bytes>,
+    ) -> Self {
         assert!(
             recovered_to < recovery_version,
             "recovery goes forward: {recovered_to} {recovery_version}"
@@ -73,20 +78,22 @@ impl Sequencer {
             committed: recovered_to,
             locked: false,
             proxies: HashMap::default(),
-            partitions: Vec::new(),
+            partitions: vec![Partition { after: 0, begins }],
         }
+    }
+
+    fn partition(&self) -> &Partition {
+        self.partitions.last().expect("it was made with one")
     }
 
     /// From the next version on resolvers judge other keys. Every proxy is told with its next version.
     pub fn repartition(&mut self, begins: Vec<Bytes>) {
         let after = self.last_handed_out;
-        if self
-            .partitions
-            .last()
-            .is_some_and(|last| last.after == after)
-        {
+        if self.partition().after == after {
             return; // no version was handed out since the last one
         }
+        trace!("ResolversRepartitioned", "after" => after, "begins" => format!("{begins:?}"));
+        // Proxies that have not asked for so long have no batch under way.
         let oldest = after - 2 * MAX_VERSIONS_IN_FLIGHT;
         self.partitions
             .retain(|partition| partition.after >= oldest);
@@ -166,7 +173,9 @@ struct Waiting {
 /// The shell: registers the sequencer and returns the future that is its life.
 pub fn start(transport: &Transport, request: RecruitSequencer) -> impl Future<Output = ()> + use<> {
     let now = plinth_runtime::now();
-    let mut sequencer = Sequencer::new(now, request.recovered_to, request.recovery_version);
+    let begins = request.resolvers.iter().map(|(begin, _)| begin.clone());
+    let (recovered_to, recovery_version) = (request.recovered_to, request.recovery_version);
+    let mut sequencer = Sequencer::new(now, recovered_to, recovery_version, begins.collect());
     sequencer.locked = request.locked;
     let state = Rc::new(RefCell::new(sequencer));
     let waiting: Rc<Waiting> = Rc::default();
@@ -215,30 +224,28 @@ async fn balance_resolvers(
     if resolvers.len() < 2 {
         return;
     }
-    let mut begins: Vec<Bytes> = resolvers.iter().map(|(begin, _)| begin.clone()).collect();
     loop {
         plinth_runtime::sleep(Duration::from_millis(knobs().resolver_balance_ms)).await;
         let asked = resolvers.iter().map(|(_, resolver)| {
             transport.call(&resolver.endpoint::<GetResolverLoad>(), GetResolverLoad {})
         });
         let answers = plinth_runtime::join_all(asked.collect::<Vec<_>>()).await;
-        // One that does not answer has ended, and with it the epoch.
+        // A connection was cut, perhaps; a resolver that has ended ends the epoch.
         let Ok(loads) = answers.into_iter().collect::<Result<Vec<_>, _>>() else {
-            return;
+            continue;
         };
         let loads = loads.into_iter().map(|load| Load {
             judged: load.judged,
             sample: load.sample,
         });
         let loads: Vec<Load> = loads.collect();
+        let begins = sequencer.borrow().partition().begins.clone();
         let mut wanted = balance::repartition(&begins, &loads);
         if buggify!() {
             wanted = wanted.or_else(|| at_random(begins.len(), &loads));
         }
         if let Some(wanted) = wanted {
-            trace!("ResolversRepartitioned", "begins" => format!("{wanted:?}"));
-            sequencer.borrow_mut().repartition(wanted.clone());
-            begins = wanted;
+            sequencer.borrow_mut().repartition(wanted);
         }
     }
 }
@@ -291,7 +298,7 @@ mod tests {
 
     #[test]
     fn versions_follow_the_clock_and_chain_without_a_gap() {
-        let mut s = Sequencer::new(Instant(0), 0, 1000);
+        let mut s = Sequencer::new(Instant(0), 0, 1000, vec![]);
         s.report_committed(1000, false);
         let a = ask(&mut s, 10, 1, 1).expect("granted");
         let b = ask(&mut s, 10, 2, 1).expect("granted");
@@ -303,7 +310,7 @@ mod tests {
 
     #[test]
     fn a_repeated_request_gets_the_same_version() {
-        let mut s = Sequencer::new(Instant(0), 0, 1000);
+        let mut s = Sequencer::new(Instant(0), 0, 1000, vec![]);
         s.report_committed(1000, false);
         let first = ask(&mut s, 10, 1, 1);
         assert_eq!(ask(&mut s, 99, 1, 1), first);
@@ -314,7 +321,7 @@ mod tests {
 
     #[test]
     fn every_proxy_hears_of_a_partition_with_its_first_version_above_it() {
-        let mut s = Sequencer::new(Instant(0), 0, 1000);
+        let mut s = Sequencer::new(Instant(0), 0, 1000, vec![]);
         s.report_committed(1000, false);
         let before = ask(&mut s, 10, 1, 1).expect("granted");
         assert_eq!(before.partitions, []);
@@ -338,7 +345,7 @@ mod tests {
 
     #[test]
     fn nothing_is_handed_out_before_the_recovery_transaction_and_never_too_far_ahead_of_it() {
-        let mut s = Sequencer::new(Instant(0), 7, 7 + MAX_VERSIONS_IN_FLIGHT);
+        let mut s = Sequencer::new(Instant(0), 7, 7 + MAX_VERSIONS_IN_FLIGHT, vec![]);
         assert_eq!(ask(&mut s, 1, 1, 1), Err(Refusal::TooFarAhead));
         s.report_committed(7 + MAX_VERSIONS_IN_FLIGHT, false);
         let far = ask(&mut s, 1_000_000_000, 1, 1).expect("granted up to the limit");

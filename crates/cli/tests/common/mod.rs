@@ -338,6 +338,33 @@ pub fn plinth(cluster_file: &Path, arguments: &[&str]) -> Output {
         .expect("the binary was built")
 }
 
+/// A server that ends with the test, however that ends.
+pub struct Server(pub Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill(); // it may have ended
+        let _ = self.0.wait();
+    }
+}
+
+/// What the environment says, if it says anything.
+pub fn number_from(variable: &str, otherwise: usize) -> usize {
+    let given = std::env::var(variable).ok();
+    given.map_or(otherwise, |text| {
+        text.parse()
+            .unwrap_or_else(|_| panic!("{variable} is a number"))
+    })
+}
+
+/// Makes shards small: a test has little data, and there is to be something to move.
+pub const SMALL_SHARDS: [&str; 4] = [
+    "shard_bytes_min=200000",
+    "storage_failure_ms=3000",
+    "moves_per_server_max=8",
+    "byte_sample_unit=1000",
+];
+
 /// What a shell said to statements, and whether it succeeded.
 pub struct Said(Output);
 

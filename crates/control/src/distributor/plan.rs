@@ -412,6 +412,16 @@ mod tests {
     }
 
     #[test]
+    fn copies_count_on_servers_that_answer_only() {
+        let mut world = world(2, 4, &[("", &[0, 1], 500), ("m", &[2, 3], 500)]);
+        assert_eq!(least_copies(&world), 2);
+        lose(&mut world, 3);
+        assert_eq!(least_copies(&world), 1);
+        world.servers.remove(&Uid(2));
+        assert_eq!(least_copies(&world), 0);
+    }
+
+    #[test]
     fn a_world_in_order_is_left_alone() {
         let world = world(2, 4, &[("", &[0, 1], 500), ("m", &[2, 3], 500)]);
         assert_eq!(next(&world, LIMITS), []);

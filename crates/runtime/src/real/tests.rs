@@ -190,3 +190,25 @@ fn child_that_panics() {
         });
     }
 }
+
+#[test]
+fn a_loop_that_is_always_busy_looks_at_its_timers_after_every_turn() {
+    block_on(async {
+        let polls = std::rc::Rc::new(Cell::new(0u64));
+        let _busy: Vec<_> = (0..100)
+            .map(|_| {
+                let polls = polls.clone();
+                spawn("busy", async move {
+                    loop {
+                        std::thread::sleep(Duration::from_micros(100));
+                        polls.set(polls.get() + 1);
+                        crate::yield_now().await;
+                    }
+                })
+            })
+            .collect();
+        sleep(Duration::from_millis(1)).await;
+        // A turn is some sixty tasks; a loop that took 61 turns between two looks would come to 3,700.
+        assert!(polls.get() < 1000, "{} polls", polls.get());
+    });
+}

@@ -28,7 +28,7 @@ pub use machine::{Locality, MachineId, ProcessId};
 
 pub(crate) use executor::TimerHandle;
 
-use crate::knobs::{self, Knobs};
+use crate::knobs::{self, KnobSet, Knobs};
 use crate::random::{self, Generator};
 use crate::{Duration, buggify};
 use std::cell::{Cell, RefCell};
@@ -150,7 +150,7 @@ pub(crate) struct World {
 
 struct ThreadState {
     generator: Generator,
-    knobs: Rc<Knobs>,
+    knobs: KnobSet,
     buggify: Option<u64>,
 }
 
@@ -212,7 +212,7 @@ impl World {
         let buggify = config.buggify_enabled.then(|| generator.u64());
         let state = ThreadState {
             generator,
-            knobs: Rc::new(Knobs::default()),
+            knobs: KnobSet::default(),
             buggify,
         };
         let world = Rc::new(World {

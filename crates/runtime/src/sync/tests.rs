@@ -142,3 +142,18 @@ fn a_gate_wakes_exactly_the_waiters_it_reached() {
 fn a_gate_never_goes_back() {
     VersionGate::new(5).set(4);
 }
+
+#[test]
+fn permits_are_given_to_so_many_and_go_on_to_those_who_wait() {
+    let permits = Permits::new(1);
+    let mut first = Box::pin(permits.take());
+    let Poll::Ready(held) = poll(&mut first) else {
+        panic!("one is free");
+    };
+    let mut gone = Box::pin(permits.take());
+    let mut second = Box::pin(permits.take());
+    assert!(poll(&mut gone).is_pending() && poll(&mut second).is_pending());
+    drop(held);
+    drop(gone); // it was its turn: whoever waits behind it gets it
+    assert!(poll(&mut second).is_ready());
+}

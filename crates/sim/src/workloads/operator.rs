@@ -20,6 +20,8 @@ use std::net::SocketAddr;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 const CHANGE_LIMIT: Duration = Duration::from_secs(20);
+/// Whoever gets no answer to a wish for other coordinators repeats it: it was fulfilled, or half, or not.
+const CHANGE_ATTEMPTS: u32 = 3;
 /// Between two changes: the cluster should come to some of the work that they make.
 const PAUSE_MS: std::ops::Range<u64> = 500..8000;
 
@@ -68,7 +70,7 @@ impl Operator {
         if workers.is_empty() {
             return;
         }
-        let outcome = match below(8) {
+        let outcome = match below(9) {
             0 | 1 => {
                 let worker = &workers[below(workers.len() as u64) as usize];
                 let target = if chance(0.5) {
@@ -86,8 +88,8 @@ impl Operator {
                     .await
                     .map(drop)
             }
-            5 => self.change_coordinators(&workers).await,
-            6 => throttle_or_not(database).await,
+            5 | 6 => self.change_coordinators(&workers).await,
+            7 => throttle_or_not(database).await,
             _ => self.lock_for_a_moment(database).await,
         };
         match outcome {
@@ -122,19 +124,29 @@ impl Operator {
         addresses.truncate(count);
         // Before it is asked for: from now on it may be true.
         self.sets.add(addresses.clone());
+        let mut outcome = Err(String::new());
+        for _ in 0..CHANGE_ATTEMPTS {
+            match plinth_runtime::timeout(CHANGE_LIMIT, self.ask_for(addresses.clone())).await {
+                Some(Ok(refusal)) if refusal.is_empty() => return Ok(()),
+                Some(Ok(refusal)) => return Err(refusal),
+                Some(Err(error)) => outcome = Err(error),
+                None => outcome = Err("no answer".into()),
+            }
+            plinth_runtime::sleep(Duration::from_millis(range(PAUSE_MS))).await;
+        }
+        outcome
+    }
+
+    /// The controller's answer: why not, or nothing.
+    async fn ask_for(&self, coordinators: Vec<SocketAddr>) -> Result<String, String> {
         let leader = election::current_leader(&self.transport, &self.coordinators).await;
         let leader = leader.ok_or("there is no controller")?;
         let endpoint = leader.controller.endpoint::<ChangeCoordinators>();
-        let request = ChangeCoordinators {
-            coordinators: addresses,
-        };
-        let call = self.transport.call(&endpoint, request);
-        match plinth_runtime::timeout(CHANGE_LIMIT, call).await {
-            Some(Ok(reply)) if reply.refusal.is_empty() => Ok(()),
-            Some(Ok(reply)) => Err(reply.refusal),
-            Some(Err(error)) => Err(error.to_string()),
-            None => Err("no answer".into()),
-        }
+        let call = self
+            .transport
+            .call(&endpoint, ChangeCoordinators { coordinators });
+        let reply = call.await.map_err(|error| error.to_string())?;
+        Ok(reply.refusal)
     }
 
     async fn lock_for_a_moment(&self, database: &Database) -> Result<(), String> {

@@ -1,0 +1,23 @@
+//! What the tests of several rooms need.
+
+use plinth_core::Uid;
+use plinth_protocol::control::{Locality, ProcessClass, RegisterWorker, WORKER};
+use plinth_rpc::Interface;
+
+/// The process at this port of one machine, alone in its zone unless others are said to be there.
+pub fn worker(port: u16, class: ProcessClass, zone: &str) -> RegisterWorker {
+    RegisterWorker {
+        worker: Interface::new(([10, 0, 0, 1], port).into(), WORKER),
+        class,
+        locality: Locality {
+            process: Uid(u128::from(port)),
+            machine: zone.into(),
+            zone: zone.into(),
+            data_hall: String::new(),
+            data_center: String::new(),
+        },
+        logs: vec![],
+        storage: vec![],
+        unreachable: vec![],
+    }
+}
