@@ -6,11 +6,11 @@
 //! (FDB §2.3.5). A controller that finds another recovering, or that the coordinators have moved, ends itself: [`run`]
 //! returns.
 
+use crate::configured::Configured;
 use crate::full_disks::{self, FullDisks};
 use crate::phase::Phases;
 use crate::recovery::{self, Context, NamedRole, Running};
-use crate::singletons::{self, Configured};
-use crate::{coordinators, status, time_keeper};
+use crate::{coordinators, singletons, status, time_keeper};
 use plinth_client::Database;
 use plinth_coordination::{CoordinatedState, Coordinators};
 use plinth_core::codec::Codec;
@@ -116,6 +116,8 @@ impl Controller {
             next_tag: 0,
             ratekeeper: None,
             distributor: None,
+            classes: vec![],
+            knobs: vec![],
             client: nobody,
         };
         Controller {
@@ -123,6 +125,7 @@ impl Controller {
                 transport: transport.clone(),
                 cluster_key: coordinators.key(),
                 workers: Watch::new(BTreeMap::new()),
+                classes: RefCell::default(),
                 creation: Watch::new(None),
                 config: Watch::new(None),
                 phase: Phases::default(),
@@ -203,8 +206,9 @@ impl Controller {
         ]
     }
 
-    fn register(self: &Rc<Self>, worker: RegisterWorker) {
+    fn register(self: &Rc<Self>, mut worker: RegisterWorker) {
         let process = worker.locality.process;
+        worker.given = self.context.classes.borrow().get(&process).copied();
         let known = self
             .context
             .workers
@@ -212,7 +216,7 @@ impl Controller {
         if known.as_ref() == Some(&worker) {
             return;
         }
-        trace!("WorkerRegistered", "address" => worker.worker.address, "class" => worker.class.name());
+        trace!("WorkerRegistered", "address" => worker.worker.address, "class" => worker.class().name());
         let interface = worker.worker;
         self.look_for_moved_servers(&worker);
         self.context
@@ -305,6 +309,13 @@ impl Controller {
         self.answer_waiting();
     }
 
+    /// What processes are to know of what is configured.
+    pub fn tell(&self, info: &mut ClusterInfo, configured: &Configured) {
+        let classes = configured.classes.iter();
+        info.classes = classes.map(|(process, class)| (*process, *class)).collect();
+        info.knobs.clone_from(&configured.knobs);
+    }
+
     fn begin(&self, running: &Running) {
         self.publish(|info| {
             info.epoch = running.state.epoch;
@@ -312,6 +323,7 @@ impl Controller {
             info.log_system = running.state.log_system.clone();
             info.servers = running.servers.tags();
             info.next_tag = running.servers.next_tag;
+            self.tell(info, &running.configured);
             info.client = running.client.clone();
         });
         self.addresses.replace(running.addresses.clone());
@@ -350,13 +362,13 @@ impl Controller {
         let wanted = plinth_runtime::race(changed, full);
         let tasks = TaskGroup::new();
         self.roles.replace(running.roles.clone());
-        let epoch = Configured {
-            config,
-            excluded: running.excluded.clone(),
-        };
         tasks.spawn(
             "server list",
-            singletons::follow_servers(self.clone(), epoch, reconfigure.clone()),
+            singletons::follow_servers(
+                self.clone(),
+                running.configured.clone(),
+                reconfigure.clone(),
+            ),
         );
         let distributor = singletons::keep_distributor(self.clone(), running.state.epoch);
         tasks.spawn("keep distributor", distributor);

@@ -6,9 +6,10 @@
 //! locality_zoneid:rack-1   every process with that locality; also machineid, processid, data_hall, dcid
 //! ```
 
-use plinth_client::{RangeOptions, Transaction};
-use plinth_core::system_keys::{EXCLUDED, EXCLUDED_END};
-use plinth_core::{KeySelector, Result};
+use crate::configured;
+use plinth_client::Transaction;
+use plinth_core::Result;
+use plinth_core::system_keys::EXCLUDED;
 use plinth_protocol::control::RegisterWorker;
 use std::net::{IpAddr, SocketAddr};
 
@@ -78,12 +79,7 @@ pub fn from_keys<'a>(keys: impl IntoIterator<Item = &'a [u8]>) -> Vec<Target> {
 }
 
 pub async fn read(transaction: &Transaction) -> Result<Vec<Target>> {
-    let begin = KeySelector::first_greater_or_equal(EXCLUDED);
-    let end = KeySelector::first_greater_or_equal(EXCLUDED_END);
-    let options = RangeOptions::default();
-    let rows = transaction
-        .get_range_all(begin, end, options, false)
-        .await?;
+    let rows = configured::read_rows(transaction, EXCLUDED).await?;
     Ok(from_keys(rows.iter().map(|(key, _)| &key[..])))
 }
 

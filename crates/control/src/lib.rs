@@ -2,6 +2,7 @@
 //!
 //! - [`controller`]: the cluster controller, which knows the workers and keeps one epoch alive.
 //! - [`recovery`]: from the end of one epoch to the first commit of the next, as one linear story.
+//! - [`configured`]: what operators have decided.
 //! - [`coordinators`]: which processes are to be the coordinators.
 //! - [`management`]: what operators change about a database.
 //! - [`movement`]: how a shard goes from one team to another.
@@ -14,6 +15,7 @@
 //! - [`singletons`]: what the controller keeps up beside the epoch's roles.
 //! - [`creation`]: the first state of a new database. Pure.
 
+pub mod configured;
 pub mod consistency;
 pub mod controller;
 pub mod coordinators;

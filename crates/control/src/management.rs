@@ -3,15 +3,18 @@
 //!
 //! A change that the cluster could not live with is refused, with the reason in one line, and nothing changes.
 
+use crate::configured::{self, Configured};
 use crate::exclusion::{self, Target};
-use crate::{movement, placement, singletons};
+use crate::placement::{self, RoleKind};
+use crate::{movement, singletons};
 use plinth_client::{Database, Transaction};
 use plinth_core::codec::Codec;
 use plinth_core::config::FaultDomain;
 use plinth_core::system_keys::{CONFIG, DATABASE_LOCK, EXCLUDED, EXCLUDED_END};
-use plinth_core::{DatabaseConfig, EngineKind, Error, Result, Uid};
-use plinth_protocol::control::RegisterWorker;
+use plinth_core::{DatabaseConfig, EngineKind, Result, Uid};
+use plinth_protocol::control::{ProcessClass, RegisterWorker};
 use plinth_protocol::log::LogSystem;
+use plinth_runtime::knobs::Knobs;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
@@ -76,11 +79,6 @@ async fn decide<T>(
     outcome.unwrap_or_else(|error| Err(format!("the change could not be made: {error}")))
 }
 
-async fn read_config(tr: &Transaction) -> Result<DatabaseConfig> {
-    let config = tr.get(CONFIG, false).await?.ok_or(Error::file_corrupt)?;
-    DatabaseConfig::from_bytes(config).ok_or(Error::file_corrupt)
-}
-
 /// The fault domains in which every replica of data and of the log can be.
 fn check_zones(
     config: &DatabaseConfig,
@@ -107,8 +105,8 @@ fn check_zones(
     Ok(())
 }
 
-pub async fn configuration(database: &Database) -> Outcome<DatabaseConfig> {
-    decide(database, async |tr| Ok(Ok(read_config(tr).await?))).await
+pub async fn configured(database: &Database) -> Outcome<Configured> {
+    decide(database, async |tr| Ok(Ok(Configured::read(tr).await?))).await
 }
 
 /// Changes the configuration; gives the new one.
@@ -119,9 +117,9 @@ pub async fn configure(
 ) -> Outcome<DatabaseConfig> {
     change.check()?;
     decide(database, async |tr| {
-        let config = change.apply(read_config(tr).await?);
-        let excluded = exclusion::read(tr).await?;
-        if let Err(refusal) = check_zones(&config, workers, &excluded) {
+        let now = Configured::read(tr).await?;
+        let config = change.apply(now.config);
+        if let Err(refusal) = check_zones(&config, workers, &now.excluded) {
             return Ok(Err(refusal));
         }
         tr.set(CONFIG, config.to_bytes());
@@ -137,10 +135,9 @@ pub async fn exclude(
     targets: &[Target],
 ) -> Outcome<()> {
     decide(database, async |tr| {
-        let config = read_config(tr).await?;
-        let mut excluded = exclusion::read(tr).await?;
-        excluded.extend_from_slice(targets);
-        if let Err(refusal) = check_zones(&config, workers, &excluded) {
+        let mut now = Configured::read(tr).await?;
+        now.excluded.extend_from_slice(targets);
+        if let Err(refusal) = check_zones(&now.config, workers, &now.excluded) {
             return Ok(Err(refusal));
         }
         targets
@@ -165,8 +162,65 @@ pub async fn include(database: &Database, targets: &[Target]) -> Outcome<()> {
     .await
 }
 
-pub async fn excluded(database: &Database) -> Outcome<Vec<Target>> {
-    decide(database, async |tr| Ok(Ok(exclusion::read(tr).await?))).await
+/// From now on the process is for this, or, with `None`, for what it says itself.
+pub async fn set_class(
+    database: &Database,
+    workers: &[RegisterWorker],
+    address: SocketAddr,
+    class: Option<ProcessClass>,
+) -> Outcome<()> {
+    let mut workers = workers.to_vec();
+    let mut at = workers.iter_mut().filter(|w| w.worker.address == address);
+    let worker = at.next().ok_or(format!(
+        "no process of this cluster is at {address}; nothing has changed"
+    ))?;
+    worker.given = class;
+    let key = configured::class_key(worker.locality.process);
+    decide(database, async |tr| {
+        let now = Configured::read(tr).await?;
+        if let Err(refusal) = check_zones(&now.config, &workers, &now.excluded) {
+            return Ok(Err(refusal));
+        }
+        if let Err(refusal) = check_stateless(&workers, &now.excluded) {
+            return Ok(Err(refusal));
+        }
+        match class {
+            Some(class) => tr.set(&key, class.name()),
+            None => tr.clear(&key),
+        }
+        Ok(Ok(()))
+    })
+    .await
+}
+
+/// Somebody must be sequencer, proxy and resolver.
+fn check_stateless(workers: &[RegisterWorker], excluded: &[Target]) -> Outcome<()> {
+    let able = |worker: &RegisterWorker| {
+        !exclusion::is_excluded(worker, excluded)
+            && placement::fitness(worker.class(), RoleKind::Stateless).is_some()
+    };
+    match workers.iter().any(able) {
+        true => Ok(()),
+        false => {
+            Err("no process would be left for proxies and resolvers; nothing has changed".into())
+        }
+    }
+}
+
+/// From now on the knob has this value in every process that was not given it itself; with `None`, its default.
+pub async fn set_knob(database: &Database, name: &str, value: Option<&str>) -> Outcome<()> {
+    let default = Knobs::default();
+    let default = default.list().into_iter().find(|(known, _)| *known == name);
+    let (_, default) = default.ok_or(format!("there is no knob {name:?}"))?;
+    configured::check_knob(name, value.unwrap_or(&default))?;
+    decide(database, async |tr| {
+        match value {
+            Some(value) => tr.set(configured::knob_key(name), value),
+            None => tr.clear(configured::knob_key(name)),
+        }
+        Ok(Ok(()))
+    })
+    .await
 }
 
 /// Excluded processes that still have data, or logs that somebody needs.

@@ -57,7 +57,7 @@ pub fn place(
     // The log servers wait for disks; the rest of the machine is for the others. Stable: equals keep their order.
     stateless.sort_by_key(|i| {
         (
-            fitness(workers[*i].class, RoleKind::Stateless),
+            fitness(workers[*i].class(), RoleKind::Stateless),
             logs.contains(i),
         )
     });
@@ -109,7 +109,7 @@ pub fn all_reach_all<'a>(
 
 fn suitable(workers: &[&RegisterWorker], role: RoleKind) -> Vec<usize> {
     (0..workers.len())
-        .filter(|i| fitness(workers[*i].class, role).is_some())
+        .filter(|i| fitness(workers[*i].class(), role).is_some())
         .collect()
 }
 
@@ -123,7 +123,7 @@ fn choose_logs(
     candidates.retain(may_be);
     candidates.sort_by_key(|i| {
         (
-            fitness(workers[*i].class, RoleKind::Log),
+            fitness(workers[*i].class(), RoleKind::Log),
             workers[*i].locality.process,
         )
     });
@@ -141,7 +141,7 @@ fn choose_logs(
 
 /// The workers that may have a log server.
 pub fn able_to_log(mut workers: Vec<&RegisterWorker>) -> Vec<&RegisterWorker> {
-    workers.retain(|worker| fitness(worker.class, RoleKind::Log).is_some());
+    workers.retain(|worker| fitness(worker.class(), RoleKind::Log).is_some());
     workers
 }
 
@@ -151,7 +151,7 @@ pub fn suited_for_storage<'a>(
     workers: Vec<&'a RegisterWorker>,
     config: &DatabaseConfig,
 ) -> Vec<&'a RegisterWorker> {
-    let fitness_of = |worker: &RegisterWorker| fitness(worker.class, RoleKind::Storage);
+    let fitness_of = |worker: &RegisterWorker| fitness(worker.class(), RoleKind::Storage);
     let Some(best) = workers.iter().filter_map(|w| fitness_of(w)).min() else {
         return Vec::new();
     };

@@ -12,6 +12,7 @@
 //! anything fails before the coordinated state is written, the old state stands and the story starts again; if
 //! another recovery has overtaken this one, that write fails and this controller ends.
 
+use crate::configured::{self, Classes, Configured};
 use crate::full_disks::FullDisks;
 use crate::phase::Phases;
 use crate::placement::{self, Placement};
@@ -34,6 +35,7 @@ use plinth_rpc::{Interface, Request, Transport};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, fault, probe, trace, trace_warn};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -52,6 +54,8 @@ pub struct Context {
     pub cluster_key: String,
     /// Live workers by process.
     pub workers: Watch<BTreeMap<Uid, RegisterWorker>>,
+    /// What some of them are for, whatever they say themselves.
+    pub classes: RefCell<Classes>,
     /// Set by `configure new`.
     pub creation: Watch<Option<DatabaseConfig>>,
     /// Of the living epoch, for status.
@@ -66,8 +70,8 @@ pub struct Context {
 pub struct Running {
     pub state: DatabaseState,
     pub servers: ServerList,
-    /// Who has no role.
-    pub excluded: Vec<exclusion::Target>,
+    /// What it was made for.
+    pub configured: Configured,
     pub client: ClientInfo,
     /// Every role whose end is the epoch's end.
     pub roles: Vec<NamedRole>,
@@ -273,10 +277,9 @@ async fn succeed(
     coordinated: &mut CoordinatedState,
     old: Predecessor,
 ) -> Result<Running> {
-    let config = stored_config(&old.rows).unwrap_or(old.state.config);
     let plan = Plan {
         epoch: old.state.epoch + 1,
-        config,
+        configured: Configured::from_rows(&old.rows, old.state.config),
         servers: ServerList::from_rows(&old.rows).ok_or(Error::file_corrupt)?,
         old: old.state.log_system,
         start: old.known_committed + 1,
@@ -285,11 +288,6 @@ async fn succeed(
         new_database: false,
     };
     start_epoch(context, coordinated, plan).await
-}
-
-fn stored_config(rows: &[(bytes::Bytes, bytes::Bytes)]) -> Option<DatabaseConfig> {
-    let (_, value) = rows.iter().find(|(key, _)| key == system_keys::CONFIG)?;
-    DatabaseConfig::from_bytes(value.clone())
 }
 
 async fn create(context: &Context, coordinated: &mut CoordinatedState) -> Result<Running> {
@@ -310,7 +308,7 @@ async fn create(context: &Context, coordinated: &mut CoordinatedState) -> Result
     let rows = creation::initial_state(&config, &servers, &teams, knobs().shards_per_team as usize);
     let plan = Plan {
         epoch: 1,
-        config,
+        configured: Configured::from_rows(&rows, config),
         servers: ServerList::from_rows(&rows).ok_or(Error::file_corrupt)?,
         old: LogSystem {
             generations: vec![],
@@ -396,7 +394,7 @@ fn storage_placement(
 /// Everything decided about the new epoch before anybody is recruited.
 struct Plan {
     epoch: Epoch,
-    config: DatabaseConfig,
+    configured: Configured,
     servers: ServerList,
     old: LogSystem,
     /// PEV + 1.
@@ -410,10 +408,6 @@ struct Plan {
 impl Plan {
     fn has(&self, key: &[u8]) -> bool {
         self.rows.iter().any(|(row, _)| row == key)
-    }
-
-    fn excluded(&self) -> Vec<exclusion::Target> {
-        exclusion::from_keys(self.rows.iter().map(|(key, _)| &key[..]))
     }
 }
 
@@ -432,8 +426,11 @@ async fn start_epoch(
     mut plan: Plan,
 ) -> Result<Running> {
     context.phase.set("recruiting_transaction_system");
-    let excluded = plan.excluded();
-    let roles = place_roles(context, &plan.config, &excluded).await?;
+    context.classes.replace(plan.configured.classes.clone());
+    let classes = &plan.configured.classes;
+    let given = |workers: &mut _| configured::give_classes(workers, classes);
+    context.workers.update(given);
+    let roles = place_roles(context, &plan.configured).await?;
     let mut addresses = context
         .workers
         .with(|workers| update_addresses(&mut plan.rows, workers));
@@ -444,8 +441,8 @@ async fn start_epoch(
     log_system.generations.push(LogGeneration {
         epoch: plan.epoch,
         logs: roles.logs.iter().map(|(_, role)| *role).collect(),
-        replication: plan.config.replication,
-        tags_a_set: plan.config.replication,
+        replication: plan.configured.config.replication,
+        tags_a_set: plan.configured.config.replication,
         start: plan.start,
         recovered_to: plan.recovered_to,
     });
@@ -459,7 +456,7 @@ async fn start_epoch(
     let state = DatabaseState {
         format: 2,
         epoch: plan.epoch,
-        config: plan.config,
+        config: plan.configured.config,
         log_system,
     };
     coordinated.write(state.to_bytes()).await?;
@@ -480,7 +477,7 @@ async fn start_epoch(
     }
     Ok(Running {
         state,
-        excluded,
+        configured: plan.configured,
         servers: plan.servers,
         client,
         roles: all,
@@ -526,8 +523,9 @@ fn update_addresses(
 
 async fn place_roles(
     context: &Context,
-    config: &DatabaseConfig,
-    excluded: &[exclusion::Target],
+    Configured {
+        config, excluded, ..
+    }: &Configured,
 ) -> Result<Roles> {
     let full = |worker: &RegisterWorker| context.full_disks.has(worker);
     let among = |list: Vec<&RegisterWorker>| {

@@ -1,14 +1,14 @@
 //! What the controller keeps up beside the epoch's own roles: its list of storage servers, the data distributor and the
 //! ratekeeper. None ends the epoch when it fails; it is begun again.
 
+use crate::configured::{self, Configured};
 use crate::controller::Controller;
 use crate::placement::{self, RoleKind};
 use crate::{exclusion, movement};
-use plinth_client::{RangeOptions, Transaction};
-use plinth_core::codec::Codec;
-use plinth_core::system_keys::{CONFIG, NEXT_TAG, SERVER_LIST, SERVER_LIST_END, ServerList};
-use plinth_core::{DatabaseConfig, Epoch, Error, KeySelector, Result, Uid};
-use plinth_protocol::control::{RecruitDistributor, RegisterWorker};
+use plinth_client::Transaction;
+use plinth_core::system_keys::{NEXT_TAG, SERVER_LIST, ServerList};
+use plinth_core::{DatabaseConfig, Epoch, Error, Result, Uid};
+use plinth_protocol::control::{ClusterInfo, RecruitDistributor, RegisterWorker};
 use plinth_protocol::rate::RecruitRatekeeper;
 use plinth_rpc::{Interface, Request, wait_failure};
 use plinth_runtime::knobs::knobs;
@@ -21,13 +21,8 @@ const READ_INTERVAL: Duration = Duration::from_secs(2);
 
 /// The storage servers of the database, and the next tag.
 pub async fn read_servers(transaction: &Transaction) -> Result<ServerList> {
-    let begin = KeySelector::first_greater_or_equal(SERVER_LIST);
-    let end = KeySelector::first_greater_or_equal(SERVER_LIST_END);
-    let options = RangeOptions::default();
     let next_tag = transaction.get(NEXT_TAG, false);
-    let mut rows = transaction
-        .get_range_all(begin, end, options, false)
-        .await?;
+    let mut rows = configured::read_rows(transaction, SERVER_LIST).await?;
     let next_tag = next_tag.await?.ok_or(Error::file_corrupt)?;
     rows.push((NEXT_TAG.into(), next_tag));
     ServerList::from_rows(&rows).ok_or(Error::file_corrupt)
@@ -42,66 +37,58 @@ pub(crate) async fn follow_servers(
     loop {
         plinth_runtime::timeout(READ_INTERVAL, controller.servers_changed.notified()).await;
         let read = movement::run(&controller.database, async |tr| {
-            let config = tr.get(CONFIG, false).await?.ok_or(Error::file_corrupt)?;
-            let configured = Configured {
-                config: DatabaseConfig::from_bytes(config).ok_or(Error::file_corrupt)?,
-                excluded: exclusion::read(tr).await?,
-            };
+            let configured = Configured::read(tr).await?;
             Ok((read_servers(tr).await?, configured))
         });
         let Ok((list, configured)) = read.await else {
             continue;
         };
-        if epoch.must_end_for(&configured, &controller) {
+        if must_end_for(&epoch, &configured, &controller) {
             probe!("controller_reconfigures");
             trace!("Reconfiguring", "config" => format!("{:?}", configured.config));
             reconfigure.notify_one();
             return;
         }
         controller.context.config.set(Some(configured.config));
-        let tags = list.tags();
-        let known = controller
-            .info
-            .with(|info| info.servers == tags && info.next_tag == list.next_tag);
-        if !known {
-            trace!("ServersChanged", "count" => tags.len(), "next_tag" => list.next_tag);
-            controller.publish(|info| {
-                info.servers = tags;
-                info.next_tag = list.next_tag;
+        let before = controller.info.get();
+        let mut info = before.clone();
+        (info.servers, info.next_tag) = (list.tags(), list.next_tag);
+        controller.tell(&mut info, &configured);
+        if info != before {
+            trace!("ConfiguredAnew", "servers" => info.servers.len(), "next_tag" => info.next_tag,
+                "knobs" => format!("{:?}", info.knobs));
+            controller.publish(|published| {
+                *published = ClusterInfo {
+                    id: published.id,
+                    ..info
+                }
             });
         }
     }
 }
 
-/// What an epoch was made for.
-pub(crate) struct Configured {
-    pub config: DatabaseConfig,
-    pub excluded: Vec<exclusion::Target>,
-}
-
-impl Configured {
-    /// Another configuration asks for other roles, or a role is where none may be.
-    fn must_end_for(&self, wanted: &Configured, controller: &Controller) -> bool {
-        // The storage engine is the data distributor's business.
-        let of_roles = |config: &DatabaseConfig| DatabaseConfig {
-            engine: plinth_core::EngineKind::Ssd,
-            ..*config
-        };
-        if of_roles(&self.config) != of_roles(&wanted.config) {
-            return true;
-        }
-        let new = |target: &&exclusion::Target| !self.excluded.contains(target);
-        let new: Vec<exclusion::Target> = wanted.excluded.iter().filter(new).cloned().collect();
-        let roles = controller.roles.borrow();
-        controller.context.workers.with(|workers| {
-            let mut excluded = workers.values().filter(|w| exclusion::is_excluded(w, &new));
-            excluded.any(|w| {
-                roles
-                    .iter()
-                    .any(|(_, role)| role.address == w.worker.address)
-            })
-        })
+/// Another configuration asks for other roles, or a role is where none may be, or somebody is for something else.
+fn must_end_for(epoch: &Configured, wanted: &Configured, controller: &Controller) -> bool {
+    // The storage engine is the data distributor's business.
+    let of_roles = |config: &DatabaseConfig| DatabaseConfig {
+        engine: plinth_core::EngineKind::Ssd,
+        ..*config
+    };
+    if of_roles(&epoch.config) != of_roles(&wanted.config) {
+        return true;
     }
+    let mut workers = controller.context.workers.get();
+    if configured::give_classes(&mut workers, &wanted.classes) {
+        return true;
+    }
+    let new = |target: &&exclusion::Target| !epoch.excluded.contains(target);
+    let new: Vec<exclusion::Target> = wanted.excluded.iter().filter(new).cloned().collect();
+    let roles = controller.roles.borrow();
+    let mut excluded = workers.values().filter(|w| exclusion::is_excluded(w, &new));
+    excluded.any(|w| {
+        let here = |(_, role): &crate::recovery::NamedRole| role.address == w.worker.address;
+        roles.iter().any(here)
+    })
 }
 
 /// Has a data distributor, always, and tells the ratekeeper who it is.
@@ -156,7 +143,7 @@ async fn keep<R: Request<Reply = ()> + 'static>(
 fn place(controller: &Controller) -> Option<Interface> {
     let own = controller.interface.address;
     let suits = |worker: &RegisterWorker| {
-        let fitness = placement::fitness(worker.class, RoleKind::Stateless)?;
+        let fitness = placement::fitness(worker.class(), RoleKind::Stateless)?;
         Some(((fitness, worker.worker.address == own), worker.worker))
     };
     controller.context.workers.with(|workers| {

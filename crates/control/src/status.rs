@@ -63,6 +63,7 @@ pub(crate) async fn document(controller: &Controller) -> String {
         "full_replication": full_replication,
         "generation": info.epoch,
         "grv_proxies": addresses(&info.client.grv_proxies),
+        "knobs": info.knobs.iter().cloned().collect::<BTreeMap<_, _>>(),
         "layers": {"_valid": true},
         "log_generations": info.log_system.generations.len(),
         "log_servers": &logs,
@@ -287,8 +288,8 @@ fn processes(
             id.to_string(),
             json!({
                 "address": address.to_string(),
-                "class_source": "command_line",
-                "class_type": worker.class.name(),
+                "class_source": if worker.given.is_some() { "set_class" } else { "command_line" },
+                "class_type": worker.class().name(),
                 "disk": vitals.get(id).map(|v| json!({
                     "free_bytes": v.disk_free, "total_bytes": v.disk_total,
                 })),

@@ -8,7 +8,8 @@ use plinth_rpc::Interface;
 pub fn worker(port: u16, class: ProcessClass, zone: &str) -> RegisterWorker {
     RegisterWorker {
         worker: Interface::new(([10, 0, 0, 1], port).into(), WORKER),
-        class,
+        declared: class,
+        given: None,
         locality: Locality {
             process: Uid(u128::from(port)),
             machine: zone.into(),

@@ -8,6 +8,8 @@
 //! \xff/serverList/<uid, 16 B>    StorageServerRecord
 //! \xff/keyServers/<begin key>    ShardRecord: who holds the range from here to the next entry
 //! \xff/excluded/<target>         servers there get no data and no roles
+//! \xff/processClass/<uid, 16 B>  what a process is for, whatever it says itself
+//! \xff/knobs/<name>              the value of a knob, as text, for every process that was not given one itself
 //! \xff/dbLocked                  Uid: who has locked the database, if it is
 //! \xff/moveKeysLock              Uid: the data distributor that may move shards
 //! \xff/tenant/…                  tenants; see `plinth_client::tenant`
@@ -33,6 +35,8 @@ pub const SERVER_LIST: &[u8] = b"\xff/serverList/";
 pub const SERVER_LIST_END: &[u8] = b"\xff/serverList0";
 pub const EXCLUDED: &[u8] = b"\xff/excluded/";
 pub const EXCLUDED_END: &[u8] = b"\xff/excluded0";
+pub const PROCESS_CLASSES: &[u8] = b"\xff/processClass/";
+pub const KNOBS: &[u8] = b"\xff/knobs/";
 pub const DATABASE_LOCK: &[u8] = b"\xff/dbLocked";
 pub const MOVE_KEYS_LOCK: &[u8] = b"\xff/moveKeysLock";
 pub const KEY_SERVERS: &[u8] = b"\xff/keyServers/";

@@ -43,6 +43,12 @@ impl ProcessClass {
     }
 }
 
+impl RegisterWorker {
+    pub fn class(&self) -> ProcessClass {
+        self.given.unwrap_or(self.declared)
+    }
+}
+
 impl plinth_core::codec::Codec for ProcessClass {
     fn put(&self, out: &mut bytes::BytesMut) {
         (*self as u8).put(out);
@@ -73,7 +79,10 @@ record! {
     /// controller does.
     pub struct RegisterWorker {
         pub worker: Interface,
-        pub class: ProcessClass,
+        /// What the process is for, as it says itself.
+        pub declared: ProcessClass,
+        /// And as an operator says, who knows better; the controller fills this in.
+        pub given: Option<ProcessClass>,
         pub locality: Locality,
         /// Log servers on its disk, of whatever generation.
         pub logs: Vec<(Uid, Epoch)>,
@@ -104,6 +113,10 @@ record! {
         /// Who limits what GRV proxies let in, if there is one.
         pub ratekeeper: Option<Interface>,
         pub distributor: Option<Interface>,
+        /// Processes that are for something else than they say.
+        pub classes: Vec<(Uid, ProcessClass)>,
+        /// Names and values that hold for all processes which were not given others.
+        pub knobs: Vec<(String, String)>,
         pub client: ClientInfo,
     }
 

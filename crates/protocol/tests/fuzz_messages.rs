@@ -270,7 +270,8 @@ fn the_rows_of_a_damaged_range_reply_are_refused_or_all_there() {
 fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_they_say() {
     fuzz_message([RegisterWorker {
         worker: interface(1),
-        class: ProcessClass::Log,
+        declared: ProcessClass::Log,
+        given: Some(ProcessClass::Storage),
         locality: Locality {
             process: Uid(1),
             machine: "m".into(),
@@ -292,6 +293,8 @@ fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_t
         next_tag: 5,
         ratekeeper: Some(interface(7)),
         distributor: None,
+        classes: vec![(Uid(8), ProcessClass::Stateless)],
+        knobs: vec![("moves_max".into(), "7".into())],
         client: ClientInfo {
             id: 3,
             grv_proxies: vec![interface(1)],

@@ -19,7 +19,7 @@ pub const PING: u64 = 1;
 pub const HELLO: u64 = 2;
 
 /// Changes whenever frames or messages change incompatibly. `plnt` and a number.
-pub const PROTOCOL_VERSION: u64 = 0x706c_6e74_0000_0005;
+pub const PROTOCOL_VERSION: u64 = 0x706c_6e74_0000_0006;
 
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 24;

@@ -16,8 +16,9 @@ use plinth_protocol::control::{
 };
 use plinth_protocol::coordination::Candidate;
 use plinth_rpc::{FailureBeacon, Interface, Transport};
+use plinth_runtime::knobs::set_overrides;
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, Either, Task, trace};
+use plinth_runtime::{Duration, Either, Task, probe, trace};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -87,8 +88,13 @@ pub async fn run_worker_on(
     let locality = locality(&config, directory.process);
     let leader: Watch<Option<Candidate>> = Watch::new(None);
     let coordinators = Coordinators::from(config.cluster.clone());
-    let _election = run_for_controller(&config, &coordinators, &transport, address, &leader);
+    let class = Watch::new(config.class);
+    let _election = run_for_controller(&class, &coordinators, &transport, address, &leader);
     let registering = keep_registered(&transport, &config, locality, leader, &hosting, &info);
+    let _obeying = plinth_runtime::spawn(
+        "configured",
+        obey(info.clone(), class, config.class, directory.process),
+    );
     let _file = config.cluster_file.clone().map(|path| {
         plinth_runtime::spawn("cluster file", async move {
             coordinators.keep_file(&path).await
@@ -146,60 +152,106 @@ fn locality(config: &WorkerConfig, process: Uid) -> Locality {
     }
 }
 
-/// Contends for controller, and is it while elected.
+/// What the cluster has configured of processes: their knobs, and what they are for.
+async fn obey(
+    info: Watch<Option<ClusterInfo>>,
+    class: Watch<ProcessClass>,
+    declared: ProcessClass,
+    process: Uid,
+) {
+    let mut known = None;
+    loop {
+        // A controller that has not recovered yet does not know.
+        let news = |info: &Option<ClusterInfo>| {
+            info.as_ref()
+                .is_some_and(|i| i.accepting && Some(i.id) != known)
+        };
+        info.wait_until(news).await;
+        let Some(now) = info.get() else { continue };
+        known = Some(now.id);
+        if set_overrides(&now.knobs) {
+            probe!("knobs_changed");
+            trace!("KnobsChanged", "cluster" => format!("{:?}", now.knobs));
+        }
+        let given = now.classes.iter().find(|(id, _)| *id == process);
+        let wanted = given.map_or(declared, |(_, class)| *class);
+        if class.get() != wanted {
+            probe!("class_changed");
+            trace!("ClassChanged", "to" => wanted.name());
+            class.set(wanted);
+        }
+    }
+}
+
+/// Contends for controller, and is it while elected; a process of another class does so anew.
 fn run_for_controller(
-    config: &WorkerConfig,
+    class: &Watch<ProcessClass>,
     coordinators: &Coordinators,
     transport: &Transport,
     address: SocketAddr,
     leader: &Watch<Option<Candidate>>,
 ) -> Task<()> {
-    let coordinators = coordinators.clone();
+    let (class, coordinators) = (class.clone(), coordinators.clone());
     let (transport, leader) = (transport.clone(), leader.clone());
-    let Some(priority) = placement::fitness(config.class, RoleKind::Stateless) else {
-        return plinth_runtime::spawn(
-            "observe",
-            election::observe(transport, coordinators, leader),
-        );
-    };
     plinth_runtime::spawn("candidate", async move {
         loop {
-            let id = Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
-            let candidate = Candidate {
-                controller: Interface::new(address, id),
-                priority,
-            };
-            let _beacon = FailureBeacon::new(&transport, id);
-            let contending = election::contend(
-                transport.clone(),
-                coordinators.clone(),
-                candidate.clone(),
-                leader.clone(),
-            );
-            let ruling = async {
-                let ours = |l: &Option<Candidate>| {
-                    l.as_ref()
-                        .is_some_and(|l| l.controller == candidate.controller)
-                };
-                loop {
-                    leader.wait_until(ours).await;
-                    let (transport, coordinators) = (transport.clone(), coordinators.clone());
-                    let rule = controller::run(transport, coordinators, candidate.controller);
-                    match plinth_runtime::race(leader.wait_until(|l| !ours(l)), rule).await {
-                        Either::Left(()) => continue, // deposed: the rule ends with its future
-                        Either::Right(()) => return, // it met its successor's mark in the coordinated state
+            let now = class.get();
+            let work = async {
+                match placement::fitness(now, RoleKind::Stateless) {
+                    None => {
+                        let (transport, coordinators) = (transport.clone(), coordinators.clone());
+                        election::observe(transport, coordinators, leader.clone()).await
+                    }
+                    Some(priority) => {
+                        contend(&coordinators, &transport, address, priority, &leader).await
                     }
                 }
             };
-            plinth_runtime::race(contending, ruling).await;
+            plinth_runtime::race(class.wait_until(|class| *class != now), work).await;
             // Back as a new candidate, after giving the other time to win.
             leader.set(None);
-            plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::range(
-                100..500,
-            )))
-            .await;
+            let pause_ms = plinth_runtime::random::range(100..500);
+            plinth_runtime::sleep(Duration::from_millis(pause_ms)).await;
         }
     })
+}
+
+/// One candidacy, until its reign has met its successor's mark in the coordinated state.
+async fn contend(
+    coordinators: &Coordinators,
+    transport: &Transport,
+    address: SocketAddr,
+    priority: u32,
+    leader: &Watch<Option<Candidate>>,
+) {
+    let id = Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
+    let candidate = Candidate {
+        controller: Interface::new(address, id),
+        priority,
+    };
+    let _beacon = FailureBeacon::new(transport, id);
+    let contending = election::contend(
+        transport.clone(),
+        coordinators.clone(),
+        candidate.clone(),
+        leader.clone(),
+    );
+    let ruling = async {
+        let ours = |l: &Option<Candidate>| {
+            l.as_ref()
+                .is_some_and(|l| l.controller == candidate.controller)
+        };
+        loop {
+            leader.wait_until(ours).await;
+            let (transport, coordinators) = (transport.clone(), coordinators.clone());
+            let rule = controller::run(transport, coordinators, candidate.controller);
+            match plinth_runtime::race(leader.wait_until(|l| !ours(l)), rule).await {
+                Either::Left(()) => continue, // deposed: the rule ends with its future
+                Either::Right(()) => return,
+            }
+        }
+    };
+    plinth_runtime::race(contending, ruling).await;
 }
 
 /// Registers with every controller in turn, and takes its description of the cluster.
@@ -225,7 +277,8 @@ async fn keep_registered(
                 let (logs, storage) = hosting.inventory();
                 let request = RegisterWorker {
                     worker,
-                    class: config.class,
+                    declared: config.class,
+                    given: None,
                     locality: locality.clone(),
                     logs,
                     storage,

@@ -10,6 +10,7 @@ mod editor;
 mod manage;
 mod operate;
 mod session;
+mod settings;
 mod statement;
 mod throttle;
 

@@ -45,7 +45,9 @@ impl Session {
                 management::configure(database, &self.workers().await?, change).await?;
                 "Configuration changed".into()
             }
-            Management::Excluded => list_excluded(&management::excluded(database).await?),
+            Management::Excluded => {
+                list_excluded(&management::configured(database).await?.excluded)
+            }
             Management::Exclude { targets, .. } => {
                 management::exclude(database, &self.workers().await?, &targets).await?;
                 "Excluded; their data is on its way to others".into()
@@ -60,6 +62,7 @@ impl Session {
                 management::lock(database, id).await?;
                 format!("Database locked\n`unlock {id}' unlocks it")
             }
+            Management::Setting(setting) => setting.apply(database, &self.workers().await?).await?,
             Management::Throttle(throttling) => throttling.apply(database).await?,
             Management::Coordinators(wanted) => self.change_coordinators(wanted).await?,
             Management::Unlock(id) => {
@@ -78,7 +81,9 @@ impl Session {
         let wanted = match wanted {
             Some(wanted) => wanted,
             None => {
-                let config = management::configuration(&self.connection.database).await?;
+                let config = management::configured(&self.connection.database)
+                    .await?
+                    .config;
                 let workers = self.workers().await?;
                 let best = coordinators::choose(&workers, &before.coordinators, &config);
                 if best.iter().collect::<BTreeSet<_>>() == before.coordinators.iter().collect() {

@@ -4,6 +4,7 @@
 //! blank) are escapes everywhere.
 
 use super::manage::{self, Chosen};
+use super::settings::{self, Setting};
 use super::throttle::{self, Throttling};
 use plinth_control::exclusion::Target;
 use plinth_control::management::ConfigChange;
@@ -70,6 +71,7 @@ pub enum Management {
     Include(Vec<Target>),
     Lock,
     Unlock(Uid),
+    Setting(Setting),
     Throttle(Throttling),
     /// `None`: as the cluster finds best.
     Coordinators(Option<Vec<SocketAddr>>),
@@ -90,6 +92,7 @@ pub enum TenantStatement {
 const HELP: &[(&str, &str, &str)] = &[
     ("begin", "", "start a transaction, which the statements up to commit or rollback belong to"),
     ("clear", "KEY", "remove a key"),
+    ("clearknob", "NAME", "let a knob have its default value again in every process"),
     ("clearrange", "BEGIN END", "remove every key from BEGIN up to, and without, END"),
     ("commit", "", "commit the transaction"),
     ("configure", "[new] [single|double|triple|three_data_hall] [ssd|memory] [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N]", "change the configuration; with new, create the database of a new cluster"),
@@ -101,6 +104,7 @@ const HELP: &[(&str, &str, &str)] = &[
     ("exclude", "[no_wait] [TARGET…]", "let processes have neither data nor roles, and wait until they have none: IP:PORT, IP, or locality_zoneid:NAME (also machineid, processid, data_hall, dcid); without TARGET, list who is excluded"),
     ("exit", "", "leave"),
     ("get", "KEY", "show the value of a key"),
+    ("getknob", "[NAME]", "show the value that the cluster has set for a knob, or its default; without NAME, of all"),
     ("getlocation", "KEY", "show the storage servers that hold a key"),
     ("getrange", "BEGIN [END] [LIMIT]", "show the pairs from BEGIN up to, and without, END; without END, those that begin with BEGIN"),
     ("getrangekeys", "BEGIN [END] [LIMIT]", "as getrange, but only the keys"),
@@ -115,6 +119,8 @@ const HELP: &[(&str, &str, &str)] = &[
     ("reset", "", "forget what the transaction has done so far"),
     ("rollback", "", "end the transaction without a commit"),
     ("set", "KEY VALUE", "write a pair"),
+    ("setclass", "[IP:PORT unset|storage|log|stateless|tester|default]", "let a process be for something else than its --class says, and with default for that again; takes one recovery; without arguments, list the classes"),
+    ("setknob", "NAME VALUE", "set a knob for every process that was not given it with --knob, now; `getknob' lists all"),
     ("sleep", "SECONDS", "wait"),
     ("status", "[minimal|details|json]", "show the state of the cluster"),
     ("tenant", "create|delete|get|list|use [NAME]", "the statements about tenants, in another form"),
@@ -324,6 +330,10 @@ fn parse(words: &[Vec<u8>]) -> Result<Statement, String> {
         ("throttle", 1..) => {
             let throttling = throttle::parse(arguments)?.ok_or_else(usage)?;
             Statement::Manage(Management::Throttle(throttling))
+        }
+        ("setclass" | "setknob" | "getknob" | "clearknob", _) => {
+            let setting = settings::parse(&name, arguments)?.ok_or_else(usage)?;
+            Statement::Manage(Management::Setting(setting))
         }
         ("watch", 1) => Statement::Watch(bytes(0)),
         ("kill", 0) => Statement::Kill(None),

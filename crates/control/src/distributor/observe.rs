@@ -3,11 +3,11 @@
 use super::Distributor;
 use super::plan::{ServerView, ShardView, World};
 use super::teams::Place;
-use crate::placement;
+use crate::configured::Configured;
+use crate::placement::{self, RoleKind};
 use crate::{exclusion, movement, singletons};
-use plinth_core::codec::Codec;
 use plinth_core::key::KeyRange;
-use plinth_core::system_keys::{CONFIG, ServerList, ShardRecord};
+use plinth_core::system_keys::{ServerList, ShardRecord};
 use plinth_core::{DatabaseConfig, EngineKind, Error, Key, Result, Uid};
 use plinth_protocol::control::{GetWorkers, RegisterWorker};
 use plinth_protocol::storage::{GetRangeMetrics, RangeMetric};
@@ -66,12 +66,14 @@ impl Distributor {
         let workers = workers.unwrap_or(Err(Error::timed_out))?.workers;
         let written = self
             .run(async |tr| {
-                let config = tr.get(CONFIG, false).await?.ok_or(Error::file_corrupt)?;
+                let Configured {
+                    config, excluded, ..
+                } = Configured::read(tr).await?;
                 Ok(Written {
-                    config: DatabaseConfig::from_bytes(config).ok_or(Error::file_corrupt)?,
+                    config,
+                    excluded,
                     list: singletons::read_servers(tr).await?,
                     shards: movement::read_shards(tr).await?,
-                    excluded: exclusion::read(tr).await?,
                 })
             })
             .await?;
@@ -127,9 +129,11 @@ impl Distributor {
             known
                 .interfaces
                 .insert(*id, Interface::new(record.address, *id));
-            let excluded =
-                host.is_some_and(|worker| exclusion::is_excluded(worker, &written.excluded));
-            let wanted = alive && !excluded && record.engine == written.config.engine;
+            let unfit = host.is_some_and(|worker| {
+                placement::fitness(worker.class(), RoleKind::Storage).is_none()
+                    || exclusion::is_excluded(worker, &written.excluded)
+            });
+            let wanted = alive && !unfit && record.engine == written.config.engine;
             let place = if wanted {
                 known.places.get(id).cloned()
             } else {

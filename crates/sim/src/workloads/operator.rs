@@ -1,4 +1,4 @@
-//! An operator at work: excludes processes and takes them back, changes numbers of roles, the engine and the coordinators,
+//! An operator at work: excludes processes and takes them back, changes numbers of roles, the engine, the coordinators, classes and knobs,
 //! locks the database and throttles the bank for a moment, while all others work. What is refused is refused with a reason; that nothing else breaks is for the other
 //! workloads to say.
 
@@ -10,8 +10,11 @@ use plinth_control::management::{self, ConfigChange};
 use plinth_control::ratekeeper::tags::{self, Manual};
 use plinth_coordination::{Coordinators, election};
 use plinth_core::{EngineKind, Uid};
-use plinth_protocol::control::{ChangeCoordinators, GetWorkers, RegisterWorker, ServersChanged};
+use plinth_protocol::control::{
+    ChangeCoordinators, GetWorkers, ProcessClass, RegisterWorker, ServersChanged,
+};
 use plinth_rpc::Transport;
+use plinth_runtime::knobs::Knobs;
 use plinth_runtime::random::{below, chance, range, u64};
 use plinth_runtime::{Duration, probe, trace};
 use std::cell::RefCell;
@@ -70,7 +73,7 @@ impl Operator {
         if workers.is_empty() {
             return;
         }
-        let outcome = match below(9) {
+        let outcome = match below(11) {
             0 | 1 => {
                 let worker = &workers[below(workers.len() as u64) as usize];
                 let target = if chance(0.5) {
@@ -90,6 +93,8 @@ impl Operator {
             }
             5 | 6 => self.change_coordinators(&workers).await,
             7 => throttle_or_not(database).await,
+            8 => set_class(database, &workers).await,
+            9 => set_knob(database).await,
             _ => self.lock_for_a_moment(database).await,
         };
         match outcome {
@@ -181,6 +186,31 @@ async fn throttle_or_not(database: &Database) -> Result<(), String> {
     let seconds = range(1..10) as f64;
     let set = tags::set(database, throttle, seconds).await;
     set.map(drop).map_err(explain)
+}
+
+/// Any class that does no harm, or what the process says itself.
+async fn set_class(database: &Database, workers: &[RegisterWorker]) -> Result<(), String> {
+    let worker = &workers[below(workers.len() as u64) as usize];
+    let classes = [
+        None,
+        Some(ProcessClass::Unset),
+        Some(ProcessClass::Storage),
+        Some(ProcessClass::Log),
+        Some(ProcessClass::Stateless),
+    ];
+    let class = classes[below(classes.len() as u64) as usize];
+    management::set_class(database, workers, worker.worker.address, class).await
+}
+
+/// Some knob to another value that is legal, or to its default again.
+async fn set_knob(database: &Database) -> Result<(), String> {
+    let mut drawn = Knobs::default();
+    drawn.randomise(0.5);
+    let (name, value) = drawn
+        .list()
+        .swap_remove(below(Knobs::NAMES.len() as u64) as usize);
+    let value = chance(0.7).then_some(&value[..]);
+    management::set_knob(database, name, value).await
 }
 
 fn random_change() -> ConfigChange {

@@ -1,0 +1,151 @@
+//! Classes and knobs of running processes are changed, with real processes.
+
+mod common;
+
+use common::{Cluster, Server};
+use plinth_client::Database;
+use plinth_coordination::ClusterFile;
+use plinth_core::Error;
+use plinth_runtime::{Duration, now, real, sleep};
+use serde_json::Value;
+
+const LIMIT: Duration = Duration::from_secs(60);
+
+async fn run(cluster: &Cluster, statement: &str) -> common::Said {
+    let (file, statement) = (cluster.cluster_file(), statement.to_string());
+    plinth_runtime::offload(move || common::say(&file, &statement)).await
+}
+
+async fn status(cluster: &Cluster) -> Value {
+    let text = run(cluster, "status json").await.text();
+    serde_json::from_str(&text).expect("it is JSON")
+}
+
+/// What the status says of the process at this address: its class, where that is from, and its roles.
+fn process(status: &Value, address: &str) -> (String, String, Vec<String>) {
+    let processes = status["cluster"]["processes"].as_object().expect("all");
+    let found = processes.values().find(|p| p["address"] == address);
+    let found = found.expect("it lives");
+    let text = |value: &Value| value.as_str().expect("text").to_string();
+    let roles = found["roles"].as_array().expect("a list").iter();
+    (
+        text(&found["class_type"]),
+        text(&found["class_source"]),
+        roles.map(|role| text(&role["role"])).collect(),
+    )
+}
+
+async fn wait_until_so(cluster: &Cluster, what: &str, so: impl Fn(&Value) -> bool) {
+    let start = now();
+    loop {
+        let status = status(cluster).await;
+        if so(&status) {
+            return;
+        }
+        assert!(start.elapsed() < LIMIT, "not {what}: {status:#}");
+        sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Of two watches at the same time.
+async fn second_watch(database: &Database) -> Option<Error> {
+    let watch = |key: &'static str| {
+        let database = database.clone();
+        async move {
+            let made = database.run(async |tr| Ok(tr.watch(key))).await;
+            made.expect("it commits").await
+        }
+    };
+    let first = plinth_runtime::spawn("first", watch("a"));
+    sleep(Duration::from_millis(100)).await;
+    let outcome = plinth_runtime::timeout(Duration::from_millis(500), watch("b")).await;
+    drop(first);
+    outcome.and_then(Result::err)
+}
+
+async fn change_classes(cluster: &Cluster, address: impl Fn(u16) -> String) {
+    let stateless = format!("setclass {} stateless", address(2));
+    let said = run(cluster, &stateless).await.text();
+    assert!(said.contains("is stateless"), "{said}");
+    let listed = run(cluster, "setclass").await.text();
+    let line = format!("{}: stateless (set by setclass)", address(2));
+    assert!(listed.contains(&line), "{listed}");
+    wait_until_so(cluster, "only stateless", |status| {
+        let (class, source, roles) = process(status, &address(2));
+        let keeps = |role: &String| role == "storage" || role == "log";
+        (&class[..], &source[..]) == ("stateless", "set_class")
+            && !roles.iter().any(keeps)
+            && roles.iter().any(|role| role == "master")
+    })
+    .await;
+
+    let refused = run(cluster, &format!("setclass {} tester", address(1))).await;
+    let line = refused.line();
+    assert!(
+        line.contains("double wants storage servers in 2 zones"),
+        "{line}"
+    );
+    let refused = run(cluster, "setclass 127.0.0.1:1 log").await.line();
+    assert!(refused.contains("no process of this cluster is at 127.0.0.1:1"));
+    let refused = run(cluster, &format!("setclass {} king", address(1))).await;
+    assert!(refused.line().contains("`king' is not a class"));
+
+    run(cluster, &format!("setclass {} default", address(2)))
+        .await
+        .text();
+    wait_until_so(cluster, "unset", |status| {
+        let (class, source, roles) = process(status, &address(2));
+        (&class[..], &source[..]) == ("unset", "command_line")
+            && roles.iter().any(|role| role == "storage")
+    })
+    .await;
+}
+
+async fn change_knobs(cluster: &Cluster, database: &Database) {
+    let epoch = status(cluster).await["cluster"]["generation"].clone();
+    assert_eq!(second_watch(database).await, None);
+    let said = run(cluster, "setknob watches_max 1").await.text();
+    assert!(said.contains("watches_max is 1"), "{said}");
+    let start = now();
+    while second_watch(database).await != Some(Error::too_many_watches) {
+        assert!(start.elapsed() < LIMIT, "the knob has no effect");
+    }
+    let listed = run(cluster, "getknob watches_max").await.text();
+    assert!(listed.contains("watches_max: 1 (the default is 10000)"));
+    let status = status(cluster).await;
+    assert_eq!(status["cluster"]["knobs"]["watches_max"], "1");
+    assert_eq!(status["cluster"]["generation"], epoch, "without a recovery");
+
+    for (wrong, why) in [
+        ("setknob watches_max 0", "from 1 to"),
+        ("setknob watches_max many", "is not a"),
+        ("setknob no_such 1", "there is no knob"),
+        ("getknob no_such", "there is no knob"),
+    ] {
+        let line = run(cluster, wrong).await.line();
+        assert!(line.contains(why), "{wrong}: {line}");
+    }
+    run(cluster, "clearknob watches_max").await.text();
+    while second_watch(database).await.is_some() {
+        assert!(start.elapsed() < LIMIT, "the knob stays");
+    }
+}
+
+async fn change() {
+    let cluster = Cluster::stopped("settings", 3, &[]);
+    cluster.write_cluster_file(1);
+    let _servers: Vec<Server> = (0..3).map(|i| Server(cluster.start_server(i))).collect();
+    run(&cluster, "configure new double memory logs=2")
+        .await
+        .text();
+    let file = ClusterFile::load(&cluster.cluster_file()).await;
+    let database = plinth_client::connect(file.expect("a cluster file"));
+    let first_port = cluster.first_port;
+    change_classes(&cluster, |i| format!("127.0.0.1:{}", first_port + i)).await;
+    change_knobs(&cluster, &database).await;
+}
+
+#[test]
+fn classes_and_knobs_change_while_processes_run() {
+    real::block_on(change());
+}
