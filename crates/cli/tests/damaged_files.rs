@@ -296,6 +296,8 @@ fn files_of(cluster: &Cluster, i: u16, is_wanted: impl Fn(&str) -> bool) -> Vec<
     files
 }
 
+const SERVES_TOO: &str = "it serves, too";
+
 /// Starts every server of a cluster of which `damaged` has damaged `files`; the others serve all rows. Gives what the
 /// damaged one did.
 async fn the_rest_serves(
@@ -324,7 +326,7 @@ async fn the_rest_serves(
         Ok(())
     });
     written.await.expect("the rest takes writes");
-    let mut outcome = "it serves, too";
+    let mut outcome = SERVES_TOO;
     for (i, server) in (0..).zip(&mut servers.0) {
         let Some(status) = server.try_wait().expect("it is ours") else {
             continue;
@@ -387,6 +389,12 @@ fn a_damaged_server_of_a_triple_cluster_harms_neither_the_others_nor_the_data() 
         let files: Vec<PathBuf> = case.into_iter().map(|(path, _)| path).collect();
         let outcome = real::block_on(the_rest_serves(&cluster, &rows, damaged, &files));
         eprintln!("    {outcome}");
+        if files
+            .iter()
+            .all(|file| engines.iter().any(|(engine, _)| engine == file))
+        {
+            assert_eq!(outcome, SERVES_TOO, "others have what a storage server has");
+        }
     }
 }
 

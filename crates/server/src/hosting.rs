@@ -109,14 +109,34 @@ impl Hosting {
         }
         for id in storage {
             let meta = self.directory.read_storage_meta(id).await?;
-            self.start_storage(id, meta, false).await.map_err(|e| {
-                format!(
-                    "storage server {}: {e}",
-                    self.directory.storage_prefix(id).display()
-                )
-            })?;
+            match self.start_storage(id, meta, false).await {
+                Err(error) if is_damage(error) => self.give_up_later(id, error),
+                started => started.map_err(|e| {
+                    let place = self.directory.storage_prefix(id);
+                    format!("storage server {}: {e}", place.display())
+                })?,
+            }
         }
         Ok(())
+    }
+
+    /// A storage server whose files are damaged already when the process starts: whether others have its data is known as
+    /// soon as the cluster is heard of.
+    fn give_up_later(self: &Rc<Self>, id: Uid, error: Error) {
+        probe!("damaged_replica_at_start");
+        let place = self.directory.storage_prefix(id);
+        // Where exactly, the engine has said.
+        trace!("StorageDamaged", "place" => place.display(), "error" => error);
+        let (hosting, log_system) = (Rc::downgrade(self), self.log_system.clone());
+        let giving_up = plinth_runtime::spawn("damaged storage", async move {
+            log_system
+                .wait_until(|system| system.current().is_some())
+                .await;
+            if let Some(hosting) = hosting.upgrade() {
+                hosting.storage_ended(id, &place, error).await;
+            }
+        });
+        giving_up.detach();
     }
 
     fn serve(self: &Rc<Self>) {
@@ -324,9 +344,8 @@ impl Hosting {
     /// A damaged replica is one that others have: its files are put aside, and the data distributor makes another, here or
     /// elsewhere, from a healthy one. Without others, or after any other error, the process ends and says why.
     async fn storage_ended(&self, id: Uid, path: &Path, error: Error) {
-        let is_damage = matches!(error, Error::checksum_failed | Error::file_corrupt);
         let has_others = |system: &LogSystem| system.current().is_some_and(|g| g.replication > 1);
-        if is_damage && self.log_system.with(has_others) {
+        if is_damage(error) && self.log_system.with(has_others) {
             match self.directory.set_role_aside(id).await {
                 Ok(()) => {
                     probe!("damaged_replica_set_aside");
@@ -443,6 +462,10 @@ impl Hosting {
             trace!("RemovalFailed", "id" => id, "error" => error); // litter: the next start tries again
         }
     }
+}
+
+fn is_damage(error: Error) -> bool {
+    matches!(error, Error::checksum_failed | Error::file_corrupt)
 }
 
 fn is_over(info: &ClusterInfo, id: Uid, kind: Kind) -> bool {
