@@ -103,6 +103,14 @@ knobs! {
     grv_queue_max: usize = 100_000, sim 1, 100;
     /// The ratekeeper looks at the servers, and GRV proxies ask it what they may let in, this often.
     rate_interval_ms: u64 = 200, sim 50, 1000;
+    /// The ratekeeper's targets. Seconds by which a storage server may be behind what is committed: reads wait for so long.
+    rate_storage_lag_s: f64 = 0.5;
+    /// Seconds, beyond the window that readers need, by which a storage server's disk may be behind.
+    rate_durability_lag_s: f64 = 30.0;
+    /// Seconds that a commit may take beyond what its disks do.
+    rate_commit_latency_s: f64 = 0.25;
+    /// Bytes of a large disk that stay free; of a small one a twentieth.
+    rate_free_bytes: f64 = 4e9;
     commit_batch_count_max: usize = 4096, sim 1, 4096;
     commit_batch_bytes_max: usize = 4 * MIB, sim 1000, 4 * MIB;
     commit_batches_in_flight_max: usize = 8, sim 1, 8;

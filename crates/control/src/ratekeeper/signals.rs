@@ -17,19 +17,12 @@ use plinth_runtime::knobs::knobs;
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// Seconds by which a storage server may be behind what is committed: reads wait for so long.
-const LAG_TARGET_S: f64 = 0.5;
-/// Seconds, beyond the window that readers need, by which a storage server's disk may be behind.
-const DURABILITY_TARGET_S: f64 = 30.0;
 /// A disk that is behind by no more keeps up: it works in batches.
 const KEEPS_UP_S: f64 = 3.0;
-/// Seconds that a commit may take beyond what its disks do.
-const COMMIT_TARGET_S: f64 = 0.25;
 /// Disk writes that a commit waits for: the one under way when it comes, its own, and as much again for luck.
 const COMMIT_SYNCS: f64 = 4.0;
-/// Of a disk, what is to stay free: a share, but not more than so many bytes of a large one.
+/// Of a disk, what is to stay free: a share, but not more of a large one than a knob says.
 const FREE_SHARE: f64 = 0.05;
-const FREE_BYTES_MAX: f64 = 4e9;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Reason {
@@ -270,13 +263,13 @@ fn of_storage(
         },
         Signal {
             reason: (Reason::StorageLag, id),
-            pressure: lag / LAG_TARGET_S,
+            pressure: lag / knobs.rate_storage_lag_s,
             drained: share(&server.version, newest.speed, 0.0),
             gain: 0.2,
         },
         Signal {
             reason: (Reason::DurabilityLag, id),
-            pressure: durability_lag / DURABILITY_TARGET_S,
+            pressure: durability_lag / knobs.rate_durability_lag_s,
             drained: share(&server.durable, newest.speed, 0.0),
             gain: 0.6,
         },
@@ -289,7 +282,7 @@ fn of_commit_proxy(
     status: &CommitProxyStatus,
     newest: &Newest<'_>,
 ) -> Signal<(Reason, Uid)> {
-    let target = COMMIT_TARGET_S + COMMIT_SYNCS * newest.sync_s;
+    let target = knobs().rate_commit_latency_s + COMMIT_SYNCS * newest.sync_s;
     Signal {
         reason: (Reason::CommitLatency, id),
         pressure: status.latency_s / target,
@@ -299,7 +292,7 @@ fn of_commit_proxy(
 }
 
 fn of_disk(id: Uid, status: &WorkerStatus) -> Signal<(Reason, Uid)> {
-    let keep = (status.disk_total as f64 * FREE_SHARE).min(FREE_BYTES_MAX);
+    let keep = (status.disk_total as f64 * FREE_SHARE).min(knobs().rate_free_bytes);
     let free = status.disk_free as f64;
     Signal {
         reason: (Reason::FreeSpace, id),
