@@ -50,6 +50,9 @@ pub(crate) async fn follow_servers(
             return;
         }
         controller.context.config.set(Some(configured.config));
+        // Of processes that are yet to come.
+        let classes = configured.classes.clone();
+        controller.context.classes.replace(classes);
         let before = controller.info.get();
         let mut info = before.clone();
         (info.servers, info.next_tag) = (list.tags(), list.next_tag);
