@@ -2,7 +2,7 @@
 //! replicas are left: so the cluster must always come back.
 
 use crate::cluster::{self, Shape};
-use crate::protection::{self, Lost};
+use crate::protection;
 use crate::scenario::{FaultMix, Scenario};
 use plinth_protocol::control::{ClusterInfo, KillRole, WORKER};
 use plinth_rpc::{Interface, Transport};
@@ -17,7 +17,7 @@ fn ms(milliseconds: u64) -> Duration {
 
 /// Breaks things until the time is up.
 pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) {
-    let lost = Lost::default();
+    let lost = shape.lost.clone();
     if scenario.fault_interval_ms == 0 || mix.is_empty() {
         return;
     }
@@ -32,13 +32,13 @@ pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) {
         match choose(&mix) {
             fault @ (Fault::LoseMachine | Fault::BitRot) => {
                 let (machine, _) = victim();
-                let may_lose = protection::may_lose(&shape, &transport, &database, &lost, machine);
+                let may_lose = protection::may_lose(&shape, &transport, &database, machine);
                 if !lost.has(machine) && may_lose.await {
                     lost.add(machine);
                     lose(machine, fault);
                 }
             }
-            fault => strike(&shape, &transport, fault, &lost, end).await,
+            fault => strike(&shape, &transport, fault, end).await,
         }
     }
 }
@@ -90,10 +90,10 @@ fn choose(mix: &FaultMix) -> Fault {
     unreachable!("the pick is below the sum of the weights")
 }
 
-async fn strike(shape: &Shape, transport: &Transport, fault: Fault, lost: &Lost, end: Instant) {
+async fn strike(shape: &Shape, transport: &Transport, fault: Fault, end: Instant) {
     let control = control();
     let (machine, process) = victim();
-    if lost.has(machine) {
+    if shape.lost.has(machine) {
         return;
     }
     match fault {

@@ -1,5 +1,6 @@
 //! The simulated cluster: its shape, its machines, the workers on them.
 
+use crate::protection::Lost;
 use crate::scenario::{Draw, Scenario};
 use plinth_client::Database;
 use plinth_coordination::{ClusterFile, Coordinators, election};
@@ -26,6 +27,7 @@ pub struct Shape {
     pub coordinators: usize,
     pub config: DatabaseConfig,
     pub sets: CoordinatorSets,
+    pub lost: Lost,
 }
 
 /// Every set of coordinators that there was, or that was asked for. Somebody may know any of them.
@@ -97,6 +99,7 @@ impl Shape {
                 logs: draw.between(replication, if by_halls { halls } else { racks.min(8) }) as u32,
             },
             sets: CoordinatorSets::default(),
+            lost: Lost::default(),
         }
     }
 

@@ -2,7 +2,8 @@
 //!
 //! A machine may go if, without it and those that went before,
 //! - a majority of the coordinators is left, and of those that were coordinators before: somebody may know only them,
-//! - there are fault domains enough for every replica, so that the cluster can heal,
+//! - there are fault domains enough for every replica, so that the cluster can heal; a process that an operator has made
+//!   `stateless`, or has asked for, holds none,
 //! - every shard stands still and has a holder left,
 //! - every log set of every generation that is still needed has a member left.
 
@@ -22,21 +23,55 @@ use std::rc::Rc;
 /// A cluster that cannot tell by then is in no state to lose anything.
 const LIMIT: Duration = Duration::from_secs(2);
 
-/// The machines that were lost for good.
-#[derive(Clone, Default)]
-pub struct Lost(Rc<RefCell<BTreeSet<MachineId>>>);
+/// What data can be on no more.
+#[derive(Clone, Debug, Default)]
+pub struct Lost(Rc<RefCell<Missing>>);
+
+#[derive(Clone, Debug, Default)]
+struct Missing {
+    /// For good, with their disks.
+    machines: BTreeSet<MachineId>,
+    stateless: BTreeSet<SocketAddr>,
+}
+
+impl Missing {
+    fn leaves_enough(&self, shape: &Shape) -> bool {
+        let holds = |machine: usize, process: usize| {
+            let address = Shape::address(machine, process);
+            !self.machines.contains(&machine_at(&address)) && !self.stateless.contains(&address)
+        };
+        let left = (0..shape.machines)
+            .filter(|machine| (0..shape.processes_a_machine).any(|p| holds(*machine, p)));
+        let domains: BTreeSet<usize> = left.map(|machine| shape.domain(machine)).collect();
+        domains.len() >= shape.config.replication as usize
+    }
+}
 
 impl Lost {
     pub fn add(&self, machine: MachineId) {
-        self.0.borrow_mut().insert(machine);
+        self.0.borrow_mut().machines.insert(machine);
     }
     pub fn has(&self, machine: MachineId) -> bool {
-        self.0.borrow().contains(&machine)
+        self.0.borrow().machines.contains(&machine)
     }
-    fn with(&self, machine: MachineId) -> BTreeSet<MachineId> {
-        let mut gone = self.0.borrow().clone();
-        gone.insert(machine);
-        gone
+    fn with(&self, machine: MachineId) -> Missing {
+        let mut missing = self.0.borrow().clone();
+        missing.machines.insert(machine);
+        missing
+    }
+
+    /// Takes note of a process that is to be `stateless`; not if the cluster could not do without its disk.
+    pub fn may_be_stateless(&self, shape: &Shape, process: SocketAddr) -> bool {
+        let mut missing = self.0.borrow().clone();
+        missing.stateless.insert(process);
+        let may = missing.leaves_enough(shape);
+        if may {
+            self.0.replace(missing);
+        }
+        may
+    }
+    pub fn holds_data_again(&self, process: SocketAddr) {
+        self.0.borrow_mut().stateless.remove(&process);
     }
 }
 
@@ -44,23 +79,18 @@ pub async fn may_lose(
     shape: &Shape,
     transport: &Transport,
     database: &Database,
-    lost: &Lost,
     machine: MachineId,
 ) -> bool {
-    let gone = lost.with(machine);
-    let on_gone = |address: &SocketAddr| gone.contains(&machine_at(address));
-    let domains_left: BTreeSet<usize> = (0..shape.machines)
-        .filter(|index| !gone.iter().any(|lost| cluster::index_of(*lost) == *index))
-        .map(|index| shape.domain(index))
-        .collect();
-    if !shape.sets.can_do_without(on_gone) || domains_left.len() < shape.config.replication as usize
-    {
-        return false;
-    }
     let asked = plinth_runtime::timeout(LIMIT, look(shape, transport, database)).await;
     let Some(Some((info, shards))) = asked else {
         return false;
     };
+    // From here on without a pause: what an operator asks for meanwhile counts.
+    let gone = shape.lost.with(machine);
+    let on_gone = |address: &SocketAddr| gone.machines.contains(&machine_at(address));
+    if !shape.sets.can_do_without(on_gone) || !gone.leaves_enough(shape) {
+        return false;
+    }
     let generations = &info.log_system.generations;
     let logs_left = generations.iter().all(|generation| {
         let left: Vec<bool> = generation

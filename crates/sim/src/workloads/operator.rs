@@ -3,7 +3,7 @@
 //! workloads to say.
 
 use super::{Boxed, Complaints, Day, Verdict, Workload, bank};
-use crate::cluster::{CoordinatorSets, Shape};
+use crate::cluster::Shape;
 use plinth_client::Database;
 use plinth_control::exclusion::Target;
 use plinth_control::management::{self, ConfigChange};
@@ -30,7 +30,7 @@ const PAUSE_MS: std::ops::Range<u64> = 500..8000;
 
 pub struct Operator {
     coordinators: Coordinators,
-    sets: CoordinatorSets,
+    shape: Shape,
     transport: Transport,
     excluded: RefCell<BTreeSet<Target>>,
     complaints: Complaints,
@@ -40,7 +40,7 @@ impl Operator {
     pub fn new(shape: &Shape) -> Self {
         Operator {
             coordinators: shape.coordinators(),
-            sets: shape.sets.clone(),
+            shape: shape.clone(),
             transport: Transport::client(),
             excluded: RefCell::default(),
             complaints: Complaints::default(),
@@ -93,7 +93,7 @@ impl Operator {
             }
             5 | 6 => self.change_coordinators(&workers).await,
             7 => throttle_or_not(database).await,
-            8 => set_class(database, &workers).await,
+            8 => self.set_class(database, &workers).await,
             9 => set_knob(database).await,
             _ => self.lock_for_a_moment(database).await,
         };
@@ -128,7 +128,7 @@ impl Operator {
         }
         addresses.truncate(count);
         // Before it is asked for: from now on it may be true.
-        self.sets.add(addresses.clone());
+        self.shape.sets.add(addresses.clone());
         let mut outcome = Err(String::new());
         for _ in 0..CHANGE_ATTEMPTS {
             match plinth_runtime::timeout(CHANGE_LIMIT, self.ask_for(addresses.clone())).await {
@@ -152,6 +152,33 @@ impl Operator {
             .call(&endpoint, ChangeCoordinators { coordinators });
         let reply = call.await.map_err(|error| error.to_string())?;
         Ok(reply.refusal)
+    }
+
+    /// Any class that does no harm, or what the process says itself.
+    async fn set_class(
+        &self,
+        database: &Database,
+        workers: &[RegisterWorker],
+    ) -> Result<(), String> {
+        let address = workers[below(workers.len() as u64) as usize].worker.address;
+        let classes = [
+            None,
+            Some(ProcessClass::Unset),
+            Some(ProcessClass::Storage),
+            Some(ProcessClass::Log),
+            Some(ProcessClass::Stateless),
+        ];
+        let class = classes[below(classes.len() as u64) as usize];
+        let lost = &self.shape.lost;
+        if class == Some(ProcessClass::Stateless) && !lost.may_be_stateless(&self.shape, address) {
+            return Err("what breaks for good would leave too few disks".into());
+        }
+        let set = management::set_class(database, workers, address, class).await;
+        // One that failed may happen all the same.
+        if set.is_ok() && class != Some(ProcessClass::Stateless) {
+            lost.holds_data_again(address);
+        }
+        set
     }
 
     async fn lock_for_a_moment(&self, database: &Database) -> Result<(), String> {
@@ -186,20 +213,6 @@ async fn throttle_or_not(database: &Database) -> Result<(), String> {
     let seconds = range(1..10) as f64;
     let set = tags::set(database, throttle, seconds).await;
     set.map(drop).map_err(explain)
-}
-
-/// Any class that does no harm, or what the process says itself.
-async fn set_class(database: &Database, workers: &[RegisterWorker]) -> Result<(), String> {
-    let worker = &workers[below(workers.len() as u64) as usize];
-    let classes = [
-        None,
-        Some(ProcessClass::Unset),
-        Some(ProcessClass::Storage),
-        Some(ProcessClass::Log),
-        Some(ProcessClass::Stateless),
-    ];
-    let class = classes[below(classes.len() as u64) as usize];
-    management::set_class(database, workers, worker.worker.address, class).await
 }
 
 /// Some knob to another value that is legal, or to its default again.
