@@ -81,21 +81,40 @@ impl Load {
 struct Probe {
     part: RefCell<String>,
     /// Latencies by the part of the test they were met in, in order.
-    latencies: RefCell<Vec<(String, Vec<Duration>)>>,
+    latencies: RefCell<Vec<(String, Latencies)>>,
+}
+
+#[derive(Default)]
+struct Latencies {
+    /// Of whole transactions.
+    whole: Vec<Duration>,
+    /// Until the row was read.
+    read: Vec<Duration>,
+}
+
+/// The latency that so many have at most, in milliseconds.
+fn at(latencies: &[Duration], share: f64) -> f64 {
+    let last = latencies.len().saturating_sub(1);
+    let found = latencies.get((last as f64 * share).round() as usize);
+    found.map_or(0.0, |found| found.as_secs_f64() * 1e3)
 }
 
 impl Probe {
     fn begin(&self, part: &str) {
         self.part.replace(part.to_string());
-        self.latencies.borrow_mut().push((part.to_string(), vec![]));
+        self.latencies
+            .borrow_mut()
+            .push((part.to_string(), Latencies::default()));
         eprintln!("{part} …");
     }
 
     async fn once(&self, database: &Database, rows: usize) {
         let (part, start) = (self.part.borrow().clone(), now());
         let row = random::below(rows as u64) as usize;
+        let read = Cell::new(Duration::ZERO);
         let touched = database.run(async |t| {
             let found = t.get(key(row), false).await?;
+            read.set(start.elapsed());
             assert_eq!(found.as_deref(), Some(&value(row)[..]), "row {row}");
             t.set(format!("probe/{}", row % 1000), start.0.to_le_bytes());
             Ok(())
@@ -103,26 +122,24 @@ impl Probe {
         touched.await.expect("the cluster serves");
         let mut latencies = self.latencies.borrow_mut();
         let of = latencies.iter_mut().find(|(name, _)| *name == part);
-        of.expect("it has begun").1.push(start.elapsed());
+        let of = &mut of.expect("it has begun").1;
+        of.whole.push(start.elapsed());
+        of.read.push(read.get());
     }
 
     fn report(&self) {
         for (part, latencies) in &mut *self.latencies.borrow_mut() {
-            latencies.sort_unstable();
-            let ms = |share: f64| match latencies.len() {
-                0 => 0.0,
-                count => {
-                    let at = (((count - 1) as f64) * share).round() as usize;
-                    latencies[at].as_secs_f64() * 1e3
-                }
-            };
+            latencies.whole.sort_unstable();
+            latencies.read.sort_unstable();
+            let (whole, read) = (&latencies.whole, &latencies.read);
             eprintln!(
-                "{:>7} transactions {part:<34} p50 {:6.2} ms, p99 {:7.2} ms, p99.9 {:7.2} ms, slowest {:8.2} ms",
-                latencies.len(),
-                ms(0.5),
-                ms(0.99),
-                ms(0.999),
-                ms(1.0)
+                "{:>7} transactions {part:<34} p50 {:6.2} ms, p99 {:7.2} ms, p99.9 {:7.2} ms, slowest {:8.2} ms; read p99 {:7.2} ms",
+                whole.len(),
+                at(whole, 0.5),
+                at(whole, 0.99),
+                at(whole, 0.999),
+                at(whole, 1.0),
+                at(read, 0.99)
             );
         }
     }

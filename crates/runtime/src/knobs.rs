@@ -139,7 +139,9 @@ knobs! {
     future_version_wait_ms: u64 = 1000, sim 200, 2000;
     /// Pages of a shard that moves here which may wait for the engine.
     fetch_parts_max: usize = 16, sim 1, 16;
-    /// Times that a storage server rests from fetching, measured in commits with fetched rows.
+    /// About so many bytes of fetched rows go into one commit: those who wait for the disk wait for all of it.
+    fetch_commit_bytes_max: usize = 2 * MIB, sim 100, 2 * MIB;
+    /// How long a storage server rests from storing fetched rows, measured in commits with such.
     fetch_rest: f64 = 2.0, sim 0.0, 3.0;
     fetch_page_bytes: usize = MIB, sim 100, MIB;
     /// A row is in the sample of sizes with a probability of its bytes over this.

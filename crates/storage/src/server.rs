@@ -98,8 +98,8 @@ pub(crate) struct Server {
     /// There may be something to fetch, or room for it.
     fetch_wanted: Notify,
     disk_full: Cell<bool>,
-    /// No page is asked for before.
-    fetch_rests_until: Cell<Instant>,
+    /// What was fetched is not stored before.
+    parts_rest_until: Cell<Instant>,
     /// A read met damage: nothing that is stored here can be trusted to be found any more.
     damaged: Watch<Option<Error>>,
 }
@@ -137,7 +137,7 @@ pub async fn start(
         progress: Notify::new(),
         fetch_wanted: Notify::new(),
         disk_full: Cell::new(false),
-        fetch_rests_until: Cell::default(),
+        parts_rest_until: Cell::default(),
         damaged: Watch::new(None),
         engine,
         role,
@@ -398,7 +398,8 @@ impl Server {
         loop {
             if !is_behind {
                 let interval = Duration::from_millis(knobs().storage_commit_interval_ms);
-                plinth_runtime::sleep(interval).await;
+                let parts = self.time_to_store().unwrap_or(interval);
+                plinth_runtime::sleep(interval.min(parts)).await;
             }
             self.expire_watches();
             // Old versions are for readers; a window that is full has no room for them.
@@ -416,13 +417,20 @@ impl Server {
             let target = portion.map_or(all, |portion| all.min(portion)).max(taken);
             is_behind = target < all;
             let nothing_new = target <= durable;
-            if nothing_new && !self.has_parts_to_store() {
-                self.progress.notified().await;
-                continue;
+            match self.time_to_store() {
+                _ if !nothing_new => {}
+                Some(Duration::ZERO) => {}
+                Some(rest) => {
+                    plinth_runtime::sleep(rest).await;
+                    continue;
+                }
+                None => {
+                    self.progress.notified().await;
+                    continue;
+                }
             }
             let mut batch = self.take(target).await;
-            let (parts, more_parts) = self.store_parts(&mut batch);
-            is_behind |= more_parts;
+            let parts = self.store_parts(&mut batch);
             self.follow_sample(&mut batch).await;
             self.ownership.borrow().write(target, &mut batch);
             batch.set(DURABLE_KEY, &target.to_be_bytes());
@@ -449,7 +457,7 @@ impl Server {
             }
             self.ownership.borrow_mut().written(target);
             if !parts.is_empty() {
-                self.rest_from_fetching(started.elapsed());
+                self.rest_from_storing(started.elapsed());
             }
             self.parts_stored(&parts);
             cursor.pop(target + 1);

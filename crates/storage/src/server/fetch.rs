@@ -22,9 +22,6 @@ const RETRY: Duration = Duration::from_millis(50);
 /// A page that has not come by then is asked for again.
 const PAGE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Of parts that go into one commit: it is put together in one turn of the loop.
-const PARTS_BYTES_MAX: usize = 4 << 20;
-
 /// Rows from the begin of a range on, as of one version.
 pub struct SnapshotPage {
     pub rows: Vec<(Bytes, Value)>,
@@ -50,7 +47,6 @@ impl Server {
     /// Fetches one page after the other, for ever.
     pub(super) async fn fetch(&self) -> Infallible {
         loop {
-            plinth_runtime::sleep_until(self.fetch_rests_until.get()).await;
             let gap = if self.incoming.borrow().len() < knobs().fetch_parts_max as usize {
                 let fetching = self.ownership.borrow().fetching();
                 self.incoming.borrow().gap_in(&fetching)
@@ -81,9 +77,16 @@ impl Server {
 
     /// Moving data is to leave the disk to those who wait for an answer: after every commit with fetched rows comes a rest in
     /// proportion to what it took. So it slows down by itself where others keep the disk busy.
-    pub(super) fn rest_from_fetching(&self, took: Duration) {
+    pub(super) fn rest_from_storing(&self, took: Duration) {
         let rest = took.mul_f64(knobs().fetch_rest);
-        self.fetch_rests_until.set(plinth_runtime::now() + rest);
+        self.parts_rest_until.set(plinth_runtime::now() + rest);
+    }
+
+    /// How long until parts that have arrived may be stored; `None` if there are none.
+    pub(super) fn time_to_store(&self) -> Option<Duration> {
+        let until = self.parts_rest_until.get();
+        let rest = until.saturating_since(plinth_runtime::now());
+        self.has_parts_to_store().then_some(rest)
     }
 
     async fn fetch_page(&self, range: &KeyRange) -> Result<(Version, SnapshotPage)> {
@@ -118,32 +121,34 @@ impl Server {
         window.is_untouched(&range.begin, &range.end)
     }
 
-    pub(super) fn has_parts_to_store(&self) -> bool {
+    fn has_parts_to_store(&self) -> bool {
         let incoming = self.incoming.borrow();
         incoming
             .to_store()
             .any(|(_, range, _)| self.can_store(range))
     }
 
-    /// Adds the rows of parts that have arrived, and says which, and whether there are more. Behind everything else in the
-    /// batch.
-    pub(super) fn store_parts(&self, batch: &mut WriteBatch) -> (Vec<u64>, bool) {
+    /// Adds the rows of some parts that have arrived, and says which. Behind everything else in the batch.
+    pub(super) fn store_parts(&self, batch: &mut WriteBatch) -> Vec<u64> {
         let mut stored = Vec::new();
-        let before = batch.bytes();
+        if self.time_to_store() != Some(Duration::ZERO) {
+            return stored;
+        }
+        let most = batch.bytes() + knobs().fetch_commit_bytes_max;
         for (id, range, rows) in self.incoming.borrow().to_store() {
             if !self.can_store(range) {
                 probe!("storage_part_waits_for_window");
                 continue;
             }
-            if batch.bytes() > before + PARTS_BYTES_MAX {
-                return (stored, true);
+            if batch.bytes() >= most {
+                break;
             }
             // Left over from an earlier attempt, perhaps.
             batch.clear_range(&range.begin, &range.end);
             rows.iter().for_each(|(key, value)| batch.set(key, value));
             stored.push(id);
         }
-        (stored, false)
+        stored
     }
 
     pub(super) fn parts_stored(&self, parts: &[u64]) {
