@@ -14,23 +14,41 @@ const SLOW: Duration = Duration::from_millis(500);
 /// After the connection failed.
 const FAILED: Duration = Duration::from_secs(2);
 
+/// Whoever has not failed for so long after its time of being avoided is forgotten.
+const FORGOTTEN: Duration = Duration::from_secs(60);
+
 #[derive(Default)]
-pub(super) struct Avoided(RefCell<BTreeMap<SocketAddr, Instant>>);
+pub(super) struct Avoided(RefCell<BTreeMap<SocketAddr, Entry>>);
+
+struct Entry {
+    until: Instant,
+    /// How long it is avoided anew.
+    pause: Duration,
+}
 
 impl Avoided {
     pub fn slow(&self, server: &Interface) {
-        self.until(server, SLOW);
+        self.avoid(server, SLOW);
     }
 
     pub fn failed(&self, server: &Interface) {
-        self.until(server, FAILED);
+        self.avoid(server, FAILED);
     }
 
-    fn until(&self, server: &Interface, time: Duration) {
-        let until = plinth_runtime::now() + time;
+    pub fn answered(&self, server: &Interface) {
         let mut avoided = self.0.borrow_mut();
-        let known = avoided.entry(server.address).or_insert(until);
-        *known = until.max(*known);
+        if !avoided.is_empty() {
+            avoided.remove(&server.address);
+        }
+    }
+
+    fn avoid(&self, server: &Interface, pause: Duration) {
+        let until = plinth_runtime::now() + pause;
+        let mut avoided = self.0.borrow_mut();
+        match avoided.get(&server.address) {
+            Some(known) if known.until > until => {}
+            _ => drop(avoided.insert(server.address, Entry { until, pause })),
+        }
     }
 
     /// The members of a team in the order in which to ask them: at random, those to be avoided last.
@@ -40,14 +58,50 @@ impl Avoided {
             .map(|i| servers[(first + i) % servers.len()])
             .collect();
         let mut avoided = self.0.borrow_mut();
-        if !avoided.is_empty() {
-            let now = plinth_runtime::now();
-            avoided.retain(|_, until| *until > now);
-            if avoided.contains_key(&order[0].address) {
-                probe!("client_avoids_server");
-            }
-            order.sort_by_key(|server| avoided.contains_key(&server.address));
+        if avoided.is_empty() {
+            return order;
+        }
+        let now = plinth_runtime::now();
+        avoided.retain(|_, entry| entry.until + FORGOTTEN > now);
+        let is_avoided =
+            |server: &Interface| avoided.get(&server.address).is_some_and(|e| e.until > now);
+        if is_avoided(&order[0]) {
+            probe!("client_avoids_server");
+        }
+        order.sort_by_key(is_avoided);
+        if let Some(entry) = avoided.get_mut(&order[0].address)
+            && entry.until <= now
+        {
+            // This one read finds out whether it is well again; the others do not wait for that.
+            entry.until = now + entry.pause;
         }
         order
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_core::Uid;
+    use plinth_runtime::sim::{SimConfig, Simulation};
+
+    #[test]
+    fn one_read_finds_out_whether_a_server_is_back_and_the_others_go_elsewhere() {
+        let simulation = Simulation::new(1, SimConfig::default());
+        simulation.run(async {
+            let server = |port| Interface::new(([10, 0, 0, 1], port).into(), Uid(port.into()));
+            let team = [server(1), server(2)];
+            let avoided = Avoided::default();
+            let asked_first = |count: usize| {
+                let orders = (0..count).map(|_| avoided.order(&team));
+                orders.filter(|order| order[0] == team[0]).count()
+            };
+            avoided.failed(&team[0]);
+            assert_eq!(asked_first(100), 0);
+            plinth_runtime::sleep(FAILED).await;
+            assert_eq!(asked_first(100), 1);
+            avoided.answered(&team[0]);
+            assert!(asked_first(100) > 20);
+        });
     }
 }

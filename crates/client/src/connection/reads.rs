@@ -70,6 +70,7 @@ async fn ask_team<R: Request + Clone>(
         match plinth_runtime::race(&mut under_way, patience).await {
             Either::Left(Ok(reply)) => {
                 inner.patience.learn(true);
+                inner.avoided.answered(&servers[asked]);
                 return Ok(reply);
             }
             Either::Left(Err(error)) => {
@@ -91,6 +92,7 @@ async fn ask_team<R: Request + Clone>(
                 };
                 match winner.1 {
                     Ok(reply) => {
+                        inner.avoided.answered(&servers[winner.0]);
                         if winner.0 == i {
                             inner.avoided.slow(&servers[asked]);
                         }
@@ -106,10 +108,16 @@ async fn ask_team<R: Request + Clone>(
             }
         }
     }
-    under_way.await.map_err(|error| {
-        failed(asked, error);
-        if is_final(error) { error } else { last }
-    })
+    match under_way.await {
+        Ok(reply) => {
+            inner.avoided.answered(&servers[asked]);
+            Ok(reply)
+        }
+        Err(error) => {
+            failed(asked, error);
+            Err(if is_final(error) { error } else { last })
+        }
+    }
 }
 
 /// The server said so itself: it lives.
