@@ -96,11 +96,14 @@ pub fn check_knob(name: &str, value: &str) -> std::result::Result<(), String> {
 }
 
 /// Lets the workers be what they are for now. True if that is something else for any of them.
-pub fn give_classes(workers: &mut BTreeMap<Uid, RegisterWorker>, classes: &Classes) -> bool {
+pub fn give_classes<'a>(
+    workers: impl IntoIterator<Item = &'a mut RegisterWorker>,
+    classes: &Classes,
+) -> bool {
     let mut differs = false;
-    for (process, worker) in workers {
+    for worker in workers {
         let before = worker.class();
-        worker.given = classes.get(process).copied();
+        worker.given = classes.get(&worker.locality.process).copied();
         differs |= worker.class() != before;
     }
     differs
@@ -141,10 +144,10 @@ mod tests {
     fn a_class_that_is_given_holds_until_it_is_taken_back() {
         let mut workers = BTreeMap::from([(Uid(1), worker(1, ProcessClass::Storage, "a"))]);
         let given = Classes::from([(Uid(1), ProcessClass::Log), (Uid(2), ProcessClass::Log)]);
-        assert!(give_classes(&mut workers, &given));
-        assert!(!give_classes(&mut workers, &given));
+        assert!(give_classes(workers.values_mut(), &given));
+        assert!(!give_classes(workers.values_mut(), &given));
         assert_eq!(workers[&Uid(1)].class(), ProcessClass::Log);
-        assert!(give_classes(&mut workers, &Classes::new()));
+        assert!(give_classes(workers.values_mut(), &Classes::new()));
         assert_eq!(workers[&Uid(1)].class(), ProcessClass::Storage);
     }
 

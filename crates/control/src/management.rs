@@ -79,14 +79,15 @@ async fn decide<T>(
     outcome.unwrap_or_else(|error| Err(format!("the change could not be made: {error}")))
 }
 
-/// The fault domains in which every replica of data and of the log can be.
-fn check_zones(
-    config: &DatabaseConfig,
-    workers: &[RegisterWorker],
-    excluded: &[Target],
-) -> Outcome<()> {
-    let mut able: Vec<&RegisterWorker> = workers.iter().collect();
-    able.retain(|worker| !exclusion::is_excluded(worker, excluded));
+/// Whether the cluster could live with this configuration: there are fault domains for every replica of data and of the log,
+/// and somebody for everything else.
+fn check(wanted: &Configured, workers: &[RegisterWorker]) -> Outcome<()> {
+    let config = &wanted.config;
+    let mut workers = workers.to_vec();
+    workers.retain(|worker| !exclusion::is_excluded(worker, &wanted.excluded));
+    // The controller may not have come to what was configured last.
+    configured::give_classes(&mut workers, &wanted.classes);
+    let able: Vec<&RegisterWorker> = workers.iter().collect();
     let (replication, mode) = (config.replication as usize, config.mode());
     let domains = |list: &[&RegisterWorker]| {
         let domains = list.iter().map(|w| w.locality.domain(config.domain));
@@ -101,6 +102,12 @@ fn check_zones(
                 "{mode} wants {what} servers in {replication} {kind}, and there would be processes for them in {domains}; nothing has changed"
             ));
         }
+    }
+    let stateless = |w: &RegisterWorker| placement::fitness(w.class(), RoleKind::Stateless);
+    if !workers.iter().any(|worker| stateless(worker).is_some()) {
+        return Err(
+            "no process would be left for proxies and resolvers; nothing has changed".into(),
+        );
     }
     Ok(())
 }
@@ -117,13 +124,13 @@ pub async fn configure(
 ) -> Outcome<DatabaseConfig> {
     change.check()?;
     decide(database, async |tr| {
-        let now = Configured::read(tr).await?;
-        let config = change.apply(now.config);
-        if let Err(refusal) = check_zones(&config, workers, &now.excluded) {
+        let mut wanted = Configured::read(tr).await?;
+        wanted.config = change.apply(wanted.config);
+        if let Err(refusal) = check(&wanted, workers) {
             return Ok(Err(refusal));
         }
-        tr.set(CONFIG, config.to_bytes());
-        Ok(Ok(config))
+        tr.set(CONFIG, wanted.config.to_bytes());
+        Ok(Ok(wanted.config))
     })
     .await
 }
@@ -135,9 +142,9 @@ pub async fn exclude(
     targets: &[Target],
 ) -> Outcome<()> {
     decide(database, async |tr| {
-        let mut now = Configured::read(tr).await?;
-        now.excluded.extend_from_slice(targets);
-        if let Err(refusal) = check_zones(&now.config, workers, &now.excluded) {
+        let mut wanted = Configured::read(tr).await?;
+        wanted.excluded.extend_from_slice(targets);
+        if let Err(refusal) = check(&wanted, workers) {
             return Ok(Err(refusal));
         }
         targets
@@ -169,19 +176,19 @@ pub async fn set_class(
     address: SocketAddr,
     class: Option<ProcessClass>,
 ) -> Outcome<()> {
-    let mut workers = workers.to_vec();
-    let mut at = workers.iter_mut().filter(|w| w.worker.address == address);
+    let mut at = workers.iter().filter(|w| w.worker.address == address);
     let worker = at.next().ok_or(format!(
         "no process of this cluster is at {address}; nothing has changed"
     ))?;
-    worker.given = class;
-    let key = configured::class_key(worker.locality.process);
+    let process = worker.locality.process;
+    let key = configured::class_key(process);
     decide(database, async |tr| {
-        let now = Configured::read(tr).await?;
-        if let Err(refusal) = check_zones(&now.config, &workers, &now.excluded) {
-            return Ok(Err(refusal));
+        let mut wanted = Configured::read(tr).await?;
+        match class {
+            Some(class) => drop(wanted.classes.insert(process, class)),
+            None => drop(wanted.classes.remove(&process)),
         }
-        if let Err(refusal) = check_stateless(&workers, &now.excluded) {
+        if let Err(refusal) = check(&wanted, workers) {
             return Ok(Err(refusal));
         }
         match class {
@@ -191,20 +198,6 @@ pub async fn set_class(
         Ok(Ok(()))
     })
     .await
-}
-
-/// Somebody must be sequencer, proxy and resolver.
-fn check_stateless(workers: &[RegisterWorker], excluded: &[Target]) -> Outcome<()> {
-    let able = |worker: &RegisterWorker| {
-        !exclusion::is_excluded(worker, excluded)
-            && placement::fitness(worker.class(), RoleKind::Stateless).is_some()
-    };
-    match workers.iter().any(able) {
-        true => Ok(()),
-        false => {
-            Err("no process would be left for proxies and resolvers; nothing has changed".into())
-        }
-    }
 }
 
 /// From now on the knob has this value in every process that was not given it itself; with `None`, its default.

@@ -428,7 +428,8 @@ async fn start_epoch(
     context.phase.set("recruiting_transaction_system");
     context.classes.replace(plan.configured.classes.clone());
     let classes = &plan.configured.classes;
-    let given = |workers: &mut _| configured::give_classes(workers, classes);
+    let given =
+        |w: &mut BTreeMap<Uid, RegisterWorker>| configured::give_classes(w.values_mut(), classes);
     context.workers.update(given);
     let roles = place_roles(context, &plan.configured).await?;
     let mut addresses = context

@@ -81,7 +81,7 @@ fn must_end_for(epoch: &Configured, wanted: &Configured, controller: &Controller
         return true;
     }
     let mut workers = controller.context.workers.get();
-    if configured::give_classes(&mut workers, &wanted.classes) {
+    if configured::give_classes(workers.values_mut(), &wanted.classes) {
         return true;
     }
     let new = |target: &&exclusion::Target| !epoch.excluded.contains(target);

@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use plinth_client::Database;
+use plinth_control::configured::give_classes;
 use plinth_control::management;
 use plinth_protocol::control::{ProcessClass, RegisterWorker};
 use plinth_runtime::knobs::Knobs;
@@ -54,7 +55,13 @@ impl Setting {
     /// Says what has changed, or what is.
     pub async fn apply(self, database: &Database, workers: &[RegisterWorker]) -> Outcome<String> {
         match self {
-            Setting::Classes => Ok(list_classes(workers)),
+            Setting::Classes => {
+                // The controller comes to it in a moment.
+                let mut workers = workers.to_vec();
+                let classes = management::configured(database).await?.classes;
+                give_classes(&mut workers, &classes);
+                Ok(list_classes(&workers))
+            }
             Setting::Class(address, class) => {
                 management::set_class(database, workers, address, class).await?;
                 let name = class.map_or("what it says itself", ProcessClass::name);
