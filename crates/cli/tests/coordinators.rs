@@ -26,11 +26,6 @@ async fn commits_for_ever(database: Database, count: Rc<Cell<i64>>, longest: Rc<
     }
 }
 
-async fn run(cluster: &Cluster, statement: String) -> common::Said {
-    let file = cluster.cluster_file();
-    plinth_runtime::offload(move || common::say(&file, &statement)).await
-}
-
 async fn exchange() {
     let cluster = Cluster::stopped("coordinators", 4, &[]);
     cluster.write_cluster_file(1);
@@ -46,7 +41,7 @@ async fn exchange() {
     );
     sleep(Duration::from_millis(300)).await;
 
-    let refused = run(&cluster, "coordinators 127.0.0.1:9".into()).await;
+    let refused = cluster.say("coordinators 127.0.0.1:9").await;
     assert!(
         refused
             .line()
@@ -54,17 +49,17 @@ async fn exchange() {
     );
     assert!(refused.line().contains("nothing has changed"));
     let address = |i: u16| format!("127.0.0.1:{}", cluster.first_port + i);
-    let same = run(&cluster, format!("coordinators {}", address(0))).await;
+    let same = cluster.say(format!("coordinators {}", address(0))).await;
     assert!(same.line().contains("already"), "{}", same.line());
 
     let others: Vec<String> = (1..4).map(address).collect();
     let others = others.join(" ");
-    let said = run(&cluster, format!("coordinators {others}")).await.text();
+    let said = cluster.say(format!("coordinators {others}")).await.text();
     assert!(
         said.contains("Coordinators changed: test:test_2@"),
         "{said}"
     );
-    let shown = run(&cluster, "coordinators".into()).await.text();
+    let shown = cluster.say("coordinators").await.text();
     assert!(shown.contains("Cluster coordinators (3)"), "{shown}");
     let before = count.get();
     sleep(Duration::from_millis(300)).await;
@@ -74,7 +69,7 @@ async fn exchange() {
     std::fs::write(cluster.cluster_file(), &old_file).expect("can be written");
     drop(servers.remove(1));
     servers.push(Server(cluster.start_server(1)));
-    let kept = run(&cluster, "get count; coordinators".into()).await.text();
+    let kept = cluster.say("get count; coordinators").await.text();
     assert!(kept.contains("Cluster coordinators (3)"), "{kept}");
     // Then the old coordinator is needed no more.
     drop(servers.remove(0));
@@ -82,7 +77,7 @@ async fn exchange() {
     while count.get() < before + 10 {
         sleep(Duration::from_millis(20)).await;
     }
-    let said = run(&cluster, "coordinators auto".into()).await.text();
+    let said = cluster.say("coordinators auto").await.text();
     assert!(said.contains("stay"), "{said}");
     eprintln!("the longest commit took {:?}", longest.get());
     assert!(longest.get() < GAP_LIMIT, "{:?}", longest.get());

@@ -243,16 +243,6 @@ async fn check(database: &Database, rows: usize) {
     plinth_runtime::join_all(readers.collect::<Vec<_>>()).await;
 }
 
-async fn command(cluster: &Cluster, statement: String) -> String {
-    let file = cluster.cluster_file();
-    let text = statement.clone();
-    let output = plinth_runtime::offload(move || common::plinth(&file, &["cli", "--exec", &text]));
-    let output = output.await;
-    let said = common::text(&output.stdout) + &common::text(&output.stderr);
-    assert!(output.status.success(), "{statement}: {said}");
-    said
-}
-
 async fn grow_under_load() {
     let megabytes = number_from("PLINTH_GROWTH_MB", DEFAULT_MB);
     let pace = number_from("PLINTH_GROWTH_MB_PER_SECOND", DEFAULT_MB_PER_SECOND);
@@ -266,7 +256,7 @@ async fn grow_under_load() {
     }
     cluster.write_cluster_file(1);
     let mut servers = vec![Server(cluster.start_server_with(0, knobs))];
-    command(&cluster, "configure new single ssd logs=1".into()).await;
+    cluster.say("configure new single ssd logs=1").await.text();
     let database = open(&cluster).await;
 
     let load = Rc::new(Load {
@@ -298,7 +288,7 @@ async fn grow_under_load() {
             while stored(&cluster).await.0.len() < 2 {
                 sleep(Duration::from_millis(100)).await;
             }
-            command(&cluster, "configure double".into()).await;
+            cluster.say("configure double").await.text();
         }
     }
     plinth_runtime::join_all(loading).await;
@@ -313,10 +303,16 @@ async fn grow_under_load() {
 
     probe.begin("one is excluded, with a recovery");
     let target = cluster.first_port + SERVERS - 1;
-    command(&cluster, format!("exclude no_wait 127.0.0.1:{target}")).await;
+    cluster
+        .say(format!("exclude no_wait 127.0.0.1:{target}"))
+        .await
+        .text();
     sleep(Duration::from_secs(3)).await;
     probe.begin("the excluded is drained");
-    let said = command(&cluster, format!("exclude 127.0.0.1:{target}")).await;
+    let said = cluster
+        .say(format!("exclude 127.0.0.1:{target}"))
+        .await
+        .text();
     assert!(said.contains("nothing is left"), "{said}");
     servers.pop();
     wait_until_even(&cluster, usize::from(SERVERS) - 1).await;

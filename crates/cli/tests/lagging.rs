@@ -23,17 +23,6 @@ const LOG_MEMORY: u64 = 4_000_000;
 const EPOCHS: usize = 4;
 const LIMIT: Duration = Duration::from_secs(120);
 
-async fn run(cluster: &Cluster, statement: String) -> String {
-    let file = cluster.cluster_file();
-    plinth_runtime::offload(move || common::say(&file, &statement).text()).await
-}
-
-async fn status(cluster: &Cluster) -> Value {
-    let text = run(cluster, "status json".into()).await;
-    let mut document: Value = serde_json::from_str(&text).expect("it is JSON");
-    document["cluster"].take()
-}
-
 fn key(row: usize) -> String {
     format!("row/{:02x}/{row:08}", row / ROWS_PER_TRANSACTION % 251)
 }
@@ -115,23 +104,22 @@ async fn write_over_epochs(cluster: &Cluster, database: &Database, rows: std::op
             begin + part
         };
         write(database, begin..end).await;
-        let logs = status(cluster).await["log_servers"].clone();
+        let logs = cluster.status().await["log_servers"].clone();
         for log in logs.as_array().expect("a list") {
             let memory = log["memory_bytes"].as_u64().expect("it answers");
             assert!(memory < 2 * LOG_MEMORY, "{memory} bytes in memory: {log}");
         }
-        run(
-            cluster,
-            format!("configure resolvers={}", 1 + (epoch + 1) % 2),
-        )
-        .await;
+        cluster
+            .say(format!("configure resolvers={}", 1 + (epoch + 1) % 2))
+            .await
+            .text();
     }
 }
 
 async fn wait_until_forgotten(cluster: &Cluster, most_megabytes: u64) {
     let start = now();
     loop {
-        let generations = count(&status(cluster).await);
+        let generations = count(&cluster.status().await);
         let megabytes = log_megabytes(cluster);
         if generations == 1 && megabytes <= most_megabytes {
             let seconds = start.elapsed().as_secs_f64();
@@ -154,13 +142,13 @@ async fn lag() {
     let mut servers: Vec<Server> = (0..SERVERS)
         .map(|i| Server(cluster.start_server(i)))
         .collect();
-    run(&cluster, "configure new double ssd logs=2".into()).await;
+    cluster.say("configure new double ssd logs=2").await.text();
     for knob in [
         "storage_failure_ms 600000".to_string(),
         "storage_window_bytes_max 16000000".to_string(),
         format!("log_memory_bytes_max {LOG_MEMORY}"),
     ] {
-        run(&cluster, format!("setknob {knob}")).await;
+        cluster.say(format!("setknob {knob}")).await.text();
     }
     let file = ClusterFile::load(&cluster.cluster_file()).await;
     let database = plinth_client::connect(file.expect("a cluster file"));
@@ -174,7 +162,7 @@ async fn lag() {
     eprintln!("a storage server is stopped");
     signal(Signal::STOP);
     write_over_epochs(&cluster, &database, ROWS_PER_TRANSACTION * 10..rows).await;
-    let (generations, kept) = (count(&status(&cluster).await), log_megabytes(&cluster));
+    let (generations, kept) = (count(&cluster.status().await), log_megabytes(&cluster));
     eprintln!("  {generations} generations, {kept} MB of log for {megabytes} MB of rows");
     assert!(generations as usize > EPOCHS, "{generations} generations");
     eprintln!("and goes on");
@@ -189,10 +177,10 @@ async fn lag() {
     eprintln!("  {kept} MB of log");
     eprintln!("and is no more");
     drop(victim);
-    run(&cluster, "setknob storage_failure_ms 2000".into()).await;
+    cluster.say("setknob storage_failure_ms 2000").await.text();
     wait_until_forgotten(&cluster, kept / 2).await;
     check(&database, 2 * rows).await;
-    let compared = run(&cluster, "consistencycheck".into()).await;
+    let compared = cluster.say("consistencycheck").await.text();
     assert!(compared.contains("All replicas are the same"), "{compared}");
 }
 

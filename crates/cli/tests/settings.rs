@@ -11,19 +11,9 @@ use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-async fn run(cluster: &Cluster, statement: &str) -> common::Said {
-    let (file, statement) = (cluster.cluster_file(), statement.to_string());
-    plinth_runtime::offload(move || common::say(&file, &statement)).await
-}
-
-async fn status(cluster: &Cluster) -> Value {
-    let text = run(cluster, "status json").await.text();
-    serde_json::from_str(&text).expect("it is JSON")
-}
-
 /// What the status says of the process at this address: its class, where that is from, and its roles.
 fn process(status: &Value, address: &str) -> (String, String, Vec<String>) {
-    let processes = status["cluster"]["processes"].as_object().expect("all");
+    let processes = status["processes"].as_object().expect("all");
     let found = processes.values().find(|p| p["address"] == address);
     let found = found.expect("it lives");
     let text = |value: &Value| value.as_str().expect("text").to_string();
@@ -38,7 +28,7 @@ fn process(status: &Value, address: &str) -> (String, String, Vec<String>) {
 async fn wait_until_so(cluster: &Cluster, what: &str, so: impl Fn(&Value) -> bool) {
     let start = now();
     loop {
-        let status = status(cluster).await;
+        let status = cluster.status().await;
         if so(&status) {
             return;
         }
@@ -65,9 +55,9 @@ async fn second_watch(database: &Database) -> Option<Error> {
 
 async fn change_classes(cluster: &Cluster, address: impl Fn(u16) -> String) {
     let stateless = format!("setclass {} stateless", address(2));
-    let said = run(cluster, &stateless).await.text();
+    let said = cluster.say(&stateless).await.text();
     assert!(said.contains("is stateless"), "{said}");
-    let listed = run(cluster, "setclass").await.text();
+    let listed = cluster.say("setclass").await.text();
     let line = format!("{}: stateless (set by setclass)", address(2));
     assert!(listed.contains(&line), "{listed}");
     wait_until_so(cluster, "only stateless", |status| {
@@ -79,18 +69,21 @@ async fn change_classes(cluster: &Cluster, address: impl Fn(u16) -> String) {
     })
     .await;
 
-    let refused = run(cluster, &format!("setclass {} tester", address(1))).await;
+    let refused = cluster
+        .say(&format!("setclass {} tester", address(1)))
+        .await;
     let line = refused.line();
     assert!(
         line.contains("double wants storage servers in 2 zones"),
         "{line}"
     );
-    let refused = run(cluster, "setclass 127.0.0.1:1 log").await.line();
+    let refused = cluster.say("setclass 127.0.0.1:1 log").await.line();
     assert!(refused.contains("no process of this cluster is at 127.0.0.1:1"));
-    let refused = run(cluster, &format!("setclass {} king", address(1))).await;
+    let refused = cluster.say(&format!("setclass {} king", address(1))).await;
     assert!(refused.line().contains("`king' is not a class"));
 
-    run(cluster, &format!("setclass {} default", address(2)))
+    cluster
+        .say(&format!("setclass {} default", address(2)))
         .await
         .text();
     wait_until_so(cluster, "unset", |status| {
@@ -102,19 +95,19 @@ async fn change_classes(cluster: &Cluster, address: impl Fn(u16) -> String) {
 }
 
 async fn change_knobs(cluster: &Cluster, database: &Database) {
-    let epoch = status(cluster).await["cluster"]["generation"].clone();
+    let epoch = cluster.status().await["generation"].clone();
     assert_eq!(second_watch(database).await, None);
-    let said = run(cluster, "setknob watches_max 1").await.text();
+    let said = cluster.say("setknob watches_max 1").await.text();
     assert!(said.contains("watches_max is 1"), "{said}");
     let start = now();
     while second_watch(database).await != Some(Error::too_many_watches) {
         assert!(start.elapsed() < LIMIT, "the knob has no effect");
     }
-    let listed = run(cluster, "getknob watches_max").await.text();
+    let listed = cluster.say("getknob watches_max").await.text();
     assert!(listed.contains("watches_max: 1 (the default is 10000)"));
-    let status = status(cluster).await;
-    assert_eq!(status["cluster"]["knobs"]["watches_max"], "1");
-    assert_eq!(status["cluster"]["generation"], epoch, "without a recovery");
+    let status = cluster.status().await;
+    assert_eq!(status["knobs"]["watches_max"], "1");
+    assert_eq!(status["generation"], epoch, "without a recovery");
 
     for (wrong, why) in [
         ("setknob watches_max 0", "from 1 to"),
@@ -122,10 +115,10 @@ async fn change_knobs(cluster: &Cluster, database: &Database) {
         ("setknob no_such 1", "there is no knob"),
         ("getknob no_such", "there is no knob"),
     ] {
-        let line = run(cluster, wrong).await.line();
+        let line = cluster.say(wrong).await.line();
         assert!(line.contains(why), "{wrong}: {line}");
     }
-    run(cluster, "clearknob watches_max").await.text();
+    cluster.say("clearknob watches_max").await.text();
     while second_watch(database).await.is_some() {
         assert!(start.elapsed() < LIMIT, "the knob stays");
     }
@@ -135,7 +128,8 @@ async fn change() {
     let cluster = Cluster::stopped("settings", 3, &[]);
     cluster.write_cluster_file(1);
     let _servers: Vec<Server> = (0..3).map(|i| Server(cluster.start_server(i))).collect();
-    run(&cluster, "configure new double memory logs=2")
+    cluster
+        .say("configure new double memory logs=2")
         .await
         .text();
     let file = ClusterFile::load(&cluster.cluster_file()).await;

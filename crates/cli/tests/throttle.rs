@@ -27,11 +27,6 @@ async fn work(database: Database, tag: &'static str, count: Rc<Cell<u64>>) {
     }
 }
 
-async fn run(cluster: &Cluster, statement: &'static str) -> common::Said {
-    let file = cluster.cluster_file();
-    plinth_runtime::offload(move || common::say(&file, statement)).await
-}
-
 /// Transactions of each kind in a while.
 async fn measure(counts: &[Rc<Cell<u64>>; 2]) -> [u64; 2] {
     let before = counts.clone().map(|count| count.get());
@@ -56,7 +51,9 @@ async fn throttle() {
         "{before} in {MEASURED:?} without a limit"
     );
 
-    let said = run(&cluster, "throttle on tag slow 20 60 default \"a test\"").await;
+    let said = cluster
+        .say("throttle on tag slow 20 60 default \"a test\"")
+        .await;
     assert!(said.text().contains("`slow' is throttled"));
     sleep(Duration::from_secs(2)).await; // it is read once a second
     let [slow, free] = measure(&counts).await;
@@ -66,7 +63,7 @@ async fn throttle() {
         "{slow} of {fair}"
     );
     assert!(free > slow * 5, "{free} others beside {slow}");
-    let listed = run(&cluster, "throttle list").await.text();
+    let listed = cluster.say("throttle list").await.text();
     assert!(
         listed.contains("`slow': 20 transactions/s of default priority"),
         "{listed}"
@@ -75,14 +72,14 @@ async fn throttle() {
         listed.contains("a test") && listed.contains("Automatic throttling is on"),
         "{listed}"
     );
-    let status = run(&cluster, "status").await.text();
+    let status = cluster.say("status").await.text();
     assert!(status.contains("tags throttled: 1 by hand"), "{status}");
 
-    let wrong = run(&cluster, "throttle on tag seventeen-letters").await;
+    let wrong = cluster.say("throttle on tag seventeen-letters").await;
     assert!(wrong.line().contains("at most 16 bytes"));
-    let nobody = run(&cluster, "throttle off tag other").await;
+    let nobody = cluster.say("throttle off tag other").await;
     assert!(nobody.line().contains("no such tag"));
-    let said = run(&cluster, "throttle off").await;
+    let said = cluster.say("throttle off").await;
     assert!(said.text().contains("Throttles ended: 1"));
     sleep(Duration::from_secs(2)).await;
     let [after, _] = measure(&counts).await;

@@ -299,6 +299,19 @@ impl Cluster {
         text(&output.stdout)
     }
 
+    /// Runs statements while tasks of this test go on.
+    pub async fn say(&self, statements: impl Into<String>) -> Said {
+        let (file, statements) = (self.cluster_file(), statements.into());
+        plinth_runtime::offload(move || say(&file, &statements)).await
+    }
+
+    /// The part of the status document that has everything.
+    pub async fn status(&self) -> serde_json::Value {
+        let text = self.say("status json").await.text();
+        let mut document: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        document["cluster"].take()
+    }
+
     /// Runs statements that must fail; the one line they fail with.
     pub fn cli_fails(&self, statements: &str) -> String {
         let output = self.plinth(&["cli", "--exec", statements]);
