@@ -6,6 +6,7 @@ use crate::snapshots::ClientSnapshots;
 use crate::vitals::Vitals;
 use crate::worker::WorkerConfig;
 use plinth_control::{distributor, ratekeeper};
+use plinth_coordination::Coordinators;
 use plinth_core::{Epoch, Error, Result, Tag, Uid};
 use plinth_protocol::control::{
     ClusterInfo, GetWorkerStatus, KillRole, RecruitDistributor, WORKER, WorkerStatus,
@@ -64,12 +65,13 @@ impl Hosting {
     /// Brings back what the data directory holds and takes recruitments.
     pub async fn start(
         transport: &Transport,
+        coordinators: &Coordinators,
         directory: Rc<DataDirectory>,
         config: WorkerConfig,
         info: Watch<Option<ClusterInfo>>,
         fatal: Watch<Option<String>>,
     ) -> std::result::Result<Rc<Self>, String> {
-        let database = plinth_client::connect_over(transport.clone(), config.cluster.clone());
+        let database = plinth_client::connect_over(transport.clone(), coordinators.clone());
         let hosting = Rc::new(Hosting {
             transport: transport.clone(),
             directory,

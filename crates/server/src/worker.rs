@@ -75,8 +75,11 @@ pub async fn run_worker_on(
     let fatal: Watch<Option<String>> = Watch::new(None);
     let _coordinator = start_coordinator(&config, &transport, &directory, &fatal).await?;
     let info: Watch<Option<ClusterInfo>> = Watch::new(None);
+    // One view for the whole process: the answer that tells where the coordinators are now may be the former ones' last.
+    let coordinators = Coordinators::from(config.cluster.clone());
     let hosting = Hosting::start(
         &transport,
+        &coordinators,
         directory.clone(),
         config.clone(),
         info.clone(),
@@ -87,7 +90,6 @@ pub async fn run_worker_on(
 
     let locality = locality(&config, directory.process);
     let leader: Watch<Option<Candidate>> = Watch::new(None);
-    let coordinators = Coordinators::from(config.cluster.clone());
     let class = Watch::new(config.class);
     let _election = run_for_controller(&class, &coordinators, &transport, address, &leader);
     let registering = keep_registered(&transport, &config, locality, leader, &hosting, &info);
