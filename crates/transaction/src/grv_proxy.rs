@@ -163,10 +163,11 @@ impl Proxy {
             else {
                 continue;
             };
+            let tags = self.admission.borrow_mut().tell_tag_counts();
             let request = GetRate {
                 proxy: self.role.id,
                 admitted: self.admission.borrow().admitted(),
-                tags: self.admission.borrow().tag_counts(),
+                tags,
             };
             let endpoint = ratekeeper.endpoint::<GetRate>();
             let call = self.transport.call(&endpoint, request);

@@ -64,8 +64,8 @@ impl<T> Admission<T> {
     }
 
     /// Of tags that may be throttled automatically.
-    pub fn tag_counts(&self) -> Vec<TagCount> {
-        self.throttle.counts()
+    pub fn tell_tag_counts(&mut self) -> Vec<TagCount> {
+        self.throttle.tell_counts()
     }
 
     pub fn set_rate(&mut self, now: Instant, rate: &Rate) {
@@ -226,9 +226,27 @@ mod tests {
         }
         assert!((95..=101).contains(&hot), "{hot}");
         assert_eq!(others, 2000);
-        let counts = admission.tag_counts();
+        let counts = admission.tell_tag_counts();
         let names: Vec<_> = counts.iter().map(|c| (c.tag, c.admitted)).collect();
         assert_eq!(names, [(tag("cold"), 1000), (tag("hot"), u64::from(hot))]);
+    }
+
+    #[test]
+    fn tags_that_are_used_are_counted_however_many_there_were_before() {
+        let mut admission = throttled(&[]);
+        let mut told = 0;
+        for i in 0..5000 {
+            ask_tagged(&mut admission, "one", &[&i.to_string(), "steady"], 1);
+            admission.take(at(i));
+            if i % 100 == 99 {
+                let counts = admission.tell_tag_counts();
+                let of = |name: &str| counts.iter().find(|count| count.tag == tag(name));
+                assert_eq!(of("steady").map(|count| count.admitted), Some(i + 1));
+                assert_eq!(of(&i.to_string()).map(|count| count.admitted), Some(1));
+                told = counts.len();
+            }
+        }
+        assert!(told < 1000, "{told} are remembered");
     }
 
     #[test]

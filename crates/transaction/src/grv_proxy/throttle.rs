@@ -20,8 +20,16 @@ pub(super) struct Throttle<T> {
     /// By tag and the most urgent priority that is held back.
     buckets: BTreeMap<(TransactionTag, u8), Bucket>,
     held: BTreeMap<(u8, TagSet), VecDeque<Asked<T>>>,
-    /// Transactions let in so far, of tags that may be throttled automatically.
-    counts: HashMap<TransactionTag, u64>,
+    /// Of tags that may be throttled automatically.
+    counts: HashMap<TransactionTag, Counted>,
+}
+
+#[derive(Default)]
+struct Counted {
+    /// Transactions let in so far.
+    admitted: u64,
+    /// What it was when it was told last.
+    told: u64,
 }
 
 impl<T> Throttle<T> {
@@ -123,19 +131,24 @@ impl<T> Throttle<T> {
     pub fn count(&mut self, tags: &[(TransactionTag, bool)], count: u32) {
         for (tag, _) in tags.iter().filter(|(_, auto)| *auto) {
             if self.counts.len() < COUNTED_MAX || self.counts.contains_key(tag) {
-                *self.counts.entry(*tag).or_default() += u64::from(count);
+                self.counts.entry(*tag).or_default().admitted += u64::from(count);
             }
         }
     }
 
-    pub fn counts(&self) -> Vec<TagCount> {
-        let counts = self.counts.iter();
-        let mut counts: Vec<TagCount> = counts
-            .map(|(tag, admitted)| TagCount {
+    /// What is to be told of the tags. When there are many, those that nobody has used since the last time make room.
+    pub fn tell_counts(&mut self) -> Vec<TagCount> {
+        if self.counts.len() > COUNTED_MAX / 2 {
+            self.counts.retain(|_, count| count.admitted > count.told);
+        }
+        let tell = |(tag, count): (&TransactionTag, &mut Counted)| {
+            count.told = count.admitted;
+            TagCount {
                 tag: *tag,
-                admitted: *admitted,
-            })
-            .collect();
+                admitted: count.admitted,
+            }
+        };
+        let mut counts: Vec<TagCount> = self.counts.iter_mut().map(tell).collect();
         counts.sort_unstable_by_key(|count| count.tag);
         counts
     }
