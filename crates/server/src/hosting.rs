@@ -19,7 +19,7 @@ use plinth_protocol::transaction::{
 };
 use plinth_rpc::{Registration, Request, Responder, Transport};
 use plinth_runtime::sync::{Notify, Watch};
-use plinth_runtime::{Task, probe, trace, trace_warn};
+use plinth_runtime::{Duration, Task, probe, trace, trace_warn};
 use plinth_storage::server::StorageRole;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,6 +27,9 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::path::Path;
 use std::rc::{Rc, Weak};
+
+/// How long a process with a damaged log server waits for an epoch that does without it.
+const OTHERS_LIMIT: Duration = Duration::from_secs(3);
 
 /// What kind of role, and until when it is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,6 +109,7 @@ impl Hosting {
                 }
                 // Made but never used: its recruitment was never confirmed.
                 Ok(None) => self.remove_files(id).await,
+                Err(error) if is_damage(error) => self.give_up_log_later(id, error),
                 Err(error) => return Err(format!("log server {}: {error}", prefix.display())),
             }
         }
@@ -137,6 +141,27 @@ impl Hosting {
             if let Some(hosting) = hosting.upgrade() {
                 hosting.storage_ended(id, &place, error).await;
             }
+        });
+        giving_up.detach();
+    }
+
+    /// A log server whose files are damaged already when the process starts. An epoch that has begun without it has what it
+    /// held from others: then its files are put aside. If none begins, it may be the last that holds some of the log: the
+    /// process ends and says so, and nothing is touched.
+    fn give_up_log_later(self: &Rc<Self>, id: Uid, error: Error) {
+        probe!("damaged_log_at_start");
+        let place = self.directory.log_prefix(id);
+        // Where exactly, the disk queue has said.
+        trace!("LogDamaged", "place" => place.display(), "error" => error);
+        let (hosting, info) = (Rc::downgrade(self), self.info.clone());
+        let giving_up = plinth_runtime::spawn("damaged log", async move {
+            let begun = info.wait_until(|info| info.as_ref().is_some_and(|info| info.accepting));
+            let begun = plinth_runtime::timeout(OTHERS_LIMIT, begun).await;
+            let Some(hosting) = hosting.upgrade() else {
+                return;
+            };
+            let had_others = begun.is_some() && info.with(|info| others_hold_log(info, id));
+            hosting.damaged(id, "log", &place, error, had_others).await;
         });
         giving_up.detach();
     }
@@ -347,18 +372,23 @@ impl Hosting {
     /// elsewhere, from a healthy one. Without others, or after any other error, the process ends and says why.
     async fn storage_ended(&self, id: Uid, path: &Path, error: Error) {
         let has_others = |system: &LogSystem| system.current().is_some_and(|g| g.replication > 1);
-        if is_damage(error) && self.log_system.with(has_others) {
+        let has_others = is_damage(error) && self.log_system.with(has_others);
+        self.damaged(id, "storage", path, error, has_others).await;
+    }
+
+    /// Puts the files of a role aside, if others have what they hold; else ends the process with a line.
+    async fn damaged(&self, id: Uid, kind: &str, path: &Path, error: Error, has_others: bool) {
+        if has_others {
             match self.directory.set_role_aside(id).await {
                 Ok(()) => {
                     probe!("damaged_replica_set_aside");
-                    trace_warn!("StorageSetAside", "file" => path.display(), "error" => error);
+                    trace_warn!("DamagedSetAside", "file" => path.display(), "error" => error);
                     return;
                 }
                 Err(failed) => trace!("SetAsideFailed", "id" => id, "error" => failed),
             }
         }
-        let place = path.display();
-        let line = format!("storage server {place} cannot go on: {error}");
+        let line = format!("{kind} server {} cannot go on: {error}", path.display());
         self.fatal.set(Some(line));
     }
 
@@ -468,6 +498,16 @@ impl Hosting {
 
 fn is_damage(error: Error) -> bool {
     matches!(error, Error::checksum_failed | Error::file_corrupt)
+}
+
+/// Whether the epoch that lives does without this log server: every generation that names it keeps each record on others
+/// too.
+fn others_hold_log(info: &Option<ClusterInfo>, id: Uid) -> bool {
+    info.as_ref().is_some_and(|info| {
+        let generations = info.log_system.generations.iter();
+        let mut naming = generations.filter(|g| g.logs.iter().any(|log| log.id == id));
+        naming.all(|g| g.replication > 1)
+    })
 }
 
 fn is_over(info: &ClusterInfo, id: Uid, kind: Kind) -> bool {
