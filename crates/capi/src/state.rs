@@ -36,13 +36,13 @@ pub fn clear() {
 }
 
 pub fn open_database(id: u64, file: ClusterFile, path: Option<&Path>) {
-    let coordinators = Coordinators::from(file);
+    let coordinators = Coordinators::from(file.clone());
     let database = plinth_client::connect(coordinators.clone());
     if let Some(path) = path {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         database.set_cluster_file_path(&path.to_string_lossy());
         let keeping = plinth_runtime::spawn("cluster file", async move {
-            match coordinators.keep_file(&path).await {}
+            match coordinators.keep_file(&path, file).await {}
         });
         with(|state| drop(state.cluster_files.insert(id, keeping)));
     }

@@ -30,6 +30,8 @@ pub struct ClusterArguments {
 /// A cluster that a command talks to.
 pub struct Connection {
     pub path: PathBuf,
+    /// What the cluster file had.
+    file: ClusterFile,
     pub coordinators: Coordinators,
     pub transport: Transport,
     pub database: Database,
@@ -50,13 +52,15 @@ impl ClusterArguments {
         let file = ClusterFile::load(&path)
             .await
             .map_err(|error| error.to_string())?;
-        let coordinators = Coordinators::from(file);
-        let (kept, file) = (coordinators.clone(), path.clone());
-        plinth_runtime::spawn("cluster file", async move { kept.keep_file(&file).await }).detach();
+        let coordinators = Coordinators::from(file.clone());
+        let (kept, at, written) = (coordinators.clone(), path.clone(), file.clone());
+        let keeping = async move { kept.keep_file(&at, written).await };
+        plinth_runtime::spawn("cluster file", keeping).detach();
         let transport = Transport::client();
         let database = plinth_client::connect_over(transport.clone(), coordinators.clone());
         Ok(Connection {
             path,
+            file,
             coordinators,
             transport,
             database,
@@ -97,7 +101,10 @@ impl Connection {
             }
         };
         match plinth_runtime::timeout(self.timeout, answered).await {
-            Some(Ok(())) => Ok(()),
+            Some(Ok(())) => {
+                self.update_cluster_file().await;
+                Ok(())
+            }
             Some(Err(error)) => Err(format!(
                 "the cluster of {} refuses: {error}",
                 self.path.display()
@@ -119,9 +126,18 @@ impl Connection {
             }
         };
         match plinth_runtime::timeout(self.timeout, found).await {
-            Some(leader) => Ok(leader),
+            Some(leader) => {
+                self.update_cluster_file().await;
+                Ok(leader)
+            }
             None => Err(self.explain_silence().await),
         }
+    }
+
+    /// Coordinators that have moved are written down before a command can end: it may be the last that the former ones sent on.
+    pub async fn update_cluster_file(&self) {
+        let (coordinators, before) = (&self.coordinators, self.file.clone());
+        coordinators.write_file(&self.path, before).await;
     }
 
     /// One line: which coordinators were tried, and what each did.
@@ -131,10 +147,21 @@ impl Connection {
             format!("{address} {}", self.try_coordinator(*address).await)
         });
         let tried = plinth_runtime::join_all(tried).await.join(", ");
-        if let Some(full) = self.full_disks().await {
+        let document = self.status_of_a_cluster_that_waits().await;
+        let full = status::full_disks(&document);
+        if !full.is_empty() {
             return format!(
-                "the cluster of {} waits: the disk is full at {full}; make room there, or stop that server if the others can do without it",
-                self.path.display()
+                "the cluster of {} waits: the disk is full at {}; make room there, or stop that server if the others can do without it",
+                self.path.display(),
+                full.join(", ")
+            );
+        }
+        if document["cluster"]["recovery_state"]["waits_for"].is_string() {
+            return format!(
+                "the cluster of {} does not serve within {} s: its recovery is at {}",
+                self.path.display(),
+                self.timeout.as_secs(),
+                status::recovery(&document["cluster"])
             );
         }
         format!(
@@ -144,8 +171,8 @@ impl Connection {
         )
     }
 
-    /// The servers whose disks are full, if the controller tells of any.
-    async fn full_disks(&self) -> Option<String> {
+    /// `null` if no controller tells.
+    async fn status_of_a_cluster_that_waits(&self) -> serde_json::Value {
         let asking = async {
             let leader = election::current_leader(&self.transport, &self.coordinators).await?;
             let endpoint = leader.controller.endpoint::<GetStatus>();
@@ -153,9 +180,7 @@ impl Connection {
             serde_json::from_str(&status.json).ok()
         };
         let answered = plinth_runtime::timeout(STATUS_LIMIT, asking).await;
-        let document: serde_json::Value = answered.flatten()?;
-        let full = status::full_disks(&document);
-        (!full.is_empty()).then(|| full.join(", "))
+        answered.flatten().unwrap_or_default()
     }
 
     async fn try_coordinator(&self, address: SocketAddr) -> &'static str {

@@ -62,6 +62,16 @@ pub fn full_disks(document: &Value) -> Vec<&str> {
     full
 }
 
+/// How far the recovery is, and what it waits for.
+pub fn recovery(cluster: &Value) -> String {
+    let state = &cluster["recovery_state"];
+    let phase = state["description"].as_str().unwrap_or("unknown");
+    match state["waits_for"].as_str() {
+        Some(what) => format!("{phase}, waits for {what}"),
+        None => phase.to_string(),
+    }
+}
+
 /// A few lines for people.
 pub fn summary(document: &Value, cluster_file: &str) -> String {
     const INFALLIBLE: &str = "writing to a string";
@@ -83,11 +93,7 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
         }
         .into(),
     );
-    row(
-        &mut out,
-        "Recovery",
-        word(&cluster["recovery_state"]["description"]),
-    );
+    row(&mut out, "Recovery", recovery(cluster));
     row(&mut out, "Epoch", cluster["generation"].to_string());
     let wanted = &cluster["configuration"];
     if wanted.is_object() {
@@ -251,7 +257,7 @@ mod tests {
     fn a_summary_names_what_is_there_and_what_is_not() {
         let document = serde_json::json!({"cluster": {
             "generation": 3, "database_available": false, "controller": "127.0.0.1:4500",
-            "recovery_state": {"name": "recruiting_transaction_servers", "description": "recruiting"},
+            "recovery_state": {"name": "recruiting_transaction_servers", "description": "recruiting", "waits_for": "two more"},
             "configuration": {"redundancy_mode": "double", "storage_engine": "memory"},
             "processes": {"a": {
                 "address": "127.0.0.1:4500", "class_type": "unset", "locality": {"zoneid": "z0"},
@@ -267,7 +273,7 @@ mod tests {
         let text = summary(&document, "plinth.cluster");
         for part in [
             "unavailable",
-            "recruiting\n",
+            "recruiting, waits for two more\n",
             "double memory",
             "class unset; zone z0\n",
             "abc",

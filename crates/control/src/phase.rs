@@ -7,6 +7,8 @@ pub struct Phases {
     current: Cell<(&'static str, Instant)>,
     /// Phases that are over, of the recovery under way or else of the last one.
     over: RefCell<Vec<(&'static str, Duration)>>,
+    /// What the current phase waits for, once it is known to wait; for people.
+    waits_for: RefCell<String>,
 }
 
 impl Default for Phases {
@@ -14,6 +16,7 @@ impl Default for Phases {
         Phases {
             current: Cell::new(("starting", plinth_runtime::now())),
             over: RefCell::default(),
+            waits_for: RefCell::default(),
         }
     }
 }
@@ -22,14 +25,25 @@ impl Phases {
     /// The first phase of another recovery.
     pub fn begin(&self, name: &'static str) {
         self.over.borrow_mut().clear();
+        self.wait_for(String::new());
         self.current.set((name, plinth_runtime::now()));
     }
 
     pub fn set(&self, name: &'static str) {
+        self.wait_for(String::new());
         let now = plinth_runtime::now();
         let (before, since) = self.current.replace((name, now));
         let took = now.saturating_since(since);
         self.over.borrow_mut().push((before, took));
+    }
+
+    /// Until the next phase, or until this is said anew.
+    pub fn wait_for(&self, what: String) {
+        self.waits_for.replace(what);
+    }
+
+    pub fn waits_for(&self) -> String {
+        self.waits_for.borrow().clone()
     }
 
     pub fn current(&self) -> &'static str {

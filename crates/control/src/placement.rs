@@ -1,6 +1,7 @@
 //! Which worker gets which role: pure functions of what is known of the workers.
 
 use plinth_core::DatabaseConfig;
+use plinth_core::config::FaultDomain;
 use plinth_protocol::control::{ProcessClass, RegisterWorker};
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -74,6 +75,48 @@ pub fn place(
         resolvers: pick(2 + config.commit_proxies as usize, config.resolvers),
         logs,
     })
+}
+
+/// What the workers lack to be enough for an epoch, for people.
+pub fn lacking(workers: &[&RegisterWorker], config: &DatabaseConfig) -> String {
+    let able = suitable(workers, RoleKind::Log);
+    let place = domain_name(config.domain);
+    let places = able
+        .iter()
+        .map(|i| workers[*i].locality.domain(config.domain));
+    let places = places.collect::<BTreeSet<_>>().len();
+    if places < config.replication as usize {
+        return format!(
+            "processes that may hold logs in {} different {place}s: of {} processes {} may, in {places}",
+            config.replication,
+            workers.len(),
+            able.len()
+        );
+    }
+    "a process whose class lets it do without a disk (stateless, unset, log or storage)".into()
+}
+
+/// What the workers lack to hold a new database, for people.
+pub fn lacking_for_storage(workers: &[&RegisterWorker], config: &DatabaseConfig) -> String {
+    let able = suitable(workers, RoleKind::Storage);
+    let place = domain_name(config.domain);
+    let places = able
+        .iter()
+        .map(|i| workers[*i].locality.domain(config.domain));
+    format!(
+        "processes that may hold storage in {} different {place}s: of {} processes {} may, in {}",
+        config.replication,
+        workers.len(),
+        able.len(),
+        places.collect::<BTreeSet<_>>().len()
+    )
+}
+
+fn domain_name(domain: FaultDomain) -> &'static str {
+    match domain {
+        FaultDomain::Zone => "zone",
+        FaultDomain::DataHall => "data hall",
+    }
 }
 
 /// Every log record can be held `replication` times by workers whose disk is not `full`.

@@ -12,21 +12,21 @@
 //! anything fails before the coordinated state is written, the old state stands and the story starts again; if
 //! another recovery has overtaken this one, that write fails and this controller ends.
 
+mod old_epoch;
+
 use crate::configured::{self, Classes, Configured};
 use crate::full_disks::FullDisks;
 use crate::phase::Phases;
 use crate::placement::{self, Placement};
 use crate::{creation, exclusion};
+use old_epoch::{Predecessor, end_epoch};
 use plinth_coordination::CoordinatedState;
 use plinth_core::codec::Codec;
 use plinth_core::system_keys::{self, ServerList, StorageServerRecord};
 use plinth_core::version::MAX_VERSIONS_IN_FLIGHT;
-use plinth_core::{
-    DatabaseConfig, Epoch, Error, Mutation, MutationBatch, MutationKind, Result, Tag, Uid, Version,
-};
-use plinth_log::cursor;
+use plinth_core::{DatabaseConfig, Epoch, Error, Result, Tag, Uid, Version};
 use plinth_protocol::control::{ClientInfo, DatabaseState, RegisterWorker};
-use plinth_protocol::log::{LogGeneration, LogSystem, RecruitLog, Seal, SealReply};
+use plinth_protocol::log::{LogGeneration, LogSystem, RecruitLog};
 use plinth_protocol::storage::RecruitStorage;
 use plinth_protocol::transaction::{
     CommitRecovery, RecruitCommitProxy, RecruitGrvProxy, RecruitResolver, RecruitSequencer,
@@ -34,7 +34,7 @@ use plinth_protocol::transaction::{
 use plinth_rpc::{Interface, Request, Transport};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, fault, probe, trace, trace_warn};
+use plinth_runtime::{Duration, probe, trace};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -83,14 +83,6 @@ pub struct Running {
 /// A role under the name that FoundationDB's status document has for it.
 pub type NamedRole = (&'static str, Interface);
 
-/// What was found of the epoch before.
-struct Predecessor {
-    state: DatabaseState,
-    known_committed: Version,
-    recovered_to: Version,
-    rows: Vec<(bytes::Bytes, bytes::Bytes)>,
-}
-
 /// Runs one recovery to its end. [`Error::coordinated_state_conflict`] means that somebody else recovers: the
 /// controller must end. Any other error: try again.
 pub async fn recover(context: &Context, coordinated: &mut CoordinatedState) -> Result<Running> {
@@ -109,165 +101,6 @@ pub async fn recover(context: &Context, coordinated: &mut CoordinatedState) -> R
     trace!("Recovered", "epoch" => running.state.epoch, "recovered_to" => running.recovered_to,
         "milliseconds" => started.elapsed().as_millis());
     Ok(running)
-}
-
-// ---- the old epoch ----
-
-async fn end_epoch(context: &Context, mut state: DatabaseState) -> Result<Predecessor> {
-    context.phase.set("sealing_old_logs");
-    let generation = state.log_system.current().ok_or(Error::file_corrupt)?;
-    let answers = seal(context, generation, state.epoch + 1).await;
-    let hosts = context.workers.with(hosts);
-    for log in state
-        .log_system
-        .generations
-        .iter_mut()
-        .flat_map(|g| &mut g.logs)
-    {
-        log.address = *hosts.get(&log.id).unwrap_or(&log.address);
-    }
-    let generation = state.log_system.current().ok_or(Error::file_corrupt)?;
-    let (known_committed, recovered_to) = end_of_log(&answers);
-    trace!("Sealed", "epoch" => generation.epoch, "known_committed" => known_committed, "recovered_to" => recovered_to);
-    context.phase.set("reading_system_keyspace");
-    let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
-    // Everything before the generation's recovery transaction is superseded by the snapshot in it.
-    let range = generation.start..=recovered_to;
-    let messages = cursor::read_sealed(
-        &context.transport,
-        generation,
-        &answered,
-        Tag::SYSTEM,
-        range,
-    )
-    .await?;
-    let rows = system_rows(messages.iter().flat_map(|m| &m.runs).cloned())?;
-    Ok(Predecessor {
-        known_committed,
-        recovered_to,
-        rows,
-        state,
-    })
-}
-
-/// Seals log servers until every log set has a member that answered.
-async fn seal(
-    context: &Context,
-    generation: &LogGeneration,
-    epoch: Epoch,
-) -> Vec<Option<SealReply>> {
-    let (sender, mut replies) = plinth_runtime::sync::queue();
-    let tasks = plinth_runtime::TaskGroup::new();
-    for (place, log) in generation.logs.iter().enumerate() {
-        let (transport, sender, mut log) = (context.transport.clone(), sender.clone(), *log);
-        let workers = context.workers.clone();
-        tasks.spawn("seal", async move {
-            loop {
-                // It may have come back under another address.
-                log.address = *workers.with(hosts).get(&log.id).unwrap_or(&log.address);
-                let call = transport.call(&log.endpoint::<Seal>(), Seal { epoch });
-                if let Some(Ok(reply)) = plinth_runtime::timeout(Duration::from_secs(2), call).await
-                {
-                    let _ = sender.send((place, reply)); // enough others may have answered
-                    return;
-                }
-                plinth_runtime::sleep(Duration::from_millis(50)).await;
-            }
-        });
-    }
-    let mut answers: Vec<Option<SealReply>> = vec![None; generation.logs.len()];
-    loop {
-        for place in leave_out_damaged(&mut answers) {
-            assert!(
-                !plinth_runtime::is_simulated(),
-                "a log server has lost what is known committed"
-            );
-            trace_warn!("LogLacksCommitted", "id" => generation.logs[place].id, "address" => generation.logs[place].address);
-        }
-        let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
-        if generation.covers_every_set(&answered) {
-            if answered.contains(&false) {
-                probe!("recovery_without_all_logs");
-            }
-            return answers;
-        }
-        let waited = plinth_runtime::timeout(Duration::from_secs(5), replies.recv()).await;
-        match waited {
-            Some(Some((place, reply))) => answers[place] = Some(reply),
-            _ => {
-                trace!("WaitingForOldLogs", "epoch" => generation.epoch, "answered" => format!("{answered:?}"))
-            }
-        }
-    }
-}
-
-/// What is known committed was on every log server's disk: one that does not have it any more is damaged at its end, where
-/// damage looks like a write that was torn. Its answer says nothing about the log. Gives the places of such.
-fn leave_out_damaged(answers: &mut [Option<SealReply>]) -> Vec<usize> {
-    let known_committed = answers.iter().flatten().map(|a| a.known_committed).max();
-    let lacks = |answer: &SealReply| Some(answer.durable) < known_committed;
-    let mut damaged = Vec::new();
-    for (place, answer) in answers.iter_mut().enumerate() {
-        if answer.as_ref().is_some_and(lacks) {
-            *answer = None;
-            damaged.push(place);
-        }
-    }
-    damaged
-}
-
-/// (PEV, RV): the newest version known committed, and the newest that every server which answered has on disk
-/// (FDB §2.4.4, pitfall 13).
-fn end_of_log(answers: &[Option<SealReply>]) -> (Version, Version) {
-    let answers = || answers.iter().flatten();
-    let known_committed = answers()
-        .map(|a| a.known_committed)
-        .max()
-        .expect("somebody answered");
-    let durable = || answers().map(|a| a.durable);
-    let recovered_to = if fault::is_planted("recovery_keeps_unfinished") {
-        durable().max()
-    } else if fault::is_planted("recovery_ends_too_early") {
-        Some(known_committed)
-    } else {
-        durable().min()
-    };
-    let recovered_to = recovered_to.expect("somebody answered");
-    assert!(
-        known_committed <= recovered_to,
-        "version {known_committed} is known committed, but some log server has only {recovered_to} on disk"
-    );
-    (known_committed, recovered_to)
-}
-
-/// Replays the stream of system mutations.
-fn system_rows(
-    runs: impl Iterator<Item = bytes::Bytes>,
-) -> Result<Vec<(bytes::Bytes, bytes::Bytes)>> {
-    let mut rows: BTreeMap<bytes::Bytes, bytes::Bytes> = BTreeMap::new();
-    for run in runs {
-        let batch = MutationBatch::parse(run).ok_or(Error::file_corrupt)?;
-        batch
-            .iter_owned()
-            .for_each(|mutation| apply(&mut rows, &mutation));
-    }
-    Ok(rows.into_iter().collect())
-}
-
-fn apply(rows: &mut BTreeMap<bytes::Bytes, bytes::Bytes>, mutation: &Mutation) {
-    match mutation.kind {
-        MutationKind::Set => drop(rows.insert(mutation.first.clone(), mutation.second.clone())),
-        MutationKind::ClearRange => {
-            rows.retain(|key, _| *key < mutation.first || *key >= mutation.second)
-        }
-        kind => {
-            let existing = rows.get(&mutation.first).map(|v| &v[..]);
-            match plinth_core::atomic::apply(kind, existing, &mutation.second) {
-                Some(value) => drop(rows.insert(mutation.first.clone(), value)),
-                None => drop(rows.remove(&mutation.first)),
-            }
-        }
-    }
 }
 
 // ---- the new epoch ----
@@ -327,7 +160,8 @@ async fn recruit_storage(
 ) -> Result<(Vec<(Uid, StorageServerRecord)>, Vec<Vec<usize>>)> {
     let enough =
         |workers: &BTreeMap<Uid, RegisterWorker>| storage_placement(workers, config).is_some();
-    context.workers.wait_until(enough).await;
+    let lacking = |workers: &[&RegisterWorker]| placement::lacking_for_storage(workers, config);
+    wait_for_workers(context, enough, lacking).await;
     plinth_runtime::sleep(REGISTRATION_GRACE).await;
     let placed = context
         .workers
@@ -554,13 +388,25 @@ async fn place_roles(
         .workers
         .with(|w| placed(w).is_none_or(|roles| roles.logs.len() < config.logs as usize))
     {
-        context
-            .workers
-            .wait_until(|workers| placed(workers).is_some())
-            .await;
+        let lacking = |workers: &[&RegisterWorker]| placement::lacking(workers, config);
+        wait_for_workers(context, |workers| placed(workers).is_some(), lacking).await;
         plinth_runtime::sleep(REGISTRATION_GRACE).await;
     }
     context.workers.with(placed).ok_or(Error::no_more_servers)
+}
+
+/// Waits for `enough` workers, and says meanwhile what is lacking.
+async fn wait_for_workers(
+    context: &Context,
+    enough: impl Fn(&BTreeMap<Uid, RegisterWorker>) -> bool,
+    lacking: impl Fn(&[&RegisterWorker]) -> String,
+) {
+    let list = |workers: &BTreeMap<_, _>| lacking(&workers.values().collect::<Vec<_>>());
+    while !context.workers.with(&enough) {
+        context.phase.wait_for(context.workers.with(list));
+        context.workers.changed().await;
+    }
+    context.phase.wait_for(String::new());
 }
 
 fn resolve_placement(workers: &[&RegisterWorker], placement: &Placement) -> Roles {
@@ -721,20 +567,6 @@ mod tests {
     use plinth_protocol::control::ProcessClass;
 
     #[test]
-    fn the_log_ends_at_the_lowest_durable_version_of_those_that_answered() {
-        let answer = |durable, known_committed| {
-            Some(SealReply {
-                durable,
-                known_committed,
-            })
-        };
-        assert_eq!(
-            end_of_log(&[answer(30, 10), None, answer(25, 20)]),
-            (20, 25)
-        );
-    }
-
-    #[test]
     fn a_storage_server_is_looked_for_where_its_worker_is() {
         let at = |port| SocketAddr::from(([10, 0, 0, 1], port));
         let row = |id, port, tag| {
@@ -757,35 +589,5 @@ mod tests {
             addresses,
             BTreeMap::from([(Uid(1), at(1000)), (Uid(2), at(3000))])
         );
-    }
-
-    #[test]
-    fn a_log_server_that_lacks_a_committed_version_is_left_out() {
-        let answer = |durable, known_committed| {
-            Some(SealReply {
-                durable,
-                known_committed,
-            })
-        };
-        let mut answers = [answer(30, 10), answer(15, 10), None, answer(25, 20)];
-        assert_eq!(leave_out_damaged(&mut answers), [1]);
-        assert_eq!(answers, [answer(30, 10), None, None, answer(25, 20)]);
-        assert_eq!(end_of_log(&answers), (20, 25));
-        assert!(leave_out_damaged(&mut answers).is_empty());
-    }
-
-    #[test]
-    #[should_panic(expected = "known committed")]
-    fn a_log_never_ends_below_what_is_known_committed() {
-        end_of_log(&[
-            Some(SealReply {
-                durable: 5,
-                known_committed: 5,
-            }),
-            Some(SealReply {
-                durable: 4,
-                known_committed: 4,
-            }),
-        ]);
     }
 }

@@ -116,9 +116,11 @@ fn recovery_state(phases: &Phases, accepting: bool) -> Value {
         .map(|(name, took)| json!({"name": name, "milliseconds": ms(*took)}));
     let current = phases.current();
     let since = accepting.then(|| phases.elapsed().as_secs());
+    let waits_for = Some(phases.waits_for()).filter(|what| !what.is_empty());
     json!({
         "name": recovery_name(current),
         "description": current,
+        "waits_for": waits_for,
         "phases": listed.collect::<Vec<_>>(),
         "milliseconds": ms(over.iter().map(|(_, took)| *took).sum()),
         "seconds_since_last_recovered": since,

@@ -42,24 +42,32 @@ impl Coordinators {
         }
     }
 
-    /// Keeps the file at `path` up to date, for ever. One that cannot be written stays as it is: who starts with it asks the
-    /// former coordinators, and is sent on.
-    pub async fn keep_file(&self, path: &Path) -> Infallible {
-        let mut written = self.file();
+    /// Keeps the file at `path`, which has `written`, up to date, for ever.
+    pub async fn keep_file(&self, path: &Path, mut written: ClusterFile) -> Infallible {
         loop {
             self.0.wait_until(|now| *now != written).await;
-            let now = self.file();
-            if let Err(error) = now.save(path).await {
-                trace_warn!("ClusterFileNotWritten", "file" => path.display(), "error" => error);
-            }
-            written = now;
+            written = self.write_file(path, written).await;
         }
+    }
+
+    /// Brings the file at `path`, which has `written`, up to date, and gives what it has then. One that cannot be written
+    /// stays as it is: who starts with it asks the former coordinators, and is sent on.
+    pub async fn write_file(&self, path: &Path, written: ClusterFile) -> ClusterFile {
+        let now = self.file();
+        if now != written
+            && let Err(error) = now.save(path).await
+        {
+            trace_warn!("ClusterFileNotWritten", "file" => path.display(), "error" => error);
+        }
+        now
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_runtime::Duration;
+    use plinth_runtime::sim::{SimConfig, Simulation};
 
     #[test]
     fn only_a_later_set_of_the_same_cluster_is_followed() {
@@ -79,5 +87,20 @@ mod tests {
         coordinators.follow("a:b_2@1.2.3.4:6"); // from one that was away meanwhile
         assert_eq!(coordinators.file().to_string(), "a:b_3@1.2.3.4:7");
         assert_eq!(coordinators.key(), first.key());
+    }
+
+    #[test]
+    fn a_set_that_was_followed_before_the_file_is_kept_is_written_too() {
+        Simulation::new(1, SimConfig::default()).run(async {
+            let path = Path::new("/plinth.cluster");
+            let first = ClusterFile::parse("a:b@1.2.3.4:5").expect("valid");
+            first.save(path).await.expect("saves");
+            let coordinators = Coordinators::from(first.clone());
+            coordinators.follow("a:b_2@1.2.3.4:6");
+            let keeping = coordinators.keep_file(path, first);
+            plinth_runtime::timeout(Duration::from_secs(1), keeping).await;
+            let written = ClusterFile::load(path).await.expect("loads");
+            assert_eq!(written, coordinators.file());
+        });
     }
 }

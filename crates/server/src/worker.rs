@@ -98,8 +98,9 @@ pub async fn run_worker_on(
         obey(info.clone(), class, config.class, directory.process),
     );
     let _file = config.cluster_file.clone().map(|path| {
+        let written = config.cluster.clone();
         plinth_runtime::spawn("cluster file", async move {
-            coordinators.keep_file(&path).await
+            coordinators.keep_file(&path, written).await
         })
     });
     let measuring = plinth_runtime::race(hosting.measure(), async {

@@ -5,13 +5,17 @@ use plinth_core::{DatabaseConfig, Error};
 use plinth_protocol::control::ProcessClass;
 use plinth_protocol::coordination::{COORDINATOR, GetLeader, GetLeaderReply};
 use plinth_rpc::Transport;
-use plinth_runtime::Duration;
 use plinth_runtime::sim::{Locality, SimConfig, Simulation};
+use plinth_runtime::{Duration, Either};
 use plinth_server::{WorkerConfig, create_database, run_worker};
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::path::Path;
 
 const FORMER: &str = "10.0.0.1:4500";
+const FILE: &str = "/data/plinth.cluster";
+const WRITTEN_WITHIN: Duration = Duration::from_secs(5);
 const PRESENT: &str = "10.0.0.2:4500";
 
 fn cluster(text: &str) -> ClusterFile {
@@ -41,12 +45,12 @@ async fn speaks_once() {
     std::future::pending().await
 }
 
-async fn worker() {
+async fn worker() -> Infallible {
     let config = WorkerConfig {
         listen: PRESENT.parse().expect("an address"),
         data_directory: "/data".into(),
         cluster: cluster(&format!("test:test@{FORMER}")),
-        cluster_file: None,
+        cluster_file: Some(FILE.into()),
         class: ProcessClass::Unset,
         machine: String::new(),
         zone: String::new(),
@@ -55,8 +59,16 @@ async fn worker() {
         metrics: None,
         cache_bytes: 1 << 20,
     };
-    let Err(error) = run_worker(config).await;
-    panic!("the worker ended: {error}");
+    let looking = async {
+        plinth_runtime::sleep(WRITTEN_WITHIN).await;
+        let file = ClusterFile::load(Path::new(FILE)).await;
+        assert_eq!(file.ok(), Some(now()), "what was learned is written down");
+        std::future::pending().await
+    };
+    match plinth_runtime::race(run_worker(config), looking).await {
+        Either::Left(Err(error)) => panic!("the worker ended: {error}"),
+        Either::Left(Ok(never)) | Either::Right(never) => match never {},
+    }
 }
 
 #[test]
@@ -68,7 +80,7 @@ fn one_answer_of_a_former_coordinator_is_enough_for_the_whole_process() {
             let machine = simulation.add_machine(Locality::default());
             simulation.start_process(machine, address, move || match work {
                 true => Box::pin(speaks_once()),
-                false => Box::pin(worker()),
+                false => Box::pin(async { match worker().await {} }),
             });
         }
         simulation.run(async {
@@ -76,6 +88,7 @@ fn one_answer_of_a_former_coordinator_is_enough_for_the_whole_process() {
             let created = create_database(&transport, &coordinators, DatabaseConfig::default());
             let created = plinth_runtime::timeout(Duration::from_secs(30), created).await;
             assert_eq!(created, Some(Ok(())), "the server joins its cluster");
+            plinth_runtime::sleep(WRITTEN_WITHIN).await;
         });
     }
 }

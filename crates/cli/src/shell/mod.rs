@@ -37,11 +37,13 @@ pub fn run(arguments: Arguments) -> Outcome {
         let connection = arguments.cluster.open().await?;
         connection.limit_transactions();
         let mut session = Session::new(connection);
-        match &arguments.exec {
+        let outcome = match &arguments.exec {
             Some(text) => execute_all(&mut session, text, arguments.json).await,
             None if std::io::stdin().is_terminal() => interact(&mut session, arguments.json).await,
             None => execute_input(&mut session, arguments.json).await,
-        }
+        };
+        session.connection.update_cluster_file().await;
+        outcome
     })
 }
 

@@ -1,0 +1,244 @@
+//! The end of the epoch before: its log servers are sealed, and the system keyspace is read from what they hold.
+
+use super::{Context, hosts};
+use plinth_core::{Epoch, Error, Mutation, MutationBatch, MutationKind, Result, Tag, Version};
+use plinth_log::cursor;
+use plinth_protocol::control::DatabaseState;
+use plinth_protocol::log::{LogGeneration, Seal, SealReply};
+use plinth_runtime::{Duration, fault, probe, trace, trace_warn};
+use std::collections::BTreeMap;
+
+/// Old log servers that have not answered for so long are named.
+const SILENCE_TOLD: Duration = Duration::from_secs(1);
+
+/// What was found of the epoch before.
+pub(super) struct Predecessor {
+    pub state: DatabaseState,
+    pub known_committed: Version,
+    pub recovered_to: Version,
+    pub rows: Vec<(bytes::Bytes, bytes::Bytes)>,
+}
+
+pub(super) async fn end_epoch(context: &Context, mut state: DatabaseState) -> Result<Predecessor> {
+    context.phase.set("sealing_old_logs");
+    let generation = state.log_system.current().ok_or(Error::file_corrupt)?;
+    let answers = seal(context, generation, state.epoch + 1).await;
+    let hosts = context.workers.with(hosts);
+    for log in state
+        .log_system
+        .generations
+        .iter_mut()
+        .flat_map(|g| &mut g.logs)
+    {
+        log.address = *hosts.get(&log.id).unwrap_or(&log.address);
+    }
+    let generation = state.log_system.current().ok_or(Error::file_corrupt)?;
+    let (known_committed, recovered_to) = end_of_log(&answers);
+    trace!("Sealed", "epoch" => generation.epoch, "known_committed" => known_committed, "recovered_to" => recovered_to);
+    context.phase.set("reading_system_keyspace");
+    let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
+    // Everything before the generation's recovery transaction is superseded by the snapshot in it.
+    let range = generation.start..=recovered_to;
+    let messages = cursor::read_sealed(
+        &context.transport,
+        generation,
+        &answered,
+        Tag::SYSTEM,
+        range,
+    )
+    .await?;
+    let rows = system_rows(messages.iter().flat_map(|m| &m.runs).cloned())?;
+    Ok(Predecessor {
+        known_committed,
+        recovered_to,
+        rows,
+        state,
+    })
+}
+
+/// Seals log servers until every log set has a member that answered.
+async fn seal(
+    context: &Context,
+    generation: &LogGeneration,
+    epoch: Epoch,
+) -> Vec<Option<SealReply>> {
+    let (sender, mut replies) = plinth_runtime::sync::queue();
+    let tasks = plinth_runtime::TaskGroup::new();
+    for (place, log) in generation.logs.iter().enumerate() {
+        let (transport, sender, mut log) = (context.transport.clone(), sender.clone(), *log);
+        let workers = context.workers.clone();
+        tasks.spawn("seal", async move {
+            loop {
+                // It may have come back under another address.
+                log.address = *workers.with(hosts).get(&log.id).unwrap_or(&log.address);
+                let call = transport.call(&log.endpoint::<Seal>(), Seal { epoch });
+                if let Some(Ok(reply)) = plinth_runtime::timeout(Duration::from_secs(2), call).await
+                {
+                    let _ = sender.send((place, reply)); // enough others may have answered
+                    return;
+                }
+                plinth_runtime::sleep(Duration::from_millis(50)).await;
+            }
+        });
+    }
+    let mut answers: Vec<Option<SealReply>> = vec![None; generation.logs.len()];
+    loop {
+        for place in leave_out_damaged(&mut answers) {
+            assert!(
+                !plinth_runtime::is_simulated(),
+                "a log server has lost what is known committed"
+            );
+            trace_warn!("LogLacksCommitted", "id" => generation.logs[place].id, "address" => generation.logs[place].address);
+        }
+        let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
+        if generation.covers_every_set(&answered) {
+            if answered.contains(&false) {
+                probe!("recovery_without_all_logs");
+            }
+            return answers;
+        }
+        let waited = plinth_runtime::timeout(SILENCE_TOLD, replies.recv()).await;
+        match waited {
+            Some(Some((place, reply))) => answers[place] = Some(reply),
+            _ => {
+                let what = missing_logs(context, generation, &answered);
+                trace!("WaitingForOldLogs", "epoch" => generation.epoch, "for" => what);
+                context.phase.wait_for(what);
+            }
+        }
+    }
+}
+
+/// The log servers of the sets of which nobody has answered, and where they were last, for people.
+fn missing_logs(context: &Context, generation: &LogGeneration, answered: &[bool]) -> String {
+    let hosts = context.workers.with(hosts);
+    let silent = generation.logs.iter().zip(answered);
+    let silent = silent.filter(|(_, answered)| !**answered).map(|(log, _)| {
+        let at = hosts.get(&log.id).unwrap_or(&log.address);
+        format!("{at} (log {})", log.id)
+    });
+    let silent: Vec<String> = silent.collect();
+    format!(
+        "log servers of epoch {} that do not answer, and without which some of the log is not there: {}",
+        generation.epoch,
+        silent.join(", ")
+    )
+}
+
+/// What is known committed was on every log server's disk: one that does not have it any more is damaged at its end, where
+/// damage looks like a write that was torn. Its answer says nothing about the log. Gives the places of such.
+fn leave_out_damaged(answers: &mut [Option<SealReply>]) -> Vec<usize> {
+    let known_committed = answers.iter().flatten().map(|a| a.known_committed).max();
+    let lacks = |answer: &SealReply| Some(answer.durable) < known_committed;
+    let mut damaged = Vec::new();
+    for (place, answer) in answers.iter_mut().enumerate() {
+        if answer.as_ref().is_some_and(lacks) {
+            *answer = None;
+            damaged.push(place);
+        }
+    }
+    damaged
+}
+
+/// (PEV, RV): the newest version known committed, and the newest that every server which answered has on disk
+/// (FDB §2.4.4, pitfall 13).
+fn end_of_log(answers: &[Option<SealReply>]) -> (Version, Version) {
+    let answers = || answers.iter().flatten();
+    let known_committed = answers()
+        .map(|a| a.known_committed)
+        .max()
+        .expect("somebody answered");
+    let durable = || answers().map(|a| a.durable);
+    let recovered_to = if fault::is_planted("recovery_keeps_unfinished") {
+        durable().max()
+    } else if fault::is_planted("recovery_ends_too_early") {
+        Some(known_committed)
+    } else {
+        durable().min()
+    };
+    let recovered_to = recovered_to.expect("somebody answered");
+    assert!(
+        known_committed <= recovered_to,
+        "version {known_committed} is known committed, but some log server has only {recovered_to} on disk"
+    );
+    (known_committed, recovered_to)
+}
+
+/// Replays the stream of system mutations.
+fn system_rows(
+    runs: impl Iterator<Item = bytes::Bytes>,
+) -> Result<Vec<(bytes::Bytes, bytes::Bytes)>> {
+    let mut rows: BTreeMap<bytes::Bytes, bytes::Bytes> = BTreeMap::new();
+    for run in runs {
+        let batch = MutationBatch::parse(run).ok_or(Error::file_corrupt)?;
+        batch
+            .iter_owned()
+            .for_each(|mutation| apply(&mut rows, &mutation));
+    }
+    Ok(rows.into_iter().collect())
+}
+
+fn apply(rows: &mut BTreeMap<bytes::Bytes, bytes::Bytes>, mutation: &Mutation) {
+    match mutation.kind {
+        MutationKind::Set => drop(rows.insert(mutation.first.clone(), mutation.second.clone())),
+        MutationKind::ClearRange => {
+            rows.retain(|key, _| *key < mutation.first || *key >= mutation.second)
+        }
+        kind => {
+            let existing = rows.get(&mutation.first).map(|v| &v[..]);
+            match plinth_core::atomic::apply(kind, existing, &mutation.second) {
+                Some(value) => drop(rows.insert(mutation.first.clone(), value)),
+                None => drop(rows.remove(&mutation.first)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_ends_at_the_lowest_durable_version_of_those_that_answered() {
+        let answer = |durable, known_committed| {
+            Some(SealReply {
+                durable,
+                known_committed,
+            })
+        };
+        assert_eq!(
+            end_of_log(&[answer(30, 10), None, answer(25, 20)]),
+            (20, 25)
+        );
+    }
+
+    #[test]
+    fn a_log_server_that_lacks_a_committed_version_is_left_out() {
+        let answer = |durable, known_committed| {
+            Some(SealReply {
+                durable,
+                known_committed,
+            })
+        };
+        let mut answers = [answer(30, 10), answer(15, 10), None, answer(25, 20)];
+        assert_eq!(leave_out_damaged(&mut answers), [1]);
+        assert_eq!(answers, [answer(30, 10), None, None, answer(25, 20)]);
+        assert_eq!(end_of_log(&answers), (20, 25));
+        assert!(leave_out_damaged(&mut answers).is_empty());
+    }
+
+    #[test]
+    #[should_panic(expected = "known committed")]
+    fn a_log_never_ends_below_what_is_known_committed() {
+        end_of_log(&[
+            Some(SealReply {
+                durable: 5,
+                known_committed: 5,
+            }),
+            Some(SealReply {
+                durable: 4,
+                known_committed: 4,
+            }),
+        ]);
+    }
+}
