@@ -144,3 +144,31 @@ pub fn machine_at(address: &SocketAddr) -> MachineId {
         IpAddr::V6(_) => MachineId::TESTER,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario;
+
+    #[test]
+    fn a_machine_stays_if_operators_do_without_the_disks_of_too_many_others() {
+        let scenario = scenario::find("standard").expect("there is one");
+        let mut shape = Shape::draw(&scenario, 1);
+        (shape.machines, shape.racks, shape.halls) = (3, 3, 1);
+        shape.processes_a_machine = 2;
+        shape.config.domain = plinth_core::config::FaultDomain::Zone;
+        shape.config.replication = 2;
+        let may_go = |machine| shape.lost.with(MachineId(machine)).leaves_enough(&shape);
+        assert!(may_go(1));
+        let first = Shape::address(1, 0);
+        assert!(shape.lost.may_be_stateless(&shape, first));
+        assert!(may_go(1), "the second process of that machine has a disk");
+        assert!(shape.lost.may_be_stateless(&shape, Shape::address(1, 1)));
+        assert!(!may_go(1), "only two machines hold anything");
+        let third = Shape::address(2, 0);
+        assert!(shape.lost.may_be_stateless(&shape, third));
+        assert!(!shape.lost.may_be_stateless(&shape, Shape::address(2, 1)));
+        shape.lost.holds_data_again(first);
+        assert!(may_go(1));
+    }
+}

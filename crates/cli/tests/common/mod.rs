@@ -371,10 +371,11 @@ pub fn number_from(variable: &str, otherwise: usize) -> usize {
 }
 
 /// Makes shards small: a test has little data, and there is to be something to move.
-pub const SMALL_SHARDS: [&str; 4] = [
+pub const SMALL_SHARDS: [&str; 5] = [
     "shard_bytes_min=200000",
     "storage_failure_ms=3000",
-    "moves_per_server_max=8",
+    "moves_max=64",
+    "moves_per_server_max=32",
     "byte_sample_unit=1000",
 ];
 
