@@ -194,7 +194,7 @@ impl DiskQueue {
                 files.insert(number, file);
             }
         }
-        let oldest = oldest_in_use(prefix, &files).await?;
+        let oldest = oldest_in_use(prefix, id, &files).await?;
         for (number, (file, size)) in files {
             let path = segment_path(prefix, number);
             if number < oldest {
@@ -233,9 +233,14 @@ impl DiskQueue {
         let mut position = Position::start_of(number);
         let mut begun = false;
         while let Some((before, entries)) = block_at(bytes, self.id, position) {
-            // What came before the first block was popped.
-            let expected = self.last.map_or(before, Position::to_u64);
-            if before != expected {
+            let follows = match self.last {
+                Some(last) => last.to_u64() == before,
+                // What came before the first block was popped, with its segment: one that is there has lost it.
+                None => !self
+                    .segments
+                    .contains_key(&Position::from_u64(before).segment),
+            };
+            if !follows {
                 let before = Position::from_u64(before);
                 let missing = segment_path(&self.prefix, before.segment);
                 return Err(damage(&missing, before.offset, "a block is missing"));
@@ -468,17 +473,24 @@ async fn open_segment(
 
 /// A power cut may bring back segments that were popped, and not all of them. Each segment's first block names the
 /// segment of the block before it: where that one is not there, it was popped, and everything below it, too.
-async fn oldest_in_use(prefix: &Path, files: &BTreeMap<u32, (File, u64)>) -> Result<u32> {
-    for (&number, (file, _)) in files.iter().rev() {
+async fn oldest_in_use(prefix: &Path, id: Uid, files: &BTreeMap<u32, (File, u64)>) -> Result<u32> {
+    for (&number, (file, size)) in files.iter().rev() {
         let first = Position::start_of(number);
-        let header = file
-            .read_at(u64::from(first.offset), BLOCK_HEADER_BYTES)
-            .await
-            .map_err(|e| to_error(&segment_path(prefix, number), e))?;
-        if block_length(&header, first).is_none() {
+        let offset = u64::from(first.offset);
+        let read = async |length: usize| {
+            let length = length.min(size.saturating_sub(offset) as usize);
+            let read = file.read_at(offset, length).await;
+            read.map_err(|e| to_error(&segment_path(prefix, number), e))
+        };
+        let header = read(BLOCK_HEADER_BYTES).await?;
+        let Some(length) = block_length(&header, first) else {
             continue; // nothing was written here yet
-        }
-        let before = (&header[16..]).get_u64_le();
+        };
+        // Segments are removed on its word: it must be whole.
+        let whole = read(BLOCK_HEADER_BYTES + length).await?;
+        let Some((before, _)) = check_block(&whole, id, first) else {
+            continue;
+        };
         if before == NO_BLOCK || !files.contains_key(&Position::from_u64(before).segment) {
             return Ok(number);
         }

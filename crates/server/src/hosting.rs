@@ -155,7 +155,7 @@ impl Hosting {
         trace!("LogDamaged", "place" => place.display(), "error" => error);
         let (hosting, info) = (Rc::downgrade(self), self.info.clone());
         let giving_up = plinth_runtime::spawn("damaged log", async move {
-            let begun = info.wait_until(|info| info.as_ref().is_some_and(|info| info.accepting));
+            let begun = info.wait_until(|info| has_begun_without(info, id));
             let begun = plinth_runtime::timeout(OTHERS_LIMIT, begun).await;
             let Some(hosting) = hosting.upgrade() else {
                 return;
@@ -500,8 +500,15 @@ fn is_damage(error: Error) -> bool {
     matches!(error, Error::checksum_failed | Error::file_corrupt)
 }
 
-/// Whether the epoch that lives does without this log server: every generation that names it keeps each record on others
-/// too.
+/// Whether an epoch lives that this log server is not of.
+fn has_begun_without(info: &Option<ClusterInfo>, id: Uid) -> bool {
+    info.as_ref().is_some_and(|info| {
+        let current = info.log_system.current();
+        info.accepting && current.is_some_and(|g| g.logs.iter().all(|log| log.id != id))
+    })
+}
+
+/// Whether every older generation that names it, and is needed yet, keeps each record on others too.
 fn others_hold_log(info: &Option<ClusterInfo>, id: Uid) -> bool {
     info.as_ref().is_some_and(|info| {
         let generations = info.log_system.generations.iter();

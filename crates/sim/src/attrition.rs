@@ -9,7 +9,10 @@ use plinth_rpc::{Interface, Transport};
 use plinth_runtime::random::{below, chance, range};
 use plinth_runtime::sim::{KillKind, MachineId, ProcessId, control};
 use plinth_runtime::{Duration, Instant, probe, trace};
-use std::path::PathBuf;
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 
 fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
@@ -230,7 +233,7 @@ fn victim() -> (MachineId, ProcessId) {
     (chosen.machine, chosen.id)
 }
 
-/// A machine goes for good, with its disk; or stays, with some of what its storage servers have on disk changed.
+/// A machine goes for good, with its disk; or stays, with some of what its storage and log servers have on disk changed.
 fn lose(machine: MachineId, fault: Fault) {
     let control = control();
     if let Fault::LoseMachine = fault {
@@ -238,27 +241,57 @@ fn lose(machine: MachineId, fault: Fault) {
         trace!("FaultLoseMachine", "machine" => machine.0);
         return control.lose_machine(machine);
     }
-    let is_storage = |path: &PathBuf| {
-        let name = path.file_name().unwrap_or_default().to_string_lossy();
-        // In the log of a memory engine the last record may be damaged: that looks like a torn write, and takes back what
-        // the server had said was durable. The B-tree's file has no such place.
-        name.starts_with("storage-") && name.ends_with(".redb")
-    };
-    let mut files: Vec<PathBuf> = control.files(machine);
-    files.retain(is_storage);
-    for _ in 0..range(1..100) {
-        let Some(file) = files.get(below(files.len().max(1) as u64) as usize) else {
-            return; // it has no storage server
-        };
-        if control.flip_bit_in_file(machine, file, 0..u64::MAX) {
-            probe!("fault_bit_rot");
-            trace!("FaultBitRot", "machine" => machine.0, "file" => file.display());
-        }
+    let files = control.files(machine);
+    rot(machine, &b_trees(&files), 1..100, 0..u64::MAX);
+    if chance(0.5) {
+        rot(
+            machine,
+            &oldest_segments(&files),
+            1..10,
+            0..FIRST_IN_SEGMENT,
+        );
     }
     if chance(0.7) {
         // What is in memory is not read from the disk again.
         control.reboot_machine(machine, ms(range(10..1000)));
     }
+}
+
+/// Bytes of a log's segment in which damage is always damage: its header, and that of its first block.
+const FIRST_IN_SEGMENT: u64 = 88;
+
+fn rot(machine: MachineId, files: &[&PathBuf], flips: Range<u64>, within: Range<u64>) {
+    for _ in 0..range(flips) {
+        let Some(file) = files.get(below(files.len().max(1) as u64) as usize) else {
+            return; // there is none
+        };
+        if control().flip_bit_in_file(machine, file, within.clone()) {
+            probe!("fault_bit_rot");
+            trace!("FaultBitRot", "machine" => machine.0, "file" => file.display());
+        }
+    }
+}
+
+fn name(path: &Path) -> Cow<'_, str> {
+    path.file_name().unwrap_or_default().to_string_lossy()
+}
+
+/// In the log of a memory engine the last record may be damaged: that looks like a torn write, and takes back what the server
+/// had said was durable. The B-tree's file has no such place.
+fn b_trees(files: &[PathBuf]) -> Vec<&PathBuf> {
+    let is_one =
+        |path: &&PathBuf| name(path).starts_with("storage-") && name(path).ends_with(".redb");
+    files.iter().filter(is_one).collect()
+}
+
+/// So may the last block of a log, but not the first of several segments.
+fn oldest_segments(files: &[PathBuf]) -> Vec<&PathBuf> {
+    let mut oldest: BTreeMap<PathBuf, &PathBuf> = BTreeMap::new();
+    for path in files.iter().filter(|path| name(path).starts_with("log-")) {
+        let first = oldest.entry(path.with_extension("")).or_insert(path);
+        *first = path.min(first);
+    }
+    oldest.into_values().collect()
 }
 
 /// Ends a role alone, its process living on.

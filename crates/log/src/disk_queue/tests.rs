@@ -237,6 +237,32 @@ fn a_flipped_bit_is_reported_or_costs_the_last_block_at_most() {
     assert!(noticed > 10, "only {noticed} flips were noticed");
 }
 
+/// Such a segment looks like one that nothing was written to, or whose blocks were popped.
+#[test]
+fn a_damaged_block_that_has_a_segment_to_itself_is_reported() {
+    let whole = SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + 1000;
+    // On its word, segments before it would be removed.
+    let before = SEGMENT_HEADER_BYTES + 16..SEGMENT_HEADER_BYTES + 24;
+    for (damaged, range) in (0..3).flat_map(|i| [(i, whole.clone()), (i, before.clone())]) {
+        let (sim, machine) = simulation(u64::from(damaged));
+        let fill = async {
+            let mut queue = DiskQueue::create(prefix(), ID).await.expect("create");
+            for _ in 0..4 {
+                let mut block = Block::default();
+                block.push(&[&vec![7; 70 << 20]]);
+                queue.commit(&block).await.expect("commit");
+            }
+        };
+        sim.run_on(machine, fill).expect("finished");
+        let (path, files) = (segment_path(prefix(), damaged), sim.files(machine));
+        assert!(sim.flip_bit_in_file(machine, &path, range));
+        let opened = DiskQueue::open(prefix(), ID, |_, _| Ok(()));
+        let opened = sim.run_on(machine, opened).expect("finished");
+        assert_eq!(opened.err(), Some(Error::file_corrupt), "segment {damaged}");
+        assert_eq!(sim.files(machine), files, "segment {damaged}");
+    }
+}
+
 #[test]
 fn a_file_that_was_cut_short_is_reported() {
     for seed in 0..20 {
