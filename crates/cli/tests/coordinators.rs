@@ -67,6 +67,12 @@ async fn exchange() {
 
     // Who knows only the old coordinator is sent on, and so is a server that starts with the old file.
     std::fs::write(cluster.cluster_file(), &old_file).expect("can be written");
+    // However short a command is, it writes down what it was told.
+    let own = cluster.directory.file("own.cluster");
+    std::fs::write(&own, &old_file).expect("can be written");
+    common::say(&own, "get count").text();
+    let written = std::fs::read_to_string(&own).expect("it is there");
+    assert!(written.contains("test:test_2@"), "{written}");
     drop(servers.remove(1));
     servers.push(Server(cluster.start_server(1)));
     let kept = cluster.say("get count; coordinators").await.text();

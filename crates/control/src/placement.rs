@@ -77,38 +77,27 @@ pub fn place(
     })
 }
 
-/// What the workers lack to be enough for an epoch, for people.
-pub fn lacking(workers: &[&RegisterWorker], config: &DatabaseConfig) -> String {
-    let able = suitable(workers, RoleKind::Log);
+/// What the workers lack to hold a new database (`role` is storage) or to be enough for an epoch (logs), for people.
+pub fn lacking(workers: &[&RegisterWorker], config: &DatabaseConfig, role: RoleKind) -> String {
+    let able = suitable(workers, role);
     let place = domain_name(config.domain);
     let places = able
         .iter()
         .map(|i| workers[*i].locality.domain(config.domain));
     let places = places.collect::<BTreeSet<_>>().len();
-    if places < config.replication as usize {
-        return format!(
-            "processes that may hold logs in {} different {place}s: of {} processes {} may, in {places}",
-            config.replication,
-            workers.len(),
-            able.len()
-        );
+    if role == RoleKind::Log && places >= config.replication as usize {
+        return "a process whose class lets it do without a disk (stateless, unset, log or storage)".into();
     }
-    "a process whose class lets it do without a disk (stateless, unset, log or storage)".into()
-}
-
-/// What the workers lack to hold a new database, for people.
-pub fn lacking_for_storage(workers: &[&RegisterWorker], config: &DatabaseConfig) -> String {
-    let able = suitable(workers, RoleKind::Storage);
-    let place = domain_name(config.domain);
-    let places = able
-        .iter()
-        .map(|i| workers[*i].locality.domain(config.domain));
+    let what = if role == RoleKind::Log {
+        "logs"
+    } else {
+        "storage"
+    };
     format!(
-        "processes that may hold storage in {} different {place}s: of {} processes {} may, in {}",
+        "processes that may hold {what} in {} different {place}s: of {} processes {} may, in {places}",
         config.replication,
         workers.len(),
-        able.len(),
-        places.collect::<BTreeSet<_>>().len()
+        able.len()
     )
 }
 

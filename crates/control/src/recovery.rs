@@ -17,7 +17,7 @@ mod old_epoch;
 use crate::configured::{self, Classes, Configured};
 use crate::full_disks::FullDisks;
 use crate::phase::Phases;
-use crate::placement::{self, Placement};
+use crate::placement::{self, Placement, RoleKind};
 use crate::{creation, exclusion};
 use old_epoch::{Predecessor, end_epoch};
 use plinth_coordination::CoordinatedState;
@@ -160,7 +160,8 @@ async fn recruit_storage(
 ) -> Result<(Vec<(Uid, StorageServerRecord)>, Vec<Vec<usize>>)> {
     let enough =
         |workers: &BTreeMap<Uid, RegisterWorker>| storage_placement(workers, config).is_some();
-    let lacking = |workers: &[&RegisterWorker]| placement::lacking_for_storage(workers, config);
+    let lacking =
+        |workers: &[&RegisterWorker]| placement::lacking(workers, config, RoleKind::Storage);
     wait_for_workers(context, enough, lacking).await;
     plinth_runtime::sleep(REGISTRATION_GRACE).await;
     let placed = context
@@ -388,7 +389,8 @@ async fn place_roles(
         .workers
         .with(|w| placed(w).is_none_or(|roles| roles.logs.len() < config.logs as usize))
     {
-        let lacking = |workers: &[&RegisterWorker]| placement::lacking(workers, config);
+        let lacking =
+            |workers: &[&RegisterWorker]| placement::lacking(workers, config, RoleKind::Log);
         wait_for_workers(context, |workers| placed(workers).is_some(), lacking).await;
         plinth_runtime::sleep(REGISTRATION_GRACE).await;
     }
