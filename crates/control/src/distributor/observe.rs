@@ -254,11 +254,18 @@ impl Distributor {
 
 /// Servers that are gone or must go, and hold nothing.
 fn to_remove(world: &World) -> Vec<Uid> {
-    let holds = |id: &Uid| {
-        let mut shards = world.shards.iter();
-        shards.any(|shard| shard.team.contains(id) || shard.destination.contains(id))
-    };
     let servers = world.servers.iter();
-    let over = servers.filter(|(id, server)| server.place.is_none() && !holds(id));
-    over.map(|(id, _)| *id).collect()
+    let mut over: BTreeSet<Uid> = servers
+        .filter(|(_, server)| server.place.is_none())
+        .map(|(id, _)| *id)
+        .collect();
+    for shard in &world.shards {
+        if over.is_empty() {
+            break;
+        }
+        for holder in shard.team.iter().chain(&shard.destination) {
+            over.remove(holder);
+        }
+    }
+    over.into_iter().collect()
 }

@@ -6,6 +6,7 @@
 
 use super::teams::{self, Places, Team};
 use plinth_core::Uid;
+use plinth_core::hash::HashMap;
 use plinth_core::key::KeyRange;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,11 +121,9 @@ struct Planner<'a> {
 pub fn next(world: &World, limits: Limits) -> Vec<Step> {
     let placed = |(id, server): (&Uid, &ServerView)| Some((*id, server.place.clone()?));
     let places: Places = world.servers.iter().filter_map(placed).collect();
-    let existing: BTreeSet<Team> = world
-        .shards
-        .iter()
-        .map(|shard| shard.team.clone())
-        .collect();
+    // Teams are few where shards are many: each is copied once.
+    let existing: BTreeSet<&Team> = world.shards.iter().map(|shard| &shard.team).collect();
+    let existing = existing.into_iter().cloned().collect();
     // Nobody is sent to a server that may be gone.
     let mut here = places.clone();
     here.retain(|id, _| world.servers[id].present);
@@ -177,19 +176,24 @@ impl Planner<'_> {
 
     /// The team that a shard should go to: with as few newcomers as can be, and those with the least on them.
     fn best_team(&self, shard: &ShardView) -> Option<&Team> {
-        let rank = |team: &&Team| {
-            let new = newcomers(&shard.team, team);
-            let heaviest = new.iter().map(|id| self.load_of(*id)).max();
-            (new.len(), heaviest.unwrap_or(0))
-        };
-        let may = |team: &&Team| {
-            let new = newcomers(&shard.team, team);
-            new.iter().all(|id| self.has_room(*id))
-        };
-        self.teams
-            .iter()
-            .filter(may)
-            .min_by_key(|team| (rank(team), (*team).clone()))
+        let ranked = self.teams.iter().filter_map(|team| {
+            let (count, heaviest) = self.newcomers_with_room(&shard.team, team)?;
+            Some((count, heaviest, team))
+        });
+        ranked.min().map(|(_, _, team)| team)
+    }
+
+    /// How many of `to` are not in `team`, and the most that one of them has. `None` if one of them has no room.
+    fn newcomers_with_room(&self, team: &[Uid], to: &[Uid]) -> Option<(usize, u64)> {
+        let (mut count, mut heaviest) = (0, 0);
+        for id in newcomers(team, to) {
+            if !self.has_room(id) {
+                return None;
+            }
+            count += 1;
+            heaviest = heaviest.max(self.load_of(id));
+        }
+        Some((count, heaviest))
     }
 
     fn start(&mut self, at: usize, to: Team, why: Why) {
@@ -213,10 +217,12 @@ impl Planner<'_> {
 
     fn heal(&mut self) {
         let mut urgent: Vec<(usize, usize, Why)> = Vec::new();
+        let mut fit: HashMap<&Team, bool> = HashMap::default();
         for (at, shard) in self.world.shards.iter().enumerate() {
-            if self.taken.contains(&at)
-                || teams::is_fit(&shard.team, &self.places, self.world.replication)
-            {
+            let is_fit = fit.entry(&shard.team).or_insert_with(|| {
+                teams::is_fit(&shard.team, &self.places, self.world.replication)
+            });
+            if *is_fit || self.taken.contains(&at) {
                 continue;
             }
             let lives = |id: &&Uid| {
@@ -242,12 +248,19 @@ impl Planner<'_> {
             urgent.push((rank, at, why));
         }
         urgent.sort_by_key(|(rank, at, _)| (*rank, *at));
+        // Room only becomes less: where one shard of a team has found no place, none finds one.
+        let mut stuck: BTreeSet<&Team> = BTreeSet::new();
         for (_, at, why) in urgent {
             if self.moves >= self.limits.moves {
                 return;
             }
-            if let Some(team) = self.best_team(&self.world.shards[at]).cloned() {
-                self.start(at, team, why);
+            let shard = &self.world.shards[at];
+            if stuck.contains(&shard.team) {
+                continue;
+            }
+            match self.best_team(shard).cloned() {
+                Some(team) => self.start(at, team, why),
+                None => drop(stuck.insert(&shard.team)),
             }
         }
     }
@@ -307,9 +320,14 @@ impl Planner<'_> {
         let enough = (mean / 20).max(self.limits.shard_bytes_min / 10);
         let mut fullest = ids;
         fullest.sort_by_key(|id| (std::cmp::Reverse(self.load_of(*id)), *id));
+        let mut held: Option<Held> = None;
         for from in fullest {
             while self.moves < self.limits.moves && self.load_of(from) >= mean + enough / 2 {
-                let Some((at, to)) = self.relief_for(from, enough) else {
+                if !self.somebody_is_lighter(self.load_of(from), enough) {
+                    break; // found out without a look at its shards
+                }
+                let held = held.get_or_insert_with(|| shards_held(self.world));
+                let Some((at, to)) = self.relief_for(from, enough, held) else {
                     break;
                 };
                 self.start(at, to, Why::Balance);
@@ -317,38 +335,60 @@ impl Planner<'_> {
         }
     }
 
+    fn somebody_is_lighter(&self, than: u64, enough: u64) -> bool {
+        let mut placed = self.places.keys();
+        placed.any(|id| self.load_of(*id) + enough < than && self.has_room(*id))
+    }
+
     /// The largest shard of `from` that makes things more even, and where it should go.
-    fn relief_for(&self, from: Uid, enough: u64) -> Option<(usize, Team)> {
+    fn relief_for(&self, from: Uid, enough: u64, held: &Held) -> Option<(usize, Team)> {
         let here = self.load_of(from);
-        let mut candidates: Vec<usize> = (0..self.world.shards.len()).collect();
-        candidates.retain(|at| {
+        // Where the shards of a team may go, whatever their sizes: newcomers, and the most that one of them has.
+        let mut places: BTreeMap<&Team, Vec<(usize, u64, &Team)>> = BTreeMap::new();
+        for at in held
+            .get(&from)?
+            .iter()
+            .filter(|at| !self.taken.contains(at))
+        {
             let shard = &self.world.shards[*at];
-            shard.team.contains(&from) && shard.bytes > 0 && !self.taken.contains(at)
-        });
-        candidates.sort_by_key(|at| (std::cmp::Reverse(self.world.shards[*at].bytes), *at));
-        candidates.into_iter().find_map(|at| {
-            let shard = &self.world.shards[at];
-            let without = self.teams.iter().filter(|team| !team.contains(&from));
-            let better = without.filter(|team| {
-                let new = newcomers(&shard.team, team);
-                new.iter().all(|id| {
-                    let there = self.load_of(*id);
-                    self.has_room(*id) && there + enough < here && there + 2 * shard.bytes <= here
-                })
+            let places = places.entry(&shard.team).or_insert_with(|| {
+                let without = self.teams.iter().filter(|team| !team.contains(&from));
+                let open = without.filter_map(|team| {
+                    let (count, heaviest) = self.newcomers_with_room(&shard.team, team)?;
+                    (heaviest + enough < here).then_some((count, heaviest, team))
+                });
+                open.collect()
             });
-            let rank = |team: &&Team| {
-                let new = newcomers(&shard.team, team);
-                let heaviest = new.iter().map(|id| self.load_of(*id)).max();
-                (new.len(), heaviest, (*team).clone())
-            };
-            Some((at, better.min_by_key(rank)?.clone()))
-        })
+            let better = places
+                .iter()
+                .filter(|(_, heaviest, _)| heaviest + 2 * shard.bytes <= here);
+            if let Some((_, _, team)) = better.min() {
+                return Some((*at, (*team).clone()));
+            }
+        }
+        None
     }
 }
 
+/// The shards with anything in them that each server holds, largest first.
+type Held = BTreeMap<Uid, Vec<usize>>;
+
+fn shards_held(world: &World) -> Held {
+    let mut order: Vec<usize> = (0..world.shards.len()).collect();
+    order.retain(|at| world.shards[*at].bytes > 0);
+    order.sort_by_key(|at| (std::cmp::Reverse(world.shards[*at].bytes), *at));
+    let mut held = Held::new();
+    for at in order {
+        for id in &world.shards[at].team {
+            held.entry(*id).or_default().push(at);
+        }
+    }
+    held
+}
+
 /// Members of `to` that are not in `team`.
-fn newcomers(team: &[Uid], to: &[Uid]) -> Vec<Uid> {
-    to.iter().filter(|id| !team.contains(id)).copied().collect()
+fn newcomers<'a>(team: &'a [Uid], to: &'a [Uid]) -> impl Iterator<Item = Uid> + 'a {
+    to.iter().copied().filter(|id| !team.contains(id))
 }
 
 #[cfg(test)]

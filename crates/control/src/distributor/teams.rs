@@ -40,7 +40,7 @@ pub fn build(places: &Places, replication: usize, existing: &BTreeSet<Team>) -> 
         .filter(|team| is_fit(team, places, replication))
         .map(|team| sorted(team.clone()))
         .collect();
-    let machines = machine_teams(places, replication, &teams);
+    let machines = Machines::new(places, machine_teams(places, replication, &teams));
     let mut counts: BTreeMap<Uid, usize> = places.keys().map(|id| (*id, 0)).collect();
     for id in teams.iter().flatten() {
         *counts.entry(*id).or_default() += 1;
@@ -52,7 +52,7 @@ pub fn build(places: &Places, replication: usize, existing: &BTreeSet<Team>) -> 
         wanting.sort_by_key(|id| (counts[id], *id));
         let made = wanting
             .into_iter()
-            .find_map(|id| team_around(id, places, &machines, &counts, &teams));
+            .find_map(|id| machines.team_around(id, &places[&id].machine, &counts, &teams));
         let Some(team) = made else {
             return teams.into_iter().collect();
         };
@@ -67,32 +67,53 @@ fn sorted(mut team: Team) -> Team {
     team
 }
 
-/// A new team with `id` in it, on machines that are together; of each machine the server in the fewest teams.
-fn team_around(
-    id: Uid,
-    places: &Places,
-    machines: &BTreeSet<Vec<String>>,
-    counts: &BTreeMap<Uid, usize>,
-    teams: &BTreeSet<Team>,
-) -> Option<Team> {
-    let own = &places[&id].machine;
-    let together = machines.iter().filter(|team| team.contains(own));
-    let candidates = together.map(|machine_team| {
-        let others = machine_team.iter().filter(|machine| *machine != own);
-        let member = |machine: &String| {
-            let servers = places.iter().filter(|(_, place)| place.machine == *machine);
-            let least = servers.min_by_key(|(id, _)| (counts[id], **id));
-            *least.expect("a machine has a server").0
-        };
-        sorted(others.map(member).chain([id]).collect())
-    });
-    let fresh = candidates.filter(|team| !teams.contains(team));
-    fresh.min_by_key(|team| {
-        (
-            team.iter().map(|id| counts[id]).sum::<usize>(),
-            team.clone(),
-        )
-    })
+/// What is on each machine, and which machines are together with it.
+struct Machines<'a> {
+    servers: BTreeMap<&'a str, Vec<Uid>>,
+    together: BTreeMap<String, Vec<Vec<String>>>,
+}
+
+impl<'a> Machines<'a> {
+    fn new(places: &'a Places, combinations: BTreeSet<Vec<String>>) -> Self {
+        let mut servers: BTreeMap<&str, Vec<Uid>> = BTreeMap::new();
+        for (id, place) in places {
+            servers.entry(&place.machine).or_default().push(*id);
+        }
+        let mut together: BTreeMap<String, Vec<Vec<String>>> = BTreeMap::new();
+        for combination in combinations {
+            for machine in &combination {
+                let others = together.entry(machine.clone()).or_default();
+                others.push(combination.clone());
+            }
+        }
+        Machines { servers, together }
+    }
+
+    /// A new team with `id` in it, on machines that are together; of each machine the server in the fewest teams.
+    fn team_around(
+        &self,
+        id: Uid,
+        own: &str,
+        counts: &BTreeMap<Uid, usize>,
+        teams: &BTreeSet<Team>,
+    ) -> Option<Team> {
+        let candidates = self.together.get(own)?.iter().map(|combination| {
+            let others = combination.iter().filter(|machine| *machine != own);
+            let member = |machine: &String| {
+                let servers = self.servers[&machine[..]].iter();
+                let least = servers.min_by_key(|id| (counts[id], **id));
+                *least.expect("a machine has a server")
+            };
+            sorted(others.map(member).chain([id]).collect())
+        });
+        let fresh = candidates.filter(|team| !teams.contains(team));
+        fresh.min_by_key(|team| {
+            (
+                team.iter().map(|id| counts[id]).sum::<usize>(),
+                team.clone(),
+            )
+        })
+    }
 }
 
 /// Machines that are together: those of the teams that there are, and as many more as it takes for every machine to have
