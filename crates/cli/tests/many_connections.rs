@@ -42,7 +42,8 @@ fn greeting() -> BytesMut {
     let mut out = BytesMut::new();
     frame::encode(&mut out, frame::HELLO, 0, |payload| {
         payload.extend_from_slice(&frame::PROTOCOL_VERSION.to_le_bytes());
-    });
+    })
+    .expect("a number fits");
     out
 }
 

@@ -71,7 +71,7 @@ codes! {
     lookup_failed = 1041, "A host name has no address";
     commit_proxy_memory_limit_exceeded = 1042, "The commit proxies hold as many commit bytes as they may. Public documentation also calls it 'proxy_memory_limit_exceeded'";
     shutdown_in_progress = 1043, "The process or client is stopping";
-    serialization_failed = 1044, "A message could not be decoded";
+    serialization_failed = 1044, "A message could not be decoded, or is too large to be sent";
     batch_transaction_throttled = 1051, "Batch-priority work gets no read versions at present";
     wrong_connection_file = 1054, "The cluster file names another cluster";
     unsupported_format_version = 1058, "A file or record has a format that this release does not know";

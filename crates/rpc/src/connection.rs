@@ -1,22 +1,34 @@
 //! The writing half of a connection, and the server side of one that was accepted.
 
-use crate::frame::{self, Frame};
+use crate::frame::{self, Frame, TooLarge};
 use crate::transport::Inner;
 use bytes::{Buf, Bytes, BytesMut};
 use plinth_core::Error;
 use plinth_runtime::net::{Reader, Writer};
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Duration, probe, trace};
+use plinth_runtime::{Duration, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
-/// A peer that does not read what it asked for is cut off at this many buffered bytes.
+/// A peer that has so many bytes to read already gets no more long messages: who asks or answers hears of it.
 const OUTBOX_BYTES_MAX: usize = 256 << 20;
+/// One that does not read the short ones either is cut off.
+const OUTBOX_BYTES_CUT: usize = OUTBOX_BYTES_MAX + (64 << 20);
+/// What is longer finds no place in an outbox that is full.
+const LONG_BYTES: usize = 16 << 10;
 /// Room for a greeting and a small request: what a connection that stays idle costs. More is made when more is read.
 const FIRST_READ_BYTES: usize = (4 << 10) + 256;
 /// A connection whose first frame has not come by then is closed.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
+
+/// Why a frame was not added.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Refused {
+    TooLarge(TooLarge),
+    /// The peer has not read what was sent before.
+    Full,
+}
 
 /// Frames waiting to be written. Everything that was added during one turn of the event loop goes out in one write.
 pub(crate) struct Outbox {
@@ -33,20 +45,30 @@ impl Outbox {
             closed: Cell::new(false),
         })
     }
-    /// Lets `append` add frames; ignored after [`Outbox::close`].
-    pub fn push(&self, append: impl FnOnce(&mut BytesMut)) {
+    /// Lets `append` add a frame, unless that is a long one and there are too many bytes already. Ignored after
+    /// [`Outbox::close`].
+    pub fn push(
+        &self,
+        append: impl FnOnce(&mut BytesMut) -> Result<(), TooLarge>,
+    ) -> Result<(), Refused> {
         if self.closed.get() {
-            return;
+            return Ok(());
         }
         let mut buffer = self.buffer.borrow_mut();
-        let was_empty = buffer.is_empty();
-        append(&mut buffer);
+        let before = buffer.len();
+        append(&mut buffer).map_err(Refused::TooLarge)?;
         if buffer.len() > OUTBOX_BYTES_MAX {
-            self.closed.set(true);
+            if buffer.len() - before > LONG_BYTES {
+                buffer.truncate(before);
+                probe!("rpc_outbox_full");
+                return Err(Refused::Full);
+            }
+            self.closed.set(buffer.len() > OUTBOX_BYTES_CUT);
         }
-        if was_empty || self.closed.get() {
+        if before == 0 || self.closed.get() {
             self.ready.notify_one();
         }
+        Ok(())
     }
     pub fn close(&self) {
         self.closed.set(true);
@@ -110,11 +132,29 @@ pub(crate) struct RemoteReply {
 }
 
 impl RemoteReply {
-    pub fn send(&self, result: Result<&dyn Fn(&mut BytesMut), Error>) {
-        self.outbox.push(|out| match result {
-            Ok(body) => frame::encode_reply(out, self.request_id, Ok(()), |out| body(out)),
-            Err(error) => frame::encode_reply(out, self.request_id, Err(error), |_| ()),
-        });
+    /// Answers the request named `request`. An answer that cannot be sent becomes an error.
+    pub fn send(&self, request: &str, result: Result<&dyn Fn(&mut BytesMut), Error>) {
+        let id = self.request_id;
+        let sent = match result {
+            Ok(body) => self
+                .outbox
+                .push(|out| frame::encode_reply(out, id, Ok(()), |out| body(out))),
+            Err(error) => return self.fail(error),
+        };
+        match sent {
+            Ok(()) => {}
+            Err(Refused::TooLarge(TooLarge { bytes })) => {
+                trace_warn!("ReplyTooLarge", "request" => request, "bytes" => bytes);
+                self.fail(Error::serialization_failed);
+            }
+            Err(Refused::Full) => self.fail(Error::server_overloaded),
+        }
+    }
+
+    fn fail(&self, error: Error) {
+        let id = self.request_id;
+        let short = |out: &mut BytesMut| frame::encode_reply(out, id, Err(error), |_| ());
+        let _ = self.outbox.push(short); // it has a few bytes: no frame is too short for it
     }
 }
 
@@ -172,20 +212,19 @@ fn accept(transport: &Rc<Inner>, outbox: &Rc<Outbox>, frame: Frame) {
         request_id: frame.request_id,
     };
     if frame.token == frame::PING {
-        reply.send(Ok(&|_| ()));
+        reply.send("ping", Ok(&|_| ()));
         return;
     }
     match transport.remote_handler(frame.token) {
         Some(handler) => handler(frame.payload, reply),
-        None => reply.send(Err(Error::broken_promise)),
+        None => reply.fail(Error::broken_promise),
     }
 }
 
 /// The first bytes of a connection.
 pub(crate) fn hello() -> Bytes {
     let mut out = BytesMut::new();
-    frame::encode(&mut out, frame::HELLO, 0, |out| {
-        bytes::BufMut::put_u64_le(out, frame::PROTOCOL_VERSION)
-    });
+    let greeting = |out: &mut BytesMut| bytes::BufMut::put_u64_le(out, frame::PROTOCOL_VERSION);
+    frame::encode(&mut out, frame::HELLO, 0, greeting).expect("a number fits");
     out.freeze()
 }

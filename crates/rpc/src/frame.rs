@@ -7,6 +7,7 @@
 //! `length` counts what follows the checksum, which covers the same bytes. A reply carries the token
 //! [`REPLY`] and a payload that starts with a status (u16 le, 0 = success). The first frame of a connection
 //! is [`HELLO`] with the protocol version. A frame out of bounds or with a wrong checksum closes the connection.
+//! None out of bounds is ever sent: the request fails where it is made, and a reply becomes an error.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
@@ -25,6 +26,8 @@ pub const PROTOCOL_VERSION: u64 = 0x706c_6e74_0000_0006;
 pub const HEADER_BYTES: usize = 24;
 /// A longer frame is refused: the largest transaction and its conflict ranges fit several times.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
+/// A request is a little shorter, so that what one brought fits into a reply with a few numbers more.
+const REQUEST_BYTES_MAX: usize = FRAME_BYTES_MAX - (4 << 10);
 
 #[derive(Debug, PartialEq, Eq)]
 pub struct Frame {
@@ -40,26 +43,47 @@ pub enum FrameError {
     Checksum,
 }
 
-/// Appends one frame, with the payload written in place by `payload`.
+/// A message that is longer than a frame may be; nothing of it was written.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub struct TooLarge {
+    pub bytes: usize,
+}
+
+/// Appends one request frame, with the payload written in place by `payload`.
 pub fn encode(
     out: &mut BytesMut,
     token: u64,
     request_id: u64,
     payload: impl FnOnce(&mut BytesMut),
-) {
+) -> Result<(), TooLarge> {
+    encode_within(REQUEST_BYTES_MAX, out, token, request_id, payload)
+}
+
+fn encode_within(
+    bytes_max: usize,
+    out: &mut BytesMut,
+    token: u64,
+    request_id: u64,
+    payload: impl FnOnce(&mut BytesMut),
+) -> Result<(), TooLarge> {
     let start = out.len();
     out.put_u64_le(0); // length and checksum, patched below
     out.put_u64_le(token);
     out.put_u64_le(request_id);
     payload(out);
-    let length = out.len() - start - 8;
-    assert!(
-        length <= FRAME_BYTES_MAX,
-        "a frame of {length} bytes was built"
-    );
+    let bytes = out.len() - start - 8;
+    if bytes > bytes_max {
+        if start == 0 {
+            *out = BytesMut::new(); // gives the memory back
+        } else {
+            out.truncate(start);
+        }
+        return Err(TooLarge { bytes });
+    }
     let crc = crc32c::crc32c(&out[start + 8..]);
-    out[start..start + 4].copy_from_slice(&(length as u32).to_le_bytes());
+    out[start..start + 4].copy_from_slice(&(bytes as u32).to_le_bytes());
     out[start + 4..start + 8].copy_from_slice(&crc.to_le_bytes());
+    Ok(())
 }
 
 /// Appends a reply frame.
@@ -68,11 +92,11 @@ pub fn encode_reply(
     request_id: u64,
     status: Result<(), Error>,
     body: impl FnOnce(&mut BytesMut),
-) {
-    encode(out, REPLY, request_id, |out| {
+) -> Result<(), TooLarge> {
+    encode_within(FRAME_BYTES_MAX, out, REPLY, request_id, |out| {
         out.put_u16_le(status.err().map_or(0, Error::code));
         body(out);
-    });
+    })
 }
 
 /// Takes the next whole frame off `input`; `None` if more bytes are needed.
@@ -120,7 +144,7 @@ mod tests {
 
     fn sample() -> BytesMut {
         let mut out = BytesMut::new();
-        encode(&mut out, 77, 5, |out| out.put_slice(b"hello"));
+        encode(&mut out, 77, 5, |out| out.put_slice(b"hello")).expect("short");
         out
     }
 
@@ -138,6 +162,31 @@ mod tests {
             );
             assert!(input.is_empty());
         }
+    }
+
+    #[test]
+    fn a_message_longer_than_a_frame_leaves_no_trace_and_the_longest_one_comes_back() {
+        let mut out = sample();
+        let before = out.clone();
+        let fill = |bytes| move |out: &mut BytesMut| out.put_bytes(7, bytes);
+        let longest = FRAME_BYTES_MAX - (HEADER_BYTES - 8);
+        let refused = encode(&mut out, 77, 6, fill(longest));
+        assert_eq!(
+            refused,
+            Err(TooLarge {
+                bytes: FRAME_BYTES_MAX
+            })
+        );
+        assert_eq!(out, before);
+        assert!(encode_reply(&mut out, 6, Ok(()), fill(longest - 1)).is_err());
+        assert_eq!(out, before);
+        // What a request can bring, a reply can carry on.
+        let request = longest - (4 << 10);
+        assert_eq!(encode(&mut out, 77, 6, fill(request)), Ok(()));
+        assert_eq!(encode_reply(&mut out, 7, Ok(()), fill(longest - 2)), Ok(()));
+        let mut next = || decode(&mut out).expect("in bounds").expect("whole").payload;
+        let lengths = [next(), next(), next()].map(|payload| payload.len());
+        assert_eq!(lengths, [5, request, longest]);
     }
 
     #[test]
@@ -161,8 +210,9 @@ mod tests {
             for i in 0..count {
                 encode(&mut out, i, i * 7, |out| {
                     out.put_bytes(i as u8, i as usize * 30)
-                });
-                encode_reply(&mut out, i, Err(Error::timed_out), |_| {});
+                })
+                .expect("short");
+                encode_reply(&mut out, i, Err(Error::timed_out), |_| {}).expect("short");
             }
             out.to_vec()
         };
@@ -176,7 +226,8 @@ mod tests {
                         let mut again = BytesMut::new();
                         encode(&mut again, frame.token, frame.request_id, |out| {
                             out.put_slice(&frame.payload)
-                        });
+                        })
+                        .expect("it was one");
                         let at = input.len() - before;
                         assert_eq!(again[..], input[at..at + again.len()]);
                         split_reply(frame.payload);

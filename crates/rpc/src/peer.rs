@@ -1,8 +1,8 @@
 //! The calling side of a connection: connects on demand, matches replies to calls, pings, reconnects.
 
-use crate::connection::{self, Outbox};
+use crate::connection::{self, Outbox, Refused};
 use crate::frame;
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use plinth_core::hash::HashMap;
 use plinth_core::{Error, Result};
 use plinth_runtime::knobs::knobs;
@@ -67,21 +67,22 @@ impl Peer {
         peer
     }
 
-    /// Sends a request; the reply arrives at the receiver, which also learns when it cannot come any more.
+    /// Sends a request; the reply arrives at the receiver, which also learns when it cannot come any more. One that is
+    /// refused is not sent.
     pub fn send(
         &self,
         token: u64,
-        encode: impl FnOnce(&mut bytes::BytesMut),
-    ) -> (u64, OneshotReceiver<Result<Bytes>>) {
+        encode: impl FnOnce(&mut BytesMut),
+    ) -> std::result::Result<(u64, OneshotReceiver<Result<Bytes>>), Refused> {
         let id = self.next_id.get();
         self.next_id.set(id + 1);
-        let (sender, receiver) = oneshot();
-        self.pending.borrow_mut().insert(id, sender);
         self.outbox
             .borrow()
-            .push(|out| frame::encode(out, token, id, encode));
+            .push(|out| frame::encode(out, token, id, encode))?;
+        let (sender, receiver) = oneshot();
+        self.pending.borrow_mut().insert(id, sender);
         self.wanted.notify_one();
-        (id, receiver)
+        Ok((id, receiver))
     }
 
     /// How many of the latest attempts to connect were refused.
@@ -212,9 +213,8 @@ impl Peer {
             if now.saturating_since(self.last_heard.get()) >= interval {
                 let id = self.next_id.get();
                 self.next_id.set(id + 1);
-                self.outbox
-                    .borrow()
-                    .push(|out| frame::encode(out, frame::PING, id, |_| ()));
+                let ping = |out: &mut BytesMut| frame::encode(out, frame::PING, id, |_| ());
+                let _ = self.outbox.borrow().push(ping); // the shortest there is
             }
         }
     }

@@ -1,8 +1,9 @@
 //! The switchboard of a worker: who serves what, and how to call whom.
 
 use crate::Request;
-use crate::connection::{self, RemoteReply};
+use crate::connection::{self, Refused, RemoteReply};
 use crate::endpoint::{self, Endpoint};
+use crate::frame::TooLarge;
 use crate::latency::{Latencies, Latency};
 use crate::peer::Peer;
 use bytes::Bytes;
@@ -222,14 +223,22 @@ impl Transport {
         Watching(peer)
     }
 
-    /// Sends `request` now; the returned future gives the reply.
+    /// Sends `request` now; the returned future gives the reply. A request that is longer than a frame fails with
+    /// [`Error::serialization_failed`], and so does one whose reply is.
     pub fn call<R: Request>(&self, endpoint: &Endpoint, request: R) -> Call<R> {
         if Some(endpoint.address) == self.inner.address {
             return Call(self.call_local(endpoint.token, request));
         }
         let peer = self.inner.peer(endpoint.address);
-        let (id, receiver) = peer.send(endpoint.token, |out| request.put(out));
-        Call(Waiting::Remote { peer, id, receiver })
+        match peer.send(endpoint.token, |out| request.put(out)) {
+            Ok((id, receiver)) => Call(Waiting::Remote { peer, id, receiver }),
+            Err(Refused::TooLarge(TooLarge { bytes })) => {
+                trace_warn!("RequestTooLarge", "request" => R::NAME, "bytes" => bytes);
+                Call(Waiting::Failed(Error::serialization_failed))
+            }
+            // It was certainly not sent.
+            Err(Refused::Full) => Call(Waiting::Failed(Error::connection_failed)),
+        }
     }
 
     fn call_local<R: Request>(&self, token: u64, request: R) -> Waiting<R> {
@@ -355,8 +364,8 @@ impl<R: Request> Drop for Responder<R> {
         if let Some(target) = self.0.take() {
             match target {
                 Target::Local(sender) => drop(sender.send(Err(Error::broken_promise))),
-                Target::Remote(reply) => reply.send(Err(Error::broken_promise)),
-                Target::Timed(timed) => timed.0.send(Err(Error::broken_promise)),
+                Target::Remote(reply) => reply.send(R::NAME, Err(Error::broken_promise)),
+                Target::Timed(timed) => timed.0.send(R::NAME, Err(Error::broken_promise)),
             }
         }
     }
@@ -364,8 +373,8 @@ impl<R: Request> Drop for Responder<R> {
 
 fn answer<R: Request>(reply: RemoteReply, result: Result<R::Reply>) {
     match result {
-        Ok(message) => reply.send(Ok(&|out| message.put(out))),
-        Err(error) => reply.send(Err(error)),
+        Ok(message) => reply.send(R::NAME, Ok(&|out| message.put(out))),
+        Err(error) => reply.send(R::NAME, Err(error)),
     }
 }
 
