@@ -102,15 +102,23 @@ struct Segment {
     preallocated: bool,
     /// No block begins that would end behind this, unless it is the first.
     capacity_bytes: u64,
+    /// Where its last block ends: before this there is no place without a block.
+    end: u32,
 }
 
 /// A log that has seen little needs little: segments grow from here by [`SEGMENT_GROWTH`], up to the knob.
 const FIRST_SEGMENT_BYTES: u64 = 256 << 10;
 const SEGMENT_GROWTH: u64 = 4;
+/// Whatever the knob says: a block of any size that begins there has a position yet.
+const SEGMENT_BYTES_MAX: u64 = 1 << 30;
+
+fn largest_segment() -> u64 {
+    (knobs().log_segment_bytes as u64).min(SEGMENT_BYTES_MAX)
+}
 
 fn segment_capacity(number: u32) -> u64 {
     let grown = FIRST_SEGMENT_BYTES.saturating_mul(SEGMENT_GROWTH.saturating_pow(number));
-    grown.min(knobs().log_segment_bytes as u64)
+    grown.min(largest_segment())
 }
 
 pub struct DiskQueue {
@@ -204,11 +212,12 @@ impl DiskQueue {
             }
             let read = file.read_at(0, size as usize).await;
             let bytes = read.map_err(|e| to_error(&path, e))?;
-            queue.recover_segment(&path, number, &bytes, &mut visit)?;
+            let end = queue.recover_segment(&path, number, &bytes, &mut visit)?;
             let segment = Segment {
                 file,
                 preallocated: false,
                 capacity_bytes: size,
+                end,
             };
             queue.segments.insert(number, segment);
         }
@@ -223,13 +232,14 @@ impl DiskQueue {
         Ok(Some(queue))
     }
 
+    /// Shows the blocks of a segment. Gives where the last one ends.
     fn recover_segment(
         &mut self,
         path: &Path,
         number: u32,
         bytes: &Bytes,
         visit: &mut impl FnMut(Position, Bytes) -> Result<()>,
-    ) -> Result<()> {
+    ) -> Result<u32> {
         let mut position = Position::start_of(number);
         let mut begun = false;
         while let Some((before, entries)) = block_at(bytes, self.id, position) {
@@ -257,7 +267,7 @@ impl DiskQueue {
         if begun || self.segments.is_empty() {
             self.end = position;
         }
-        Ok(())
+        Ok(position.offset)
     }
 
     /// Writes `block` and syncs. One at a time. After [`Error::disk_full`] the same block may be written again; after any
@@ -288,6 +298,8 @@ impl DiskQueue {
             .await;
         written.map_err(|e| to_error(&segment_path(&self.prefix, position.segment), e))?;
         self.end.offset += whole as u32;
+        let segment = self.segments.get_mut(&position.segment);
+        segment.expect("it was written to").end = self.end.offset;
         self.last = Some(position);
         Ok(Persisted {
             position,
@@ -335,7 +347,7 @@ impl DiskQueue {
             }
             let segment = self.segments.remove(&number).expect("just seen");
             let path = segment_path(&self.prefix, number);
-            let full_size = segment.capacity_bytes >= knobs().log_segment_bytes as u64;
+            let full_size = segment.capacity_bytes >= largest_segment();
             if segment.preallocated && full_size && self.spare.len() < SPARE_MAX {
                 self.spare.push_back(path);
             } else if let Err(error) = disk::remove(&path).await {
@@ -360,13 +372,14 @@ impl DiskQueue {
         }
     }
 
+    /// `None` only where the segment's blocks end: what cannot be read before that is damage.
     async fn read_here(&self, position: Position) -> Result<Option<(Bytes, Position)>> {
-        if position >= self.end {
-            return Ok(None);
-        }
         let Some(segment) = self.segments.get(&position.segment) else {
             return Err(Error::file_not_found);
         };
+        if position.offset >= segment.end {
+            return Ok(None);
+        }
         let path = segment_path(&self.prefix, position.segment);
         let offset = u64::from(position.offset);
         let header = segment
@@ -374,27 +387,23 @@ impl DiskQueue {
             .read_at(offset, BLOCK_HEADER_BYTES)
             .await
             .map_err(|e| to_error(&path, e))?;
-        let Some(length) = block_length(&header, position) else {
-            return Ok(None);
-        };
+        let room = (segment.end - position.offset) as usize;
+        let length = block_length(&header, position)
+            .map(|entries| BLOCK_HEADER_BYTES + entries)
+            .filter(|whole| *whole <= room)
+            .ok_or_else(|| damage(&path, position.offset, "block header"))?;
         let whole = segment
             .file
-            .read_at(offset, BLOCK_HEADER_BYTES + length)
+            .read_at(offset, length)
             .await
             .map_err(|e| to_error(&path, e))?;
-        match check_block(&whole, self.id, position) {
-            Some((_, entries)) => {
-                let next = Position {
-                    offset: position.offset + whole.len() as u32,
-                    ..position
-                };
-                Ok(Some((entries, next)))
-            }
-            None => {
-                damage(&path, position.offset, "block");
-                Err(Error::checksum_failed)
-            }
-        }
+        let (_, entries) = check_block(&whole, self.id, position)
+            .ok_or_else(|| damage(&path, position.offset, "block"))?;
+        let next = Position {
+            offset: position.offset + length as u32,
+            ..position
+        };
+        Ok(Some((entries, next)))
     }
 
     /// Bytes that the segments take up on disk.
@@ -538,6 +547,7 @@ async fn make_segment(
         file,
         preallocated: recycled || preallocate,
         capacity_bytes,
+        end: SEGMENT_HEADER_BYTES as u32,
     })
 }
 

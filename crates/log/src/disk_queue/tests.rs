@@ -237,6 +237,48 @@ fn a_flipped_bit_is_reported_or_costs_the_last_block_at_most() {
     assert!(noticed > 10, "only {noticed} flips were noticed");
 }
 
+/// Damage must not pass for the end of a segment: what follows would seem to be all there is.
+#[test]
+fn a_bit_that_flips_in_a_running_queue_is_an_error_where_it_is_read_and_nothing_is_skipped() {
+    let mut noticed = 0;
+    for seed in 0..60 {
+        let (sim, machine) = simulation(seed);
+        let control = (*sim).clone();
+        let main = async move {
+            let mut queue = DiskQueue::create(prefix(), ID).await.expect("create");
+            let mut places = Vec::new();
+            for number in 0..40 {
+                let persisted = queue.commit(&block(number)).await.expect("commit");
+                places.push(persisted.position);
+            }
+            let damaged = random::below(40) as usize;
+            let place = places[damaged];
+            let begin = u64::from(place.offset);
+            // Of the header or of what follows it.
+            let bytes = [8, BLOCK_HEADER_BYTES as u64, 36][random::below(3) as usize];
+            let path = segment_path(prefix(), place.segment);
+            assert!(control.flip_bit_in_file(machine, &path, begin..begin + bytes));
+            let mut position = places[0];
+            for (number, place) in places.iter().enumerate() {
+                match queue.read(position).await {
+                    Ok(found) => {
+                        let (entries, next) = found.expect("not the end");
+                        assert_eq!(number_of(&entries), number as u64, "{place:?}");
+                        position = next;
+                    }
+                    Err(error) => {
+                        assert_eq!((error, number), (Error::file_corrupt, damaged));
+                        return 1;
+                    }
+                }
+            }
+            0
+        };
+        noticed += sim.run_on(machine, main).expect("finished");
+    }
+    assert_eq!(noticed, 60);
+}
+
 /// Such a segment looks like one that nothing was written to, or whose blocks were popped.
 #[test]
 fn a_damaged_block_that_has_a_segment_to_itself_is_reported() {
