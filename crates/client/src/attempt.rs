@@ -25,7 +25,7 @@ pub(crate) enum Outcome {
     ReadOnly {
         read_version: Option<Version>,
     },
-    Failed,
+    Failed(Error),
 }
 
 #[derive(Default)]
@@ -68,14 +68,18 @@ impl Attempt {
         self.outcome.get()
     }
 
+    /// The first commit of an attempt decides: others that were called meanwhile have failed.
     pub fn set_outcome(&self, outcome: Outcome) {
+        let before = self.outcome.get();
         assert!(
-            self.outcome.get().is_none(),
-            "an attempt that ended as {:?} ends as {outcome:?}",
-            self.outcome
+            matches!(before, None | Some(Outcome::Failed(_)))
+                || matches!(outcome, Outcome::Failed(_)),
+            "an attempt that ended as {before:?} ends as {outcome:?}",
         );
-        self.outcome.set(Some(outcome));
-        self.wake_all();
+        if before.is_none() {
+            self.outcome.set(Some(outcome));
+            self.wake_all();
+        }
     }
 
     fn wake_all(&self) {
@@ -174,17 +178,17 @@ impl Interest {
         }
     }
 
-    /// How the commit ended; the attempt's failure if there will be none.
-    pub async fn outcome(mut self) -> Result<Outcome> {
-        std::future::poll_fn(move |context| {
-            match self.attempt.outcome() {
-                Some(outcome) if outcome != Outcome::Failed => return Poll::Ready(Ok(outcome)),
-                _ => {}
-            }
-            match self.poll_failed(context) {
+    /// The version of the commit, or that of the reads where nothing was written, if there were any. The commit's error if it
+    /// failed; the attempt's failure if there will be no commit.
+    pub async fn version(mut self) -> Result<Option<Version>> {
+        std::future::poll_fn(move |context| match self.attempt.outcome() {
+            Some(Outcome::Committed { version, .. }) => Poll::Ready(Ok(Some(version))),
+            Some(Outcome::ReadOnly { read_version }) => Poll::Ready(Ok(read_version)),
+            Some(Outcome::Failed(error)) => Poll::Ready(Err(error)),
+            None => match self.poll_failed(context) {
                 Err(error) => Poll::Ready(Err(error)),
                 Ok(()) => Poll::Pending,
-            }
+            },
         })
         .await
     }
@@ -196,7 +200,7 @@ impl Interest {
                 Poll::Ready(Ok(Versionstamp::new(version, order)))
             }
             Some(Outcome::ReadOnly { .. }) => Poll::Ready(Err(Error::no_commit_version)),
-            Some(Outcome::Failed) => Poll::Ready(Err(Error::transaction_invalid_version)),
+            Some(Outcome::Failed(_)) => Poll::Ready(Err(Error::transaction_invalid_version)),
             None => match self.poll_failed(context) {
                 Err(error) => Poll::Ready(Err(error)),
                 Ok(()) => Poll::Pending,

@@ -17,10 +17,9 @@
 
 use crate::attempt::{Attempt, Guarded, Interest, Outcome};
 use crate::conflicts::{ConflictList, SortedConflicts};
-use crate::database::Database;
 use crate::idempotency;
 use crate::retry::Backoff;
-use crate::shared::Drive;
+use crate::shared::{Drive, drive_all};
 use crate::source::{
     Cluster, CommitData, CommitFlags, CommitReply, ReadVersionFlags, is_commit_unknown,
 };
@@ -30,9 +29,8 @@ use crate::write_log::WriteLog;
 use plinth_core::key::KeyRange;
 use plinth_core::{Error, Key, MutationBatch, Result, Uid, Version, Versionstamp};
 use plinth_runtime::{buggify, probe, random, sleep};
-use std::future::{Future, poll_fn};
+use std::future::Future;
 use std::rc::{Rc, Weak};
-use std::task::{Context, Poll};
 
 /// Keys that are only ever in conflict ranges: one for each transaction that is not in conflict with itself.
 const SELF_CONFLICT_PREFIX: &[u8] = b"\xff/SC/";
@@ -41,30 +39,38 @@ const DUMMY_DELAY_MS_MAX: f64 = 1000.0;
 impl Transaction {
     /// Makes the writes happen, or fails. From this call on the transaction must not be used until it ends.
     ///
-    /// A transaction that wrote nothing commits without a message. After an error use [`Transaction::on_error`].
+    /// It waits for every read that was begun before it, snapshot reads too: when it has ended, their results are there and stay,
+    /// whatever becomes of the transaction. A transaction that wrote nothing commits without a message. After an error
+    /// use [`Transaction::on_error`].
     pub fn commit(&self) -> impl Future<Output = Result<()>> + use<> {
         let special = special::take_writes(self);
+        let (attempt, is_second) = {
+            let state = self.inner.state.borrow();
+            (state.attempt.clone(), state.commit_started)
+        };
         // What was asked of the special keys becomes reads and writes of this transaction first.
         let started = special.is_empty().then(|| self.start_commit());
-        let database = self.inner.database.clone();
-        let attempt = self.inner.state.borrow().attempt.clone();
         let transaction = self.clone();
         async move {
-            let outstanding = match started {
-                Some(started) => started?,
+            let started = match started {
+                Some(started) => started,
                 None => {
                     let applied = special::apply(&transaction, special);
-                    Guarded::new(&attempt, applied).await?;
-                    transaction.start_commit()?
+                    let applied = Guarded::new(&attempt, applied).await;
+                    applied.and_then(|()| transaction.start_commit())
                 }
             };
-            let committing = transaction.run_commit(database, attempt.clone(), outstanding);
-            let result = Guarded::new(&attempt, committing).await;
-            match result {
-                Ok(outcome) => attempt.set_outcome(outcome),
-                Err(_) => attempt.set_outcome(Outcome::Failed),
+            let result = match started {
+                Ok(outstanding) => {
+                    let committing = transaction.run_commit(attempt.clone(), outstanding);
+                    Guarded::new(&attempt, committing).await
+                }
+                Err(error) => Err(error),
+            };
+            if !is_second {
+                attempt.set_outcome(result.unwrap_or_else(Outcome::Failed));
             }
-            result.map(|_| ())
+            result.map(drop)
         }
     }
 
@@ -89,11 +95,11 @@ impl Transaction {
 
     async fn run_commit(
         self,
-        database: Database,
         attempt: Rc<Attempt>,
         outstanding: Vec<Weak<dyn Drive>>,
     ) -> Result<Outcome> {
         drive_all(outstanding).await;
+        let database = self.database();
         if let Some(error) = attempt.read_error() {
             return Err(error);
         }
@@ -148,23 +154,6 @@ impl Transaction {
         }
         sent
     }
-}
-
-/// Ends when every read of the list has: their conflict ranges are complete then.
-async fn drive_all(mut reads: Vec<Weak<dyn Drive>>) {
-    let is_under_way = |read: &Weak<dyn Drive>, context: &mut Context<'_>| {
-        read.upgrade()
-            .is_some_and(|read| read.drive(context).is_pending())
-    };
-    poll_fn(|context| {
-        reads.retain(|read| is_under_way(read, context));
-        if reads.is_empty() {
-            Poll::Ready(())
-        } else {
-            Poll::Pending
-        }
-    })
-    .await;
 }
 
 struct Packed {

@@ -7,6 +7,7 @@ use crate::bytes_argument::IntoKey;
 use crate::database::Database;
 use crate::options::TransactionOption;
 use crate::range::RangeOptions;
+use crate::reads::ReadFuture;
 use crate::transaction::Transaction;
 use bytes::Bytes;
 use plinth_core::codec::Codec;
@@ -20,20 +21,13 @@ const ROWS_A_STEP: i32 = 10_000;
 
 impl Transaction {
     /// The storage servers that hold the key. Read at a version of its own.
-    pub fn get_addresses_for_key<K: IntoKey>(
-        &self,
-        key: K,
-    ) -> impl Future<Output = Result<Vec<SocketAddr>>> + use<K> {
-        addresses(self.database().clone(), key.into_key())
+    pub fn get_addresses_for_key(&self, key: impl IntoKey) -> ReadFuture<Vec<SocketAddr>> {
+        self.locate(addresses(self.database().clone(), key.into_key()))
     }
 
     /// Bytes of the keys and values in `[begin, end)`. Read at versions of its own.
-    pub fn get_estimated_range_size_bytes(
-        &self,
-        begin: Bytes,
-        end: Bytes,
-    ) -> impl Future<Output = Result<i64>> + use<> {
-        range_bytes(self.database().clone(), begin, end)
+    pub fn get_estimated_range_size_bytes(&self, begin: Bytes, end: Bytes) -> ReadFuture<i64> {
+        self.locate(range_bytes(self.database().clone(), begin, end))
     }
 
     /// Keys that cut `[begin, end)` into pieces of about `chunk_bytes`, both ends included. Read at versions of its own.
@@ -42,8 +36,22 @@ impl Transaction {
         begin: Bytes,
         end: Bytes,
         chunk_bytes: i64,
-    ) -> impl Future<Output = Result<Vec<Key>>> + use<> {
-        split_points(self.database().clone(), begin, end, chunk_bytes)
+    ) -> ReadFuture<Vec<Key>> {
+        self.locate(split_points(
+            self.database().clone(),
+            begin,
+            end,
+            chunk_bytes,
+        ))
+    }
+
+    /// A question beside the transaction, which shares its fate all the same: its time-out, its cancellation, its commit.
+    fn locate<T: 'static>(&self, read: impl Future<Output = Result<T>> + 'static) -> ReadFuture<T> {
+        let usable = self.inner.state.borrow().check_usable();
+        match usable {
+            Ok(()) => self.inner.start_apart(read),
+            Err(error) => self.inner.refuse(Err(error)),
+        }
     }
 }
 

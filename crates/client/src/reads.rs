@@ -122,68 +122,27 @@ enum PointRead {
     Ask(PendingOperations),
 }
 
-/// The value of a key; see [`Transaction::get`].
-#[must_use = "a read does nothing until it is awaited"]
-pub struct ValueFuture {
-    interest: Interest,
-    cluster: Rc<dyn Cluster>,
-    /// Own atomic operations that go on top of the database's value.
-    operations: PendingOperations,
-    stage: ValueStage,
-}
-
-enum ValueStage {
-    Ready(Option<Result<Option<Value>>>),
-    Version(Shared<Result<Version>>, Key),
+/// Where a point read that asks the database stands when it is issued.
+enum Issued {
     Value(ClusterFuture<Option<Value>>),
+    /// Asked for when the version is there.
+    Version(Shared<Result<Version>>, Key),
 }
 
-impl Future for ValueFuture {
-    type Output = Result<Option<Value>>;
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
-        let this = &mut *self;
-        if let ValueStage::Ready(result) = &mut this.stage {
-            return Poll::Ready(result.take().expect("a future is not polled after its end"));
-        }
-        this.interest.attempt().check()?;
-        match this.poll_read(context) {
-            Poll::Ready(Ok(value)) => Poll::Ready(Ok(fold(&this.operations, value))),
-            Poll::Ready(Err(error)) => {
-                this.interest.attempt().note_read_error(error);
-                Poll::Ready(Err(error))
-            }
-            Poll::Pending => {
-                this.interest.poll_failed(context)?;
-                Poll::Pending
-            }
+impl Issued {
+    async fn value(self, cluster: Rc<dyn Cluster>) -> Result<Option<Value>> {
+        match self {
+            Issued::Value(value) => value.await,
+            Issued::Version(version, key) => cluster.get(key, version.get().await?).await,
         }
     }
 }
 
-impl ValueFuture {
-    fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Value>>> {
-        if let ValueStage::Version(answer, key) = &mut self.stage {
-            let Poll::Ready(version) = answer.poll_clone(context) else {
-                return Poll::Pending;
-            };
-            let value = self.cluster.get(std::mem::take(key), version?);
-            self.stage = ValueStage::Value(value);
-        }
-        match &mut self.stage {
-            ValueStage::Value(value) => value.as_mut().poll(context),
-            _ => unreachable!("the version has arrived"),
-        }
-    }
+/// The value of a key; see [`Transaction::get`].
+pub type ValueFuture = ReadFuture<Option<Value>>;
 
-    pub(crate) fn ready_value(&self) -> Option<Result<Option<Value>>> {
-        match &self.stage {
-            ValueStage::Ready(result) => result.clone(),
-            _ => None,
-        }
-    }
-}
-
-/// A read that took more than one step; its conflict ranges are added when it ends.
+/// The result of a read. A commit waits for it: when the commit has ended, so has the read, and its result stays whatever
+/// becomes of the transaction.
 #[must_use = "a read does nothing until it is awaited"]
 pub struct ReadFuture<T> {
     interest: Interest,
@@ -220,6 +179,13 @@ impl<T: 'static> ReadFuture<T> {
             read: None,
             early: Some(result),
         }
+    }
+}
+
+impl<T: Clone> ReadFuture<T> {
+    /// The result, if it was there from the beginning.
+    pub(crate) fn ready_value(&self) -> Option<Result<T>> {
+        self.early.clone()
     }
 }
 
@@ -343,27 +309,34 @@ impl Inner {
         })
     }
 
+    /// A read whose failure fails the commit.
     fn start<T: 'static>(&self, read: impl Future<Output = Result<T>> + 'static) -> ReadFuture<T> {
-        let mut state = self.state.borrow_mut();
-        let attempt = state.attempt.clone();
-        let noted = attempt.clone();
-        let read: ClusterFuture<T> = Box::pin(async move {
+        let attempt = self.state.borrow().attempt.clone();
+        self.start_apart(async move {
             let result = read.await;
             if let Err(error) = result {
-                noted.note_read_error(error);
+                attempt.note_read_error(error);
             }
             result
-        });
-        let shared = Shared::new(read);
+        })
+    }
+
+    /// A read that the commit waits for, and that may fail without it.
+    pub(crate) fn start_apart<T: 'static>(
+        &self,
+        read: impl Future<Output = Result<T>> + 'static,
+    ) -> ReadFuture<T> {
+        let mut state = self.state.borrow_mut();
+        let shared = Shared::new(Box::pin(read));
         state.keep_outstanding(&shared);
         ReadFuture {
-            interest: Interest::new(&attempt),
+            interest: Interest::new(&state.attempt),
             read: Some(shared),
             early: None,
         }
     }
 
-    fn refuse<T: 'static>(&self, result: Result<T>) -> ReadFuture<T> {
+    pub(crate) fn refuse<T: 'static>(&self, result: Result<T>) -> ReadFuture<T> {
         ReadFuture::early(&self.state.borrow().attempt, result)
     }
 }
@@ -372,18 +345,13 @@ impl Transaction {
     /// The version of the snapshot that this transaction reads.
     pub fn get_read_version(&self) -> ReadFuture<Version> {
         let mut state = self.inner.state.borrow_mut();
-        let attempt = state.attempt.clone();
         if let Err(error) = state.check_usable() {
-            return ReadFuture::early(&attempt, Err(error));
+            return ReadFuture::early(&state.attempt, Err(error));
         }
         let answer = state.ask_read_version(self.inner.database.cluster(), true);
+        drop(state);
         // A handle of its own to take from: the answer itself stays for the reads.
-        let taken: ClusterFuture<Version> = Box::pin(async move { answer.get().await });
-        ReadFuture {
-            interest: Interest::new(&attempt),
-            read: Some(Shared::new(taken)),
-            early: None,
-        }
+        self.inner.start(async move { answer.get().await })
     }
 
     /// Reads at `version` instead of the newest: only before anything has asked for a read version.
@@ -403,34 +371,23 @@ impl Transaction {
     /// The value of `key`; `None` if it is absent. A snapshot read conflicts with nothing.
     pub fn get(&self, key: impl IntoKey, snapshot: bool) -> ValueFuture {
         let key = key.into_key();
-        let cluster = self.inner.database.cluster();
         if special::is_special(&key) {
-            return ValueFuture {
-                interest: Interest::new(&self.inner.state.borrow().attempt),
-                cluster: cluster.clone(),
-                operations: Vec::new(),
-                stage: ValueStage::Value(Box::pin(special::get(self.clone(), key))),
-            };
+            return self.inner.start_apart(special::get(self.clone(), key));
         }
+        let cluster = self.inner.database.cluster().clone();
         let mut state = self.inner.state.borrow_mut();
-        let mut operations = Vec::new();
-        let stage = match state.start_get(&key, snapshot) {
-            Err(error) => ValueStage::Ready(Some(Err(error))),
-            Ok(PointRead::Known(value)) => ValueStage::Ready(Some(Ok(value))),
-            Ok(PointRead::Ask(pending)) => {
-                operations = pending;
-                match state.read_version.known() {
-                    Some(version) => ValueStage::Value(cluster.get(key, version)),
-                    None => ValueStage::Version(state.ask_read_version(cluster, true), key),
-                }
-            }
+        let operations = match state.start_get(&key, snapshot) {
+            Err(error) => return ReadFuture::early(&state.attempt, Err(error)),
+            Ok(PointRead::Known(value)) => return ReadFuture::early(&state.attempt, Ok(value)),
+            Ok(PointRead::Ask(operations)) => operations,
         };
-        ValueFuture {
-            interest: Interest::new(&state.attempt),
-            cluster: cluster.clone(),
-            operations,
-            stage,
-        }
+        let issued = match state.read_version.known() {
+            Some(version) => Issued::Value(cluster.get(key, version)),
+            None => Issued::Version(state.ask_read_version(&cluster, true), key),
+        };
+        drop(state);
+        self.inner
+            .start(async move { Ok(fold(&operations, issued.value(cluster).await?)) })
     }
 
     /// The key that `selector` denotes among those that the transaction sees; the empty key or the end of the
@@ -458,13 +415,8 @@ impl Transaction {
         snapshot: bool,
     ) -> ReadFuture<RangeResult> {
         if special::is_special(&begin.key) && special::is_special(&end.key) {
-            let attempt = self.inner.state.borrow().attempt.clone();
             let read = special::get_range(self.clone(), begin, end, options);
-            return ReadFuture {
-                interest: Interest::new(&attempt),
-                read: Some(Shared::new(Box::pin(read))),
-                early: None,
-            };
+            return self.inner.start_apart(read);
         }
         let begin = KeySelector {
             key: shorten(begin.key),

@@ -1,13 +1,15 @@
 //! A future that several tasks may drive: each poll of any handle polls it, and all that wait are woken.
 //!
-//! The read version of a transaction is one (every read waits for it), and so is each range read (the
-//! application waits for it, and a commit drives those that the application has put aside).
+//! The read version of a transaction is one (every read waits for it), and so is each read (the application waits for
+//! it, and a commit drives those that the application has put aside).
+//!
+//! As long as one task drives it, that task's waker is what the inner future sees. The second task makes it shared.
 
 use std::cell::RefCell;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::Pin;
-use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::rc::{Rc, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// A cheap handle; the future is dropped with the last.
@@ -17,13 +19,57 @@ pub(crate) struct Core<T> {
     /// `None` while it is polled, and after the end.
     future: RefCell<Option<Pin<Box<dyn Future<Output = T>>>>>,
     output: RefCell<Option<T>>,
-    waiters: Arc<Waiters>,
+    waiters: RefCell<Interested>,
+}
+
+/// Who is woken when the future may go on.
+#[derive(Default)]
+enum Interested {
+    #[default]
+    Nobody,
+    One(Waker),
+    Several(Arc<Waiters>),
+}
+
+impl Interested {
+    /// The waker for the inner future when the task of `waker` drives it.
+    fn join(&mut self, waker: &Waker) -> Waker {
+        match self {
+            Interested::One(first) if !first.will_wake(waker) => {
+                let waiters = Arc::<Waiters>::default();
+                waiters.add(first);
+                waiters.add(waker);
+                *self = Interested::Several(waiters.clone());
+                Waker::from(waiters)
+            }
+            Interested::Several(waiters) => {
+                waiters.add(waker);
+                Waker::from(waiters.clone())
+            }
+            Interested::One(_) => waker.clone(),
+            Interested::Nobody => {
+                *self = Interested::One(waker.clone());
+                waker.clone()
+            }
+        }
+    }
 }
 
 /// Something that can be driven to its end by whoever has an interest in it.
 pub(crate) trait Drive {
     /// Ready when the output is there, or was.
     fn drive(&self, context: &mut Context<'_>) -> Poll<()>;
+}
+
+impl<T> Drop for Core<T> {
+    /// Whoever drives it without a handle is told that there is nothing to wait for any more.
+    fn drop(&mut self) {
+        match self.waiters.take() {
+            Interested::Nobody => {}
+            Interested::One(waker) => waker.wake(),
+            Interested::Several(waiters) => waiters.wake(),
+        }
+    }
 }
 
 /// The waker that the inner future sees: it wakes whoever polled since it was last called, so the future goes
@@ -61,7 +107,7 @@ impl<T> Shared<T> {
         Shared(Rc::new(Core {
             future: RefCell::new(Some(future)),
             output: RefCell::new(None),
-            waiters: Arc::default(),
+            waiters: RefCell::default(),
         }))
     }
 
@@ -70,7 +116,7 @@ impl<T> Shared<T> {
         Shared(Rc::new(Core {
             future: RefCell::new(None),
             output: RefCell::new(Some(output)),
-            waiters: Arc::default(),
+            waiters: RefCell::default(),
         }))
     }
 
@@ -118,18 +164,82 @@ impl<T> Drive for Core<T> {
             // Taken already, or polled from within its own poll: then that poll goes on.
             return Poll::Ready(());
         };
-        self.waiters.add(context.waker());
-        let waker = Waker::from(self.waiters.clone());
+        let waker = self.waiters.borrow_mut().join(context.waker());
         match future.as_mut().poll(&mut Context::from_waker(&waker)) {
             Poll::Ready(output) => {
                 *self.output.borrow_mut() = Some(output);
-                self.waiters.wake_by_ref();
+                // One that is alone is the one that drives it now.
+                if let Interested::Several(waiters) = self.waiters.take() {
+                    waiters.wake();
+                }
                 Poll::Ready(())
             }
             Poll::Pending => {
                 *self.future.borrow_mut() = Some(future);
                 Poll::Pending
             }
+        }
+    }
+}
+
+/// Drives all to their ends; one that nobody holds any more is at its end. Each is polled when it can go on, not when any can:
+/// a commit may wait for thousands.
+pub(crate) async fn drive_all(reads: Vec<Weak<dyn Drive>>) {
+    let queue = Arc::<Queue>::default();
+    let slot = |at| Waker::from(Arc::new(Slot(queue.clone(), at)));
+    let wakers: Vec<Waker> = (0..reads.len()).map(slot).collect();
+    let mut under_way: Vec<bool> = vec![true; reads.len()];
+    let mut left = reads.len();
+    let mut ready: Vec<usize> = (0..reads.len()).collect();
+    poll_fn(|context| {
+        queue.lock().waker = Some(context.waker().clone());
+        loop {
+            for at in ready.drain(..) {
+                if !under_way[at] {
+                    continue;
+                }
+                let read = reads[at].upgrade();
+                let mut context = Context::from_waker(&wakers[at]);
+                under_way[at] = read.is_some_and(|read| read.drive(&mut context).is_pending());
+                left -= usize::from(!under_way[at]);
+            }
+            std::mem::swap(&mut queue.lock().ready, &mut ready);
+            match ready.is_empty() {
+                true if left == 0 => return Poll::Ready(()),
+                true => return Poll::Pending,
+                false => {}
+            }
+        }
+    })
+    .await;
+}
+
+/// Which of those that are driven can go on.
+#[derive(Default)]
+struct Queue(Mutex<Ready>);
+
+#[derive(Default)]
+struct Ready {
+    ready: Vec<usize>,
+    waker: Option<Waker>,
+}
+
+impl Queue {
+    fn lock(&self) -> MutexGuard<'_, Ready> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+struct Slot(Arc<Queue>, usize);
+
+impl Wake for Slot {
+    fn wake(self: Arc<Self>) {
+        let mut queue = self.0.lock();
+        queue.ready.push(self.1);
+        let waker = queue.waker.take();
+        drop(queue);
+        if let Some(waker) = waker {
+            waker.wake();
         }
     }
 }

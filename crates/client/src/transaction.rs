@@ -43,7 +43,8 @@ pub(crate) struct State {
     pub options: Options,
     pub read_version: ReadVersion,
     pub log: WriteLog,
-    /// Range reads and selectors under way: a commit waits for them, as they add conflict ranges when they end.
+    /// Reads under way. A commit waits for them: they add conflict ranges when they end, and whoever began them before the
+    /// commit may await them after it.
     pub outstanding: Vec<Weak<dyn Drive>>,
     pub has_read: bool,
     /// What was wrong with a call that could not say so; the first one.
@@ -197,6 +198,11 @@ impl Transaction {
             self.set_timer();
         }
         Ok(())
+    }
+
+    /// What was wrong with a call of a layer above that could not say so: the next read and the commit fail with it.
+    pub fn defer_error(&self, error: Error) {
+        self.inner.state.borrow_mut().defer(Err(error));
     }
 
     /// Everything that is under way or comes later fails with `transaction_cancelled`, until [`Transaction::reset`].

@@ -3,7 +3,7 @@
 //! The value compared with is the one that the transaction sees when it sets the watch, own writes before that
 //! included. The watch is registered when the transaction has committed, and lives on without it.
 
-use crate::attempt::{Attempt, Interest, Outcome};
+use crate::attempt::{Attempt, Interest};
 use crate::bytes_argument::IntoKey;
 use crate::database::{Database, WatchSlot};
 use crate::retry::Backoff;
@@ -32,8 +32,8 @@ struct Watch {
 }
 
 impl Transaction {
-    /// Ends when the value of `key` differs from what this transaction sees now. Starts to watch when the
-    /// transaction has committed, a read-only one included; fails if it does not.
+    /// Ends when the value of `key` differs from what this transaction sees now. Starts to watch when the transaction has
+    /// committed, a read-only one included. Fails as the commit fails; with `transaction_cancelled` if there is none.
     pub fn watch(&self, key: impl IntoKey) -> ClusterFuture<()> {
         let watch = self.start_watch(key.into_key());
         Box::pin(async move { watch?.run().await })
@@ -82,12 +82,8 @@ impl Watch {
             // Its commit has waited for it: it is there although the transaction may be gone by now.
             Base::Read(shared) => poll_fn(|context| shared.poll_take(context)).await?,
         };
-        let version = match Interest::new(&self.attempt).outcome().await? {
-            Outcome::Committed { version, .. } => Some(version),
-            Outcome::ReadOnly { read_version } => read_version,
-            Outcome::Failed => unreachable!("a failed attempt has an error"),
-        };
         let cluster = self.database.cluster();
+        let version = Interest::new(&self.attempt).version().await?;
         let mut version =
             version.expect("the watch of a transaction that wrote nothing has read its key");
         let mut backoff = Backoff::default();

@@ -4,4 +4,5 @@ mod behaviour;
 mod commits;
 mod directory;
 mod model;
+mod outstanding;
 mod special;
