@@ -8,17 +8,76 @@ use plinth_coordination::{ClusterFile, Coordinators};
 use plinth_core::Result;
 use plinth_core::hash::HashMap;
 use plinth_runtime::Task;
+use plinth_runtime::sync::Notify;
 use std::cell::RefCell;
+use std::future::Future;
 use std::path::Path;
+use std::rc::Rc;
 
 #[derive(Default)]
 struct State {
     databases: HashMap<u64, Database>,
     /// Each writes the cluster file of a database anew when its coordinators move.
     cluster_files: HashMap<u64, Task<()>>,
-    transactions: HashMap<u64, Transaction>,
+    transactions: HashMap<u64, Entry>,
     /// One for each future whose work is under way: dropped, it ends that.
     working: HashMap<u64, Task<()>>,
+}
+
+struct Entry {
+    transaction: Transaction,
+    given: Rc<Given>,
+}
+
+/// The futures that a transaction has given since its last ending, that ending included: whoever fills one holds this.
+///
+/// FoundationDB promises that the futures of reads are ready before that of the commit that waited for them. So the future of
+/// what ends a transaction's work, a commit or a retry, is set after all that were given before it, watches apart:
+///
+/// ```text
+///   get(a)  get(b)  commit            get(c)  on_error
+///   └──── before ─────┘ └──────── before ──────┘
+/// ```
+#[derive(Default)]
+struct Given {
+    /// Rings, once, when the last of them is set.
+    all_set: Notify,
+}
+
+impl Drop for Given {
+    fn drop(&mut self) {
+        self.all_set.notify_one();
+    }
+}
+
+/// When a future is set, seen from the others of its transaction.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Order {
+    BeforeTheEnd,
+    Ending,
+    /// It outlives the transaction.
+    Apart,
+}
+
+/// A future's place in that order.
+struct Place {
+    /// Rings when it may be set.
+    after: Option<Notify>,
+    /// Held until it is set.
+    before: Option<Rc<Given>>,
+}
+
+impl Entry {
+    fn place(&mut self, order: Order) -> Place {
+        let former = match order {
+            Order::Ending => Some(std::mem::take(&mut self.given)),
+            Order::BeforeTheEnd | Order::Apart => None,
+        };
+        Place {
+            after: former.map(|given| given.all_set.clone()),
+            before: (order != Order::Apart).then(|| self.given.clone()),
+        }
+    }
 }
 
 thread_local! {
@@ -70,8 +129,11 @@ pub fn close_database(id: u64) {
 pub fn create_transaction(database: u64, id: u64) {
     let database = with(|state| state.databases.get(&database).cloned());
     if let Some(database) = database {
-        let transaction = database.create_transaction();
-        with(|state| drop(state.transactions.insert(id, transaction)));
+        let entry = Entry {
+            transaction: database.create_transaction(),
+            given: Rc::default(),
+        };
+        with(|state| drop(state.transactions.insert(id, entry)));
     }
 }
 
@@ -81,8 +143,30 @@ pub fn destroy_transaction(id: u64) {
 
 /// Shows the transaction, if it is there: it is unless its database was gone when it was made.
 pub fn on_transaction(id: u64, act: impl FnOnce(&Transaction)) {
-    if let Some(transaction) = with(|state| state.transactions.get(&id).cloned()) {
+    let found = with(|state| {
+        let entry = state.transactions.get(&id)?;
+        Some(entry.transaction.clone())
+    });
+    if let Some(transaction) = found {
         act(&transaction);
+    }
+}
+
+/// Lets the transaction fill the future with what `start` gives, unless it is cancelled first: then the promise is dropped,
+/// which fills it too.
+pub fn ask<T: 'static, F: Future<Output = Result<T>> + 'static>(
+    transaction: u64,
+    promise: Promise,
+    order: Order,
+    start: impl FnOnce(&Transaction) -> F,
+    payload: impl FnOnce(T) -> Payload + 'static,
+) {
+    let found = with(|state| {
+        let entry = state.transactions.get_mut(&transaction)?;
+        Some((entry.transaction.clone(), entry.place(order)))
+    });
+    if let Some((transaction, place)) = found {
+        fill(promise, place, start(&transaction), payload);
     }
 }
 
@@ -90,19 +174,23 @@ pub fn cancel(future: u64) {
     drop(with(|state| state.working.remove(&future)));
 }
 
-/// Lets `work` fill the future, unless it is cancelled first: then the promise is dropped, which fills it too.
-pub fn fill<T: 'static>(
+fn fill<T: 'static>(
     promise: Promise,
-    work: impl std::future::Future<Output = Result<T>> + 'static,
+    place: Place,
+    work: impl Future<Output = Result<T>> + 'static,
     payload: impl FnOnce(T) -> Payload + 'static,
 ) {
     let id = promise.0.id;
     let task = plinth_runtime::spawn("future", async move {
         let result = work.await.map(payload);
+        if let Some(after) = &place.after {
+            after.notified().await;
+        }
         if let Some(own) = with(|state| state.working.remove(&id)) {
             own.detach();
         }
         promise.0.set(result);
+        drop(place.before);
     });
     with(|state| state.working.insert(id, task));
 }

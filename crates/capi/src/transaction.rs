@@ -3,6 +3,7 @@
 use crate::arguments::{Code, Flag, bytes_at, code};
 use crate::database::Connection;
 use crate::future::{Future, Payload, Promise};
+use crate::state::Order;
 use crate::{mapped, network, options, state};
 use bytes::Bytes;
 use plinth_client::{RangeOptions, StreamingMode, Transaction as Local};
@@ -11,8 +12,8 @@ use plinth_runtime::real::Remote;
 use std::ffi::c_int;
 use std::future::Future as Async;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 const NO_VERSION: i64 = -1;
 /// From this version on addresses come with their ports.
@@ -24,26 +25,7 @@ pub struct Transaction {
     _connection: Arc<Connection>,
     id: u64,
     home: Remote,
-    shared: Arc<Shared>,
-}
-
-struct Shared {
-    committed_version: AtomicI64,
-    /// What a call without a result did wrong: the commit tells.
-    deferred: Mutex<Option<Error>>,
-}
-
-impl Shared {
-    fn defer(&self, error: Option<Error>) {
-        *self.deferred.lock().unwrap_or_else(PoisonError::into_inner) = error;
-    }
-    fn deferred(&self) -> Option<Error> {
-        *self.deferred.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-    fn begin_anew(&self) {
-        self.defer(None);
-        self.committed_version.store(NO_VERSION, Ordering::Release);
-    }
+    committed_version: Arc<AtomicI64>,
 }
 
 impl Transaction {
@@ -55,10 +37,7 @@ impl Transaction {
             _connection: connection,
             id,
             home,
-            shared: Arc::new(Shared {
-                committed_version: AtomicI64::new(NO_VERSION),
-                deferred: Mutex::new(None),
-            }),
+            committed_version: Arc::new(AtomicI64::new(NO_VERSION)),
         }
     }
 
@@ -67,7 +46,7 @@ impl Transaction {
         network::post(&self.home, move || state::on_transaction(id, act));
     }
 
-    /// For calls without a result: a bad argument is remembered.
+    /// For calls without a result: of a bad argument the next read tells, or the commit.
     fn post_valid<T: Send + 'static>(
         &self,
         arguments: Result<T>,
@@ -75,13 +54,28 @@ impl Transaction {
     ) {
         match arguments {
             Ok(arguments) => self.post(move |transaction| act(transaction, arguments)),
-            Err(error) => self.shared.defer(Some(error)),
+            Err(error) => self.post(move |transaction| transaction.defer_error(error)),
         }
     }
 
-    /// For calls with a result.
+    /// For calls with a result, which is there before the commit ends that comes next.
     fn ask<A, T, F>(
         &self,
+        arguments: Result<A>,
+        start: impl FnOnce(&Local, A) -> F + Send + 'static,
+        payload: impl FnOnce(T) -> Payload + Send + 'static,
+    ) -> *mut Future
+    where
+        A: Send + 'static,
+        T: 'static,
+        F: Async<Output = Result<T>> + 'static,
+    {
+        self.ask_in_order(Order::BeforeTheEnd, arguments, start, payload)
+    }
+
+    fn ask_in_order<A, T, F>(
+        &self,
+        order: Order,
         arguments: Result<A>,
         start: impl FnOnce(&Local, A) -> F + Send + 'static,
         payload: impl FnOnce(T) -> Payload + Send + 'static,
@@ -98,9 +92,10 @@ impl Transaction {
         let future = Future::new(Some(self.home.clone()));
         // Should the loop be over, or the transaction gone, the promise sets the future when it is dropped.
         let promise = Promise(future.clone());
-        self.post(move |transaction| {
-            let work = start(transaction, arguments);
-            state::fill(promise, work, payload);
+        let id = self.id;
+        network::post(&self.home, move || {
+            let start = |transaction: &Local| start(transaction, arguments);
+            state::ask(id, promise, order, start, payload);
         });
         future.into_handle()
     }
@@ -139,7 +134,9 @@ pub unsafe extern "C" fn fdb_transaction_cancel(transaction: &Transaction) {
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdb_transaction_reset(transaction: &Transaction) {
-    transaction.shared.begin_anew();
+    transaction
+        .committed_version
+        .store(NO_VERSION, Ordering::Release);
     transaction.post(Local::reset);
 }
 
@@ -158,10 +155,9 @@ pub unsafe extern "C" fn fdb_transaction_set_option(
     });
     code(option.map(|option| {
         if let Some(option) = option {
-            let shared = transaction.shared.clone();
             transaction.post(move |transaction| {
                 if let Err(error) = transaction.set_option(option) {
-                    shared.defer(Some(error));
+                    transaction.defer_error(error);
                 }
             });
         }
@@ -320,7 +316,8 @@ pub unsafe extern "C" fn fdb_transaction_watch(
 ) -> *mut Future {
     // SAFETY: the header's contract.
     let key = unsafe { bytes_at(key, length) };
-    transaction.ask(
+    transaction.ask_in_order(
+        Order::Apart,
         key,
         |transaction, key| transaction.watch(key),
         |()| Payload::Nothing,
@@ -448,22 +445,15 @@ pub unsafe extern "C" fn fdb_transaction_add_conflict_range(
 
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fdb_transaction_commit(transaction: &Transaction) -> *mut Future {
-    if let Some(error) = transaction.shared.deferred() {
-        return Future::early(Err(error));
-    }
-    let shared = transaction.shared.clone();
-    transaction.ask(
+    let committed_version = transaction.committed_version.clone();
+    transaction.ask_in_order(
+        Order::Ending,
         Ok(()),
         move |transaction, ()| {
             let (transaction, committing) = (transaction.clone(), transaction.commit());
-            let deferred = shared.deferred();
             async move {
-                if let Some(error) = deferred {
-                    return Err(error);
-                }
                 committing.await?;
-                let version = transaction.get_committed_version();
-                shared.committed_version.store(version, Ordering::Release);
+                committed_version.store(transaction.get_committed_version(), Ordering::Release);
                 Ok(())
             }
         },
@@ -476,7 +466,7 @@ pub unsafe extern "C" fn fdb_transaction_get_committed_version(
     transaction: &Transaction,
     out: &mut i64,
 ) -> Code {
-    *out = transaction.shared.committed_version.load(Ordering::Acquire);
+    *out = transaction.committed_version.load(Ordering::Acquire);
     0
 }
 
@@ -497,14 +487,15 @@ pub unsafe extern "C" fn fdb_transaction_on_error(
     error: Code,
 ) -> *mut Future {
     let error = u16::try_from(error).map_err(|_| Error::client_invalid_operation);
-    let shared = transaction.shared.clone();
-    transaction.ask(
+    let committed_version = transaction.committed_version.clone();
+    transaction.ask_in_order(
+        Order::Ending,
         error.map(Error),
         move |transaction, error| {
             let waiting = transaction.on_error(error);
             async move {
                 waiting.await?;
-                shared.begin_anew();
+                committed_version.store(NO_VERSION, Ordering::Release);
                 Ok(())
             }
         },
