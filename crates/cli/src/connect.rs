@@ -1,6 +1,6 @@
 //! How every client command finds its cluster, and what it says if it does not.
 
-use crate::{Outcome, status};
+use crate::{Outcome, status, trace_file};
 use plinth_client::{Database, DatabaseOption};
 use plinth_coordination::cluster_file::{self, ClusterFile};
 use plinth_coordination::{Coordinators, election};
@@ -52,6 +52,7 @@ impl ClusterArguments {
         let file = ClusterFile::load(&path)
             .await
             .map_err(|error| error.to_string())?;
+        trace_file::tell_of_stale_cluster_file();
         let coordinators = Coordinators::from(file.clone());
         let (kept, at, written) = (coordinators.clone(), path.clone(), file.clone());
         let keeping = async move { kept.keep_file(&at, written).await };

@@ -132,6 +132,9 @@ pub fn start(path: Option<&Path>) -> Result<(), String> {
         }));
     }
     plinth_runtime::trace::set_sink(move |line| {
+        if let Some(words) = cluster_file_warning(line) {
+            eprintln!("plinth: {words}");
+        }
         if line.contains("\"severity\":\"warn\"") && line.contains("\"file\":") {
             *LAST_WARNING.lock().expect("no panic while it is held") =
                 Some((now(), line.to_string()));
@@ -141,6 +144,30 @@ pub fn start(path: Option<&Path>) -> Result<(), String> {
         }
     });
     Ok(())
+}
+
+/// Has who runs a command be told of a cluster file that cannot be kept up to date; a server's trace does so by itself.
+pub fn tell_of_stale_cluster_file() {
+    plinth_runtime::trace::set_sink(|line| {
+        if let Some(words) = cluster_file_warning(line) {
+            eprintln!("plinth: {words}");
+        }
+    });
+}
+
+/// The warning in words, if the event is that one.
+fn cluster_file_warning(line: &str) -> Option<String> {
+    if !line.contains("\"type\":\"ClusterFileNotWritten\"") {
+        return None;
+    }
+    let event: serde_json::Value = serde_json::from_str(line).ok()?;
+    let word = |field: &str| event[field].as_str().unwrap_or("?").to_string();
+    Some(format!(
+        "warning: the coordinators have moved, and cluster file {} could not be updated: {}; it goes on with {}, which belongs in the file",
+        word("cluster_file"),
+        word("error"),
+        word("coordinators")
+    ))
 }
 
 /// The file of the newest warning, where in it, and what was the matter.
@@ -175,6 +202,16 @@ mod tests {
         let line = "{\"time\":1.5,\"severity\":\"warn\",\"type\":\"EngineFileDamaged\",\"file\":\"/a/b\",\"offset\":8192,\"what\":\"block\"}";
         assert_eq!(describe(line).as_deref(), Some("/a/b, byte 8192: block"));
         assert_eq!(describe("{\"type\":\"X\"}"), None);
+    }
+
+    #[test]
+    fn a_cluster_file_that_could_not_be_updated_is_told_with_what_belongs_in_it() {
+        let line = "{\"time\":1.5,\"severity\":\"warn\",\"type\":\"ClusterFileNotWritten\",\"cluster_file\":\"/etc/c\",\"error\":\"Read-only\",\"coordinators\":\"a:b_2@1.2.3.4:5\"}";
+        let words = cluster_file_warning(line).expect("it is that warning");
+        for part in ["/etc/c could not be updated: Read-only", "a:b_2@1.2.3.4:5"] {
+            assert!(words.contains(part), "{words}");
+        }
+        assert_eq!(cluster_file_warning("{\"type\":\"X\"}"), None);
     }
 
     #[test]

@@ -3,28 +3,37 @@
 use crate::ClusterFile;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{probe, trace, trace_warn};
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::path::Path;
+use std::rc::Rc;
 
 /// A cluster file that is kept current. Clones share it.
 #[derive(Clone)]
-pub struct Coordinators(Watch<ClusterFile>);
+pub struct Coordinators {
+    newest: Watch<ClusterFile>,
+    /// A cluster file could not be brought up to date, and that was said.
+    is_stale_on_disk: Rc<Cell<bool>>,
+}
 
 impl From<ClusterFile> for Coordinators {
     fn from(file: ClusterFile) -> Self {
-        Coordinators(Watch::new(file))
+        Coordinators {
+            newest: Watch::new(file),
+            is_stale_on_disk: Rc::default(),
+        }
     }
 }
 
 impl Coordinators {
     /// The newest set that is known.
     pub fn file(&self) -> ClusterFile {
-        self.0.get()
+        self.newest.get()
     }
 
     /// Whose cluster it is, whatever coordinators it has.
     pub fn key(&self) -> String {
-        self.0.with(ClusterFile::key)
+        self.newest.with(ClusterFile::key)
     }
 
     /// Goes on with the set that the text names, if it is a later one of this cluster.
@@ -33,31 +42,34 @@ impl Coordinators {
             return;
         };
         if self
-            .0
+            .newest
             .with(|now| file.key() == now.key() && file.number() > now.number())
         {
             probe!("coordinators_followed");
             trace!("CoordinatorsFollowed", "to" => successor);
-            self.0.set(file);
+            self.newest.set(file);
         }
     }
 
     /// Keeps the file at `path`, which has `written`, up to date, for ever.
     pub async fn keep_file(&self, path: &Path, mut written: ClusterFile) -> Infallible {
         loop {
-            self.0.wait_until(|now| *now != written).await;
+            self.newest.wait_until(|now| *now != written).await;
             written = self.write_file(path, written).await;
         }
     }
 
-    /// Brings the file at `path`, which has `written`, up to date, and gives what it has then. One that cannot be written
-    /// stays as it is: who starts with it asks the former coordinators, and is sent on.
+    /// Brings the file at `path`, which has `written`, up to date, and gives what it should have then. It is opened for
+    /// writing only then. One that cannot be written stays as it is, which a warning says once: this process goes on with
+    /// what it knows, and who starts with the file asks the former coordinators, and is sent on.
     pub async fn write_file(&self, path: &Path, written: ClusterFile) -> ClusterFile {
         let now = self.file();
         if now != written
             && let Err(error) = now.save(path).await
+            && !self.is_stale_on_disk.replace(true)
         {
-            trace_warn!("ClusterFileNotWritten", "file" => path.display(), "error" => error);
+            // Not `file`: it is no reason to end, if the process should.
+            trace_warn!("ClusterFileNotWritten", "cluster_file" => path.display(), "error" => error, "coordinators" => now);
         }
         now
     }
@@ -101,6 +113,25 @@ mod tests {
             plinth_runtime::timeout(Duration::from_secs(1), keeping).await;
             let written = ClusterFile::load(path).await.expect("loads");
             assert_eq!(written, coordinators.file());
+        });
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_written_stays_and_that_is_said_once() {
+        let simulation = Simulation::new(1, SimConfig::default());
+        simulation.run(async {
+            // There is no such directory to write to.
+            let path = Path::new("/nowhere/plinth.cluster");
+            let first = ClusterFile::parse("a:b@1.2.3.4:5").expect("valid");
+            let coordinators = Coordinators::from(first.clone());
+            coordinators.write_file(path, first.clone()).await;
+            assert!(!coordinators.is_stale_on_disk.get(), "nothing to write");
+            for (successor, is_known) in [("a:b_2@1.2.3.4:6", false), ("a:b_3@1.2.3.4:7", true)] {
+                coordinators.follow(successor);
+                assert_eq!(coordinators.is_stale_on_disk.get(), is_known);
+                let now = coordinators.write_file(path, first.clone()).await;
+                assert_eq!(now.to_string(), successor);
+            }
         });
     }
 }

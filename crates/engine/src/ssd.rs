@@ -207,7 +207,7 @@ impl SsdEngine {
         let options = disk::OpenOptions {
             create: !exists,
             truncate: !exists,
-            create_new: false,
+            ..disk::OpenOptions::default()
         };
         let opened = disk::open(&open_path, options).await;
         let file = opened.map_err(|error| disk_failure(&open_path, "open", &error))?;

@@ -19,6 +19,8 @@ pub struct OpenOptions {
     pub truncate: bool,
     /// Creates it, and fails if it exists.
     pub create_new: bool,
+    /// Opens it for reading only: also where nothing may be written.
+    pub read_only: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -225,9 +227,13 @@ pub async fn space(dir: &Path) -> io::Result<Space> {
     on_disk!(disk => disk.space(dir))
 }
 
-/// The whole file. For small ones: nothing bounds it but the file itself.
+/// The whole file. For small ones: nothing bounds it but the file itself. It need not be writable.
 pub async fn read_file(path: &Path) -> io::Result<Bytes> {
-    let file = open(path, OpenOptions::default()).await?;
+    let options = OpenOptions {
+        read_only: true,
+        ..OpenOptions::default()
+    };
+    let file = open(path, options).await?;
     let len = file.size().await?;
     let len = usize::try_from(len).map_err(|_| io::Error::from(io::ErrorKind::FileTooLarge))?;
     file.read_at(0, len).await
@@ -258,8 +264,14 @@ pub async fn write_file_durably_by(path: &Path, data: Bytes, ending: &str) -> io
         ..OpenOptions::default()
     };
     let file = open(&temporary, options).await?;
-    file.write_and_sync(0, vec![data]).await?;
-    rename(&temporary, path).await?;
+    let replaced = async {
+        file.write_and_sync(0, vec![data]).await?;
+        rename(&temporary, path).await
+    };
+    if let Err(error) = replaced.await {
+        let _ = remove(&temporary).await; // what cannot take its place shall not lie about
+        return Err(error);
+    }
     sync_dir(dir).await
 }
 

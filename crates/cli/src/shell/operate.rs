@@ -96,15 +96,8 @@ impl Session {
             let leader = self.connection.controller().await?;
             if coordinators.file().number() > before.number() {
                 // For the case that this program ends before its own task has come to it.
-                let saved = coordinators.file().save(&self.connection.path).await;
-                let now = format!("Coordinators changed: {}", coordinators.file());
-                return match saved {
-                    Ok(()) => Ok(now),
-                    Err(error) => Ok(format!(
-                        "{now}\ncannot write that to {}: {error}",
-                        self.connection.path.display()
-                    )),
-                };
+                self.connection.update_cluster_file().await;
+                return Ok(format!("Coordinators changed: {}", coordinators.file()));
             }
             let request = ChangeCoordinators {
                 coordinators: wanted.clone(),

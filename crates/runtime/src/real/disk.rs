@@ -26,7 +26,7 @@ pub(crate) async fn open(path: &Path, options: OpenOptions) -> io::Result<File> 
     offload(move || {
         let file = std::fs::OpenOptions::new()
             .read(true)
-            .write(true)
+            .write(!options.read_only)
             .create(options.create)
             .truncate(options.truncate)
             .create_new(options.create_new)

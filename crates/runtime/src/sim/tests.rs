@@ -14,6 +14,7 @@ const CREATE: OpenOptions = OpenOptions {
     create: true,
     truncate: false,
     create_new: false,
+    read_only: false,
 };
 
 fn ms(n: u64) -> Duration {
