@@ -28,8 +28,23 @@ pub fn run(arguments: Arguments) -> Outcome {
                 summary(&document, &connection.path.display().to_string())
             );
         }
-        Ok(())
+        available(&document)
     })
+}
+
+pub fn is_available(document: &Value) -> bool {
+    document["cluster"]["database_available"].as_bool() == Some(true)
+}
+
+/// What a command that has shown the status ends with: scripts ask whether the database serves.
+pub fn available(document: &Value) -> Outcome {
+    match is_available(document) {
+        true => Ok(()),
+        false => Err(format!(
+            "the database is unavailable; its recovery is at: {}",
+            recovery(&document["cluster"])
+        )),
+    }
 }
 
 /// The status document, from the controller.
@@ -77,7 +92,7 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
     const INFALLIBLE: &str = "writing to a string";
     let cluster = &document["cluster"];
     let mut out = String::new();
-    let available = cluster["database_available"].as_bool() == Some(true);
+    let available = is_available(document);
     let word = |value: &Value| value.as_str().unwrap_or("unknown").to_string();
     let row = |out: &mut String, name: &str, value: String| {
         writeln!(out, "  {name:<18} {value}").expect(INFALLIBLE);

@@ -40,7 +40,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         if arguments.once || !stdout().is_terminal() {
             let document = status::fetch(&connection).await?;
             println!("{}", frame(&document, WIDTH).join("\n"));
-            return Ok(());
+            return status::available(&document);
         }
         let _screen = Screen::enter()?;
         loop {

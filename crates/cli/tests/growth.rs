@@ -52,7 +52,7 @@ async fn check(database: &Database) {
 
 /// Keys and values on each storage server, as it estimates them; and whether every copy is there.
 fn stored(cluster: &Cluster) -> (Vec<u64>, bool) {
-    let text = cluster.cli("status json");
+    let text = common::text(&cluster.plinth(&["status", "--json"]).stdout);
     let document: Value = serde_json::from_str(&text).expect("JSON");
     let full = document["cluster"]["full_replication"] == true;
     let servers = document["cluster"]["storage_servers"].as_array();
@@ -126,7 +126,7 @@ async fn grow_and_shrink() {
 async fn wait_until_engine_is(cluster: &Cluster, engine: &str) {
     let started = now();
     loop {
-        let text = cluster.cli("status json");
+        let text = common::text(&cluster.plinth(&["status", "--json"]).stdout);
         let document: Value = serde_json::from_str(&text).expect("JSON");
         let servers = document["cluster"]["storage_servers"].as_array();
         let servers = servers.expect("a list");

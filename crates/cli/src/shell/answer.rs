@@ -1,5 +1,6 @@
 //! What a statement answers, and how it looks.
 
+use crate::{Outcome, status};
 use plinth_core::key::printable;
 use plinth_core::{Key, Value, Version};
 use serde_json::json;
@@ -18,13 +19,22 @@ pub enum Answer {
     Changed(Key, Option<Value>),
     /// (role, address, id)
     Roles(Vec<(&'static str, String, String)>),
-    Document {
+    /// The status document, and what is printed for a person.
+    Status {
         document: serde_json::Value,
         summary: Option<String>,
     },
 }
 
 impl Answer {
+    /// For scripts, once the answer is printed: a database that does not serve is a failure.
+    pub fn into_outcome(self) -> Outcome {
+        match self {
+            Answer::Status { document, .. } => status::available(&document),
+            _ => Ok(()),
+        }
+    }
+
     /// Text without the last line end; empty if there is nothing to say.
     pub fn render(&self, json: bool) -> String {
         if json {
@@ -63,7 +73,7 @@ impl Answer {
                     .map(|(role, address, id)| format!("  {role:<14} {address:<22} {id}"));
                 lines.collect::<Vec<_>>().join("\n")
             }
-            Answer::Document { document, summary } => {
+            Answer::Status { document, summary } => {
                 summary.clone().unwrap_or_else(|| format!("{document:#}"))
             }
         }
@@ -95,7 +105,7 @@ impl Answer {
                 let role = |(role, address, id): &(&'static str, String, String)| json!({"role": role, "address": address, "id": id});
                 json!({"ok": true, "roles": roles.iter().map(role).collect::<Vec<_>>()})
             }
-            Answer::Document { document, .. } => document.clone(),
+            Answer::Status { document, .. } => document.clone(),
         }
     }
 }

@@ -219,13 +219,12 @@ impl Session {
     /// One line.
     pub(super) async fn status_minimal(&self) -> Outcome<Answer> {
         let document = status::fetch(&self.connection).await?;
-        let available = document["cluster"]["database_available"].as_bool() == Some(true);
-        let line = match available {
+        let line = match status::is_available(&document) {
             true => "The database is available.",
             false => "The database is unavailable; type `status' for more information.",
         };
         let summary = Some(line.to_owned());
-        Ok(Answer::Document { document, summary })
+        Ok(Answer::Status { document, summary })
     }
 }
 

@@ -38,33 +38,37 @@ pub fn run(arguments: Arguments) -> Outcome {
         connection.limit_transactions();
         let mut session = Session::new(connection);
         let outcome = match &arguments.exec {
-            Some(text) => execute_all(&mut session, text, arguments.json).await,
+            Some(text) => execute_all(&mut session, text, arguments.json)
+                .await
+                .map(drop),
             None if std::io::stdin().is_terminal() => interact(&mut session, arguments.json).await,
             None => execute_input(&mut session, arguments.json).await,
         };
         session.connection.update_cluster_file().await;
-        outcome
+        session.end(outcome)
     })
 }
 
-/// Runs statements up to the first that fails.
-async fn execute_all(session: &mut Session, text: &str, json: bool) -> Outcome {
+/// Runs statements up to the first that fails; false if the user leaves.
+async fn execute_all(session: &mut Session, text: &str, json: bool) -> Outcome<bool> {
     for statement in statement::parse_all(text)? {
         if statement == Statement::Exit {
-            break;
+            return Ok(false);
         }
         let answer = session.execute(statement).await?;
         print(&answer.render(json));
+        answer.into_outcome()?;
     }
-    session.warn_if_open();
-    Ok(())
+    Ok(true)
 }
 
 /// Statements from a pipe or a file, line by line.
 async fn execute_input(session: &mut Session, json: bool) -> Outcome {
     for line in std::io::stdin().lock().lines() {
         let line = line.map_err(|error| format!("standard input: {error}"))?;
-        execute_all(session, &line, json).await?;
+        if !execute_all(session, &line, json).await? {
+            break;
+        }
     }
     Ok(())
 }

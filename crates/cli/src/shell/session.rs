@@ -25,6 +25,8 @@ const CHANGE_LOOK_INTERVAL: Duration = Duration::from_millis(20);
 pub struct Session {
     pub(super) connection: Connection,
     pub(super) transaction: Option<Transaction>,
+    /// What the open transaction has written: the first statement, and how many more.
+    written: Option<(String, u64)>,
     /// The tenant in use.
     pub(super) tenant: Option<Database>,
     /// What every transaction is given.
@@ -49,6 +51,7 @@ impl Session {
         Session {
             connection,
             transaction: None,
+            written: None,
             tenant: None,
             options: Vec::new(),
             writes_allowed: true,
@@ -75,9 +78,28 @@ impl Session {
         self.transaction.is_some()
     }
 
-    pub fn warn_if_open(&self) {
-        if self.is_open() {
-            eprintln!("plinth: the transaction was not committed: its writes are dropped");
+    /// What the user leaves with. Writes that were not committed are lost, which is a failure.
+    pub fn end(&mut self, outcome: Outcome) -> Outcome {
+        let Some((first, more)) = self.written.take() else {
+            return outcome;
+        };
+        let more = match more {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let lost = format!(
+            "the transaction was not committed: `{first}'{more} came to nothing; end it with `commit'"
+        );
+        Err(match outcome {
+            Ok(()) => lost,
+            Err(line) => format!("{line}; {lost}"),
+        })
+    }
+
+    fn note_write(&mut self, name: &str, key: &Key) {
+        match &mut self.written {
+            Some((_, more)) => *more += 1,
+            None => self.written = Some((format!("{name} {}", printable(key)), 0)),
         }
     }
 
@@ -87,10 +109,11 @@ impl Session {
             Statement::GetRange(begin, end, limit, keys_only) => {
                 self.get_range(begin, end, limit, keys_only).await
             }
-            Statement::Set(key, value) => self.write(move |t| t.set(&key, &value)).await,
-            Statement::Clear(key) => self.write(move |t| t.clear(&key)).await,
+            Statement::Set(key, value) => self.write("set", &key, |t| t.set(&key, &value)).await,
+            Statement::Clear(key) => self.write("clear", &key, |t| t.clear(&key)).await,
             Statement::ClearRange(begin, end) => {
-                self.write(move |t| t.clear_range(&begin, &end)).await
+                let clear = |t: &Transaction| t.clear_range(&begin, &end);
+                self.write("clearrange", &begin, clear).await
             }
             Statement::GetVersion => self.get_version().await,
             Statement::Watch(key) => self.watch(key).await,
@@ -98,6 +121,7 @@ impl Session {
             Statement::Commit => self.commit().await,
             Statement::Rollback => {
                 self.transaction.take().ok_or_else(no_transaction)?;
+                self.written = None;
                 Ok(Answer::Text("Transaction rolled back".into()))
             }
             Statement::Reset => {
@@ -105,6 +129,7 @@ impl Session {
                     .as_ref()
                     .ok_or_else(no_transaction)?
                     .reset();
+                self.written = None;
                 Ok(Answer::Text("Transaction reset".into()))
             }
             Statement::WriteMode(on) => {
@@ -128,7 +153,7 @@ impl Session {
                 let path = self.connection.path.display().to_string();
                 let summary =
                     (!json).then(|| status::summary(&document, &path).trim_end().to_string());
-                Ok(Answer::Document { document, summary })
+                Ok(Answer::Status { document, summary })
             }
             Statement::ConfigureNew(config) => self.configure_new(config).await,
             Statement::Manage(management) => self.manage(management).await,
@@ -203,14 +228,21 @@ impl Session {
         }
     }
 
-    async fn write(&self, write: impl Fn(&Transaction)) -> Outcome<Answer> {
+    async fn write(
+        &mut self,
+        name: &str,
+        key: &Key,
+        write: impl Fn(&Transaction),
+    ) -> Outcome<Answer> {
         if !self.writes_allowed {
             return Err("writing is off; `writemode on' allows it".into());
         }
         if let Some(open) = &self.transaction {
             // What is wrong with a write comes out of the next read: ask for one that costs nothing.
             write(open);
-            return match self.within(open.get_read_version()).await {
+            let asked = self.within(open.get_read_version()).await;
+            self.note_write(name, key);
+            return match asked {
                 Ok(_) => Ok(Answer::Nothing),
                 Err(error) => self.fail(error).await,
             };
@@ -261,6 +293,7 @@ impl Session {
     /// A transaction that could not commit is over: its reads are stale.
     async fn commit(&mut self) -> Outcome<Answer> {
         let transaction = self.transaction.take().ok_or_else(no_transaction)?;
+        self.written = None;
         match self.within(transaction.commit()).await {
             Ok(()) => Ok(Answer::Committed(committed_version(&transaction))),
             Err(error) => self.fail(error).await,

@@ -305,9 +305,10 @@ impl Cluster {
         plinth_runtime::offload(move || say(&file, &statements)).await
     }
 
-    /// The part of the status document that has everything.
+    /// The part of the status document that has everything, whether or not the database serves.
     pub async fn status(&self) -> serde_json::Value {
-        let text = self.say("status json").await.text();
+        let said = self.say("status json").await;
+        let text = text(&said.0.stdout);
         let mut document: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
         document["cluster"].take()
     }
