@@ -15,6 +15,7 @@ use plinth_core::{Error, Key, KeySelector, Value};
 use plinth_runtime::now;
 use std::fs::{File, OpenOptions};
 use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
 
 const WRITE_BUFFER_BYTES: usize = 1 << 20;
 /// Bytes asked for at once.
@@ -40,28 +41,41 @@ pub struct Arguments {
 pub fn run(arguments: Arguments) -> Outcome {
     let (mut begin, end) = arguments.range.parse()?;
     let format = Format::choose(arguments.format, &arguments.file);
+    let mut file = None;
     let out: Box<dyn Write> = if arguments.file == "-" {
         if arguments.resume {
             return Err("--resume: standard output cannot be resumed; dump to a file".into());
         }
         Box::new(std::io::stdout())
     } else {
-        let (file, last) = open_output(&arguments, format)?;
+        let (opened, last) = open_output(&arguments, format, &begin..&end)?;
         if let Some(last) = last {
             begin = key_after(&last);
         }
-        Box::new(file)
+        let written = opened.try_clone();
+        file = Some(written.map_err(|error| format!("{}: {error}", arguments.file))?);
+        Box::new(opened)
     };
     let out = BufWriter::with_capacity(WRITE_BUFFER_BYTES, out);
     connect::block_on(async {
         let connection = arguments.cluster.connect().await?;
         connection.limit_transactions();
-        dump(&arguments.file, &connection, format, begin, end, out).await
+        let done = dump(&arguments.file, &connection, format, begin, end, out).await?;
+        if let Some(file) = file {
+            write_out(&arguments.file, file.sync_all())?;
+        }
+        eprintln!("{done}");
+        Ok(())
     })
 }
 
-/// The file to append to, and the key of its last line if it is an unfinished one.
-fn open_output(arguments: &Arguments, format: Format) -> Outcome<(File, Option<Key>)> {
+/// The file to append to, and the key of its last line if it is an unfinished dump of the range. One that cannot be that
+/// stays as it is.
+fn open_output(
+    arguments: &Arguments,
+    format: Format,
+    range: Range<&Key>,
+) -> Outcome<(File, Option<Key>)> {
     let name = &arguments.file;
     let cannot = |error: std::io::Error| format!("{name}: {error}");
     if !arguments.resume {
@@ -81,14 +95,27 @@ fn open_output(arguments: &Arguments, format: Format) -> Outcome<(File, Option<K
         .open(name)
         .map_err(cannot)?;
     let (whole_bytes, last) = last_line(&mut file).map_err(cannot)?;
+    let no_dump = |what: &str| {
+        format!("{name}: {what}: it is no beginning of this dump; choose another name")
+    };
     let last = match last {
         Some(line) => Some(
             rows::parse(format, &line)
-                .map_err(|what| format!("{name}: its last line is no pair: {what}"))?
+                .map_err(|what| no_dump(&format!("its last line is no pair: {what}")))?
                 .0,
         ),
+        None if file.metadata().map_err(cannot)?.len() > 0 => {
+            return Err(no_dump("there is no whole line in it"));
+        }
         None => None,
     };
+    match &last {
+        Some(last) if last < range.start => {
+            return Err(no_dump("its last key is before --begin"));
+        }
+        Some(last) if last >= range.end => return Err(no_dump("its last key is not before --end")),
+        _ => {}
+    }
     file.set_len(whole_bytes).map_err(cannot)?;
     file.seek(SeekFrom::Start(whole_bytes)).map_err(cannot)?;
     Ok((file, last))
@@ -111,6 +138,7 @@ fn last_line(file: &mut File) -> std::io::Result<(u64, Option<Vec<u8>>)> {
     Ok((from + end as u64 + 1, Some(tail[start..end].to_vec())))
 }
 
+/// Writes the range, and says in a line what was written.
 async fn dump(
     name: &str,
     connection: &Connection,
@@ -118,7 +146,7 @@ async fn dump(
     mut begin: Key,
     end: Key,
     mut out: BufWriter<Box<dyn Write>>,
-) -> Outcome {
+) -> Outcome<String> {
     let bar = progress::bar(0, "dumping");
     let (start, mut count, mut snapshots) = (now(), 0u64, 1u64);
     let mut transaction = connection.database.create_transaction();
@@ -151,16 +179,7 @@ async fn dump(
         for (key, value) in &pairs {
             rows::write(format, key, value, &mut text);
         }
-        // Somebody who has read enough closes the pipe: no failure.
-        match out.write_all(text.as_bytes()) {
-            Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => return Ok(()),
-            Err(error) => {
-                return Err(format!(
-                    "{name}: {error}; when there is room, go on with --resume"
-                ));
-            }
-            Ok(()) => {}
-        }
+        write_out(name, out.write_all(text.as_bytes()))?;
         count += pairs.len() as u64;
         bar.set_message(format!("{} pairs", grouped(count as f64)));
         match pairs.last() {
@@ -168,7 +187,7 @@ async fn dump(
             _ => break,
         }
     }
-    out.flush().map_err(|error| format!("{name}: {error}"))?;
+    write_out(name, out.flush())?;
     bar.finish_and_clear();
     let took_s = start.elapsed().as_secs_f64();
     let rate = grouped(count as f64 / took_s.max(1e-9));
@@ -177,11 +196,22 @@ async fn dump(
     } else {
         format!("{snapshots} snapshots, one after another")
     };
-    eprintln!(
+    Ok(format!(
         "dumped {} pairs in {took_s:.2} s, {rate} pairs/s, from {how}",
         grouped(count as f64)
-    );
-    Ok(())
+    ))
+}
+
+fn write_out(name: &str, written: std::io::Result<()>) -> Outcome {
+    match written {
+        // Somebody who has read enough closes the pipe: nothing to be told of, but no whole dump.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(141),
+        Err(error) if name == "-" => Err(format!("standard output: {error}")),
+        Err(error) => Err(format!(
+            "{name}: {error}; when there is room, go on with --resume"
+        )),
+        Ok(()) => Ok(()),
+    }
 }
 
 /// A transaction's time-out counts from its creation: a long dump outlives it although the cluster is well.

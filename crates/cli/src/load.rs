@@ -1,32 +1,37 @@
 //! `plinth load`: the pairs of a file into a cluster, in batches of one transaction each, several under way at once.
 //!
-//! What has been loaded is always a whole number of batches. A file's progress is kept beside it, in
+//! What has been loaded is always a whole number of batches. A file's [`progress`] is kept beside it, in
 //! `FILE.plinth-progress`: the byte up to which everything has been committed. A load that stops anywhere is resumed
-//! from there; the few batches behind it that had been committed too are loaded again, which changes nothing.
+//! from there; the few batches behind it that had been committed too are loaded again, which changes nothing. What is
+//! before must be what was loaded: whoever has changed it begins anew.
 //!
 //! The last line of a key wins, as if the file were loaded line by line: a batch waits while another that has one of
 //! its keys is under way.
 
 #![allow(clippy::disallowed_types)] // the user's file, read and reported on by the user's side
 
+mod progress;
+
 use crate::connect::{self, ClusterArguments, Connection};
 use crate::rows::{self, Format, Pair};
-use crate::{Outcome, progress};
+use crate::{Outcome, progress as bars};
 use indicatif::ProgressBar;
 use plinth_bench::report::grouped;
 use plinth_core::hash::{FixedHasher, HashMap};
 use plinth_core::{Error, Result};
 use plinth_runtime::{Duration, Instant, Task, now};
+use progress::{Position, Sidecar, Terms};
 use std::collections::VecDeque;
 use std::fs::File;
 use std::hash::Hasher;
-use std::io::{BufRead, BufReader, Read, Seek, SeekFrom};
-use std::path::PathBuf;
+use std::io::{BufRead, BufReader, Read};
 use std::rc::Rc;
 
 /// The progress file is written at most this often.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 const READ_BUFFER_BYTES: usize = 1 << 20;
+/// Between two looks at the bar while what is loaded is compared.
+const COMPARE_LINES: u64 = 100_000;
 /// Pairs are read between two looks at what has been committed.
 const BATCH_ROWS_MAX: usize = 10_000;
 
@@ -52,13 +57,6 @@ pub struct Arguments {
     /// Go on where an earlier load of the file stopped
     #[arg(long)]
     resume: bool,
-}
-
-/// A place in the file, for messages and for resuming.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-struct Position {
-    bytes: u64,
-    lines: u64,
 }
 
 /// Reads batches of pairs.
@@ -91,64 +89,79 @@ pub fn run(arguments: Arguments) -> Outcome {
     if arguments.resume && arguments.file == "-" {
         return Err("--resume: standard input cannot be resumed; load it from a file".into());
     }
-    let sidecar = Sidecar::of(&arguments.file);
-    let start = if arguments.resume {
-        sidecar.read()?
-    } else {
-        Position::default()
-    };
-    let (source, total_bytes) = Source::open(&arguments, prefix, start)?;
-    let bar = progress::bar(total_bytes, "loading");
     connect::block_on(async {
-        let connection = arguments.cluster.connect().await?;
+        let connection = arguments.cluster.open().await?;
+        let terms = Terms {
+            format: Format::choose(arguments.format, &arguments.file),
+            prefix,
+            cluster: connection.coordinators.key(),
+        };
+        let sidecar = Sidecar::of(&arguments.file, terms.clone());
+        let start = match arguments.resume {
+            true => sidecar.read()?,
+            false => Position::default(),
+        };
+        let (mut source, total_bytes) = Source::open(&arguments.file, terms)?;
+        source.pass_what_is_loaded(start)?;
+        connection.wait_until_it_serves().await?;
         connection.limit_transactions();
+        if !arguments.resume {
+            sidecar.remove(); // what an earlier load left
+        }
+        let bar = bars::bar(total_bytes, "loading");
         let loader = Loader::new(&arguments, connection, source, sidecar, bar);
         loader.load().await
     })
 }
 
 impl Source {
-    fn open(arguments: &Arguments, prefix: Vec<u8>, start: Position) -> Outcome<(Source, u64)> {
-        let name = arguments.file.clone();
+    fn open(name: &str, terms: Terms) -> Outcome<(Source, u64)> {
         let cannot = |error: std::io::Error| {
             format!("{name}: {error}; name a file that can be read, or - for standard input")
         };
-        let (input, total): (Box<dyn BufRead>, u64) = if name == "-" {
-            (
-                Box::new(BufReader::with_capacity(
-                    READ_BUFFER_BYTES,
-                    std::io::stdin(),
-                )),
-                0,
-            )
+        let (input, total): (Box<dyn Read>, u64) = if name == "-" {
+            (Box::new(std::io::stdin()), 0)
         } else {
-            let mut file = File::open(&name).map_err(cannot)?;
+            let file = File::open(name).map_err(cannot)?;
             let meta = file.metadata().map_err(cannot)?;
             if meta.is_dir() {
                 return Err(format!("{name}: it is a directory; name a file"));
             }
-            if start.bytes > meta.len() {
-                return Err(format!(
-                    "{name}: it is shorter than what was loaded of it; load it from the start, without --resume"
-                ));
-            }
-            file.seek(SeekFrom::Start(start.bytes)).map_err(cannot)?;
-            (
-                Box::new(BufReader::with_capacity(READ_BUFFER_BYTES, file)),
-                meta.len(),
-            )
+            (Box::new(file), meta.len())
         };
-        let format = Format::choose(arguments.format, &name);
-        Ok((
-            Source {
-                name,
-                input,
-                format,
-                prefix,
-                at: start,
-                line: Vec::new(),
-            },
-            total,
+        let source = Source {
+            name: name.to_string(),
+            input: Box::new(BufReader::with_capacity(READ_BUFFER_BYTES, input)),
+            format: terms.format,
+            prefix: terms.prefix,
+            at: Position::default(),
+            line: Vec::new(),
+        };
+        Ok((source, total))
+    }
+
+    /// Goes to where an earlier load stopped. Fails if the lines before are not those that it loaded.
+    fn pass_what_is_loaded(&mut self, loaded: Position) -> Outcome {
+        let bar = bars::bar(loaded.bytes, "comparing what is loaded");
+        while self.at.bytes < loaded.bytes && self.next_line()? {
+            if self.at.lines % COMPARE_LINES == 0 {
+                bar.set_position(self.at.bytes);
+            }
+        }
+        bar.finish_and_clear();
+        if self.at == loaded {
+            return Ok(());
+        }
+        let what = match self.at.bytes < loaded.bytes {
+            true => "it is shorter than what was loaded of it".into(),
+            false => format!(
+                "its first {} lines are not those that were loaded",
+                loaded.lines
+            ),
+        };
+        Err(format!(
+            "{}: {what}; load it from the start, without --resume",
+            self.name
         ))
     }
 
@@ -176,25 +189,32 @@ impl Source {
         Ok((!batch.pairs.is_empty()).then_some(batch))
     }
 
+    /// Reads a line, and forgets its end; false at the end of the file.
+    fn next_line(&mut self) -> Outcome<bool> {
+        self.line.clear();
+        let mut limited = (&mut self.input).take(rows::LINE_BYTES_MAX as u64);
+        let read = limited.read_until(b'\n', &mut self.line);
+        let read = read.map_err(|error| self.at_line(self.at.lines + 1, error))?;
+        if read == 0 {
+            return Ok(false);
+        }
+        self.at.pass(&self.line);
+        if self.line.last() == Some(&b'\n') {
+            self.line.pop();
+        } else if read == rows::LINE_BYTES_MAX {
+            return Err(self.at_line(self.at.lines, "the line is too long to be a pair"));
+        }
+        Ok(true)
+    }
+
+    fn at_line(&self, line: u64, what: impl std::fmt::Display) -> String {
+        format!("{}:{line}: {what}", self.name)
+    }
+
     fn next_pair(&mut self) -> Outcome<Option<Pair>> {
         loop {
-            self.line.clear();
-            let at = |line: u64, what: String| format!("{}:{line}: {what}", self.name);
-            let mut limited = (&mut self.input).take(rows::LINE_BYTES_MAX as u64);
-            let read = limited.read_until(b'\n', &mut self.line);
-            let read = read.map_err(|error| at(self.at.lines + 1, error.to_string()))?;
-            if read == 0 {
+            if !self.next_line()? {
                 return Ok(None);
-            }
-            self.at.bytes += read as u64;
-            self.at.lines += 1;
-            if self.line.last() == Some(&b'\n') {
-                self.line.pop();
-            } else if read == rows::LINE_BYTES_MAX {
-                return Err(at(
-                    self.at.lines,
-                    "the line is too long to be a pair".into(),
-                ));
             }
             if self.line.last() == Some(&b'\r') && self.format == Format::Jsonl {
                 self.line.pop();
@@ -202,64 +222,16 @@ impl Source {
             if self.line.is_empty() {
                 continue;
             }
-            let (key, value) =
-                rows::parse(self.format, &self.line).map_err(|what| at(self.at.lines, what))?;
+            let (key, value) = rows::parse(self.format, &self.line)
+                .map_err(|what| self.at_line(self.at.lines, what))?;
             if self.prefix.is_empty() {
                 return Ok(Some((key, value)));
             }
             let key = [&self.prefix[..], &key].concat();
             if key.len() > plinth_core::key::KEY_BYTES_MAX {
-                return Err(at(
-                    self.at.lines,
-                    "the key with its prefix is too long".into(),
-                ));
+                return Err(self.at_line(self.at.lines, "the key with its prefix is too long"));
             }
             return Ok(Some((key.into(), value)));
-        }
-    }
-}
-
-/// The file that remembers how far a load has come.
-struct Sidecar(Option<PathBuf>);
-
-impl Sidecar {
-    fn of(file: &str) -> Sidecar {
-        Sidecar((file != "-").then(|| PathBuf::from(format!("{file}.plinth-progress"))))
-    }
-
-    fn read(&self) -> Outcome<Position> {
-        let path = self.0.as_ref().expect("standard input is not resumed");
-        let broken = || {
-            format!(
-                "{}: it is not a progress file; remove it and load from the start, without --resume",
-                path.display()
-            )
-        };
-        let text = match std::fs::read_to_string(path) {
-            Ok(text) => text,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                return Ok(Position::default());
-            }
-            Err(error) => return Err(format!("{}: {error}", path.display())),
-        };
-        let mut numbers = text.split_whitespace().map(str::parse);
-        match (numbers.next(), numbers.next()) {
-            (Some(Ok(bytes)), Some(Ok(lines))) => Ok(Position { bytes, lines }),
-            _ => Err(broken()),
-        }
-    }
-
-    /// What cannot be written here only costs work that is done again.
-    fn write(&self, at: Position) {
-        let Some(path) = &self.0 else { return };
-        let new = path.with_extension("plinth-progress-new");
-        let written = std::fs::write(&new, format!("{} {}\n", at.bytes, at.lines));
-        let _ = written.and_then(|()| std::fs::rename(&new, path));
-    }
-
-    fn remove(&self) {
-        if let Some(path) = &self.0 {
-            let _ = std::fs::remove_file(path); // there may be none
         }
     }
 }
@@ -323,7 +295,7 @@ impl Loader {
             Err(line) => {
                 self.sidecar.write(self.committed);
                 let loaded = format!("the first {} lines are loaded", self.committed.lines);
-                let next = if self.sidecar.0.is_some() {
+                let next = if self.sidecar.is_kept() {
                     "; when it is mended, go on with --resume"
                 } else {
                     ""
@@ -453,7 +425,7 @@ mod tests {
         let first = source.next_batch(6).expect("reads").expect("two pairs");
         assert_eq!(first.pairs.len(), 2);
         assert_eq!(&first.pairs[1].0[..], b"p/b");
-        assert_eq!(first.end, Position { bytes: 9, lines: 3 });
+        assert_eq!((first.end.bytes, first.end.lines), (9, 3));
         let second = source
             .next_batch(6)
             .expect("reads")
@@ -473,23 +445,35 @@ mod tests {
     }
 
     #[test]
-    fn progress_comes_back_from_its_file() {
-        let file = std::env::temp_dir().join(format!("plinth-load-{}", std::process::id()));
-        let sidecar = Sidecar::of(&file.to_string_lossy());
-        assert_eq!(sidecar.read(), Ok(Position::default()));
-        sidecar.write(Position {
-            bytes: 70,
-            lines: 3,
-        });
-        assert_eq!(
-            sidecar.read(),
-            Ok(Position {
-                bytes: 70,
-                lines: 3
-            })
-        );
-        std::fs::write(sidecar.0.as_ref().expect("a file"), "x").expect("writes");
-        assert!(sidecar.read().is_err());
-        sidecar.remove();
+    fn a_load_is_resumed_only_behind_the_lines_that_were_loaded() {
+        let mut first = source("a\t1\nb\t2\nc\t3\n");
+        first.next_batch(6).expect("reads").expect("two pairs");
+        let loaded = first.at;
+        assert_eq!((loaded.bytes, loaded.lines), (8, 2));
+        let mut same = source("a\t1\nb\t2\nz\t9\n");
+        assert_eq!(same.pass_what_is_loaded(loaded), Ok(()));
+        let next = same.next_batch(6).expect("reads").expect("the last");
+        assert_eq!(&next.pairs[0].0[..], b"p/z");
+        for (changed, word) in [
+            ("a\t1\nb\t3\nc\t3\n", "not those"),
+            ("new\t0\na\t1\nb\t2\nc\t3\n", "not those"), // its eighth byte is in a line's middle
+            ("a\t1\nb\t2 and more\nc\t3\n", "not those"),
+            ("a\t1\nb\n2\nc\t3\n", "not those"),
+            ("a\t1\n", "shorter"),
+            ("", "shorter"),
+        ] {
+            let line = source(changed)
+                .pass_what_is_loaded(loaded)
+                .expect_err(changed);
+            assert!(
+                line.contains(word) && line.contains("without --resume"),
+                "{line}"
+            );
+        }
+        // The last line had no end yet when it was loaded.
+        let mut first = source("a\t1\nb\t2");
+        first.next_batch(100).expect("reads").expect("two pairs");
+        let grown = source("a\t1\nb\t23\n").pass_what_is_loaded(first.at);
+        assert!(grown.is_err());
     }
 }

@@ -87,6 +87,11 @@ pub struct Appending {
     file: File,
 }
 
+/// A key as one word.
+fn word(key: &Key) -> String {
+    printable(key).replace(' ', "\\x20")
+}
+
 fn at(path: &Path, what: impl std::fmt::Display) -> String {
     format!("progress file {}: {what}", path.display())
 }
@@ -105,7 +110,7 @@ impl Progress {
         };
         let mut text = format!("{what}\n");
         for piece in &pieces {
-            text += &format!("{} {}\n", printable(&piece.begin), printable(&piece.end));
+            text += &format!("{} {}\n", word(&piece.begin), word(&piece.end));
         }
         text.push('\n');
         let written = file
@@ -149,7 +154,14 @@ impl Progress {
         let done: Option<BTreeSet<usize>> =
             lines.take(numbers).map(|line| line.parse().ok()).collect();
         let done = done.ok_or_else(damaged)?;
-        if pieces.is_empty() || done.iter().any(|number| *number >= pieces.len()) {
+        // Each begins where the one before ends: else something would never be copied.
+        let has_gaps = pieces.windows(2).any(|two| two[0].end != two[1].begin);
+        let is_inverted = |piece: &Piece| piece.begin >= piece.end;
+        if pieces.is_empty()
+            || has_gaps
+            || pieces.iter().any(is_inverted)
+            || done.iter().any(|number| *number >= pieces.len())
+        {
             return Err(damaged());
         }
         Ok(Progress {
@@ -228,7 +240,11 @@ mod tests {
     fn a_progress_file_goes_on_where_it_ended_even_if_it_was_cut_off() {
         let path = std::env::temp_dir().join(format!("plinth-progress-{}", std::process::id()));
         let _ = std::fs::remove_file(&path); // of an earlier run
-        let pieces = vec![piece("", "b\n"), piece("b\n", "c"), piece("c", "\u{7f}")];
+        let pieces = vec![
+            piece("", "b \n"),
+            piece("b \n", "c c"),
+            piece("c c", "\u{7f}"),
+        ];
         let created = Progress::create(&path, "this", pieces.clone()).expect("writes");
         let mut appending = created.reopen().expect("opens");
         appending.done(2).expect("writes");
