@@ -458,7 +458,12 @@ async fn open_segment(
     let file = opened.map_err(failed)?;
     let size = file.size().await.map_err(failed)?;
     let head = file.read_at(0, SEGMENT_HEADER_BYTES as usize).await;
-    let header = parse_header(&head.map_err(failed)?, id);
+    let head = head.map_err(failed)?;
+    if let Some(found) = other_format(&head) {
+        trace_warn!("DiskQueueFormat", "file" => path.display(), "format" => found, "known" => FORMAT);
+        return Err(Error::unsupported_format_version);
+    }
+    let header = parse_header(&head, id);
     if header.is_some_and(|(found, capacity)| found == number && capacity <= size) {
         // A process that was killed may have left what it wrote in the system's cache only: what we are about to
         // call durable has to be.
@@ -562,6 +567,15 @@ fn segment_header(id: Uid, number: u32, capacity_bytes: u64) -> Bytes {
     out.put_u32_le(crc);
     out.resize(SEGMENT_HEADER_BYTES as usize, 0);
     out.freeze()
+}
+
+/// The format of a whole header of another one than ours. The header itself is laid out alike in all of them.
+fn other_format(bytes: &[u8]) -> Option<u32> {
+    let header = bytes.get(..SEGMENT_HEADER_BYTES as usize)?;
+    let (signed, mut crc) = header.split_at(40);
+    let is_whole = signed.starts_with(MAGIC) && crc32c::crc32c(signed) == crc.get_u32_le();
+    let format = u32::from_le_bytes(signed[4..8].try_into().expect("four bytes"));
+    (is_whole && format != FORMAT).then_some(format)
 }
 
 /// Number and capacity, if `bytes` begins with the header of a segment of queue `id`.

@@ -401,3 +401,28 @@ fn a_damaged_segment_is_read_without_a_panic_and_never_beyond_its_checksums() {
         }
     }
 }
+
+#[test]
+fn a_segment_of_another_format_is_refused_and_left_alone() {
+    for (format, seed) in [(FORMAT - 1, 1), (FORMAT + 1, 2)] {
+        let (simulation, machine) = simulation(seed);
+        let path = segment_path(prefix(), 0);
+        let found = simulation.run_on(machine, async move {
+            let mut queue = DiskQueue::create(prefix(), Uid(7)).await.expect("made");
+            queue.commit(&block(1)).await.expect("written");
+            drop(queue);
+            let mut bytes = BytesMut::from(&disk::read_file(&path).await.expect("read")[..]);
+            bytes[4..8].copy_from_slice(&format.to_le_bytes());
+            let crc = crc32c::crc32c(&bytes[..40]);
+            bytes[40..44].copy_from_slice(&crc.to_le_bytes());
+            let bytes = bytes.freeze();
+            disk::write_file_durably(&path, bytes.clone())
+                .await
+                .expect("written");
+            let opened = DiskQueue::open(prefix(), Uid(7), |_, _| Ok(())).await;
+            let left = disk::read_file(&path).await.expect("still there");
+            (opened.map(|_| ()), left == bytes)
+        });
+        assert_eq!(found, Some((Err(Error::unsupported_format_version), true)));
+    }
+}
