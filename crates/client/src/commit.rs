@@ -118,7 +118,10 @@ impl Transaction {
             let version = state.ask_read_version(database.cluster(), !reads.is_empty());
             (log, reads, version, state.options)
         };
-        let row = options.idempotent.then(|| idempotency::add_row(&mut log));
+        let version = version.get().await?;
+        let row = options
+            .idempotent
+            .then(|| idempotency::add_row(&mut log, version));
         let flags = CommitFlags {
             // Every key was checked when it was written; the row is a key of the system.
             system_keys: options.write_system_keys || row.is_some(),
@@ -129,14 +132,7 @@ impl Transaction {
         let conflicts = options
             .report_conflicting_keys
             .then(|| attempt.conflicting());
-        let packed = pack(
-            log,
-            reads,
-            version.get().await?,
-            flags,
-            fence,
-            options.size_bytes_max,
-        )?;
+        let packed = pack(log, reads, version, flags, fence, options.size_bytes_max)?;
         let data = CommitData {
             conflicts: conflicts.clone(),
             ..packed.data
@@ -161,7 +157,7 @@ struct Packed {
     /// A key that the transaction reads and writes, if it must not be left in flight.
     fence: Option<Key>,
     /// A row that is there if the transaction happened.
-    row: Option<Key>,
+    row: Option<idempotency::Row>,
 }
 
 fn pack(

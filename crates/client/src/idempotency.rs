@@ -5,18 +5,19 @@
 //! happened, and never will be if not.
 //!
 //! ```text
-//! \xff\x02/idmp/<hour since 1970, u64>/<id, 16 bytes>  →  versionstamp
+//! \xff\x02/idmp/<read version, u64>/<id, 16 bytes>  →  versionstamp
 //! ```
 //!
-//! Rows go a day after they were made. A client that has waited so long for one answer is not told anything.
+//! Rows go when the database is [`IDEMPOTENCY_KEPT`] versions on, about a day. No clock is asked: who looks for a row at a
+//! version at which it may be gone already is told that nobody knows.
 
 use crate::attempt::Outcome;
 use crate::retry::Backoff;
 use crate::source::{Cluster, CommitFlags, ReadVersionFlags};
 use crate::write_log::WriteLog;
-use plinth_core::system_keys::idempotency_hour;
+use plinth_core::system_keys::{IDEMPOTENCY_KEPT, idempotency_rows_from};
 use plinth_core::version::Versionstamp;
-use plinth_core::{Error, Key, MutationKind, MutationRef, Result, Uid};
+use plinth_core::{Error, Key, MutationKind, MutationRef, Result, Uid, Version};
 use plinth_runtime::{fault, probe, random, sleep};
 use std::rc::Rc;
 
@@ -24,24 +25,39 @@ const DELAY_MS_MAX: f64 = 1000.0;
 /// A stamp, and the place where it goes.
 const STAMP_OPERAND: [u8; Versionstamp::LEN + 4] = [0; Versionstamp::LEN + 4];
 
-/// Adds the row to what the transaction writes; gives its key.
-pub(crate) fn add_row(log: &mut WriteLog) -> Key {
+/// Where it is written that a transaction happened.
+#[derive(Clone)]
+pub(crate) struct Row {
+    key: Key,
+    /// The transaction's.
+    read_version: Version,
+}
+
+/// Adds the row to what the transaction writes.
+pub(crate) fn add_row(log: &mut WriteLog, read_version: Version) -> Row {
     let (high, low) = random::uid();
-    let hour = idempotency_hour(plinth_runtime::unix_time_ms() / 3_600_000);
-    let key = Key::from([&hour[..], b"/", &Uid::from_parts(high, low).to_bytes()].concat());
+    let by_clock = plinth_runtime::unix_time_ms() as Version * 1000;
+    let trusts_clocks = fault::is_planted("idempotency_trusts_clocks");
+    let read_version = if trusts_clocks {
+        by_clock
+    } else {
+        read_version
+    };
+    let place = idempotency_rows_from(read_version);
+    let key = Key::from([&place[..], b"/", &Uid::from_parts(high, low).to_bytes()].concat());
     let mutation = MutationRef {
         kind: MutationKind::SetVersionstampedValue,
         first: &key,
         second: &STAMP_OPERAND,
     };
     log.push(mutation, false);
-    key
+    Row { key, read_version }
 }
 
 /// How the transaction with this row ended. It cannot commit any more.
 pub(crate) async fn look_up(
     cluster: &Rc<dyn Cluster>,
-    row: &Key,
+    row: &Row,
     flags: CommitFlags,
 ) -> Result<Outcome> {
     let mut backoff = Backoff::default();
@@ -52,7 +68,11 @@ pub(crate) async fn look_up(
     };
     loop {
         let found = match cluster.get_read_version(flags.priority, read).await {
-            Ok(version) => cluster.get(row.clone(), version).await,
+            Ok(version) if version.saturating_sub(row.read_version) >= IDEMPOTENCY_KEPT => {
+                probe!("client_looks_for_commit_too_late");
+                return Err(Error::commit_unknown_result);
+            }
+            Ok(version) => cluster.get(row.key.clone(), version).await,
             Err(error) => Err(error),
         };
         match found {

@@ -25,6 +25,7 @@ use crate::codec::Codec;
 use crate::config::{DatabaseConfig, EngineKind, FaultDomain};
 use crate::id::{Tag, Uid};
 use crate::key::{SYSTEM_BEGIN, prefix_end};
+use crate::version::Version;
 use crate::{codec_for, record};
 use bytes::{BufMut, Bytes, BytesMut};
 use std::net::SocketAddr;
@@ -101,9 +102,14 @@ codec_for!(DatabaseConfig {
     logs: u32,
 });
 
-/// Begin of the rows of transactions that were sent in this hour since 1970.
-pub fn idempotency_hour(hour: u64) -> Bytes {
-    [IDEMPOTENCY, &hour.to_be_bytes()].concat().into()
+/// Rows of [`IDEMPOTENCY`] are kept for so many versions after the transaction's read version: a day, if no recovery lets
+/// versions jump.
+pub const IDEMPOTENCY_KEPT: Version = 24 * 3600 * 1_000_000;
+
+/// Begin of the rows of transactions with this read version. (Before versions it was an hour since 1970: lower than those.)
+pub fn idempotency_rows_from(read_version: Version) -> Bytes {
+    let version = u64::try_from(read_version).unwrap_or(0);
+    [IDEMPOTENCY, &version.to_be_bytes()].concat().into()
 }
 
 pub fn server_list_key(id: Uid) -> Bytes {
