@@ -100,6 +100,8 @@ async fn follow(connection: Weak<Inner>) {
         );
         let changed = inner.leader.wait_until(|l| l.as_ref() != Some(&leader));
         match plinth_runtime::race(asked, changed).await {
+            // It has waited long, and knows all.
+            Either::Left(Some(Ok(info))) if info.id == known => {}
             Either::Left(Some(Ok(info))) => {
                 known = info.id;
                 inner.info.set(Some(info));

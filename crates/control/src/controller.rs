@@ -9,6 +9,7 @@
 use crate::configured::Configured;
 use crate::full_disks::{self, FullDisks};
 use crate::phase::Phases;
+use crate::polls::{POLL_LIMIT, Polls};
 use crate::recovery::{self, Context, NamedRole, Running};
 use crate::{coordinators, singletons, status, time_keeper};
 use plinth_client::Database;
@@ -22,7 +23,8 @@ use plinth_protocol::control::{
 };
 use plinth_protocol::log::{LogGeneration, LogSystem};
 use plinth_protocol::status::{GetStatus, StatusReply};
-use plinth_rpc::{Interface, Registration, Responder, Transport, wait_failure};
+use plinth_rpc::{Interface, Registration, Responder, Transport, Waiters, wait_failure};
+use plinth_runtime::gauge::Gauge;
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{Notify, Watch};
 use plinth_runtime::{Duration, Either, TaskGroup, probe, trace};
@@ -33,6 +35,8 @@ use std::rc::Rc;
 
 /// Wishes for other coordinators that may wait.
 const CHANGES_MAX: usize = 10;
+/// Processes that a cluster may have; who comes after them is not known.
+const WORKERS_MAX: usize = 10_000;
 /// How often drained log generations are looked for.
 const DRAIN_CHECK: Duration = Duration::from_millis(500);
 
@@ -41,8 +45,9 @@ pub(crate) struct Controller {
     pub interface: Interface,
     pub info: Watch<ClusterInfo>,
     pub database: Database,
-    info_waiting: RefCell<Vec<(GetClusterInfo, Responder<GetClusterInfo>)>>,
-    client_waiting: RefCell<Vec<(GetClientInfo, Responder<GetClientInfo>)>>,
+    polls: Polls,
+    status_waiting: Waiters<GetStatus>,
+    status_wanted: Notify,
     creating: RefCell<Vec<Responder<CreateDatabase>>>,
     /// What each storage server has on disk.
     pub durable: RefCell<BTreeMap<Uid, Version>>,
@@ -70,8 +75,11 @@ pub(crate) struct Controller {
 /// because coordinators watch it from the moment of the election.
 pub async fn run(transport: Transport, coordinators: Coordinators, interface: Interface) {
     let controller = Rc::new(Controller::new(&transport, &coordinators, interface));
-    let _serving = controller.clone().serve();
+    let _serving = (controller.clone().serve(), controller.gauges());
     let tasks = TaskGroup::new();
+    let documents = controller.clone().make_status_documents();
+    tasks.spawn("status", documents);
+    tasks.spawn("old polls", controller.clone().answer_old_polls());
     tasks.spawn(
         "time keeper",
         time_keeper::keep(controller.database.clone()),
@@ -134,8 +142,9 @@ impl Controller {
             interface,
             info: Watch::new(info),
             database: plinth_client::connect_over(transport.clone(), coordinators.clone()),
-            info_waiting: RefCell::default(),
-            client_waiting: RefCell::default(),
+            polls: Polls::new(),
+            status_waiting: Waiters::new("controller_status"),
+            status_wanted: Notify::new(),
             creating: RefCell::default(),
             durable: RefCell::default(),
             drained: Notify::new(),
@@ -162,31 +171,22 @@ impl Controller {
                 responder.ok(());
             }),
             transport.serve::<GetClusterInfo>(id, move |request, responder| {
-                b.info_waiting.borrow_mut().push((request, responder));
-                b.answer_waiting();
+                b.info
+                    .with(|info| b.polls.cluster(info, request, responder));
             }),
             transport.serve::<GetClientInfo>(id, move |request, responder| {
-                c.client_waiting.borrow_mut().push((request, responder));
-                c.answer_waiting();
+                c.info.with(|info| c.polls.client(info, request, responder));
             }),
             transport.serve::<CreateDatabase>(id, move |request, responder| {
                 d.create(request, responder)
             }),
             transport.serve::<ReportDurable>(id, move |request, responder| {
-                e.durable
-                    .borrow_mut()
-                    .insert(request.server, request.version);
-                e.drained.notify_one();
+                e.report_durable(&request);
                 responder.ok(());
             }),
             transport.serve::<GetStatus>(id, move |_, responder| {
-                let controller = f.clone();
-                plinth_runtime::spawn("status", async move {
-                    responder.ok(StatusReply {
-                        json: status::document(&controller).await,
-                    });
-                })
-                .detach();
+                f.status_waiting.add((), responder);
+                f.status_wanted.notify_one();
             }),
             transport.serve::<ServersChanged>(id, move |_, responder| {
                 g.servers_changed.notify_one();
@@ -206,6 +206,18 @@ impl Controller {
         ]
     }
 
+    fn gauges(self: &Rc<Self>) -> [Gauge; 5] {
+        [
+            Gauge::of("controller_creating", self, |c| c.creating.borrow().len()),
+            Gauge::of("controller_changes", self, |c| c.changes.borrow().len()),
+            Gauge::of("controller_durable", self, |c| c.durable.borrow().len()),
+            Gauge::of("controller_watches", self, |c| c.watches.borrow().len()),
+            Gauge::of("controller_workers", self, |c| {
+                c.context.workers.with(BTreeMap::len)
+            }),
+        ]
+    }
+
     fn register(self: &Rc<Self>, mut worker: RegisterWorker) {
         let process = worker.locality.process;
         worker.given = self.context.classes.borrow().get(&process).copied();
@@ -214,6 +226,11 @@ impl Controller {
             .workers
             .with(|workers| workers.get(&process).cloned());
         if known.as_ref() == Some(&worker) {
+            return;
+        }
+        let count = self.context.workers.with(BTreeMap::len);
+        if known.is_none() && count >= WORKERS_MAX {
+            probe!("controller_workers_full");
             return;
         }
         trace!("WorkerRegistered", "address" => worker.worker.address, "class" => worker.class().name());
@@ -280,33 +297,51 @@ impl Controller {
         self.context.creation.set(Some(request.config));
     }
 
-    /// Answers everybody who knows less than there is to know.
-    fn answer_waiting(&self) {
-        let info = self.info.get();
-        let waiting = std::mem::take(&mut *self.info_waiting.borrow_mut());
-        for (request, responder) in waiting {
-            if request.known == info.id {
-                self.info_waiting.borrow_mut().push((request, responder));
-            } else {
-                responder.ok(info.clone());
-            }
+    pub fn publish(&self, change: impl FnOnce(&mut ClusterInfo)) {
+        let client = self.info.update(|info| {
+            let client = info.client.id;
+            info.id += 1;
+            change(info);
+            client
+        });
+        self.info.with(|info| {
+            let mut durable = self.durable.borrow_mut();
+            durable.retain(|server, _| info.servers.iter().any(|(id, _)| id == server));
+            self.polls.answer(info, client != info.client.id);
+        });
+    }
+
+    /// What a server says that does not belong to the database is of no use.
+    fn report_durable(&self, report: &ReportDurable) {
+        let mut durable = self.durable.borrow_mut();
+        let is_listed = || {
+            let is_it = |(id, _): &(Uid, Tag)| *id == report.server;
+            self.info.with(|info| info.servers.iter().any(is_it))
+        };
+        if durable.contains_key(&report.server) || is_listed() {
+            durable.insert(report.server, report.version);
+            self.drained.notify_one();
         }
-        let waiting = std::mem::take(&mut *self.client_waiting.borrow_mut());
-        for (request, responder) in waiting {
-            if request.known == info.client.id {
-                self.client_waiting.borrow_mut().push((request, responder));
-            } else {
-                responder.ok(info.client.clone());
+    }
+
+    /// Whoever asks while a document is being made gets the next.
+    async fn make_status_documents(self: Rc<Self>) {
+        loop {
+            self.status_wanted.notified().await;
+            let asked: Vec<_> = self.status_waiting.take().collect();
+            let json = status::document(&self).await;
+            for ((), responder) in asked {
+                responder.ok(StatusReply { json: json.clone() });
             }
         }
     }
 
-    pub fn publish(&self, change: impl FnOnce(&mut ClusterInfo)) {
-        self.info.update(|info| {
-            info.id += 1;
-            change(info);
-        });
-        self.answer_waiting();
+    /// Nobody waits for ever for news, even if there are none.
+    async fn answer_old_polls(self: Rc<Self>) {
+        loop {
+            plinth_runtime::sleep(POLL_LIMIT / 4).await;
+            self.info.with(|info| self.polls.answer_old(info));
+        }
     }
 
     /// What processes are to know of what is configured.

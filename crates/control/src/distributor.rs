@@ -17,6 +17,7 @@ use plinth_core::system_keys::MOVE_KEYS_LOCK;
 use plinth_core::{Error, Key, Result, Uid};
 use plinth_protocol::control::RecruitDistributor;
 use plinth_rpc::{FailureBeacon, Interface, Transport};
+use plinth_runtime::gauge::Gauge;
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::Notify;
 use plinth_runtime::{Duration, Instant, TaskGroup, trace};
@@ -79,7 +80,11 @@ pub fn start(
         done: Notify::new(),
         tasks: Rc::downgrade(&tasks),
     });
-    let serving = distributor.serve_status();
+    let lists = Gauge::of("distributor_lists", &distributor, |d| {
+        let lists = [d.missing.borrow().len(), d.refused.borrow().len()];
+        lists.iter().sum::<usize>() + d.unsplittable.borrow().len() + d.busy.borrow().len()
+    });
+    let serving = (distributor.serve_status(), lists);
     async move {
         let _ended_with_this = (beacon, tasks, serving);
         let error = distributor.live().await;

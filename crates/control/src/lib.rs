@@ -27,6 +27,7 @@ pub mod management;
 pub mod movement;
 pub mod phase;
 pub mod placement;
+mod polls;
 pub mod ratekeeper;
 pub mod recovery;
 pub mod singletons;

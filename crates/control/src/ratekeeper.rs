@@ -19,6 +19,7 @@ use plinth_protocol::rate::{
     GetRate, GetRateStatus, Rate, RateStatus, RecruitRatekeeper, TagCount, TagRate,
 };
 use plinth_rpc::{FailureBeacon, Interface, Registration, Request, Transport};
+use plinth_runtime::gauge::Gauge;
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, Either, Instant, TaskGroup, probe, trace};
@@ -89,7 +90,16 @@ pub fn start(
         found: RefCell::default(),
         tasks: Rc::downgrade(&tasks),
     });
-    let serving = ratekeeper.clone().serve();
+    let gauges = [
+        Gauge::of("ratekeeper_servers", &ratekeeper, |r| {
+            r.watched.borrow().len()
+        }),
+        Gauge::of("ratekeeper_proxies", &ratekeeper, |r| {
+            let proxies = r.proxies.borrow();
+            proxies.values().map(|proxy| 1 + proxy.tags.len()).sum()
+        }),
+    ];
+    let serving = (ratekeeper.clone().serve(), gauges);
     async move {
         let _ended_with_this = (beacon, tasks, serving);
         let looking = plinth_runtime::race(ratekeeper.keep_list(), ratekeeper.look());

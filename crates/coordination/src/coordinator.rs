@@ -14,6 +14,7 @@ use plinth_protocol::coordination::{
     Withdraw, WriteRegister,
 };
 use plinth_rpc::{Responder, Transport, wait_failure};
+use plinth_runtime::gauge::Gauge;
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{QueueReceiver, QueueSender, queue};
 use plinth_runtime::{Duration, Instant, TaskGroup, disk, probe, trace, trace_warn};
@@ -73,7 +74,16 @@ pub async fn start(
     let registers = Rc::new(RefCell::new(load(&path, cluster).await?));
     let (accesses, accessed) = queue();
     let votes = Rc::new(Votes::new(transport.clone()));
+    let gauges = [
+        Gauge::of("coordinator_candidates", &votes, |v| {
+            v.candidates.borrow().len()
+        }),
+        Gauge::of("coordinator_watching", &votes, |v| {
+            v.watching.borrow().len()
+        }),
+    ];
     let serving = (
+        gauges,
         serve_registers(transport, &registers, accesses),
         serve_votes(transport, &registers, &votes),
     );

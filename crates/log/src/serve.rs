@@ -13,7 +13,8 @@ use plinth_protocol::log::{
     ConfirmEpoch, GetLogStatus, LogStatus, POPPED_FOR_EVER, Peek, PeekReply, Pop, Push, PushReply,
     RecruitLog, Seal, SealReply, VersionedMessages,
 };
-use plinth_rpc::{FailureBeacon, Registration, Responder, Transport};
+use plinth_rpc::{FailureBeacon, Registration, Responder, Transport, Waiters};
+use plinth_runtime::gauge::Gauge;
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::standing::Standing;
 use plinth_runtime::sync::{Notify, Watch};
@@ -47,7 +48,7 @@ struct Shell {
     gathering: RefCell<Gathering>,
     written: Notify,
     pushes: RefCell<BTreeMap<Version, Vec<Responder<Push>>>>,
-    peeks: RefCell<Vec<(Peek, Responder<Peek>)>>,
+    peeks: Waiters<Peek, Peek>,
     seals: RefCell<Vec<Responder<Seal>>>,
     /// Seals that the block under way covers.
     queue_bytes: Cell<u64>,
@@ -206,7 +207,7 @@ fn start(
         gathering: RefCell::default(),
         written: Notify::new(),
         pushes: RefCell::default(),
-        peeks: RefCell::default(),
+        peeks: Waiters::new("log_peeks"),
         seals: RefCell::default(),
         queue_bytes: Cell::new(0),
         disk_peeks: RefCell::default(),
@@ -214,7 +215,7 @@ fn start(
         disk_full: Cell::new(false),
         sync: RefCell::default(),
     });
-    let serving = shell.clone().serve();
+    let serving = (shell.clone().serve(), shell.gauges());
     Box::pin(async move {
         let _serving = (beacon, serving);
         let work = shell.write_blocks(queue);
@@ -227,6 +228,14 @@ fn start(
 }
 
 impl Shell {
+    fn gauges(self: &Rc<Self>) -> [Gauge; 3] {
+        [
+            Gauge::of("log_pushes", self, |s| s.pushes.borrow().len()),
+            Gauge::of("log_disk_peeks", self, |s| s.disk_peeks.borrow().len()),
+            Gauge::of("log_seals", self, |s| s.seals.borrow().len()),
+        ]
+    }
+
     fn serve(self: Rc<Self>) -> Vec<Registration> {
         let (id, transport) = (self.id, self.transport.clone());
         let (a, b, c, d, e, f) = (
@@ -323,13 +332,12 @@ impl Shell {
                     popped: 0,
                 });
             }
-            Peeked::Blocked => {
-                let mut peeks = self.peeks.borrow_mut();
-                // Readers that lost patience asked again: whoever waits longest goes first.
-                if peeks.len() >= PEEKS_WAITING_MAX {
-                    peeks.remove(0);
-                }
-                peeks.push((peek, responder));
+            Peeked::Blocked if self.peeks.len() >= PEEKS_WAITING_MAX => {
+                responder.fail(Error::server_request_queue_full);
+            }
+            Peeked::Blocked => self.peeks.add(peek, responder),
+            Peeked::OnDisk(_) if self.disk_peeks.borrow().len() >= PEEKS_WAITING_MAX => {
+                responder.fail(Error::server_request_queue_full);
             }
             Peeked::OnDisk(position) => {
                 probe!("log_peek_from_disk");
@@ -342,8 +350,7 @@ impl Shell {
     }
 
     fn answer_peeks(&self) {
-        let waiting = std::mem::take(&mut *self.peeks.borrow_mut());
-        for (peek, responder) in waiting {
+        for (peek, responder) in self.peeks.take() {
             self.peek(peek, responder);
         }
     }

@@ -180,6 +180,8 @@ record! {
         pub writes: Bytes,
         /// The mutations, if some of them change the system keyspace: every resolver gets those.
         pub system_mutations: Option<Bytes>,
+        /// It commits although the database is locked.
+        pub lock_aware: bool,
         /// If it conflicts, the reply names the ranges.
         pub report_conflicts: bool,
     }
@@ -196,7 +198,14 @@ record! {
 
     pub struct SystemTransactions {
         pub version: Version,
-        pub transactions: Vec<(bool, Bytes)>,
+        pub transactions: Vec<SystemTransaction>,
+    }
+
+    pub struct SystemTransaction {
+        /// This resolver found no conflict.
+        pub admitted: bool,
+        pub lock_aware: bool,
+        pub mutations: Bytes,
     }
 
     /// Asks a resolver what it has had to do since it was asked last.

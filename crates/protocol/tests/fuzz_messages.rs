@@ -154,6 +154,7 @@ fn damaged_transaction_messages_are_refused_or_mean_what_they_say() {
         reads: bytes("reads"),
         writes: bytes("writes"),
         system_mutations: system.then(|| bytes("system")),
+        lock_aware: system,
         report_conflicts: system,
     };
     fuzz_message([ResolveBatch {
@@ -169,7 +170,13 @@ fn damaged_transaction_messages_are_refused_or_mean_what_they_say() {
         conflicting: vec![(1, vec![range()])],
         system: vec![SystemTransactions {
             version: 4,
-            transactions: vec![(true, bytes("set")), (false, bytes("clear"))],
+            transactions: [(true, "set"), (false, "clear")]
+                .map(|(admitted, mutations)| SystemTransaction {
+                    admitted,
+                    lock_aware: !admitted,
+                    mutations: bytes(mutations),
+                })
+                .into(),
         }],
     }]);
     fuzz_message([RecruitResolver {

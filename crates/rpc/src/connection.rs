@@ -8,6 +8,7 @@ use plinth_runtime::net::{Reader, Writer};
 use plinth_runtime::sync::Notify;
 use plinth_runtime::{Duration, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::rc::{Rc, Weak};
 
@@ -35,7 +36,11 @@ pub(crate) struct Outbox {
     buffer: RefCell<BytesMut>,
     ready: Notify,
     closed: Cell<bool>,
+    /// Of requests that wait here for something to happen: what to do when their caller goes. By request id.
+    waiting: RefCell<BTreeMap<u64, Gone>>,
 }
+
+type Gone = Box<dyn FnOnce()>;
 
 impl Outbox {
     pub fn new() -> Rc<Self> {
@@ -43,6 +48,7 @@ impl Outbox {
             buffer: RefCell::new(BytesMut::new()),
             ready: Notify::new(),
             closed: Cell::new(false),
+            waiting: RefCell::default(),
         })
     }
     /// Lets `append` add a frame, unless that is a long one and there are too many bytes already. Ignored after
@@ -73,6 +79,30 @@ impl Outbox {
     pub fn close(&self) {
         self.closed.set(true);
         self.ready.notify_one();
+    }
+    /// Calls `gone` when the caller gives up request `id` or the connection ends; false if it has.
+    fn on_gone(&self, id: u64, gone: Gone) -> bool {
+        if self.closed.get() {
+            return false;
+        }
+        self.gave_up(id); // two requests of one id: only the later one can be answered
+        self.waiting.borrow_mut().insert(id, gone);
+        true
+    }
+    fn answered(&self, id: u64) {
+        let gone = self.waiting.borrow_mut().remove(&id);
+        drop(gone);
+    }
+    fn gave_up(&self, id: u64) {
+        let gone = self.waiting.borrow_mut().remove(&id);
+        if let Some(gone) = gone {
+            gone();
+        }
+    }
+    /// The connection has ended: nobody waits.
+    fn all_gave_up(&self) {
+        let waiting = self.waiting.take();
+        waiting.into_values().for_each(|gone| gone());
     }
     /// Writes until the connection breaks or the outbox is closed.
     pub async fn drain(&self, mut writer: Writer) {
@@ -127,13 +157,29 @@ pub(crate) async fn read_frames(
 
 /// Where the reply to a remote request goes.
 pub(crate) struct RemoteReply {
-    pub outbox: Rc<Outbox>,
-    pub request_id: u64,
+    outbox: Rc<Outbox>,
+    request_id: u64,
+    /// Somebody is to be told if the caller goes first.
+    is_watched: bool,
 }
 
 impl RemoteReply {
+    /// Calls `gone` when the caller goes before the answer; false if it has gone.
+    pub fn on_gone(&mut self, gone: Gone) -> bool {
+        self.is_watched = self.outbox.on_gone(self.request_id, gone);
+        self.is_watched
+    }
+
+    /// From now on nobody is told.
+    pub fn unwatch(&mut self) {
+        if std::mem::take(&mut self.is_watched) {
+            self.outbox.answered(self.request_id);
+        }
+    }
+
     /// Answers the request named `request`. An answer that cannot be sent becomes an error.
-    pub fn send(&self, request: &str, result: Result<&dyn Fn(&mut BytesMut), Error>) {
+    pub fn send(mut self, request: &str, result: Result<&dyn Fn(&mut BytesMut), Error>) {
+        self.unwatch();
         let id = self.request_id;
         let sent = match result {
             Ok(body) => self
@@ -193,8 +239,18 @@ pub(crate) async fn serve(
         }
         probe!("rpc_drops_silent_stranger");
     };
+    let _ends = Ends(outbox.clone());
     plinth_runtime::race(plinth_runtime::race(reading, writing), stranger).await;
-    outbox.close();
+}
+
+/// However it ends: what waits for its caller must not wait for ever.
+struct Ends(Rc<Outbox>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.close();
+        self.0.all_gave_up();
+    }
 }
 
 fn hello_is_good(frame: &Frame, peer: SocketAddr) -> bool {
@@ -210,7 +266,11 @@ fn accept(transport: &Rc<Inner>, outbox: &Rc<Outbox>, frame: Frame) {
     let reply = RemoteReply {
         outbox: outbox.clone(),
         request_id: frame.request_id,
+        is_watched: false,
     };
+    if frame.token == frame::GIVE_UP {
+        return outbox.gave_up(frame.request_id);
+    }
     if frame.token == frame::PING {
         reply.send("ping", Ok(&|_| ()));
         return;

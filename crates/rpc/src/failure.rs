@@ -5,12 +5,10 @@
 //! new ones are refused; when it is stopped, or cut off, the pings of the connection time out: whoever is watched is
 //! pinged often. Who was held up itself gives the other the benefit of the doubt.
 
-use crate::{Interface, Registration, Responder, Transport, requests};
+use crate::{Interface, Registration, Transport, Waiters, requests};
 use plinth_core::{Error, Uid, record};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::{Duration, probe};
-use std::cell::RefCell;
-use std::rc::Rc;
 
 record! {
     /// Answered only when the role that serves it is gone.
@@ -21,7 +19,7 @@ requests! {
     WaitFailure = 1 => ();
 }
 
-/// At most this many watchers a role; more are told to go away.
+/// At most this many watchers a role; more are told to come again.
 const WATCHERS_MAX: usize = 10_000;
 
 /// A process that lives listens. So many refused connections in a row say that it does not, and its roles went with it.
@@ -34,13 +32,13 @@ pub struct FailureBeacon {
 
 impl FailureBeacon {
     pub fn new(transport: &Transport, id: Uid) -> Self {
-        let waiting: Rc<RefCell<Vec<Responder<WaitFailure>>>> = Rc::default();
+        let waiting = Waiters::new("beacon_watchers");
         let registration = transport.serve::<WaitFailure>(id, move |_, responder| {
-            let mut waiting = waiting.borrow_mut();
+            // Nobody is sent away who waits already: that would tell of a death.
             if waiting.len() >= WATCHERS_MAX {
-                waiting.remove(0);
+                return responder.fail(Error::server_request_queue_full);
             }
-            waiting.push(responder);
+            waiting.add((), responder);
         });
         FailureBeacon {
             _registration: registration,
@@ -67,6 +65,11 @@ pub async fn wait_failure(transport: &Transport, interface: Interface) {
                 // The connection was up until now: one more attempt tells a cut cable from a dead process.
                 unreachable_since = None;
                 plinth_runtime::sleep(Duration::from_millis(5)).await;
+            }
+            // It lives, and says so to others.
+            Err(Error::server_request_queue_full) => {
+                unreachable_since = None;
+                plinth_runtime::sleep(patience).await;
             }
             Err(_) if transport.refusals(interface.address) >= REFUSALS_ENOUGH => {
                 probe!("rpc_refused_by_dead_process");

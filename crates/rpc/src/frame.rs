@@ -18,6 +18,8 @@ pub const REPLY: u64 = 0;
 pub const PING: u64 = 1;
 /// First frame of every connection, from the side that connected.
 pub const HELLO: u64 = 2;
+/// Nobody waits any more for the answer to the request with the same id. Only requests that [wait](crate::Waiters) care.
+pub const GIVE_UP: u64 = 3;
 
 /// Changes whenever frames or messages change incompatibly. `plnt` and a number.
 pub const PROTOCOL_VERSION: u64 = 0x706c_6e74_0000_0006;

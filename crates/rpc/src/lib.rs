@@ -7,6 +7,8 @@
 //! What is promised: a request is executed at most once for each call; a reply reaches the call that asked
 //! for it or the call fails. [`Error::connection_failed`] says that the request was certainly not sent,
 //! [`Error::request_maybe_delivered`] that nobody knows, [`Error::broken_promise`] that the role is gone.
+//! Requests that wait for something to happen keep their responders in [`Waiters`]: one whose caller gives up, or loses its
+//! connection, waits no more.
 //! What may never happen: a byte from the network makes the worker panic or grow without bound.
 //!
 //! [`Error::connection_failed`]: plinth_core::Error::connection_failed
@@ -20,9 +22,11 @@ pub mod frame;
 pub mod latency;
 mod peer;
 mod transport;
+mod waiters;
 mod wire;
 
 pub use endpoint::{Endpoint, Interface};
 pub use failure::{FailureBeacon, WaitFailure, wait_failure};
 pub use transport::{Call, Registration, Responder, Transport, Watching};
+pub use waiters::Waiters;
 pub use wire::Request;

@@ -7,7 +7,7 @@ use plinth_core::hash::HashMap;
 use plinth_core::{Error, Result};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, oneshot};
-use plinth_runtime::{Duration, Instant, Task, net, probe};
+use plinth_runtime::{Duration, Instant, Task, fault, net, probe};
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -85,6 +85,17 @@ impl Peer {
         Ok((id, receiver))
     }
 
+    /// Calls that wait for their reply.
+    pub fn calls(&self) -> usize {
+        self.pending.borrow().len()
+    }
+
+    /// Nobody is connected, waits, watches or holds on to it: but for the list of peers and its own task.
+    pub fn is_idle(self: &Rc<Self>) -> bool {
+        let is_needed = self.connected.get() || self.watchers.get() > 0 || self.calls() > 0;
+        !is_needed && Rc::strong_count(self) <= 2
+    }
+
     /// How many of the latest attempts to connect were refused.
     pub fn refusals(&self) -> u32 {
         self.refusals.get()
@@ -113,9 +124,14 @@ impl Peer {
         drop(self.task.borrow_mut().take());
     }
 
-    /// The caller lost interest.
+    /// The caller lost interest. If the request may still wait there, its place is wanted for others.
     pub fn forget(&self, id: u64) {
-        self.pending.borrow_mut().remove(&id);
+        let forgotten = self.pending.borrow_mut().remove(&id);
+        let tells = !fault::is_planted("given_up_in_silence");
+        if forgotten.is_some() && self.connected.get() && tells {
+            let short = |out: &mut BytesMut| frame::encode(out, frame::GIVE_UP, id, |_| ());
+            let _ = self.outbox.borrow().push(short); // a connection that ends tells it as well
+        }
     }
 
     /// One life of the connection: wait until wanted, connect, talk until it breaks.

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::hash::HashMap;
 use plinth_core::{Error, Result, Uid};
+use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, QueueReceiver, oneshot, queue};
 use plinth_runtime::{Duration, Instant, TaskGroup, buggify, net, probe, trace, trace_warn};
 use std::any::Any;
@@ -31,6 +32,9 @@ struct Handler {
 /// Who could not be reached so long ago may well be back.
 const UNREACHABLE_FOR: Duration = Duration::from_secs(10);
 
+/// So few peers are nothing to save.
+const PEERS_FEW: usize = 64;
+
 pub(crate) struct Inner {
     address: Option<SocketAddr>,
     handlers: RefCell<HashMap<u64, Handler>>,
@@ -38,9 +42,21 @@ pub(crate) struct Inner {
     latencies: Latencies,
     reachability: Rc<Notify>,
     tasks: TaskGroup,
+    /// At so many peers it is time to forget some.
+    peers_max: Cell<usize>,
+    _gauges: [Gauge; 3],
+}
+
+fn is_recently_unreachable(peer: &Rc<Peer>) -> bool {
+    let since = peer.unreachable_since();
+    since.is_some_and(|at| at.elapsed() < UNREACHABLE_FOR)
 }
 
 impl Inner {
+    /// Calls that wait for their reply.
+    fn calls(&self) -> usize {
+        self.peers.borrow().values().map(|peer| peer.calls()).sum()
+    }
     pub fn remote_handler(&self, token: u64) -> Option<RemoteHandler> {
         self.handlers
             .borrow()
@@ -48,11 +64,29 @@ impl Inner {
             .map(|handler| handler.remote.clone())
     }
     fn peer(&self, address: SocketAddr) -> Rc<Peer> {
-        self.peers
-            .borrow_mut()
-            .entry(address)
-            .or_insert_with(|| Peer::new(address, self.reachability.clone()))
-            .clone()
+        if let Some(peer) = self.peers.borrow().get(&address) {
+            return peer.clone();
+        }
+        self.forget_peers();
+        let peer = Peer::new(address, self.reachability.clone());
+        self.peers.borrow_mut().insert(address, peer.clone());
+        peer
+    }
+
+    /// Addresses where nobody is, and of which nobody wants anything any more, are forgotten now and then.
+    fn forget_peers(&self) {
+        if self.peers.borrow().len() < self.peers_max.get() {
+            return;
+        }
+        let is_gone = |peer: &Rc<Peer>| peer.is_idle() && !is_recently_unreachable(peer);
+        let gone: Vec<Rc<Peer>> = {
+            let mut peers = self.peers.borrow_mut();
+            let gone = peers.extract_if(|_, peer| is_gone(peer));
+            gone.map(|(_, peer)| peer).collect()
+        };
+        gone.iter().for_each(|peer| peer.hang_up());
+        let left = self.peers.borrow().len();
+        self.peers_max.set((left * 2).max(PEERS_FEW));
     }
 }
 
@@ -86,21 +120,21 @@ impl Transport {
     /// A transport that only calls.
     pub fn client() -> Self {
         Transport {
-            inner: Rc::new(Self::inner(None)),
+            inner: Self::inner(None),
         }
     }
 
     /// A transport that is known by `address` but listens nowhere: only roles in the same worker reach it.
     pub fn local(address: SocketAddr) -> Self {
         Transport {
-            inner: Rc::new(Self::inner(Some(address))),
+            inner: Self::inner(Some(address)),
         }
     }
 
     /// A transport that also listens at `address` (port 0: any free one).
     pub async fn listen(address: SocketAddr) -> std::io::Result<Self> {
         let listener = net::listen(address).await?;
-        let inner = Rc::new(Self::inner(Some(listener.local_addr()?)));
+        let inner = Self::inner(Some(listener.local_addr()?));
         let weak = Rc::downgrade(&inner);
         inner
             .tasks
@@ -108,15 +142,25 @@ impl Transport {
         Ok(Transport { inner })
     }
 
-    fn inner(address: Option<SocketAddr>) -> Inner {
-        Inner {
+    fn inner(address: Option<SocketAddr>) -> Rc<Inner> {
+        let length = |inner: &Weak<Inner>, read: fn(&Inner) -> usize| {
+            let inner = inner.clone();
+            move || inner.upgrade().map_or(0, |inner| read(&inner))
+        };
+        Rc::new_cyclic(|inner| Inner {
             address,
             handlers: RefCell::default(),
             peers: RefCell::default(),
             latencies: Latencies::default(),
             reachability: Rc::new(Notify::new()),
             tasks: TaskGroup::new(),
-        }
+            peers_max: Cell::new(PEERS_FEW),
+            _gauges: [
+                Gauge::new("rpc_peers", length(inner, |i| i.peers.borrow().len())),
+                Gauge::new("rpc_calls", length(inner, Inner::calls)),
+                Gauge::new("rpc_handlers", length(inner, |i| i.handlers.borrow().len())),
+            ],
+        })
     }
 
     /// Where others reach this worker; `None` for a client.
@@ -196,13 +240,10 @@ impl Transport {
     /// Addresses at which somebody should be, and from which nothing has come for a while, not even a refusal: the process is
     /// stopped, or the network between us is cut. What was so long ago, and not tried since, does not count.
     pub fn unreachable(&self) -> Vec<SocketAddr> {
-        let now = plinth_runtime::now();
-        let is_recent = |peer: &Peer| {
-            peer.unreachable_since()
-                .is_some_and(|at| now.saturating_since(at) < UNREACHABLE_FOR)
-        };
         let peers = self.inner.peers.borrow();
-        let recent = peers.iter().filter(|(_, peer)| is_recent(peer));
+        let recent = peers
+            .iter()
+            .filter(|(_, peer)| is_recently_unreachable(peer));
         let mut list: Vec<SocketAddr> = recent.map(|(address, _)| *address).collect();
         list.sort_unstable();
         list
@@ -357,6 +398,26 @@ impl<R: Request> Responder<R> {
     pub fn fail(self, error: Error) {
         self.send(Err(error));
     }
+
+    /// Calls `gone` when the caller gives up or loses its connection before the answer; false if it has. `gone` may be called
+    /// from within anything that drops a [`Call`]: it must borrow nothing but the list in which the responder waits.
+    #[must_use = "nobody waits for an answer if it is false"]
+    pub fn on_gone(&mut self, gone: impl FnOnce() + 'static) -> bool {
+        match self.0.as_mut().expect("not answered yet") {
+            Target::Local(sender) => sender.on_close(gone),
+            Target::Remote(reply) => reply.on_gone(Box::new(gone)),
+            Target::Timed(timed) => timed.0.on_gone(Box::new(gone)),
+        }
+    }
+
+    /// Nobody waits: without an answer.
+    pub fn abandon(mut self) {
+        match self.0.take() {
+            Some(Target::Remote(mut reply)) => reply.unwatch(),
+            Some(Target::Timed(mut timed)) => timed.0.unwatch(),
+            Some(Target::Local(_)) | None => {}
+        }
+    }
 }
 
 impl<R: Request> Drop for Responder<R> {
@@ -388,7 +449,7 @@ enum Waiting<R: Request> {
     Failed(Error),
 }
 
-/// A request under way. Dropping it abandons the reply, not the request.
+/// A request under way. Dropping it abandons the reply, not the request, unless that only waits.
 pub struct Call<R: Request>(Waiting<R>);
 
 impl<R: Request> Unpin for Call<R> {}

@@ -16,6 +16,7 @@
 pub mod buggify;
 pub mod disk;
 pub mod fault;
+pub mod gauge;
 pub mod knobs;
 pub mod net;
 pub mod probe;

@@ -319,6 +319,7 @@ async fn follow_info(
             GetClusterInfo { known },
         );
         match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
+            Some(Ok(news)) if news.id == known => {} // it has waited long, and knows all
             Some(Ok(news)) => {
                 known = news.id;
                 let newest = info.with(|i| i.as_ref().map_or(0, |i| i.epoch));

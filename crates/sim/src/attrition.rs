@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
+/// How wrong a wall clock may be.
+const WRONG_DAYS_MAX: u64 = 3;
+
 fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
@@ -27,6 +30,10 @@ pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) {
     let transport = Transport::client();
     let database = plinth_client::connect(shape.cluster_file());
     let end = plinth_runtime::now() + Duration::from_secs(scenario.fault_seconds);
+    if mix.wall_clock > 0 {
+        let machines = control().machines().into_iter().map(|machine| machine.id);
+        machines.chain([MachineId::TESTER]).for_each(set_wall_clock);
+    }
     loop {
         plinth_runtime::sleep(ms(range(1..scenario.fault_interval_ms * 2))).await;
         if plinth_runtime::now() >= end {
@@ -59,6 +66,8 @@ enum Fault {
     SlowDisk,
     KillRole,
     ClockDrift,
+    WallClock,
+    Suspend,
     PowerCutRack,
     Swizzle,
     LoseMachine,
@@ -78,6 +87,8 @@ fn choose(mix: &FaultMix) -> Fault {
         (Fault::SlowDisk, mix.slow_disk),
         (Fault::KillRole, mix.kill_role),
         (Fault::ClockDrift, mix.clock_drift),
+        (Fault::WallClock, mix.wall_clock),
+        (Fault::Suspend, mix.suspend),
         (Fault::PowerCutRack, mix.power_cut_rack),
         (Fault::Swizzle, mix.swizzle),
         (Fault::LoseMachine, mix.lose_machine),
@@ -155,9 +166,34 @@ async fn strike(shape: &Shape, transport: &Transport, fault: Fault, end: Instant
             trace!("FaultClockDrift", "machine" => machine.0, "ppm" => drift_ppm);
             control.set_clock_drift(machine, drift_ppm);
         }
+        Fault::WallClock => set_wall_clock(if chance(0.3) {
+            MachineId::TESTER
+        } else {
+            machine
+        }),
+        Fault::Suspend => {
+            let length = ms(range(5000..40_000));
+            trace!("FaultSuspend", "machine" => machine.0, "ms" => length.as_millis());
+            let processes = control.processes().into_iter();
+            for process in processes.filter(|process| process.machine == machine) {
+                control.pause_process(process.id, length);
+            }
+        }
         Fault::KillRole => kill_role(shape, transport).await,
         fault => strike_network(fault, machine),
     }
+}
+
+/// Wrong by days, or right again.
+fn set_wall_clock(machine: MachineId) {
+    let days_ms = WRONG_DAYS_MAX * 24 * 3600 * 1000;
+    let offset_ms = if chance(0.3) {
+        0
+    } else {
+        range(0..2 * days_ms) as i64 - days_ms as i64
+    };
+    trace!("FaultWallClock", "machine" => machine.0, "offset_ms" => offset_ms);
+    control().set_wall_clock(machine, offset_ms);
 }
 
 /// Between a machine and another, which may be the clients' own.

@@ -10,6 +10,7 @@
 //! - `attrition`: what breaks, when.
 //! - `protection`: which machines may be lost for good.
 //! - [`workloads`]: what clients do, each with its oracle.
+//! - `idle`: after hours of nothing every list is as short as at the start.
 //! - `loss`: what is lost for good is never taken for what was not there.
 //! - `consistency`: all replicas hold the same data.
 //! - [`shrink`](mod@shrink): a failure with less around it.
@@ -19,6 +20,7 @@ mod attrition;
 mod cluster;
 mod consistency;
 pub mod hunt;
+mod idle;
 mod loss;
 mod phases;
 mod protection;
@@ -28,7 +30,7 @@ mod strangers;
 pub mod workloads;
 
 use plinth_runtime::sim::Simulation;
-use plinth_runtime::{Duration, Either, fault, probe};
+use plinth_runtime::{Duration, Either, fault, gauge, probe};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -253,12 +255,14 @@ fn run_once(options: &RunOptions) -> Outcome {
     scenario.fault_seconds = scenario.fault_seconds.min(seconds);
     let started = std::time::Instant::now();
     probe::reset();
+    gauge::reset();
     plant(options.planted_fault.as_deref());
     let simulation = Simulation::new(options.seed, scenario.world(options.seed));
     if options.verbose {
         simulation.configure(|config| config.trace_lines_max = VERBOSE_TRACE_LINES);
     }
     let drawn: Rc<RefCell<Drawn>> = Rc::default();
+    let idle = Duration::from_secs(scenario.idle_hours * 3600);
     let finished = catch_unwind(AssertUnwindSafe(|| {
         let mut shape = cluster::Shape::draw(&scenario, options.seed);
         shape.shrink(limits.machines, limits.processes);
@@ -282,7 +286,7 @@ fn run_once(options: &RunOptions) -> Outcome {
                 Either::Right(failure) => Err(failure),
             }
         };
-        simulation.run_until(run, RUN_LIMIT)
+        simulation.run_until(run, RUN_LIMIT + idle)
     }));
     plant(None);
     let hangs = || {

@@ -3,7 +3,7 @@
 use crate::cluster::{self, Shape};
 use crate::scenario::{FaultMix, Scenario};
 use crate::workloads::{self, Day, Space, Workload};
-use crate::{Drawn, Failure, FailureKind, attrition, consistency, loss, strangers};
+use crate::{Drawn, Failure, FailureKind, attrition, consistency, idle, loss, strangers};
 use plinth_client::Database;
 use plinth_runtime::random::chance;
 use plinth_runtime::sim::control;
@@ -42,6 +42,11 @@ pub async fn run(
         let opened = plinth_runtime::timeout(CREATE_LIMIT, cluster::open(&shape)).await;
         let database = opened.ok_or_else(|| liveness("the database could not be created"))?;
         return loss::run(&shape, &database).await;
+    }
+    if scenario.idle_hours > 0 {
+        let opened = plinth_runtime::timeout(CREATE_LIMIT, cluster::open(&shape)).await;
+        let database = opened.ok_or_else(|| liveness("the database could not be created"))?;
+        return idle::run(&shape, &database, scenario.idle_hours).await;
     }
     let (database, chosen, spare) =
         plinth_runtime::timeout(CREATE_LIMIT, set_up(&shape, only.as_deref(), drawn))

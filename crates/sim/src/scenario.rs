@@ -17,6 +17,10 @@ pub struct FaultMix {
     pub slow_disk: u32,
     pub kill_role: u32,
     pub clock_drift: u32,
+    /// A wall clock jumps, by days; no two of them agree to begin with.
+    pub wall_clock: u32,
+    /// A machine stops for a while, with all its processes: when it goes on, its clocks have jumped.
+    pub suspend: u32,
     /// Every machine of a rack at once.
     pub power_cut_rack: u32,
     /// Machines are cut off one after the other, and come back in another order (FDB §4).
@@ -48,6 +52,8 @@ pub struct Scenario {
     pub resolvers_min: u32,
     /// Instead of workloads: every replica of a shard is lost, and nothing may be passed over in silence.
     pub lose_data: bool,
+    /// Instead of workloads: a little work, then so many hours of nothing, after which no list may have grown.
+    pub idle_hours: u64,
     /// Milliseconds between two transactions of a client.
     pub think_ms: RangeInclusive<u64>,
 }
@@ -64,6 +70,8 @@ const ALL: FaultMix = FaultMix {
     slow_disk: 2,
     kill_role: 5,
     clock_drift: 1,
+    wall_clock: 1,
+    suspend: 1,
     power_cut_rack: 2,
     swizzle: 2,
     lose_machine: 2,
@@ -82,6 +90,8 @@ const NONE: FaultMix = FaultMix {
     slow_disk: 0,
     kill_role: 0,
     clock_drift: 0,
+    wall_clock: 0,
+    suspend: 0,
     power_cut_rack: 0,
     swizzle: 0,
     lose_machine: 0,
@@ -100,6 +110,7 @@ const STANDARD: Scenario = Scenario {
     hostile: true,
     resolvers_min: 1,
     lose_data: false,
+    idle_hours: 0,
     think_ms: 50..=800,
 };
 
@@ -213,6 +224,17 @@ pub fn scenarios() -> &'static [Scenario] {
             lose_data: true,
             ..STANDARD
         },
+        Scenario {
+            name: "idle",
+            about: "hours without work: every queue and list ends as short as it began",
+            machines: 1..=3,
+            machines_max: 3,
+            fault_interval_ms: 0,
+            mix: NONE,
+            swarm: false,
+            idle_hours: 1,
+            ..STANDARD
+        },
     ];
     SCENARIOS
 }
@@ -273,7 +295,7 @@ impl Scenario {
 }
 
 impl FaultMix {
-    fn weights_mut(&mut self) -> [(&'static str, &mut u32); 15] {
+    fn weights_mut(&mut self) -> [(&'static str, &mut u32); 17] {
         [
             ("kill_process", &mut self.kill_process),
             ("power_cut", &mut self.power_cut),
@@ -286,6 +308,8 @@ impl FaultMix {
             ("slow_disk", &mut self.slow_disk),
             ("kill_role", &mut self.kill_role),
             ("clock_drift", &mut self.clock_drift),
+            ("wall_clock", &mut self.wall_clock),
+            ("suspend", &mut self.suspend),
             ("power_cut_rack", &mut self.power_cut_rack),
             ("swizzle", &mut self.swizzle),
             ("lose_machine", &mut self.lose_machine),

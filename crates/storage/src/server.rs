@@ -35,6 +35,7 @@ use plinth_protocol::log::{LogSystem, POPPED_FOR_EVER, PeekReply};
 use plinth_protocol::storage::Watch as WatchRequest;
 use plinth_protocol::storage::WatchReply;
 use plinth_rpc::{FailureBeacon, Responder, Transport};
+use plinth_runtime::gauge::Gauge;
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{Notify, Permits, VersionGate, Watch};
 use plinth_runtime::{Duration, Either, Instant, buggify, fault, probe, trace, trace_warn};
@@ -52,7 +53,7 @@ const DURABLE_KEY: &[u8] = b"\xff\xff/durable";
 const STEP_TOUCHES: usize = 500;
 /// Reads that wait for the disk at the same time; as many pool threads are left for what must be written.
 const COLD_READS_MAX: usize = 8;
-/// A watch that has waited so long is told to ask again: its client may be gone.
+/// A watch that has waited so long is told to ask again.
 const WATCH_LIMIT: Duration = Duration::from_secs(900);
 
 /// What a storage server is told when it starts.
@@ -69,6 +70,8 @@ pub struct StorageRole {
 
 struct Waiting {
     since: Instant,
+    /// Of all watches here, in the order in which they came.
+    number: u64,
     responder: Responder<WatchRequest>,
 }
 
@@ -89,6 +92,7 @@ pub(crate) struct Server {
     /// Epoch of the log generation that the newest versions came from.
     pulled_epoch: Cell<Epoch>,
     watches: RefCell<Watches<Waiting>>,
+    watches_begun: Cell<u64>,
     ownership: RefCell<Ownership>,
     incoming: RefCell<Incoming>,
     sample: RefCell<ByteSample>,
@@ -130,6 +134,7 @@ pub async fn start(
         known_committed: Cell::new(durable),
         pulled_epoch: Cell::new(0),
         watches: RefCell::new(Watches::new()),
+        watches_begun: Cell::new(0),
         ownership: RefCell::new(Ownership::load(&*engine)?),
         incoming: RefCell::default(),
         sample: RefCell::new(ByteSample::load(&*engine, knobs().byte_sample_unit)?),
@@ -142,7 +147,14 @@ pub async fn start(
         engine,
         role,
     });
-    let serving = server.clone().serve();
+    let gauges = [
+        Gauge::of("storage_watches", &server, |s| s.watches.borrow().len()),
+        Gauge::of("storage_reads_waiting", &server, |s| s.reads_waiting.get()),
+        Gauge::of("storage_version_waiters", &server, |s| {
+            s.gate.borrow().waiting()
+        }),
+    ];
+    let serving = (server.clone().serve(), gauges);
     Ok(async move {
         let _serving = (beacon, serving);
         let work = plinth_runtime::race(server.pull(), server.make_durable());

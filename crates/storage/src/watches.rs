@@ -104,6 +104,18 @@ impl<W> Watches<W> {
         parties
     }
 
+    /// Takes out the first party of `key` for which `is_it` is true.
+    pub fn remove(&mut self, key: &[u8], mut is_it: impl FnMut(&W) -> bool) -> Option<W> {
+        let waiting = self.by_key.get_mut(key)?;
+        let at = waiting.iter().position(|(_, party)| is_it(party))?;
+        let (_, party) = waiting.remove(at);
+        if waiting.is_empty() {
+            self.by_key.remove(key);
+        }
+        self.count -= 1;
+        Some(party)
+    }
+
     /// Takes out every party for which `over` is true.
     pub fn remove_if(&mut self, mut over: impl FnMut(&W) -> bool) -> Vec<W> {
         let mut removed = Vec::new();
@@ -150,6 +162,12 @@ mod tests {
         assert_eq!(watches.fire(|_| None), [2]);
         assert!(watches.remove_range(b"c", b"d").is_empty());
         assert_eq!(watches.remove_range(b"b", b"c"), [3]);
+        watches.add(b"a", None, 4);
+        watches.add(b"a", None, 5);
+        assert_eq!(watches.remove(b"a", |party| *party == 4), Some(4));
+        assert_eq!(watches.remove(b"a", |party| *party == 4), None);
+        assert_eq!(watches.remove(b"a", |_| true), Some(5));
+        assert_eq!(watches.remove(b"a", |_| true), None);
         assert!(watches.remove_if(|_| true).is_empty());
         assert!(watches.is_empty());
     }

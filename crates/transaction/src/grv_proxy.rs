@@ -22,12 +22,14 @@ use plinth_protocol::transaction::{
     RecruitGrvProxy,
 };
 use plinth_rpc::{Endpoint, FailureBeacon, Responder, Transport, Watching};
+use plinth_runtime::gauge::Gauge;
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{QueueReceiver, Watch};
 use plinth_runtime::{Duration, Either, buggify, probe};
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::future::Future;
+use std::rc::Rc;
 
 type Waiting = (GetReadVersion, Responder<GetReadVersion>);
 
@@ -42,7 +44,7 @@ pub fn start(
     let beacon = FailureBeacon::new(&transport, request.id);
     let (registration, requests) = transport.serve_queue::<GetReadVersion>(request.id);
     let proxy = Proxy {
-        admission: RefCell::new(Admission::new(plinth_runtime::now())),
+        admission: Rc::new(RefCell::new(Admission::new(plinth_runtime::now()))),
         transport,
         role: request,
     };
@@ -53,8 +55,12 @@ pub fn start(
     let watching: Vec<Watching> = needed
         .map(|role| proxy.transport.watch(role.address))
         .collect();
+    let gauges = [
+        Gauge::of("grv_waiting", &proxy.admission, |a| a.borrow().waiting()),
+        Gauge::of("grv_tags", &proxy.admission, |a| a.borrow().tags()),
+    ];
     async move {
-        let _serving = (beacon, registration, watching);
+        let _serving = (beacon, registration, watching, gauges);
         let answering = proxy.answer_batches(requests);
         let error = match plinth_runtime::race(answering, proxy.follow_rate(info)).await {
             Either::Left(error) => error,
@@ -67,7 +73,7 @@ pub fn start(
 struct Proxy {
     transport: Transport,
     role: RecruitGrvProxy,
-    admission: RefCell<Admission<Responder<GetReadVersion>>>,
+    admission: Rc<RefCell<Admission<Responder<GetReadVersion>>>>,
 }
 
 impl Proxy {

@@ -11,11 +11,12 @@ use plinth_core::conflict_ranges::ConflictRanges;
 use plinth_core::key::KeyRange;
 use plinth_core::{Uid, Version};
 use plinth_protocol::transaction::{
-    GetResolverLoad, RecruitResolver, ResolveBatch, ResolveReply, ResolverLoad, SystemTransactions,
-    VERDICT_COMMITTED, VERDICT_CONFLICT, VERDICT_TOO_OLD,
+    GetResolverLoad, RecruitResolver, ResolveBatch, ResolveReply, ResolverLoad, SystemTransaction,
+    SystemTransactions, VERDICT_COMMITTED, VERDICT_CONFLICT, VERDICT_TOO_OLD,
 };
 use plinth_rpc::{FailureBeacon, Responder, Transport};
-use plinth_runtime::knobs::knobs;
+use plinth_runtime::gauge::Gauge;
+use plinth_runtime::knobs::{BATCHES_REMEMBERED, knobs};
 use plinth_runtime::probe;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -136,7 +137,7 @@ impl Resolver {
         }
         self.forget(batch.proxy, batch.last_received);
         self.recent.insert(batch.version, reply.clone());
-        while self.recent.len() > 64 {
+        while self.recent.len() > BATCHES_REMEMBERED {
             self.recent.pop_first();
         }
         Some(reply)
@@ -224,14 +225,16 @@ fn code(verdict: Verdict) -> u8 {
 }
 
 fn system_group(batch: &ResolveBatch, verdicts: &[u8]) -> Option<SystemTransactions> {
-    let transactions: Vec<(bool, Bytes)> = batch
+    let transactions: Vec<SystemTransaction> = batch
         .transactions
         .iter()
         .zip(verdicts)
         .filter_map(|(t, v)| {
-            t.system_mutations
-                .as_ref()
-                .map(|m| (*v == VERDICT_COMMITTED, Bytes::copy_from_slice(m)))
+            t.system_mutations.as_ref().map(|m| SystemTransaction {
+                admitted: *v == VERDICT_COMMITTED,
+                lock_aware: t.lock_aware,
+                mutations: Bytes::copy_from_slice(m),
+            })
         })
         .collect();
     (!transactions.is_empty()).then_some(SystemTransactions {
@@ -247,6 +250,11 @@ pub fn start(transport: &Transport, role: RecruitResolver) -> impl Future<Output
     let beacon = FailureBeacon::new(transport, role.id);
     let resolver = Rc::new(RefCell::new(Resolver::new(&role)));
     let waiting: Rc<RefCell<Waiting>> = Rc::default();
+    let gauges = [
+        Gauge::of("resolver_waiting", &waiting, |w| w.borrow().len()),
+        Gauge::of("resolver_system", &resolver, |r| r.borrow().system.len()),
+        Gauge::of("resolver_recent", &resolver, |r| r.borrow().recent.len()),
+    ];
     let asked = resolver.clone();
     let load = transport.serve::<GetResolverLoad>(role.id, move |_, responder| {
         responder.ok(asked.borrow_mut().load.take());
@@ -260,7 +268,7 @@ pub fn start(transport: &Transport, role: RecruitResolver) -> impl Future<Output
         );
     });
     async move {
-        let _serving = (beacon, registration, load);
+        let _serving = (beacon, registration, load, gauges);
         std::future::pending::<()>().await;
     }
 }

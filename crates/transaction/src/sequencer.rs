@@ -21,6 +21,7 @@ use plinth_protocol::transaction::{
     Partition, RecruitSequencer, ReportCommitted,
 };
 use plinth_rpc::{FailureBeacon, Interface, Responder, Transport};
+use plinth_runtime::gauge::Gauge;
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::Notify;
 use plinth_runtime::{Duration, Instant, buggify, random, trace};
@@ -200,8 +201,9 @@ pub fn start(transport: &Transport, request: RecruitSequencer) -> impl Future<Ou
         }
     });
     let balancing = balance_resolvers(transport.clone(), request.resolvers, state.clone());
+    let gauge = Gauge::of("sequencer_waiting", &waiting, |w| w.requests.borrow().len());
     async move {
-        let _serving = (beacon, grants, reports, reads);
+        let _serving = (beacon, grants, reports, reads, gauge);
         let _balancing = plinth_runtime::spawn("balance resolvers", balancing);
         // Requests that had to wait are rare (out of order, or far ahead): a coarse retry serves them.
         loop {

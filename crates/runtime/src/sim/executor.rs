@@ -8,7 +8,7 @@ use crate::task::Runnable;
 use crate::{Instant, buggify};
 use std::cell::{Cell, RefCell};
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
 use std::rc::{Rc, Weak};
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
@@ -255,6 +255,21 @@ impl Executor {
         self.executed.get()
     }
 
+    /// Tasks that have not ended, by name.
+    pub fn tasks(&self) -> BTreeMap<&'static str, usize> {
+        let mut count = BTreeMap::new();
+        for task in self
+            .tasks
+            .borrow()
+            .slots
+            .iter()
+            .filter_map(|s| s.task.as_ref())
+        {
+            *count.entry(task.name).or_insert(0) += 1;
+        }
+        count
+    }
+
     /// Adds an event to the fingerprint.
     #[inline]
     pub(super) fn record(&self, kind: Kind, a: u64, b: u64) {
@@ -361,10 +376,11 @@ impl World {
         Instant(self.clock_of(self.current.get()).local(self.executor.now()))
     }
 
-    /// Deterministic, and plausible in a log.
+    /// Deterministic, and plausible in a log; as right as the machine's wall clock.
     pub fn unix_time_ms(&self) -> u64 {
         const BEGIN_MS: u64 = 1_700_000_000_000;
-        BEGIN_MS + self.executor.elapsed_ns() / 1_000_000
+        let right = BEGIN_MS + self.executor.elapsed_ns() / 1_000_000;
+        right.saturating_add_signed(self.wall_offset_ms(self.current.get()))
     }
 
     /// A timer at a moment of the running process's clock.

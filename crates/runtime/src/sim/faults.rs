@@ -3,6 +3,7 @@
 use super::machine::{Locality, MachineId, ProcessId};
 use super::{SimConfig, World, current};
 use crate::{Duration, buggify, random};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::ops::Range;
@@ -170,6 +171,11 @@ impl Control {
         self.within(|world| world.set_clock_drift(machine, drift_ppm));
     }
 
+    /// From now on the machine's wall clock is wrong by so much: it jumps. The tester has one, too.
+    pub fn set_wall_clock(&self, machine: MachineId, offset_ms: i64) {
+        self.within(|world| world.set_wall_clock(machine, offset_ms));
+    }
+
     // ---- network ----
 
     /// Nothing gets from `a` to `b` any more; with `both`, nothing back, either.
@@ -275,6 +281,11 @@ impl Control {
     /// True time since the beginning.
     pub fn elapsed(&self) -> Duration {
         self.within(|world| Duration::from_nanos(world.executor.elapsed_ns()))
+    }
+
+    /// Tasks of all processes that have not ended, by name.
+    pub fn tasks(&self) -> BTreeMap<&'static str, usize> {
+        self.within(|world| world.executor.tasks())
     }
 
     /// How many events were executed.

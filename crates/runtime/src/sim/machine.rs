@@ -88,6 +88,8 @@ impl Clock {
 pub(super) struct Machine {
     pub locality: Locality,
     pub clock: Clock,
+    /// By how much the wall clock is wrong.
+    pub wall_offset_ms: i64,
     pub is_up: bool,
     /// For good.
     pub is_lost: bool,
@@ -121,6 +123,7 @@ impl World {
         let machine = Machine {
             locality,
             clock,
+            wall_offset_ms: 0,
             is_up: true,
             is_lost: false,
             disk: Rc::default(),
@@ -139,6 +142,7 @@ impl World {
         machines.push(Machine {
             locality,
             clock,
+            wall_offset_ms: 0,
             is_up: true,
             is_lost: false,
             disk: Rc::default(),
@@ -335,6 +339,15 @@ impl World {
     pub(super) fn set_clock_drift(&self, machine: MachineId, drift_ppm: i64) {
         let machine = &mut self.machines.borrow_mut()[machine.0 as usize];
         machine.clock = machine.clock.with_drift(self.executor.now(), drift_ppm);
+    }
+
+    pub(super) fn set_wall_clock(&self, machine: MachineId, offset_ms: i64) {
+        self.machines.borrow_mut()[machine.0 as usize].wall_offset_ms = offset_ms;
+    }
+
+    pub(super) fn wall_offset_ms(&self, id: ProcessId) -> i64 {
+        let machine = self.machine_of(id);
+        self.machines.borrow()[machine.0 as usize].wall_offset_ms
     }
 
     fn processes_on(&self, machine: MachineId) -> Vec<ProcessId> {

@@ -23,6 +23,8 @@ struct Shared<T> {
     receiver: Option<Waker>,
     sender_gone: bool,
     receiver_gone: bool,
+    /// What the sender wants done when the receiver goes without a value.
+    on_close: Option<Box<dyn FnOnce()>>,
 }
 
 pub struct OneshotSender<T>(Rc<RefCell<Shared<T>>>);
@@ -34,6 +36,7 @@ pub fn oneshot<T>() -> (OneshotSender<T>, OneshotReceiver<T>) {
         receiver: None,
         sender_gone: false,
         receiver_gone: false,
+        on_close: None,
     }));
     (OneshotSender(shared.clone()), OneshotReceiver(shared))
 }
@@ -53,15 +56,25 @@ impl<T> OneshotSender<T> {
     pub fn is_closed(&self) -> bool {
         self.0.borrow().receiver_gone
     }
+
+    /// Calls `f` when the receiver is dropped before there is a value; false if it has been.
+    pub fn on_close(&self, f: impl FnOnce() + 'static) -> bool {
+        let mut shared = self.0.borrow_mut();
+        if !shared.receiver_gone {
+            shared.on_close = Some(Box::new(f));
+        }
+        !shared.receiver_gone
+    }
 }
 
 impl<T> Drop for OneshotSender<T> {
     fn drop(&mut self) {
-        let waker = {
+        let (waker, on_close) = {
             let mut shared = self.0.borrow_mut();
             shared.sender_gone = true;
-            shared.receiver.take()
+            (shared.receiver.take(), shared.on_close.take())
         };
+        drop(on_close);
         if let Some(waker) = waker {
             waker.wake();
         }
@@ -92,11 +105,15 @@ impl<T> Future for OneshotReceiver<T> {
 
 impl<T> Drop for OneshotReceiver<T> {
     fn drop(&mut self) {
-        let (value, waker) = {
+        let (value, waker, on_close) = {
             let mut shared = self.0.borrow_mut();
             shared.receiver_gone = true;
-            (shared.value.take(), shared.receiver.take())
+            let on_close = shared.on_close.take();
+            (shared.value.take(), shared.receiver.take(), on_close)
         };
         drop((value, waker));
+        if let Some(on_close) = on_close {
+            on_close();
+        }
     }
 }

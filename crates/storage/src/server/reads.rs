@@ -76,11 +76,9 @@ impl Server {
                         return server.reply(responder, result);
                     }
                 }
-                if server.reads_waiting.get() >= knobs().storage_reads_waiting_max {
-                    probe!("storage_reads_waiting_full");
+                if !server.may_wait() {
                     return responder.fail(Error::server_request_queue_full);
                 }
-                server.reads_waiting.set(server.reads_waiting.get() + 1);
                 let server = server.clone();
                 plinth_runtime::spawn("waiting read", async move {
                     let reached = server.wait_for(version).await;
@@ -95,6 +93,17 @@ impl Server {
                 })
                 .detach();
             })
+    }
+
+    /// One more that waits, if there is room; it takes itself off.
+    fn may_wait(&self) -> bool {
+        let waiting = self.reads_waiting.get();
+        if waiting >= knobs().storage_reads_waiting_max {
+            probe!("storage_reads_waiting_full");
+            return false;
+        }
+        self.reads_waiting.set(waiting + 1);
+        true
     }
 
     /// Whoever meets damage gets no answer, and asks another replica; this server ends.
@@ -130,8 +139,13 @@ impl Server {
         }
     }
 
-    /// Below the window nothing can be said (pitfall 5).
+    /// Below the window nothing can be said (pitfall 5), nor above what is applied: a recovery may have taken back, while the
+    /// read waited for the disk, what was there when it came.
     fn check(&self, version: Version) -> Result<()> {
+        if version > self.latest() {
+            probe!("storage_read_above_rollback");
+            return Err(Error::future_version);
+        }
         if version < self.window.borrow().oldest_version() {
             probe!("storage_transaction_too_old");
             return Err(Error::transaction_too_old);
@@ -328,9 +342,14 @@ impl Server {
                 if request.version <= server.latest() {
                     return server.watch(request, responder);
                 }
+                if !server.may_wait() {
+                    return responder.fail(Error::server_request_queue_full);
+                }
                 let server = server.clone();
                 plinth_runtime::spawn("waiting watch", async move {
-                    match server.wait_for(request.version).await {
+                    let reached = server.wait_for(request.version).await;
+                    server.reads_waiting.set(server.reads_waiting.get() - 1);
+                    match reached {
                         Ok(()) => server.watch(request, responder),
                         Err(error) => responder.fail(error),
                     }
@@ -340,7 +359,7 @@ impl Server {
     }
 
     /// Fires at once if the value differs already, whenever that came about.
-    fn watch(&self, request: WatchRequest, responder: Responder<WatchRequest>) {
+    fn watch(self: &Rc<Self>, request: WatchRequest, mut responder: Responder<WatchRequest>) {
         let ownership = self.ownership.borrow();
         if !ownership.is_key_readable(&request.key, self.latest()) {
             return responder.fail(Error::wrong_shard_server);
@@ -350,15 +369,34 @@ impl Server {
                 version: self.latest(),
             });
         }
-        let mut watches = self.watches.borrow_mut();
-        if watches.len() >= knobs().watches_max as usize {
+        if self.watches.borrow().len() >= knobs().watches_max as usize {
             probe!("storage_too_many_watches");
             return responder.fail(Error::too_many_watches);
         }
+        let (number, key) = (self.watches_begun.get(), request.key.clone());
+        self.watches_begun.set(number + 1);
+        let server = Rc::downgrade(self);
+        let is_wanted = responder.on_gone(move || {
+            let server = server.upgrade();
+            let gone = server.and_then(|server| server.end_watch(&key, number));
+            if let Some(waiting) = gone {
+                waiting.responder.abandon();
+            }
+        });
+        if !is_wanted {
+            return responder.abandon();
+        }
         let waiting = Waiting {
             since: plinth_runtime::now(),
+            number,
             responder,
         };
+        let mut watches = self.watches.borrow_mut();
         watches.add(&request.key, request.value, waiting);
+    }
+
+    fn end_watch(&self, key: &[u8], number: u64) -> Option<Waiting> {
+        let mut watches = self.watches.borrow_mut();
+        watches.remove(key, |waiting| waiting.number == number)
     }
 }

@@ -20,6 +20,10 @@ impl Partitions {
         Partitions(vec![Partition { after: 0, begins }])
     }
 
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
     /// Of the newest one that is known.
     pub fn newest(&self) -> Version {
         self.0.last().expect("at least one").after

@@ -18,9 +18,10 @@ use plinth_protocol::transaction::{
 use plinth_rpc::{
     Endpoint, FailureBeacon, Interface, Registration, Responder, Transport, Watching,
 };
+use plinth_runtime::gauge::Gauge;
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{Notify, QueueReceiver, QueueSender, VersionGate, Watch, queue};
-use plinth_runtime::{Duration, Instant, TaskGroup, buggify, probe, trace};
+use plinth_runtime::{Duration, Instant, TaskGroup, buggify, fault, probe, trace};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
@@ -42,7 +43,7 @@ struct Proxy {
     report: Endpoint,
     partitions: RefCell<Partitions>,
     state: RefCell<SystemState>,
-    /// System transactions of other proxies have been applied up to here.
+    /// System transactions have been applied up to here, those of other proxies included.
     system_applied: Cell<Version>,
     /// The last batch, by number, whose *assign* phase is done.
     assigned: VersionGate,
@@ -63,7 +64,12 @@ pub fn start(transport: &Transport, role: RecruitCommitProxy) -> impl Future<Out
     let beacon = FailureBeacon::new(&transport, role.id);
     let proxy = Rc::new(Proxy::new(&transport, role));
     let (arrivals, arrived) = queue();
-    let serving = proxy.clone().serve(arrivals);
+    let gauges = [
+        Gauge::of("proxy_bytes_held", &proxy, |p| p.bytes_held.get()),
+        Gauge::of("proxy_batches", &proxy, |p| p.batches_in_flight.get()),
+        Gauge::of("proxy_partitions", &proxy, |p| p.partitions.borrow().len()),
+    ];
+    let serving = (proxy.clone().serve(arrivals), gauges);
     // Soon known when one of them cannot be reached from here, though others may reach it.
     let resolvers = proxy.role.resolvers.iter().map(|(_, resolver)| resolver);
     let needed = resolvers.chain(&proxy.generation.logs);
@@ -76,6 +82,11 @@ pub fn start(transport: &Transport, role: RecruitCommitProxy) -> impl Future<Out
         plinth_runtime::race(batches, failure.wait_until(Option::is_some)).await;
         trace!("CommitProxyEnded", "epoch" => proxy.role.epoch, "reason" => format!("{:?}", failure.get()));
     }
+}
+
+/// The last two bytes of a versionstamp.
+fn place_in_batch(order: usize) -> u16 {
+    u16::try_from(order).expect("the knob's bounds follow from this")
 }
 
 impl Proxy {
@@ -121,7 +132,7 @@ impl Proxy {
                 commits.arrive(commit, responder, &arrivals)
             }),
             transport.serve::<GetKeyLocations>(id, move |request, responder| {
-                responder.ok(locations.locate(&request));
+                responder.send(locations.locate(&request));
             }),
             transport.serve::<CommitRecovery>(id, move |_, responder| {
                 let proxy = recovery.clone();
@@ -169,19 +180,22 @@ impl Proxy {
         }); // the proxy is ending: the responder says so
     }
 
-    fn locate(&self, request: &GetKeyLocations) -> KeyLocations {
+    fn locate(&self, request: &GetKeyLocations) -> Result<KeyLocations> {
+        if request.range.begin > request.range.end {
+            return Err(Error::inverted_range);
+        }
         let limit = request.limit.clamp(1, LOCATIONS_MAX) as usize;
         let shards = self
             .state
             .borrow()
             .locate(&request.range, request.reverse, limit);
         let servers = |team: &crate::system_state::Team| -> Vec<Interface> { team.servers.clone() };
-        KeyLocations {
+        Ok(KeyLocations {
             shards: shards
                 .into_iter()
                 .map(|(range, team): (KeyRange, _)| (range, servers(&team)))
                 .collect(),
-        }
+        })
     }
 
     async fn form_batches(self: Rc<Self>, mut arrived: QueueReceiver<Arrived>) {
@@ -251,6 +265,10 @@ impl Proxy {
         // From here on strictly in the order of versions.
         self.assigned.at_least(number - 1).await;
         self.apply_others(&replies)?;
+        // Of all versions below this one the replies have told us.
+        if !fault::is_planted("proxy_never_says_what_it_has") {
+            self.system_applied.set(granted.version);
+        }
         let (bodies, snapshot) = self.assign(granted.version, &transactions, &mut verdicts);
         let locked = self.state.borrow().is_locked();
         let pushes = self.push(&granted, bodies);
@@ -272,7 +290,7 @@ impl Proxy {
                 }),
                 verdict => verdict.map(|()| CommitReply {
                     version: granted.version,
-                    order: order as u16,
+                    order: place_in_batch(order),
                     conflicting: Vec::new(),
                 }),
             });
@@ -324,9 +342,14 @@ impl Proxy {
                 continue; // an earlier batch of ours, under way at the same time, brought it
             }
             self.system_applied.set(version);
-            for bytes in transactions {
+            for transaction in transactions {
+                if state.is_locked() && !transaction.lock_aware {
+                    probe!("proxy_finds_system_change_locked_out");
+                    continue;
+                }
                 probe!("proxy_applies_system_change_of_another");
-                let mutations = MutationBatch::parse(bytes).ok_or(Error::internal_error)?;
+                let mutations = MutationBatch::parse(transaction.mutations.clone())
+                    .ok_or(Error::internal_error)?;
                 // Their own proxy has told the storage servers.
                 state.change(&assign::system_part(&mutations));
             }
@@ -345,15 +368,15 @@ impl Proxy {
         let mut state = self.state.borrow_mut();
         let mut bodies = Bodies::new(&self.generation);
         for (order, (transaction, verdict)) in transactions.iter().zip(verdicts).enumerate() {
-            // Changes of the system keyspace pass: other proxies apply them without asking who made them.
-            if state.is_locked() && !transaction.lock_aware && !transaction.is_system {
+            // Every proxy finds the same for a change of the system keyspace: all apply them in the same order.
+            if state.is_locked() && !transaction.lock_aware {
                 *verdict = verdict.and(Err(Error::database_locked));
             }
             if verdict.is_err() {
                 continue;
             }
             let mutations =
-                assign::place_versionstamps(&transaction.mutations, version, order as u16);
+                assign::place_versionstamps(&transaction.mutations, version, place_in_batch(order));
             if transaction.is_system {
                 let system = assign::system_part(&mutations);
                 bodies.push_orders(&state.change(&system));

@@ -1,7 +1,6 @@
 //! Splitting a batch over the resolvers, and putting their verdicts together.
 
 use super::partitions;
-use bytes::Bytes;
 use plinth_core::conflict_ranges::ConflictRanges;
 use plinth_core::key::{ALL_KEYS_END, KeyRange, SYSTEM_BEGIN};
 use plinth_core::mutation::MutationBatch;
@@ -9,7 +8,8 @@ use plinth_core::system_keys::{METADATA_VERSION, is_metadata_key, is_metadata_ra
 use plinth_core::{Error, MutationKind, Result};
 use plinth_protocol::transaction::{
     Commit, FLAG_LOCK_AWARE, FLAG_REPORT_CONFLICTS, FLAG_SYSTEM_KEYS, Partition, ResolveReply,
-    ResolveTransaction, SystemTransactions, VERDICT_COMMITTED, VERDICT_CONFLICT, VERDICT_TOO_OLD,
+    ResolveTransaction, SystemTransaction, SystemTransactions, VERDICT_COMMITTED, VERDICT_CONFLICT,
+    VERDICT_TOO_OLD,
 };
 use plinth_runtime::fault;
 
@@ -108,6 +108,7 @@ fn part_for(
         system_mutations: transaction
             .is_system
             .then(|| transaction.mutations.bytes().clone()),
+        lock_aware: transaction.lock_aware,
         report_conflicts: transaction.report_conflicts,
     }
 }
@@ -144,7 +145,7 @@ pub fn conflicting(replies: &[ResolveReply], place: usize) -> Vec<KeyRange> {
 
 /// System transactions of other proxies that every resolver admitted, in version order (pitfall 7).
 /// `None` if the resolvers do not list the same ones: then somebody has lost a version.
-pub fn combine_system(replies: &[ResolveReply]) -> Option<Vec<(i64, Vec<Bytes>)>> {
+pub fn combine_system(replies: &[ResolveReply]) -> Option<Vec<(i64, Vec<SystemTransaction>)>> {
     let (first, others) = replies.split_first()?;
     if others
         .iter()
@@ -155,13 +156,10 @@ pub fn combine_system(replies: &[ResolveReply]) -> Option<Vec<(i64, Vec<Bytes>)>
     let mut admitted = Vec::new();
     for (at, group) in first.system.iter().enumerate() {
         let mut mutations = Vec::new();
-        for (i, (verdict, bytes)) in group.transactions.iter().enumerate() {
-            if *verdict
-                && others
-                    .iter()
-                    .all(|reply| reply.system[at].transactions[i].0)
-            {
-                mutations.push(bytes.clone());
+        for (i, transaction) in group.transactions.iter().enumerate() {
+            let admits = |reply: &ResolveReply| reply.system[at].transactions[i].admitted;
+            if transaction.admitted && others.iter().all(admits) {
+                mutations.push(transaction.clone());
             }
         }
         admitted.push((group.version, mutations));

@@ -63,6 +63,11 @@ impl<T> Admission<T> {
         queued + self.throttle.waiting()
     }
 
+    /// Tags that something is remembered of.
+    pub fn tags(&self) -> usize {
+        self.throttle.tags()
+    }
+
     /// Of tags that may be throttled automatically.
     pub fn tell_tag_counts(&mut self) -> Vec<TagCount> {
         self.throttle.tell_counts()

@@ -127,6 +127,11 @@ impl<T> Throttle<T> {
         self.held.values().map(VecDeque::len).sum()
     }
 
+    /// Tags that something is remembered of.
+    pub fn tags(&self) -> usize {
+        self.buckets.len() + self.held.len() + self.counts.len()
+    }
+
     /// So many transactions with these tags were let in.
     pub fn count(&mut self, tags: &[(TransactionTag, bool)], count: u32) {
         for (tag, _) in tags.iter().filter(|(_, auto)| *auto) {
