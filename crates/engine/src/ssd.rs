@@ -24,7 +24,7 @@ use crate::{KeyValueStore, LocalBoxFuture, Wanted, parent_dir};
 use bytes::Bytes;
 use frames::{Backend, BlockFile, Frames};
 use plinth_core::{EngineKind, Error, Result};
-use plinth_runtime::{Duration, Instant, buggify, disk, now, offload, probe, trace, trace_warn};
+use plinth_runtime::{Duration, Instant, buggify, disk, now, probe, trace, trace_warn};
 use redb::{
     Builder, Database, ReadOnlyTable, ReadableDatabase, StorageError, Table, TableDefinition,
 };
@@ -240,7 +240,7 @@ impl SsdEngine {
         self.row_cache.borrow_mut().clear();
         let (file, cache_bytes) = (self.file.blocking(), self.cache_bytes);
         let mut removed = self.row_cache.borrow().removed_rows();
-        let opened = offload(move || {
+        let opened = self.file.offload(true, move || {
             let tree = open_tree(file, cache_bytes)?;
             if is_new {
                 tree.commit(&WriteBatch::new().net_effect(), &mut removed)?;
@@ -337,7 +337,7 @@ impl SsdEngine {
             .ok_or(Error::operation_cancelled)?;
         let in_pool = tree.clone();
         let mut removed = self.row_cache.borrow().removed_rows();
-        let committed = offload(move || {
+        let committed = self.file.offload(true, move || {
             in_pool.commit(&batch.net_effect(), &mut removed)?;
             Ok((in_pool.reader()?, batch, removed.finish()))
         });
@@ -423,9 +423,11 @@ impl KeyValueStore for SsdEngine {
         let (begin, end) = (wanted.begin.to_vec(), wanted.end.to_vec());
         let (reverse, bytes) = (wanted.reverse, wanted.bytes);
         // An error comes again when the rows are read in earnest.
-        Some(Box::pin(offload(move || {
-            let _ = tree.touch(&begin, &end, reverse, bytes);
-        })))
+        let file = self.file.clone();
+        Some(Box::pin(async move {
+            let touch = move || drop(tree.touch(&begin, &end, reverse, bytes));
+            file.offload(false, touch).await;
+        }))
     }
 
     fn commit(&self, batch: WriteBatch) -> LocalBoxFuture<'_, Result<()>> {
@@ -448,7 +450,7 @@ impl KeyValueStore for SsdEngine {
         Box::pin(async move {
             *self.rows.borrow_mut() = None;
             let tree = self.tree.borrow_mut().take();
-            offload(move || drop(tree)).await;
+            self.file.offload(true, move || drop(tree)).await;
             Ok(())
         })
     }

@@ -2,7 +2,7 @@
 
 use super::{open as open_with_cache, *};
 use plinth_core::Error;
-use plinth_runtime::sim::{Locality, MachineId, SimConfig, Simulation};
+use plinth_runtime::sim::{Locality, MachineId, Sickness, SimConfig, Simulation};
 use plinth_runtime::{disk, probe, random};
 use proptest::prelude::*;
 use std::cell::RefCell;
@@ -385,9 +385,9 @@ fn a_failed_sync_kills_the_engine_for_good() {
             let engine = open(kind, prefix(), true).await.expect("open");
             let mut batch = WriteBatch::new();
             batch.set(b"k", b"v");
-            control.set_disk_errors(machine, 1.0);
+            control.set_disk_sickness(machine, Sickness::errors(1.0));
             assert!(engine.commit(batch.clone()).await.is_err());
-            control.set_disk_errors(machine, 0.0);
+            control.set_disk_sickness(machine, Sickness::errors(0.0));
             assert!(engine.commit(batch).await.is_err());
             assert!(engine.get(b"k").is_err());
         };

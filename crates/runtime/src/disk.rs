@@ -4,9 +4,17 @@
 //! has returned `Ok`. A new name, a rename or a removal is durable after [`sync_dir`] of its directory.
 //! A sync that fails is never tried again: what it should have saved may be gone, so the caller dies
 //! (pitfall 12). If the future of a write is dropped, the write may happen, now or a little later, or not.
+//!
+//! Every operation is timed, and its failure kept, in the [`Health`] of its directory.
+
+mod health;
+
+pub use health::{Health, Trouble};
 
 use crate::{real, sim};
 use bytes::Bytes;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -31,85 +39,150 @@ enum AnyFile {
 
 /// An open file; clones are the same file. It stays readable after its name was removed.
 #[derive(Clone, Debug)]
-pub struct File(AnyFile);
+pub struct File {
+    file: AnyFile,
+    health: Health,
+}
 
 macro_rules! on_file {
-    ($self:ident, $file:ident => $call:expr) => {
-        match &$self.0 {
-            AnyFile::Real($file) => $call.await,
-            AnyFile::Sim($file) => $call.await,
+    ($self:ident, $what:literal, $file:ident => $call:expr) => {
+        match &$self.file {
+            AnyFile::Real($file) => $self.health.watch($what, $call).await,
+            AnyFile::Sim($file) => $self.health.watch($what, $call).await,
         }
     };
 }
 
+/// On a name, or in a directory.
 macro_rules! on_disk {
-    ($disk:ident => $call:expr) => {
+    (in $directory:expr, $what:literal, $disk:ident => $call:expr) => {
         match sim::current() {
             Some(world) => {
                 let $disk = sim::disk::Disk::of(&world);
-                $call.await
+                health($directory).watch($what, $call).await
             }
             None => {
                 let $disk = RealDisk;
-                $call.await
+                health($directory).watch($what, $call).await
             }
         }
     };
+    ($path:expr, $what:literal, $disk:ident => $call:expr) => {
+        on_disk!(in parent($path), $what, $disk => $call)
+    };
+}
+
+/// Of every directory in which this process has touched a file.
+#[derive(Default)]
+pub(crate) struct Healths(RefCell<BTreeMap<PathBuf, Health>>);
+
+impl Healths {
+    fn of(&self, directory: &Path) -> Health {
+        if let Some(known) = self.0.borrow().get(directory) {
+            return known.clone();
+        }
+        let health = Health::default();
+        let mut all = self.0.borrow_mut();
+        all.insert(directory.to_path_buf(), health.clone());
+        health
+    }
+}
+
+thread_local! {
+    /// A worker is a thread.
+    static HEALTHS: Healths = Healths::default();
+}
+
+/// How the disk under `directory` does, as this process has come to know it.
+pub fn health(directory: &Path) -> Health {
+    match sim::current() {
+        Some(world) => world.healths().of(directory),
+        None => HEALTHS.with(|healths| healths.of(directory)),
+    }
+}
+
+/// The directory in which a name stands.
+fn parent(path: &Path) -> &Path {
+    let parent = path.parent().filter(|dir| !dir.as_os_str().is_empty());
+    parent.unwrap_or(Path::new("."))
 }
 
 pub async fn open(path: &Path, options: OpenOptions) -> io::Result<File> {
-    Ok(File(match sim::current() {
-        Some(world) => AnyFile::Sim(sim::disk::Disk::of(&world).open(path, options).await?),
-        None => AnyFile::Real(real::disk::open(path, options).await?),
-    }))
+    let health = health(parent(path));
+    let opening = async {
+        Ok(match sim::current() {
+            Some(world) => AnyFile::Sim(sim::disk::Disk::of(&world).open(path, options).await?),
+            None => AnyFile::Real(real::disk::open(path, options).await?),
+        })
+    };
+    let file = health.watch("opening", opening).await?;
+    Ok(File { file, health })
 }
 
 impl File {
     /// Fewer than `len` bytes come back only at the end of the file.
     pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
-        on_file!(self, f => f.read_at(offset, len))
+        on_file!(self, "read", f => f.read_at(offset, len))
     }
 
     pub async fn write_at(&self, offset: u64, data: Bytes) -> io::Result<()> {
-        on_file!(self, f => f.write_at(offset, data))
+        on_file!(self, "write", f => f.write_at(offset, data))
     }
 
     /// Writes the slices one after the other, from `offset` on.
     pub async fn write_vectored_at(&self, offset: u64, data: Vec<Bytes>) -> io::Result<()> {
-        on_file!(self, f => f.write_vectored_at(offset, data))
+        on_file!(self, "write", f => f.write_vectored_at(offset, data))
     }
 
     /// Write and sync in one trip to the pool: the floor of a durable append.
     pub async fn write_and_sync(&self, offset: u64, data: Vec<Bytes>) -> io::Result<()> {
-        on_file!(self, f => f.write_and_sync(offset, data))
+        on_file!(self, "write with a sync", f => f.write_and_sync(offset, data))
     }
 
     /// Makes every write that has returned durable, and the file's length with it.
     pub async fn sync(&self) -> io::Result<()> {
-        on_file!(self, f => f.sync())
+        on_file!(self, "sync", f => f.sync())
     }
 
     /// Sets the length: cuts the end off, or appends zeros.
     pub async fn truncate(&self, len: u64) -> io::Result<()> {
-        on_file!(self, f => f.truncate(len))
+        on_file!(self, "truncation", f => f.truncate(len))
     }
 
     pub async fn size(&self) -> io::Result<u64> {
-        on_file!(self, f => f.size())
+        on_file!(self, "look at a file", f => f.size())
     }
 
     /// Makes the file at least `len` long with zeros that take up their space on the disk: an overwrite of
     /// them cannot fail for want of room, and its sync changes no metadata.
     pub async fn allocate(&self, len: u64) -> io::Result<()> {
-        on_file!(self, f => f.allocate(len))
+        on_file!(self, "allocation", f => f.allocate(len))
     }
 
     /// The same file for code that runs inside `offload`.
     pub fn blocking(&self) -> BlockingFile {
-        BlockingFile(match &self.0 {
+        let file = match &self.file {
             AnyFile::Real(f) => AnyBlockingFile::Real(f.blocking()),
             AnyFile::Sim(f) => AnyBlockingFile::Sim(f.blocking()),
-        })
+        };
+        BlockingFile {
+            file,
+            health: self.health.clone(),
+        }
+    }
+
+    /// [`offload`](crate::offload) for work on this file, which may `write` to it. A simulated disk that hangs lets it wait here;
+    /// under a real one the calls of [`BlockingFile`] do.
+    pub async fn offload<T: Send + 'static>(
+        &self,
+        writes: bool,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> T {
+        if let AnyFile::Sim(file) = &self.file {
+            let waiting = async { Ok(file.wait_while_it_hangs(writes).await) };
+            let _: io::Result<()> = self.health.watch("commit", waiting).await;
+        }
+        crate::offload(work).await
     }
 }
 
@@ -119,15 +192,18 @@ enum AnyBlockingFile {
     Sim(sim::disk::BlockingFile),
 }
 
-/// A file whose calls block: for engines that run inside [`offload`](crate::offload).
+/// A file whose calls block: for engines that run inside [`File::offload`].
 #[derive(Clone, Debug)]
-pub struct BlockingFile(AnyBlockingFile);
+pub struct BlockingFile {
+    file: AnyBlockingFile,
+    health: Health,
+}
 
 macro_rules! on_blocking {
-    ($self:ident, $file:ident => $call:expr) => {
-        match &$self.0 {
-            AnyBlockingFile::Real($file) => $call,
-            AnyBlockingFile::Sim($file) => $call,
+    ($self:ident, $what:literal, $file:ident => $call:expr) => {
+        match &$self.file {
+            AnyBlockingFile::Real($file) => $self.health.watch_blocking($what, || $call),
+            AnyBlockingFile::Sim($file) => $self.health.watch_blocking($what, || $call),
         }
     };
 }
@@ -136,28 +212,36 @@ macro_rules! on_blocking {
 impl BlockingFile {
     /// Fails with `UnexpectedEof` when the file ends before the buffer is full.
     pub fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        on_blocking!(self, f => f.read_exact_at(offset, buffer))
+        if let AnyBlockingFile::Real(file) = &self.file
+            && file.read_cached_at(offset, buffer)
+        {
+            return Ok(());
+        }
+        on_blocking!(self, "read", f => f.read_exact_at(offset, buffer))
     }
 
     pub fn write_all_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {
-        on_blocking!(self, f => f.write_all_at(offset, data))
+        on_blocking!(self, "write", f => f.write_all_at(offset, data))
     }
 
     pub fn sync(&self) -> io::Result<()> {
-        on_blocking!(self, f => f.sync())
+        on_blocking!(self, "sync", f => f.sync())
     }
 
     pub fn set_len(&self, len: u64) -> io::Result<()> {
-        on_blocking!(self, f => f.set_len(len))
+        on_blocking!(self, "truncation", f => f.set_len(len))
     }
 
     pub fn len(&self) -> io::Result<u64> {
-        on_blocking!(self, f => f.len())
+        on_blocking!(self, "look at a file", f => f.len())
     }
 
     /// Reads through this handle and its clones that had to wait for the disk.
     pub fn cold_reads(&self) -> u64 {
-        on_blocking!(self, f => f.cold_reads())
+        match &self.file {
+            AnyBlockingFile::Real(f) => f.cold_reads(),
+            AnyBlockingFile::Sim(f) => f.cold_reads(),
+        }
     }
 }
 
@@ -190,29 +274,31 @@ impl RealDisk {
 
 /// Replaces `to` if it exists, in one step.
 pub async fn rename(from: &Path, to: &Path) -> io::Result<()> {
-    on_disk!(disk => disk.rename(from, to))
+    on_disk!(to, "rename", disk => disk.rename(from, to))
 }
 
 pub async fn remove(path: &Path) -> io::Result<()> {
-    on_disk!(disk => disk.remove(path))
+    on_disk!(path, "removal", disk => disk.remove(path))
 }
 
 /// Makes the names in a directory durable.
 pub async fn sync_dir(dir: &Path) -> io::Result<()> {
-    on_disk!(disk => disk.sync_dir(dir))
+    on_disk!(in dir, "sync", disk => disk.sync_dir(dir))
 }
 
 pub async fn create_dir_all(dir: &Path) -> io::Result<()> {
-    on_disk!(disk => disk.create_dir_all(dir))
+    on_disk!(in dir, "making of a directory", disk => disk.create_dir_all(dir))
 }
 
 pub async fn exists(path: &Path) -> bool {
-    on_disk!(disk => disk.exists(path))
+    let looked: io::Result<bool> =
+        on_disk!(path, "look at a file", disk => async { Ok(disk.exists(path).await) });
+    looked.unwrap_or(false)
 }
 
 /// The names in a directory, sorted.
 pub async fn list_dir(dir: &Path) -> io::Result<Vec<String>> {
-    on_disk!(disk => disk.list_dir(dir))
+    on_disk!(in dir, "look at a directory", disk => disk.list_dir(dir))
 }
 
 /// Bytes of the disk that holds a directory.
@@ -224,7 +310,7 @@ pub struct Space {
 }
 
 pub async fn space(dir: &Path) -> io::Result<Space> {
-    on_disk!(disk => disk.space(dir))
+    on_disk!(in dir, "look at the space", disk => disk.space(dir))
 }
 
 /// The whole file. For small ones: nothing bounds it but the file itself. It need not be writable.

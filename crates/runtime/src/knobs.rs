@@ -156,6 +156,10 @@ knobs! {
     /// Above this the oldest unpopped mutations of a log server are kept on disk only.
     log_memory_bytes_max: usize = 64 * MIB, sim 100_000, 64 * MIB;
     log_segment_bytes: usize = 64 * MIB, sim 64 * KIB, MIB, legal 64 * KIB, 1024 * MIB;
+    /// A disk on which an operation takes longer is taken for sick: nothing new goes there.
+    disk_stall_ms: u64 = 5000, sim 2000, 10_000, legal 500, 600_000;
+    /// A disk that works again gets no log servers for so long, and twice as long each time that it fails anew.
+    disk_trust_ms: u64 = 30_000, sim 1000, 60_000, legal 1000, 3_600_000;
     storage_commit_interval_ms: u64 = 500, sim 50, 1000, legal 10, 10_000;
     /// About so many bytes go into one commit of a storage engine.
     storage_commit_bytes_max: usize = 16 * MIB, sim 100, 16 * MIB, legal 100, 512 * MIB;

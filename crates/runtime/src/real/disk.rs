@@ -171,13 +171,17 @@ pub(crate) struct BlockingFile {
 }
 
 impl BlockingFile {
-    pub fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+    /// False if not all of it lies in the page cache; then nothing has blocked.
+    pub fn read_cached_at(&self, offset: u64, buffer: &mut [u8]) -> bool {
         let slices = &mut [IoSliceMut::new(buffer)];
         match rustix::io::preadv2(&*self.file, slices, offset, ReadWriteFlags::NOWAIT) {
-            Ok(n) if n == buffer.len() => return Ok(()),
+            Ok(n) if n == buffer.len() => return true,
             Ok(_) | Err(Errno::AGAIN) => drop(self.cold_reads.fetch_add(1, Ordering::Relaxed)),
             Err(_) => {} // a file system that cannot tell; other errors come again
         }
+        false
+    }
+    pub fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(buffer, offset)
     }
     pub fn write_all_at(&self, offset: u64, data: &[u8]) -> io::Result<()> {

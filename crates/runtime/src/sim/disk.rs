@@ -7,9 +7,11 @@
 use super::executor::{Event, Kind};
 use super::image::FileState;
 use super::machine::ProcessId;
+use super::sickness::{DiskFaults, Operation};
 use super::{World, current};
 use crate::disk::{OpenOptions, Space};
 use crate::random;
+use crate::sync::Notify;
 use bytes::Bytes;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,33 +19,17 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 type Inode = Arc<Mutex<FileState>>;
-
-/// What is wrong with a machine's disk. Shared with its blocking files, hence atomics.
-pub(super) struct DiskFaults {
-    pub is_full: AtomicBool,
-    /// Of a million reads, writes and syncs, this many fail.
-    pub errors_ppm: AtomicU32,
-    pub slowness: AtomicU32,
-}
-
-impl Default for DiskFaults {
-    fn default() -> Self {
-        DiskFaults {
-            is_full: AtomicBool::new(false),
-            errors_ppm: AtomicU32::new(0),
-            slowness: AtomicU32::new(1),
-        }
-    }
-}
 
 #[derive(Default)]
 pub(super) struct DiskState {
     names: RefCell<Names>,
     pub faults: Arc<DiskFaults>,
+    /// Its sickness is another.
+    pub changed: Notify,
     /// Writes that were asked for and have not happened yet.
     late_writes: RefCell<Vec<Rc<LateWrite>>>,
     /// By directory, with the number of the lock that holds it.
@@ -237,7 +223,7 @@ struct Handle {
 
 impl Handle {
     /// Fails when the process is dead, and when the disk feels like it.
-    fn check(&self, operation: u64, offset: u64, len: usize) -> io::Result<()> {
+    fn check(&self, operation: Operation, offset: u64, len: usize) -> io::Result<()> {
         if !self.life.load(Ordering::Relaxed) {
             return Err(process_is_dead());
         }
@@ -245,24 +231,20 @@ impl Handle {
             let id = lock(&self.inode).id;
             world.executor.record(
                 Kind::Disk,
-                id << 8 | operation,
+                id << 8 | operation as u64,
                 offset ^ ((len as u64) << 40),
             );
         }
-        let errors_ppm = self.faults.errors_ppm.load(Ordering::Relaxed);
-        if errors_ppm > 0 && random::below(1_000_000) < u64::from(errors_ppm) {
-            return Err(io::Error::other("simulated I/O error"));
-        }
-        Ok(())
+        self.faults.strike(operation)
     }
 
     fn read(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
-        self.check(1, offset, len)?;
+        self.check(Operation::Read, offset, len)?;
         Ok(lock(&self.inode).read(offset, len))
     }
 
     fn write(&self, offset: u64, data: &[Bytes]) -> io::Result<()> {
-        self.check(2, offset, data.iter().map(Bytes::len).sum())?;
+        self.check(Operation::Write, offset, data.iter().map(Bytes::len).sum())?;
         self.write_unchecked(offset, data)
     }
 
@@ -280,13 +262,18 @@ impl Handle {
     }
 
     fn sync(&self, changes: u64) -> io::Result<()> {
-        self.check(3, 0, 0)?;
-        lock(&self.inode).mark_synced(changes);
+        self.check(Operation::Sync, 0, 0)?;
+        let mut file = lock(&self.inode);
+        // File systems that give room late find out here that there is none.
+        if self.faults.is_full.load(Ordering::Relaxed) && file.has_grown() && random::chance(0.3) {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        file.mark_synced(changes);
         Ok(())
     }
 
     fn set_len(&self, len: u64, allocates: bool) -> io::Result<()> {
-        self.check(4, len, 0)?;
+        self.check(Operation::Write, len, 0)?;
         let is_full = self.faults.is_full.load(Ordering::Relaxed);
         let mut file = lock(&self.inode);
         if allocates && is_full && len > file.len() {
@@ -306,27 +293,20 @@ pub(crate) struct Disk {
     process: ProcessId,
 }
 
-#[derive(Clone, Copy)]
-enum Delay {
-    Read,
-    Write,
-    Sync,
-}
-
 impl World {
-    fn disk_delay_ns(&self, delay: Delay, faults: &DiskFaults) -> u64 {
+    fn disk_delay_ns(&self, operation: Operation, faults: &DiskFaults) -> u64 {
         let config = self.config.borrow();
-        let range = match delay {
-            Delay::Read => &config.disk_read_us,
-            Delay::Write => &config.disk_write_us,
-            Delay::Sync => &config.disk_sync_us,
+        let range = match operation {
+            Operation::Read => &config.disk_read_us,
+            Operation::Write => &config.disk_write_us,
+            Operation::Sync => &config.disk_sync_us,
         };
         let mut us = random::range(range.start..range.end.max(range.start + 1));
         if random::chance(config.disk_tail_probability) {
             us += random::below(config.disk_tail_us_max + 1);
         }
         // Long enough for a power cut to come in between.
-        if matches!(delay, Delay::Sync) && crate::buggify!(0.3) {
+        if operation == Operation::Sync && crate::buggify!(0.3) {
             us += random::below(200_000);
         }
         1000 * us * u64::from(faults.slowness.load(Ordering::Relaxed))
@@ -343,21 +323,25 @@ impl Disk {
         }
     }
 
-    async fn delay(&self, delay: Delay) -> io::Result<()> {
+    async fn delay(&self, operation: Operation) -> io::Result<()> {
         let life = self.world.life_of(self.process);
-        let ns = self.world.disk_delay_ns(delay, &self.state.faults);
+        let faults = &self.state.faults;
+        let ns = self.world.disk_delay_ns(operation, faults);
         self.world.sleep_ns(ns).await;
+        let hangs = faults.wait_while_it_hangs(operation, &self.state.changed);
+        hangs.await;
         if !life.load(Ordering::Relaxed) {
             return Err(process_is_dead());
         }
         self.world
             .executor
-            .record(Kind::Disk, delay as u64, u64::from(self.process.0));
-        Ok(())
+            .record(Kind::Disk, operation as u64, u64::from(self.process.0));
+        faults.strike(operation)
     }
 
+    /// Files are opened to be written, too: a read-only disk opens none.
     pub async fn open(&self, path: &Path, options: OpenOptions) -> io::Result<File> {
-        self.delay(Delay::Read).await?;
+        self.delay(Operation::Write).await?;
         let inode = self.state.names.borrow_mut().open(path, options)?;
         let life = self.world.life_of(self.process);
         let handle = Handle {
@@ -373,7 +357,7 @@ impl Disk {
     }
 
     pub async fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.delay(Delay::Write).await?;
+        self.delay(Operation::Write).await?;
         let mut names = self.state.names.borrow_mut();
         let inode = names
             .current
@@ -385,7 +369,7 @@ impl Disk {
     }
 
     pub async fn remove(&self, path: &Path) -> io::Result<()> {
-        self.delay(Delay::Write).await?;
+        self.delay(Operation::Write).await?;
         let mut names = self.state.names.borrow_mut();
         if !names.current.contains_key(path) {
             return Err(not_found(path));
@@ -397,7 +381,7 @@ impl Disk {
     /// What was changed before the call is durable after it.
     pub async fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         let before = self.state.names.borrow().unsynced.len();
-        self.delay(Delay::Sync).await?;
+        self.delay(Operation::Sync).await?;
         let names = &mut *self.state.names.borrow_mut();
         let unsynced = std::mem::take(&mut names.unsynced);
         for (i, change) in unsynced.into_iter().enumerate() {
@@ -411,7 +395,7 @@ impl Disk {
     }
 
     pub async fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        self.delay(Delay::Write).await?;
+        self.delay(Operation::Write).await?;
         let mut names = self.state.names.borrow_mut();
         names
             .directories
@@ -420,13 +404,13 @@ impl Disk {
     }
 
     pub async fn exists(&self, path: &Path) -> bool {
-        let readable = self.delay(Delay::Read).await.is_ok();
+        let readable = self.delay(Operation::Read).await.is_ok();
         let names = self.state.names.borrow();
         readable && (names.current.contains_key(path) || names.has_directory(path))
     }
 
     pub async fn list_dir(&self, dir: &Path) -> io::Result<Vec<String>> {
-        self.delay(Delay::Read).await?;
+        self.delay(Operation::Read).await?;
         let names = self.state.names.borrow();
         if !names.has_directory(dir) {
             return Err(not_found(dir));
@@ -452,7 +436,7 @@ impl Disk {
     }
 
     pub async fn lock_dir(&self, dir: &Path) -> io::Result<DirLock> {
-        self.delay(Delay::Read).await?;
+        self.delay(Operation::Read).await?;
         if !self.state.names.borrow().has_directory(dir) {
             return Err(not_found(dir));
         }
@@ -507,15 +491,31 @@ impl File {
         current().ok_or_else(|| io::Error::other("a simulated file is used outside its simulation"))
     }
 
-    async fn delay(&self, delay: Delay) -> io::Result<()> {
+    async fn delay(&self, operation: Operation) -> io::Result<()> {
         let world = self.world()?;
-        let ns = world.disk_delay_ns(delay, &self.0.disk.faults);
+        let ns = world.disk_delay_ns(operation, &self.0.disk.faults);
         world.sleep_ns(ns).await;
+        self.hang(operation).await;
         Ok(())
     }
 
+    async fn hang(&self, operation: Operation) {
+        let disk = &self.0.disk;
+        let hangs = disk.faults.wait_while_it_hangs(operation, &disk.changed);
+        hangs.await;
+    }
+
+    /// For work that a pool would do, and that may write and sync.
+    pub async fn wait_while_it_hangs(&self, writes: bool) {
+        let operation = match writes {
+            true => Operation::Sync,
+            false => Operation::Read,
+        };
+        self.hang(operation).await;
+    }
+
     pub async fn read_at(&self, offset: u64, len: usize) -> io::Result<Bytes> {
-        self.delay(Delay::Read).await?;
+        self.delay(Operation::Read).await?;
         Ok(self.0.handle.read(offset, len)?.into())
     }
 
@@ -524,9 +524,10 @@ impl File {
     }
 
     pub async fn write_vectored_at(&self, offset: u64, data: Vec<Bytes>) -> io::Result<()> {
+        self.hang(Operation::Write).await;
         if random::chance(0.5) {
             self.0.handle.write(offset, &data)?;
-            return self.delay(Delay::Write).await;
+            return self.delay(Operation::Write).await;
         }
         let world = self.world()?;
         let write = Rc::new(LateWrite {
@@ -536,7 +537,7 @@ impl File {
             data: Cell::new(Some(data)),
             result: Cell::new(None),
         });
-        let at = world.executor.now() + world.disk_delay_ns(Delay::Write, &self.0.disk.faults);
+        let at = world.executor.now() + world.disk_delay_ns(Operation::Write, &self.0.disk.faults);
         self.0.disk.late_writes.borrow_mut().push(write.clone());
         let (disk, late) = (self.0.disk.clone(), write.clone());
         let happen = move |_: &Rc<World>| {
@@ -562,22 +563,22 @@ impl File {
     pub async fn sync(&self) -> io::Result<()> {
         // Only what was written before the call is covered by it.
         let changes = lock(&self.0.handle.inode).changes();
-        self.delay(Delay::Sync).await?;
+        self.delay(Operation::Sync).await?;
         self.0.handle.sync(changes)
     }
 
     pub async fn truncate(&self, len: u64) -> io::Result<()> {
-        self.delay(Delay::Write).await?;
+        self.delay(Operation::Write).await?;
         self.0.handle.set_len(len, false)
     }
 
     pub async fn size(&self) -> io::Result<u64> {
-        self.0.handle.check(5, 0, 0)?;
+        self.0.handle.check(Operation::Read, 0, 0)?;
         Ok(lock(&self.0.handle.inode).len())
     }
 
     pub async fn allocate(&self, len: u64) -> io::Result<()> {
-        self.delay(Delay::Write).await?;
+        self.delay(Operation::Write).await?;
         self.0.handle.set_len(len, true)
     }
 
@@ -598,7 +599,7 @@ impl std::fmt::Debug for BlockingFile {
 
 impl BlockingFile {
     pub fn read_exact_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
-        self.0.check(1, offset, buffer.len())?;
+        self.0.check(Operation::Read, offset, buffer.len())?;
         lock(&self.0.inode).read_exact(offset, buffer)
     }
 
@@ -616,7 +617,7 @@ impl BlockingFile {
     }
 
     pub fn len(&self) -> io::Result<u64> {
-        self.0.check(5, 0, 0)?;
+        self.0.check(Operation::Read, 0, 0)?;
         Ok(lock(&self.0.inode).len())
     }
 

@@ -1,6 +1,7 @@
 //! The handle by which a test, or a workload inside the simulation, builds the world and breaks it.
 
 use super::machine::{Locality, MachineId, ProcessId};
+use super::sickness::Sickness;
 use super::{SimConfig, World, current};
 use crate::{Duration, buggify, random};
 use std::collections::BTreeMap;
@@ -216,15 +217,19 @@ impl Control {
         });
     }
 
-    /// The share of reads, writes and syncs that fail.
-    pub fn set_disk_errors(&self, machine: MachineId, probability: f64) {
-        let ppm = (probability * 1e6) as u32;
+    /// From now on this is wrong with the disk, and nothing else of the kind.
+    pub fn set_disk_sickness(&self, machine: MachineId, sickness: Sickness) {
         self.within(|world| {
-            world
-                .disk_of(machine)
-                .faults
-                .errors_ppm
-                .store(ppm, Ordering::Relaxed)
+            let disk = world.disk_of(machine);
+            disk.faults.set(sickness, &disk.changed);
+        });
+    }
+
+    /// The disk is well again, unless it is sick for good.
+    pub fn end_disk_sickness(&self, machine: MachineId) {
+        self.within(|world| {
+            let disk = world.disk_of(machine);
+            disk.faults.end_sickness(&disk.changed);
         });
     }
 
@@ -251,14 +256,12 @@ impl Control {
 
     // ---- the end of the faults ----
 
-    /// Heals the network and the disks, sets fault rates to zero and silences `buggify!`. Who is dead stays dead.
+    /// Heals the network and the disks, but for those that are sick for good, sets fault rates to zero and silences `buggify!`. Who is dead stays dead.
     pub fn heal_all(&self) {
         self.within(|world| {
             world.unblock(|_| true);
             for machine in world.machines.borrow().iter() {
-                machine.disk.faults.is_full.store(false, Ordering::Relaxed);
-                machine.disk.faults.errors_ppm.store(0, Ordering::Relaxed);
-                machine.disk.faults.slowness.store(1, Ordering::Relaxed);
+                machine.disk.faults.heal(&machine.disk.changed);
             }
             let mut config = world.config.borrow_mut();
             config.bit_flip_probability = 0.0;

@@ -239,6 +239,24 @@ impl FileState {
         self.first_unsynced + self.unsynced.len() as u64
     }
 
+    /// Some of what is not durable yet may lack its room: the file has grown since its last sync.
+    pub fn has_grown(&self) -> bool {
+        self.unsynced.iter().any(|change| match change {
+            Change::Write {
+                offset,
+                new,
+                old_len,
+                ..
+            } => offset + new.len() as u64 > *old_len,
+            Change::SetLen {
+                new_len,
+                old_len,
+                allocates,
+                ..
+            } => !allocates && new_len > old_len,
+        })
+    }
+
     /// The changes before `changes` are durable.
     pub fn mark_synced(&mut self, changes: u64) {
         while self.first_unsynced < changes && !self.unsynced.is_empty() {

@@ -3,6 +3,7 @@
 use super::disk::DiskState;
 use super::executor::{Event, Kind, TaskKey};
 use super::{World, enter_process};
+use crate::disk::Healths;
 use crate::random;
 use std::future::Future;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -110,6 +111,8 @@ pub(super) struct Process {
     /// Tasks that became ready while it is paused.
     paused: Option<Vec<TaskKey>>,
     pub starts: u32,
+    /// What this life has learned of its disks.
+    healths: Rc<Healths>,
 }
 
 impl World {
@@ -178,6 +181,7 @@ impl World {
             life: Arc::new(AtomicBool::new(true)),
             paused: None,
             starts: 1,
+            healths: Rc::default(),
         });
         ProcessId(id)
     }
@@ -215,6 +219,7 @@ impl World {
             process.is_alive = true;
             process.life = Arc::new(AtomicBool::new(true));
             process.starts += 1;
+            process.healths = Rc::default();
             main
         };
         self.executor.record(Kind::Process, u64::from(id.0), 1);
@@ -388,6 +393,12 @@ impl World {
 
     pub(super) fn life_of(&self, id: ProcessId) -> Arc<AtomicBool> {
         self.processes.borrow()[id.0 as usize].life.clone()
+    }
+
+    pub(crate) fn healths(&self) -> Rc<Healths> {
+        self.processes.borrow()[self.current.get().0 as usize]
+            .healths
+            .clone()
     }
 
     pub(super) fn disk_of(&self, machine: MachineId) -> Rc<DiskState> {

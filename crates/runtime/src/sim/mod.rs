@@ -5,6 +5,7 @@
 //!                       ├─ machine    machines (clock, disk, power) and the processes on them
 //!                       ├─ network    connections, partitions, clogs, cuts, flipped bits
 //!                       ├─ disk       names, files, what is durable and what a power cut does to the rest
+//!                       ├─ sickness   disks that fail, hang or let nothing be written
 //!                       └─ faults     the handle by which tests and workloads break all of the above
 //! ```
 //!
@@ -22,9 +23,11 @@ mod faults;
 mod image;
 mod machine;
 pub(crate) mod network;
+mod sickness;
 
 pub use faults::{Control, KillKind, MachineInfo, ProcessInfo, control};
 pub use machine::{Locality, MachineId, ProcessId};
+pub use sickness::{Hang, Sickness};
 
 pub(crate) use executor::TimerHandle;
 

@@ -616,12 +616,72 @@ fn a_full_disk_refuses_new_space_and_allows_overwriting() {
         file.write_at(100_000, Bytes::from("does now"))
             .await
             .unwrap();
-        control().set_disk_errors(machine, 1.0);
+        control().set_disk_sickness(machine, Sickness::errors(1.0));
         assert!(file.sync().await.is_err());
-        control().set_disk_errors(machine, 0.0);
+        control().set_disk_sickness(machine, Sickness::errors(0.0));
         assert!(control().flip_bit_in_file(machine, Path::new("/data"), 50_000..50_001));
         let flipped = file.read_at(50_000, 4).await.unwrap();
         assert!(flipped != "fits" && &flipped[1..] == b"its");
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_sick_disk_fails_hangs_and_refuses_writes_until_it_is_healed() {
+    let sim = simulation(14);
+    let machine = sim.add_machine(Locality::default());
+    sim.run_on(machine, async move {
+        let directory = Path::new("/data");
+        disk::create_dir_all(directory).await.unwrap();
+        let file = disk::open(&directory.join("file"), CREATE).await.unwrap();
+        let health = disk::health(directory);
+        let limit = Duration::from_secs(2);
+        let be = |sickness| control().set_disk_sickness(machine, sickness);
+
+        be(Sickness {
+            read_only: true,
+            ..Sickness::default()
+        });
+        let refused = file.write_at(0, Bytes::from("x")).await.unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ReadOnlyFilesystem);
+        let refused = disk::open(&directory.join("file"), CREATE).await;
+        assert_eq!(
+            refused.unwrap_err().kind(),
+            io::ErrorKind::ReadOnlyFilesystem
+        );
+        assert!(file.read_at(0, 1).await.is_ok());
+        assert_eq!(health.failures(), 2);
+
+        be(Sickness {
+            hangs: Hang::Syncs,
+            ..Sickness::default()
+        });
+        file.write_at(0, Bytes::from("x")).await.unwrap();
+        let hanging = file.clone();
+        let syncing = spawn("sync", async move { hanging.sync().await });
+        sleep(limit).await;
+        assert!(!syncing.is_finished());
+        assert!(matches!(
+            health.trouble(limit - Duration::from_millis(100), 2),
+            Some(disk::Trouble::Hangs("sync"))
+        ));
+
+        be(Sickness {
+            hangs: Hang::Everything,
+            ..Sickness::default()
+        });
+        assert!(timeout(limit, file.read_at(0, 1)).await.is_none());
+        assert!(timeout(limit, file.offload(false, || ())).await.is_none());
+        control().heal_all();
+        assert!(syncing.await.is_ok());
+        assert_eq!(health.trouble(limit, 2), None);
+
+        be(Sickness {
+            for_good: true,
+            ..Sickness::errors(1.0)
+        });
+        control().heal_all();
+        assert!(disk::remove(&directory.join("file")).await.is_err());
     })
     .unwrap();
 }
