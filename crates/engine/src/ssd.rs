@@ -15,6 +15,8 @@
 
 #[cfg(test)]
 mod crash_tests;
+#[cfg(test)]
+mod damage_tests;
 mod frames;
 mod row_cache;
 

@@ -12,12 +12,19 @@
 //! ```
 //!
 //! A frame's checksum covers its block's number too: a block written to a wrong place does not pass. A frame of zeros,
-//! trailer included, is a block that was never written.
+//! trailer included, is a block that was never written. The older frame that a write left behind which the disk has lost
+//! is whole, however; it does not pass while the file is open, since [what was written](written) is remembered. (What was lost
+//! before the file was opened cannot show here. Where replicas are compared it does.)
+//!
+//! The tree's header says how many blocks it leads to. A header that reached the disk before the file's length did was not
+//! durable, and the one before it is taken; a file that is too short for both was cut.
 //!
 //! A disk without room is not an error here but a state, [`is_full`](Frames::is_full): from then on nothing
 //! reaches the file, so the last committed state stays as it is there, and can be read, until the engine opens the
 //! file anew. (An error would make the tree refuse reads as well.) The tree may ask for what it has just written, though:
 //! blocks that found no room stay in memory, as many as the commit in progress writes.
+
+mod written;
 
 use bytes::{Buf, BufMut};
 use plinth_runtime::disk::BlockingFile;
@@ -26,6 +33,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use written::Written;
 
 const BLOCK: usize = 4096;
 const TRAILER: usize = 8;
@@ -96,6 +104,7 @@ pub(super) struct Frames<F> {
     /// Blocks that were written while the disk was full.
     without_room: Mutex<BTreeMap<u64, Box<[u8]>>>,
     damaged_at: AtomicU64,
+    written: Mutex<Written>,
 }
 
 fn poisoned<T>(_: T) -> io::Error {
@@ -138,7 +147,8 @@ impl<F: BlockFile> Frames<F> {
             )
         } else {
             let blocks = physical_len.saturating_sub(FRAMES_AT) / FRAME as u64;
-            (read_header(&file)?, (blocks + 1) * BLOCK as u64)
+            let len = (blocks + 1) * BLOCK as u64;
+            (read_header(&file, len)?, len)
         };
         Ok(Arc::new(Frames {
             file,
@@ -147,6 +157,7 @@ impl<F: BlockFile> Frames<F> {
             is_full: AtomicBool::new(false),
             without_room: Mutex::default(),
             damaged_at: AtomicU64::new(NO_DAMAGE),
+            written: Mutex::default(),
         }))
     }
 
@@ -198,17 +209,28 @@ impl<F: BlockFile> Frames<F> {
     fn write_blocks(&self, first: u64, data: &[u8]) -> io::Result<()> {
         let blocks = || (first..).zip(data.chunks_exact(BLOCK));
         let mut frames = Vec::with_capacity(data.len() / BLOCK * FRAME);
+        let mut crcs = Vec::with_capacity(data.len() / BLOCK);
         for (block, data) in blocks() {
+            let crc = frame_crc(block, data);
+            crcs.push(crc);
             frames.put_slice(data);
-            frames.put_u32_le(frame_crc(block, data));
+            frames.put_u32_le(crc);
             frames.put_u32_le(WRITTEN);
         }
+        // Whoever reads meanwhile may find either.
+        self.written()?.forget(first, crcs.len());
         self.unless_full(|| self.file.write_all_at(frame_at(first), &frames))?;
-        if self.is_full() {
+        if !self.is_full() {
+            self.written()?.remember(first, &crcs);
+        } else {
             let mut kept = self.without_room.lock().map_err(poisoned)?;
             kept.extend(blocks().map(|(block, data)| (block, data.into())));
         }
         Ok(())
+    }
+
+    fn written(&self) -> io::Result<std::sync::MutexGuard<'_, Written>> {
+        self.written.lock().map_err(poisoned)
     }
 
     fn read(&self, first: u64, out: &mut [u8]) -> io::Result<()> {
@@ -226,11 +248,17 @@ impl<F: BlockFile> Frames<F> {
     }
 
     fn read_blocks(&self, first: u64, out: &mut [u8]) -> io::Result<()> {
-        let mut frames = vec![0; out.len() / BLOCK * FRAME];
-        self.file.read_exact_at(frame_at(first), &mut frames)?;
-        for ((block, frame), out) in (first..)
+        let count = out.len() / BLOCK;
+        let expected = self.written()?.of(first, count);
+        let mut frames = vec![0; count * FRAME];
+        let read = self.file.read_exact_at(frame_at(first), &mut frames);
+        read.or_else(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => Err(self.damage(first, "the file was cut short")),
+            _ => Err(error),
+        })?;
+        for ((block, frame), (out, expected)) in (first..)
             .zip(frames.chunks_exact(FRAME))
-            .zip(out.chunks_exact_mut(BLOCK))
+            .zip(out.chunks_exact_mut(BLOCK).zip(expected))
         {
             let (data, mut trailer) = frame.split_at(BLOCK);
             let (crc, written) = (trailer.get_u32_le(), trailer.get_u32_le());
@@ -240,12 +268,22 @@ impl<F: BlockFile> Frames<F> {
                 _ => false,
             };
             if !is_intact {
-                self.damaged_at.store(frame_at(block), Ordering::Release);
-                return Err(io::Error::new(io::ErrorKind::InvalidData, "block checksum"));
+                return Err(self.damage(block, "block checksum"));
+            }
+            // It may have been written anew while it was read.
+            if expected.is_some_and(|expected| expected != crc)
+                && self.written()?.of(block, 1) == [expected]
+            {
+                return Err(self.damage(block, "the disk has lost a write"));
             }
             out.copy_from_slice(data);
         }
         Ok(())
+    }
+
+    fn damage(&self, block: u64, what: &'static str) -> io::Error {
+        self.damaged_at.store(frame_at(block), Ordering::Release);
+        io::Error::new(io::ErrorKind::InvalidData, what)
     }
 }
 
@@ -272,19 +310,21 @@ fn decode_copy(copy: &[u8]) -> Option<(u64, &[u8])> {
     is_intact.then_some((sequence, &copy[COPY_HEAD..end]))
 }
 
-/// The newest header that is whole.
-fn read_header(file: &impl BlockFile) -> io::Result<Header> {
+/// The newest header that is whole and leads to nothing beyond `len`.
+fn read_header(file: &impl BlockFile, len: u64) -> io::Result<Header> {
     let mut slots = vec![0; 2 * SLOT];
     file.read_exact_at(0, &mut slots)?;
     let copies = slots.chunks_exact(COPY).enumerate();
-    let newest = copies
+    let whole: Vec<_> = copies
         .filter_map(|(at, copy)| Some((decode_copy(copy)?, at * COPY / SLOT)))
-        .max();
-    let Some(((sequence, bytes), durable_slot)) = newest else {
-        return Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "no valid header",
-        ));
+        .collect();
+    let fits = |((_, header), _): &&((u64, &[u8]), usize)| tree_len(header) <= len;
+    let Some(&((sequence, bytes), durable_slot)) = whole.iter().filter(fits).max() else {
+        let what = match whole.is_empty() {
+            true => "no valid header",
+            false => "the file was cut short",
+        };
+        return Err(io::Error::new(io::ErrorKind::InvalidData, what));
     };
     Ok(Header {
         bytes: bytes.to_vec(),
@@ -292,6 +332,28 @@ fn read_header(file: &impl BlockFile) -> io::Result<Header> {
         durable_slot,
         is_written: false,
     })
+}
+
+/// Up to where the tree's header says that there are pages. The tree itself trusts the file's length after a crash, and stumbles
+/// over what is not there.
+fn tree_len(header: &[u8]) -> u64 {
+    // Magic 9, flags 1, padding 2; then the fields below, as the tree's format says.
+    let Some(fields) = header.get(12..32) else {
+        return 0; // a header that is being made
+    };
+    let field = |i: usize| {
+        let bytes = fields[4 * i..4 * i + 4].try_into().expect("four bytes");
+        u64::from(u32::from_le_bytes(bytes))
+    };
+    let (page, region_header, region_data) = (field(0), field(1), field(2));
+    let (full_regions, trailing_data) = (field(3), field(4));
+    let trailing = match trailing_data {
+        0 => 0,
+        pages => region_header + pages,
+    };
+    // 32-bit numbers: of a header with a valid checksum nothing overflows, and of none this saturates.
+    let regions = full_regions.saturating_mul(region_header + region_data);
+    page.saturating_mul(regions.saturating_add(trailing).saturating_add(1))
 }
 
 /// The tree reads and writes whole blocks, and the beginning of block 0.
@@ -333,6 +395,8 @@ impl<F: BlockFile> StorageBackend for Backend<F> {
                 format!("length {len}"),
             ));
         }
+        // What lies beyond begins anew, if it is ever there again.
+        self.0.written()?.forget_from(len / BLOCK as u64);
         self.0
             .unless_full(|| self.0.file.set_len(frame_at(len / BLOCK as u64)))?;
         self.0.len.store(len, Ordering::Release);
@@ -340,10 +404,11 @@ impl<F: BlockFile> StorageBackend for Backend<F> {
     }
 
     fn sync_data(&self) -> io::Result<()> {
+        // Some file systems find out only now that there is no room.
+        self.0.unless_full(|| self.0.file.sync())?;
         if self.0.is_full() {
             return Ok(());
         }
-        self.0.file.sync()?;
         let mut header = self.0.header.lock().map_err(poisoned)?;
         if std::mem::take(&mut header.is_written) {
             header.durable_slot = 1 - header.durable_slot;
