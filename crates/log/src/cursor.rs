@@ -7,7 +7,7 @@
 
 use plinth_core::{Epoch, Error, Result, Tag, Version};
 use plinth_protocol::log::{LogGeneration, LogSystem, Peek, PeekReply, Pop};
-use plinth_rpc::{Interface, Transport};
+use plinth_rpc::{Interface, Request, Transport};
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, Either, TaskGroup, probe};
 use std::cell::Cell;
@@ -137,6 +137,8 @@ pub async fn read_sealed(
 ) -> Result<Vec<plinth_protocol::log::VersionedMessages>> {
     let (mut next, to) = (*range.start(), *range.end());
     let mut messages = Vec::new();
+    let places = generation.log_set(tag).filter(|place| answered[*place]);
+    let mut servers: Vec<Interface> = places.map(|place| generation.logs[place]).collect();
     while next <= to {
         let request = Peek {
             tag,
@@ -144,11 +146,11 @@ pub async fn read_sealed(
             bytes_max: 1 << 20,
             return_if_blocked: true,
         };
-        let places = generation.log_set(tag).filter(|place| answered[*place]);
-        let servers = places.map(|place| generation.logs[place]).collect();
-        let Some(reply) = ask_one_after_the_other(transport, servers, request).await else {
+        let advances = move |reply: &PeekReply| reply.end > next;
+        let Some((server, reply)) = ask(transport, &servers, request, advances).await else {
             return Err(Error::cluster_recovery_failed);
         };
+        servers.sort_by_key(|other| other.id != server.id);
         next = reply.end;
         let wanted = reply.messages.into_iter();
         messages.extend(wanted.filter(|m| range.contains(&m.version)));
@@ -156,24 +158,25 @@ pub async fn read_sealed(
     Ok(messages)
 }
 
-/// The first reply that advances. Every server that is slow or fails brings in the next; those that refuse connections
-/// come last.
-async fn ask_one_after_the_other(
+/// The first reply that advances, and whose it is. Every server that is slow or fails brings in the next; those that refuse
+/// connections come last.
+pub(crate) async fn ask<R: Request + Clone>(
     transport: &Transport,
-    mut servers: Vec<Interface>,
-    request: Peek,
-) -> Option<PeekReply> {
+    servers: &[Interface],
+    request: R,
+    advances: impl Fn(&R::Reply) -> bool + Copy + 'static,
+) -> Option<(Interface, R::Reply)> {
+    let mut servers = servers.to_vec();
     servers.sort_by_key(|server| transport.refusals(server.address));
     let (sender, mut replies) = plinth_runtime::sync::queue();
     let tasks = TaskGroup::new();
-    let begin = request.begin;
     for server in servers {
-        let call = transport.call(&server.endpoint::<Peek>(), request.clone());
+        let call = transport.call(&server.endpoint::<R>(), request.clone());
         let sender = sender.clone();
         tasks.spawn("peek", async move {
             let reply = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
-            let reply = reply.and_then(Result::ok);
-            let _ = sender.send(reply.filter(|reply| reply.end > begin)); // another may have been faster
+            let reply = reply.and_then(Result::ok).filter(advances);
+            let _ = sender.send(reply.map(|reply| (server, reply))); // another may have been faster
         });
         if let Some(Some(Some(reply))) = plinth_runtime::timeout(HEDGE, replies.recv()).await {
             return Some(reply);

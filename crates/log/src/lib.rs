@@ -5,7 +5,9 @@
 //! - [`serve`]: its shell; creation, with the copying that a recovery asks for, and restart from disk.
 //! - [`cursor`]: reads one tag through all generations of the log.
 
+mod creation;
 pub mod cursor;
 pub mod disk_queue;
+mod disk_reads;
 pub mod log_server;
 pub mod serve;

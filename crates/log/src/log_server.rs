@@ -48,6 +48,10 @@ pub enum Entry {
     Version(VersionEntry),
     Seal(Epoch),
     Popped(Popped),
+    /// The log server is being made, and has more to copy than what came before this.
+    Copying,
+    /// It has copied everything.
+    Copied,
 }
 
 impl Codec for Entry {
@@ -57,6 +61,8 @@ impl Codec for Entry {
             Entry::Version(version) => (1u8.put(out), version.put(out)).1,
             Entry::Seal(epoch) => (2u8.put(out), epoch.put(out)).1,
             Entry::Popped(popped) => (3u8.put(out), popped.put(out)).1,
+            Entry::Copying => 4u8.put(out),
+            Entry::Copied => 5u8.put(out),
         }
     }
     fn take(input: &mut Bytes) -> Option<Self> {
@@ -65,6 +71,8 @@ impl Codec for Entry {
             1 => Entry::Version(VersionEntry::take(input)?),
             2 => Entry::Seal(u64::take(input)?),
             3 => Entry::Popped(Popped::take(input)?),
+            4 => Entry::Copying,
+            5 => Entry::Copied,
             _ => return None,
         })
     }
@@ -86,8 +94,8 @@ pub enum Peeked {
     Reply(PeekReply),
     /// Nothing at or after the version asked for yet.
     Blocked,
-    /// It begins in what has left memory: read blocks from here, then ask [`LogServer::reply_from_disk`].
-    OnDisk(Position),
+    /// It begins in what has left memory.
+    OnDisk,
 }
 
 pub struct LogServer {
@@ -196,7 +204,7 @@ impl LogServer {
         let mut bytes = 0;
         for run in runs {
             bytes += run.packed.len() * run.tags.len();
-            for tag in run.tags {
+            for tag in run.tags.iter().copied() {
                 let queue = self.tags.entry(tag).or_default();
                 match queue.messages.back_mut() {
                     Some(last) if last.version == entry.version => {
@@ -258,15 +266,9 @@ impl LogServer {
                 .tags
                 .get(&tag)
                 .is_some_and(|q| q.spilled >= begin && q.spilled >= q.popped)
+            && !self.index.is_empty()
         {
-            let place = self
-                .index
-                .range(..=begin)
-                .next_back()
-                .or_else(|| self.index.iter().next());
-            if let Some((_, position)) = place {
-                return Peeked::OnDisk(*position);
-            }
+            return Peeked::OnDisk;
         }
         let mut reply = self.empty_reply(tag, self.version + 1);
         let Some(queue) = self.tags.get(&tag) else {
@@ -277,17 +279,19 @@ impl LogServer {
             .partition_point(|message| message.version < begin);
         let mut bytes = 0;
         for message in queue.messages.range(from..) {
-            if bytes > 0 && bytes >= bytes_max {
+            let more: usize = message.runs.iter().map(Bytes::len).sum();
+            if bytes > 0 && bytes + more > bytes_max {
                 reply.end = message.version;
                 break;
             }
-            bytes += message.runs.iter().map(Bytes::len).sum::<usize>();
+            bytes += more;
             reply.messages.push(message.clone());
         }
         Peeked::Reply(reply)
     }
 
-    fn empty_reply(&self, tag: Tag, end: Version) -> PeekReply {
+    /// A reply with nothing in it.
+    pub fn empty_reply(&self, tag: Tag, end: Version) -> PeekReply {
         let popped = self.tags.get(&tag).map_or(0, |queue| queue.popped);
         PeekReply {
             messages: Vec::new(),
@@ -297,41 +301,11 @@ impl LogServer {
         }
     }
 
-    /// A reply made of entries read back from disk: those of `tag` from `begin` on. `exhausted`: the entries reach to the
-    /// end of what is durable.
-    pub fn reply_from_disk(
-        &self,
-        tag: Tag,
-        begin: Version,
-        entries: &[Entry],
-        exhausted: bool,
-    ) -> Result<PeekReply> {
-        let mut reply = self.empty_reply(tag, begin);
-        for entry in entries {
-            let Entry::Version(entry) = entry else {
-                continue;
-            };
-            if entry.version < begin {
-                continue;
-            }
-            let runs = log_body::parse(&entry.body).ok_or(Error::file_corrupt)?;
-            let runs: Vec<Bytes> = runs
-                .into_iter()
-                .filter(|r| r.tags.contains(&tag))
-                .map(|r| r.packed)
-                .collect();
-            if !runs.is_empty() {
-                reply.messages.push(VersionedMessages {
-                    version: entry.version,
-                    runs,
-                });
-            }
-            reply.end = entry.version + 1;
-        }
-        if exhausted {
-            reply.end = reply.end.max(self.durable + 1);
-        }
-        Ok(reply)
+    /// A block at or before the one that `version` is in. `None` while nothing is on disk.
+    pub fn position_of(&self, version: Version) -> Option<Position> {
+        let before = self.index.range(..=version).next_back();
+        let place = before.or_else(|| self.index.first_key_value());
+        place.map(|(_, position)| *position)
     }
 
     // ---- forgetting ----
@@ -439,6 +413,8 @@ impl LogServer {
 #[derive(Default)]
 pub struct Recovery {
     server: Option<LogServer>,
+    /// It had not copied everything yet.
+    is_copying: bool,
 }
 
 impl Recovery {
@@ -464,6 +440,8 @@ impl Recovery {
                     versions = Some((versions.map_or(entry.version, |v| v.0), entry.version));
                 }
                 Entry::Seal(_) => {}
+                Entry::Copying => self.is_copying = true,
+                Entry::Copied => self.is_copying = false,
                 Entry::Popped(popped) => {
                     let server = self.server.as_mut().ok_or(Error::file_corrupt)?;
                     server.pop(popped.tag, popped.version);
@@ -477,9 +455,9 @@ impl Recovery {
         Ok(())
     }
 
-    /// `None` if there was not even a beginning.
+    /// `None` if its creation was never finished.
     pub fn finish(self) -> Option<LogServer> {
-        let mut server = self.server?;
+        let mut server = self.server.filter(|_| !self.is_copying)?;
         server.durable = server.version;
         server.seal();
         Some(server)
@@ -593,10 +571,8 @@ mod tests {
         assert_eq!(s.needed_from(), 20);
         s.spill(40);
         assert!(s.memory_bytes() <= 40);
-        assert!(matches!(
-            s.peek(Tag(2), 20, 100),
-            Peeked::OnDisk(Position { offset: 1, .. })
-        ));
+        assert!(matches!(s.peek(Tag(2), 20, 100), Peeked::OnDisk));
+        assert_eq!(s.position_of(20).map(|position| position.offset), Some(1));
         assert_eq!(versions(s.peek(Tag(1), 31, 100)).0, [40, 50]);
         s.pop(Tag(2), 41);
         assert_eq!(
@@ -681,6 +657,8 @@ mod tests {
                 tag: Tag(1),
                 version: 3,
             }),
+            Entry::Copying,
+            Entry::Copied,
         ];
         let corpus = corpus.map(|entry| entry.to_bytes().to_vec());
         plinth_core::testing::fuzz("log entry", 1, corpus, |input| {

@@ -1,17 +1,17 @@
 //! The log server's shell: takes pushes off the network, lets one sync serve everything that has gathered, answers
 //! peeks as soon as there is something to see.
 
-use crate::cursor;
-use crate::disk_queue::{self, Block, DiskQueue, Position};
-use crate::log_server::{Begin, Entry, LogServer, Peeked, Popped, Recovery, VersionEntry};
+pub use crate::creation::create;
+use crate::disk_queue::{self, Block, DiskQueue};
+use crate::disk_reads::{DiskRead, DiskReads, REPLY_BYTES_MAX};
+use crate::log_server::{Entry, LogServer, Peeked, Popped, Recovery, VersionEntry};
 use bytes::Bytes;
 use plinth_core::codec::Codec;
-use plinth_core::log_body::LogBodyBuilder;
-use plinth_core::{Epoch, Error, Result, Tag, Uid, Version};
+use plinth_core::{Epoch, Error, Result, Uid, Version};
 use plinth_protocol::control::ClusterInfo;
 use plinth_protocol::log::{
-    ConfirmEpoch, GetLogStatus, LogStatus, POPPED_FOR_EVER, Peek, PeekReply, Pop, Push, PushReply,
-    RecruitLog, Seal, SealReply, VersionedMessages,
+    ConfirmEpoch, CopyTail, GetLogStatus, LogStatus, POPPED_FOR_EVER, Peek, PeekReply, Pop, Push,
+    PushReply, Seal, SealReply,
 };
 use plinth_rpc::{FailureBeacon, Registration, Responder, Transport, Waiters};
 use plinth_runtime::gauge::Gauge;
@@ -20,7 +20,7 @@ use plinth_runtime::standing::Standing;
 use plinth_runtime::sync::{Notify, Watch};
 use plinth_runtime::{Duration, Either, buggify, fault, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell, RefMut};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
 use std::path::Path;
@@ -33,126 +33,47 @@ const PEEKS_WAITING_MAX: usize = 10_000;
 /// A log server's life.
 pub type Life = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Entries that are on their way to the next block.
+/// No version is added to a block that has so many bytes: whoever reads a little of a block reads all of it.
+pub(crate) const BLOCK_BYTES_WANTED: usize = 4 << 20;
+
+/// A block that is on its way to the disk.
 #[derive(Default)]
 struct Gathering {
     block: Block,
     /// First and last version in it.
     versions: Option<(Version, Version)>,
+    /// Answered when it is on disk.
+    seals: Vec<Responder<Seal>>,
+}
+
+impl Gathering {
+    /// One whose first version follows `version`.
+    fn after(version: Version, server: &LogServer) -> Self {
+        let mut gathering = Gathering::default();
+        put(
+            &mut gathering.block,
+            &Entry::Begin(server.begin_entry(version)),
+        );
+        gathering
+    }
 }
 
 struct Shell {
     transport: Transport,
     id: Uid,
     server: RefCell<LogServer>,
-    gathering: RefCell<Gathering>,
+    /// In the order in which they are written; what comes goes into the last.
+    gathering: RefCell<VecDeque<Gathering>>,
     written: Notify,
     pushes: RefCell<BTreeMap<Version, Vec<Responder<Push>>>>,
     peeks: Waiters<Peek, Peek>,
-    seals: RefCell<Vec<Responder<Seal>>>,
-    /// Seals that the block under way covers.
     queue_bytes: Cell<u64>,
-    /// Peeks of spilled data, served between two commits.
-    disk_peeks: RefCell<Vec<(Position, Peek, Responder<Peek>)>>,
+    /// Served between two commits.
+    disk_reads: DiskReads,
     cut_wanted: Cell<bool>,
     disk_full: Cell<bool>,
     /// How long blocks take to the disk.
     sync: RefCell<Standing>,
-}
-
-/// Makes the log server of a new generation: copies what it takes over (FDB §2.4.4), has it on disk, then serves.
-pub async fn create(
-    transport: &Transport,
-    prefix: &Path,
-    request: RecruitLog,
-    info: Watch<Option<ClusterInfo>>,
-) -> Result<Life> {
-    let place = request.place as usize;
-    let generation = &request.generation;
-    if generation
-        .logs
-        .get(place)
-        .is_none_or(|log| log.id != request.id)
-    {
-        return Err(Error::client_invalid_operation);
-    }
-    let mine: Vec<Tag> = request
-        .tags
-        .iter()
-        .copied()
-        .filter(|tag| generation.log_set(*tag).any(|p| p == place))
-        .collect();
-    let mut queue = DiskQueue::create(prefix, request.id).await?;
-    let begin = Begin {
-        epoch: request.epoch,
-        prev_version: generation.start - 1,
-        start: generation.start,
-    };
-    let mut server = LogServer::new(&begin);
-    let mut block = Block::default();
-    put(&mut block, &Entry::Begin(begin));
-    let copied = copy_tail(transport, &request, &mine).await?;
-    let (mut first, mut last) = (generation.recovered_to, generation.start - 1);
-    for (version, body) in copied {
-        first = first.min(version);
-        last = version;
-        let entry = VersionEntry {
-            version,
-            known_committed: generation.start - 1,
-            body,
-        };
-        server.take(&entry)?;
-        put(&mut block, &Entry::Version(entry));
-    }
-    if generation.recovered_to > last {
-        // The chain goes on from RV, whether or not anything of ours happened there.
-        last = generation.recovered_to;
-        first = first.min(last);
-        let entry = VersionEntry {
-            version: last,
-            known_committed: generation.start - 1,
-            body: Bytes::new(),
-        };
-        server.take(&entry)?;
-        put(&mut block, &Entry::Version(entry));
-    }
-    let bytes = block.bytes();
-    let persisted = queue.commit(&block).await?;
-    server.became_durable(persisted.position, first, last, bytes);
-    trace!("LogCreated", "id" => request.id, "epoch" => request.epoch, "copied_to" => last, "bytes" => bytes);
-    Ok(start(transport, request.id, server, queue, info))
-}
-
-/// The versions `[start, recovered_to]` of the tags that are ours, from the generation before.
-async fn copy_tail(
-    transport: &Transport,
-    request: &RecruitLog,
-    mine: &[Tag],
-) -> Result<BTreeMap<Version, Bytes>> {
-    let generation = &request.generation;
-    let Some(old) = request.old.current() else {
-        return Ok(BTreeMap::new());
-    };
-    let anyone = vec![true; old.logs.len()];
-    let mut bodies: BTreeMap<Version, LogBodyBuilder> = BTreeMap::new();
-    for tag in mine
-        .iter()
-        .skip(usize::from(fault::is_planted("drop_tag_at_recovery")))
-    {
-        let range = generation.start..=generation.recovered_to;
-        let messages = cursor::read_sealed(transport, old, &anyone, *tag, range).await?;
-        for VersionedMessages { version, runs } in messages {
-            let body = bodies.entry(version).or_default();
-            runs.iter().for_each(|run| body.push(&[*tag], run));
-        }
-    }
-    if !bodies.is_empty() {
-        probe!("log_copies_tail_at_recovery");
-    }
-    Ok(bodies
-        .into_iter()
-        .map(|(version, body)| (version, body.finish()))
-        .collect())
 }
 
 /// Brings back a log server from its disk. It takes no more pushes. `None`: its creation was never finished.
@@ -180,11 +101,11 @@ pub async fn reopen(
     Ok(Some((epoch, start(transport, id, server, queue, info))))
 }
 
-fn put(block: &mut Block, entry: &Entry) {
+pub(crate) fn put(block: &mut Block, entry: &Entry) {
     block.push(&[&entry.to_bytes()]);
 }
 
-fn decode_entries(block: &Bytes) -> Result<Vec<Entry>> {
+pub(crate) fn decode_entries(block: &Bytes) -> Result<Vec<Entry>> {
     let entries = disk_queue::entries(block).ok_or(Error::file_corrupt)?;
     entries
         .into_iter()
@@ -192,7 +113,7 @@ fn decode_entries(block: &Bytes) -> Result<Vec<Entry>> {
         .collect()
 }
 
-fn start(
+pub(crate) fn start(
     transport: &Transport,
     id: Uid,
     server: LogServer,
@@ -208,9 +129,8 @@ fn start(
         written: Notify::new(),
         pushes: RefCell::default(),
         peeks: Waiters::new("log_peeks"),
-        seals: RefCell::default(),
         queue_bytes: Cell::new(0),
-        disk_peeks: RefCell::default(),
+        disk_reads: DiskReads::default(),
         cut_wanted: Cell::new(false),
         disk_full: Cell::new(false),
         sync: RefCell::default(),
@@ -231,21 +151,14 @@ impl Shell {
     fn gauges(self: &Rc<Self>) -> [Gauge; 3] {
         [
             Gauge::of("log_pushes", self, |s| s.pushes.borrow().len()),
-            Gauge::of("log_disk_peeks", self, |s| s.disk_peeks.borrow().len()),
-            Gauge::of("log_seals", self, |s| s.seals.borrow().len()),
+            Gauge::of("log_disk_reads", self, |s| s.disk_reads.len()),
+            Gauge::of("log_blocks", self, |s| s.gathering.borrow().len()),
         ]
     }
 
     fn serve(self: Rc<Self>) -> Vec<Registration> {
         let (id, transport) = (self.id, self.transport.clone());
-        let (a, b, c, d, e, f) = (
-            self.clone(),
-            self.clone(),
-            self.clone(),
-            self.clone(),
-            self.clone(),
-            self,
-        );
+        let [a, b, c, d, e, f, g] = std::array::from_fn(|_| self.clone());
         vec![
             transport.serve::<Push>(id, move |push, responder| a.push(push, responder)),
             transport.serve::<Peek>(id, move |peek, responder| b.peek(peek, responder)),
@@ -264,6 +177,13 @@ impl Shell {
                 });
             }),
             transport.serve::<GetLogStatus>(id, move |_, responder| responder.ok(f.status())),
+            transport.serve::<CopyTail>(id, move |copy, responder| {
+                if g.disk_reads.len() >= PEEKS_WAITING_MAX {
+                    return responder.fail(Error::server_request_queue_full);
+                }
+                g.disk_reads.push(DiskRead::Copy(copy, responder));
+                g.written.notify_one();
+            }),
         ]
     }
 
@@ -297,28 +217,29 @@ impl Shell {
 
     /// Puts what was taken after version `before` into the next block.
     fn gather(&self, before: Version, taken: Vec<VersionEntry>, server: RefMut<'_, LogServer>) {
-        let (Some(first), last) = (taken.first().map(|entry| entry.version), server.version())
-        else {
+        if taken.is_empty() {
             return;
-        };
+        }
         let mut gathering = self.gathering.borrow_mut();
-        if gathering.block.is_empty() {
-            put(
-                &mut gathering.block,
-                &Entry::Begin(server.begin_entry(before)),
-            );
-        }
+        let mut before = before;
         for entry in taken {
-            put(&mut gathering.block, &Entry::Version(entry));
+            let version = entry.version;
+            let full = |g: &Gathering| g.block.bytes() >= BLOCK_BYTES_WANTED;
+            if gathering.back().is_none_or(full) {
+                gathering.push_back(Gathering::after(before, &server));
+            }
+            let last = gathering.back_mut().expect("there is one");
+            put(&mut last.block, &Entry::Version(entry));
+            last.versions = Some((last.versions.map_or(version, |v| v.0), version));
+            before = version;
         }
-        gathering.versions = Some((gathering.versions.map_or(first, |v| v.0), last));
         drop((gathering, server));
         self.written.notify_one();
         self.answer_peeks();
     }
 
     fn peek(&self, peek: Peek, responder: Responder<Peek>) {
-        let bytes_max = (peek.bytes_max as usize).min(8 << 20);
+        let bytes_max = (peek.bytes_max as usize).min(REPLY_BYTES_MAX);
         let peeked = self.server.borrow().peek(peek.tag, peek.begin, bytes_max);
         match peeked {
             Peeked::Reply(reply) => responder.ok(reply),
@@ -336,14 +257,12 @@ impl Shell {
                 responder.fail(Error::server_request_queue_full);
             }
             Peeked::Blocked => self.peeks.add(peek, responder),
-            Peeked::OnDisk(_) if self.disk_peeks.borrow().len() >= PEEKS_WAITING_MAX => {
+            Peeked::OnDisk if self.disk_reads.len() >= PEEKS_WAITING_MAX => {
                 responder.fail(Error::server_request_queue_full);
             }
-            Peeked::OnDisk(position) => {
+            Peeked::OnDisk => {
                 probe!("log_peek_from_disk");
-                self.disk_peeks
-                    .borrow_mut()
-                    .push((position, peek, responder));
+                self.disk_reads.push(DiskRead::Peek(peek, responder));
                 self.written.notify_one();
             }
         }
@@ -375,16 +294,13 @@ impl Shell {
     fn pop(&self, pop: &Pop) {
         let mut server = self.server.borrow_mut();
         if server.pop(pop.tag, pop.version) {
-            let mut gathering = self.gathering.borrow_mut();
-            // Written along with the next block; a pop that is lost is repeated by its owner.
-            if !gathering.block.is_empty() {
-                put(
-                    &mut gathering.block,
-                    &Entry::Popped(Popped {
-                        tag: pop.tag,
-                        version: pop.version,
-                    }),
-                );
+            // Written along with a block that is to come; a pop that is lost is repeated by its owner.
+            if let Some(last) = self.gathering.borrow_mut().back_mut() {
+                let popped = Popped {
+                    tag: pop.tag,
+                    version: pop.version,
+                };
+                put(&mut last.block, &Entry::Popped(popped));
             }
             self.cut_wanted.set(true);
             self.written.notify_one();
@@ -398,14 +314,12 @@ impl Shell {
         }
         server.seal();
         let mut gathering = self.gathering.borrow_mut();
-        if gathering.block.is_empty() {
-            put(
-                &mut gathering.block,
-                &Entry::Begin(server.begin_entry(server.version())),
-            );
+        if gathering.is_empty() {
+            gathering.push_back(Gathering::after(server.version(), &server));
         }
-        put(&mut gathering.block, &Entry::Seal(seal.epoch));
-        self.seals.borrow_mut().push(responder);
+        let last = gathering.back_mut().expect("there is one");
+        put(&mut last.block, &Entry::Seal(seal.epoch));
+        last.seals.push(responder);
         drop((gathering, server));
         // Pushes that wait for a link that will never be taken must not keep their proxy waiting.
         let mut pushes = self.pushes.borrow_mut();
@@ -438,27 +352,32 @@ impl Shell {
     /// Writes one block after the other: persist, then answer.
     async fn write_blocks(&self, mut queue: DiskQueue) -> Error {
         loop {
-            self.answer_from_disk(&queue).await;
+            self.disk_reads.answer(&self.server, &queue).await;
             if self.cut_wanted.take() {
                 let place = self.server.borrow_mut().cut();
                 if let Some(position) = place {
+                    self.disk_reads.forget_before(position);
                     queue.pop(position).await;
                 }
             }
-            if self.gathering.borrow().block.is_empty() {
+            if self.gathering.borrow().is_empty() {
                 self.written.notified().await;
                 // Whatever else arrives in this turn shares the sync.
                 plinth_runtime::yield_now().await;
-                if self.gathering.borrow().block.is_empty() {
-                    continue;
-                }
             }
             if buggify!() {
                 plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::below(20)))
                     .await;
             }
-            let Gathering { block, versions } = self.gathering.take();
-            let seals = self.seals.take();
+            let next = self.gathering.borrow_mut().pop_front();
+            let Some(Gathering {
+                block,
+                versions,
+                seals,
+            }) = next
+            else {
+                continue;
+            };
             let begun = plinth_runtime::now();
             let persisted = loop {
                 match queue.commit(&block).await {
@@ -506,41 +425,5 @@ impl Shell {
                 known_committed,
             });
         }
-    }
-
-    /// Serves peeks of what has left memory.
-    async fn answer_from_disk(&self, queue: &DiskQueue) {
-        for (position, peek, responder) in self.disk_peeks.take() {
-            responder.send(self.read_for(queue, position, &peek).await);
-        }
-    }
-
-    async fn read_for(
-        &self,
-        queue: &DiskQueue,
-        mut position: Position,
-        peek: &Peek,
-    ) -> Result<PeekReply> {
-        let mut entries = Vec::new();
-        let mut bytes = 0;
-        let mut exhausted = true;
-        while let Some((block, next)) = queue.read(position).await? {
-            let found = decode_entries(&block)?;
-            let useful = found
-                .iter()
-                .any(|e| matches!(e, Entry::Version(v) if v.version >= peek.begin));
-            if useful {
-                bytes += block.len();
-                entries.extend(found);
-            }
-            if bytes >= peek.bytes_max as usize && useful {
-                exhausted = false;
-                break;
-            }
-            position = next;
-        }
-        self.server
-            .borrow()
-            .reply_from_disk(peek.tag, peek.begin, &entries, exhausted)
     }
 }

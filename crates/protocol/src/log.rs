@@ -107,6 +107,40 @@ record! {
         pub runs: Vec<Bytes>,
     }
 
+    /// A log server of the next generation takes over the streams of `tags` in `[begin, to]`: a piece of them. Answered at
+    /// once, from what is on disk.
+    pub struct CopyTail {
+        pub tags: Vec<Tag>,
+        pub begin: Version,
+        pub to: Version,
+        /// One version is given whatever its size.
+        pub bytes_max: u32,
+    }
+
+    pub struct CopyTailReply {
+        /// Those that have something for the tags, ascending.
+        pub versions: Vec<CopiedVersion>,
+        /// Every version below this one is covered by this reply.
+        pub end: Version,
+    }
+
+    pub struct CopiedVersion {
+        pub version: Version,
+        /// `plinth_core::log_body`, with these tags only.
+        pub body: Bytes,
+    }
+
+    /// Asks a log server that is being made how far it is.
+    pub struct GetCopyProgress {}
+
+    #[derive(Copy)]
+    pub struct CopyProgress {
+        /// It grows as long as the log server gets on.
+        pub pieces: u64,
+        /// It has copied everything up to this version.
+        pub to: Version,
+    }
+
     /// Nobody will ask for `tag` below `version` again.
     pub struct Pop {
         pub tag: Tag,
@@ -181,6 +215,8 @@ requests! {
     RecruitLog = 25 => ();
     RemoveLog = 26 => ();
     GetLogStatus = 27 => LogStatus;
+    CopyTail = 28 => CopyTailReply;
+    GetCopyProgress = 29 => CopyProgress;
 }
 
 #[cfg(test)]

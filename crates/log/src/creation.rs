@@ -1,0 +1,274 @@
+//! A log server of a new generation: it copies what it takes over in pieces, has them on disk, then serves (FDB §2.4.4).
+//!
+//! The piece that is under way is all that it holds besides what a log server holds anyway, and between two pieces
+//! it answers whoever asks how far it is: one that has much to copy is not taken for dead.
+
+use crate::cursor;
+use crate::disk_queue::{Block, DiskQueue};
+use crate::log_server::{Begin, Entry, LogServer, VersionEntry};
+use crate::serve::{self, BLOCK_BYTES_WANTED, Life, put};
+use bytes::Bytes;
+use plinth_core::log_body::{self, LogBodyBuilder};
+use plinth_core::{Error, Result, Tag, Uid, Version};
+use plinth_protocol::control::ClusterInfo;
+use plinth_protocol::log::{CopyProgress, CopyTail, CopyTailReply, GetCopyProgress, RecruitLog};
+use plinth_rpc::{Interface, Transport};
+use plinth_runtime::knobs::knobs;
+use plinth_runtime::sync::Watch;
+use plinth_runtime::{Duration, fault, probe, trace};
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
+use std::path::Path;
+use std::rc::Rc;
+
+/// Asked for at a time.
+const PIECE_BYTES: u32 = 2 << 20;
+/// Old log servers may be away for so long: a process starts anew meanwhile.
+const SOURCE_PATIENCE: Duration = Duration::from_secs(8);
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Makes the log server of a new generation: copies what it takes over, has it on disk, then serves.
+pub async fn create(
+    transport: &Transport,
+    prefix: &Path,
+    request: RecruitLog,
+    info: Watch<Option<ClusterInfo>>,
+) -> Result<Life> {
+    let place = request.place as usize;
+    let generation = &request.generation;
+    let is_there = |log: &Interface| log.id == request.id;
+    if !generation.logs.get(place).is_some_and(is_there) {
+        return Err(Error::client_invalid_operation);
+    }
+    let mine = |tag: &Tag| generation.log_set(*tag).any(|p| p == place);
+    let mine: Vec<Tag> = request.tags.iter().copied().filter(mine).collect();
+    let mut maker = Maker::new(prefix, &request).await?;
+    let progress = Rc::new(Cell::new(CopyProgress { pieces: 0, to: 0 }));
+    let shown = progress.clone();
+    let telling = transport.serve::<GetCopyProgress>(request.id, move |_, responder| {
+        responder.ok(shown.get());
+    });
+    let mut tail = Tail::new(transport, &request, &mine);
+    while let Some(versions) = tail.next().await? {
+        for (version, body) in versions {
+            probe!("log_copies_tail_at_recovery");
+            maker.take(version, body).await?;
+        }
+        let CopyProgress { pieces, .. } = progress.get();
+        progress.set(CopyProgress {
+            pieces: pieces + 1,
+            to: tail.covered() - 1,
+        });
+    }
+    if generation.recovered_to > maker.server.version() {
+        // The chain goes on from RV, whether or not anything of ours happened there.
+        maker.take(generation.recovered_to, Bytes::new()).await?;
+    }
+    let bytes = maker.bytes;
+    let (server, queue) = maker.finish().await?;
+    drop(telling);
+    trace!("LogCreated", "id" => request.id, "epoch" => request.epoch, "copied_to" => server.version(),
+        "bytes" => bytes, "pieces" => progress.get().pieces);
+    Ok(serve::start(transport, request.id, server, queue, info))
+}
+
+/// Puts versions on disk, block by block.
+struct Maker {
+    queue: DiskQueue,
+    server: LogServer,
+    known_committed: Version,
+    block: Block,
+    /// First and last version in it.
+    versions: Option<(Version, Version)>,
+    /// A block is on disk, and not the last.
+    is_copying: bool,
+    bytes: usize,
+}
+
+impl Maker {
+    async fn new(prefix: &Path, request: &RecruitLog) -> Result<Self> {
+        let start = request.generation.start;
+        let begin = Begin {
+            epoch: request.epoch,
+            prev_version: start - 1,
+            start,
+        };
+        let mut block = Block::default();
+        let server = LogServer::new(&begin);
+        put(&mut block, &Entry::Begin(begin));
+        Ok(Maker {
+            queue: DiskQueue::create(prefix, request.id).await?,
+            server,
+            known_committed: start - 1,
+            block,
+            versions: None,
+            is_copying: false,
+            bytes: 0,
+        })
+    }
+
+    async fn take(&mut self, version: Version, body: Bytes) -> Result<()> {
+        if self.block.bytes() >= BLOCK_BYTES_WANTED {
+            if !self.is_copying {
+                // One that ends before the last block is there was never made.
+                probe!("log_copies_in_several_blocks");
+                put(&mut self.block, &Entry::Copying);
+                self.is_copying = true;
+            }
+            self.write().await?;
+            let begin = self.server.begin_entry(self.server.version());
+            put(&mut self.block, &Entry::Begin(begin));
+        }
+        let entry = VersionEntry {
+            version,
+            known_committed: self.known_committed,
+            body,
+        };
+        self.server.take(&entry)?;
+        put(&mut self.block, &Entry::Version(entry));
+        self.versions = Some((self.versions.map_or(version, |v| v.0), version));
+        Ok(())
+    }
+
+    async fn write(&mut self) -> Result<()> {
+        let block = std::mem::take(&mut self.block);
+        let persisted = self.queue.commit(&block).await?;
+        let version = self.server.version();
+        let (first, last) = self.versions.take().unwrap_or((version, version));
+        self.server
+            .became_durable(persisted.position, first, last, block.bytes());
+        self.server.spill(knobs().log_memory_bytes_max);
+        self.bytes += block.bytes();
+        Ok(())
+    }
+
+    async fn finish(mut self) -> Result<(LogServer, DiskQueue)> {
+        if self.is_copying {
+            put(&mut self.block, &Entry::Copied);
+        }
+        self.write().await?;
+        Ok((self.server, self.queue))
+    }
+}
+
+/// Tags that had the same log set in the generation before.
+struct Source {
+    tags: Vec<Tag>,
+    /// Whoever answered last comes first.
+    servers: Vec<Interface>,
+    /// The first version that was not asked for yet.
+    next: Version,
+    /// Versions that wait for other sources.
+    ready: VecDeque<(Version, Bytes)>,
+}
+
+/// The versions `[start, recovered_to]` of the tags that are ours, from the generation before, in order.
+struct Tail {
+    transport: Transport,
+    sources: Vec<Source>,
+    to: Version,
+}
+
+impl Tail {
+    fn new(transport: &Transport, request: &RecruitLog, mine: &[Tag]) -> Self {
+        let mut sets: BTreeMap<Vec<usize>, Source> = BTreeMap::new();
+        let skipped = usize::from(fault::is_planted("drop_tag_at_recovery"));
+        if let Some(old) = request.old.current() {
+            for tag in mine.iter().skip(skipped) {
+                let set: Vec<usize> = old.log_set(*tag).collect();
+                let servers = set.iter().map(|place| old.logs[*place]).collect();
+                let source = sets.entry(set).or_insert_with(|| Source {
+                    tags: Vec::new(),
+                    servers,
+                    next: request.generation.start,
+                    ready: VecDeque::new(),
+                });
+                source.tags.push(*tag);
+            }
+        }
+        Tail {
+            transport: transport.clone(),
+            sources: sets.into_values().collect(),
+            to: request.generation.recovered_to,
+        }
+    }
+
+    /// Every version below this one has been given, or is about to be.
+    fn covered(&self) -> Version {
+        let next = self.sources.iter().map(|source| source.next);
+        next.min().unwrap_or(self.to + 1)
+    }
+
+    /// Some versions more; `None` if that was all.
+    async fn next(&mut self) -> Result<Option<Vec<(Version, Bytes)>>> {
+        let behind = self.sources.iter_mut().min_by_key(|source| source.next);
+        let Some(source) = behind.filter(|source| source.next <= self.to) else {
+            return Ok(None);
+        };
+        source.ask(&self.transport, self.to).await?;
+        let covered = self.covered();
+        let mut versions: BTreeMap<Version, Vec<Bytes>> = BTreeMap::new();
+        for source in &mut self.sources {
+            while let Some((version, body)) =
+                source.ready.pop_front_if(|(version, _)| *version < covered)
+            {
+                versions.entry(version).or_default().push(body);
+            }
+        }
+        let whole = versions
+            .into_iter()
+            .map(|(version, parts)| Ok((version, join(parts)?)));
+        whole.collect::<Result<Vec<_>>>().map(Some)
+    }
+}
+
+impl Source {
+    async fn ask(&mut self, transport: &Transport, to: Version) -> Result<()> {
+        let begin = self.next;
+        let since = plinth_runtime::now();
+        let (server, reply) = loop {
+            let request = CopyTail {
+                tags: self.tags.clone(),
+                begin,
+                to,
+                bytes_max: PIECE_BYTES,
+            };
+            let advances = move |reply: &CopyTailReply| reply.end > begin;
+            let asked = cursor::ask(transport, &self.servers, request, advances).await;
+            if let Some(answer) = asked {
+                break answer;
+            }
+            if since.elapsed() > SOURCE_PATIENCE {
+                return Err(Error::cluster_recovery_failed);
+            }
+            // What was copied so far stays copied.
+            probe!("log_copy_waits_for_its_source");
+            plinth_runtime::sleep(RETRY).await;
+        };
+        self.prefer(server.id);
+        self.next = reply.end.min(to + 1);
+        let end = self.next;
+        let wanted = move |version: Version| (begin..end).contains(&version);
+        let versions = reply.versions.into_iter().map(|v| (v.version, v.body));
+        self.ready.extend(versions.filter(|(v, _)| wanted(*v)));
+        Ok(())
+    }
+
+    fn prefer(&mut self, id: Uid) {
+        self.servers.sort_by_key(|server| server.id != id);
+    }
+}
+
+/// One body of several that have no tag in common.
+fn join(mut parts: Vec<Bytes>) -> Result<Bytes> {
+    if parts.len() == 1 {
+        return Ok(parts.remove(0));
+    }
+    let mut whole = LogBodyBuilder::new();
+    for part in parts {
+        for run in log_body::parse(&part).ok_or(Error::file_corrupt)? {
+            whole.push(&run.tags, &run.packed);
+        }
+    }
+    Ok(whole.finish())
+}
