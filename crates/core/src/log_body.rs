@@ -4,12 +4,23 @@
 //! runs: mutations next to each other that carry the same tags are one run, copied once.
 //!
 //! ```text
-//! tag count: u8 | tags: varint each | length: varint | packed mutations
+//! run      tags | length: varint | packed mutations
+//! tags     count: u8 | tags: varint each
+//!       or 0: u8 | count: varint | tags: varint each        a list of many tags
+//!       or 0: u8 | 0: u8 | number: varint                   the list of many tags that is the so-manieth of the body
 //! ```
+//!
+//! A clear that spans many shards carries the tags of many storage servers: their list is written once, however many such
+//! mutations there are.
 
 use crate::id::Tag;
 use crate::varint;
 use bytes::{BufMut, Bytes, BytesMut};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// A list of so many tags is one of many.
+const MANY_TAGS: usize = 8;
 
 /// Collects the runs of one version.
 #[derive(Default)]
@@ -18,6 +29,8 @@ pub struct LogBodyBuilder {
     tags: Vec<Tag>,
     /// Mutations of the run that is not written out yet.
     run: BytesMut,
+    /// Lists of many tags that were written, and their numbers.
+    lists: BTreeMap<Vec<Tag>, u32>,
 }
 
 impl LogBodyBuilder {
@@ -25,13 +38,11 @@ impl LogBodyBuilder {
         Self::default()
     }
 
-    /// Adds packed mutations that all carry `tags`, which are ascending and at most 255. Without a tag nothing
-    /// is stored.
+    /// Adds packed mutations that all carry `tags`, which are ascending. Without a tag nothing is stored.
     pub fn push(&mut self, tags: &[Tag], packed: &[u8]) {
         if tags.is_empty() || packed.is_empty() {
             return;
         }
-        assert!(tags.len() <= 255, "{} tags in one run", tags.len());
         if self.tags != tags {
             self.end_run();
             self.tags.extend_from_slice(tags);
@@ -41,15 +52,29 @@ impl LogBodyBuilder {
 
     fn end_run(&mut self) {
         if !self.run.is_empty() {
-            self.out.put_u8(self.tags.len() as u8);
-            for tag in &self.tags {
-                varint::put_u32(&mut self.out, tag.0);
-            }
+            self.put_tags();
             varint::put_u32(&mut self.out, self.run.len() as u32);
             self.out.put_slice(&self.run);
             self.run.clear();
         }
         self.tags.clear();
+    }
+
+    fn put_tags(&mut self) {
+        if self.tags.len() < MANY_TAGS {
+            self.out.put_u8(self.tags.len() as u8);
+        } else if let Some(number) = self.lists.get(&self.tags) {
+            self.out.put_slice(&[0, 0]);
+            return varint::put_u32(&mut self.out, *number);
+        } else {
+            self.lists
+                .insert(self.tags.clone(), self.lists.len() as u32);
+            self.out.put_u8(0);
+            varint::put_u32(&mut self.out, self.tags.len() as u32);
+        }
+        for tag in &self.tags {
+            varint::put_u32(&mut self.out, tag.0);
+        }
     }
 
     pub fn finish(mut self) -> Bytes {
@@ -61,24 +86,16 @@ impl LogBodyBuilder {
 /// One run of a body: its tags, and its mutations as a slice of the body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Run {
-    pub tags: Vec<Tag>,
+    pub tags: Rc<[Tag]>,
     pub packed: Bytes,
 }
 
 /// Splits a body into its runs; `None` if it is malformed. The mutations inside the runs are not looked at.
 pub fn parse(body: &Bytes) -> Option<Vec<Run>> {
-    let mut runs = Vec::new();
+    let (mut runs, mut lists) = (Vec::new(), Vec::new());
     let mut at = 0;
     while at < body.len() {
-        let count = usize::from(body[at]);
-        at += 1;
-        if count == 0 {
-            return None;
-        }
-        let mut tags = Vec::with_capacity(count);
-        for _ in 0..count {
-            tags.push(Tag(varint::get_u32(body, &mut at)?));
-        }
+        let tags = parse_tags(body, &mut at, &mut lists)?;
         let length = varint::get_u32(body, &mut at)? as usize;
         let end = at.checked_add(length).filter(|end| *end <= body.len())?;
         runs.push(Run {
@@ -88,6 +105,28 @@ pub fn parse(body: &Bytes) -> Option<Vec<Run>> {
         at = end;
     }
     Some(runs)
+}
+
+fn parse_tags(body: &[u8], at: &mut usize, lists: &mut Vec<Rc<[Tag]>>) -> Option<Rc<[Tag]>> {
+    let few = usize::from(body[*at]);
+    *at += 1;
+    let count = match few {
+        0 => varint::get_u32(body, at)? as usize,
+        few => few,
+    };
+    if count == 0 {
+        let number = varint::get_u32(body, at)? as usize;
+        return lists.get(number).cloned();
+    }
+    if count > body.len() - *at {
+        return None; // every tag takes a byte at least
+    }
+    let tags = (0..count).map(|_| varint::get_u32(body, at).map(Tag));
+    let tags: Rc<[Tag]> = tags.collect::<Option<Vec<Tag>>>()?.into();
+    if few == 0 {
+        lists.push(tags.clone());
+    }
+    Some(tags)
 }
 
 #[cfg(test)]
@@ -108,8 +147,31 @@ mod tests {
             (&runs[0].packed[..], &runs[1].packed[..]),
             (&b"aabb"[..], &b"cc"[..])
         );
-        assert_eq!(runs[1].tags, [Tag::SYSTEM]);
+        assert_eq!(runs[1].tags[..], [Tag::SYSTEM]);
         assert_eq!(parse(&body.slice(..body.len() - 1)), None);
         assert_eq!(parse(&Bytes::new()), Some(vec![]));
+    }
+
+    #[test]
+    fn a_list_of_many_tags_is_written_once() {
+        let many: Vec<Tag> = (0..300).map(Tag).collect();
+        let others: Vec<Tag> = (1..301).map(Tag).collect();
+        let mut builder = LogBodyBuilder::new();
+        for _ in 0..1000 {
+            builder.push(&many, b"clear");
+            builder.push(&[Tag(7)], b"set");
+            builder.push(&others, b"other");
+        }
+        let body = builder.finish();
+        assert!(body.len() < 30_000, "{}", body.len());
+        let runs = parse(&body).expect("well formed");
+        assert_eq!(runs.len(), 3000);
+        for part in runs.chunks(3) {
+            let lists = [&part[0].tags[..], &part[1].tags[..], &part[2].tags[..]];
+            assert_eq!(lists, [&many[..], &[Tag(7)], &others[..]]);
+            assert_eq!(part[0].packed, "clear");
+        }
+        assert_eq!(parse(&Bytes::from_static(&[0, 0, 0, 1, b'a'])), None);
+        assert_eq!(parse(&Bytes::from_static(&[0, 200, 1, 1])), None);
     }
 }
