@@ -91,7 +91,7 @@ pub async fn run(transport: Transport, coordinators: Coordinators, interface: In
                 controller.begin(&running);
                 match controller.keep(&mut coordinated, running).await {
                     Error::coordinated_state_conflict | Error::coordinators_changed => break,
-                    reason => trace!("EpochEnded", "reason" => reason),
+                    _ => trace!("EpochEnded", "reason" => controller.context.phase.why_ended()),
                 }
             }
             Err(Error::coordinated_state_conflict | Error::coordinators_changed) => break,
@@ -381,9 +381,9 @@ impl Controller {
         mut running: Running,
     ) -> Error {
         let roles = running.roles.clone();
-        let watched = roles.iter().map(|(_, role)| async {
-            wait_failure(&self.context.transport, *role).await;
-            *role
+        let watched = roles.iter().map(|(name, role)| async {
+            let gone = wait_failure(&self.context.transport, *role).await;
+            (*name, *role, gone)
         });
         let failure = first_of(watched.collect());
         let config = running.state.config;
@@ -425,9 +425,22 @@ impl Controller {
             };
             match plinth_runtime::race(over.as_mut(), work).await {
                 Either::Left(why) => {
-                    if let Either::Left(role) = why {
-                        trace!("RoleEnded", "address" => role.address, "id" => role.id);
-                    }
+                    let why = match why {
+                        Either::Left((name, role, gone)) => {
+                            trace!("RoleEnded", "role" => name, "address" => role.address, "id" => role.id, "reason" => gone);
+                            format!("{name} {} at {}: {gone}", role.id, role.address)
+                        }
+                        Either::Right(Either::Left(Either::Left(()))) => {
+                            "a server has come back under another address".to_owned()
+                        }
+                        Either::Right(Either::Left(Either::Right(()))) => {
+                            "what is configured has changed".to_owned()
+                        }
+                        Either::Right(Either::Right(())) => {
+                            "the disk of a log server is full".to_owned()
+                        }
+                    };
+                    self.context.phase.ended(why);
                     return Error::cluster_recovery_failed;
                 }
                 Either::Right(Ok(())) => {}

@@ -9,6 +9,8 @@ pub struct Phases {
     over: RefCell<Vec<(&'static str, Duration)>>,
     /// What the current phase waits for, once it is known to wait; for people.
     waits_for: RefCell<String>,
+    /// Why the last epoch that this controller kept has ended; for people.
+    why_ended: RefCell<String>,
 }
 
 impl Default for Phases {
@@ -17,6 +19,7 @@ impl Default for Phases {
             current: Cell::new(("starting", plinth_runtime::now())),
             over: RefCell::default(),
             waits_for: RefCell::default(),
+            why_ended: RefCell::default(),
         }
     }
 }
@@ -40,6 +43,14 @@ impl Phases {
     /// Until the next phase, or until this is said anew.
     pub fn wait_for(&self, what: String) {
         self.waits_for.replace(what);
+    }
+
+    pub fn ended(&self, why: String) {
+        self.why_ended.replace(why);
+    }
+
+    pub fn why_ended(&self) -> String {
+        self.why_ended.borrow().clone()
     }
 
     pub fn waits_for(&self) -> String {

@@ -121,6 +121,7 @@ fn recovery_state(phases: &Phases, accepting: bool) -> Value {
         "name": recovery_name(current),
         "description": current,
         "waits_for": waits_for,
+        "last_epoch_ended": Some(phases.why_ended()).filter(|why| !why.is_empty()),
         "phases": listed.collect::<Vec<_>>(),
         "milliseconds": ms(over.iter().map(|(_, took)| *took).sum()),
         "seconds_since_last_recovered": since,

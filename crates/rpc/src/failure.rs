@@ -46,8 +46,29 @@ impl FailureBeacon {
     }
 }
 
-/// Returns when the role at `interface` has certainly gone, or cannot be reached for `failure_detection_ms`.
-pub async fn wait_failure(transport: &Transport, interface: Interface) {
+/// Why a role is taken for gone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gone {
+    /// Its process lives, and does not have it any more.
+    Ended,
+    /// No process listens where it was.
+    Refused,
+    /// Nothing comes from its process, not even an answer to a ping.
+    Silent,
+}
+
+impl std::fmt::Display for Gone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Gone::Ended => "the role ended, its process lives",
+            Gone::Refused => "no process listens there any more",
+            Gone::Silent => "its process does not answer, or cannot be reached",
+        })
+    }
+}
+
+/// Returns when the role at `interface` has certainly gone, or cannot be reached for `failure_detection_ms`, and says which.
+pub async fn wait_failure(transport: &Transport, interface: Interface) -> Gone {
     let endpoint = interface.endpoint::<WaitFailure>();
     let patience = Duration::from_millis(knobs().failure_detection_ms);
     let _watching = transport.watch(interface.address);
@@ -55,11 +76,11 @@ pub async fn wait_failure(transport: &Transport, interface: Interface) {
     loop {
         let asked = plinth_runtime::now();
         match transport.call(&endpoint, WaitFailure {}).await {
-            Err(Error::broken_promise) => return,
+            Err(Error::broken_promise) => return Gone::Ended,
             // A stopped process takes connections, and says nothing.
             Err(_) if transport.is_unreachable(interface.address) => {
                 probe!("rpc_silence_detected");
-                return;
+                return Gone::Silent;
             }
             Ok(()) | Err(Error::request_maybe_delivered) => {
                 // The connection was up until now: one more attempt tells a cut cable from a dead process.
@@ -73,13 +94,13 @@ pub async fn wait_failure(transport: &Transport, interface: Interface) {
             }
             Err(_) if transport.refusals(interface.address) >= REFUSALS_ENOUGH => {
                 probe!("rpc_refused_by_dead_process");
-                return;
+                return Gone::Refused;
             }
             Err(_) => {
                 let since = *unreachable_since.get_or_insert(asked);
                 if plinth_runtime::now().saturating_since(since) >= patience {
                     probe!("rpc_failure_detected");
-                    return;
+                    return Gone::Silent;
                 }
             }
         }

@@ -26,7 +26,7 @@ mod waiters;
 mod wire;
 
 pub use endpoint::{Endpoint, Interface};
-pub use failure::{FailureBeacon, WaitFailure, wait_failure};
+pub use failure::{FailureBeacon, Gone, WaitFailure, wait_failure};
 pub use transport::{Call, Registration, Responder, Transport, Watching};
 pub use waiters::Waiters;
 pub use wire::Request;
