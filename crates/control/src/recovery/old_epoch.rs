@@ -5,11 +5,18 @@ use plinth_core::{Epoch, Error, Mutation, MutationBatch, MutationKind, Result, T
 use plinth_log::cursor;
 use plinth_protocol::control::DatabaseState;
 use plinth_protocol::log::{LogGeneration, Seal, SealReply};
-use plinth_runtime::{Duration, fault, probe, trace, trace_warn};
+use plinth_rpc::Interface;
+use plinth_runtime::{Duration, Instant, fault, probe, trace, trace_warn};
 use std::collections::BTreeMap;
 
 /// Old log servers that have not answered for so long are named.
 const SILENCE_TOLD: Duration = Duration::from_secs(1);
+
+/// How long those log servers are waited for that a recovery could do without, if they may be about to answer: they know of what
+/// another may have lost, and with all of them nothing needs to be copied.
+const GRACE: Duration = Duration::from_millis(250);
+/// How often it is looked, meanwhile, whether they may be.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
 /// What was found of the epoch before.
 pub(super) struct Predecessor {
@@ -82,6 +89,8 @@ async fn seal(
         });
     }
     let mut answers: Vec<Option<SealReply>> = vec![None; generation.logs.len()];
+    let mut damaged = Vec::new();
+    let mut covered_since = None;
     loop {
         for place in leave_out_damaged(&mut answers) {
             assert!(
@@ -89,17 +98,29 @@ async fn seal(
                 "a log server has lost what is known committed"
             );
             trace_warn!("LogLacksCommitted", "id" => generation.logs[place].id, "address" => generation.logs[place].address);
+            damaged.push(place);
         }
         let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
-        if generation.covers_every_set(&answered) {
-            if answered.contains(&false) {
-                probe!("recovery_without_all_logs");
+        let patience = if generation.covers_every_set(&answered) {
+            let since: Instant = *covered_since.get_or_insert_with(plinth_runtime::now);
+            let mut silent = (0..answered.len()).filter(|i| !answered[*i] && !damaged.contains(i));
+            let may_answer = silent.any(|place| may_answer(context, &generation.logs[place]));
+            if !may_answer || since.elapsed() >= GRACE {
+                if answered.contains(&false) {
+                    probe!("recovery_without_all_logs");
+                }
+                return answers;
             }
-            return answers;
-        }
-        let waited = plinth_runtime::timeout(SILENCE_TOLD, replies.recv()).await;
+            probe!("recovery_waits_for_more_logs");
+            LOOK_AGAIN
+        } else {
+            covered_since = None;
+            SILENCE_TOLD
+        };
+        let waited = plinth_runtime::timeout(patience, replies.recv()).await;
         match waited {
             Some(Some((place, reply))) => answers[place] = Some(reply),
+            _ if covered_since.is_some() => {}
             _ => {
                 let what = missing_logs(context, generation, &answered);
                 trace!("WaitingForOldLogs", "epoch" => generation.epoch, "for" => what);
@@ -107,6 +128,14 @@ async fn seal(
             }
         }
     }
+}
+
+/// Nothing says yet that it is gone.
+fn may_answer(context: &Context, log: &Interface) -> bool {
+    let hosts = context.workers.with(hosts);
+    let address = *hosts.get(&log.id).unwrap_or(&log.address);
+    let transport = &context.transport;
+    transport.refusals(address) == 0 && !transport.unreachable().contains(&address)
 }
 
 /// The log servers of the sets of which nobody has answered, and where they were last, for people.
@@ -141,8 +170,10 @@ fn leave_out_damaged(answers: &mut [Option<SealReply>]) -> Vec<usize> {
 }
 
 /// (PEV, RV): the newest version known committed, and the newest that every server which answered has on disk
-/// (FDB §2.4.4, pitfall 13).
+/// (FDB §2.4.4, pitfall 13). Where all have answered, RV is on all of them, as if it were known committed: nothing of the tail
+/// needs to be copied.
 fn end_of_log(answers: &[Option<SealReply>]) -> (Version, Version) {
+    let everybody = answers.iter().all(Option::is_some);
     let answers = || answers.iter().flatten();
     let known_committed = answers()
         .map(|a| a.known_committed)
@@ -161,6 +192,9 @@ fn end_of_log(answers: &[Option<SealReply>]) -> (Version, Version) {
         known_committed <= recovered_to,
         "version {known_committed} is known committed, but some log server has only {recovered_to} on disk"
     );
+    if everybody {
+        return (recovered_to, recovered_to);
+    }
     (known_committed, recovered_to)
 }
 
@@ -210,6 +244,17 @@ mod tests {
             end_of_log(&[answer(30, 10), None, answer(25, 20)]),
             (20, 25)
         );
+    }
+
+    #[test]
+    fn what_every_log_server_has_on_disk_is_as_good_as_committed() {
+        let answer = |durable, known_committed| {
+            Some(SealReply {
+                durable,
+                known_committed,
+            })
+        };
+        assert_eq!(end_of_log(&[answer(30, 10), answer(25, 20)]), (25, 25));
     }
 
     #[test]
