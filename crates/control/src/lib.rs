@@ -30,6 +30,7 @@ pub mod placement;
 mod polls;
 pub mod ratekeeper;
 pub mod recovery;
+mod recruit;
 pub mod singletons;
 mod status;
 #[cfg(test)]

@@ -18,6 +18,7 @@ use crate::configured::{self, Classes, Configured};
 use crate::full_disks::FullDisks;
 use crate::phase::Phases;
 use crate::placement::{self, Placement, RoleKind};
+use crate::recruit::{limited, recruit, recruit_log};
 use crate::{creation, exclusion};
 use old_epoch::{Predecessor, end_epoch};
 use plinth_coordination::CoordinatedState;
@@ -29,9 +30,10 @@ use plinth_protocol::control::{ClientInfo, DatabaseState, RegisterWorker};
 use plinth_protocol::log::{LogGeneration, LogSystem, RecruitLog};
 use plinth_protocol::storage::RecruitStorage;
 use plinth_protocol::transaction::{
-    CommitRecovery, RecruitCommitProxy, RecruitGrvProxy, RecruitResolver, RecruitSequencer,
+    CommitRecovery, LoadSystemState, RecruitCommitProxy, RecruitGrvProxy, RecruitResolver,
+    RecruitSequencer,
 };
-use plinth_rpc::{Interface, Request, Transport};
+use plinth_rpc::{Interface, Transport};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, probe, trace};
@@ -41,8 +43,8 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 
-/// A worker that has not made a role by then is taken for dead.
-const RECRUIT_LIMIT: Duration = Duration::from_secs(10);
+/// Of the system keyspace, a commit proxy is told so much at a time, and a row more.
+const PART_BYTES: usize = 1 << 20;
 /// How often it is looked whether there is a database after all.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// After the first sufficient set of workers, wait this long for the rest of a cluster that is just starting.
@@ -477,19 +479,56 @@ async fn recruit_all(
                 sequencer: roles.sequencer.1,
                 resolvers: resolvers.clone(),
                 log_system: log_system.clone(),
-                system_state: plan.rows.clone(),
                 recovered_to: plan.recovered_to,
                 recovery_version,
                 first: i == 0,
                 new_database: plan.new_database,
             };
             recruit(context, worker, request).await?;
+            tell_system_state(context, role, &plan.rows).await?;
         }
         Ok(())
     };
     let both: [Pin<Box<dyn Future<Output = Result<()>> + '_>>; 2] =
         [Box::pin(logs), Box::pin(others)];
     plinth_runtime::join_all(both).await.into_iter().collect()
+}
+
+/// Tells a commit proxy that has just been made what the system keyspace is as of RV: of 100,000 shards that does not fit into
+/// one request. The list of storage servers comes first, for all else refers to it.
+async fn tell_system_state(
+    context: &Context,
+    proxy: &Interface,
+    rows: &[(bytes::Bytes, bytes::Bytes)],
+) -> Result<()> {
+    let is_server = |(key, _): &&(bytes::Bytes, bytes::Bytes)| {
+        system_keys::parse_server_list_key(key).is_some()
+    };
+    let servers = rows.iter().filter(is_server);
+    let others = rows.iter().filter(|row| !is_server(row));
+    let mut rest = servers.chain(others).cloned().peekable();
+    let mut number = 0;
+    loop {
+        let (mut part, mut bytes) = (Vec::new(), 0);
+        while bytes < PART_BYTES
+            && let Some((key, value)) = rest.next()
+        {
+            bytes += key.len() + value.len();
+            part.push((key, value));
+        }
+        let last = rest.peek().is_none();
+        let request = LoadSystemState {
+            number,
+            rows: part,
+            last,
+        };
+        let endpoint = proxy.endpoint::<LoadSystemState>();
+        limited(context.transport.call(&endpoint, request)).await?;
+        if last {
+            return Ok(());
+        }
+        number += 1;
+    }
 }
 
 async fn recruit_logs(
@@ -515,7 +554,7 @@ async fn recruit_logs(
                 old: plan.old.clone(),
                 tags: tags.clone(),
             };
-            recruit(context, worker, request)
+            recruit_log(context, worker, request)
         });
     plinth_runtime::join_all(asked).await.into_iter().collect()
 }
@@ -535,27 +574,6 @@ fn resolver_ranges(resolvers: &[(Interface, Interface)]) -> Vec<(bytes::Bytes, I
         .enumerate()
         .map(|(i, (_, role))| (begin(i), *role))
         .collect()
-}
-
-async fn recruit<R: Request<Reply = ()>>(
-    context: &Context,
-    worker: &Interface,
-    request: R,
-) -> Result<()> {
-    let result = limited(context.transport.call(&worker.endpoint::<R>(), request)).await;
-    if let Err(error) = result {
-        trace!("RecruitmentFailed", "role" => R::NAME, "worker" => worker.address, "error" => error);
-        if error == Error::disk_full {
-            context.full_disks.report(worker.address);
-        }
-    }
-    result
-}
-
-async fn limited<R: Request>(call: plinth_rpc::Call<R>) -> Result<R::Reply> {
-    plinth_runtime::timeout(RECRUIT_LIMIT, call)
-        .await
-        .unwrap_or(Err(Error::recruitment_failed))
 }
 
 pub(crate) fn new_id() -> Uid {

@@ -4,7 +4,7 @@
 use crate::configured::{self, Configured};
 use crate::controller::Controller;
 use crate::placement::{self, RoleKind};
-use crate::{exclusion, movement};
+use crate::{exclusion, movement, recruit};
 use plinth_client::Transaction;
 use plinth_core::system_keys::{NEXT_TAG, SERVER_LIST, ServerList};
 use plinth_core::{DatabaseConfig, Epoch, Error, Result, Uid};
@@ -119,7 +119,7 @@ pub(crate) async fn keep_ratekeeper(controller: Rc<Controller>, epoch: Epoch) {
 }
 
 /// Recruits a role, waits until it ends, and recruits it again.
-async fn keep<R: Request<Reply = ()> + 'static>(
+async fn keep<R: Request<Reply = ()> + Clone>(
     controller: &Controller,
     name: &'static str,
     request: impl Fn(Uid) -> R,
@@ -129,7 +129,7 @@ async fn keep<R: Request<Reply = ()> + 'static>(
         if let Some(worker) = place(controller) {
             let id = crate::recovery::new_id();
             let transport = &controller.context.transport;
-            let call = transport.call(&worker.endpoint::<R>(), request(id));
+            let call = recruit::ask(transport, &worker, request(id));
             if let Some(Ok(())) = plinth_runtime::timeout(Duration::from_secs(5), call).await {
                 trace!("Recruited", "role" => name, "address" => worker.address);
                 let role = Interface::new(worker.address, id);

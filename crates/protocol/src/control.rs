@@ -6,7 +6,8 @@ use plinth_core::{DatabaseConfig, Epoch, Tag, Uid, Version, record};
 use plinth_rpc::{Interface, requests};
 use std::net::SocketAddr;
 
-/// The role id at which every worker takes recruitments, whatever its process.
+/// The role id at which a worker is told to end a role, whatever its process: by who knows its address only. Roles are asked for
+/// at the id that it registers under, which is another in each life of the process.
 pub const WORKER: Uid = Uid(0x776f_726b_6572_0000_0000_0000_0000_0001);
 
 /// What a process is good for.

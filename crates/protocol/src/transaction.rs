@@ -145,8 +145,6 @@ record! {
         /// Resolver and the first key of its range, in key order; the first one's is empty.
         pub resolvers: Vec<(Bytes, Interface)>,
         pub log_system: LogSystem,
-        /// The system keyspace as of `recovered_to`.
-        pub system_state: Vec<(Bytes, Bytes)>,
         pub recovered_to: Version,
         /// The version of the recovery transaction.
         pub recovery_version: Version,
@@ -154,6 +152,15 @@ record! {
         pub first: bool,
         /// The database is being created: its system keyspace has to be stored too.
         pub new_database: bool,
+    }
+
+    /// Tells a commit proxy that has just been made a part of the system keyspace as of `recovered_to`: the list of storage
+    /// servers first. It takes no commits before it has the last.
+    pub struct LoadSystemState {
+        /// 0, 1, 2 …
+        pub number: u32,
+        pub rows: Vec<(Bytes, Bytes)>,
+        pub last: bool,
     }
 
     /// Commits the recovery transaction. Answered when it is durable and the sequencer knows.
@@ -245,4 +252,5 @@ requests! {
     ResolveBatch = 40 => ResolveReply;
     RecruitResolver = 41 => ();
     GetResolverLoad = 42 => ResolverLoad;
+    LoadSystemState = 43 => ();
 }

@@ -92,6 +92,23 @@ fn damaged_log_messages_are_refused_or_mean_what_they_say() {
             popped: 7,
         }
     }));
+    fuzz_message([CopyTail {
+        tags: vec![Tag(1), Tag::SYSTEM],
+        begin: 5,
+        to: 9,
+        bytes_max: 1000,
+    }]);
+    fuzz_message((0..4).map(|count| {
+        let version = |version| CopiedVersion {
+            version,
+            body: bytes("body"),
+        };
+        CopyTailReply {
+            versions: (0..count).map(version).collect(),
+            end: 9,
+        }
+    }));
+    fuzz_message([CopyProgress { pieces: 3, to: 9 }]);
     fuzz_message((0..4).map(log_system));
     fuzz_message([RecruitLog {
         id: Uid(4),
@@ -143,11 +160,15 @@ fn damaged_transaction_messages_are_refused_or_mean_what_they_say() {
         sequencer: interface(1),
         resolvers: vec![(bytes(""), interface(2)), (bytes("m"), interface(3))],
         log_system: log_system(2),
-        system_state: vec![(bytes("conf"), bytes("double"))],
         recovered_to: 5,
         recovery_version: 6,
         first: true,
         new_database: false,
+    }]);
+    fuzz_message([LoadSystemState {
+        number: 1,
+        rows: vec![(bytes("conf"), bytes("double"))],
+        last: true,
     }]);
     let transaction = |system: bool| ResolveTransaction {
         read_version: 4,

@@ -53,6 +53,10 @@ pub const FAULTS: &[(&str, &str)] = &[
         "a new log server does not copy one of its tags",
     ),
     (
+        "role_made_twice",
+        "a worker makes a role again when it is asked once more for one that it has made",
+    ),
+    (
         "recovery_keeps_unfinished",
         "a recovery keeps versions that some log server does not have on disk",
     ),

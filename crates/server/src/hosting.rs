@@ -17,12 +17,12 @@ use plinth_protocol::storage::RecruitStorage;
 use plinth_protocol::transaction::{
     RecruitCommitProxy, RecruitGrvProxy, RecruitResolver, RecruitSequencer,
 };
-use plinth_rpc::{Registration, Request, Responder, Transport};
+use plinth_rpc::{Interface, Registration, Request, Responder, Transport};
 use plinth_runtime::sync::{Notify, Watch};
-use plinth_runtime::{Duration, Task, probe, trace, trace_warn};
+use plinth_runtime::{Duration, Task, fault, probe, trace, trace_warn};
 use plinth_storage::server::StorageRole;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::convert::Infallible;
 use std::future::Future;
 use std::path::Path;
@@ -48,8 +48,15 @@ struct Hosted {
     _life: Task<()>,
 }
 
+/// Of so many roles that were asked for, the latest, it is known that they were.
+const ASKED_MAX: usize = 10_000;
+
 pub struct Hosting {
     transport: Transport,
+    /// Where roles are asked for: a process that starts anew does not hear what its predecessor was asked.
+    worker: Interface,
+    /// Roles that were asked for: none is made twice, for a request may come once more, however late.
+    asked: RefCell<VecDeque<Uid>>,
     directory: Rc<DataDirectory>,
     config: WorkerConfig,
     info: Watch<Option<ClusterInfo>>,
@@ -75,8 +82,12 @@ impl Hosting {
         fatal: Watch<Option<String>>,
     ) -> std::result::Result<Rc<Self>, String> {
         let database = plinth_client::connect_over(transport.clone(), coordinators.clone());
+        let address = transport.address().expect("a worker has an address");
+        let life = Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
         let hosting = Rc::new(Hosting {
             transport: transport.clone(),
+            worker: Interface::new(address, life),
+            asked: RefCell::default(),
             directory,
             config,
             info,
@@ -168,90 +179,143 @@ impl Hosting {
 
     fn serve(self: &Rc<Self>) {
         use plinth_transaction::{commit_proxy, grv_proxy, resolver, sequencer};
-        self.take::<RecruitSequencer>(|h, r| {
-            h.stateless(
-                r.id,
-                r.epoch,
-                "sequencer",
-                sequencer::start(&h.transport, r),
-            )
-        });
-        self.take::<RecruitGrvProxy>(|h, r| {
-            h.stateless(
-                r.id,
-                r.epoch,
-                "grv proxy",
-                grv_proxy::start(&h.transport, r, h.info.clone()),
-            )
-        });
-        self.take::<RecruitResolver>(|h, r| {
-            h.stateless(r.id, r.epoch, "resolver", resolver::start(&h.transport, r))
-        });
-        self.take::<RecruitCommitProxy>(|h, r| {
-            if r.log_system.current().is_none() || r.resolvers.is_empty() {
-                return Err(Error::client_invalid_operation);
+        self.take::<RecruitSequencer>(
+            |r| r.id,
+            |h, r| {
+                h.stateless(
+                    r.id,
+                    r.epoch,
+                    "sequencer",
+                    sequencer::start(&h.transport, r),
+                )
+            },
+        );
+        self.take::<RecruitGrvProxy>(
+            |r| r.id,
+            |h, r| {
+                h.stateless(
+                    r.id,
+                    r.epoch,
+                    "grv proxy",
+                    grv_proxy::start(&h.transport, r, h.info.clone()),
+                )
+            },
+        );
+        self.take::<RecruitResolver>(
+            |r| r.id,
+            |h, r| h.stateless(r.id, r.epoch, "resolver", resolver::start(&h.transport, r)),
+        );
+        self.take::<RecruitCommitProxy>(
+            |r| r.id,
+            |h, r| {
+                if r.log_system.current().is_none() || r.resolvers.is_empty() {
+                    return Err(Error::client_invalid_operation);
+                }
+                h.stateless(
+                    r.id,
+                    r.epoch,
+                    "commit proxy",
+                    commit_proxy::start(&h.transport, r),
+                )
+            },
+        );
+        self.take::<RecruitDistributor>(
+            |r| r.id,
+            |h, r| {
+                if r.cluster != h.config.cluster.key() {
+                    return Err(Error::connection_string_invalid);
+                }
+                let database = h.snapshots.0.clone();
+                let life = distributor::start(&h.transport, r.clone(), database);
+                h.stateless(r.id, r.epoch, "distributor", life)
+            },
+        );
+        self.take::<RecruitRatekeeper>(
+            |r| r.id,
+            |h, r| {
+                if r.cluster != h.config.cluster.key() {
+                    return Err(Error::connection_string_invalid);
+                }
+                let database = h.snapshots.0.clone();
+                let life = ratekeeper::start(&h.transport, r.clone(), h.info.clone(), database);
+                h.stateless(r.id, r.epoch, "ratekeeper", life)
+            },
+        );
+        self.take_slowly::<RecruitLog, _>(|r| r.id, |h, r| async move { h.recruit_log(r).await });
+        self.take_slowly::<RecruitStorage, _>(
+            |r| r.id,
+            |h, r| async move { h.recruit_storage(r).await },
+        );
+        let hosting = Rc::downgrade(self);
+        let kill = move |request: KillRole, responder: Responder<KillRole>| {
+            if let Some(hosting) = hosting.upgrade() {
+                let work = hosting.kill(request.id);
+                plinth_runtime::spawn("kill", async move { responder.send(work.await) }).detach();
             }
-            h.stateless(
-                r.id,
-                r.epoch,
-                "commit proxy",
-                commit_proxy::start(&h.transport, r),
-            )
-        });
-        self.take::<RecruitDistributor>(|h, r| {
-            if r.cluster != h.config.cluster.key() {
-                return Err(Error::connection_string_invalid);
-            }
-            let database = h.snapshots.0.clone();
-            let life = distributor::start(&h.transport, r.clone(), database);
-            h.stateless(r.id, r.epoch, "distributor", life)
-        });
-        self.take::<RecruitRatekeeper>(|h, r| {
-            if r.cluster != h.config.cluster.key() {
-                return Err(Error::connection_string_invalid);
-            }
-            let database = h.snapshots.0.clone();
-            let life = ratekeeper::start(&h.transport, r.clone(), h.info.clone(), database);
-            h.stateless(r.id, r.epoch, "ratekeeper", life)
-        });
-        self.take_slowly::<KillRole, _>(|h, r| async move { h.kill(r.id).await });
-        self.take_slowly::<RecruitLog, _>(|h, r| async move { h.recruit_log(r).await });
-        self.take_slowly::<RecruitStorage, _>(|h, r| async move { h.recruit_storage(r).await });
+        };
         let vitals = self.vitals.clone();
-        let serve = move |_, responder: Responder<GetWorkerStatus>| responder.ok(vitals.status());
-        let registration = self.transport.serve::<GetWorkerStatus>(WORKER, serve);
-        self.registrations.borrow_mut().push(registration);
+        let status = move |_, responder: Responder<GetWorkerStatus>| responder.ok(vitals.status());
+        let mut registrations = self.registrations.borrow_mut();
+        registrations.push(self.transport.serve::<KillRole>(WORKER, kill));
+        registrations.push(self.transport.serve(self.worker.id, status));
+    }
+
+    /// Where roles are asked for in this life of the process.
+    pub fn worker(&self) -> Interface {
+        self.worker
+    }
+
+    /// Whether the role is asked for for the first time. If not, the request has been answered, or will be.
+    fn is_new(&self, id: Uid) -> bool {
+        let mut asked = self.asked.borrow_mut();
+        if asked.contains(&id) && !fault::is_planted("role_made_twice") {
+            probe!("worker_is_asked_twice_for_a_role");
+            return false;
+        }
+        if asked.len() >= ASKED_MAX {
+            asked.pop_front();
+        }
+        asked.push_back(id);
+        true
     }
 
     fn take<R: Request<Reply = ()>>(
         self: &Rc<Self>,
+        id: impl Fn(&R) -> Uid + 'static,
         make: impl Fn(&Rc<Self>, R) -> Result<()> + 'static,
     ) {
         let hosting = Rc::downgrade(self);
-        let registration =
-            self.transport
-                .serve::<R>(WORKER, move |request, responder: Responder<R>| {
-                    if let Some(hosting) = hosting.upgrade() {
-                        responder.send(make(&hosting, request));
-                    }
-                });
+        let take = move |request: R, responder: Responder<R>| {
+            let Some(hosting) = hosting.upgrade() else {
+                return;
+            };
+            responder.send(if hosting.is_new(id(&request)) {
+                make(&hosting, request)
+            } else {
+                Err(Error::operation_obsolete)
+            });
+        };
+        let registration = self.transport.serve::<R>(self.worker.id, take);
         self.registrations.borrow_mut().push(registration);
     }
 
     fn take_slowly<R: Request<Reply = ()>, F: Future<Output = Result<()>> + 'static>(
         self: &Rc<Self>,
+        id: impl Fn(&R) -> Uid + 'static,
         make: impl Fn(Rc<Self>, R) -> F + 'static,
     ) {
         let hosting: Weak<Self> = Rc::downgrade(self);
-        let registration =
-            self.transport
-                .serve::<R>(WORKER, move |request, responder: Responder<R>| {
-                    if let Some(hosting) = hosting.upgrade() {
-                        let work = make(hosting, request);
-                        plinth_runtime::spawn("recruit", async move { responder.send(work.await) })
-                            .detach();
-                    }
-                });
+        let take = move |request: R, responder: Responder<R>| {
+            let Some(hosting) = hosting.upgrade() else {
+                return;
+            };
+            if !hosting.is_new(id(&request)) {
+                return responder.fail(Error::operation_obsolete);
+            }
+            let work = make(hosting, request);
+            plinth_runtime::spawn("recruit", async move { responder.send(work.await) }).detach();
+        };
+        let registration = self.transport.serve::<R>(self.worker.id, take);
         self.registrations.borrow_mut().push(registration);
     }
 
@@ -311,6 +375,10 @@ impl Hosting {
         {
             Ok(life) => {
                 self.host(id, Kind::Log(epoch), "log", life);
+                // Copying may have taken so long that another attempt has made the epoch.
+                if let Some(info) = self.info.get() {
+                    self.obey(&info).await;
+                }
                 Ok(())
             }
             Err(error) => {

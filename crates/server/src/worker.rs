@@ -12,7 +12,7 @@ use plinth_control::placement::{self, RoleKind};
 use plinth_coordination::{ClusterFile, Coordinators, coordinator, election};
 use plinth_core::Uid;
 use plinth_protocol::control::{
-    ClusterInfo, GetClusterInfo, Locality, ProcessClass, RegisterWorker, WORKER,
+    ClusterInfo, GetClusterInfo, Locality, ProcessClass, RegisterWorker,
 };
 use plinth_protocol::coordination::Candidate;
 use plinth_rpc::{FailureBeacon, Interface, Transport};
@@ -86,7 +86,7 @@ pub async fn run_worker_on(
         fatal.clone(),
     )
     .await?;
-    let _beacon = FailureBeacon::new(&transport, WORKER);
+    let _beacon = FailureBeacon::new(&transport, hosting.worker().id);
 
     let locality = locality(&config, directory.process);
     let leader: Watch<Option<Candidate>> = Watch::new(None);
@@ -266,10 +266,7 @@ async fn keep_registered(
     hosting: &Rc<Hosting>,
     info: &Watch<Option<ClusterInfo>>,
 ) -> Infallible {
-    let worker = Interface::new(
-        transport.address().expect("a worker has an address"),
-        WORKER,
-    );
+    let worker = hosting.worker();
     loop {
         leader.wait_until(Option::is_some).await;
         let Some(controller) = leader.get().map(|l| l.controller) else {

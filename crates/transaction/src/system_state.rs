@@ -70,9 +70,26 @@ impl SystemState {
         state
     }
 
-    /// All rows, in key order.
-    pub fn rows(&self) -> impl Iterator<Item = (&Bytes, &Bytes)> {
-        self.rows.iter()
+    /// Adds rows of a state that is told in parts: the list of storage servers comes before what refers to it.
+    pub fn load(&mut self, rows: Vec<(Bytes, Bytes)>) {
+        let mut shards = Vec::new();
+        for (key, value) in rows {
+            // Copied: a row outlives the frame that it came in.
+            let (key, value) = (Bytes::copy_from_slice(&key), Bytes::copy_from_slice(&value));
+            if keys::parse_server_list_key(&key).is_some() {
+                self.add_server(&key, &value);
+            } else if keys::parse_key_servers_key(&key).is_some() {
+                shards.push((key.clone(), value.clone()));
+            }
+            self.rows.insert(key, value);
+        }
+        self.add_shards(shards);
+    }
+
+    /// The rows from `key` on, in key order.
+    pub fn rows_from(&self, key: &[u8]) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+        let from = (Bound::Included(key), Bound::Unbounded);
+        self.rows.range::<[u8], _>(from)
     }
 
     pub fn get(&self, key: &[u8]) -> Option<&Bytes> {
@@ -202,17 +219,19 @@ impl SystemState {
     fn derive(&mut self) {
         self.servers.clear();
         for (key, value) in self.rows_in(keys::SERVER_LIST, keys::SERVER_LIST_END) {
-            match (
-                keys::parse_server_list_key(&key),
-                StorageServerRecord::from_bytes(value),
-            ) {
-                (Some(id), Some(record)) => drop(self.servers.insert(id, record)),
-                _ => bad_row(&key),
-            }
+            self.add_server(&key, &value);
         }
         self.teams.clear();
         self.shards.clear();
         self.add_shards(self.rows_in(keys::KEY_SERVERS, keys::KEY_SERVERS_END));
+    }
+
+    fn add_server(&mut self, key: &[u8], value: &Bytes) {
+        let record = StorageServerRecord::from_bytes(value.clone());
+        match (keys::parse_server_list_key(key), record) {
+            (Some(id), Some(record)) => drop(self.servers.insert(id, record)),
+            _ => bad_row(key),
+        }
     }
 
     /// Rebuilds the shards that begin in `touched` or at its end.

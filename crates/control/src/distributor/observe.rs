@@ -17,6 +17,8 @@ use plinth_runtime::{Duration, trace};
 use std::collections::{BTreeMap, BTreeSet};
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// In one request: a key may have 10,000 bytes.
+const RANGES_ASKED_MAX: usize = 1000;
 
 /// A shard that could not be split is not tried again for so long.
 const SPLIT_AGAIN: Duration = Duration::from_secs(60);
@@ -167,8 +169,11 @@ impl Distributor {
                 questions.entry(*id).or_default().push(range.clone());
             }
         }
-        let asked: Vec<_> = questions
-            .into_iter()
+        let parts = questions.iter().flat_map(|(id, ranges)| {
+            let parts = ranges.chunks(RANGES_ASKED_MAX);
+            parts.map(|part| (*id, part.to_vec()))
+        });
+        let asked: Vec<_> = parts
             .filter_map(|(id, ranges)| {
                 let interface = *self.known.borrow().interfaces.get(&id)?;
                 let request = GetRangeMetrics {

@@ -4,7 +4,7 @@ use super::Distributor;
 use super::observe::Recruitment;
 use super::plan::Step;
 use super::teams::Team;
-use crate::{movement, singletons};
+use crate::{movement, recruit, singletons};
 use plinth_core::codec::Codec;
 use plinth_core::key::KeyRange;
 use plinth_core::system_keys::{NEXT_TAG, StorageServerRecord, server_list_key};
@@ -192,9 +192,7 @@ impl Distributor {
             after,
             cluster: self.cluster.clone(),
         };
-        let call = self
-            .transport
-            .call(&worker.endpoint::<RecruitStorage>(), request);
+        let call = recruit::ask(&self.transport, &worker, request);
         let made = plinth_runtime::timeout(RECRUIT_LIMIT, call).await;
         made.unwrap_or(Err(Error::recruitment_failed))?;
         let record = StorageServerRecord {

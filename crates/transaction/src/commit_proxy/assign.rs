@@ -3,6 +3,7 @@
 use crate::system_state::SystemState;
 use bytes::{Bytes, BytesMut};
 use plinth_core::codec::Codec;
+use plinth_core::key::ALL_KEYS_END;
 use plinth_core::log_body::LogBodyBuilder;
 use plinth_core::mutation::{self, MutationBatch, MutationKind, MutationRef};
 use plinth_core::version::Versionstamp;
@@ -157,26 +158,36 @@ pub fn server_list(state: &SystemState) -> MutationBatch {
     MutationBatch::from_mutations(sets.iter().map(Mutation::as_ref))
 }
 
-/// The whole system keyspace as mutations: what a recovery starts from.
-pub fn snapshot(state: &SystemState) -> MutationBatch {
-    let mut out = BytesMut::new();
-    let (begin, end) = (
-        plinth_core::key::SYSTEM_BEGIN,
-        plinth_core::key::ALL_KEYS_END,
-    );
-    MutationRef {
-        kind: MutationKind::ClearRange,
-        first: begin,
-        second: end,
-    }
-    .pack(&mut out);
-    for (key, value) in state.rows() {
-        MutationRef {
+/// The part of the system keyspace from `begin` on that has about `bytes`, as mutations which make it what it is whatever was
+/// there, and where the next part begins; `None` after the last. A recovery starts from all parts, one after the other: a
+/// change between two of them is either in what follows, or is made once more on top of it.
+pub fn snapshot_part(
+    state: &SystemState,
+    begin: &[u8],
+    bytes: usize,
+) -> (MutationBatch, Option<Bytes>) {
+    let mut sets = BytesMut::new();
+    let mut next = None;
+    for (key, value) in state.rows_from(begin) {
+        if sets.len() >= bytes {
+            next = Some(key.clone());
+            break;
+        }
+        let set = MutationRef {
             kind: MutationKind::Set,
             first: key,
             second: value,
-        }
-        .pack(&mut out);
+        };
+        set.pack(&mut sets);
     }
-    MutationBatch::parse(out.freeze()).expect("packed just now")
+    let mut out = BytesMut::with_capacity(sets.len() + begin.len() + 64);
+    MutationRef {
+        kind: MutationKind::ClearRange,
+        first: begin,
+        second: next.as_deref().unwrap_or(ALL_KEYS_END),
+    }
+    .pack(&mut out);
+    out.extend_from_slice(&sets);
+    let batch = MutationBatch::parse(out.freeze()).expect("packed just now");
+    (batch, next)
 }

@@ -6,14 +6,14 @@ use super::partitions::Partitions;
 use super::resolve::{self, Pending};
 use crate::system_state::SystemState;
 use bytes::Bytes;
-use plinth_core::key::KeyRange;
+use plinth_core::key::{KeyRange, SYSTEM_BEGIN};
 use plinth_core::mutation::MutationBatch;
 use plinth_core::{Error, Result, Tag, Version, version};
 use plinth_protocol::log::{LogGeneration, Pop, Push};
 use plinth_protocol::rate::{CommitProxyStatus, GetCommitProxyStatus};
 use plinth_protocol::transaction::{
     Commit, CommitRecovery, CommitReply, CommitVersion, GetCommitVersion, GetKeyLocations,
-    KeyLocations, RecruitCommitProxy, ReportCommitted, ResolveBatch, ResolveReply,
+    KeyLocations, LoadSystemState, RecruitCommitProxy, ReportCommitted, ResolveBatch, ResolveReply,
 };
 use plinth_rpc::{
     Endpoint, FailureBeacon, Interface, Registration, Responder, Transport, Watching,
@@ -28,11 +28,26 @@ use std::rc::Rc;
 
 /// Locations answered at once.
 const LOCATIONS_MAX: u32 = 1000;
+/// Whatever the knob says, a batch that has so many bytes takes no transaction more: its version has to fit into a frame.
+const BATCH_BYTES_MAX: usize = 16 << 20;
+/// While batches with so many bytes are under way, no other begins: the logs have to hold them, and a recovery may have to copy
+/// them.
+const IN_FLIGHT_BYTES_MAX: usize = 32 << 20;
+/// About so much of the system keyspace goes into one version.
+const SNAPSHOT_PART_BYTES: usize = 1 << 20;
 
 struct Arrived {
     transaction: Pending,
     responder: Responder<Commit>,
     at: Instant,
+}
+
+/// A snapshot that is being written, a part a version.
+struct Snapshot {
+    /// The version that has the first part.
+    begun: Version,
+    /// Where the next part begins.
+    next: Bytes,
 }
 
 struct Proxy {
@@ -53,6 +68,12 @@ struct Proxy {
     arrived: Cell<u64>,
     latency: RefCell<Latency>,
     bytes_since_snapshot: Cell<usize>,
+    /// Of the system keyspace, in its stream.
+    snapshot: RefCell<Option<Snapshot>>,
+    /// The part of the system keyspace that is told next; `None` when all of it is here.
+    next_part: Cell<Option<u32>>,
+    loaded: Notify,
+    bytes_in_flight: Cell<usize>,
     batches_in_flight: Cell<usize>,
     room: Notify,
     failure: Watch<Option<Error>>,
@@ -78,7 +99,12 @@ pub fn start(transport: &Transport, role: RecruitCommitProxy) -> impl Future<Out
     async move {
         let _serving = (beacon, serving, watching);
         let failure = proxy.failure.clone();
-        let batches = proxy.clone().form_batches(arrived);
+        let batches = async {
+            while proxy.next_part.get().is_some() {
+                proxy.loaded.notified().await;
+            }
+            proxy.clone().form_batches(arrived).await;
+        };
         plinth_runtime::race(batches, failure.wait_until(Option::is_some)).await;
         trace!("CommitProxyEnded", "epoch" => proxy.role.epoch, "reason" => format!("{:?}", failure.get()));
     }
@@ -90,8 +116,7 @@ fn place_in_batch(order: usize) -> u16 {
 }
 
 impl Proxy {
-    fn new(transport: &Transport, mut role: RecruitCommitProxy) -> Self {
-        let state = SystemState::from_rows(std::mem::take(&mut role.system_state));
+    fn new(transport: &Transport, role: RecruitCommitProxy) -> Self {
         let generation = role
             .log_system
             .current()
@@ -107,7 +132,7 @@ impl Proxy {
                     .map(|(begin, _)| begin.clone())
                     .collect(),
             )),
-            state: RefCell::new(state),
+            state: RefCell::default(),
             system_applied: Cell::new(role.recovery_version),
             assigned: VersionGate::new(0),
             known_committed: Cell::new(role.recovered_to),
@@ -115,6 +140,10 @@ impl Proxy {
             arrived: Cell::new(0),
             latency: RefCell::default(),
             bytes_since_snapshot: Cell::new(0),
+            snapshot: RefCell::default(),
+            next_part: Cell::new(Some(0)),
+            loaded: Notify::new(),
+            bytes_in_flight: Cell::new(0),
             batches_in_flight: Cell::new(0),
             room: Notify::new(),
             failure: Watch::new(None),
@@ -123,15 +152,18 @@ impl Proxy {
         }
     }
 
-    fn serve(self: Rc<Self>, arrivals: QueueSender<Arrived>) -> [Registration; 4] {
+    fn serve(self: Rc<Self>, arrivals: QueueSender<Arrived>) -> [Registration; 5] {
         let id = self.role.id;
-        let [commits, locations, recovery, status] = std::array::from_fn(|_| self.clone());
+        let [commits, locations, recovery, status, loading] = std::array::from_fn(|_| self.clone());
         let transport = self.transport.clone();
         [
             transport.serve::<Commit>(id, move |commit, responder| {
                 commits.arrive(commit, responder, &arrivals)
             }),
             transport.serve::<GetKeyLocations>(id, move |request, responder| {
+                if locations.next_part.get().is_some() {
+                    return responder.fail(Error::server_overloaded); // it does not know yet
+                }
                 responder.send(locations.locate(&request));
             }),
             transport.serve::<CommitRecovery>(id, move |_, responder| {
@@ -141,6 +173,9 @@ impl Proxy {
                     responder.send(proxy.commit_recovery().await);
                 })
                 .detach();
+            }),
+            transport.serve::<LoadSystemState>(id, move |part, responder| {
+                responder.send(loading.load(part));
             }),
             transport.serve::<GetCommitProxyStatus>(id, move |_, responder| {
                 let mut latency = status.latency.borrow_mut();
@@ -153,6 +188,20 @@ impl Proxy {
                 });
             }),
         ]
+    }
+
+    /// Takes a part of the system keyspace. One that was taken before changes nothing.
+    fn load(&self, part: LoadSystemState) -> Result<()> {
+        match self.next_part.get() {
+            Some(next) if part.number == next => {
+                self.state.borrow_mut().load(part.rows);
+                self.next_part.set((!part.last).then_some(next + 1));
+                self.loaded.notify_one();
+                Ok(())
+            }
+            Some(next) if part.number > next => Err(Error::client_invalid_operation),
+            _ => Ok(()),
+        }
     }
 
     fn arrive(
@@ -207,14 +256,15 @@ impl Proxy {
             let first = plinth_runtime::timeout(patience, arrived.recv())
                 .await
                 .flatten();
-            while self.batches_in_flight.get() >= knobs().commit_batches_in_flight_max as usize {
+            while self.batches_in_flight.get() >= knobs().commit_batches_in_flight_max as usize
+                || self.bytes_in_flight.get() >= IN_FLIGHT_BYTES_MAX
+            {
                 self.room.notified().await;
             }
+            let bytes_max = knobs().commit_batch_bytes_max.min(BATCH_BYTES_MAX);
             let mut batch: Vec<Arrived> = first.into_iter().collect();
             let mut bytes: usize = batch.iter().map(|a| a.transaction.bytes()).sum();
-            while batch.len() < knobs().commit_batch_count_max as usize
-                && bytes < knobs().commit_batch_bytes_max as usize
-            {
+            while batch.len() < knobs().commit_batch_count_max as usize && bytes < bytes_max {
                 let Some(next) = arrived.try_recv() else {
                     break;
                 };
@@ -226,12 +276,16 @@ impl Proxy {
                 self.latency.borrow_mut().begin(number, first.at);
             }
             self.batches_in_flight.set(self.batches_in_flight.get() + 1);
+            self.bytes_in_flight.set(self.bytes_in_flight.get() + bytes);
             let (proxy, count) = (self.clone(), batch.len());
             tasks.spawn("commit batch", async move {
                 if let Err(error) = proxy.commit_batch(number, batch).await {
                     proxy.failure.set(Some(error));
                 }
                 proxy.bytes_held.set(proxy.bytes_held.get() - bytes);
+                proxy
+                    .bytes_in_flight
+                    .set(proxy.bytes_in_flight.get() - bytes);
                 let now = plinth_runtime::now();
                 proxy.latency.borrow_mut().end(number, count, now);
                 proxy
@@ -277,8 +331,8 @@ impl Proxy {
             durable?;
         }
         self.report(granted.version, locked).await?;
-        if snapshot {
-            self.pop_system(granted.version);
+        if let Some(begun) = snapshot {
+            self.pop_system(begun);
         }
         for (order, (responder, verdict)) in responders.into_iter().zip(verdicts).enumerate() {
             let reported = transactions[order].report_conflicts;
@@ -357,14 +411,14 @@ impl Proxy {
         Ok(())
     }
 
-    /// Applies the batch's own system changes and tags its mutations. True: the bodies hold a snapshot of the
-    /// system keyspace.
+    /// Applies the batch's own system changes and tags its mutations. A version: the bodies hold the last part of a snapshot
+    /// of the system keyspace that began there.
     fn assign(
         &self,
         version: Version,
         transactions: &[Pending],
         verdicts: &mut [Result<()>],
-    ) -> (Vec<Bytes>, bool) {
+    ) -> (Vec<Bytes>, Option<Version>) {
         let mut state = self.state.borrow_mut();
         let mut bodies = Bodies::new(&self.generation);
         for (order, (transaction, verdict)) in transactions.iter().zip(verdicts).enumerate() {
@@ -385,19 +439,45 @@ impl Proxy {
             }
             assign::assign(&state, &mutations, &mut bodies);
         }
-        let first = self.role.first;
-        let snapshot =
-            first && self.bytes_since_snapshot.get() > knobs().system_snapshot_interval_bytes;
-        if snapshot {
-            probe!("proxy_writes_system_snapshot");
-            bodies.push(&[Tag::SYSTEM], assign::snapshot(&state).bytes());
-            self.bytes_since_snapshot.set(0);
-        }
+        let snapshot = self.go_on_with_snapshot(version, &state, &mut bodies);
         let bodies = bodies.finish();
         let bytes: usize = bodies.iter().map(Bytes::len).sum();
         self.bytes_since_snapshot
             .set(self.bytes_since_snapshot.get() + bytes + 64);
         (bodies, snapshot)
+    }
+
+    /// Now and then the system keyspace is written anew to its stream, so that what came before can be popped: a part a version,
+    /// for it may be large. Gives the version of the first part with the last.
+    fn go_on_with_snapshot(
+        &self,
+        version: Version,
+        state: &SystemState,
+        bodies: &mut Bodies<'_>,
+    ) -> Option<Version> {
+        let wanted = self.bytes_since_snapshot.get() > knobs().system_snapshot_interval_bytes;
+        let mut snapshot = self.snapshot.borrow_mut();
+        let begin = || Snapshot {
+            begun: version,
+            next: Bytes::from_static(SYSTEM_BEGIN),
+        };
+        let under_way = match snapshot.take() {
+            Some(under_way) => under_way,
+            None if self.role.first && wanted => {
+                self.bytes_since_snapshot.set(0);
+                begin()
+            }
+            None => return None,
+        };
+        let (part, next) = assign::snapshot_part(state, &under_way.next, part_bytes());
+        bodies.push(&[Tag::SYSTEM], part.bytes());
+        let Some(next) = next else {
+            probe!("proxy_writes_system_snapshot");
+            return Some(under_way.begun);
+        };
+        probe!("proxy_writes_part_of_snapshot");
+        *snapshot = Some(Snapshot { next, ..under_way });
+        None
     }
 
     fn push(&self, granted: &CommitVersion, bodies: Vec<Bytes>) -> Vec<plinth_rpc::Call<Push>> {
@@ -438,30 +518,53 @@ impl Proxy {
     }
 
     /// The first transaction of the epoch: the whole system keyspace, in its stream. In the keyspace itself it writes the
-    /// list of storage servers, of which the recovery knows better; and everything if the database is new.
+    /// list of storage servers, of which the recovery knows better; and everything if the database is new. What does not
+    /// fit into one version precedes it in versions of its own: the epoch begins when the last is durable.
     async fn commit_recovery(&self) -> Result<()> {
-        let granted = CommitVersion {
-            version: self.role.recovery_version,
-            prev_version: self.role.recovered_to,
-            partitions: Vec::new(),
-        };
-        let bodies = {
-            let state = self.state.borrow();
-            let snapshot = assign::snapshot(&state);
-            let mut bodies = Bodies::new(&self.generation);
-            bodies.push(&[Tag::SYSTEM], snapshot.bytes());
-            if self.role.new_database {
-                bodies.push_orders(&state.first_orders());
-                assign::assign(&state, &snapshot, &mut bodies);
-            } else {
-                assign::assign(&state, &assign::server_list(&state), &mut bodies);
-            }
-            bodies.finish()
-        };
-        for durable in plinth_runtime::join_all(self.push(&granted, bodies)).await {
-            durable?;
+        if self.next_part.get().is_some() {
+            return Err(Error::client_invalid_operation);
         }
-        let locked = self.state.borrow().is_locked();
-        self.report(granted.version, locked).await
+        let mut begin = Bytes::from_static(SYSTEM_BEGIN);
+        let mut prev_version = self.role.recovered_to;
+        loop {
+            let (bodies, version, next) = {
+                let state = self.state.borrow();
+                let (part, next) = assign::snapshot_part(&state, &begin, part_bytes());
+                let version = match next {
+                    Some(_) => prev_version + 1,
+                    None => self.role.recovery_version,
+                };
+                let mut bodies = Bodies::new(&self.generation);
+                bodies.push(&[Tag::SYSTEM], part.bytes());
+                if self.role.new_database {
+                    if prev_version == self.role.recovered_to {
+                        bodies.push_orders(&state.first_orders());
+                    }
+                    assign::assign(&state, &part, &mut bodies);
+                } else if next.is_none() {
+                    assign::assign(&state, &assign::server_list(&state), &mut bodies);
+                }
+                (bodies.finish(), version, next)
+            };
+            let granted = CommitVersion {
+                version,
+                prev_version,
+                partitions: Vec::new(),
+            };
+            for durable in plinth_runtime::join_all(self.push(&granted, bodies)).await {
+                durable?;
+            }
+            let Some(next) = next else {
+                let locked = self.state.borrow().is_locked();
+                return self.report(version, locked).await;
+            };
+            probe!("recovery_transaction_in_parts");
+            (begin, prev_version) = (next, version);
+        }
     }
+}
+
+/// How much of the system keyspace goes into a version.
+fn part_bytes() -> usize {
+    if buggify!() { 300 } else { SNAPSHOT_PART_BYTES }
 }

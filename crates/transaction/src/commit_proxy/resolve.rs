@@ -2,7 +2,7 @@
 
 use super::partitions;
 use plinth_core::conflict_ranges::ConflictRanges;
-use plinth_core::key::{ALL_KEYS_END, KeyRange, SYSTEM_BEGIN};
+use plinth_core::key::{ALL_KEYS_END, KeyRange, SYSTEM_BEGIN, TRANSACTION_BYTES_MAX};
 use plinth_core::mutation::MutationBatch;
 use plinth_core::system_keys::{METADATA_VERSION, is_metadata_key, is_metadata_range};
 use plinth_core::{Error, MutationKind, Result};
@@ -12,6 +12,9 @@ use plinth_protocol::transaction::{
     VERDICT_TOO_OLD,
 };
 use plinth_runtime::fault;
+
+/// What a client adds to a transaction by itself.
+const CLIENT_EXTRA_BYTES: usize = 100_000;
 
 /// A transaction as the pipeline carries it: checked once, here.
 pub struct Pending {
@@ -30,6 +33,10 @@ impl Pending {
     /// Checks bytes that come from a client.
     pub fn parse(commit: Commit) -> Result<Self> {
         let malformed = Error::client_invalid_operation;
+        let bytes = commit.reads.len() + commit.writes.len() + commit.mutations.len();
+        if bytes > TRANSACTION_BYTES_MAX + CLIENT_EXTRA_BYTES {
+            return Err(Error::transaction_too_large);
+        }
         let reads = ConflictRanges::parse(commit.reads).ok_or(malformed)?;
         let writes = ConflictRanges::parse(commit.writes).ok_or(malformed)?;
         let mutations = MutationBatch::parse(commit.mutations).ok_or(malformed)?;
