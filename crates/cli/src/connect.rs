@@ -157,6 +157,14 @@ impl Connection {
                 full.join(", ")
             );
         }
+        let sick = status::sick_disks(&document);
+        if !sick.is_empty() {
+            return format!(
+                "the cluster of {} waits for a sick disk: {}; mend it, or stop that server if the others can do without it",
+                self.path.display(),
+                sick.join("; ")
+            );
+        }
         if document["cluster"]["recovery_state"]["waits_for"].is_string() {
             return format!(
                 "the cluster of {} does not serve within {} s: its recovery is at {}",

@@ -77,6 +77,26 @@ pub fn full_disks(document: &Value) -> Vec<&str> {
     full
 }
 
+/// A line for each process whose disk is not to be trusted: which, where, what, since when.
+pub fn sick_disks(document: &Value) -> Vec<String> {
+    let now = document["cluster"]["cluster_controller_timestamp"].as_u64();
+    let processes = document["cluster"]["processes"].as_object();
+    let all = processes.into_iter().flat_map(|all| all.values());
+    let sick = all.filter_map(|process| {
+        let (address, disk) = (process["address"].as_str()?, &process["sick_disk"]);
+        let (directory, what) = (disk["directory"].as_str()?, disk["what"].as_str()?);
+        let since = now?.saturating_sub(disk["since"].as_u64()?);
+        let works = match disk["works_again"].as_bool() {
+            Some(true) => "; it works again, and is watched",
+            _ => "",
+        };
+        Some(format!(
+            "{address}, {directory}: {what}, for {since} s{works}"
+        ))
+    });
+    sick.collect()
+}
+
 /// How far the recovery is, and what it waits for.
 pub fn recovery(cluster: &Value) -> String {
     let state = &cluster["recovery_state"];
@@ -138,6 +158,9 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
             "Replicas",
             format!("differ in {found} pages: {first}"),
         );
+    }
+    for sick in sick_disks(document) {
+        row(&mut out, "Sick disk", sick);
     }
     let qos = &cluster["qos"];
     if qos.is_object() {
@@ -274,8 +297,12 @@ mod tests {
             "generation": 3, "database_available": false, "controller": "127.0.0.1:4500",
             "recovery_state": {"name": "recruiting_transaction_servers", "description": "recruiting", "waits_for": "two more"},
             "configuration": {"redundancy_mode": "double", "storage_engine": "memory"},
+            "cluster_controller_timestamp": 1000,
             "processes": {"a": {
                 "address": "127.0.0.1:4500", "class_type": "unset", "locality": {"zoneid": "z0"},
+                "sick_disk": {
+                    "directory": "/d", "what": "a sync does not come back", "since": 940, "works_again": false,
+                },
             }},
             "qos": {
                 "released_transactions_per_second": 1200.5, "transactions_per_second_limit": 1300,
@@ -296,6 +323,7 @@ mod tests {
             "none",
             "queue bytes 5; disk full\n",
             "limited to 1 300: commits wait\n",
+            "127.0.0.1:4500, /d: a sync does not come back, for 60 s\n",
         ] {
             assert!(text.contains(part), "{part} in {text}");
         }

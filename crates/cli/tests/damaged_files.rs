@@ -46,7 +46,12 @@ impl Places {
 enum Damage {
     Half,
     Empty,
-    Flip { offset: u64, bit: u8 },
+    /// The last byte is missing.
+    Short,
+    Flip {
+        offset: u64,
+        bit: u8,
+    },
 }
 
 impl Damage {
@@ -55,6 +60,7 @@ impl Damage {
         match self {
             Damage::Half => bytes.truncate(bytes.len() / 2),
             Damage::Empty => bytes.clear(),
+            Damage::Short => drop(bytes.pop()),
             Damage::Flip { offset, bit } => bytes[offset as usize] ^= 1 << bit,
         }
         std::fs::write(path, bytes).expect("writes");
@@ -170,7 +176,7 @@ fn data_files(server: &Path) -> Vec<(PathBuf, u64)> {
 }
 
 fn cases(size: u64, places: &mut Places) -> Vec<Damage> {
-    let mut cases = vec![Damage::Half, Damage::Empty];
+    let mut cases = vec![Damage::Half, Damage::Empty, Damage::Short];
     // Half of the flips near the front, where what the rest depends on is.
     for i in 0..FLIPS_PER_FILE {
         let range = if i % 2 == 0 { size.min(4096) } else { size };
@@ -353,6 +359,7 @@ fn a_damaged_server_of_a_triple_cluster_harms_neither_the_others_nor_the_data() 
     copy_directory(&cluster.directory.0, &pristine.0);
     let engine = |name: &str| name.ends_with(".redb");
     let log = |name: &str| name.starts_with("log-");
+    let meta = |name: &str| name.starts_with("storage-") && name.ends_with(".meta");
     let damaged = (0..4).find(|i| {
         !files_of(&cluster, *i, engine).is_empty() && !files_of(&cluster, *i, log).is_empty()
     });
@@ -360,6 +367,8 @@ fn a_damaged_server_of_a_triple_cluster_harms_neither_the_others_nor_the_data() 
     let mut places = Places::new();
     let engines = files_of(&cluster, damaged, engine);
     let logs = files_of(&cluster, damaged, log);
+    let metas = files_of(&cluster, damaged, meta);
+    assert!(!metas.is_empty());
     let both: Vec<_> = engines.iter().chain(&logs).cloned().collect();
     let mut flips = |files: &[(PathBuf, u64)]| -> Vec<(PathBuf, Damage)> {
         let flip = |(path, size): &(PathBuf, u64)| {
@@ -378,6 +387,9 @@ fn a_damaged_server_of_a_triple_cluster_harms_neither_the_others_nor_the_data() 
         flips(&engines),
         flips(&logs),
         flips(&both),
+        flips(&metas),
+        all(&metas, Damage::Half),
+        all(&engines, Damage::Short),
         all(&engines, Damage::Empty),
         all(&logs, Damage::Empty),
         all(&both, Damage::Half),

@@ -388,9 +388,14 @@ impl Controller {
         let failure = first_of(watched.collect());
         let config = running.state.config;
         self.context.config.set(Some(config));
-        let logs = running.state.log_system.current().map(|g| g.logs.clone());
-        let logs = logs.unwrap_or_default();
-        let full = full_disks::watch(&self.context, &logs, &config);
+        let generation = running.state.log_system.current().cloned();
+        let configured = running.configured.clone();
+        let full = async {
+            match &generation {
+                Some(generation) => full_disks::watch(&self.context, generation, &configured).await,
+                None => std::future::pending().await,
+            }
+        };
         // This epoch's own: a wish that comes too late must not end the next.
         let reconfigure = Rc::new(Notify::new());
         let changed = plinth_runtime::race(self.moved.notified(), reconfigure.notified());
@@ -477,7 +482,14 @@ impl Controller {
             return Ok(());
         };
         let (transport, now) = (&self.context.transport, self.coordinators.file());
-        if let Some(refusal) = coordinators::refusal(transport, &now, &request.coordinators).await {
+        let sick = |workers: &BTreeMap<Uid, RegisterWorker>| {
+            coordinators::on_sick_disks(&request.coordinators, workers.values())
+        };
+        let refusal = match self.context.workers.with(sick) {
+            Some(sick) => Some(sick),
+            None => coordinators::refusal(transport, &now, &request.coordinators).await,
+        };
+        if let Some(refusal) = refusal {
             responder.ok(ChangeCoordinatorsReply { refusal });
             self.coordinators_wanted.notify_one(); // others may wait
             return Ok(());

@@ -50,9 +50,28 @@ pub async fn refusal(
     })
 }
 
+/// Why some of these cannot be coordinators: their disks are sick.
+pub fn on_sick_disks<'a>(
+    wanted: &[SocketAddr],
+    workers: impl Iterator<Item = &'a RegisterWorker>,
+) -> Option<String> {
+    let sick = workers.filter_map(|worker| {
+        let (address, disk) = (worker.worker.address, worker.disk.as_ref()?);
+        let told = format!("{address} ({}: {})", disk.directory, disk.what);
+        wanted.contains(&address).then_some(told)
+    });
+    let sick: Vec<String> = sick.collect();
+    (!sick.is_empty()).then(|| {
+        format!(
+            "a coordinator needs a disk that works, and this one is sick: {}; nothing has changed",
+            sick.join(", ")
+        )
+    })
+}
+
 /// The coordinators that a cluster with so many copies of everything should have: twice as many as it survives failures,
-/// and one, each in another fault domain. Those that are coordinators and live stay. Fewer, and an odd number, if there are
-/// not so many domains.
+/// and one, each in another fault domain. Those that are coordinators and live, with a disk that works, stay. Fewer, and an
+/// odd number, if there are not so many domains.
 pub fn choose(
     workers: &[RegisterWorker],
     now: &[SocketAddr],
@@ -60,6 +79,7 @@ pub fn choose(
 ) -> Vec<SocketAddr> {
     let wanted = 2 * (config.replication as usize).max(1) - 1;
     let mut able = placement::able_to_log(workers.iter().collect());
+    able.retain(|worker| worker.disk.is_none());
     // Coordinators first; among the rest the order of addresses.
     able.sort_by_key(|worker| {
         let address = worker.worker.address;
@@ -100,6 +120,12 @@ mod tests {
             ..DatabaseConfig::default()
         };
         assert_eq!(ports(choose(&workers, &[], &with(1))), [1]);
+        let mut sick = workers.clone();
+        sick[0].disk = Some(testing::sick());
+        assert_eq!(ports(choose(&sick, &[at(1)], &with(1))), [2]);
+        let refused = on_sick_disks(&[at(1), at(2)], sick.iter()).expect("one is sick");
+        assert!(refused.contains("10.0.0.1:1 (/d: it fails)"), "{refused}");
+        assert_eq!(on_sick_disks(&[at(2)], sick.iter()), None);
         assert_eq!(ports(choose(&workers, &[], &with(2))), [1, 3, 4]);
         // Four zones: three coordinators. The second of zone a is one already, and stays.
         assert_eq!(

@@ -38,6 +38,8 @@ pub(crate) struct Distributor {
     cluster: String,
     /// Since when a server has not been seen.
     missing: RefCell<BTreeMap<Uid, Instant>>,
+    /// Since when the disk of a server's process has not worked.
+    on_broken_disks: RefCell<BTreeMap<Uid, Instant>>,
     /// Where the servers are, as of the last look.
     known: RefCell<Known>,
     /// Ranges that are being worked on, by their begin.
@@ -70,6 +72,7 @@ pub fn start(
         controller: request.controller,
         cluster: request.cluster,
         missing: RefCell::default(),
+        on_broken_disks: RefCell::default(),
         known: RefCell::default(),
         busy: RefCell::default(),
         unsplittable: RefCell::default(),

@@ -1,10 +1,11 @@
-//! Log servers whose disk is full: every commit waits for them, so their place is given to others, if there are any.
+//! Log servers whose disk is full or sick: every commit waits for them, so their place is given to others, if there are any.
+//!
+//! That a disk is full the log server says when it is asked; that it is sick its worker says by itself (`RegisterWorker`).
 
-use crate::placement;
-use crate::recovery::Context;
-use plinth_core::DatabaseConfig;
+use crate::configured::Configured;
+use crate::recovery::{self, Context};
 use plinth_protocol::control::RegisterWorker;
-use plinth_protocol::log::GetLogStatus;
+use plinth_protocol::log::{GetLogStatus, LogGeneration};
 use plinth_rpc::Interface;
 use plinth_runtime::{Duration, Instant, probe, trace_warn};
 use std::cell::RefCell;
@@ -35,11 +36,19 @@ impl FullDisks {
     }
 }
 
-/// Returns when a log server of the epoch has had no room for a while, and a new epoch can do without it.
-pub async fn watch(context: &Context, logs: &[Interface], config: &DatabaseConfig) {
+/// Returns when a log server of the epoch has had no room for a while, or its disk is sick, and a new epoch can do without it.
+pub async fn watch(context: &Context, generation: &LogGeneration, configured: &Configured) {
+    let logs = &generation.logs;
     let mut full_since: BTreeMap<SocketAddr, Instant> = BTreeMap::new();
     loop {
         plinth_runtime::sleep(POLL).await;
+        if let Some(log) = on_a_broken_disk(context, generation)
+            && recovery::has_better_disks(context, configured)
+        {
+            probe!("controller_leaves_sick_disk");
+            trace_warn!("LeavingSickDisk", "address" => log.address, "log" => log.id);
+            return;
+        }
         let asked = logs.iter().map(|log| {
             let call = context
                 .transport
@@ -56,7 +65,7 @@ pub async fn watch(context: &Context, logs: &[Interface], config: &DatabaseConfi
             let since = *full_since.entry(log.address).or_insert(now);
             if now.saturating_since(since) >= PATIENCE {
                 context.full_disks.report(log.address);
-                if can_do_without(context, config) {
+                if recovery::has_better_disks(context, configured) {
                     probe!("controller_leaves_full_disk");
                     trace_warn!("LeavingFullDisk", "address" => log.address, "log" => log.id);
                     return;
@@ -66,9 +75,18 @@ pub async fn watch(context: &Context, logs: &[Interface], config: &DatabaseConfi
     }
 }
 
-fn can_do_without(context: &Context, config: &DatabaseConfig) -> bool {
-    context.workers.with(|workers| {
-        let list: Vec<&RegisterWorker> = workers.values().collect();
-        placement::has_room_for_logs(&list, config, |w| context.full_disks.has(w))
-    })
+/// A log server whose disk does not do what it is told, if those that are left have all of the log: else nothing would begin
+/// without it.
+fn on_a_broken_disk(context: &Context, generation: &LogGeneration) -> Option<Interface> {
+    let logs = generation.logs.iter();
+    let works: Vec<bool> = context.workers.with(|workers| {
+        let broken = |address: SocketAddr| {
+            let mut there = workers.values().filter(|w| w.worker.address == address);
+            there.any(RegisterWorker::has_broken_disk)
+        };
+        logs.map(|log| !broken(log.address)).collect()
+    });
+    let place = works.iter().position(|works| !works)?;
+    let others_have_all = generation.covers_every_set(&works);
+    others_have_all.then(|| generation.logs[place])
 }

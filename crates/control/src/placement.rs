@@ -42,7 +42,7 @@ pub struct Placement {
 }
 
 /// Places the roles of a new epoch. `None` if there are too few workers in different zones to hold every log
-/// record `replication` times. Workers whose disk is `full` get a log server only where there are too few others.
+/// record `replication` times. Workers whose disk is `full`, or sick, get a log server only where there are too few others.
 pub fn place(
     workers: &[&RegisterWorker],
     config: &DatabaseConfig,
@@ -106,15 +106,6 @@ fn domain_name(domain: FaultDomain) -> &'static str {
         FaultDomain::Zone => "zone",
         FaultDomain::DataHall => "data hall",
     }
-}
-
-/// Every log record can be held `replication` times by workers whose disk is not `full`.
-pub fn has_room_for_logs(
-    workers: &[&RegisterWorker],
-    config: &DatabaseConfig,
-    full: impl Fn(&RegisterWorker) -> bool,
-) -> bool {
-    choose_logs(workers, config, |i| !full(workers[*i])).is_some()
 }
 
 /// Without those because of whom some cannot reach others, though the controller reaches all: as few as will do, `own` last.
@@ -346,7 +337,6 @@ mod tests {
         assert_eq!(logs(&[]), [0, 1, 2]);
         assert_eq!(logs(&["b"]), [0, 2]);
         assert_eq!(logs(&["b", "c"]), [0, 1, 2]);
-        assert!(!has_room_for_logs(&list, &config, |w| w.locality.zone != "a"));
     }
 
     #[test]

@@ -67,6 +67,13 @@ pub struct Context {
     pub full_disks: FullDisks,
 }
 
+impl Context {
+    /// Nothing new is to be written there, if there is anybody else.
+    pub fn avoids(&self, worker: &RegisterWorker) -> bool {
+        worker.disk.is_some() || self.full_disks.has(worker)
+    }
+}
+
 /// A living epoch.
 #[derive(Clone)]
 pub struct Running {
@@ -359,34 +366,49 @@ fn update_addresses(
     addresses
 }
 
-async fn place_roles(
+/// Where the roles of a new epoch would go now.
+fn placed(
     context: &Context,
-    Configured {
-        config, excluded, ..
-    }: &Configured,
-) -> Result<Roles> {
-    let full = |worker: &RegisterWorker| context.full_disks.has(worker);
+    configured: &Configured,
+    workers: &BTreeMap<Uid, RegisterWorker>,
+) -> Option<Roles> {
+    let (config, excluded) = (&configured.config, &configured.excluded);
+    let avoided = |worker: &RegisterWorker| context.avoids(worker);
     let among = |list: Vec<&RegisterWorker>| {
-        placement::place(&list, config, full).map(|p| resolve_placement(&list, &p))
+        placement::place(&list, config, avoided).map(|p| resolve_placement(&list, &p))
     };
-    let placed = |workers: &BTreeMap<Uid, RegisterWorker>| {
-        let all: Vec<&RegisterWorker> = workers.values().collect();
-        let mut wanted = all.clone();
-        wanted.retain(|worker| !exclusion::is_excluded(worker, excluded));
-        let reach = placement::all_reach_all(&wanted, context.transport.address());
-        if reach.len() < wanted.len()
-            && let Some(roles) =
-                among(reach).filter(|roles| roles.logs.len() >= config.logs as usize)
-        {
-            probe!("recovery_goes_round_a_cut");
-            return Some(roles);
-        }
-        // The excluded are better than nobody.
-        among(wanted).or_else(|| {
-            probe!("recovery_needs_the_excluded");
-            among(all)
-        })
-    };
+    let all: Vec<&RegisterWorker> = workers.values().collect();
+    let mut wanted = all.clone();
+    wanted.retain(|worker| !exclusion::is_excluded(worker, excluded));
+    let reach = placement::all_reach_all(&wanted, context.transport.address());
+    if reach.len() < wanted.len()
+        && let Some(roles) = among(reach).filter(|roles| roles.logs.len() >= config.logs as usize)
+    {
+        probe!("recovery_goes_round_a_cut");
+        return Some(roles);
+    }
+    // The excluded are better than nobody.
+    among(wanted).or_else(|| {
+        probe!("recovery_needs_the_excluded");
+        among(all)
+    })
+}
+
+/// A new epoch would have all its log servers where the disk is neither full nor sick.
+pub fn has_better_disks(context: &Context, configured: &Configured) -> bool {
+    context.workers.with(|workers| {
+        let avoided = |role: &(Interface, Interface)| {
+            let mut there = workers.values().filter(|w| w.worker == role.0);
+            there.any(|worker| context.avoids(worker))
+        };
+        let roles = placed(context, configured, workers);
+        roles.is_some_and(|roles| !roles.logs.iter().any(avoided))
+    })
+}
+
+async fn place_roles(context: &Context, configured: &Configured) -> Result<Roles> {
+    let config = &configured.config;
+    let placed = |workers: &BTreeMap<Uid, RegisterWorker>| placed(context, configured, workers);
     if context
         .workers
         .with(|w| placed(w).is_none_or(|roles| roles.logs.len() < config.logs as usize))

@@ -13,7 +13,7 @@ use plinth_core::system_keys::{CONFIG, DATABASE_LOCK};
 use plinth_core::{Error, Uid};
 use plinth_protocol::control::{
     ClusterInfo, DistributorStatus, GetDistributorStatus, GetWorkerStatus, RegisterWorker,
-    WorkerStatus,
+    SickDisk, WorkerStatus,
 };
 use plinth_protocol::log::GetLogStatus;
 use plinth_protocol::rate::{GetRateStatus, RateStatus};
@@ -67,7 +67,7 @@ pub(crate) async fn document(controller: &Controller) -> String {
         "layers": {"_valid": true},
         "log_generations": info.log_system.generations.len(),
         "log_servers": &logs,
-        "messages": [],
+        "messages": messages(&workers),
         "processes": processes(controller, &workers, replicas.as_ref(), &vitals),
         "qos": rates.map(|rates| qos(&rates, &storage, &logs)),
         "recovery_state": recovery_state(&controller.context.phase, info.accepting),
@@ -105,6 +105,37 @@ async fn ask_everybody(
         Box::pin(async { Part::Vitals(vitals(controller, workers).await) }),
     ];
     plinth_runtime::join_all(parts).await
+}
+
+fn sick_disk(disk: &SickDisk) -> Value {
+    json!({
+        "directory": disk.directory, "what": disk.what, "works_again": disk.works,
+        "since": disk.since_ms / 1000,
+    })
+}
+
+/// In the shape that FoundationDB's tools show.
+fn disk_message(disk: &SickDisk) -> Value {
+    let now = if disk.works { "; it works again" } else { "" };
+    json!({
+        "name": "io_error",
+        "description": format!("the disk of {} is sick: {}{now}", disk.directory, disk.what),
+        "time": disk.since_ms as f64 / 1000.0,
+        "type": "DiskSick",
+    })
+}
+
+/// What an operator should know of the cluster.
+fn messages(workers: &Workers) -> Vec<Value> {
+    let sick = workers.values().filter(|worker| worker.disk.is_some());
+    let addresses: Vec<String> = sick.map(|w| w.worker.address.to_string()).collect();
+    if addresses.is_empty() {
+        return Vec::new();
+    }
+    vec![json!({
+        "name": "sick_disks",
+        "description": format!("disks that fail or hang: at {}", addresses.join(", ")),
+    })]
 }
 
 /// How far the recovery is, or how the last one went.
@@ -296,6 +327,7 @@ fn processes(
                 "disk": vitals.get(id).map(|v| json!({
                     "free_bytes": v.disk_free, "total_bytes": v.disk_total,
                 })),
+                "sick_disk": worker.disk.as_ref().map(sick_disk),
                 "run_loop_lag_ms": vitals.get(id).map(|v| (v.loop_lag_ms * 1000.0).round() / 1000.0),
                 "excluded": exclusion::is_excluded(worker, excluded),
                 "locality": {
@@ -306,7 +338,7 @@ fn processes(
                     "dcid": place.data_center,
                 },
                 "machine_id": place.machine,
-                "messages": [],
+                "messages": worker.disk.as_ref().map(disk_message).into_iter().collect::<Vec<_>>(),
                 "roles": roles,
                 "version": env!("CARGO_PKG_VERSION"),
             }),

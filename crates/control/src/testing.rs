@@ -1,7 +1,7 @@
 //! What the tests of several rooms need.
 
 use plinth_core::Uid;
-use plinth_protocol::control::{Locality, ProcessClass, RegisterWorker, WORKER};
+use plinth_protocol::control::{Locality, ProcessClass, RegisterWorker, SickDisk, WORKER};
 use plinth_rpc::Interface;
 
 /// The process at this port of one machine, alone in its zone unless others are said to be there.
@@ -20,5 +20,16 @@ pub fn worker(port: u16, class: ProcessClass, zone: &str) -> RegisterWorker {
         logs: vec![],
         storage: vec![],
         unreachable: vec![],
+        disk: None,
+    }
+}
+
+/// A disk that does not work.
+pub fn sick() -> SickDisk {
+    SickDisk {
+        directory: "/d".into(),
+        what: "it fails".into(),
+        since_ms: 0,
+        works: false,
     }
 }

@@ -26,8 +26,8 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 const FILE_NAME: &str = "coordination";
-/// How long after a full disk the registers are written again.
-const DISK_FULL_PAUSE: Duration = Duration::from_millis(500);
+/// How long after a disk was full, or failed, the registers are written again.
+const DISK_PAUSE: Duration = Duration::from_millis(500);
 
 async fn load(path: &Path, cluster: &str) -> Result<Registers, String> {
     if !disk::exists(path).await {
@@ -64,7 +64,7 @@ enum Access {
 type Shared = Rc<RefCell<Registers>>;
 
 /// Starts a coordinator of the cluster with this key, whose registers lie in `directory`. Fails if that belongs to another cluster or is corrupt.
-/// The future is its life; it ends with an error when the disk does.
+/// The future is its life; while the disk fails it waits.
 pub async fn start(
     transport: &Transport,
     directory: &Path,
@@ -135,33 +135,23 @@ async fn keep_registers(
                 (Box::new(move || responder.ok(reply)), changed)
             }
         };
-        if changed && let Err(error) = persist(&registers, &path).await {
-            return error;
+        if changed {
+            persist(&registers, &path).await;
         }
         answer();
     }
     Error::operation_cancelled
 }
 
-/// Nothing is answered before there is room: whoever asked waits, or asks another.
-async fn persist(registers: &Shared, path: &Path) -> Result<(), Error> {
+/// Nothing is answered before it is on disk: whoever asked waits, or asks another. A write that failed is done anew, whole and
+/// under another name, so an attempt that succeeds does not build on one that did not.
+async fn persist(registers: &Shared, path: &Path) {
     let bytes: Bytes = registers.borrow().encode();
     while let Err(error) = disk::write_file_durably(path, bytes.clone()).await {
         trace_warn!("CoordinatorDiskFailed", "file" => path.display(), "error" => error);
-        if !is_disk_full(&error) {
-            return Err(Error::io_error);
-        }
-        probe!("coordinator_disk_full");
-        plinth_runtime::sleep(DISK_FULL_PAUSE).await;
+        probe!("coordinator_waits_for_disk");
+        plinth_runtime::sleep(DISK_PAUSE).await;
     }
-    Ok(())
-}
-
-fn is_disk_full(error: &std::io::Error) -> bool {
-    matches!(
-        error.kind(),
-        std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded
-    )
 }
 
 struct Seen {

@@ -30,8 +30,8 @@ use std::rc::Rc;
 /// Peeks that may wait here; more are refused.
 const PEEKS_WAITING_MAX: usize = 10_000;
 
-/// A log server's life.
-pub type Life = Pin<Box<dyn Future<Output = ()>>>;
+/// A log server's life, and why it ended.
+pub type Life = Pin<Box<dyn Future<Output = Error>>>;
 
 /// No version is added to a block that has so many bytes: whoever reads a little of a block reads all of it.
 pub(crate) const BLOCK_BYTES_WANTED: usize = 4 << 20;
@@ -143,7 +143,8 @@ pub(crate) fn start(
             Either::Left(error) => error,
             Either::Right(never) => match never {},
         };
-        trace!("LogEnded", "id" => shell.id, "reason" => error);
+        trace_warn!("LogEnded", "id" => shell.id, "reason" => error);
+        error
     })
 }
 

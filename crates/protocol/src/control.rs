@@ -48,6 +48,10 @@ impl RegisterWorker {
     pub fn class(&self) -> ProcessClass {
         self.given.unwrap_or(self.declared)
     }
+    /// Its disk does not do what it is told.
+    pub fn has_broken_disk(&self) -> bool {
+        self.disk.as_ref().is_some_and(|disk| !disk.works)
+    }
 }
 
 impl plinth_core::codec::Codec for ProcessClass {
@@ -76,6 +80,17 @@ record! {
         pub data_center: String,
     }
 
+    /// What is wrong with a disk.
+    pub struct SickDisk {
+        pub directory: String,
+        /// In words.
+        pub what: String,
+        /// Milliseconds since 1970.
+        pub since_ms: u64,
+        /// It works again, but not for long enough yet to be trusted.
+        pub works: bool,
+    }
+
     /// A worker tells the controller that it lives and what it hosts; again whenever that changes or the
     /// controller does.
     pub struct RegisterWorker {
@@ -91,6 +106,8 @@ record! {
         pub storage: Vec<(Uid, Tag)>,
         /// Processes that it has lately tried to reach in vain.
         pub unreachable: Vec<SocketAddr>,
+        /// Of its data directory, if it is not to be trusted.
+        pub disk: Option<SickDisk>,
     }
 
     /// Waits until the description differs from `known`.

@@ -270,6 +270,9 @@ impl RealDisk {
     async fn space(&self, dir: &Path) -> io::Result<Space> {
         real::disk::space(dir).await
     }
+    async fn forget_cached(&self, path: &Path) -> io::Result<()> {
+        real::disk::forget_cached(path).await
+    }
 }
 
 /// Replaces `to` if it exists, in one step.
@@ -311,6 +314,12 @@ pub struct Space {
 
 pub async fn space(dir: &Path) -> io::Result<Space> {
     on_disk!(in dir, "look at the space", disk => disk.space(dir))
+}
+
+/// What the system has kept of a file in memory it reads from the disk again. After a write that failed the two may differ: systems
+/// keep what they could not write, and take it for written.
+pub async fn forget_cached(path: &Path) -> io::Result<()> {
+    on_disk!(path, "look at a file", disk => disk.forget_cached(path))
 }
 
 /// The whole file. For small ones: nothing bounds it but the file itself. It need not be writable.

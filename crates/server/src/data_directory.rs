@@ -9,12 +9,14 @@
 //! storage-<id>.meta        tag and engine of a storage server
 //! storage-<id>.*           its engine
 //! damaged-storage-<id>.*   of a storage server whose files were damaged, while others had the same data
+//! probe                    for a moment, while it is tried whether a sick disk works again
 //! ```
 
 use bytes::{BufMut, Bytes, BytesMut};
 use plinth_core::codec::Codec;
-use plinth_core::{EngineKind, Tag, Uid, Version, record};
+use plinth_core::{EngineKind, Error, Tag, Uid, Version, record};
 use plinth_runtime::disk::{self, DirLock};
+use plinth_runtime::trace_warn;
 use std::path::{Path, PathBuf};
 
 /// 2: storage servers keep on disk which ranges they hold. 3: coordinators keep a register for each set of them.
@@ -113,16 +115,16 @@ impl DataDirectory {
         disk::write_file_durably(&file, encode(meta)).await
     }
 
-    pub async fn read_storage_meta(&self, id: Uid) -> Result<StorageMeta, String> {
+    /// [`Error::file_corrupt`] if it is damaged, after an event that names it.
+    pub async fn read_storage_meta(&self, id: Uid) -> Result<StorageMeta, Error> {
         let file = self.path.join(format!("storage-{id}.meta"));
-        let bytes = disk::read_file(&file)
-            .await
-            .map_err(|e| format!("cannot read {}: {e}", file.display()))?;
+        let bytes = disk::read_file(&file).await.map_err(|error| {
+            trace_warn!("StorageMetaUnreadable", "file" => file.display(), "error" => error);
+            Error::io_error
+        })?;
         decode(&bytes).ok_or_else(|| {
-            format!(
-                "{} is corrupt; restore the whole directory from a backup",
-                file.display()
-            )
+            trace_warn!("StorageMetaDamaged", "file" => file.display(), "what" => "checksum");
+            Error::file_corrupt
         })
     }
 
@@ -142,6 +144,17 @@ impl DataDirectory {
         logs.sort();
         logs.dedup();
         Ok((logs, storage))
+    }
+
+    /// From now on reads of a role's files come from the disk.
+    pub async fn forget_cached(&self, id: Uid) -> std::io::Result<()> {
+        let text = id.to_string();
+        let mut names: Vec<String> = disk::list_dir(&self.path).await?;
+        names.retain(|name| name.contains(&text));
+        for name in names {
+            disk::forget_cached(&self.path.join(name)).await?;
+        }
+        Ok(())
     }
 
     /// Renames every file of a storage server, so that it is none any more: `damaged-…`. The meta file goes first, and for good

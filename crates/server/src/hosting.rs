@@ -1,7 +1,9 @@
 //! What a worker hosts: makes roles when asked, keeps them in one table, ends and removes them when their time is over.
 
 use crate::data_directory::{DataDirectory, StorageMeta};
+use crate::disk_watch::DiskWatch;
 use crate::metrics::NamedRole;
+use crate::revival::Stored;
 use crate::snapshots::ClientSnapshots;
 use crate::vitals::Vitals;
 use crate::worker::WorkerConfig;
@@ -9,7 +11,7 @@ use plinth_control::{distributor, ratekeeper};
 use plinth_coordination::Coordinators;
 use plinth_core::{Epoch, Error, Result, Tag, Uid};
 use plinth_protocol::control::{
-    ClusterInfo, GetWorkerStatus, KillRole, RecruitDistributor, WORKER, WorkerStatus,
+    ClusterInfo, GetWorkerStatus, KillRole, RecruitDistributor, SickDisk, WORKER, WorkerStatus,
 };
 use plinth_protocol::log::{LogSystem, RecruitLog};
 use plinth_protocol::rate::RecruitRatekeeper;
@@ -57,9 +59,10 @@ pub struct Hosting {
     worker: Interface,
     /// Roles that were asked for: none is made twice, for a request may come once more, however late.
     asked: RefCell<VecDeque<Uid>>,
-    directory: Rc<DataDirectory>,
+    pub(crate) directory: Rc<DataDirectory>,
     config: WorkerConfig,
-    info: Watch<Option<ClusterInfo>>,
+    pub(crate) info: Watch<Option<ClusterInfo>>,
+    pub(crate) disk: Rc<DiskWatch>,
     log_system: Watch<LogSystem>,
     fatal: Watch<Option<String>>,
     roles: RefCell<BTreeMap<Uid, Hosted>>,
@@ -78,6 +81,7 @@ impl Hosting {
         coordinators: &Coordinators,
         directory: Rc<DataDirectory>,
         config: WorkerConfig,
+        disk: Rc<DiskWatch>,
         info: Watch<Option<ClusterInfo>>,
         fatal: Watch<Option<String>>,
     ) -> std::result::Result<Rc<Self>, String> {
@@ -91,6 +95,7 @@ impl Hosting {
             directory,
             config,
             info,
+            disk,
             log_system: Watch::new(LogSystem {
                 generations: vec![],
             }),
@@ -112,34 +117,66 @@ impl Hosting {
             |e: std::io::Error| format!("cannot list {}: {e}", self.directory.path.display());
         let (logs, storage) = self.directory.contents().await.map_err(unreadable)?;
         for id in logs {
-            let prefix = self.directory.log_prefix(id);
-            match plinth_log::serve::reopen(&self.transport, &prefix, id, self.info.clone()).await {
-                Ok(Some((epoch, life))) => {
-                    trace!("LogReopened", "id" => id, "epoch" => epoch);
-                    self.host(id, Kind::Log(epoch), "log", life);
-                }
-                // Made but never used: its recruitment was never confirmed.
-                Ok(None) => self.remove_files(id).await,
+            match self.bring_back_log(id).await {
+                Ok(()) => {}
                 Err(error) if is_damage(error) => self.give_up_log_later(id, error),
-                Err(error) => return Err(format!("log server {}: {error}", prefix.display())),
+                Err(error) if is_the_disks(error) => {
+                    self.come_back_later(id, Stored::Log, error);
+                }
+                Err(error) => {
+                    let place = self.directory.log_prefix(id);
+                    return Err(format!("log server {}: {error}", place.display()));
+                }
             }
         }
         for id in storage {
-            let meta = self.directory.read_storage_meta(id).await?;
-            match self.start_storage(id, meta, false).await {
+            match self.bring_back_storage(id).await {
+                Ok(()) => {}
                 Err(error) if is_damage(error) => self.give_up_later(id, error),
-                started => started.map_err(|e| {
+                Err(error) if is_the_disks(error) => {
+                    self.come_back_later(id, Stored::Storage, error);
+                }
+                Err(error) => {
                     let place = self.directory.storage_prefix(id);
-                    format!("storage server {}: {e}", place.display())
-                })?,
+                    return Err(format!("storage server {}: {error}", place.display()));
+                }
             }
         }
         Ok(())
     }
 
+    pub(crate) async fn bring_back_log(self: &Rc<Self>, id: Uid) -> Result<()> {
+        let (prefix, info) = (self.directory.log_prefix(id), self.info.clone());
+        match plinth_log::serve::reopen(&self.transport, &prefix, id, info).await? {
+            Some((epoch, life)) => {
+                trace!("LogReopened", "id" => id, "epoch" => epoch);
+                self.host_log(id, epoch, life);
+            }
+            // Made but never used: its recruitment was never confirmed.
+            None => self.remove_files(id).await,
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn bring_back_storage(self: &Rc<Self>, id: Uid) -> Result<()> {
+        let meta = self.directory.read_storage_meta(id).await?;
+        self.start_storage(id, meta, false).await
+    }
+
+    fn host_log(self: &Rc<Self>, id: Uid, epoch: Epoch, life: plinth_log::serve::Life) {
+        // Weak: the hosting owns its roles.
+        let hosting = Rc::downgrade(self);
+        self.host(id, Kind::Log(epoch), "log", async move {
+            let error = life.await;
+            if let Some(hosting) = hosting.upgrade() {
+                hosting.come_back_later(id, Stored::Log, error);
+            }
+        });
+    }
+
     /// A storage server whose files are damaged already when the process starts: whether others have its data is known as
     /// soon as the cluster is heard of.
-    fn give_up_later(self: &Rc<Self>, id: Uid, error: Error) {
+    pub(crate) fn give_up_later(self: &Rc<Self>, id: Uid, error: Error) {
         probe!("damaged_replica_at_start");
         let place = self.directory.storage_prefix(id);
         // Where exactly, the engine has said.
@@ -159,7 +196,7 @@ impl Hosting {
     /// A log server whose files are damaged already when the process starts. An epoch that has begun without it has what it
     /// held from others: then its files are put aside. If none begins, it may be the last that holds some of the log: the
     /// process ends and says so, and nothing is touched.
-    fn give_up_log_later(self: &Rc<Self>, id: Uid, error: Error) {
+    pub(crate) fn give_up_log_later(self: &Rc<Self>, id: Uid, error: Error) {
         probe!("damaged_log_at_start");
         let place = self.directory.log_prefix(id);
         // Where exactly, the disk queue has said.
@@ -342,27 +379,17 @@ impl Hosting {
             .ok_or(Error::client_invalid_operation)?;
         let kind = killed.kind;
         drop(killed);
-        match kind {
-            Kind::Transaction(_) => Ok(()),
-            Kind::Log(_) => {
-                let prefix = self.directory.log_prefix(id);
-                if let Some((epoch, life)) =
-                    plinth_log::serve::reopen(&self.transport, &prefix, id, self.info.clone())
-                        .await?
-                {
-                    self.host(id, Kind::Log(epoch), "log", life);
-                }
-                Ok(())
-            }
-            Kind::Storage(_) => {
-                let meta = self
-                    .directory
-                    .read_storage_meta(id)
-                    .await
-                    .map_err(|_| Error::io_error)?;
-                self.start_storage(id, meta, false).await
-            }
+        let (stored, back) = match kind {
+            Kind::Transaction(_) => return Ok(()),
+            Kind::Log(_) => (Stored::Log, self.bring_back_log(id).await),
+            Kind::Storage(_) => (Stored::Storage, self.bring_back_storage(id).await),
+        };
+        if let Err(error) = back
+            && is_the_disks(error)
+        {
+            self.come_back_later(id, stored, error);
         }
+        back
     }
 
     async fn recruit_log(self: Rc<Self>, request: RecruitLog) -> Result<()> {
@@ -374,7 +401,7 @@ impl Hosting {
         match plinth_log::serve::create(&self.transport, &prefix, request, self.info.clone()).await
         {
             Ok(life) => {
-                self.host(id, Kind::Log(epoch), "log", life);
+                self.host_log(id, epoch, life);
                 // Copying may have taken so long that another attempt has made the epoch.
                 if let Some(info) = self.info.get() {
                     self.obey(&info).await;
@@ -383,7 +410,7 @@ impl Hosting {
             }
             Err(error) => {
                 // Nobody will ask for it again: the next attempt has another name.
-                self.remove_files(id).await;
+                self.remove_files_later(id);
                 Err(error)
             }
         }
@@ -437,8 +464,12 @@ impl Hosting {
     }
 
     /// A damaged replica is one that others have: its files are put aside, and the data distributor makes another, here or
-    /// elsewhere, from a healthy one. Without others, or after any other error, the process ends and says why.
-    async fn storage_ended(&self, id: Uid, path: &Path, error: Error) {
+    /// elsewhere, from a healthy one. Without others the process ends and says why. After an error of the disk nothing is
+    /// known to be damaged: the server comes back when the disk does, and the distributor does not wait for it for long.
+    async fn storage_ended(self: &Rc<Self>, id: Uid, path: &Path, error: Error) {
+        if is_the_disks(error) {
+            return self.come_back_later(id, Stored::Storage, error);
+        }
         let has_others = |system: &LogSystem| system.current().is_some_and(|g| g.replication > 1);
         let has_others = is_damage(error) && self.log_system.with(has_others);
         self.damaged(id, "storage", path, error, has_others).await;
@@ -520,9 +551,14 @@ impl Hosting {
         self.vitals.measure(&self.directory).await
     }
 
-    /// Returns at the next change of the inventory.
+    /// What is wrong with the disk, if anything is.
+    pub fn sick_disk(&self) -> Option<SickDisk> {
+        self.disk.sick()
+    }
+
+    /// Returns at the next change of the inventory, or of the disk's health.
     pub async fn changed(&self) {
-        self.change.notified().await;
+        plinth_runtime::race(self.change.notified(), self.disk.changed()).await;
     }
 
     /// Ends what the controller's description of the cluster says is over.
@@ -546,7 +582,7 @@ impl Hosting {
             drop(ended);
             if !matches!(kind, Kind::Transaction(_)) {
                 probe!("worker_removes_role_files");
-                self.remove_files(*id).await;
+                self.remove_files_later(*id);
             }
         }
         if !over.is_empty() {
@@ -557,15 +593,33 @@ impl Hosting {
         }
     }
 
-    async fn remove_files(&self, id: Uid) {
+    /// Beside all else: a disk that hangs must not keep the worker from its news.
+    fn remove_files_later(self: &Rc<Self>, id: Uid) {
+        let hosting = self.clone();
+        plinth_runtime::spawn(
+            "remove files",
+            async move { hosting.remove_files(id).await },
+        )
+        .detach();
+    }
+
+    pub(crate) async fn remove_files(&self, id: Uid) {
         if let Err(error) = self.directory.remove_role(id).await {
             trace!("RemovalFailed", "id" => id, "error" => error); // litter: the next start tries again
         }
     }
 }
 
-fn is_damage(error: Error) -> bool {
+pub(crate) fn is_damage(error: Error) -> bool {
     matches!(error, Error::checksum_failed | Error::file_corrupt)
+}
+
+/// The disk did not do what it was told; what is on it may be all right.
+fn is_the_disks(error: Error) -> bool {
+    matches!(
+        error,
+        Error::io_error | Error::io_timeout | Error::disk_full
+    )
 }
 
 /// Whether an epoch lives that this log server is not of.

@@ -3,13 +3,16 @@
 //! - [`worker`]: one event loop with one address. Registers with the cluster controller, makes the roles it is asked
 //!   for, brings back from disk what it hosted before.
 //! - [`data_directory`]: the lock, the owner and the contents of a data directory.
+//! - `disk_watch`, `revival`: whether the disk under it can be trusted, and the roles that wait for that.
 //! - [`metrics`]: what a worker can say of itself in numbers.
 //! - [`embedded`]: a whole durable cluster inside the caller's process.
 
 pub mod data_directory;
+mod disk_watch;
 pub mod embedded;
 mod hosting;
 pub mod metrics;
+mod revival;
 mod snapshots;
 mod vitals;
 pub mod worker;

@@ -5,6 +5,7 @@
 //! an epoch that has been succeeded are ended as soon as the worker hears of the next.
 
 use crate::data_directory::DataDirectory;
+use crate::disk_watch::DiskWatch;
 use crate::hosting::Hosting;
 use crate::metrics;
 use plinth_control::controller;
@@ -73,6 +74,13 @@ pub async fn run_worker_on(
     trace!("WorkerStarted", "address" => address, "process" => directory.process);
 
     let fatal: Watch<Option<String>> = Watch::new(None);
+    let disk = Rc::new(DiskWatch::new(&directory.path));
+    let watching = disk.clone();
+    let _watching =
+        plinth_runtime::spawn(
+            "watch the disk",
+            async move { match watching.watch().await {} },
+        );
     let _coordinator = start_coordinator(&config, &transport, &directory, &fatal).await?;
     let info: Watch<Option<ClusterInfo>> = Watch::new(None);
     // One view for the whole process: the answer that tells where the coordinators are now may be the former ones' last.
@@ -82,6 +90,7 @@ pub async fn run_worker_on(
         &coordinators,
         directory.clone(),
         config.clone(),
+        disk,
         info.clone(),
         fatal.clone(),
     )
@@ -283,10 +292,15 @@ async fn keep_registered(
                     logs,
                     storage,
                     unreachable: transport.unreachable(),
+                    disk: hosting.sick_disk(),
                 };
+                let told = request.disk.clone();
                 let call = transport.call(&controller.endpoint::<RegisterWorker>(), request);
                 let answered = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
                 if matches!(answered, Some(Ok(()))) {
+                    if told != hosting.sick_disk() {
+                        continue; // that has changed meanwhile
+                    }
                     let news =
                         plinth_runtime::race(hosting.changed(), transport.reachability_changed());
                     plinth_runtime::timeout(REGISTER_INTERVAL, news).await;

@@ -13,7 +13,7 @@ use plinth_protocol::control::{GetWorkers, RegisterWorker};
 use plinth_protocol::storage::{GetRangeMetrics, RangeMetric};
 use plinth_rpc::Interface;
 use plinth_runtime::knobs::knobs;
-use plinth_runtime::{Duration, trace};
+use plinth_runtime::{Duration, probe, trace};
 use std::collections::{BTreeMap, BTreeSet};
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
@@ -132,7 +132,8 @@ impl Distributor {
                 .interfaces
                 .insert(*id, Interface::new(record.address, *id));
             let unfit = host.is_some_and(|worker| {
-                placement::fitness(worker.class(), RoleKind::Storage).is_none()
+                self.disk_stays_broken(*id, worker)
+                    || placement::fitness(worker.class(), RoleKind::Storage).is_none()
                     || exclusion::is_excluded(worker, &written.excluded)
             });
             let wanted = alive && !unfit && record.engine == written.config.engine;
@@ -152,8 +153,27 @@ impl Distributor {
             views.insert(*id, view);
         }
         missing.retain(|id, _| views.contains_key(id));
+        let mut broken = self.on_broken_disks.borrow_mut();
+        broken.retain(|id, _| views.contains_key(id));
         known.places.retain(|id, _| views.contains_key(id));
         views
+    }
+
+    /// A disk that does not work for a moment is waited for, as a server is that is away.
+    fn disk_stays_broken(&self, id: Uid, worker: &RegisterWorker) -> bool {
+        let now = plinth_runtime::now();
+        let mut broken = self.on_broken_disks.borrow_mut();
+        if !worker.has_broken_disk() {
+            broken.remove(&id);
+            return false;
+        }
+        let since = *broken.entry(id).or_insert(now);
+        let patience = Duration::from_millis(knobs().storage_failure_ms);
+        let stays = now.saturating_since(since) >= patience;
+        if stays {
+            probe!("distributor_drains_sick_disk");
+        }
+        stays
     }
 
     /// Asks somebody who holds it for the size of every shard.
@@ -229,6 +249,7 @@ impl Distributor {
         refused.retain(|_, at| now.saturating_since(*at) < ASK_AGAIN);
         let mut able: Vec<&RegisterWorker> = workers.iter().collect();
         able.retain(|worker| !exclusion::is_excluded(worker, &written.excluded));
+        able.retain(|worker| worker.disk.is_none());
         let able = placement::suited_for_storage(able, &written.config);
         let engine = written.config.engine;
         let serves = |worker: &RegisterWorker| {

@@ -262,6 +262,15 @@ pub(crate) async fn space(dir: &Path) -> io::Result<Space> {
     .await
 }
 
+pub(crate) async fn forget_cached(path: &Path) -> io::Result<()> {
+    on_pool(path, |path| {
+        let file = std::fs::File::open(path)?;
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+        Ok(())
+    })
+    .await
+}
+
 pub(crate) async fn list_dir(dir: &Path) -> io::Result<Vec<String>> {
     on_pool(dir, |dir| {
         let mut names = Vec::new();

@@ -424,6 +424,13 @@ impl Disk {
         Ok(list)
     }
 
+    /// Nothing is cached here.
+    pub async fn forget_cached(&self, path: &Path) -> io::Result<()> {
+        self.delay(Operation::Read).await?;
+        let is_there = self.state.names.borrow().current.contains_key(path);
+        is_there.then_some(()).ok_or_else(|| not_found(path))
+    }
+
     /// A disk has a terabyte, all of it free until it is full.
     pub async fn space(&self, dir: &Path) -> io::Result<Space> {
         if !self.state.names.borrow().has_directory(dir) {

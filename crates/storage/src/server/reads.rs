@@ -106,10 +106,10 @@ impl Server {
         true
     }
 
-    /// Whoever meets damage gets no answer, and asks another replica; this server ends.
+    /// Whoever meets damage, or a disk that fails, gets no answer, and asks another replica; this server ends.
     fn reply<R: Request>(&self, responder: Responder<R>, result: Result<R::Reply>) {
         match result {
-            Err(error @ (Error::checksum_failed | Error::file_corrupt)) => {
+            Err(error @ (Error::checksum_failed | Error::file_corrupt | Error::io_error)) => {
                 probe!("storage_read_meets_damage");
                 self.damaged.set(Some(error));
             }
