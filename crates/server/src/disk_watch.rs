@@ -83,12 +83,16 @@ impl DiskWatch {
         }
     }
 
-    /// Waits for the next trouble.
+    /// Waits for the next trouble. What hangs must do so twice in a row: after a pause of the whole process all that it has under
+    /// way looks old, and comes back at once.
     async fn trouble(&self, failures: &mut u64) -> Trouble {
+        let mut hung = false;
         loop {
             plinth_runtime::sleep(LOOK).await;
-            if let Some(trouble) = self.look(failures) {
-                return trouble;
+            match self.look(failures) {
+                Some(Trouble::Hangs(_)) if !hung => hung = true,
+                Some(trouble) => return trouble,
+                None => hung = false,
             }
         }
     }

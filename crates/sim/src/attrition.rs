@@ -1,5 +1,5 @@
-//! What breaks, when. No fault destroys what was synced, but for the loss of a machine and bit rot, which strike only where
-//! replicas are left: so the cluster must always come back.
+//! What breaks, when. No fault destroys what was synced, but for the loss of a machine, bit rot, and a disk that stays sick,
+//! which strike only where replicas are left: so the cluster must always come back.
 
 use crate::cluster::{self, Shape};
 use crate::protection;
@@ -7,7 +7,7 @@ use crate::scenario::{FaultMix, Scenario};
 use plinth_protocol::control::{ClusterInfo, KillRole, WORKER};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::random::{below, chance, range};
-use plinth_runtime::sim::{KillKind, MachineId, ProcessId, control};
+use plinth_runtime::sim::{Hang, KillKind, MachineId, ProcessId, Sickness, control};
 use plinth_runtime::{Duration, Instant, probe, trace};
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -40,7 +40,7 @@ pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) {
             return;
         }
         match choose(&mix) {
-            fault @ (Fault::LoseMachine | Fault::BitRot) => {
+            fault @ (Fault::LoseMachine | Fault::BitRot | Fault::SickDisk) => {
                 let (machine, _) = victim();
                 let may_lose = protection::may_lose(&shape, &transport, &database, machine);
                 if !lost.has(machine) && may_lose.await {
@@ -49,6 +49,27 @@ pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) {
                 }
             }
             fault => strike(&shape, &transport, fault, end).await,
+        }
+    }
+}
+
+/// Machines that are tried before it is left at that.
+const TRIES: usize = 3;
+
+/// When all else is healed one machine's disk is sick from now on, if the cluster can do without it: it must find out, and go on.
+pub async fn one_disk_stays_sick(shape: &Shape, mix: &FaultMix) {
+    if mix.sick_disk == 0 {
+        return;
+    }
+    let transport = Transport::client();
+    let database = plinth_client::connect(shape.cluster_file());
+    let mut machines: Vec<MachineId> = control().machines().iter().map(|m| m.id).collect();
+    plinth_runtime::random::shuffle(&mut machines);
+    machines.retain(|machine| !shape.lost.has(*machine));
+    for machine in machines.into_iter().take(TRIES) {
+        if protection::may_lose(shape, &transport, &database, machine).await {
+            shape.lost.add(machine);
+            return lose(machine, Fault::SickDisk);
         }
     }
 }
@@ -72,6 +93,10 @@ enum Fault {
     Swizzle,
     LoseMachine,
     BitRot,
+    DiskErrors,
+    ReadOnlyDisk,
+    HungDisk,
+    SickDisk,
 }
 
 fn choose(mix: &FaultMix) -> Fault {
@@ -93,6 +118,10 @@ fn choose(mix: &FaultMix) -> Fault {
         (Fault::Swizzle, mix.swizzle),
         (Fault::LoseMachine, mix.lose_machine),
         (Fault::BitRot, mix.bit_rot),
+        (Fault::DiskErrors, mix.disk_errors),
+        (Fault::ReadOnlyDisk, mix.read_only_disk),
+        (Fault::HungDisk, mix.hung_disk),
+        (Fault::SickDisk, mix.sick_disk),
     ];
     let mut pick = below(weights.iter().map(|(_, weight)| u64::from(*weight)).sum());
     for (fault, weight) in weights {
@@ -179,6 +208,14 @@ async fn strike(shape: &Shape, transport: &Transport, fault: Fault, end: Instant
                 control.pause_process(process.id, length);
             }
         }
+        Fault::DiskErrors | Fault::ReadOnlyDisk | Fault::HungDisk => {
+            let sickness = sickness(fault);
+            trace!("FaultDiskSick", "machine" => machine.0, "with" => format!("{sickness:?}"));
+            control.set_disk_sickness(machine, sickness);
+            later(range(100..15_000), move || {
+                plinth_runtime::sim::control().end_disk_sickness(machine)
+            });
+        }
         Fault::KillRole => kill_role(shape, transport).await,
         fault => strike_network(fault, machine),
     }
@@ -194,6 +231,40 @@ fn set_wall_clock(machine: MachineId) {
     };
     trace!("FaultWallClock", "machine" => machine.0, "offset_ms" => offset_ms);
     control().set_wall_clock(machine, offset_ms);
+}
+
+/// What a disk has, for a while or for good.
+fn sickness(fault: Fault) -> Sickness {
+    let kinds = [Fault::DiskErrors, Fault::ReadOnlyDisk, Fault::HungDisk];
+    let well = Sickness::default();
+    match fault {
+        Fault::DiskErrors => {
+            let ppm = [1_000_000, 300_000, 20_000][below(3) as usize];
+            let one_of_two = |ppm| if chance(0.5) { ppm } else { 0 };
+            let sick = Sickness {
+                read_errors_ppm: one_of_two(ppm),
+                write_errors_ppm: one_of_two(ppm),
+                sync_errors_ppm: one_of_two(ppm),
+                ..well
+            };
+            if sick == well {
+                return Sickness::errors(1.0);
+            }
+            sick
+        }
+        Fault::ReadOnlyDisk => Sickness {
+            read_only: true,
+            ..well
+        },
+        Fault::HungDisk => Sickness {
+            hangs: [Hang::Syncs, Hang::Everything][below(2) as usize],
+            ..well
+        },
+        _ => Sickness {
+            for_good: true,
+            ..sickness(kinds[below(3) as usize])
+        },
+    }
 }
 
 /// Between a machine and another, which may be the clients' own.
@@ -269,13 +340,19 @@ fn victim() -> (MachineId, ProcessId) {
     (chosen.machine, chosen.id)
 }
 
-/// A machine goes for good, with its disk; or stays, with some of what its storage and log servers have on disk changed.
+/// A machine goes for good, with its disk; or stays, with a disk that is sick from now on, or with some of what its storage and log servers have on disk changed.
 fn lose(machine: MachineId, fault: Fault) {
     let control = control();
     if let Fault::LoseMachine = fault {
         probe!("fault_loses_machine");
         trace!("FaultLoseMachine", "machine" => machine.0);
         return control.lose_machine(machine);
+    }
+    if let Fault::SickDisk = fault {
+        let sickness = sickness(fault);
+        probe!("fault_disk_stays_sick");
+        trace!("FaultDiskStaysSick", "machine" => machine.0, "with" => format!("{sickness:?}"));
+        return control.set_disk_sickness(machine, sickness);
     }
     let files = control.files(machine);
     rot(machine, &b_trees(&files), 1..100, 0..u64::MAX);

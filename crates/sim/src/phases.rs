@@ -20,6 +20,9 @@ const FINISH_LIMIT: Duration = Duration::from_secs(150);
 /// The checks of one workload must be done within this time.
 const CHECK_LIMIT: Duration = Duration::from_secs(300);
 
+/// What was broken must be whole again before the cluster can do without a machine.
+const BEFORE_ONE_IS_SICK: Duration = Duration::from_secs(8);
+
 /// When all is well, so many runs of the full swarm lose more than there are copies of.
 const LOSS_AT_THE_END: f64 = 0.03;
 
@@ -117,6 +120,10 @@ async fn safety_phase(
     attrition::run(shape.clone(), scenario.clone(), mix).await;
     plinth_runtime::sleep_until(day.end).await;
     heal();
+    if chance(0.5) {
+        plinth_runtime::sleep(BEFORE_ONE_IS_SICK).await;
+        attrition::one_disk_stays_sick(shape, &mix).await;
+    }
     clients
 }
 

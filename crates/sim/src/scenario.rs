@@ -29,6 +29,14 @@ pub struct FaultMix {
     pub lose_machine: u32,
     /// Bits of what its storage servers have on disk are another; only where the whole machine could be lost.
     pub bit_rot: u32,
+    /// For a while some reads, writes and syncs of a disk fail.
+    pub disk_errors: u32,
+    /// For a while nothing can be written to it.
+    pub read_only_disk: u32,
+    /// For a while its syncs, or all that it does, do not come back.
+    pub hung_disk: u32,
+    /// One of these three for good, and no healing at the end; only where the whole machine could be lost.
+    pub sick_disk: u32,
 }
 
 /// What a run draws from. The whole of a scenario is its row in the table below.
@@ -76,6 +84,10 @@ const ALL: FaultMix = FaultMix {
     swizzle: 2,
     lose_machine: 2,
     bit_rot: 2,
+    disk_errors: 2,
+    read_only_disk: 1,
+    hung_disk: 2,
+    sick_disk: 2,
 };
 
 const NONE: FaultMix = FaultMix {
@@ -96,6 +108,10 @@ const NONE: FaultMix = FaultMix {
     swizzle: 0,
     lose_machine: 0,
     bit_rot: 0,
+    disk_errors: 0,
+    read_only_disk: 0,
+    hung_disk: 0,
+    sick_disk: 0,
 };
 
 const STANDARD: Scenario = Scenario {
@@ -190,6 +206,26 @@ pub fn scenarios() -> &'static [Scenario] {
                 power_cut_rack: 1,
                 lose_machine: 2,
                 bit_rot: 2,
+                ..NONE
+            },
+            swarm: false,
+            ..STANDARD
+        },
+        Scenario {
+            name: "disks",
+            about: "disks fail, hang, fill up, rot, and one of them stays sick",
+            machines: 3..=7,
+            fault_interval_ms: 2500,
+            mix: FaultMix {
+                disk_errors: 3,
+                read_only_disk: 2,
+                hung_disk: 3,
+                sick_disk: 3,
+                disk_full: 1,
+                slow_disk: 1,
+                bit_rot: 1,
+                kill_process: 1,
+                power_cut: 2,
                 ..NONE
             },
             swarm: false,
@@ -295,7 +331,7 @@ impl Scenario {
 }
 
 impl FaultMix {
-    fn weights_mut(&mut self) -> [(&'static str, &mut u32); 17] {
+    fn weights_mut(&mut self) -> [(&'static str, &mut u32); 21] {
         [
             ("kill_process", &mut self.kill_process),
             ("power_cut", &mut self.power_cut),
@@ -314,6 +350,10 @@ impl FaultMix {
             ("swizzle", &mut self.swizzle),
             ("lose_machine", &mut self.lose_machine),
             ("bit_rot", &mut self.bit_rot),
+            ("disk_errors", &mut self.disk_errors),
+            ("read_only_disk", &mut self.read_only_disk),
+            ("hung_disk", &mut self.hung_disk),
+            ("sick_disk", &mut self.sick_disk),
         ]
     }
 

@@ -339,9 +339,12 @@ impl Disk {
         faults.strike(operation)
     }
 
-    /// Files are opened to be written, too: a read-only disk opens none.
     pub async fn open(&self, path: &Path, options: OpenOptions) -> io::Result<File> {
-        self.delay(Operation::Write).await?;
+        self.delay(match options.read_only {
+            true => Operation::Read,
+            false => Operation::Write,
+        })
+        .await?;
         let inode = self.state.names.borrow_mut().open(path, options)?;
         let life = self.world.life_of(self.process);
         let handle = Handle {

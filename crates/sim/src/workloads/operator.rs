@@ -4,6 +4,7 @@
 
 use super::{Boxed, Complaints, Day, Verdict, Workload, bank};
 use crate::cluster::Shape;
+use crate::protection::machine_at;
 use plinth_client::Database;
 use plinth_control::exclusion::Target;
 use plinth_control::management::{self, ConfigChange};
@@ -127,6 +128,10 @@ impl Operator {
             addresses.swap(i, other);
         }
         addresses.truncate(count);
+        let lost = &self.shape.lost;
+        if addresses.iter().any(|a| lost.has(machine_at(a))) {
+            return Err("one of them is on a machine that the cluster is to do without".into());
+        }
         // Before it is asked for: from now on it may be true.
         self.shape.sets.add(addresses.clone());
         let mut outcome = Err(String::new());
