@@ -5,10 +5,11 @@
 //! once, whatever they were waiting for.
 
 use crate::conflicts::{ConflictList, SortedConflicts};
+use crate::read_cache::ReadCache;
 use crate::write_map::WriteMap;
 use plinth_core::key::KeyRange;
 use plinth_core::{Error, Key, Result, Version, Versionstamp};
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -28,13 +29,14 @@ pub(crate) enum Outcome {
     Failed(Error),
 }
 
-#[derive(Default)]
 pub(crate) struct Attempt {
     failure: Cell<Option<Error>>,
     outcome: Cell<Option<Outcome>>,
     /// A slot for each future that waits; free ones are reused.
     waiters: RefCell<Slots>,
     reads: RefCell<ConflictList>,
+    /// What its reads have found, at its read version.
+    known: RefCell<ReadCache>,
     /// The first read that failed: the commit fails like it.
     read_error: Cell<Option<Error>>,
     /// What the commit failed over, if that was asked for.
@@ -48,8 +50,17 @@ struct Slots {
 }
 
 impl Attempt {
-    pub fn new() -> Rc<Attempt> {
-        Rc::default()
+    /// Remembers about `known_bytes_max` bytes of what is read.
+    pub fn new(known_bytes_max: usize) -> Rc<Attempt> {
+        Rc::new(Attempt {
+            failure: Cell::default(),
+            outcome: Cell::default(),
+            waiters: RefCell::default(),
+            reads: RefCell::default(),
+            known: RefCell::new(ReadCache::new(known_bytes_max)),
+            read_error: Cell::default(),
+            conflicting: Rc::default(),
+        })
     }
 
     pub fn check(&self) -> Result<()> {
@@ -60,6 +71,7 @@ impl Attempt {
     pub fn fail(&self, error: Error) {
         if self.failure.get().is_none() {
             self.failure.set(Some(error));
+            self.known.borrow_mut().clear();
             self.wake_all();
         }
     }
@@ -78,6 +90,7 @@ impl Attempt {
         );
         if before.is_none() {
             self.outcome.set(Some(outcome));
+            self.known.borrow_mut().clear();
             self.wake_all();
         }
     }
@@ -101,6 +114,17 @@ impl Attempt {
 
     pub fn read_error(&self) -> Option<Error> {
         self.read_error.get()
+    }
+
+    pub fn known(&self) -> RefMut<'_, ReadCache> {
+        self.known.borrow_mut()
+    }
+
+    /// Has `add` remember what a read has found, unless nobody can ask for it any more.
+    pub fn remember(&self, add: impl FnOnce(&mut ReadCache)) {
+        if self.failure.get().is_none() && self.outcome.get().is_none() {
+            add(&mut self.known.borrow_mut());
+        }
     }
 
     pub fn add_read_key(&self, key: Key) {

@@ -6,7 +6,7 @@
 //! memory ([`testing::MemoryCluster`]) for tests of what is built on transactions.
 //!
 //! ```text
-//! database ──► transaction ──► reads    reader: own writes merged over the snapshot
+//! database ──► transaction ──► reads    reader: own writes merged over the snapshot; read_cache: what is known of it
 //!                          ──► writes   write_log ──► write_map, when a read wants to see them
 //!                          ──► commit   conflicts packed, sent, fenced off when the answer is lost
 //!                          ──► retry    which errors, how long to wait
@@ -28,10 +28,12 @@ mod locality;
 mod options;
 mod range;
 mod range_set;
+mod read_cache;
 mod reader;
 mod reads;
 mod retry;
 mod shared;
+mod shared_map;
 mod source;
 mod special;
 mod subspace;
@@ -51,8 +53,8 @@ pub use options::{DatabaseOption, TransactionOption};
 pub use range::{RangeOptions, RangeResult, RangeStream, StreamingMode};
 pub use reads::{ReadFuture, ValueFuture};
 pub use source::{
-    Cluster, ClusterFuture, CommitData, CommitFlags, CommitReply, Priority, RangeChunk,
-    RangeRequest, ReadVersionFlags, Subject, is_commit_unknown,
+    Cluster, ClusterFuture, CommitData, CommitFlags, CommitReply, PackedRows, Priority, RangeChunk,
+    RangeRequest, ReadVersionFlags, Row, Subject, is_commit_unknown,
 };
 pub use subspace::Subspace;
 pub use transaction::Transaction;

@@ -1,18 +1,22 @@
 //! Reads that merge the database's rows with the transaction's own writes: range scans in both directions and
 //! key selectors.
 //!
-//! A scan walks its range in regions. A cleared region costs nothing; any other is asked of the database up to the
-//! next clear, and what comes back, perhaps less than was asked, is merged with the own writes in it:
+//! A scan walks its range in regions. A cleared region costs nothing, and neither does one that was read before; any
+//! other is asked of the database up to the next of those, and what comes back, perhaps less than was asked, is merged
+//! with the own writes in it, no further than the scan goes:
 //!
 //! ```text
-//! range          [----------------------------------------)
+//! range          [-----------------------------------------------)
 //! own clears                 [=======)
-//! own points        .   .       .        .      .
-//! regions        [ database )[ clear )[ database, till it  )[ database ...
-//!                                       stops short
+//! own points        .   .       .        .      .            .
+//! read before                                          [=========)
+//! regions        [ database )[ clear )[ database, till )[ cache  )
+//!                                       it stops short
 //! ```
 
-use crate::source::{Cluster, RangeRequest};
+use crate::attempt::Attempt;
+use crate::read_cache::{KnownRows, single_before};
+use crate::source::{Cluster, RangeChunk, RangeRequest, Row};
 use crate::write_map::WriteMap;
 use plinth_core::key::key_after;
 use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
@@ -24,6 +28,10 @@ pub(crate) struct Reader {
     pub version: Version,
     /// `None` where own writes are not to be seen.
     pub writes: Option<Rc<WriteMap>>,
+    /// As if no versionstamped operation had been issued.
+    pub bypass_unreadable: bool,
+    /// Where what is read is remembered; `None` where every read asks a server.
+    pub attempt: Option<Rc<Attempt>>,
     /// There are no keys at or above it.
     pub keys_end: Key,
 }
@@ -85,146 +93,265 @@ impl Anchor {
     }
 }
 
-/// The next region of a scan: `[begin, end)`.
+/// A part of a scan: `[begin, end)`.
 struct Region {
     begin: Key,
     end: Key,
-    /// Own writes say everything about it.
-    known: bool,
+}
+
+/// Where a scan is, and what it may still return.
+struct Scan {
+    /// What is left of the range.
+    begin: Key,
+    end: Key,
+    reverse: bool,
+    budget: Budget,
+    /// Rows asked for beyond the budget, because own writes hide some of those that come.
+    extra_rows: usize,
+}
+
+/// How far a scan came without asking anybody.
+enum Walked {
+    /// To its end. With `more` the budget ended it: there may be more rows. Else there are none.
+    Ended { more: bool },
+    /// To a region that is unknown.
+    Unknown(Region),
+}
+
+const EXTRA_ROWS_MIN: usize = 8;
+const EXTRA_ROWS_MAX: usize = 1000;
+/// What a row is taken to be when more of them are asked for than the budget has bytes.
+const EXTRA_ROW_BYTES: usize = 128;
+
+impl Scan {
+    fn pass(&mut self, region: Region) {
+        if self.reverse {
+            self.end = region.begin;
+        } else {
+            self.begin = region.end;
+        }
+    }
+
+    fn grow_extra_rows(&mut self) {
+        self.extra_rows = (2 * self.extra_rows).clamp(EXTRA_ROWS_MIN, EXTRA_ROWS_MAX);
+    }
 }
 
 impl Reader {
     pub async fn resolve(&self, anchor: &Anchor) -> Result<Key> {
-        if self.writes.is_none() {
-            let selector = KeySelector::new(anchor.key.clone(), false, anchor.offset);
-            let found = self
-                .cluster
-                .get_key(selector, self.keys_end.clone(), self.version)
-                .await?;
-            return Ok(found.min(self.keys_end.clone()));
-        }
         let forward = anchor.offset > 0;
         let steps = if forward {
             i64::from(anchor.offset)
         } else {
             1 - i64::from(anchor.offset)
         };
+        // A server counts over rows that nobody wants. One step needs no counting, and its row may be wanted.
+        if self.writes.is_none() && (self.attempt.is_none() || steps > 1) {
+            return self.resolve_far(anchor, steps).await;
+        }
+        let mut last = None;
+        let keep = |key: Key, _: Value| last = Some(key);
+        let more = self.run(&mut self.steps(anchor, steps), keep).await?;
+        Ok(self.end_of_steps(last, more, forward))
+    }
+
+    /// From what is known, else by a server.
+    async fn resolve_far(&self, anchor: &Anchor, steps: i64) -> Result<Key> {
+        if let Some(attempt) = &self.attempt {
+            let known = attempt
+                .known()
+                .selected(&anchor.key, anchor.offset, &self.keys_end);
+            if let Some(key) = known {
+                return Ok(key);
+            }
+            let mut last = None;
+            let mut keep = |key: Key, _: Value| last = Some(key);
+            let walked = self.walk(&mut self.steps(anchor, steps), &mut keep)?;
+            if let Walked::Ended { more } = walked {
+                return Ok(self.end_of_steps(last, more, anchor.offset > 0));
+            }
+        }
+        let selector = KeySelector::new(anchor.key.clone(), false, anchor.offset);
+        let found = self
+            .cluster
+            .get_key(selector, self.keys_end.clone(), self.version)
+            .await?
+            .min(self.keys_end.clone());
+        if let Some(attempt) = &self.attempt {
+            attempt.remember(|known| {
+                let (key, end) = (anchor.key.clone(), self.keys_end.clone());
+                known.add_selected(key, anchor.offset, end, found.clone());
+            });
+        }
+        Ok(found)
+    }
+
+    /// The scan whose last row is the key that `anchor` denotes.
+    fn steps(&self, anchor: &Anchor, steps: i64) -> Scan {
+        let reverse = anchor.offset <= 0;
+        let (begin, end) = if reverse {
+            (Key::new(), anchor.key.clone())
+        } else {
+            (anchor.key.clone(), self.keys_end.clone())
+        };
         let budget = Budget {
             rows: steps as usize,
             bytes: usize::MAX,
         };
-        let mut last = None;
-        let keep = |key: Key, _: Value| last = Some(key);
-        let (begin, end) = if forward {
-            (anchor.key.clone(), self.keys_end.clone())
-        } else {
-            (Key::new(), anchor.key.clone())
-        };
-        let more = self.scan(begin, end, !forward, budget, keep).await?;
-        Ok(match last {
+        Scan {
+            begin,
+            end,
+            reverse,
+            budget,
+            extra_rows: 0,
+        }
+    }
+
+    fn end_of_steps(&self, last: Option<Key>, more: bool, forward: bool) -> Key {
+        match last {
             Some(key) if more => key,
             _ if forward => self.keys_end.clone(),
             _ => Key::new(),
-        })
+        }
     }
 
     /// Gives `sink` the rows of `[begin, end)` in the order of the scan. True if the budget ended it: there may be
     /// more rows. False if the end of the range did: there are no more.
     pub async fn scan(
         &self,
-        mut begin: Key,
-        mut end: Key,
-        reverse: bool,
-        mut budget: Budget,
-        mut sink: impl FnMut(Key, Value),
-    ) -> Result<bool> {
-        while begin < end {
-            let region = self.next_region(&begin, &end, reverse);
-            let (covered, rows) = if region.known {
-                (region, Vec::new())
-            } else {
-                self.fetch(region, reverse, budget).await?
-            };
-            self.emit(&covered, rows, reverse, &mut budget, &mut sink)?;
-            if budget.is_spent() {
-                return Ok(true);
-            }
-            if reverse {
-                end = covered.begin;
-            } else {
-                begin = covered.end;
-            }
-        }
-        Ok(false)
-    }
-
-    fn next_region(&self, begin: &Key, end: &Key, reverse: bool) -> Region {
-        let whole = Region {
-            begin: begin.clone(),
-            end: end.clone(),
-            known: false,
-        };
-        let Some(writes) = &self.writes else {
-            return whole;
-        };
-        if reverse {
-            match writes.cleared().last_before(end) {
-                Some((at, at_end)) if at_end >= end => Region {
-                    begin: at.clone().max(begin.clone()),
-                    known: true,
-                    ..whole
-                },
-                Some((_, at_end)) if at_end > begin => Region {
-                    begin: at_end.clone(),
-                    ..whole
-                },
-                _ => whole,
-            }
-        } else {
-            // A scan of a key that was set needs nobody.
-            if writes.is_known_point(begin) {
-                return Region {
-                    end: key_after(begin).min(end.clone()),
-                    known: true,
-                    ..whole
-                };
-            }
-            match writes.cleared().first_beyond(begin) {
-                Some((at, at_end)) if at <= begin => Region {
-                    end: at_end.clone().min(end.clone()),
-                    known: true,
-                    ..whole
-                },
-                Some((at, _)) if at < end => Region {
-                    end: at.clone(),
-                    ..whole
-                },
-                _ => whole,
-            }
-        }
-    }
-
-    /// The database's rows of the part of `region` that they cover; ascending.
-    async fn fetch(
-        &self,
-        region: Region,
+        begin: Key,
+        end: Key,
         reverse: bool,
         budget: Budget,
-    ) -> Result<(Region, Vec<(Key, Value)>)> {
+        sink: impl FnMut(Key, Value),
+    ) -> Result<bool> {
+        let mut scan = Scan {
+            begin,
+            end,
+            reverse,
+            budget,
+            extra_rows: 0,
+        };
+        self.run(&mut scan, sink).await
+    }
+
+    async fn run(&self, scan: &mut Scan, mut sink: impl FnMut(Key, Value)) -> Result<bool> {
+        loop {
+            let region = match self.walk(scan, &mut sink)? {
+                Walked::Ended { more } => return Ok(more),
+                Walked::Unknown(region) => region,
+            };
+            let (region, chunk) = self.fetch(region, scan).await?;
+            let (came, wanted) = (chunk.rows.len(), scan.budget.rows);
+            self.emit(&region, chunk.rows.into_iter(), scan, &mut sink)?;
+            if chunk.more && wanted - scan.budget.rows < came {
+                scan.grow_extra_rows();
+            }
+            scan.pass(region);
+        }
+    }
+
+    /// Goes as far as own writes and what was read before say what there is.
+    fn walk(&self, scan: &mut Scan, sink: &mut impl FnMut(Key, Value)) -> Result<Walked> {
+        loop {
+            if scan.budget.is_spent() {
+                return Ok(Walked::Ended { more: true });
+            }
+            if scan.begin >= scan.end {
+                return Ok(Walked::Ended { more: false });
+            }
+            let (region, known) = if scan.reverse {
+                self.region_before(&scan.begin, &scan.end)
+            } else {
+                self.region_from(&scan.begin, &scan.end)
+            };
+            let Some(known) = known else {
+                return Ok(Walked::Unknown(region));
+            };
+            if scan.reverse {
+                self.emit(&region, known.iter().rev().cloned(), scan, sink)?;
+            } else {
+                self.emit(&region, known.iter().cloned(), scan, sink)?;
+            }
+            scan.pass(region);
+        }
+    }
+
+    /// The next region of a scan that has come to `begin`. With rows if they are known: those below own writes.
+    fn region_from(&self, begin: &Key, end: &Key) -> (Region, Option<KnownRows>) {
+        let until = |end: Key| Region {
+            begin: begin.clone(),
+            end,
+        };
+        let mut end = end.clone();
+        if let Some(writes) = &self.writes {
+            // A scan of a key that was set needs nobody.
+            if writes.is_known_point(begin) {
+                return (until(key_after(begin)), Some(KnownRows::none()));
+            }
+            match writes.cleared().first_beyond(begin) {
+                Some((at, at_end)) if at <= begin => {
+                    return (until(at_end.clone().min(end)), Some(KnownRows::none()));
+                }
+                Some((at, _)) if *at < end => end = at.clone(),
+                _ => {}
+            }
+        }
+        let Some(attempt) = &self.attempt else {
+            return (until(end), None);
+        };
+        let mut known = attempt.known();
+        match known.known_from(begin, &end) {
+            Some((known_end, rows)) => (until(known_end), Some(rows)),
+            None => (until(known.unknown_until(begin, &end)), None),
+        }
+    }
+
+    /// The next region of a scan in reverse that has come to `end`.
+    fn region_before(&self, begin: &Key, end: &Key) -> (Region, Option<KnownRows>) {
+        let from = |begin: Key| Region {
+            begin,
+            end: end.clone(),
+        };
+        let mut begin = begin.clone();
+        if let Some(writes) = &self.writes {
+            if let Some(key) = single_before(end)
+                && writes.is_known_point(&key)
+            {
+                return (from(key), Some(KnownRows::none()));
+            }
+            match writes.cleared().last_before(end) {
+                Some((at, at_end)) if at_end >= end => {
+                    return (from(at.clone().max(begin)), Some(KnownRows::none()));
+                }
+                Some((_, at_end)) if *at_end > begin => begin = at_end.clone(),
+                _ => {}
+            }
+        }
+        let Some(attempt) = &self.attempt else {
+            return (from(begin), None);
+        };
+        let mut known = attempt.known();
+        match known.known_before(&begin, end) {
+            Some((known_begin, rows)) => (from(known_begin), Some(rows)),
+            None => (from(known.unknown_after(&begin, end)), None),
+        }
+    }
+
+    /// The database's rows of the part of `region` that they cover, in the order of the scan.
+    async fn fetch(&self, region: Region, scan: &Scan) -> Result<(Region, RangeChunk)> {
+        let reverse = scan.reverse;
+        let extra_bytes = EXTRA_ROW_BYTES * scan.extra_rows;
         let request = RangeRequest {
             begin: region.begin.clone(),
             end: region.end.clone(),
             version: self.version,
-            limit_rows: budget.rows,
-            limit_bytes: budget.bytes,
+            limit_rows: scan.budget.rows.saturating_add(scan.extra_rows),
+            limit_bytes: scan.budget.bytes.saturating_add(extra_bytes),
             reverse,
         };
         let mut chunk = self.cluster.get_range(request).await?;
-        let Region {
-            mut begin,
-            mut end,
-            known,
-        } = region;
+        let Region { mut begin, mut end } = region;
         if chunk.more {
             // A chunk that neither gives a row of the range nor ends it would have us ask for ever.
             let last = chunk
@@ -241,63 +368,64 @@ impl Reader {
                 end = key_after(&last);
             }
         }
-        if reverse {
-            chunk.rows.reverse();
+        if let Some(attempt) = &self.attempt {
+            let packed = chunk.packed.take();
+            attempt.remember(|known| {
+                known.add_range(begin.clone(), end.clone(), &chunk.rows, packed, reverse);
+            });
         }
-        Ok((Region { begin, end, known }, chunk.rows))
+        Ok((Region { begin, end }, chunk))
     }
 
-    /// Merges `rows`, the database's in `region`, with the own writes in it and hands the result on, until the
-    /// budget is spent.
+    /// Merges `rows`, the database's in `region` in the order of the scan, with the own writes in it and hands the
+    /// result on, until the budget is spent.
     fn emit(
         &self,
         region: &Region,
-        rows: Vec<(Key, Value)>,
-        reverse: bool,
-        budget: &mut Budget,
+        rows: impl Iterator<Item = Row>,
+        scan: &mut Scan,
         sink: &mut impl FnMut(Key, Value),
     ) -> Result<()> {
-        let (rows, unreadable) = match &self.writes {
-            Some(writes) => {
-                let merged = if writes.has_points_in(&region.begin, &region.end) {
-                    writes.merge(&region.begin, &region.end, rows)
-                } else {
-                    rows
-                };
-                (merged, unreadable_from(writes, region, reverse))
-            }
-            None => (rows, None),
-        };
-        let mut pass = |(key, value): (Key, Value)| {
-            let is_readable = unreadable
-                .as_ref()
-                .is_none_or(|from| if reverse { key >= *from } else { key < *from });
-            if budget.is_spent() || !is_readable {
-                return false;
-            }
+        let budget = &mut scan.budget;
+        let mut give = |key: Key, value: Value| {
             budget.spend(&key, &value);
             sink(key, value);
-            true
+            !budget.is_spent()
         };
-        if reverse {
-            rows.into_iter().rev().all(&mut pass);
-        } else {
-            rows.into_iter().all(&mut pass);
+        let Some(writes) = &self.writes else {
+            rows.map(|(key, value)| give(key, value))
+                .all(|goes_on| goes_on);
+            return Ok(());
+        };
+        let (mut begin, mut end) = (&region.begin, &region.end);
+        let unreadable = self.unreadable_from(writes, region, scan.reverse);
+        if let Some(from) = &unreadable {
+            if scan.reverse {
+                begin = from;
+            } else {
+                end = from;
+            }
         }
+        let is_readable = |(key, _): &Row| begin <= key && key < end;
+        let rows = rows.take_while(is_readable);
+        writes.merge((begin, end), scan.reverse, rows, give);
         if unreadable.is_some() && !budget.is_spent() {
             return Err(Error::accessed_unreadable);
         }
         Ok(())
     }
-}
 
-/// Where a scan of `region` comes upon keys that cannot be read, if it does.
-fn unreadable_from(writes: &WriteMap, region: &Region, reverse: bool) -> Option<Key> {
-    if reverse {
-        let (_, end) = writes.unreadable().last_before(&region.end)?;
-        (*end > region.begin).then(|| end.clone().min(region.end.clone()))
-    } else {
-        let (begin, _) = writes.unreadable().first_beyond(&region.begin)?;
-        (*begin < region.end).then(|| begin.clone().max(region.begin.clone()))
+    /// Where a scan of `region` comes upon keys that cannot be read, if it does.
+    fn unreadable_from(&self, writes: &WriteMap, region: &Region, reverse: bool) -> Option<Key> {
+        if self.bypass_unreadable {
+            return None;
+        }
+        if reverse {
+            let (_, end) = writes.unreadable().last_before(&region.end)?;
+            (*end > region.begin).then(|| end.clone().min(region.end.clone()))
+        } else {
+            let (begin, _) = writes.unreadable().first_beyond(&region.begin)?;
+            (*begin < region.end).then(|| begin.clone().max(region.begin.clone()))
+        }
     }
 }

@@ -70,13 +70,7 @@ impl State {
             return None;
         }
         let version_min = self.stamp_version_min();
-        let bypass = self.options.bypass_unreadable;
-        let map = self.log.map(version_min);
-        Some(if bypass {
-            Rc::new(map.bypassed())
-        } else {
-            map.clone()
-        })
+        Some(self.log.map(version_min).clone())
     }
 
     /// Decides a point read as far as it can be decided here. Adds its conflict.
@@ -91,7 +85,12 @@ impl State {
         self.has_read = true;
         let mut operations = Vec::new();
         if let Some(writes) = self.own_writes(snapshot) {
-            match writes.lookup(key) {
+            let found = if self.options.bypass_unreadable {
+                writes.lookup_bypassed(key)
+            } else {
+                writes.lookup(key)
+            };
+            match found {
                 Lookup::Unmodified => {}
                 Lookup::Known(value) => return Ok(PointRead::Known(value)),
                 Lookup::Pending(pending) => operations = pending.clone(),
@@ -104,7 +103,13 @@ impl State {
         if !snapshot {
             self.attempt.add_read_key(key.clone());
         }
-        Ok(PointRead::Ask(operations))
+        if self.options.ryw_disabled {
+            return Ok(PointRead::Ask(operations));
+        }
+        match self.attempt.known().get(key) {
+            Some(value) => Ok(PointRead::Known(fold(&operations, value))),
+            None => Ok(PointRead::Ask(operations)),
+        }
     }
 
     /// Has commit wait for `read`.
@@ -197,6 +202,9 @@ struct Prepared {
     writes: Option<Rc<WriteMap>>,
     keys_end: Key,
     snapshot: bool,
+    bypass_unreadable: bool,
+    /// Nothing is remembered, neither what was written nor what was read.
+    ryw_disabled: bool,
 }
 
 impl Prepared {
@@ -205,6 +213,8 @@ impl Prepared {
             cluster: self.cluster.clone(),
             version: self.version.get().await?,
             writes: self.writes.clone(),
+            bypass_unreadable: self.bypass_unreadable,
+            attempt: (!self.ryw_disabled).then(|| self.attempt.clone()),
             keys_end: self.keys_end.clone(),
         })
     }
@@ -306,6 +316,8 @@ impl Inner {
             writes: state.own_writes(snapshot),
             keys_end: Key::from_static(keys_end),
             snapshot,
+            bypass_unreadable: state.options.bypass_unreadable,
+            ryw_disabled: state.options.ryw_disabled,
         })
     }
 
@@ -381,13 +393,21 @@ impl Transaction {
             Ok(PointRead::Known(value)) => return ReadFuture::early(&state.attempt, Ok(value)),
             Ok(PointRead::Ask(operations)) => operations,
         };
+        let remembered =
+            (!state.options.ryw_disabled).then(|| (state.attempt.clone(), key.clone()));
         let issued = match state.read_version.known() {
             Some(version) => Issued::Value(cluster.get(key, version)),
             None => Issued::Version(state.ask_read_version(&cluster, true), key),
         };
         drop(state);
-        self.inner
-            .start(async move { Ok(fold(&operations, issued.value(cluster).await?)) })
+        self.inner.start(async move {
+            let value = issued.value(cluster).await?;
+            if let Some((attempt, key)) = remembered {
+                let value = value.clone();
+                attempt.remember(|known| known.add_point(key, value));
+            }
+            Ok(fold(&operations, value))
+        })
     }
 
     /// The key that `selector` denotes among those that the transaction sees; the empty key or the end of the

@@ -10,6 +10,7 @@ use bytes::Bytes;
 use plinth_core::key::KeyRange;
 use plinth_core::transaction_tag::TransactionTags;
 use plinth_core::{Error, Key, KeySelector, MutationBatch, Result, Value, Version};
+use plinth_protocol::storage::GetRangeReply;
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
@@ -53,10 +54,68 @@ pub struct RangeRequest {
 
 /// A part of a range. It may stop short anywhere (a limit, the end of a shard) and says so with `more`; then it
 /// has at least one row, so that the reader can go on behind the last.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct RangeChunk {
-    pub rows: Vec<(Key, Value)>,
+    pub rows: Vec<Row>,
     pub more: bool,
+    /// The same rows as they came, if they did: so they are remembered for the price of one reference.
+    pub packed: Option<PackedRows>,
+}
+
+pub type Row = (Key, Value);
+
+/// Rows as a server packed them.
+#[derive(Clone, Debug)]
+pub struct PackedRows {
+    rows: Bytes,
+    row_count: u32,
+    /// How much of each key is not the application's.
+    prefix_bytes: usize,
+}
+
+impl PackedRows {
+    pub fn new(reply: &GetRangeReply) -> Self {
+        PackedRows {
+            rows: reply.rows.clone(),
+            row_count: reply.row_count,
+            prefix_bytes: 0,
+        }
+    }
+
+    /// The rows with so many bytes less at the beginning of each key, which has them.
+    pub fn without_prefix(self, bytes: usize) -> Self {
+        PackedRows {
+            prefix_bytes: self.prefix_bytes + bytes,
+            ..self
+        }
+    }
+
+    pub(crate) fn map_bytes(self, map: impl FnOnce(Bytes) -> Bytes) -> Self {
+        PackedRows {
+            rows: map(self.rows),
+            ..self
+        }
+    }
+
+    pub(crate) fn len_bytes(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// `None` if the bytes are malformed.
+    pub(crate) fn decode(&self) -> Option<Vec<Row>> {
+        let reply = GetRangeReply {
+            rows: self.rows.clone(),
+            row_count: self.row_count,
+            more: false,
+        };
+        let mut rows = reply.decode_rows()?;
+        if self.prefix_bytes > 0 {
+            for (key, _) in &mut rows {
+                *key = key.slice(self.prefix_bytes..);
+            }
+        }
+        Some(rows)
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -13,16 +13,19 @@ pub(crate) async fn read(
     limit: usize,
 ) -> Result<Vec<(Key, Value)>> {
     let database = transaction.database();
-    let (attempt, version, writes) = {
+    let (attempt, version, writes, options) = {
         let mut state = transaction.inner.state.borrow_mut();
         state.attempt.check()?;
         let version = state.ask_read_version(database.cluster(), true);
-        (state.attempt.clone(), version, state.own_writes(false))
+        let writes = state.own_writes(false);
+        (state.attempt.clone(), version, writes, state.options)
     };
     let reader = Reader {
         cluster: database.cluster().clone(),
         version: version.get().await?,
         writes: writes.clone(),
+        bypass_unreadable: options.bypass_unreadable,
+        attempt: (!options.ryw_disabled).then(|| attempt.clone()),
         keys_end: Key::from_static(ALL_KEYS_END),
     };
     let mut rows = Vec::new();

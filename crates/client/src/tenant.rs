@@ -328,6 +328,7 @@ impl Cluster for Rc<TenantCluster> {
             for (key, _) in &mut chunk.rows {
                 *key = key.slice(PREFIX_BYTES..);
             }
+            chunk.packed = chunk.packed.map(|rows| rows.without_prefix(PREFIX_BYTES));
             Ok(chunk)
         })
     }

@@ -5,15 +5,18 @@
 //! layers that are built on them.
 
 use crate::source::{
-    Cluster, ClusterFuture, CommitData, CommitReply, Priority, RangeChunk, RangeRequest,
-    ReadVersionFlags,
+    Cluster, ClusterFuture, CommitData, CommitReply, PackedRows, Priority, RangeChunk,
+    RangeRequest, ReadVersionFlags, Row,
 };
+use bytes::BytesMut;
+use plinth_core::codec::Codec;
 use plinth_core::conflict_ranges::{ConflictRange, ConflictRanges, Endpoint};
 use plinth_core::key::{ALL_KEYS_END, KeyRange, SYSTEM_BEGIN};
 use plinth_core::system_keys::METADATA_VERSION;
 use plinth_core::{
     Error, Key, KeySelector, MutationKind, Result, Value, Version, Versionstamp, atomic,
 };
+use plinth_protocol::storage::GetRangeReply;
 use plinth_runtime::sync::Notify;
 use plinth_runtime::yield_now;
 use std::cell::RefCell;
@@ -224,6 +227,7 @@ impl State {
                 break;
             }
         }
+        chunk.packed = Some(packed(&chunk.rows));
         Ok(chunk)
     }
 
@@ -290,6 +294,19 @@ impl State {
             }
         }
     }
+}
+
+fn packed(rows: &[Row]) -> PackedRows {
+    let mut packed = BytesMut::new();
+    for (key, value) in rows {
+        key.put(&mut packed);
+        value.put(&mut packed);
+    }
+    PackedRows::new(&GetRangeReply {
+        rows: packed.freeze(),
+        row_count: rows.len() as u32,
+        more: false,
+    })
 }
 
 fn apply_mutations(snapshot: &mut Snapshot, data: &CommitData, reply: CommitReply) -> Result<()> {

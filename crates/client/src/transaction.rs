@@ -1,8 +1,9 @@
 //! A transaction: a snapshot to read, writes that only it sees, and a commit that makes all of them happen at
 //! one point of the serial history, or none (FDB §2.4.1).
 //!
-//! What it keeps: the read version; its own writes; the ranges it read and those it wrote, which the
-//! resolvers check at commit. What it promises: reads see the snapshot with its own earlier writes on top;
+//! What it keeps: the read version; its own writes; what it has read; the ranges it read and those it wrote, which
+//! the resolvers check at commit. What it promises: reads see the snapshot with its own earlier writes on top;
+//! what was read once is not asked of a server again, up to the limit of the transaction's size;
 //! a read that the writes fully answer conflicts with nothing; after an error that may have left the
 //! commit in flight nothing of this attempt can happen any more (see `commit`).
 //! What may never happen: a key whose change would alter a result that the transaction saw, outside its read
@@ -94,7 +95,7 @@ pub(crate) fn shorten(key: Key) -> Key {
 impl State {
     fn new(options: Options) -> Self {
         State {
-            attempt: Attempt::new(),
+            attempt: Attempt::new(options.size_bytes_max),
             options,
             read_version: ReadVersion::default(),
             log: WriteLog::default(),
@@ -123,7 +124,8 @@ impl State {
         self.commit_started = false;
         self.write_bytes = 0;
         self.special_writes.clear();
-        std::mem::replace(&mut self.attempt, Attempt::new())
+        let next = Attempt::new(self.options.size_bytes_max);
+        std::mem::replace(&mut self.attempt, next)
     }
 
     /// An operation may start now. One during a commit fails the commit as well: its author has lost track.
@@ -193,6 +195,10 @@ impl Transaction {
             return Err(Error::client_invalid_operation);
         }
         state.options.set(option)?;
+        if let TransactionOption::SizeLimit(_) = option {
+            let bytes_max = state.options.size_bytes_max;
+            state.attempt.known().set_bytes_max(bytes_max);
+        }
         drop(state);
         if matches!(option, TransactionOption::Timeout(_)) {
             self.set_timer();

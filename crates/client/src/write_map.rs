@@ -13,10 +13,11 @@
 //! Unreadable wins over the others until the key is cleared, as in FoundationDB.
 
 use crate::range_set::RangeSet;
+use crate::shared_map::SharedMap;
+use crate::source::Row;
 use bytes::Bytes;
 use plinth_core::key::key_after;
 use plinth_core::{Key, Mutation, MutationKind, Value, Version, atomic};
-use std::collections::BTreeMap;
 use std::ops::Bound;
 
 /// Atomic operations that wait for a value, in the order in which they were issued.
@@ -41,7 +42,7 @@ pub(crate) enum Lookup<'a> {
 #[derive(Clone, Default, Debug)]
 pub(crate) struct WriteMap {
     /// Wins over `cleared`. A single cleared key is a point, too.
-    points: BTreeMap<Key, Point>,
+    points: SharedMap<Point>,
     cleared: RangeSet,
     unreadable: RangeSet,
 }
@@ -85,13 +86,7 @@ impl WriteMap {
             self.points.insert(begin, Point::Known(None));
             return;
         }
-        let doomed: Vec<Key> = self
-            .points_in(&begin, &end)
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in &doomed {
-            self.points.remove(key);
-        }
+        self.points.remove_range(&begin, &end);
         self.cleared.insert(begin, end);
     }
 
@@ -110,18 +105,15 @@ impl WriteMap {
         }
     }
 
-    /// As if no versionstamped operation had been issued.
-    pub fn bypassed(&self) -> WriteMap {
-        WriteMap {
-            unreadable: RangeSet::default(),
-            ..self.clone()
-        }
-    }
-
     pub fn lookup(&self, key: &[u8]) -> Lookup<'_> {
         if self.unreadable.contains(key) {
             return Lookup::Unreadable;
         }
+        self.lookup_bypassed(key)
+    }
+
+    /// As if no versionstamped operation had been issued.
+    pub fn lookup_bypassed(&self, key: &[u8]) -> Lookup<'_> {
         match self.points.get(key) {
             Some(Point::Known(value)) => Lookup::Known(value.clone()),
             Some(Point::Pending(operations)) => Lookup::Pending(operations),
@@ -148,36 +140,25 @@ impl WriteMap {
         begin: &[u8],
         end: &[u8],
     ) -> impl DoubleEndedIterator<Item = (&Key, &Point)> {
-        let bounds = (Bound::Included(begin), Bound::Excluded(end));
-        (begin < end)
-            .then(|| self.points.range::<[u8], _>(bounds))
-            .into_iter()
-            .flatten()
+        self.points
+            .range(Bound::Included(begin), Bound::Excluded(end))
     }
 
-    pub fn has_points_in(&self, begin: &[u8], end: &[u8]) -> bool {
-        self.points_in(begin, end).next().is_some()
-    }
-
-    /// The rows of `[begin, end)` with own writes over `rows`, the database's rows of it; both ascending.
-    pub fn merge(&self, begin: &[u8], end: &[u8], rows: Vec<(Key, Value)>) -> Vec<(Key, Value)> {
-        let mut out = Vec::with_capacity(rows.len());
-        let mut rows = rows.into_iter().peekable();
-        for (key, point) in self.points_in(begin, end) {
-            while let Some(row) = rows.next_if(|(row_key, _)| row_key < key) {
-                out.push(row);
-            }
-            let base = rows
-                .next_if(|(row_key, _)| row_key == key)
-                .map(|(_, value)| value);
-            let value = match point {
-                Point::Known(value) => value.clone(),
-                Point::Pending(operations) => fold(operations, base),
-            };
-            out.extend(value.map(|value| (key.clone(), value)));
+    /// Gives `sink` the rows of `[begin, end)`, own writes over `rows`, the database's rows of it, until it says no.
+    /// Descending if `reverse`, as `rows` are then; else ascending. Costs what `sink` takes.
+    pub fn merge(
+        &self,
+        (begin, end): (&[u8], &[u8]),
+        reverse: bool,
+        rows: impl Iterator<Item = Row>,
+        sink: impl FnMut(Key, Value) -> bool,
+    ) {
+        let points = self.points_in(begin, end);
+        if reverse {
+            merge_ordered(points.rev(), rows, |a, b| a > b, sink);
+        } else {
+            merge_ordered(points, rows, |a, b| a < b, sink);
         }
-        out.extend(rows);
-        out
     }
 
     /// Gives `found` the parts of `[begin, end)` whose content is not known without the database, in order:
@@ -211,6 +192,40 @@ impl WriteMap {
         }
         if from < *end {
             found(from, end.clone());
+        }
+    }
+}
+
+/// `points` and `rows` both come in the order of `is_before`.
+fn merge_ordered<'a>(
+    points: impl Iterator<Item = (&'a Key, &'a Point)>,
+    rows: impl Iterator<Item = Row>,
+    is_before: impl Fn(&Key, &Key) -> bool,
+    mut sink: impl FnMut(Key, Value) -> bool,
+) {
+    let mut rows = rows.peekable();
+    for (key, point) in points {
+        while let Some((row_key, value)) = rows.next_if(|(row_key, _)| is_before(row_key, key)) {
+            if !sink(row_key, value) {
+                return;
+            }
+        }
+        let base = rows
+            .next_if(|(row_key, _)| row_key == key)
+            .map(|(_, value)| value);
+        let value = match point {
+            Point::Known(value) => value.clone(),
+            Point::Pending(operations) => fold(operations, base),
+        };
+        if let Some(value) = value
+            && !sink(key.clone(), value)
+        {
+            return;
+        }
+    }
+    for (key, value) in rows {
+        if !sink(key, value) {
+            return;
         }
     }
 }
@@ -294,15 +309,28 @@ mod tests {
     }
 
     #[test]
-    fn merged_rows_are_the_databases_with_own_writes_over_them() {
+    fn merged_rows_are_the_databases_with_own_writes_over_them_in_both_directions() {
         let mut map = WriteMap::default();
         map.apply(Mutation::set(key("b"), "B"), 0);
         map.apply(operation(MutationKind::AppendIfFits, "c", b"+"), 0);
         map.apply(operation(MutationKind::AppendIfFits, "d", b"+"), 0);
         map.apply(Mutation::clear_range(key("e"), key("e\0")), 0);
         let rows = [("a", "1"), ("c", "2"), ("e", "3"), ("f", "4")].map(|(k, v)| (key(k), key(v)));
-        let merged = map.merge(b"", b"z", rows.to_vec());
-        let want = [("a", "1"), ("b", "B"), ("c", "2+"), ("d", "+"), ("f", "4")];
-        assert_eq!(merged, want.map(|(k, v)| (key(k), key(v))));
+        let mut want = [("a", "1"), ("b", "B"), ("c", "2+"), ("d", "+"), ("f", "4")]
+            .map(|(k, v)| (key(k), key(v)));
+        for (reverse, mut rows) in [(false, rows.to_vec()), (true, rows.to_vec())] {
+            if reverse {
+                rows.reverse();
+                want.reverse();
+            }
+            for limit in 1..=want.len() {
+                let mut merged = Vec::new();
+                map.merge((b"", b"z"), reverse, rows.iter().cloned(), |key, value| {
+                    merged.push((key, value));
+                    merged.len() < limit
+                });
+                assert_eq!(merged, want[..limit], "no more is looked at than is taken");
+            }
+        }
     }
 }

@@ -3,7 +3,7 @@
 use super::locations::Location;
 use super::versions::VersionBatcher;
 use super::{Inner, RETRY};
-use crate::source::{ClusterFuture, Priority, RangeChunk, RangeRequest};
+use crate::source::{ClusterFuture, PackedRows, Priority, RangeChunk, RangeRequest};
 use bytes::Bytes;
 use plinth_core::key::key_after;
 use plinth_core::transaction_tag::TransactionTags;
@@ -207,6 +207,7 @@ pub async fn get_range(inner: &Inner, request: RangeRequest) -> Result<RangeChun
             return Ok(RangeChunk {
                 more: !rows.is_empty() && (reply.more || rest),
                 rows,
+                packed: Some(PackedRows::new(&reply)),
             });
         }
         // Nothing in this shard: go on behind it.

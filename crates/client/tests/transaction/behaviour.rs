@@ -457,7 +457,7 @@ fn cancelling_ends_what_is_under_way() {
             transaction.get("a", false).await.map(|v| v.is_some()),
             Ok(true)
         );
-        let orphan = transaction.get("a", false);
+        let orphan = transaction.get("b", false);
         cluster.set_hung(true);
         drop(transaction);
         assert_eq!(

@@ -5,4 +5,5 @@ mod commits;
 mod directory;
 mod model;
 mod outstanding;
+mod repeated;
 mod special;

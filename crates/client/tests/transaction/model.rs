@@ -272,10 +272,47 @@ proptest! {
                 let observed = run(&transaction, operation).await.expect("no operation is wrong");
                 let seen = if operation.is_snapshot() && !snapshot_ryw { &base } else { &model };
                 check_against_model(seen, operation, &observed);
+                if observed != Observed::Nothing {
+                    let asked = cluster.reads();
+                    let again = run(&transaction, operation).await.expect("what is known can be read");
+                    assert_eq!(again, observed);
+                    assert_eq!(cluster.reads(), asked, "{operation:?} was just read");
+                }
                 apply_to_model(&mut model, operation);
             }
             transaction.commit().await.expect("nobody else is there");
             assert_eq!(cluster.rows(), model, "what was committed is what was seen");
+        });
+    }
+
+    #[test]
+    fn a_transaction_that_has_read_everything_asks_nobody_again(
+        base in rows(), before in prop::collection::vec(write(), 0..4), operations in operations(),
+        chunk_rows in 1usize..5, reverse in any::<bool>(), snapshot in any::<bool>(),
+    ) {
+        block_on(async {
+            let cluster = MemoryCluster::with_rows(base.clone());
+            cluster.set_chunk_rows_max(chunk_rows);
+            let transaction = cluster.database().create_transaction();
+            transaction.set_option(TransactionOption::SnapshotRywDisable).expect("valid");
+            let everything = transaction.get_range_all(
+                KeySelector::first_greater_or_equal(""),
+                KeySelector::first_greater_or_equal(&b"\xff"[..]),
+                RangeOptions { reverse, ..RangeOptions::default() },
+                snapshot,
+            );
+            everything.await.expect("readable");
+            // Five seconds later: who is asked now refuses.
+            cluster.set_oldest(cluster.version() + 1);
+            let asked = cluster.reads();
+            let mut model = base.clone();
+            for operation in before.iter().chain(&operations) {
+                let observed = run(&transaction, operation).await.expect("all of it is known");
+                let seen = if operation.is_snapshot() { &base } else { &model };
+                check_against_model(seen, operation, &observed);
+                apply_to_model(&mut model, operation);
+            }
+            assert_eq!(cluster.reads(), asked);
         });
     }
 
