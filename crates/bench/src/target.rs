@@ -19,6 +19,10 @@ pub trait Transaction {
     fn get(&self, key: &[u8]) -> Self::Get;
     /// Exactly so many rows from `begin` on, or up to `end`; how many there were.
     async fn get_range(&self, begin: Key, end: Key, rows: u64) -> Result<u64>;
+    /// The first row of `[begin, end)`, or the last; how many there were.
+    async fn get_one(&self, begin: Key, end: Key, reverse: bool) -> Result<u64>;
+    /// The first key at or after `key`.
+    async fn get_key(&self, key: Key) -> Result<Key>;
     fn set(&self, key: &[u8], value: &[u8]);
     async fn commit(&self) -> Result<()>;
     fn committed_version(&self) -> Version;
@@ -62,6 +66,26 @@ impl Transaction for plinth_client::Transaction {
         Ok(found)
     }
 
+    async fn get_one(&self, begin: Key, end: Key, reverse: bool) -> Result<u64> {
+        let options = RangeOptions {
+            limit: 1,
+            mode: StreamingMode::Exact,
+            reverse,
+            ..RangeOptions::default()
+        };
+        let (begin, end) = (
+            KeySelector::first_greater_or_equal(begin),
+            KeySelector::first_greater_or_equal(end),
+        );
+        let found = plinth_client::Transaction::get_range(self, begin, end, options, false);
+        Ok(found.await?.rows.len() as u64)
+    }
+
+    async fn get_key(&self, key: Key) -> Result<Key> {
+        let selector = KeySelector::first_greater_or_equal(key);
+        plinth_client::Transaction::get_key(self, selector, false).await
+    }
+
     fn set(&self, key: &[u8], value: &[u8]) {
         plinth_client::Transaction::set(self, key, value);
     }
@@ -98,8 +122,17 @@ impl Transaction for plinth_foreign::Transaction {
     }
 
     async fn get_range(&self, begin: Key, end: Key, rows: u64) -> Result<u64> {
-        let found = self.get_exact_range(&begin, &end, rows as i32).await?;
+        let found = self.get_exact_range(&begin, &end, rows as i32, false);
+        Ok(found.await?.rows.len() as u64)
+    }
+
+    async fn get_one(&self, begin: Key, end: Key, reverse: bool) -> Result<u64> {
+        let found = self.get_exact_range(&begin, &end, 1, reverse).await?;
         Ok(found.rows.len() as u64)
+    }
+
+    async fn get_key(&self, key: Key) -> Result<Key> {
+        plinth_foreign::Transaction::get_key(self, &key).await
     }
 
     fn set(&self, key: &[u8], value: &[u8]) {

@@ -2,6 +2,7 @@
 
 use crate::table::{Table, Values};
 use crate::target::Transaction;
+use plinth_core::key::key_after;
 use plinth_core::{Key, Result, Value};
 use plinth_runtime::{Duration, now, random};
 use std::future::Future;
@@ -27,6 +28,8 @@ enum Shape {
     Range { keys: u64 },
     /// Sets of so many neighbours.
     Adjacent { keys: u64 },
+    /// Sets of so many neighbours, then reads for one row or key each, all over them.
+    OwnWrites { keys: u64 },
     /// Sets of the next rows that nobody has taken yet.
     BulkLoad,
 }
@@ -41,6 +44,10 @@ pub struct Workload {
 }
 
 const BUSY: usize = 100;
+/// Rounds of reads among own writes, of three reads each.
+const OWN_ROUNDS: u64 = 10;
+/// They go over so many rows at least.
+const OWN_SPAN_MIN: u64 = 1000;
 
 #[rustfmt::skip]
 const WORKLOADS: &[Workload] = &[
@@ -54,6 +61,9 @@ const WORKLOADS: &[Workload] = &[
     Workload { name: "range-reads-63", about: "a range read of 63 keys a transaction", default_clients: BUSY, shape: Shape::Range { keys: 63 } },
     Workload { name: "range-reads-1000", about: "a range read of 1000 keys a transaction", default_clients: BUSY, shape: Shape::Range { keys: 1000 } },
     Workload { name: "adjacent-writes", about: "sets of 140 neighbouring keys a transaction", default_clients: BUSY, shape: Shape::Adjacent { keys: 140 } },
+    Workload { name: "own-writes-0", about: "30 reads for one row each (ranges both ways, selectors) a transaction; one client", default_clients: 1, shape: Shape::OwnWrites { keys: 0 } },
+    Workload { name: "own-writes-10000", about: "sets 10,000 neighbours, then 30 reads for one row each among them; one client", default_clients: 1, shape: Shape::OwnWrites { keys: 10_000 } },
+    Workload { name: "own-writes-50000", about: "sets 50,000 neighbours, then 30 reads for one row each among them; one client", default_clients: 1, shape: Shape::OwnWrites { keys: 50_000 } },
     Workload { name: "bulk-load", about: "sets every row of the table once, a thousand neighbours a transaction", default_clients: 16, shape: Shape::BulkLoad },
     Workload { name: "read-latency", about: "one point read a transaction; one client", default_clients: 1, shape: Shape::Points { reads: 1, writes: 0 } },
     Workload { name: "commit-latency", about: "5 point reads and 5 sets a transaction; one client", default_clients: 1, shape: Shape::Points { reads: 5, writes: 5 } },
@@ -115,6 +125,7 @@ impl Workload {
                 let end = (start + keys).min(table.rows());
                 Ok(set_rows(transaction, table, values, start..end))
             }
+            Shape::OwnWrites { keys } => own_writes(transaction, table, values, keys).await,
             Shape::BulkLoad => Ok(set_rows(transaction, table, values, bulk)),
         }
     }
@@ -186,6 +197,40 @@ async fn range(transaction: &impl Transaction, table: &Table, keys: u64) -> Resu
     })
 }
 
+/// Sets `keys` neighbours and then reads for one row each: forwards, backwards, by selector. What the first read costs,
+/// which takes the writes in, is not counted.
+async fn own_writes(
+    transaction: &impl Transaction,
+    table: &Table,
+    values: &Values,
+    keys: u64,
+) -> Result<Done> {
+    let start = now();
+    transaction.get_read_version().await?;
+    let read_version = Some(start.elapsed());
+    let span = keys.clamp(OWN_SPAN_MIN, table.rows());
+    let first = table.random_start(span);
+    let written = set_rows(transaction, table, values, first..first + keys.min(span));
+    let end = table.end_key(first + span);
+    let begin = Key::copy_from_slice(&table.key(first));
+    transaction
+        .get_one(begin.clone(), end.clone(), false)
+        .await?;
+    let start = now();
+    for _ in 0..OWN_ROUNDS {
+        // Behind a key, so that the database may have one before the next that was written.
+        let place = || key_after(&table.key(first + random::below(span)));
+        transaction.get_one(place(), end.clone(), false).await?;
+        transaction.get_one(begin.clone(), place(), true).await?;
+        transaction.get_key(place()).await?;
+    }
+    Ok(Done {
+        operations: written.operations + 3 * OWN_ROUNDS,
+        read_version,
+        reads: Some(start.elapsed()),
+    })
+}
+
 fn set_rows(
     transaction: &impl Transaction,
     table: &Table,
@@ -228,6 +273,7 @@ mod tests {
                     Shape::Range { keys } | Shape::Adjacent { keys } => keys,
                     Shape::Points { reads, writes } => u64::from(reads + writes),
                     Shape::Random { .. } | Shape::Either { .. } => 10,
+                    Shape::OwnWrites { keys } => keys.min(2000) + 30,
                     Shape::BulkLoad => 2000,
                 };
                 assert_eq!(done.operations, want, "{}", workload.name);

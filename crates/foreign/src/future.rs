@@ -117,6 +117,17 @@ impl Future {
         }
     }
 
+    pub async fn key(self) -> Result<Bytes> {
+        self.wait().await?;
+        let (mut bytes, mut length) = (std::ptr::null(), 0);
+        let get = self.library.calls().future_get_key;
+        // SAFETY: it is ready and holds a key; what is pointed to stays until it is destroyed.
+        unsafe {
+            check(get(self.raw, &mut bytes, &mut length))?;
+            Ok(copied(bytes, length))
+        }
+    }
+
     pub async fn rows(self) -> Result<Rows> {
         self.wait().await?;
         let (mut first, mut count, mut more) = (std::ptr::null::<RawRow>(), 0, 0);

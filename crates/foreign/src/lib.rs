@@ -129,14 +129,34 @@ impl Transaction {
 
     /// The first rows of `[begin, end)`, as many as the library gives at once, at most about `bytes_max`. A snapshot read.
     pub async fn get_range(&self, begin: &[u8], end: &[u8], bytes_max: i32) -> Result<Rows> {
-        let future = self.start_range(begin, end, (0, bytes_max), STREAMING_WANT_ALL, true);
+        let future = self.start_range(
+            begin,
+            end,
+            (0, bytes_max),
+            STREAMING_WANT_ALL,
+            (false, true),
+        );
         future.rows().await
     }
 
-    /// The first `limit` rows, all at once.
-    pub async fn get_exact_range(&self, begin: &[u8], end: &[u8], limit: i32) -> Result<Rows> {
-        let future = self.start_range(begin, end, (limit, 0), STREAMING_EXACT, false);
+    /// The first `limit` rows, all at once; the last if `reverse`.
+    pub async fn get_exact_range(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        limit: i32,
+        reverse: bool,
+    ) -> Result<Rows> {
+        let future = self.start_range(begin, end, (limit, 0), STREAMING_EXACT, (reverse, false));
         future.rows().await
+    }
+
+    /// The first key at or after `key`.
+    pub async fn get_key(&self, key: &[u8]) -> Result<Key> {
+        let get = self.library().calls().transaction_get_key;
+        // SAFETY: as for `set`.
+        let raw = unsafe { get(self.raw, key.as_ptr(), length(key), 0, 1, 0) };
+        Future::new(self.library(), raw).key().await
     }
 
     fn start_range(
@@ -145,7 +165,7 @@ impl Transaction {
         end: &[u8],
         (limit, bytes_max): (i32, i32),
         mode: c_int,
-        snapshot: bool,
+        (reverse, snapshot): (bool, bool),
     ) -> Future {
         let get = self.library().calls().transaction_get_range;
         // SAFETY: a living transaction, and keys of these lengths.
@@ -165,7 +185,7 @@ impl Transaction {
                 mode,
                 1,
                 c_int::from(snapshot),
-                0,
+                c_int::from(reverse),
             )
         };
         Future::new(self.library(), raw)

@@ -93,6 +93,7 @@ calls! {
     transaction_destroy: fn(*mut RawTransaction);
     transaction_set_option: fn(*mut RawTransaction, c_int, *const u8, c_int) -> Code;
     transaction_get: fn(*mut RawTransaction, *const u8, c_int, c_int) -> *mut RawFuture;
+    transaction_get_key: fn(*mut RawTransaction, *const u8, c_int, c_int, c_int, c_int) -> *mut RawFuture;
     transaction_get_range: fn(
         *mut RawTransaction, *const u8, c_int, c_int, c_int, *const u8, c_int, c_int, c_int,
         c_int, c_int, c_int, c_int, c_int, c_int
@@ -111,6 +112,7 @@ calls! {
     future_get_error: fn(*mut RawFuture) -> Code;
     future_get_int64: fn(*mut RawFuture, *mut i64) -> Code;
     future_get_value: fn(*mut RawFuture, *mut c_int, *mut *const u8, *mut c_int) -> Code;
+    future_get_key: fn(*mut RawFuture, *mut *const u8, *mut c_int) -> Code;
     future_get_keyvalue_array: fn(*mut RawFuture, *mut *const RawRow, *mut c_int, *mut c_int) -> Code;
     future_get_key_array: fn(*mut RawFuture, *mut *const RawKey, *mut c_int) -> Code;
 }
