@@ -1,7 +1,8 @@
 //! Read your writes: random operations in one transaction against a map that does the same, naively.
 //!
 //! Every client has rows of its own, so that it knows them. A transaction first reads them all, then does a number of
-//! random writes and reads, each read compared with the map, and commits; the next one must find what it left.
+//! random writes and reads, each read compared with the map, and commits; the next one must find what it left. Some reads are
+//! done twice, a few of them with more than five seconds in between: what a transaction has read it can read again.
 
 use super::{Boxed, Complaints, Day, Ending, Space, Verdict, Workload, ending, until_done};
 use plinth_client::testing::resolve_selector;
@@ -9,12 +10,15 @@ use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_core::key::printable;
 use plinth_core::{Error, Key, KeySelector, MutationKind, Result, Value, atomic};
 use plinth_runtime::random::{below, chance};
+use plinth_runtime::{Duration, sleep};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 type Rows = BTreeMap<Key, Value>;
 
 const KEYS: u64 = 30;
+/// Servers know the versions of five seconds.
+const LONGER_THAN_VERSIONS_LIVE: Duration = Duration::from_secs(8);
 const KINDS: [MutationKind; 10] = [
     MutationKind::Add,
     MutationKind::And,
@@ -108,41 +112,82 @@ fn write(tr: &Transaction, plot: &Plot, rows: &mut Rows) -> String {
     }
 }
 
+#[derive(Clone)]
+enum Read {
+    Get(Key),
+    GetKey(KeySelector),
+    GetRange(KeySelector, KeySelector, RangeOptions),
+}
+
+impl Read {
+    fn random(plot: &Plot) -> Read {
+        let selector = |offset| KeySelector::new(plot.key(), chance(0.5), offset);
+        match below(3) {
+            0 => Read::Get(plot.key()),
+            1 => Read::GetKey(selector(below(16) as i32 - 7)),
+            _ => {
+                let (begin, end) = (selector(below(6) as i32 - 2), selector(below(6) as i32 - 2));
+                let options = RangeOptions {
+                    limit: below(6) as i32,
+                    reverse: chance(0.5),
+                    ..RangeOptions::default()
+                };
+                Read::GetRange(begin, end, options)
+            }
+        }
+    }
+}
+
 /// Does a random read and says what is wrong with it.
 async fn read(tr: &Transaction, plot: &Plot, rows: &Rows) -> Result<Verdict> {
-    let snapshot = chance(0.3);
-    match below(3) {
-        0 => {
-            let key = plot.key();
+    let (read, snapshot) = (Read::random(plot), chance(0.3));
+    let first = perform(tr, plot, rows, read.clone(), snapshot).await?;
+    if first.is_err() || !chance(0.3) {
+        return Ok(first);
+    }
+    if chance(0.05) {
+        sleep(LONGER_THAN_VERSIONS_LIVE).await;
+    }
+    // Nothing was written since: whatever has become of the servers, nobody is asked.
+    let again = perform(tr, plot, rows, read, chance(0.3)).await;
+    Ok(again.unwrap_or_else(|error| Err(format!("read again: {error}"))))
+}
+
+async fn perform(
+    tr: &Transaction,
+    plot: &Plot,
+    rows: &Rows,
+    read: Read,
+    snapshot: bool,
+) -> Result<Verdict> {
+    match read {
+        Read::Get(key) => {
             let got = tr.get(key.clone(), snapshot).await?;
-            Ok(compare(
-                &format!("get {}", printable(&key)),
-                &got.as_ref(),
-                &rows.get(&key),
-            ))
+            let what = format!("get {}", printable(&key));
+            Ok(compare(&what, &got.as_ref(), &rows.get(&key)))
         }
-        1 => {
-            let selector = KeySelector::new(plot.key(), chance(0.5), below(16) as i32 - 7);
+        Read::GetKey(selector) => {
             let got = tr.get_key(selector.clone(), snapshot).await?;
             let expected = resolve_selector(rows.keys(), &selector, &plot.end);
             let what = format!("get_key {selector:?}");
             Ok(compare(&what, &plot.clamp(got), &plot.clamp(expected)))
         }
-        _ => read_range(tr, plot, rows, snapshot).await,
+        Read::GetRange(begin, end, options) => {
+            read_range(tr, plot, rows, (begin, end, options), snapshot).await
+        }
     }
 }
 
-async fn read_range(tr: &Transaction, plot: &Plot, rows: &Rows, snapshot: bool) -> Result<Verdict> {
-    let selector = || KeySelector::new(plot.key(), chance(0.5), below(6) as i32 - 2);
-    let (begin, end) = (selector(), selector());
+async fn read_range(
+    tr: &Transaction,
+    plot: &Plot,
+    rows: &Rows,
+    (begin, end, options): (KeySelector, KeySelector, RangeOptions),
+    snapshot: bool,
+) -> Result<Verdict> {
     let resolve = |selector| plot.clamp(resolve_selector(rows.keys(), selector, &plot.end));
     let (Some(from), Some(to)) = (resolve(&begin), resolve(&end)) else {
         return Ok(Ok(())); // it would reach into what is not ours
-    };
-    let options = RangeOptions {
-        limit: below(6) as i32,
-        reverse: chance(0.5),
-        ..RangeOptions::default()
     };
     let what = format!("get_range {begin:?} {end:?} {options:?}");
     let got = tr.get_range_all(begin, end, options, snapshot).await?;
