@@ -4,9 +4,9 @@
 //! that getters give point into the result, which stays where it is until the handle is destroyed or its memory released.
 
 use crate::arguments::{Code, Flag};
-use crate::mapped::MappedRow;
 use crate::{network, state};
 use bytes::Bytes;
+use plinth_client::{MappedResult, MappedRow};
 use plinth_core::{Error, Result};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,7 +73,8 @@ pub struct MappedEntry {
 const _: () = assert!(size_of::<MappedEntry>() == 112);
 
 impl MappedEntry {
-    fn of(row: &MappedRow) -> Self {
+    /// Points into the row and into the entries of what it leads to.
+    fn of(row: &MappedRow, entries: &[RowEntry]) -> Self {
         let selector = |key| SelectorEntry {
             key: KeyEntry::of(key),
             or_equal: 0,
@@ -84,9 +85,9 @@ impl MappedEntry {
             value: KeyEntry::of(&row.value),
             begin: selector(&row.begin),
             end: selector(&row.end),
-            rows: row.entries.as_ptr(),
-            row_count: row.entries.len() as c_int,
-            capacity: row.entries.len() as c_int,
+            rows: entries.as_ptr(),
+            row_count: entries.len() as c_int,
+            capacity: entries.len() as c_int,
             reserved: [0; 32],
         }
     }
@@ -101,7 +102,7 @@ pub enum Payload {
     Value(Option<Bytes>),
     Rows(Rows),
     #[allow(dead_code)] // keeps what the entries point to
-    Mapped(Vec<MappedRow>, Vec<MappedEntry>, bool),
+    Mapped(Vec<MappedRow>, Vec<Vec<RowEntry>>, Vec<MappedEntry>, bool),
     #[allow(dead_code)] // keeps what the entries point to
     Keys(Vec<Bytes>, Vec<KeyEntry>),
     #[allow(dead_code)]
@@ -128,9 +129,14 @@ impl Payload {
         })
     }
 
-    pub fn mapped(rows: Vec<MappedRow>, more: bool) -> Self {
-        let entries = rows.iter().map(MappedEntry::of).collect();
-        Payload::Mapped(rows, entries, more)
+    pub fn mapped(MappedResult { rows, more }: MappedResult) -> Self {
+        let led_to = |row: &MappedRow| row.rows.iter().map(RowEntry::of).collect();
+        let inner: Vec<Vec<RowEntry>> = rows.iter().map(led_to).collect();
+        let both = rows.iter().zip(&inner);
+        let entries = both
+            .map(|(row, inner)| MappedEntry::of(row, inner))
+            .collect();
+        Payload::Mapped(rows, inner, entries, more)
     }
 
     pub fn keys(keys: Vec<Bytes>) -> Self {
@@ -455,7 +461,7 @@ pub unsafe extern "C" fn fdb_future_get_mappedkeyvalue_array(
     more: &mut Flag,
 ) -> Code {
     future.read(|payload| match payload {
-        Payload::Mapped(_, entries, has_more) => {
+        Payload::Mapped(_, _, entries, has_more) => {
             (*rows, *count) = (entries.as_ptr(), entries.len() as c_int);
             *more = Flag::from(*has_more);
             Some(())

@@ -25,7 +25,6 @@ mod absent;
 mod arguments;
 mod database;
 mod future;
-mod mapped;
 mod network;
 mod options;
 mod state;

@@ -27,6 +27,7 @@ pub fn of_database(code: i32, value: &[u8]) -> Result<Option<DatabaseOption>> {
         10 | 405 => return number(value).map(|_| None),
         21 | 22 | 505 | 800 | 900 => return Ok(None),
         506 => TransactionAutomaticIdempotency,
+        90_001 => MappedRangeReadsOwnWrites,
         _ => return Err(Error::invalid_option),
     }))
 }

@@ -4,7 +4,7 @@ use crate::arguments::{Code, Flag, bytes_at, code};
 use crate::database::Connection;
 use crate::future::{Future, Payload, Promise};
 use crate::state::Order;
-use crate::{mapped, network, options, state};
+use crate::{network, options, state};
 use bytes::Bytes;
 use plinth_client::{RangeOptions, StreamingMode, Transaction as Local};
 use plinth_core::{Error, KeySelector, MutationKind, Result};
@@ -301,10 +301,9 @@ pub unsafe extern "C" fn fdb_transaction_get_mapped_range(
     transaction.ask(
         arguments,
         move |transaction, (begin, end, mapper, options)| {
-            let transaction = transaction.clone();
-            mapped::read(transaction, begin, end, mapper, options, snapshot != 0)
+            transaction.get_mapped_range(begin, end, mapper, options, snapshot != 0)
         },
-        |(rows, more)| Payload::mapped(rows, more),
+        Payload::mapped,
     )
 }
 

@@ -99,6 +99,9 @@ impl Database {
             DatabaseOption::TransactionReportConflictingKeys => {
                 TransactionOption::ReportConflictingKeys
             }
+            DatabaseOption::MappedRangeReadsOwnWrites => {
+                TransactionOption::MappedRangeReadsOwnWrites
+            }
         };
         self.inner
             .transaction_defaults

@@ -51,7 +51,13 @@ pub enum TransactionOption {
     Tag(TransactionTag),
     /// The same, and the database may throttle it by itself when it is what overloads it.
     AutoThrottleTag(TransactionTag),
+    /// A mapped range sees own writes like any other read, in every direction, and for snapshots too, instead of being refused
+    /// as in FoundationDB. Plinth's own.
+    MappedRangeReadsOwnWrites,
 }
+
+/// Far from FoundationDB's numbers. The same for transactions and databases.
+const MAPPED_RANGE_READS_OWN_WRITES: u32 = 90_001;
 
 impl TransactionOption {
     /// The option with this public number. A parameter is eight bytes, little-endian; a tag is its bytes.
@@ -92,6 +98,7 @@ impl TransactionOption {
                 )?));
             }
             1100 => BypassUnreadable,
+            MAPPED_RANGE_READS_OWN_WRITES => MappedRangeReadsOwnWrites,
             _ => return Err(Error::invalid_option),
         };
         if value.is_some_and(|v| !v.is_empty()) {
@@ -116,6 +123,7 @@ pub enum DatabaseOption {
     TransactionBypassUnreadable,
     TransactionUsedDuringCommitProtectionDisable,
     TransactionReportConflictingKeys,
+    MappedRangeReadsOwnWrites,
     TransactionAutomaticIdempotency,
 }
 
@@ -148,6 +156,7 @@ pub(crate) struct Options {
     pub special_keys_writable: bool,
     pub bypass_unreadable: bool,
     pub idempotent: bool,
+    pub mapped_reads_own_writes: bool,
     pub tags: TransactionTags,
 }
 
@@ -174,6 +183,7 @@ impl Default for Options {
             special_keys_writable: false,
             bypass_unreadable: false,
             idempotent: false,
+            mapped_reads_own_writes: false,
             tags: TransactionTags::default(),
         }
     }
@@ -220,6 +230,7 @@ impl Options {
             SpecialKeySpaceEnableWrites => self.special_keys_writable = true,
             BypassUnreadable => self.bypass_unreadable = true,
             AutomaticIdempotency => self.idempotent = true,
+            MappedRangeReadsOwnWrites => self.mapped_reads_own_writes = true,
             Tag(tag) => self.tags.add(tag, false)?,
             AutoThrottleTag(tag) => self.tags.add(tag, true)?,
         }
@@ -234,6 +245,7 @@ impl Options {
             retry_delay_ms_max: self.retry_delay_ms_max,
             size_bytes_max: self.size_bytes_max,
             idempotent: self.idempotent,
+            mapped_reads_own_writes: self.mapped_reads_own_writes,
             tags: self.tags,
             ..*defaults
         }

@@ -195,12 +195,13 @@ impl<T: Clone> ReadFuture<T> {
 }
 
 /// What a range read or a selector needs once its version is there.
-struct Prepared {
+#[derive(Clone)]
+pub(crate) struct Prepared {
     attempt: Rc<Attempt>,
     version: Shared<Result<Version>>,
     cluster: Rc<dyn Cluster>,
-    writes: Option<Rc<WriteMap>>,
-    keys_end: Key,
+    pub writes: Option<Rc<WriteMap>>,
+    pub keys_end: Key,
     snapshot: bool,
     bypass_unreadable: bool,
     /// Nothing is remembered, neither what was written nor what was read.
@@ -233,7 +234,7 @@ impl Prepared {
         Ok(key)
     }
 
-    async fn get_range(
+    pub async fn get_range(
         self,
         begin: Anchor,
         end: Anchor,
@@ -296,7 +297,7 @@ async fn bound(reader: &Reader, anchor: &Anchor) -> Result<Key> {
 
 impl Inner {
     /// Checks and gathers what a read needs; the selectors' keys must not lie above what may be read.
-    fn prepare(&self, selectors: &[&KeySelector], snapshot: bool) -> Result<Prepared> {
+    pub(crate) fn prepare(&self, selectors: &[&KeySelector], snapshot: bool) -> Result<Prepared> {
         let mut state = self.state.borrow_mut();
         state.check_usable()?;
         let keys_end = state.read_end();
@@ -322,7 +323,10 @@ impl Inner {
     }
 
     /// A read whose failure fails the commit.
-    fn start<T: 'static>(&self, read: impl Future<Output = Result<T>> + 'static) -> ReadFuture<T> {
+    pub(crate) fn start<T: 'static>(
+        &self,
+        read: impl Future<Output = Result<T>> + 'static,
+    ) -> ReadFuture<T> {
         let attempt = self.state.borrow().attempt.clone();
         self.start_apart(async move {
             let result = read.await;

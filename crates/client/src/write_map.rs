@@ -144,6 +144,15 @@ impl WriteMap {
             .range(Bound::Included(begin), Bound::Excluded(end))
     }
 
+    /// Something in `[begin, end)` was set, cleared or changed.
+    pub fn touches(&self, begin: &[u8], end: &[u8]) -> bool {
+        let meets = |ranges: &RangeSet| ranges.first_beyond(begin).is_some_and(|(at, _)| at < end);
+        begin < end
+            && (self.points_in(begin, end).next().is_some()
+                || meets(&self.cleared)
+                || meets(&self.unreadable))
+    }
+
     /// Gives `sink` the rows of `[begin, end)`, own writes over `rows`, the database's rows of it, until it says no.
     /// Descending if `reverse`, as `rows` are then; else ascending. Costs what `sink` takes.
     pub fn merge(

@@ -138,6 +138,12 @@ codes! {
     invalid_cache_eviction_policy = 2024, "Neither 'random' nor 'lru'";
     network_cannot_be_restarted = 2025, "The client's network was stopped; it starts once";
     blocked_from_network_thread = 2026, "A callback waited for something that only its own thread can bring";
+    mapper_bad_index = 2030, "The mapper of a mapped range names an element that the row does not have, or has stray braces";
+    mapper_bad_range_decriptor = 2032, "'{...}' stands elsewhere than at the end of a mapper. FoundationDB spells the name so";
+    get_mapped_range_reads_your_writes = 2039, "A mapped range meets what the transaction itself has written";
+    key_not_tuple = 2041, "A mapped range needs elements of a key that is no tuple";
+    value_not_tuple = 2042, "A mapped range needs elements of a value that is no tuple";
+    mapper_not_tuple = 2043, "The mapper of a mapped range is no tuple";
     incompatible_protocol_version = 2100, "Client and server speak different protocol versions";
     transaction_too_large = 2101, "More than 10,000,000 bytes of mutations and conflict ranges";
     key_too_large = 2102, "A key above 10,000 bytes (30,000 for system keys)";

@@ -3,6 +3,7 @@
 mod behaviour;
 mod commits;
 mod directory;
+mod mapped;
 mod model;
 mod outstanding;
 mod repeated;
