@@ -56,6 +56,7 @@ fn world() -> World {
         bytes: 100_000_000,
         write_bytes_a_second: 1_000,
         can_split: true,
+        stays_empty: false,
     };
     World {
         replication: 3,

@@ -11,7 +11,7 @@ pub fn initial_state(
     config: &DatabaseConfig,
     servers: &[(Uid, StorageServerRecord)],
     teams: &[Vec<usize>],
-    shards_a_team: usize,
+    user_shards: usize,
 ) -> Vec<(Bytes, Bytes)> {
     assert!(!teams.is_empty(), "a database needs a team");
     let next_tag = servers.iter().map(|(_, record)| record.tag.0 + 1).max();
@@ -25,10 +25,7 @@ pub fn initial_state(
     for (id, record) in servers {
         rows.push((keys::server_list_key(*id), record.to_bytes()));
     }
-    for (i, begin) in boundaries(teams.len(), shards_a_team)
-        .into_iter()
-        .enumerate()
-    {
+    for (i, begin) in boundaries(teams.len(), user_shards).into_iter().enumerate() {
         let team = teams[i % teams.len()]
             .iter()
             .map(|server| servers[*server].0)
@@ -46,13 +43,13 @@ pub fn initial_state(
     rows
 }
 
-/// Where shards begin, ascending, the first at the empty key; the system keyspace is a shard of its own as soon
-/// as there is more than one.
-fn boundaries(teams: usize, shards_a_team: usize) -> Vec<Vec<u8>> {
+/// Where shards begin, ascending, the first at the empty key; the system keyspace is a shard of its own as soon as there is
+/// more than one team. Nobody knows yet where data will be: the distributor cuts shards as it comes.
+fn boundaries(teams: usize, user_shards: usize) -> Vec<Vec<u8>> {
     if teams == 1 {
         return vec![vec![]];
     }
-    let user_shards = (teams * shards_a_team.max(1)).min(255);
+    let user_shards = user_shards.clamp(1, 255);
     let mut begins = vec![vec![]];
     begins.extend((1..user_shards).map(|i| vec![(i * 255 / user_shards) as u8]));
     begins.push(vec![0xff]);
@@ -64,15 +61,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shards_cover_every_key_once_and_teams_share_them_evenly() {
-        let begins = boundaries(3, 4);
-        assert_eq!(begins[0], Vec::<u8>::new());
+    fn a_database_begins_with_one_shard_and_one_for_the_system_unless_more_are_asked_for() {
+        assert_eq!(boundaries(3, 1), [vec![], vec![0xff]]);
+        assert_eq!(boundaries(1, 4).len(), 1);
+        let begins = boundaries(3, 12);
+        assert_eq!((begins.len(), &begins[0][..]), (13, &[][..]));
         assert_eq!(begins.last(), Some(&vec![0xff]));
         assert!(
             begins.windows(2).all(|pair| pair[0] < pair[1]),
             "{begins:?}"
         );
-        assert_eq!(boundaries(1, 4).len(), 1);
-        assert_eq!(boundaries(200, 16).len(), 256);
+        assert_eq!(boundaries(200, 3_200).len(), 256);
     }
 }

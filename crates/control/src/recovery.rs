@@ -147,7 +147,7 @@ async fn create(context: &Context, coordinated: &mut CoordinatedState) -> Result
     };
     context.phase.set("recruiting_storage");
     let (servers, teams) = recruit_storage(context, &config).await?;
-    let rows = creation::initial_state(&config, &servers, &teams, knobs().shards_per_team as usize);
+    let rows = creation::initial_state(&config, &servers, &teams, knobs().first_shards);
     let plan = Plan {
         epoch: 1,
         configured: Configured::from_rows(&rows, config),

@@ -1,10 +1,11 @@
 //! A run from its first event to its last: create, break and work, heal, demand service, check.
 
 use crate::cluster::{self, Shape};
-use crate::scenario::{FaultMix, Scenario};
+use crate::scenario::{Draw, FaultMix, Scenario};
 use crate::workloads::{self, Day, Space, Workload};
 use crate::{Drawn, Failure, FailureKind, attrition, consistency, idle, loss, strangers};
 use plinth_client::Database;
+use plinth_runtime::knobs::{knobs, set_knobs};
 use plinth_runtime::random::chance;
 use plinth_runtime::sim::control;
 use plinth_runtime::{Duration, Task, trace};
@@ -32,6 +33,16 @@ fn liveness(message: impl Into<String>) -> Failure {
     Failure::new(FailureKind::Liveness, message)
 }
 
+/// Three of four clusters begin with many shards: a run has too little data for them to be cut as it comes.
+fn draw_first_shards(seed: u64) {
+    let mut draw = Draw::new(seed, 4);
+    if draw.below(4) > 0 {
+        let mut own = (*knobs()).clone();
+        own.first_shards = draw.between(2, 24);
+        set_knobs(own);
+    }
+}
+
 pub async fn run(
     shape: Shape,
     scenario: Scenario,
@@ -39,6 +50,7 @@ pub async fn run(
     only: Option<Vec<String>>,
     drawn: &RefCell<Drawn>,
 ) -> Verdict {
+    draw_first_shards(shape.seed);
     trace!("Shape", "shape" => format!("{shape:?}"));
     trace!("FaultMix", "mix" => format!("{mix:?}"));
     if scenario.lose_data {

@@ -13,7 +13,7 @@ use plinth_protocol::control::{GetWorkers, RegisterWorker};
 use plinth_protocol::storage::{GetRangeMetrics, RangeMetric};
 use plinth_rpc::Interface;
 use plinth_runtime::knobs::knobs;
-use plinth_runtime::{Duration, probe, trace};
+use plinth_runtime::{Duration, Instant, probe, trace};
 use std::collections::{BTreeMap, BTreeSet};
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
@@ -26,6 +26,9 @@ const SPLIT_AGAIN: Duration = Duration::from_secs(60);
 /// A worker that could not make a storage server is not asked again for so long.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
+/// A shard that has been empty for so long is joined to a neighbour: not one that is emptied to be filled anew.
+const STAYS_EMPTY: Duration = Duration::from_secs(20);
+
 /// What outlives a look.
 #[derive(Default)]
 pub(super) struct Known {
@@ -36,6 +39,8 @@ pub(super) struct Known {
     pub wanted: BTreeSet<Uid>,
     places: BTreeMap<Uid, Place>,
     sizes: BTreeMap<Key, (Key, RangeMetric)>,
+    /// Shards that are empty, by their begin, and since when.
+    empty: BTreeMap<Key, Instant>,
 }
 
 pub(super) struct Recruitment {
@@ -221,8 +226,9 @@ impl Distributor {
     }
 
     fn see_shards(&self, shards: &[(KeyRange, ShardRecord)]) -> Vec<ShardView> {
-        let known = self.known.borrow();
+        let known = &mut *self.known.borrow_mut();
         let now = plinth_runtime::now();
+        known.note_empty(shards, now);
         let mut unsplittable = self.unsplittable.borrow_mut();
         unsplittable.retain(|_, seen| now.saturating_since(*seen) < SPLIT_AGAIN);
         let view = |(range, record): &(KeyRange, ShardRecord)| {
@@ -237,6 +243,8 @@ impl Distributor {
                 bytes: size.map_or(0, |(_, metric)| metric.bytes),
                 write_bytes_a_second: size.map_or(0, |(_, metric)| metric.write_bytes_a_second),
                 can_split: !unsplittable.contains_key(&range.begin),
+                stays_empty: (known.empty.get(&range.begin))
+                    .is_some_and(|since| now.saturating_since(*since) >= STAYS_EMPTY),
             }
         };
         shards.iter().map(view).collect()
@@ -275,6 +283,25 @@ impl Distributor {
             engine,
             tag: written.list.next_tag,
         })
+    }
+}
+
+impl Known {
+    /// Shards whose size is not known are what they were.
+    fn note_empty(&mut self, shards: &[(KeyRange, ShardRecord)], now: Instant) {
+        let mut before = std::mem::take(&mut self.empty);
+        for (range, _) in shards {
+            let since = before.remove(&range.begin);
+            let size = self.sizes.get(&range.begin);
+            let size = size.filter(|(end, _)| *end == range.end);
+            let is_empty = match size {
+                Some((_, metric)) => metric.bytes == 0 && metric.write_bytes_a_second == 0,
+                None => since.is_some(),
+            };
+            if is_empty {
+                self.empty.insert(range.begin.clone(), since.unwrap_or(now));
+            }
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! What the distributor does next, given all it knows. Pure.
 //!
 //! In order of urgency: shards that have lost replicas are healed, those with the fewest left first; servers that are to go
-//! are drained; large and busy shards are split, small quiet neighbours joined; what remains of the room for moves goes to
-//! evening out the bytes.
+//! are drained; large and busy shards are split, small quiet neighbours joined, and what stays empty is joined to a
+//! neighbour; what remains of the room for moves goes to evening out the bytes.
 
 use super::teams::{self, Places, Team};
 use plinth_core::Uid;
@@ -30,6 +30,8 @@ pub struct ShardView {
     pub bytes: u64,
     pub write_bytes_a_second: u64,
     pub can_split: bool,
+    /// For a while nothing has been in it, and nothing written.
+    pub stays_empty: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -54,6 +56,8 @@ pub enum Why {
     Heal(usize),
     /// A member must go, or the team is not what the configuration asks for.
     Drain,
+    /// It is empty, and goes to its neighbour's team to become one with that.
+    Join,
     Balance,
 }
 
@@ -300,14 +304,36 @@ impl Planner<'_> {
             let free = !self.taken.contains(&(at - 1)) && !self.taken.contains(&at);
             // The system's own keys stay by themselves.
             let ordinary = *right.range.begin < *plinth_core::key::SYSTEM_BEGIN;
-            if count > floor && small && quiet && free && ordinary && left.team == right.team {
+            let hollow = left.stays_empty || right.stays_empty;
+            if !(quiet && free && ordinary) || !(hollow || count > floor && small) {
+                continue;
+            }
+            if left.team == right.team {
                 self.taken.extend([at - 1, at]);
                 count -= 1;
                 self.steps.push(Step::Merge {
                     left: left.range.clone(),
                     right: right.range.clone(),
                 });
+            } else if hollow {
+                self.bring_together(at);
             }
+        }
+    }
+
+    /// Sends the empty one of a shard and its left neighbour to where the other is: there is nothing to copy.
+    fn bring_together(&mut self, at: usize) {
+        let (empty, other) = match self.world.shards[at].stays_empty {
+            true => (at, at - 1),
+            false => (at - 1, at),
+        };
+        let to = &self.world.shards[other].team;
+        let is_fit = teams::is_fit(to, &self.places, self.world.replication);
+        let team = &self.world.shards[empty].team;
+        let has_room = self.newcomers_with_room(team, to).is_some();
+        if is_fit && has_room && self.moves < self.limits.moves {
+            self.taken.insert(other);
+            self.start(empty, to.clone(), Why::Join);
         }
     }
 
@@ -430,6 +456,7 @@ mod tests {
                 bytes: *bytes,
                 write_bytes_a_second: 0,
                 can_split: true,
+                stays_empty: false,
             }
         };
         World {
@@ -638,5 +665,48 @@ mod tests {
                 ("merge", false, false)
             ]
         );
+    }
+
+    #[test]
+    fn what_stays_empty_is_brought_to_a_neighbour_and_joined_however_few_shards_there_are() {
+        let mut world = world(
+            1,
+            3,
+            &[
+                ("", &[0], 50),
+                ("b", &[1], 0),
+                ("c", &[2], 0),
+                ("d", &[0], 50),
+            ],
+        );
+        let limits = Limits {
+            shards_a_team: 100,
+            ..LIMITS
+        };
+        assert_eq!(next(&world, limits), [], "they have only just become empty");
+        for _ in 0..4 {
+            for shard in &mut world.shards {
+                shard.stays_empty = shard.bytes == 0;
+            }
+            for step in next(&world, limits) {
+                match step {
+                    Step::Move { range, to, why, .. } => {
+                        assert_eq!(why, Why::Join);
+                        let shard = world.shards.iter_mut().find(|shard| shard.range == range);
+                        shard.expect("it was there").team = to;
+                    }
+                    Step::Merge { left, right } => {
+                        world.shards.retain(|shard| shard.range != right);
+                        let shard = world.shards.iter_mut().find(|shard| shard.range == left);
+                        let shard = shard.expect("it was there");
+                        shard.range.end = right.end;
+                        shard.bytes = 50;
+                    }
+                    Step::Split { .. } => panic!("nothing is large"),
+                }
+            }
+        }
+        let begins: Vec<&[u8]> = world.shards.iter().map(|s| &s.range.begin[..]).collect();
+        assert_eq!(begins, [&b""[..], b"d"]);
     }
 }
