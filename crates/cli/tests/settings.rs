@@ -3,10 +3,10 @@
 mod common;
 
 use common::{Cluster, Server};
-use plinth_client::Database;
+use plinth_client::{Database, Transaction};
 use plinth_coordination::ClusterFile;
-use plinth_core::Error;
-use plinth_runtime::{Duration, now, real, sleep};
+use plinth_core::Result;
+use plinth_runtime::{Duration, Task, now, real, sleep};
 use serde_json::Value;
 
 const LIMIT: Duration = Duration::from_secs(60);
@@ -37,20 +37,32 @@ async fn wait_until_so(cluster: &Cluster, what: &str, so: impl Fn(&Value) -> boo
     }
 }
 
-/// Of two watches at the same time.
-async fn second_watch(database: &Database) -> Option<Error> {
-    let watch = |key: &'static str| {
-        let database = database.clone();
-        async move {
-            let made = database.run(async |tr| Ok(tr.watch(key))).await;
-            made.expect("it commits").await
-        }
-    };
-    let first = plinth_runtime::spawn("first", watch("a"));
-    sleep(Duration::from_millis(100)).await;
-    let outcome = plinth_runtime::timeout(Duration::from_millis(500), watch("b")).await;
-    drop(first);
-    outcome.and_then(Result::err)
+/// Watches that the storage servers hold.
+async fn watches_held(cluster: &Cluster) -> u64 {
+    let status = cluster.status().await;
+    let servers = status["storage_servers"].as_array().expect("a list").iter();
+    servers
+        .filter_map(|server| server["watches"].as_u64())
+        .sum()
+}
+
+const WATCHED: &str = "watched";
+
+/// Sets so many watches, and whether the servers hold them half a second later.
+async fn watch_more(
+    cluster: &Cluster,
+    database: &Database,
+    watches: &mut Vec<Task<Result<()>>>,
+) -> bool {
+    const MORE: u64 = 4;
+    let before = watches_held(cluster).await;
+    for _ in 0..MORE {
+        let made = database.run(async |tr| Ok(tr.watch(WATCHED))).await;
+        let watch = made.expect("it commits");
+        watches.push(plinth_runtime::spawn("watch", watch));
+    }
+    sleep(Duration::from_millis(500)).await;
+    watches_held(cluster).await >= before + MORE
 }
 
 async fn change_classes(cluster: &Cluster, address: impl Fn(u16) -> String) {
@@ -96,11 +108,12 @@ async fn change_classes(cluster: &Cluster, address: impl Fn(u16) -> String) {
 
 async fn change_knobs(cluster: &Cluster, database: &Database) {
     let epoch = cluster.status().await["generation"].clone();
-    assert_eq!(second_watch(database).await, None);
+    let mut watches = Vec::new();
+    assert!(watch_more(cluster, database, &mut watches).await);
     let said = cluster.say("setknob watches_max 1").await.text();
     assert!(said.contains("watches_max is 1"), "{said}");
     let start = now();
-    while second_watch(database).await != Some(Error::too_many_watches) {
+    while watch_more(cluster, database, &mut watches).await {
         assert!(start.elapsed() < LIMIT, "the knob has no effect");
     }
     let listed = cluster.say("getknob watches_max").await.text();
@@ -119,8 +132,17 @@ async fn change_knobs(cluster: &Cluster, database: &Database) {
         assert!(line.contains(why), "{wrong}: {line}");
     }
     cluster.say("clearknob watches_max").await.text();
-    while second_watch(database).await.is_some() {
+    while !watch_more(cluster, database, &mut watches).await {
         assert!(start.elapsed() < LIMIT, "the knob stays");
+    }
+    // Those that no server held are told as well.
+    let change = async |tr: Transaction| {
+        tr.set(WATCHED, "changed");
+        Ok(())
+    };
+    database.run(change).await.expect("it commits");
+    for told in plinth_runtime::join_all(watches).await {
+        assert_eq!(told, Ok(()));
     }
 }
 

@@ -10,8 +10,11 @@ use plinth_core::transaction_tag::TransactionTags;
 use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
 use plinth_protocol::storage::{Get, GetKey, GetRange, Watch};
 use plinth_rpc::Request;
-use plinth_runtime::{Duration, Either, probe};
+use plinth_runtime::{Duration, Either, probe, random};
 use std::rc::Rc;
+
+/// A watch that its server has no room for asks about so often, each at its own times.
+const WATCH_POLL_MS: u64 = 1000;
 
 /// Errors that are the transaction's to know; all others are the cluster's business and lead to another attempt.
 fn is_final(error: Error) -> bool {
@@ -20,7 +23,6 @@ fn is_final(error: Error) -> bool {
         Error::transaction_too_old
             | Error::future_version
             | Error::process_behind
-            | Error::too_many_watches
             | Error::inverted_range
             | Error::client_invalid_operation
     )
@@ -276,8 +278,7 @@ pub async fn watch(
             version,
         };
         let location = inner.locate(&key, false).await;
-        let server =
-            location.servers[plinth_runtime::random::below(location.servers.len() as u64) as usize];
+        let server = location.servers[random::below(location.servers.len() as u64) as usize];
         let call = inner.transport.call(&server.endpoint::<Watch>(), request);
         match call.await {
             Ok(reply) => {
@@ -290,7 +291,12 @@ pub async fn watch(
                     Err(_) => plinth_runtime::sleep(RETRY).await,
                 }
             }
-            Err(Error::too_many_watches) => return Err(Error::too_many_watches),
+            // The server has no room for it, but looks whenever it is asked: `too_many_watches` is the limit of a client alone.
+            Err(Error::watch_cancelled | Error::too_many_watches) => {
+                probe!("client_polls_watch");
+                let between = random::range(WATCH_POLL_MS / 2..WATCH_POLL_MS * 3 / 2);
+                plinth_runtime::sleep(Duration::from_millis(between)).await;
+            }
             // The server has gone, or is behind, or wants to hear that we still wait.
             Err(_) => {
                 inner.forget_location(&location);

@@ -371,7 +371,7 @@ impl Server {
         }
         if self.watches.borrow().len() >= knobs().watches_max as usize {
             probe!("storage_too_many_watches");
-            return responder.fail(Error::too_many_watches);
+            return responder.fail(Error::watch_cancelled);
         }
         let (number, key) = (self.watches_begun.get(), request.key.clone());
         self.watches_begun.set(number + 1);
