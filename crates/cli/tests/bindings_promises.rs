@@ -1,0 +1,72 @@
+//! What FoundationDB promises its users about reads, in Python and Java, unmodified from their registries, on a `double` cluster of
+//! several processes: each promise hundreds of times.
+
+#![allow(clippy::disallowed_types)] // processes outside of the runtime
+
+mod common;
+
+use common::client_programs::{build_java, command, installed, run, source};
+use common::{Cluster, Directory};
+use std::process::Command;
+
+/// Has the program say that it has found the promise kept.
+fn keeps(name: &str, mut program: Command, api_version: u32, promise: &str) {
+    let cluster = Cluster::start(name, 4, &["--replication", "double"]);
+    program
+        .arg(cluster.cluster_file())
+        .arg(api_version.to_string())
+        .arg(promise);
+    assert_eq!(run(&mut program), "done\n");
+}
+
+fn python(promise: &str) {
+    let mut python = command(installed("python/bin/python"));
+    python.arg(source("promises.py"));
+    keeps(&format!("promise-python-{promise}"), python, 730, promise);
+}
+
+fn java(promise: &str) {
+    let directory = Directory::new(&format!("promise-java-build-{promise}"));
+    let java = build_java(&directory, "7.3.68", "Promises");
+    keeps(&format!("promise-java-{promise}"), java, 730, promise);
+}
+
+#[test]
+fn in_python_a_commit_waits_for_the_reads_that_were_begun_before_it() {
+    python("commits");
+}
+
+#[test]
+fn in_java_a_commit_waits_for_the_reads_that_were_begun_before_it() {
+    java("commits");
+}
+
+#[test]
+fn in_python_what_is_under_way_ends_with_a_reset_a_retry_a_cancellation_and_the_handle() {
+    python("endings");
+}
+
+#[test]
+fn in_python_the_same_read_again_gives_the_same_answer() {
+    python("repeated");
+}
+
+#[test]
+fn in_java_the_same_read_again_gives_the_same_answer() {
+    java("repeated");
+}
+
+#[test]
+fn in_python_a_shard_reaches_from_its_boundary_to_the_last_key_before_the_next() {
+    python("locality");
+}
+
+#[test]
+fn in_java_a_shard_reaches_from_its_boundary_to_the_last_key_before_the_next() {
+    java("locality");
+}
+
+#[test]
+fn in_java_a_mapped_range_that_meets_own_writes_is_refused() {
+    java("mapped");
+}
