@@ -197,6 +197,7 @@ impl Connection {
         let register = self.coordinators.file().register();
         let call = self.transport.call(&endpoint, GetLeader { register });
         match plinth_runtime::timeout(COORDINATOR_LIMIT, call).await {
+            Some(Ok(reply)) if reply.lost.is_some() => "(has lost its file `coordination')",
             Some(Ok(reply)) if reply.leader.is_some() => "(answers)",
             Some(Ok(reply)) if !reply.is_coordinator => "(a server, but not a coordinator)",
             Some(Ok(_)) => "(answers; no controller is elected)",

@@ -14,11 +14,11 @@ use crate::connect;
 use plinth_coordination::ClusterFile;
 use plinth_coordination::cluster_file;
 use plinth_core::config::FaultDomain;
-use plinth_core::{DatabaseConfig, EngineKind, Error};
+use plinth_core::{DatabaseConfig, EngineKind};
 use plinth_rpc::Transport;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, sleep};
-use plinth_server::create_database;
+use plinth_server::{NotCreated, create_database};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -211,8 +211,10 @@ async fn make_ready(arguments: &Arguments, cluster: &ClusterFile) -> Outcome {
     let serving = async {
         let transport = Transport::client();
         match create_database(&transport, &cluster.clone().into(), config).await {
-            Ok(()) | Err(Error::invalid_option) => {}
-            Err(error) => return Err(format!("cannot create the database: {error}")),
+            Ok(()) | Err(NotCreated::Exists) => {}
+            Err(NotCreated::Because(line)) => {
+                return Err(format!("cannot create the database: {line}"));
+            }
         }
         let database = plinth_client::connect_over(transport, cluster.clone());
         let version = database.run(async |transaction| transaction.get_read_version().await);

@@ -7,7 +7,7 @@ use plinth_runtime::Either;
 use plinth_runtime::knobs::{Knobs, knobs, set_knobs};
 use plinth_runtime::real::{block_on, interrupted, spawn_worker};
 use plinth_server::metrics::Page;
-use plinth_server::{WorkerConfig, run_worker};
+use plinth_server::{WorkerConfig, accept_lost_registers, run_worker};
 use rustix::process::{Pid, Signal};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -47,6 +47,10 @@ pub struct Arguments {
     /// Workers, each with an event loop of its own; worker i listens at PORT + i
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(WORKERS_MAX)))]
     pub workers: u16,
+    /// Last resort, for one start: if it has lost the file of its coordinator, let it serve as one that has promised nothing.
+    /// Commits may be undone by that; read "Lost coordinators" in docs/operating.md first
+    #[arg(long)]
+    pub accept_lost_coordination: bool,
     /// Sets a limit or an interval to another value; `--knob list` shows all
     #[arg(long = "knob", value_name = "NAME=VALUE")]
     pub knobs: Vec<String>,
@@ -149,6 +153,11 @@ async fn serve(arguments: Arguments) -> Outcome {
             "ports from 1 to 65535 are possible; choose another with --listen".into(),
         ));
     }
+    if arguments.accept_lost_coordination {
+        accept_lost_coordination(&arguments, &cluster)
+            .await
+            .map_err(at)?;
+    }
     let pages: Vec<Page> = (0..arguments.workers).map(|_| Page::default()).collect();
     let page = |worker: u16| {
         let wanted = arguments.metrics.is_some();
@@ -176,6 +185,19 @@ async fn serve(arguments: Arguments) -> Outcome {
         Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
         Either::Right(Err(error)) => Err(with_place(at(error))),
     }
+}
+
+async fn accept_lost_coordination(arguments: &Arguments, cluster: &ClusterFile) -> Outcome {
+    for worker in 0..arguments.workers {
+        let directory = worker_directory(&arguments.data_dir, worker);
+        if accept_lost_registers(&directory, &cluster.key()).await? {
+            eprintln!(
+                "plinth: the coordinator in {} begins as one that has promised nothing",
+                directory.display()
+            );
+        }
+    }
+    Ok(())
 }
 
 fn worker_config(

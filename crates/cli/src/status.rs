@@ -102,6 +102,7 @@ pub fn recovery(cluster: &Value) -> String {
     let state = &cluster["recovery_state"];
     let phase = state["description"].as_str().unwrap_or("unknown");
     match state["waits_for"].as_str() {
+        Some(why) if phase == "standing_still" => format!("standing still: {why}"),
         Some(what) => format!("{phase}, waits for {what}"),
         None => phase.to_string(),
     }
@@ -130,6 +131,9 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
     );
     row(&mut out, "Recovery", recovery(cluster));
     row(&mut out, "Epoch", cluster["generation"].to_string());
+    for message in cluster["messages"].as_array().into_iter().flatten() {
+        row(&mut out, "Message", word(&message["description"]));
+    }
     let wanted = &cluster["configuration"];
     if wanted.is_object() {
         let engine = word(&wanted["storage_engine"]);

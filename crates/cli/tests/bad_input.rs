@@ -23,6 +23,7 @@ fn mistakes_get_one_clear_line_and_the_cluster_goes_on() {
     a_port_that_is_taken(&cluster);
     a_stranger_at_the_port(&cluster);
     a_database_that_is_there_already(&cluster);
+    an_exclusion_of_nobody(&cluster);
 
     assert!(cluster.cli("get a").contains("`a' is `b'"));
 }
@@ -126,6 +127,17 @@ fn a_database_that_is_there_already(cluster: &Cluster) {
             .cli_fails("configure new single ssd")
             .contains("already")
     );
+}
+
+fn an_exclusion_of_nobody(cluster: &Cluster) {
+    let line = cluster.cli_fails("exclude 127.0.0.1:9");
+    assert!(
+        line.contains("no process of this cluster is 127.0.0.1:9"),
+        "{line}"
+    );
+    assert!(cluster.cli("exclude").contains("Nobody is excluded"));
+    let forced = cluster.cli("exclude force no_wait 127.0.0.1:9; exclude; include all");
+    assert!(forced.contains("  127.0.0.1:9"), "{forced}");
 }
 
 #[test]

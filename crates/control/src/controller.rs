@@ -7,19 +7,20 @@
 //! returns.
 
 use crate::configured::Configured;
+use crate::creation::Creation;
 use crate::full_disks::{self, FullDisks};
 use crate::phase::Phases;
 use crate::polls::{POLL_LIMIT, Polls};
 use crate::recovery::{self, Context, NamedRole, Running};
-use crate::{coordinators, singletons, status, time_keeper};
+use crate::{coordinators, creation, singletons, status, time_keeper};
 use plinth_client::Database;
 use plinth_coordination::{CoordinatedState, Coordinators};
 use plinth_core::codec::Codec;
 use plinth_core::{DatabaseConfig, Error, Result, Tag, Uid, Version};
 use plinth_protocol::control::{
     ChangeCoordinators, ChangeCoordinatorsReply, ClientInfo, ClusterInfo, CreateDatabase,
-    GetClientInfo, GetClusterInfo, GetWorkers, RegisterWorker, ReportDurable, ServersChanged,
-    Workers,
+    CreateDatabaseReply, GetClientInfo, GetClusterInfo, GetWorkers, RegisterWorker,
+    RegisterWorkerReply, ReportDurable, ServersChanged, Workers,
 };
 use plinth_protocol::log::{LogGeneration, LogSystem};
 use plinth_protocol::status::{GetStatus, StatusReply};
@@ -48,7 +49,6 @@ pub(crate) struct Controller {
     polls: Polls,
     status_waiting: Waiters<GetStatus>,
     status_wanted: Notify,
-    creating: RefCell<Vec<Responder<CreateDatabase>>>,
     /// What each storage server has on disk.
     pub durable: RefCell<BTreeMap<Uid, Version>>,
     drained: Notify,
@@ -131,10 +131,10 @@ impl Controller {
         Controller {
             context: Context {
                 transport: transport.clone(),
-                cluster_key: coordinators.key(),
+                coordinators: coordinators.clone(),
                 workers: Watch::new(BTreeMap::new()),
                 classes: RefCell::default(),
-                creation: Watch::new(None),
+                creation: Creation::default(),
                 config: Watch::new(None),
                 phase: Phases::default(),
                 full_disks: FullDisks::default(),
@@ -145,7 +145,6 @@ impl Controller {
             polls: Polls::new(),
             status_waiting: Waiters::new("controller_status"),
             status_wanted: Notify::new(),
-            creating: RefCell::default(),
             durable: RefCell::default(),
             drained: Notify::new(),
             watches: RefCell::default(),
@@ -167,8 +166,8 @@ impl Controller {
         let [a, b, c, d, e, f, g, h, i] = std::array::from_fn(|_| self.clone());
         vec![
             transport.serve::<RegisterWorker>(id, move |request, responder| {
-                a.register(request);
-                responder.ok(());
+                let taken_by = a.register(request);
+                responder.ok(RegisterWorkerReply { taken_by });
             }),
             transport.serve::<GetClusterInfo>(id, move |request, responder| {
                 b.info
@@ -208,7 +207,9 @@ impl Controller {
 
     fn gauges(self: &Rc<Self>) -> [Gauge; 5] {
         [
-            Gauge::of("controller_creating", self, |c| c.creating.borrow().len()),
+            Gauge::of("controller_creating", self, |c| {
+                c.context.creation.waiting()
+            }),
             Gauge::of("controller_changes", self, |c| c.changes.borrow().len()),
             Gauge::of("controller_durable", self, |c| c.durable.borrow().len()),
             Gauge::of("controller_watches", self, |c| c.watches.borrow().len()),
@@ -218,31 +219,48 @@ impl Controller {
         ]
     }
 
-    fn register(self: &Rc<Self>, mut worker: RegisterWorker) {
+    /// Takes note of a worker, and watches it. A second one of the same process is another server over a copy of its data
+    /// directory, or over the same at another address before the first is known to be gone: it is told where the first is.
+    fn register(self: &Rc<Self>, mut worker: RegisterWorker) -> Option<SocketAddr> {
         let process = worker.locality.process;
+        self.forget_former(process, worker.worker.address);
         worker.given = self.context.classes.borrow().get(&process).copied();
         let known = self
             .context
             .workers
             .with(|workers| workers.get(&process).cloned());
         if known.as_ref() == Some(&worker) {
-            return;
+            return None;
+        }
+        let elsewhere = known.as_ref().map(|known| known.worker.address);
+        if let Some(other) = elsewhere.filter(|at| *at != worker.worker.address) {
+            probe!("process_lives_elsewhere");
+            trace!("ProcessTaken", "process" => process, "by" => other, "refused" => worker.worker.address);
+            return Some(other);
         }
         let count = self.context.workers.with(BTreeMap::len);
         if known.is_none() && count >= WORKERS_MAX {
             probe!("controller_workers_full");
-            return;
+            return None;
         }
         trace!("WorkerRegistered", "address" => worker.worker.address, "class" => worker.class().name());
         let interface = worker.worker;
         self.look_for_moved_servers(&worker);
+        if self
+            .info
+            .with(|info| info.accepting && worker.epoch > info.epoch)
+        {
+            // The recovery that follows says what is the matter.
+            trace!("WorkerIsAhead", "address" => worker.worker.address, "epoch" => worker.epoch);
+            self.moved.notify_one();
+        }
         self.context
             .workers
             .update(|workers| drop(workers.insert(process, worker)));
         if known.is_some_and(|k| k.worker == interface)
             && self.watches.borrow().contains_key(&process)
         {
-            return;
+            return None;
         }
         let tasks = TaskGroup::new();
         // Weak: the controller owns its watches, not they it.
@@ -262,6 +280,24 @@ impl Controller {
             drop(gone);
         });
         self.watches.borrow_mut().insert(process, tasks);
+        None
+    }
+
+    /// Another process that was at this address is gone, whether its watch has noticed or not.
+    fn forget_former(&self, process: Uid, address: SocketAddr) {
+        let is_former =
+            |id: &Uid, worker: &RegisterWorker| *id != process && worker.worker.address == address;
+        let former = self.context.workers.with(|workers| {
+            let mut at = workers.iter().filter(|(id, worker)| is_former(id, worker));
+            at.next().map(|(id, _)| *id)
+        });
+        if let Some(former) = former {
+            self.context
+                .workers
+                .update(|workers| drop(workers.remove(&former)));
+            let watch = self.watches.borrow_mut().remove(&former);
+            drop(watch);
+        }
     }
 
     /// Everybody looks for a server where the coordinated state and the system keyspace say. A recovery writes that anew.
@@ -290,11 +326,15 @@ impl Controller {
         if !valid {
             return responder.fail(Error::invalid_option_value);
         }
-        if self.created.get() || self.context.creation.with(Option::is_some) {
+        if self.created.get() {
             return responder.fail(Error::invalid_option);
         }
-        self.creating.borrow_mut().push(responder);
-        self.context.creation.set(Some(request.config));
+        let cluster = self.coordinators.file();
+        let refusal = |workers: &BTreeMap<_, _>| creation::refusal(&cluster, workers);
+        match self.context.workers.with(refusal) {
+            Some(refusal) => responder.ok(CreateDatabaseReply { refusal }),
+            None => self.context.creation.want(request.config, responder),
+        }
     }
 
     pub fn publish(&self, change: impl FnOnce(&mut ClusterInfo)) {
@@ -365,12 +405,11 @@ impl Controller {
         self.created.set(true);
         // A database that was there before was not created by whoever asks now.
         let created = running.state.epoch == 1;
-        for responder in self.creating.borrow_mut().drain(..) {
-            responder.send(if created {
-                Ok(())
-            } else {
-                Err(Error::invalid_option)
-            });
+        if created {
+            return self.context.creation.answer("");
+        }
+        for responder in self.context.creation.take_asking() {
+            responder.fail(Error::invalid_option);
         }
     }
 
@@ -485,18 +524,22 @@ impl Controller {
         let sick = |workers: &BTreeMap<Uid, RegisterWorker>| {
             coordinators::on_sick_disks(&request.coordinators, workers.values())
         };
-        let refusal = match self.context.workers.with(sick) {
-            Some(sick) => Some(sick),
-            None => coordinators::refusal(transport, &now, &request.coordinators).await,
+        let checked = match self.context.workers.with(sick) {
+            Some(sick) => Err(sick),
+            None => coordinators::check(transport, &now, &request.coordinators).await,
         };
-        if let Some(refusal) = refusal {
-            responder.ok(ChangeCoordinatorsReply { refusal });
-            self.coordinators_wanted.notify_one(); // others may wait
-            return Ok(());
-        }
+        let lost = match checked {
+            Ok(lost) => lost,
+            Err(refusal) => {
+                responder.ok(ChangeCoordinatorsReply { refusal });
+                self.coordinators_wanted.notify_one(); // others may wait
+                return Ok(());
+            }
+        };
         let state = running.state.to_bytes();
         coordinated.read_own(&state).await?;
-        coordinated.move_to(request.coordinators, state).await?;
+        let moved = coordinated.move_to(request.coordinators, state, lost);
+        moved.await?;
         probe!("coordinators_changed");
         responder.ok(ChangeCoordinatorsReply {
             refusal: String::new(),

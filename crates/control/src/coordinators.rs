@@ -2,9 +2,9 @@
 
 use crate::placement;
 use plinth_coordination::ClusterFile;
-use plinth_core::DatabaseConfig;
+use plinth_core::{DatabaseConfig, Uid};
 use plinth_protocol::control::RegisterWorker;
-use plinth_protocol::coordination::{GetLeader, coordinator};
+use plinth_protocol::coordination::{GetLeader, GetLeaderReply, coordinator};
 use plinth_rpc::Transport;
 use plinth_runtime::Duration;
 use std::collections::BTreeSet;
@@ -13,41 +13,64 @@ use std::net::SocketAddr;
 /// A coordinator-to-be that has not answered by then cannot be one.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
-/// Why these cannot be the coordinators, in one line; `None` if they can.
-pub async fn refusal(
+/// Those of the coordinators-to-be that have lost their registers, and the start of which they say so; or why these cannot be
+/// the coordinators, in one line.
+pub async fn check(
     transport: &Transport,
     now: &ClusterFile,
     wanted: &[SocketAddr],
-) -> Option<String> {
-    let set = |list: &[SocketAddr]| list.iter().copied().collect::<BTreeSet<_>>();
-    if set(wanted) == set(&now.coordinators) {
-        return Some("these are the coordinators already".into());
-    }
+) -> Result<Vec<(SocketAddr, Uid)>, String> {
     let successor = now.succeeded_by(wanted.to_vec());
     // Everybody will read it from its text.
     if let Err(wrong) = ClusterFile::parse(&successor.to_string()) {
-        return Some(format!(
+        return Err(format!(
             "the new cluster file would be wrong: {wrong}; nothing has changed"
         ));
     }
-    let register = successor.register();
-    let asked = wanted.iter().map(|address| async {
+    let answers = ask(transport, &successor).await;
+    let silent = answers.iter().filter(|(_, reply)| reply.is_none());
+    let silent: Vec<String> = silent.map(|(address, _)| address.to_string()).collect();
+    let lost: Vec<(SocketAddr, Uid)> = answers
+        .iter()
+        .filter_map(|(address, reply)| Some((*address, reply.as_ref()?.lost?)))
+        .collect();
+    let set = |list: &[SocketAddr]| list.iter().copied().collect::<BTreeSet<_>>();
+    if set(wanted) == set(&now.coordinators) && lost.is_empty() {
+        return Err("these are the coordinators already".into());
+    }
+    match silent.is_empty() {
+        true => Ok(lost),
+        false => Err(format!(
+            "{} cannot be a coordinator of this cluster: no server of it answers there; nothing has changed",
+            silent.join(", ")
+        )),
+    }
+}
+
+/// What each coordinator of the set says, if it answers.
+async fn ask(
+    transport: &Transport,
+    cluster: &ClusterFile,
+) -> Vec<(SocketAddr, Option<GetLeaderReply>)> {
+    let asked = cluster.coordinators.iter().map(|address| async {
         let request = GetLeader {
-            register: register.clone(),
+            register: cluster.register(),
         };
         let endpoint = coordinator(*address).endpoint::<GetLeader>();
         let call = transport.call(&endpoint, request);
         let answered = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
-        (!matches!(answered, Some(Ok(_)))).then(|| address.to_string())
+        (*address, answered.and_then(Result::ok))
     });
-    let silent = plinth_runtime::join_all(asked).await;
-    let silent: Vec<String> = silent.into_iter().flatten().collect();
-    (!silent.is_empty()).then(|| {
-        format!(
-            "{} cannot be a coordinator of this cluster: no server of it answers there; nothing has changed",
-            silent.join(", ")
-        )
-    })
+    plinth_runtime::join_all(asked.collect::<Vec<_>>()).await
+}
+
+/// Whether one of the coordinators says that it has lost its registers.
+pub async fn one_is_lost(transport: &Transport, now: &ClusterFile) -> bool {
+    let is_lost = |reply: &GetLeaderReply| reply.lost.is_some();
+    let answers = ask(transport, now).await;
+    answers
+        .iter()
+        .any(|(_, reply)| reply.as_ref().is_some_and(is_lost))
 }
 
 /// Why some of these cannot be coordinators: their disks are sick.

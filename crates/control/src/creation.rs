@@ -1,9 +1,90 @@
-//! The first state of a new database.
+//! A new database: who wants one, whether there may be one, and its first state.
 
 use bytes::Bytes;
+use plinth_coordination::ClusterFile;
 use plinth_core::codec::Codec;
 use plinth_core::system_keys::{self as keys, ShardRecord, StorageServerRecord};
 use plinth_core::{DatabaseConfig, Uid};
+use plinth_protocol::control::{CreateDatabase, CreateDatabaseReply, RegisterWorker};
+use plinth_rpc::Responder;
+use plinth_runtime::probe;
+use plinth_runtime::sync::Watch;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+/// The wish for a database, until it is fulfilled. A later wish takes the place of an earlier one, which perhaps nothing could
+/// fulfil.
+pub struct Creation {
+    pub wanted: Watch<Option<DatabaseConfig>>,
+    asking: RefCell<Vec<Responder<CreateDatabase>>>,
+}
+
+impl Default for Creation {
+    fn default() -> Self {
+        Creation {
+            wanted: Watch::new(None),
+            asking: RefCell::default(),
+        }
+    }
+}
+
+impl Creation {
+    pub fn want(&self, config: DatabaseConfig, responder: Responder<CreateDatabase>) {
+        if self.wanted.with(|wanted| *wanted != Some(config)) {
+            if self.wanted.with(Option::is_some) {
+                probe!("creation_wanted_otherwise");
+            }
+            self.answer("another `configure new' has taken its place");
+            self.wanted.set(Some(config));
+        }
+        self.asking.borrow_mut().push(responder);
+    }
+
+    /// How many have asked.
+    pub fn waiting(&self) -> usize {
+        self.asking.borrow().len()
+    }
+
+    /// There is to be no new database.
+    pub fn refuse(&self, refusal: &str) {
+        self.wanted.set(None);
+        self.answer(refusal);
+    }
+
+    /// Answers all who have asked; the empty refusal is none.
+    pub fn answer(&self, refusal: &str) {
+        for responder in self.asking.borrow_mut().drain(..) {
+            responder.ok(CreateDatabaseReply {
+                refusal: refusal.to_string(),
+            });
+        }
+    }
+
+    /// All who have asked.
+    pub fn take_asking(&self) -> Vec<Responder<CreateDatabase>> {
+        std::mem::take(&mut *self.asking.borrow_mut())
+    }
+}
+
+/// Why these coordinators, which know of no database, must not make one: there was one, and they have lost it. In one line;
+/// `None` if there may be one.
+pub fn refusal(cluster: &ClusterFile, workers: &BTreeMap<Uid, RegisterWorker>) -> Option<String> {
+    if cluster.number() > 1 {
+        return Some(format!(
+            "the id of {} says that these coordinators are number {} of the cluster: there was a database before, and a new one would take its place. Bring the coordinators' data directories back; a new cluster needs an id that does not end in a number",
+            cluster.register(),
+            cluster.number()
+        ));
+    }
+    let holds = |worker: &&RegisterWorker| {
+        worker.epoch > 0 && !(worker.logs.is_empty() && worker.storage.is_empty())
+    };
+    let holder = workers.values().find(holds)?;
+    Some(format!(
+        "{} holds data of a database of this cluster (epoch {}), which the coordinators have lost, and which a new one would destroy. Bring the coordinators' data directories back; to give that data up, start the servers that hold some with an empty --data-dir",
+        holder.worker.address, holder.epoch
+    ))
+}
 
 /// Rows of the system keyspace: the configuration, the storage servers, and which team holds which shard.
 /// `teams` are indexes into `servers`.
@@ -59,6 +140,37 @@ fn boundaries(teams: usize, user_shards: usize) -> Vec<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing;
+    use plinth_core::Tag;
+    use plinth_protocol::control::ProcessClass;
+
+    #[test]
+    fn there_is_no_new_database_where_one_has_left_data() {
+        let first = ClusterFile::parse("a:b@10.0.0.1:1").expect("valid");
+        let new = testing::worker(1, ProcessClass::Unset, "z");
+        let litter = RegisterWorker {
+            storage: vec![(Uid(5), Tag(0))],
+            ..new.clone()
+        };
+        let emptied = RegisterWorker {
+            epoch: 7,
+            ..new.clone()
+        };
+        let used = RegisterWorker {
+            epoch: 7,
+            ..litter.clone()
+        };
+        let refusal = |worker: &RegisterWorker, cluster: &ClusterFile| {
+            refusal(cluster, &BTreeMap::from([(Uid(1), worker.clone())]))
+        };
+        for harmless in [&new, &litter, &emptied] {
+            assert_eq!(refusal(harmless, &first), None);
+        }
+        let line = refusal(&used, &first).expect("refused");
+        assert!(line.contains("10.0.0.1:1 holds data"), "{line}");
+        let later = first.succeeded_by(first.coordinators.clone());
+        assert!(refusal(&new, &later).is_some());
+    }
 
     #[test]
     fn a_database_begins_with_one_shard_and_one_for_the_system_unless_more_are_asked_for() {

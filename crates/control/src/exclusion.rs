@@ -38,6 +38,15 @@ impl Target {
         text.parse().ok().map(Target::Address)
     }
 
+    /// Whether it says so itself; where a locality is, only its processes know.
+    pub fn names(&self, address: &SocketAddr) -> bool {
+        match self {
+            Target::Process(process) => process == address,
+            Target::Address(ip) => *ip == address.ip(),
+            Target::Locality(..) => false,
+        }
+    }
+
     pub fn matches(&self, worker: &RegisterWorker) -> bool {
         let (address, place) = (worker.worker.address, &worker.locality);
         match self {
@@ -55,6 +64,20 @@ impl Target {
             }
         }
     }
+}
+
+/// Who of these addresses is meant by the targets.
+pub fn among(
+    targets: &[Target],
+    addresses: &[SocketAddr],
+    workers: &[RegisterWorker],
+) -> Vec<SocketAddr> {
+    let is_meant = |address: &&SocketAddr| {
+        let mut there = workers.iter().filter(|w| w.worker.address == **address);
+        targets.iter().any(|target| target.names(address))
+            || there.any(|worker| is_excluded(worker, targets))
+    };
+    addresses.iter().filter(is_meant).copied().collect()
 }
 
 impl std::fmt::Display for Target {
@@ -90,6 +113,22 @@ pub fn is_excluded(worker: &RegisterWorker, targets: &[Target]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn coordinators_that_are_excluded_by_address_or_place_are_known() {
+        let at = |port| SocketAddr::from(([10, 0, 0, 1], port));
+        let workers = [(1, "a"), (2, "b")].map(|(port, zone)| {
+            crate::testing::worker(port, plinth_protocol::control::ProcessClass::Unset, zone)
+        });
+        let named = |text| {
+            let target = Target::parse(text).expect("a target");
+            among(&[target], &[at(1), at(2), at(9)], &workers)
+        };
+        assert_eq!(named("10.0.0.1:9"), [at(9)], "even where no server is");
+        assert_eq!(named("locality_zoneid:b"), [at(2)]);
+        assert_eq!(named("10.0.0.1"), [at(1), at(2), at(9)]);
+        assert_eq!(named("10.0.0.1:7"), []);
+    }
 
     #[test]
     fn targets_are_written_as_they_are_read() {

@@ -135,13 +135,26 @@ pub async fn configure(
     .await
 }
 
-/// From now on the targets get neither data nor roles; what they have goes to others.
+/// From now on the targets get neither data nor roles; what they have goes to others. Each must be somebody, alive or with
+/// data, unless it is `force`d: a slip of the finger would look like success.
 pub async fn exclude(
     database: &Database,
     workers: &[RegisterWorker],
     targets: &[Target],
+    force: bool,
 ) -> Outcome<()> {
     decide(database, async |tr| {
+        let list = singletons::read_servers(tr).await?;
+        let is_somebody = |target: &&Target| {
+            let mut servers = list.servers.iter();
+            workers.iter().any(|worker| target.matches(worker))
+                || servers.any(|(_, record)| target.names(&record.address))
+        };
+        if !force && let Some(nobody) = targets.iter().find(|target| !is_somebody(target)) {
+            return Ok(Err(format!(
+                "no process of this cluster is {nobody}; nothing has changed (`exclude force …' excludes it before it comes)"
+            )));
+        }
         let mut wanted = Configured::read(tr).await?;
         wanted.excluded.extend_from_slice(targets);
         if let Err(refusal) = check(&wanted, workers) {
@@ -237,11 +250,7 @@ pub async fn still_needed(
             .chain(logs.map(|log| log.address))
             .collect();
         let needed = in_use.into_iter().filter(|address| {
-            let named = excluded.iter().any(|target| match target {
-                Target::Process(process) => process == address,
-                Target::Address(ip) => *ip == address.ip(),
-                Target::Locality(..) => false,
-            });
+            let named = excluded.iter().any(|target| target.names(address));
             let worker = workers
                 .iter()
                 .find(|worker| worker.worker.address == *address);

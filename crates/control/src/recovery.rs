@@ -12,16 +12,18 @@
 //! anything fails before the coordinated state is written, the old state stands and the story starts again; if
 //! another recovery has overtaken this one, that write fails and this controller ends.
 
+mod ahead;
 mod old_epoch;
 
 use crate::configured::{self, Classes, Configured};
+use crate::creation::Creation;
 use crate::full_disks::FullDisks;
 use crate::phase::Phases;
 use crate::placement::{self, Placement, RoleKind};
 use crate::recruit::{limited, recruit, recruit_log};
 use crate::{creation, exclusion};
 use old_epoch::{Predecessor, end_epoch};
-use plinth_coordination::CoordinatedState;
+use plinth_coordination::{CoordinatedState, Coordinators};
 use plinth_core::codec::Codec;
 use plinth_core::system_keys::{self, ServerList, StorageServerRecord};
 use plinth_core::version::MAX_VERSIONS_IN_FLIGHT;
@@ -36,7 +38,7 @@ use plinth_protocol::transaction::{
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, probe, trace};
+use plinth_runtime::{Duration, Either, probe, trace, trace_warn};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -45,6 +47,8 @@ use std::pin::Pin;
 
 /// Of the system keyspace, a commit proxy is told so much at a time, and a row more.
 const PART_BYTES: usize = 1 << 20;
+/// The form of [`DatabaseState`].
+const STATE_FORMAT: u32 = 2;
 /// How often it is looked whether there is a database after all.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// After the first sufficient set of workers, wait this long for the rest of a cluster that is just starting.
@@ -53,13 +57,13 @@ const REGISTRATION_GRACE: Duration = Duration::from_millis(200);
 /// What a recovery works with.
 pub struct Context {
     pub transport: Transport,
-    pub cluster_key: String,
+    pub coordinators: Coordinators,
     /// Live workers by process.
     pub workers: Watch<BTreeMap<Uid, RegisterWorker>>,
     /// What some of them are for, whatever they say themselves.
     pub classes: RefCell<Classes>,
-    /// Set by `configure new`.
-    pub creation: Watch<Option<DatabaseConfig>>,
+    /// Wanted by `configure new`.
+    pub creation: Creation,
     /// Of the living epoch, for status.
     pub config: Watch<Option<DatabaseConfig>>,
     /// For status.
@@ -101,7 +105,7 @@ pub async fn recover(context: &Context, coordinated: &mut CoordinatedState) -> R
     let running = match stored {
         None => create(context, coordinated).await?,
         Some(bytes) => {
-            let state = DatabaseState::from_bytes(bytes).ok_or(Error::file_corrupt)?;
+            let state = readable(context, bytes).await?;
             let predecessor = end_epoch(context, state).await?;
             succeed(context, coordinated, predecessor).await?
         }
@@ -112,6 +116,27 @@ pub async fn recover(context: &Context, coordinated: &mut CoordinatedState) -> R
     Ok(running)
 }
 
+/// The coordinated state, if this version knows its format.
+async fn readable(context: &Context, bytes: bytes::Bytes) -> Result<DatabaseState> {
+    let format = u32::take(&mut bytes.clone());
+    if let Some(format) = format.filter(|format| *format != STATE_FORMAT) {
+        let line = format!(
+            "the coordinators' state of the database has format {format}, and this version of Plinth knows {STATE_FORMAT}: run the version that wrote it"
+        );
+        trace_warn!("StateOfAnotherFormat", "what" => line);
+        stand_still(context, line).await;
+        return Err(Error::unsupported_format_version);
+    }
+    DatabaseState::from_bytes(bytes).ok_or(Error::file_corrupt)
+}
+
+/// Says why the recovery does not go on, before it begins anew: the reason may have gone.
+async fn stand_still(context: &Context, reason: String) {
+    context.phase.set("standing_still");
+    context.phase.wait_for(reason);
+    plinth_runtime::sleep(LOOK_AGAIN).await;
+}
+
 // ---- the new epoch ----
 
 async fn succeed(
@@ -119,6 +144,12 @@ async fn succeed(
     coordinated: &mut CoordinatedState,
     old: Predecessor,
 ) -> Result<Running> {
+    if let Some(reason) = context
+        .workers
+        .with(|workers| ahead::by_epoch(workers, old.state.epoch))
+    {
+        return refuse_to_forget(context, reason).await;
+    }
     let plan = Plan {
         epoch: old.state.epoch + 1,
         configured: Configured::from_rows(&old.rows, old.state.config),
@@ -132,19 +163,50 @@ async fn succeed(
     start_epoch(context, coordinated, plan).await
 }
 
+/// Going on would undo what was acknowledged.
+async fn refuse_to_forget(context: &Context, reason: String) -> Result<Running> {
+    probe!("recovery_would_forget");
+    let line = format!(
+        "{reason}: the coordinators (or the log servers) have lost what is newer, and going on would undo what was acknowledged. Bring back their newest data directories; see Lost coordinators in docs/operating.md"
+    );
+    trace_warn!("CoordinatorsHaveForgotten", "what" => line);
+    stand_still(context, line).await;
+    Err(Error::cluster_recovery_failed)
+}
+
 async fn create(context: &Context, coordinated: &mut CoordinatedState) -> Result<Running> {
     context.phase.set("waiting_for_configure_new");
     let config = loop {
-        let wanted = context.creation.wait_until(Option::is_some);
+        let wanted = context.creation.wanted.wait_until(Option::is_some);
         plinth_runtime::timeout(LOOK_AGAIN, wanted).await;
-        if let Some(config) = context.creation.get() {
+        if let Some(config) = context.creation.wanted.get() {
             break config;
         }
         // These may be the coordinators that a database is just moving to.
         if coordinated.read().await?.is_some() {
             return Err(Error::cluster_recovery_failed);
         }
+        let lost = context
+            .workers
+            .with(|workers| creation::refusal(&context.coordinators.file(), workers));
+        context.phase.wait_for(lost.unwrap_or_default());
     };
+    let otherwise = context
+        .creation
+        .wanted
+        .wait_until(|wanted| *wanted != Some(config));
+    let making = make_database(context, coordinated, config);
+    match plinth_runtime::race(otherwise, making).await {
+        Either::Left(()) => Err(Error::operation_obsolete),
+        Either::Right(made) => made,
+    }
+}
+
+async fn make_database(
+    context: &Context,
+    coordinated: &mut CoordinatedState,
+    config: DatabaseConfig,
+) -> Result<Running> {
     context.phase.set("recruiting_storage");
     let (servers, teams) = recruit_storage(context, &config).await?;
     let rows = creation::initial_state(&config, &servers, &teams, knobs().first_shards);
@@ -187,7 +249,7 @@ async fn recruit_storage(
             tag,
             engine: config.engine,
             after: 0,
-            cluster: context.cluster_key.clone(),
+            cluster: context.coordinators.key(),
         };
         asked.push(recruit(context, worker, request));
         servers.push((
@@ -282,6 +344,7 @@ async fn start_epoch(
     let old_logs = plan.old.generations.iter().flat_map(|g| &g.logs);
     addresses.extend(old_logs.map(|log| (log.id, log.address)));
     let recovery_version = plan.recovered_to + MAX_VERSIONS_IN_FLIGHT;
+    let looking = ahead::look(context, &plan.servers, &addresses, plan.recovered_to);
     let mut log_system = plan.old.clone();
     log_system.generations.push(LogGeneration {
         epoch: plan.epoch,
@@ -297,9 +360,21 @@ async fn start_epoch(
     let first = roles.commit_proxies[0].1.endpoint::<CommitRecovery>();
     limited(context.transport.call(&first, CommitRecovery {})).await?;
 
+    if let Some(reason) = looking.await {
+        return refuse_to_forget(context, reason).await;
+    }
+    if plan.new_database {
+        // Somebody may have come since the database was asked for.
+        let cluster = context.coordinators.file();
+        let refusal = |workers: &BTreeMap<_, _>| creation::refusal(&cluster, workers);
+        if let Some(refusal) = context.workers.with(refusal) {
+            context.creation.refuse(&refusal);
+            return Err(Error::cluster_recovery_failed);
+        }
+    }
     context.phase.set("writing_coordinated_state");
     let state = DatabaseState {
-        format: 2,
+        format: STATE_FORMAT,
         epoch: plan.epoch,
         config: plan.configured.config,
         log_system,

@@ -100,7 +100,7 @@ pub(crate) async fn keep_distributor(controller: Rc<Controller>, epoch: Epoch) {
         id,
         epoch,
         controller: controller.interface,
-        cluster: controller.context.cluster_key.clone(),
+        cluster: controller.context.coordinators.key(),
     };
     let publish = |distributor| controller.publish(|info| info.distributor = Some(distributor));
     keep(&controller, "data_distributor", request, publish).await;
@@ -112,7 +112,7 @@ pub(crate) async fn keep_ratekeeper(controller: Rc<Controller>, epoch: Epoch) {
         id,
         epoch,
         controller: controller.interface,
-        cluster: controller.context.cluster_key.clone(),
+        cluster: controller.context.coordinators.key(),
     };
     let publish = |ratekeeper| controller.publish(|info| info.ratekeeper = Some(ratekeeper));
     keep(&controller, "ratekeeper", request, publish).await;

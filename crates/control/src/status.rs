@@ -58,7 +58,7 @@ pub(crate) async fn document(controller: &Controller) -> String {
         }),
         "controller": info.controller.address.to_string(),
         "data": data(replicas.as_ref(), &storage),
-        "database_available": info.accepting,
+        "database_available": info.accepting && controller.context.phase.current() == "accepting_commits",
         "database_lock_state": {"locked": replicas.as_ref().is_some_and(|r| r.locked)},
         "full_replication": full_replication,
         "generation": info.epoch,
@@ -67,7 +67,7 @@ pub(crate) async fn document(controller: &Controller) -> String {
         "layers": {"_valid": true},
         "log_generations": info.log_system.generations.len(),
         "log_servers": &logs,
-        "messages": messages(&workers),
+        "messages": messages(controller, &workers),
         "processes": processes(controller, &workers, replicas.as_ref(), &vitals),
         "qos": rates.map(|rates| qos(&rates, &storage, &logs)),
         "recovery_state": recovery_state(&controller.context.phase, info.accepting),
@@ -126,16 +126,33 @@ fn disk_message(disk: &SickDisk) -> Value {
 }
 
 /// What an operator should know of the cluster.
-fn messages(workers: &Workers) -> Vec<Value> {
+fn messages(controller: &Controller, workers: &Workers) -> Vec<Value> {
+    let mut messages = lost_coordinators(controller, workers);
     let sick = workers.values().filter(|worker| worker.disk.is_some());
     let addresses: Vec<String> = sick.map(|w| w.worker.address.to_string()).collect();
-    if addresses.is_empty() {
-        return Vec::new();
+    if !addresses.is_empty() {
+        messages.push(json!({
+            "name": "sick_disks",
+            "description": format!("disks that fail or hang: at {}", addresses.join(", ")),
+        }));
     }
-    vec![json!({
-        "name": "sick_disks",
-        "description": format!("disks that fail or hang: at {}", addresses.join(", ")),
-    })]
+    messages
+}
+
+/// Coordinators that are none any more.
+fn lost_coordinators(controller: &Controller, workers: &Workers) -> Vec<Value> {
+    let coordinators = controller.coordinators.file().coordinators;
+    let lost = workers
+        .values()
+        .filter(|worker| worker.lost_registers && coordinators.contains(&worker.worker.address));
+    let message = |worker: &RegisterWorker| {
+        let address = worker.worker.address;
+        json!({
+            "name": "coordinator_lost",
+            "description": format!("{address} has lost what it promised as a coordinator, and is none: name the coordinators anew, as `coordinators IP:PORT…' does"),
+        })
+    };
+    lost.map(message).collect()
 }
 
 /// How far the recovery is, or how the last one went.

@@ -21,6 +21,8 @@ pub fn worker(port: u16, class: ProcessClass, zone: &str) -> RegisterWorker {
         storage: vec![],
         unreachable: vec![],
         disk: None,
+        epoch: 0,
+        lost_registers: false,
     }
 }
 

@@ -178,6 +178,12 @@ pub fn key_of_register(register: &str) -> String {
     }
 }
 
+/// The [`ClusterFile::number`] of a [`ClusterFile::register`].
+pub fn number_of_register(register: &str) -> u64 {
+    let id = register.split_once(':').map_or(register, |(_, id)| id);
+    split_id(id).1
+}
+
 /// Which file to use: the one given, else the environment's, else the one in the working directory, else the
 /// system-wide one.
 pub async fn find(given: Option<&Path>, environment: Option<&str>) -> PathBuf {

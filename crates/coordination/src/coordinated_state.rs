@@ -14,18 +14,26 @@
 //!
 //! Between 1 and 3 whoever reads the old set finishes the move before anything else. So no recovery ever goes on with the
 //! old set after the new one has the state: it would have to write to the old set over step 1.
+//!
+//! What a read finds may be on a minority only, and the next reader may miss it. So nothing follows from a value that is read
+//! before a majority is known to have it; else the reader writes it again, with its own generation (pitfall 32).
+//!
+//! The old set keeps its last state beside the mark of step 3. Nobody acts on it: recoveries of the new set have made another
+//! of it since. It is there for people.
 
 use crate::register::Register;
 use crate::{ClusterFile, Coordinators};
 use bytes::Bytes;
 use plinth_core::{Error, Result, Uid};
-use plinth_protocol::coordination::CoordinatedValue;
+use plinth_protocol::coordination::{BeginRegister, CoordinatedValue, coordinator};
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, buggify, fault, probe, trace};
 use std::net::SocketAddr;
 
 /// Between two attempts to write where others write too.
 const PAUSE_MS: std::ops::Range<u64> = 20..100;
+/// A lost coordinator that has not begun by then does so with the next move.
+const BEGIN_LIMIT: Duration = Duration::from_secs(2);
 
 pub struct CoordinatedState {
     transport: Transport,
@@ -55,7 +63,7 @@ impl CoordinatedState {
     /// Reads the newest value and fences all earlier readers' writes. Waits until a majority answers. `None` if there is no
     /// database yet. [`Error::coordinators_changed`] if the state is elsewhere: its owner ends, for others are elected there.
     pub async fn read(&mut self) -> Result<Option<Bytes>> {
-        match self.register.read().await {
+        match self.register.read_settled().await? {
             None => Ok(None),
             Some(value) if value.successor.is_empty() => Ok(Some(value.state)),
             Some(value) if fault::is_planted("move_of_coordinators_forgotten") && !value.moved => {
@@ -82,8 +90,14 @@ impl CoordinatedState {
         self.register.write(here(state)).await
     }
 
-    /// Moves the value just read to other coordinators, which must all live. Afterwards this is of no more use.
-    pub async fn move_to(&mut self, coordinators: Vec<SocketAddr>, state: Bytes) -> Result<()> {
+    /// Moves the value just read to other coordinators, which must all live. Those of them that have said just now that they
+    /// are `lost` may begin again. Afterwards this is of no more use.
+    pub async fn move_to(
+        &mut self,
+        coordinators: Vec<SocketAddr>,
+        state: Bytes,
+        lost: Vec<(SocketAddr, Uid)>,
+    ) -> Result<()> {
         let successor = self.register.file.succeeded_by(coordinators);
         trace!("CoordinatorsMove", "to" => successor);
         let value = CoordinatedValue {
@@ -92,7 +106,24 @@ impl CoordinatedState {
             state,
         };
         self.register.write(value.clone()).await?;
+        self.let_begin(&successor, lost).await;
         self.finish_move(value).await
+    }
+
+    /// Tells coordinators that have lost their registers that one begins. None of them can have had it before: each was lost
+    /// already, and still is the same, since before the write that made this the next set. Whoever resumes the move does not know
+    /// that, and does without them.
+    async fn let_begin(&self, successor: &ClusterFile, lost: Vec<(SocketAddr, Uid)>) {
+        let told = lost.into_iter().map(|(address, lost)| {
+            let request = BeginRegister {
+                register: successor.register(),
+                lost,
+            };
+            let endpoint = coordinator(address).endpoint::<BeginRegister>();
+            let call = self.transport.call(&endpoint, request);
+            plinth_runtime::timeout(BEGIN_LIMIT, call)
+        });
+        plinth_runtime::join_all(told.collect::<Vec<_>>()).await;
     }
 
     /// Does what is left of a move that was found under way.
@@ -102,8 +133,6 @@ impl CoordinatedState {
             return Ok(());
         }
         probe!("move_of_coordinators_resumed");
-        // What was read may be on a minority only: nothing may follow from it before a majority has it.
-        self.register.write(value.clone()).await?;
         self.finish_move(value).await
     }
 
@@ -112,7 +141,7 @@ impl CoordinatedState {
         give_up_sometimes()?;
         self.copy_to(file, &value.state).await;
         give_up_sometimes()?;
-        self.mark_moved(value.successor).await;
+        self.mark_moved(value).await;
         Ok(())
     }
 
@@ -120,34 +149,33 @@ impl CoordinatedState {
     async fn copy_to(&self, file: ClusterFile, state: &Bytes) {
         let mut successor = Register::new(&self.transport, file, self.writer);
         loop {
-            if successor.read().await.is_some() {
-                return;
+            match successor.read_settled().await {
+                Ok(Some(_)) => return,
+                Ok(None) if successor.write(here(state.clone())).await.is_ok() => {
+                    probe!("coordinated_state_moved");
+                    return;
+                }
+                Ok(None) | Err(_) => pause().await,
             }
-            if successor.write(here(state.clone())).await.is_ok() {
-                probe!("coordinated_state_moved");
-                return;
-            }
-            pause().await;
         }
     }
 
     /// Step 3.
-    async fn mark_moved(&mut self, successor: String) {
+    async fn mark_moved(&mut self, value: CoordinatedValue) {
+        let successor = value.successor.clone();
         let moved = CoordinatedValue {
-            successor: successor.clone(),
             moved: true,
-            state: Bytes::new(),
+            ..value
         };
         loop {
-            let found = self.register.read().await;
-            if found.is_some_and(|value| value.moved) {
-                break;
+            match self.register.read_settled().await {
+                Ok(Some(found)) if found.moved => break,
+                Ok(_) if self.register.write(moved.clone()).await.is_ok() => {
+                    self.register.tell_all(moved);
+                    break;
+                }
+                Ok(_) | Err(_) => pause().await,
             }
-            if self.register.write(moved.clone()).await.is_ok() {
-                self.register.tell_all(moved);
-                break;
-            }
-            pause().await;
         }
         trace!("CoordinatorsMoved", "to" => successor);
         self.coordinators.follow(&successor);

@@ -3,6 +3,10 @@
 //! A register is a disk of disk Paxos; there is one for each set of coordinators that this one belongs or belonged to
 //! (`coordinator/registers.rs`). The vote is kept in memory: it is a matter of liveness only. Every worker is ready to be
 //! a coordinator: which of them are is for the cluster file to say.
+//!
+//! One whose registers are gone or damaged does not know any more what it has promised, and is none: it neither votes nor
+//! answers for a register. A move of the coordinators makes it one again, for the registers that begin with that move
+//! (`coordinated_state.rs`).
 
 mod registers;
 
@@ -10,14 +14,14 @@ use bytes::Bytes;
 use plinth_core::Error;
 use plinth_core::Uid;
 use plinth_protocol::coordination::{
-    COORDINATOR, Candidate, GetLeader, GetLeaderReply, Nominate, NominateReply, ReadRegister,
-    Withdraw, WriteRegister,
+    BeginRegister, COORDINATOR, Candidate, GetLeader, GetLeaderReply, Nominate, NominateReply,
+    ReadRegister, Withdraw, WriteRegister,
 };
 use plinth_rpc::{Responder, Transport, wait_failure};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::knobs::knobs;
-use plinth_runtime::sync::{QueueReceiver, QueueSender, queue};
-use plinth_runtime::{Duration, Instant, TaskGroup, disk, probe, trace, trace_warn};
+use plinth_runtime::sync::{QueueReceiver, QueueSender, Watch, queue};
+use plinth_runtime::{Duration, Instant, TaskGroup, disk, fault, probe, trace, trace_warn};
 use registers::Registers;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -29,9 +33,52 @@ const FILE_NAME: &str = "coordination";
 /// How long after a disk was full, or failed, the registers are written again.
 const DISK_PAUSE: Duration = Duration::from_millis(500);
 
-async fn load(path: &Path, cluster: &str) -> Result<Registers, String> {
+/// The file of a data directory that says what its coordinator has promised.
+pub fn file_in(directory: &Path) -> PathBuf {
+    directory.join(FILE_NAME)
+}
+
+/// Writes the registers of a coordinator that has promised nothing. Only for a directory that never was one's.
+pub async fn begin(directory: &Path, cluster: &str) -> std::io::Result<()> {
+    let registers = Registers::new(cluster.to_string());
+    disk::write_file_durably(&file_in(directory), registers.encode()).await
+}
+
+/// Lets a coordinator that has lost its registers be one that has promised nothing. What it had promised may be broken: only for
+/// the last resort of an operator. False if nothing is lost.
+pub async fn begin_again(directory: &Path, cluster: &str) -> Result<bool, String> {
+    let path = file_in(directory);
+    let (_, lost) = load(&path, cluster, true).await?;
+    if lost.is_none() {
+        return Ok(false);
+    }
+    put_aside(&path).await;
+    let unwritable = |e| format!("cannot write {}: {e}", path.display());
+    begin(directory, cluster).await.map_err(unwritable)?;
+    Ok(true)
+}
+
+/// The registers, and if those that must be there are not, why.
+async fn load(
+    path: &Path,
+    cluster: &str,
+    must_be_there: bool,
+) -> Result<(Registers, Option<String>), String> {
+    let new = || Registers::new(cluster.to_string());
+    let lost = |what: &str| {
+        probe!("coordinator_has_lost_its_registers");
+        let start = Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
+        let line = format!(
+            "{} {what}: this server no longer knows what it has promised as a coordinator, and is none until the cluster's coordinators are named anew (`coordinators IP:PORT…' in `plinth cli')",
+            path.display()
+        );
+        (Registers::lost(cluster.to_string(), start), Some(line))
+    };
     if !disk::exists(path).await {
-        return Ok(Registers::new(cluster.to_string()));
+        if !must_be_there || fault::is_planted("coordinator_forgets") {
+            return Ok((new(), None));
+        }
+        return Ok(lost("is gone"));
     }
     // A write that was killed before it was whole may be visible and not yet durable.
     let directory = path.parent().expect("a file lies in a directory");
@@ -40,12 +87,9 @@ async fn load(path: &Path, cluster: &str) -> Result<Registers, String> {
     let bytes = disk::read_file(path)
         .await
         .map_err(|e| format!("cannot read {}: {e}", path.display()))?;
-    let registers = Registers::decode(&bytes).ok_or_else(|| {
-        format!(
-            "{} is corrupt; restore it from another copy or remove this coordinator",
-            path.display()
-        )
-    })?;
+    let Some(registers) = Registers::decode(&bytes) else {
+        return Ok(lost("is corrupt"));
+    };
     if registers.cluster != cluster {
         return Err(format!(
             "{} belongs to the cluster {}, not to {cluster}; use another data directory",
@@ -53,25 +97,39 @@ async fn load(path: &Path, cluster: &str) -> Result<Registers, String> {
             registers.cluster
         ));
     }
-    Ok(registers)
+    Ok((registers, None))
 }
 
 enum Access {
     Read(ReadRegister, Responder<ReadRegister>),
     Write(WriteRegister, Responder<WriteRegister>),
+    Begin(BeginRegister, Responder<BeginRegister>),
 }
 
 type Shared = Rc<RefCell<Registers>>;
 
-/// Starts a coordinator of the cluster with this key, whose registers lie in `directory`. Fails if that belongs to another cluster or is corrupt.
-/// The future is its life; while the disk fails it waits.
+/// A coordinator that serves.
+pub struct Coordinator<L> {
+    /// Its life; while the disk fails it waits.
+    pub life: L,
+    /// While it has lost its registers: the line that says so.
+    pub lost: Watch<Option<String>>,
+}
+
+/// Starts a coordinator of the cluster with this key, whose registers lie in `directory`, and `must_be_there` if it was used before.
+/// Fails if they belong to another cluster or cannot be read.
 pub async fn start(
     transport: &Transport,
     directory: &Path,
     cluster: &str,
-) -> Result<impl Future<Output = Error> + use<>, String> {
-    let path = directory.join(FILE_NAME);
-    let registers = Rc::new(RefCell::new(load(&path, cluster).await?));
+    must_be_there: bool,
+) -> Result<Coordinator<impl Future<Output = Error> + use<>>, String> {
+    let path = file_in(directory);
+    let (registers, lost) = load(&path, cluster, must_be_there).await?;
+    if let Some(line) = &lost {
+        trace_warn!("CoordinatorLost", "file" => path.display(), "what" => line);
+    }
+    let (registers, lost) = (Rc::new(RefCell::new(registers)), Watch::new(lost));
     let (accesses, accessed) = queue();
     let votes = Rc::new(Votes::new(transport.clone()));
     let gauges = [
@@ -87,20 +145,22 @@ pub async fn start(
         serve_registers(transport, &registers, accesses),
         serve_votes(transport, &registers, &votes),
     );
-    Ok(async move {
+    let found = lost.clone();
+    let life = async move {
         let _serving = serving;
-        let error = keep_registers(registers, path, accessed).await;
+        let error = keep_registers(registers, path, accessed, found).await;
         trace!("CoordinatorEnded", "reason" => error);
         error
-    })
+    };
+    Ok(Coordinator { life, lost })
 }
 
 fn serve_registers(
     transport: &Transport,
     registers: &Shared,
     accesses: QueueSender<Access>,
-) -> [plinth_rpc::Registration; 2] {
-    let (reads, writes) = (accesses.clone(), accesses);
+) -> [plinth_rpc::Registration; 3] {
+    let (reads, writes, begins) = (accesses.clone(), accesses.clone(), accesses);
     let (readable, writable) = (registers.clone(), registers.clone());
     [
         transport.serve::<ReadRegister>(COORDINATOR, move |request, responder| {
@@ -115,6 +175,9 @@ fn serve_registers(
                 Err(error) => responder.fail(error),
             }
         }),
+        transport.serve::<BeginRegister>(COORDINATOR, move |request, responder| {
+            drop(begins.send(Access::Begin(request, responder))); // ended: the responder says so
+        }),
     ]
 }
 
@@ -123,6 +186,7 @@ async fn keep_registers(
     registers: Shared,
     path: PathBuf,
     mut accesses: QueueReceiver<Access>,
+    lost: Watch<Option<String>>,
 ) -> Error {
     while let Some(access) = accesses.recv().await {
         let (answer, changed): (Box<dyn FnOnce()>, bool) = match access {
@@ -134,6 +198,18 @@ async fn keep_registers(
                 let (reply, changed) = registers.borrow_mut().write(&request);
                 (Box::new(move || responder.ok(reply)), changed)
             }
+            Access::Begin(request, responder) => {
+                let begun = registers
+                    .borrow_mut()
+                    .begin(&request.register, request.lost);
+                if begun.is_ok() {
+                    probe!("lost_coordinator_begins_again");
+                    trace!("CoordinatorBegins", "register" => request.register);
+                    lost.set(None);
+                    put_aside(&path).await;
+                }
+                (Box::new(move || responder.send(begun)), begun.is_ok())
+            }
         };
         if changed {
             persist(&registers, &path).await;
@@ -141,6 +217,15 @@ async fn keep_registers(
         answer();
     }
     Error::operation_cancelled
+}
+
+/// What was damaged, for whoever wants to look at it.
+async fn put_aside(path: &Path) {
+    if disk::exists(path).await {
+        let aside = path.with_file_name(format!("damaged-{FILE_NAME}"));
+        let renamed = disk::rename(path, &aside).await;
+        trace!("CoordinatorSetAside", "file" => path.display(), "done" => renamed.is_ok()); // else it is written over
+    }
 }
 
 /// Nothing is answered before it is on disk: whoever asked waits, or asks another. A write that failed is done anew, whole and
@@ -291,12 +376,17 @@ fn serve_votes(
         }),
         transport.serve::<GetLeader>(COORDINATOR, move |request, responder| {
             let registers = z.borrow();
-            match registers.check(&request.register) {
+            let known = match registers.lost {
+                Some(_) => registers.belongs(&request.register),
+                None => registers.check(&request.register),
+            };
+            match known {
                 Err(error) => responder.fail(error),
                 Ok(()) => responder.ok(GetLeaderReply {
                     leader: c.leader(),
                     is_coordinator: registers.has(&request.register),
                     successor: registers.successor(&request.register).to_string(),
+                    lost: registers.lost,
                 }),
             }
         }),

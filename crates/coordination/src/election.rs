@@ -187,7 +187,9 @@ pub async fn current_leader(
         };
         let has_moved = |reply: &GetLeaderReply| !reply.successor.is_empty();
         let enough = |replies: &[GetLeaderReply]| {
-            replies.len() >= cluster.majority() || replies.iter().any(has_moved)
+            // One that has lost its registers does not vote.
+            let voters = replies.iter().filter(|reply| reply.lost.is_none());
+            voters.count() >= cluster.majority() || replies.iter().any(has_moved)
         };
         let replies = ask_until(transport, &cluster, request, enough).await;
         // Said of one that has the state already: one voice is enough.

@@ -3,16 +3,25 @@
 use crate::ClusterFile;
 use plinth_core::{Error, Result, Uid};
 use plinth_protocol::coordination::{
-    CoordinatedValue, Generation, ReadRegister, ReadRegisterReply, WriteRegister,
-    WriteRegisterReply, coordinator,
+    CoordinatedValue, Generation, ReadRegister, ReadRegisterReply, WriteRegister, coordinator,
 };
 use plinth_rpc::{Request, Transport};
-use plinth_runtime::{Duration, probe, sync, trace};
+use plinth_runtime::{Duration, buggify, fault, probe, sync, trace};
 
 /// A coordinator that has not answered by then is asked again.
 const RETRY: Duration = Duration::from_millis(1000);
 /// How long those that were not needed for a majority are told of a successor, too.
 const TELL_ALL: Duration = Duration::from_secs(5);
+/// Where a majority knows of nothing, the others are waited for so long: one of them may know better.
+const NOTHING_GRACE: Duration = Duration::from_secs(1);
+
+/// What was read of a majority.
+pub(crate) struct Found {
+    pub value: Option<CoordinatedValue>,
+    /// A majority has this very value. Else another reader may miss it: nothing may follow from it before it is written
+    /// again (pitfall 32).
+    pub is_settled: bool,
+}
 
 pub(crate) struct Register {
     transport: Transport,
@@ -31,14 +40,16 @@ impl Register {
     }
 
     /// Reads the newest value and fences all earlier readers' writes. Waits until a majority answers.
-    pub async fn read(&mut self) -> Option<CoordinatedValue> {
+    pub async fn read(&mut self) -> Found {
         loop {
             self.generation.number += 1;
             let request = ReadRegister {
                 register: self.file.register(),
                 generation: self.generation,
             };
-            let replies: Vec<ReadRegisterReply> = self.ask_majority(request).await;
+            let nobody_knows =
+                |replies: &[ReadRegisterReply]| replies.iter().all(|reply| reply.value.is_none());
+            let replies = self.ask_majority(request, nobody_knows).await;
             let highest = replies
                 .iter()
                 .map(|r| r.read_generation)
@@ -51,10 +62,22 @@ impl Register {
                     .await;
                 continue;
             }
-            let newest = replies
-                .into_iter()
-                .max_by_key(|reply| reply.write_generation);
-            return newest.and_then(|reply| reply.value);
+            return found(replies, self.file.majority());
+        }
+    }
+
+    /// Like [`read`](Self::read), and a majority has what was read. Fails if somebody has read since.
+    pub async fn read_settled(&mut self) -> Result<Option<CoordinatedValue>> {
+        loop {
+            let found = self.read().await;
+            let Some(value) = found.value else {
+                return Ok(None);
+            };
+            if found.is_settled || fault::is_planted("minority_is_enough") {
+                return Ok(Some(value));
+            }
+            probe!("coordinated_state_settled");
+            self.write(value).await?; // then once more: the next write needs a read of its own
         }
     }
 
@@ -65,7 +88,11 @@ impl Register {
             generation: self.generation,
             value,
         };
-        let replies: Vec<WriteRegisterReply> = self.ask_majority(request).await;
+        if ends_in_the_middle() {
+            self.tell_one(request).await;
+            return Err(Error::coordinated_state_conflict);
+        }
+        let replies = self.ask_majority(request, |_| false).await;
         if replies.iter().all(|reply| reply.accepted) {
             return Ok(());
         }
@@ -91,8 +118,22 @@ impl Register {
         .detach();
     }
 
-    /// The first majority of answers. Coordinators that fail are asked again until there is one.
-    async fn ask_majority<R: Request + Clone>(&self, request: R) -> Vec<R::Reply> {
+    /// All that a writer gets done that ends on the way.
+    async fn tell_one(&self, request: WriteRegister) {
+        let chosen = plinth_runtime::random::below(self.file.coordinators.len() as u64);
+        let endpoint =
+            coordinator(self.file.coordinators[chosen as usize]).endpoint::<WriteRegister>();
+        probe!("coordinated_state_on_a_minority");
+        plinth_runtime::timeout(RETRY, self.transport.call(&endpoint, request)).await;
+    }
+
+    /// The first majority of answers. Coordinators that fail are asked again until there is one. If those are `few`, also what
+    /// the others say within a moment.
+    async fn ask_majority<R: Request + Clone>(
+        &self,
+        request: R,
+        few: impl Fn(&[R::Reply]) -> bool,
+    ) -> Vec<R::Reply> {
         let (sender, mut replies) = sync::queue();
         let tasks = plinth_runtime::TaskGroup::new();
         for address in &self.file.coordinators {
@@ -124,6 +165,35 @@ impl Register {
                     .expect("the askers hold the sender until they have answered"),
             );
         }
+        if few(&answers) {
+            let end = plinth_runtime::now() + NOTHING_GRACE;
+            while answers.len() < self.file.coordinators.len() {
+                let left = end.saturating_since(plinth_runtime::now());
+                let Some(Some(answer)) = plinth_runtime::timeout(left, replies.recv()).await else {
+                    break;
+                };
+                answers.push(answer);
+            }
+        }
         answers
     }
+}
+
+fn found(replies: Vec<ReadRegisterReply>, majority: usize) -> Found {
+    let newest = replies.iter().map(|reply| reply.write_generation).max();
+    let mut have_it = replies
+        .into_iter()
+        .filter(|reply| Some(reply.write_generation) == newest);
+    let first = have_it.next().expect("a majority answered");
+    Found {
+        value: first.value,
+        is_settled: 1 + have_it.count() >= majority,
+    }
+}
+
+/// As if this process ended while it writes.
+fn ends_in_the_middle() -> bool {
+    // Those who act on what a minority has are planted together with writers that reach no more.
+    let planted = fault::is_planted("minority_is_enough") && plinth_runtime::random::chance(0.3);
+    planted || buggify!(0.05)
 }

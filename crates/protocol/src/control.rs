@@ -108,6 +108,15 @@ record! {
         pub unreachable: Vec<SocketAddr>,
         /// Of its data directory, if it is not to be trusted.
         pub disk: Option<SickDisk>,
+        /// The newest epoch that its data directory has served in; 0: none.
+        pub epoch: Epoch,
+        /// Its registers are gone: it is no coordinator, whoever names it as one.
+        pub lost_registers: bool,
+    }
+
+    pub struct RegisterWorkerReply {
+        /// Where the process with this id lives already: a data directory serves once.
+        pub taken_by: Option<SocketAddr>,
     }
 
     /// Waits until the description differs from `known`.
@@ -153,6 +162,11 @@ record! {
     /// Creates the database. Fails with `invalid_option` if there is one.
     pub struct CreateDatabase {
         pub config: DatabaseConfig,
+    }
+
+    pub struct CreateDatabaseReply {
+        /// Why there is no new database, in one line; empty if there is.
+        pub refusal: String,
     }
 
     /// A storage server has durably applied everything up to `version`; log generations wholly below the
@@ -248,10 +262,10 @@ impl Locality {
 }
 
 requests! {
-    RegisterWorker = 60 => ();
+    RegisterWorker = 60 => RegisterWorkerReply;
     GetClusterInfo = 61 => ClusterInfo;
     GetClientInfo = 62 => ClientInfo;
-    CreateDatabase = 63 => ();
+    CreateDatabase = 63 => CreateDatabaseReply;
     ReportDurable = 64 => ();
     KillRole = 65 => ();
     ServersChanged = 66 => ();

@@ -31,7 +31,7 @@ record! {
         pub successor: String,
         /// The successor has the state: whoever asks here is sent there.
         pub moved: bool,
-        /// The controller's; it no longer changes once there is a successor, and is empty when that has it.
+        /// The controller's; it no longer changes once there is a successor.
         pub state: Bytes,
     }
 
@@ -98,6 +98,15 @@ record! {
         pub is_coordinator: bool,
         /// The cluster file of the coordinators that have followed those asked for, if they have; else empty.
         pub successor: String,
+        /// It has lost what it promised, and serves no register: a number of this start of it.
+        pub lost: Option<Uid>,
+    }
+
+    /// The set of coordinators of this register has just been decided on, and was not before this coordinator said that it
+    /// is `lost`: it may serve this register, and later ones.
+    pub struct BeginRegister {
+        pub register: String,
+        pub lost: Uid,
     }
 }
 
@@ -107,4 +116,5 @@ requests! {
     Nominate = 12 => NominateReply;
     Withdraw = 13 => ();
     GetLeader = 14 => GetLeaderReply;
+    BeginRegister = 15 => ();
 }

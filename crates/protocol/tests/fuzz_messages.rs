@@ -316,6 +316,8 @@ fn damaged_control_messages_and_the_coordinated_state_are_refused_or_mean_what_t
             since_ms: 7,
             works: true,
         }),
+        epoch: 9,
+        lost_registers: true,
     }]);
     fuzz_message([ClusterInfo {
         id: 1,

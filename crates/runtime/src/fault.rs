@@ -69,6 +69,14 @@ pub const FAULTS: &[(&str, &str)] = &[
         "a recovery goes on with coordinators whose state may have moved",
     ),
     (
+        "minority_is_enough",
+        "what a minority of the coordinators has is acted on before a majority has it",
+    ),
+    (
+        "coordinator_forgets",
+        "a coordinator whose registers are gone serves as one that never promised anything",
+    ),
+    (
         "reads_follow_resolvers",
         "after resolvers exchanged keys a read is not compared with what was written before",
     ),

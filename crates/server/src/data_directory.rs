@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! plinth.lock              held by the living process
-//! process                  format, cluster, process id
-//! coordination             the register of a coordinator
+//! process                  format, cluster, process id, the newest epoch that was served in
+//! coordination             the registers of a coordinator; there from the first start on
 //! log-<id>.*               disk queues of log servers
 //! storage-<id>.meta        tag and engine of a storage server
 //! storage-<id>.*           its engine
@@ -13,20 +13,32 @@
 //! ```
 
 use bytes::{BufMut, Bytes, BytesMut};
+use plinth_coordination::coordinator;
 use plinth_core::codec::Codec;
-use plinth_core::{EngineKind, Error, Tag, Uid, Version, record};
+use plinth_core::{EngineKind, Epoch, Error, Tag, Uid, Version, record};
 use plinth_runtime::disk::{self, DirLock};
 use plinth_runtime::trace_warn;
+use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 
 /// 2: storage servers keep on disk which ranges they hold. 3: coordinators keep a register for each set of them.
 const FORMAT: u32 = 3;
+/// Of the file `process` alone. 4: with the epoch; and the file of the registers is there from the first start on.
+const OWNER_FORMAT: u32 = 4;
 
 /// Begins the names of files that were put aside.
 const DAMAGED: &str = "damaged-";
 
 record! {
     pub struct Owner {
+        pub cluster: String,
+        pub process: Uid,
+        /// The newest epoch that it has served in; 0: none.
+        pub epoch: Epoch,
+    }
+
+    /// In format 3.
+    pub struct FormerOwner {
         pub cluster: String,
         pub process: Uid,
     }
@@ -43,6 +55,9 @@ record! {
 pub struct DataDirectory {
     pub path: PathBuf,
     pub process: Uid,
+    owner: RefCell<Owner>,
+    /// A version that made the file of the registers only when they were needed was the last to serve here.
+    is_former: Cell<bool>,
     _lock: DirLock,
 }
 
@@ -58,48 +73,61 @@ impl DataDirectory {
         let lock = disk::lock_dir(path).await.map_err(|e| {
             at("cannot lock it; is another server using it? Give each server a directory of its own", e)
         })?;
-        let file = path.join("process");
-        let owner = if disk::exists(&file).await {
-            let bytes = disk::read_file(&file)
-                .await
-                .map_err(|e| at("cannot read its owner", e))?;
-            if let Some(format) = format_of(&bytes).filter(|format| *format != FORMAT) {
-                return Err(format!(
-                    "data directory {} has format {format}, and this version of Plinth knows {FORMAT}; serve it with the version that wrote it, `plinth dump` there and `plinth load` here",
-                    path.display()
-                ));
-            }
-            let owner: Owner = decode(&bytes).ok_or_else(|| {
-                format!(
-                    "{} is corrupt; restore the whole directory from a backup, or use an empty one",
-                    file.display()
-                )
-            })?;
-            if owner.cluster != cluster {
-                return Err(format!(
-                    "data directory {} belongs to cluster {}, not to {cluster}; use another directory",
-                    path.display(),
-                    owner.cluster
-                ));
-            }
-            owner
-        } else {
-            let process =
-                Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
-            let owner = Owner {
-                cluster: cluster.to_string(),
-                process,
-            };
-            disk::write_file_durably(&file, encode(&owner))
-                .await
-                .map_err(|e| at("cannot write to it", e))?;
-            owner
+        let (owner, is_former) = match disk::exists(&path.join("process")).await {
+            true => read_owner(path, cluster).await?,
+            false => (make_owner(path, cluster).await?, false),
         };
         Ok(DataDirectory {
             path: path.to_path_buf(),
             process: owner.process,
+            owner: RefCell::new(owner),
+            is_former: Cell::new(is_former),
             _lock: lock,
         })
+    }
+
+    /// Whether the registers of a coordinator must be here, whose addresses may be one of those named. A directory that was used
+    /// and lacks them has lost them; one of a former version that never was a coordinator's gets its first.
+    pub async fn must_have_registers(&self, is_named: bool) -> bool {
+        if !self.is_former.get() {
+            return true;
+        }
+        let is_there = disk::exists(&coordinator::file_in(&self.path)).await;
+        if !is_there && is_named {
+            return true;
+        }
+        let cluster = self.owner.borrow().cluster.clone();
+        let begun = is_there || coordinator::begin(&self.path, &cluster).await.is_ok();
+        // Where there is no room for that, the next start tries again.
+        self.is_former.set(!begun);
+        if begun {
+            self.write_owner().await;
+        }
+        is_there
+    }
+
+    /// The newest epoch that was served in from here; 0: none.
+    pub fn epoch(&self) -> Epoch {
+        self.owner.borrow().epoch
+    }
+
+    /// From now on nothing of an older epoch is served from here.
+    pub async fn serves_in(&self, epoch: Epoch) {
+        if epoch > self.epoch() {
+            self.owner.borrow_mut().epoch = epoch;
+            self.write_owner().await;
+        }
+    }
+
+    async fn write_owner(&self) {
+        if self.is_former.get() {
+            return; // the new form says that the registers are there
+        }
+        let bytes = encode(OWNER_FORMAT, &*self.owner.borrow());
+        let file = self.path.join("process");
+        if let Err(error) = disk::write_file_durably(&file, bytes).await {
+            trace_warn!("OwnerNotWritten", "file" => file.display(), "error" => error); // with the next epoch
+        }
     }
 
     pub fn log_prefix(&self, id: Uid) -> PathBuf {
@@ -112,7 +140,7 @@ impl DataDirectory {
 
     pub async fn write_storage_meta(&self, id: Uid, meta: &StorageMeta) -> std::io::Result<()> {
         let file = self.path.join(format!("storage-{id}.meta"));
-        disk::write_file_durably(&file, encode(meta)).await
+        disk::write_file_durably(&file, encode(FORMAT, meta)).await
     }
 
     /// [`Error::file_corrupt`] if it is damaged, after an event that names it.
@@ -122,7 +150,7 @@ impl DataDirectory {
             trace_warn!("StorageMetaUnreadable", "file" => file.display(), "error" => error);
             Error::io_error
         })?;
-        decode(&bytes).ok_or_else(|| {
+        decode(FORMAT, &bytes).ok_or_else(|| {
             trace_warn!("StorageMetaDamaged", "file" => file.display(), "what" => "checksum");
             Error::file_corrupt
         })
@@ -130,20 +158,7 @@ impl DataDirectory {
 
     /// Ids of the log servers and of the storage servers that left files here.
     pub async fn contents(&self) -> std::io::Result<(Vec<Uid>, Vec<Uid>)> {
-        let (mut logs, mut storage) = (Vec::new(), Vec::new());
-        for name in disk::list_dir(&self.path).await? {
-            let id = |rest: &str| rest.get(..32).and_then(Uid::parse);
-            if let Some(id) = name.strip_prefix("log-").and_then(id) {
-                logs.push(id);
-            } else if name.ends_with(".meta")
-                && let Some(id) = name.strip_prefix("storage-").and_then(id)
-            {
-                storage.push(id);
-            }
-        }
-        logs.sort();
-        logs.dedup();
-        Ok((logs, storage))
+        contents(&self.path).await
     }
 
     /// From now on reads of a role's files come from the disk.
@@ -189,12 +204,109 @@ impl DataDirectory {
     }
 }
 
+/// Lets the coordinator of a directory that has lost its registers serve as one that has promised nothing; false if it has lost
+/// nothing. See "Lost coordinators" in `docs/operating.md`.
+pub async fn accept_lost_registers(path: &Path, cluster: &str) -> Result<bool, String> {
+    let directory = DataDirectory::open(path, cluster).await?;
+    coordinator::begin_again(&directory.path, cluster).await
+}
+
+async fn contents(path: &Path) -> std::io::Result<(Vec<Uid>, Vec<Uid>)> {
+    let (mut logs, mut storage) = (Vec::new(), Vec::new());
+    for name in disk::list_dir(path).await? {
+        let id = |rest: &str| rest.get(..32).and_then(Uid::parse);
+        if let Some(id) = name.strip_prefix("log-").and_then(id) {
+            logs.push(id);
+        } else if name.ends_with(".meta")
+            && let Some(id) = name.strip_prefix("storage-").and_then(id)
+        {
+            storage.push(id);
+        }
+    }
+    logs.sort();
+    logs.dedup();
+    Ok((logs, storage))
+}
+
+/// 1 if there is data, of an epoch that nobody has written down.
+async fn epoch_of_files(path: &Path) -> Result<Epoch, String> {
+    let (logs, storage) = contents(path)
+        .await
+        .map_err(|e| format!("data directory {}: cannot list it: {e}", path.display()))?;
+    Ok(u64::from(!logs.is_empty() || !storage.is_empty()))
+}
+
+/// Whose it is, and whether a former version wrote that.
+async fn read_owner(path: &Path, cluster: &str) -> Result<(Owner, bool), String> {
+    let file = path.join("process");
+    let bytes = disk::read_file(&file).await.map_err(|e| {
+        format!(
+            "data directory {}: cannot read its owner: {e}",
+            path.display()
+        )
+    })?;
+    let format = format_of(&bytes);
+    if let Some(format) = format.filter(|format| ![FORMAT, OWNER_FORMAT].contains(format)) {
+        return Err(format!(
+            "data directory {} has format {format}, and this version of Plinth knows {OWNER_FORMAT}; serve it with the version that wrote it, `plinth dump` there and `plinth load` here",
+            path.display()
+        ));
+    }
+    let is_former = format == Some(FORMAT);
+    let owner = match is_former {
+        false => decode(OWNER_FORMAT, &bytes),
+        true => decode(FORMAT, &bytes).map(|FormerOwner { cluster, process }| Owner {
+            cluster,
+            process,
+            epoch: 0,
+        }),
+    };
+    let mut owner: Owner = owner.ok_or_else(|| {
+        format!(
+            "{} is corrupt; restore the whole directory from a backup, or use an empty one",
+            file.display()
+        )
+    })?;
+    if owner.cluster != cluster {
+        return Err(format!(
+            "data directory {} belongs to cluster {}, not to {cluster}; use another directory",
+            path.display(),
+            owner.cluster
+        ));
+    }
+    if is_former {
+        owner.epoch = epoch_of_files(path).await?;
+    }
+    Ok((owner, is_former))
+}
+
+/// For a directory in which no process has served. If something lies there all the same it has lost the file that says whose
+/// it is, and perhaps more.
+async fn make_owner(path: &Path, cluster: &str) -> Result<Owner, String> {
+    let owner = Owner {
+        cluster: cluster.to_string(),
+        process: Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64()),
+        epoch: epoch_of_files(path).await?,
+    };
+    let is_there = disk::exists(&coordinator::file_in(path)).await;
+    let unwritable = |e| format!("data directory {}: cannot write to it: {e}", path.display());
+    if owner.epoch == 0 && !is_there {
+        // First: the owner's file says that it is there.
+        let begun = coordinator::begin(path, cluster).await;
+        begun.map_err(unwritable)?;
+    }
+    let file = path.join("process");
+    let written = disk::write_file_durably(&file, encode(OWNER_FORMAT, &owner)).await;
+    written.map_err(unwritable)?;
+    Ok(owner)
+}
+
 /// `format: u32 | crc32c of format and body: u32 | body`. In format 1 the checksum was that of the body alone.
-fn encode(record: &impl Codec) -> Bytes {
+fn encode(format: u32, record: &impl Codec) -> Bytes {
     let body = record.to_bytes();
     let mut out = BytesMut::with_capacity(body.len() + 8);
-    out.put_u32_le(FORMAT);
-    out.put_u32_le(checksum(FORMAT, &body));
+    out.put_u32_le(format);
+    out.put_u32_le(checksum(format, &body));
     out.put_slice(&body);
     out.freeze()
 }
@@ -213,8 +325,8 @@ fn format_of(bytes: &Bytes) -> Option<u32> {
     (checksum(format, &bytes[8..]) == crc).then_some(format)
 }
 
-fn decode<T: Codec>(bytes: &Bytes) -> Option<T> {
-    let ours = format_of(bytes)? == FORMAT;
+fn decode<T: Codec>(format: u32, bytes: &Bytes) -> Option<T> {
+    let ours = format_of(bytes)? == format;
     ours.then(|| T::from_bytes(bytes.slice(8..))).flatten()
 }
 
@@ -255,6 +367,79 @@ mod tests {
         paths.retain(|path| path.to_string_lossy().contains("storage-"));
         let text = |path: PathBuf| path.to_string_lossy().into_owned();
         paths.into_iter().map(text).collect()
+    }
+
+    /// Opens a directory into which `fill` has put something, as the process of a coordinator that `is_named`. Gives whether it
+    /// must have registers, and its epoch.
+    fn opened(fill: impl AsyncFn(&Path) + 'static, is_named: bool) -> (bool, bool, Epoch) {
+        let simulation = Simulation::new(1, SimConfig::default());
+        simulation
+            .run(async move {
+                let path = Path::new("/data");
+                disk::create_dir_all(path).await.expect("makes it");
+                fill(path).await;
+                let opened = DataDirectory::open(path, "a:b").await.expect("opens");
+                let must = opened.must_have_registers(is_named).await;
+                let is_there = disk::exists(&coordinator::file_in(path)).await;
+                (must, is_there, opened.epoch())
+            })
+            .result
+    }
+
+    async fn put(path: &Path, name: &str, bytes: Bytes) {
+        let written = disk::write_file_durably(&path.join(name), bytes).await;
+        written.expect("writes");
+    }
+
+    async fn former_owner(path: &Path) {
+        let (cluster, process) = ("a:b".into(), Uid(1));
+        put(
+            path,
+            "process",
+            encode(FORMAT, &FormerOwner { cluster, process }),
+        )
+        .await;
+    }
+
+    #[test]
+    fn a_directory_that_was_used_must_have_the_registers_of_a_coordinator() {
+        // New: they are made.
+        assert_eq!(opened(async |_| {}, true), (true, true, 0));
+        // Used, and gone.
+        let used = async |path: &Path| {
+            drop(DataDirectory::open(path, "a:b").await.expect("opens"));
+            disk::remove(&coordinator::file_in(path))
+                .await
+                .expect("removes");
+        };
+        assert_eq!(opened(used, false), (true, false, 0));
+        // Only the data is left.
+        let data = async |path: &Path| put(path, &format!("log-{ID}.0"), Bytes::new()).await;
+        assert_eq!(opened(data, false), (true, false, 1));
+    }
+
+    #[test]
+    fn a_directory_of_the_version_before_lacks_registers_only_if_it_serves_as_a_coordinator() {
+        let plain = async |path: &Path| former_owner(path).await;
+        assert_eq!(opened(plain, false), (false, true, 0));
+        assert_eq!(opened(plain, true), (true, false, 0));
+        let with_data = async |path: &Path| {
+            former_owner(path).await;
+            put(path, &format!("storage-{ID}.meta"), Bytes::new()).await;
+            coordinator::begin(path, "a:b").await.expect("writes");
+        };
+        assert_eq!(opened(with_data, true), (true, true, 1));
+    }
+
+    #[test]
+    fn the_newest_epoch_that_was_served_in_is_kept() {
+        let served = async |path: &Path| {
+            let opened = DataDirectory::open(path, "a:b").await.expect("opens");
+            for epoch in [3, 7, 5] {
+                opened.serves_in(epoch).await;
+            }
+        };
+        assert_eq!(opened(served, false), (true, true, 7));
     }
 
     #[test]

@@ -5,7 +5,9 @@ use crate::worker::{WorkerConfig, run_worker_on};
 use plinth_client::Database;
 use plinth_coordination::{ClusterFile, Coordinators, election};
 use plinth_core::{DatabaseConfig, EngineKind, Error};
-use plinth_protocol::control::{CreateDatabase, GetClientInfo, KillRole, ProcessClass, WORKER};
+use plinth_protocol::control::{
+    CreateDatabase, CreateDatabaseReply, GetClientInfo, KillRole, ProcessClass, WORKER,
+};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, Either, Task};
@@ -97,8 +99,10 @@ impl Embedded {
         );
         match plinth_runtime::race(self.failure.wait_until(Option::is_some), created).await {
             Either::Left(()) => Err(self.failure.get().expect("waited for")),
-            Either::Right(Some(Ok(()) | Err(Error::invalid_option))) => Ok(()),
-            Either::Right(Some(Err(error))) => Err(format!("cannot create the database: {error}")),
+            Either::Right(Some(Ok(()) | Err(NotCreated::Exists))) => Ok(()),
+            Either::Right(Some(Err(NotCreated::Because(reason)))) => {
+                Err(format!("cannot create the database: {reason}"))
+            }
             Either::Right(None) => Err(format!(
                 "the database does not serve after {} s",
                 START_LIMIT.as_secs()
@@ -135,20 +139,30 @@ impl Embedded {
     }
 }
 
+/// Why there is no new database.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum NotCreated {
+    /// There is one already.
+    Exists,
+    /// In one line.
+    Because(String),
+}
+
 /// Asks the controller to create a database; waits for a controller, and until the database serves.
-/// [`Error::invalid_option`] if there is one already.
 pub async fn create_database(
     transport: &Transport,
     coordinators: &Coordinators,
     config: DatabaseConfig,
-) -> plinth_core::Result<()> {
+) -> Result<(), NotCreated> {
     loop {
         if let Some(leader) = election::current_leader(transport, coordinators).await {
             let endpoint = leader.controller.endpoint::<CreateDatabase>();
             match transport.call(&endpoint, CreateDatabase { config }).await {
-                Ok(()) => return Ok(()),
-                Err(error @ (Error::invalid_option | Error::invalid_option_value)) => {
-                    return Err(error);
+                Ok(CreateDatabaseReply { refusal }) if refusal.is_empty() => return Ok(()),
+                Ok(CreateDatabaseReply { refusal }) => return Err(NotCreated::Because(refusal)),
+                Err(Error::invalid_option) => return Err(NotCreated::Exists),
+                Err(error @ Error::invalid_option_value) => {
+                    return Err(NotCreated::Because(error.to_string()));
                 }
                 Err(_) => {} // the controller changed
             }

@@ -17,5 +17,6 @@ mod snapshots;
 mod vitals;
 pub mod worker;
 
-pub use embedded::{Embedded, EmbeddedOptions, OpenEmbedded, create_database};
+pub use data_directory::accept_lost_registers;
+pub use embedded::{Embedded, EmbeddedOptions, NotCreated, OpenEmbedded, create_database};
 pub use worker::{WorkerConfig, run_worker, run_worker_on};

@@ -13,13 +13,13 @@ use plinth_control::placement::{self, RoleKind};
 use plinth_coordination::{ClusterFile, Coordinators, coordinator, election};
 use plinth_core::Uid;
 use plinth_protocol::control::{
-    ClusterInfo, GetClusterInfo, Locality, ProcessClass, RegisterWorker,
+    ClusterInfo, GetClusterInfo, Locality, ProcessClass, RegisterWorker, RegisterWorkerReply,
 };
 use plinth_protocol::coordination::Candidate;
 use plinth_rpc::{FailureBeacon, Interface, Transport};
 use plinth_runtime::knobs::set_overrides;
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, Either, Task, probe, trace};
+use plinth_runtime::{Duration, Either, Instant, Task, probe, trace};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -27,6 +27,9 @@ use std::rc::Rc;
 
 /// A controller that has not answered by then is asked again.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// A process that is told for so long that another has its data directory ends: a former one that is only slow to be missed is
+/// forgotten by then.
+const TAKEN_LIMIT: Duration = Duration::from_secs(10);
 /// A registration is repeated this often even if nothing has changed.
 const REGISTER_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -81,7 +84,7 @@ pub async fn run_worker_on(
             "watch the disk",
             async move { match watching.watch().await {} },
         );
-    let _coordinator = start_coordinator(&config, &transport, &directory, &fatal).await?;
+    let (_coordinator, lost) = start_coordinator(&config, &transport, &directory, &fatal).await?;
     let info: Watch<Option<ClusterInfo>> = Watch::new(None);
     // One view for the whole process: the answer that tells where the coordinators are now may be the former ones' last.
     let coordinators = Coordinators::from(config.cluster.clone());
@@ -97,15 +100,20 @@ pub async fn run_worker_on(
     .await?;
     let _beacon = FailureBeacon::new(&transport, hosting.worker().id);
 
-    let locality = locality(&config, directory.process);
+    let me = Me {
+        locality: locality(&config, directory.process),
+        directory: directory.clone(),
+        lost,
+    };
     let leader: Watch<Option<Candidate>> = Watch::new(None);
     let class = Watch::new(config.class);
     let _election = run_for_controller(&class, &coordinators, &transport, address, &leader);
-    let registering = keep_registered(&transport, &config, locality, leader, &hosting, &info);
+    let registering = keep_registered(&transport, &config, &me, leader, &hosting, &info, &fatal);
     let _obeying = plinth_runtime::spawn(
         "configured",
         obey(info.clone(), class, config.class, directory.process),
     );
+    let _noting = plinth_runtime::spawn("epoch", note_epochs(info.clone(), directory.clone()));
     let _file = config.cluster_file.clone().map(|path| {
         let written = config.cluster.clone();
         plinth_runtime::spawn("cluster file", async move {
@@ -131,17 +139,35 @@ async fn start_coordinator(
     transport: &Transport,
     directory: &Rc<DataDirectory>,
     fatal: &Watch<Option<String>>,
-) -> Result<Task<()>, String> {
-    let key = config.cluster.key();
-    let life = coordinator::start(transport, &directory.path, &key).await?;
+) -> Result<(Task<()>, Watch<Option<String>>), String> {
+    let (key, named) = (config.cluster.key(), &config.cluster.coordinators);
+    let must = directory.must_have_registers(named.contains(&config.listen));
+    let must = must.await;
+    let coordinator = coordinator::start(transport, &directory.path, &key, must).await?;
+    if let Some(line) = coordinator.lost.get()
+        && named[..] == [config.listen]
+    {
+        // Nobody else could serve, or name the coordinators anew.
+        return Err(line);
+    }
+    let (life, lost) = (coordinator.life, coordinator.lost);
     let (fatal, path) = (fatal.clone(), directory.path.clone());
-    Ok(plinth_runtime::spawn("coordinator", async move {
+    let task = plinth_runtime::spawn("coordinator", async move {
         let error = life.await;
         fatal.set(Some(format!(
             "the coordinator in {} cannot go on: {error}",
             path.display()
         )));
-    }))
+    });
+    Ok((task, lost))
+}
+
+/// What a worker says of itself.
+struct Me {
+    locality: Locality,
+    directory: Rc<DataDirectory>,
+    /// Why it is no coordinator, if its registers are lost.
+    lost: Watch<Option<String>>,
 }
 
 fn locality(config: &WorkerConfig, process: Uid) -> Locality {
@@ -161,6 +187,19 @@ fn locality(config: &WorkerConfig, process: Uid) -> Locality {
         zone,
         data_hall: config.data_hall.clone(),
         data_center: config.data_center.clone(),
+    }
+}
+
+/// Writes down which epochs are served in; beside everything else, which need not wait for a disk.
+async fn note_epochs(info: Watch<Option<ClusterInfo>>, directory: Rc<DataDirectory>) {
+    loop {
+        let later = |info: &Option<ClusterInfo>| {
+            info.as_ref()
+                .is_some_and(|info| info.accepting && info.epoch > directory.epoch())
+        };
+        info.wait_until(later).await;
+        let epoch = info.with(|info| info.as_ref().map_or(0, |info| info.epoch));
+        directory.serves_in(epoch).await;
     }
 }
 
@@ -266,21 +305,25 @@ async fn contend(
     plinth_runtime::race(contending, ruling).await;
 }
 
-/// Registers with every controller in turn, and takes its description of the cluster.
+/// Registers with every controller in turn, and takes its description of the cluster; not from one that knows another process
+/// over the same data directory.
 async fn keep_registered(
     transport: &Transport,
     config: &WorkerConfig,
-    locality: Locality,
+    me: &Me,
     leader: Watch<Option<Candidate>>,
     hosting: &Rc<Hosting>,
     info: &Watch<Option<ClusterInfo>>,
+    fatal: &Watch<Option<String>>,
 ) -> Infallible {
     let worker = hosting.worker();
+    let mut taken_since: Option<Instant> = None;
     loop {
         leader.wait_until(Option::is_some).await;
         let Some(controller) = leader.get().map(|l| l.controller) else {
             continue;
         };
+        let accepted = Watch::new(false);
         let registering = async {
             loop {
                 let (logs, storage) = hosting.inventory();
@@ -288,28 +331,47 @@ async fn keep_registered(
                     worker,
                     declared: config.class,
                     given: None,
-                    locality: locality.clone(),
+                    locality: me.locality.clone(),
                     logs,
                     storage,
                     unreachable: transport.unreachable(),
                     disk: hosting.sick_disk(),
+                    epoch: me.directory.epoch(),
+                    lost_registers: me.lost.with(Option::is_some),
                 };
                 let told = request.disk.clone();
                 let call = transport.call(&controller.endpoint::<RegisterWorker>(), request);
-                let answered = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
-                if matches!(answered, Some(Ok(()))) {
-                    if told != hosting.sick_disk() {
-                        continue; // that has changed meanwhile
+                match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
+                    Some(Ok(RegisterWorkerReply { taken_by: None })) => {
+                        taken_since = None;
+                        accepted.set(true);
+                        if told != hosting.sick_disk() {
+                            continue; // that has changed meanwhile
+                        }
+                        let news = plinth_runtime::race(
+                            hosting.changed(),
+                            transport.reachability_changed(),
+                        );
+                        plinth_runtime::timeout(REGISTER_INTERVAL, news).await;
+                        continue;
                     }
-                    let news =
-                        plinth_runtime::race(hosting.changed(), transport.reachability_changed());
-                    plinth_runtime::timeout(REGISTER_INTERVAL, news).await;
-                } else {
-                    plinth_runtime::sleep(Duration::from_millis(100)).await;
+                    Some(Ok(RegisterWorkerReply {
+                        taken_by: Some(other),
+                    })) => {
+                        let since = *taken_since.get_or_insert_with(plinth_runtime::now);
+                        if since.elapsed() > TAKEN_LIMIT {
+                            fatal.set(Some(taken(&me.directory, other)));
+                        }
+                    }
+                    Some(Err(_)) | None => {}
                 }
+                plinth_runtime::sleep(Duration::from_millis(100)).await;
             }
         };
-        let learning = follow_info(transport, controller, hosting, info);
+        let learning = async {
+            accepted.wait_until(|accepted| *accepted).await;
+            follow_info(transport, controller, hosting, info, &me.directory).await
+        };
         let same = |l: &Option<Candidate>| l.as_ref().is_some_and(|l| l.controller == controller);
         let work = plinth_runtime::race::<_, _>(registering, learning);
         let _: Either<(), Either<Infallible, Infallible>> =
@@ -317,11 +379,21 @@ async fn keep_registered(
     }
 }
 
+fn taken(directory: &DataDirectory, other: SocketAddr) -> String {
+    probe!("copied_data_directory_refused");
+    format!(
+        "data directory {} is a copy: the server at {other} serves as the same process {}; stop that one to serve from here, or give this server an empty directory",
+        directory.path.display(),
+        directory.process
+    )
+}
+
 async fn follow_info(
     transport: &Transport,
     controller: Interface,
     hosting: &Rc<Hosting>,
     info: &Watch<Option<ClusterInfo>>,
+    directory: &DataDirectory,
 ) -> Infallible {
     let mut known = 0;
     loop {
@@ -334,8 +406,9 @@ async fn follow_info(
             Some(Ok(news)) => {
                 known = news.id;
                 let newest = info.with(|i| i.as_ref().map_or(0, |i| i.epoch));
-                // A deposed controller may still talk: only news of a living or later epoch count.
-                if news.epoch >= newest {
+                // A deposed controller may still talk: only news of a living or later epoch count. Nor may one be obeyed that
+                // knows only of an epoch before those served from here: the coordinators have forgotten them.
+                if news.epoch >= newest && (!news.accepting || news.epoch >= directory.epoch()) {
                     info.set(Some(news.clone()));
                     hosting.obey(&news).await;
                 }

@@ -5,14 +5,15 @@ use crate::scenario::{Draw, Scenario};
 use plinth_client::Database;
 use plinth_coordination::{ClusterFile, Coordinators, election};
 use plinth_core::config::FaultDomain;
-use plinth_core::{DatabaseConfig, EngineKind, Error};
+use plinth_core::{DatabaseConfig, EngineKind};
 use plinth_protocol::control::{ClusterInfo, GetClusterInfo, ProcessClass};
 use plinth_rpc::Transport;
 use plinth_runtime::Duration;
 use plinth_runtime::sim::{Locality, MachineId, Simulation};
-use plinth_server::{WorkerConfig, create_database, run_worker};
+use plinth_server::{NotCreated, WorkerConfig, create_database, run_worker};
 use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::rc::Rc;
 
 /// Everything that a seed decides about a cluster.
@@ -135,6 +136,11 @@ impl Shape {
         SocketAddr::from(([10, 0, 0, machine as u8 + 1], 4500 + process as u16))
     }
 
+    /// On the machine of the process at this address.
+    pub fn data_directory(&self, address: SocketAddr) -> PathBuf {
+        format!("/data{}", address.port() - 4500).into()
+    }
+
     pub fn cluster_file(&self) -> ClusterFile {
         let coordinators = (0..self.coordinators).map(|machine| Self::address(machine, 0));
         ClusterFile {
@@ -152,7 +158,7 @@ impl Shape {
     fn worker(&self, machine: usize, process: usize) -> WorkerConfig {
         WorkerConfig {
             listen: Self::address(machine, process),
-            data_directory: format!("/data{process}").into(),
+            data_directory: self.data_directory(Self::address(machine, process)),
             cluster: self.cluster_file(),
             cluster_file: Some(format!("/data{process}/plinth.cluster").into()),
             class: ProcessClass::Unset,
@@ -208,8 +214,8 @@ pub async fn open(shape: &Shape) -> Database {
     let transport = Transport::client();
     match create_database(&transport, &shape.coordinators(), shape.config).await {
         // The answer to an earlier attempt may have been lost.
-        Ok(()) | Err(Error::invalid_option) => {}
-        Err(error) => panic!("the database could not be created: {error}"),
+        Ok(()) | Err(NotCreated::Exists) => {}
+        Err(NotCreated::Because(line)) => panic!("the database could not be created: {line}"),
     }
     plinth_client::connect(shape.coordinators())
 }

@@ -129,6 +129,10 @@ async fn safety_phase(
     let _strangers = scenario
         .hostile
         .then(|| plinth_runtime::spawn("strangers", strangers::run(shape.clone())));
+    let _exchange = scenario.exchange_coordinators.then(|| {
+        let exchanging = workloads::exchange_coordinators(shape.clone(), day.end);
+        plinth_runtime::spawn("exchange", exchanging)
+    });
     attrition::run(shape.clone(), scenario.clone(), mix).await;
     plinth_runtime::sleep_until(day.end).await;
     heal();

@@ -32,9 +32,15 @@ struct Missing {
     /// For good, with their disks.
     machines: BTreeSet<MachineId>,
     stateless: BTreeSet<SocketAddr>,
+    /// Without the registers of their coordinators; they may serve as such again, but need not.
+    forgetful: BTreeSet<SocketAddr>,
 }
 
 impl Missing {
+    fn is_no_coordinator(&self, address: &SocketAddr) -> bool {
+        self.forgetful.contains(address) || self.machines.contains(&machine_at(address))
+    }
+
     fn leaves_enough(&self, shape: &Shape) -> bool {
         let holds = |machine: usize, process: usize| {
             let address = Shape::address(machine, process);
@@ -58,6 +64,25 @@ impl Lost {
         let mut missing = self.0.borrow().clone();
         missing.machines.insert(machine);
         missing
+    }
+
+    /// Takes note of a process that is to lose the registers of its coordinator; not if some set of them could not do without it.
+    pub fn may_forget(&self, shape: &Shape, process: SocketAddr) -> bool {
+        let mut missing = self.0.borrow().clone();
+        missing.forgetful.insert(process);
+        let is_gone = |address: &SocketAddr| missing.is_no_coordinator(address);
+        let may = shape.sets.can_do_without(is_gone);
+        if may {
+            self.0.replace(missing);
+        }
+        may
+    }
+
+    /// These coordinators would have a majority that has lost nothing, as every set must that is asked for.
+    pub fn can_coordinate(&self, set: &[SocketAddr]) -> bool {
+        let missing = self.0.borrow();
+        let left = set.iter().filter(|a| !missing.is_no_coordinator(a)).count();
+        2 * left > set.len()
     }
 
     /// Takes note of a process that is to be `stateless`; not if the cluster could not do without its disk.
@@ -88,7 +113,8 @@ pub async fn may_lose(
     // From here on without a pause: what an operator asks for meanwhile counts.
     let gone = shape.lost.with(machine);
     let on_gone = |address: &SocketAddr| gone.machines.contains(&machine_at(address));
-    if !shape.sets.can_do_without(on_gone) || !gone.leaves_enough(shape) {
+    let no_coordinator = |address: &SocketAddr| gone.is_no_coordinator(address);
+    if !shape.sets.can_do_without(no_coordinator) || !gone.leaves_enough(shape) {
         return false;
     }
     let generations = &info.log_system.generations;

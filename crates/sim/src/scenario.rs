@@ -62,6 +62,8 @@ pub struct Scenario {
     pub lose_data: bool,
     /// Instead of workloads: a little work, then so many hours of nothing, after which no list may have grown.
     pub idle_hours: u64,
+    /// Coordinators are exchanged all the time, and some lose their registers meanwhile.
+    pub exchange_coordinators: bool,
     /// Milliseconds between two transactions of a client.
     pub think_ms: RangeInclusive<u64>,
 }
@@ -127,6 +129,7 @@ const STANDARD: Scenario = Scenario {
     resolvers_min: 1,
     lose_data: false,
     idle_hours: 0,
+    exchange_coordinators: false,
     think_ms: 50..=800,
 };
 
@@ -248,6 +251,23 @@ pub fn scenarios() -> &'static [Scenario] {
             swarm: false,
             resolvers_min: 2,
             think_ms: 1..=60,
+            ..STANDARD
+        },
+        Scenario {
+            name: "coordinators",
+            about: "coordinators are exchanged all the time, and lose their registers meanwhile",
+            machines: 3..=6,
+            machines_max: 6,
+            fault_seconds: 40,
+            fault_interval_ms: 3000,
+            mix: FaultMix {
+                kill_process: 4,
+                power_cut: 2,
+                partition: 1,
+                ..NONE
+            },
+            swarm: false,
+            exchange_coordinators: true,
             ..STANDARD
         },
         Scenario {

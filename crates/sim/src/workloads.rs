@@ -24,6 +24,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
 
+pub use operator::exchange_coordinators;
 pub use space::Space;
 
 pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;

@@ -148,6 +148,16 @@ fn a_recovery_with_coordinators_that_have_moved_is_found() {
 }
 
 #[test]
+fn a_state_that_only_a_minority_has_and_that_is_acted_on_is_found() {
+    is_found("minority_is_enough", "coordinators");
+}
+
+#[test]
+fn a_coordinator_that_forgets_its_promises_is_found() {
+    is_found("coordinator_forgets", "coordinators");
+}
+
+#[test]
 fn a_read_that_only_its_new_resolver_judges_is_found() {
     is_found("reads_follow_resolvers", "standard");
 }

@@ -7,7 +7,7 @@ use crate::{Outcome, progress};
 use plinth_bench::report::grouped;
 use plinth_control::consistency::{Compared, Comparison};
 use plinth_control::exclusion::Target;
-use plinth_control::{coordinators, management};
+use plinth_control::{coordinators, exclusion, management};
 use plinth_core::Uid;
 use plinth_protocol::control::{
     ChangeCoordinators, ClusterInfo, GetClusterInfo, GetWorkers, RegisterWorker, ServersChanged,
@@ -25,16 +25,36 @@ fn said(text: impl Into<String>) -> Outcome<Answer> {
 
 impl Session {
     pub(super) async fn manage(&self, statement: Management) -> Outcome<Answer> {
-        let waits = matches!(statement, Management::Exclude { wait: true, .. });
+        let excluded = match &statement {
+            Management::Exclude {
+                targets,
+                wait: true,
+                ..
+            } => Some(targets.clone()),
+            _ => None,
+        };
         let changed = plinth_runtime::timeout(self.connection.timeout, self.change(statement));
         let Some(answer) = changed.await else {
             return Err(self.connection.explain_silence().await);
         };
         let answer = answer?;
-        if waits {
-            self.wait_until_unneeded().await
-        } else {
-            Ok(answer)
+        match excluded {
+            Some(targets) => self.wait_until_unneeded(&targets).await,
+            None => Ok(answer),
+        }
+    }
+
+    /// What is to be said of coordinators that are excluded: they stay coordinators. Nothing, if there are none.
+    fn warn_of_coordinators(&self, excluded: &[Target], workers: &[RegisterWorker]) -> String {
+        let coordinators = self.connection.coordinators.file().coordinators;
+        let among = exclusion::among(excluded, &coordinators, workers);
+        let among: Vec<String> = among.iter().map(SocketAddr::to_string).collect();
+        match among.is_empty() {
+            true => String::new(),
+            false => format!(
+                "\nWARNING: a coordinator is {}, and stays one: before it is stopped, `coordinators auto' lets others be that",
+                among.join(", ")
+            ),
         }
     }
 
@@ -48,9 +68,11 @@ impl Session {
             Management::Excluded => {
                 list_excluded(&management::configured(database).await?.excluded)
             }
-            Management::Exclude { targets, .. } => {
-                management::exclude(database, &self.workers().await?, &targets).await?;
-                "Excluded; their data is on its way to others".into()
+            Management::Exclude { targets, force, .. } => {
+                let workers = self.workers().await?;
+                management::exclude(database, &workers, &targets, force).await?;
+                let warning = self.warn_of_coordinators(&targets, &workers);
+                format!("Excluded; their data is on its way to others{warning}")
             }
             Management::Include(targets) => {
                 management::include(database, &targets).await?;
@@ -81,12 +103,14 @@ impl Session {
         let wanted = match wanted {
             Some(wanted) => wanted,
             None => {
-                let config = management::configured(&self.connection.database)
-                    .await?
-                    .config;
-                let workers = self.workers().await?;
+                let configured = management::configured(&self.connection.database).await?;
+                let (config, excluded) = (configured.config, configured.excluded);
+                let mut workers = self.workers().await?;
+                workers.retain(|worker| !exclusion::is_excluded(worker, &excluded));
                 let best = coordinators::choose(&workers, &before.coordinators, &config);
-                if best.iter().collect::<BTreeSet<_>>() == before.coordinators.iter().collect() {
+                let same =
+                    best.iter().collect::<BTreeSet<_>>() == before.coordinators.iter().collect();
+                if same && !coordinators::one_is_lost(&self.connection.transport, &before).await {
                     return Ok("The coordinators stay: they suit best".into());
                 }
                 best
@@ -112,14 +136,19 @@ impl Session {
     }
 
     /// As long as it takes: whoever is impatient interrupts, and nothing is undone by that.
-    async fn wait_until_unneeded(&self) -> Outcome<Answer> {
+    async fn wait_until_unneeded(&self, excluded: &[Target]) -> Outcome<Answer> {
         let mut shown: BTreeSet<SocketAddr> = BTreeSet::new();
         loop {
             let (workers, info) = (self.workers().await?, self.cluster_info().await?);
             let database = &self.connection.database;
             let needed = management::still_needed(database, &workers, &info.log_system).await?;
             if needed.is_empty() {
-                return said("Excluded; nothing is left on them, and they can be stopped");
+                return match self.warn_of_coordinators(excluded, &workers) {
+                    none if none.is_empty() => {
+                        said("Excluded; nothing is left on them, and they can be stopped")
+                    }
+                    warning => said(format!("Excluded; nothing is left on them{warning}")),
+                };
             }
             if needed != shown {
                 let list: Vec<String> = needed.iter().map(SocketAddr::to_string).collect();

@@ -14,7 +14,7 @@ use plinth_protocol::control::{ClusterInfo, KillRole, WORKER};
 use plinth_rpc::Interface;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either};
-use plinth_server::create_database;
+use plinth_server::{NotCreated, create_database};
 
 /// A cluster that does not say by then whether it is locked is taken for silent.
 const LOCK_LOOK: Duration = Duration::from_secs(1);
@@ -351,12 +351,14 @@ impl Session {
             .await
         {
             Some(Ok(())) => Ok(Answer::Text("Database created".into())),
-            Some(Err(Error::invalid_option)) => {
+            Some(Err(NotCreated::Exists)) => {
                 Err("the cluster has a database already; it is left as it is".into())
             }
-            Some(Err(error)) => Err(format!("cannot create the database: {error}")),
+            Some(Err(NotCreated::Because(line))) => {
+                Err(format!("cannot create the database: {line}"))
+            }
             None => Err(format!(
-                "{}; or fewer servers have joined than the configuration needs",
+                "{}; it is created as soon as that is there, unless another `configure new' asks for less",
                 self.connection.explain_silence().await
             )),
         }

@@ -64,6 +64,8 @@ pub enum Management {
     Excluded,
     Exclude {
         targets: Vec<Target>,
+        /// Also what is nobody's.
+        force: bool,
         /// Until they have nothing any more.
         wait: bool,
     },
@@ -101,7 +103,7 @@ const HELP: &[(&str, &str, &str)] = &[
     ("createtenant", "NAME", "create a tenant"),
     ("defaulttenant", "", "leave the tenant: use the database itself"),
     ("deletetenant", "NAME", "delete a tenant, which must be empty"),
-    ("exclude", "[no_wait] [TARGET…]", "let processes have neither data nor roles, and wait until they have none: IP:PORT, IP, or locality_zoneid:NAME (also machineid, processid, data_hall, dcid); without TARGET, list who is excluded"),
+    ("exclude", "[force] [no_wait] [TARGET…]", "let processes have neither data nor roles, and wait until they have none: IP:PORT, IP, or locality_zoneid:NAME (also machineid, processid, data_hall, dcid); with force, also who is not there; without TARGET, list who is excluded"),
     ("exit", "", "leave"),
     ("get", "KEY", "show the value of a key"),
     ("getknob", "[NAME]", "show the value that the cluster has set for a knob, or its default; without NAME, of all"),
@@ -313,12 +315,20 @@ fn parse(words: &[Vec<u8>]) -> Result<Statement, String> {
         ("configure", 1..) => Statement::Manage(Management::Configure(parse_change(arguments)?)),
         ("exclude", 0) => Statement::Manage(Management::Excluded),
         ("exclude", _) => {
-            let wait = text(0) != "no_wait";
-            let targets = parse_targets(&arguments[usize::from(!wait)..])?;
+            let words = (0..arguments.len()).map(text);
+            let words: Vec<String> = words
+                .take_while(|word| matches!(word.as_str(), "force" | "no_wait"))
+                .collect();
+            let has = |wanted: &str| words.iter().any(|word| word == wanted);
+            let targets = parse_targets(&arguments[words.len()..])?;
             if targets.is_empty() {
                 return Err(usage());
             }
-            Statement::Manage(Management::Exclude { targets, wait })
+            Statement::Manage(Management::Exclude {
+                targets,
+                force: has("force"),
+                wait: !has("no_wait"),
+            })
         }
         ("include", 1) if text(0) == "all" => Statement::Manage(Management::Include(vec![])),
         ("include", 1..) => Statement::Manage(Management::Include(parse_targets(arguments)?)),

@@ -74,8 +74,6 @@ async fn reach(inner: &Inner, file: &ClusterFile, address: SocketAddr) -> bool {
     let endpoint = coordinator(address).endpoint::<GetLeader>();
     let register = file.register();
     let call = inner.transport.call(&endpoint, GetLeader { register });
-    matches!(
-        plinth_runtime::timeout(ANSWER_LIMIT, call).await,
-        Some(Ok(_))
-    )
+    let answered = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
+    matches!(answered, Some(Ok(reply)) if reply.lost.is_none())
 }

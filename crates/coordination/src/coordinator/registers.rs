@@ -3,10 +3,10 @@
 //! A register promises: once it has answered a read of generation g, no write below g is accepted; what it answers is
 //! on disk before the answer leaves.
 
-use crate::cluster_file::key_of_register;
+use crate::cluster_file::{key_of_register, number_of_register};
 use bytes::{BufMut, Bytes, BytesMut};
 use plinth_core::codec::Codec;
-use plinth_core::{Error, Result, record};
+use plinth_core::{Error, Result, Uid, record};
 use plinth_protocol::coordination::{
     CoordinatedValue, Generation, ReadRegister, ReadRegisterReply, WriteRegister,
     WriteRegisterReply,
@@ -14,6 +14,8 @@ use plinth_protocol::coordination::{
 
 /// 2: one register for each set of coordinators, each of which may name a successor.
 const FORMAT: u32 = 2;
+/// Format 2 and, behind the rest, `since`. Only where that says something: what has lost nothing stays readable for older versions.
+const FORMAT_WITH_SINCE: u32 = 3;
 /// A cluster that has changed its coordinators so often has a problem of another kind.
 const REGISTERS_MAX: usize = 1000;
 /// Of a state, and of a register's name: longer ones are not of our making.
@@ -29,12 +31,19 @@ record! {
         pub value: Option<CoordinatedValue>,
     }
 
-    /// What is on a coordinator's disk.
-    pub struct Registers {
-        /// Whose: `description:id` without a number.
-        pub cluster: String,
-        pub registers: Vec<RegisterState>,
-    }
+}
+
+/// What is on a coordinator's disk.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Registers {
+    /// Whose: `description:id` without a number.
+    pub cluster: String,
+    pub registers: Vec<RegisterState>,
+    /// The first set of coordinators that this one has a register for, by number. What it promised to earlier ones is lost.
+    pub since: u64,
+    /// Not on disk: what was there is lost, and nothing is promised before a move of the coordinators begins a register here. A
+    /// number that no other start of this coordinator has.
+    pub lost: Option<Uid>,
 }
 
 /// A method that changes a register says so: the change must be on disk before the reply is sent.
@@ -85,7 +94,27 @@ impl Registers {
         Registers {
             cluster,
             registers: vec![],
+            since: 0,
+            lost: None,
         }
+    }
+
+    /// Those of a coordinator that no longer has what it has promised.
+    pub fn lost(cluster: String, start: Uid) -> Self {
+        Registers {
+            lost: Some(start),
+            ..Registers::new(cluster)
+        }
+    }
+
+    /// Begins again with the register of a set of coordinators that nobody can have known when this one was found `lost`.
+    pub fn begin(&mut self, name: &str, lost: Uid) -> Result<()> {
+        self.belongs(name)?;
+        if self.lost != Some(lost) {
+            return Err(Error::operation_obsolete);
+        }
+        (self.lost, self.since) = (None, number_of_register(name));
+        Ok(())
     }
 
     fn find(&self, name: &str) -> Option<&RegisterState> {
@@ -106,10 +135,19 @@ impl Registers {
     }
 
     /// Is the register one of this cluster?
-    pub fn check(&self, name: &str) -> Result<()> {
+    pub fn belongs(&self, name: &str) -> Result<()> {
         match name.len() <= NAME_BYTES_MAX && key_of_register(name) == self.cluster {
             true => Ok(()),
             false => Err(Error::connection_string_invalid),
+        }
+    }
+
+    /// Is everything known that was promised about it?
+    pub fn check(&self, name: &str) -> Result<()> {
+        self.belongs(name)?;
+        match self.lost.is_none() && number_of_register(name) >= self.since {
+            true => Ok(()),
+            false => Err(Error::file_not_found),
         }
     }
 
@@ -151,11 +189,20 @@ impl Registers {
             .map_or("", |value| &value.successor)
     }
 
-    /// `format: u32 | crc32c: u32 | registers`
+    /// `format: u32 | crc32c: u32 | cluster | registers`, in format 3 also `since`
     pub fn encode(&self) -> Bytes {
-        let body = self.to_bytes();
+        let mut body = BytesMut::new();
+        self.cluster.put(&mut body);
+        self.registers.put(&mut body);
+        let format = match self.since {
+            0 => FORMAT,
+            _ => FORMAT_WITH_SINCE,
+        };
+        if format == FORMAT_WITH_SINCE {
+            self.since.put(&mut body);
+        }
         let mut out = BytesMut::with_capacity(body.len() + 8);
-        out.put_u32_le(FORMAT);
+        out.put_u32_le(format);
         out.put_u32_le(crc32c::crc32c(&body));
         out.put_slice(&body);
         out.freeze()
@@ -165,17 +212,22 @@ impl Registers {
     pub fn decode(bytes: &Bytes) -> Option<Self> {
         let format = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
         let crc = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
-        let body = bytes.slice(8..);
-        (format == FORMAT && crc32c::crc32c(&body) == crc)
-            .then(|| Registers::from_bytes(body))
-            .flatten()
+        let mut body = bytes.slice(8..);
+        if crc32c::crc32c(&body) != crc || ![FORMAT, FORMAT_WITH_SINCE].contains(&format) {
+            return None;
+        }
+        let mut registers = Registers::new(String::take(&mut body)?);
+        registers.registers = Vec::take(&mut body)?;
+        if format == FORMAT_WITH_SINCE {
+            registers.since = u64::take(&mut body)?;
+        }
+        body.is_empty().then_some(registers)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use plinth_core::Uid;
 
     fn generation(number: u64) -> Generation {
         Generation {
@@ -261,14 +313,38 @@ mod tests {
 
     #[test]
     fn what_is_on_disk_is_refused_with_any_bit_flipped() {
-        let mut registers = Registers::new("a:b".into());
-        write(&mut registers, "a:b", 3, value("value"));
-        let bytes = registers.encode();
-        assert_eq!(Registers::decode(&bytes), Some(registers));
-        for bit in 0..bytes.len() * 8 {
-            let mut broken = bytes.to_vec();
-            broken[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Registers::decode(&Bytes::from(broken)), None, "bit {bit}");
+        for since in [0, 7] {
+            let mut registers = Registers::new("a:b".into());
+            registers.since = since;
+            write(&mut registers, "a:b", 3, value("value"));
+            let bytes = registers.encode();
+            assert_eq!(Registers::decode(&bytes), Some(registers));
+            for bit in 0..bytes.len() * 8 {
+                let mut broken = bytes.to_vec();
+                broken[bit / 8] ^= 1 << (bit % 8);
+                assert_eq!(Registers::decode(&Bytes::from(broken)), None, "bit {bit}");
+            }
         }
+    }
+
+    #[test]
+    fn who_has_lost_its_registers_promises_nothing_but_for_sets_that_begin_later() {
+        let start = Uid(5);
+        let mut registers = Registers::lost("a:b".into(), start);
+        for name in ["a:b", "a:b_2", "a:b_3"] {
+            assert_eq!(registers.admit(name), Err(Error::file_not_found), "{name}");
+        }
+        let late = registers.begin("a:b_3", Uid(4));
+        assert_eq!(late, Err(Error::operation_obsolete), "of another start");
+        assert!(registers.begin("a:c_3", start).is_err());
+        assert_eq!(registers.begin("a:b_3", start), Ok(()));
+        assert_eq!(registers.admit("a:b_3"), Ok(()));
+        assert_eq!(registers.admit("a:b_4"), Ok(()));
+        assert_eq!(registers.admit("a:b_2"), Err(Error::file_not_found));
+        // A message that is late must not let it forget again.
+        assert!(registers.begin("a:b_4", start).is_err());
+        let reopened = Registers::decode(&registers.encode()).expect("whole");
+        assert_eq!(reopened.admit("a:b"), Err(Error::file_not_found));
+        assert_eq!(reopened.admit("a:b_3"), Ok(()));
     }
 }

@@ -76,6 +76,13 @@ impl NameChange {
         }
     }
 
+    fn names(&self, file: &Path) -> bool {
+        match self {
+            NameChange::Link(path, _) | NameChange::Unlink(path) => path == file,
+            NameChange::Rename(from, to, _) => from == file || to == file,
+        }
+    }
+
     fn touches(&self, dir: &Path) -> bool {
         match self {
             NameChange::Link(path, _) | NameChange::Unlink(path) => path.parent() == Some(dir),
@@ -196,6 +203,31 @@ impl DiskState {
     /// The paths of all files.
     pub fn paths(&self) -> Vec<PathBuf> {
         self.names.borrow().current.keys().cloned().collect()
+    }
+
+    /// Removes a file for good; false if it is not there.
+    pub fn lose(&self, path: &Path) -> bool {
+        let names = &mut *self.names.borrow_mut();
+        names.unsynced.retain(|change| !change.names(path));
+        names.durable.remove(path);
+        names.current.remove(path).is_some()
+    }
+
+    /// Copies every file as it is now, for good.
+    pub fn copy_to(&self, other: &DiskState) {
+        let (from, to) = (self.names.borrow(), &mut *other.names.borrow_mut());
+        to.directories.extend(from.directories.iter().cloned());
+        for (path, inode) in &from.current {
+            let original = lock(inode);
+            to.next_id += 1;
+            let mut copy = FileState::new(to.next_id);
+            let bytes = original.read(0, original.len() as usize);
+            copy.write(0, bytes.into()).expect("it was written before");
+            copy.mark_synced(copy.changes());
+            let copy: Inode = Arc::new(Mutex::new(copy));
+            to.current.insert(path.clone(), copy.clone());
+            to.durable.insert(path.clone(), copy);
+        }
     }
 
     /// Flips a bit of a file, somewhere in the range; false if there is nothing to flip.

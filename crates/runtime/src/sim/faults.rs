@@ -254,6 +254,16 @@ impl Control {
         self.within(|world| world.disk_of(machine).flip_bit(path, within))
     }
 
+    /// Removes a file for good, as a careless hand does; false if it is not there.
+    pub fn lose_file(&self, machine: MachineId, path: &Path) -> bool {
+        self.within(|world| world.disk_of(machine).lose(path))
+    }
+
+    /// Copies every file of a machine to another.
+    pub fn copy_files(&self, from: MachineId, to: MachineId) {
+        self.within(|world| world.disk_of(from).copy_to(&world.disk_of(to)));
+    }
+
     // ---- the end of the faults ----
 
     /// Heals the network and the disks, but for those that are sick for good, sets fault rates to zero and silences `buggify!`. Who is dead stays dead.

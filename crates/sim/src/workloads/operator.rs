@@ -17,7 +17,8 @@ use plinth_protocol::control::{
 use plinth_rpc::Transport;
 use plinth_runtime::knobs::Knobs;
 use plinth_runtime::random::{below, chance, range, u64};
-use plinth_runtime::{Duration, probe, trace};
+use plinth_runtime::sim::KillKind;
+use plinth_runtime::{Duration, Instant, fault, probe, trace};
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -28,6 +29,8 @@ const CHANGE_LIMIT: Duration = Duration::from_secs(20);
 const CHANGE_ATTEMPTS: u32 = 3;
 /// Between two changes: the cluster should come to some of the work that they make.
 const PAUSE_MS: std::ops::Range<u64> = 500..8000;
+/// Planted faults that show only where coordinators lose their registers.
+const LOSSES_TELL: [&str; 2] = ["minority_is_enough", "coordinator_forgets"];
 
 pub struct Operator {
     coordinators: Coordinators,
@@ -83,7 +86,7 @@ impl Operator {
                     Target::Locality("zoneid".into(), worker.locality.zone.clone())
                 };
                 self.excluded.borrow_mut().insert(target.clone());
-                management::exclude(database, &workers, &[target]).await
+                management::exclude(database, &workers, &[target], false).await
             }
             2 => self.include_all(database).await,
             3 | 4 => {
@@ -132,8 +135,15 @@ impl Operator {
         if addresses.iter().any(|a| lost.has(machine_at(a))) {
             return Err("one of them is on a machine that the cluster is to do without".into());
         }
+        if !lost.can_coordinate(&addresses) {
+            return Err("too many of them have lost their registers".into());
+        }
         // Before it is asked for: from now on it may be true.
         self.shape.sets.add(addresses.clone());
+        let _losing = plinth_runtime::spawn(
+            "careless",
+            lose_registers(self.shape.clone(), addresses.clone()),
+        );
         let mut outcome = Err(String::new());
         for _ in 0..CHANGE_ATTEMPTS {
             match plinth_runtime::timeout(CHANGE_LIMIT, self.ask_for(addresses.clone())).await {
@@ -198,6 +208,48 @@ impl Operator {
         }
         plinth_runtime::sleep(Duration::from_millis(range(1..2000))).await;
         management::unlock(database, id).await
+    }
+}
+
+/// Asks for other coordinators again and again.
+pub async fn exchange_coordinators(shape: Shape, end: Instant) {
+    let operator = Operator::new(&shape);
+    while plinth_runtime::now() < end {
+        let listed = plinth_runtime::timeout(ANSWER_LIMIT, operator.workers()).await;
+        if let Some(workers) = listed.flatten()
+            && let Err(refusal) = operator.change_coordinators(&workers).await
+        {
+            trace!("Refused", "reason" => refusal);
+        }
+        plinth_runtime::sleep(Duration::from_millis(range(100..3000))).await;
+    }
+}
+
+/// While coordinators are exchanged some of the new ones lose what they have just promised, as far as every set that there was
+/// can do without them.
+async fn lose_registers(shape: Shape, new: Vec<SocketAddr>) {
+    let planted = LOSSES_TELL.iter().any(|name| fault::is_planted(name));
+    if new.len() < 3 || !(planted || chance(0.3)) {
+        return std::future::pending().await;
+    }
+    let control = plinth_runtime::sim::control();
+    loop {
+        plinth_runtime::sleep(Duration::from_millis(range(1..1000))).await;
+        let address = new[below(new.len() as u64) as usize];
+        let processes = control.processes();
+        let Some(process) = processes.iter().find(|p| p.address == address) else {
+            continue;
+        };
+        if !shape.lost.may_forget(&shape, address) {
+            continue;
+        }
+        let directory = shape.data_directory(address);
+        control.kill_process(process.id, KillKind::Kill);
+        if control.lose_file(process.machine, &directory.join("coordination")) {
+            probe!("fault_loses_registers");
+            trace!("FaultLoseRegisters", "address" => address);
+        }
+        control.restart_process(process.id);
     }
 }
 
