@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 const LOOK: Duration = Duration::from_millis(250);
 /// Between two tries of a disk that does not work.
 const PROBE_PAUSE: Duration = Duration::from_secs(1);
-/// What is tried: a small file is written, made durable and removed.
+/// What is tried: a small file is written, made durable, read from the disk and removed.
 const PROBE_FILE: &str = "probe";
 /// The wait before a disk is trusted doubles so often.
 const DOUBLINGS_MAX: u32 = 6;
@@ -138,6 +138,8 @@ impl DiskWatch {
     async fn try_once(&self) -> std::io::Result<()> {
         let file = self.directory.join(PROBE_FILE);
         disk::write_file_durably(&file, PROBE_FILE.into()).await?;
+        disk::forget_cached(&file).await?;
+        disk::read_file(&file).await?;
         disk::remove(&file).await
     }
 }
