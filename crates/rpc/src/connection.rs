@@ -6,7 +6,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use plinth_core::Error;
 use plinth_runtime::net::{Reader, Writer};
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Duration, probe, trace, trace_warn};
+use plinth_runtime::{Duration, Instant, now, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -20,6 +20,10 @@ const OUTBOX_BYTES_CUT: usize = OUTBOX_BYTES_MAX + (64 << 20);
 const LONG_BYTES: usize = 16 << 10;
 /// Room for a greeting and a small request: what a connection that stays idle costs. More is made when more is read.
 const FIRST_READ_BYTES: usize = (4 << 10) + 256;
+/// A buffer that has held a frame this large, or so many frames at once, is given back when that was a while ago: else each
+/// connection would keep the room for the largest that it has ever seen.
+const LARGE_BYTES: usize = 128 << 10;
+const KEPT_FOR: Duration = Duration::from_secs(1);
 /// A connection whose first frame has not come by then is closed.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
 
@@ -29,6 +33,23 @@ pub(crate) enum Refused {
     TooLarge(TooLarge),
     /// The peer has not read what was sent before.
     Full,
+}
+
+/// When a buffer last held much.
+#[derive(Default)]
+struct LastLarge(Option<Instant>);
+
+impl LastLarge {
+    fn note(&mut self, bytes: usize) {
+        if bytes > LARGE_BYTES {
+            self.0 = Some(now());
+        }
+    }
+    /// How long the buffer is still kept when it is empty; `None`: it is small. There is always some small frame to come, a
+    /// ping at least: that does not count.
+    fn kept_for(&self) -> Option<Duration> {
+        self.0.map(|at| KEPT_FOR.saturating_sub(at.elapsed()))
+    }
 }
 
 /// Frames waiting to be written. Everything that was added during one turn of the event loop goes out in one write.
@@ -106,22 +127,45 @@ impl Outbox {
     }
     /// Writes until the connection breaks or the outbox is closed.
     pub async fn drain(&self, mut writer: Writer) {
+        let mut last_large = LastLarge::default();
         loop {
             if self.buffer.borrow().is_empty() {
                 if self.closed.get() {
                     return;
                 }
-                self.ready.notified().await;
+                self.wait_for_frames(&mut last_large).await;
                 // Let whatever else is ready in this turn add its frames to the same write.
                 plinth_runtime::yield_now().await;
                 continue;
             }
             let chunk = self.buffer.borrow_mut().split().freeze();
+            last_large.note(chunk.len());
             if writer.write_all(chunk).await.is_err() {
                 self.closed.set(true);
                 return;
             }
         }
+    }
+}
+
+impl Outbox {
+    /// Until there are any, or the outbox is closed.
+    async fn wait_for_frames(&self, last_large: &mut LastLarge) {
+        if let Some(kept_for) = last_large.kept_for() {
+            let waited = plinth_runtime::timeout(kept_for, self.ready.notified()).await;
+            if waited.is_some() {
+                return;
+            }
+            let mut buffer = self.buffer.borrow_mut();
+            // Frames that came in the same moment are not given away.
+            if !buffer.is_empty() {
+                return;
+            }
+            *buffer = BytesMut::new();
+            *last_large = LastLarge::default();
+            probe!("rpc_gives_back_large_outbox");
+        }
+        self.ready.notified().await;
     }
 }
 
@@ -132,10 +176,12 @@ pub(crate) async fn read_frames(
     mut on_frame: impl FnMut(Frame) -> bool,
 ) {
     let mut buffer = BytesMut::with_capacity(FIRST_READ_BYTES);
+    let mut last_large = LastLarge::default();
     loop {
         loop {
             match frame::decode(&mut buffer) {
                 Ok(Some(frame)) => {
+                    last_large.note(frame.payload.len());
                     if !on_frame(frame) {
                         return;
                     }
@@ -148,7 +194,21 @@ pub(crate) async fn read_frames(
                 }
             }
         }
-        match reader.read(&mut buffer).await {
+        let read = match last_large.kept_for().filter(|_| buffer.is_empty()) {
+            None => reader.read(&mut buffer).await,
+            Some(kept_for) => {
+                match plinth_runtime::timeout(kept_for, reader.read(&mut buffer)).await {
+                    Some(read) => read,
+                    None => {
+                        buffer = BytesMut::with_capacity(FIRST_READ_BYTES);
+                        last_large = LastLarge::default();
+                        probe!("rpc_gives_back_large_buffer");
+                        continue;
+                    }
+                }
+            }
+        };
+        match read {
             Ok(0) | Err(_) => return,
             Ok(_) => {}
         }
