@@ -24,7 +24,7 @@ help:
 	@echo "make growth  load $(GROWTH_MB) MB into a cluster that grows from one server to eight, then loses two"
 	@echo "make chaos   $(CHAOS_SECONDS) s of real processes in network namespaces, under every fault that can be had"
 	@echo "make stack   $(STACK_SEEDS) random programs on the stack machines of FoundationDB's bindings"
-	@echo "make bench   measure every workload; figures and plots in bench-results/"
+	@echo "make bench   calibrate the machine, measure every workload; figures, plots and scaled tables in bench-results/"
 
 .PHONY: tools words
 tools:

@@ -1,5 +1,6 @@
 //! One page of HTML with plots, from the objects that `bench run --json` printed. Nothing in it is loaded from elsewhere.
 
+use crate::Calibration;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -53,6 +54,7 @@ pub fn page(runs: &[Value]) -> String {
     );
     latencies(&mut out, runs);
     table(&mut out, runs);
+    calibration(&mut out, runs);
     out.push_str("</html>\n");
     out
 }
@@ -194,6 +196,23 @@ fn table(out: &mut String, runs: &[Value]) {
             write!(out, "<td>{}</td>", cell(value)).expect(INFALLIBLE);
         }
         out.push_str("</tr>");
+    }
+    out.push_str("</table>");
+}
+
+/// What the machine of the first run that tells it was worth.
+fn calibration(out: &mut String, runs: &[Value]) {
+    let told = |run: &Value| Calibration::from_json(&run["calibration"]);
+    let Some(calibration) = runs.iter().find_map(told) else {
+        return;
+    };
+    out.push_str("<h2>Calibration of the machine</h2><table>");
+    for (_, value, what) in calibration.figures() {
+        let shown = match value >= 1000.0 {
+            true => grouped(value),
+            false => format!("{value:.3}"),
+        };
+        write!(out, "<tr><td>{what}</td><td>{shown}</td></tr>").expect(INFALLIBLE);
     }
     out.push_str("</table>");
 }

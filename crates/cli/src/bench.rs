@@ -5,7 +5,7 @@
 use crate::connect::{self, ClusterArguments, Connection};
 use crate::{Outcome, status};
 use plinth_bench::report::{self, grouped};
-use plinth_bench::{Measured, Plan, Workload, server_cpu};
+use plinth_bench::{Calibration, Measured, Plan, Workload, scale, server_cpu};
 use plinth_foreign::Library;
 use plinth_runtime::Duration;
 use std::net::SocketAddr;
@@ -29,6 +29,10 @@ enum Command {
     Run(Run),
     /// Make an HTML page with plots from what `bench run --json` printed
     Report(Report),
+    /// Measure what this machine is worth, in a few seconds and without a cluster
+    Calibrate(Calibrate),
+    /// Print what `bench run --json` printed as tables in Markdown, scaled to the machine where FoundationDB was measured
+    Table(Table),
 }
 
 #[derive(clap::Args, Debug)]
@@ -66,9 +70,32 @@ struct Run {
     /// Network threads of the library
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=64))]
     library_threads: u32,
+    /// File with what `bench calibrate --json` printed; without one the machine is calibrated before the run
+    #[arg(long, value_name = "FILE")]
+    calibration: Option<PathBuf>,
+    /// Directory whose disk is calibrated: that of the servers
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    directory: PathBuf,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+struct Calibrate {
+    /// Directory whose disk is measured
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    directory: PathBuf,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+struct Table {
+    /// Files with objects from `bench run --json`
+    #[arg(value_name = "FILE", required = true)]
+    files: Vec<PathBuf>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -105,7 +132,45 @@ pub fn run(arguments: Arguments) -> Outcome {
         }
         Command::Run(run) => measure(run),
         Command::Report(report) => write_report(report),
+        Command::Calibrate(arguments) => calibrate(&arguments),
+        Command::Table(table) => {
+            print!("{}", scale::tables(&read_runs(&table.files)?)?);
+            Ok(())
+        }
     }
+}
+
+fn calibrate(arguments: &Calibrate) -> Outcome {
+    let calibration = Calibration::measure(&arguments.directory)?;
+    if arguments.json {
+        println!("{}", calibration.to_json());
+    } else {
+        print_calibration(&calibration);
+    }
+    Ok(())
+}
+
+fn print_calibration(calibration: &Calibration) {
+    for (_, value, what) in calibration.figures() {
+        let shown = match value >= 1000.0 {
+            true => grouped(value),
+            false => format!("{value:.3}"),
+        };
+        println!("  {shown:>14} {what}");
+    }
+}
+
+/// What the file says of the machine; without one, what it says itself.
+async fn calibration(arguments: &Run) -> Outcome<Calibration> {
+    let Some(path) = &arguments.calibration else {
+        let directory = arguments.directory.clone();
+        return plinth_runtime::offload(move || Calibration::measure(&directory)).await;
+    };
+    let at = |what: String| format!("--calibration {}: {what}", path.display());
+    let text = std::fs::read_to_string(path).map_err(|error| at(error.to_string()))?;
+    let object = serde_json::from_str(&text).unwrap_or_default();
+    Calibration::from_json(&object)
+        .ok_or_else(|| at("it is not what `bench calibrate --json` prints".into()))
 }
 
 fn measure(arguments: Run) -> Outcome {
@@ -142,6 +207,7 @@ fn measure(arguments: Run) -> Outcome {
             rows: arguments.rows,
             server_pids,
         };
+        let calibration = calibration(&arguments).await?;
         let file = connection.coordinators.file();
         let measured = match &arguments.library {
             None => plinth_bench::run(plan, move || plinth_client::connect(file.clone())).await?,
@@ -163,11 +229,19 @@ fn measure(arguments: Run) -> Outcome {
             );
         }
         if arguments.json {
-            println!("{}", measured.to_json());
+            let mut object = measured.to_json();
+            object["calibration"] = calibration.to_json();
+            println!("{object}");
         } else {
             print_table(&measured);
+            println!("calibration of this machine:");
+            print_calibration(&calibration);
         }
         match measured.first_error {
+            Some(error) if workload.is_bulk_load() => Err(format!(
+                "{} transactions of the load were given up, and their rows are missing; the first error: {error}",
+                measured.errors
+            )),
             Some(error) if measured.transactions == 0 => Err(format!(
                 "no transaction succeeded; the first error: {error}"
             )),
@@ -254,15 +328,18 @@ fn print_table(measured: &Measured) {
     }
 }
 
-fn write_report(arguments: Report) -> Outcome {
+fn read_runs(files: &[PathBuf]) -> Outcome<Vec<serde_json::Value>> {
     let mut runs = Vec::new();
-    for file in &arguments.files {
-        let text = std::fs::read_to_string(file)
-            .map_err(|error| format!("{}: {error}", file.display()))?;
-        runs.extend(
-            report::parse_runs(&text).map_err(|error| format!("{}: {error}", file.display()))?,
-        );
+    for file in files {
+        let at = |what: String| format!("{}: {what}", file.display());
+        let text = std::fs::read_to_string(file).map_err(|error| at(error.to_string()))?;
+        runs.extend(report::parse_runs(&text).map_err(at)?);
     }
+    Ok(runs)
+}
+
+fn write_report(arguments: Report) -> Outcome {
+    let runs = read_runs(&arguments.files)?;
     std::fs::write(&arguments.output, report::page(&runs)).map_err(|error| {
         format!(
             "{}: {error}; choose another with -o",

@@ -84,19 +84,40 @@ fn files_go_in_and_come_out_and_are_resumed() {
     std::fs::write(&input, twice).expect("writes");
     ok(&["load", &input, "--batch-bytes", "100"]);
     assert!(cluster.cli("get same7").contains("`same7' is `4997'"));
-    assert!(ok(&["bench", "run", "--workload", "bulk-load", "--rows", "2000"]).is_empty());
-    ok(&[
-        "bench",
-        "run",
-        "--workload",
-        "random-50-50",
-        "--rows",
-        "2000",
-        "--duration",
-        "0.5",
-        "--warmup",
-        "0.1",
-    ]);
+}
+
+#[test]
+fn a_run_is_measured_with_what_the_machine_is_worth_and_told_as_of_another() {
+    let cluster = Cluster::start("benched", 1, &["--engine", "memory"]);
+    let run = |more: &[&str]| {
+        let common = [
+            "bench", "run", "--rows", "2000", "--json", "--warmup", "0.1",
+        ];
+        cluster.plinth(&[&common[..], &["--duration", "0.5"], more].concat())
+    };
+    let name = |file: &str| cluster.directory.file(file).to_string_lossy().into_owned();
+    let known = name("calibration");
+    std::fs::write(
+        &known,
+        plinth_bench::calibrate::REFERENCE.to_json().to_string(),
+    )
+    .expect("writes");
+    let with = ["--calibration", &known[..]];
+    let bad = name("plinth.cluster");
+    let line = error_line(&run(&["--workload", "bulk-load", "--calibration", &bad]));
+    assert!(line.contains("bench calibrate --json"), "{line}");
+    let mut files = Vec::new();
+    for workload in ["bulk-load", "random-50-50"] {
+        let output = run(&[&with[..], &["--workload", workload]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let file = name(&format!("{workload}.json"));
+        std::fs::write(&file, &output.stdout).expect("writes");
+        files.push(file);
+    }
+    let tables = cluster.plinth(&["bench", "table", &files[0], &files[1]]);
+    let tables = text(&tables.stdout);
+    assert!(tables.contains("| `bulk-load` | "), "{tables}");
+    assert!(tables.contains("| 1/1.00 | "), "{tables}");
 }
 
 #[test]
