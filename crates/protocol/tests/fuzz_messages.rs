@@ -376,6 +376,7 @@ fn damaged_coordination_messages_are_refused_or_mean_what_they_say() {
         leader,
         is_coordinator: true,
         successor: "a:b_3@10.0.0.1:4500".into(),
+        lost: Some(Uid(4)),
     }));
     fuzz_message([ChangeCoordinators {
         coordinators: vec![([127, 0, 0, 1], 4500).into()],
