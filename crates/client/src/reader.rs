@@ -393,8 +393,11 @@ impl Reader {
             !budget.is_spent()
         };
         let Some(writes) = &self.writes else {
-            rows.map(|(key, value)| give(key, value))
-                .all(|goes_on| goes_on);
+            for (key, value) in rows {
+                if !give(key, value) {
+                    break;
+                }
+            }
             return Ok(());
         };
         let (mut begin, mut end) = (&region.begin, &region.end);
