@@ -6,12 +6,16 @@
 mod common;
 
 use common::client_programs::{build_java, command, installed, run, source};
-use common::{Cluster, Directory};
+use common::{Cluster, Directory, say};
 use std::process::Command;
 
 /// Has the program say that it has found the promise kept.
 fn keeps(name: &str, mut program: Command, api_version: u32, promise: &str) {
     let cluster = Cluster::start(name, 4, &["--replication", "double"]);
+    if promise == "cut" {
+        let small = "setknob shard_bytes_min 200000; setknob byte_sample_unit 1000";
+        say(&cluster.cluster_file(), small).text();
+    }
     program
         .arg(cluster.cluster_file())
         .arg(api_version.to_string())
@@ -59,6 +63,11 @@ fn in_java_the_same_read_again_gives_the_same_answer() {
 #[test]
 fn in_python_a_shard_reaches_from_its_boundary_to_the_last_key_before_the_next() {
     python("locality");
+}
+
+#[test]
+fn in_python_shards_come_with_data_and_those_that_stay_empty_go() {
+    python("cut");
 }
 
 #[test]
