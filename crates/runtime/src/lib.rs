@@ -19,6 +19,7 @@ pub mod fault;
 pub mod gauge;
 pub mod knobs;
 pub mod net;
+mod pace;
 pub mod probe;
 pub mod random;
 pub mod real;
@@ -29,6 +30,7 @@ mod task;
 mod time;
 pub mod trace;
 
+pub use pace::Pace;
 pub use task::{Either, Task, TaskGroup, join_all, offload, race, spawn, yield_now};
 pub use time::{Duration, Instant, Sleep, now, sleep, sleep_until, timeout, unix_time_ms};
 
@@ -38,7 +40,8 @@ pub mod macro_support {
     pub use linkme;
 }
 
-/// How often a task has held up this thread's loop for about a tenth of a second or more. Each time is in the trace.
+/// How often a task has held up this thread's loop: run for about 40 ms or more, or blocked it for about a tenth of a second.
+/// Each time is in the trace.
 pub fn slow_tasks() -> u64 {
     real::watchdog::slow_tasks()
 }

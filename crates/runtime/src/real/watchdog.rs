@@ -1,32 +1,37 @@
-//! Finds tasks that hold up their loop. Everything on a loop waits while one task computes or blocks: heartbeats too, so that
-//! the process may be taken for dead.
+//! Finds tasks that hold up their loop. Everything on a loop waits while one task computes or blocks: the answers to pings too,
+//! so that the process may be taken for dead.
 //!
-//! A loop counts its polls, which costs next to nothing. A thread looks at the counts; a poll that it meets again and again is
-//! slow. It marks that, and the loop, when the poll is over, says which task it was.
+//! A loop counts its polls, which costs next to nothing. A thread looks at the counts; a poll that it meets a second time is
+//! long, and it notes since when. The loop, when such a poll is over, sees how long it was, and how much of that it
+//! really ran: on a machine with more to do than processors, a task may be long without having done anything.
 
 use crate::trace_warn;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, Once, Weak};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, Once, OnceLock, Weak};
+use std::time::{Duration, Instant};
 
-const LOOK_INTERVAL: Duration = Duration::from_millis(20);
-/// Looks at the same poll that make it slow: it has taken at least so many intervals.
-const SLOW_LOOKS: u64 = 5;
+/// Also about what a poll takes longer than is known of it.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+/// A poll that has run, or blocked, for so long is slow.
+const SLOW: Duration = Duration::from_millis(40);
+/// One that has taken so long is, though it may not have run.
+const SLOW_WAITING: Duration = Duration::from_millis(100);
 
-#[derive(Default)]
 struct Pulse {
     /// Odd during a poll.
     count: AtomicU64,
     /// The count at the last look.
     seen: AtomicU64,
-    /// Looks that have met the poll under way.
-    looks: AtomicU64,
+    /// When the poll under way was met for the second time, and what the thread had run by then, in nanoseconds; 0: not yet.
+    long_since: AtomicU64,
+    ran_before: AtomicU64,
+    thread: rustix::thread::Pid,
 }
 
 thread_local! {
     static PULSE: Arc<Pulse> = register();
-    static SLOW: Cell<u64> = const { Cell::new(0) };
+    static SLOW_POLLS: Cell<u64> = const { Cell::new(0) };
 }
 
 fn register() -> Arc<Pulse> {
@@ -46,17 +51,44 @@ fn register() -> Arc<Pulse> {
             .name("watchdog".into())
             .spawn(watch);
     });
-    let pulse = Arc::new(Pulse::default());
+    let pulse = Arc::new(Pulse {
+        count: AtomicU64::new(0),
+        seen: AtomicU64::new(0),
+        long_since: AtomicU64::new(0),
+        ran_before: AtomicU64::new(0),
+        thread: rustix::thread::gettid(),
+    });
     let mut watched = WATCHED.lock().expect("no panic while it is held");
     watched.push(Arc::downgrade(&pulse));
     pulse
 }
 
+/// Nanoseconds since the first call, and one.
+fn clock() -> u64 {
+    static ORIGIN: OnceLock<Instant> = OnceLock::new();
+    ORIGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1
+}
+
 fn look(pulse: Arc<Pulse>) {
     let count = pulse.count.load(Relaxed);
-    if count % 2 == 1 && count == pulse.seen.swap(count, Relaxed) {
-        pulse.looks.fetch_add(1, Relaxed);
+    let met_before = count == pulse.seen.swap(count, Relaxed);
+    if count % 2 == 1 && met_before && pulse.long_since.load(Relaxed) == 0 {
+        pulse.ran_before.store(time_run_by(pulse.thread), Relaxed);
+        pulse.long_since.store(clock(), Relaxed);
     }
+}
+
+/// Nanoseconds that a thread of this process has run; 0 where the system does not say.
+fn time_run_by(thread: rustix::thread::Pid) -> u64 {
+    let path = format!("/proc/self/task/{}/schedstat", thread.as_raw_nonzero());
+    let text = std::fs::read_to_string(path).unwrap_or_default();
+    let first = text.split_ascii_whitespace().next();
+    first.and_then(|run| run.parse().ok()).unwrap_or(0)
+}
+
+fn time_run_here() -> u64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
 /// Runs one poll of the task with this name.
@@ -69,21 +101,29 @@ pub(super) fn watched<T>(name: &'static str, poll: impl FnOnce() -> T) -> T {
         pulse.count.store(count + 1, Relaxed);
         let output = poll();
         pulse.count.store(count + 2, Relaxed);
-        if pulse.looks.load(Relaxed) > 0 {
-            let looks = pulse.looks.swap(0, Relaxed);
-            if looks >= SLOW_LOOKS {
-                SLOW.set(SLOW.get() + 1);
-                let at_least = LOOK_INTERVAL.as_millis() as u64 * looks;
-                trace_warn!("SlowTask", "task" => name, "milliseconds" => at_least);
-            }
+        if pulse.long_since.load(Relaxed) > 0 {
+            was_long(name, pulse);
         }
         output
     })
 }
 
+#[cold]
+fn was_long(name: &'static str, pulse: &Pulse) {
+    let took = clock().saturating_sub(pulse.long_since.swap(0, Relaxed));
+    let took = Duration::from_nanos(took) + LOOK_INTERVAL;
+    let ran = time_run_here().saturating_sub(pulse.ran_before.load(Relaxed));
+    let ran = (Duration::from_nanos(ran) + LOOK_INTERVAL).min(took);
+    if ran >= SLOW || took >= SLOW_WAITING {
+        SLOW_POLLS.set(SLOW_POLLS.get() + 1);
+        trace_warn!("SlowTask", "task" => name, "milliseconds" => took.as_millis() as u64,
+            "ran_milliseconds" => ran.as_millis() as u64);
+    }
+}
+
 /// Slow polls on this thread so far.
 pub(crate) fn slow_tasks() -> u64 {
-    SLOW.get()
+    SLOW_POLLS.get()
 }
 
 #[cfg(test)]
@@ -97,8 +137,21 @@ mod tests {
         }
         assert_eq!(slow_tasks(), 0);
         watched("slow", || {
-            watched("inner", || std::thread::sleep(LOOK_INTERVAL * 20))
+            watched("inner", || std::thread::sleep(SLOW_WAITING * 4))
         });
         assert_eq!(slow_tasks(), 1);
+        watched("busy", || {
+            let began = time_run_here();
+            while time_run_here() - began < SLOW.as_nanos() as u64 * 2 {}
+        });
+        assert_eq!(slow_tasks(), 2);
+    }
+
+    #[test]
+    fn what_a_thread_has_run_is_what_it_says_itself() {
+        let began = time_run_here();
+        while time_run_here() - began < 20_000_000 {}
+        let seen = time_run_by(rustix::thread::gettid());
+        assert!(seen.abs_diff(time_run_here()) < 15_000_000, "{seen}");
     }
 }
