@@ -4,7 +4,7 @@
 //! runs: mutations next to each other that carry the same tags are one run, copied once.
 //!
 //! ```text
-//! run      tags | length: varint | packed mutations
+//! run      tags | length: varint of five bytes | packed mutations
 //! tags     count: u8 | tags: varint each
 //!       or 0: u8 | count: varint | tags: varint each        a list of many tags
 //!       or 0: u8 | 0: u8 | number: varint                   the list of many tags that is the so-manieth of the body
@@ -12,6 +12,8 @@
 //!
 //! A clear that spans many shards carries the tags of many storage servers: their list is written once, however many such
 //! mutations there are.
+//!
+//! The length is written when the run ends, in the room that was left for it: bodies are large, and copied once.
 
 use crate::id::Tag;
 use crate::varint;
@@ -27,8 +29,8 @@ const MANY_TAGS: usize = 8;
 pub struct LogBodyBuilder {
     out: BytesMut,
     tags: Vec<Tag>,
-    /// Mutations of the run that is not written out yet.
-    run: BytesMut,
+    /// Where the mutations of the last run begin, if it goes on.
+    run_at: Option<usize>,
     /// Lists of many tags that were written, and their numbers.
     lists: BTreeMap<Vec<Tag>, u32>,
 }
@@ -38,26 +40,31 @@ impl LogBodyBuilder {
         Self::default()
     }
 
+    /// Makes room for so many bytes more.
+    pub fn reserve(&mut self, bytes: usize) {
+        self.out.reserve(bytes);
+    }
+
     /// Adds packed mutations that all carry `tags`, which are ascending. Without a tag nothing is stored.
     pub fn push(&mut self, tags: &[Tag], packed: &[u8]) {
         if tags.is_empty() || packed.is_empty() {
             return;
         }
-        if self.tags != tags {
+        if self.run_at.is_none() || self.tags != tags {
             self.end_run();
+            self.tags.clear();
             self.tags.extend_from_slice(tags);
+            self.put_tags();
+            self.out.put_bytes(0, varint::WIDEST);
+            self.run_at = Some(self.out.len());
         }
-        self.run.put_slice(packed);
+        self.out.put_slice(packed);
     }
 
     fn end_run(&mut self) {
-        if !self.run.is_empty() {
-            self.put_tags();
-            varint::put_u32(&mut self.out, self.run.len() as u32);
-            self.out.put_slice(&self.run);
-            self.run.clear();
-        }
-        self.tags.clear();
+        let Some(at) = self.run_at.take() else { return };
+        let length = u32::try_from(self.out.len() - at).expect("no run reaches 4 GiB");
+        varint::put_wide_u32(&mut self.out[at - varint::WIDEST..at], length);
     }
 
     fn put_tags(&mut self) {

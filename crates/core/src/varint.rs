@@ -12,6 +12,17 @@ pub fn put_u32(out: &mut impl BufMut, mut value: u32) {
     out.put_u8(value as u8);
 }
 
+/// Bytes of the longest.
+pub const WIDEST: usize = 5;
+
+/// Writes `value` into [`WIDEST`] bytes, however small it is: for a length that is known when what it speaks of is written.
+pub fn put_wide_u32(out: &mut [u8], value: u32) {
+    for (place, byte) in out[..WIDEST].iter_mut().enumerate() {
+        let goes_on = if place + 1 < WIDEST { 0x80 } else { 0 };
+        *byte = (value >> (7 * place)) as u8 & 0x7f | goes_on;
+    }
+}
+
 /// Reads a value at `*at` and moves `*at` behind it. `None` when the input ends or exceeds 32 bits.
 #[inline]
 pub fn get_u32(input: &[u8], at: &mut usize) -> Option<u32> {
@@ -56,6 +67,9 @@ mod tests {
             let mut at = before;
             prop_assert_eq!(get_u32(&out, &mut at), Some(value));
             prop_assert_eq!(at, out.len() - 1);
+            let mut wide = [0; WIDEST];
+            put_wide_u32(&mut wide, value);
+            prop_assert_eq!(get_u32(&wide, &mut 0), Some(value));
         }
 
         #[test]
