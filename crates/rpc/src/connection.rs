@@ -6,7 +6,7 @@ use bytes::{Buf, Bytes, BytesMut};
 use plinth_core::Error;
 use plinth_runtime::net::{Reader, Writer};
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Duration, Instant, now, probe, trace, trace_warn};
+use plinth_runtime::{Duration, Instant, Pace, now, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,6 +18,13 @@ const OUTBOX_BYTES_MAX: usize = 256 << 20;
 const OUTBOX_BYTES_CUT: usize = OUTBOX_BYTES_MAX + (64 << 20);
 /// What is longer finds no place in an outbox that is full.
 const LONG_BYTES: usize = 16 << 10;
+/// One system call writes so much, and a large write lets others run between two.
+const WRITE_BYTES: usize = 512 << 10;
+/// Of more, what the other side has taken is progress: it is no mere ping, which its system would take for it.
+const PROGRESS_BYTES: usize = 1 << 20;
+/// What a small frame costs, in bytes that are copied; and after how many of them a reader looks at the clock.
+const FRAME_COST_BYTES: usize = 2 << 10;
+const LOOK_EVERY_BYTES: usize = 64 << 10;
 /// Room for a greeting and a small request: what a connection that stays idle costs. More is made when more is read.
 const FIRST_READ_BYTES: usize = (4 << 10) + 256;
 /// A buffer that has held a frame this large, or so many frames at once, is given back when that was a while ago: else each
@@ -125,8 +132,12 @@ impl Outbox {
         let waiting = self.waiting.take();
         waiting.into_values().for_each(|gone| gone());
     }
-    /// Writes until the connection breaks or the outbox is closed.
-    pub async fn drain(&self, mut writer: Writer) {
+    fn len(&self) -> usize {
+        self.buffer.borrow().len()
+    }
+    /// Writes until the connection breaks or the outbox is closed. Tells `moved` when the other side has taken a part of
+    /// something large: it reads, since its system keeps only so much.
+    pub async fn drain(&self, mut writer: Writer, moved: impl Fn()) {
         let mut last_large = LastLarge::default();
         loop {
             if self.buffer.borrow().is_empty() {
@@ -138,11 +149,20 @@ impl Outbox {
                 plinth_runtime::yield_now().await;
                 continue;
             }
-            let chunk = self.buffer.borrow_mut().split().freeze();
+            let mut chunk = self.buffer.borrow_mut().split().freeze();
             last_large.note(chunk.len());
-            if writer.write_all(chunk).await.is_err() {
-                self.closed.set(true);
-                return;
+            let is_large = chunk.len() > PROGRESS_BYTES;
+            let mut pace = Pace::new();
+            while !chunk.is_empty() {
+                let slice = chunk.split_to(chunk.len().min(WRITE_BYTES));
+                if writer.write_all(slice).await.is_err() {
+                    self.closed.set(true);
+                    return;
+                }
+                if is_large {
+                    moved();
+                    pace.rest_if_over().await;
+                }
             }
         }
     }
@@ -169,22 +189,32 @@ impl Outbox {
     }
 }
 
-/// Reads frames and gives each to `on_frame` until the stream ends, breaks, or `on_frame` says stop.
+/// Reads frames and gives each to `on_frame` until the stream ends, breaks, or `on_frame` gives nothing; what it gives is
+/// about how many bytes it has dealt with. Tells `arrived` of whatever comes.
 pub(crate) async fn read_frames(
     mut reader: Reader,
     peer: SocketAddr,
-    mut on_frame: impl FnMut(Frame) -> bool,
+    arrived: impl Fn(),
+    mut on_frame: impl FnMut(Frame) -> Option<usize>,
 ) {
     let mut buffer = BytesMut::with_capacity(FIRST_READ_BYTES);
     let mut last_large = LastLarge::default();
+    let mut pace = Pace::new();
+    let mut since_look = 0;
     loop {
         loop {
+            // Few bytes may ask for many: a turn ends by what they have cost.
+            if since_look > LOOK_EVERY_BYTES {
+                since_look = 0;
+                pace.rest_if_over().await;
+            }
             match frame::decode(&mut buffer) {
                 Ok(Some(frame)) => {
                     last_large.note(frame.payload.len());
-                    if !on_frame(frame) {
+                    let Some(bytes) = on_frame(frame) else {
                         return;
-                    }
+                    };
+                    since_look += FRAME_COST_BYTES + bytes;
                 }
                 Ok(None) => break,
                 Err(error) => {
@@ -210,7 +240,10 @@ pub(crate) async fn read_frames(
         };
         match read {
             Ok(0) | Err(_) => return,
-            Ok(_) => {}
+            Ok(bytes) => {
+                since_look += bytes;
+                arrived();
+            }
         }
     }
 }
@@ -274,23 +307,22 @@ pub(crate) async fn serve(
     let outbox = Outbox::new();
     let writing = {
         let outbox = outbox.clone();
-        async move { outbox.drain(writer).await }
+        async move { outbox.drain(writer, || ()).await }
     };
     let greeted = Cell::new(false);
-    let reading = read_frames(reader, peer, |frame| {
+    let on_frame = |frame: Frame| {
         if !greeted.get() {
             greeted.set(hello_is_good(&frame, peer));
-            return greeted.get();
+            return greeted.get().then_some(0);
         }
         if outbox.closed.get() {
-            return false;
+            return None;
         }
-        let Some(transport) = transport.upgrade() else {
-            return false;
-        };
-        accept(&transport, &outbox, frame);
-        true
-    });
+        let (asked, before) = (frame.payload.len(), outbox.len());
+        accept(&transport.upgrade()?, &outbox, frame);
+        Some(asked + outbox.len().saturating_sub(before))
+    };
+    let reading = read_frames(reader, peer, || (), on_frame);
     // Who connects and says nothing, or half a greeting, is no client.
     let stranger = async {
         plinth_runtime::sleep(GREETING_LIMIT).await;

@@ -171,25 +171,27 @@ impl Peer {
 
     async fn talk(&self, reader: net::Reader, writer: net::Writer) {
         let outbox = self.outbox.borrow().clone();
-        let reading = connection::read_frames(reader, self.address, |frame| self.on_frame(frame));
-        let writing = outbox.drain(writer);
+        // A large frame on its way is as good as an answered ping.
+        let heard = || self.last_heard.set(plinth_runtime::now());
+        let on_frame = |frame| self.on_frame(frame);
+        let reading = connection::read_frames(reader, self.address, heard, on_frame);
+        let writing = outbox.drain(writer, heard);
         plinth_runtime::race(plinth_runtime::race(reading, writing), self.watch_silence()).await;
     }
 
-    fn on_frame(&self, frame: frame::Frame) -> bool {
-        self.last_heard.set(plinth_runtime::now());
+    /// `None`: that is no reply. Else its bytes.
+    fn on_frame(&self, frame: frame::Frame) -> Option<usize> {
         self.set_reachable(true);
         if frame.token != frame::REPLY {
-            return false;
+            return None;
         }
-        let Some(reply) = frame::split_reply(frame.payload) else {
-            return false;
-        };
+        let bytes = frame.payload.len();
+        let reply = frame::split_reply(frame.payload)?;
         let waiting = self.pending.borrow_mut().remove(&frame.request_id);
         if let Some(waiting) = waiting {
             let _ = waiting.send(reply); // the caller may have gone: nobody needs the reply then
         }
-        true
+        Some(bytes)
     }
 
     /// How often to ping, and for how long a peer may be silent.

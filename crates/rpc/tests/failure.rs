@@ -1,6 +1,7 @@
 //! How soon a process is missed, in the simulator: stopped, cut off, or only slow to be heard.
 
-use plinth_core::Uid;
+use bytes::Bytes;
+use plinth_core::{Uid, record};
 use plinth_rpc::{FailureBeacon, Interface, Transport, wait_failure};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sim::{Locality, MachineId, SimConfig, Simulation, control};
@@ -93,6 +94,53 @@ fn a_process_that_hesitates_is_not_missed() {
                 "seed {seed}"
             );
             assert!(transport.unreachable().is_empty());
+        });
+    }
+}
+
+record! {
+    /// Asks for so many bytes.
+    pub struct Large {
+        pub bytes: u32,
+    }
+}
+
+plinth_rpc::requests! {
+    Large = 9 => Bytes;
+}
+
+#[test]
+fn a_process_that_is_sending_something_large_over_a_slow_line_is_not_missed() {
+    for seed in 1..6 {
+        let config = SimConfig {
+            network_bytes_per_us: 4,
+            ..SimConfig::default()
+        };
+        let simulation = Simulation::new(seed, config);
+        let machine = simulation.add_machine(Locality::default());
+        simulation.start_process(machine, address(), || {
+            Box::pin(async {
+                let transport = Transport::listen(address()).await.expect("listens");
+                let _beacon = FailureBeacon::new(&transport, ROLE);
+                let _serving = transport.serve::<Large>(ROLE, |large, responder| {
+                    responder.ok(Bytes::from(vec![7; large.bytes as usize]));
+                });
+                std::future::pending::<()>().await;
+            })
+        });
+        run(&simulation, async move {
+            let transport = Transport::client();
+            let role = Interface::new(address(), ROLE);
+            let watched = transport.clone();
+            let watching = plinth_runtime::spawn("watch", async move {
+                wait_failure(&watched, role).await;
+            });
+            let bytes = 16 << 20;
+            let reply = transport.call(&role.endpoint::<Large>(), Large { bytes });
+            let reply = plinth_runtime::timeout(Duration::from_secs(30), reply).await;
+            let reply = reply.expect("it comes").expect("the connection holds");
+            assert_eq!(reply.len(), bytes as usize);
+            assert!(!watching.is_finished(), "seed {seed}: it was missed");
         });
     }
 }
