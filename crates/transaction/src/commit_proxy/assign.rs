@@ -9,6 +9,9 @@ use plinth_core::mutation::{self, MutationBatch, MutationKind, MutationRef};
 use plinth_core::version::Versionstamp;
 use plinth_core::{Mutation, Tag, Version, atomic, system_keys};
 use plinth_protocol::log::LogGeneration;
+use plinth_runtime::Pace;
+use std::borrow::Cow;
+use std::cell::RefCell;
 
 /// Builds the body of one version for every log server of a generation.
 pub struct Bodies<'a> {
@@ -17,12 +20,14 @@ pub struct Bodies<'a> {
 }
 
 impl<'a> Bodies<'a> {
-    pub fn new(generation: &'a LogGeneration) -> Self {
-        let builders = generation
-            .logs
-            .iter()
-            .map(|_| LogBodyBuilder::new())
-            .collect();
+    /// `bytes`: of the mutations that are expected, about.
+    pub fn new(generation: &'a LogGeneration, bytes: usize) -> Self {
+        let builder = |_| {
+            let mut builder = LogBodyBuilder::new();
+            builder.reserve(bytes);
+            builder
+        };
+        let builders = generation.logs.iter().map(builder).collect();
         Bodies {
             generation,
             builders,
@@ -106,29 +111,43 @@ pub fn place_versionstamps(
     MutationBatch::parse(out.freeze()).expect("packed just now")
 }
 
+/// Mutations whose tags are looked up between two looks at the clock.
+const ASSIGNED_AT_ONCE: usize = 64;
+
 /// Adds the mutations of one transaction to the bodies: each with the tags of its shard's team, neighbours with equal
-/// tags as one run, without copying them apart.
-pub fn assign(state: &SystemState, mutations: &MutationBatch, bodies: &mut Bodies<'_>) {
+/// tags as one run, without copying them apart. In several turns if there are many: nobody changes the state meanwhile.
+pub async fn assign(
+    state: &RefCell<SystemState>,
+    mutations: &MutationBatch,
+    bodies: &mut Bodies<'_>,
+    pace: &mut Pace,
+) {
     let packed = &mutations.bytes()[..];
-    if let Some(team) = state.only_team() {
+    if let Some(team) = state.borrow().only_team() {
         bodies.push(&team.tags, packed);
         return;
     }
     let mut run_start = 0;
     let mut run_tags: Vec<Tag> = Vec::new();
     let mut at = 0;
-    for (mutation, end) in mutation::iter_packed(packed) {
-        let tags = if mutation.kind == MutationKind::ClearRange {
-            state.tags_of_range(mutation.first, mutation.second)
+    for (place, (mutation, end)) in mutation::iter_packed(packed).enumerate() {
+        let is_range = mutation.kind == MutationKind::ClearRange;
+        if is_range || place % ASSIGNED_AT_ONCE == 0 {
+            pace.rest_if_over().await;
+        }
+        let state = state.borrow();
+        let tags: Cow<'_, [Tag]> = if is_range {
+            state.tags_of_range(mutation.first, mutation.second).into()
         } else {
-            state.tags_of_key(mutation.first).to_vec()
+            state.tags_of_key(mutation.first).into()
         };
-        if tags != run_tags {
+        if *tags != *run_tags {
             if at > run_start {
                 bodies.push(&run_tags, &packed[run_start..at]);
             }
             run_start = at;
-            run_tags = tags;
+            run_tags.clear();
+            run_tags.extend_from_slice(&tags);
         }
         at = end;
     }

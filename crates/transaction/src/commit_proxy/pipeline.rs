@@ -21,10 +21,14 @@ use plinth_rpc::{
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{Notify, QueueReceiver, QueueSender, VersionGate, Watch, queue};
-use plinth_runtime::{Duration, Instant, TaskGroup, buggify, fault, probe, trace};
+use plinth_runtime::{Duration, Instant, Pace, TaskGroup, buggify, fault, probe, trace};
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
+
+/// So many transactions, or one of so many bytes, are dealt with between two looks at the clock.
+const LOOKS_EVERY: usize = 64;
+const LOOKS_EVERY_BYTES: usize = 64 << 10;
 
 /// Locations answered at once.
 const LOCATIONS_MAX: u32 = 1000;
@@ -323,9 +327,10 @@ impl Proxy {
         if !fault::is_planted("proxy_never_says_what_it_has") {
             self.system_applied.set(granted.version);
         }
-        let (bodies, snapshot) = self.assign(granted.version, &transactions, &mut verdicts);
+        let assigned = self.assign(granted.version, &transactions, &mut verdicts);
+        let (bodies, snapshot) = assigned.await;
         let locked = self.state.borrow().is_locked();
-        let pushes = self.push(&granted, bodies);
+        let pushes = self.push(&granted, bodies).await;
         self.assigned.set(number);
         for durable in plinth_runtime::join_all(pushes).await {
             durable?;
@@ -362,28 +367,28 @@ impl Proxy {
         granted: &CommitVersion,
         transactions: &[Pending],
     ) -> Result<Vec<ResolveReply>> {
-        let parts = {
-            let partitions = self.partitions.borrow();
-            let partitions = partitions.at(granted.version);
-            resolve::split(transactions, partitions, self.role.resolvers.len())
-        };
         let last_received = self.system_applied.get();
-        let asked: Vec<_> = parts
-            .into_iter()
-            .zip(&self.role.resolvers)
-            .map(|(transactions, (_, resolver))| {
-                let request = ResolveBatch {
-                    epoch: self.role.epoch,
-                    proxy: self.role.id,
-                    prev_version: granted.prev_version,
-                    version: granted.version,
-                    last_received,
-                    transactions,
-                };
-                self.transport
-                    .call(&resolver.endpoint::<ResolveBatch>(), request)
-            })
-            .collect();
+        let resolvers = &self.role.resolvers;
+        let mut pace = Pace::new();
+        let mut asked = Vec::with_capacity(resolvers.len());
+        for (i, (_, resolver)) in resolvers.iter().enumerate() {
+            let transactions = {
+                let partitions = self.partitions.borrow();
+                let partitions = partitions.at(granted.version);
+                resolve::part(transactions, partitions, i, resolvers.len())
+            };
+            let request = ResolveBatch {
+                epoch: self.role.epoch,
+                proxy: self.role.id,
+                prev_version: granted.prev_version,
+                version: granted.version,
+                last_received,
+                transactions,
+            };
+            let endpoint = resolver.endpoint::<ResolveBatch>();
+            asked.push(self.transport.call(&endpoint, request));
+            pace.rest_if_over().await;
+        }
         plinth_runtime::join_all(asked).await.into_iter().collect()
     }
 
@@ -411,19 +416,21 @@ impl Proxy {
         Ok(())
     }
 
-    /// Applies the batch's own system changes and tags its mutations. A version: the bodies hold the last part of a snapshot
-    /// of the system keyspace that began there.
-    fn assign(
+    /// Applies the batch's own system changes and tags its mutations, in several turns if they are many. A version: the bodies
+    /// hold the last part of a snapshot of the system keyspace that began there.
+    async fn assign(
         &self,
         version: Version,
         transactions: &[Pending],
         verdicts: &mut [Result<()>],
     ) -> (Vec<Bytes>, Option<Version>) {
-        let mut state = self.state.borrow_mut();
-        let mut bodies = Bodies::new(&self.generation);
+        let mut pace = Pace::new();
+        let bytes = transactions.iter().map(|t| t.mutations.bytes().len());
+        let mut bodies = Bodies::new(&self.generation, bytes.sum());
         for (order, (transaction, verdict)) in transactions.iter().zip(verdicts).enumerate() {
             // Every proxy finds the same for a change of the system keyspace: all apply them in the same order.
-            if state.is_locked() && !transaction.lock_aware {
+            let locked = self.state.borrow().is_locked();
+            if locked && !transaction.lock_aware {
                 *verdict = verdict.and(Err(Error::database_locked));
             }
             if verdict.is_err() {
@@ -433,13 +440,16 @@ impl Proxy {
                 assign::place_versionstamps(&transaction.mutations, version, place_in_batch(order));
             if transaction.is_system {
                 let system = assign::system_part(&mutations);
-                bodies.push_orders(&state.change(&system));
+                bodies.push_orders(&self.state.borrow_mut().change(&system));
                 let packed = MutationBatch::from_mutations(system.iter().map(|m| m.as_ref()));
                 bodies.push(&[Tag::SYSTEM], packed.bytes());
             }
-            assign::assign(&state, &mutations, &mut bodies);
+            assign::assign(&self.state, &mutations, &mut bodies, &mut pace).await;
+            if order % LOOKS_EVERY == 0 || mutations.bytes().len() > LOOKS_EVERY_BYTES {
+                pace.rest_if_over().await;
+            }
         }
-        let snapshot = self.go_on_with_snapshot(version, &state, &mut bodies);
+        let snapshot = self.go_on_with_snapshot(version, &mut bodies);
         let bodies = bodies.finish();
         let bytes: usize = bodies.iter().map(Bytes::len).sum();
         self.bytes_since_snapshot
@@ -449,12 +459,7 @@ impl Proxy {
 
     /// Now and then the system keyspace is written anew to its stream, so that what came before can be popped: a part a version,
     /// for it may be large. Gives the version of the first part with the last.
-    fn go_on_with_snapshot(
-        &self,
-        version: Version,
-        state: &SystemState,
-        bodies: &mut Bodies<'_>,
-    ) -> Option<Version> {
+    fn go_on_with_snapshot(&self, version: Version, bodies: &mut Bodies<'_>) -> Option<Version> {
         let wanted = self.bytes_since_snapshot.get() > knobs().system_snapshot_interval_bytes;
         let mut snapshot = self.snapshot.borrow_mut();
         let begin = || Snapshot {
@@ -469,7 +474,8 @@ impl Proxy {
             }
             None => return None,
         };
-        let (part, next) = assign::snapshot_part(state, &under_way.next, part_bytes());
+        let (part, next) =
+            assign::snapshot_part(&self.state.borrow(), &under_way.next, part_bytes());
         bodies.push(&[Tag::SYSTEM], part.bytes());
         let Some(next) = next else {
             probe!("proxy_writes_system_snapshot");
@@ -480,8 +486,16 @@ impl Proxy {
         None
     }
 
-    fn push(&self, granted: &CommitVersion, bodies: Vec<Bytes>) -> Vec<plinth_rpc::Call<Push>> {
-        let push = |(log, body): (&Interface, Bytes)| {
+    /// To one log server after the other: each gets a copy, and large ones take a while.
+    async fn push(
+        &self,
+        granted: &CommitVersion,
+        bodies: Vec<Bytes>,
+    ) -> Vec<plinth_rpc::Call<Push>> {
+        let mut pace = Pace::new();
+        let mut pushes = Vec::with_capacity(bodies.len());
+        for (log, body) in self.generation.logs.iter().zip(bodies) {
+            let is_large = body.len() > LOOKS_EVERY_BYTES;
             let request = Push {
                 epoch: self.role.epoch,
                 prev_version: granted.prev_version,
@@ -489,9 +503,12 @@ impl Proxy {
                 known_committed: self.known_committed.get(),
                 body,
             };
-            self.transport.call(&log.endpoint::<Push>(), request)
-        };
-        self.generation.logs.iter().zip(bodies).map(push).collect()
+            pushes.push(self.transport.call(&log.endpoint::<Push>(), request));
+            if is_large {
+                pace.rest_if_over().await;
+            }
+        }
+        pushes
     }
 
     async fn report(&self, version: Version, locked: bool) -> Result<()> {
@@ -527,31 +544,33 @@ impl Proxy {
         let mut begin = Bytes::from_static(SYSTEM_BEGIN);
         let mut prev_version = self.role.recovered_to;
         loop {
-            let (bodies, version, next) = {
-                let state = self.state.borrow();
-                let (part, next) = assign::snapshot_part(&state, &begin, part_bytes());
-                let version = match next {
-                    Some(_) => prev_version + 1,
-                    None => self.role.recovery_version,
-                };
-                let mut bodies = Bodies::new(&self.generation);
-                bodies.push(&[Tag::SYSTEM], part.bytes());
-                if self.role.new_database {
-                    if prev_version == self.role.recovered_to {
-                        bodies.push_orders(&state.first_orders());
-                    }
-                    assign::assign(&state, &part, &mut bodies);
-                } else if next.is_none() {
-                    assign::assign(&state, &assign::server_list(&state), &mut bodies);
-                }
-                (bodies.finish(), version, next)
+            let (part, next) = assign::snapshot_part(&self.state.borrow(), &begin, part_bytes());
+            let version = match next {
+                Some(_) => prev_version + 1,
+                None => self.role.recovery_version,
             };
+            let mut bodies = Bodies::new(&self.generation, part.bytes().len());
+            bodies.push(&[Tag::SYSTEM], part.bytes());
+            let keyspace = match self.role.new_database {
+                true => Some(part),
+                false if next.is_none() => Some(assign::server_list(&self.state.borrow())),
+                false => None,
+            };
+            if self.role.new_database && prev_version == self.role.recovered_to {
+                bodies.push_orders(&self.state.borrow().first_orders());
+            }
+            let mut pace = Pace::new();
+            if let Some(keyspace) = &keyspace {
+                assign::assign(&self.state, keyspace, &mut bodies, &mut pace).await;
+            }
             let granted = CommitVersion {
                 version,
                 prev_version,
                 partitions: Vec::new(),
             };
-            for durable in plinth_runtime::join_all(self.push(&granted, bodies)).await {
+            for durable in
+                plinth_runtime::join_all(self.push(&granted, bodies.finish()).await).await
+            {
                 durable?;
             }
             let Some(next) = next else {

@@ -83,17 +83,15 @@ impl Pending {
     }
 }
 
-/// What each of so many resolvers is asked about the batch.
-pub fn split(
+/// What resolver `i` of so many is asked about the batch.
+pub fn part(
     batch: &[Pending],
     partitions: &[Partition],
+    i: usize,
     resolvers: usize,
-) -> Vec<Vec<ResolveTransaction>> {
-    let for_resolver = |i| {
-        let part = |transaction| part_for(transaction, partitions, i, resolvers == 1);
-        batch.iter().map(part).collect()
-    };
-    (0..resolvers).map(for_resolver).collect()
+) -> Vec<ResolveTransaction> {
+    let part = |transaction| part_for(transaction, partitions, i, resolvers == 1);
+    batch.iter().map(part).collect()
 }
 
 fn part_for(
