@@ -11,7 +11,8 @@
 //!
 //! What an engine promises: a commit whose future resolved `Ok` survives a crash, whole; one that did not is there
 //! whole or not at all. A changed bit on disk becomes an error that names file and offset in the trace, and is never
-//! returned as data. What may never happen: a read that sees half a batch; an `Ok` before the sync returned.
+//! returned as data. What may never happen: a read that sees half a batch when its commit has resolved, or that another commit
+//! has begun; an `Ok` before the sync returned.
 
 pub mod batch;
 mod failure;
@@ -56,6 +57,18 @@ pub trait KeyValueStore {
         reverse: bool,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<()>;
+
+    /// As [`range`](Self::range), but a read that begins to wait for the disk ends soon: gives the last key that it has shown then,
+    /// and the rest can be [warmed](Self::warm).
+    fn range_while_warm(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        reverse: bool,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Option<Bytes>> {
+        self.range(begin, end, reverse, visit).map(|()| None)
+    }
 
     /// Reads are expected to wait for the disk: one did a moment ago.
     fn is_cold(&self) -> bool {

@@ -24,7 +24,7 @@ use crate::{KeyValueStore, LocalBoxFuture, parent_dir};
 use bytes::{Bytes, BytesMut};
 use plinth_core::key::SYSTEM_KEY_BYTES_MAX;
 use plinth_core::{EngineKind, Error, MutationBatch, MutationKind, MutationRef, Result};
-use plinth_runtime::{disk, probe, trace, trace_warn};
+use plinth_runtime::{Pace, buggify, disk, offload, probe, trace, trace_warn};
 use segment::{RECORD_HEADER_BYTES, Reader, RecordHeader, Segment};
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
@@ -34,6 +34,10 @@ use std::rc::Rc;
 static KEYS_END: [u8; SYSTEM_KEY_BYTES_MAX + 1] = [0xff; SYSTEM_KEY_BYTES_MAX + 1];
 /// The least that a slice of the snapshot holds, so that a pass ends under tiny commits too.
 const SLICE_BYTES_MIN: usize = 64 << 10;
+/// A commit of more operations is sorted beside the loop.
+const SORTED_HERE: usize = 1000;
+/// Rows that are packed or changed between two looks at the clock.
+const ROWS_AT_ONCE: usize = 200;
 
 /// `key length: u32 | key | value`, in one allocation.
 struct Row(Box<[u8]>);
@@ -90,6 +94,17 @@ impl Rows {
             }
             None
         });
+    }
+
+    /// Clears the first `rows_max` rows of `[begin, end)`. False if there were no more.
+    fn clear_some(&mut self, begin: &[u8], end: &[u8], rows_max: usize) -> bool {
+        let beyond = self.map.range(begin, end, false).nth(rows_max);
+        let Some(stop) = beyond.map(|row| Bytes::copy_from_slice(row.key())) else {
+            self.clear_range(begin, end);
+            return false;
+        };
+        self.clear_range(begin, &stop);
+        true
     }
 
     fn clear_range(&mut self, begin: &[u8], end: &[u8]) {
@@ -187,49 +202,30 @@ impl MemoryEngine {
         self.failed.get().map_or(Ok(()), Err)
     }
 
-    /// Builds the record of `batch`, with a slice of the snapshot before it if one is due.
-    fn prepare(&self, batch: &WriteBatch) -> Append {
-        let (log, rows) = (self.log.borrow(), self.rows.borrow());
-        let mut record =
-            BytesMut::with_capacity(RECORD_HEADER_BYTES + batch.bytes() + 8 * batch.len());
+    /// Builds the record of `net`, packed, with a slice of the snapshot before it if one is due.
+    async fn prepare(&self, net: &MutationBatch) -> Append {
+        let mut record = BytesMut::with_capacity(RECORD_HEADER_BYTES + net.bytes().len());
         record.resize(RECORD_HEADER_BYTES, 0);
-        let mut pass = log.pass.clone();
-        if pass.is_none() && log.bytes_since_pass > self.segment_bytes.max(rows.bytes as u64) {
+        let (mut pass, mut oldest_needed, first_segment) = {
+            let log = self.log.borrow();
+            (log.pass.clone(), log.oldest_needed, log.current.number)
+        };
+        if pass.is_none() && self.is_pass_due() {
             pass = Some(Pass {
-                first_segment: log.current.number,
+                first_segment,
                 next: Bytes::new(),
             });
         }
-        let mut oldest_needed = log.oldest_needed;
         if let Some(under_way) = &mut pass {
-            pack_slice(
-                &rows,
-                under_way,
-                SLICE_BYTES_MIN + 2 * batch.bytes(),
-                &mut record,
-            );
+            let bytes_min = SLICE_BYTES_MIN + 2 * net.bytes().len();
+            self.pack_slice(under_way, bytes_min, &mut record).await;
             if under_way.next[..] == KEYS_END[..] {
                 oldest_needed = under_way.first_segment;
                 pass = None;
             }
         }
-        let net = batch.net_effect();
-        for (begin, end) in net.clears {
-            MutationRef {
-                kind: MutationKind::ClearRange,
-                first: begin,
-                second: end,
-            }
-            .pack(&mut record);
-        }
-        for (key, value) in net.sets {
-            MutationRef {
-                kind: MutationKind::Set,
-                first: key,
-                second: value,
-            }
-            .pack(&mut record);
-        }
+        record.extend_from_slice(net.bytes());
+        let log = self.log.borrow();
         let current = &log.current;
         segment::seal_record(
             &mut record,
@@ -242,6 +238,47 @@ impl MemoryEngine {
             record: record.freeze(),
             pass,
             oldest_needed,
+        }
+    }
+
+    fn is_pass_due(&self) -> bool {
+        let rows_bytes = self.rows.borrow().bytes as u64;
+        self.log.borrow().bytes_since_pass > self.segment_bytes.max(rows_bytes)
+    }
+
+    /// Packs rows from `pass.next` on, at least `bytes_min` of them if there are, and moves `pass.next` behind them. Nothing
+    /// changes them meanwhile: that is for the commit that this is part of.
+    async fn pack_slice(&self, pass: &mut Pass, bytes_min: usize, record: &mut BytesMut) {
+        let mut pace = Pace::new();
+        let mut bytes = 0;
+        while bytes < bytes_min && pass.next[..] != KEYS_END[..] {
+            let rows = self.rows.borrow();
+            bytes += pack_portion(&rows, pass, bytes_min - bytes, record);
+            drop(rows);
+            pace.rest_if_over().await;
+        }
+    }
+
+    /// Makes the rows what the commit makes of them, in several turns if it is large: a reader may see a part of it, as the
+    /// trait says.
+    async fn apply(&self, net: &MutationBatch) {
+        let mut pace = Pace::new();
+        for (place, mutation) in net.iter().enumerate() {
+            let (first, second) = (mutation.first, mutation.second);
+            if mutation.kind == MutationKind::Set {
+                self.rows.borrow_mut().set(first, second);
+            } else {
+                let clear_some = || {
+                    let mut rows = self.rows.borrow_mut();
+                    rows.clear_some(first, second, ROWS_AT_ONCE)
+                };
+                while clear_some() {
+                    pace.rest_if_over().await;
+                }
+            }
+            if place % ROWS_AT_ONCE == ROWS_AT_ONCE - 1 {
+                pace.rest_if_over().await;
+            }
         }
     }
 
@@ -278,7 +315,7 @@ impl MemoryEngine {
             !self.committing.replace(true),
             "a commit while another is in progress or was abandoned"
         );
-        let result = self.write(&batch).await;
+        let result = self.write(batch).await;
         match result {
             // What was written will be overwritten by the next attempt.
             Ok(()) | Err(Error::disk_full) => {}
@@ -288,20 +325,16 @@ impl MemoryEngine {
         result
     }
 
-    async fn write(&self, batch: &WriteBatch) -> Result<()> {
+    async fn write(&self, batch: WriteBatch) -> Result<()> {
         self.roll().await?;
-        let append = self.prepare(batch);
+        let net = if batch.len() > SORTED_HERE || buggify!() {
+            offload(move || pack_net(&batch)).await
+        } else {
+            pack_net(&batch)
+        };
+        let append = self.prepare(&net).await;
         self.append(&append).await?;
-        {
-            let mut rows = self.rows.borrow_mut();
-            let net = batch.net_effect();
-            net.clears
-                .iter()
-                .for_each(|(begin, end)| rows.clear_range(begin, end));
-            net.sets
-                .iter()
-                .for_each(|(key, value)| rows.set(key, value));
-        }
+        self.apply(&net).await;
         let pass_completed = {
             let mut log = self.log.borrow_mut();
             let pass_began = log.pass.is_none() && append.pass.is_some();
@@ -344,13 +377,31 @@ impl MemoryEngine {
     }
 }
 
-/// Packs rows from `pass.next` on, at least `bytes_min` of them if there are, and moves `pass.next` behind them.
-fn pack_slice(rows: &Rows, pass: &mut Pass, bytes_min: usize, record: &mut BytesMut) {
+/// What a batch amounts to: its clears, then its sets.
+fn pack_net(batch: &WriteBatch) -> MutationBatch {
+    let net = batch.net_effect();
+    let clear = |&(first, second)| MutationRef {
+        kind: MutationKind::ClearRange,
+        first,
+        second,
+    };
+    let set = |&(first, second)| MutationRef {
+        kind: MutationKind::Set,
+        first,
+        second,
+    };
+    let clears = net.clears.iter().map(clear);
+    MutationBatch::from_mutations(clears.chain(net.sets.iter().map(set)))
+}
+
+/// Packs some rows from `pass.next` on, about `bytes_max` of them or [`ROWS_AT_ONCE`], and moves `pass.next` behind them. Gives
+/// their bytes.
+fn pack_portion(rows: &Rows, pass: &mut Pass, bytes_max: usize, record: &mut BytesMut) -> usize {
     let mut bytes = 0;
     let mut count = 0;
     let mut slice_end = Bytes::from_static(&KEYS_END);
     for row in rows.map.range(&pass.next, &KEYS_END, false) {
-        if bytes >= bytes_min {
+        if bytes >= bytes_max || count == ROWS_AT_ONCE {
             slice_end = Bytes::copy_from_slice(row.key());
             break;
         }
@@ -372,6 +423,7 @@ fn pack_slice(rows: &Rows, pass: &mut Pass, bytes_min: usize, record: &mut Bytes
         .pack(record);
     }
     pass.next = slice_end;
+    bytes
 }
 
 /// Replays the segments; `None` if there is no engine.

@@ -5,8 +5,9 @@
 //! They are two-phase and record which pages are free, so that opening after a crash takes no time proportional to
 //! the data and which of two commits is the last is never a guess; the price is a second sync.
 //!
-//! A read on the loop that waits for the disk makes everybody there wait. So pages that are expected to be cold are first read
-//! by a pool thread ([`warm`](KeyValueStore::warm)), and then, from the caches, by the loop.
+//! A read on the loop that waits for the disk makes everybody there wait. So a read of a range ends as soon as it has waited for
+//! a page, and the pages that it goes on with, as all that are read in the next moments, are first read by a pool thread
+//! ([`warm`](KeyValueStore::warm)), and then, from the caches, by the loop. What is cached is read once.
 //!
 //! Rows that were read one by one are kept in a [row cache](row_cache), because a walk down the tree costs several cache
 //! misses and a lock each; a third of the engine's memory is for it, the rest for pages.
@@ -24,13 +25,15 @@ use crate::batch::{NetEffect, WriteBatch};
 use crate::failure::{damage, disk_failure};
 use crate::{KeyValueStore, LocalBoxFuture, Wanted, parent_dir};
 use bytes::Bytes;
-use frames::{Backend, BlockFile, Frames};
+use frames::{Backend, BlockFile, Frames, as_commit, cold_reads_here};
 use plinth_core::{EngineKind, Error, Result};
-use plinth_runtime::{Duration, Instant, buggify, disk, now, probe, trace, trace_warn};
+use plinth_runtime::{
+    Duration, Instant, Pace, buggify, disk, now, offload, probe, trace, trace_warn,
+};
 use redb::{
     Builder, Database, ReadOnlyTable, ReadableDatabase, StorageError, Table, TableDefinition,
 };
-use row_cache::{RemovedRows, RowCache};
+use row_cache::{Removed, RemovedRows, RowCache};
 use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -43,8 +46,10 @@ const ROWS_SHARE: usize = 3;
 
 /// After a read that waited for the disk, reads are expected to for so long.
 const COLD_FOR: Duration = Duration::from_millis(200);
-/// A read of so many bytes is expected to in any case: nobody has read all of that lately.
-const COLD_BYTES: usize = 256 << 10;
+/// A commit that changes more rows than this is taken note of in several turns of the loop.
+const ROWS_A_TURN: usize = 2000;
+
+type Rows = ReadOnlyTable<&'static [u8], &'static [u8]>;
 
 /// An open tree and the file under it.
 struct Tree<F = disk::BlockingFile> {
@@ -60,7 +65,7 @@ pub struct SsdEngine {
     cache_bytes: usize,
     tree: RefCell<Option<Arc<Tree>>>,
     /// The last committed state.
-    rows: RefCell<Option<ReadOnlyTable<&'static [u8], &'static [u8]>>>,
+    rows: RefCell<Option<Rows>>,
     /// Some rows of that state.
     row_cache: RefCell<RowCache>,
     failed: Cell<Option<Error>>,
@@ -161,9 +166,7 @@ impl<F: BlockFile> Tree<F> {
         Ok(())
     }
 
-    fn reader(
-        &self,
-    ) -> std::result::Result<ReadOnlyTable<&'static [u8], &'static [u8]>, redb::Error> {
+    fn reader(&self) -> std::result::Result<Rows, redb::Error> {
         self.database
             .begin_read()?
             .open_table(ROWS)
@@ -340,7 +343,7 @@ impl SsdEngine {
         let in_pool = tree.clone();
         let mut removed = self.row_cache.borrow().removed_rows();
         let committed = self.file.offload(true, move || {
-            in_pool.commit(&batch.net_effect(), &mut removed)?;
+            as_commit(|| in_pool.commit(&batch.net_effect(), &mut removed))?;
             Ok((in_pool.reader()?, batch, removed.finish()))
         });
         let committed = committed.await;
@@ -353,10 +356,89 @@ impl SsdEngine {
         }
         let (rows, batch, removed) =
             committed.map_err(|error| self.failure("commit", error, Some(&tree.frames)))?;
-        self.row_cache.borrow_mut().apply(&batch, &removed);
-        *self.rows.borrow_mut() = Some(rows);
+        self.show(rows, &batch, removed).await;
         Ok(())
     }
+
+    /// Lets readers see what was committed. A row that the commit changes leaves the row cache before that, and comes back
+    /// after it, so that large commits need no turn of the loop that is as large.
+    async fn show(&self, rows: Rows, batch: &WriteBatch, removed: Removed) {
+        let mut pace = Pace::new();
+        self.row_cache.borrow_mut().stop_keeping();
+        let mut cached = Vec::new();
+        for (first, ops) in portions(batch.len()).rev() {
+            let mut cache = self.row_cache.borrow_mut();
+            cache.drop_changed(batch, first, ops, &mut cached);
+            drop(cache);
+            pace.rest_if_over().await;
+        }
+        let removed = removed.hashes();
+        for (first, hashes) in portions(removed.map_or(0, <[u64]>::len)) {
+            let hashes = &removed.expect("there are some")[first..first + hashes];
+            self.row_cache.borrow_mut().drop_removed(hashes);
+            pace.rest_if_over().await;
+        }
+        if removed.is_none() {
+            let dropped = self.row_cache.borrow_mut().take_all();
+            offload(move || drop(dropped)).await;
+            cached.clear();
+        }
+        *self.rows.borrow_mut() = Some(rows);
+        let mut cache = self.row_cache.borrow_mut();
+        cache.keep_again();
+        drop(cache);
+        for (first, ops) in portions(cached.len()) {
+            let changed = &cached[first..first + ops];
+            let removed = removed.unwrap_or_default();
+            self.row_cache
+                .borrow_mut()
+                .keep_changed(batch, changed, removed);
+            pace.rest_if_over().await;
+        }
+    }
+
+    /// Shows rows until `visit` answers false; `warm_only`: or until it has waited for the disk. Gives the last key shown then.
+    fn scan(
+        &self,
+        (begin, end): (&[u8], &[u8]),
+        reverse: bool,
+        warm_only: bool,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Option<Bytes>> {
+        self.check()?;
+        if begin >= end {
+            return Ok(None);
+        }
+        let rows = self.rows.borrow();
+        let rows = rows.as_ref().ok_or(Error::operation_cancelled)?;
+        let cold_before = cold_reads_here();
+        let ends_early = warm_only && buggify!();
+        let mut range = rows
+            .range(begin..end)
+            .map_err(|error| self.read_failure(error))?;
+        while let Some(row) = if reverse {
+            range.next_back()
+        } else {
+            range.next()
+        } {
+            let (key, value) = row.map_err(|error| self.read_failure(error))?;
+            let key = key.value();
+            if !visit(key, value.value()) {
+                break;
+            }
+            if warm_only && (ends_early || cold_reads_here() != cold_before) {
+                return Ok(Some(Bytes::copy_from_slice(key)));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// The first place and the length of each portion of `len` things.
+fn portions(len: usize) -> impl DoubleEndedIterator<Item = (usize, usize)> {
+    let at_once = if buggify!() { 7 } else { ROWS_A_TURN };
+    let firsts = (0..len).step_by(at_once);
+    firsts.map(move |first| (first, at_once.min(len - first)))
 }
 
 impl KeyValueStore for SsdEngine {
@@ -385,26 +467,17 @@ impl KeyValueStore for SsdEngine {
         reverse: bool,
         visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
     ) -> Result<()> {
-        self.check()?;
-        if begin >= end {
-            return Ok(());
-        }
-        let rows = self.rows.borrow();
-        let rows = rows.as_ref().ok_or(Error::operation_cancelled)?;
-        let mut range = rows
-            .range(begin..end)
-            .map_err(|error| self.read_failure(error))?;
-        while let Some(row) = if reverse {
-            range.next_back()
-        } else {
-            range.next()
-        } {
-            let (key, value) = row.map_err(|error| self.read_failure(error))?;
-            if !visit(key.value(), value.value()) {
-                break;
-            }
-        }
-        Ok(())
+        self.scan((begin, end), reverse, false, visit).map(|_| ())
+    }
+
+    fn range_while_warm(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        reverse: bool,
+        visit: &mut dyn FnMut(&[u8], &[u8]) -> bool,
+    ) -> Result<Option<Bytes>> {
+        self.scan((begin, end), reverse, true, visit)
     }
 
     fn is_cold(&self) -> bool {
@@ -414,7 +487,7 @@ impl KeyValueStore for SsdEngine {
     }
 
     fn warm(&self, wanted: &Wanted<'_>) -> Option<LocalBoxFuture<'static, ()>> {
-        if wanted.bytes < COLD_BYTES && !self.is_cold() {
+        if !self.is_cold() {
             return None;
         }
         let tree = self.tree.borrow().clone()?;

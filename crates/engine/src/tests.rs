@@ -424,3 +424,77 @@ proptest! {
         std::fs::remove_dir_all(&dir).expect("its removal");
     }
 }
+
+fn large_batch(value: &[u8]) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    batch.clear_range(b"row2", b"row3");
+    for i in 0..5000 {
+        // The later of two counts.
+        batch.set(format!("row{i:04}").as_bytes(), b"overwritten");
+        batch.set(format!("row{i:04}").as_bytes(), value);
+    }
+    batch.clear_range(b"row4500", b"row5");
+    batch
+}
+
+#[test]
+fn whoever_reads_while_a_large_commit_is_shown_sees_each_row_as_before_or_after_and_then_as_after()
+{
+    for (seed, kind) in (1..7).zip(BOTH.into_iter().cycle()) {
+        let (sim, machine) = simulation(seed);
+        let work = sim.run_on(machine, async move {
+            let engine = open_with_cache(kind, prefix(), true, 8 << 20).await;
+            let engine = engine.expect("opens");
+            engine.commit(large_batch(b"old")).await.expect("commits");
+            let reader = engine.clone();
+            let reading = plinth_runtime::spawn("read", async move {
+                for n in 1u32.. {
+                    let i = random::below(5000);
+                    let value = reader.get(format!("row{i:04}").as_bytes()).expect("reads");
+                    let known = [Some(&b"old"[..]), Some(b"new"), None];
+                    assert!(known.contains(&value.as_deref()), "{i}: {value:?}");
+                    // Time goes on only when nobody is ready to run.
+                    match n % 50 {
+                        0 => {
+                            plinth_runtime::sleep(plinth_runtime::Duration::from_micros(100)).await
+                        }
+                        _ => plinth_runtime::yield_now().await,
+                    }
+                }
+            });
+            engine.commit(large_batch(b"new")).await.expect("commits");
+            drop(reading);
+            for i in 0..5000 {
+                let value = engine.get(format!("row{i:04}").as_bytes()).expect("reads");
+                let expected = (i < 4500).then_some(&b"new"[..]);
+                assert_eq!(value.as_deref(), expected, "row{i:04} of {kind:?}");
+            }
+        });
+        work.expect("nothing kills it");
+    }
+}
+
+#[test]
+fn what_is_cached_is_read_once_however_much_it_is() {
+    let directory = std::env::temp_dir().join(format!("plinth-warm-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).expect("a directory");
+    plinth_runtime::real::block_on(async {
+        let path = directory.join("storage");
+        let engine = open_with_cache(EngineKind::Ssd, &path, true, 32 << 20).await;
+        let engine = engine.expect("opens");
+        engine.commit(large_batch(b"old")).await.expect("commits");
+        let rows = rows_of(&*engine, b"", b"z", false).expect("reads");
+        assert_eq!(rows.len(), 4500);
+        let wanted = Wanted {
+            begin: b"",
+            end: b"z",
+            reverse: false,
+            bytes: 1 << 20,
+        };
+        assert!(
+            engine.warm(&wanted).is_none(),
+            "nothing has waited for the disk"
+        );
+    });
+    std::fs::remove_dir_all(&directory).expect("it is ours");
+}

@@ -54,8 +54,8 @@ impl ByteSample {
     }
 
     /// Follows what some operations of `batch` do to the data, from the one in place `first` on, and adds to `rows` what that
-    /// does to the sample's rows. Gives the place to go on from; `None` if that was all. Doing so again with the same
-    /// batch changes nothing.
+    /// does to the sample's rows. Gives the place to go on from, the same one if a clear is not done; `None` if that was all.
+    /// Doing so again with the same batch changes nothing.
     pub fn follow_some(
         &mut self,
         batch: &WriteBatch,
@@ -63,7 +63,7 @@ impl ByteSample {
         ops_max: usize,
         rows: &mut WriteBatch,
     ) -> Option<usize> {
-        for op in batch.ops_from(first).take(ops_max) {
+        for (place, op) in (first..).zip(batch.ops_from(first).take(ops_max)) {
             match op {
                 Op::Set(key, _) | Op::ClearRange(key, _) if key >= DATA_END => {}
                 Op::Set(key, value) => match self.weight(key, value) {
@@ -82,25 +82,40 @@ impl ByteSample {
                         }
                     }
                 },
-                Op::ClearRange(begin, end) => self.clear(begin, end, rows),
+                Op::ClearRange(begin, end) => {
+                    if self.clear_some(begin, end, ops_max, rows) {
+                        return Some(place);
+                    }
+                }
             }
         }
         Some(first + ops_max).filter(|next| *next < batch.len())
     }
 
-    fn clear(&mut self, begin: &[u8], end: &[u8], rows: &mut WriteBatch) {
+    /// Clears about `keys_max` of the keys. True if there may be more.
+    fn clear_some(
+        &mut self,
+        begin: &[u8],
+        end: &[u8],
+        keys_max: usize,
+        rows: &mut WriteBatch,
+    ) -> bool {
         let range = (Bound::Included(begin), Bound::Excluded(end));
         if begin >= end || self.keys.range::<[u8], _>(range).next().is_none() {
-            return;
+            return false;
         }
-        let inside = |key: &Bytes| begin <= &key[..] && &key[..] < end;
         let from = (
             Bound::Included(Bytes::copy_from_slice(begin)),
             Bound::Excluded(Bytes::copy_from_slice(end)),
         );
-        let gone = self.keys.extract_if(from, |key, _| inside(key));
-        self.total -= gone.map(|(_, weight)| u64::from(weight)).sum::<u64>();
+        let gone = self.keys.extract_if(from, |_, _| true);
+        let mut count = 0;
+        for (_, weight) in gone.take(keys_max.max(1)) {
+            self.total -= u64::from(weight);
+            count += 1;
+        }
         rows.clear_range(&[SAMPLE, begin].concat(), &[SAMPLE, end].concat());
+        count >= keys_max.max(1)
     }
 
     /// Bytes in all, about.
@@ -109,13 +124,21 @@ impl ByteSample {
     }
 
     /// Bytes in `[begin, end)`, about.
+    #[cfg(test)]
     pub fn bytes(&self, begin: &[u8], end: &[u8]) -> u64 {
+        self.bytes_some(begin, end, usize::MAX).0
+    }
+
+    /// Bytes of the first `keys_max` keys in `[begin, end)`, about, and where the rest begins if there is any.
+    pub fn bytes_some(&self, begin: &[u8], end: &[u8], keys_max: usize) -> (u64, Option<Bytes>) {
         if begin >= end {
-            return 0;
+            return (0, None);
         }
         let range = (Bound::Included(begin), Bound::Excluded(end));
-        let inside = self.keys.range::<[u8], _>(range);
-        inside.map(|(_, weight)| u64::from(*weight)).sum()
+        let mut inside = self.keys.range::<[u8], _>(range);
+        let some = inside.by_ref().take(keys_max.max(1));
+        let bytes = some.map(|(_, weight)| u64::from(*weight)).sum();
+        (bytes, inside.next().map(|(key, _)| key.clone()))
     }
 
     /// Keys that cut `[begin, end)` into parts of about `part` bytes.
@@ -168,7 +191,7 @@ mod tests {
     fn follow(sample: &mut ByteSample, batch: &WriteBatch) -> usize {
         let (mut first, mut rows) = (Some(0), WriteBatch::new());
         while let Some(at) = first {
-            first = sample.follow_some(batch, at, 1000, &mut rows);
+            first = sample.follow_some(batch, at, 3, &mut rows);
         }
         rows.len()
     }

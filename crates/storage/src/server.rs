@@ -20,13 +20,13 @@ use crate::incoming::Incoming;
 use crate::ownership::{Holding, Ownership};
 use crate::sample::ByteSample;
 use crate::watches::Watches;
-use crate::window::VersionedWindow;
+use crate::window::{VersionedWindow, is_single_key};
 use crate::write_rate::WriteRate;
 use bytes::Bytes;
-use plinth_core::key::printable;
+use plinth_core::key::{KeyRange, printable};
 use plinth_core::mutation::MutationBatch;
 use plinth_core::{
-    Epoch, Error, Mutation, MutationKind, MutationRef, Result, Tag, Uid, Version, shard_order,
+    Epoch, Error, MutationKind, MutationRef, Result, Tag, Uid, Version, shard_order,
 };
 use plinth_engine::{KeyValueStore, WriteBatch};
 use plinth_log::cursor::LogCursor;
@@ -38,7 +38,7 @@ use plinth_rpc::{FailureBeacon, Responder, Transport};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{Notify, Permits, VersionGate, Watch};
-use plinth_runtime::{Duration, Either, Instant, buggify, fault, probe, trace, trace_warn};
+use plinth_runtime::{Duration, Either, Instant, Pace, buggify, fault, probe, trace, trace_warn};
 use portion::Portions;
 use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
@@ -51,6 +51,8 @@ pub use fetch::{SnapshotPage, Snapshots};
 const DURABLE_KEY: &[u8] = b"\xff\xff/durable";
 /// States that leave the window in one turn of the loop: about a millisecond's work.
 const STEP_TOUCHES: usize = 500;
+/// Mutations that are applied between two looks at the clock.
+const APPLIED_AT_ONCE: usize = 50;
 /// Reads that wait for the disk at the same time; as many pool threads are left for what must be written.
 const COLD_READS_MAX: usize = 8;
 /// A watch that has waited so long is told to ask again.
@@ -68,6 +70,10 @@ pub struct StorageRole {
     pub after: Version,
 }
 
+fn is_wide_clear(mutation: &MutationRef<'_>) -> bool {
+    mutation.kind == MutationKind::ClearRange && !is_single_key(mutation.first, mutation.second)
+}
+
 struct Waiting {
     since: Instant,
     /// Of all watches here, in the order in which they came.
@@ -83,6 +89,9 @@ pub(crate) struct Server {
     /// Keys and values taken into the window so far.
     input_bytes: Cell<u64>,
     portions: RefCell<Portions>,
+    /// The version that is being applied, or was last: a large one takes several turns of the loop, and nobody reads at it
+    /// before it is whole.
+    applying: Cell<Version>,
     /// The latest version whose mutations are all applied. A rollback replaces the gate: it only ever grows.
     gate: RefCell<VersionGate>,
     /// Reads that wait for a version: bounded.
@@ -128,6 +137,7 @@ pub async fn start(
         window: RefCell::new(VersionedWindow::new(durable)),
         input_bytes: Cell::new(0),
         portions: RefCell::default(),
+        applying: Cell::new(durable),
         gate: RefCell::new(VersionGate::new(durable)),
         reads_waiting: Cell::new(0),
         cold_reads: Permits::new(COLD_READS_MAX),
@@ -197,7 +207,7 @@ impl Server {
         self.role.info.wait_until(listed).await;
         let cursor = LogCursor::new(&self.transport, self.role.log_system.clone(), self.role.tag);
         loop {
-            self.roll_back();
+            self.roll_back().await;
             self.check_that_the_log_goes_back_far_enough()?;
             // Only while there is something to make durable: else nobody would ever make room.
             if self.is_pressed()
@@ -253,7 +263,7 @@ impl Server {
 
     /// Drops versions that a recovery has undone: taken from an epoch before the generation that now follows it, and
     /// above the version at which that epoch ended.
-    fn roll_back(&self) {
+    async fn roll_back(&self) {
         let ends: Vec<(Epoch, Version)> = self.role.log_system.with(|system| {
             system
                 .generations
@@ -268,11 +278,15 @@ impl Server {
             if self.latest() > recovered_to && !fault::is_planted("lose_rollback") {
                 probe!("storage_rolls_back");
                 trace!("RollBack", "tag" => self.role.tag.0, "from" => self.latest(), "to" => recovered_to);
-                self.window.borrow_mut().rollback(recovered_to);
+                self.window.borrow_mut().begin_rollback(recovered_to);
                 self.portions.borrow_mut().undo(recovered_to);
                 self.gate.replace(VersionGate::new(recovered_to));
+                self.applying.set(recovered_to);
                 self.watches.borrow_mut().touch_all();
                 self.undo_orders(recovered_to);
+                while self.window.borrow_mut().undo_some(STEP_TOUCHES) {
+                    plinth_runtime::yield_now().await;
+                }
             }
             self.pulled_epoch.set(epoch);
         }
@@ -299,25 +313,22 @@ impl Server {
                 continue;
             }
             applied += message.runs.iter().map(Bytes::len).sum::<usize>();
-            self.apply_version(message.version, &message.runs)?;
+            self.apply_version(message.version, &message.runs).await?;
             // Reads should not wait for a long reply to be applied.
             if applied > 256 << 10 {
                 applied = 0;
-                self.pulled_epoch.set(epoch);
                 plinth_runtime::yield_now().await;
-                if self
-                    .role
-                    .log_system
-                    .with(|s| s.current().is_none_or(|g| g.epoch != epoch))
-                    && self.undone(epoch)
-                {
-                    return Ok(()); // the rest of the reply may have been undone: the caller rolls back first
-                }
+            }
+            let system = &self.role.log_system;
+            let moved_on = system.with(|s| s.current().is_none_or(|g| g.epoch != epoch));
+            if moved_on && self.undone(epoch) {
+                self.pulled_epoch.set(epoch);
+                return Ok(()); // the rest of the reply may have been undone: the caller rolls back first
             }
         }
         self.pulled_epoch.set(epoch);
         if reply.end - 1 > self.latest() {
-            self.take_over_parts(reply.end - 1)?;
+            self.take_over_parts(reply.end - 1).await?;
             self.window.borrow_mut().advance(reply.end - 1);
             self.gate.borrow().set(reply.end - 1);
         }
@@ -336,15 +347,26 @@ impl Server {
         })
     }
 
-    fn apply_version(&self, version: Version, runs: &[Bytes]) -> Result<()> {
-        self.take_over_parts(version)?;
+    /// In several turns if it is large: until the window has all of it, reads see what was before.
+    async fn apply_version(&self, version: Version, runs: &[Bytes]) -> Result<()> {
+        self.applying.set(version);
+        self.take_over_parts(version).await?;
+        let mut pace = Pace::new();
         for run in runs {
             let batch = MutationBatch::parse(run.clone()).ok_or(Error::file_corrupt)?;
-            for mutation in batch.iter() {
+            for (place, mutation) in batch.iter().enumerate() {
                 match shard_order::parse(&mutation) {
+                    None if is_wide_clear(&mutation) => {
+                        self.clear(version, mutation, &mut pace).await
+                    }
                     None => self.apply(version, &mutation)?,
-                    Some(Some((range, order))) => self.obey(version, range, order)?,
+                    Some(Some((range, order))) => {
+                        self.obey(version, range, order, &mut pace).await?
+                    }
                     Some(None) => return Err(Error::file_corrupt),
+                }
+                if place % APPLIED_AT_ONCE == APPLIED_AT_ONCE - 1 {
+                    pace.rest_if_over().await;
                 }
             }
         }
@@ -367,37 +389,87 @@ impl Server {
         if ownership.holds_everything() {
             return self.apply_held(version, *mutation);
         }
-        if mutation.kind != MutationKind::ClearRange {
-            match ownership.at(mutation.first) {
-                Holding::Held { .. } => self.apply_held(version, *mutation)?,
-                Holding::Fetching => self.incoming.borrow_mut().queue(version, mutation),
-                Holding::Absent => panic!(
-                    "tag {} got a mutation of {} at {version}, which it has no part in",
-                    self.role.tag.0,
-                    printable(mutation.first)
-                ),
-            }
-            return Ok(());
-        }
-        let pieces = ownership.pieces(mutation.first, mutation.second);
-        if pieces.iter().any(|(_, h)| *h == Holding::Fetching) {
-            self.incoming.borrow_mut().queue(version, mutation);
-        }
-        for (range, holding) in pieces {
-            if let Holding::Held { .. } = holding {
-                let clear = Mutation::clear_range(range.begin, range.end);
-                self.apply_held(version, clear.as_ref())?;
-            }
+        match ownership.at(mutation.first) {
+            Holding::Held { .. } => self.apply_held(version, *mutation)?,
+            Holding::Fetching => self.incoming.borrow_mut().queue(version, mutation),
+            Holding::Absent if mutation.kind == MutationKind::ClearRange => {}
+            Holding::Absent => panic!(
+                "tag {} got a mutation of {} at {version}, which it has no part in",
+                self.role.tag.0,
+                printable(mutation.first)
+            ),
         }
         Ok(())
     }
 
     #[inline]
     fn apply_held(&self, version: Version, mutation: MutationRef<'_>) -> Result<()> {
-        self.watches.borrow_mut().touch(&mutation);
+        self.note_held(&mutation);
+        let mut window = self.window.borrow_mut();
+        window.apply(version, mutation, |key| self.engine.get(key))
+    }
+
+    #[inline]
+    fn note_held(&self, mutation: &MutationRef<'_>) {
+        self.watches.borrow_mut().touch(mutation);
         let bytes = mutation.first.len() + mutation.second.len();
         self.input_bytes.set(self.input_bytes.get() + bytes as u64);
         self.write_rate.borrow_mut().write(mutation.first, bytes);
+    }
+
+    /// Clears more than one key, piece by piece where not all of it is held.
+    async fn clear(&self, version: Version, mutation: MutationRef<'_>, pace: &mut Pace) {
+        if self.ownership.borrow().holds_everything() {
+            self.note_held(&mutation);
+            let (begin, end) = (mutation.first, mutation.second);
+            return self.clear_in_window(version, begin, end, pace).await;
+        }
+        let pieces = {
+            let ownership = self.ownership.borrow();
+            ownership.pieces(mutation.first, mutation.second)
+        };
+        if pieces.iter().any(|(_, h)| *h == Holding::Fetching) {
+            self.incoming.borrow_mut().queue(version, &mutation);
+        }
+        for (KeyRange { begin, end }, holding) in pieces {
+            if let Holding::Held { .. } = holding {
+                let (first, second) = (&begin[..], &end[..]);
+                self.note_held(&MutationRef {
+                    first,
+                    second,
+                    ..mutation
+                });
+                self.clear_in_window(version, first, second, pace).await;
+            }
+        }
+    }
+
+    async fn clear_in_window(&self, version: Version, begin: &[u8], end: &[u8], pace: &mut Pace) {
+        let clear_some = |from: &[u8]| {
+            let mut window = self.window.borrow_mut();
+            window.clear_some(version, from, end, STEP_TOUCHES)
+        };
+        let mut next = clear_some(begin);
+        while let Some(from) = next {
+            probe!("storage_clears_in_steps");
+            pace.rest_if_over().await;
+            next = clear_some(&from);
+        }
+        self.window.borrow_mut().note_clear(version, begin, end);
+    }
+
+    async fn apply_to_window(
+        &self,
+        version: Version,
+        mutation: MutationRef<'_>,
+        pace: &mut Pace,
+    ) -> Result<()> {
+        if is_wide_clear(&mutation) {
+            let (begin, end) = (mutation.first, mutation.second);
+            self.clear_in_window(version, begin, end, pace).await;
+            return Ok(());
+        }
+        pace.rest_if_over().await;
         let mut window = self.window.borrow_mut();
         window.apply(version, mutation, |key| self.engine.get(key))
     }

@@ -63,6 +63,13 @@ impl<W> Watches<W> {
         }
     }
 
+    /// Looks at `key` with the next version, whether or not it changes it.
+    pub fn touch_key(&mut self, key: &[u8]) {
+        if let Some((key, _)) = self.by_key.get_key_value(key) {
+            self.touched.insert(key.clone());
+        }
+    }
+
     /// Touches every watched key: after a rollback nobody knows which have changed.
     pub fn touch_all(&mut self) {
         self.touched.extend(self.by_key.keys().cloned());

@@ -22,7 +22,8 @@
 //! that, [`forget_some`](VersionedWindow::forget_some). From [`begin_taking`](VersionedWindow::begin_taking) on, reads
 //! below its version must be refused as too old: the engine is about to move past them. Reads at or above it have the
 //! same answer before and after the engine's commit, because what is taken stays in the window until it is forgotten.
-//! Both go in small steps: five seconds of writes in one step would keep readers waiting for as long as it takes.
+//! Both go in small steps, and so do large clears ([`clear_some`](VersionedWindow::clear_some)) and rollbacks: five seconds of
+//! writes, or one version of ten megabytes, in one step would keep readers waiting for as long as it takes.
 //!
 //! What may never happen: a version that goes backwards; a read outside `[oldest readable, latest]`; a rollback below
 //! what was taken (pitfall 15: such a version might be on disk). Each is asserted.
@@ -37,7 +38,7 @@ mod tests;
 use bytes::Bytes;
 use chain::Entry;
 use clears::ClearedSegments;
-use journal::{Journal, Touch};
+use journal::{Journal, Record, Touch};
 use plinth_core::{MutationKind, MutationRef, Result, Version, atomic};
 use plinth_engine::WriteBatch;
 use plinth_engine::sorted::SortedBlocks;
@@ -64,18 +65,73 @@ pub struct VersionedWindow {
     oldest: Version,
     latest: Version,
     entry_bytes: usize,
+    /// A version that is being forgotten, and one that is being undone.
+    forgetting: Option<Leaving>,
+    undoing: Option<Leaving>,
 }
 
 /// What is on its way to the engine. See [`VersionedWindow::begin_taking`].
 pub struct Taking {
     up_to: Version,
     pub batch: WriteBatch,
-    /// Records of the journal that are in the batch.
+    /// Records of the journal that are in the batch, and how far the one behind them is.
     records: usize,
+    at: usize,
 }
 
+/// A version that leaves the window, and how far that is.
+struct Leaving {
+    record: Record,
+    clears_done: usize,
+    /// The part of the next clear that is left begins here.
+    clear_from: Option<Bytes>,
+    at: usize,
+}
+
+impl Leaving {
+    fn new(record: Record) -> Self {
+        Leaving {
+            record,
+            clears_done: 0,
+            clear_from: None,
+            at: 0,
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        let mut at = self.at;
+        self.record.nth_clear(self.clears_done).is_none() && self.record.touch_at(&mut at).is_none()
+    }
+
+    /// Its clears go first, part by part: while they do, every key has the states it had. Without a state a key would read
+    /// as cleared where a clear is left that was before it. Gives what is left of `steps`.
+    fn drop_clears(
+        &mut self,
+        mut steps: usize,
+        mut drop_some: impl FnMut((&[u8], &[u8]), usize) -> Option<Bytes>,
+    ) -> usize {
+        while steps > 0
+            && let Some((begin, end)) = self.record.nth_clear(self.clears_done)
+        {
+            let begin = self.clear_from.as_deref().unwrap_or(begin);
+            let portion = steps.min(CLEARS_A_STEP);
+            self.clear_from = drop_some((begin, end), portion);
+            if self.clear_from.is_none() {
+                self.clears_done += 1;
+                steps -= 1;
+            } else {
+                steps -= portion;
+            }
+        }
+        steps
+    }
+}
+
+/// Segments of cleared ranges that are looked at in one go.
+const CLEARS_A_STEP: usize = 500;
+
 /// `[begin, end)` holds the key `begin` and no other.
-fn is_single_key(begin: &[u8], end: &[u8]) -> bool {
+pub(crate) fn is_single_key(begin: &[u8], end: &[u8]) -> bool {
     end.len() == begin.len() + 1 && end.ends_with(&[0]) && end.starts_with(begin)
 }
 
@@ -90,6 +146,8 @@ impl VersionedWindow {
             oldest: version,
             latest: version,
             entry_bytes: 0,
+            forgetting: None,
+            undoing: None,
         }
     }
 
@@ -136,19 +194,17 @@ impl VersionedWindow {
         mutation: MutationRef<'_>,
         existing: impl FnOnce(&[u8]) -> Result<Option<Bytes>>,
     ) -> Result<()> {
-        assert!(
-            version > self.latest && version >= self.journal.last_version(),
-            "version {version} applied after {} (latest {})",
-            self.journal.last_version(),
-            self.latest
-        );
+        self.assert_next(version);
         let (first, second) = (mutation.first, mutation.second);
         match mutation.kind {
             MutationKind::Set => self.write(version, first, Some(second), false),
             MutationKind::ClearRange if is_single_key(first, second) => {
                 self.write(version, first, None, false)
             }
-            MutationKind::ClearRange => self.clear_range(version, first, second),
+            MutationKind::ClearRange => {
+                self.clear_entries(version, first, second);
+                self.note_clear(version, first, second);
+            }
             kind => {
                 let value = match self.state_at(first, Version::MAX) {
                     Lookup::Value(value) => atomic::apply(kind, Some(value), second),
@@ -159,6 +215,16 @@ impl VersionedWindow {
             }
         }
         Ok(())
+    }
+
+    fn assert_next(&self, version: Version) {
+        assert!(
+            version > self.latest && version >= self.journal.last_version(),
+            "version {version} applied after {} (latest {})",
+            self.journal.last_version(),
+            self.latest
+        );
+        assert!(self.undoing.is_none(), "a rollback is under way");
     }
 
     fn write(&mut self, version: Version, key: &[u8], value: Option<&[u8]>, by_range: bool) {
@@ -178,7 +244,36 @@ impl VersionedWindow {
         });
     }
 
-    fn clear_range(&mut self, version: Version, begin: &[u8], end: &[u8]) {
+    /// Clears, at `version`, the part of `[begin, end)` that holds its first `keys_max` keys of the window, or about so many
+    /// cleared ranges. Gives where to go on; `None` if that was all: then the whole must be noted with
+    /// [`note_clear`](Self::note_clear), before anything else is applied.
+    pub fn clear_some(
+        &mut self,
+        version: Version,
+        begin: &[u8],
+        end: &[u8],
+        keys_max: usize,
+    ) -> Option<Bytes> {
+        self.assert_next(version);
+        if begin >= end {
+            return None;
+        }
+        let beyond = self.entries.range(begin, end, false).nth(keys_max);
+        let by_keys = beyond.map(|entry| entry.key_bytes());
+        let by_clears = self.cleared.nth_end(begin, end, keys_max);
+        let stop = match (by_keys, by_clears) {
+            (Some(key), Some(other)) => Some(key.min(other)),
+            (stop, None) | (None, stop) => stop,
+        };
+        // One step at least: a segment that began before `begin` ends behind it.
+        let stop = stop
+            .filter(|stop| *stop > begin)
+            .map(Bytes::copy_from_slice);
+        self.clear_entries(version, begin, stop.as_deref().unwrap_or(end));
+        stop
+    }
+
+    fn clear_entries(&mut self, version: Version, begin: &[u8], end: &[u8]) {
         if begin >= end {
             return;
         }
@@ -193,7 +288,13 @@ impl VersionedWindow {
             entry.push(version, None, bytes);
         });
         self.cleared.clear(version, begin, end);
-        self.journal.clear(version, begin, end);
+    }
+
+    /// See [`clear_some`](Self::clear_some).
+    pub fn note_clear(&mut self, version: Version, begin: &[u8], end: &[u8]) {
+        if begin < end {
+            self.journal.clear(version, begin, end);
+        }
     }
 
     /// Everything at or below `version` has been applied and may be read.
@@ -254,20 +355,21 @@ impl VersionedWindow {
             up_to,
             batch,
             records: 0,
+            at: 0,
         }
     }
 
-    /// Takes about `touches_max` states more. False if that was all. Versions above may come and go in between.
+    /// Takes up to `touches_max` states more. False if that was all. Versions above may come and go in between.
     pub fn take_some(&self, taking: &mut Taking, touches_max: usize) -> bool {
         let mut touches = 0;
         while touches < touches_max {
             let Some(record) = self.journal.nth_up_to(taking.records, taking.up_to) else {
                 return false;
             };
-            taking.records += 1;
-            for touch in record.touches() {
-                touches += 1;
-                self.take(taking.up_to, record.version(), touch, &mut taking.batch);
+            touches += 1;
+            match record.touch_at(&mut taking.at) {
+                Some(touch) => self.take(taking.up_to, record.version(), touch, &mut taking.batch),
+                None => (taking.records, taking.at) = (taking.records + 1, 0),
             }
         }
         true
@@ -292,53 +394,77 @@ impl VersionedWindow {
         }
     }
 
-    /// Drops about `touches_max` states of what was taken for `up_to`, because the engine has it. False if that was all.
-    pub fn forget_some(&mut self, up_to: Version, touches_max: usize) -> bool {
+    /// Drops up to `steps_max` states of what was taken for `up_to`, because the engine has it. False if that was all.
+    pub fn forget_some(&mut self, up_to: Version, steps_max: usize) -> bool {
         assert!(
             (self.durable..=self.oldest).contains(&up_to),
             "forget {up_to} outside [{}, {}]",
             self.durable,
             self.oldest
         );
-        let mut touches = 0;
-        while touches < touches_max {
-            let Some(record) = self.journal.pop_first(up_to) else {
+        let mut steps = steps_max.max(1);
+        while steps > 0 {
+            let next = || self.journal.pop_first(up_to).map(Leaving::new);
+            let Some(mut leaving) = self.forgetting.take().or_else(next) else {
                 self.durable = up_to;
                 return false;
             };
             // Not up to `up_to` at once: a state that is gone before a clear below it would read as cleared.
-            let version = record.version();
+            let version = leaving.record.version();
             self.durable = version;
-            for Touch { key, .. } in record.touches() {
-                touches += 1;
-                let bytes = &mut self.entry_bytes;
-                self.entries
-                    .update_or_remove(key, |entry| entry.drop_up_to(version, bytes));
+            let (entries, bytes) = (&mut self.entries, &mut self.entry_bytes);
+            let cleared = &mut self.cleared;
+            steps = leaving.drop_clears(steps, |range, most| {
+                cleared.drop_up_to(version, range, most)
+            });
+            while steps > 0 {
+                steps -= 1;
+                let Some(touch) = leaving.record.touch_at(&mut leaving.at) else {
+                    break;
+                };
+                entries.update_or_remove(touch.key, |entry| entry.drop_up_to(version, bytes));
             }
-            for (begin, end) in record.clears() {
-                self.cleared.drop_up_to(version, begin, end);
+            if !leaving.is_over() {
+                self.forgetting = Some(leaving);
             }
         }
         true
     }
 
-    /// Drops everything above `to`: versions that a recovery has undone (pitfall 15).
-    pub fn rollback(&mut self, to: Version) {
+    /// Begins to drop everything above `to`: versions that a recovery has undone (pitfall 15). From now on they cannot be read;
+    /// [`undo_some`](Self::undo_some) drops them, and nothing may be applied before it has.
+    pub fn begin_rollback(&mut self, to: Version) {
         assert!(
             to >= self.oldest,
             "rollback to {to}, but {} was taken for the engine",
             self.oldest
         );
         self.latest = self.latest.min(to);
-        while let Some(record) = self.journal.pop_last(to) {
-            for Touch { key, .. } in record.touches() {
-                let bytes = &mut self.entry_bytes;
-                self.entries
-                    .update_or_remove(key, |entry| entry.drop_above(to, bytes));
+    }
+
+    /// Drops up to `steps_max` states above the latest version. False if that was all.
+    pub fn undo_some(&mut self, steps_max: usize) -> bool {
+        let to = self.latest;
+        let mut steps = steps_max.max(1);
+        while steps > 0 {
+            let next = || self.journal.pop_last(to).map(Leaving::new);
+            let Some(mut leaving) = self.undoing.take().or_else(next) else {
+                return false;
+            };
+            let (entries, bytes) = (&mut self.entries, &mut self.entry_bytes);
+            let cleared = &mut self.cleared;
+            steps = leaving.drop_clears(steps, |range, most| cleared.drop_above(to, range, most));
+            while steps > 0 {
+                steps -= 1;
+                let Some(touch) = leaving.record.touch_at(&mut leaving.at) else {
+                    break;
+                };
+                entries.update_or_remove(touch.key, |entry| entry.drop_above(to, bytes));
             }
-            for (begin, end) in record.clears() {
-                self.cleared.drop_above(to, begin, end);
+            if !leaving.is_over() {
+                self.undoing = Some(leaving);
             }
         }
+        true
     }
 }

@@ -29,11 +29,32 @@ mod written;
 use bytes::{Buf, BufMut};
 use plinth_runtime::disk::BlockingFile;
 use redb::StorageBackend;
+use std::cell::Cell;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use written::Written;
+
+thread_local! {
+    /// Set on a thread that carries out a commit: what that waits for says nothing about what readers will wait for.
+    static COMMITTING: Cell<bool> = const { Cell::new(false) };
+    static COLD_READS_HERE: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Reads of this thread that had to wait for the disk.
+#[inline]
+pub(super) fn cold_reads_here() -> u64 {
+    COLD_READS_HERE.get()
+}
+
+/// Runs a commit, whose reads do not count as [`cold`](Frames::cold_reads).
+pub(super) fn as_commit<T>(commit: impl FnOnce() -> T) -> T {
+    COMMITTING.set(true);
+    let output = commit();
+    COMMITTING.set(false);
+    output
+}
 
 const BLOCK: usize = 4096;
 const TRAILER: usize = 8;
@@ -105,6 +126,7 @@ pub(super) struct Frames<F> {
     without_room: Mutex<BTreeMap<u64, Box<[u8]>>>,
     damaged_at: AtomicU64,
     written: Mutex<Written>,
+    cold_reads: AtomicU64,
 }
 
 fn poisoned<T>(_: T) -> io::Error {
@@ -158,6 +180,7 @@ impl<F: BlockFile> Frames<F> {
             without_room: Mutex::default(),
             damaged_at: AtomicU64::new(NO_DAMAGE),
             written: Mutex::default(),
+            cold_reads: AtomicU64::new(0),
         }))
     }
 
@@ -165,8 +188,9 @@ impl<F: BlockFile> Frames<F> {
         self.is_full.load(Ordering::Acquire)
     }
 
+    /// Reads of readers that found nothing in the page cache, and had to wait for the disk.
     pub fn cold_reads(&self) -> u64 {
-        self.file.cold_reads()
+        self.cold_reads.load(Ordering::Relaxed)
     }
 
     /// Where in the file a read met a wrong checksum.
@@ -251,11 +275,17 @@ impl<F: BlockFile> Frames<F> {
         let count = out.len() / BLOCK;
         let expected = self.written()?.of(first, count);
         let mut frames = vec![0; count * FRAME];
+        let cold_before = self.file.cold_reads();
         let read = self.file.read_exact_at(frame_at(first), &mut frames);
         read.or_else(|error| match error.kind() {
             io::ErrorKind::UnexpectedEof => Err(self.damage(first, "the file was cut short")),
             _ => Err(error),
         })?;
+        if self.file.cold_reads() != cold_before {
+            COLD_READS_HERE.set(COLD_READS_HERE.get() + 1);
+            let counts = u64::from(!COMMITTING.get());
+            self.cold_reads.fetch_add(counts, Ordering::Relaxed);
+        }
         for ((block, frame), (out, expected)) in (first..)
             .zip(frames.chunks_exact(FRAME))
             .zip(out.chunks_exact_mut(BLOCK).zip(expected))

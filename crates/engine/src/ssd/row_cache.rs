@@ -1,8 +1,9 @@
 //! Rows that were read, kept whole: a point read that finds its row here pays one or two cache misses instead of a walk
 //! down the tree through its page cache.
 //!
-//! It mirrors the state that readers see: what a commit changes is changed here in the same turn of the loop in which
-//! the commit's state is published. Rows are found by a seeded 64-bit hash of their key and compared with it, so two keys
+//! It mirrors the state that readers see. What a commit changes leaves it before the commit's state is published, and
+//! while it does nothing is kept, since that would be of the state before; afterwards the new rows take the places of
+//! those that left. Rows are found by a seeded 64-bit hash of their key and compared with it, so two keys
 //! that collide only push each other out.
 
 use crate::batch::{Op, WriteBatch};
@@ -64,8 +65,19 @@ impl Row {
 
 /// Which rows the clears of a commit removed.
 pub(super) enum Removed {
+    /// Ascending.
     Hashes(Vec<u64>),
     TooMany,
+}
+
+impl Removed {
+    /// `None`: too many to be named.
+    pub fn hashes(&self) -> Option<&[u64]> {
+        match self {
+            Removed::Hashes(hashes) => Some(hashes),
+            Removed::TooMany => None,
+        }
+    }
 }
 
 /// Notes removed rows while a commit runs on another thread.
@@ -84,29 +96,41 @@ impl RemovedRows {
         }
     }
 
-    pub fn finish(self) -> Removed {
+    pub fn finish(mut self) -> Removed {
+        if let Removed::Hashes(hashes) = &mut self.removed {
+            hashes.sort_unstable();
+        }
         self.removed
     }
 }
 
+type Rows = Cache<u64, Row, RowWeight, BuildHasherDefault<Identity>>;
+
 /// See the module.
 pub(super) struct RowCache {
-    rows: Cache<u64, Row, RowWeight, BuildHasherDefault<Identity>>,
+    rows: Rows,
+    bytes: usize,
     hasher: FixedState,
+    is_keeping: bool,
+}
+
+fn empty(bytes: usize) -> Rows {
+    Cache::with(
+        bytes / (2 * ENTRY_BYTES as usize),
+        bytes as u64,
+        RowWeight,
+        BuildHasherDefault::default(),
+        Default::default(),
+    )
 }
 
 impl RowCache {
     pub fn new(bytes: usize, seed: u64) -> Self {
-        let expected = bytes / (2 * ENTRY_BYTES as usize);
         RowCache {
-            rows: Cache::with(
-                expected,
-                bytes as u64,
-                RowWeight,
-                BuildHasherDefault::default(),
-                Default::default(),
-            ),
+            rows: empty(bytes),
+            bytes,
             hasher: FixedState::with_seed(seed),
+            is_keeping: true,
         }
     }
 
@@ -122,9 +146,19 @@ impl RowCache {
 
     /// Keeps a row that was read from the published state.
     pub fn keep(&mut self, key: &[u8], value: &[u8]) {
-        if key.len() + value.len() <= ROW_BYTES_MAX {
+        if self.is_keeping && key.len() + value.len() <= ROW_BYTES_MAX {
             self.rows.insert(self.hash(key), Row::new(key, value));
         }
+    }
+
+    /// A commit is about to be published.
+    pub fn stop_keeping(&mut self) {
+        self.is_keeping = false;
+    }
+
+    /// It has been.
+    pub fn keep_again(&mut self) {
+        self.is_keeping = true;
     }
 
     pub fn removed_rows(&self) -> RemovedRows {
@@ -134,29 +168,51 @@ impl RowCache {
         }
     }
 
-    /// The commit of `batch`, whose clears removed `removed`, is being published.
-    pub fn apply(&mut self, batch: &WriteBatch, removed: &Removed) {
-        for op in batch.ops() {
-            let Op::Set(key, value) = op else { continue };
-            let hash = self.hash(key);
-            if self.rows.peek(&hash).is_none() {
+    /// Drops the rows that some operations of `batch` set, `count` from the one in place `first` on; adds the places of those
+    /// that were here to `cached`. The last operations are to come first.
+    pub fn drop_changed(
+        &mut self,
+        batch: &WriteBatch,
+        first: usize,
+        count: usize,
+        cached: &mut Vec<u32>,
+    ) {
+        // Backwards: of two operations on one row the later meets it.
+        for place in (first..first + count).rev() {
+            let Some(Op::Set(key, _)) = batch.ops_from(place).next() else {
                 continue;
-            }
-            if key.len() + value.len() <= ROW_BYTES_MAX {
-                self.rows.insert(hash, Row::new(key, value));
-            } else {
-                self.rows.remove(&hash);
+            };
+            if self.rows.remove(&self.hash(key)).is_some() {
+                cached.push(place as u32);
             }
         }
-        // Last: a row that was set and then cleared must go. One that was cleared and then set merely goes, too.
-        match removed {
-            Removed::TooMany => self.rows.clear(),
-            Removed::Hashes(hashes) => hashes.iter().for_each(|hash| drop(self.rows.remove(hash))),
+    }
+
+    pub fn drop_removed(&mut self, hashes: &[u64]) {
+        hashes.iter().for_each(|hash| drop(self.rows.remove(hash)));
+    }
+
+    /// Keeps what the operations of `batch` in these places set, but for rows that its clears removed: whether those were set
+    /// after that is not looked at.
+    pub fn keep_changed(&mut self, batch: &WriteBatch, places: &[u32], removed: &[u64]) {
+        for place in places {
+            let Some(Op::Set(key, value)) = batch.ops_from(*place as usize).next() else {
+                continue;
+            };
+            if removed.binary_search(&self.hash(key)).is_err() {
+                self.keep(key, value);
+            }
         }
+    }
+
+    /// Empties it. Dropping what was in it takes a while.
+    pub fn take_all(&mut self) -> impl Send + use<> {
+        std::mem::replace(&mut self.rows, empty(self.bytes))
     }
 
     pub fn clear(&mut self) {
         self.rows.clear();
+        self.is_keeping = true;
     }
 }
 

@@ -90,8 +90,8 @@ impl Server {
     }
 
     async fn fetch_page(&self, range: &KeyRange) -> Result<(Version, SnapshotPage)> {
-        // Everything up to here was dropped: the rows must have it.
-        let from = self.latest();
+        // Everything up to here was dropped: the rows must have it, and what of the next version came before this.
+        let from = self.latest().max(self.applying.get());
         let mut version = self.role.snapshots.newest().await?;
         while version < from {
             probe!("storage_is_ahead_of_read_versions");

@@ -7,25 +7,47 @@ use plinth_protocol::storage::{
     ShardState, SplitPoints, StorageStatus,
 };
 use plinth_rpc::Registration;
-use plinth_runtime::fault;
+use plinth_runtime::{Pace, fault};
 use std::rc::Rc;
 
 /// Of more than this many points a part is given, evenly: a key may have 10,000 bytes, and a reply is one frame.
 const SPLIT_POINTS_MAX: usize = 4000;
+/// Keys of the sample that are added up between two looks at the clock.
+const SAMPLED_AT_ONCE: usize = 1000;
 
 impl Server {
     pub(super) fn serve_range_metrics(self: Rc<Self>) -> Registration {
         let transport = self.transport.clone();
         transport.serve::<GetRangeMetrics>(self.role.id, move |request, responder| {
-            let (sample, rate) = (self.sample.borrow(), self.write_rate.borrow_mut().sorted());
-            let metric = |KeyRange { begin, end }: &KeyRange| RangeMetric {
-                bytes: sample.bytes(begin, end),
-                write_bytes_a_second: rate.bytes_a_second(begin, end),
-            };
-            responder.ok(RangeMetrics {
-                metrics: request.ranges.iter().map(metric).collect(),
-            });
+            let server = self.clone();
+            plinth_runtime::spawn("range metrics", async move {
+                responder.ok(server.range_metrics(&request.ranges).await);
+            })
+            .detach();
         })
+    }
+
+    /// In several turns where much is asked about.
+    async fn range_metrics(&self, ranges: &[KeyRange]) -> RangeMetrics {
+        let rate = self.write_rate.borrow_mut().sorted();
+        let mut pace = Pace::new();
+        let mut metrics = Vec::with_capacity(ranges.len());
+        for KeyRange { begin, end } in ranges {
+            let (mut bytes, mut from) = (0, Some(begin.clone()));
+            while let Some(begin) = from {
+                let sample = self.sample.borrow();
+                let (some, rest) = sample.bytes_some(&begin, end, SAMPLED_AT_ONCE);
+                drop(sample);
+                bytes += some;
+                from = rest;
+                pace.rest_if_over().await;
+            }
+            metrics.push(RangeMetric {
+                bytes,
+                write_bytes_a_second: rate.bytes_a_second(begin, end),
+            });
+        }
+        RangeMetrics { metrics }
     }
 
     pub(super) fn serve_split_points(self: Rc<Self>) -> Registration {

@@ -4,11 +4,17 @@ use super::Server;
 use crate::ownership::Holding;
 use plinth_core::key::KeyRange;
 use plinth_core::shard_order::Order;
-use plinth_core::{Error, Mutation, Result, Version};
-use plinth_runtime::{fault, probe, trace};
+use plinth_core::{Error, Result, Version};
+use plinth_runtime::{Pace, fault, probe, trace};
 
 impl Server {
-    pub(super) fn obey(&self, version: Version, range: KeyRange, order: Order) -> Result<()> {
+    pub(super) async fn obey(
+        &self,
+        version: Version,
+        range: KeyRange,
+        order: Order,
+        pace: &mut Pace,
+    ) -> Result<()> {
         trace!("ShardOrder", "tag" => self.role.tag.0, "version" => version,
             "range" => format!("{range:?}"), "order" => format!("{order:?}"));
         match order {
@@ -38,29 +44,27 @@ impl Server {
                     self.role.tag.0
                 );
             }
-            Order::Leave => self.leave(version, range)?,
+            Order::Leave => self.leave(version, range, pace).await,
         }
         Ok(())
     }
 
     /// What lies in the range goes; who watches there is sent to those who hold it now.
-    fn leave(&self, version: Version, range: KeyRange) -> Result<()> {
+    async fn leave(&self, version: Version, range: KeyRange, pace: &mut Pace) {
         if self.incoming.borrow_mut().cancel(&range) {
             probe!("storage_gives_up_fetching");
         }
-        let (begin, end) = (&range.begin[..], &range.end[..]);
-        let clear = Mutation::clear_range(range.begin.clone(), range.end.clone());
-        self.window
-            .borrow_mut()
-            .apply(version, clear.as_ref(), |key| self.engine.get(key))?;
-        let watching = self.watches.borrow_mut().remove_range(begin, end);
+        let (begin, end) = (range.begin.clone(), range.end.clone());
+        let watching = self.watches.borrow_mut().remove_range(&begin, &end);
         for waiting in watching {
             probe!("storage_sends_watcher_away");
             waiting.responder.fail(Error::wrong_shard_server);
         }
+        // Before the clear, which may take a while: nobody is to begin with fetching it again.
         let mut ownership = self.ownership.borrow_mut();
         ownership.set(version, range, Holding::Absent);
-        Ok(())
+        drop(ownership);
+        self.clear_in_window(version, &begin, &end, pace).await;
     }
 
     /// A recovery has ended the epoch at `recovered_to`: later orders were never given.
@@ -79,22 +83,25 @@ impl Server {
     }
 
     /// Parts whose rows are in the engine, and not of a later version than this server has come to, are held from `version` on, which is the next that is applied.
-    pub(super) fn take_over_parts(&self, version: Version) -> Result<()> {
+    pub(super) async fn take_over_parts(&self, version: Version) -> Result<()> {
         if !self.incoming.borrow().has_stored(version) {
             return Ok(());
         }
         let parts = self.incoming.borrow_mut().take_stored(version);
-        for part in parts {
+        // At once: a range that is neither held nor on its way would be fetched again.
+        for part in &parts {
             probe!("storage_takes_over_part");
-            let mut window = self.window.borrow_mut();
-            for (_, mutation) in &part.queue {
-                if fault::is_planted("fetch_forgets_queue") {
-                    break;
-                }
-                window.apply(version, mutation.as_ref(), |key| self.engine.get(key))?;
-            }
             let held = Holding::Held { since: version };
-            self.ownership.borrow_mut().set(version, part.range, held);
+            let mut ownership = self.ownership.borrow_mut();
+            ownership.set(version, part.range.clone(), held);
+        }
+        let mut pace = Pace::new();
+        for (_, mutation) in parts.iter().flat_map(|part| &part.queue) {
+            if fault::is_planted("fetch_forgets_queue") {
+                break;
+            }
+            self.apply_to_window(version, mutation.as_ref(), &mut pace)
+                .await?;
         }
         self.fetch_wanted.notify_one();
         Ok(())

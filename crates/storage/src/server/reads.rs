@@ -1,8 +1,8 @@
 //! Reads: answered at once when the version is there, otherwise as soon as it is.
 
 use super::{Server, Waiting};
-use crate::window::{Lookup, RangeLimits, read_range};
-use bytes::{BufMut, Bytes, BytesMut};
+use crate::window::{Lookup, RangeEnd, RangeLimits, read_range};
+use bytes::Bytes;
 use plinth_core::key::key_after;
 use plinth_core::{Error, KeySelector, Result, Version, varint};
 use plinth_engine::{LocalBoxFuture, Wanted};
@@ -12,43 +12,276 @@ use plinth_protocol::storage::{
 };
 use plinth_rpc::{Registration, Request, Responder};
 use plinth_runtime::knobs::knobs;
-use plinth_runtime::{Duration, fault, probe};
+use plinth_runtime::{Duration, buggify, fault, probe};
 use std::rc::Rc;
 
 /// About what is read to find a key.
 const PIVOT_BYTES: u32 = 4096;
+/// Rows, and keys without one, that a read looks at in one turn of the loop: about two milliseconds' work.
+const VISITS_A_TURN: usize = 20_000;
+/// Room made for rows at first.
+const FIRST_ROWS_BYTES: usize = 64 << 10;
 
-fn warm_row(server: &Server, request: &Get) -> Option<LocalBoxFuture<'static, ()>> {
-    if !server.engine.is_cold() {
-        return None; // in the hot path
-    }
-    let end = key_after(&request.key);
-    server.warm(&request.key, &end, 1, false)
+type Warming = LocalBoxFuture<'static, ()>;
+
+/// A read on its way. A large one is answered in several turns.
+trait Reading: Sized + 'static {
+    type Request: Request;
+
+    fn begin(request: Self::Request) -> Self;
+    fn version(&self) -> Version;
+    /// What must be read from disk first, if anything must.
+    fn warm(&self, server: &Server) -> Option<Warming>;
+    /// `None`: there is more to do, in another turn.
+    fn go_on(&mut self, server: &Server) -> Result<Option<<Self::Request as Request>::Reply>>;
 }
 
-fn warm_pivot(server: &Server, request: &GetKey) -> Option<LocalBoxFuture<'static, ()>> {
-    let KeySelector { key, offset, .. } = &request.selector;
-    match *offset > 0 {
-        true => server.warm(key, &request.end, PIVOT_BYTES, false),
-        false => server.warm(&request.begin, key, PIVOT_BYTES, true),
+impl Reading for Get {
+    type Request = Get;
+
+    fn begin(request: Get) -> Self {
+        request
+    }
+    fn version(&self) -> Version {
+        self.version
+    }
+    fn warm(&self, server: &Server) -> Option<Warming> {
+        if !server.engine.is_cold() {
+            return None; // in the hot path
+        }
+        let end = key_after(&self.key);
+        server.warm(&self.key, &end, 1, false)
+    }
+    fn go_on(&mut self, server: &Server) -> Result<Option<GetReply>> {
+        server.get(self).map(Some)
+    }
+}
+
+/// What is left of a range to be read.
+struct Left {
+    begin: Bytes,
+    end: Bytes,
+    version: Version,
+    rows: usize,
+    bytes: usize,
+    reverse: bool,
+}
+
+impl Left {
+    /// Shows rows. True if a limit ended the range, or it has come to its end; false if it goes on.
+    fn scan(
+        &mut self,
+        server: &Server,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Option<RangeEnd>> {
+        let ended = server.scan(self, visit)?;
+        let Some(at) = ended.stopped_at else {
+            return Ok(Some(ended));
+        };
+        probe!("storage_read_takes_turns");
+        self.rows -= ended.rows;
+        self.bytes -= ended.bytes;
+        match self.reverse {
+            true => self.end = at,
+            false => self.begin = at,
+        }
+        Ok(None)
+    }
+}
+
+struct ReadingRange {
+    left: Left,
+    rows: Vec<u8>,
+    row_count: u32,
+}
+
+impl Reading for ReadingRange {
+    type Request = GetRange;
+
+    fn begin(request: GetRange) -> Self {
+        let bytes = (request.limit_bytes as usize)
+            .min(knobs().range_bytes_max as usize)
+            .max(1);
+        ReadingRange {
+            left: Left {
+                begin: request.begin,
+                end: request.end,
+                version: request.version,
+                rows: request.limit_rows as usize,
+                bytes,
+                reverse: request.reverse,
+            },
+            rows: Vec::new(),
+            row_count: 0,
+        }
+    }
+    fn version(&self) -> Version {
+        self.left.version
+    }
+    fn warm(&self, server: &Server) -> Option<Warming> {
+        let left = &self.left;
+        server.warm(&left.begin, &left.end, left.bytes as u32, left.reverse)
+    }
+    fn go_on(&mut self, server: &Server) -> Result<Option<GetRangeReply>> {
+        let ReadingRange {
+            left,
+            rows,
+            row_count,
+        } = self;
+        if left.begin > left.end {
+            return Err(Error::inverted_range);
+        }
+        if rows.capacity() == 0 {
+            rows.reserve(left.bytes.min(FIRST_ROWS_BYTES));
+        }
+        let ended = left.scan(server, &mut |key, value| {
+            put_row(rows, key, value);
+            *row_count += 1;
+        })?;
+        Ok(ended.map(|ended| GetRangeReply {
+            rows: std::mem::take(rows).into(),
+            row_count: *row_count,
+            more: ended.more,
+        }))
+    }
+}
+
+fn put_row(rows: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    rows.reserve(key.len() + value.len() + 2 * varint::len_u32(u32::MAX));
+    varint::put_u32(rows, key.len() as u32);
+    rows.extend_from_slice(key);
+    varint::put_u32(rows, value.len() as u32);
+    rows.extend_from_slice(value);
+}
+
+struct Summing(ReadingRange);
+
+impl Reading for Summing {
+    type Request = GetRangeSummary;
+
+    fn begin(request: GetRangeSummary) -> Self {
+        Summing(ReadingRange::begin(GetRange {
+            begin: request.begin,
+            end: request.end,
+            version: request.version,
+            limit_rows: u32::MAX,
+            limit_bytes: request.limit_bytes,
+            reverse: false,
+        }))
+    }
+    fn version(&self) -> Version {
+        self.0.version()
+    }
+    fn warm(&self, server: &Server) -> Option<Warming> {
+        self.0.warm(server)
+    }
+    fn go_on(&mut self, server: &Server) -> Result<Option<RangeSummary>> {
+        let Some(page) = self.0.go_on(server)? else {
+            return Ok(None);
+        };
+        let checksum = crc32c::crc32c(&page.rows);
+        let rows = page.decode_rows().ok_or(Error::internal_error)?;
+        let bytes = rows.iter().map(|(k, v)| (k.len() + v.len()) as u64);
+        Ok(Some(RangeSummary {
+            row_count: page.row_count,
+            bytes: bytes.sum(),
+            checksum,
+            last_key: rows.last().map_or(Bytes::new(), |(key, _)| key.clone()),
+            more: page.more,
+        }))
+    }
+}
+
+struct FindingKey {
+    left: Left,
+    /// The last of so many keys is looked for.
+    wanted: usize,
+    found: usize,
+    last: Option<Bytes>,
+}
+
+impl Reading for FindingKey {
+    type Request = GetKey;
+
+    fn begin(request: GetKey) -> Self {
+        let KeySelector {
+            key,
+            or_equal,
+            offset,
+        } = &request.selector;
+        // Forwards: the offset-th key at or after `pivot`. Backwards: the (1 - offset)-th key before it.
+        let pivot = if *or_equal {
+            key_after(key)
+        } else {
+            key.clone()
+        };
+        let forward = *offset > 0;
+        let (begin, end) = if forward {
+            (pivot.max(request.begin), request.end)
+        } else {
+            (request.begin, pivot.min(request.end))
+        };
+        let wanted = match forward {
+            true => i64::from(*offset),
+            false => 1 - i64::from(*offset),
+        } as usize;
+        FindingKey {
+            left: Left {
+                begin,
+                end,
+                version: request.version,
+                rows: wanted,
+                bytes: usize::MAX,
+                reverse: !forward,
+            },
+            wanted,
+            found: 0,
+            last: None,
+        }
+    }
+    fn version(&self) -> Version {
+        self.left.version
+    }
+    fn warm(&self, server: &Server) -> Option<Warming> {
+        let left = &self.left;
+        server.warm(&left.begin, &left.end, PIVOT_BYTES, left.reverse)
+    }
+    fn go_on(&mut self, server: &Server) -> Result<Option<GetKeyReply>> {
+        let FindingKey {
+            left,
+            wanted,
+            found,
+            last,
+        } = self;
+        if left.begin < left.end {
+            let ended = left.scan(server, &mut |key, _| {
+                *found += 1;
+                if *found == *wanted {
+                    *last = Some(Bytes::copy_from_slice(key));
+                }
+            })?;
+            if ended.is_none() {
+                return Ok(None);
+            }
+        }
+        let missing = (*wanted - *found) as i32;
+        let offset = match last {
+            Some(_) => 0,
+            None if left.reverse => 1 - missing,
+            None => missing,
+        };
+        let key = last.take();
+        Ok(Some(GetKeyReply { key, offset }))
     }
 }
 
 impl Server {
     pub(super) fn serve(self: Rc<Self>) -> Vec<Registration> {
         vec![
-            self.serve_reads::<Get>(|r| r.version, warm_row, |server, r| server.get(&r)),
-            self.serve_reads::<GetRange>(
-                |r| r.version,
-                |server, r| server.warm(&r.begin, &r.end, r.limit_bytes, r.reverse),
-                |server, r| server.get_range(&r),
-            ),
-            self.serve_reads::<GetRangeSummary>(
-                |r| r.version,
-                |server, r| server.warm(&r.begin, &r.end, r.limit_bytes, false),
-                |server, r| server.summarise(&r),
-            ),
-            self.serve_reads::<GetKey>(|r| r.version, warm_pivot, |server, r| server.get_key(&r)),
+            self.serve_reads::<Get>(),
+            self.serve_reads::<ReadingRange>(),
+            self.serve_reads::<Summing>(),
+            self.serve_reads::<FindingKey>(),
             self.serve_watches(),
             self.clone().serve_shard_state(),
             self.clone().serve_range_metrics(),
@@ -57,23 +290,21 @@ impl Server {
         ]
     }
 
-    fn serve_reads<R: Request>(
-        self: &Rc<Self>,
-        version_of: impl Fn(&R) -> Version + 'static,
-        warm: impl Fn(&Server, &R) -> Option<LocalBoxFuture<'static, ()>> + Copy + 'static,
-        answer: impl Fn(&Server, R) -> Result<R::Reply> + Copy + 'static,
-    ) -> Registration {
+    fn serve_reads<R: Reading>(self: &Rc<Self>) -> Registration {
         let server = self.clone();
         self.transport
-            .serve::<R>(self.role.id, move |request, responder: Responder<R>| {
-                let version = version_of(&request);
+            .serve::<R::Request>(self.role.id, move |request, responder| {
+                let mut reading = R::begin(request);
                 let mut warming = None;
-                if version <= server.latest() {
-                    warming = warm(&server, &request);
+                if reading.version() <= server.latest() {
+                    warming = reading.warm(&server);
                     if warming.is_none() {
-                        let result = server.check(version);
-                        let result = result.and_then(|()| answer(&server, request));
-                        return server.reply(responder, result);
+                        let result = server.check(reading.version());
+                        match result.and_then(|()| reading.go_on(&server)) {
+                            Ok(None) => {}
+                            Ok(Some(reply)) => return responder.ok(reply),
+                            Err(error) => return server.reply(responder, Err(error)),
+                        }
                     }
                 }
                 if !server.may_wait() {
@@ -81,14 +312,8 @@ impl Server {
                 }
                 let server = server.clone();
                 plinth_runtime::spawn("waiting read", async move {
-                    let reached = server.wait_for(version).await;
-                    if let Some(warming) = warming.or_else(|| warm(&server, &request)) {
-                        server.wait_for_disk(warming).await;
-                    }
+                    let result = server.finish(reading, warming).await;
                     server.reads_waiting.set(server.reads_waiting.get() - 1);
-                    let result = reached
-                        .and_then(|()| server.check(version))
-                        .and_then(|()| answer(&server, request));
                     server.reply(responder, result);
                 })
                 .detach();
@@ -106,6 +331,30 @@ impl Server {
         true
     }
 
+    /// Answers what could not be answered at once.
+    async fn finish<R: Reading>(
+        &self,
+        mut reading: R,
+        mut warming: Option<Warming>,
+    ) -> Result<<R::Request as Request>::Reply> {
+        let version = reading.version();
+        loop {
+            self.wait_for(version).await?;
+            let warming = warming.take().or_else(|| reading.warm(self));
+            if let Some(warming) = warming {
+                self.wait_for_disk(warming).await;
+                if version > self.latest() {
+                    continue; // a recovery has undone it meanwhile
+                }
+            }
+            self.check(version)?;
+            if let Some(reply) = reading.go_on(self)? {
+                return Ok(reply);
+            }
+            plinth_runtime::yield_now().await;
+        }
+    }
+
     /// Whoever meets damage, or a disk that fails, gets no answer, and asks another replica; this server ends.
     fn reply<R: Request>(&self, responder: Responder<R>, result: Result<R::Reply>) {
         match result {
@@ -117,7 +366,7 @@ impl Server {
         }
     }
 
-    async fn wait_for_disk(&self, warming: LocalBoxFuture<'static, ()>) {
+    async fn wait_for_disk(&self, warming: Warming) {
         probe!("storage_read_waits_for_disk");
         let _permit = self.cold_reads.take().await;
         warming.await;
@@ -171,13 +420,7 @@ impl Server {
     }
 
     /// What must be read from disk first, if anything must.
-    fn warm(
-        &self,
-        begin: &[u8],
-        end: &[u8],
-        bytes: u32,
-        reverse: bool,
-    ) -> Option<LocalBoxFuture<'static, ()>> {
+    fn warm(&self, begin: &[u8], end: &[u8], bytes: u32, reverse: bool) -> Option<Warming> {
         self.engine.warm(&Wanted {
             begin,
             end,
@@ -197,142 +440,31 @@ impl Server {
         .and_then(|reply| reply.value)
     }
 
-    fn get_range(&self, request: &GetRange) -> Result<GetRangeReply> {
-        if request.begin > request.end {
-            return Err(Error::inverted_range);
-        }
-        let limits = RangeLimits {
-            rows: request.limit_rows as usize,
-            bytes: (request.limit_bytes as usize)
-                .min(knobs().range_bytes_max as usize)
-                .max(1),
-        };
-        let mut rows = BytesMut::with_capacity(limits.bytes.min(64 << 10));
-        let mut row_count = 0;
-        let more = self.scan(
-            &request.begin,
-            &request.end,
-            request.version,
-            limits,
-            request.reverse,
-            &mut |key, value| {
-                varint::put_u32(&mut rows, key.len() as u32);
-                rows.put_slice(key);
-                varint::put_u32(&mut rows, value.len() as u32);
-                rows.put_slice(value);
-                row_count += 1;
-            },
-        )?;
-        Ok(GetRangeReply {
-            rows: rows.freeze(),
-            row_count,
-            more,
-        })
-    }
-
-    fn summarise(&self, request: &GetRangeSummary) -> Result<RangeSummary> {
-        let page = self.get_range(&GetRange {
-            begin: request.begin.clone(),
-            end: request.end.clone(),
-            version: request.version,
-            limit_rows: u32::MAX,
-            limit_bytes: request.limit_bytes,
-            reverse: false,
-        })?;
-        let checksum = crc32c::crc32c(&page.rows);
-        let rows = page.decode_rows().ok_or(Error::internal_error)?;
-        let bytes = rows.iter().map(|(k, v)| (k.len() + v.len()) as u64);
-        Ok(RangeSummary {
-            row_count: page.row_count,
-            bytes: bytes.sum(),
-            checksum,
-            last_key: rows.last().map_or(Bytes::new(), |(key, _)| key.clone()),
-            more: page.more,
-        })
-    }
-
-    /// Shows rows; true if a limit ended the scan.
-    fn scan(
-        &self,
-        begin: &[u8],
-        end: &[u8],
-        version: Version,
-        limits: RangeLimits,
-        reverse: bool,
-        visit: &mut dyn FnMut(&[u8], &[u8]),
-    ) -> Result<bool> {
+    /// Shows rows of a range, as far as one turn goes.
+    fn scan(&self, left: &Left, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<RangeEnd> {
         let ownership = self.ownership.borrow();
-        if !ownership.is_readable(begin, end, version) {
+        if !ownership.is_readable(&left.begin, &left.end, left.version) {
             probe!("storage_wrong_shard");
             return Err(Error::wrong_shard_server);
         }
-        let window = self.window.borrow();
-        Ok(read_range(
-            &window,
+        let limits = RangeLimits {
+            rows: left.rows,
+            bytes: left.bytes,
+            visits: match buggify!() {
+                true => 1,
+                false => VISITS_A_TURN,
+            },
+        };
+        read_range(
+            &self.window.borrow(),
             &*self.engine,
-            begin,
-            end,
-            version,
+            &left.begin,
+            &left.end,
+            left.version,
             limits,
-            reverse,
+            left.reverse,
             visit,
-        )?
-        .more)
-    }
-
-    fn get_key(&self, request: &GetKey) -> Result<GetKeyReply> {
-        let KeySelector {
-            key,
-            or_equal,
-            offset,
-        } = &request.selector;
-        // Forwards: the offset-th key at or after `pivot`. Backwards: the (1 - offset)-th key before it.
-        let pivot = if *or_equal {
-            key_after(key)
-        } else {
-            key.clone()
-        };
-        let forward = *offset > 0;
-        let wanted = if forward {
-            i64::from(*offset)
-        } else {
-            1 - i64::from(*offset)
-        };
-        let (begin, end) = if forward {
-            (pivot.max(request.begin.clone()), request.end.clone())
-        } else {
-            (request.begin.clone(), pivot.min(request.end.clone()))
-        };
-        let mut last = None;
-        let mut found = 0i64;
-        if begin < end {
-            let limits = RangeLimits {
-                rows: wanted as usize,
-                bytes: usize::MAX,
-            };
-            self.scan(
-                &begin,
-                &end,
-                request.version,
-                limits,
-                !forward,
-                &mut |key, _| {
-                    found += 1;
-                    if found == wanted {
-                        last = Some(Bytes::copy_from_slice(key));
-                    }
-                },
-            )?;
-        }
-        let missing = (wanted - found) as i32;
-        let offset = if last.is_some() {
-            0
-        } else if forward {
-            missing
-        } else {
-            1 - missing
-        };
-        Ok(GetKeyReply { key: last, offset })
+        )
     }
 
     fn serve_watches(self: &Rc<Self>) -> Registration {
@@ -393,6 +525,10 @@ impl Server {
         };
         let mut watches = self.watches.borrow_mut();
         watches.add(&request.key, request.value, waiting);
+        if self.applying.get() > self.latest() {
+            // The version under way may have changed it already.
+            watches.touch_key(&request.key);
+        }
     }
 
     fn end_watch(&self, key: &[u8], number: u64) -> Option<Waiting> {

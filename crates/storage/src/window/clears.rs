@@ -80,6 +80,13 @@ impl ClearedSegments {
         self.insert(key.clone(), end, versions);
     }
 
+    /// Where the segments end that a clear of `[begin, end)` meets first, so many of them, if it meets more.
+    pub fn nth_end(&self, begin: &[u8], end: &[u8], segments: usize) -> Option<&[u8]> {
+        let mut met = self.segments.range::<[u8], _>(from_to(begin, end));
+        let (_, segment) = met.nth(segments.checked_sub(1)?)?;
+        (segment.end < end).then_some(&segment.end[..])
+    }
+
     pub fn clear(&mut self, version: Version, begin: &[u8], end: &[u8]) {
         let (begin, end) = (Bytes::copy_from_slice(begin), Bytes::copy_from_slice(end));
         self.split_at(&begin);
@@ -135,21 +142,40 @@ impl ClearedSegments {
         Some((begin, &segment.end))
     }
 
-    pub fn drop_up_to(&mut self, version: Version, begin: &[u8], end: &[u8]) {
-        self.retain_versions(begin, end, |versions| {
+    /// Drops a clear at or below `version` from some of the segments of `[begin, end)`, about `segments_max`. Gives where to go
+    /// on; `None` if that was all.
+    pub fn drop_up_to(
+        &mut self,
+        version: Version,
+        (begin, end): (&[u8], &[u8]),
+        segments_max: usize,
+    ) -> Option<Bytes> {
+        self.retain_versions((begin, end), segments_max, |versions| {
             versions.drain(..versions.partition_point(|&v| v <= version));
-        });
+        })
     }
 
-    pub fn drop_above(&mut self, version: Version, begin: &[u8], end: &[u8]) {
-        self.retain_versions(begin, end, |versions| {
+    /// As [`drop_up_to`](Self::drop_up_to), with clears above `version`.
+    pub fn drop_above(
+        &mut self,
+        version: Version,
+        (begin, end): (&[u8], &[u8]),
+        segments_max: usize,
+    ) -> Option<Bytes> {
+        self.retain_versions((begin, end), segments_max, |versions| {
             versions.truncate(versions.partition_point(|&v| v <= version));
-        });
+        })
     }
 
-    fn retain_versions(&mut self, begin: &[u8], end: &[u8], change: impl Fn(&mut Vec<Version>)) {
+    fn retain_versions(
+        &mut self,
+        (begin, end): (&[u8], &[u8]),
+        segments_max: usize,
+        change: impl Fn(&mut Vec<Version>),
+    ) -> Option<Bytes> {
         let mut emptied = Vec::new();
-        for (start, segment) in self.segments.range_mut::<[u8], _>(from_to(begin, end)) {
+        let mut met = self.segments.range_mut::<[u8], _>(from_to(begin, end));
+        for (start, segment) in met.by_ref().take(segments_max.max(1)) {
             self.bytes -= segment.bytes(start);
             change(&mut segment.versions);
             if segment.versions.is_empty() {
@@ -158,8 +184,10 @@ impl ClearedSegments {
                 self.bytes += segment.bytes(start);
             }
         }
+        let next = met.next().map(|(start, _)| start.clone());
         for start in emptied {
             self.segments.remove(&start);
         }
+        next
     }
 }

@@ -26,26 +26,31 @@ impl Record {
         self.version
     }
 
-    pub fn touches(&self) -> impl Iterator<Item = Touch<'_>> {
-        let mut at = 0;
-        std::iter::from_fn(move || {
-            if at == self.touches.len() {
-                return None;
-            }
-            let word = varint::get_u32(&self.touches, &mut at).expect("packed here");
-            let end = at + (word >> 1) as usize;
-            let key = &self.touches[at..end];
-            at = end;
-            Some(Touch {
-                key,
-                by_range: word & 1 == 1,
-            })
+    /// The touch at the place `at`, which moves behind it; the first place is 0.
+    pub fn touch_at(&self, at: &mut usize) -> Option<Touch<'_>> {
+        if *at == self.touches.len() {
+            return None;
+        }
+        let word = varint::get_u32(&self.touches, at).expect("packed here");
+        let end = *at + (word >> 1) as usize;
+        let key = &self.touches[*at..end];
+        *at = end;
+        Some(Touch {
+            key,
+            by_range: word & 1 == 1,
         })
     }
 
     pub fn clears(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.clears
             .iter()
+            .map(|(begin, end)| (&begin[..], &end[..]))
+    }
+
+    /// The clear in place `n` of those of this version.
+    pub fn nth_clear(&self, n: usize) -> Option<(&[u8], &[u8])> {
+        self.clears
+            .get(n)
             .map(|(begin, end)| (&begin[..], &end[..]))
     }
 

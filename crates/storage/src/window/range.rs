@@ -3,9 +3,14 @@
 //! The range is cut into spans by the segments that were cleared by the read's version: inside those only the
 //! window has rows, and the engine is not asked, so a cleared range costs nothing to skip, however many dead rows the
 //! engine still has in it. Elsewhere the two are merged as they come; the window wins where both have a key.
+//!
+//! A read stops where it has looked at so much that others should have their turn, whatever came of it (keys that were cleared
+//! give no rows), or where the engine has begun to wait for the disk. It says where to go on.
 
 use super::VersionedWindow;
 use super::chain::Entry;
+use bytes::Bytes;
+use plinth_core::key::key_after;
 use plinth_core::{Result, Version};
 use plinth_engine::KeyValueStore;
 use plinth_engine::sorted::{Keyed, Range};
@@ -17,16 +22,23 @@ pub struct RangeLimits {
     pub rows: usize,
     /// Of keys and values.
     pub bytes: usize,
+    /// Rows of the engine and keys of the window that are looked at, those that give no row included.
+    pub visits: usize,
 }
 
 /// How a range read ended.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RangeEnd {
     pub rows: usize,
     pub bytes: usize,
-    /// A limit was reached; there may be more rows.
+    /// A limit of rows or bytes was reached; there may be more rows.
     pub more: bool,
+    /// It stopped before that: what is left begins here, or, in reverse order, ends here.
+    pub stopped_at: Option<Bytes>,
 }
+
+/// What a span costs beside its rows, in visits: the engine is asked anew.
+const SPAN_VISITS: usize = 16;
 
 /// Gives the rows of `[begin, end)` at `version`, in order or in reverse order, to `emit`, up to the limits.
 pub fn read_range(
@@ -43,6 +55,8 @@ pub fn read_range(
     let sink = Sink {
         limits,
         end: RangeEnd::default(),
+        visits: 0,
+        reverse,
         emit,
     };
     let entries = window.entries.range(begin, end, reverse).peekable();
@@ -57,22 +71,31 @@ pub fn read_range(
         return Ok(merge.sink.end);
     }
     let (mut begin, mut end) = (begin, end);
-    while begin < end && !merge.sink.end.more {
+    while begin < end && !merge.sink.is_over() {
         let span = if reverse {
             Span::last_of(begin, end, window.cleared.previous_cleared(end, version))
         } else {
             Span::first_of(begin, end, window.cleared.next_cleared(begin, version))
         };
         if span.ask_engine {
-            engine.range(span.begin, span.end, reverse, &mut |key, value| {
-                merge.engine_row(key, value)
-            })?;
+            let given = |key: &[u8], value: &[u8]| merge.engine_row(key, value);
+            let waited = engine.range_while_warm(span.begin, span.end, reverse, &mut { given })?;
+            if let Some(last) = waited
+                && !merge.sink.is_over()
+            {
+                merge.sink.stop_behind(&last);
+            }
         }
         merge.rest_of(&span);
         if reverse {
             end = span.begin;
         } else {
             begin = span.end;
+        }
+        merge.sink.visits += SPAN_VISITS;
+        if begin < end && !merge.sink.is_over() && merge.sink.visits >= limits.visits {
+            let left = if reverse { end } else { begin };
+            merge.sink.end.stopped_at = Some(Bytes::copy_from_slice(left));
         }
     }
     Ok(merge.sink.end)
@@ -131,6 +154,8 @@ impl<'a> Span<'a> {
 struct Sink<'a> {
     limits: RangeLimits,
     end: RangeEnd,
+    visits: usize,
+    reverse: bool,
     emit: &'a mut dyn FnMut(&[u8], &[u8]),
 }
 
@@ -141,6 +166,29 @@ impl Sink<'_> {
         self.end.rows += 1;
         self.end.bytes += key.len() + value.len();
         self.end.more = self.end.rows >= self.limits.rows || self.end.bytes >= self.limits.bytes;
+    }
+
+    #[inline]
+    fn is_over(&self) -> bool {
+        self.end.more || self.end.stopped_at.is_some()
+    }
+
+    /// Counts a row or key that has been dealt with. True if the read stops behind it.
+    #[inline]
+    fn visited(&mut self, key: &[u8]) -> bool {
+        self.visits += 1;
+        if self.visits >= self.limits.visits && !self.end.more {
+            self.stop_behind(key);
+        }
+        self.is_over()
+    }
+
+    #[cold]
+    fn stop_behind(&mut self, key: &[u8]) {
+        self.end.stopped_at = Some(match self.reverse {
+            true => Bytes::copy_from_slice(key),
+            false => key_after(key),
+        });
     }
 }
 
@@ -166,25 +214,23 @@ impl Merge<'_> {
             let state = entry.at(self.version);
             if let Some(Some(value)) = state {
                 self.sink.push(entry.key(), value);
-                if self.sink.end.more {
-                    return false;
-                }
             }
-            if entry.key() == key {
-                if state.is_none() {
-                    self.sink.push(key, value);
-                }
-                return !self.sink.end.more;
+            let is_same = entry.key() == key;
+            if is_same && state.is_none() {
+                self.sink.push(key, value);
+            }
+            if self.sink.visited(entry.key()) || is_same {
+                return !self.sink.is_over();
             }
         }
         self.sink.push(key, value);
-        !self.sink.end.more
+        !self.sink.visited(key)
     }
 
     /// Gives the window's rows that are left in a span that the engine has no more rows in.
     fn rest_of(&mut self, span: &Span<'_>) {
         let reverse = self.reverse;
-        while !self.sink.end.more
+        while !self.sink.is_over()
             && let Some(entry) = self.entries.next_if(|e| {
                 if reverse {
                     e.key() >= span.begin
@@ -196,6 +242,7 @@ impl Merge<'_> {
             if let Some(Some(value)) = entry.at(self.version) {
                 self.sink.push(entry.key(), value);
             }
+            self.sink.visited(entry.key());
         }
     }
 }
