@@ -1,0 +1,107 @@
+//! Large but legal work holds up nobody: transactions of 9 MB side by side, of few large rows and of many small ones, and the
+//! clearing of a large range, end no epoch, leave no commit in doubt, and hold up no event loop.
+//!
+//! `PLINTH_LARGE_ROWS` says how many rows are cleared at once.
+
+mod common;
+
+use common::{Cluster, number_from};
+use plinth_client::Database;
+use plinth_coordination::ClusterFile;
+use plinth_runtime::{join_all, real};
+
+const SERVERS: u16 = 3;
+const DEFAULT_ROWS: usize = 150_000;
+const ROWS_PER_TRANSACTION: usize = 5000;
+const LARGE_TRANSACTIONS: usize = 20;
+const LARGE_BYTES: usize = 9_000_000;
+/// What a task may run at once: processor time, whoever else uses the machine. Unoptimised code takes a few times as long.
+const TURN_MILLISECONDS_MAX: u64 = if cfg!(debug_assertions) { 150 } else { 50 };
+
+async fn load(database: &Database, rows: usize) {
+    for first in (0..rows).step_by(ROWS_PER_TRANSACTION) {
+        let written = database.run(async |t| {
+            for row in first..rows.min(first + ROWS_PER_TRANSACTION) {
+                t.set(format!("row/{row:08}"), [b'.'; 20]);
+            }
+            Ok(())
+        });
+        written.await.expect("the cluster serves");
+    }
+}
+
+/// One attempt: nobody tries again.
+async fn commit_large(database: &Database, number: usize) {
+    let value_bytes = if number % 2 == 0 { 100_000 } else { 60 };
+    let row_bytes = value_bytes + if number % 2 == 0 { 100 } else { 90 };
+    let transaction = database.create_transaction();
+    for row in 0..LARGE_BYTES / row_bytes {
+        transaction.set(
+            format!("large/{number:02}/{row:06}"),
+            vec![b'x'; value_bytes],
+        );
+    }
+    let committed = transaction.commit().await;
+    committed.unwrap_or_else(|error| panic!("transaction {number}: {error}"));
+}
+
+async fn epoch(cluster: &Cluster) -> u64 {
+    let status = cluster.status().await;
+    let logs = status["log_servers"].as_array().expect("a list");
+    let epochs = logs.iter().filter_map(|log| log["epoch"].as_u64());
+    epochs.max().expect("one answers")
+}
+
+/// Each line of the servers' traces that tells of a task that ran for too long.
+fn slow_tasks(cluster: &Cluster) -> Vec<String> {
+    let mut slow = Vec::new();
+    for i in 0..SERVERS {
+        let name = format!("{}/trace.jsonl", cluster.first_port + i);
+        let text = std::fs::read_to_string(cluster.directory.file(&name)).expect("a trace");
+        for line in text.lines().filter(|line| line.contains("\"SlowTask\"")) {
+            let event: serde_json::Value = serde_json::from_str(line).expect("a JSON object");
+            let ran = event["ran_milliseconds"].to_string();
+            let ran: u64 = ran.trim_matches('"').parse().expect("a number");
+            eprintln!("  {line}");
+            if ran > TURN_MILLISECONDS_MAX {
+                slow.push(line.to_string());
+            }
+        }
+    }
+    slow
+}
+
+async fn large_work(engine: &str) {
+    let rows = number_from("PLINTH_LARGE_ROWS", DEFAULT_ROWS);
+    let more = ["--replication", "triple", "--engine", engine];
+    let cluster = Cluster::start(&format!("large-{engine}"), SERVERS, &more);
+    let file = ClusterFile::load(&cluster.cluster_file()).await;
+    let database = plinth_client::connect(file.expect("a cluster file"));
+    load(&database, rows).await;
+    let before = epoch(&cluster).await;
+    eprintln!("large transactions");
+    let transactions = 0..LARGE_TRANSACTIONS;
+    join_all(transactions.map(|number| commit_large(&database, number))).await;
+    eprintln!("a large clear");
+    let clearing = database.create_transaction();
+    clearing.clear_range("row/", "row0");
+    clearing.commit().await.expect("the cluster serves");
+    // Later reads must come behind what the clear costs the storage servers.
+    let after = database.run(async |t| t.get("row/00000000", false).await);
+    assert_eq!(after.await.expect("reads"), None);
+    // And it is made durable.
+    plinth_runtime::sleep(plinth_runtime::Duration::from_secs(8)).await;
+    assert_eq!(epoch(&cluster).await, before, "an epoch has ended");
+    let slow = slow_tasks(&cluster);
+    assert!(slow.is_empty(), "{slow:#?}");
+}
+
+#[test]
+fn large_transactions_and_clears_hold_up_no_loop_and_end_no_epoch_on_ssd() {
+    real::block_on(large_work("ssd"));
+}
+
+#[test]
+fn large_transactions_and_clears_hold_up_no_loop_and_end_no_epoch_in_memory() {
+    real::block_on(large_work("memory"));
+}
