@@ -144,7 +144,7 @@ impl Source {
     fn pass_what_is_loaded(&mut self, loaded: Position) -> Outcome {
         let bar = bars::bar(loaded.bytes, "comparing what is loaded");
         while self.at.bytes < loaded.bytes && self.next_line()? {
-            if self.at.lines % COMPARE_LINES == 0 {
+            if self.at.lines.is_multiple_of(COMPARE_LINES) {
                 bar.set_position(self.at.bytes);
             }
         }
