@@ -63,10 +63,12 @@ pub async fn run(
         let database = opened.ok_or_else(|| liveness("the database could not be created"))?;
         return idle::run(&shape, &database, scenario.idle_hours).await;
     }
-    let (database, chosen, spare) =
-        plinth_runtime::timeout(CREATE_LIMIT, set_up(&shape, only.as_deref(), drawn))
-            .await
-            .ok_or_else(|| liveness("the database could not be created and filled"))?;
+    let (database, chosen, spare) = plinth_runtime::timeout(
+        CREATE_LIMIT,
+        set_up(&shape, &scenario, only.as_deref(), drawn),
+    )
+    .await
+    .ok_or_else(|| liveness("the database could not be created and filled"))?;
     let clients = safety_phase(&shape, &scenario, mix, &database, &chosen).await;
     liveness_phase(&database, spare).await?;
     finish(clients).await?;
@@ -91,11 +93,15 @@ fn broken_promise(name: &str, broken: &str) -> Failure {
 
 async fn set_up(
     shape: &Shape,
+    scenario: &Scenario,
     only: Option<&[String]>,
     drawn: &RefCell<Drawn>,
 ) -> (Database, Vec<Rc<dyn Workload>>, Space) {
     let database = cluster::open(shape).await;
-    let (chosen, spare) = workloads::draw(shape, only);
+    let (chosen, spare) = match scenario.at_limits {
+        true => workloads::at_limits(),
+        false => workloads::draw(shape, only),
+    };
     drawn.borrow_mut().workloads = chosen.iter().map(|w| w.name().to_owned()).collect();
     for workload in &chosen {
         trace!("Workload", "name" => workload.name());

@@ -60,6 +60,8 @@ pub struct Scenario {
     pub resolvers_min: u32,
     /// Instead of workloads: every replica of a shard is lost, and nothing may be passed over in silence.
     pub lose_data: bool,
+    /// Transactions as large as they may be, instead of the other workloads.
+    pub at_limits: bool,
     /// Instead of workloads: a little work, then so many hours of nothing, after which no list may have grown.
     pub idle_hours: u64,
     /// Coordinators are exchanged all the time, and some lose their registers meanwhile.
@@ -128,6 +130,7 @@ const STANDARD: Scenario = Scenario {
     hostile: true,
     resolvers_min: 1,
     lose_data: false,
+    at_limits: false,
     idle_hours: 0,
     exchange_coordinators: false,
     think_ms: 50..=800,
@@ -268,6 +271,25 @@ pub fn scenarios() -> &'static [Scenario] {
             },
             swarm: false,
             exchange_coordinators: true,
+            ..STANDARD
+        },
+        Scenario {
+            name: "limits",
+            about: "transactions as large as they may be, many at once, while processes die",
+            machines: 1..=3,
+            machines_max: 3,
+            fault_seconds: 35,
+            fault_interval_ms: 6000,
+            mix: FaultMix {
+                kill_role: 2,
+                kill_process: 3,
+                pause_process: 2,
+                power_cut_all: 1,
+                ..NONE
+            },
+            swarm: false,
+            hostile: false,
+            at_limits: true,
             ..STANDARD
         },
         Scenario {

@@ -7,6 +7,7 @@ mod conflict;
 mod cycle;
 mod history;
 mod idempotent;
+mod limits;
 mod moves;
 mod operator;
 mod ryw;
@@ -157,6 +158,12 @@ pub fn draw(shape: &Shape, only: Option<&[String]>) -> (Vec<Rc<dyn Workload>>, S
         chosen.retain(|workload| only.iter().any(|name| name == workload.name()));
     }
     (chosen, Space::whole().part(spare, parts))
+}
+
+/// Transactions as large as they may be, and nothing else: a simulation holds few of them.
+pub fn at_limits() -> (Vec<Rc<dyn Workload>>, Space) {
+    let part = |i| Space::whole().part(i, 2);
+    (vec![Rc::new(limits::Limits::new(part(0)))], part(1))
 }
 
 /// What can be run against real processes, too: lower half of the key space.
