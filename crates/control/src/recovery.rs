@@ -38,7 +38,7 @@ use plinth_protocol::transaction::{
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, Either, probe, trace, trace_warn};
+use plinth_runtime::{Duration, Either, buggify, probe, trace, trace_warn};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -607,7 +607,8 @@ async fn tell_system_state(
     let mut number = 0;
     loop {
         let (mut part, mut bytes) = (Vec::new(), 0);
-        while bytes < PART_BYTES
+        let bytes_max = if buggify!() { 300 } else { PART_BYTES };
+        while bytes < bytes_max
             && let Some((key, value)) = rest.next()
         {
             bytes += key.len() + value.len();

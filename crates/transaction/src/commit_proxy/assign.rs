@@ -210,3 +210,91 @@ pub fn snapshot_part(
     let batch = MutationBatch::parse(out.freeze()).expect("packed just now");
     (batch, next)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_core::Uid;
+    use plinth_core::key::SYSTEM_BEGIN;
+    use plinth_core::system_keys::{ShardRecord, key_servers_key};
+    use std::collections::BTreeMap;
+
+    fn shard(number: u32, team: u128) -> Mutation {
+        let record = ShardRecord {
+            team: vec![Uid(team); 3],
+            destination: vec![],
+        };
+        let begin = format!("boundary {number:06}");
+        Mutation::set(key_servers_key(begin.as_bytes()), record.to_bytes())
+    }
+
+    /// What a recovery does with the stream.
+    fn replay(rows: &mut BTreeMap<Bytes, Bytes>, mutations: impl Iterator<Item = Mutation>) {
+        for Mutation {
+            kind,
+            first,
+            second,
+        } in mutations
+        {
+            match kind {
+                MutationKind::Set => drop(rows.insert(first, second)),
+                MutationKind::ClearRange => rows.retain(|key, _| *key < first || *key >= second),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn the_parts_of_a_snapshot_are_small_and_make_the_whole_whatever_changes_between_them() {
+        let mut state = SystemState::default();
+        let rows = (0..100_000).map(|i| shard(i, 1));
+        state.load(rows.map(|set| (set.first, set.second)).collect());
+        let stale = [shard(7, 9), shard(200_000, 9)].map(|set| (set.first, set.second));
+        let mut replayed = BTreeMap::from(stale);
+        let (mut begin, mut parts) = (Bytes::from_static(SYSTEM_BEGIN), 0);
+        loop {
+            let (part, next) = snapshot_part(&state, &begin, 1 << 20);
+            assert!(part.bytes().len() < (1 << 20) + 1000);
+            replay(&mut replayed, part.iter_owned());
+            parts += 1;
+            // In what was written, and in what is still to come; some of it new.
+            let changed = [parts * 13 % 100_000, 99_000 - parts, 300_000 + parts];
+            let mut changes: Vec<Mutation> = changed.map(|i| shard(i, 2)).into();
+            let (gone, end) = (shard(parts * 31, 0).first, shard(parts * 31 + 2, 0).first);
+            changes.push(Mutation::clear_range(gone, end));
+            for change in &changes {
+                state.change(std::slice::from_ref(change));
+            }
+            replay(&mut replayed, changes.into_iter());
+            match next {
+                Some(next) => begin = next,
+                None => break,
+            }
+        }
+        assert!(parts > 5, "{parts}");
+        let rows = state.rows_from(b"").map(|(k, v)| (k.clone(), v.clone()));
+        assert!(replayed.into_iter().eq(rows));
+    }
+
+    #[test]
+    fn a_clear_over_the_shards_of_400_servers_has_a_body_of_its_own_size() {
+        let generation = LogGeneration {
+            epoch: 1,
+            logs: vec![plinth_rpc::Interface::new(([10, 0, 0, 1], 1).into(), Uid(1)); 2],
+            replication: 2,
+            tags_a_set: 1,
+            start: 1,
+            recovered_to: 0,
+        };
+        let tags: Vec<Tag> = (0..400).map(Tag).collect();
+        let mut bodies = Bodies::new(&generation);
+        for i in 0..10_000u32 {
+            bodies.push(&tags, b"a clear over everything");
+            bodies.push(&[Tag(i % 400)], b"a set");
+        }
+        let given = 10_000 * (b"a clear over everything".len() + b"a set".len());
+        for body in bodies.finish() {
+            assert!(body.len() < given * 3 / 2, "{} of {given}", body.len());
+        }
+    }
+}

@@ -178,3 +178,28 @@ fn same_shape(a: &[SystemTransactions], b: &[SystemTransactions]) -> bool {
             .zip(b)
             .all(|(a, b)| a.version == b.version && a.transactions.len() == b.transactions.len())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bytes::Bytes;
+
+    #[test]
+    fn a_transaction_above_the_limit_is_refused_whoever_sends_it() {
+        let commit = |bytes: usize| Commit {
+            read_version: 1,
+            reads: Bytes::new(),
+            writes: Bytes::new(),
+            mutations: MutationBatch::from_mutations([plinth_core::MutationRef {
+                kind: MutationKind::Set,
+                first: b"key",
+                second: &vec![7; bytes],
+            }])
+            .into_bytes(),
+            flags: 0,
+        };
+        assert!(Pending::parse(commit(TRANSACTION_BYTES_MAX)).is_ok());
+        let refused = Pending::parse(commit(TRANSACTION_BYTES_MAX + 200_000)).err();
+        assert_eq!(refused, Some(Error::transaction_too_large));
+    }
+}
