@@ -148,7 +148,7 @@ async fn succeed(
         .workers
         .with(|workers| ahead::by_epoch(workers, old.state.epoch))
     {
-        return refuse_to_forget(context, reason).await;
+        return refuse_to_forget(context, coordinated, old.state.epoch, reason).await;
     }
     let plan = Plan {
         epoch: old.state.epoch + 1,
@@ -163,8 +163,20 @@ async fn succeed(
     start_epoch(context, coordinated, plan).await
 }
 
-/// Going on would undo what was acknowledged.
-async fn refuse_to_forget(context: &Context, reason: String) -> Result<Running> {
+/// Going on from this epoch would undo what was acknowledged, unless others have recovered since it was read.
+async fn refuse_to_forget(
+    context: &Context,
+    coordinated: &mut CoordinatedState,
+    epoch: Epoch,
+    reason: String,
+) -> Result<Running> {
+    let now = coordinated
+        .read()
+        .await?
+        .and_then(DatabaseState::from_bytes);
+    if now.is_some_and(|state| state.epoch > epoch) {
+        return Err(Error::cluster_recovery_failed);
+    }
     probe!("recovery_would_forget");
     let line = format!(
         "{reason}: the coordinators (or the log servers) have lost what is newer, and going on would undo what was acknowledged. Bring back their newest data directories; see Lost coordinators in docs/operating.md"
@@ -361,7 +373,7 @@ async fn start_epoch(
     limited(context.transport.call(&first, CommitRecovery {})).await?;
 
     if let Some(reason) = looking.await {
-        return refuse_to_forget(context, reason).await;
+        return refuse_to_forget(context, coordinated, plan.epoch - 1, reason).await;
     }
     if plan.new_database {
         // Somebody may have come since the database was asked for.
