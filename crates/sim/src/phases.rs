@@ -8,7 +8,7 @@ use plinth_client::Database;
 use plinth_runtime::knobs::{knobs, set_knobs};
 use plinth_runtime::random::chance;
 use plinth_runtime::sim::control;
-use plinth_runtime::{Duration, Task, trace};
+use plinth_runtime::{Duration, Task, probe, trace};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -78,6 +78,10 @@ pub async fn run(
             .await
             .ok_or_else(|| liveness(format!("{}: its check hangs", workload.name())))?
             .map_err(|broken| broken_promise(workload.name(), &broken))?;
+    }
+    if probe::hits().contains_key("recovery_would_forget") {
+        let forgotten = "a majority of the coordinators had its registers, and forgot an epoch";
+        return Err(broken_promise("coordinators", forgotten));
     }
     trace!("Check", "workload" => "consistency");
     consistency::check(&database, &shape).await?;
