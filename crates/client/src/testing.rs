@@ -13,6 +13,7 @@ use plinth_core::codec::Codec;
 use plinth_core::conflict_ranges::{ConflictRange, ConflictRanges, Endpoint};
 use plinth_core::key::{ALL_KEYS_END, KeyRange, SYSTEM_BEGIN};
 use plinth_core::system_keys::METADATA_VERSION;
+use plinth_core::system_keys::{IDEMPOTENCY, IDEMPOTENCY_KEPT, idempotency_rows_from};
 use plinth_core::{
     Error, Key, KeySelector, MutationKind, Result, Value, Version, Versionstamp, atomic,
 };
@@ -29,6 +30,8 @@ use std::rc::Rc;
 pub enum CommitFault {
     /// It is executed; the answer is lost.
     AnswerLost,
+    /// It is executed; until that is found out the database goes so many versions on, and removes what is old.
+    AnswerLostFor(Version),
     /// It is lost on its way.
     RequestLost,
     /// It stays under way until [`MemoryCluster::deliver_late_commits`]; the answer is an unknown result.
@@ -287,6 +290,15 @@ impl State {
             Some(CommitFault::RequestLost) => Err(Error::request_maybe_delivered),
             Some(CommitFault::AnswerLost) => {
                 self.execute(&data).and(Err(Error::request_maybe_delivered))
+            }
+            Some(CommitFault::AnswerLostFor(versions)) => {
+                self.execute(&data)?;
+                let mut snapshot = (*self.at(self.version)).clone();
+                self.version += versions;
+                let kept_from = idempotency_rows_from(self.version - IDEMPOTENCY_KEPT);
+                snapshot.retain(|key, _| !(IDEMPOTENCY..&kept_from[..]).contains(&&key[..]));
+                self.history.insert(self.version, Rc::new(snapshot));
+                Err(Error::request_maybe_delivered)
             }
             Some(CommitFault::Late) => {
                 self.late.push(data);

@@ -19,7 +19,7 @@ use plinth_core::codec::Codec;
 use plinth_core::{DatabaseConfig, Error, Result, Tag, Uid, Version};
 use plinth_protocol::control::{
     ChangeCoordinators, ChangeCoordinatorsReply, ClientInfo, ClusterInfo, CreateDatabase,
-    CreateDatabaseReply, GetClientInfo, GetClusterInfo, GetWorkers, RegisterWorker,
+    CreateDatabaseReply, GetClientInfo, GetClusterInfo, GetWorkers, Locality, RegisterWorker,
     RegisterWorkerReply, ReportDurable, ServersChanged, Workers,
 };
 use plinth_protocol::log::{LogGeneration, LogSystem};
@@ -38,6 +38,7 @@ use std::rc::Rc;
 const CHANGES_MAX: usize = 10;
 /// Processes that a cluster may have; who comes after them is not known.
 const WORKERS_MAX: usize = 10_000;
+const NAME_BYTES_MAX: usize = 1000;
 /// How often drained log generations are looked for.
 const DRAIN_CHECK: Duration = Duration::from_millis(500);
 
@@ -239,8 +240,8 @@ impl Controller {
             return Some(other);
         }
         let count = self.context.workers.with(BTreeMap::len);
-        if known.is_none() && count >= WORKERS_MAX {
-            probe!("controller_workers_full");
+        if (known.is_none() && count >= WORKERS_MAX) || !is_plausible(&worker) {
+            probe!("controller_refuses_worker");
             return None;
         }
         trace!("WorkerRegistered", "address" => worker.worker.address, "class" => worker.class().name());
@@ -564,6 +565,25 @@ impl Controller {
         self.publish(|info| info.log_system = running.state.log_system.clone());
         Ok(())
     }
+}
+
+/// Nobody has so much, or such names: it is not kept.
+fn is_plausible(worker: &RegisterWorker) -> bool {
+    let Locality {
+        process: _,
+        machine,
+        zone,
+        data_hall,
+        data_center,
+    } = &worker.locality;
+    let names = [machine, zone, data_hall, data_center];
+    let lists = [
+        worker.logs.len(),
+        worker.storage.len(),
+        worker.unreachable.len(),
+    ];
+    names.iter().all(|name| name.len() <= NAME_BYTES_MAX)
+        && lists.iter().all(|length| *length <= WORKERS_MAX)
 }
 
 /// How many of the oldest generations nobody needs any more: every storage server has everything they hold on disk.

@@ -48,6 +48,18 @@ struct Admitted {
     tags: BTreeMap<TransactionTag, Meter>,
 }
 
+impl Admitted {
+    fn read(&mut self, now: Instant, request: &GetRate) {
+        self.all.read(now, request.admitted as f64);
+        for TagCount { tag, admitted } in request.tags.iter().take(TAGS_MAX) {
+            if self.tags.len() < TAGS_MAX || self.tags.contains_key(tag) {
+                let meter = self.tags.entry(*tag).or_default();
+                meter.read(now, *admitted as f64);
+            }
+        }
+    }
+}
+
 pub(crate) struct Ratekeeper {
     transport: Transport,
     role: RecruitRatekeeper,
@@ -128,12 +140,12 @@ impl Ratekeeper {
     /// Every proxy gets the same share: clients ask any of them.
     fn rate_of(&self, request: &GetRate) -> Rate {
         let now = plinth_runtime::now();
-        let mut proxies = self.proxies.borrow_mut();
-        let known = proxies.entry(request.proxy).or_default();
-        known.all.read(now, request.admitted as f64);
-        for TagCount { tag, admitted } in request.tags.iter().take(TAGS_MAX) {
-            let meter = known.tags.entry(*tag).or_default();
-            meter.read(now, *admitted as f64);
+        if self.is_proxy(request.proxy) {
+            self.proxies
+                .borrow_mut()
+                .entry(request.proxy)
+                .or_default()
+                .read(now, request);
         }
         let count = self.info.with(|info| {
             let info = info.as_ref();
@@ -165,6 +177,15 @@ impl Ratekeeper {
         rates.dedup_by_key(|rate| (rate.tag, rate.priority));
         rates.iter_mut().for_each(|rate| rate.rate /= proxies);
         rates
+    }
+
+    /// Of the epoch, as far as is known: nobody else lets anything in.
+    fn is_proxy(&self, id: Uid) -> bool {
+        let is_it = |proxy: &Interface| proxy.id == id;
+        self.info.with(|info| {
+            let proxies = info.iter().flat_map(|info| &info.client.grv_proxies);
+            proxies.copied().any(|proxy| is_it(&proxy))
+        })
     }
 
     fn admitted(&self) -> f64 {

@@ -100,6 +100,9 @@ async fn load(
     Ok((registers, None))
 }
 
+/// Processes that may stand for election at once.
+const CANDIDATES_MAX: usize = 10_000;
+
 enum Access {
     Read(ReadRegister, Responder<ReadRegister>),
     Write(WriteRegister, Responder<WriteRegister>),
@@ -303,8 +306,11 @@ impl Votes {
         if seen.leading {
             self.watch(&seen.candidate);
         }
-        self.candidates.borrow_mut().insert(key, seen);
-        let candidates = self.candidates.borrow();
+        let mut candidates = self.candidates.borrow_mut();
+        candidates.insert(key, seen);
+        if candidates.len() > CANDIDATES_MAX {
+            candidates.pop_last(); // the worst
+        }
         let best = candidates
             .values()
             .find(|seen| seen.leading)

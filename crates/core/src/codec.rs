@@ -17,6 +17,16 @@ pub trait Codec: Sized {
     /// Takes one value off the front of `input`; `None` if it is malformed.
     fn take(input: &mut Bytes) -> Option<Self>;
 
+    /// Some value, whether or not it makes sense: what a stranger may send.
+    fn draw(source: &mut dyn Source) -> Self {
+        loop {
+            let mut input = source.bytes();
+            if let Some(value) = Self::take(&mut input) {
+                return value;
+            }
+        }
+    }
+
     fn to_bytes(&self) -> Bytes {
         let mut out = BytesMut::new();
         self.put(&mut out);
@@ -29,6 +39,19 @@ pub trait Codec: Sized {
     }
 }
 
+/// Where values made at random come from.
+pub trait Source {
+    /// Below `n`.
+    fn below(&mut self, n: u64) -> u64;
+    /// Any number, and often one that means something: to be cut to fewer bits.
+    fn number(&mut self) -> u128;
+    fn bytes(&mut self) -> Bytes;
+    fn id(&mut self) -> Uid;
+    fn address(&mut self) -> SocketAddr;
+    /// How many items a list has.
+    fn count(&mut self) -> usize;
+}
+
 macro_rules! integers {
     ($($type:ty: $put:ident, $get:ident;)*) => {$(
         impl Codec for $type {
@@ -39,6 +62,9 @@ macro_rules! integers {
             #[inline]
             fn take(input: &mut Bytes) -> Option<Self> {
                 input.$get().ok()
+            }
+            fn draw(source: &mut dyn Source) -> Self {
+                source.number() as $type
             }
         }
     )*};
@@ -81,6 +107,9 @@ impl Codec for f64 {
     fn take(input: &mut Bytes) -> Option<Self> {
         input.try_get_f64_le().ok()
     }
+    fn draw(source: &mut dyn Source) -> Self {
+        f64::from_bits(source.number() as u64)
+    }
 }
 
 /// Takes a varint length that is no more than what is left.
@@ -110,6 +139,9 @@ impl Codec for Bytes {
         let len = take_len(input)?;
         Some(input.split_to(len))
     }
+    fn draw(source: &mut dyn Source) -> Self {
+        source.bytes()
+    }
 }
 
 impl Codec for String {
@@ -119,6 +151,9 @@ impl Codec for String {
     }
     fn take(input: &mut Bytes) -> Option<Self> {
         String::from_utf8(<Bytes as Codec>::take(input)?.to_vec()).ok()
+    }
+    fn draw(source: &mut dyn Source) -> Self {
+        String::from_utf8_lossy(&source.bytes()).into_owned()
     }
 }
 
@@ -138,6 +173,9 @@ impl<T: Codec> Codec for Vec<T> {
         }
         Some(items)
     }
+    fn draw(source: &mut dyn Source) -> Self {
+        (0..source.count()).map(|_| T::draw(source)).collect()
+    }
 }
 
 impl<T: Codec> Codec for Option<T> {
@@ -154,6 +192,9 @@ impl<T: Codec> Codec for Option<T> {
             None
         })
     }
+    fn draw(source: &mut dyn Source) -> Self {
+        (source.below(2) == 0).then(|| T::draw(source))
+    }
 }
 
 impl<A: Codec, B: Codec> Codec for (A, B) {
@@ -163,6 +204,9 @@ impl<A: Codec, B: Codec> Codec for (A, B) {
     }
     fn take(input: &mut Bytes) -> Option<Self> {
         Some((A::take(input)?, B::take(input)?))
+    }
+    fn draw(source: &mut dyn Source) -> Self {
+        (A::draw(source), B::draw(source))
     }
 }
 
@@ -188,6 +232,9 @@ impl Codec for SocketAddr {
         };
         Some(SocketAddr::new(ip, u16::take(input)?))
     }
+    fn draw(source: &mut dyn Source) -> Self {
+        source.address()
+    }
 }
 
 impl Codec for Uid {
@@ -197,6 +244,9 @@ impl Codec for Uid {
     fn take(input: &mut Bytes) -> Option<Self> {
         u128::take(input).map(Uid)
     }
+    fn draw(source: &mut dyn Source) -> Self {
+        source.id()
+    }
 }
 
 impl Codec for Tag {
@@ -205,6 +255,9 @@ impl Codec for Tag {
     }
     fn take(input: &mut Bytes) -> Option<Self> {
         u32::take(input).map(Tag)
+    }
+    fn draw(source: &mut dyn Source) -> Self {
+        Tag(u32::draw(source))
     }
 }
 
@@ -233,6 +286,10 @@ macro_rules! codec_for {
             fn take(input: &mut ::bytes::Bytes) -> Option<Self> {
                 $(let $field = <$type as $crate::codec::Codec>::take(input)?;)*
                 Some($name { $($field,)* })
+            }
+            #[allow(unused_variables)]
+            fn draw(source: &mut dyn $crate::codec::Source) -> Self {
+                $name { $($field: <$type as $crate::codec::Codec>::draw(source),)* }
             }
         }
     };

@@ -38,8 +38,12 @@ impl Interface {
 
 /// The token of request `R` at role `id`. Never one of the reserved small numbers of [`crate::frame`].
 pub(crate) fn token<R: Request>(id: Uid) -> u64 {
+    token_of(R::METHOD, id)
+}
+
+pub(crate) fn token_of(method: u16, id: Uid) -> u64 {
     let mut x = (id.0 >> 64) as u64 ^ (id.0 as u64).rotate_left(32);
-    x ^= u64::from(R::METHOD).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    x ^= u64::from(method).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     (x ^ (x >> 27)) | 1 << 63
 }

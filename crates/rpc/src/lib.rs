@@ -29,4 +29,10 @@ pub use endpoint::{Endpoint, Interface};
 pub use failure::{FailureBeacon, Gone, WaitFailure, wait_failure};
 pub use transport::{Call, Registration, Responder, Transport, Watching};
 pub use waiters::Waiters;
-pub use wire::Request;
+pub use wire::{REQUESTS, Request, RequestKind};
+
+/// What the macros need from this crate's dependencies; not for direct use.
+#[doc(hidden)]
+pub mod macro_support {
+    pub use {linkme, plinth_core};
+}

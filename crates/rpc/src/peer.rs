@@ -124,11 +124,11 @@ impl Peer {
         drop(self.task.borrow_mut().take());
     }
 
-    /// The caller lost interest. If the request may still wait there, its place is wanted for others.
+    /// The caller lost interest. If the request may still wait there, or is on its way, its place is wanted for others.
     pub fn forget(&self, id: u64) {
         let forgotten = self.pending.borrow_mut().remove(&id);
         let tells = !fault::is_planted("given_up_in_silence");
-        if forgotten.is_some() && self.connected.get() && tells {
+        if forgotten.is_some() && tells {
             let short = |out: &mut BytesMut| frame::encode(out, frame::GIVE_UP, id, |_| ());
             let _ = self.outbox.borrow().push(short); // a connection that ends tells it as well
         }

@@ -207,6 +207,12 @@ impl Transport {
         }
     }
 
+    /// Whether somebody serves `R` at role `id` here.
+    pub fn serves<R: Request>(&self, id: Uid) -> bool {
+        let token = endpoint::token::<R>(id);
+        self.inner.handlers.borrow().contains_key(&token)
+    }
+
     /// Serves `R` at role `id` through a queue, for roles that take requests in their own time.
     pub fn serve_queue<R: Request>(
         &self,

@@ -1,6 +1,8 @@
 //! What a request is.
 
-use plinth_core::codec::Codec;
+use bytes::Bytes;
+use plinth_core::Uid;
+use plinth_core::codec::{Codec, Source};
 
 /// A request, the reply it asks for, and its number on the wire.
 pub trait Request: Codec + 'static {
@@ -9,6 +11,25 @@ pub trait Request: Codec + 'static {
     const METHOD: u16;
     const NAME: &'static str;
 }
+
+/// A request as one sees it who knows nothing about it.
+pub struct RequestKind {
+    pub name: &'static str,
+    pub method: u16,
+    /// Makes one with random fields, encoded.
+    pub draw: fn(&mut dyn Source) -> Bytes,
+}
+
+impl RequestKind {
+    /// The token of such a request at role `id`.
+    pub fn token(&self, id: Uid) -> u64 {
+        crate::endpoint::token_of(self.method, id)
+    }
+}
+
+/// Every request that this program knows, in no order.
+#[linkme::distributed_slice]
+pub static REQUESTS: [RequestKind];
 
 /// Declares requests: `requests! { GetLeader = 7 => GetLeaderReply; }`.
 #[macro_export]
@@ -19,5 +40,16 @@ macro_rules! requests {
             const METHOD: u16 = $method;
             const NAME: &'static str = stringify!($request);
         }
+
+        const _: () = {
+            use $crate::macro_support::{linkme, plinth_core::codec::Codec};
+            #[linkme::distributed_slice($crate::REQUESTS)]
+            #[linkme(crate = linkme)]
+            static KIND: $crate::RequestKind = $crate::RequestKind {
+                name: stringify!($request),
+                method: $method,
+                draw: |source| <$request as Codec>::draw(source).to_bytes(),
+            };
+        };
     )*};
 }

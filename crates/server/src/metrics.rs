@@ -10,7 +10,7 @@ use plinth_protocol::rate::{GetCommitProxyStatus, GetRateStatus};
 use plinth_protocol::storage::GetStorageStatus;
 use plinth_rpc::latency::{BUCKETS, bucket_end};
 use plinth_rpc::{Interface, Request, Transport};
-use plinth_runtime::{Duration, sleep};
+use plinth_runtime::{Duration, gauge, sleep};
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -72,6 +72,10 @@ pub const HELP: &[(&str, &str)] = &[
     (
         "plinth_request_seconds",
         "how long their answers took, one in sixteen measured",
+    ),
+    (
+        "plinth_list_length",
+        "how much waits, or is remembered, in each list of the process; after idling as little as at the start",
     ),
     (
         "plinth_storage_version",
@@ -217,6 +221,10 @@ async fn samples(transport: &Transport, hosting: &Hosting) -> Vec<Sample> {
         vitals.disk_free as f64,
     );
     add_requests(&mut out, transport);
+    for (name, length) in gauge::read() {
+        let list = ("list", name.to_string());
+        out.add(Gauge, "plinth_list_length", &[list], length as f64);
+    }
     for (id, name) in hosting.roles() {
         let labels = [("role", name.to_string()), ("id", id.to_string())];
         out.add(Gauge, "plinth_role", &labels, 1.0);

@@ -1,6 +1,8 @@
 //! The embedded cluster on real disks.
 
-use plinth_client::Database;
+use plinth_client::{Database, TransactionOption};
+use plinth_control::management;
+use plinth_core::{Error, Uid};
 use plinth_server::{Embedded, EmbeddedOptions, OpenEmbedded};
 use std::path::PathBuf;
 
@@ -41,6 +43,46 @@ fn what_was_committed_is_there_after_reopening() {
             .run(async |tr| tr.get(&b"key042"[..], false).await)
             .await;
         assert_eq!(value.expect("reads").as_deref(), Some(&b"42"[..]));
+        embedded.close().await;
+    });
+    std::fs::remove_dir_all(&path).expect("removes");
+}
+
+#[test]
+fn a_lock_holds_up_whoever_does_not_know_of_it_even_where_the_system_keyspace_changes() {
+    let path = directory("lock");
+    let place = path.clone();
+    plinth_runtime::real::block_on(async move {
+        let embedded = Database::open_embedded(&place).await.expect("opens");
+        let database = embedded.database();
+        let begin = async |row: &'static [u8], lock_aware: bool| {
+            let transaction = database.create_transaction();
+            let option = TransactionOption::AccessSystemKeys;
+            transaction.set_option(option).expect("valid");
+            if lock_aware {
+                let option = TransactionOption::LockAware;
+                transaction.set_option(option).expect("valid");
+            }
+            // Begun before the lock: else there would be no read version for it.
+            transaction.get_read_version().await.expect("not locked");
+            transaction.set(row, b"written");
+            transaction
+        };
+        let unaware = begin(b"\xff/unaware", false).await;
+        let aware = begin(b"\xff/aware", true).await;
+        management::lock(&database, Uid(7)).await.expect("locks");
+        assert_eq!(unaware.commit().await, Err(Error::database_locked));
+        assert_eq!(aware.commit().await, Ok(()));
+        management::unlock(&database, Uid(7))
+            .await
+            .expect("unlocks");
+        let written = database.run(async |tr| {
+            tr.set_option(TransactionOption::AccessSystemKeys)?;
+            let unaware = tr.get(&b"\xff/unaware"[..], false).await?;
+            Ok((unaware, tr.get(&b"\xff/aware"[..], false).await?))
+        });
+        let (unaware, aware) = written.await.expect("reads");
+        assert_eq!((unaware, aware.is_some()), (None, true));
         embedded.close().await;
     });
     std::fs::remove_dir_all(&path).expect("removes");

@@ -5,7 +5,7 @@ use crate::scenario::{Draw, FaultMix, Scenario};
 use crate::workloads::{self, Day, Space, Workload};
 use crate::{Drawn, Failure, FailureKind, attrition, consistency, idle, loss, strangers};
 use plinth_client::Database;
-use plinth_runtime::knobs::{knobs, set_knobs};
+use plinth_runtime::knobs::{Knobs, knobs, set_knobs};
 use plinth_runtime::random::chance;
 use plinth_runtime::sim::control;
 use plinth_runtime::{Duration, Task, probe, trace};
@@ -165,14 +165,26 @@ fn heal() {
     }
 }
 
+/// Who may be slow to see that somebody is gone may be slow to replace it.
+fn serve_limit() -> Duration {
+    let (knobs, usual) = (knobs(), Knobs::default());
+    let patience = |knobs: &Knobs| {
+        let seen = knobs.failure_detection_ms.max(knobs.rpc_ping_timeout_ms) * 3;
+        seen + knobs.coordinator_lease_ms * 2 + knobs.recovery_retry_ms + knobs.connect_timeout_ms
+    };
+    let more = patience(&knobs).saturating_sub(patience(&usual));
+    SERVE_LIMIT + Duration::from_millis(more)
+}
+
 async fn liveness_phase(database: &Database, spare: Space) -> Verdict {
     let serving = workloads::until_done(database, async |tr| {
         tr.set(spare.named("alive"), b"yes");
         Ok(())
     });
-    let served = plinth_runtime::timeout(SERVE_LIMIT, serving).await;
+    let limit = serve_limit();
+    let served = plinth_runtime::timeout(limit, serving).await;
     served.ok_or_else(|| {
-        let limit = SERVE_LIMIT.as_secs();
+        let limit = limit.as_secs();
         liveness(format!(
             "healed, but no commit within {limit} simulated seconds"
         ))

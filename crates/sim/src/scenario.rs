@@ -305,11 +305,12 @@ pub fn scenarios() -> &'static [Scenario] {
         Scenario {
             name: "idle",
             about: "hours without work: every queue and list ends as short as it began",
-            machines: 1..=3,
-            machines_max: 3,
+            machines: 1..=2,
+            machines_max: 2,
             fault_interval_ms: 0,
             mix: NONE,
             swarm: false,
+            hostile: false,
             idle_hours: 1,
             ..STANDARD
         },

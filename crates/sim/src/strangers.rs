@@ -1,13 +1,63 @@
-//! Strangers: whoever comes by and opens a connection, says nothing or anything, and stays.
+//! Strangers: whoever comes by and opens a connection, says nothing or anything, or asks well-formed questions with fields at
+//! random, and stays.
+//!
+//! Requests are not listed here: all that the program knows are in [`REQUESTS`], with a way to make one. Those which do harm
+//! by design, because whoever sends them is believed, are named below, and are not sent.
 
-use crate::cluster::Shape;
-use bytes::Bytes;
+mod random_fields;
+
+use crate::cluster::{self, Shape};
+use bytes::{Bytes, BytesMut};
+use plinth_core::Uid;
+use plinth_protocol::control::{GetWorkers, WORKER};
+use plinth_protocol::coordination::COORDINATOR;
+use plinth_rpc::{Interface, REQUESTS, RequestKind, Transport, frame};
 use plinth_runtime::random::{self, below, chance, range};
 use plinth_runtime::{Duration, net, trace};
+use random_fields::RandomFields;
+use std::net::SocketAddr;
 
 /// Longer than a server waits for a greeting, and shorter.
 const STAYS_MS: std::ops::Range<u64> = 10..20_000;
 const NOISE_BYTES_MAX: u64 = 300;
+/// Requests of one visit.
+const REQUESTS_MAX: u64 = 100;
+
+/// Requests that do harm by design, and what they do.
+pub const HARMFUL: &[(&str, &str)] = &[
+    ("ReadRegister", "fences the coordinated state off"),
+    ("WriteRegister", "writes the coordinated state"),
+    ("Nominate", "may be elected"),
+    ("Withdraw", "deposes a controller"),
+    ("RegisterWorker", "is recruited, and does not exist"),
+    ("CreateDatabase", "decides what the database is like"),
+    ("ReportDurable", "lets logs be removed"),
+    ("ChangeCoordinators", "moves the coordinated state"),
+    ("KillRole", "ends a role"),
+    ("RecruitDistributor", "makes a role that takes over"),
+    ("RecruitRatekeeper", "makes a role"),
+    ("RecruitLog", "makes a role"),
+    ("RecruitStorage", "makes a role, and files"),
+    ("RecruitSequencer", "makes a role"),
+    ("RecruitGrvProxy", "makes a role"),
+    ("RecruitCommitProxy", "makes a role"),
+    ("RecruitResolver", "makes a role"),
+    ("Push", "writes to the log"),
+    ("Pop", "removes from the log"),
+    ("Seal", "ends the epoch"),
+    ("RemoveLog", "removes a log"),
+    ("Commit", "writes anything"),
+    ("CommitRecovery", "commits the recovery transaction again"),
+    ("GetRate", "counts for what a proxy has let in"),
+    ("GetReadVersion", "uses up what others may begin"),
+    ("GetCommitVersion", "takes a version that nobody fills"),
+    ("ReportCommitted", "makes versions visible"),
+    ("ResolveBatch", "takes a link of the chain"),
+    (
+        "GetResolverLoad",
+        "takes the sample that the sequencer is to see",
+    ),
+];
 
 /// One stranger after the other, until it is dropped.
 pub async fn run(shape: Shape) {
@@ -20,15 +70,109 @@ pub async fn run(shape: Shape) {
 async fn visit(shape: &Shape) -> std::io::Result<()> {
     let machine = below(shape.machines as u64) as usize;
     let process = below(shape.processes_a_machine as u64) as usize;
-    let (_reader, mut writer) = net::connect(Shape::address(machine, process)).await?;
+    let address = Shape::address(machine, process);
+    let known = roles(shape).await;
+    let (mut reader, mut writer) = net::connect(address).await?;
     trace!("Stranger", "machine" => machine);
-    if chance(0.5) {
+    if chance(0.2) {
         let mut noise = vec![0; below(NOISE_BYTES_MAX) as usize];
         if chance(0.7) {
             random::fill(&mut noise);
         }
         writer.write_all(Bytes::from(noise)).await?;
+    } else if chance(0.9) {
+        writer.write_all(questions(address, &known)).await?;
     }
-    plinth_runtime::sleep(Duration::from_millis(range(STAYS_MS))).await;
+    let stays = Duration::from_millis(range(STAYS_MS));
+    // Some read what they are told.
+    let reading = async {
+        let mut heard = BytesMut::new();
+        while chance(0.99) && reader.read(&mut heard).await.is_ok_and(|read| read > 0) {
+            heard.clear();
+        }
+        std::future::pending::<()>().await;
+    };
+    plinth_runtime::timeout(stays, reading).await;
     Ok(())
+}
+
+/// Roles that anybody may hear of.
+async fn roles(shape: &Shape) -> Vec<Interface> {
+    let transport = Transport::client();
+    let asking = async {
+        let info = cluster::info(shape, &transport).await?;
+        let endpoint = info.controller.endpoint::<GetWorkers>();
+        let workers = transport.call(&endpoint, GetWorkers {}).await.ok()?.workers;
+        let on_disk = workers.iter().flat_map(|worker| {
+            let ids = worker.logs.iter().map(|(id, _)| *id);
+            let ids = ids.chain(worker.storage.iter().map(|(id, _)| *id));
+            ids.map(|id| Interface::new(worker.worker.address, id))
+        });
+        let logs = info.log_system.generations.into_iter().flat_map(|g| g.logs);
+        let proxies = info
+            .client
+            .commit_proxies
+            .into_iter()
+            .chain(info.client.grv_proxies);
+        let single = [info.ratekeeper, info.distributor, Some(info.controller)];
+        let roles = on_disk.chain(logs).chain(proxies);
+        Some(roles.chain(single.into_iter().flatten()).collect())
+    };
+    let asked = plinth_runtime::timeout(Duration::from_secs(2), asking).await;
+    asked.flatten().unwrap_or_default()
+}
+
+/// A greeting, and requests to any role of the process.
+fn questions(address: SocketAddr, known: &[Interface]) -> Bytes {
+    let here = known.iter().filter(|role| role.address == address);
+    let mut ids: Vec<Uid> = here.map(|role| role.id).collect();
+    ids.extend([WORKER, COORDINATOR]);
+    let mut kinds: Vec<&RequestKind> = REQUESTS.iter().collect();
+    kinds.sort_by_key(|kind| kind.method); // the linker's order is no order
+    let is_harmful = |kind: &RequestKind| HARMFUL.iter().any(|(name, _)| *name == kind.name);
+    kinds.retain(|kind| !is_harmful(kind));
+    let mut fields = RandomFields::new(known);
+    let mut out = BytesMut::new();
+    // What is too large for a frame is not sent.
+    let _ = frame::encode(&mut out, frame::HELLO, 0, |out| {
+        bytes::BufMut::put_u64_le(out, frame::PROTOCOL_VERSION)
+    });
+    for number in 0..range(1..REQUESTS_MAX) {
+        let kind = kinds[below(kinds.len() as u64) as usize];
+        let body = (kind.draw)(&mut fields);
+        // Most requests of most kinds are for roles of another kind: all ids are tried.
+        for id in &ids {
+            let request_id = if chance(0.9) {
+                number * 1000
+            } else {
+                below(10)
+            };
+            let _ = frame::encode(&mut out, kind.token(*id), request_id, |out| {
+                out.extend_from_slice(&body)
+            });
+        }
+        if chance(0.1) {
+            let _ = frame::encode(&mut out, frame::GIVE_UP, below(number + 1) * 1000, |_| ());
+        }
+    }
+    out.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+
+    #[test]
+    fn every_request_has_a_number_of_its_own_and_what_is_called_harmful_exists() {
+        let mut by_method = BTreeMap::new();
+        for kind in REQUESTS.iter() {
+            let other = by_method.insert(kind.method, kind.name);
+            assert_eq!(other, None, "{} has the same number", kind.name);
+        }
+        assert!(by_method.len() > 50, "{by_method:?}");
+        for (name, _) in HARMFUL {
+            assert!(by_method.values().any(|known| known == name), "{name}");
+        }
+    }
 }

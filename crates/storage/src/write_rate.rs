@@ -71,7 +71,11 @@ impl Noted {
                 _ => weights.push((key, UNIT as u64)),
             }
         }
-        cut(weights.into_iter(), begin, part * SPAN.as_secs())
+        cut(
+            weights.into_iter(),
+            begin,
+            part.saturating_mul(SPAN.as_secs()),
+        )
     }
 }
 

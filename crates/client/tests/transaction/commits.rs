@@ -3,7 +3,7 @@
 use plinth_client::testing::{CommitFault, MemoryCluster};
 use plinth_client::{Transaction, TransactionOption};
 use plinth_core::conflict_ranges::ConflictRanges;
-use plinth_core::system_keys::IDEMPOTENCY;
+use plinth_core::system_keys::{IDEMPOTENCY, IDEMPOTENCY_KEPT};
 use plinth_core::{Error, MutationKind};
 use plinth_runtime::real::block_on;
 
@@ -282,5 +282,24 @@ fn a_transaction_beyond_its_size_is_not_sent() {
             "conflict ranges count"
         );
         assert!(cluster.commits().is_empty());
+    });
+}
+
+#[test]
+fn a_client_that_looks_for_its_commit_a_day_later_is_not_told_that_it_did_not_happen() {
+    block_on(async {
+        for (versions, expected) in [
+            (IDEMPOTENCY_KEPT / 2, Ok(())),
+            (IDEMPOTENCY_KEPT * 2, Err(Error::commit_unknown_result)),
+        ] {
+            let cluster = cluster();
+            cluster.inject(CommitFault::AnswerLostFor(versions));
+            let transaction = cluster.database().create_transaction();
+            let option = TransactionOption::AutomaticIdempotency;
+            transaction.set_option(option).expect("valid");
+            transaction.set("a", "mine");
+            assert_eq!(transaction.commit().await, expected);
+            assert!(cluster.rows().contains_key(&b"a"[..]));
+        }
     });
 }

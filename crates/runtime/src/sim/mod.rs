@@ -41,6 +41,9 @@ use std::ops::{Deref, Range};
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::rc::Rc;
 
+/// The share of knobs that are drawn from within their bounds, where any are: few, so that one can see what each does.
+const KNOBS_AT_BOUNDS: f64 = 0.05;
+
 /// What the simulated world is like. The default is an ordinary day: jitter and drift, but no faults.
 #[derive(Clone, Debug)]
 pub struct SimConfig {
@@ -75,6 +78,8 @@ pub struct SimConfig {
     /// Whether knobs are replaced by extremes, each with `knob_randomise_probability`.
     pub knob_randomise: bool,
     pub knob_randomise_probability: f64,
+    /// How often some of them are drawn from all that operators may set.
+    pub knob_bounds_probability: f64,
     /// How often a random ready task goes first, not the one that waits longest; `None`: the seed decides.
     pub schedule_randomness: Option<f64>,
     /// Trace events kept for [`Control::trace_tail`].
@@ -106,6 +111,7 @@ impl Default for SimConfig {
             buggify_enabled: false,
             knob_randomise: false,
             knob_randomise_probability: 0.25,
+            knob_bounds_probability: 0.125,
             schedule_randomness: None,
             trace_lines_max: 1000,
             polls_per_instant_max: 10_000_000,
@@ -236,6 +242,9 @@ impl World {
         if config.knob_randomise {
             let mut knobs = Knobs::default();
             knobs.randomise(config.knob_randomise_probability);
+            if random::chance(config.knob_bounds_probability) {
+                knobs.randomise_within_bounds(KNOBS_AT_BOUNDS);
+            }
             knobs::set_knobs(knobs);
         }
         drop(config);

@@ -264,11 +264,11 @@ impl Reading for FindingKey {
                 return Ok(None);
             }
         }
-        let missing = (*wanted - *found) as i32;
+        let missing = *wanted as i64 - *found as i64;
         let offset = match last {
             Some(_) => 0,
-            None if left.reverse => 1 - missing,
-            None => missing,
+            None if left.reverse => (1 - missing) as i32,
+            None => missing as i32,
         };
         let key = last.take();
         Ok(Some(GetKeyReply { key, offset }))
@@ -421,6 +421,9 @@ impl Server {
 
     /// What must be read from disk first, if anything must.
     fn warm(&self, begin: &[u8], end: &[u8], bytes: u32, reverse: bool) -> Option<Warming> {
+        if begin >= end {
+            return None; // there is nothing, or the request is wrong
+        }
         self.engine.warm(&Wanted {
             begin,
             end,
