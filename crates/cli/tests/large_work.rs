@@ -32,8 +32,12 @@ async fn load(database: &Database, rows: usize) {
 
 /// One attempt: nobody tries again.
 async fn commit_large(database: &Database, number: usize) {
-    let value_bytes = if number % 2 == 0 { 100_000 } else { 60 };
-    let row_bytes = value_bytes + if number % 2 == 0 { 100 } else { 90 };
+    let value_bytes = if number.is_multiple_of(2) {
+        100_000
+    } else {
+        60
+    };
+    let row_bytes = value_bytes + if number.is_multiple_of(2) { 100 } else { 90 };
     let transaction = database.create_transaction();
     for row in 0..LARGE_BYTES / row_bytes {
         transaction.set(

@@ -21,7 +21,7 @@ pub(crate) fn ask<R: Request<Reply = ()> + Clone>(
 ) -> Call<R> {
     let endpoint = worker.endpoint::<R>();
     if buggify!() {
-        let (transport, endpoint, request) = (transport.clone(), endpoint.clone(), request.clone());
+        let (transport, endpoint, request) = (transport.clone(), endpoint, request.clone());
         plinth_runtime::spawn("repeated recruitment", async move {
             plinth_runtime::sleep(Duration::from_millis(random::below(REPEATED_WITHIN_MS))).await;
             probe!("recruitment_repeated");

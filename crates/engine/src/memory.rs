@@ -252,9 +252,7 @@ impl MemoryEngine {
         let mut pace = Pace::new();
         let mut bytes = 0;
         while bytes < bytes_min && pass.next[..] != KEYS_END[..] {
-            let rows = self.rows.borrow();
-            bytes += pack_portion(&rows, pass, bytes_min - bytes, record);
-            drop(rows);
+            bytes += pack_portion(&self.rows.borrow(), pass, bytes_min - bytes, record);
             pace.rest_if_over().await;
         }
     }

@@ -367,9 +367,9 @@ impl SsdEngine {
         self.row_cache.borrow_mut().stop_keeping();
         let mut cached = Vec::new();
         for (first, ops) in portions(batch.len()).rev() {
-            let mut cache = self.row_cache.borrow_mut();
-            cache.drop_changed(batch, first, ops, &mut cached);
-            drop(cache);
+            self.row_cache
+                .borrow_mut()
+                .drop_changed(batch, first, ops, &mut cached);
             pace.rest_if_over().await;
         }
         let removed = removed.hashes();
@@ -384,9 +384,7 @@ impl SsdEngine {
             cached.clear();
         }
         *self.rows.borrow_mut() = Some(rows);
-        let mut cache = self.row_cache.borrow_mut();
-        cache.keep_again();
-        drop(cache);
+        self.row_cache.borrow_mut().keep_again();
         for (first, ops) in portions(cached.len()) {
             let changed = &cached[first..first + ops];
             let removed = removed.unwrap_or_default();

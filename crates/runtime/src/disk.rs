@@ -179,7 +179,10 @@ impl File {
         work: impl FnOnce() -> T + Send + 'static,
     ) -> T {
         if let AnyFile::Sim(file) = &self.file {
-            let waiting = async { Ok(file.wait_while_it_hangs(writes).await) };
+            let waiting = async {
+                file.wait_while_it_hangs(writes).await;
+                Ok(())
+            };
             let _: io::Result<()> = self.health.watch("commit", waiting).await;
         }
         crate::offload(work).await

@@ -277,9 +277,9 @@ impl<F: BlockFile> Frames<F> {
         let mut frames = vec![0; count * FRAME];
         let cold_before = self.file.cold_reads();
         let read = self.file.read_exact_at(frame_at(first), &mut frames);
-        read.or_else(|error| match error.kind() {
-            io::ErrorKind::UnexpectedEof => Err(self.damage(first, "the file was cut short")),
-            _ => Err(error),
+        read.map_err(|error| match error.kind() {
+            io::ErrorKind::UnexpectedEof => self.damage(first, "the file was cut short"),
+            _ => error,
         })?;
         if self.file.cold_reads() != cold_before {
             COLD_READS_HERE.set(COLD_READS_HERE.get() + 1);

@@ -80,10 +80,10 @@ impl Health {
     /// What is wrong, if an operation takes longer than `limit` or one has failed.
     pub fn trouble(&self, limit: Duration, failures_known: u64) -> Option<Trouble> {
         let state = self.state();
-        if let Some((begun, what)) = state.under_way.values().next() {
-            if now().saturating_since(*begun) >= limit {
-                return Some(Trouble::Hangs(what));
-            }
+        if let Some((begun, what)) = state.under_way.values().next()
+            && now().saturating_since(*begun) >= limit
+        {
+            return Some(Trouble::Hangs(what));
         }
         let is_new = state.failures != failures_known;
         is_new.then(|| Trouble::Fails(state.last_failure.clone()))

@@ -35,9 +35,7 @@ impl Server {
         for KeyRange { begin, end } in ranges {
             let (mut bytes, mut from) = (0, Some(begin.clone()));
             while let Some(begin) = from {
-                let sample = self.sample.borrow();
-                let (some, rest) = sample.bytes_some(&begin, end, SAMPLED_AT_ONCE);
-                drop(sample);
+                let (some, rest) = (self.sample.borrow()).bytes_some(&begin, end, SAMPLED_AT_ONCE);
                 bytes += some;
                 from = rest;
                 pace.rest_if_over().await;

@@ -61,9 +61,9 @@ impl Server {
             waiting.responder.fail(Error::wrong_shard_server);
         }
         // Before the clear, which may take a while: nobody is to begin with fetching it again.
-        let mut ownership = self.ownership.borrow_mut();
-        ownership.set(version, range, Holding::Absent);
-        drop(ownership);
+        self.ownership
+            .borrow_mut()
+            .set(version, range, Holding::Absent);
         self.clear_in_window(version, &begin, &end, pace).await;
     }
 

@@ -287,7 +287,7 @@ mod tests {
             recovered_to: 0,
         };
         let tags: Vec<Tag> = (0..400).map(Tag).collect();
-        let mut bodies = Bodies::new(&generation);
+        let mut bodies = Bodies::new(&generation, 0);
         for i in 0..10_000u32 {
             bodies.push(&tags, b"a clear over everything");
             bodies.push(&[Tag(i % 400)], b"a set");
