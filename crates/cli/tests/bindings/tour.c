@@ -121,7 +121,9 @@ static void bad_arguments(FDBDatabase* db) {
 	EXPECT(wait_for(fdb_transaction_commit(tr)), 2018);
 	fdb_transaction_reset(tr);
 	fdb_transaction_set(tr, (uint8_t const*)"a", -3, BYTES("b"));
+	EXPECT(wait_for(fdb_transaction_get_read_version(tr)), 2000);
 	EXPECT(wait_for(fdb_transaction_commit(tr)), 2000);
+	fdb_transaction_reset(tr);
 	fdb_transaction_cancel(tr);
 	EXPECT(wait_for(fdb_transaction_get_read_version(tr)), 1025);
 	fdb_transaction_destroy(tr);

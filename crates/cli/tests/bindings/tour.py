@@ -190,7 +190,8 @@ assert b"@" in db[b"\xff\xff/connection_string"]
 assert db[b"\xff\xff/cluster_file_path"] == sys.argv[1].encode()
 
 # ---- where data is ----
-addresses = fdb.locality.get_addresses_for_key(db.create_transaction(), b"row/").wait()
+tr = db.create_transaction()  # kept: its end would cancel the question
+addresses = fdb.locality.get_addresses_for_key(tr, b"row/").wait()
 assert addresses
 # Ports come with addresses since version 630.
 assert all((b":" in address) == (version >= 630) for address in addresses)
