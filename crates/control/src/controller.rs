@@ -12,15 +12,15 @@ use crate::full_disks::{self, FullDisks};
 use crate::phase::Phases;
 use crate::polls::{POLL_LIMIT, Polls};
 use crate::recovery::{self, Context, NamedRole, Running};
-use crate::{coordinators, creation, singletons, status, time_keeper};
+use crate::{coordinators, singletons, status, time_keeper};
 use plinth_client::Database;
 use plinth_coordination::{CoordinatedState, Coordinators};
 use plinth_core::codec::Codec;
 use plinth_core::{DatabaseConfig, Error, Result, Tag, Uid, Version};
 use plinth_protocol::control::{
     ChangeCoordinators, ChangeCoordinatorsReply, ClientInfo, ClusterInfo, CreateDatabase,
-    CreateDatabaseReply, GetClientInfo, GetClusterInfo, GetWorkers, Locality, RegisterWorker,
-    RegisterWorkerReply, ReportDurable, ServersChanged, Workers,
+    GetClientInfo, GetClusterInfo, GetWorkers, Locality, RegisterWorker, RegisterWorkerReply,
+    ReportDurable, ServersChanged, Workers,
 };
 use plinth_protocol::log::{LogGeneration, LogSystem};
 use plinth_protocol::status::{GetStatus, StatusReply};
@@ -330,12 +330,8 @@ impl Controller {
         if self.created.get() {
             return responder.fail(Error::invalid_option);
         }
-        let cluster = self.coordinators.file();
-        let refusal = |workers: &BTreeMap<_, _>| creation::refusal(&cluster, workers);
-        match self.context.workers.with(refusal) {
-            Some(refusal) => responder.ok(CreateDatabaseReply { refusal }),
-            None => self.context.creation.want(request.config, responder),
-        }
+        // Whether there may be one the recovery says: it knows whether there is one already.
+        self.context.creation.want(request.config, responder);
     }
 
     pub fn publish(&self, change: impl FnOnce(&mut ClusterInfo)) {

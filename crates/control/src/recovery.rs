@@ -191,16 +191,18 @@ async fn create(context: &Context, coordinated: &mut CoordinatedState) -> Result
     let config = loop {
         let wanted = context.creation.wanted.wait_until(Option::is_some);
         plinth_runtime::timeout(LOOK_AGAIN, wanted).await;
-        if let Some(config) = context.creation.wanted.get() {
-            break config;
+        let lost = context
+            .workers
+            .with(|workers| creation::refusal(&context.coordinators.file(), workers));
+        match (context.creation.wanted.get(), &lost) {
+            (Some(config), None) => break config,
+            (Some(_), Some(refusal)) => context.creation.refuse(refusal),
+            (None, _) => {}
         }
         // These may be the coordinators that a database is just moving to.
         if coordinated.read().await?.is_some() {
             return Err(Error::cluster_recovery_failed);
         }
-        let lost = context
-            .workers
-            .with(|workers| creation::refusal(&context.coordinators.file(), workers));
         context.phase.wait_for(lost.unwrap_or_default());
     };
     let otherwise = context
