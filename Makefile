@@ -22,6 +22,7 @@ help:
 	@echo "make soak    hunt in the simulator for $(SOAK_BUDGET): SEEDS=$(SEEDS) SCENARIO=$(SCENARIO)"
 	@echo "make kills   kill -9 each process of a triple cluster $(KILL_ROUNDS) times under a checked load"
 	@echo "make growth  load $(GROWTH_MB) MB into a cluster that grows from one server to eight, then loses two"
+	@echo "make large   $(LARGE_TRANSACTIONS) transactions of 9 MB side by side, and a clear of $(LARGE_ROWS) rows, hold up nobody"
 	@echo "make chaos   $(CHAOS_SECONDS) s of real processes in network namespaces, under every fault that can be had"
 	@echo "make stack   $(STACK_SEEDS) random programs on the stack machines of FoundationDB's bindings"
 	@echo "make bench   calibrate the machine, measure every workload; figures, plots and scaled tables in bench-results/"
@@ -77,6 +78,15 @@ GROWTH_MB_PER_SECOND ?= 12
 growth: tools
 	PLINTH_GROWTH_MB=$(GROWTH_MB) PLINTH_GROWTH_MB_PER_SECOND=$(GROWTH_MB_PER_SECOND) \
 		cargo test --locked --release --package plinth-cli --test growth_under_load -- --nocapture
+
+# Transactions of 9 MB side by side, and rows that are cleared at once.
+LARGE_TRANSACTIONS ?= 20
+LARGE_ROWS ?= 3000000
+
+.PHONY: large
+large: tools
+	PLINTH_LARGE_TRANSACTIONS=$(LARGE_TRANSACTIONS) PLINTH_LARGE_ROWS=$(LARGE_ROWS) \
+		cargo test --locked --release --package plinth-cli --test large_work -- --nocapture --test-threads 1
 
 CHAOS_SECONDS ?= 1800
 

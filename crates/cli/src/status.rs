@@ -4,6 +4,7 @@ use crate::Outcome;
 use crate::connect::{self, ClusterArguments, Connection};
 use plinth_bench::report::grouped;
 use plinth_protocol::status::GetStatus;
+use plinth_runtime::Duration;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -47,19 +48,32 @@ pub fn available(document: &Value) -> Outcome {
     }
 }
 
-/// The status document, from the controller.
+/// Between two questions to controllers, the first of which has ended before it answered.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
+
+/// The status document, from the controller, or from the one that follows it.
 pub async fn fetch(connection: &Connection) -> Outcome<Value> {
-    let leader = connection.controller().await?;
-    let endpoint = leader.controller.endpoint::<GetStatus>();
-    let call = connection.transport.call(&endpoint, GetStatus {});
-    match plinth_runtime::timeout(connection.timeout, call).await {
-        Some(Ok(reply)) => serde_json::from_str(&reply.json)
-            .map_err(|error| format!("the controller's status is not JSON: {error}")),
-        Some(Err(error)) => Err(format!(
-            "the controller at {} does not tell its status: {error}; try again",
-            leader.controller.address
-        )),
-        None => Err(connection.explain_silence().await),
+    let asked_until = plinth_runtime::now() + connection.timeout;
+    loop {
+        let leader = connection.controller().await?;
+        let endpoint = leader.controller.endpoint::<GetStatus>();
+        let call = connection.transport.call(&endpoint, GetStatus {});
+        match plinth_runtime::timeout(connection.timeout, call).await {
+            Some(Ok(reply)) => {
+                return serde_json::from_str(&reply.json)
+                    .map_err(|error| format!("the controller's status is not JSON: {error}"));
+            }
+            Some(Err(_)) if plinth_runtime::now() < asked_until => {
+                plinth_runtime::sleep(ASK_AGAIN).await;
+            }
+            Some(Err(error)) => {
+                return Err(format!(
+                    "the controller at {} does not tell its status: {error}; try again",
+                    leader.controller.address
+                ));
+            }
+            None => return Err(connection.explain_silence().await),
+        }
     }
 }
 

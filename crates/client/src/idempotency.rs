@@ -36,13 +36,6 @@ pub(crate) struct Row {
 /// Adds the row to what the transaction writes.
 pub(crate) fn add_row(log: &mut WriteLog, read_version: Version) -> Row {
     let (high, low) = random::uid();
-    let by_clock = plinth_runtime::unix_time_ms() as Version * 1000;
-    let trusts_clocks = fault::is_planted("idempotency_trusts_clocks");
-    let read_version = if trusts_clocks {
-        by_clock
-    } else {
-        read_version
-    };
     let place = idempotency_rows_from(read_version);
     let key = Key::from([&place[..], b"/", &Uid::from_parts(high, low).to_bytes()].concat());
     let mutation = MutationRef {

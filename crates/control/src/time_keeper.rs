@@ -14,7 +14,7 @@ use plinth_client::{Database, TransactionOption};
 use plinth_core::system_keys::{IDEMPOTENCY, IDEMPOTENCY_KEPT, idempotency_rows_from};
 use plinth_core::tuple::{self, Element};
 use plinth_core::{Error, Result};
-use plinth_runtime::{Duration, fault, probe};
+use plinth_runtime::{Duration, probe};
 
 const PREFIX: &[u8] = b"\xff\x02/timeKeeper/map/";
 const INTERVAL_S: u64 = 10;
@@ -52,12 +52,6 @@ async fn write(database: &Database, seconds: u64) -> Result<()> {
     let version = transaction.get_read_version().await?;
     transaction.set(key(seconds)?, tuple::pack(&[Element::Int(version)])?);
     transaction.clear_range(PREFIX, key(seconds.saturating_sub(KEPT_S))?);
-    let trusts_clocks = fault::is_planted("idempotency_trusts_clocks");
-    let version = if trusts_clocks {
-        seconds as i64 * 1_000_000
-    } else {
-        version
-    };
     let over = idempotency_rows_from(version.saturating_sub(IDEMPOTENCY_KEPT));
     transaction.clear_range(IDEMPOTENCY, over);
     transaction.commit().await

@@ -22,7 +22,7 @@ pub const HELLO: u64 = 2;
 pub const GIVE_UP: u64 = 3;
 
 /// Changes whenever frames or messages change incompatibly. `plnt` and a number.
-pub const PROTOCOL_VERSION: u64 = 0x706c_6e74_0000_0006;
+pub const PROTOCOL_VERSION: u64 = 0x706c_6e74_0000_0007;
 
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = 24;

@@ -7,7 +7,7 @@ use plinth_core::hash::HashMap;
 use plinth_core::{Error, Result};
 use plinth_runtime::knobs::knobs;
 use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, oneshot};
-use plinth_runtime::{Duration, Instant, Task, fault, net, probe};
+use plinth_runtime::{Duration, Instant, Task, net, probe};
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -127,8 +127,7 @@ impl Peer {
     /// The caller lost interest. If the request may still wait there, or is on its way, its place is wanted for others.
     pub fn forget(&self, id: u64) {
         let forgotten = self.pending.borrow_mut().remove(&id);
-        let tells = !fault::is_planted("given_up_in_silence");
-        if forgotten.is_some() && tells {
+        if forgotten.is_some() {
             let short = |out: &mut BytesMut| frame::encode(out, frame::GIVE_UP, id, |_| ());
             let _ = self.outbox.borrow().push(short); // a connection that ends tells it as well
         }

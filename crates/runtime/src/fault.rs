@@ -89,14 +89,6 @@ pub const FAULTS: &[(&str, &str)] = &[
         "a client takes a commit of which it finds the proof for one that did not happen",
     ),
     (
-        "idempotency_trusts_clocks",
-        "the rows by which clients find out about commits go by two wall clocks",
-    ),
-    (
-        "given_up_in_silence",
-        "nobody is told when a caller gives up a request that waits",
-    ),
-    (
         "proxy_never_says_what_it_has",
         "a commit proxy lets resolvers remember every system transaction",
     ),

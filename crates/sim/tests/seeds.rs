@@ -163,16 +163,6 @@ fn a_read_that_only_its_new_resolver_judges_is_found() {
 }
 
 #[test]
-fn clocks_that_decide_about_the_proof_of_a_commit_are_found() {
-    is_found("idempotency_trusts_clocks", "standard");
-}
-
-#[test]
-fn a_request_that_waits_for_nobody_is_found() {
-    is_found("given_up_in_silence", "idle");
-}
-
-#[test]
 fn system_transactions_that_are_never_forgotten_are_found() {
     is_found("proxy_never_says_what_it_has", "idle");
 }

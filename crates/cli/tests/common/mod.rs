@@ -308,8 +308,9 @@ impl Cluster {
     /// The part of the status document that has everything, whether or not the database serves.
     pub async fn status(&self) -> serde_json::Value {
         let said = self.say("status json").await;
-        let text = text(&said.0.stdout);
-        let mut document: serde_json::Value = serde_json::from_str(&text).expect("it is JSON");
+        let parsed = serde_json::from_slice(&said.0.stdout);
+        let mut document: serde_json::Value =
+            parsed.unwrap_or_else(|error| panic!("no JSON, {error}: {}", text(&said.0.stderr)));
         document["cluster"].take()
     }
 
