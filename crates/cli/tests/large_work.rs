@@ -17,8 +17,8 @@ const DEFAULT_ROWS: usize = 150_000;
 const ROWS_PER_TRANSACTION: usize = 5000;
 const DEFAULT_TRANSACTIONS: usize = 4;
 const LARGE_BYTES: usize = 9_000_000;
-/// What a task may run at once: processor time, whoever else uses the machine. Unoptimised code takes a few times as long.
-const TURN_MILLISECONDS_MAX: u64 = if cfg!(debug_assertions) { 150 } else { 50 };
+/// What a task may run at once: processor time, whoever else uses the machine. Unoptimised code takes five times as long.
+const TURN_MILLISECONDS_MAX: u64 = if cfg!(debug_assertions) { 250 } else { 50 };
 
 async fn load(database: &Database, rows: usize) {
     for first in (0..rows).step_by(ROWS_PER_TRANSACTION) {
@@ -102,12 +102,9 @@ async fn large_work(engine: &str) {
     assert!(slow.is_empty(), "{slow:#?}");
 }
 
+/// One engine after the other: two clusters at once would take the processors from each other.
 #[test]
-fn large_transactions_and_clears_hold_up_no_loop_and_end_no_epoch_on_ssd() {
+fn large_transactions_and_clears_hold_up_no_loop_and_end_no_epoch() {
     real::block_on(large_work("ssd"));
-}
-
-#[test]
-fn large_transactions_and_clears_hold_up_no_loop_and_end_no_epoch_in_memory() {
     real::block_on(large_work("memory"));
 }

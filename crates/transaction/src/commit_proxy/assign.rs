@@ -294,7 +294,12 @@ mod tests {
         }
         let given = 10_000 * (b"a clear over everything".len() + b"a set".len());
         for body in bodies.finish() {
-            assert!(body.len() < given * 3 / 2, "{} of {given}", body.len());
+            // A run has a head of eight bytes or so, however many tags: written out they were 4 MB.
+            assert!(
+                body.len() < given + 20_000 * 10,
+                "{} of {given}",
+                body.len()
+            );
         }
     }
 }
