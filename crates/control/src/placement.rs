@@ -3,6 +3,7 @@
 use plinth_core::DatabaseConfig;
 use plinth_core::config::FaultDomain;
 use plinth_protocol::control::{ProcessClass, RegisterWorker};
+use plinth_runtime::probe;
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
@@ -41,17 +42,39 @@ pub struct Placement {
     pub resolvers: Vec<usize>,
 }
 
+/// How willingly a worker gets roles, best first. A role that writes goes to a worse one only where there are too few
+/// better ones; a role that writes nothing only cares who is excluded.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Standing {
+    Good,
+    /// An operator does not want it, but it would do.
+    Excluded,
+    /// It waits for room.
+    DiskFull,
+    /// It may never answer.
+    DiskSick,
+    ExcludedAndSick,
+}
+
+impl Standing {
+    fn is_excluded(self) -> bool {
+        matches!(self, Standing::Excluded | Standing::ExcludedAndSick)
+    }
+}
+
 /// Places the roles of a new epoch. `None` if there are too few workers in different zones to hold every log
-/// record `replication` times. Workers whose disk is `full`, or sick, get a log server only where there are too few others.
+/// record `replication` times.
 pub fn place(
     workers: &[&RegisterWorker],
     config: &DatabaseConfig,
-    full: impl Fn(&RegisterWorker) -> bool,
+    standing: impl Fn(&RegisterWorker) -> Standing,
 ) -> Option<Placement> {
-    let with_room = |i: &usize| !full(workers[*i]);
-    let logs = choose_logs(workers, config, with_room)
-        .or_else(|| choose_logs(workers, config, |_| true))?;
+    let logs = choose_logs(workers, config, |i| standing(workers[i]))?;
     let mut stateless: Vec<usize> = suitable(workers, RoleKind::Stateless);
+    let is_wanted = |i: &usize| !standing(workers[*i]).is_excluded();
+    if stateless.iter().any(is_wanted) {
+        stateless.retain(is_wanted);
+    }
     if stateless.is_empty() {
         return None;
     }
@@ -136,30 +159,37 @@ fn suitable(workers: &[&RegisterWorker], role: RoleKind) -> Vec<usize> {
         .collect()
 }
 
-/// Log servers in an order in which any `replication` neighbours are in different fault domains.
+/// Log servers in an order in which any `replication` neighbours are in different fault domains. Those that are not
+/// [`Standing::Good`] only fill up what every record needs.
 fn choose_logs(
     workers: &[&RegisterWorker],
     config: &DatabaseConfig,
-    may_be: impl Fn(&usize) -> bool,
+    standing: impl Fn(usize) -> Standing,
 ) -> Option<Vec<usize>> {
     let mut candidates = suitable(workers, RoleKind::Log);
-    candidates.retain(may_be);
     candidates.sort_by_key(|i| {
         (
+            standing(*i),
             fitness(workers[*i].class(), RoleKind::Log),
             workers[*i].locality.process,
         )
     });
-    let wanted = config.logs.max(config.replication) as usize;
+    let needed = config.replication as usize;
+    let wanted = needed.max(config.logs as usize);
     let mut chosen: Vec<usize> = Vec::new();
     // One a domain: neighbours then differ whatever the order. More log servers than domains are not needed here.
     let mut domains = BTreeSet::new();
     for i in candidates {
-        if chosen.len() < wanted && domains.insert(workers[i].locality.domain(config.domain)) {
+        let is_good = standing(i) == Standing::Good;
+        let enough = if is_good { wanted } else { needed };
+        if chosen.len() < enough && domains.insert(workers[i].locality.domain(config.domain)) {
+            if !is_good {
+                probe!("placement_has_too_few_good_workers");
+            }
             chosen.push(i);
         }
     }
-    (chosen.len() >= config.replication as usize).then_some(chosen)
+    (chosen.len() >= needed).then_some(chosen)
 }
 
 /// The workers that may have a log server.
@@ -263,17 +293,14 @@ mod tests {
             worker(1, ProcessClass::Unset, "a"),
             worker(2, ProcessClass::Unset, "a"),
         ];
-        let nobody = |_: &RegisterWorker| false;
-        assert_eq!(
-            place(&same.iter().collect::<Vec<_>>(), &config, nobody),
-            None
-        );
+        let good = |_: &RegisterWorker| Standing::Good;
+        assert_eq!(place(&same.iter().collect::<Vec<_>>(), &config, good), None);
         let different = [
             worker(1, ProcessClass::Unset, "a"),
             worker(2, ProcessClass::Unset, "b"),
         ];
         let placed =
-            place(&different.iter().collect::<Vec<_>>(), &config, nobody).expect("two zones");
+            place(&different.iter().collect::<Vec<_>>(), &config, good).expect("two zones");
         assert_eq!(placed.logs.len(), 2);
     }
 
@@ -293,7 +320,7 @@ mod tests {
             };
             let workers: Vec<RegisterWorker> = halls.into_iter().enumerate().map(worker).collect();
             let list: Vec<&RegisterWorker> = workers.iter().collect();
-            place(&list, &config, |_| false).map(|placed| placed.logs)
+            place(&list, &config, |_| Standing::Good).map(|placed| placed.logs)
         };
         assert_eq!(in_halls(["x", "x", "y", "z"]), Some(vec![0, 2, 3]));
         assert_eq!(in_halls(["x", "x", "y", "y"]), None);
@@ -311,7 +338,7 @@ mod tests {
         let placed = place(
             &workers.iter().collect::<Vec<_>>(),
             &DatabaseConfig::default(),
-            |_| false,
+            |_| Standing::Good,
         )
         .expect("enough");
         assert_eq!(placed.logs, [1]);
@@ -319,24 +346,48 @@ mod tests {
     }
 
     #[test]
-    fn a_full_disk_gets_a_log_server_only_where_nobody_else_can() {
+    fn a_log_server_goes_to_a_worse_worker_only_where_the_record_needs_it_and_to_the_least_bad() {
         let config = DatabaseConfig {
             replication: 2,
             logs: 3,
             ..DatabaseConfig::default()
         };
-        let workers = ["a", "b", "c"].map(|zone| {
+        let workers = ["a", "b", "c", "d"].map(|zone| {
             let i = zone.as_bytes()[0].into();
             worker(i, ProcessClass::Unset, zone)
         });
         let list: Vec<_> = workers.iter().collect();
-        let logs = |full: &[&str]| {
-            let full = |w: &RegisterWorker| full.contains(&&w.locality.zone[..]);
-            place(&list, &config, full).expect("two zones").logs
+        use Standing::*;
+        let logs = |standings: [Standing; 4]| {
+            let standing =
+                |w: &RegisterWorker| standings[(w.locality.zone.as_bytes()[0] - b'a') as usize];
+            place(&list, &config, standing).expect("four zones").logs
         };
-        assert_eq!(logs(&[]), [0, 1, 2]);
-        assert_eq!(logs(&["b"]), [0, 2]);
-        assert_eq!(logs(&["b", "c"]), [0, 1, 2]);
+        assert_eq!(logs([Good; 4]), [0, 1, 2]);
+        assert_eq!(logs([Good, DiskFull, Good, Good]), [0, 2, 3]);
+        assert_eq!(logs([DiskFull, DiskSick, Good, Good]), [2, 3]);
+        assert_eq!(logs([DiskSick, DiskFull, Excluded, Good]), [3, 2]);
+        assert_eq!(logs([ExcludedAndSick, DiskSick, DiskFull, Good]), [3, 2]);
+        assert_eq!(
+            logs([ExcludedAndSick, DiskSick, ExcludedAndSick, ExcludedAndSick]),
+            [1, 0]
+        );
+    }
+
+    #[test]
+    fn what_writes_nothing_goes_to_the_excluded_only_when_nobody_else_is_there() {
+        let workers = [1, 2].map(|i| worker(i, ProcessClass::Unset, "z"));
+        let list: Vec<_> = workers.iter().collect();
+        let sequencer = |standings: [Standing; 2]| {
+            let standing = |w: &RegisterWorker| standings[w.worker.address.port() as usize - 1];
+            let placed = place(&list, &DatabaseConfig::default(), standing);
+            placed.expect("enough").sequencer
+        };
+        assert_eq!(sequencer([Standing::Excluded, Standing::DiskSick]), 1);
+        assert_eq!(
+            sequencer([Standing::ExcludedAndSick, Standing::Excluded]),
+            0
+        );
     }
 
     #[test]

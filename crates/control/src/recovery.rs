@@ -17,9 +17,10 @@ mod old_epoch;
 
 use crate::configured::{self, Classes, Configured};
 use crate::creation::Creation;
+use crate::exclusion::Target;
 use crate::full_disks::FullDisks;
 use crate::phase::Phases;
-use crate::placement::{self, Placement, RoleKind};
+use crate::placement::{self, Placement, RoleKind, Standing};
 use crate::recruit::{limited, recruit, recruit_log};
 use crate::{creation, exclusion};
 use old_epoch::{Predecessor, end_epoch};
@@ -74,7 +75,18 @@ pub struct Context {
 impl Context {
     /// Nothing new is to be written there, if there is anybody else.
     pub fn avoids(&self, worker: &RegisterWorker) -> bool {
-        worker.disk.is_some() || self.full_disks.has(worker)
+        self.standing(worker, &[]) != Standing::Good
+    }
+
+    fn standing(&self, worker: &RegisterWorker, excluded: &[Target]) -> Standing {
+        let is_excluded = exclusion::is_excluded(worker, excluded);
+        match worker.disk.is_some() {
+            true if is_excluded => Standing::ExcludedAndSick,
+            true => Standing::DiskSick,
+            false if self.full_disks.has(worker) => Standing::DiskFull,
+            false if is_excluded => Standing::Excluded,
+            false => Standing::Good,
+        }
     }
 }
 
@@ -462,9 +474,9 @@ fn placed(
     workers: &BTreeMap<Uid, RegisterWorker>,
 ) -> Option<Roles> {
     let (config, excluded) = (&configured.config, &configured.excluded);
-    let avoided = |worker: &RegisterWorker| context.avoids(worker);
+    let standing = |worker: &RegisterWorker| context.standing(worker, excluded);
     let among = |list: Vec<&RegisterWorker>| {
-        placement::place(&list, config, avoided).map(|p| resolve_placement(&list, &p))
+        placement::place(&list, config, standing).map(|p| resolve_placement(&list, &p))
     };
     let all: Vec<&RegisterWorker> = workers.values().collect();
     let mut wanted = all.clone();
@@ -476,11 +488,7 @@ fn placed(
         probe!("recovery_goes_round_a_cut");
         return Some(roles);
     }
-    // The excluded are better than nobody.
-    among(wanted).or_else(|| {
-        probe!("recovery_needs_the_excluded");
-        among(all)
-    })
+    among(all)
 }
 
 /// A new epoch would have all its log servers where the disk is neither full nor sick.
