@@ -35,7 +35,7 @@ const OTHERS_LIMIT: Duration = Duration::from_secs(3);
 
 /// What kind of role, and until when it is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
+pub(crate) enum Kind {
     /// Ends with its epoch.
     Transaction(Epoch),
     /// Ends when no generation of the log system names it.
@@ -121,7 +121,7 @@ impl Hosting {
                 Ok(()) => {}
                 Err(error) if is_damage(error) => self.give_up_log_later(id, error),
                 Err(error) if is_the_disks(error) => {
-                    self.come_back_later(id, Stored::Log, error);
+                    self.come_back_later(id, Stored::Log(None), error);
                 }
                 Err(error) => {
                     let place = self.directory.log_prefix(id);
@@ -134,7 +134,7 @@ impl Hosting {
                 Ok(()) => {}
                 Err(error) if is_damage(error) => self.give_up_later(id, error),
                 Err(error) if is_the_disks(error) => {
-                    self.come_back_later(id, Stored::Storage, error);
+                    self.come_back_later(id, Stored::Storage(None), error);
                 }
                 Err(error) => {
                     let place = self.directory.storage_prefix(id);
@@ -169,7 +169,7 @@ impl Hosting {
         self.host(id, Kind::Log(epoch), "log", async move {
             let error = life.await;
             if let Some(hosting) = hosting.upgrade() {
-                hosting.come_back_later(id, Stored::Log, error);
+                hosting.come_back_later(id, Stored::Log(Some(epoch)), error);
             }
         });
     }
@@ -187,7 +187,7 @@ impl Hosting {
                 .wait_until(|system| system.current().is_some())
                 .await;
             if let Some(hosting) = hosting.upgrade() {
-                hosting.storage_ended(id, &place, error).await;
+                hosting.storage_ended(id, None, &place, error).await;
             }
         });
         giving_up.detach();
@@ -381,8 +381,11 @@ impl Hosting {
         drop(killed);
         let (stored, back) = match kind {
             Kind::Transaction(_) => return Ok(()),
-            Kind::Log(_) => (Stored::Log, self.bring_back_log(id).await),
-            Kind::Storage(_) => (Stored::Storage, self.bring_back_storage(id).await),
+            Kind::Log(epoch) => (Stored::Log(Some(epoch)), self.bring_back_log(id).await),
+            Kind::Storage(tag) => (
+                Stored::Storage(Some(tag)),
+                self.bring_back_storage(id).await,
+            ),
         };
         if let Err(error) = back
             && is_the_disks(error)
@@ -457,7 +460,9 @@ impl Hosting {
         self.host(id, Kind::Storage(meta.tag), "storage", async move {
             let error = life.await;
             if let Some(hosting) = hosting.upgrade() {
-                hosting.storage_ended(id, &prefix, error).await;
+                hosting
+                    .storage_ended(id, Some(meta.tag), &prefix, error)
+                    .await;
             }
         });
         Ok(())
@@ -466,9 +471,9 @@ impl Hosting {
     /// A damaged replica is one that others have: its files are put aside, and the data distributor makes another, here or
     /// elsewhere, from a healthy one. Without others the process ends and says why. After an error of the disk nothing is
     /// known to be damaged: the server comes back when the disk does, and the distributor does not wait for it for long.
-    async fn storage_ended(self: &Rc<Self>, id: Uid, path: &Path, error: Error) {
+    async fn storage_ended(self: &Rc<Self>, id: Uid, tag: Option<Tag>, path: &Path, error: Error) {
         if is_the_disks(error) {
-            return self.come_back_later(id, Stored::Storage, error);
+            return self.come_back_later(id, Stored::Storage(tag), error);
         }
         let has_others = |system: &LogSystem| system.current().is_some_and(|g| g.replication > 1);
         let has_others = is_damage(error) && self.log_system.with(has_others);
@@ -639,7 +644,7 @@ fn others_hold_log(info: &Option<ClusterInfo>, id: Uid) -> bool {
     })
 }
 
-fn is_over(info: &ClusterInfo, id: Uid, kind: Kind) -> bool {
+pub(crate) fn is_over(info: &ClusterInfo, id: Uid, kind: Kind) -> bool {
     match kind {
         Kind::Transaction(epoch) => epoch < info.epoch,
         Kind::Log(epoch) => {

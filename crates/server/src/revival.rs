@@ -1,8 +1,8 @@
 //! Log and storage servers that had to end because of their disk, or could not begin: their files stay as they are, and the
 //! server comes back from them when the disk works again, unless the cluster does without it by then.
 
-use crate::hosting::{Hosting, is_damage};
-use plinth_core::{Error, Result, Uid};
+use crate::hosting::{Hosting, Kind, is_damage, is_over};
+use plinth_core::{Epoch, Error, Result, Tag, Uid};
 use plinth_protocol::control::ClusterInfo;
 use plinth_runtime::{Duration, probe, trace, trace_warn};
 use std::rc::Rc;
@@ -11,10 +11,11 @@ use std::rc::Rc;
 const PAUSE: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(60);
 
+/// Of which epoch, or with which tag, if it ever ran: its files may not be readable now.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Stored {
-    Log,
-    Storage,
+    Log(Option<Epoch>),
+    Storage(Option<Tag>),
 }
 
 impl Hosting {
@@ -31,18 +32,23 @@ impl Hosting {
                     return;
                 };
                 if info.with(|info| is_forgotten(info, id, stored)) {
+                    probe!("role_is_forgotten_before_it_is_back");
                     return hosting.remove_files(id).await;
                 }
                 match hosting.come_back(id, stored).await {
                     Ok(()) => {
                         probe!("role_comes_back_with_its_disk");
                         trace!("RoleIsBack", "id" => id, "kind" => format!("{stored:?}"));
+                        // The news may have come before it: what is over ends now.
+                        if let Some(info) = info.get() {
+                            hosting.obey(&info).await;
+                        }
                         return;
                     }
                     Err(error) if is_damage(error) => {
                         return match stored {
-                            Stored::Log => hosting.give_up_log_later(id, error),
-                            Stored::Storage => hosting.give_up_later(id, error),
+                            Stored::Log(_) => hosting.give_up_log_later(id, error),
+                            Stored::Storage(_) => hosting.give_up_later(id, error),
                         };
                     }
                     Err(error) => {
@@ -59,22 +65,64 @@ impl Hosting {
         let forgotten = self.directory.forget_cached(id).await;
         forgotten.map_err(|_| Error::io_error)?;
         match stored {
-            Stored::Log => self.bring_back_log(id).await,
-            Stored::Storage => self.bring_back_storage(id).await,
+            Stored::Log(_) => self.bring_back_log(id).await,
+            Stored::Storage(_) => self.bring_back_storage(id).await,
         }
     }
 }
 
-/// Whether the cluster has gone on for good without it.
+/// Whether the cluster has gone on for good without it. News from before it was made do not name it either, so that nothing
+/// is said of one whose epoch or tag is not known.
 fn is_forgotten(info: &Option<ClusterInfo>, id: Uid, stored: Stored) -> bool {
-    let Some(info) = info.as_ref().filter(|info| info.accepting) else {
-        return false;
+    let kind = match stored {
+        Stored::Log(epoch) => epoch.map(Kind::Log),
+        Stored::Storage(tag) => tag.map(Kind::Storage),
     };
-    match stored {
-        Stored::Log => {
-            let mut logs = info.log_system.generations.iter().flat_map(|g| &g.logs);
-            logs.all(|log| log.id != id)
-        }
-        Stored::Storage => info.servers.iter().all(|(server, _)| *server != id),
+    let accepted = info.as_ref().filter(|info| info.accepting);
+    matches!((accepted, kind), (Some(info), Some(kind)) if is_over(info, id, kind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_protocol::control::ClientInfo;
+    use plinth_protocol::log::LogSystem;
+    use plinth_rpc::Interface;
+
+    #[test]
+    fn files_are_not_removed_on_the_word_of_news_older_than_their_role() {
+        let id = Uid(7);
+        let news = |epoch| {
+            Some(ClusterInfo {
+                id: 1,
+                controller: Interface::new(([127, 0, 0, 1], 1).into(), Uid(1)),
+                epoch,
+                accepting: true,
+                log_system: LogSystem {
+                    generations: vec![],
+                },
+                servers: vec![],
+                next_tag: 3,
+                ratekeeper: None,
+                distributor: None,
+                classes: vec![],
+                knobs: vec![],
+                client: ClientInfo {
+                    id: 1,
+                    grv_proxies: vec![],
+                    commit_proxies: vec![],
+                },
+            })
+        };
+        let log = |epoch| Stored::Log(Some(epoch));
+        assert!(!is_forgotten(&news(12), id, log(13)));
+        assert!(is_forgotten(&news(13), id, log(13)));
+        assert!(is_forgotten(&news(14), id, log(13)));
+        assert!(!is_forgotten(&news(14), id, Stored::Log(None)));
+        let storage = |tag| Stored::Storage(Some(Tag(tag)));
+        assert!(!is_forgotten(&news(12), id, storage(3)));
+        assert!(is_forgotten(&news(12), id, storage(2)));
+        assert!(!is_forgotten(&news(12), id, Stored::Storage(None)));
+        assert!(!is_forgotten(&None, id, log(1)));
     }
 }
