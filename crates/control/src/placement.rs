@@ -45,20 +45,26 @@ pub struct Placement {
 /// How willingly a worker gets roles, best first. A role that writes goes to a worse one only where there are too few
 /// better ones; a role that writes nothing only cares who is excluded.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Standing {
-    Good,
+pub struct Standing {
+    pub disk: DiskStanding,
     /// An operator does not want it, but it would do.
-    Excluded,
+    pub is_excluded: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum DiskStanding {
+    Good,
+    /// It was sick, and works again since not long ago.
+    Doubted,
     /// It waits for room.
-    DiskFull,
+    Full,
     /// It may never answer.
-    DiskSick,
-    ExcludedAndSick,
+    Sick,
 }
 
 impl Standing {
-    fn is_excluded(self) -> bool {
-        matches!(self, Standing::Excluded | Standing::ExcludedAndSick)
+    pub fn is_good(self) -> bool {
+        self.disk == DiskStanding::Good && !self.is_excluded
     }
 }
 
@@ -71,7 +77,7 @@ pub fn place(
 ) -> Option<Placement> {
     let logs = choose_logs(workers, config, |i| standing(workers[i]))?;
     let mut stateless: Vec<usize> = suitable(workers, RoleKind::Stateless);
-    let is_wanted = |i: &usize| !standing(workers[*i]).is_excluded();
+    let is_wanted = |i: &usize| !standing(workers[*i]).is_excluded;
     if stateless.iter().any(is_wanted) {
         stateless.retain(is_wanted);
     }
@@ -160,7 +166,7 @@ fn suitable(workers: &[&RegisterWorker], role: RoleKind) -> Vec<usize> {
 }
 
 /// Log servers in an order in which any `replication` neighbours are in different fault domains. Those that are not
-/// [`Standing::Good`] only fill up what every record needs.
+/// [good](Standing::is_good) only fill up what every record needs.
 fn choose_logs(
     workers: &[&RegisterWorker],
     config: &DatabaseConfig,
@@ -180,7 +186,7 @@ fn choose_logs(
     // One a domain: neighbours then differ whatever the order. More log servers than domains are not needed here.
     let mut domains = BTreeSet::new();
     for i in candidates {
-        let is_good = standing(i) == Standing::Good;
+        let is_good = standing(i).is_good();
         let enough = if is_good { wanted } else { needed };
         if chosen.len() < enough && domains.insert(workers[i].locality.domain(config.domain)) {
             if !is_good {
@@ -263,6 +269,16 @@ mod tests {
     use crate::testing::worker;
     use plinth_core::config::FaultDomain;
 
+    const fn standing(disk: DiskStanding, is_excluded: bool) -> Standing {
+        Standing { disk, is_excluded }
+    }
+    const GOOD: Standing = standing(DiskStanding::Good, false);
+    const EXCLUDED: Standing = standing(DiskStanding::Good, true);
+    const DOUBTED: Standing = standing(DiskStanding::Doubted, false);
+    const FULL: Standing = standing(DiskStanding::Full, false);
+    const SICK: Standing = standing(DiskStanding::Sick, false);
+    const WORST: Standing = standing(DiskStanding::Sick, true);
+
     #[test]
     fn of_two_that_cannot_reach_each_other_one_is_left_out() {
         let [mut a, mut b, c, mut d] = [1, 2, 3, 4].map(|i| worker(i, ProcessClass::Unset, "z"));
@@ -293,7 +309,7 @@ mod tests {
             worker(1, ProcessClass::Unset, "a"),
             worker(2, ProcessClass::Unset, "a"),
         ];
-        let good = |_: &RegisterWorker| Standing::Good;
+        let good = |_: &RegisterWorker| GOOD;
         assert_eq!(place(&same.iter().collect::<Vec<_>>(), &config, good), None);
         let different = [
             worker(1, ProcessClass::Unset, "a"),
@@ -320,7 +336,7 @@ mod tests {
             };
             let workers: Vec<RegisterWorker> = halls.into_iter().enumerate().map(worker).collect();
             let list: Vec<&RegisterWorker> = workers.iter().collect();
-            place(&list, &config, |_| Standing::Good).map(|placed| placed.logs)
+            place(&list, &config, |_| GOOD).map(|placed| placed.logs)
         };
         assert_eq!(in_halls(["x", "x", "y", "z"]), Some(vec![0, 2, 3]));
         assert_eq!(in_halls(["x", "x", "y", "y"]), None);
@@ -338,7 +354,7 @@ mod tests {
         let placed = place(
             &workers.iter().collect::<Vec<_>>(),
             &DatabaseConfig::default(),
-            |_| Standing::Good,
+            |_| GOOD,
         )
         .expect("enough");
         assert_eq!(placed.logs, [1]);
@@ -357,21 +373,18 @@ mod tests {
             worker(i, ProcessClass::Unset, zone)
         });
         let list: Vec<_> = workers.iter().collect();
-        use Standing::*;
         let logs = |standings: [Standing; 4]| {
             let standing =
                 |w: &RegisterWorker| standings[(w.locality.zone.as_bytes()[0] - b'a') as usize];
             place(&list, &config, standing).expect("four zones").logs
         };
-        assert_eq!(logs([Good; 4]), [0, 1, 2]);
-        assert_eq!(logs([Good, DiskFull, Good, Good]), [0, 2, 3]);
-        assert_eq!(logs([DiskFull, DiskSick, Good, Good]), [2, 3]);
-        assert_eq!(logs([DiskSick, DiskFull, Excluded, Good]), [3, 2]);
-        assert_eq!(logs([ExcludedAndSick, DiskSick, DiskFull, Good]), [3, 2]);
-        assert_eq!(
-            logs([ExcludedAndSick, DiskSick, ExcludedAndSick, ExcludedAndSick]),
-            [1, 0]
-        );
+        assert_eq!(logs([GOOD; 4]), [0, 1, 2]);
+        assert_eq!(logs([GOOD, FULL, GOOD, GOOD]), [0, 2, 3]);
+        assert_eq!(logs([FULL, SICK, GOOD, GOOD]), [2, 3]);
+        assert_eq!(logs([SICK, FULL, EXCLUDED, GOOD]), [3, 2]);
+        assert_eq!(logs([SICK, FULL, DOUBTED, GOOD]), [3, 2]);
+        assert_eq!(logs([WORST, SICK, FULL, GOOD]), [3, 2]);
+        assert_eq!(logs([WORST, SICK, WORST, WORST]), [1, 0]);
     }
 
     #[test]
@@ -383,11 +396,8 @@ mod tests {
             let placed = place(&list, &DatabaseConfig::default(), standing);
             placed.expect("enough").sequencer
         };
-        assert_eq!(sequencer([Standing::Excluded, Standing::DiskSick]), 1);
-        assert_eq!(
-            sequencer([Standing::ExcludedAndSick, Standing::Excluded]),
-            0
-        );
+        assert_eq!(sequencer([EXCLUDED, SICK]), 1);
+        assert_eq!(sequencer([WORST, EXCLUDED]), 0);
     }
 
     #[test]

@@ -17,10 +17,9 @@ mod old_epoch;
 
 use crate::configured::{self, Classes, Configured};
 use crate::creation::Creation;
-use crate::exclusion::Target;
 use crate::full_disks::FullDisks;
 use crate::phase::Phases;
-use crate::placement::{self, Placement, RoleKind, Standing};
+use crate::placement::{self, DiskStanding, Placement, RoleKind, Standing};
 use crate::recruit::{limited, recruit, recruit_log};
 use crate::{creation, exclusion};
 use old_epoch::{Predecessor, end_epoch};
@@ -75,17 +74,15 @@ pub struct Context {
 impl Context {
     /// Nothing new is to be written there, if there is anybody else.
     pub fn avoids(&self, worker: &RegisterWorker) -> bool {
-        self.standing(worker, &[]) != Standing::Good
+        self.disk_standing(worker) != DiskStanding::Good
     }
 
-    fn standing(&self, worker: &RegisterWorker, excluded: &[Target]) -> Standing {
-        let is_excluded = exclusion::is_excluded(worker, excluded);
-        match worker.disk.is_some() {
-            true if is_excluded => Standing::ExcludedAndSick,
-            true => Standing::DiskSick,
-            false if self.full_disks.has(worker) => Standing::DiskFull,
-            false if is_excluded => Standing::Excluded,
-            false => Standing::Good,
+    fn disk_standing(&self, worker: &RegisterWorker) -> DiskStanding {
+        match &worker.disk {
+            Some(sick) if !sick.works => DiskStanding::Sick,
+            _ if self.full_disks.has(worker) => DiskStanding::Full,
+            Some(_) => DiskStanding::Doubted,
+            None => DiskStanding::Good,
         }
     }
 }
@@ -474,7 +471,10 @@ fn placed(
     workers: &BTreeMap<Uid, RegisterWorker>,
 ) -> Option<Roles> {
     let (config, excluded) = (&configured.config, &configured.excluded);
-    let standing = |worker: &RegisterWorker| context.standing(worker, excluded);
+    let standing = |worker: &RegisterWorker| Standing {
+        disk: context.disk_standing(worker),
+        is_excluded: exclusion::is_excluded(worker, excluded),
+    };
     let among = |list: Vec<&RegisterWorker>| {
         placement::place(&list, config, standing).map(|p| resolve_placement(&list, &p))
     };
