@@ -49,6 +49,25 @@ async fn ask<R: Request + Clone>(
     }
 }
 
+/// It lags: another replica may hold that version already.
+fn is_behind(error: Error) -> bool {
+    matches!(error, Error::future_version | Error::process_behind)
+}
+
+/// No other replica would answer otherwise.
+fn is_the_teams(error: Error) -> bool {
+    is_final(error) && !is_behind(error)
+}
+
+/// What a team's answers come to: that it is another team now, or that one lags, says more than that one cannot be reached.
+fn weight(error: Error) -> u8 {
+    match error {
+        _ if is_behind(error) => 1,
+        _ if is_answer(error) => 2,
+        _ => 0,
+    }
+}
+
 async fn ask_team<R: Request + Clone>(
     inner: &Inner,
     location: &Location,
@@ -59,12 +78,17 @@ async fn ask_team<R: Request + Clone>(
         let endpoint = servers[i].endpoint::<R>();
         inner.transport.call(&endpoint, request.clone())
     };
-    let failed = |i: usize, error: Error| {
-        if !is_answer(error) {
+    let mut last = Error::all_alternatives_failed;
+    let mut failed = |i: usize, error: Error| {
+        if is_behind(error) {
+            probe!("client_asks_past_lagging_replica");
+        }
+        if is_behind(error) || !is_answer(error) {
             inner.avoided.failed(&servers[i]);
         }
+        last = std::cmp::max_by_key(last, error, |error| weight(*error));
+        last
     };
-    let mut last = Error::all_alternatives_failed;
     // The one asked longest ago that has not answered.
     let (mut asked, mut under_way) = (0, call(0));
     for i in 1..servers.len() {
@@ -76,11 +100,10 @@ async fn ask_team<R: Request + Clone>(
                 return Ok(reply);
             }
             Either::Left(Err(error)) => {
-                if is_final(error) {
+                if is_the_teams(error) {
                     return Err(error);
                 }
                 failed(asked, error);
-                last = error;
                 (asked, under_way) = (i, call(i));
             }
             Either::Right(()) => {
@@ -100,11 +123,8 @@ async fn ask_team<R: Request + Clone>(
                         }
                         return Ok(reply);
                     }
-                    Err(error) if is_final(error) => return Err(error),
-                    Err(error) => {
-                        failed(winner.0, error);
-                        last = error;
-                    }
+                    Err(error) if is_the_teams(error) => return Err(error),
+                    Err(error) => drop(failed(winner.0, error)),
                 }
                 (asked, under_way) = loser;
             }
@@ -115,10 +135,8 @@ async fn ask_team<R: Request + Clone>(
             inner.avoided.answered(&servers[asked]);
             Ok(reply)
         }
-        Err(error) => {
-            failed(asked, error);
-            Err(if is_final(error) { error } else { last })
-        }
+        Err(error) if is_the_teams(error) => Err(error),
+        Err(error) => Err(failed(asked, error)),
     }
 }
 
