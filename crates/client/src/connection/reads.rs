@@ -39,7 +39,13 @@ async fn ask<R: Request + Clone>(
         let location = inner.locate(key, before).await;
         match ask_team(inner, &location, &make(&location)).await {
             Ok(reply) => return Ok((location, reply)),
-            Err(error) if is_final(error) => return Err(error),
+            Err(error) if is_final(error) => {
+                // Who lags may not have heard either that the shard has moved.
+                if is_behind(error) {
+                    inner.forget_location(&location);
+                }
+                return Err(error);
+            }
             Err(_) => {
                 probe!("client_relocates_shard");
                 inner.forget_location(&location);
