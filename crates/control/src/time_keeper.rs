@@ -56,3 +56,51 @@ async fn write(database: &Database, seconds: u64) -> Result<()> {
     transaction.clear_range(IDEMPOTENCY, over);
     transaction.commit().await
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_client::testing::{CommitFault, MemoryCluster};
+    use plinth_core::{Key, Version};
+    use plinth_runtime::real::block_on;
+
+    const DAY_S: u64 = 24 * 3600;
+
+    async fn put(database: &Database, keys: &[Key]) -> Result<()> {
+        let transaction = database.create_transaction();
+        transaction.set_option(TransactionOption::AccessSystemKeys)?;
+        keys.iter().for_each(|key| transaction.set(key, "stamp"));
+        transaction.commit().await
+    }
+
+    #[test]
+    fn a_wall_clock_that_is_days_off_removes_no_row_that_somebody_may_still_ask_for() {
+        block_on(async {
+            let cluster = MemoryCluster::new();
+            let database = cluster.database();
+            // The database is two days old.
+            cluster.inject(CommitFault::AnswerLostFor(2 * IDEMPOTENCY_KEPT));
+            let _ = put(&database, &[Key::from_static(b"\xff/jump")]).await;
+            let row = |version: Version| {
+                [&idempotency_rows_from(version)[..], b"/id"]
+                    .concat()
+                    .into()
+            };
+            let oldest_kept = cluster.version() - IDEMPOTENCY_KEPT + 1000;
+            let rows: [Key; 3] = [
+                row(oldest_kept - 2000),
+                row(oldest_kept),
+                row(cluster.version()),
+            ];
+            put(&database, &rows).await.expect("commits");
+
+            let now = 20_000 * DAY_S;
+            for clock in [now, now + 3 * DAY_S, now - 3 * DAY_S] {
+                write(&database, clock).await.expect("commits");
+                let left = cluster.rows();
+                let is_left = rows.each_ref().map(|row| left.contains_key(row));
+                assert_eq!(is_left, [false, true, true], "with the clock at {clock} s");
+            }
+        });
+    }
+}
