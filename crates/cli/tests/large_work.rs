@@ -2,20 +2,21 @@
 //! clearing of a large range, end no epoch, leave no commit in doubt, and hold up no event loop.
 //!
 //! `PLINTH_LARGE_TRANSACTIONS` says how many transactions are side by side, `PLINTH_LARGE_ROWS` how many rows are cleared at
-//! once. `make large` does twenty and three million, with optimised code; `make test` what three unoptimised servers and a
-//! client manage on two cores.
+//! once. `make large` does twenty and three million, with optimised code; `make test` twenty and fewer rows. With three unoptimised
+//! servers and a client on two cores, turns take so long that servers fall silent: they are busy, and must not be taken for dead.
 
 mod common;
 
 use common::{Cluster, number_from};
 use plinth_client::Database;
 use plinth_coordination::ClusterFile;
+use plinth_core::{Error, Result};
 use plinth_runtime::{join_all, real};
 
 const SERVERS: u16 = 3;
 const DEFAULT_ROWS: usize = 150_000;
 const ROWS_PER_TRANSACTION: usize = 5000;
-const DEFAULT_TRANSACTIONS: usize = 4;
+const DEFAULT_TRANSACTIONS: usize = 20;
 const LARGE_BYTES: usize = 9_000_000;
 /// What a task may run at once: processor time, whoever else uses the machine. Unoptimised code takes five times as long.
 const TURN_MILLISECONDS_MAX: u64 = if cfg!(debug_assertions) { 250 } else { 50 };
@@ -32,8 +33,20 @@ async fn load(database: &Database, rows: usize) {
     }
 }
 
-/// One attempt: nobody tries again.
+/// Optimised code commits all of them within the five seconds of a read version. Other code may have to try again, but for that
+/// alone: no commit is left in doubt.
 async fn commit_large(database: &Database, number: usize) {
+    loop {
+        match try_to_commit_large(database, number).await {
+            Err(Error::transaction_too_old) if cfg!(debug_assertions) => {
+                eprintln!("  transaction {number} took more than five seconds");
+            }
+            tried => return tried.unwrap_or_else(|e| panic!("transaction {number}: {e}")),
+        }
+    }
+}
+
+async fn try_to_commit_large(database: &Database, number: usize) -> Result<()> {
     let value_bytes = if number.is_multiple_of(2) {
         100_000
     } else {
@@ -47,8 +60,7 @@ async fn commit_large(database: &Database, number: usize) {
             vec![b'x'; value_bytes],
         );
     }
-    let committed = transaction.commit().await;
-    committed.unwrap_or_else(|error| panic!("transaction {number}: {error}"));
+    transaction.commit().await
 }
 
 async fn epoch(cluster: &Cluster) -> u64 {

@@ -7,8 +7,10 @@ use plinth_protocol::coordination::{
 };
 use plinth_rpc::{Request, Transport, wait_failure};
 use plinth_runtime::knobs::knobs;
-use plinth_runtime::sync::{self, Watch};
-use plinth_runtime::{Duration, TaskGroup, probe, trace};
+use plinth_runtime::sync::{self, Notify, Watch};
+use plinth_runtime::{Duration, Either, TaskGroup, probe, trace};
+use std::cell::Cell;
+use std::rc::Rc;
 
 /// A coordinator's answer that takes longer does not count in this round.
 const ANSWER_LIMIT: Duration = Duration::from_millis(500);
@@ -77,8 +79,9 @@ async fn elect(
             return other;
         }
         let cluster = &coordinators.file();
-        if votes_for(transport, cluster, candidate, false).await >= cluster.majority()
-            && votes_for(transport, cluster, candidate, true).await >= cluster.majority()
+        if votes_for(transport, cluster, candidate, false, ANSWER_LIMIT).await >= cluster.majority()
+            && votes_for(transport, cluster, candidate, true, ANSWER_LIMIT).await
+                >= cluster.majority()
         {
             return candidate.clone();
         }
@@ -93,6 +96,7 @@ async fn votes_for(
     cluster: &ClusterFile,
     candidate: &Candidate,
     leading: bool,
+    limit: Duration,
 ) -> usize {
     let request = Nominate {
         register: cluster.register(),
@@ -104,15 +108,16 @@ async fn votes_for(
         replies.iter().filter(is_ours).count()
     };
     let decided = |replies: &[NominateReply]| ours(replies) >= cluster.majority();
-    ours(&ask_until(transport, cluster, request, decided).await)
+    ours(&ask_until(transport, cluster, request, limit, decided).await)
 }
 
-/// Asks every coordinator, and waits until what has come is `enough` or everybody has answered or failed: one that is
-/// gone must not hold up an election.
+/// Asks every coordinator, and waits until what has come is `enough` or everybody has answered, failed or taken longer than
+/// `limit`: one that is gone must not hold up an election.
 async fn ask_until<R: Request + Clone>(
     transport: &Transport,
     cluster: &ClusterFile,
     request: R,
+    limit: Duration,
     enough: impl Fn(&[R::Reply]) -> bool,
 ) -> Vec<R::Reply> {
     let (sender, mut answers) = sync::queue();
@@ -121,7 +126,7 @@ async fn ask_until<R: Request + Clone>(
         let call = transport.call(&coordinator(*address).endpoint::<R>(), request.clone());
         let sender = sender.clone();
         tasks.spawn("ask coordinator", async move {
-            let answer = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
+            let answer = plinth_runtime::timeout(limit, call).await;
             let _ = sender.send(answer.and_then(Result::ok)); // the others may have been enough
         });
     }
@@ -137,21 +142,34 @@ async fn ask_until<R: Request + Clone>(
     replies
 }
 
-/// Heartbeats until a majority no longer confirms us for a whole lease.
+/// Heartbeats until one that began a whole lease after a majority has last confirmed us is not confirmed. Coordinators that are busy
+/// answer late: one beat does not wait for the answers to the one before. After a long turn of our own, those under way may have
+/// come to nothing: we ask again before we give up.
 async fn lead(transport: &Transport, coordinators: &Coordinators, candidate: &Candidate) {
     let cluster = &coordinators.file();
     let lease = Duration::from_millis(knobs().coordinator_lease_ms);
-    let mut confirmed = plinth_runtime::now();
-    loop {
-        plinth_runtime::sleep(lease / 4).await;
-        let asked = plinth_runtime::now();
-        if votes_for(transport, cluster, candidate, true).await >= cluster.majority() {
-            confirmed = asked;
-        } else if plinth_runtime::now().saturating_since(confirmed) > lease {
-            withdraw(transport, cluster, candidate.controller.id);
-            return;
+    let confirmed = Rc::new(Cell::new(plinth_runtime::now()));
+    let is_over = Rc::new(Notify::new());
+    let beats = TaskGroup::new();
+    let beating = async {
+        loop {
+            plinth_runtime::sleep(lease / 4).await;
+            let (transport, cluster) = (transport.clone(), cluster.clone());
+            let (candidate, confirmed) = (candidate.clone(), confirmed.clone());
+            let is_over = is_over.clone();
+            beats.spawn("heartbeat", async move {
+                let asked = plinth_runtime::now();
+                let votes = votes_for(&transport, &cluster, &candidate, true, lease / 2).await;
+                if votes >= cluster.majority() {
+                    confirmed.set(confirmed.get().max(asked));
+                } else if asked.saturating_since(confirmed.get()) > lease {
+                    is_over.notify_one();
+                }
+            });
         }
-    }
+    };
+    let _: Either<(), ()> = plinth_runtime::race(beating, is_over.notified()).await;
+    withdraw(transport, cluster, candidate.controller.id);
 }
 
 /// Returns when `leader` is gone or another leads.
@@ -191,7 +209,7 @@ pub async fn current_leader(
             let voters = replies.iter().filter(|reply| reply.lost.is_none());
             voters.count() >= cluster.majority() || replies.iter().any(has_moved)
         };
-        let replies = ask_until(transport, &cluster, request, enough).await;
+        let replies = ask_until(transport, &cluster, request, ANSWER_LIMIT, enough).await;
         // Said of one that has the state already: one voice is enough.
         for reply in &replies {
             coordinators.follow(&reply.successor);

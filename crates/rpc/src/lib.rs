@@ -21,6 +21,7 @@ mod failure;
 pub mod frame;
 pub mod latency;
 mod peer;
+mod silence;
 mod transport;
 mod waiters;
 mod wire;

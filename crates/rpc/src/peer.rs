@@ -2,6 +2,7 @@
 
 use crate::connection::{self, Outbox, Refused};
 use crate::frame;
+use crate::silence::{Pulse, Silence};
 use bytes::{Bytes, BytesMut};
 use plinth_core::hash::HashMap;
 use plinth_core::{Error, Result};
@@ -205,29 +206,32 @@ impl Peer {
         (interval, limit.max(interval * 2))
     }
 
-    /// Returns when the peer owes an answer and has been silent, pings included, for too long.
+    /// Returns when the peer owes an answer and has been silent, pings included, for too long, and does not say past its loop
+    /// that it is busy.
     async fn watch_silence(&self) {
-        let mut owed_since: Option<Instant> = None;
+        let mut silence = Silence::default();
+        let mut pulse = Pulse::new(self.address);
         loop {
             let (interval, limit) = self.patience();
             let slept = plinth_runtime::now();
             plinth_runtime::sleep(interval).await;
-            let now = plinth_runtime::now();
             if self.pending.borrow().is_empty() {
-                owed_since = None;
+                silence = Silence::default();
                 continue;
             }
-            let since = *owed_since.get_or_insert(now);
-            if now.saturating_since(slept) > interval * 2 {
-                // Held up ourselves: what the peer has said meanwhile is still to be read.
-                probe!("rpc_watcher_was_held_up");
-                owed_since = Some(now);
-            } else if now.saturating_since(self.last_heard.get().max(since)) > limit {
+            let heard = self.last_heard.get();
+            let silent = silence.goes_on(slept, plinth_runtime::now(), heard, interval);
+            if silent >= limit && !pulse.is_busy(silent, limit) {
                 probe!("rpc_ping_timeout");
                 self.set_reachable(false);
                 return;
             }
-            if now.saturating_since(self.last_heard.get()) >= interval {
+            if silent >= limit / 2 {
+                pulse.ask(limit);
+            } else {
+                pulse.was_heard();
+            }
+            if heard.elapsed() >= interval {
                 let id = self.next_id.get();
                 self.next_id.set(id + 1);
                 let ping = |out: &mut BytesMut| frame::encode(out, frame::PING, id, |_| ());

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use plinth_core::{Uid, record};
 use plinth_rpc::{FailureBeacon, Interface, Transport, wait_failure};
 use plinth_runtime::knobs::knobs;
-use plinth_runtime::sim::{Locality, MachineId, SimConfig, Simulation, control};
+use plinth_runtime::sim::{KillKind, Locality, MachineId, SimConfig, Simulation, control};
 use plinth_runtime::{Duration, now, sleep};
 use std::net::SocketAddr;
 
@@ -94,6 +94,76 @@ fn a_process_that_hesitates_is_not_missed() {
                 "seed {seed}"
             );
             assert!(transport.unreachable().is_empty());
+        });
+    }
+}
+
+/// Longer than silence is borne, shorter than a busy process is waited for.
+fn long_turn() -> Duration {
+    let knobs = knobs();
+    Duration::from_millis((knobs.failure_detection_ms * 3).max(knobs.busy_peer_ms / 2))
+}
+
+#[test]
+fn a_process_in_a_long_turn_is_not_missed_and_its_connection_stays() {
+    for seed in 1..20 {
+        let (simulation, _, process) = world(seed);
+        run(&simulation, async move {
+            let transport = Transport::client();
+            let hold_up = move || control().busy_process(process, long_turn());
+            let missed = missed_after(&transport, hold_up).await;
+            assert_eq!(missed, None, "seed {seed}");
+            assert!(transport.unreachable().is_empty());
+        });
+    }
+}
+
+#[test]
+fn a_turn_without_end_is_missed_when_the_time_for_long_turns_is_over() {
+    for seed in 1..20 {
+        let (simulation, _, process) = world(seed);
+        run(&simulation, async move {
+            let transport = Transport::client();
+            let hang = move || control().busy_process(process, Duration::from_secs(30));
+            let took = missed_after(&transport, hang).await.expect("it is missed");
+            let borne = Duration::from_millis(knobs().busy_peer_ms);
+            assert!(
+                took > borne / 2 && took <= borne + soon(),
+                "seed {seed}: {took:?}"
+            );
+        });
+    }
+}
+
+#[test]
+fn a_busy_process_that_is_cut_off_or_killed_is_missed_as_soon_as_one_that_is_not() {
+    for seed in 1..20 {
+        let (simulation, machine, process) = world(seed);
+        run(&simulation, async move {
+            let transport = Transport::client();
+            let break_it = move || {
+                control().busy_process(process, long_turn());
+                control().partition(MachineId::TESTER, machine, false);
+            };
+            let took = missed_after(&transport, break_it).await;
+            let took = took.expect("it is missed");
+            assert!(took <= soon(), "seed {seed}: {took:?}");
+            control().heal(machine, MachineId::TESTER);
+        });
+        let (simulation, _, process) = world(seed);
+        run(&simulation, async move {
+            let transport = Transport::client();
+            let hold_up = move || {
+                control().busy_process(process, long_turn());
+                let killing = async move {
+                    sleep(long_turn() / 2).await;
+                    control().kill_process(process, KillKind::Kill);
+                };
+                plinth_runtime::spawn("kill", killing).detach();
+            };
+            let took = missed_after(&transport, hold_up).await;
+            let took = took.expect("it is missed");
+            assert!(took <= long_turn() / 2 + soon(), "seed {seed}: {took:?}");
         });
     }
 }

@@ -127,6 +127,8 @@ knobs! {
     connect_timeout_ms: u64 = 2000, legal 50, 30_000;
     /// A role not heard of for this long is taken for dead; its process is pinged five times meanwhile.
     failure_detection_ms: u64 = 500, sim 300, 1500, legal 100, 10_000;
+    /// One that is silent because a turn of its loop takes long, as its process still says past the loop, is waited for so long.
+    busy_peer_ms: u64 = 5000, sim 500, 8000, legal 100, 60_000;
     coordinator_lease_ms: u64 = 2000, sim 1000, 4000, legal 1000, 20_000;
     election_interval_ms: u64 = 100, sim 50, 500, legal 10, 500;
     /// Requests for a read version that may wait at a proxy; more are refused.

@@ -3,7 +3,7 @@
 //! Bytes of one connection arrive in order and once, or the connection fails. Nothing says when, and nothing
 //! says that what was written has arrived. Dropping both halves closes the connection.
 
-use crate::{real, sim};
+use crate::{Duration, real, sim};
 use bytes::{Bytes, BytesMut};
 use std::io;
 use std::net::SocketAddr;
@@ -49,6 +49,15 @@ pub async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)> {
         Some(world) => sim_halves(world.connect(address).await?),
         None => real_halves(real::net::connect(address).await?),
     })
+}
+
+/// Asks the process that listens at `address`, past its loop, how long a turn of its loop has taken, one under way or one that has just
+/// ended: zero if none was long. `None` if nobody answers, which may take for ever.
+pub async fn pulse(address: SocketAddr) -> Option<Duration> {
+    match sim::current() {
+        Some(world) => world.pulse(address).await,
+        None => real::pulse::pulse(address).await.ok(),
+    }
 }
 
 fn real_halves((reader, writer): (real::net::Reader, real::net::Writer)) -> (Reader, Writer) {

@@ -83,6 +83,7 @@ enum Fault {
     Clog,
     CutConnections,
     PauseProcess,
+    BusyProcess,
     DiskFull,
     SlowDisk,
     KillRole,
@@ -108,6 +109,7 @@ fn choose(mix: &FaultMix) -> Fault {
         (Fault::Clog, mix.clog),
         (Fault::CutConnections, mix.cut_connections),
         (Fault::PauseProcess, mix.pause_process),
+        (Fault::BusyProcess, mix.busy_process),
         (Fault::DiskFull, mix.disk_full),
         (Fault::SlowDisk, mix.slow_disk),
         (Fault::KillRole, mix.kill_role),
@@ -175,6 +177,10 @@ async fn strike(shape: &Shape, transport: &Transport, fault: Fault, end: Instant
         Fault::PauseProcess => {
             trace!("FaultPause", "process" => process.0);
             control.pause_process(process, ms(range(10..6000)));
+        }
+        Fault::BusyProcess => {
+            trace!("FaultBusy", "process" => process.0);
+            control.busy_process(process, ms(range(10..6000)));
         }
         Fault::DiskFull => {
             trace!("FaultDiskFull", "machine" => machine.0);

@@ -170,7 +170,10 @@ fn serve_limit() -> Duration {
     let (knobs, usual) = (knobs(), Knobs::default());
     let patience = |knobs: &Knobs| {
         let seen = knobs.failure_detection_ms.max(knobs.rpc_ping_timeout_ms) * 3;
-        seen + knobs.coordinator_lease_ms * 2 + knobs.recovery_retry_ms + knobs.connect_timeout_ms
+        seen + knobs.busy_peer_ms
+            + knobs.coordinator_lease_ms * 2
+            + knobs.recovery_retry_ms
+            + knobs.connect_timeout_ms
     };
     let more = patience(&knobs).saturating_sub(patience(&usual));
     SERVE_LIMIT + Duration::from_millis(more)

@@ -13,6 +13,8 @@ pub struct FaultMix {
     pub clog: u32,
     pub cut_connections: u32,
     pub pause_process: u32,
+    /// Its loop is in a long turn: it says nothing, and lives.
+    pub busy_process: u32,
     pub disk_full: u32,
     pub slow_disk: u32,
     pub kill_role: u32,
@@ -78,6 +80,7 @@ const ALL: FaultMix = FaultMix {
     clog: 4,
     cut_connections: 4,
     pause_process: 2,
+    busy_process: 2,
     disk_full: 2,
     slow_disk: 2,
     kill_role: 5,
@@ -102,6 +105,7 @@ const NONE: FaultMix = FaultMix {
     clog: 0,
     cut_connections: 0,
     pause_process: 0,
+    busy_process: 0,
     disk_full: 0,
     slow_disk: 0,
     kill_role: 0,
@@ -195,6 +199,7 @@ pub fn scenarios() -> &'static [Scenario] {
                 swizzle: 2,
                 kill_role: 1,
                 pause_process: 1,
+                busy_process: 1,
                 ..NONE
             },
             swarm: false,
@@ -284,6 +289,7 @@ pub fn scenarios() -> &'static [Scenario] {
                 kill_role: 2,
                 kill_process: 3,
                 pause_process: 2,
+                busy_process: 2,
                 power_cut_all: 1,
                 ..NONE
             },
@@ -374,7 +380,7 @@ impl Scenario {
 }
 
 impl FaultMix {
-    fn weights_mut(&mut self) -> [(&'static str, &mut u32); 21] {
+    fn weights_mut(&mut self) -> [(&'static str, &mut u32); 22] {
         [
             ("kill_process", &mut self.kill_process),
             ("power_cut", &mut self.power_cut),
@@ -383,6 +389,7 @@ impl FaultMix {
             ("clog", &mut self.clog),
             ("cut_connections", &mut self.cut_connections),
             ("pause_process", &mut self.pause_process),
+            ("busy_process", &mut self.busy_process),
             ("disk_full", &mut self.disk_full),
             ("slow_disk", &mut self.slow_disk),
             ("kill_role", &mut self.kill_role),

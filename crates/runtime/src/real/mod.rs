@@ -6,6 +6,7 @@
 
 pub(crate) mod disk;
 pub(crate) mod net;
+pub(crate) mod pulse;
 mod remote;
 pub(crate) mod watchdog;
 
@@ -39,7 +40,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = std::pin::pin!(future);
     let main =
         std::future::poll_fn(|context| watchdog::watched("main", || future.as_mut().poll(context)));
-    let output = tasks.block_on(&runtime, main);
+    let output = runtime.block_on(pulse::in_turns(tasks.run_until(main)));
     // Before the runtime: the destructors of what is left may still use timers and sockets.
     let _entered = runtime.enter();
     drop(tasks);

@@ -1,5 +1,6 @@
 //! TCP. A write is tried at once and waits only when the socket's buffer is full.
 
+use super::pulse::Pulse;
 use bytes::{Bytes, BytesMut};
 use std::io;
 use std::net::SocketAddr;
@@ -12,12 +13,18 @@ const READ_BYTES: usize = 64 << 10;
 /// With less room than this a read would be more system call than data.
 const READ_BYTES_MIN: usize = 4 << 10;
 
-pub(crate) struct Listener(TcpListener);
+pub(crate) struct Listener {
+    tcp: TcpListener,
+    /// Answers for the loop when it does not get round to it.
+    _pulse: Option<Pulse>,
+}
 pub(crate) struct Reader(OwnedReadHalf);
 pub(crate) struct Writer(OwnedWriteHalf);
 
 pub(crate) async fn listen(address: SocketAddr) -> io::Result<Listener> {
-    TcpListener::bind(address).await.map(Listener)
+    let tcp = TcpListener::bind(address).await?;
+    let _pulse = Pulse::start(tcp.local_addr()?);
+    Ok(Listener { tcp, _pulse })
 }
 
 /// Files that are kept for other things than accepted connections: at most this many, and at most a quarter.
@@ -43,7 +50,7 @@ fn split(stream: TcpStream) -> io::Result<(Reader, Writer)> {
 impl Listener {
     pub async fn accept(&mut self) -> io::Result<(Reader, Writer, SocketAddr)> {
         loop {
-            let (stream, peer) = self.0.accept().await?;
+            let (stream, peer) = self.tcp.accept().await?;
             // A connection that died while it waited here is its peer's business, not the listener's.
             if let Ok((reader, writer)) = split(stream) {
                 return Ok((reader, writer, peer));
@@ -52,7 +59,7 @@ impl Listener {
     }
 
     pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.0.local_addr()
+        self.tcp.local_addr()
     }
 }
 

@@ -64,7 +64,7 @@ fn register() -> Arc<Pulse> {
 }
 
 /// Nanoseconds since the first call, and one.
-fn clock() -> u64 {
+pub(super) fn clock() -> u64 {
     static ORIGIN: OnceLock<Instant> = OnceLock::new();
     ORIGIN.get_or_init(Instant::now).elapsed().as_nanos() as u64 + 1
 }

@@ -482,7 +482,7 @@ impl World {
         let executor = &self.executor;
         let task = executor.tasks.borrow().get(key);
         let Some(task) = task else { return };
-        if self.paused.get() > 0 && self.defer(task.process, key) {
+        if self.held.get() > 0 && self.defer(task.process, key) {
             return;
         }
         let polls = executor.polls_this_instant.get() + 1;

@@ -1,6 +1,6 @@
 //! The handle by which a test, or a workload inside the simulation, builds the world and breaks it.
 
-use super::machine::{Locality, MachineId, ProcessId};
+use super::machine::{Hold, Locality, MachineId, ProcessId};
 use super::sickness::Sickness;
 use super::{SimConfig, World, current};
 use crate::{Duration, buggify, random};
@@ -137,7 +137,16 @@ impl Control {
 
     /// Like SIGSTOP: the process does nothing for a while, and its peers cannot tell.
     pub fn pause_process(&self, process: ProcessId, duration: Duration) {
-        self.within(|world| world.pause(process, duration.as_nanos() as u64));
+        self.within(|world| world.hold(process, Hold::Stopped, duration.as_nanos() as u64));
+    }
+
+    /// One task of the process computes for a while, and all the others wait: only its pulse tells that it lives.
+    pub fn busy_process(&self, process: ProcessId, duration: Duration) {
+        self.within(|world| {
+            let since_ns = world.executor.now();
+            let busy = Hold::Busy { since_ns };
+            world.hold(process, busy, duration.as_nanos() as u64)
+        });
     }
 
     /// Kills every process of the machine, and lets each unsynced write and name be kept, lost or torn.

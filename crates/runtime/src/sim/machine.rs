@@ -99,6 +99,21 @@ pub(super) struct Machine {
 
 pub(super) type Main = Rc<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>;
 
+/// Why the tasks of a process do not run.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Hold {
+    /// As by SIGSTOP: nothing in it runs.
+    Stopped,
+    /// One task computes, and the loop waits for it. What runs beside the loop does.
+    Busy { since_ns: u64 },
+}
+
+pub(super) struct Held {
+    pub how: Hold,
+    /// Tasks that have become ready meanwhile.
+    ready: Vec<TaskKey>,
+}
+
 pub(super) struct Process {
     pub machine: MachineId,
     pub address: SocketAddr,
@@ -108,8 +123,8 @@ pub(super) struct Process {
     pub is_alive: bool,
     /// Held by its file handles: a dead process's destructors change nothing.
     pub life: Arc<AtomicBool>,
-    /// Tasks that became ready while it is paused.
-    paused: Option<Vec<TaskKey>>,
+    /// None of its tasks runs.
+    pub held: Option<Held>,
     pub starts: u32,
     /// What this life has learned of its disks.
     healths: Rc<Healths>,
@@ -179,7 +194,7 @@ impl World {
             is_wanted: false,
             is_alive: true,
             life: Arc::new(AtomicBool::new(true)),
-            paused: None,
+            held: None,
             starts: 1,
             healths: Rc::default(),
         });
@@ -245,8 +260,8 @@ impl World {
             }
             process.is_alive = false;
             process.life.store(false, Ordering::Relaxed);
-            if process.paused.take().is_some() {
-                self.paused.set(self.paused.get() - 1);
+            if process.held.take().is_some() {
+                self.held.set(self.held.get() - 1);
             }
             self.machines.borrow()[process.machine.0 as usize]
                 .disk
@@ -304,37 +319,38 @@ impl World {
         }
     }
 
-    /// While paused, a process's tasks do not run; everything else around it does, its timers included.
-    pub(super) fn pause(self: &Rc<Self>, id: ProcessId, for_ns: u64) {
-        assert_ne!(id, ProcessId::TESTER, "the tester is never paused");
+    /// While held, a process's tasks do not run; everything else around it does, its timers included.
+    pub(super) fn hold(self: &Rc<Self>, id: ProcessId, how: Hold, for_ns: u64) {
+        assert_ne!(id, ProcessId::TESTER, "the tester is never held");
         {
             let process = &mut self.processes.borrow_mut()[id.0 as usize];
-            if !process.is_alive || process.paused.is_some() {
+            if !process.is_alive || process.held.is_some() {
                 return;
             }
-            process.paused = Some(Vec::new());
+            let ready = Vec::new();
+            process.held = Some(Held { how, ready });
         }
-        self.paused.set(self.paused.get() + 1);
+        self.held.set(self.held.get() + 1);
         let starts = self.processes.borrow()[id.0 as usize].starts;
         let resume = move |world: &Rc<World>| {
             let process = &mut world.processes.borrow_mut()[id.0 as usize];
-            // A process that was killed and restarted meanwhile is not the one that was paused.
+            // A process that was killed and restarted meanwhile is not the one that was held.
             if process.starts == starts
-                && let Some(tasks) = process.paused.take()
+                && let Some(Held { ready, .. }) = process.held.take()
             {
-                world.paused.set(world.paused.get() - 1);
-                world.executor.requeue(tasks);
+                world.held.set(world.held.get() - 1);
+                world.executor.requeue(ready);
             }
         };
         let at = self.executor.now().saturating_add(for_ns);
         self.executor.schedule(at, Event::Call(Box::new(resume)));
     }
 
-    /// Keeps a ready task back if its process is paused.
+    /// Keeps a ready task back if its process is held.
     pub(super) fn defer(&self, id: ProcessId, key: TaskKey) -> bool {
-        match &mut self.processes.borrow_mut()[id.0 as usize].paused {
-            Some(tasks) => {
-                tasks.push(key);
+        match &mut self.processes.borrow_mut()[id.0 as usize].held {
+            Some(held) => {
+                held.ready.push(key);
                 true
             }
             None => false,

@@ -23,6 +23,7 @@ mod faults;
 mod image;
 mod machine;
 pub(crate) mod network;
+mod pulse;
 mod sickness;
 
 pub use faults::{Control, KillKind, MachineInfo, ProcessInfo, control};
@@ -149,8 +150,8 @@ pub(crate) struct World {
     processes: RefCell<Vec<machine::Process>>,
     /// The process that is running.
     current: Cell<ProcessId>,
-    /// Processes that are paused: zero means that nobody needs to ask.
-    paused: Cell<usize>,
+    /// Processes whose tasks do not run: zero means that nobody needs to ask.
+    held: Cell<usize>,
     network: RefCell<network::Network>,
     trace: RefCell<VecDeque<String>>,
     /// This thread's generator, knobs and buggify seed: the world's while it is not entered, else the thread's own.
@@ -230,7 +231,7 @@ impl World {
             machines: RefCell::default(),
             processes: RefCell::default(),
             current: Cell::new(ProcessId::TESTER),
-            paused: Cell::new(0),
+            held: Cell::new(0),
             network: RefCell::default(),
             trace: RefCell::default(),
             swapped: RefCell::new(Some(state)),

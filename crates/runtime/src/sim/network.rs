@@ -92,7 +92,7 @@ enum StreamEnd {
     Reset,
 }
 
-enum Path {
+pub(super) enum Path {
     Open,
     ClosedUntil(u64),
     Closed,
@@ -167,7 +167,7 @@ fn skewed(range: &Range<u64>) -> u64 {
 }
 
 impl World {
-    fn latency_ns(&self, (from, to): (MachineId, MachineId)) -> u64 {
+    pub(super) fn latency_ns(&self, (from, to): (MachineId, MachineId)) -> u64 {
         let config = self.config.borrow();
         if from == to {
             return 1000 * skewed(&config.loopback_latency_us);
@@ -179,7 +179,7 @@ impl World {
         1000 * us
     }
 
-    fn path(&self, pair: (MachineId, MachineId)) -> Path {
+    pub(super) fn path(&self, pair: (MachineId, MachineId)) -> Path {
         if !self.is_up(pair.1) {
             return Path::Closed;
         }
@@ -436,6 +436,11 @@ impl World {
         network.ports_given += 1;
         let ports = u64::from(u16::MAX - FIRST_EPHEMERAL_PORT);
         FIRST_EPHEMERAL_PORT + (network.ports_given % ports) as u16
+    }
+
+    pub(super) fn listens_at(&self, address: SocketAddr) -> Option<ProcessId> {
+        let network = self.network.borrow();
+        network.listeners.get(&address).map(|l| l.process)
     }
 
     /// The running process's own address, for the wildcard and for loopback.

@@ -469,6 +469,42 @@ fn a_paused_process_goes_on_where_it_was() {
 }
 
 #[test]
+fn a_pulse_tells_a_process_that_is_busy_from_one_that_is_stopped_or_gone() {
+    let sim = simulation(11);
+    let a = sim.add_machine(Locality::default());
+    let echo = start_echo(&sim, a, address(1));
+    let asked = async || {
+        let mut answer = None;
+        for _ in 0..5 {
+            // Some get lost.
+            answer = answer.or(timeout(ms(200), net::pulse(address(1))).await);
+        }
+        answer
+    };
+    sim.run(async move {
+        sleep(ms(10)).await;
+        assert_eq!(asked().await, Some(Some(ms(0))));
+        control().busy_process(echo, ms(2000));
+        sleep(ms(500)).await;
+        assert!(asked().await.flatten() >= Some(ms(500)));
+        sleep(ms(2000)).await;
+        assert_eq!(asked().await, Some(Some(ms(0))));
+        control().partition(MachineId::TESTER, a, false);
+        assert_eq!(asked().await, None);
+        control().heal(MachineId::TESTER, a);
+        control().partition(a, MachineId::TESTER, false);
+        assert_eq!(asked().await, None);
+        control().heal(MachineId::TESTER, a);
+        control().pause_process(echo, ms(2000));
+        assert_eq!(asked().await, None);
+        control().kill_process(echo, KillKind::Kill);
+        assert_eq!(asked().await, Some(None));
+        control().power_cut(a);
+        assert_eq!(asked().await, None);
+    });
+}
+
+#[test]
 fn a_power_cut_keeps_what_was_synced_and_may_keep_lose_or_tear_the_rest() {
     let (mut kept, mut lost, mut torn) = (0, 0, 0);
     for seed in 0..100 {
