@@ -349,6 +349,15 @@ impl LogServer {
         true
     }
 
+    /// What is popped of each tag.
+    pub fn all_popped(&self) -> impl Iterator<Item = Popped> {
+        let popped = |(tag, queue): (&Tag, &TagQueue)| Popped {
+            tag: *tag,
+            version: queue.popped,
+        };
+        self.tags.iter().map(popped)
+    }
+
     /// Tags that are held here and belong to storage servers that are no more.
     pub fn tags_without_owner(&self, info: &ClusterInfo) -> Vec<Tag> {
         let is_dead = |tag: &Tag, queue: &TagQueue| {
@@ -687,6 +696,23 @@ mod tests {
         assert_eq!(recovered(&[(0, 0), (1, 0)]), Ok(true));
         assert_eq!(recovered(&[(2, 0), (3, 2)]), Ok(true), "popped since");
         assert_eq!(recovered(&[(2, 0), (3, 1)]), Err(Error::file_corrupt));
+    }
+
+    #[test]
+    fn what_was_popped_is_known_when_the_blocks_that_said_so_are_gone() {
+        let mut s = server();
+        s.push(push(10, 20, body(&[1, 2], b"b"))).expect("taken");
+        s.pop(Tag(1), 21);
+        let begin = Entry::Begin(s.begin_entry(20));
+        let mut entries = vec![begin, Entry::Oldest(3)];
+        entries.extend(s.all_popped().map(Entry::Popped));
+        let mut recovery = Recovery::default();
+        let at = Position::start_of(3);
+        recovery.block(at, &entries, 10, 1000).expect("whole");
+        let server = recovery.finish().expect("whole").expect("it began");
+        // Else a storage server that has lost versions 11 to 20 would be told that there was nothing.
+        assert_eq!(server.empty_reply(Tag(1), 21).popped, 21);
+        assert_eq!(server.empty_reply(Tag(2), 21).popped, 0);
     }
 
     /// Fuzz target: what a block of the disk queue may hold.

@@ -420,8 +420,14 @@ impl Shell {
         let mut server = self.server.borrow_mut();
         if self.cut_wanted.take()
             && let Some(position) = server.cut()
+            && position.segment > self.oldest.get()
         {
-            self.oldest.set(position.segment.max(self.oldest.get()));
+            self.oldest.set(position.segment);
+            // With the segments go pops; one that nobody remembers makes what was popped look as if it had never been.
+            let mut said = Gathering::after(server.version(), &server, position.segment);
+            let put_popped = |popped| put(&mut said.block, &Entry::Popped(popped));
+            server.all_popped().for_each(put_popped);
+            return self.gathering.borrow_mut().push_back(said);
         }
         let oldest = self.oldest.get();
         let mut gathering = self.gathering.borrow_mut();
