@@ -106,17 +106,7 @@ async fn seal(
         let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
         let patience = if generation.covers_every_set(&answered) {
             let since: Instant = *covered_since.get_or_insert_with(plinth_runtime::now);
-            let stayed: Vec<bool> = answers.iter().map(has_stayed).collect();
-            let has_witnesses = generation.covers_every_set(&stayed);
-            let mut silent = (0..answered.len()).filter(|i| !answered[*i] && !damaged.contains(i));
-            let (may_answer, grace) = if has_witnesses
-                || fault::is_planted("shorter_log_is_believed")
-            {
-                let may_answer = silent.any(|place| may_answer(context, &generation.logs[place]));
-                (may_answer, GRACE)
-            } else {
-                (silent.next().is_some(), GRACE_FOR_WITNESSES)
-            };
+            let (may_answer, grace) = others(context, generation, &answers, &damaged);
             if !may_answer || since.elapsed() >= grace {
                 if answered.contains(&false) {
                     probe!("recovery_without_all_logs");
@@ -140,6 +130,23 @@ async fn seal(
             }
         }
     }
+}
+
+/// Where every log set is covered: whether a log server that has not answered may, and how long it is waited for.
+fn others(
+    context: &Context,
+    generation: &LogGeneration,
+    answers: &[Option<SealReply>],
+    damaged: &[usize],
+) -> (bool, Duration) {
+    let silent = (0..answers.len()).filter(|i| answers[*i].is_none() && !damaged.contains(i));
+    let stayed: Vec<bool> = answers.iter().map(has_stayed).collect();
+    let is_planted = fault::is_planted("shorter_log_is_believed");
+    if generation.covers_every_set(&stayed) || is_planted {
+        let mut silent = silent.map(|place| &generation.logs[place]);
+        return (silent.any(|log| may_answer(context, log)), GRACE);
+    }
+    (silent.count() > 0, GRACE_FOR_WITNESSES)
 }
 
 /// It answered, and what it said is what it acknowledged.
