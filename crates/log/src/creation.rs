@@ -96,6 +96,7 @@ impl Maker {
         let mut block = Block::default();
         let server = LogServer::new(&begin);
         put(&mut block, &Entry::Begin(begin));
+        put(&mut block, &Entry::Oldest(0));
         Ok(Maker {
             queue: DiskQueue::create(prefix, request.id).await?,
             server,
@@ -118,6 +119,7 @@ impl Maker {
             self.write().await?;
             let begin = self.server.begin_entry(self.server.version());
             put(&mut self.block, &Entry::Begin(begin));
+            put(&mut self.block, &Entry::Oldest(0));
         }
         let entry = VersionEntry {
             version,

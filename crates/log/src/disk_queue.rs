@@ -56,7 +56,7 @@ impl Position {
         }
     }
     /// Where the first block of a segment goes.
-    fn start_of(segment: u32) -> Self {
+    pub(crate) fn start_of(segment: u32) -> Self {
         Position {
             segment,
             offset: SEGMENT_HEADER_BYTES as u32,
@@ -406,6 +406,12 @@ impl DiskQueue {
         Ok(Some((entries, next)))
     }
 
+    /// The number of the oldest segment that is there.
+    pub fn first_segment(&self) -> u32 {
+        let first = self.segments.first_key_value();
+        first.map_or(self.end.segment, |(number, _)| *number)
+    }
+
     /// Bytes that the segments take up on disk.
     pub fn bytes(&self) -> u64 {
         self.segments
@@ -444,8 +450,8 @@ async fn existing_segments(prefix: &Path) -> std::io::Result<Vec<u32>> {
     Ok(numbers)
 }
 
-/// The file of a segment and its size. `None` if it was being made when its process ended, which only the newest can
-/// be, or was to be made into a newer one; it is removed then.
+/// The file of a segment and its size. `None` if it was being made when its process ended, perhaps from an older one, which only the
+/// newest can be; it is removed then. One with blocks in it was made: if its header says otherwise, a write was lost.
 async fn open_segment(
     prefix: &Path,
     id: Uid,
@@ -470,15 +476,15 @@ async fn open_segment(
         file.sync().await.map_err(failed)?;
         return Ok(Some((file, size)));
     }
-    if header.is_none_or(|(found, _)| found == number) {
-        let bytes = file.read_at(0, size as usize).await.map_err(failed)?;
-        let first = SEGMENT_HEADER_BYTES as usize;
-        if !is_newest || later_block(&bytes, id, number, first - 1).is_some() {
-            return Err(match header {
-                Some(_) => damage(&path, size as u32, "the file was cut short"),
-                None => damage(&path, 0, "segment header"),
-            });
-        }
+    let bytes = file.read_at(0, size as usize).await.map_err(failed)?;
+    let first = SEGMENT_HEADER_BYTES as usize;
+    if !is_newest || later_block(&bytes, id, number, first - 1).is_some() {
+        return Err(match header {
+            Some((found, _)) if found == number => {
+                damage(&path, size as u32, "the file was cut short")
+            }
+            _ => damage(&path, 0, "segment header"),
+        });
     }
     trace!("SegmentIgnored", "file" => path.display());
     disk::remove(&path).await.map_err(failed)?;

@@ -12,6 +12,7 @@ use plinth_core::codec::Codec;
 use plinth_core::{Epoch, Error, Result, Tag, Version, log_body, record};
 use plinth_protocol::control::ClusterInfo;
 use plinth_protocol::log::{POPPED_FOR_EVER, PeekReply, Push, VersionedMessages};
+use plinth_runtime::trace_warn;
 use std::collections::{BTreeMap, VecDeque};
 
 /// Pushes that may wait for a missing link of the chain.
@@ -52,6 +53,8 @@ pub enum Entry {
     Copying,
     /// It has copied everything.
     Copied,
+    /// The number of the oldest segment that is needed: those before it are removed when this is on disk, and no other.
+    Oldest(u32),
 }
 
 impl Codec for Entry {
@@ -63,6 +66,7 @@ impl Codec for Entry {
             Entry::Popped(popped) => (3u8.put(out), popped.put(out)).1,
             Entry::Copying => 4u8.put(out),
             Entry::Copied => 5u8.put(out),
+            Entry::Oldest(segment) => (6u8.put(out), segment.put(out)).1,
         }
     }
     fn take(input: &mut Bytes) -> Option<Self> {
@@ -73,6 +77,7 @@ impl Codec for Entry {
             3 => Entry::Popped(Popped::take(input)?),
             4 => Entry::Copying,
             5 => Entry::Copied,
+            6 => Entry::Oldest(u32::take(input)?),
             _ => return None,
         })
     }
@@ -106,6 +111,8 @@ pub struct LogServer {
     durable: Version,
     known_committed: Version,
     sealed: bool,
+    /// It was rebuilt from its disk.
+    came_back: bool,
     /// Pushes that came before the one they follow, by that one's version.
     waiting: BTreeMap<Version, Push>,
     tags: BTreeMap<Tag, TagQueue>,
@@ -128,6 +135,7 @@ impl LogServer {
             durable: begin.prev_version,
             known_committed: begin.start - 1,
             sealed: false,
+            came_back: false,
             waiting: BTreeMap::new(),
             tags: BTreeMap::new(),
             in_memory: VecDeque::new(),
@@ -149,6 +157,9 @@ impl LogServer {
     }
     pub fn known_committed(&self) -> Version {
         self.known_committed
+    }
+    pub fn came_back(&self) -> bool {
+        self.came_back
     }
     pub fn is_sealed(&self) -> bool {
         self.sealed
@@ -338,6 +349,15 @@ impl LogServer {
         true
     }
 
+    /// What is popped of each tag.
+    pub fn all_popped(&self) -> impl Iterator<Item = Popped> {
+        let popped = |(tag, queue): (&Tag, &TagQueue)| Popped {
+            tag: *tag,
+            version: queue.popped,
+        };
+        self.tags.iter().map(popped)
+    }
+
     /// Tags that are held here and belong to storage servers that are no more.
     pub fn tags_without_owner(&self, info: &ClusterInfo) -> Vec<Tag> {
         let is_dead = |tag: &Tag, queue: &TagQueue| {
@@ -415,6 +435,10 @@ pub struct Recovery {
     server: Option<LogServer>,
     /// It had not copied everything yet.
     is_copying: bool,
+    /// Where the first block was.
+    first_segment: Option<u32>,
+    /// What the last block said; those of former versions say nothing.
+    oldest_needed: Option<u32>,
 }
 
 impl Recovery {
@@ -425,9 +449,11 @@ impl Recovery {
         bytes: usize,
         memory_bytes_max: usize,
     ) -> Result<()> {
+        self.first_segment.get_or_insert(position.segment);
         let mut versions: Option<(Version, Version)> = None;
         for entry in entries {
             match entry {
+                Entry::Oldest(segment) => self.oldest_needed = Some(*segment),
                 Entry::Begin(begin) => {
                     self.server.get_or_insert_with(|| LogServer::new(begin));
                 }
@@ -455,12 +481,22 @@ impl Recovery {
         Ok(())
     }
 
-    /// `None` if its creation was never finished.
-    pub fn finish(self) -> Option<LogServer> {
-        let mut server = self.server.filter(|_| !self.is_copying)?;
+    /// `None` if its creation was never finished. Damage if a segment is gone that was never popped: whoever asked for what was in
+    /// it would be told that there was nothing.
+    pub fn finish(self) -> Result<Option<LogServer>> {
+        if let (Some(first), Some(needed)) = (self.first_segment, self.oldest_needed)
+            && first > needed
+        {
+            trace_warn!("LogSegmentsMissing", "needed" => needed, "first" => first);
+            return Err(Error::file_corrupt);
+        }
+        let Some(mut server) = self.server.filter(|_| !self.is_copying) else {
+            return Ok(None);
+        };
         server.durable = server.version;
+        server.came_back = true;
         server.seal();
-        Some(server)
+        Ok(Some(server))
     }
 }
 
@@ -625,7 +661,7 @@ mod tests {
                 )
                 .expect("consistent");
         }
-        let mut server = recovery.finish().expect("it began");
+        let mut server = recovery.finish().expect("whole").expect("it began");
         assert_eq!(
             (
                 server.epoch(),
@@ -640,6 +676,43 @@ mod tests {
             server.push(push(25, 30, Bytes::new())).is_err(),
             "it is sealed"
         );
+    }
+
+    #[test]
+    fn a_segment_that_is_gone_and_was_never_popped_is_damage() {
+        let recovered = |blocks: &[(u32, u32)]| {
+            let mut recovery = Recovery::default();
+            for (segment, oldest) in blocks {
+                let begin = Entry::Begin(server().begin_entry(10));
+                let position = Position {
+                    segment: *segment,
+                    offset: 64,
+                };
+                let entries = [begin, Entry::Oldest(*oldest)];
+                recovery.block(position, &entries, 10, 1000)?;
+            }
+            recovery.finish().map(|server| server.is_some())
+        };
+        assert_eq!(recovered(&[(0, 0), (1, 0)]), Ok(true));
+        assert_eq!(recovered(&[(2, 0), (3, 2)]), Ok(true), "popped since");
+        assert_eq!(recovered(&[(2, 0), (3, 1)]), Err(Error::file_corrupt));
+    }
+
+    #[test]
+    fn what_was_popped_is_known_when_the_blocks_that_said_so_are_gone() {
+        let mut s = server();
+        s.push(push(10, 20, body(&[1, 2], b"b"))).expect("taken");
+        s.pop(Tag(1), 21);
+        let begin = Entry::Begin(s.begin_entry(20));
+        let mut entries = vec![begin, Entry::Oldest(3)];
+        entries.extend(s.all_popped().map(Entry::Popped));
+        let mut recovery = Recovery::default();
+        let at = Position::start_of(3);
+        recovery.block(at, &entries, 10, 1000).expect("whole");
+        let server = recovery.finish().expect("whole").expect("it began");
+        // Else a storage server that has lost versions 11 to 20 would be told that there was nothing.
+        assert_eq!(server.empty_reply(Tag(1), 21).popped, 21);
+        assert_eq!(server.empty_reply(Tag(2), 21).popped, 0);
     }
 
     /// Fuzz target: what a block of the disk queue may hold.
@@ -659,6 +732,7 @@ mod tests {
             }),
             Entry::Copying,
             Entry::Copied,
+            Entry::Oldest(7),
         ];
         let corpus = corpus.map(|entry| entry.to_bytes().to_vec());
         plinth_core::testing::fuzz("log entry", 1, corpus, |input| {

@@ -2,7 +2,7 @@
 //! peeks as soon as there is something to see.
 
 pub use crate::creation::create;
-use crate::disk_queue::{self, Block, DiskQueue};
+use crate::disk_queue::{self, Block, DiskQueue, Position};
 use crate::disk_reads::{DiskRead, DiskReads, REPLY_BYTES_MAX};
 use crate::log_server::{Entry, LogServer, Peeked, Popped, Recovery, VersionEntry};
 use bytes::Bytes;
@@ -44,16 +44,20 @@ struct Gathering {
     versions: Option<(Version, Version)>,
     /// Answered when it is on disk.
     seals: Vec<Responder<Seal>>,
+    /// The oldest segment that is needed when it is.
+    oldest: u32,
 }
 
 impl Gathering {
     /// One whose first version follows `version`.
-    fn after(version: Version, server: &LogServer) -> Self {
-        let mut gathering = Gathering::default();
-        put(
-            &mut gathering.block,
-            &Entry::Begin(server.begin_entry(version)),
-        );
+    fn after(version: Version, server: &LogServer, oldest: u32) -> Self {
+        let mut gathering = Gathering {
+            oldest,
+            ..Gathering::default()
+        };
+        let begin = Entry::Begin(server.begin_entry(version));
+        put(&mut gathering.block, &begin);
+        put(&mut gathering.block, &Entry::Oldest(oldest));
         gathering
     }
 }
@@ -71,6 +75,8 @@ struct Shell {
     /// Served between two commits.
     disk_reads: DiskReads,
     cut_wanted: Cell<bool>,
+    /// The oldest segment that is needed. Those before it go when a block on disk says so.
+    oldest: Cell<u32>,
     disk_full: Cell<bool>,
     /// How long blocks take to the disk.
     sync: RefCell<Standing>,
@@ -93,7 +99,7 @@ pub async fn reopen(
     let Some(queue) = opened.await? else {
         return Ok(None);
     };
-    let Some(server) = recovery.finish() else {
+    let Some(server) = recovery.finish()? else {
         return Ok(None);
     };
     let epoch = server.epoch();
@@ -132,6 +138,7 @@ pub(crate) fn start(
         queue_bytes: Cell::new(0),
         disk_reads: DiskReads::default(),
         cut_wanted: Cell::new(false),
+        oldest: Cell::new(queue.first_segment()),
         disk_full: Cell::new(false),
         sync: RefCell::default(),
     });
@@ -227,7 +234,7 @@ impl Shell {
             let version = entry.version;
             let full = |g: &Gathering| g.block.bytes() >= BLOCK_BYTES_WANTED;
             if gathering.back().is_none_or(full) {
-                gathering.push_back(Gathering::after(before, &server));
+                gathering.push_back(Gathering::after(before, &server, self.oldest.get()));
             }
             let last = gathering.back_mut().expect("there is one");
             put(&mut last.block, &Entry::Version(entry));
@@ -316,7 +323,8 @@ impl Shell {
         server.seal();
         let mut gathering = self.gathering.borrow_mut();
         if gathering.is_empty() {
-            gathering.push_back(Gathering::after(server.version(), &server));
+            let oldest = self.oldest.get();
+            gathering.push_back(Gathering::after(server.version(), &server, oldest));
         }
         let last = gathering.back_mut().expect("there is one");
         put(&mut last.block, &Entry::Seal(seal.epoch));
@@ -354,13 +362,7 @@ impl Shell {
     async fn write_blocks(&self, mut queue: DiskQueue) -> Error {
         loop {
             self.disk_reads.answer(&self.server, &queue).await;
-            if self.cut_wanted.take() {
-                let place = self.server.borrow_mut().cut();
-                if let Some(position) = place {
-                    self.disk_reads.forget_before(position);
-                    queue.pop(position).await;
-                }
-            }
+            self.cut(&queue);
             if self.gathering.borrow().is_empty() {
                 self.written.notified().await;
                 // Whatever else arrives in this turn shares the sync.
@@ -375,6 +377,7 @@ impl Shell {
                 block,
                 versions,
                 seals,
+                oldest,
             }) = next
             else {
                 continue;
@@ -404,14 +407,45 @@ impl Shell {
                 server.spill(knobs().log_memory_bytes_max as usize);
             }
             self.answer_durable(seals);
+            if oldest > queue.first_segment() {
+                let position = Position::start_of(oldest);
+                self.disk_reads.forget_before(position);
+                queue.pop(position).await;
+            }
+        }
+    }
+
+    /// Segments that nobody needs are to go: first a block says so.
+    fn cut(&self, queue: &DiskQueue) {
+        let mut server = self.server.borrow_mut();
+        if self.cut_wanted.take()
+            && let Some(position) = server.cut()
+            && position.segment > self.oldest.get()
+        {
+            self.oldest.set(position.segment);
+            // With the segments go pops; one that nobody remembers makes what was popped look as if it had never been.
+            let mut said = Gathering::after(server.version(), &server, position.segment);
+            let put_popped = |popped| put(&mut said.block, &Entry::Popped(popped));
+            server.all_popped().for_each(put_popped);
+            return self.gathering.borrow_mut().push_back(said);
+        }
+        let oldest = self.oldest.get();
+        let mut gathering = self.gathering.borrow_mut();
+        if oldest > queue.first_segment() && gathering.is_empty() {
+            gathering.push_back(Gathering::after(server.version(), &server, oldest));
         }
     }
 
     fn answer_durable(&self, seals: Vec<Responder<Seal>>) {
-        let (durable, known_committed) = {
+        let reply = {
             let server = self.server.borrow();
-            (server.durable(), server.known_committed())
+            SealReply {
+                durable: server.durable(),
+                known_committed: server.known_committed(),
+                came_back: server.came_back(),
+            }
         };
+        let durable = reply.durable;
         let done = {
             let mut pushes = self.pushes.borrow_mut();
             let later = pushes.split_off(&(durable + 1));
@@ -421,10 +455,7 @@ impl Shell {
             .flatten()
             .for_each(|responder| responder.ok(PushReply { durable }));
         for responder in seals {
-            responder.ok(SealReply {
-                durable,
-                known_committed,
-            });
+            responder.ok(reply.clone());
         }
     }
 }

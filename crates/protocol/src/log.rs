@@ -157,6 +157,8 @@ record! {
         pub durable: Version,
         /// KCV: the newest version known to be durable on all log servers.
         pub known_committed: Version,
+        /// It has been read back from its disk since it took its last version. If that disk has lied, it once had more.
+        pub came_back: bool,
     }
 
     /// Fails with `tlog_stopped` once sealed: the proof that an epoch still lives (pitfall 1).

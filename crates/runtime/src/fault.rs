@@ -65,6 +65,10 @@ pub const FAULTS: &[(&str, &str)] = &[
         "a recovery keeps only what was known to be committed, not all that was",
     ),
     (
+        "shorter_log_is_believed",
+        "a recovery ends the log where one server's disk ends that has lost what it acknowledged",
+    ),
+    (
         "move_of_coordinators_forgotten",
         "a recovery goes on with coordinators whose state may have moved",
     ),

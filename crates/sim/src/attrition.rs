@@ -1,7 +1,8 @@
-//! What breaks, when. No fault destroys what was synced, but for the loss of a machine, bit rot, and a disk that stays sick,
-//! which strike only where replicas are left: so the cluster must always come back.
+//! What breaks, when. No fault destroys what was synced, but for the loss of a machine, bit rot, a disk that stays sick, and one that
+//! [lies](crate::lies), which strike only where replicas are left: so the cluster must always come back.
 
 use crate::cluster::{self, Shape};
+use crate::lies::{self, Kind};
 use crate::protection;
 use crate::scenario::{FaultMix, Scenario};
 use plinth_protocol::control::{ClusterInfo, KillRole, WORKER};
@@ -34,12 +35,22 @@ pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) {
         let machines = control().machines().into_iter().map(|machine| machine.id);
         machines.chain([MachineId::TESTER]).for_each(set_wall_clock);
     }
+    // When all that was broken until now is whole again.
+    let mut calm = plinth_runtime::now();
     loop {
         plinth_runtime::sleep(ms(range(1..scenario.fault_interval_ms * 2))).await;
         if plinth_runtime::now() >= end {
             return;
         }
-        match choose(&mix) {
+        let fault = choose(&mix);
+        calm = calm.max(plinth_runtime::now() + lasts(fault));
+        match fault {
+            Fault::Lie(kind) => {
+                if calm < end {
+                    plinth_runtime::sleep_until(calm).await;
+                    lies::strike(&shape, &transport, &database, kind).await;
+                }
+            }
             fault @ (Fault::LoseMachine | Fault::BitRot | Fault::SickDisk) => {
                 let (machine, _) = victim();
                 let may_lose = protection::may_lose(&shape, &transport, &database, machine);
@@ -98,6 +109,18 @@ enum Fault {
     ReadOnlyDisk,
     HungDisk,
     SickDisk,
+    Lie(Kind),
+}
+
+/// The longest that something of this is left. A swizzle of many machines takes longest of all; what is lost for good is no
+/// more in the way.
+fn lasts(fault: Fault) -> Duration {
+    Duration::from_secs(match fault {
+        Fault::Lie(_) | Fault::LoseMachine | Fault::BitRot | Fault::SickDisk => 1,
+        Fault::Suspend => 40,
+        Fault::Swizzle => 2 * control().machines().len() as u64,
+        _ => 15,
+    })
 }
 
 fn choose(mix: &FaultMix) -> Fault {
@@ -124,6 +147,9 @@ fn choose(mix: &FaultMix) -> Fault {
         (Fault::ReadOnlyDisk, mix.read_only_disk),
         (Fault::HungDisk, mix.hung_disk),
         (Fault::SickDisk, mix.sick_disk),
+        (Fault::Lie(Kind::LyingSync), mix.lying_sync),
+        (Fault::Lie(Kind::LostWrite), mix.lost_write),
+        (Fault::Lie(Kind::MisdirectedWrite), mix.misdirected_write),
     ];
     let mut pick = below(weights.iter().map(|(_, weight)| u64::from(*weight)).sum());
     for (fault, weight) in weights {

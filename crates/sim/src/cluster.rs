@@ -68,15 +68,21 @@ impl Shape {
         }
         // Half of the clusters have a rack for each machine.
         let racks = draw.between(machines.div_ceil(3), (machines * 2).min(machines + 4));
-        let racks = racks.min(machines);
+        let mut racks = racks.min(machines);
+        if scenario.can_do_without_one {
+            racks = machines;
+        }
         let halls = draw.between(1, racks.min(5));
-        let by_halls = halls >= 3 && draw.below(2) == 0;
+        let by_halls = halls >= 3 && draw.below(2) == 0 && !scenario.can_do_without_one;
         let replication = if by_halls {
             3
+        } else if scenario.can_do_without_one {
+            draw.between(2, 3.min(racks - 1))
         } else {
             draw.between(1, racks.min(3))
         };
-        let coordinators = draw.between(1, machines.min(9));
+        let coordinators_min = if scenario.can_do_without_one { 3 } else { 1 };
+        let coordinators = draw.between(coordinators_min, machines.min(9));
         let processes_max = [4, 4, 4, 3, 2, 2, 2, 2, 2, 2].get(machines - 1);
         let engine = [EngineKind::Ssd, EngineKind::Memory][draw.between(0, 1)];
         Shape {

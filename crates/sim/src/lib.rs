@@ -21,6 +21,7 @@ mod cluster;
 mod consistency;
 pub mod hunt;
 mod idle;
+mod lies;
 mod loss;
 mod phases;
 mod protection;

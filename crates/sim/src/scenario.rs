@@ -39,6 +39,13 @@ pub struct FaultMix {
     pub hung_disk: u32,
     /// One of these three for good, and no healing at the end; only where the whole machine could be lost.
     pub sick_disk: u32,
+    /// For a while its syncs make nothing durable, then its machine loses power; these three, too, only where the whole
+    /// machine could be lost.
+    pub lying_sync: u32,
+    /// A write is lost, and its caller told that it was done; then its machine loses power.
+    pub lost_write: u32,
+    /// The same, and what was written lands elsewhere.
+    pub misdirected_write: u32,
 }
 
 /// What a run draws from. The whole of a scenario is its row in the table below.
@@ -60,6 +67,8 @@ pub struct Scenario {
     pub hostile: bool,
     /// Resolvers are at least this many.
     pub resolvers_min: u32,
+    /// There are replicas, and fault domains enough for all of them when one machine is gone.
+    pub can_do_without_one: bool,
     /// Instead of workloads: every replica of a shard is lost, and nothing may be passed over in silence.
     pub lose_data: bool,
     /// Transactions as large as they may be, instead of the other workloads.
@@ -95,6 +104,9 @@ const ALL: FaultMix = FaultMix {
     read_only_disk: 1,
     hung_disk: 2,
     sick_disk: 2,
+    lying_sync: 1,
+    lost_write: 1,
+    misdirected_write: 1,
 };
 
 const NONE: FaultMix = FaultMix {
@@ -120,6 +132,9 @@ const NONE: FaultMix = FaultMix {
     read_only_disk: 0,
     hung_disk: 0,
     sick_disk: 0,
+    lying_sync: 0,
+    lost_write: 0,
+    misdirected_write: 0,
 };
 
 const STANDARD: Scenario = Scenario {
@@ -133,6 +148,7 @@ const STANDARD: Scenario = Scenario {
     swarm: true,
     hostile: true,
     resolvers_min: 1,
+    can_do_without_one: false,
     lose_data: false,
     at_limits: false,
     idle_hours: 0,
@@ -237,9 +253,31 @@ pub fn scenarios() -> &'static [Scenario] {
                 bit_rot: 1,
                 kill_process: 1,
                 power_cut: 2,
+                lying_sync: 2,
+                lost_write: 1,
+                misdirected_write: 1,
                 ..NONE
             },
             swarm: false,
+            ..STANDARD
+        },
+        Scenario {
+            name: "lies",
+            about: "disks lose what they said was durable, lose writes, or write them elsewhere",
+            machines: 3..=6,
+            machines_max: 6,
+            fault_seconds: 45,
+            fault_interval_ms: 2000,
+            mix: FaultMix {
+                lying_sync: 4,
+                lost_write: 3,
+                misdirected_write: 3,
+                kill_process: 1,
+                ..NONE
+            },
+            swarm: false,
+            can_do_without_one: true,
+            think_ms: 1..=100,
             ..STANDARD
         },
         Scenario {
@@ -380,7 +418,7 @@ impl Scenario {
 }
 
 impl FaultMix {
-    fn weights_mut(&mut self) -> [(&'static str, &mut u32); 22] {
+    fn weights_mut(&mut self) -> [(&'static str, &mut u32); 25] {
         [
             ("kill_process", &mut self.kill_process),
             ("power_cut", &mut self.power_cut),
@@ -404,6 +442,9 @@ impl FaultMix {
             ("read_only_disk", &mut self.read_only_disk),
             ("hung_disk", &mut self.hung_disk),
             ("sick_disk", &mut self.sick_disk),
+            ("lying_sync", &mut self.lying_sync),
+            ("lost_write", &mut self.lost_write),
+            ("misdirected_write", &mut self.misdirected_write),
         ]
     }
 

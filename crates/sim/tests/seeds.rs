@@ -123,6 +123,11 @@ fn a_recovery_that_forgets_the_newest_commits_is_found() {
 }
 
 #[test]
+fn a_recovery_that_believes_the_shorter_log_is_found() {
+    is_found("shorter_log_is_believed", "lies");
+}
+
+#[test]
 fn a_role_that_is_made_twice_is_found() {
     is_found("role_made_twice", "recovery");
 }

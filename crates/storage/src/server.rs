@@ -249,9 +249,9 @@ impl Server {
     }
 
     fn too_old(&self, log_begins: Version) -> Error {
-        // No simulated operator puts old files back: there the log has dropped what was needed.
+        // No simulated operator puts old files back: unless a disk has lied, the log has dropped what was needed.
         assert!(
-            !plinth_runtime::is_simulated(),
+            !plinth_runtime::disks_are_honest(),
             "the log dropped versions below {log_begins} that tag {} still needs from {}",
             self.role.tag.0,
             self.latest() + 1

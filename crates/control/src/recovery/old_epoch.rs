@@ -15,6 +15,9 @@ const SILENCE_TOLD: Duration = Duration::from_secs(1);
 /// How long those log servers are waited for that a recovery could do without, if they may be about to answer: they know of what
 /// another may have lost, and with all of them nothing needs to be copied.
 const GRACE: Duration = Duration::from_millis(250);
+/// The same where all that answered of some log set came back from their disks, whether or not the others seem to be gone: machines
+/// that lost power together do not come back together, and one whose disk has lied has less than it acknowledged.
+const GRACE_FOR_WITNESSES: Duration = Duration::from_millis(2500);
 /// How often it is looked, meanwhile, whether they may be.
 const LOOK_AGAIN: Duration = Duration::from_millis(10);
 
@@ -40,7 +43,7 @@ pub(super) async fn end_epoch(context: &Context, mut state: DatabaseState) -> Re
         log.address = *hosts.get(&log.id).unwrap_or(&log.address);
     }
     let generation = state.log_system.current().ok_or(Error::file_corrupt)?;
-    let (known_committed, recovered_to) = end_of_log(&answers);
+    let (known_committed, recovered_to) = end_of_log(generation, &answers);
     trace!("Sealed", "epoch" => generation.epoch, "known_committed" => known_committed, "recovered_to" => recovered_to);
     context.phase.set("reading_system_keyspace");
     let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
@@ -94,7 +97,7 @@ async fn seal(
     loop {
         for place in leave_out_damaged(&mut answers) {
             assert!(
-                !plinth_runtime::is_simulated(),
+                !plinth_runtime::disks_are_honest(),
                 "a log server has lost what is known committed"
             );
             trace_warn!("LogLacksCommitted", "id" => generation.logs[place].id, "address" => generation.logs[place].address);
@@ -103,9 +106,8 @@ async fn seal(
         let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
         let patience = if generation.covers_every_set(&answered) {
             let since: Instant = *covered_since.get_or_insert_with(plinth_runtime::now);
-            let mut silent = (0..answered.len()).filter(|i| !answered[*i] && !damaged.contains(i));
-            let may_answer = silent.any(|place| may_answer(context, &generation.logs[place]));
-            if !may_answer || since.elapsed() >= GRACE {
+            let (may_answer, grace) = others(context, generation, &answers, &damaged);
+            if !may_answer || since.elapsed() >= grace {
                 if answered.contains(&false) {
                     probe!("recovery_without_all_logs");
                 }
@@ -128,6 +130,28 @@ async fn seal(
             }
         }
     }
+}
+
+/// Where every log set is covered: whether a log server that has not answered may, and how long it is waited for.
+fn others(
+    context: &Context,
+    generation: &LogGeneration,
+    answers: &[Option<SealReply>],
+    damaged: &[usize],
+) -> (bool, Duration) {
+    let silent = (0..answers.len()).filter(|i| answers[*i].is_none() && !damaged.contains(i));
+    let stayed: Vec<bool> = answers.iter().map(has_stayed).collect();
+    let is_planted = fault::is_planted("shorter_log_is_believed");
+    if generation.covers_every_set(&stayed) || is_planted {
+        let mut silent = silent.map(|place| &generation.logs[place]);
+        return (silent.any(|log| may_answer(context, log)), GRACE);
+    }
+    (silent.count() > 0, GRACE_FOR_WITNESSES)
+}
+
+/// It answered, and what it said is what it acknowledged.
+fn has_stayed(answer: &Option<SealReply>) -> bool {
+    answer.as_ref().is_some_and(|answer| !answer.came_back)
 }
 
 /// Nothing says yet that it is gone.
@@ -169,31 +193,50 @@ fn leave_out_damaged(answers: &mut [Option<SealReply>]) -> Vec<usize> {
     damaged
 }
 
-/// (PEV, RV): the newest version known committed, and the newest that every server which answered has on disk
-/// (FDB §2.4.4, pitfall 13). Where all have answered, RV is on all of them, as if it were known committed: nothing of the tail
-/// needs to be copied.
-fn end_of_log(answers: &[Option<SealReply>]) -> (Version, Version) {
+/// (PEV, RV): the versions up to PEV are where they belong, those from there to RV are copied, and what comes after RV never
+/// happened (FDB §2.4.4, pitfall 13).
+///
+/// RV may not be below what was acknowledged, and that is on every log server's disk. So it is the newest version that every one
+/// which answered has, as far as it knows. One that came back from its disk does not know: a disk whose syncs lie, or that has lost
+/// a write, has less than was acknowledged, and looks as if it had never had more. So those that never went away alone say
+/// where RV is, and if there are none, whoever has most; as far as some member of each log set has what comes before.
+fn end_of_log(generation: &LogGeneration, answers: &[Option<SealReply>]) -> (Version, Version) {
     let everybody = answers.iter().all(Option::is_some);
-    let answers = || answers.iter().flatten();
-    let known_committed = answers()
+    let answers_there = || answers.iter().flatten();
+    let known_committed = answers_there()
         .map(|a| a.known_committed)
         .max()
         .expect("somebody answered");
-    let durable = || answers().map(|a| a.durable);
-    let recovered_to = if fault::is_planted("recovery_keeps_unfinished") {
-        durable().max()
-    } else if fault::is_planted("recovery_ends_too_early") {
-        Some(known_committed)
-    } else {
-        durable().min()
+    let on_all = answers_there().map(|a| a.durable).min();
+    let on_all = on_all.expect("somebody answered");
+    let stayed = answers.iter().filter(|a| has_stayed(a)).flatten();
+    let at_most = stayed.map(|a| a.durable).min();
+    let on_every_set = |version: &Version| {
+        let have =
+            |answer: &Option<SealReply>| answer.as_ref().is_some_and(|a| a.durable >= *version);
+        generation.covers_every_set(&answers.iter().map(have).collect::<Vec<_>>())
     };
-    let recovered_to = recovered_to.expect("somebody answered");
+    let candidates = answers_there().map(|a| a.durable);
+    let candidates = candidates.filter(|v| at_most.is_none_or(|most| *v <= most));
+    let recovered_to = candidates.filter(on_every_set).max().unwrap_or(on_all);
+    let recovered_to = if fault::is_planted("recovery_keeps_unfinished") {
+        answers_there().map(|a| a.durable).max().unwrap_or(on_all)
+    } else if fault::is_planted("recovery_ends_too_early") {
+        known_committed
+    } else if fault::is_planted("shorter_log_is_believed") {
+        on_all
+    } else {
+        recovered_to
+    };
+    if recovered_to > on_all {
+        probe!("recovery_keeps_what_a_log_has_lost");
+    }
     assert!(
-        known_committed <= recovered_to,
-        "version {known_committed} is known committed, but some log server has only {recovered_to} on disk"
+        known_committed <= on_all,
+        "version {known_committed} is known committed, but some log server has only {on_all} on disk"
     );
     if everybody {
-        return (recovered_to, recovered_to);
+        return (on_all.min(recovered_to), recovered_to);
     }
     (known_committed, recovered_to)
 }
@@ -231,59 +274,85 @@ fn apply(rows: &mut BTreeMap<bytes::Bytes, bytes::Bytes>, mutation: &Mutation) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_core::Uid;
+
+    fn generation(logs: usize, replication: u32) -> LogGeneration {
+        let log = |i: usize| Interface::new(([10, 0, 0, i as u8], 1).into(), Uid(i as u128));
+        LogGeneration {
+            epoch: 1,
+            logs: (0..logs).map(log).collect(),
+            replication,
+            tags_a_set: 1,
+            start: 1,
+            recovered_to: 0,
+        }
+    }
+
+    fn answer(durable: Version, known_committed: Version) -> Option<SealReply> {
+        Some(SealReply {
+            durable,
+            known_committed,
+            came_back: false,
+        })
+    }
+
+    fn from_disk(durable: Version, known_committed: Version) -> Option<SealReply> {
+        let answer = answer(durable, known_committed);
+        answer.map(|answer| SealReply {
+            came_back: true,
+            ..answer
+        })
+    }
 
     #[test]
     fn the_log_ends_at_the_lowest_durable_version_of_those_that_answered() {
-        let answer = |durable, known_committed| {
-            Some(SealReply {
-                durable,
-                known_committed,
-            })
-        };
-        assert_eq!(
-            end_of_log(&[answer(30, 10), None, answer(25, 20)]),
-            (20, 25)
-        );
+        let answers = [answer(30, 10), None, answer(25, 20)];
+        assert_eq!(end_of_log(&generation(3, 2), &answers), (20, 25));
     }
 
     #[test]
     fn what_every_log_server_has_on_disk_is_as_good_as_committed() {
-        let answer = |durable, known_committed| {
-            Some(SealReply {
-                durable,
-                known_committed,
-            })
-        };
-        assert_eq!(end_of_log(&[answer(30, 10), answer(25, 20)]), (25, 25));
+        let answers = [answer(30, 10), answer(25, 20)];
+        assert_eq!(end_of_log(&generation(2, 2), &answers), (25, 25));
+    }
+
+    #[test]
+    fn a_log_server_whose_disk_has_lost_what_it_acknowledged_does_not_say_where_the_log_ends() {
+        // Version 30 was acknowledged by both.
+        let answers = [answer(30, 10), from_disk(20, 10)];
+        assert_eq!(end_of_log(&generation(2, 2), &answers), (20, 30));
+        // Who came back as well has more.
+        let answers = [from_disk(30, 10), from_disk(20, 10)];
+        assert_eq!(end_of_log(&generation(2, 2), &answers), (20, 30));
+        // One that is not there may have less than the others.
+        let answers = [answer(30, 10), from_disk(20, 15), None];
+        assert_eq!(end_of_log(&generation(3, 3), &answers), (15, 30));
+    }
+
+    #[test]
+    fn a_version_that_a_log_set_has_lost_with_all_its_members_cannot_be_kept() {
+        let answers = [answer(30, 10), from_disk(20, 10), from_disk(25, 10)];
+        assert_eq!(end_of_log(&generation(3, 2), &answers), (20, 25));
+    }
+
+    #[test]
+    fn what_a_log_server_that_stayed_does_not_have_was_not_acknowledged() {
+        let answers = [from_disk(40, 10), answer(30, 10), from_disk(20, 10)];
+        assert_eq!(end_of_log(&generation(3, 3), &answers), (20, 30));
     }
 
     #[test]
     fn a_log_server_that_lacks_a_committed_version_is_left_out() {
-        let answer = |durable, known_committed| {
-            Some(SealReply {
-                durable,
-                known_committed,
-            })
-        };
         let mut answers = [answer(30, 10), answer(15, 10), None, answer(25, 20)];
         assert_eq!(leave_out_damaged(&mut answers), [1]);
         assert_eq!(answers, [answer(30, 10), None, None, answer(25, 20)]);
-        assert_eq!(end_of_log(&answers), (20, 25));
+        assert_eq!(end_of_log(&generation(4, 3), &answers), (20, 25));
         assert!(leave_out_damaged(&mut answers).is_empty());
     }
 
     #[test]
     #[should_panic(expected = "known committed")]
     fn a_log_never_ends_below_what_is_known_committed() {
-        end_of_log(&[
-            Some(SealReply {
-                durable: 5,
-                known_committed: 5,
-            }),
-            Some(SealReply {
-                durable: 4,
-                known_committed: 4,
-            }),
-        ]);
+        end_of_log(&generation(2, 2), &[answer(5, 5), answer(4, 4)]);
     }
 }

@@ -305,6 +305,34 @@ fn a_damaged_block_that_has_a_segment_to_itself_is_reported() {
     }
 }
 
+/// A write that the disk has lost: the segment looks as if it was about to be made from an older one.
+#[test]
+fn a_segment_with_the_header_of_its_former_life_is_reported_if_there_are_blocks_in_it() {
+    for damaged in 1..4 {
+        let (sim, machine) = simulation(u64::from(damaged));
+        let fill = async {
+            let mut queue = DiskQueue::create(prefix(), ID).await.expect("create");
+            for _ in 0..4 {
+                let mut block = Block::default();
+                block.push(&[&vec![7; 70 << 20]]);
+                queue.commit(&block).await.expect("commit");
+            }
+        };
+        sim.run_on(machine, fill).expect("finished");
+        let files = sim.files(machine);
+        let opened = sim.run_on(machine, async move {
+            let path = segment_path(prefix(), damaged);
+            let file = disk::open(&path, OpenOptions::default()).await?;
+            let former = segment_header(ID, damaged - 1, file.size().await?);
+            file.write_and_sync(0, vec![former]).await?;
+            std::io::Result::Ok(DiskQueue::open(prefix(), ID, |_, _| Ok(())).await)
+        });
+        let opened = opened.expect("finished").expect("writes");
+        assert_eq!(opened.err(), Some(Error::file_corrupt), "segment {damaged}");
+        assert_eq!(sim.files(machine), files, "segment {damaged}");
+    }
+}
+
 #[test]
 fn a_file_that_was_cut_short_is_reported() {
     for seed in 0..20 {

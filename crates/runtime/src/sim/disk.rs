@@ -5,7 +5,7 @@
 //! it happens all the same. When its process is killed, it happens or it does not.
 
 use super::executor::{Event, Kind};
-use super::image::FileState;
+use super::image::{FileState, Stray};
 use super::machine::ProcessId;
 use super::sickness::{DiskFaults, Operation};
 use super::{World, current};
@@ -76,20 +76,19 @@ impl NameChange {
         }
     }
 
-    fn names(&self, file: &Path) -> bool {
+    fn any_name(&self, is_it: impl Fn(&Path) -> bool) -> bool {
         match self {
-            NameChange::Link(path, _) | NameChange::Unlink(path) => path == file,
-            NameChange::Rename(from, to, _) => from == file || to == file,
+            NameChange::Link(path, _) | NameChange::Unlink(path) => is_it(path),
+            NameChange::Rename(from, to, _) => is_it(from) || is_it(to),
         }
     }
 
+    fn names(&self, file: &Path) -> bool {
+        self.any_name(|path| path == file)
+    }
+
     fn touches(&self, dir: &Path) -> bool {
-        match self {
-            NameChange::Link(path, _) | NameChange::Unlink(path) => path.parent() == Some(dir),
-            NameChange::Rename(from, to, _) => {
-                from.parent() == Some(dir) || to.parent() == Some(dir)
-            }
-        }
+        self.any_name(|path| path.parent() == Some(dir))
     }
 }
 
@@ -230,6 +229,31 @@ impl DiskState {
         }
     }
 
+    /// The next write to a file is lost, or lands somewhere in the file `into`; false if they are not there.
+    pub fn lead_astray(&self, path: &Path, into: Option<&Path>) -> bool {
+        let names = self.names.borrow();
+        let Some(inode) = names.current.get(path) else {
+            return false;
+        };
+        let stray = match into.map(|into| names.current.get(into)) {
+            None => Stray::Nowhere,
+            Some(None) => return false,
+            Some(Some(into)) if Arc::ptr_eq(into, inode) => Stray::Here,
+            Some(Some(into)) => Stray::Into(into.clone()),
+        };
+        lock(inode).stray = Some(stray);
+        true
+    }
+
+    /// What has not been led astray yet goes where it should.
+    pub fn end_strays(&self) {
+        let names = self.names.borrow();
+        names
+            .current
+            .values()
+            .for_each(|inode| lock(inode).stray = None);
+    }
+
     /// Flips a bit of a file, somewhere in the range; false if there is nothing to flip.
     pub fn flip_bit(&self, path: &Path, within: Range<u64>) -> bool {
         let Some(inode) = self.names.borrow().current.get(path).cloned() else {
@@ -249,6 +273,8 @@ impl DiskState {
 #[derive(Clone)]
 struct Handle {
     inode: Inode,
+    /// Under which it was opened.
+    path: Arc<Path>,
     faults: Arc<DiskFaults>,
     life: Arc<AtomicBool>,
 }
@@ -281,6 +307,10 @@ impl Handle {
     }
 
     fn write_unchecked(&self, mut offset: u64, data: &[Bytes]) -> io::Result<()> {
+        let stray = lock(&self.inode).stray.take();
+        if let Some(stray) = stray {
+            return self.write_astray(offset, data, &stray);
+        }
         let mut file = lock(&self.inode);
         let is_full = self.faults.is_full.load(Ordering::Relaxed);
         for slice in data {
@@ -293,9 +323,38 @@ impl Handle {
         Ok(())
     }
 
+    /// What was there stays, and the file is as long as if it had been written.
+    fn write_astray(&self, offset: u64, data: &[Bytes], stray: &Stray) -> io::Result<()> {
+        let end = offset + data.iter().map(|slice| slice.len() as u64).sum::<u64>();
+        let mut file = lock(&self.inode);
+        if file.len() < end {
+            file.set_len(end, false)?;
+        }
+        match stray {
+            Stray::Nowhere => {
+                crate::probe!("disk_loses_a_write");
+                Ok(())
+            }
+            Stray::Here => {
+                crate::probe!("disk_misdirects_a_write");
+                file.write_anywhere(data)
+            }
+            Stray::Into(other) => {
+                crate::probe!("disk_misdirects_a_write");
+                drop(file);
+                lock(other).write_anywhere(data)
+            }
+        }
+    }
+
     fn sync(&self, changes: u64) -> io::Result<()> {
         self.check(Operation::Sync, 0, 0)?;
         let mut file = lock(&self.inode);
+        if let Some(lie) = self.faults.lie_about(&self.path) {
+            crate::probe!("disk_sync_lies");
+            file.lie(lie.in_order);
+            return Ok(());
+        }
         // File systems that give room late find out here that there is none.
         if self.faults.is_full.load(Ordering::Relaxed) && file.has_grown() && random::chance(0.3) {
             return Err(io::ErrorKind::StorageFull.into());
@@ -381,6 +440,7 @@ impl Disk {
         let life = self.world.life_of(self.process);
         let handle = Handle {
             inode,
+            path: path.into(),
             faults: self.state.faults.clone(),
             life,
         };
@@ -420,7 +480,8 @@ impl Disk {
         let names = &mut *self.state.names.borrow_mut();
         let unsynced = std::mem::take(&mut names.unsynced);
         for (i, change) in unsynced.into_iter().enumerate() {
-            if i < before && change.touches(dir) {
+            let is_lie = change.any_name(|name| self.state.faults.lie_about(name).is_some());
+            if i < before && change.touches(dir) && !is_lie {
                 change.apply(&mut names.durable);
             } else {
                 names.unsynced.push(change);

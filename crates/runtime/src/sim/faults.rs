@@ -230,8 +230,29 @@ impl Control {
     pub fn set_disk_sickness(&self, machine: MachineId, sickness: Sickness) {
         self.within(|world| {
             let disk = world.disk_of(machine);
+            let lies = !sickness.lies.is_empty();
+            world.disk_has_lied.set(world.disk_has_lied.get() || lies);
             disk.faults.set(sickness, &disk.changed);
         });
+    }
+
+    /// The next write to a file is lost, whatever its caller is told, or lands somewhere in the file `into`, which may be the
+    /// same; false if they are not there.
+    pub fn lead_next_write_astray(
+        &self,
+        machine: MachineId,
+        path: &Path,
+        into: Option<&Path>,
+    ) -> bool {
+        self.within(|world| {
+            world.disk_has_lied.set(true);
+            world.disk_of(machine).lead_astray(path, into)
+        })
+    }
+
+    /// Writes that have not gone astray yet go where they should.
+    pub fn end_stray_writes(&self, machine: MachineId) {
+        self.within(|world| world.disk_of(machine).end_strays());
     }
 
     /// The disk is well again, unless it is sick for good.

@@ -8,6 +8,7 @@ use crate::random;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io;
+use std::sync::{Arc, Mutex};
 
 const PAGE_BYTES: usize = 16 << 10;
 /// More unsynced bytes than this are written back without being asked, as a kernel does.
@@ -132,23 +133,37 @@ impl Change {
     }
 }
 
+/// Where a write goes instead of where it should; its caller is told nothing.
+pub(super) enum Stray {
+    Nowhere,
+    /// To another place of the same file.
+    Here,
+    Into(Arc<Mutex<FileState>>),
+}
+
 pub(super) struct FileState {
     pub id: u64,
+    /// What happens to the next write.
+    pub stray: Option<Stray>,
     image: Image,
     unsynced: VecDeque<Change>,
     unsynced_bytes: usize,
     /// Number of the first unsynced change: all before it are durable.
     first_unsynced: u64,
+    /// Of what is not durable, the changes before this one reach the disk in their order: it has lied about them.
+    in_order_until: u64,
 }
 
 impl FileState {
     pub fn new(id: u64) -> FileState {
         FileState {
             id,
+            stray: None,
             image: Image::default(),
             unsynced: VecDeque::new(),
             unsynced_bytes: 0,
             first_unsynced: 0,
+            in_order_until: 0,
         }
     }
 
@@ -196,6 +211,21 @@ impl FileState {
             old,
             old_len,
         });
+        Ok(())
+    }
+
+    /// A write that has landed at the wrong place: on some sectors of the file, as far as it goes.
+    pub fn write_anywhere(&mut self, data: &[Bytes]) -> io::Result<()> {
+        let sector = 512 * random::below(self.len() / 512 + 1);
+        let mut room = (self.len() - sector) as usize;
+        let mut at = sector;
+        for slice in data {
+            let part = slice.slice(..slice.len().min(room));
+            room -= part.len();
+            let end = at + part.len() as u64;
+            self.write(at, part)?;
+            at = end;
+        }
         Ok(())
     }
 
@@ -264,9 +294,24 @@ impl FileState {
         }
     }
 
+    /// Says that all is durable, which it is not.
+    pub fn lie(&mut self, in_order: bool) {
+        if in_order {
+            self.in_order_until = self.changes();
+        }
+    }
+
     /// What a disk does to what it was not told to keep.
     pub fn power_cut(&mut self) {
-        let changes = self.take_unsynced_back();
+        let in_order = self.in_order_until.saturating_sub(self.first_unsynced) as usize;
+        let mut changes = self.take_unsynced_back();
+        if in_order > 0 {
+            let kept = random::below(in_order as u64 + 1) as usize;
+            changes.drain(..kept).for_each(|change| self.redo(change));
+            if kept < in_order {
+                return;
+            }
+        }
         // In some runs disks keep most, in some next to nothing.
         let keep = random::unit();
         for change in &changes {
@@ -285,6 +330,20 @@ impl FileState {
                             self.image.allocate_holes();
                         }
                     }
+                }
+            }
+        }
+    }
+
+    fn redo(&mut self, change: Change) {
+        match change {
+            Change::Write { offset, new, .. } => self.image.write(offset, &new),
+            Change::SetLen {
+                new_len, allocates, ..
+            } => {
+                self.image.set_len(new_len);
+                if allocates {
+                    self.image.allocate_holes();
                 }
             }
         }

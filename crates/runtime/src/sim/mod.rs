@@ -28,7 +28,7 @@ mod sickness;
 
 pub use faults::{Control, KillKind, MachineInfo, ProcessInfo, control};
 pub use machine::{Locality, MachineId, ProcessId};
-pub use sickness::{Hang, Sickness};
+pub use sickness::{Hang, Lie, Sickness};
 
 pub(crate) use executor::TimerHandle;
 
@@ -152,6 +152,8 @@ pub(crate) struct World {
     current: Cell<ProcessId>,
     /// Processes whose tasks do not run: zero means that nobody needs to ask.
     held: Cell<usize>,
+    /// Some disk has said that it did what it did not.
+    disk_has_lied: Cell<bool>,
     network: RefCell<network::Network>,
     trace: RefCell<VecDeque<String>>,
     /// This thread's generator, knobs and buggify seed: the world's while it is not entered, else the thread's own.
@@ -172,6 +174,11 @@ thread_local! {
 #[inline]
 pub(crate) fn is_entered() -> bool {
     IS_ENTERED.get()
+}
+
+/// Inside a simulation in which every disk does what it says.
+pub(crate) fn disks_are_honest() -> bool {
+    current().is_some_and(|world| !world.disk_has_lied.get())
 }
 
 /// The world that this thread is in, if any.
@@ -232,6 +239,7 @@ impl World {
             processes: RefCell::default(),
             current: Cell::new(ProcessId::TESTER),
             held: Cell::new(0),
+            disk_has_lied: Cell::new(false),
             network: RefCell::default(),
             trace: RefCell::default(),
             swapped: RefCell::new(Some(state)),

@@ -3,6 +3,7 @@
 use crate::random;
 use crate::sync::Notify;
 use std::io;
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -16,6 +17,8 @@ pub struct Sickness {
     /// Whatever changes something fails.
     pub read_only: bool,
     pub hangs: Hang,
+    /// Syncs of such files, and of their names, return and make nothing durable.
+    pub lies: &'static [Lie],
     /// [`heal_all`](super::Control::heal_all) leaves it as it is.
     pub for_good: bool,
 }
@@ -27,6 +30,24 @@ pub enum Hang {
     Nothing,
     Syncs,
     Everything,
+}
+
+/// Files about which a disk lies: a power cut may take what it said was durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Lie {
+    /// Their names begin with this,
+    pub begin: &'static str,
+    /// and have this in them.
+    pub with: &'static str,
+    /// What is lost of one is what was written last; else each write may be lost by itself.
+    pub in_order: bool,
+}
+
+impl Lie {
+    pub fn is_about(&self, path: &Path) -> bool {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name.starts_with(self.begin) && name.contains(self.with)
+    }
 }
 
 /// What is asked of a disk.
@@ -118,6 +139,11 @@ impl DiskFaults {
     pub fn strike(&self, operation: Operation) -> io::Result<()> {
         let sickness = *self.sickness();
         sickness.strikes(operation)
+    }
+
+    pub fn lie_about(&self, path: &Path) -> Option<Lie> {
+        let lies = self.sickness().lies;
+        lies.iter().find(|lie| lie.is_about(path)).copied()
     }
 
     pub async fn wait_while_it_hangs(&self, operation: Operation, changed: &Notify) {

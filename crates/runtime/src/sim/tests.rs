@@ -1,3 +1,5 @@
+mod lies;
+
 use super::*;
 use crate::disk::{self, OpenOptions};
 use crate::sync::queue;

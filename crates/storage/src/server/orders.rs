@@ -5,9 +5,21 @@ use crate::ownership::Holding;
 use plinth_core::key::KeyRange;
 use plinth_core::shard_order::Order;
 use plinth_core::{Error, Result, Version};
-use plinth_runtime::{Pace, fault, probe, trace};
+use plinth_runtime::{Pace, fault, probe, trace, trace_warn};
 
 impl Server {
+    /// Whoever moves a shard waits until it is whole and durable here (pitfall 20): this server has said so, and its disk has
+    /// forgotten. Others hold the shard.
+    fn has_lost(&self, what: &str) -> Error {
+        assert!(
+            !plinth_runtime::disks_are_honest(),
+            "tag {} is the holder, but not of the whole, of {what}",
+            self.role.tag.0
+        );
+        trace_warn!("StorageHasLostShard", "id" => self.role.id, "what" => what);
+        Error::file_corrupt
+    }
+
     pub(super) async fn obey(
         &self,
         version: Version,
@@ -35,14 +47,10 @@ impl Server {
             }
             Order::Keep => {
                 let pieces = self.ownership.borrow().pieces(&range.begin, &range.end);
-                // Whoever moves a shard waits until it is whole and durable here (pitfall 20).
-                assert!(
-                    pieces
-                        .iter()
-                        .all(|(_, h)| matches!(h, Holding::Held { since } if *since < version)),
-                    "tag {} is the holder of {range:?} from {version} on, but has {pieces:?}",
-                    self.role.tag.0
-                );
+                let is_held = |(_, holding): &(_, Holding)| matches!(holding, Holding::Held { since } if *since < version);
+                if !pieces.iter().all(is_held) {
+                    return Err(self.has_lost(&format!("{range:?} at {version}: {pieces:?}")));
+                }
             }
             Order::Leave => self.leave(version, range, pace).await,
         }
