@@ -3,6 +3,33 @@
 use bytes::Bytes;
 use plinth_core::Key;
 
+/// A short key beside its count of references. A copy of bytes would need a second allocation once it is cloned, and every
+/// key that is read is.
+struct Short {
+    length: u8,
+    bytes: [u8; SHORT_BYTES],
+}
+
+const SHORT_BYTES: usize = 47;
+
+impl AsRef<[u8]> for Short {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+fn copied(key: &[u8]) -> Key {
+    if key.is_empty() || key.len() > SHORT_BYTES {
+        return Bytes::copy_from_slice(key);
+    }
+    let mut bytes = [0; SHORT_BYTES];
+    bytes[..key.len()].copy_from_slice(key);
+    Bytes::from_owner(Short {
+        length: key.len() as u8,
+        bytes,
+    })
+}
+
 pub trait IntoKey {
     fn into_key(self) -> Key;
 }
@@ -24,17 +51,17 @@ impl IntoKey for Vec<u8> {
 }
 impl IntoKey for &Vec<u8> {
     fn into_key(self) -> Key {
-        Bytes::copy_from_slice(self)
+        copied(self)
     }
 }
 impl IntoKey for &[u8] {
     fn into_key(self) -> Key {
-        Bytes::copy_from_slice(self)
+        copied(self)
     }
 }
 impl<const N: usize> IntoKey for &[u8; N] {
     fn into_key(self) -> Key {
-        Bytes::copy_from_slice(self)
+        copied(self)
     }
 }
 impl IntoKey for String {
@@ -44,6 +71,6 @@ impl IntoKey for String {
 }
 impl IntoKey for &str {
     fn into_key(self) -> Key {
-        Bytes::copy_from_slice(self.as_bytes())
+        copied(self.as_bytes())
     }
 }

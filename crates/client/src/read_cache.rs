@@ -272,11 +272,15 @@ impl ReadCache {
 /// the end of a list and a number to tell it from the others by.
 #[derive(Default)]
 struct Points {
-    list: Vec<(Key, Option<Value>)>,
-    /// Hashes of the first keys of the list.
-    first: [u64; UNINDEXED_MAX],
-    /// By hash, where the others are in the list. Of two with one hash the later is known.
+    list: Vec<Point>,
+    /// By hash, where those behind the first few are in the list. Of two with one hash the later is known.
     others: BTreeMap<u64, usize>,
+}
+
+struct Point {
+    hash: u64,
+    key: Key,
+    value: Option<Value>,
 }
 
 impl Points {
@@ -285,20 +289,18 @@ impl Points {
             return None;
         }
         let hash = hash_bytes(key);
-        let first = &self.first[..self.list.len().min(UNINDEXED_MAX)];
-        let at = match first.iter().position(|other| *other == hash) {
-            Some(at) => at,
-            None => *self.others.get(&hash)?,
+        let mut first = self.list.iter().take(UNINDEXED_MAX);
+        let point = match first.find(|point| point.hash == hash) {
+            Some(point) => point,
+            None => &self.list[*self.others.get(&hash)?],
         };
-        let (at, value) = &self.list[at];
-        (at[..] == *key).then(|| value.clone())
+        (point.key[..] == *key).then(|| point.value.clone())
     }
 
     fn add(&mut self, key: Key, value: Option<Value>) {
         let (hash, at) = (hash_bytes(&key), self.list.len());
         if at < UNINDEXED_MAX {
             self.list.reserve_exact(UNINDEXED_MAX - at);
-            self.first[at] = hash;
         } else {
             self.others.insert(hash, at);
         }
@@ -307,7 +309,7 @@ impl Points {
         } else {
             value.map(unshared)
         };
-        self.list.push((key, value));
+        self.list.push(Point { hash, key, value });
     }
 }
 

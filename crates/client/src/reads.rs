@@ -4,7 +4,7 @@ use crate::attempt::{Attempt, Interest};
 use crate::bytes_argument::IntoKey;
 use crate::range::{RangeOptions, RangeResult, RangeStream, StreamingMode};
 use crate::reader::{Anchor, Reader};
-use crate::shared::{Drive, Shared};
+use crate::shared::Shared;
 use crate::source::{Cluster, ClusterFuture, ReadVersionFlags};
 use crate::special;
 use crate::transaction::{Inner, State, Transaction, key_bytes_max, shorten};
@@ -13,8 +13,8 @@ use plinth_core::system_keys::METADATA_VERSION;
 use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
 use std::future::Future;
 use std::pin::Pin;
-use std::rc::{Rc, Weak};
-use std::task::{Context, Poll};
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 
 /// The snapshot of an attempt: one for all of its reads.
 #[derive(Default)]
@@ -114,11 +114,23 @@ impl State {
 
     /// Has commit wait for `read`.
     pub fn keep_outstanding<T: 'static>(&mut self, read: &Shared<T>) {
-        let weak: Weak<dyn Drive> = Rc::downgrade(&(read.core().clone() as Rc<dyn Drive>));
         if self.outstanding.len() == self.outstanding.capacity() {
             self.outstanding.retain(|read| read.strong_count() > 0);
         }
-        self.outstanding.push(weak);
+        self.outstanding.push(read.weak());
+    }
+
+    fn begin<T: 'static>(
+        &mut self,
+        read: impl Future<Output = Result<T>> + Unpin + 'static,
+    ) -> ReadFuture<T> {
+        let shared = Shared::new(read);
+        self.keep_outstanding(&shared);
+        ReadFuture {
+            interest: Interest::new(&self.attempt),
+            read: Some(shared),
+            early: None,
+        }
     }
 }
 
@@ -127,19 +139,54 @@ enum PointRead {
     Ask(PendingOperations),
 }
 
-/// Where a point read that asks the database stands when it is issued.
-enum Issued {
-    Value(ClusterFuture<Option<Value>>),
-    /// Asked for when the version is there.
-    Version(Shared<Result<Version>>, Key),
+/// A point read that asks the database. Written out, as there are more of these than of all others: it is small, and lies
+/// where its result will be.
+struct AskedPoint {
+    stage: Stage,
+    key: Key,
+    /// Own atomic operations that go on top of the database's value.
+    operations: PendingOperations,
+    remembers: bool,
+    attempt: Rc<Attempt>,
 }
 
-impl Issued {
-    async fn value(self, cluster: Rc<dyn Cluster>) -> Result<Option<Value>> {
-        match self {
-            Issued::Value(value) => value.await,
-            Issued::Version(version, key) => cluster.get(key, version.get().await?).await,
+enum Stage {
+    Version(Shared<Result<Version>>, Rc<dyn Cluster>),
+    Value(ClusterFuture<Option<Value>>),
+}
+
+impl AskedPoint {
+    fn poll_value(&mut self, context: &mut Context<'_>) -> Poll<Result<Option<Value>>> {
+        if let Stage::Version(answer, cluster) = &self.stage {
+            let version = ready!(answer.poll_clone(context))?;
+            self.stage = Stage::Value(cluster.get(self.key.clone(), version));
         }
+        match &mut self.stage {
+            Stage::Value(value) => value.as_mut().poll(context),
+            Stage::Version(..) => unreachable!("the version has arrived"),
+        }
+    }
+}
+
+impl Future for AskedPoint {
+    type Output = Result<Option<Value>>;
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        let result = ready!(this.poll_value(context));
+        Poll::Ready(match result {
+            Ok(value) => {
+                if this.remembers {
+                    let key = std::mem::take(&mut this.key);
+                    this.attempt
+                        .remember(|known| known.add_point(key, value.clone()));
+                }
+                Ok(fold(&this.operations, value))
+            }
+            Err(error) => {
+                this.attempt.note_read_error(error);
+                Err(error)
+            }
+        })
     }
 }
 
@@ -342,14 +389,7 @@ impl Inner {
         &self,
         read: impl Future<Output = Result<T>> + 'static,
     ) -> ReadFuture<T> {
-        let mut state = self.state.borrow_mut();
-        let shared = Shared::new(Box::pin(read));
-        state.keep_outstanding(&shared);
-        ReadFuture {
-            interest: Interest::new(&state.attempt),
-            read: Some(shared),
-            early: None,
-        }
+        self.state.borrow_mut().begin(Box::pin(read))
     }
 
     pub(crate) fn refuse<T: 'static>(&self, result: Result<T>) -> ReadFuture<T> {
@@ -397,21 +437,18 @@ impl Transaction {
             Ok(PointRead::Known(value)) => return ReadFuture::early(&state.attempt, Ok(value)),
             Ok(PointRead::Ask(operations)) => operations,
         };
-        let remembered =
-            (!state.options.ryw_disabled).then(|| (state.attempt.clone(), key.clone()));
-        let issued = match state.read_version.known() {
-            Some(version) => Issued::Value(cluster.get(key, version)),
-            None => Issued::Version(state.ask_read_version(&cluster, true), key),
+        let stage = match state.read_version.known() {
+            Some(version) => Stage::Value(cluster.get(key.clone(), version)),
+            None => Stage::Version(state.ask_read_version(&cluster, true), cluster),
         };
-        drop(state);
-        self.inner.start(async move {
-            let value = issued.value(cluster).await?;
-            if let Some((attempt, key)) = remembered {
-                let value = value.clone();
-                attempt.remember(|known| known.add_point(key, value));
-            }
-            Ok(fold(&operations, value))
-        })
+        let read = AskedPoint {
+            stage,
+            key,
+            operations,
+            remembers: !state.options.ryw_disabled,
+            attempt: state.attempt.clone(),
+        };
+        state.begin(read)
     }
 
     /// The key that `selector` denotes among those that the transaction sees; the empty key or the end of the

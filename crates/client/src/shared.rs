@@ -13,12 +13,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 /// A cheap handle; the future is dropped with the last.
-pub(crate) struct Shared<T>(Rc<Core<T>>);
+pub(crate) struct Shared<T>(Rc<dyn Driven<T>>);
 
-pub(crate) struct Core<T> {
-    /// `None` while it is polled, and after the end.
-    future: RefCell<Option<Pin<Box<dyn Future<Output = T>>>>>,
-    output: RefCell<Option<T>>,
+/// The future lies in it: one allocation a read.
+struct Core<F: Future> {
+    /// Borrowed while it is polled; `None` after the end.
+    future: RefCell<Option<F>>,
+    output: RefCell<Option<F::Output>>,
     waiters: RefCell<Interested>,
 }
 
@@ -32,24 +33,24 @@ enum Interested {
 }
 
 impl Interested {
-    /// The waker for the inner future when the task of `waker` drives it.
-    fn join(&mut self, waker: &Waker) -> Waker {
+    /// The waker for the inner future when the task of `waker` drives it; `None`: that one.
+    fn join(&mut self, waker: &Waker) -> Option<Waker> {
         match self {
             Interested::One(first) if !first.will_wake(waker) => {
                 let waiters = Arc::<Waiters>::default();
                 waiters.add(first);
                 waiters.add(waker);
                 *self = Interested::Several(waiters.clone());
-                Waker::from(waiters)
+                Some(Waker::from(waiters))
             }
             Interested::Several(waiters) => {
                 waiters.add(waker);
-                Waker::from(waiters.clone())
+                Some(Waker::from(waiters.clone()))
             }
-            Interested::One(_) => waker.clone(),
+            Interested::One(_) => None,
             Interested::Nobody => {
                 *self = Interested::One(waker.clone());
-                waker.clone()
+                None
             }
         }
     }
@@ -61,7 +62,13 @@ pub(crate) trait Drive {
     fn drive(&self, context: &mut Context<'_>) -> Poll<()>;
 }
 
-impl<T> Drop for Core<T> {
+/// Something whose output is of type `T`.
+trait Driven<T>: Drive {
+    /// `None` before the end, and when somebody has taken it.
+    fn output(&self) -> &RefCell<Option<T>>;
+}
+
+impl<F: Future> Drop for Core<F> {
     /// Whoever drives it without a handle is told that there is nothing to wait for any more.
     fn drop(&mut self) {
         match self.waiters.take() {
@@ -102,8 +109,8 @@ impl<T> Clone for Shared<T> {
     }
 }
 
-impl<T> Shared<T> {
-    pub fn new(future: Pin<Box<dyn Future<Output = T>>>) -> Self {
+impl<T: 'static> Shared<T> {
+    pub fn new(future: impl Future<Output = T> + Unpin + 'static) -> Self {
         Shared(Rc::new(Core {
             future: RefCell::new(Some(future)),
             output: RefCell::new(None),
@@ -114,25 +121,31 @@ impl<T> Shared<T> {
     /// Ready from the start.
     pub fn ready(output: T) -> Self {
         Shared(Rc::new(Core {
-            future: RefCell::new(None),
+            future: RefCell::new(None::<std::future::Ready<T>>),
             output: RefCell::new(Some(output)),
             waiters: RefCell::default(),
         }))
     }
 
+    pub fn weak(&self) -> Weak<dyn Drive> {
+        let driven: Rc<dyn Drive> = self.0.clone();
+        Rc::downgrade(&driven)
+    }
+}
+
+impl<T> Shared<T> {
     /// Nothing is left to wait for.
     pub fn is_done(&self) -> bool {
-        self.0.output.borrow().is_some()
-    }
-
-    pub fn core(&self) -> &Rc<Core<T>> {
-        &self.0
+        self.0.output().borrow().is_some()
     }
 
     /// For the one handle whose holder wants the output for itself.
     pub fn poll_take(&self, context: &mut Context<'_>) -> Poll<T> {
         match self.0.drive(context) {
-            Poll::Ready(()) => Poll::Ready(self.0.output.take().expect("the output is taken once")),
+            Poll::Ready(()) => {
+                let output = self.0.output().take();
+                Poll::Ready(output.expect("the output is taken once"))
+            }
             Poll::Pending => Poll::Pending,
         }
     }
@@ -140,7 +153,7 @@ impl<T> Shared<T> {
 
 impl<T: Clone> Shared<T> {
     pub fn peek(&self) -> Option<T> {
-        self.0.output.borrow().clone()
+        self.0.output().borrow().clone()
     }
 
     pub fn poll_clone(&self, context: &mut Context<'_>) -> Poll<T> {
@@ -155,36 +168,54 @@ impl<T: Clone> Shared<T> {
     }
 }
 
-impl<T> Drive for Core<T> {
+impl<F: Future + Unpin> Drive for Core<F> {
     fn drive(&self, context: &mut Context<'_>) -> Poll<()> {
         if self.output.borrow().is_some() {
             return Poll::Ready(());
         }
-        let Some(mut future) = self.future.take() else {
-            // Taken already, or polled from within its own poll: then that poll goes on.
+        // Polled from within its own poll: then that poll goes on.
+        let Ok(mut future) = self.future.try_borrow_mut() else {
             return Poll::Ready(());
         };
+        let Some(polled) = &mut *future else {
+            return Poll::Ready(()); // its output was taken
+        };
         let waker = self.waiters.borrow_mut().join(context.waker());
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(output) => {
-                *self.output.borrow_mut() = Some(output);
-                // One that is alone is the one that drives it now.
-                if let Interested::Several(waiters) = self.waiters.take() {
-                    waiters.wake();
-                }
-                Poll::Ready(())
-            }
-            Poll::Pending => {
-                *self.future.borrow_mut() = Some(future);
-                Poll::Pending
-            }
+        let output = match waker {
+            None => Pin::new(polled).poll(context),
+            Some(waker) => Pin::new(polled).poll(&mut Context::from_waker(&waker)),
+        };
+        let Poll::Ready(output) = output else {
+            return Poll::Pending;
+        };
+        // Its destructor may reach anything: nothing is borrowed while it runs.
+        let ended = future.take();
+        drop(future);
+        *self.output.borrow_mut() = Some(output);
+        // One that is alone is the one that drives it now.
+        let waiters = self.waiters.take();
+        if let Interested::Several(waiters) = waiters {
+            waiters.wake();
         }
+        drop(ended);
+        Poll::Ready(())
+    }
+}
+
+impl<F: Future + Unpin> Driven<F::Output> for Core<F> {
+    fn output(&self) -> &RefCell<Option<F::Output>> {
+        &self.output
     }
 }
 
 /// Drives all to their ends; one that nobody holds any more is at its end. Each is polled when it can go on, not when any can:
 /// a commit may wait for thousands.
-pub(crate) async fn drive_all(reads: Vec<Weak<dyn Drive>>) {
+pub(crate) async fn drive_all(mut reads: Vec<Weak<dyn Drive>>) {
+    // Most have been awaited, and are gone.
+    reads.retain(|read| read.strong_count() > 0);
+    if reads.is_empty() {
+        return;
+    }
     let queue = Arc::<Queue>::default();
     let slot = |at| Waker::from(Arc::new(Slot(queue.clone(), at)));
     let wakers: Vec<Waker> = (0..reads.len()).map(slot).collect();

@@ -187,7 +187,8 @@ pub fn get(inner: &Rc<Inner>, key: Key, version: Version) -> ClusterFuture<Optio
                 known
                     .iter()
                     .for_each(|location| inner.forget_location(location));
-                get_slowly(inner, key, version).await
+                // Boxed, as each future has room for all that it may become.
+                Box::pin(get_slowly(inner, key, version)).await
             }
         }
     })

@@ -3,47 +3,40 @@
 //!
 //! It mirrors the state that readers see. What a commit changes leaves it before the commit's state is published, and
 //! while it does nothing is kept, since that would be of the state before; afterwards the new rows take the places of
-//! those that left. Rows are found by a seeded 64-bit hash of their key and compared with it, so two keys
-//! that collide only push each other out.
+//! those that left. Rows are found by a seeded 64-bit hash of their key and compared with it.
+//!
+//! ```text
+//! bucket, 128 bytes   | 16 bits of each row's hash | uses, 2 bits each | places of seven rows |
+//! row                 | key length u16 le | key | value |
+//! ```
+//!
+//! A bucket is two neighbouring cache lines, which arrive as one: a row costs that miss and its own. Buckets are split one by one
+//! as rows come (linear hashing), so no turn of the loop ever moves all of them. What must go is chosen as a clock does: a
+//! hand goes round, takes one use off each row and drops the first that has none.
 
 use crate::batch::{Op, WriteBatch};
 use bytes::Bytes;
 use foldhash::fast::FixedState;
-use quick_cache::Weighter;
-use quick_cache::unsync::Cache;
-use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::cell::Cell;
+use std::hash::BuildHasher;
 
 /// What an entry costs beside its bytes.
-const ENTRY_BYTES: u64 = 64;
+const ENTRY_BYTES: usize = 64;
 /// Larger rows stay in the tree only: a few of them would push out everything else.
 const ROW_BYTES_MAX: usize = 4096;
 /// A commit whose range clears remove more rows empties the cache instead of naming each.
 const REMOVED_MAX: usize = 100_000;
-
-/// The keys of the cache are hashes already.
-#[derive(Default, Clone, Copy)]
-struct Identity(u64);
-
-impl Hasher for Identity {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-    fn write_u64(&mut self, hash: u64) {
-        self.0 = hash;
-    }
-    fn write(&mut self, _: &[u8]) {
-        unreachable!("only hashes are keys");
-    }
-}
-
-#[derive(Clone)]
-struct RowWeight;
-
-impl Weighter<u64, Row> for RowWeight {
-    fn weight(&self, _: &u64, row: &Row) -> u64 {
-        row.0.len() as u64 + ENTRY_BYTES
-    }
-}
+/// Rows of a bucket: so many make two cache lines.
+const WAYS: usize = 7;
+/// At so many on average there is one bucket more; at the lower figure, when there was no room in one. The last to be split
+/// have twice as many.
+const MEAN_WAYS: usize = 3;
+const MEAN_WAYS_FULL: usize = 2;
+/// Buckets that are allocated together.
+const SEGMENT: usize = 64;
+const USES_MAX: u16 = 3;
+/// The hand looks at so many buckets for rows without uses; where there are none, others go.
+const LOOKED_AT_MAX: usize = 256;
 
 /// `key length u16 le | key | value`
 struct Row(Box<[u8]>);
@@ -54,12 +47,206 @@ impl Row {
         Row([&length, key, value].concat().into())
     }
 
+    fn parts(&self) -> (&[u8], &[u8]) {
+        let (length, rest) = self.0.split_first_chunk().expect("every row has a length");
+        rest.split_at(u16::from_le_bytes(*length).into())
+    }
+
     /// The value, if this is the row of `key`.
     #[inline]
     fn value_of(&self, key: &[u8]) -> Option<&[u8]> {
-        let (length, rest) = self.0.split_first_chunk()?;
-        let (own, value) = rest.split_at_checked(u16::from_le_bytes(*length) as usize)?;
+        let (own, value) = self.parts();
         (own == key).then_some(value)
+    }
+
+    fn weight(&self) -> usize {
+        self.0.len() + ENTRY_BYTES
+    }
+}
+
+#[derive(Default)]
+#[repr(align(128))]
+struct Bucket {
+    tags: [u16; WAYS],
+    uses: Cell<u16>,
+    rows: [Option<Row>; WAYS],
+}
+
+fn tag(hash: u64) -> u16 {
+    (hash >> 48) as u16
+}
+
+impl Bucket {
+    fn uses_of(&self, way: usize) -> u16 {
+        (self.uses.get() >> (2 * way)) & USES_MAX
+    }
+
+    fn set_uses(&self, way: usize, uses: u16) {
+        let others = self.uses.get() & !(USES_MAX << (2 * way));
+        self.uses.set(others | (uses << (2 * way)));
+    }
+
+    /// The row of `key` and its value.
+    #[inline]
+    fn find(&self, tag: u16, key: &[u8]) -> Option<(usize, &[u8])> {
+        (0..WAYS)
+            .filter(|way| self.tags[*way] == tag)
+            .find_map(|way| Some((way, self.rows[way].as_ref()?.value_of(key)?)))
+    }
+
+    /// Where a row may come: where none is, else where the least used is.
+    fn room(&self) -> usize {
+        let order = |way: &usize| self.rows[*way].as_ref().map(|_| self.uses_of(*way));
+        (0..WAYS).min_by_key(order).expect("there are some")
+    }
+
+    fn put(&mut self, way: usize, tag: u16, row: Row) -> Option<Row> {
+        self.tags[way] = tag;
+        self.set_uses(way, 0);
+        self.rows[way].replace(row)
+    }
+}
+
+/// Rows up to a total weight.
+#[derive(Default)]
+struct Rows {
+    segments: Vec<Vec<Bucket>>,
+    buckets: usize,
+    len: usize,
+    weight: usize,
+    /// The bucket that the clock looks at next.
+    hand: usize,
+}
+
+impl Rows {
+    /// Number of the bucket: as many low bits of the hash as there are buckets for.
+    #[inline]
+    fn place(&self, hash: u64) -> usize {
+        let all = self.buckets.next_power_of_two();
+        let at = hash as usize & (all - 1);
+        if at < self.buckets { at } else { at - all / 2 }
+    }
+
+    #[inline]
+    fn bucket(&self, hash: u64) -> Option<&Bucket> {
+        let at = self.place(hash);
+        self.segments.get(at / SEGMENT)?.get(at % SEGMENT)
+    }
+
+    fn bucket_at(&mut self, at: usize) -> &mut Bucket {
+        &mut self.segments[at / SEGMENT][at % SEGMENT]
+    }
+
+    #[inline]
+    fn get(&self, hash: u64, key: &[u8]) -> Option<&[u8]> {
+        let bucket = self.bucket(hash)?;
+        let (way, value) = bucket.find(tag(hash), key)?;
+        let uses = bucket.uses_of(way);
+        if uses < USES_MAX {
+            bucket.set_uses(way, uses + 1);
+        }
+        Some(value)
+    }
+
+    fn insert(&mut self, hash: u64, key: &[u8], row: Row, hasher: &FixedState, weight_max: usize) {
+        if self.len >= self.buckets * MEAN_WAYS {
+            self.split(hasher);
+        }
+        self.len += 1;
+        self.weight += row.weight();
+        let at = self.place(hash);
+        let bucket = self.bucket_at(at);
+        let found = bucket.find(tag(hash), key).map(|(way, _)| way);
+        let way = found.unwrap_or_else(|| bucket.room());
+        let gone = bucket.put(way, tag(hash), row);
+        let was_full = found.is_none() && gone.is_some();
+        self.forget(gone);
+        if was_full && self.len >= self.buckets * MEAN_WAYS_FULL {
+            self.split(hasher);
+        }
+        let mut looked_at = 0;
+        while self.weight > weight_max && self.len > 0 {
+            looked_at += 1;
+            self.turn_hand(looked_at > LOOKED_AT_MAX);
+        }
+    }
+
+    fn forget(&mut self, gone: Option<Row>) -> bool {
+        let weight = gone.as_ref().map_or(0, Row::weight);
+        self.weight -= weight;
+        self.len -= usize::from(weight > 0);
+        weight > 0
+    }
+
+    /// One bucket more, with what belongs there of the one that has had its rows.
+    fn split(&mut self, hasher: &FixedState) {
+        let new = self.buckets;
+        if new.is_multiple_of(SEGMENT) {
+            self.segments.push(Vec::with_capacity(SEGMENT));
+        }
+        let last = self.segments.last_mut().expect("one was made");
+        last.push(Bucket::default());
+        self.buckets += 1;
+        if new == 0 {
+            return;
+        }
+        let old = new - self.buckets.next_power_of_two() / 2;
+        let mut moved = Bucket::default();
+        for way in 0..WAYS {
+            let Some(row) = self.bucket_at(old).rows[way].take() else {
+                continue;
+            };
+            let hash = hasher.hash_one(row.parts().0);
+            let uses = self.bucket_at(old).uses_of(way);
+            let to = match self.place(hash) == new {
+                true => &mut moved,
+                false => self.bucket_at(old),
+            };
+            to.put(way, tag(hash), row);
+            to.set_uses(way, uses);
+        }
+        *self.bucket_at(new) = moved;
+    }
+
+    /// Takes a use off each row of a bucket and drops those that have none, or all.
+    fn turn_hand(&mut self, all: bool) {
+        self.hand = (self.hand + 1) % self.buckets;
+        for way in 0..WAYS {
+            let bucket = self.bucket_at(self.hand);
+            let uses = bucket.uses_of(way);
+            if uses > 0 && !all {
+                bucket.set_uses(way, uses - 1);
+            } else {
+                let gone = bucket.rows[way].take();
+                self.forget(gone);
+            }
+        }
+    }
+
+    /// Drops the row of `key`; whether it was there.
+    fn remove(&mut self, hash: u64, key: &[u8]) -> bool {
+        let found = self.bucket(hash).and_then(|b| b.find(tag(hash), key));
+        let Some((way, _)) = found else {
+            return false;
+        };
+        let at = self.place(hash);
+        let gone = self.bucket_at(at).rows[way].take();
+        self.forget(gone)
+    }
+
+    /// Drops the row with this hash, and one that looks like it if there is one.
+    fn remove_alike(&mut self, hash: u64) {
+        if self.buckets == 0 {
+            return;
+        }
+        let at = self.place(hash);
+        for way in 0..WAYS {
+            let bucket = self.bucket_at(at);
+            if bucket.tags[way] == tag(hash) {
+                let gone = bucket.rows[way].take();
+                self.forget(gone);
+            }
+        }
     }
 }
 
@@ -104,8 +291,6 @@ impl RemovedRows {
     }
 }
 
-type Rows = Cache<u64, Row, RowWeight, BuildHasherDefault<Identity>>;
-
 /// See the module.
 pub(super) struct RowCache {
     rows: Rows,
@@ -114,20 +299,10 @@ pub(super) struct RowCache {
     is_keeping: bool,
 }
 
-fn empty(bytes: usize) -> Rows {
-    Cache::with(
-        bytes / (2 * ENTRY_BYTES as usize),
-        bytes as u64,
-        RowWeight,
-        BuildHasherDefault::default(),
-        Default::default(),
-    )
-}
-
 impl RowCache {
     pub fn new(bytes: usize, seed: u64) -> Self {
         RowCache {
-            rows: empty(bytes),
+            rows: Rows::default(),
             bytes,
             hasher: FixedState::with_seed(seed),
             is_keeping: true,
@@ -140,14 +315,15 @@ impl RowCache {
     }
 
     pub fn get(&self, key: &[u8]) -> Option<Bytes> {
-        let row = self.rows.get(&self.hash(key))?;
-        row.value_of(key).map(Bytes::copy_from_slice)
+        let value = self.rows.get(self.hash(key), key)?;
+        Some(Bytes::copy_from_slice(value))
     }
 
     /// Keeps a row that was read from the published state.
     pub fn keep(&mut self, key: &[u8], value: &[u8]) {
         if self.is_keeping && key.len() + value.len() <= ROW_BYTES_MAX {
-            self.rows.insert(self.hash(key), Row::new(key, value));
+            let (hash, row) = (self.hash(key), Row::new(key, value));
+            self.rows.insert(hash, key, row, &self.hasher, self.bytes);
         }
     }
 
@@ -182,14 +358,16 @@ impl RowCache {
             let Some(Op::Set(key, _)) = batch.ops_from(place).next() else {
                 continue;
             };
-            if self.rows.remove(&self.hash(key)).is_some() {
+            if self.rows.remove(self.hash(key), key) {
                 cached.push(place as u32);
             }
         }
     }
 
     pub fn drop_removed(&mut self, hashes: &[u64]) {
-        hashes.iter().for_each(|hash| drop(self.rows.remove(hash)));
+        for hash in hashes {
+            self.rows.remove_alike(*hash);
+        }
     }
 
     /// Keeps what the operations of `batch` in these places set, but for rows that its clears removed: whether those were set
@@ -207,11 +385,11 @@ impl RowCache {
 
     /// Empties it. Dropping what was in it takes a while.
     pub fn take_all(&mut self) -> impl Send + use<> {
-        std::mem::replace(&mut self.rows, empty(self.bytes))
+        std::mem::take(&mut self.rows)
     }
 
     pub fn clear(&mut self) {
-        self.rows.clear();
+        self.rows = Rows::default();
         self.is_keeping = true;
     }
 }
@@ -219,6 +397,8 @@ impl RowCache {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeMap;
 
     #[test]
     fn a_row_is_found_by_its_whole_key_only() {
@@ -235,8 +415,105 @@ mod tests {
         for i in 0..100_000u32 {
             cache.keep(&i.to_be_bytes(), &[7; 50]);
         }
-        assert!(cache.rows.weight() <= 100_000 && cache.rows.len() > 500);
+        assert!(cache.rows.weight <= 100_000 && cache.rows.len > 500);
+        assert!(cache.rows.buckets < 1000, "{} buckets", cache.rows.buckets);
         cache.keep(b"large", &[0; ROW_BYTES_MAX]);
         assert_eq!(cache.get(b"large"), None);
+    }
+
+    #[test]
+    fn what_is_read_often_outlives_what_is_read_once() {
+        let mut cache = RowCache::new(1_000_000, 1);
+        let often: Vec<[u8; 4]> = (0..1000u32).map(u32::to_be_bytes).collect();
+        let mut hits = 0;
+        for i in 0..100_000u32 {
+            let key = &often[(i * 7 % 1000) as usize];
+            match cache.get(key) {
+                Some(_) => hits += 1,
+                None => cache.keep(key, b"often"),
+            }
+            cache.keep(&(1000 + i).to_be_bytes(), &[7; 50]);
+        }
+        assert!(hits > 95_000, "{hits} of 100000");
+    }
+
+    #[test]
+    fn nearly_all_rows_that_fit_are_found() {
+        let mut cache = RowCache::new(100 << 20, 1);
+        for i in 0..200_000u32 {
+            cache.keep(&i.to_be_bytes(), &i.to_le_bytes());
+        }
+        let found = |i: &u32| cache.get(&i.to_be_bytes()).as_deref() == Some(&i.to_le_bytes());
+        let count = (0..200_000u32).filter(found).count();
+        assert!(
+            count > 180_000 && count == cache.rows.len,
+            "{count} of 200000, {}",
+            cache.rows.len
+        );
+    }
+
+    #[test]
+    fn a_row_that_only_looks_like_one_that_changes_stays_and_lets_nothing_in() {
+        let mut cache = RowCache::new(1_000_000, 1);
+        let keys: Vec<[u8; 4]> = (0..5000u32).map(u32::to_be_bytes).collect();
+        let mut by_tag = BTreeMap::new();
+        let alike = keys.iter().find_map(|key| {
+            let other = by_tag.insert(tag(cache.hash(key)), key)?;
+            Some((other, key))
+        });
+        let (here, other) = alike.expect("16 bits are not many");
+        cache.keep(here, b"here"); // alone: there is one bucket
+        let mut batch = WriteBatch::new();
+        batch.set(other, b"set, and cleared behind that");
+        let mut cached = Vec::new();
+        cache.drop_changed(&batch, 0, 1, &mut cached);
+        assert_eq!(cached, []);
+        assert_eq!(cache.get(here).as_deref(), Some(&b"here"[..]));
+    }
+
+    #[derive(Clone, Debug)]
+    enum Step {
+        Keep(u8, u16),
+        Get(u8),
+        Remove(u8),
+    }
+
+    fn step() -> impl Strategy<Value = Step> {
+        prop_oneof![
+            6 => (any::<u8>(), 0u16..400).prop_map(|(key, length)| Step::Keep(key, length)),
+            4 => any::<u8>().prop_map(Step::Get),
+            2 => any::<u8>().prop_map(Step::Remove),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn it_never_gives_anything_but_the_latest_row(
+            bytes in 200usize..40_000, seed in any::<u64>(), steps in prop::collection::vec(step(), 0..600),
+        ) {
+            let (mut cache, mut latest) = (RowCache::new(bytes, seed), BTreeMap::new());
+            for step in steps {
+                match step {
+                    Step::Keep(key, length) => {
+                        let value = vec![key; length.into()];
+                        cache.keep(&[key], &value);
+                        latest.insert(key, value);
+                    }
+                    Step::Get(key) => {
+                        let value = cache.get(&[key]);
+                        prop_assert!(value.is_none() || value.as_deref() == latest.get(&key).map(|v| &v[..]));
+                    }
+                    Step::Remove(key) => {
+                        cache.drop_removed(&[cache.hash(&[key])]);
+                        prop_assert_eq!(cache.get(&[key]), None);
+                        latest.remove(&key);
+                    }
+                }
+                let rows = || cache.rows.segments.iter().flatten().flat_map(|bucket| bucket.rows.iter().flatten());
+                prop_assert_eq!(cache.rows.len, rows().count());
+                prop_assert_eq!(cache.rows.weight, rows().map(Row::weight).sum::<usize>());
+                prop_assert!(cache.rows.weight <= bytes);
+            }
+        }
     }
 }

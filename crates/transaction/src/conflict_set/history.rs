@@ -11,6 +11,8 @@ use plinth_core::conflict_ranges::Endpoint;
 
 /// Neighbouring blocks with no more entries than this are joined.
 const ENTRIES_JOINED_MAX: usize = ENTRIES_MAX / 2;
+/// Room for more ranges than so many is given back: a few megabytes.
+const PENDING_KEPT_MAX: usize = 64 << 10;
 
 /// Where a key of the batch lies.
 #[derive(Clone, Copy, Default, Debug)]
@@ -23,6 +25,8 @@ pub(super) struct History {
     /// In key order; the first one's fence is the empty key. Never empty.
     blocks: Vec<Block>,
     scratch: Scratch,
+    /// The room for what is to be written to one block: a load in key order writes a whole batch there.
+    pending: Vec<Written<'static>>,
     /// Indexes of blocks that have grown too long in this batch.
     too_long: Vec<usize>,
     /// The block at which forgetting goes on; none, and it starts again with the first.
@@ -35,6 +39,7 @@ impl History {
         History {
             blocks: vec![Block::new(b"", None, oldest)],
             scratch: Scratch::new(),
+            pending: Vec::new(),
             too_long: Vec::new(),
             sweep_at: 0,
         }
@@ -76,7 +81,7 @@ impl History {
         let mut changed = 0;
         let mut at = 0;
         let mut block = 0;
-        let mut pending: Vec<Written<'_>> = Vec::new();
+        let mut pending = emptied(std::mem::take(&mut self.pending));
         while let Some((from, to)) = batch.next_written(at) {
             at = to;
             let (begin, end) = (batch.locations[from], batch.locations[to]);
@@ -107,6 +112,9 @@ impl History {
             }
         }
         self.write_block(block, &mut pending, version, oldest);
+        if pending.capacity() <= PENDING_KEPT_MAX {
+            self.pending = emptied(pending);
+        }
         self.split_long_blocks();
         changed
     }
@@ -214,6 +222,13 @@ impl History {
             .flat_map(|(index, block)| block.check(next_fence(index)))
             .collect()
     }
+}
+
+/// The list without its entries, whose room is kept: entries for another batch may come there.
+fn emptied<'b>(mut list: Vec<Written<'_>>) -> Vec<Written<'b>> {
+    list.clear();
+    let none = |_| unreachable!("the list is empty");
+    list.into_iter().map(none).collect()
 }
 
 /// The place is that of the block's own fence.
@@ -349,5 +364,18 @@ impl<'a> Finger<'a> {
         } else {
             u64::MAX
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_room_of_an_emptied_list_is_kept() {
+        let list: Vec<Written<'_>> = Vec::with_capacity(1000);
+        let (room, at) = (list.capacity(), list.as_ptr() as usize);
+        let list = emptied(list);
+        assert_eq!((list.capacity(), list.as_ptr() as usize), (room, at));
     }
 }
