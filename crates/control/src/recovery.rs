@@ -72,11 +72,6 @@ pub struct Context {
 }
 
 impl Context {
-    /// Nothing new is to be written there, if there is anybody else.
-    pub fn avoids(&self, worker: &RegisterWorker) -> bool {
-        self.disk_standing(worker) != DiskStanding::Good
-    }
-
     fn disk_standing(&self, worker: &RegisterWorker) -> DiskStanding {
         match &worker.disk {
             Some(sick) if !sick.works => DiskStanding::Sick,
@@ -491,15 +486,15 @@ fn placed(
     among(all)
 }
 
-/// A new epoch would have all its log servers where the disk is neither full nor sick.
+/// A new epoch would have all its log servers where the disk is neither full nor sick: one that was sick, and works, will do.
 pub fn has_better_disks(context: &Context, configured: &Configured) -> bool {
     context.workers.with(|workers| {
-        let avoided = |role: &(Interface, Interface)| {
+        let waits_for_disk = |role: &(Interface, Interface)| {
             let mut there = workers.values().filter(|w| w.worker == role.0);
-            there.any(|worker| context.avoids(worker))
+            there.any(|worker| context.disk_standing(worker) >= DiskStanding::Full)
         };
         let roles = placed(context, configured, workers);
-        roles.is_some_and(|roles| !roles.logs.iter().any(avoided))
+        roles.is_some_and(|roles| !roles.logs.iter().any(waits_for_disk))
     })
 }
 
