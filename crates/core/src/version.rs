@@ -7,6 +7,9 @@ pub type Version = i64;
 /// No version.
 pub const INVALID: Version = -1;
 
+/// No database gets so old: room to add to any version that is taken from a message.
+pub const VERSION_MAX: Version = Version::MAX / 2;
+
 /// Versions the sequencer hands out in a second.
 pub const VERSIONS_PER_SECOND: i64 = 1_000_000;
 

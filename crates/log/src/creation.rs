@@ -9,6 +9,7 @@ use crate::log_server::{Begin, Entry, LogServer, VersionEntry};
 use crate::serve::{self, BLOCK_BYTES_WANTED, Life, put};
 use bytes::Bytes;
 use plinth_core::log_body::{self, LogBodyBuilder};
+use plinth_core::version::VERSION_MAX;
 use plinth_core::{Error, Result, Tag, Uid, Version};
 use plinth_protocol::control::ClusterInfo;
 use plinth_protocol::log::{CopyProgress, CopyTail, CopyTailReply, GetCopyProgress, RecruitLog};
@@ -37,7 +38,10 @@ pub async fn create(
     let place = request.place as usize;
     let generation = &request.generation;
     let is_there = |log: &Interface| log.id == request.id;
-    if !generation.logs.get(place).is_some_and(is_there) {
+    // Whoever asks may be anybody.
+    let is_possible = (1..=VERSION_MAX).contains(&generation.start)
+        && (generation.start - 1..=VERSION_MAX).contains(&generation.recovered_to);
+    if !is_possible || !generation.logs.get(place).is_some_and(is_there) {
         return Err(Error::client_invalid_operation);
     }
     let mine = |tag: &Tag| generation.log_set(*tag).any(|p| p == place);

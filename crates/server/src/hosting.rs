@@ -219,6 +219,9 @@ impl Hosting {
         self.take::<RecruitSequencer>(
             |r| r.id,
             |h, r| {
+                if !sequencer::is_possible(&r) {
+                    return Err(Error::client_invalid_operation);
+                }
                 h.stateless(
                     r.id,
                     r.epoch,

@@ -14,8 +14,8 @@ mod balance;
 use balance::Load;
 use bytes::Bytes;
 use plinth_core::hash::HashMap;
-use plinth_core::version::{MAX_VERSIONS_IN_FLIGHT, VERSIONS_PER_SECOND};
-use plinth_core::{Uid, Version};
+use plinth_core::version::{MAX_VERSIONS_IN_FLIGHT, VERSION_MAX, VERSIONS_PER_SECOND};
+use plinth_core::{Error, Uid, Version};
 use plinth_protocol::transaction::{
     CommitVersion, CommittedVersion, GetCommitVersion, GetCommittedVersion, GetResolverLoad,
     Partition, RecruitSequencer, ReportCommitted,
@@ -145,14 +145,15 @@ impl Sequencer {
         self.partitions[known..].to_vec()
     }
 
-    pub fn report_committed(&mut self, version: Version, locked: bool) {
-        assert!(
-            version <= self.last_handed_out,
-            "{version} was reported committed but never handed out"
-        );
+    /// [`Error::client_invalid_operation`]: that version was never handed out. No proxy of this epoch says so.
+    pub fn report_committed(&mut self, version: Version, locked: bool) -> Result<(), Error> {
+        if version > self.last_handed_out {
+            return Err(Error::client_invalid_operation);
+        }
         if version > self.committed {
             (self.committed, self.locked) = (version, locked);
         }
+        Ok(())
     }
 
     /// The newest committed version, and whether the database is locked as of it.
@@ -169,6 +170,15 @@ impl Sequencer {
 struct Waiting {
     requests: RefCell<Vec<(GetCommitVersion, Responder<GetCommitVersion>)>>,
     arrived: Notify,
+}
+
+/// Whether a sequencer can begin so: whoever asks for one may be anybody.
+pub fn is_possible(request: &RecruitSequencer) -> bool {
+    let versions = 0..=VERSION_MAX;
+    versions.contains(&request.recovered_to)
+        && versions.contains(&request.recovery_version)
+        && request.recovered_to < request.recovery_version
+        && !request.resolvers.is_empty()
 }
 
 /// The shell: registers the sequencer and returns the future that is its life.
@@ -188,10 +198,8 @@ pub fn start(transport: &Transport, request: RecruitSequencer) -> impl Future<Ou
     let reports = transport.serve::<ReportCommitted>(request.id, {
         let state = state.clone();
         move |request, responder| {
-            state
-                .borrow_mut()
-                .report_committed(request.version, request.locked);
-            responder.ok(());
+            let mut state = state.borrow_mut();
+            responder.send(state.report_committed(request.version, request.locked));
         }
     });
     let reads = transport.serve::<GetCommittedVersion>(request.id, {
@@ -299,9 +307,17 @@ mod tests {
     }
 
     #[test]
+    fn a_version_that_was_never_handed_out_cannot_be_committed_whoever_says_so() {
+        let mut s = Sequencer::new(Instant(0), 0, 1000, vec![]);
+        let refused = s.report_committed(Version::MAX, true);
+        assert_eq!(refused, Err(Error::client_invalid_operation));
+        assert_eq!(s.newest().version, 0);
+    }
+
+    #[test]
     fn versions_follow_the_clock_and_chain_without_a_gap() {
         let mut s = Sequencer::new(Instant(0), 0, 1000, vec![]);
-        s.report_committed(1000, false);
+        s.report_committed(1000, false).expect("handed out");
         let a = ask(&mut s, 10, 1, 1).expect("granted");
         let b = ask(&mut s, 10, 2, 1).expect("granted");
         let c = ask(&mut s, 500, 1, 2).expect("granted");
@@ -313,7 +329,7 @@ mod tests {
     #[test]
     fn a_repeated_request_gets_the_same_version() {
         let mut s = Sequencer::new(Instant(0), 0, 1000, vec![]);
-        s.report_committed(1000, false);
+        s.report_committed(1000, false).expect("handed out");
         let first = ask(&mut s, 10, 1, 1);
         assert_eq!(ask(&mut s, 99, 1, 1), first);
         assert_eq!(ask(&mut s, 99, 1, 3), Err(Refusal::OutOfOrder));
@@ -324,7 +340,7 @@ mod tests {
     #[test]
     fn every_proxy_hears_of_a_partition_with_its_first_version_above_it() {
         let mut s = Sequencer::new(Instant(0), 0, 1000, vec![]);
-        s.report_committed(1000, false);
+        s.report_committed(1000, false).expect("handed out");
         let before = ask(&mut s, 10, 1, 1).expect("granted");
         assert_eq!(before.partitions, []);
         s.repartition(vec![Bytes::new(), Bytes::from("m")]);
@@ -349,11 +365,12 @@ mod tests {
     fn nothing_is_handed_out_before_the_recovery_transaction_and_never_too_far_ahead_of_it() {
         let mut s = Sequencer::new(Instant(0), 7, 7 + MAX_VERSIONS_IN_FLIGHT, vec![]);
         assert_eq!(ask(&mut s, 1, 1, 1), Err(Refusal::TooFarAhead));
-        s.report_committed(7 + MAX_VERSIONS_IN_FLIGHT, false);
+        s.report_committed(7 + MAX_VERSIONS_IN_FLIGHT, false)
+            .expect("handed out");
         let far = ask(&mut s, 1_000_000_000, 1, 1).expect("granted up to the limit");
         assert_eq!(far.version, 7 + 2 * MAX_VERSIONS_IN_FLIGHT - 1);
         assert_eq!(ask(&mut s, 1_000_000_001, 1, 2), Err(Refusal::TooFarAhead));
-        s.report_committed(far.version, false);
+        s.report_committed(far.version, false).expect("handed out");
         assert!(ask(&mut s, 1_000_000_002, 1, 2).is_ok());
     }
 }

@@ -8,12 +8,12 @@ use plinth_core::{Error, Result, Version};
 use plinth_runtime::{Pace, fault, probe, trace, trace_warn};
 
 impl Server {
-    /// Whoever moves a shard waits until it is whole and durable here (pitfall 20): this server has said so, and its disk has
-    /// forgotten. Others hold the shard.
+    /// What it holds is not what its orders made it hold: whoever moves a shard waits until it is whole and durable here (pitfall
+    /// 20), and a server that gave one away does not have it. Its disk has forgotten; others hold the shard.
     fn has_lost(&self, what: &str) -> Error {
         assert!(
             !plinth_runtime::disks_are_honest(),
-            "tag {} is the holder, but not of the whole, of {what}",
+            "tag {} does not have what its orders say of {what}",
             self.role.tag.0
         );
         trace_warn!("StorageHasLostShard", "id" => self.role.id, "what" => what);
@@ -36,11 +36,11 @@ impl Server {
             }
             Order::Fetch => {
                 let pieces = self.ownership.borrow().pieces(&range.begin, &range.end);
-                assert!(
-                    pieces.iter().all(|(_, h)| *h == Holding::Absent),
-                    "tag {} is to fetch {range:?} at {version}, of which it has {pieces:?}",
-                    self.role.tag.0
-                );
+                if pieces.iter().any(|(_, h)| *h != Holding::Absent) {
+                    return Err(
+                        self.has_lost(&format!("{range:?}, to fetch at {version}: {pieces:?}"))
+                    );
+                }
                 let mut ownership = self.ownership.borrow_mut();
                 ownership.set(version, range, Holding::Fetching);
                 self.fetch_wanted.notify_one();
