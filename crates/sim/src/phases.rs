@@ -174,6 +174,8 @@ fn serve_limit() -> Duration {
             + knobs.coordinator_lease_ms * 2
             + knobs.recovery_retry_ms
             + knobs.connect_timeout_ms
+            // A disk that hangs is taken for sick by then.
+            + knobs.disk_stall_ms
     };
     let more = patience(&knobs).saturating_sub(patience(&usual));
     SERVE_LIMIT + Duration::from_millis(more)
