@@ -54,7 +54,9 @@ pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) {
             fault @ (Fault::LoseMachine | Fault::BitRot | Fault::SickDisk) => {
                 let (machine, _) = victim();
                 let may_lose = protection::may_lose(&shape, &transport, &database, machine);
-                if !lost.has(machine) && may_lose.await {
+                // A server that holds nothing yet may be given the only copy of something, and not know that its file is rotten.
+                let is_copied = !matches!(fault, Fault::BitRot) || shape.config.replication > 1;
+                if !lost.has(machine) && is_copied && may_lose.await {
                     lost.add(machine);
                     lose(machine, fault);
                 }
