@@ -93,7 +93,6 @@ async fn ask_team<R: Request + Clone>(
             inner.avoided.failed(&servers[i]);
         }
         last = std::cmp::max_by_key(last, error, |error| weight(*error));
-        last
     };
     // The one asked longest ago that has not answered.
     let (mut asked, mut under_way) = (0, call(0));
@@ -130,7 +129,7 @@ async fn ask_team<R: Request + Clone>(
                         return Ok(reply);
                     }
                     Err(error) if is_the_teams(error) => return Err(error),
-                    Err(error) => drop(failed(winner.0, error)),
+                    Err(error) => failed(winner.0, error),
                 }
                 (asked, under_way) = loser;
             }
@@ -142,7 +141,10 @@ async fn ask_team<R: Request + Clone>(
             Ok(reply)
         }
         Err(error) if is_the_teams(error) => Err(error),
-        Err(error) => Err(failed(asked, error)),
+        Err(error) => {
+            failed(asked, error);
+            Err(last)
+        }
     }
 }
 

@@ -279,6 +279,16 @@ fn a_bit_that_flips_in_a_running_queue_is_an_error_where_it_is_read_and_nothing_
     assert_eq!(noticed, 60);
 }
 
+/// Each with one block.
+async fn four_segments() {
+    let mut queue = DiskQueue::create(prefix(), ID).await.expect("create");
+    for _ in 0..4 {
+        let mut block = Block::default();
+        block.push(&[&vec![7; 70 << 20]]);
+        queue.commit(&block).await.expect("commit");
+    }
+}
+
 /// Such a segment looks like one that nothing was written to, or whose blocks were popped.
 #[test]
 fn a_damaged_block_that_has_a_segment_to_itself_is_reported() {
@@ -287,15 +297,7 @@ fn a_damaged_block_that_has_a_segment_to_itself_is_reported() {
     let before = SEGMENT_HEADER_BYTES + 16..SEGMENT_HEADER_BYTES + 24;
     for (damaged, range) in (0..3).flat_map(|i| [(i, whole.clone()), (i, before.clone())]) {
         let (sim, machine) = simulation(u64::from(damaged));
-        let fill = async {
-            let mut queue = DiskQueue::create(prefix(), ID).await.expect("create");
-            for _ in 0..4 {
-                let mut block = Block::default();
-                block.push(&[&vec![7; 70 << 20]]);
-                queue.commit(&block).await.expect("commit");
-            }
-        };
-        sim.run_on(machine, fill).expect("finished");
+        sim.run_on(machine, four_segments()).expect("finished");
         let (path, files) = (segment_path(prefix(), damaged), sim.files(machine));
         assert!(sim.flip_bit_in_file(machine, &path, range));
         let opened = DiskQueue::open(prefix(), ID, |_, _| Ok(()));
@@ -310,15 +312,7 @@ fn a_damaged_block_that_has_a_segment_to_itself_is_reported() {
 fn a_segment_with_the_header_of_its_former_life_is_reported_if_there_are_blocks_in_it() {
     for damaged in 1..4 {
         let (sim, machine) = simulation(u64::from(damaged));
-        let fill = async {
-            let mut queue = DiskQueue::create(prefix(), ID).await.expect("create");
-            for _ in 0..4 {
-                let mut block = Block::default();
-                block.push(&[&vec![7; 70 << 20]]);
-                queue.commit(&block).await.expect("commit");
-            }
-        };
-        sim.run_on(machine, fill).expect("finished");
+        sim.run_on(machine, four_segments()).expect("finished");
         let files = sim.files(machine);
         let opened = sim.run_on(machine, async move {
             let path = segment_path(prefix(), damaged);
