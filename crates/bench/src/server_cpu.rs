@@ -2,12 +2,18 @@
 
 #![allow(clippy::disallowed_types)] // the load generator's side: it looks at the machine, not at the database
 
+use plinth_runtime::Duration;
 use std::collections::BTreeSet;
 use std::fs;
 use std::net::SocketAddr;
 
 /// How often to look for a process before believing that there is none.
 const LOOKS: usize = 3;
+
+/// Who uses no larger share of a core is idle.
+const IDLE_SHARE: f64 = 0.1;
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+const IDLE_LOOKS: usize = 30;
 
 /// CPU time and memory of a set of processes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -41,6 +47,24 @@ pub fn usage(pids: &[u32]) -> Option<Usage> {
         sum.memory_bytes += resident_bytes(&status).unwrap_or(0);
     }
     Some(sum)
+}
+
+/// Waits until the processes use next to no CPU: what they still do of earlier work would be counted as that of a run. They
+/// may be busy with something else, so not for ever.
+pub async fn until_idle(pids: &[u32]) {
+    let mut before = usage(pids);
+    for _ in 0..IDLE_LOOKS {
+        plinth_runtime::sleep(BETWEEN_LOOKS).await;
+        let now = usage(pids);
+        let used = now
+            .as_ref()
+            .zip(before)
+            .map(|(now, before)| now.since(&before));
+        if used.is_none_or(|used| used.cpu_s < IDLE_SHARE * BETWEEN_LOOKS.as_secs_f64()) {
+            return;
+        }
+        before = now;
+    }
 }
 
 /// Fields 14 and 15 of a stat line; the second field is a name in parentheses that may itself hold anything.

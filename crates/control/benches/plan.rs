@@ -76,7 +76,10 @@ fn bench(criterion: &mut Criterion) {
         b.iter(|| teams::build(&places, 3, &BTreeSet::new()))
     });
     let even = world();
-    group.bench_function("nothing_to_do", |b| b.iter(|| plan::next(&even, LIMITS)));
+    let mut built = teams::Built::default();
+    group.bench_function("nothing_to_do", |b| {
+        b.iter(|| plan::next(&even, LIMITS, &mut built))
+    });
     let mut rack_gone = world();
     for id in 0..3 * SERVERS_A_MACHINE {
         rack_gone
@@ -84,7 +87,7 @@ fn bench(criterion: &mut Criterion) {
             .insert(Uid(id as u128), ServerView::default());
     }
     group.bench_function("a_rack_is_gone", |b| {
-        b.iter(|| plan::next(&rack_gone, LIMITS))
+        b.iter(|| plan::next(&rack_gone, LIMITS, &mut teams::Built::default()))
     });
     // Nobody may take more: every shard of the rack is looked at, and none finds a place.
     let full = Limits {
@@ -92,7 +95,7 @@ fn bench(criterion: &mut Criterion) {
         ..LIMITS
     };
     group.bench_function("a_rack_is_gone_and_all_are_busy", |b| {
-        b.iter(|| plan::next(&rack_gone, full))
+        b.iter(|| plan::next(&rack_gone, full, &mut teams::Built::default()))
     });
     let mut uneven = world();
     uneven
@@ -105,7 +108,9 @@ fn bench(criterion: &mut Criterion) {
         .iter_mut()
         .filter(|shard| shard.team.contains(&Uid(0)))
         .for_each(|shard| shard.bytes *= 3);
-    group.bench_function("uneven", |b| b.iter(|| plan::next(&uneven, LIMITS)));
+    group.bench_function("uneven", |b| {
+        b.iter(|| plan::next(&uneven, LIMITS, &mut teams::Built::default()))
+    });
     group.finish();
 }
 

@@ -124,15 +124,21 @@ pub fn initial_state(
     rows
 }
 
+/// Of that many shards, each begins at another key of three bytes.
+const USER_SHARDS_MAX: usize = 1_000_000;
+
 /// Where shards begin, ascending, the first at the empty key; the system keyspace is a shard of its own as soon as there is
 /// more than one team. Nobody knows yet where data will be: the distributor cuts shards as it comes.
 fn boundaries(teams: usize, user_shards: usize) -> Vec<Vec<u8>> {
     if teams == 1 {
         return vec![vec![]];
     }
-    let user_shards = user_shards.clamp(1, 255);
+    let user_shards = user_shards.clamp(1, USER_SHARDS_MAX);
+    let width = if user_shards <= 255 { 1 } else { 3 };
+    let keys = 255 << (8 * (width - 1));
+    let begin = |i: usize| (i * keys / user_shards).to_be_bytes()[8 - width..].to_vec();
     let mut begins = vec![vec![]];
-    begins.extend((1..user_shards).map(|i| vec![(i * 255 / user_shards) as u8]));
+    begins.extend((1..user_shards).map(begin));
     begins.push(vec![0xff]);
     begins
 }
@@ -183,6 +189,9 @@ mod tests {
             begins.windows(2).all(|pair| pair[0] < pair[1]),
             "{begins:?}"
         );
-        assert_eq!(boundaries(200, 3_200).len(), 256);
+        let many = boundaries(300, 100_000);
+        assert_eq!(many.len(), 100_001);
+        assert!(many.is_sorted_by(|before, after| before < after));
+        assert!(many.iter().all(|begin| begin.len() <= 3));
     }
 }

@@ -7,6 +7,7 @@
 mod observe;
 pub mod plan;
 mod scan;
+mod sizes;
 mod steps;
 pub mod teams;
 
@@ -42,6 +43,8 @@ pub(crate) struct Distributor {
     on_broken_disks: RefCell<BTreeMap<Uid, Instant>>,
     /// Where the servers are, as of the last look.
     known: RefCell<Known>,
+    sizes: RefCell<sizes::Sizes>,
+    built: RefCell<teams::Built>,
     /// Ranges that are being worked on, by their begin.
     busy: RefCell<BTreeSet<Key>>,
     /// Shards that could not be split, and when that was seen.
@@ -74,6 +77,8 @@ pub fn start(
         missing: RefCell::default(),
         on_broken_disks: RefCell::default(),
         known: RefCell::default(),
+        sizes: RefCell::default(),
+        built: RefCell::default(),
         busy: RefCell::default(),
         unsplittable: RefCell::default(),
         recruiting: Cell::new(false),
@@ -111,7 +116,7 @@ impl Distributor {
             plinth_runtime::timeout(interval, self.done.notified()).await;
             plinth_runtime::sleep(PAUSE).await;
             match self.observe().await {
-                Ok(observed) => self.act(observed),
+                Ok(observed) => self.act(observed).await,
                 Err(Error::operation_obsolete) => return Error::operation_obsolete,
                 Err(error) => trace!("DistributorBlind", "error" => error),
             }
@@ -148,9 +153,9 @@ impl Distributor {
         }
     }
 
-    fn act(self: &Rc<Self>, observed: Observed) {
-        self.least_copies.set(plan::least_copies(&observed.world));
-        for shard in &observed.world.shards {
+    async fn act(self: &Rc<Self>, observed: Observed) {
+        let Observed { world, recruit } = observed;
+        for shard in &world.shards {
             if !shard.destination.is_empty() {
                 // Begun by a predecessor, or by hand.
                 let (team, to) = (shard.team.clone(), shard.destination.clone());
@@ -165,13 +170,23 @@ impl Distributor {
             shard_writes_max: knobs().shard_write_bytes_per_second_max as u64,
             shards_a_team: knobs().shards_per_team,
         };
-        for step in plan::next(&observed.world, limits) {
+        // Of 100,000 shards that takes long enough for others on the loop to notice.
+        let mut built = self.built.take();
+        let planned = plinth_runtime::offload(move || {
+            let steps = plan::next(&world, limits, &mut built);
+            let (least_copies, remove) = (plan::least_copies(&world), plan::to_remove(&world));
+            (steps, least_copies, remove, built)
+        });
+        let (steps, least_copies, remove, built) = planned.await;
+        self.built.replace(built);
+        self.least_copies.set(least_copies);
+        for step in steps {
             self.take_step(step);
         }
-        if let Some(recruitment) = observed.recruit {
+        if let Some(recruitment) = recruit {
             self.recruit(recruitment);
         }
-        for id in observed.remove {
+        for id in remove {
             self.remove(id);
         }
     }

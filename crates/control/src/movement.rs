@@ -18,10 +18,12 @@ use plinth_core::system_keys::{
 use plinth_core::{Error, Key, KeySelector, Result, Uid};
 use plinth_protocol::storage::GetShardState;
 use plinth_rpc::{Interface, Transport};
-use plinth_runtime::Duration;
+use plinth_runtime::{Duration, Pace};
 
 /// Between two questions whether a destination is ready.
 const POLL: Duration = Duration::from_millis(100);
+/// Shards that are gone over between two looks at the clock.
+pub(crate) const SHARDS_A_LOOK: usize = 100;
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// What every transaction of the control plane sets: it passes while others are held up (pitfall 25).
@@ -39,7 +41,11 @@ pub async fn read_shards(transaction: &Transaction) -> Result<Vec<(KeyRange, Sha
         .get_range_all(begin, end, RangeOptions::default(), false)
         .await?;
     let mut shards: Vec<(KeyRange, ShardRecord)> = Vec::with_capacity(rows.len());
+    let mut pace = Pace::new();
     for (key, value) in rows {
+        if shards.len().is_multiple_of(SHARDS_A_LOOK) {
+            pace.rest_if_over().await;
+        }
         let begin = key.slice(KEY_SERVERS.len()..);
         let record = ShardRecord::from_bytes(value).ok_or(Error::file_corrupt)?;
         if let Some((last, _)) = shards.last_mut() {

@@ -212,6 +212,7 @@ impl SsdEngine {
         let options = disk::OpenOptions {
             create: !exists,
             truncate: !exists,
+            exclusive: true,
             ..disk::OpenOptions::default()
         };
         let opened = disk::open(&open_path, options).await;

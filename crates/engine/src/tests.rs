@@ -206,6 +206,56 @@ fn crash_and_reopen(kind: EngineKind, seed: u64) -> u64 {
     commits ^ sim.fingerprint()
 }
 
+async fn commit_random(engine: &dyn KeyValueStore, model: &mut Model) {
+    let batch = random_batch();
+    apply(model, &batch);
+    engine.commit(batch).await.expect("commits");
+}
+
+/// A read that still waits keeps an engine that is over. When it goes, the engine closes its file, which writes to it.
+#[test]
+fn an_engine_that_somebody_has_forgotten_does_not_write_into_the_file_of_the_next() {
+    for (kind, seed) in BOTH
+        .into_iter()
+        .flat_map(|kind| (0..20).map(move |seed| (kind, seed)))
+    {
+        let (sim, machine) = simulation(seed);
+        let run =
+            sim.run_on(machine, async move {
+                let mut model = Model::new();
+                let mut forgotten = Some(open(kind, prefix(), true).await.expect("opens"));
+                for _ in 0..10 {
+                    commit_random(forgotten.as_deref().expect("kept"), &mut model).await;
+                }
+                let opening = open(kind, prefix(), false);
+                let next =
+                    match plinth_runtime::timeout(plinth_runtime::Duration::from_secs(1), opening)
+                        .await
+                    {
+                        Some(opened) => opened.expect("opens"),
+                        None => {
+                            forgotten = None;
+                            open(kind, prefix(), false).await.expect("opens")
+                        }
+                    };
+                for _ in 0..10 {
+                    commit_random(&*next, &mut model).await;
+                }
+                drop(forgotten.take());
+                commit_random(&*next, &mut model).await;
+                drop(next);
+                let next = open(kind, prefix(), false).await.expect("opens");
+                commit_random(&*next, &mut model).await;
+                assert_eq!(
+                    state_of(&*next).expect("reads"),
+                    model,
+                    "{kind:?}, seed {seed}"
+                );
+            });
+        run.expect("finished");
+    }
+}
+
 #[test]
 fn what_the_memory_engine_acknowledged_survives_power_cuts_and_kills() {
     for seed in 0..60 {

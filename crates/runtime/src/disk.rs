@@ -11,7 +11,7 @@ mod health;
 
 pub use health::{Health, Trouble};
 
-use crate::{real, sim};
+use crate::{Duration, real, sim};
 use bytes::Bytes;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -29,7 +29,14 @@ pub struct OpenOptions {
     pub create_new: bool,
     /// Opens it for reading only: also where nothing may be written.
     pub read_only: bool,
+    /// Waits until nobody has it who also opened it so. A handle that somebody has forgotten, and a call that has not come back,
+    /// may still write: not into a file that is somebody else's by now.
+    pub exclusive: bool,
 }
+
+/// For so long an exclusive file is waited for.
+const HELD_LIMIT: Duration = Duration::from_secs(20);
+const HELD_PAUSE: Duration = Duration::from_millis(20);
 
 #[derive(Clone, Debug)]
 enum AnyFile {
@@ -109,14 +116,32 @@ fn parent(path: &Path) -> &Path {
 
 pub async fn open(path: &Path, options: OpenOptions) -> io::Result<File> {
     let health = health(parent(path));
-    let opening = async {
-        Ok(match sim::current() {
-            Some(world) => AnyFile::Sim(sim::disk::Disk::of(&world).open(path, options).await?),
-            None => AnyFile::Real(real::disk::open(path, options).await?),
-        })
-    };
-    let file = health.watch("opening", opening).await?;
-    Ok(File { file, health })
+    let give_up_at = crate::now() + HELD_LIMIT;
+    loop {
+        let opening = async {
+            let opened = match sim::current() {
+                Some(world) => {
+                    let opened = sim::disk::Disk::of(&world).open(path, options).await;
+                    opened.map(AnyFile::Sim)
+                }
+                None => real::disk::open(path, options).await.map(AnyFile::Real),
+            };
+            match opened {
+                // That is nothing that the disk has done.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
+                opened => opened.map(Some),
+            }
+        };
+        if let Some(file) = health.watch("opening", opening).await? {
+            return Ok(File { file, health });
+        }
+        if crate::now() >= give_up_at {
+            let held = format!("{} is held by somebody else", path.display());
+            return Err(io::Error::new(io::ErrorKind::ResourceBusy, held));
+        }
+        crate::probe!("file_is_still_held");
+        crate::sleep(HELD_PAUSE).await;
+    }
 }
 
 impl File {

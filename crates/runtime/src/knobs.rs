@@ -163,6 +163,9 @@ knobs! {
     /// A disk that works again gets no log servers for so long, and twice as long each time that it fails anew.
     disk_trust_ms: u64 = 30_000, sim 1000, 60_000, legal 1000, 3_600_000;
     storage_commit_interval_ms: u64 = 500, sim 50, 1000, legal 10, 10_000;
+    /// How long a storage server rests after a commit of its engine, measured in such commits, if that is longer. Later commits
+    /// are larger, and a page with several new rows is written once.
+    storage_commit_rest: f64 = 4.0, sim 0.0, 5.0;
     /// About so many bytes go into one commit of a storage engine.
     storage_commit_bytes_max: usize = 16 * MIB, sim 100, 16 * MIB, legal 100, 512 * MIB;
     /// Above this a storage server gives up old versions early, and pulls no new ones while that can make room.

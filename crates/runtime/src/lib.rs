@@ -46,10 +46,10 @@ pub fn slow_tasks() -> u64 {
     real::watchdog::slow_tasks()
 }
 
-/// True inside a simulation in which no disk has lied or lost a write: there nobody loses what it had on disk. For assertions; in
-/// the world nobody can know.
-pub fn disks_are_honest() -> bool {
-    sim::disks_are_honest()
+/// True inside a simulation in which no disk has lied or lost a write, and no stranger does harm: there nobody loses what it had on
+/// disk. For assertions; in the world nobody can know.
+pub fn nobody_has_lied() -> bool {
+    sim::nobody_has_lied()
 }
 
 /// True inside a simulation. For tests and tools; a role that asks this is lying to its tests.

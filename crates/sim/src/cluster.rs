@@ -139,7 +139,8 @@ impl Shape {
     }
 
     pub(crate) fn address(machine: usize, process: usize) -> SocketAddr {
-        SocketAddr::from(([10, 0, 0, machine as u8 + 1], 4500 + process as u16))
+        let [high, low] = (machine as u16 + 1).to_be_bytes();
+        SocketAddr::from(([10, 0, high, low], 4500 + process as u16))
     }
 
     /// On the machine of the process at this address.

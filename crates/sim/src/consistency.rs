@@ -22,7 +22,10 @@ const PAUSE: Duration = Duration::from_millis(500);
 const MAPS_MAX: u32 = 1000;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// Of each answer.
 const SHARDS_MAX: u32 = 10_000;
+/// Of so many shards, each is compared by itself; of more, several at the same time.
+const SHARDS_ONE_BY_ONE: usize = 1000;
 
 type Rows = Vec<(Bytes, Bytes)>;
 type Shards = Vec<(KeyRange, Vec<Interface>)>;
@@ -56,20 +59,40 @@ async fn compare_once(
         Ok(shards) => shards,
         Err(broken) => return Ok(Err(broken)),
     };
-    let version = database.run(async |tr| tr.get_read_version().await).await?;
-    for (range, servers) in shards {
-        if servers.len() != shape.config.replication as usize {
-            let count = servers.len();
-            return Ok(Err(format!("the shard {range:?} has {count} replicas")));
-        }
-        let mut first: Option<Rows> = None;
-        for server in &servers {
-            let rows = read_all(transport, server, &range, version).await?;
-            match &first {
-                None => first = Some(rows),
-                Some(expected) if *expected == rows => {}
-                Some(expected) => return Ok(Err(difference(expected, &rows, &range))),
+    let replication = shape.config.replication as usize;
+    // Nobody can read 100,000 shards one after the other while a version may be read.
+    for some in shards.chunks((shards.len() / SHARDS_ONE_BY_ONE).max(1)) {
+        let version = database.run(async |tr| tr.get_read_version().await).await?;
+        let compared = some
+            .iter()
+            .map(|(range, servers)| compare_shard(transport, range, servers, replication, version));
+        for verdict in plinth_runtime::join_all(compared.collect::<Vec<_>>()).await {
+            if let Err(broken) = verdict? {
+                return Ok(Err(broken));
             }
+        }
+    }
+    Ok(Ok(()))
+}
+
+async fn compare_shard(
+    transport: &Transport,
+    range: &KeyRange,
+    servers: &[Interface],
+    replication: usize,
+    version: Version,
+) -> plinth_core::Result<Verdict> {
+    if servers.len() != replication {
+        let count = servers.len();
+        return Ok(Err(format!("the shard {range:?} has {count} replicas")));
+    }
+    let mut first: Option<Rows> = None;
+    for server in servers {
+        let rows = read_all(transport, server, range, version).await?;
+        match &first {
+            None => first = Some(rows),
+            Some(expected) if *expected == rows => {}
+            Some(expected) => return Ok(Err(difference(expected, &rows, range))),
         }
     }
     Ok(Ok(()))
@@ -111,14 +134,7 @@ async fn one_map(
     let info = limited(transport.call(&endpoint, GetClientInfo { known: 0 })).await?;
     let mut first: Option<Shards> = None;
     for proxy in &info.commit_proxies {
-        let request = GetKeyLocations {
-            range: KeyRange::new(Bytes::new(), Bytes::from_static(ALL_KEYS_END)),
-            reverse: false,
-            limit: SHARDS_MAX,
-        };
-        let shards = limited(transport.call(&proxy.endpoint::<GetKeyLocations>(), request))
-            .await?
-            .shards;
+        let shards = map_of(transport, proxy).await?;
         match &first {
             None => first = Some(shards),
             Some(expected) if *expected == shards => {}
@@ -131,6 +147,24 @@ async fn one_map(
         }
     }
     first.map(Ok).ok_or(Error::timed_out)
+}
+
+async fn map_of(transport: &Transport, proxy: &Interface) -> plinth_core::Result<Shards> {
+    let mut range = KeyRange::new(Bytes::new(), Bytes::from_static(ALL_KEYS_END));
+    let mut all = Shards::new();
+    while range.begin < range.end {
+        let request = GetKeyLocations {
+            range: range.clone(),
+            reverse: false,
+            limit: SHARDS_MAX,
+        };
+        let asked = transport.call(&proxy.endpoint::<GetKeyLocations>(), request);
+        let shards = limited(asked).await?.shards;
+        let (last, _) = shards.last().ok_or(Error::timed_out)?;
+        range.begin = last.end.clone();
+        all.extend(shards);
+    }
+    Ok(all)
 }
 
 async fn limited<T>(call: impl Future<Output = plinth_core::Result<T>>) -> plinth_core::Result<T> {

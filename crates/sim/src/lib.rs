@@ -210,8 +210,9 @@ impl Outcome {
 
 /// The longest a run may take in simulated time before it counts as hanging.
 const RUN_LIMIT: Duration = Duration::from_secs(1800);
-/// The longest it may take in wall time: so long only if it is busy with nothing.
+/// The longest it may take in wall time: so long only if it is busy with nothing. Hundreds of servers take longer.
 const RUN_WALL_LIMIT: Duration = Duration::from_secs(120);
+const WIDE_WALL_LIMIT: Duration = Duration::from_secs(900);
 /// Enough for a whole run.
 const VERBOSE_TRACE_LINES: usize = 1 << 20;
 
@@ -235,12 +236,12 @@ pub fn run(options: RunOptions) -> Outcome {
 
 /// Ends when the run has taken too long in wall time. A run that this never ends does not depend on it.
 #[allow(clippy::disallowed_methods, clippy::disallowed_types)] // it says so: the runner's own limit
-async fn out_of_wall_time() -> Failure {
+async fn out_of_wall_time(limit: Duration) -> Failure {
     let started = std::time::Instant::now();
-    while started.elapsed() < RUN_WALL_LIMIT {
+    while started.elapsed() < limit {
         plinth_runtime::sleep(Duration::from_secs(1)).await;
     }
-    let limit = RUN_WALL_LIMIT.as_secs();
+    let limit = limit.as_secs();
     Failure::new(
         FailureKind::Liveness,
         format!("not over after {limit} seconds of wall time"),
@@ -264,6 +265,10 @@ fn run_once(options: &RunOptions) -> Outcome {
     }
     let drawn: Rc<RefCell<Drawn>> = Rc::default();
     let idle = Duration::from_secs(scenario.idle_hours * 3600);
+    let wall_limit = match scenario.first_shards {
+        0 => RUN_WALL_LIMIT,
+        _ => WIDE_WALL_LIMIT,
+    };
     let finished = catch_unwind(AssertUnwindSafe(|| {
         let mut shape = cluster::Shape::draw(&scenario, options.seed);
         shape.shrink(limits.machines, limits.processes);
@@ -282,7 +287,7 @@ fn run_once(options: &RunOptions) -> Outcome {
         let (only, drawn) = (limits.workloads.clone(), drawn.clone());
         let run = async move {
             let phases = phases::run(shape, scenario, mix, only, &drawn);
-            match plinth_runtime::race(phases, out_of_wall_time()).await {
+            match plinth_runtime::race(phases, out_of_wall_time(wall_limit)).await {
                 Either::Left(verdict) => verdict,
                 Either::Right(failure) => Err(failure),
             }

@@ -27,6 +27,9 @@ const BEFORE_ONE_IS_SICK: Duration = Duration::from_secs(8);
 /// When all is well, so many runs of the full swarm lose more than there are copies of.
 const LOSS_AT_THE_END: f64 = 0.03;
 
+/// Between two strangers.
+const STRANGERS_PAUSE_MS: u64 = 20_000;
+
 type Verdict = Result<(), Failure>;
 
 fn liveness(message: impl Into<String>) -> Failure {
@@ -34,13 +37,16 @@ fn liveness(message: impl Into<String>) -> Failure {
 }
 
 /// Three of four clusters begin with many shards: a run has too little data for them to be cut as it comes.
-fn draw_first_shards(seed: u64) {
+fn draw_first_shards(scenario: &Scenario, seed: u64) {
     let mut draw = Draw::new(seed, 4);
-    if draw.below(4) > 0 {
-        let mut own = (*knobs()).clone();
-        own.first_shards = draw.between(2, 24);
-        set_knobs(own);
-    }
+    let first_shards = match scenario.first_shards {
+        0 if draw.below(4) == 0 => return,
+        0 => draw.between(2, 24),
+        many => many,
+    };
+    let mut own = (*knobs()).clone();
+    own.first_shards = first_shards;
+    set_knobs(own);
 }
 
 pub async fn run(
@@ -50,7 +56,7 @@ pub async fn run(
     only: Option<Vec<String>>,
     drawn: &RefCell<Drawn>,
 ) -> Verdict {
-    draw_first_shards(shape.seed);
+    draw_first_shards(&scenario, shape.seed);
     trace!("Shape", "shape" => format!("{shape:?}"));
     trace!("FaultMix", "mix" => format!("{mix:?}"));
     if scenario.lose_data {
@@ -62,6 +68,12 @@ pub async fn run(
         let opened = plinth_runtime::timeout(CREATE_LIMIT, cluster::open(&shape)).await;
         let database = opened.ok_or_else(|| liveness("the database could not be created"))?;
         return idle::run(&shape, &database, scenario.idle_hours).await;
+    }
+    if scenario.siege {
+        let opened = plinth_runtime::timeout(CREATE_LIMIT, cluster::open(&shape)).await;
+        let database = opened.ok_or_else(|| liveness("the database could not be created"))?;
+        strangers::besiege(&shape, &database, scenario.fault_seconds).await;
+        return Ok(());
     }
     let (database, chosen, spare) = plinth_runtime::timeout(
         CREATE_LIMIT,
@@ -102,9 +114,12 @@ async fn set_up(
     drawn: &RefCell<Drawn>,
 ) -> (Database, Vec<Rc<dyn Workload>>, Space) {
     let database = cluster::open(shape).await;
-    let (chosen, spare) = match scenario.at_limits {
-        true => workloads::at_limits(),
-        false => workloads::draw(shape, only),
+    let (chosen, spare) = if scenario.at_limits {
+        workloads::at_limits()
+    } else if scenario.first_shards > 0 {
+        workloads::over_many_shards()
+    } else {
+        workloads::draw(shape, only)
     };
     drawn.borrow_mut().workloads = chosen.iter().map(|w| w.name().to_owned()).collect();
     for workload in &chosen {
@@ -136,9 +151,12 @@ async fn safety_phase(
             clients.push((workload.name(), plinth_runtime::spawn("client", work)));
         }
     }
-    let _strangers = scenario
-        .hostile
-        .then(|| plinth_runtime::spawn("strangers", strangers::run(shape.clone())));
+    let _strangers = scenario.hostile.then(|| {
+        plinth_runtime::spawn(
+            "strangers",
+            strangers::run(shape.clone(), STRANGERS_PAUSE_MS, false),
+        )
+    });
     let _exchange = scenario.exchange_coordinators.then(|| {
         let exchanging = workloads::exchange_coordinators(shape.clone(), day.end);
         plinth_runtime::spawn("exchange", exchanging)

@@ -75,8 +75,12 @@ pub struct Scenario {
     pub at_limits: bool,
     /// Instead of workloads: a little work, then so many hours of nothing, after which no list may have grown.
     pub idle_hours: u64,
+    /// Strangers send what does harm, too: nobody may end of it, whatever becomes of the data.
+    pub siege: bool,
     /// Coordinators are exchanged all the time, and some lose their registers meanwhile.
     pub exchange_coordinators: bool,
+    /// Shards that the database begins with; 0: a few, or as many as the knobs say.
+    pub first_shards: usize,
     /// Milliseconds between two transactions of a client.
     pub think_ms: RangeInclusive<u64>,
 }
@@ -152,7 +156,9 @@ const STANDARD: Scenario = Scenario {
     lose_data: false,
     at_limits: false,
     idle_hours: 0,
+    siege: false,
     exchange_coordinators: false,
+    first_shards: 0,
     think_ms: 50..=800,
 };
 
@@ -334,6 +340,38 @@ pub fn scenarios() -> &'static [Scenario] {
             swarm: false,
             hostile: false,
             at_limits: true,
+            ..STANDARD
+        },
+        Scenario {
+            name: "wide",
+            about: "300 storage servers with 100,000 shards, while processes die",
+            machines: 300..=310,
+            machines_max: 310,
+            fault_seconds: 20,
+            fault_interval_ms: 4000,
+            mix: FaultMix {
+                kill_process: 4,
+                power_cut: 2,
+                power_cut_rack: 1,
+                kill_role: 3,
+                partition: 1,
+                ..NONE
+            },
+            swarm: false,
+            hostile: false,
+            first_shards: 100_000,
+            ..STANDARD
+        },
+        Scenario {
+            name: "siege",
+            about: "strangers send every request there is, harmful ones too: nobody may end of it",
+            machines: 1..=4,
+            machines_max: 4,
+            fault_seconds: 40,
+            fault_interval_ms: 0,
+            mix: NONE,
+            swarm: false,
+            siege: true,
             ..STANDARD
         },
         Scenario {

@@ -8,17 +8,22 @@ mod random_fields;
 
 use crate::cluster::{self, Shape};
 use bytes::{Bytes, BytesMut};
+use plinth_client::Database;
 use plinth_core::Uid;
 use plinth_protocol::control::{GetWorkers, WORKER};
 use plinth_protocol::coordination::COORDINATOR;
 use plinth_rpc::{Interface, REQUESTS, RequestKind, Transport, frame};
 use plinth_runtime::random::{self, below, chance, range};
+use plinth_runtime::sim::control;
 use plinth_runtime::{Duration, net, trace};
 use random_fields::RandomFields;
 use std::net::SocketAddr;
 
 /// Longer than a server waits for a greeting, and shorter.
 const STAYS_MS: std::ops::Range<u64> = 10..20_000;
+const BESIEGERS: usize = 6;
+/// A besieger stays for less, and is away for less.
+const SIEGE_PAUSE_MS: u64 = 500;
 const NOISE_BYTES_MAX: u64 = 300;
 /// Requests of one visit.
 const REQUESTS_MAX: u64 = 100;
@@ -59,15 +64,40 @@ pub const HARMFUL: &[(&str, &str)] = &[
     ),
 ];
 
-/// One stranger after the other, until it is dropped.
-pub async fn run(shape: Shape) {
+/// One stranger after the other, with up to so many milliseconds between them, until it is dropped.
+pub async fn run(shape: Shape, pause_ms: u64, do_harm: bool) {
     loop {
-        plinth_runtime::sleep(Duration::from_millis(below(20_000))).await;
-        let _ = visit(&shape).await; // nobody minds a stranger who did not get through
+        plinth_runtime::sleep(Duration::from_millis(below(pause_ms))).await;
+        let _ = visit(&shape, do_harm).await; // nobody minds a stranger who did not get through
     }
 }
 
-async fn visit(shape: &Shape) -> std::io::Result<()> {
+/// Several at the same time send everything, and clients go on as well as they can. What is true of the data then nobody
+/// knows; but no process has ended of it.
+pub async fn besiege(shape: &Shape, database: &Database, seconds: u64) {
+    control().expect_lies();
+    let end = Duration::from_secs(seconds);
+    let besiegers = (0..BESIEGERS).map(|_| {
+        let besieging = run(shape.clone(), SIEGE_PAUSE_MS, true);
+        plinth_runtime::spawn("besieger", besieging)
+    });
+    let _besiegers: Vec<_> = besiegers.collect();
+    let working = async {
+        loop {
+            let key = [below(255) as u8];
+            let worked = database.run(async |tr| {
+                let value = tr.get(&key[..], chance(0.5)).await?;
+                tr.set(&key[..], value.unwrap_or_default());
+                Ok(())
+            });
+            let _ = plinth_runtime::timeout(Duration::from_secs(5), worked).await; // whatever comes of it
+            plinth_runtime::sleep(Duration::from_millis(below(200))).await;
+        }
+    };
+    plinth_runtime::timeout(end, working).await;
+}
+
+async fn visit(shape: &Shape, do_harm: bool) -> std::io::Result<()> {
     let machine = below(shape.machines as u64) as usize;
     let process = below(shape.processes_a_machine as u64) as usize;
     let address = Shape::address(machine, process);
@@ -81,9 +111,14 @@ async fn visit(shape: &Shape) -> std::io::Result<()> {
         }
         writer.write_all(Bytes::from(noise)).await?;
     } else if chance(0.9) {
-        writer.write_all(questions(address, &known)).await?;
+        writer
+            .write_all(questions(address, &known, do_harm))
+            .await?;
     }
-    let stays = Duration::from_millis(range(STAYS_MS));
+    let stays = match do_harm {
+        true => below(SIEGE_PAUSE_MS),
+        false => range(STAYS_MS),
+    };
     // Some read what they are told.
     let reading = async {
         let mut heard = BytesMut::new();
@@ -92,7 +127,7 @@ async fn visit(shape: &Shape) -> std::io::Result<()> {
         }
         std::future::pending::<()>().await;
     };
-    plinth_runtime::timeout(stays, reading).await;
+    plinth_runtime::timeout(Duration::from_millis(stays), reading).await;
     Ok(())
 }
 
@@ -123,14 +158,14 @@ async fn roles(shape: &Shape) -> Vec<Interface> {
 }
 
 /// A greeting, and requests to any role of the process.
-fn questions(address: SocketAddr, known: &[Interface]) -> Bytes {
+fn questions(address: SocketAddr, known: &[Interface], do_harm: bool) -> Bytes {
     let here = known.iter().filter(|role| role.address == address);
     let mut ids: Vec<Uid> = here.map(|role| role.id).collect();
     ids.extend([WORKER, COORDINATOR]);
     let mut kinds: Vec<&RequestKind> = REQUESTS.iter().collect();
     kinds.sort_by_key(|kind| kind.method); // the linker's order is no order
     let is_harmful = |kind: &RequestKind| HARMFUL.iter().any(|(name, _)| *name == kind.name);
-    kinds.retain(|kind| !is_harmful(kind));
+    kinds.retain(|kind| do_harm || !is_harmful(kind));
     let mut fields = RandomFields::new(known);
     let mut out = BytesMut::new();
     // What is too large for a frame is not sent.

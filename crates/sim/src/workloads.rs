@@ -11,6 +11,7 @@ mod limits;
 mod moves;
 mod operator;
 mod ryw;
+mod scattered;
 mod shards;
 mod space;
 mod versionstamp;
@@ -164,6 +165,13 @@ pub fn draw(shape: &Shape, only: Option<&[String]>) -> (Vec<Rc<dyn Workload>>, S
 pub fn at_limits() -> (Vec<Rc<dyn Workload>>, Space) {
     let part = |i| Space::whole().part(i, 2);
     (vec![Rc::new(limits::Limits::new(part(0)))], part(1))
+}
+
+/// Single rows far from each other, and nothing else.
+pub fn over_many_shards() -> (Vec<Rc<dyn Workload>>, Space) {
+    let rows = Space::whole().part(0, 8).joined(Space::whole().part(6, 8));
+    let scattered: Rc<dyn Workload> = Rc::new(scattered::Scattered::new(rows));
+    (vec![scattered], Space::whole().part(7, 8))
 }
 
 /// What can be run against real processes, too: lower half of the key space.

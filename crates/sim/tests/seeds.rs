@@ -19,7 +19,9 @@ fn look(scenario: &str, seeds: u64, fault: Option<&str>) -> HuntReport {
 #[test]
 fn every_scenario_keeps_every_promise() {
     for scenario in scenarios() {
-        let report = look(scenario.name, 4, None);
+        // With 100,000 shards one takes as long as a minute.
+        let runs = if scenario.first_shards > 0 { 1 } else { 4 };
+        let report = look(scenario.name, runs, None);
         if let Some(failed) = report.failure {
             let tail = failed.trace_tail.iter().rev().take(60).rev();
             tail.for_each(|line| eprintln!("{line}"));
@@ -29,7 +31,7 @@ fn every_scenario_keeps_every_promise() {
                 failed.command()
             );
         }
-        assert_eq!(report.runs, 4);
+        assert_eq!(report.runs, runs);
     }
 }
 

@@ -55,6 +55,8 @@ const STEP_TOUCHES: usize = 500;
 const APPLIED_AT_ONCE: usize = 50;
 /// Reads that wait for the disk at the same time; as many pool threads are left for what must be written.
 const COLD_READS_MAX: usize = 8;
+/// However long commits of the engine take, the next one does not wait longer than this for more to do.
+const COMMIT_REST_MAX: Duration = Duration::from_millis(1500);
 /// A watch that has waited so long is told to ask again.
 const WATCH_LIMIT: Duration = Duration::from_secs(900);
 
@@ -251,7 +253,7 @@ impl Server {
     fn too_old(&self, log_begins: Version) -> Error {
         // No simulated operator puts old files back: unless a disk has lied, the log has dropped what was needed.
         assert!(
-            !plinth_runtime::disks_are_honest(),
+            !plinth_runtime::nobody_has_lied(),
             "the log dropped versions below {log_begins} that tag {} still needs from {}",
             self.role.tag.0,
             self.latest() + 1
@@ -479,9 +481,13 @@ impl Server {
     async fn make_durable(&self) -> Error {
         let cursor = LogCursor::new(&self.transport, self.role.log_system.clone(), self.role.tag);
         let mut is_behind = false;
+        let mut rest = Duration::ZERO;
         loop {
             if !is_behind {
-                let interval = Duration::from_millis(knobs().storage_commit_interval_ms);
+                let mut interval = Duration::from_millis(knobs().storage_commit_interval_ms);
+                if !self.is_pressed() {
+                    interval = interval.max(rest);
+                }
                 let parts = self.time_to_store().unwrap_or(interval);
                 plinth_runtime::sleep(interval.min(parts)).await;
             }
@@ -540,8 +546,12 @@ impl Server {
                 plinth_runtime::yield_now().await;
             }
             self.ownership.borrow_mut().written(target);
+            let took = started.elapsed();
+            rest = took
+                .mul_f64(knobs().storage_commit_rest)
+                .min(COMMIT_REST_MAX);
             if !parts.is_empty() {
-                self.rest_from_storing(started.elapsed());
+                self.rest_from_storing(took);
             }
             self.parts_stored(&parts);
             cursor.pop(target + 1);

@@ -2,18 +2,20 @@
 
 use super::Distributor;
 use super::plan::{ServerView, ShardView, World};
+use super::sizes::Sizes;
 use super::teams::Place;
 use crate::configured::Configured;
+use crate::movement::{self, SHARDS_A_LOOK};
 use crate::placement::{self, RoleKind};
-use crate::{exclusion, movement, singletons};
+use crate::{exclusion, singletons};
 use plinth_core::key::KeyRange;
 use plinth_core::system_keys::{ServerList, ShardRecord};
-use plinth_core::{DatabaseConfig, EngineKind, Error, Key, Result, Uid};
+use plinth_core::{DatabaseConfig, EngineKind, Error, Result, Uid};
 use plinth_protocol::control::{GetWorkers, RegisterWorker};
-use plinth_protocol::storage::{GetRangeMetrics, RangeMetric};
+use plinth_protocol::storage::GetRangeMetrics;
 use plinth_rpc::Interface;
 use plinth_runtime::knobs::knobs;
-use plinth_runtime::{Duration, Instant, probe, trace};
+use plinth_runtime::{Duration, Instant, Pace, probe, trace};
 use std::collections::{BTreeMap, BTreeSet};
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
@@ -26,9 +28,6 @@ const SPLIT_AGAIN: Duration = Duration::from_secs(60);
 /// A worker that could not make a storage server is not asked again for so long.
 const ASK_AGAIN: Duration = Duration::from_secs(10);
 
-/// A shard that has been empty for so long is joined to a neighbour: not one that is emptied to be filled anew.
-const STAYS_EMPTY: Duration = Duration::from_secs(20);
-
 /// What outlives a look.
 #[derive(Default)]
 pub(super) struct Known {
@@ -38,9 +37,6 @@ pub(super) struct Known {
     /// Servers that may have data.
     pub wanted: BTreeSet<Uid>,
     places: BTreeMap<Uid, Place>,
-    sizes: BTreeMap<Key, (Key, RangeMetric)>,
-    /// Shards that are empty, by their begin, and since when.
-    empty: BTreeMap<Key, Instant>,
 }
 
 pub(super) struct Recruitment {
@@ -52,8 +48,6 @@ pub(super) struct Recruitment {
 pub(super) struct Observed {
     pub world: World,
     pub recruit: Option<Recruitment>,
-    /// Servers without data that the database parts with.
-    pub remove: Vec<Uid>,
 }
 
 /// What the system keyspace says.
@@ -85,17 +79,17 @@ impl Distributor {
             })
             .await?;
         let servers = self.see_servers(&workers, &written);
-        self.measure(&written.shards, &servers).await;
+        let recruit = self.wanted_recruit(&workers, &written);
+        let mut pace = Pace::new();
+        let sizes = self.measure(&written.shards, &servers, &mut pace).await;
+        let shards = self.see_shards(written.shards, &sizes, &mut pace).await;
+        self.sizes.replace(sizes);
         let world = World {
             replication: written.config.replication as usize,
-            shards: self.see_shards(&written.shards),
+            shards,
             servers,
         };
-        Ok(Observed {
-            recruit: self.wanted_recruit(&workers, &written),
-            remove: to_remove(&world),
-            world,
-        })
+        Ok(Observed { world, recruit })
     }
 
     fn see_servers(
@@ -186,68 +180,75 @@ impl Distributor {
         &self,
         shards: &[(KeyRange, ShardRecord)],
         servers: &BTreeMap<Uid, ServerView>,
-    ) {
-        let mut questions: BTreeMap<Uid, Vec<KeyRange>> = BTreeMap::new();
-        for (range, record) in shards {
+        pace: &mut Pace,
+    ) -> Sizes {
+        let mut sizes = self.sizes.take();
+        sizes.follow(shards, pace).await;
+        let mut questions: BTreeMap<Uid, Vec<usize>> = BTreeMap::new();
+        for (number, (_, record)) in shards.iter().enumerate() {
+            if number.is_multiple_of(SHARDS_A_LOOK) {
+                pace.rest_if_over().await;
+            }
             let lives = |id: &&Uid| servers.get(id).is_some_and(|server| server.alive);
             if let Some(id) = record.team.iter().find(lives) {
-                questions.entry(*id).or_default().push(range.clone());
+                questions.entry(*id).or_default().push(number);
             }
         }
-        let parts = questions.iter().flat_map(|(id, ranges)| {
-            let parts = ranges.chunks(RANGES_ASKED_MAX);
-            parts.map(|part| (*id, part.to_vec()))
-        });
-        let asked: Vec<_> = parts
-            .filter_map(|(id, ranges)| {
-                let interface = *self.known.borrow().interfaces.get(&id)?;
+        let mut asked = Vec::new();
+        for (id, numbers) in &questions {
+            for part in numbers.chunks(RANGES_ASKED_MAX) {
+                pace.rest_if_over().await;
+                let known = self.known.borrow().interfaces.get(id).copied();
+                let Some(interface) = known else { continue };
+                let ranges = part.iter().map(|number| shards[*number].0.clone());
                 let request = GetRangeMetrics {
-                    ranges: ranges.clone(),
+                    ranges: ranges.collect(),
                 };
-                let call = self
-                    .transport
-                    .call(&interface.endpoint::<GetRangeMetrics>(), request);
-                Some(async move { (ranges, plinth_runtime::timeout(ANSWER_LIMIT, call).await) })
-            })
-            .collect();
-        let answers = plinth_runtime::join_all(asked).await;
-        let mut known = self.known.borrow_mut();
-        let begins: BTreeSet<&Key> = shards.iter().map(|(range, _)| &range.begin).collect();
-        known.sizes.retain(|begin, _| begins.contains(begin));
-        for (ranges, answer) in answers {
+                let endpoint = interface.endpoint::<GetRangeMetrics>();
+                let call = self.transport.call(&endpoint, request);
+                let answer = plinth_runtime::timeout(ANSWER_LIMIT, call);
+                asked.push(async move { (part, answer.await) });
+            }
+        }
+        for (part, answer) in plinth_runtime::join_all(asked).await {
             let Some(Ok(reply)) = answer else {
-                trace!("ShardSizesUnknown", "shards" => ranges.len());
+                trace!("ShardSizesUnknown", "shards" => part.len());
                 continue;
             };
-            for (range, metric) in ranges.into_iter().zip(reply.metrics) {
-                known.sizes.insert(range.begin, (range.end, metric));
+            for (number, metric) in part.iter().zip(reply.metrics) {
+                sizes.learn(*number, metric);
             }
         }
+        sizes.note_empty(plinth_runtime::now());
+        sizes
     }
 
-    fn see_shards(&self, shards: &[(KeyRange, ShardRecord)]) -> Vec<ShardView> {
-        let known = &mut *self.known.borrow_mut();
+    async fn see_shards(
+        &self,
+        shards: Vec<(KeyRange, ShardRecord)>,
+        sizes: &Sizes,
+        pace: &mut Pace,
+    ) -> Vec<ShardView> {
         let now = plinth_runtime::now();
-        known.note_empty(shards, now);
-        let mut unsplittable = self.unsplittable.borrow_mut();
-        unsplittable.retain(|_, seen| now.saturating_since(*seen) < SPLIT_AGAIN);
-        let view = |(range, record): &(KeyRange, ShardRecord)| {
-            let size = known
-                .sizes
-                .get(&range.begin)
-                .filter(|(end, _)| *end == range.end);
-            ShardView {
-                range: range.clone(),
-                team: record.team.clone(),
-                destination: record.destination.clone(),
-                bytes: size.map_or(0, |(_, metric)| metric.bytes),
-                write_bytes_a_second: size.map_or(0, |(_, metric)| metric.write_bytes_a_second),
-                can_split: !unsplittable.contains_key(&range.begin),
-                stays_empty: (known.empty.get(&range.begin))
-                    .is_some_and(|since| now.saturating_since(*since) >= STAYS_EMPTY),
+        let is_recent = |seen: &Instant| now.saturating_since(*seen) < SPLIT_AGAIN;
+        (self.unsplittable.borrow_mut()).retain(|_, seen| is_recent(seen));
+        let mut views = Vec::with_capacity(shards.len());
+        for (number, (range, record)) in shards.into_iter().enumerate() {
+            if number.is_multiple_of(SHARDS_A_LOOK) {
+                pace.rest_if_over().await;
             }
-        };
-        shards.iter().map(view).collect()
+            let metric = sizes.metric(number);
+            views.push(ShardView {
+                can_split: !self.unsplittable.borrow().contains_key(&range.begin),
+                range,
+                team: record.team,
+                destination: record.destination,
+                bytes: metric.map_or(0, |metric| metric.bytes),
+                write_bytes_a_second: metric.map_or(0, |metric| metric.write_bytes_a_second),
+                stays_empty: sizes.stays_empty(number, now),
+            });
+        }
+        views
     }
 
     /// Every process that suits has a storage server of the engine that is configured.
@@ -284,41 +285,4 @@ impl Distributor {
             tag: written.list.next_tag,
         })
     }
-}
-
-impl Known {
-    /// Shards whose size is not known are what they were.
-    fn note_empty(&mut self, shards: &[(KeyRange, ShardRecord)], now: Instant) {
-        let mut before = std::mem::take(&mut self.empty);
-        for (range, _) in shards {
-            let since = before.remove(&range.begin);
-            let size = self.sizes.get(&range.begin);
-            let size = size.filter(|(end, _)| *end == range.end);
-            let is_empty = match size {
-                Some((_, metric)) => metric.bytes == 0 && metric.write_bytes_a_second == 0,
-                None => since.is_some(),
-            };
-            if is_empty {
-                self.empty.insert(range.begin.clone(), since.unwrap_or(now));
-            }
-        }
-    }
-}
-
-/// Servers that are gone or must go, and hold nothing.
-fn to_remove(world: &World) -> Vec<Uid> {
-    let servers = world.servers.iter();
-    let mut over: BTreeSet<Uid> = servers
-        .filter(|(_, server)| server.place.is_none())
-        .map(|(id, _)| *id)
-        .collect();
-    for shard in &world.shards {
-        if over.is_empty() {
-            break;
-        }
-        for holder in shard.team.iter().chain(&shard.destination) {
-            over.remove(holder);
-        }
-    }
-    over.into_iter().collect()
 }

@@ -99,6 +99,24 @@ pub fn least_copies(world: &World) -> usize {
     copies.min().unwrap_or(0)
 }
 
+/// Servers that are gone or must go, and hold nothing.
+pub fn to_remove(world: &World) -> Vec<Uid> {
+    let servers = world.servers.iter();
+    let mut over: BTreeSet<Uid> = servers
+        .filter(|(_, server)| server.place.is_none())
+        .map(|(id, _)| *id)
+        .collect();
+    for shard in &world.shards {
+        if over.is_empty() {
+            break;
+        }
+        for holder in shard.team.iter().chain(&shard.destination) {
+            over.remove(holder);
+        }
+    }
+    over.into_iter().collect()
+}
+
 /// The size from which on a shard is split: larger databases have larger shards, so that they do not have too many.
 pub fn split_size(total_bytes: u64, limits: &Limits) -> u64 {
     let grown = limits.shard_bytes_min as f64 + 45.0 * (total_bytes as f64).sqrt();
@@ -122,7 +140,7 @@ struct Planner<'a> {
 }
 
 /// The next steps; none of them waits for another.
-pub fn next(world: &World, limits: Limits) -> Vec<Step> {
+pub fn next(world: &World, limits: Limits, built: &mut teams::Built) -> Vec<Step> {
     let placed = |(id, server): (&Uid, &ServerView)| Some((*id, server.place.clone()?));
     let places: Places = world.servers.iter().filter_map(placed).collect();
     // Teams are few where shards are many: each is copied once.
@@ -132,7 +150,7 @@ pub fn next(world: &World, limits: Limits) -> Vec<Step> {
     let mut here = places.clone();
     here.retain(|id, _| world.servers[id].present);
     let mut planner = Planner {
-        teams: teams::build(&here, world.replication, &existing),
+        teams: built.teams(&here, world.replication, existing),
         places,
         world,
         limits,
@@ -464,6 +482,10 @@ mod tests {
             servers: (0..servers).map(server).collect(),
             shards: shards.iter().zip(ends).map(shard).collect(),
         }
+    }
+
+    fn next(world: &World, limits: Limits) -> Vec<Step> {
+        super::next(world, limits, &mut teams::Built::default())
     }
 
     fn lose(world: &mut World, id: u128) {

@@ -97,7 +97,7 @@ async fn seal(
     loop {
         for place in leave_out_damaged(&mut answers) {
             assert!(
-                !plinth_runtime::disks_are_honest(),
+                !plinth_runtime::nobody_has_lied(),
                 "a log server has lost what is known committed"
             );
             trace_warn!("LogLacksCommitted", "id" => generation.logs[place].id, "address" => generation.logs[place].address);

@@ -134,6 +134,7 @@ impl Segment {
         let options = disk::OpenOptions {
             create: true,
             truncate: true,
+            exclusive: true,
             ..Default::default()
         };
         let made = async {
@@ -162,7 +163,11 @@ impl Segment {
     pub async fn open(prefix: &Path, number: u64) -> Result<Option<(Segment, Reader)>> {
         let path = segment_path(prefix, number);
         let opened = async {
-            let file = disk::open(&path, disk::OpenOptions::default()).await?;
+            let options = disk::OpenOptions {
+                exclusive: true,
+                ..Default::default()
+            };
+            let file = disk::open(&path, options).await?;
             let size = file.size().await?;
             let head = file.read_at(0, FILE_HEADER_BYTES).await?;
             Ok((file, size, head))

@@ -28,9 +28,15 @@ pub(crate) async fn open(path: &Path, options: OpenOptions) -> io::Result<File> 
             .read(true)
             .write(!options.read_only)
             .create(options.create)
-            .truncate(options.truncate)
+            .truncate(options.truncate && !options.exclusive)
             .create_new(options.create_new)
             .open(path)?;
+        if options.exclusive {
+            rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+            if options.truncate {
+                file.set_len(0)?;
+            }
+        }
         Ok(File(Arc::new(file)))
     })
     .await

@@ -113,6 +113,31 @@ fn a_directory_is_locked_by_one_at_a_time() {
     });
 }
 
+#[test]
+fn an_exclusive_file_is_opened_again_when_its_last_handle_is_gone() {
+    let scratch = Scratch::new("exclusive");
+    let path = scratch.0.join("file");
+    let options = disk::OpenOptions {
+        create: true,
+        truncate: true,
+        exclusive: true,
+        ..Default::default()
+    };
+    block_on(async {
+        let file = disk::open(&path, options).await.unwrap();
+        file.write_at(0, Bytes::from("old")).await.unwrap();
+        let forgotten = file.blocking();
+        drop(file);
+        let opening = disk::open(&path, options);
+        let opened = crate::timeout(Duration::from_millis(100), opening).await;
+        assert!(opened.is_none());
+        assert_eq!(disk::read_file(&path).await.unwrap(), "old");
+        drop(forgotten);
+        let file = disk::open(&path, options).await.unwrap();
+        assert_eq!(file.size().await.unwrap(), 0);
+    });
+}
+
 struct SetOnDrop(Rc<Cell<bool>>);
 
 impl Drop for SetOnDrop {

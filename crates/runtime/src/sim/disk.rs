@@ -5,7 +5,7 @@
 //! it happens all the same. When its process is killed, it happens or it does not.
 
 use super::executor::{Event, Kind};
-use super::image::{FileState, Stray};
+use super::image::{FileState, Hold, Stray};
 use super::machine::ProcessId;
 use super::sickness::{DiskFaults, Operation};
 use super::{World, current};
@@ -277,6 +277,8 @@ struct Handle {
     path: Arc<Path>,
     faults: Arc<DiskFaults>,
     life: Arc<AtomicBool>,
+    /// If it is exclusive.
+    _hold: Option<Arc<Hold>>,
 }
 
 impl Handle {
@@ -436,13 +438,23 @@ impl Disk {
             false => Operation::Write,
         })
         .await?;
-        let inode = self.state.names.borrow_mut().open(path, options)?;
         let life = self.world.life_of(self.process);
+        let mut names = self.state.names.borrow_mut();
+        let existing = names.current.get(path);
+        if options.exclusive && existing.is_some_and(|inode| lock(inode).is_held()) {
+            return Err(io::ErrorKind::WouldBlock.into());
+        }
+        let inode = names.open(path, options)?;
+        let hold = options.exclusive.then(|| Arc::new(Hold(life.clone())));
+        if let Some(hold) = &hold {
+            lock(&inode).held_by = Arc::downgrade(hold);
+        }
         let handle = Handle {
             inode,
             path: path.into(),
             faults: self.state.faults.clone(),
             life,
+            _hold: hold,
         };
         Ok(File(Rc::new(OpenFile {
             handle,

@@ -231,9 +231,14 @@ impl Control {
         self.within(|world| {
             let disk = world.disk_of(machine);
             let lies = !sickness.lies.is_empty();
-            world.disk_has_lied.set(world.disk_has_lied.get() || lies);
+            world.has_lied.set(world.has_lied.get() || lies);
             disk.faults.set(sickness, &disk.changed);
         });
+    }
+
+    /// From now on somebody is believed who must not be.
+    pub fn expect_lies(&self) {
+        self.within(|world| world.has_lied.set(true));
     }
 
     /// The next write to a file is lost, whatever its caller is told, or lands somewhere in the file `into`, which may be the
@@ -245,7 +250,7 @@ impl Control {
         into: Option<&Path>,
     ) -> bool {
         self.within(|world| {
-            world.disk_has_lied.set(true);
+            world.has_lied.set(true);
             world.disk_of(machine).lead_astray(path, into)
         })
     }

@@ -8,7 +8,8 @@ use crate::random;
 use bytes::Bytes;
 use std::collections::VecDeque;
 use std::io;
-use std::sync::{Arc, Mutex};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
 const PAGE_BYTES: usize = 16 << 10;
 /// More unsynced bytes than this are written back without being asked, as a kernel does.
@@ -145,6 +146,8 @@ pub(super) struct FileState {
     pub id: u64,
     /// What happens to the next write.
     pub stray: Option<Stray>,
+    /// Who has opened it for itself alone, while it has it.
+    pub held_by: Weak<Hold>,
     image: Image,
     unsynced: VecDeque<Change>,
     unsynced_bytes: usize,
@@ -154,17 +157,27 @@ pub(super) struct FileState {
     in_order_until: u64,
 }
 
+/// A file that one process has for itself alone, with whether that process lives.
+pub(super) struct Hold(pub Arc<AtomicBool>);
+
 impl FileState {
     pub fn new(id: u64) -> FileState {
         FileState {
             id,
             stray: None,
+            held_by: Weak::new(),
             image: Image::default(),
             unsynced: VecDeque::new(),
             unsynced_bytes: 0,
             first_unsynced: 0,
             in_order_until: 0,
         }
+    }
+
+    /// By a process that lives.
+    pub fn is_held(&self) -> bool {
+        let holder = self.held_by.upgrade();
+        holder.is_some_and(|holder| holder.0.load(Ordering::Relaxed))
     }
 
     pub fn len(&self) -> u64 {

@@ -153,7 +153,7 @@ pub(crate) struct World {
     /// Processes whose tasks do not run: zero means that nobody needs to ask.
     held: Cell<usize>,
     /// Some disk has said that it did what it did not.
-    disk_has_lied: Cell<bool>,
+    has_lied: Cell<bool>,
     network: RefCell<network::Network>,
     trace: RefCell<VecDeque<String>>,
     /// This thread's generator, knobs and buggify seed: the world's while it is not entered, else the thread's own.
@@ -176,9 +176,9 @@ pub(crate) fn is_entered() -> bool {
     IS_ENTERED.get()
 }
 
-/// Inside a simulation in which every disk does what it says.
-pub(crate) fn disks_are_honest() -> bool {
-    current().is_some_and(|world| !world.disk_has_lied.get())
+/// Inside a simulation in which every disk does what it says, and whoever is believed may be.
+pub(crate) fn nobody_has_lied() -> bool {
+    current().is_some_and(|world| !world.has_lied.get())
 }
 
 /// The world that this thread is in, if any.
@@ -239,7 +239,7 @@ impl World {
             processes: RefCell::default(),
             current: Cell::new(ProcessId::TESTER),
             held: Cell::new(0),
-            disk_has_lied: Cell::new(false),
+            has_lied: Cell::new(false),
             network: RefCell::default(),
             trace: RefCell::default(),
             swapped: RefCell::new(Some(state)),

@@ -17,6 +17,7 @@ const CREATE: OpenOptions = OpenOptions {
     truncate: false,
     create_new: false,
     read_only: false,
+    exclusive: false,
 };
 
 fn ms(n: u64) -> Duration {

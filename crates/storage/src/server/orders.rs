@@ -12,7 +12,7 @@ impl Server {
     /// 20), and a server that gave one away does not have it. Its disk has forgotten; others hold the shard.
     fn has_lost(&self, what: &str) -> Error {
         assert!(
-            !plinth_runtime::disks_are_honest(),
+            !plinth_runtime::nobody_has_lied(),
             "tag {} does not have what its orders say of {what}",
             self.role.tag.0
         );
