@@ -97,6 +97,10 @@ pub const FAULTS: &[(&str, &str)] = &[
         "a commit proxy lets resolvers remember every system transaction",
     ),
     (
+        "sick_disks_are_trusted",
+        "a recovery makes log servers on a disk that it knows does not work",
+    ),
+    (
         "ready_without_hearing",
         "a storage server says that it has a shard before it has heard of the move",
     ),

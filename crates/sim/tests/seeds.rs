@@ -105,6 +105,11 @@ fn a_rollback_that_is_lost_is_found() {
 }
 
 #[test]
+fn a_sick_disk_that_is_trusted_is_found() {
+    is_found("sick_disks_are_trusted", "disks");
+}
+
+#[test]
 fn a_read_past_its_version_is_found() {
     is_found("read_past_version", "quiet");
 }
