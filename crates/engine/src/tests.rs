@@ -3,7 +3,7 @@
 use super::{open as open_with_cache, *};
 use plinth_core::Error;
 use plinth_runtime::sim::{Locality, MachineId, Sickness, SimConfig, Simulation};
-use plinth_runtime::{disk, probe, random};
+use plinth_runtime::{Duration, disk, probe, random};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -23,12 +23,16 @@ async fn open(kind: EngineKind, path: &Path, create: bool) -> Result<Rc<dyn KeyV
 }
 
 fn simulation(seed: u64) -> (Simulation, MachineId) {
+    simulation_with(seed, SimConfig::default())
+}
+
+fn simulation_with(seed: u64, config: SimConfig) -> (Simulation, MachineId) {
     let sim = Simulation::new(
         seed,
         SimConfig {
             knob_randomise: true,
             knob_randomise_probability: 1.0,
-            ..SimConfig::default()
+            ..config
         },
     );
     let machine = sim.add_machine(Locality::default());
@@ -192,7 +196,7 @@ fn crash_and_reopen(kind: EngineKind, seed: u64) -> u64 {
             } else {
                 random::range(1..life_ms_max)
             };
-            plinth_runtime::sleep(plinth_runtime::Duration::from_millis(life_ms)).await;
+            plinth_runtime::sleep(Duration::from_millis(life_ms)).await;
             if random::chance(0.5) {
                 control.kill_process(process, plinth_runtime::sim::KillKind::Kill);
             } else {
@@ -220,38 +224,34 @@ fn an_engine_that_somebody_has_forgotten_does_not_write_into_the_file_of_the_nex
         .flat_map(|kind| (0..20).map(move |seed| (kind, seed)))
     {
         let (sim, machine) = simulation(seed);
-        let run =
-            sim.run_on(machine, async move {
-                let mut model = Model::new();
-                let mut forgotten = Some(open(kind, prefix(), true).await.expect("opens"));
-                for _ in 0..10 {
-                    commit_random(forgotten.as_deref().expect("kept"), &mut model).await;
+        let run = sim.run_on(machine, async move {
+            let mut model = Model::new();
+            let mut forgotten = Some(open(kind, prefix(), true).await.expect("opens"));
+            for _ in 0..10 {
+                commit_random(forgotten.as_deref().expect("kept"), &mut model).await;
+            }
+            let opening = open(kind, prefix(), false);
+            let next = match plinth_runtime::timeout(Duration::from_secs(1), opening).await {
+                Some(opened) => opened.expect("opens"),
+                None => {
+                    forgotten = None;
+                    open(kind, prefix(), false).await.expect("opens")
                 }
-                let opening = open(kind, prefix(), false);
-                let next =
-                    match plinth_runtime::timeout(plinth_runtime::Duration::from_secs(1), opening)
-                        .await
-                    {
-                        Some(opened) => opened.expect("opens"),
-                        None => {
-                            forgotten = None;
-                            open(kind, prefix(), false).await.expect("opens")
-                        }
-                    };
-                for _ in 0..10 {
-                    commit_random(&*next, &mut model).await;
-                }
-                drop(forgotten.take());
+            };
+            for _ in 0..10 {
                 commit_random(&*next, &mut model).await;
-                drop(next);
-                let next = open(kind, prefix(), false).await.expect("opens");
-                commit_random(&*next, &mut model).await;
-                assert_eq!(
-                    state_of(&*next).expect("reads"),
-                    model,
-                    "{kind:?}, seed {seed}"
-                );
-            });
+            }
+            drop(forgotten.take());
+            commit_random(&*next, &mut model).await;
+            drop(next);
+            let next = open(kind, prefix(), false).await.expect("opens");
+            commit_random(&*next, &mut model).await;
+            assert_eq!(
+                state_of(&*next).expect("reads"),
+                model,
+                "{kind:?}, seed {seed}"
+            );
+        });
         run.expect("finished");
     }
 }
@@ -384,6 +384,72 @@ fn a_full_disk_refuses_commits_until_there_is_room_and_serves_reads_meanwhile() 
     assert!(probe::hits().contains_key("ssd engine: the disk is full"));
 }
 
+/// After a full disk the ssd engine opens its file anew. A cold read that is still under way has the old tree, which writes
+/// when it is closed.
+#[test]
+fn a_cold_read_that_outlasts_a_full_disk_does_not_write_into_the_file() {
+    let mut outlasted = 0;
+    for seed in 0..40 {
+        let config = SimConfig {
+            buggify_enabled: true,
+            ..SimConfig::default()
+        };
+        let (sim, machine) = simulation_with(seed, config);
+        let control = (*sim).clone();
+        let main = async move {
+            let engine = open(EngineKind::Ssd, prefix(), true).await.expect("open");
+            let mut model = Model::new();
+            for _ in 0..10 {
+                commit_random(&*engine, &mut model).await;
+            }
+            engine.close().await.expect("close");
+            let engine = open(EngineKind::Ssd, prefix(), false).await.expect("open");
+            let wanted = Wanted {
+                begin: b"",
+                end: b"\xff",
+                reverse: false,
+                bytes: 1 << 20,
+            };
+            // No simulated read waits for the disk, but now and then one is taken for such.
+            let under_way = (0..1000).find_map(|_| engine.warm(&wanted));
+            let is_cold = under_way.is_some();
+            control.set_disk_full(machine, true);
+            let working = async {
+                while engine.commit(random_batch()).await.is_ok() {}
+                control.set_disk_full(machine, false);
+                let mut commits = 0;
+                while commits < 10 {
+                    match engine.commit(random_batch()).await {
+                        Ok(()) => commits += 1,
+                        Err(code) => assert_eq!(code, Error::disk_full),
+                    }
+                }
+            };
+            // It ends while the other works, or after that.
+            let reading = async {
+                let pause = Duration::from_micros(random::below(20_000));
+                plinth_runtime::sleep(pause).await;
+                if let Some(reading) = under_way {
+                    reading.await;
+                }
+            };
+            let both: [LocalBoxFuture<'_, ()>; 2] = [Box::pin(working), Box::pin(reading)];
+            plinth_runtime::join_all(both).await;
+            engine.commit(random_batch()).await.expect("commits");
+            let model = state_of(&*engine).expect("reads");
+            engine.clone().close().await.expect("close");
+            drop(engine);
+            let engine = open(EngineKind::Ssd, prefix(), false)
+                .await
+                .expect("open again");
+            assert_eq!(state_of(&*engine).expect("reads"), model);
+            is_cold
+        };
+        outlasted += u32::from(sim.run_on(machine, main).expect("finished"));
+    }
+    assert!(outlasted > 0);
+}
+
 #[test]
 fn a_commit_much_larger_than_the_cache_meets_a_full_disk_and_changes_nothing() {
     for kind in BOTH {
@@ -505,9 +571,7 @@ fn whoever_reads_while_a_large_commit_is_shown_sees_each_row_as_before_or_after_
                     assert!(known.contains(&value.as_deref()), "{i}: {value:?}");
                     // Time goes on only when nobody is ready to run.
                     match n % 50 {
-                        0 => {
-                            plinth_runtime::sleep(plinth_runtime::Duration::from_micros(100)).await
-                        }
+                        0 => plinth_runtime::sleep(Duration::from_micros(100)).await,
                         _ => plinth_runtime::yield_now().await,
                     }
                 }
