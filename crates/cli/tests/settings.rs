@@ -154,6 +154,12 @@ async fn change() {
         .say("configure new double memory logs=2")
         .await
         .text();
+    // Two of them are enough for a new database: the third may come later.
+    let all_are_there = |status: &Value| {
+        let processes = status["processes"].as_object();
+        processes.is_some_and(|processes| processes.len() == 3)
+    };
+    wait_until_so(&cluster, "complete", all_are_there).await;
     let file = ClusterFile::load(&cluster.cluster_file()).await;
     let database = plinth_client::connect(file.expect("a cluster file"));
     let first_port = cluster.first_port;
