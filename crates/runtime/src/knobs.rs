@@ -191,7 +191,7 @@ knobs! {
     memory_engine_snapshot_bytes: usize = 64 * MIB, sim 4 * KIB, 64 * KIB, legal 4 * KIB, 1024 * MIB;
     client_locations_max: usize = 100_000, sim 1, 1000;
     /// A new database begins with so many shards, beside that of the system keyspace. More are cut as data comes.
-    first_shards: usize = 1, sim 1, 64;
+    first_shards: usize = 1, sim 1, 64, legal 1, 200_000;
     /// Small shards that are not empty are joined only while there are more than this for every team.
     shards_per_team: usize = 4, sim 1, 16;
     recovery_retry_ms: u64 = 200, legal 10, 10_000;

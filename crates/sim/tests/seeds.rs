@@ -146,7 +146,7 @@ fn a_part_taken_over_without_its_queue_is_found() {
 
 #[test]
 fn a_destination_that_is_ready_before_it_has_heard_is_found() {
-    is_found("ready_without_hearing", "recovery");
+    is_found("ready_without_hearing", "attrition");
 }
 
 #[test]
