@@ -8,6 +8,7 @@
 //! | `redb_get_us` | a get of that tree, when it has 1,000,000 rows | 7 rounds of 100,000 |
 //! | `redb_range_keys_per_s` | every row of that tree, in order | 5 scans |
 //! | `memory_copy_gb_per_s` | 64 MiB from one place to another | 7 copies |
+//! | `fresh_page_us` | a page of 4 KiB used for the first time, of 256 MiB from the system | 1 pass |
 //! | `fdatasync_ms` | 4 KiB over a file that is there, and its sync | 50 syncs |
 //!
 //! Time is the CPU time of the thread, but for the syncs: that way somebody else who uses the machine costs the least. Keys are
@@ -31,6 +32,8 @@ const GET_ROUNDS: usize = 7;
 const SCANS: usize = 5;
 const COPY_BYTES: usize = 64 << 20;
 const COPIES: usize = 7;
+const FRESH_BYTES: usize = 256 << 20;
+const PAGE_BYTES: usize = 4 << 10;
 const SYNCS: usize = 50;
 const SYNC_BYTES: usize = 4 << 10;
 const VALUE_BYTES: usize = 54;
@@ -45,6 +48,8 @@ pub struct Calibration {
     pub redb_batch_rows_per_s: f64,
     pub redb_range_keys_per_s: f64,
     pub memory_copy_gb_per_s: Option<f64>,
+    /// On a virtual machine that gives free memory back to its host, many times what it is elsewhere.
+    pub fresh_page_us: Option<f64>,
     pub fdatasync_ms: f64,
 }
 
@@ -55,6 +60,7 @@ pub const REFERENCE: Calibration = Calibration {
     redb_batch_rows_per_s: 220_000.0,
     redb_range_keys_per_s: 12_000_000.0,
     memory_copy_gb_per_s: None,
+    fresh_page_us: None,
     fdatasync_ms: 0.31,
 };
 
@@ -67,6 +73,7 @@ impl Calibration {
             let directory = directory.display();
             format!("{directory}: {error}; name a directory that can be written to")
         })?;
+        let fresh_page_us = Some(fresh_pages());
         let memory_copy_gb_per_s = Some(copies());
         let map_get_us = map_gets();
         let tree = tree().map_err(|error| format!("redb: {error}"))?;
@@ -76,8 +83,20 @@ impl Calibration {
             redb_batch_rows_per_s: tree.batch_rows_per_s,
             redb_range_keys_per_s: tree.range_keys_per_s,
             memory_copy_gb_per_s,
+            fresh_page_us,
             fdatasync_ms,
         })
+    }
+
+    /// Of each figure the median of those calibrations that have it. `None` for none at all.
+    pub fn median(calibrations: &[Calibration]) -> Option<Self> {
+        let mut object = json!({});
+        for (name, ..) in calibrations.iter().flat_map(Calibration::figures) {
+            let figures = calibrations.iter().flat_map(Calibration::figures);
+            let values = figures.filter(|(other, ..)| *other == name);
+            object[name] = json!(median(values.map(|(_, value, _)| value).collect()));
+        }
+        Self::from_json(&object)
     }
 
     pub fn to_json(&self) -> Value {
@@ -97,6 +116,7 @@ impl Calibration {
             redb_batch_rows_per_s: figure("redb_batch_rows_per_s")?,
             redb_range_keys_per_s: figure("redb_range_keys_per_s")?,
             memory_copy_gb_per_s: figure("memory_copy_gb_per_s"),
+            fresh_page_us: figure("fresh_page_us"),
             fdatasync_ms: figure("fdatasync_ms")?,
         })
     }
@@ -120,6 +140,9 @@ impl Calibration {
         ];
         if let Some(copy) = self.memory_copy_gb_per_s {
             figures.push(("memory_copy_gb_per_s", copy, "GB/s copied"));
+        }
+        if let Some(page) = self.fresh_page_us {
+            figures.push(("fresh_page_us", page, "µs a fresh page of memory"));
         }
         figures
     }
@@ -244,6 +267,16 @@ fn copies() -> f64 {
     COPY_BYTES as f64 / 1e9 / took_s
 }
 
+/// Microseconds. The memory is not asked for before it is used: that is what is measured.
+fn fresh_pages() -> f64 {
+    let mut pages = vec![0u8; FRESH_BYTES];
+    let start = cpu_s();
+    for page in black_box(&mut pages[..]).chunks_mut(PAGE_BYTES) {
+        page[0] = 1;
+    }
+    (cpu_s() - start) * 1e6 / (FRESH_BYTES / PAGE_BYTES) as f64
+}
+
 /// Milliseconds.
 fn syncs(directory: &Path) -> std::io::Result<f64> {
     let path = directory.join(format!(".plinth-calibrate-{}", std::process::id()));
@@ -277,6 +310,7 @@ mod tests {
         assert_eq!(Calibration::from_json(&json), Some(REFERENCE));
         let copied = Calibration {
             memory_copy_gb_per_s: Some(8.5),
+            fresh_page_us: Some(0.5),
             ..REFERENCE
         };
         assert_eq!(Calibration::from_json(&copied.to_json()), Some(copied));

@@ -200,10 +200,11 @@ fn table(out: &mut String, runs: &[Value]) {
     out.push_str("</table>");
 }
 
-/// What the machine of the first run that tells it was worth.
+/// What the machine was worth: the medians of all runs that tell it.
 fn calibration(out: &mut String, runs: &[Value]) {
     let told = |run: &Value| Calibration::from_json(&run["calibration"]);
-    let Some(calibration) = runs.iter().find_map(told) else {
+    let calibrations: Vec<_> = runs.iter().filter_map(told).collect();
+    let Some(calibration) = Calibration::median(&calibrations) else {
         return;
     };
     out.push_str("<h2>Calibration of the machine</h2><table>");

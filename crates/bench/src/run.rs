@@ -368,7 +368,6 @@ pub async fn run<T: Target>(
     let threads = plan.threads.clamp(1, plan.clients.max(1));
     if !plan.workload.is_bulk_load() {
         check_table(&open(), &plan).await?;
-        server_cpu::until_idle(&plan.server_pids).await;
     }
     let bulk = |i: usize| {
         let at = |i: usize| (u128::from(plan.rows) * i as u128 / threads as u128) as u64;

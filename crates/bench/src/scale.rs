@@ -11,6 +11,9 @@
 //! | blind writes, loads | map gets, redb batches |
 //!
 //! Of a latency with a commit, the sync is taken out first: it is exchanged for that of the other machine.
+//!
+//! A machine that is shared changes its speed from second to second. So each run carries a calibration of its own, and all runs
+//! are scaled by the medians of these.
 
 use crate::calibrate::{Calibration, REFERENCE};
 use crate::report::grouped;
@@ -82,18 +85,16 @@ const FOUNDATIONDB_MS: [(&str, &str, &str, f64); 3] = [
 ];
 
 /// Operations a server CPU second of a run, as the reference machine would have had them; `None` if it is not known.
-fn scaled_rate(run: &Value) -> Option<(f64, f64)> {
-    let here = Calibration::from_json(&run["calibration"])?;
+fn scaled_rate(run: &Value, here: &Calibration) -> Option<(f64, f64)> {
     let measured = run["operations_per_server_cpu_s"].as_f64()?;
-    let speed = Kind::of(run["workload"].as_str()?).speed(&here, &REFERENCE);
+    let speed = Kind::of(run["workload"].as_str()?).speed(here, &REFERENCE);
     Some((measured / speed, speed))
 }
 
 /// A median latency in milliseconds, as the reference machine would have had it.
-fn scaled_latency(run: &Value, part: &str) -> Option<f64> {
-    let here = Calibration::from_json(&run["calibration"])?;
+fn scaled_latency(run: &Value, here: &Calibration, part: &str) -> Option<f64> {
     let measured = run[part]["p50"].as_f64()?;
-    let speed = Kind::of(run["workload"].as_str()?).speed(&here, &REFERENCE);
+    let speed = Kind::of(run["workload"].as_str()?).speed(here, &REFERENCE);
     if part != "commit_ms" {
         return Some(measured * speed);
     }
@@ -107,22 +108,23 @@ pub fn tables(runs: &[Value]) -> Result<String, String> {
         .iter()
         .filter_map(|run| Calibration::from_json(&run["calibration"]))
         .collect();
-    let Some(here) = calibrations.first() else {
+    let Some(here) = Calibration::median(&calibrations) else {
         return Err(
             "no run in it carries a calibration: measure again, `bench run` adds it".into(),
         );
     };
     let mut out = String::new();
-    machine(&mut out, here);
-    rates(&mut out, runs);
-    latencies(&mut out, runs);
+    machine(&mut out, &here, &calibrations);
+    rates(&mut out, runs, &here);
+    latencies(&mut out, runs, &here);
     Ok(out)
 }
 
-fn machine(out: &mut String, here: &Calibration) {
-    out.push_str("| calibration | here | where FoundationDB was measured | times faster |\n|---|---|---|---|\n");
+fn machine(out: &mut String, here: &Calibration, calibrations: &[Calibration]) {
+    out.push_str("| calibration | here, median | least to most | where FoundationDB was measured | times faster |\n|---|---|---|---|---|\n");
     let there = REFERENCE.figures();
     for (name, value, what) in here.figures() {
+        let (least, most) = spread(calibrations, name);
         let other = there.iter().find(|(known, ..)| *known == name);
         let (shown, times) = match other {
             None => ("–".into(), "–".into()),
@@ -136,11 +138,28 @@ fn machine(out: &mut String, here: &Calibration) {
                 (figure(*other), format!("{times:.2}"))
             }
         };
-        writeln!(out, "| {what} | {} | {shown} | {times} |", figure(value)).expect(INFALLIBLE);
+        writeln!(
+            out,
+            "| {what} | {} | {} to {} | {shown} | {times} |",
+            figure(value),
+            figure(least),
+            figure(most)
+        )
+        .expect(INFALLIBLE);
     }
 }
 
-fn rates(out: &mut String, runs: &[Value]) {
+/// The least and the most of a figure that some calibration has.
+fn spread(calibrations: &[Calibration], name: &str) -> (f64, f64) {
+    let figures = calibrations.iter().flat_map(Calibration::figures);
+    figures
+        .filter(|(other, ..)| *other == name)
+        .fold((f64::INFINITY, 0.0), |(least, most), (_, value, _)| {
+            (value.min(least), value.max(most))
+        })
+}
+
+fn rates(out: &mut String, runs: &[Value], here: &Calibration) {
     out.push_str("\n| workload | per second | per server CPU second | scaled by | scaled | FoundationDB | times |\n|---|---|---|---|---|---|---|\n");
     for run in runs {
         let name = run["workload"].as_str().unwrap_or("?");
@@ -148,7 +167,7 @@ fn rates(out: &mut String, runs: &[Value]) {
             continue;
         }
         let other = FOUNDATIONDB.iter().find(|(known, _)| *known == name);
-        let scaled = scaled_rate(run);
+        let scaled = scaled_rate(run, here);
         let cell = |value: Option<f64>| value.map_or("–".into(), figure);
         let times = scaled
             .zip(other)
@@ -167,12 +186,12 @@ fn rates(out: &mut String, runs: &[Value]) {
     }
 }
 
-fn latencies(out: &mut String, runs: &[Value]) {
+fn latencies(out: &mut String, runs: &[Value], here: &Calibration) {
     out.push_str("\n| idle, one client, median | here, ms | scaled, ms | FoundationDB, ms |\n|---|---|---|---|\n");
     for (workload, part, what, other) in FOUNDATIONDB_MS {
         let run = runs.iter().find(|run| run["workload"] == workload);
         let measured = run.and_then(|run| run[part]["p50"].as_f64());
-        let scaled = run.and_then(|run| scaled_latency(run, part));
+        let scaled = run.and_then(|run| scaled_latency(run, here, part));
         let cell = |value: Option<f64>| value.map_or("–".into(), |ms| format!("{ms:.3}"));
         writeln!(
             out,
@@ -204,6 +223,7 @@ mod tests {
         redb_batch_rows_per_s: 440_000.0,
         redb_range_keys_per_s: 24_000_000.0,
         memory_copy_gb_per_s: None,
+        fresh_page_us: None,
         fdatasync_ms: 0.155,
     };
 
@@ -214,15 +234,13 @@ mod tests {
             assert!((kind.speed(&TWICE, &REFERENCE) - 2.0).abs() < 1e-9);
             assert!((kind.speed(&REFERENCE, &REFERENCE) - 1.0).abs() < 1e-9);
         }
-        let run = json!({"workload": "point-reads", "calibration": TWICE.to_json(),
-            "operations_per_server_cpu_s": 500_000.0});
-        let (scaled, _) = scaled_rate(&run).expect("calibrated");
+        let run = json!({"workload": "point-reads", "operations_per_server_cpu_s": 500_000.0});
+        let (scaled, _) = scaled_rate(&run, &TWICE).expect("calibrated");
         assert!((scaled - 250_000.0).abs() < 1000.0, "{scaled}");
-        let run = json!({"workload": "commit-latency", "calibration": TWICE.to_json(),
-            "commit_ms": {"p50": 0.355}, "reads_ms": {"p50": 0.1}});
-        let commit = scaled_latency(&run, "commit_ms").expect("calibrated");
-        assert!((commit - 0.71).abs() < 0.01, "{commit}");
-        assert!((scaled_latency(&run, "reads_ms").expect("calibrated") - 0.2).abs() < 0.01);
+        let run = json!({"workload": "commit-latency", "commit_ms": {"p50": 0.355}, "reads_ms": {"p50": 0.1}});
+        let scaled = |part| scaled_latency(&run, &TWICE, part).expect("measured");
+        assert!((scaled("commit_ms") - 0.71).abs() < 0.01);
+        assert!((scaled("reads_ms") - 0.2).abs() < 0.01);
     }
 
     #[test]
@@ -254,9 +272,31 @@ mod tests {
             "{tables}"
         );
         assert!(
-            tables.contains("| `point-reads` | – | 1.00 | – | – | 118 000 | – |"),
+            tables.contains("| `point-reads` | – | 1.00 | 1/1.00 | 1.00 | 118 000 | 0.0 |"),
             "{tables}"
         );
         assert!(super::tables(&[without]).is_err());
+    }
+
+    #[test]
+    fn runs_are_scaled_by_the_medians_of_all_their_calibrations() {
+        let run = |speed: f64| {
+            let mut run =
+                json!({"workload": "point-reads", "operations_per_server_cpu_s": 118_000.0});
+            run["calibration"] = Calibration {
+                map_get_us: REFERENCE.map_get_us / speed,
+                redb_get_us: REFERENCE.redb_get_us / speed,
+                ..REFERENCE
+            }
+            .to_json();
+            run
+        };
+        let tables = tables(&[run(1.0), run(2.0), run(7.0)]).expect("calibrated");
+        let row = "| `point-reads` | – | 118 000 | 1/2.00 | 59 000 | 118 000 | 0.5 |";
+        assert_eq!(tables.matches(row).count(), 3, "{tables}");
+        assert!(
+            tables.contains("| µs a get of an ordered map | 0.35 | 0.10 to 0.70 | 0.70 | 2.00 |"),
+            "{tables}"
+        );
     }
 }

@@ -207,6 +207,7 @@ fn measure(arguments: Run) -> Outcome {
             rows: arguments.rows,
             server_pids,
         };
+        server_cpu::until_idle(&plan.server_pids).await;
         let calibration = calibration(&arguments).await?;
         let file = connection.coordinators.file();
         let measured = match &arguments.library {

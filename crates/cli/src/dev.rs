@@ -11,6 +11,7 @@
 
 use crate::Outcome;
 use crate::connect;
+use crate::server::DEFAULT_CACHE_MIB;
 use plinth_coordination::ClusterFile;
 use plinth_coordination::cluster_file;
 use plinth_core::config::FaultDomain;
@@ -53,7 +54,7 @@ pub struct Arguments {
     #[arg(long, value_name = "PORT", default_value_t = 4500, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
     /// Cache of each server, in MiB
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_CACHE_MIB, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     cache_mib: u64,
     /// Port of the first server's page /metrics for Prometheus; the others take the ports after it
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]

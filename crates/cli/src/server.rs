@@ -7,13 +7,14 @@ use plinth_runtime::Either;
 use plinth_runtime::knobs::{Knobs, knobs, set_knobs};
 use plinth_runtime::real::{block_on, interrupted, spawn_worker};
 use plinth_server::metrics::Page;
-use plinth_server::{WorkerConfig, accept_lost_registers, run_worker};
+use plinth_server::{SSD_CACHE_BYTES, WorkerConfig, accept_lost_registers, run_worker};
 use rustix::process::{Pid, Signal};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 /// The lowest ports belong to the system, and each worker after the first takes the next port.
 const WORKERS_MAX: u16 = 64;
+pub const DEFAULT_CACHE_MIB: u64 = (SSD_CACHE_BYTES >> 20) as u64;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
@@ -42,7 +43,7 @@ pub struct Arguments {
     #[arg(long, value_name = "NAME", default_value = "")]
     pub data_center: String,
     /// Cache of a storage server's engine, in MiB
-    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    #[arg(long, value_name = "N", default_value_t = DEFAULT_CACHE_MIB, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     pub cache_mib: u64,
     /// Workers, each with an event loop of its own; worker i listens at PORT + i
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=i64::from(WORKERS_MAX)))]

@@ -102,8 +102,9 @@ fn parent_dir(path: &Path) -> &Path {
     dir.unwrap_or(Path::new("."))
 }
 
-/// A good size for the `cache_bytes` of [`open`].
-pub const SSD_CACHE_BYTES: usize = 256 << 20;
+/// A good size for the `cache_bytes` of [`open`], and what servers have by default. A commit holds its pages twice, those before it
+/// and those after it: a million small rows, 110 MB of tree, live in it while a tenth of them changes each second.
+pub const SSD_CACHE_BYTES: usize = 512 << 20;
 
 /// Opens the engine whose files begin with `path`, or makes an empty one if `create` is set and there is none.
 ///

@@ -11,12 +11,14 @@ mod health;
 
 pub use health::{Health, Trouble};
 
+use crate::real::lane::Lane;
 use crate::{Duration, real, sim};
 use bytes::Bytes;
-use std::cell::RefCell;
+use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
 /// All false: open an existing file for reading and writing.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -49,6 +51,8 @@ enum AnyFile {
 pub struct File {
     file: AnyFile,
     health: Health,
+    /// There is one from the first work on that writes.
+    lane: Rc<OnceCell<Lane>>,
 }
 
 macro_rules! on_file {
@@ -133,7 +137,8 @@ pub async fn open(path: &Path, options: OpenOptions) -> io::Result<File> {
             }
         };
         if let Some(file) = health.watch("opening", opening).await? {
-            return Ok(File { file, health });
+            let lane = Rc::default();
+            return Ok(File { file, health, lane });
         }
         if crate::now() >= give_up_at {
             let held = format!("{} is held by somebody else", path.display());
@@ -196,8 +201,8 @@ impl File {
         }
     }
 
-    /// [`offload`](crate::offload) for work on this file, which may `write` to it. A simulated disk that hangs lets it wait here;
-    /// under a real one the calls of [`BlockingFile`] do.
+    /// [`offload`](crate::offload) for work on this file. What writes to it runs one piece after another on a thread of the file's own.
+    /// A simulated disk that hangs lets work wait here; under a real one the calls of [`BlockingFile`] do.
     pub async fn offload<T: Send + 'static>(
         &self,
         writes: bool,
@@ -209,6 +214,8 @@ impl File {
                 Ok(())
             };
             let _: io::Result<()> = self.health.watch("commit", waiting).await;
+        } else if writes {
+            return self.lane.get_or_init(Lane::start).offload(work).await;
         }
         crate::offload(work).await
     }

@@ -5,6 +5,7 @@ use crate::worker::{WorkerConfig, run_worker_on};
 use plinth_client::Database;
 use plinth_coordination::{ClusterFile, Coordinators, election};
 use plinth_core::{DatabaseConfig, EngineKind, Error};
+use plinth_engine::SSD_CACHE_BYTES;
 use plinth_protocol::control::{
     CreateDatabase, CreateDatabaseReply, GetClientInfo, KillRole, ProcessClass, WORKER,
 };
@@ -30,7 +31,7 @@ impl Default for EmbeddedOptions {
     fn default() -> Self {
         EmbeddedOptions {
             engine: EngineKind::Ssd,
-            cache_bytes: 256 << 20,
+            cache_bytes: SSD_CACHE_BYTES,
         }
     }
 }

@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // this is the door itself
 
 pub(crate) mod disk;
+pub(crate) mod lane;
 pub(crate) mod net;
 pub(crate) mod pulse;
 mod remote;
@@ -44,6 +45,7 @@ pub fn block_on<F: Future>(future: F) -> F::Output {
     // Before the runtime: the destructors of what is left may still use timers and sockets.
     let _entered = runtime.enter();
     drop(tasks);
+    lane::finish();
     output
 }
 

@@ -4,6 +4,8 @@ use crate::{Duration, net, sleep, spawn, timeout};
 use bytes::{Bytes, BytesMut};
 use std::cell::Cell;
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// A directory of this test's own, removed at the end.
 struct Scratch(PathBuf);
@@ -100,6 +102,59 @@ fn a_file_gives_back_what_was_written() {
         disk::remove(&path).await.unwrap();
         assert!(!disk::exists(&path).await);
     });
+}
+
+/// A new file, open.
+async fn made(path: &std::path::Path) -> disk::File {
+    let options = OpenOptions {
+        create: true,
+        ..Default::default()
+    };
+    disk::open(path, options).await.unwrap()
+}
+
+#[test]
+fn what_writes_to_a_file_runs_in_order_on_one_thread() {
+    let scratch = Scratch::new("lane");
+    block_on(async {
+        let file = made(&scratch.0.join("data")).await;
+        let work = |pause_ms| {
+            move || {
+                std::thread::sleep(std::time::Duration::from_millis(pause_ms));
+                (std::time::Instant::now(), std::thread::current().id())
+            }
+        };
+        let slow_and_fast = [file.offload(true, work(50)), file.offload(true, work(0))];
+        let done = crate::join_all(slow_and_fast).await;
+        assert!(done[0].0 < done[1].0);
+        assert_eq!(done[0].1, done[1].1);
+        assert_ne!(file.offload(false, work(0)).await.1, done[0].1);
+    });
+}
+
+#[test]
+fn a_loop_ends_after_what_it_has_begun_to_write() {
+    let scratch = Scratch::new("lane-end");
+    let flag = || Arc::new(AtomicBool::new(false));
+    let (begun, ended) = (flag(), flag());
+    let (has_begun, has_ended) = (begun.clone(), ended.clone());
+    block_on(async {
+        let file = made(&scratch.0.join("data")).await;
+        let writing = spawn("write", async move {
+            let running = file.offload(true, move || {
+                has_begun.store(true, Ordering::SeqCst);
+                std::thread::sleep(std::time::Duration::from_millis(100));
+                has_ended.store(true, Ordering::SeqCst);
+            });
+            let never = file.offload(true, || panic!("nobody waits for it any more"));
+            crate::race(running, never).await;
+        });
+        writing.detach();
+        while !begun.load(Ordering::SeqCst) {
+            sleep(Duration::from_millis(1)).await;
+        }
+    });
+    assert!(ended.load(Ordering::SeqCst));
 }
 
 #[test]
