@@ -1,7 +1,7 @@
 //! The ssd engine: a copy-on-write B-tree (redb) in one file of [checksummed frames](frames).
 //!
 //! Reads go through a read transaction that is taken once after every commit: the state before the commit in progress
-//! stays readable beside it, because the tree never overwrites a page that a reader can see. Commits run on a pool thread.
+//! stays readable beside it, because the tree never overwrites a page that a reader can see. Commits run on a thread of their own.
 //! They are two-phase and record which pages are free, so that opening after a crash takes no time proportional to
 //! the data and which of two commits is the last is never a guess; the price is a second sync.
 //!
@@ -341,11 +341,11 @@ impl SsdEngine {
             .borrow()
             .clone()
             .ok_or(Error::operation_cancelled)?;
-        let in_pool = tree.clone();
+        let beside = tree.clone();
         let mut removed = self.row_cache.borrow().removed_rows();
         let committed = self.file.offload(true, move || {
-            as_commit(|| in_pool.commit(&batch.net_effect(), &mut removed))?;
-            Ok((in_pool.reader()?, batch, removed.finish()))
+            as_commit(|| beside.commit(&batch.net_effect(), &mut removed))?;
+            Ok((beside.reader()?, batch, removed.finish()))
         });
         let committed = committed.await;
         if tree.frames.is_full() {
