@@ -107,6 +107,9 @@ pub fn encode_reply(
     })
 }
 
+/// When one part in so many of a frame has come, there is room made for the rest.
+const WORTH_BELIEVING: usize = 8;
+
 /// Takes the next whole frame off `input`; `None` if more bytes are needed.
 pub fn decode(input: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
     if input.len() < HEADER_BYTES {
@@ -123,6 +126,11 @@ pub fn decode(input: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
     }
     let whole = length as usize + CHECKED_FROM;
     if input.len() < whole {
+        // A buffer that grows by doubling copies what it has, all of it in one turn of the loop. Memory that is asked for and not yet used
+        // costs next to nothing, and whoever only claims a large frame has to send a part of it first.
+        if input.len() >= whole / WORTH_BELIEVING {
+            input.reserve(whole - input.len());
+        }
         return Ok(None);
     }
     if crc32c::crc32c(&input[CHECKED_FROM..whole]) != expected {

@@ -53,6 +53,8 @@ const DURABLE_KEY: &[u8] = b"\xff\xff/durable";
 const STEP_TOUCHES: usize = 500;
 /// Mutations that are applied between two looks at the clock.
 const APPLIED_AT_ONCE: usize = 50;
+/// And their bytes.
+const APPLIED_BYTES_AT_ONCE: usize = 256 << 10;
 /// Reads that wait for the disk at the same time; as many pool threads are left for what must be written.
 const COLD_READS_MAX: usize = 8;
 /// However long commits of the engine take, the next one does not wait longer than this for more to do.
@@ -356,7 +358,9 @@ impl Server {
         let mut pace = Pace::new();
         for run in runs {
             let batch = MutationBatch::parse(run.clone()).ok_or(Error::file_corrupt)?;
+            let mut bytes = 0;
             for (place, mutation) in batch.iter().enumerate() {
+                bytes += mutation.first.len() + mutation.second.len();
                 match shard_order::parse(&mutation) {
                     None if is_wide_clear(&mutation) => {
                         self.clear(version, mutation, &mut pace).await
@@ -367,7 +371,8 @@ impl Server {
                     }
                     Some(None) => return Err(Error::file_corrupt),
                 }
-                if place % APPLIED_AT_ONCE == APPLIED_AT_ONCE - 1 {
+                if place % APPLIED_AT_ONCE == APPLIED_AT_ONCE - 1 || bytes > APPLIED_BYTES_AT_ONCE {
+                    bytes = 0;
                     pace.rest_if_over().await;
                 }
             }

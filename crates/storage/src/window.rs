@@ -127,6 +127,8 @@ impl Leaving {
     }
 }
 
+/// What one step copies for the engine, about.
+const BYTES_A_STEP: usize = 1 << 20;
 /// Segments of cleared ranges that are looked at in one go.
 const CLEARS_A_STEP: usize = 500;
 
@@ -359,10 +361,11 @@ impl VersionedWindow {
         }
     }
 
-    /// Takes up to `touches_max` states more. False if that was all. Versions above may come and go in between.
+    /// Takes up to `touches_max` states more, fewer if they are large. False if that was all. Versions above may come and go in between.
     pub fn take_some(&self, taking: &mut Taking, touches_max: usize) -> bool {
         let mut touches = 0;
-        while touches < touches_max {
+        let bytes_max = taking.batch.bytes() + BYTES_A_STEP;
+        while touches < touches_max && taking.batch.bytes() < bytes_max {
             let Some(record) = self.journal.nth_up_to(taking.records, taking.up_to) else {
                 return false;
             };

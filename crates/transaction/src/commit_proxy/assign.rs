@@ -113,6 +113,8 @@ pub fn place_versionstamps(
 
 /// Mutations whose tags are looked up between two looks at the clock.
 const ASSIGNED_AT_ONCE: usize = 64;
+/// A run is no longer than this and one mutation: it is copied in one go, once for each log server of its set.
+const RUN_BYTES_MAX: usize = 1 << 20;
 
 /// Adds the mutations of one transaction to the bodies: each with the tags of its shard's team, neighbours with equal
 /// tags as one run, without copying them apart. In several turns if there are many: nobody changes the state meanwhile.
@@ -123,16 +125,21 @@ pub async fn assign(
     pace: &mut Pace,
 ) {
     let packed = &mutations.bytes()[..];
-    if let Some(team) = state.borrow().only_team() {
-        bodies.push(&team.tags, packed);
-        return;
+    if packed.len() <= RUN_BYTES_MAX {
+        if let Some(team) = state.borrow().only_team() {
+            bodies.push(&team.tags, packed);
+            return;
+        }
     }
     let mut run_start = 0;
     let mut run_tags: Vec<Tag> = Vec::new();
     let mut at = 0;
+    let mut looked_at = 0;
     for (place, (mutation, end)) in mutation::iter_packed(packed).enumerate() {
         let is_range = mutation.kind == MutationKind::ClearRange;
-        if is_range || place % ASSIGNED_AT_ONCE == 0 {
+        let is_far = at - looked_at > RUN_BYTES_MAX;
+        if is_range || is_far || place % ASSIGNED_AT_ONCE == 0 {
+            looked_at = at;
             pace.rest_if_over().await;
         }
         let state = state.borrow();
@@ -141,7 +148,7 @@ pub async fn assign(
         } else {
             state.tags_of_key(mutation.first).into()
         };
-        if *tags != *run_tags {
+        if *tags != *run_tags || at - run_start > RUN_BYTES_MAX {
             if at > run_start {
                 bodies.push(&run_tags, &packed[run_start..at]);
             }
