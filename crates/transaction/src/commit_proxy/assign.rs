@@ -125,11 +125,11 @@ pub async fn assign(
     pace: &mut Pace,
 ) {
     let packed = &mutations.bytes()[..];
-    if packed.len() <= RUN_BYTES_MAX {
-        if let Some(team) = state.borrow().only_team() {
-            bodies.push(&team.tags, packed);
-            return;
-        }
+    if packed.len() <= RUN_BYTES_MAX
+        && let Some(team) = state.borrow().only_team()
+    {
+        bodies.push(&team.tags, packed);
+        return;
     }
     let mut run_start = 0;
     let mut run_tags: Vec<Tag> = Vec::new();
