@@ -52,13 +52,16 @@ pub fn usage(pids: &[u32]) -> Option<Usage> {
 }
 
 /// Waits until the processes have used next to no CPU for some seconds: what they still do of earlier work would be counted as that
-/// of a run. They may be busy with something else, so not for ever.
-pub async fn until_idle(pids: &[u32]) {
+/// of a run. They may be busy with something else, so not for ever. Calls `busy` once, if it waits for longer than it must.
+pub async fn until_idle(pids: &[u32], busy: impl Fn()) {
     let Some(mut before) = usage(pids) else {
         return;
     };
     let mut idle_looks = 0;
-    for _ in 0..LOOKS_MAX {
+    for look in 0..LOOKS_MAX {
+        if look == IDLE_LOOKS {
+            busy();
+        }
         plinth_runtime::sleep(BETWEEN_LOOKS).await;
         let Some(now) = usage(pids) else { return };
         let is_idle = now.since(&before).cpu_s < IDLE_SHARE * BETWEEN_LOOKS.as_secs_f64();

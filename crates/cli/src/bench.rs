@@ -207,7 +207,9 @@ fn measure(arguments: Run) -> Outcome {
             rows: arguments.rows,
             server_pids,
         };
-        server_cpu::until_idle(&plan.server_pids).await;
+        let busy =
+            || eprintln!("plinth: waiting, up to a minute, for the servers to finish earlier work");
+        server_cpu::until_idle(&plan.server_pids, busy).await;
         let calibration = calibration(&arguments).await?;
         let file = connection.coordinators.file();
         let measured = match &arguments.library {

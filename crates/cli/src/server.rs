@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 
 /// The lowest ports belong to the system, and each worker after the first takes the next port.
 const WORKERS_MAX: u16 = 64;
+/// What a server has without `--cache-mib`.
 pub const DEFAULT_CACHE_MIB: u64 = (SSD_CACHE_BYTES >> 20) as u64;
 
 #[derive(clap::Args, Clone, Debug)]

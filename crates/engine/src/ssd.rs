@@ -341,11 +341,11 @@ impl SsdEngine {
             .borrow()
             .clone()
             .ok_or(Error::operation_cancelled)?;
-        let beside = tree.clone();
+        let shared = tree.clone();
         let mut removed = self.row_cache.borrow().removed_rows();
         let committed = self.file.offload(true, move || {
-            as_commit(|| beside.commit(&batch.net_effect(), &mut removed))?;
-            Ok((beside.reader()?, batch, removed.finish()))
+            as_commit(|| shared.commit(&batch.net_effect(), &mut removed))?;
+            Ok((shared.reader()?, batch, removed.finish()))
         });
         let committed = committed.await;
         if tree.frames.is_full() {

@@ -12,6 +12,7 @@
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
+use plinth_runtime::net::READ_ROOM_BYTES;
 
 /// Answer to the request with the same id.
 pub const REPLY: u64 = 0;
@@ -107,10 +108,10 @@ pub fn encode_reply(
     })
 }
 
-/// When one part in so many of a frame has come, there is room made for the rest.
+/// When one part in so many of a frame has come, `decode` makes room for the rest.
 const WORTH_BELIEVING: usize = 8;
 
-/// Takes the next whole frame off `input`; `None` if more bytes are needed.
+/// Takes the next whole frame off `input`; `None` if more bytes are needed. Then it makes room for them, once.
 pub fn decode(input: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
     if input.len() < HEADER_BYTES {
         return Ok(None);
@@ -126,10 +127,10 @@ pub fn decode(input: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
     }
     let whole = length as usize + CHECKED_FROM;
     if input.len() < whole {
-        // A buffer that grows by doubling copies what it has, all of it in one turn of the loop. Memory that is asked for and not yet used
-        // costs next to nothing, and whoever only claims a large frame has to send a part of it first.
+        // A buffer that doubles copies all that it holds in one turn of the loop. Reserved memory costs next to nothing until it is
+        // used, and a peer has to send an eighth of a frame before anything is reserved for it. The last read wants room as well.
         if input.len() >= whole / WORTH_BELIEVING {
-            input.reserve(whole - input.len());
+            input.reserve(whole - input.len() + READ_ROOM_BYTES);
         }
         return Ok(None);
     }
@@ -182,6 +183,30 @@ mod tests {
             );
             assert!(input.is_empty());
         }
+    }
+
+    #[test]
+    fn a_large_frame_moves_once_when_an_eighth_of_it_has_come() {
+        let mut whole = BytesMut::new();
+        encode(&mut whole, 77, 5, |out| out.put_bytes(7, 9_000_000)).expect("short");
+        let (mut input, mut moves) = (BytesMut::new(), 0);
+        for part in whole.chunks(READ_ROOM_BYTES) {
+            // As a connection reads.
+            let room = input.capacity() - input.len();
+            if room < READ_ROOM_BYTES {
+                assert!(input.len() < whole.len() / 4, "{} copied", input.len());
+                input.reserve(16 * READ_ROOM_BYTES);
+            }
+            input.extend_from_slice(part);
+            let before = input.capacity();
+            if let Some(frame) = decode(&mut input).expect("valid") {
+                assert_eq!(frame.payload.len(), 9_000_000);
+                assert_eq!(moves, 1);
+                return;
+            }
+            moves += usize::from(input.capacity() != before);
+        }
+        panic!("the frame is not whole");
     }
 
     #[test]

@@ -8,6 +8,9 @@ use bytes::{Bytes, BytesMut};
 use std::io;
 use std::net::SocketAddr;
 
+/// A read makes more room in its buffer if it finds less than this: it would be more system call than data.
+pub const READ_ROOM_BYTES: usize = 4 << 10;
+
 enum AnyListener {
     Real(real::net::Listener),
     Sim(sim::network::Listener),

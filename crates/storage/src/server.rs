@@ -53,7 +53,7 @@ const DURABLE_KEY: &[u8] = b"\xff\xff/durable";
 const STEP_TOUCHES: usize = 500;
 /// Mutations that are applied between two looks at the clock.
 const APPLIED_AT_ONCE: usize = 50;
-/// And their bytes.
+/// Bytes of them, for those that are large.
 const APPLIED_BYTES_AT_ONCE: usize = 256 << 10;
 /// Reads that wait for the disk at the same time; as many pool threads are left for what must be written.
 const COLD_READS_MAX: usize = 8;

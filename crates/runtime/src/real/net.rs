@@ -1,6 +1,7 @@
 //! TCP. A write is tried at once and waits only when the socket's buffer is full.
 
 use super::pulse::Pulse;
+use crate::net::READ_ROOM_BYTES;
 use bytes::{Bytes, BytesMut};
 use std::io;
 use std::net::SocketAddr;
@@ -10,8 +11,6 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// Room made for a read when little is left: the most one read appends to a fresh buffer.
 const READ_BYTES: usize = 64 << 10;
-/// With less room than this a read would be more system call than data.
-const READ_BYTES_MIN: usize = 4 << 10;
 
 pub(crate) struct Listener {
     tcp: TcpListener,
@@ -68,7 +67,7 @@ impl Reader {
         loop {
             // Memory is taken when there is something to read: an idle connection costs none.
             self.0.readable().await?;
-            if buffer.capacity() - buffer.len() < READ_BYTES_MIN {
+            if buffer.capacity() - buffer.len() < READ_ROOM_BYTES {
                 buffer.reserve(READ_BYTES);
             }
             match self.0.try_read_buf(buffer) {

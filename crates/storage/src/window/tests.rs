@@ -330,6 +330,25 @@ fn a_rollback_below_what_was_taken_is_refused() {
 }
 
 #[test]
+fn large_states_are_taken_few_at_a_time() {
+    let mut window = VersionedWindow::new(0);
+    for key in 0..100u8 {
+        set(&mut window, 5, &[key], &[b'x'; 100_000]);
+    }
+    window.advance(9);
+    let mut taking = window.begin_taking(6);
+    loop {
+        let before = taking.batch.bytes();
+        let goes_on = window.take_some(&mut taking, 500);
+        assert!(taking.batch.bytes() - before < BYTES_A_STEP + 100_001);
+        if !goes_on {
+            break;
+        }
+    }
+    assert_eq!(taking.batch.len(), 100);
+}
+
+#[test]
 fn an_atomic_operation_on_a_failed_engine_changes_nothing() {
     let mut window = VersionedWindow::new(0);
     let add = Mutation {

@@ -113,8 +113,8 @@ pub fn place_versionstamps(
 
 /// Mutations whose tags are looked up between two looks at the clock.
 const ASSIGNED_AT_ONCE: usize = 64;
-/// A run is no longer than this and one mutation: it is copied in one go, once for each log server of its set.
-const RUN_BYTES_MAX: usize = 1 << 20;
+/// Bytes that are copied between two looks at the clock, to each log server of a set; about, since a mutation is copied whole.
+const COPIED_AT_ONCE: usize = 1 << 20;
 
 /// Adds the mutations of one transaction to the bodies: each with the tags of its shard's team, neighbours with equal
 /// tags as one run, without copying them apart. In several turns if there are many: nobody changes the state meanwhile.
@@ -125,7 +125,7 @@ pub async fn assign(
     pace: &mut Pace,
 ) {
     let packed = &mutations.bytes()[..];
-    if packed.len() <= RUN_BYTES_MAX
+    if packed.len() <= COPIED_AT_ONCE
         && let Some(team) = state.borrow().only_team()
     {
         bodies.push(&team.tags, packed);
@@ -137,7 +137,7 @@ pub async fn assign(
     let mut looked_at = 0;
     for (place, (mutation, end)) in mutation::iter_packed(packed).enumerate() {
         let is_range = mutation.kind == MutationKind::ClearRange;
-        let is_far = at - looked_at > RUN_BYTES_MAX;
+        let is_far = at - looked_at > COPIED_AT_ONCE;
         if is_range || is_far || place % ASSIGNED_AT_ONCE == 0 {
             looked_at = at;
             pace.rest_if_over().await;
@@ -148,7 +148,7 @@ pub async fn assign(
         } else {
             state.tags_of_key(mutation.first).into()
         };
-        if *tags != *run_tags || at - run_start > RUN_BYTES_MAX {
+        if *tags != *run_tags || at - run_start > COPIED_AT_ONCE {
             if at > run_start {
                 bodies.push(&run_tags, &packed[run_start..at]);
             }
@@ -235,6 +235,18 @@ mod tests {
         Mutation::set(key_servers_key(begin.as_bytes()), record.to_bytes())
     }
 
+    /// A generation whose two log servers both have everything.
+    fn two_logs() -> LogGeneration {
+        LogGeneration {
+            epoch: 1,
+            logs: vec![plinth_rpc::Interface::new(([10, 0, 0, 1], 1).into(), Uid(1)); 2],
+            replication: 2,
+            tags_a_set: 1,
+            start: 1,
+            recovered_to: 0,
+        }
+    }
+
     /// What a recovery does with the stream.
     fn replay(rows: &mut BTreeMap<Bytes, Bytes>, mutations: impl Iterator<Item = Mutation>) {
         for Mutation {
@@ -284,15 +296,30 @@ mod tests {
     }
 
     #[test]
+    fn a_large_transaction_is_assigned_in_parts_and_makes_the_same_body() {
+        let generation = two_logs();
+        let mut packed = BytesMut::new();
+        for i in 0..50u32 {
+            let key = i.to_be_bytes().to_vec();
+            let set = Mutation::set(key, vec![b'x'; COPIED_AT_ONCE / 10]);
+            set.as_ref().pack(&mut packed);
+        }
+        let mutations = MutationBatch::parse(packed.freeze()).expect("packed just now");
+        let state = RefCell::new(SystemState::default());
+        let one_shard = Mutation::set(key_servers_key(b""), shard(0, 1).second);
+        state.borrow_mut().change(&[one_shard]);
+        let team = state.borrow().only_team().expect("one shard").clone();
+        let (mut in_parts, mut whole) = (Bodies::new(&generation, 0), Bodies::new(&generation, 0));
+        plinth_runtime::real::block_on(async {
+            assign(&state, &mutations, &mut in_parts, &mut Pace::new()).await;
+        });
+        whole.push(&team.tags, mutations.bytes());
+        assert_eq!(in_parts.finish(), whole.finish());
+    }
+
+    #[test]
     fn a_clear_over_the_shards_of_400_servers_has_a_body_of_its_own_size() {
-        let generation = LogGeneration {
-            epoch: 1,
-            logs: vec![plinth_rpc::Interface::new(([10, 0, 0, 1], 1).into(), Uid(1)); 2],
-            replication: 2,
-            tags_a_set: 1,
-            start: 1,
-            recovered_to: 0,
-        };
+        let generation = two_logs();
         let tags: Vec<Tag> = (0..400).map(Tag).collect();
         let mut bodies = Bodies::new(&generation, 0);
         for i in 0..10_000u32 {
