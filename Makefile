@@ -3,7 +3,7 @@
 # Simulated runs of `make test` begin at a seed that the commit decides: every commit explores, every failure repeats.
 FIRST_SEED := $(shell printf '%d' 0x0$$(git rev-parse --short=7 HEAD 2>/dev/null))
 LAST_SEED := $(shell expr $(FIRST_SEED) + 1000000)
-HUNT_BUDGET ?= 150s
+HUNT_BUDGET ?= 70s
 # What `make soak` runs, and for how long.
 SEEDS ?= $(FIRST_SEED)..$(LAST_SEED)
 SOAK_BUDGET ?= 1h
@@ -11,6 +11,8 @@ SCENARIO ?= standard
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 PLINTH := $(TARGET)/release/plinth
+# Runs a part of `make test` and notes how long it took.
+TIMED := scripts/timed $(TARGET)/times
 # The bindings that the tests run, unmodified, on our libfdb_c.so.
 PYTHON_PACKAGES := foundationdb==7.3.69
 NEWEST_PYTHON_PACKAGES := foundationdb==8.0.0
@@ -52,12 +54,14 @@ bindings: tools
 
 .PHONY: test
 test: tools bindings namespaces
-	cargo fmt --all --check
-	cargo clippy --locked --workspace --all-targets -- --deny warnings
-	cargo build --locked --package plinth-capi
-	cargo test --locked --workspace
-	cargo build --locked --release --package plinth-cli
-	$(PLINTH) sim hunt --seeds $(FIRST_SEED)..$(LAST_SEED) --budget $(HUNT_BUDGET)
+	@$(TIMED) --begin
+	$(TIMED) format cargo fmt --all --check
+	$(TIMED) lints cargo clippy --locked --workspace --all-targets -- --deny warnings
+	$(TIMED) build-library cargo build --locked --package plinth-capi
+	$(TIMED) build-tests cargo test --locked --workspace --no-run
+	$(TIMED) tests scripts/tests $(TARGET)/times
+	$(TIMED) hunt $(TARGET)/debug/plinth sim hunt --seeds $(FIRST_SEED)..$(LAST_SEED) --budget $(HUNT_BUDGET)
+	@$(TIMED) --report
 
 .PHONY: soak
 soak: release

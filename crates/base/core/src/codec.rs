@@ -1,0 +1,342 @@
+//! The encoding of messages and records: fields in order, little-endian integers, varint lengths.
+//!
+//! The same encoding serves messages between workers and the few records on coordinators and in the system keyspace.
+//! Byte strings are decoded as slices of the input. Input is hostile: every length is checked against the bytes left
+//! before anything is allocated, and nothing nests without bound.
+
+use crate::id::{Tag, Uid};
+use crate::key::KeyRange;
+use crate::output::Output;
+use crate::selector::KeySelector;
+use crate::varint;
+use bytes::{Buf, BufMut, Bytes};
+use std::net::{IpAddr, SocketAddr};
+
+/// A value with one encoding.
+pub trait Codec: Sized {
+    fn put(&self, out: &mut Output);
+    /// Takes one value off the front of `input`; `None` if it is malformed.
+    fn take(input: &mut Bytes) -> Option<Self>;
+
+    /// A random value, which need not make sense: what an attacker may send.
+    fn draw(source: &mut dyn Source) -> Self {
+        loop {
+            let mut input = source.bytes();
+            if let Some(value) = Self::take(&mut input) {
+                return value;
+            }
+        }
+    }
+
+    fn to_bytes(&self) -> Bytes {
+        let mut out = Output::copying();
+        self.put(&mut out);
+        out.into_bytes()
+    }
+    /// Decodes a value that fills `input` exactly.
+    fn from_bytes(mut input: Bytes) -> Option<Self> {
+        let value = Self::take(&mut input)?;
+        input.is_empty().then_some(value)
+    }
+}
+
+/// A source of random values.
+pub trait Source {
+    /// Below `n`.
+    fn below(&mut self, n: u64) -> u64;
+    /// Any number, often a significant one; the caller cuts it to fewer bits.
+    fn number(&mut self) -> u128;
+    fn bytes(&mut self) -> Bytes;
+    fn id(&mut self) -> Uid;
+    fn address(&mut self) -> SocketAddr;
+    /// Number of items for a list.
+    fn count(&mut self) -> usize;
+}
+
+macro_rules! integers {
+    ($($type:ty: $put:ident, $get:ident;)*) => {$(
+        impl Codec for $type {
+            #[inline]
+            fn put(&self, out: &mut Output) {
+                out.buffer().$put(*self);
+            }
+            #[inline]
+            fn take(input: &mut Bytes) -> Option<Self> {
+                input.$get().ok()
+            }
+            fn draw(source: &mut dyn Source) -> Self {
+                source.number() as $type
+            }
+        }
+    )*};
+}
+
+integers! {
+    u8: put_u8, try_get_u8;
+    u16: put_u16_le, try_get_u16_le;
+    u32: put_u32_le, try_get_u32_le;
+    u64: put_u64_le, try_get_u64_le;
+    u128: put_u128_le, try_get_u128_le;
+    i32: put_i32_le, try_get_i32_le;
+    i64: put_i64_le, try_get_i64_le;
+}
+
+impl Codec for () {
+    fn put(&self, _: &mut Output) {}
+    fn take(_: &mut Bytes) -> Option<Self> {
+        Some(())
+    }
+}
+
+impl Codec for bool {
+    fn put(&self, out: &mut Output) {
+        out.buffer().put_u8(u8::from(*self));
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        match u8::take(input)? {
+            0 => Some(false),
+            1 => Some(true),
+            _ => None,
+        }
+    }
+}
+
+impl Codec for f64 {
+    fn put(&self, out: &mut Output) {
+        out.buffer().put_f64_le(*self);
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        input.try_get_f64_le().ok()
+    }
+    fn draw(source: &mut dyn Source) -> Self {
+        f64::from_bits(source.number() as u64)
+    }
+}
+
+/// Takes a varint length; `None` if it exceeds the number of bytes left.
+#[inline]
+fn take_len(input: &mut Bytes) -> Option<usize> {
+    let mut at = 0;
+    let len = varint::get_u32(input, &mut at)? as usize;
+    input.advance(at);
+    (len <= input.len()).then_some(len)
+}
+
+fn put_len(len: usize, out: &mut Output) {
+    varint::put_u32(
+        out.buffer(),
+        u32::try_from(len).expect("nothing packed exceeds 4 GiB"),
+    );
+}
+
+impl Codec for Bytes {
+    #[inline]
+    fn put(&self, out: &mut Output) {
+        put_len(self.len(), out);
+        out.put_shared(self);
+    }
+    #[inline]
+    fn take(input: &mut Bytes) -> Option<Self> {
+        let len = take_len(input)?;
+        Some(input.split_to(len))
+    }
+    fn draw(source: &mut dyn Source) -> Self {
+        source.bytes()
+    }
+}
+
+impl Codec for String {
+    fn put(&self, out: &mut Output) {
+        put_len(self.len(), out);
+        out.buffer().put_slice(self.as_bytes());
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        String::from_utf8(<Bytes as Codec>::take(input)?.to_vec()).ok()
+    }
+    fn draw(source: &mut dyn Source) -> Self {
+        String::from_utf8_lossy(&source.bytes()).into_owned()
+    }
+}
+
+impl<T: Codec> Codec for Vec<T> {
+    fn put(&self, out: &mut Output) {
+        put_len(self.len(), out);
+        for item in self {
+            item.put(out);
+        }
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        // Every item takes at least one byte, so a count above the bytes left is false.
+        let count = take_len(input)?;
+        let mut items = Vec::with_capacity(count.min(1024));
+        for _ in 0..count {
+            items.push(T::take(input)?);
+        }
+        Some(items)
+    }
+    fn draw(source: &mut dyn Source) -> Self {
+        (0..source.count()).map(|_| T::draw(source)).collect()
+    }
+}
+
+impl<T: Codec> Codec for Option<T> {
+    fn put(&self, out: &mut Output) {
+        self.is_some().put(out);
+        if let Some(value) = self {
+            value.put(out);
+        }
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        Some(if bool::take(input)? {
+            Some(T::take(input)?)
+        } else {
+            None
+        })
+    }
+    fn draw(source: &mut dyn Source) -> Self {
+        (source.below(2) == 0).then(|| T::draw(source))
+    }
+}
+
+impl<A: Codec, B: Codec> Codec for (A, B) {
+    fn put(&self, out: &mut Output) {
+        self.0.put(out);
+        self.1.put(out);
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        Some((A::take(input)?, B::take(input)?))
+    }
+    fn draw(source: &mut dyn Source) -> Self {
+        (A::draw(source), B::draw(source))
+    }
+}
+
+impl Codec for SocketAddr {
+    fn put(&self, out: &mut Output) {
+        match self.ip() {
+            IpAddr::V4(ip) => {
+                out.buffer().put_u8(4);
+                out.buffer().put_slice(&ip.octets());
+            }
+            IpAddr::V6(ip) => {
+                out.buffer().put_u8(6);
+                out.buffer().put_slice(&ip.octets());
+            }
+        }
+        out.buffer().put_u16_le(self.port());
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        let ip: IpAddr = match u8::take(input)? {
+            4 => input.try_get_u32().ok()?.to_be_bytes().into(),
+            6 => input.try_get_u128().ok()?.to_be_bytes().into(),
+            _ => return None,
+        };
+        Some(SocketAddr::new(ip, u16::take(input)?))
+    }
+    fn draw(source: &mut dyn Source) -> Self {
+        source.address()
+    }
+}
+
+impl Codec for Uid {
+    fn put(&self, out: &mut Output) {
+        self.0.put(out);
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        u128::take(input).map(Uid)
+    }
+    fn draw(source: &mut dyn Source) -> Self {
+        source.id()
+    }
+}
+
+impl Codec for Tag {
+    fn put(&self, out: &mut Output) {
+        self.0.put(out);
+    }
+    fn take(input: &mut Bytes) -> Option<Self> {
+        u32::take(input).map(Tag)
+    }
+    fn draw(source: &mut dyn Source) -> Self {
+        Tag(u32::draw(source))
+    }
+}
+
+/// Declares a struct whose encoding is its fields in order.
+#[macro_export]
+macro_rules! record {
+    ($($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty,)* })*) => {$(
+        $(#[$meta])*
+        #[derive(Clone, Debug, PartialEq)]
+        pub struct $name { $($(#[$field_meta])* pub $field: $type,)* }
+
+        $crate::codec_for!($name { $($field: $type,)* });
+    )*};
+}
+
+/// Implements [`Codec`] for an existing struct: its fields in the given order.
+#[macro_export]
+macro_rules! codec_for {
+    ($name:ident { $($field:ident: $type:ty,)* }) => {
+        impl $crate::codec::Codec for $name {
+            #[allow(unused_variables)]
+            fn put(&self, out: &mut $crate::output::Output) {
+                $($crate::codec::Codec::put(&self.$field, out);)*
+            }
+            #[allow(unused_variables)]
+            fn take(input: &mut ::bytes::Bytes) -> Option<Self> {
+                $(let $field = <$type as $crate::codec::Codec>::take(input)?;)*
+                Some($name { $($field,)* })
+            }
+            #[allow(unused_variables)]
+            fn draw(source: &mut dyn $crate::codec::Source) -> Self {
+                $name { $($field: <$type as $crate::codec::Codec>::draw(source),)* }
+            }
+        }
+    };
+}
+
+codec_for!(KeyRange {
+    begin: Bytes,
+    end: Bytes,
+});
+codec_for!(KeySelector {
+    key: Bytes,
+    or_equal: bool,
+    offset: i32,
+});
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    record! {
+        pub struct Sample {
+            pub range: KeyRange,
+            pub address: SocketAddr,
+            pub list: Vec<(Uid, Option<Bytes>)>,
+        }
+    }
+
+    #[test]
+    fn a_record_comes_back_and_no_prefix_of_it_does() {
+        let sample = Sample {
+            range: KeyRange::new(&b"a"[..], &b"b"[..]),
+            address: "[::1]:4500".parse().expect("an address"),
+            list: vec![(Uid(7), None), (Uid(8), Some(Bytes::from_static(b"x")))],
+        };
+        let bytes = sample.to_bytes();
+        assert_eq!(Sample::from_bytes(bytes.clone()), Some(sample));
+        for cut in 0..bytes.len() {
+            assert_eq!(Sample::from_bytes(bytes.slice(..cut)), None);
+        }
+    }
+
+    #[test]
+    fn a_count_beyond_the_input_is_refused_before_anything_is_allocated() {
+        assert_eq!(
+            Vec::<u8>::from_bytes(Bytes::from_static(&[0xff, 0xff, 0xff, 0xff, 0x0f])),
+            None
+        );
+    }
+}

@@ -1,0 +1,42 @@
+//! Floor 2: typed endpoints over one multiplexed connection a pair of workers.
+//!
+//! A role registers handlers for its requests at a [`Transport`]; a caller holds an [`Interface`] and says
+//! `transport.call(&endpoint, request)`. Inside one worker the typed message itself is handed over and nothing
+//! is encoded. Between workers it travels as a checksummed [`frame`].
+//!
+//! Promises: a request is executed at most once for each call; a reply reaches the call that asked for it, or the call
+//! fails. [`Error::connection_failed`] means that the request was certainly not sent,
+//! [`Error::request_maybe_delivered`] that it may have been, [`Error::broken_promise`] that the role is gone. Requests
+//! that wait for an event keep their responders in [`Waiters`], which drops a request when its caller gives up or
+//! loses its connection.
+//! What may never happen: a byte from the network makes the worker panic or grow without bound.
+//!
+//! [`Error::connection_failed`]: plinth_core::Error::connection_failed
+//! [`Error::request_maybe_delivered`]: plinth_core::Error::request_maybe_delivered
+//! [`Error::broken_promise`]: plinth_core::Error::broken_promise
+
+mod accepted;
+mod connection;
+mod endpoint;
+mod failure;
+pub mod frame;
+pub mod knobs;
+pub mod latency;
+mod peer;
+mod silence;
+mod transport;
+mod waiters;
+mod wire;
+
+pub use endpoint::{Endpoint, Interface};
+pub use failure::{FailureBeacon, Gone, WaitFailure, wait_failure};
+pub use frame::FRAME_SAFE_BYTES;
+pub use transport::{Call, Registration, Responder, Transport, Watching};
+pub use waiters::Waiters;
+pub use wire::{REQUESTS, Request, RequestKind};
+
+/// What the macros need from this crate's dependencies; not for direct use.
+#[doc(hidden)]
+pub mod macro_support {
+    pub use {linkme, plinth_core};
+}

@@ -1,0 +1,269 @@
+//! The calling side of a connection: connects on demand, matches replies to calls, pings, reconnects.
+
+use crate::connection::{self, Refused};
+use crate::frame;
+use crate::knobs::{
+    CONNECT_TIMEOUT_MS, FAILURE_DETECTION_MS, RPC_PING_INTERVAL_MS, RPC_PING_TIMEOUT_MS,
+};
+use crate::silence::{Pulse, Silence};
+use bytes::Bytes;
+use plinth_core::hash::HashMap;
+use plinth_core::output::Output;
+use plinth_core::{Error, Result};
+use plinth_runtime::serve::Outbox;
+use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, oneshot};
+use plinth_runtime::{Duration, Instant, Task, net, probe};
+use std::cell::{Cell, RefCell};
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+/// Wait before a connection attempt that follows a failed one; doubled up to the second value.
+const RECONNECT_MIN: Duration = Duration::from_millis(20);
+const RECONNECT_MAX: Duration = Duration::from_millis(500);
+
+/// Pings to a watched peer within its limit of silence. One or two of them may be lost or late.
+const PINGS_A_LIMIT: u32 = 5;
+
+pub(crate) struct Peer {
+    address: SocketAddr,
+    outbox: RefCell<Rc<Outbox>>,
+    pending: RefCell<HashMap<u64, OneshotSender<Result<Bytes>>>>,
+    next_id: Cell<u64>,
+    connected: Cell<bool>,
+    /// Wakes the connection task when there is something to do.
+    wanted: Notify,
+    task: RefCell<Option<Task<()>>>,
+    last_heard: Cell<Instant>,
+    /// Number of watchers, which want to learn soon that the peer is gone.
+    watchers: Cell<usize>,
+    /// Since when the peer is unreachable: it was silent for too long, or a connect timed out without a refusal.
+    /// `None` again when the peer is heard.
+    unreachable_since: Cell<Option<Instant>>,
+    /// Notified when `unreachable_since` is set or cleared.
+    reachability: Rc<Notify>,
+    /// Connection attempts in a row that were refused: the machine is up, but no process listens.
+    refusals: Cell<u32>,
+}
+
+impl Peer {
+    pub fn new(address: SocketAddr, reachability: Rc<Notify>) -> Rc<Self> {
+        let peer = Rc::new(Peer {
+            address,
+            outbox: RefCell::new(Outbox::new()),
+            pending: RefCell::default(),
+            next_id: Cell::new(1),
+            connected: Cell::new(false),
+            wanted: Notify::new(),
+            task: RefCell::new(None),
+            last_heard: Cell::new(plinth_runtime::now()),
+            watchers: Cell::new(0),
+            unreachable_since: Cell::new(None),
+            reachability,
+            refusals: Cell::new(0),
+        });
+        let weak = Rc::downgrade(&peer);
+        let task = plinth_runtime::spawn("peer", async move {
+            let mut backoff = Duration::ZERO;
+            while let Some(peer) = weak.upgrade() {
+                peer.live_once(&mut backoff).await;
+            }
+        });
+        *peer.task.borrow_mut() = Some(task);
+        peer
+    }
+
+    /// Sends a request. The receiver gets the reply, or an error when no reply can come any more. A refused request is
+    /// not sent.
+    pub fn send(
+        &self,
+        token: u64,
+        encode: impl FnOnce(&mut Output),
+    ) -> std::result::Result<(u64, OneshotReceiver<Result<Bytes>>), Refused> {
+        let id = self.next_id.get();
+        self.next_id.set(id + 1);
+        self.outbox
+            .borrow()
+            .push(|out| frame::encode(out, token, id, encode))?;
+        let (sender, receiver) = oneshot();
+        self.pending.borrow_mut().insert(id, sender);
+        self.wanted.notify_one();
+        Ok((id, receiver))
+    }
+
+    /// Calls that wait for their reply.
+    pub fn calls(&self) -> usize {
+        self.pending.borrow().len()
+    }
+
+    /// True if the peer is not connected, has no calls and no watchers, and is referenced only by the list of peers
+    /// and its own task.
+    pub fn is_idle(self: &Rc<Self>) -> bool {
+        let is_needed = self.connected.get() || self.watchers.get() > 0 || self.calls() > 0;
+        !is_needed && Rc::strong_count(self) <= 2
+    }
+
+    /// How many of the latest attempts to connect were refused.
+    pub fn refusals(&self) -> u32 {
+        self.refusals.get()
+    }
+
+    pub fn unreachable_since(&self) -> Option<Instant> {
+        self.unreachable_since.get()
+    }
+
+    fn set_reachable(&self, reachable: bool) {
+        if self.unreachable_since.get().is_some() == reachable {
+            let since = (!reachable).then(plinth_runtime::now);
+            self.unreachable_since.set(since);
+            self.reachability.notify_one();
+        }
+    }
+
+    /// One watcher more, or one less.
+    pub fn watch(&self, more: bool) {
+        let now = self.watchers.get();
+        self.watchers.set(if more { now + 1 } else { now - 1 });
+    }
+
+    /// Closes the connection for good.
+    pub fn hang_up(&self) {
+        drop(self.task.borrow_mut().take());
+    }
+
+    /// Drops a call that its caller has given up. Tells the peer, so that the request, if it waits there, gives up its
+    /// place.
+    pub fn forget(&self, id: u64) {
+        let forgotten = self.pending.borrow_mut().remove(&id);
+        if forgotten.is_some() {
+            let short = |out: &mut Output| frame::encode(out, frame::GIVE_UP, id, |_| ());
+            let _ = self.outbox.borrow().push(short); // the end of the connection has the same effect
+        }
+    }
+
+    /// One life of the connection: wait until wanted, connect, talk until it breaks.
+    async fn live_once(&self, backoff: &mut Duration) {
+        while self.pending.borrow().is_empty() {
+            self.wanted.notified().await;
+        }
+        plinth_runtime::sleep(*backoff).await;
+        let connecting = plinth_runtime::timeout(
+            Duration::from_millis(CONNECT_TIMEOUT_MS.get()),
+            net::connect(self.address),
+        );
+        match connecting.await {
+            Some(Ok((reader, mut writer))) => {
+                *backoff = RECONNECT_MIN;
+                self.refusals.set(0);
+                self.connected.set(true);
+                self.last_heard.set(plinth_runtime::now());
+                if writer.write_all(connection::hello()).await.is_ok() {
+                    self.talk(reader, writer).await;
+                }
+                self.fail(Error::request_maybe_delivered);
+            }
+            failed => {
+                let refused =
+                    matches!(&failed, Some(Err(e)) if e.kind() == ErrorKind::ConnectionRefused);
+                self.refusals
+                    .set(if refused { self.refusals.get() + 1 } else { 0 });
+                if failed.is_none() {
+                    self.set_reachable(false);
+                }
+                *backoff = (*backoff * 2).clamp(RECONNECT_MIN, RECONNECT_MAX);
+                self.fail(Error::connection_failed);
+            }
+        }
+    }
+
+    async fn talk(&self, reader: net::Reader, writer: net::Writer) {
+        let outbox = self.outbox.borrow().clone();
+        // A large frame on its way is as good as an answered ping.
+        let heard = || self.last_heard.set(plinth_runtime::now());
+        let on_frame = |frame| self.on_frame(frame);
+        let reading = connection::read_frames(reader, self.address, heard, on_frame);
+        let writing = outbox.drain(writer, heard);
+        plinth_runtime::race(plinth_runtime::race(reading, writing), self.watch_silence()).await;
+    }
+
+    /// Delivers a reply and returns its size in bytes; `None` if the frame is not a reply.
+    fn on_frame(&self, frame: frame::Frame) -> Option<usize> {
+        self.set_reachable(true);
+        if frame.token != frame::REPLY {
+            return None;
+        }
+        let bytes = frame.payload.len();
+        let reply = frame::split_reply(frame.payload)?;
+        let waiting = self.pending.borrow_mut().remove(&frame.request_id);
+        if let Some(waiting) = waiting {
+            let _ = waiting.send(reply); // fails if the caller has gone; the reply is not needed then
+        }
+        Some(bytes)
+    }
+
+    /// How often to ping, and for how long a peer may be silent.
+    fn patience(&self) -> (Duration, Duration) {
+        if self.watchers.get() > 0 {
+            let limit = Duration::from_millis(FAILURE_DETECTION_MS.get());
+            return (limit / PINGS_A_LIMIT, limit);
+        }
+        let interval = Duration::from_millis(RPC_PING_INTERVAL_MS.get());
+        let limit = Duration::from_millis(RPC_PING_TIMEOUT_MS.get());
+        (interval, limit.max(interval * 2))
+    }
+
+    /// Returns when the peer owes an answer, has been silent for too long, pings included, and does not answer past
+    /// its loop that it is busy.
+    async fn watch_silence(&self) {
+        let mut silence = Silence::default();
+        let mut pulse = Pulse::new(self.address);
+        let mut patience = self.patience();
+        // The first ping since the peer was heard.
+        let mut asked: Option<Instant> = None;
+        loop {
+            let before = std::mem::replace(&mut patience, self.patience());
+            if patience != before {
+                let unanswered = asked.map_or(Duration::ZERO, |at| at.elapsed());
+                silence.limit_to(unanswered);
+            }
+            let (interval, limit) = patience;
+            let slept = plinth_runtime::now();
+            plinth_runtime::sleep(interval).await;
+            if self.pending.borrow().is_empty() {
+                silence = Silence::default();
+                continue;
+            }
+            let heard = self.last_heard.get();
+            let silent = silence.goes_on(slept, plinth_runtime::now(), heard, interval);
+            if silent >= limit && !pulse.is_busy(silent, limit) {
+                probe!("rpc_ping_timeout");
+                self.set_reachable(false);
+                return;
+            }
+            if silent >= limit / 2 {
+                pulse.ask(limit);
+            } else {
+                pulse.was_heard();
+            }
+            asked = asked.filter(|at| *at > heard);
+            if heard.elapsed() >= interval {
+                asked.get_or_insert_with(plinth_runtime::now);
+                let id = self.next_id.get();
+                self.next_id.set(id + 1);
+                let ping = |out: &mut Output| frame::encode(out, frame::PING, id, |_| ());
+                let _ = self.outbox.borrow().push(ping); // never refused: the frame is short
+            }
+        }
+    }
+
+    /// Ends this life of the connection: every pending call fails, and the next life starts with an empty outbox.
+    fn fail(&self, error: Error) {
+        self.connected.set(false);
+        self.outbox.replace(Outbox::new()).close();
+        let mut pending: Vec<_> = self.pending.borrow_mut().drain().collect();
+        pending.sort_by_key(|(id, _)| *id);
+        for (_, waiting) in pending {
+            let _ = waiting.send(Err(error)); // fails if the caller has gone; it needs no error
+        }
+    }
+}

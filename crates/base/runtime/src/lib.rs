@@ -1,0 +1,60 @@
+//! Floor 1: the only access to the outside world.
+//!
+//! Everything above this crate is single-threaded async code that reaches time, randomness, tasks, sockets and files
+//! only through the functions here. They have two backends:
+//!
+//! - [`real`]: one event loop a worker thread, real sockets, real files behind a small pool of threads;
+//! - [`sim`]: a whole data center in one thread (FDB §4): virtual time, machines with clocks that drift, disks
+//!   that lose or tear what was not synced, networks that delay, cut and corrupt. Everything random in it comes
+//!   from one seed, so a run that failed once fails again.
+//!
+//! Promises: both backends keep the same contract. Dropping a [`Task`] drops its future at once; bytes of one
+//! connection arrive in order or not at all; a file write is durable when a later `sync` has returned `Ok`, and not
+//! before; a task that panics ends its process.
+//! What may never happen: under simulation, a result that depends on the machine on which the simulator runs.
+
+pub mod buggify;
+pub mod disk;
+pub mod fault;
+pub mod gauge;
+pub mod knobs;
+pub mod metric;
+pub mod net;
+mod pace;
+pub mod probe;
+pub mod random;
+pub mod real;
+pub mod serve;
+pub mod sim;
+pub mod standing;
+pub mod sync;
+mod task;
+mod time;
+pub mod trace;
+
+pub use pace::Pace;
+pub use task::{Either, Task, TaskGroup, join_all, offload, race, spawn, yield_now};
+pub use time::{Duration, Instant, Sleep, now, sleep, sleep_until, timeout, unix_time_ms};
+
+/// What the macros need from this crate's dependencies; not for direct use.
+#[doc(hidden)]
+pub mod macro_support {
+    pub use linkme;
+}
+
+/// Number of times that a task has held up this thread's loop: it ran for about 40 ms or more, or blocked the loop for
+/// about a tenth of a second. Each time is in the trace.
+pub fn slow_tasks() -> u64 {
+    real::watchdog::slow_tasks()
+}
+
+/// True inside a simulation in which no disk has lied or lost a write and no attacker interferes, so that no process
+/// loses durable data. For assertions; a real process cannot know this and gets false.
+pub fn nobody_has_lied() -> bool {
+    sim::nobody_has_lied()
+}
+
+/// True inside a simulation. For tests and tools. A role must not use it to behave differently under test.
+pub fn is_simulated() -> bool {
+    sim::is_entered()
+}

@@ -1,0 +1,134 @@
+//! Streams of bytes between processes.
+//!
+//! Bytes of one connection arrive in order and once, or the connection fails. There is no bound on the delay, and a
+//! completed write does not mean that the bytes have arrived. Dropping both halves closes the connection.
+
+use crate::{Duration, real, sim};
+use bytes::{Bytes, BytesMut};
+use std::io;
+use std::net::SocketAddr;
+
+/// A read makes more room in its buffer if there is less than this: for fewer bytes the system call costs too much.
+pub const READ_ROOM_BYTES: usize = 4 << 10;
+
+enum AnyListener {
+    Real(real::net::Listener),
+    Sim(sim::network::Listener),
+}
+enum AnyReader {
+    Real(real::net::Reader),
+    Sim(sim::network::Reader),
+}
+enum AnyWriter {
+    Real(real::net::Writer),
+    Sim(sim::network::Writer),
+}
+
+/// Accepts connections at one address. Dropping it frees the address.
+pub struct Listener(AnyListener);
+/// The half of a connection that receives.
+pub struct Reader(AnyReader);
+/// The half of a connection that sends.
+pub struct Writer(AnyWriter);
+
+/// Listens at `address`. Port 0 takes any free port; see [`Listener::local_addr`].
+pub async fn listen(address: SocketAddr) -> io::Result<Listener> {
+    Ok(Listener(match sim::current() {
+        Some(world) => AnyListener::Sim(world.listen(address).await?),
+        None => AnyListener::Real(real::net::listen(address).await?),
+    }))
+}
+
+/// Number of connections that a listener should keep: the system's limit for this process, less what the process needs
+/// itself.
+pub fn connections_max() -> usize {
+    match sim::current() {
+        Some(_) => usize::MAX,
+        None => real::net::connections_max(),
+    }
+}
+
+pub async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)> {
+    Ok(match sim::current() {
+        Some(world) => sim_halves(world.connect(address).await?),
+        None => real_halves(real::net::connect(address).await?),
+    })
+}
+
+/// Asks the process that listens at `address`, past its event loop, how long the current turn of the loop, or one that
+/// has just ended, has taken. Zero if none was long. `None` if the question fails; without an answer, the future never
+/// ends.
+pub async fn pulse(address: SocketAddr) -> Option<Duration> {
+    match sim::current() {
+        Some(world) => world.pulse(address).await,
+        None => real::pulse::pulse(address).await.ok(),
+    }
+}
+
+fn real_halves((reader, writer): (real::net::Reader, real::net::Writer)) -> (Reader, Writer) {
+    (
+        Reader(AnyReader::Real(reader)),
+        Writer(AnyWriter::Real(writer)),
+    )
+}
+
+fn sim_halves((reader, writer): (sim::network::Reader, sim::network::Writer)) -> (Reader, Writer) {
+    (
+        Reader(AnyReader::Sim(reader)),
+        Writer(AnyWriter::Sim(writer)),
+    )
+}
+
+impl Listener {
+    /// The next connection, with the address of the peer.
+    pub async fn accept(&mut self) -> io::Result<(Reader, Writer, SocketAddr)> {
+        let (halves, peer) = match &mut self.0 {
+            AnyListener::Real(l) => {
+                let (reader, writer, peer) = l.accept().await?;
+                (real_halves((reader, writer)), peer)
+            }
+            AnyListener::Sim(l) => {
+                let (reader, writer, peer) = l.accept().await?;
+                (sim_halves((reader, writer)), peer)
+            }
+        };
+        Ok((halves.0, halves.1, peer))
+    }
+
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        match &self.0 {
+            AnyListener::Real(l) => l.local_addr(),
+            AnyListener::Sim(l) => Ok(l.local_addr()),
+        }
+    }
+}
+
+impl Reader {
+    /// Appends the bytes that have arrived and returns their number. 0 means that the other side has ended its stream.
+    pub async fn read(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
+        match &mut self.0 {
+            AnyReader::Real(r) => r.read(buffer).await,
+            AnyReader::Sim(r) => r.read(buffer).await,
+        }
+    }
+}
+
+impl Writer {
+    /// Passes all of `data` to the network. Waits while the network's buffer for the connection is full.
+    ///
+    /// If the future is dropped, a part of the data may have been sent: such a connection must not be used any more.
+    pub async fn write_all(&mut self, data: Bytes) -> io::Result<()> {
+        match &mut self.0 {
+            AnyWriter::Real(w) => w.write_all(data).await,
+            AnyWriter::Sim(w) => w.write_all(data).await,
+        }
+    }
+
+    /// Ends the stream of this side: the other side reads the bytes that were sent, then 0.
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        match &mut self.0 {
+            AnyWriter::Real(w) => w.shutdown().await,
+            AnyWriter::Sim(w) => w.shutdown(),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! TCP. A write is tried at once and waits only when the socket's buffer is full.
+
+use super::pulse::Pulse;
+use crate::net::READ_ROOM_BYTES;
+use bytes::{Bytes, BytesMut};
+use std::io;
+use std::net::SocketAddr;
+use tokio::io::AsyncWriteExt;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::net::{TcpListener, TcpStream};
+
+/// Room reserved for a read when little is left: the most bytes that one read appends to a fresh buffer.
+const READ_BYTES: usize = 64 << 10;
+
+pub(crate) struct Listener {
+    tcp: TcpListener,
+    /// Answers questions about the loop while the loop is busy.
+    _pulse: Option<Pulse>,
+}
+pub(crate) struct Reader(OwnedReadHalf);
+pub(crate) struct Writer(OwnedWriteHalf);
+
+pub(crate) async fn listen(address: SocketAddr) -> io::Result<Listener> {
+    let tcp = TcpListener::bind(address).await?;
+    let _pulse = Pulse::start(tcp.local_addr()?);
+    Ok(Listener { tcp, _pulse })
+}
+
+/// Files reserved for uses other than accepted connections: at most this many, and at most a quarter.
+const OTHER_FILES: u64 = 1000;
+
+pub(crate) fn connections_max() -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    limit.map_or(usize::MAX, |files| {
+        (files - OTHER_FILES.min(files / 4)) as usize
+    })
+}
+
+pub(crate) async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)> {
+    split(TcpStream::connect(address).await?)
+}
+
+fn split(stream: TcpStream) -> io::Result<(Reader, Writer)> {
+    stream.set_nodelay(true)?;
+    let (read, write) = stream.into_split();
+    Ok((Reader(read), Writer(write)))
+}
+
+impl Listener {
+    pub async fn accept(&mut self) -> io::Result<(Reader, Writer, SocketAddr)> {
+        loop {
+            let (stream, peer) = self.tcp.accept().await?;
+            // A connection that died while it waited to be accepted is skipped; the listener continues.
+            if let Ok((reader, writer)) = split(stream) {
+                return Ok((reader, writer, peer));
+            }
+        }
+    }
+
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.tcp.local_addr()
+    }
+}
+
+impl Reader {
+    pub async fn read(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
+        loop {
+            // Memory is reserved only when there is something to read, so an idle connection costs none.
+            self.0.readable().await?;
+            if buffer.capacity() - buffer.len() < READ_ROOM_BYTES {
+                buffer.reserve(READ_BYTES);
+            }
+            match self.0.try_read_buf(buffer) {
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                result => return result,
+            }
+        }
+    }
+}
+
+impl Writer {
+    pub async fn write_all(&mut self, data: Bytes) -> io::Result<()> {
+        let mut rest = &data[..];
+        while !rest.is_empty() {
+            match self.0.try_write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(n) => rest = &rest[n..],
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.0.writable().await?,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    pub async fn shutdown(&mut self) -> io::Result<()> {
+        self.0.shutdown().await
+    }
+}

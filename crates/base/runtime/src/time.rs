@@ -1,0 +1,122 @@
+//! Time of this machine's monotonic clock. Simulated machines' clocks drift apart, as real ones do.
+
+use crate::{Either, race, real, sim};
+use std::future::Future;
+use std::ops::{Add, AddAssign, Sub};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+pub use std::time::Duration;
+
+/// Nanoseconds of this machine's clock since an arbitrary origin. Has no meaning on another machine.
+#[derive(Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Hash)]
+pub struct Instant(pub u64);
+
+impl Instant {
+    pub fn elapsed(self) -> Duration {
+        now() - self
+    }
+
+    /// Zero if `earlier` is later.
+    pub fn saturating_since(self, earlier: Instant) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Instant {
+    type Output = Instant;
+    fn add(self, d: Duration) -> Instant {
+        Instant(
+            self.0
+                .saturating_add(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+impl AddAssign<Duration> for Instant {
+    fn add_assign(&mut self, d: Duration) {
+        *self = *self + d;
+    }
+}
+
+impl Sub<Instant> for Instant {
+    type Output = Duration;
+    fn sub(self, earlier: Instant) -> Duration {
+        self.saturating_since(earlier)
+    }
+}
+
+impl Sub<Duration> for Instant {
+    type Output = Instant;
+    fn sub(self, d: Duration) -> Instant {
+        Instant(
+            self.0
+                .saturating_sub(u64::try_from(d.as_nanos()).unwrap_or(u64::MAX)),
+        )
+    }
+}
+
+pub fn now() -> Instant {
+    match sim::current() {
+        Some(world) => world.local_now(),
+        None => real::now(),
+    }
+}
+
+/// The wall clock in milliseconds since 1970. Only for people (logs, the time keeper): no decision may depend on it.
+pub fn unix_time_ms() -> u64 {
+    match sim::current() {
+        Some(world) => world.unix_time_ms(),
+        None => real::unix_time_ms(),
+    }
+}
+
+/// Waits for `d`. Real timers have a resolution of one millisecond.
+pub fn sleep(d: Duration) -> Sleep {
+    sleep_until(now() + d)
+}
+
+pub fn sleep_until(deadline: Instant) -> Sleep {
+    Sleep {
+        deadline,
+        timer: Timer::Unset,
+    }
+}
+
+/// Runs `future` for at most `d`; `None` if that is not enough. A future that is ready at once sets no timer.
+pub async fn timeout<F: Future>(d: Duration, future: F) -> Option<F::Output> {
+    match race(future, sleep(d)).await {
+        Either::Left(output) => Some(output),
+        Either::Right(()) => None,
+    }
+}
+
+/// The future of [`sleep`] and [`sleep_until`]. The timer is set by the first poll.
+pub struct Sleep {
+    deadline: Instant,
+    timer: Timer,
+}
+
+enum Timer {
+    Unset,
+    Real(Pin<Box<real::Sleep>>),
+    Sim(sim::TimerHandle),
+}
+
+impl Future for Sleep {
+    type Output = ();
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        if matches!(this.timer, Timer::Unset) {
+            this.timer = match sim::current() {
+                Some(world) => Timer::Sim(world.set_local_timer(this.deadline)),
+                None => Timer::Real(Box::pin(real::sleep_until(this.deadline))),
+            };
+        }
+        match &mut this.timer {
+            Timer::Unset => unreachable!("set above"),
+            Timer::Real(timer) => timer.as_mut().poll(context),
+            Timer::Sim(timer) => timer.poll(context),
+        }
+    }
+}

@@ -1,0 +1,242 @@
+//! A cluster over the network: implements [`Cluster`] with requests to proxies and storage servers.
+//!
+//! It hides the internals of the cluster: where the shards are, which proxies live, which replica answers. A request
+//! that certainly had no effect is repeated without limit; the transaction's timeout ends it. A commit that may have
+//! had an effect is never repeated here.
+
+mod avoided;
+mod locations;
+mod patience;
+mod reads;
+mod status;
+mod versions;
+
+use crate::source::{
+    Cluster, ClusterFuture, CommitData, CommitReply, Priority, RangeChunk, RangeRequest,
+    ReadVersionFlags, Subject,
+};
+use avoided::Avoided;
+use locations::Locations;
+use patience::Patience;
+use plinth_coordination::{Coordinators, election};
+use plinth_core::{Error, Key, KeySelector, Result, Value, Version, version};
+use plinth_protocol::control::{ClientInfo, GetClientInfo};
+use plinth_protocol::coordination::Candidate;
+use plinth_protocol::transaction::{
+    Commit, FLAG_LOCK_AWARE, FLAG_REPORT_CONFLICTS, FLAG_SYSTEM_KEYS,
+};
+use plinth_rpc::{Interface, Transport};
+use plinth_runtime::sync::Watch;
+use plinth_runtime::{Duration, Either, TaskGroup, probe};
+use std::cell::RefCell;
+use std::future::Future;
+use std::rc::{Rc, Weak};
+use versions::VersionBatcher;
+
+/// A request to the controller that takes longer is repeated.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// Pause before something that failed is tried again.
+const RETRY: Duration = Duration::from_millis(20);
+
+/// One connection for each database; shared by all its transactions.
+pub(crate) struct Connection {
+    inner: Rc<Inner>,
+    _tasks: TaskGroup,
+}
+
+struct Inner {
+    transport: Transport,
+    /// `None` until the controller has answered.
+    info: Watch<Option<ClientInfo>>,
+    leader: Watch<Option<Candidate>>,
+    locations: RefCell<Locations>,
+    versions: RefCell<VersionBatcher>,
+    patience: Patience,
+    avoided: Avoided,
+    coordinators: Coordinators,
+}
+
+impl Connection {
+    /// Connects in the background; requests wait until it has.
+    pub fn new(transport: Transport, coordinators: Coordinators) -> Self {
+        let inner = Rc::new(Inner {
+            transport: transport.clone(),
+            info: Watch::new(None),
+            leader: Watch::new(None),
+            locations: RefCell::new(Locations::new()),
+            versions: RefCell::default(),
+            patience: Patience::new(),
+            avoided: Avoided::default(),
+            coordinators: coordinators.clone(),
+        });
+        let tasks = TaskGroup::new();
+        tasks.spawn(
+            "observe leader",
+            election::observe(transport, coordinators, inner.leader.clone()),
+        );
+        tasks.spawn("client info", follow(Rc::downgrade(&inner)));
+        Connection {
+            inner,
+            _tasks: tasks,
+        }
+    }
+}
+
+/// Keeps the list of proxies current.
+async fn follow(connection: Weak<Inner>) {
+    let mut known = 0;
+    loop {
+        let Some(inner) = connection.upgrade() else {
+            return;
+        };
+        inner.leader.wait_until(Option::is_some).await;
+        let Some(leader) = inner.leader.get() else {
+            continue;
+        };
+        let endpoint = leader.controller.endpoint::<GetClientInfo>();
+        let asked = plinth_runtime::timeout(
+            ANSWER_LIMIT,
+            inner.transport.call(&endpoint, GetClientInfo { known }),
+        );
+        let changed = inner.leader.wait_until(|l| l.as_ref() != Some(&leader));
+        match plinth_runtime::race(asked, changed).await {
+            // A long poll that ended without a change.
+            Either::Left(Some(Ok(info))) if info.id == known => {}
+            Either::Left(Some(Ok(info))) => {
+                known = info.id;
+                inner.info.set(Some(info));
+            }
+            Either::Left(Some(Err(_))) => plinth_runtime::sleep(RETRY * 5).await,
+            Either::Left(None) => {}
+            Either::Right(()) => known = 0,
+        }
+    }
+}
+
+impl Inner {
+    /// A proxy of the kind that `choose` picks from the known ones; waits until there is one.
+    async fn proxy(&self, choose: impl Fn(&ClientInfo) -> &Vec<Interface>) -> Interface {
+        let any =
+            |info: &Option<ClientInfo>| info.as_ref().is_some_and(|info| !choose(info).is_empty());
+        self.info.wait_until(any).await;
+        self.info.with(|info| {
+            let proxies = choose(info.as_ref().expect("waited for"));
+            proxies[plinth_runtime::random::below(proxies.len() as u64) as usize]
+        })
+    }
+
+    /// Returns when `proxy` is no longer among those that serve.
+    fn retired(&self, proxy: Interface) -> impl Future<Output = ()> + use<> {
+        let info = self.info.clone();
+        async move {
+            let serves = |i: &ClientInfo| {
+                i.commit_proxies.contains(&proxy) || i.grv_proxies.contains(&proxy)
+            };
+            info.wait_until(|info| info.as_ref().is_some_and(|i| !serves(i)))
+                .await;
+        }
+    }
+
+    async fn commit(&self, data: CommitData) -> Result<CommitReply> {
+        let mut flags = 0;
+        if data.flags.system_keys {
+            flags |= FLAG_SYSTEM_KEYS;
+        }
+        if data.flags.lock_aware {
+            flags |= FLAG_LOCK_AWARE;
+        }
+        if data.conflicts.is_some() {
+            flags |= FLAG_REPORT_CONFLICTS;
+        }
+        let request = Commit {
+            read_version: data.read_version,
+            reads: data.reads,
+            writes: data.writes,
+            mutations: data.mutations.into_bytes(),
+            flags,
+        };
+        loop {
+            let proxy = self.proxy(|info| &info.commit_proxies).await;
+            let call = self
+                .transport
+                .call(&proxy.endpoint::<Commit>(), request.clone());
+            match plinth_runtime::race(call, self.retired(proxy)).await {
+                Either::Left(Ok(reply)) if reply.version == version::INVALID => {
+                    if let Some(conflicts) = &data.conflicts {
+                        *conflicts.borrow_mut() = reply.conflicting;
+                    }
+                    return Err(Error::not_committed);
+                }
+                Either::Left(Ok(reply)) => {
+                    return Ok(CommitReply {
+                        version: reply.version,
+                        order: reply.order,
+                    });
+                }
+                // It was certainly not sent, so it is repeated.
+                Either::Left(Err(Error::connection_failed)) => plinth_runtime::sleep(RETRY).await,
+                Either::Left(Err(Error::broken_promise)) | Either::Right(()) => {
+                    probe!("client_commit_unknown");
+                    return Err(Error::request_maybe_delivered);
+                }
+                Either::Left(Err(error)) => return Err(error),
+            }
+        }
+    }
+}
+
+impl Cluster for Connection {
+    fn get_read_version(
+        &self,
+        priority: Priority,
+        flags: ReadVersionFlags,
+    ) -> ClusterFuture<Version> {
+        let asked = VersionBatcher::ask(&self.inner, priority, flags.tags);
+        Box::pin(async move {
+            let answer = asked.await?;
+            if answer.locked && !flags.lock_aware {
+                return Err(Error::database_locked);
+            }
+            Ok(answer.version)
+        })
+    }
+
+    fn get(&self, key: Key, version: Version) -> ClusterFuture<Option<Value>> {
+        reads::get(&self.inner, key, version)
+    }
+
+    fn get_range(&self, request: RangeRequest) -> ClusterFuture<RangeChunk> {
+        let inner = self.inner.clone();
+        Box::pin(async move { reads::get_range(&inner, request).await })
+    }
+
+    fn get_key(
+        &self,
+        selector: KeySelector,
+        keys_end: Key,
+        version: Version,
+    ) -> ClusterFuture<Key> {
+        let inner = self.inner.clone();
+        Box::pin(async move { reads::get_key(&inner, selector, keys_end, version).await })
+    }
+
+    fn commit(&self, data: CommitData) -> ClusterFuture<CommitReply> {
+        let inner = self.inner.clone();
+        Box::pin(async move { inner.commit(data).await })
+    }
+
+    fn watch(&self, key: Key, value: Option<Value>, version: Version) -> ClusterFuture<()> {
+        let inner = self.inner.clone();
+        Box::pin(async move { reads::watch(inner, key, value, version).await })
+    }
+
+    fn describe(&self, subject: Subject) -> ClusterFuture<Option<Value>> {
+        let inner = self.inner.clone();
+        Box::pin(async move {
+            Ok(Some(match subject {
+                Subject::ConnectionString => inner.coordinators.file().to_string().into(),
+                Subject::Status => status::document(&inner).await,
+            }))
+        })
+    }
+}

@@ -1,0 +1,365 @@
+//! Reads from the storage servers of a shard's team: one replica, a second one when the first is slow.
+
+use super::locations::Location;
+use super::versions::VersionBatcher;
+use super::{Inner, RETRY};
+use crate::source::{ClusterFuture, PackedRows, Priority, RangeChunk, RangeRequest};
+use bytes::Bytes;
+use plinth_core::key::key_after;
+use plinth_core::transaction_tag::TransactionTags;
+use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
+use plinth_protocol::storage::{Get, GetKey, GetRange, Watch};
+use plinth_rpc::{Interface, Request};
+use plinth_runtime::{Duration, Either, probe, random};
+use std::rc::Rc;
+
+/// Mean interval at which a watch asks a server that has no room for it. Each interval is random.
+const WATCH_POLL_MS: u64 = 1000;
+
+/// True for errors that the transaction gets. Any other error leads to another attempt inside the client.
+fn is_final(error: Error) -> bool {
+    matches!(
+        error,
+        Error::transaction_too_old
+            | Error::future_version
+            | Error::process_behind
+            | Error::inverted_range
+            | Error::client_invalid_operation
+    )
+}
+
+/// Asks the team of the shard at `key` until a server answers. `make` builds the request for the shard found.
+async fn ask<R: Request + Clone>(
+    inner: &Inner,
+    key: &[u8],
+    before: bool,
+    make: impl Fn(&Location) -> R,
+) -> Result<(Location, R::Reply)> {
+    loop {
+        let location = inner.locate(key, before).await;
+        match ask_team(inner, &location, &make(&location)).await {
+            Ok(reply) => return Ok((location, reply)),
+            Err(error) if is_final(error) => {
+                // A server that lags may not have heard either that the shard has moved.
+                if is_behind(error) {
+                    inner.forget_location(&location);
+                }
+                return Err(error);
+            }
+            Err(_) => {
+                probe!("client_relocates_shard");
+                inner.forget_location(&location);
+                plinth_runtime::sleep(RETRY).await;
+            }
+        }
+    }
+}
+
+/// True if the server lags: another replica may have that version already.
+fn is_behind(error: Error) -> bool {
+    matches!(error, Error::future_version | Error::process_behind)
+}
+
+/// True if every other replica would give the same error.
+fn is_the_teams(error: Error) -> bool {
+    is_final(error) && !is_behind(error)
+}
+
+/// Rank of an error among the answers of a team: a moved shard or a lagging replica tells more than an unreachable
+/// replica.
+fn weight(error: Error) -> u8 {
+    match error {
+        _ if is_behind(error) => 1,
+        _ if is_answer(error) => 2,
+        _ => 0,
+    }
+}
+
+/// A request under way at a team: its servers, and what their failures say.
+struct Asking<'a> {
+    inner: &'a Inner,
+    servers: &'a [Interface],
+    /// The failure that tells most.
+    last: Error,
+}
+
+impl Asking<'_> {
+    /// Takes what server `i` has answered. Returns the outcome of the read if it is known now.
+    fn outcome<T>(&mut self, i: usize, answer: Result<T>) -> Option<Result<T>> {
+        match answer {
+            Ok(reply) => {
+                self.inner.avoided.answered(&self.servers[i]);
+                Some(Ok(reply))
+            }
+            Err(error) if is_the_teams(error) => Some(Err(error)),
+            Err(error) => {
+                self.failed(i, error);
+                None
+            }
+        }
+    }
+
+    fn failed(&mut self, i: usize, error: Error) {
+        if is_behind(error) {
+            probe!("client_asks_past_lagging_replica");
+        }
+        if is_behind(error) || !is_answer(error) {
+            self.inner.avoided.failed(&self.servers[i]);
+        }
+        self.last = std::cmp::max_by_key(self.last, error, |error| weight(*error));
+    }
+}
+
+async fn ask_team<R: Request + Clone>(
+    inner: &Inner,
+    location: &Location,
+    request: &R,
+) -> Result<R::Reply> {
+    let servers = inner.avoided.order(&location.servers);
+    let call = |i: usize| {
+        let endpoint = servers[i].endpoint::<R>();
+        inner.transport.call(&endpoint, request.clone())
+    };
+    let mut asking = Asking {
+        inner,
+        servers: &servers,
+        last: Error::all_alternatives_failed,
+    };
+    // The request sent longest ago that has no answer yet.
+    let (mut asked, mut under_way) = (0, call(0));
+    for i in 1..servers.len() {
+        let patience = plinth_runtime::sleep(inner.patience.get());
+        match plinth_runtime::race(&mut under_way, patience).await {
+            Either::Left(answer) => {
+                if answer.is_ok() {
+                    inner.patience.learn(true);
+                }
+                if let Some(outcome) = asking.outcome(asked, answer) {
+                    return outcome;
+                }
+                (asked, under_way) = (i, call(i));
+            }
+            Either::Right(()) => {
+                probe!("client_second_request");
+                inner.patience.learn(false);
+                let mut second = call(i);
+                let (winner, loser) = match plinth_runtime::race(&mut under_way, &mut second).await
+                {
+                    Either::Left(answer) => ((asked, answer), (i, second)),
+                    Either::Right(answer) => ((i, answer), (asked, under_way)),
+                };
+                let is_overtaken = winner.0 == i && winner.1.is_ok();
+                let outcome = asking.outcome(winner.0, winner.1);
+                if is_overtaken {
+                    inner.avoided.slow(&servers[asked]);
+                }
+                if let Some(outcome) = outcome {
+                    return outcome;
+                }
+                (asked, under_way) = loser;
+            }
+        }
+    }
+    let answer = under_way.await;
+    asking.outcome(asked, answer).unwrap_or(Err(asking.last))
+}
+
+/// True if the server sent this error itself: it is alive.
+fn is_answer(error: Error) -> bool {
+    is_final(error)
+        || matches!(
+            error,
+            Error::wrong_shard_server | Error::server_request_queue_full
+        )
+}
+
+/// A point read. This is the hot path: with the shard known and one replica, the request leaves before anything is
+/// awaited.
+pub fn get(inner: &Rc<Inner>, key: Key, version: Version) -> ClusterFuture<Option<Value>> {
+    let single = {
+        let locations = inner.locations.borrow();
+        locations.of_key(&key).and_then(|l| {
+            if let [only] = &l.servers[..] {
+                Some(*only)
+            } else {
+                None
+            }
+        })
+    };
+    let inner = inner.clone();
+    let Some(server) = single else {
+        return Box::pin(get_slowly(inner, key, version));
+    };
+    let call = inner.transport.call(
+        &server.endpoint::<Get>(),
+        Get {
+            key: key.clone(),
+            version,
+        },
+    );
+    Box::pin(async move {
+        match call.await {
+            Ok(reply) => Ok(reply.value),
+            Err(error) if is_final(error) => Err(error),
+            Err(_) => {
+                let known = inner.locations.borrow().of_key(&key).cloned();
+                known
+                    .iter()
+                    .for_each(|location| inner.forget_location(location));
+                // Boxed, because each future has room for all of its states.
+                Box::pin(get_slowly(inner, key, version)).await
+            }
+        }
+    })
+}
+
+async fn get_slowly(inner: Rc<Inner>, key: Key, version: Version) -> Result<Option<Value>> {
+    let (_, reply) = ask::<Get>(&inner, &key, false, |_| Get {
+        key: key.clone(),
+        version,
+    })
+    .await?;
+    Ok(reply.value)
+}
+
+pub async fn get_range(inner: &Inner, request: RangeRequest) -> Result<RangeChunk> {
+    let RangeRequest {
+        mut begin,
+        mut end,
+        version,
+        limit_rows,
+        limit_bytes,
+        reverse,
+    } = request;
+    let small = |limit: usize| u32::try_from(limit).unwrap_or(u32::MAX);
+    while begin < end {
+        let at = if reverse { end.clone() } else { begin.clone() };
+        let make = |location: &Location| GetRange {
+            begin: begin.clone().max(location.range.begin.clone()),
+            end: end.clone().min(location.range.end.clone()),
+            version,
+            limit_rows: small(limit_rows),
+            limit_bytes: small(limit_bytes),
+            reverse,
+        };
+        let (location, reply) = ask::<GetRange>(inner, &at, reverse, make).await?;
+        let rows = reply.decode_rows().ok_or(Error::client_invalid_operation)?;
+        let rest = if reverse {
+            location.range.begin > begin
+        } else {
+            location.range.end < end
+        };
+        if !rows.is_empty() || !rest {
+            return Ok(RangeChunk {
+                more: !rows.is_empty() && (reply.more || rest),
+                rows,
+                packed: Some(PackedRows::new(&reply)),
+            });
+        }
+        // There is nothing in this shard: the read goes on behind it.
+        if reverse {
+            end = location.range.begin;
+        } else {
+            begin = location.range.end;
+        }
+    }
+    Ok(RangeChunk::default())
+}
+
+pub async fn get_key(
+    inner: &Inner,
+    selector: KeySelector,
+    keys_end: Key,
+    version: Version,
+) -> Result<Key> {
+    let KeySelector {
+        key,
+        or_equal,
+        mut offset,
+    } = selector;
+    // From here on the result is the offset-th key at or after the pivot, or the (1 - offset)-th before it.
+    let mut pivot = if or_equal { key_after(&key) } else { key };
+    let forward = offset > 0;
+    loop {
+        if forward && pivot >= keys_end {
+            return Ok(keys_end);
+        }
+        if !forward && pivot.is_empty() {
+            return Ok(Bytes::new());
+        }
+        let make = |location: &Location| GetKey {
+            selector: KeySelector::new(pivot.clone(), false, offset),
+            begin: location.range.begin.clone(),
+            end: location.range.end.clone().min(keys_end.clone()),
+            version,
+        };
+        let (location, reply) = ask::<GetKey>(inner, &pivot, !forward, make).await?;
+        match reply.key {
+            Some(key) => return Ok(key),
+            None => {
+                offset = reply.offset;
+                pivot = if forward {
+                    location.range.end
+                } else {
+                    location.range.begin
+                };
+            }
+        }
+    }
+}
+
+/// Ends when the key has another value than `value` in a version that is known to be committed.
+pub async fn watch(
+    inner: Rc<Inner>,
+    key: Key,
+    value: Option<Value>,
+    mut version: Version,
+) -> Result<()> {
+    loop {
+        let request = Watch {
+            key: key.clone(),
+            value: value.clone(),
+            version,
+        };
+        let location = inner.locate(&key, false).await;
+        let server = location.servers[random::below(location.servers.len() as u64) as usize];
+        let call = inner.transport.call(&server.endpoint::<Watch>(), request);
+        match call.await {
+            Ok(reply) => {
+                // A server answers from the versions it holds. Until a change is committed no read can see it,
+                // and a recovery may undo it: so the value is read again once it is readable.
+                version = readable(&inner, reply.version).await?;
+                match get_slowly(inner.clone(), key.clone(), version).await {
+                    Ok(found) if found != value => return Ok(()),
+                    Ok(_) => probe!("client_watch_of_undone_change"),
+                    Err(_) => plinth_runtime::sleep(RETRY).await,
+                }
+            }
+            // The server has no room for the watch, but compares whenever it is asked: `too_many_watches` is the
+            // limit of a client alone.
+            Err(Error::watch_cancelled | Error::too_many_watches) => {
+                probe!("client_polls_watch");
+                let between = random::range(WATCH_POLL_MS / 2..WATCH_POLL_MS * 3 / 2);
+                plinth_runtime::sleep(Duration::from_millis(between)).await;
+            }
+            // The server has gone, or lags, or checks whether the watch is still wanted.
+            Err(_) => {
+                inner.forget_location(&location);
+                plinth_runtime::sleep(RETRY * 5).await;
+            }
+        }
+    }
+}
+
+/// A read version that is `version` or newer.
+async fn readable(inner: &Rc<Inner>, version: Version) -> Result<Version> {
+    loop {
+        let newest = VersionBatcher::ask(inner, Priority::Default, TransactionTags::default())
+            .await?
+            .version;
+        if newest >= version {
+            return Ok(newest);
+        }
+        plinth_runtime::sleep(Duration::from_millis(1)).await;
+    }
+}

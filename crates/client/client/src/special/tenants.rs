@@ -1,0 +1,59 @@
+//! `\xff\xff/management/tenant/map/`: the tenants, by name.
+
+use super::{MODULES, Module, Rows, SpecialWrite, Writable};
+use crate::tenant;
+use crate::transaction::Transaction;
+use bytes::Bytes;
+use plinth_core::key::KeyRange;
+use plinth_core::{Key, Result, Value};
+
+const TENANT_MAP: &[u8] = b"\xff\xff/management/tenant/map/";
+const TENANT_MAP_END: &[u8] = b"\xff\xff/management/tenant/map0";
+
+#[linkme::distributed_slice(MODULES)]
+static MANAGEMENT: Module = Module {
+    begin: b"\xff\xff/management/",
+    end: b"\xff\xff/management0",
+    rows: |transaction, within| {
+        Box::pin(async move {
+            match within.intersection(&KeyRange::new(TENANT_MAP, TENANT_MAP_END)) {
+                Some(part) => tenants(transaction, &part).await,
+                None => Ok(Rows::new()),
+            }
+        })
+    },
+    writable: Some(Writable {
+        begin: TENANT_MAP,
+        end: TENANT_MAP_END,
+        apply: |transaction, write| Box::pin(apply(transaction, write)),
+    }),
+};
+
+async fn tenants(transaction: &Transaction, within: &KeyRange) -> Result<Rows> {
+    let name = |key: &Key| key.slice(TENANT_MAP.len().min(key.len())..);
+    let end = if within.end[..] == *TENANT_MAP_END {
+        None
+    } else {
+        Some(name(&within.end))
+    };
+    let found = tenant::list_in(transaction, &name(&within.begin), end).await?;
+    let row = |(name, id): (Bytes, i64)| {
+        let key = Bytes::from([TENANT_MAP, &name].concat());
+        (key, Value::from(tenant::describe(&name, id)))
+    };
+    Ok(found.into_iter().map(row).collect())
+}
+
+async fn apply(transaction: &Transaction, write: SpecialWrite) -> Result<()> {
+    match write {
+        SpecialWrite::Set(key, _) => {
+            tenant::create_in(transaction, &key[TENANT_MAP.len()..]).await?;
+        }
+        SpecialWrite::Clear(range) => {
+            for (key, _) in tenants(transaction, &range).await? {
+                tenant::delete_in(transaction, &key[TENANT_MAP.len()..]).await?;
+            }
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,123 @@
+//! What clients do in the simulator while faults strike: workloads, each with the oracle that checks its result; and
+//! applications, which bring processes of their own.
+//!
+//! A layer on top of the store depends on this crate, not on the simulator. The simulator (`plinth-sim`) runs
+//! everything that is registered here. Most workloads also run against real processes.
+//!
+//! Promises: a workload reaches the outside world through `runtime` only, so that one seed gives one run; its `check`
+//! says which promise of the product was broken, and nothing else fails a run.
+
+mod application;
+mod space;
+
+pub use application::{APPLICATIONS, Application, Kind, Place, Site, applications};
+pub use space::Space;
+
+use plinth_client::{Database, RangeOptions, Transaction};
+use plinth_core::{Error, Key, KeySelector, Result, Value};
+use plinth_runtime::{Duration, Instant, random, trace_warn};
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+
+/// What the registration of an application needs from this crate's dependencies; not for direct use.
+#[doc(hidden)]
+pub use linkme;
+
+pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
+/// Verdict of an oracle; the error names the broken promise.
+pub type Verdict = std::result::Result<(), String>;
+
+/// Clients and their oracle. Several tasks run `work` at the same time, each with its number.
+pub trait Workload {
+    fn name(&self) -> &'static str;
+    fn setup(&self, database: Database) -> Boxed<'_, ()>;
+    /// Works until the end of the day.
+    fn work(&self, database: Database, client: u64, day: Day) -> Boxed<'_, ()>;
+    fn check(&self, database: Database) -> Boxed<'_, Verdict>;
+    fn clients(&self) -> u64 {
+        2
+    }
+}
+
+/// End of the clients' work, and the pauses between their transactions.
+#[derive(Clone, Copy)]
+pub struct Day {
+    pub end: Instant,
+    pub think_ms: (u64, u64),
+}
+
+impl Day {
+    pub fn is_over(&self) -> bool {
+        plinth_runtime::now() >= self.end
+    }
+    /// Pauses between two transactions: the simulator should be fast, and does not test load.
+    pub async fn think(&self) {
+        let (low, high) = self.think_ms;
+        plinth_runtime::sleep(Duration::from_millis(random::range(low..high + 1))).await;
+    }
+}
+
+/// Broken promises that a workload has seen during its work.
+#[derive(Clone, Default)]
+pub struct Complaints(Rc<RefCell<Vec<String>>>);
+
+impl Complaints {
+    pub fn add(&self, text: String) {
+        trace_warn!("BrokenPromise", "text" => text);
+        self.0.borrow_mut().push(text);
+    }
+    pub fn verdict(&self) -> Verdict {
+        let complaints = self.0.borrow();
+        complaints.first().map_or(Ok(()), |text| Err(text.clone()))
+    }
+}
+
+/// Retries `body` without a limit, as an application would.
+pub async fn until_done<T>(
+    database: &Database,
+    body: impl AsyncFnMut(Transaction) -> Result<T>,
+) -> T {
+    match database.run(body).await {
+        Ok(output) => output,
+        Err(error) => panic!("a client met an error that is not its own fault: {error}"),
+    }
+}
+
+/// Reads every row of a space in one transaction.
+pub async fn read_rows(database: &Database, space: Space) -> Vec<(Key, Value)> {
+    until_done(database, async |tr| {
+        let begin = KeySelector::first_greater_or_equal(space.begin());
+        let end = KeySelector::first_greater_or_equal(space.end());
+        tr.get_range_all(begin, end, RangeOptions::default(), false)
+            .await
+    })
+    .await
+}
+
+/// The number that a value holds as text; `i64::MIN` if it holds none.
+pub fn number(value: &[u8]) -> i64 {
+    let parsed = std::str::from_utf8(value)
+        .ok()
+        .and_then(|text| text.parse().ok());
+    parsed.unwrap_or(i64::MIN)
+}
+
+/// Result of a single attempt, as known to the client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Ending {
+    Committed,
+    Unknown,
+    /// Certainly not committed.
+    Failed,
+}
+
+pub fn ending(result: Result<()>) -> Ending {
+    match result {
+        Ok(()) => Ending::Committed,
+        Err(error) if error.is_maybe_committed() => Ending::Unknown,
+        Err(Error::request_maybe_delivered | Error::broken_promise) => Ending::Unknown,
+        Err(_) => Ending::Failed,
+    }
+}

@@ -1,0 +1,30 @@
+//! The application in the simulator, and a proof that its oracle can fail.
+
+use plinth_runtime::Duration;
+use plinth_sim::{HuntOptions, HuntReport, hunt};
+
+fn look(seeds: u64, fault: Option<&str>) -> HuntReport {
+    let options = HuntOptions {
+        jobs: 2,
+        budget: Some(Duration::from_secs(120)),
+        planted_fault: fault.map(String::from),
+        ..HuntOptions::new(1..=seeds, "applications")
+    };
+    hunt(&options, |_| ())
+}
+
+#[test]
+fn no_acknowledged_addition_is_lost_or_counted_twice() {
+    let report = look(8, None);
+    if let Some(failed) = report.failure {
+        panic!("{:?}\nagain with: {}", failed.result, failed.command());
+    }
+    assert_eq!(report.runs, 8);
+}
+
+#[test]
+fn an_answer_without_a_commit_is_found() {
+    let report = look(100, Some("counter_drops_additions"));
+    let found = report.failure.expect("the oracle finds it");
+    println!("seed {}: {:?}", found.seed, found.result);
+}

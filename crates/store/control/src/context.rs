@@ -1,0 +1,81 @@
+//! The parts of the controller that a recovery works with. They outlive the epochs.
+
+use crate::configured::Classes;
+use crate::creation::Creation;
+use crate::phase::Phases;
+use crate::placement::DiskStanding;
+use plinth_coordination::Coordinators;
+use plinth_core::{DatabaseConfig, Uid};
+use plinth_protocol::control::RegisterWorker;
+use plinth_rpc::Transport;
+use plinth_runtime::sync::Watch;
+use plinth_runtime::{Duration, Instant, planted};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+/// A disk that was full may be used again after this time.
+const FORGET: Duration = Duration::from_secs(60);
+
+pub struct Context {
+    pub transport: Transport,
+    pub coordinators: Coordinators,
+    /// Live workers by process.
+    pub workers: Watch<BTreeMap<Uid, RegisterWorker>>,
+    /// Classes that operators have set. They override the classes that processes declare.
+    pub classes: RefCell<Classes>,
+    /// Requests of `configure new`.
+    pub creation: Creation,
+    /// Configuration of the living epoch, for status.
+    pub config: Watch<Option<DatabaseConfig>>,
+    /// For status.
+    pub phase: Phases,
+    pub full_disks: FullDisks,
+}
+
+impl Context {
+    pub fn new(transport: &Transport, coordinators: &Coordinators) -> Self {
+        Context {
+            transport: transport.clone(),
+            coordinators: coordinators.clone(),
+            workers: Watch::new(BTreeMap::new()),
+            classes: RefCell::default(),
+            creation: Creation::default(),
+            config: Watch::new(None),
+            phase: Phases::default(),
+            full_disks: FullDisks::default(),
+        }
+    }
+
+    pub fn disk_standing(&self, worker: &RegisterWorker) -> DiskStanding {
+        match &worker.disk {
+            _ if planted!(
+                "sick_disks_are_trusted",
+                "a recovery makes log servers on a disk that it knows does not work"
+            ) =>
+            {
+                DiskStanding::Good
+            }
+            Some(sick) if !sick.works => DiskStanding::Sick,
+            _ if self.full_disks.has(worker) => DiskStanding::Full,
+            Some(_) => DiskStanding::Doubted,
+            None => DiskStanding::Good,
+        }
+    }
+}
+
+/// Workers that reported a full disk not long ago.
+#[derive(Default)]
+pub struct FullDisks(RefCell<BTreeMap<SocketAddr, Instant>>);
+
+impl FullDisks {
+    pub fn report(&self, address: SocketAddr) {
+        self.0.borrow_mut().insert(address, plinth_runtime::now());
+    }
+
+    fn has(&self, worker: &RegisterWorker) -> bool {
+        let now = plinth_runtime::now();
+        let seen = self.0.borrow().get(&worker.worker.address).copied();
+        seen.is_some_and(|at| now.saturating_since(at) < FORGET)
+    }
+}

@@ -1,0 +1,167 @@
+//! Chooses coordinators, and checks whether given processes can be coordinators.
+
+use crate::placement;
+use plinth_coordination::ClusterFile;
+use plinth_core::{DatabaseConfig, Uid};
+use plinth_protocol::control::RegisterWorker;
+use plinth_protocol::coordination::{GetLeader, GetLeaderReply, coordinator};
+use plinth_rpc::Transport;
+use plinth_runtime::Duration;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+/// A process that does not answer within this time cannot be a coordinator.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+
+/// Checks whether the processes at `wanted` can be the coordinators. Returns those that have lost their registers,
+/// each with the id of the start at which it reported that; or a refusal in one line.
+pub async fn check(
+    transport: &Transport,
+    now: &ClusterFile,
+    wanted: &[SocketAddr],
+) -> Result<Vec<(SocketAddr, Uid)>, String> {
+    let successor = now.succeeded_by(wanted.to_vec());
+    // All processes will read the cluster file from its text.
+    if let Err(wrong) = ClusterFile::parse(&successor.to_string()) {
+        return Err(format!(
+            "the new cluster file would be wrong: {wrong}; nothing has changed"
+        ));
+    }
+    let answers = ask(transport, &successor).await;
+    let silent = answers.iter().filter(|(_, reply)| reply.is_none());
+    let silent: Vec<String> = silent.map(|(address, _)| address.to_string()).collect();
+    let lost: Vec<(SocketAddr, Uid)> = answers
+        .iter()
+        .filter_map(|(address, reply)| Some((*address, reply.as_ref()?.lost?)))
+        .collect();
+    let set = |list: &[SocketAddr]| list.iter().copied().collect::<BTreeSet<_>>();
+    if set(wanted) == set(&now.coordinators) && lost.is_empty() {
+        return Err("these are the coordinators already".into());
+    }
+    match silent.is_empty() {
+        true => Ok(lost),
+        false => Err(format!(
+            "{} cannot be a coordinator of this cluster: no server of it answers there; nothing has changed",
+            silent.join(", ")
+        )),
+    }
+}
+
+/// The answer of each coordinator of the set; `None` if it does not answer in time.
+async fn ask(
+    transport: &Transport,
+    cluster: &ClusterFile,
+) -> Vec<(SocketAddr, Option<GetLeaderReply>)> {
+    let asked = cluster.coordinators.iter().map(|address| async {
+        let request = GetLeader {
+            register: cluster.register(),
+        };
+        let endpoint = coordinator(*address).endpoint::<GetLeader>();
+        let call = transport.call(&endpoint, request);
+        let answered = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
+        (*address, answered.and_then(Result::ok))
+    });
+    plinth_runtime::join_all(asked.collect::<Vec<_>>()).await
+}
+
+/// True if one of the coordinators reports that it has lost its registers.
+pub async fn one_is_lost(transport: &Transport, now: &ClusterFile) -> bool {
+    let is_lost = |reply: &GetLeaderReply| reply.lost.is_some();
+    let answers = ask(transport, now).await;
+    answers
+        .iter()
+        .any(|(_, reply)| reply.as_ref().is_some_and(is_lost))
+}
+
+/// Refusal if some of these processes cannot be coordinators because their disks are sick.
+pub fn on_sick_disks<'a>(
+    wanted: &[SocketAddr],
+    workers: impl Iterator<Item = &'a RegisterWorker>,
+) -> Option<String> {
+    let sick = workers.filter_map(|worker| {
+        let (address, disk) = (worker.worker.address, worker.disk.as_ref()?);
+        let told = format!("{address} ({}: {})", disk.directory, disk.what);
+        wanted.contains(&address).then_some(told)
+    });
+    let sick: Vec<String> = sick.collect();
+    (!sick.is_empty()).then(|| {
+        format!(
+            "a coordinator needs a disk that works, and this one is sick: {}; nothing has changed",
+            sick.join(", ")
+        )
+    })
+}
+
+/// Chooses the coordinators for a cluster with this replication. Their number is twice the number of failures that
+/// the cluster survives, plus one. Each is in another fault domain. Current coordinators that live, with a disk that
+/// works, stay. If there are too few domains, the number is smaller, and odd.
+pub fn choose(
+    workers: &[RegisterWorker],
+    now: &[SocketAddr],
+    config: &DatabaseConfig,
+) -> Vec<SocketAddr> {
+    let wanted = 2 * (config.replication as usize).max(1) - 1;
+    let mut able = placement::able_to_log(workers.iter().collect());
+    able.retain(|worker| worker.disk.is_none());
+    // Coordinators first; among the rest the order of addresses.
+    able.sort_by_key(|worker| {
+        let address = worker.worker.address;
+        (!now.contains(&address), address)
+    });
+    let mut domains = BTreeSet::new();
+    able.retain(|worker| domains.insert(worker.locality.domain(config.domain)));
+    let count = match able.len().min(wanted) {
+        0 => 0,
+        count => count - 1 + count % 2,
+    };
+    able[..count].iter().map(|w| w.worker.address).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing;
+    use plinth_core::config::FaultDomain;
+    use plinth_protocol::control::ProcessClass;
+
+    fn at(port: u16) -> SocketAddr {
+        SocketAddr::from(([10, 0, 0, 1], port))
+    }
+
+    fn worker(port: u16, zone: &str) -> RegisterWorker {
+        testing::worker(port, ProcessClass::Unset, zone)
+    }
+
+    #[test]
+    fn chosen_coordinators_are_odd_in_number_and_each_in_another_zone() {
+        let workers: Vec<_> = [(1, "a"), (2, "a"), (3, "b"), (4, "c"), (5, "d")]
+            .map(|(port, zone)| worker(port, zone))
+            .to_vec();
+        let ports = |list: Vec<SocketAddr>| list.iter().map(SocketAddr::port).collect::<Vec<_>>();
+        let with = |replication| DatabaseConfig {
+            replication,
+            ..DatabaseConfig::default()
+        };
+        assert_eq!(ports(choose(&workers, &[], &with(1))), [1]);
+        let mut sick = workers.clone();
+        sick[0].disk = Some(testing::sick());
+        assert_eq!(ports(choose(&sick, &[at(1)], &with(1))), [2]);
+        let refused = on_sick_disks(&[at(1), at(2)], sick.iter()).expect("one is sick");
+        assert!(refused.contains("10.0.0.1:1 (/d: it fails)"), "{refused}");
+        assert_eq!(on_sick_disks(&[at(2)], sick.iter()), None);
+        assert_eq!(ports(choose(&workers, &[], &with(2))), [1, 3, 4]);
+        // Four zones: three coordinators. The second worker of zone a is a coordinator already, and stays.
+        assert_eq!(
+            ports(choose(&workers, &[at(2), at(9)], &with(3))),
+            [2, 3, 4]
+        );
+        assert_eq!(ports(choose(&workers[..2], &[], &with(3))), [1]);
+        assert!(choose(&[], &[], &with(3)).is_empty());
+        // All workers are in one data hall.
+        let halls = DatabaseConfig {
+            domain: FaultDomain::DataHall,
+            ..with(3)
+        };
+        assert_eq!(ports(choose(&workers, &[], &halls)), [1]);
+    }
+}

@@ -1,0 +1,42 @@
+//! Floor 6: the control plane (FDB §2.3.1, §2.3.4, §2.3.5, §2.4.4).
+//!
+//! - [`controller`]: the cluster controller, which knows the workers and keeps one epoch alive.
+//! - [`recovery`]: from the end of one epoch to the first commit of the next, as one linear story.
+//! - [`configured`]: the configuration that operators have set.
+//! - [`coordinators`]: chooses and checks the coordinators.
+//! - [`management`]: changes that operators make to a database.
+//! - [`movement`]: how a shard goes from one team to another.
+//! - [`consistency`]: checks that all replicas hold the same rows.
+//! - [`placement`]: which worker gets which role. Pure.
+//! - [`distributor`]: keeps every shard on a fit team, and balances the bytes.
+//! - [`exclusion`]: processes that must have neither data nor roles.
+//! - [`ratekeeper`]: how many transactions may begin.
+//! - [`full_disks`]: replaces log servers whose disk is full or sick.
+//! - [`singletons`]: keeps the roles running that do not belong to the epoch.
+//! - [`creation`]: the first state of a new database. Pure.
+
+mod cluster;
+pub mod configured;
+pub mod consistency;
+mod context;
+pub mod controller;
+pub mod coordinators;
+pub mod creation;
+pub mod distributor;
+pub mod exclusion;
+pub mod full_disks;
+pub mod knobs;
+pub mod management;
+pub mod movement;
+pub mod phase;
+pub mod placement;
+mod polls;
+pub mod ratekeeper;
+pub mod recovery;
+mod recruit;
+mod rows;
+pub mod singletons;
+mod status;
+#[cfg(test)]
+mod testing;
+mod time_keeper;

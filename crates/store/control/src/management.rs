@@ -1,0 +1,304 @@
+//! Changes that operators make to a database: its configuration, exclusions, the lock. Each is a transaction on the
+//! system keyspace; the controller and the data distributor then act on it.
+//!
+//! A change that the cluster could not work with is refused, with the reason in one line, and nothing changes.
+
+use crate::configured::{self, Configured};
+use crate::exclusion::{self, Target};
+use crate::placement::{self, RoleKind};
+use crate::{movement, singletons};
+use plinth_client::{Database, Transaction};
+use plinth_core::codec::Codec;
+use plinth_core::config::FaultDomain;
+use plinth_core::system_keys::{CONFIG, DATABASE_LOCK, EXCLUDED, EXCLUDED_END};
+use plinth_core::{DatabaseConfig, EngineKind, Result, Uid};
+use plinth_protocol::control::{ProcessClass, RegisterWorker};
+use plinth_protocol::log::LogSystem;
+use plinth_runtime::knobs::Knobs;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+/// Why a change was refused: one line.
+pub type Refusal = String;
+type Outcome<T> = std::result::Result<T, Refusal>;
+
+/// Limit of counts of roles. Higher counts are taken for typing errors.
+const ROLES_MAX: u32 = 100;
+
+/// Changes to the configuration. `None` keeps a value.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct ConfigChange {
+    pub mode: Option<(u32, FaultDomain)>,
+    pub engine: Option<EngineKind>,
+    pub commit_proxies: Option<u32>,
+    pub grv_proxies: Option<u32>,
+    pub resolvers: Option<u32>,
+    pub logs: Option<u32>,
+}
+
+impl ConfigChange {
+    pub fn apply(&self, config: DatabaseConfig) -> DatabaseConfig {
+        let now = (config.replication, config.domain);
+        let (replication, domain) = self.mode.unwrap_or(now);
+        DatabaseConfig {
+            replication,
+            domain,
+            engine: self.engine.unwrap_or(config.engine),
+            commit_proxies: self.commit_proxies.unwrap_or(config.commit_proxies),
+            grv_proxies: self.grv_proxies.unwrap_or(config.grv_proxies),
+            resolvers: self.resolvers.unwrap_or(config.resolvers),
+            // Never fewer than there are copies.
+            logs: self.logs.unwrap_or(config.logs).max(replication),
+        }
+    }
+
+    fn check(&self) -> Outcome<()> {
+        let counts = [
+            self.commit_proxies,
+            self.grv_proxies,
+            self.resolvers,
+            self.logs,
+        ];
+        if counts
+            .iter()
+            .flatten()
+            .any(|count| !(1..=ROLES_MAX).contains(count))
+        {
+            return Err(format!("a number of roles lies between 1 and {ROLES_MAX}"));
+        }
+        Ok(())
+    }
+}
+
+/// Runs `body`, which returns a refusal for the operator to read. An error of the transaction becomes a refusal too.
+async fn decide<T>(
+    database: &Database,
+    mut body: impl AsyncFnMut(&Transaction) -> Result<Outcome<T>>,
+) -> Outcome<T> {
+    let outcome = movement::run(database, async |tr| body(tr).await).await;
+    outcome.unwrap_or_else(|error| Err(format!("the change could not be made: {error}")))
+}
+
+/// Checks whether the cluster could work with this configuration: there must be fault domains for every replica of
+/// data and of the log, and a process for all other roles.
+fn check(wanted: &Configured, workers: &[RegisterWorker]) -> Outcome<()> {
+    let config = &wanted.config;
+    let mut workers = workers.to_vec();
+    workers.retain(|worker| !exclusion::is_excluded(worker, &wanted.excluded));
+    // The controller may not have applied the latest configuration yet.
+    configured::give_classes(&mut workers, &wanted.classes);
+    let able: Vec<&RegisterWorker> = workers.iter().collect();
+    let (replication, mode) = (config.replication as usize, config.mode());
+    let domains = |list: &[&RegisterWorker]| {
+        let domains = list.iter().map(|w| w.locality.domain(config.domain));
+        domains.collect::<BTreeSet<_>>().len()
+    };
+    let storage = domains(&placement::suited_for_storage(able.clone(), config));
+    let logs = domains(&placement::able_to_log(able));
+    let kind = config.domain.plural();
+    for (domains, what) in [(storage, "storage"), (logs, "log")] {
+        if domains < replication {
+            return Err(format!(
+                "{mode} wants {what} servers in {replication} {kind}, \
+                and there would be processes for them in {domains}; nothing has changed"
+            ));
+        }
+    }
+    let stateless = |w: &RegisterWorker| placement::fitness(w.class(), RoleKind::Stateless);
+    if !workers.iter().any(|worker| stateless(worker).is_some()) {
+        return Err(
+            "no process would be left for proxies and resolvers; nothing has changed".into(),
+        );
+    }
+    Ok(())
+}
+
+pub async fn configured(database: &Database) -> Outcome<Configured> {
+    decide(database, async |tr| Ok(Ok(Configured::read(tr).await?))).await
+}
+
+/// Changes the configuration and returns the new one.
+pub async fn configure(
+    database: &Database,
+    workers: &[RegisterWorker],
+    change: ConfigChange,
+) -> Outcome<DatabaseConfig> {
+    change.check()?;
+    decide(database, async |tr| {
+        let mut wanted = Configured::read(tr).await?;
+        wanted.config = change.apply(wanted.config);
+        if let Err(refusal) = check(&wanted, workers) {
+            return Ok(Err(refusal));
+        }
+        tr.set(CONFIG, wanted.config.to_bytes());
+        Ok(Ok(wanted.config))
+    })
+    .await
+}
+
+/// Excludes the targets: they get neither data nor roles, and what they have moves to other processes. Each target
+/// must match a process that lives or has data, unless `force` is set: a typing error would look like success.
+pub async fn exclude(
+    database: &Database,
+    workers: &[RegisterWorker],
+    targets: &[Target],
+    force: bool,
+) -> Outcome<()> {
+    decide(database, async |tr| {
+        let list = singletons::read_servers(tr).await?;
+        let is_somebody = |target: &&Target| {
+            let mut servers = list.servers.iter();
+            workers.iter().any(|worker| target.matches(worker))
+                || servers.any(|(_, record)| target.names(&record.address))
+        };
+        if !force && let Some(nobody) = targets.iter().find(|target| !is_somebody(target)) {
+            return Ok(Err(format!(
+                "no process of this cluster is {nobody}; nothing has changed \
+                (`exclude force …' excludes it before it comes)"
+            )));
+        }
+        let mut wanted = Configured::read(tr).await?;
+        wanted.excluded.extend_from_slice(targets);
+        if let Err(refusal) = check(&wanted, workers) {
+            return Ok(Err(refusal));
+        }
+        targets
+            .iter()
+            .for_each(|target| tr.set(exclusion::key(target), ""));
+        Ok(Ok(()))
+    })
+    .await
+}
+
+/// Includes the targets again, or all targets if the list is empty.
+pub async fn include(database: &Database, targets: &[Target]) -> Outcome<()> {
+    decide(database, async |tr| {
+        if targets.is_empty() {
+            tr.clear_range(EXCLUDED, EXCLUDED_END);
+        }
+        targets
+            .iter()
+            .for_each(|target| tr.clear(exclusion::key(target)));
+        Ok(Ok(()))
+    })
+    .await
+}
+
+/// Sets the class of a process. `None` restores the class that the process declares.
+pub async fn set_class(
+    database: &Database,
+    workers: &[RegisterWorker],
+    address: SocketAddr,
+    class: Option<ProcessClass>,
+) -> Outcome<()> {
+    let mut at = workers.iter().filter(|w| w.worker.address == address);
+    let worker = at.next().ok_or(format!(
+        "no process of this cluster is at {address}; nothing has changed"
+    ))?;
+    let process = worker.locality.process;
+    let key = configured::class_key(process);
+    decide(database, async |tr| {
+        let mut wanted = Configured::read(tr).await?;
+        match class {
+            Some(class) => drop(wanted.classes.insert(process, class)),
+            None => drop(wanted.classes.remove(&process)),
+        }
+        if let Err(refusal) = check(&wanted, workers) {
+            return Ok(Err(refusal));
+        }
+        match class {
+            Some(class) => tr.set(&key, class.name()),
+            None => tr.clear(&key),
+        }
+        Ok(Ok(()))
+    })
+    .await
+}
+
+/// Sets the knob in every process that was not given a value itself. `None` restores its default.
+pub async fn set_knob(database: &Database, name: &str, value: Option<&str>) -> Outcome<()> {
+    let default = Knobs::default();
+    let default = default.list().into_iter().find(|(known, _)| *known == name);
+    let (_, default) = default.ok_or(format!("there is no knob {name:?}"))?;
+    configured::check_knob(name, value.unwrap_or(&default))?;
+    decide(database, async |tr| {
+        match value {
+            Some(value) => tr.set(configured::knob_key(name), value),
+            None => tr.clear(configured::knob_key(name)),
+        }
+        Ok(Ok(()))
+    })
+    .await
+}
+
+/// Excluded processes that still have data, or logs that are still needed.
+pub async fn still_needed(
+    database: &Database,
+    workers: &[RegisterWorker],
+    logs: &LogSystem,
+) -> Outcome<BTreeSet<SocketAddr>> {
+    decide(database, async |tr| {
+        let excluded = exclusion::read(tr).await?;
+        let list = singletons::read_servers(tr).await?;
+        let addresses: BTreeMap<Uid, SocketAddr> = list
+            .servers
+            .iter()
+            .map(|(id, record)| (*id, record.address))
+            .collect();
+        let storage = addresses.values();
+        let logs = logs.generations.iter().flat_map(|g| &g.logs);
+        let in_use: BTreeSet<SocketAddr> = storage
+            .copied()
+            .chain(logs.map(|log| log.address))
+            .collect();
+        let needed = in_use.into_iter().filter(|address| {
+            let named = excluded.iter().any(|target| target.names(address));
+            let worker = workers
+                .iter()
+                .find(|worker| worker.worker.address == *address);
+            named || worker.is_some_and(|worker| exclusion::is_excluded(worker, &excluded))
+        });
+        Ok(Ok(needed.collect()))
+    })
+    .await
+}
+
+/// Locks the database: only lock-aware transactions may read and write.
+pub async fn lock(database: &Database, id: Uid) -> Outcome<()> {
+    decide(database, async |tr| {
+        match tr.get(DATABASE_LOCK, false).await? {
+            Some(holder) if Uid::from_bytes(&holder) != Some(id) => Ok(Err(format!(
+                "the database is locked already, with {}",
+                Uid::from_bytes(&holder).map_or("an unknown id".into(), |id| id.to_string())
+            ))),
+            _ => {
+                tr.set(DATABASE_LOCK, id.to_bytes());
+                Ok(Ok(()))
+            }
+        }
+    })
+    .await
+}
+
+pub async fn is_locked(database: &Database) -> Outcome<bool> {
+    decide(database, async |tr| {
+        Ok(Ok(tr.get(DATABASE_LOCK, false).await?.is_some()))
+    })
+    .await
+}
+
+/// Removes the lock. The lock must have this id.
+pub async fn unlock(database: &Database, id: Uid) -> Outcome<()> {
+    decide(database, async |tr| {
+        match tr.get(DATABASE_LOCK, false).await? {
+            Some(holder) if Uid::from_bytes(&holder) != Some(id) => Ok(Err(
+                "the database is locked with another id; it stays locked".into(),
+            )),
+            _ => {
+                tr.clear(DATABASE_LOCK);
+                Ok(Ok(()))
+            }
+        }
+    })
+    .await
+}

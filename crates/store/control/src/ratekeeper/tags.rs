@@ -1,0 +1,271 @@
+//! Throttled tags: those that an operator has set, which are rows of the system keyspace, and those that the
+//! ratekeeper finds.
+//!
+//! ```text
+//! \xff\x02/throttledTags/tag/<priority u8><tag>   →  rate f64 | until f64, seconds since 1970 | reason
+//! \xff\x02/throttledTags/auto                     →  "0" or "1"; without it, "1"
+//! ```
+//!
+//! A tag is found when the database is limited and more than half of all transactions have it. Only that tag is
+//! slowed down, one step at a time, until the database is no longer limited; then its limit rises in steps until it
+//! is removed.
+
+use crate::movement;
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use plinth_client::{Database, RangeOptions, Transaction};
+use plinth_core::transaction_tag::TransactionTag;
+use plinth_core::{KeySelector, Result};
+use plinth_protocol::rate::TagRate;
+use plinth_protocol::transaction::{PRIORITY_BATCH, PRIORITY_DEFAULT};
+use plinth_runtime::{Duration, Instant, probe, trace, unix_time_ms};
+use std::collections::BTreeMap;
+
+const PREFIX: &[u8] = b"\xff\x02/throttledTags/tag/";
+const PREFIX_END: &[u8] = b"\xff\x02/throttledTags/tag0";
+const AUTO: &[u8] = b"\xff\x02/throttledTags/auto";
+/// Limit of throttles that an operator can set at once.
+pub const MANUAL_MAX: usize = 100;
+const REASON_BYTES_MAX: usize = 200;
+
+/// A tag with more than this share of all transactions is taken for the cause of an overload.
+const GUILTY_SHARE: f64 = 0.5;
+/// Time from one step of a found tag to the next.
+const STEP: Duration = Duration::from_secs(1);
+const STEP_DOWN: f64 = 0.7;
+const STEP_UP: f64 = 1.2;
+/// A limit of this many times the tag's use is removed.
+const RELEASED: f64 = 4.0;
+/// Lowest limit that is set automatically.
+const FLOOR: f64 = 5.0;
+const AUTO_MAX: usize = 10;
+
+/// A throttle that an operator has set.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Manual {
+    pub tag: TransactionTag,
+    /// The throttle applies to this priority and to less urgent ones.
+    pub priority: u8,
+    /// Transactions a second.
+    pub rate: f64,
+    /// Seconds since 1970.
+    pub until: f64,
+    pub reason: String,
+}
+
+fn now_s() -> f64 {
+    unix_time_ms() as f64 / 1000.0
+}
+
+fn key(tag: TransactionTag, priority: u8) -> Vec<u8> {
+    [PREFIX, &[priority], tag.as_bytes()].concat()
+}
+
+impl Manual {
+    fn value(&self) -> Bytes {
+        let mut value = BytesMut::new();
+        value.put_f64_le(self.rate);
+        value.put_f64_le(self.until);
+        value.put_slice(self.reason.as_bytes());
+        value.freeze()
+    }
+
+    /// `None` if the row is not in our format.
+    fn parse(key: &[u8], mut value: Bytes) -> Option<Self> {
+        let (priority, tag) = key.strip_prefix(PREFIX)?.split_first()?;
+        let rate = value.try_get_f64_le().ok()?;
+        let until = value.try_get_f64_le().ok()?;
+        let is_valid = *priority <= PRIORITY_BATCH && rate >= 0.0 && until.is_finite();
+        let reason = String::from_utf8_lossy(&value).into_owned();
+        is_valid.then_some(Manual {
+            tag: TransactionTag::new(tag).ok()?,
+            priority: *priority,
+            rate,
+            until,
+            reason,
+        })
+    }
+}
+
+async fn rows(tr: &Transaction) -> Result<Vec<Manual>> {
+    let begin = KeySelector::first_greater_or_equal(PREFIX);
+    let end = KeySelector::first_greater_or_equal(PREFIX_END);
+    let options = RangeOptions {
+        limit: MANUAL_MAX as i32,
+        ..RangeOptions::default()
+    };
+    let rows = tr.get_range_all(begin, end, options, false).await?;
+    let parsed = rows
+        .into_iter()
+        .map(|(key, value)| Manual::parse(&key, value));
+    Ok(parsed.flatten().collect())
+}
+
+/// The throttles that hold now, and whether tags may be throttled automatically.
+pub async fn read(database: &Database) -> Result<(Vec<Manual>, bool)> {
+    movement::run(database, async |tr| {
+        let mut manual = rows(tr).await?;
+        manual.retain(|throttle| throttle.until > now_s());
+        let auto = tr.get(AUTO, false).await?;
+        Ok((manual, auto.is_none_or(|value| value != "0")))
+    })
+    .await
+}
+
+/// Throttles a tag for `seconds`. Removes expired throttles. False if there are too many.
+pub async fn set(database: &Database, mut throttle: Manual, seconds: f64) -> Result<bool> {
+    throttle
+        .reason
+        .truncate(throttle.reason.floor_char_boundary(REASON_BYTES_MAX));
+    throttle.until = now_s() + seconds;
+    movement::run(database, async |tr| {
+        let mut left = 0;
+        for old in rows(tr).await? {
+            match old.until > now_s() {
+                true => left += 1,
+                false => tr.clear(key(old.tag, old.priority)),
+            }
+        }
+        let key = key(throttle.tag, throttle.priority);
+        if left >= MANUAL_MAX && tr.get(&key, false).await?.is_none() {
+            return Ok(false);
+        }
+        tr.set(key, throttle.value());
+        Ok(true)
+    })
+    .await
+}
+
+/// Removes the throttles of this tag, or all of them. Returns how many there were.
+pub async fn clear(database: &Database, tag: Option<TransactionTag>) -> Result<usize> {
+    movement::run(database, async |tr| {
+        let mut throttles = rows(tr).await?;
+        throttles.retain(|throttle| tag.is_none_or(|tag| tag == throttle.tag));
+        for throttle in &throttles {
+            tr.clear(key(throttle.tag, throttle.priority));
+        }
+        Ok(throttles.len())
+    })
+    .await
+}
+
+pub async fn set_auto(database: &Database, on: bool) -> Result<()> {
+    movement::run(database, async |tr| {
+        tr.set(AUTO, if on { "1" } else { "0" });
+        Ok(())
+    })
+    .await
+}
+
+/// The tags that the ratekeeper slows down by itself. Pure.
+#[derive(Default)]
+pub(super) struct Found {
+    rates: BTreeMap<TransactionTag, f64>,
+    stepped: Option<Instant>,
+}
+
+impl Found {
+    /// Takes a look. `admitted` is the rate of admitted transactions a second in all, `tags` that of each tag.
+    pub fn look(
+        &mut self,
+        now: Instant,
+        is_limited: bool,
+        admitted: f64,
+        tags: &BTreeMap<TransactionTag, f64>,
+    ) {
+        let stepped = *self.stepped.get_or_insert(now);
+        if now.saturating_since(stepped) < STEP {
+            return;
+        }
+        self.stepped = Some(now);
+        let used = |tag: &TransactionTag| tags.get(tag).copied().unwrap_or(0.0);
+        if !is_limited {
+            for (tag, rate) in &mut self.rates {
+                trace!("TagSetFree", "tag" => format!("{tag:?}"), "rate" => *rate);
+                *rate *= STEP_UP;
+            }
+            self.rates
+                .retain(|tag, rate| *rate < RELEASED * used(tag).max(FLOOR));
+            return;
+        }
+        let most = tags.iter().max_by(|(_, a), (_, b)| a.total_cmp(b));
+        let Some((tag, rate)) = most.filter(|(_, rate)| **rate > GUILTY_SHARE * admitted) else {
+            return;
+        };
+        if self.rates.len() < AUTO_MAX || self.rates.contains_key(tag) {
+            probe!("ratekeeper_throttles_tag");
+            let slower = (rate * STEP_DOWN).max(FLOOR);
+            trace!("TagThrottled", "tag" => format!("{tag:?}"), "rate" => slower);
+            self.rates.insert(*tag, slower);
+        }
+    }
+
+    pub fn clear(&mut self) {
+        self.rates.clear();
+    }
+
+    pub fn rates(&self) -> Vec<TagRate> {
+        let rates = self.rates.iter().map(|(tag, rate)| TagRate {
+            tag: *tag,
+            priority: PRIORITY_DEFAULT,
+            rate: *rate,
+        });
+        rates.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tag(name: &str) -> TransactionTag {
+        TransactionTag::new(name.as_bytes()).expect("short")
+    }
+
+    #[test]
+    fn the_tag_that_overloads_the_database_is_slowed_down_and_set_free_again() {
+        let mut found = Found::default();
+        let capacity = 1000.0;
+        let (hot, cold) = (tag("hot"), tag("cold"));
+        let mut last = 0.0;
+        for second in 0..120 {
+            let wish: f64 = if second < 60 { 5000.0 } else { 50.0 };
+            let limit = found.rates.get(&hot).copied().unwrap_or(f64::INFINITY);
+            let uses = wish.min(limit);
+            let others = 100.0;
+            let is_limited = uses + others > capacity;
+            let tags = BTreeMap::from([(hot, uses), (cold, others)]);
+            found.look(
+                Instant(second * 1_000_000_000),
+                is_limited,
+                uses + others,
+                &tags,
+            );
+            assert!(!found.rates.contains_key(&cold));
+            if second == 59 {
+                last = uses;
+            }
+        }
+        assert!((500.0..1100.0).contains(&last), "{last}");
+        assert!(found.rates.is_empty(), "{:?}", found.rates);
+    }
+
+    #[test]
+    fn a_throttle_comes_back_as_it_was_written_and_strange_rows_are_ignored() {
+        let throttle = Manual {
+            tag: tag("web"),
+            priority: 1,
+            rate: 12.5,
+            until: 1e9,
+            reason: "too much".into(),
+        };
+        let key = key(throttle.tag, throttle.priority);
+        assert_eq!(
+            Manual::parse(&key, throttle.value()),
+            Some(throttle.clone())
+        );
+        assert_eq!(Manual::parse(&key, Bytes::from_static(b"short")), None);
+        assert_eq!(Manual::parse(PREFIX, throttle.value()), None);
+        let long = [PREFIX, &[1], &[b'x'; 17]].concat();
+        assert_eq!(Manual::parse(&long, throttle.value()), None);
+    }
+}

@@ -1,0 +1,382 @@
+//! The end of the previous epoch: its log servers are sealed, and the system keyspace is read from them.
+
+use super::hosts;
+use crate::context::Context;
+use plinth_core::{Epoch, Error, Mutation, MutationBatch, MutationKind, Result, Tag, Version};
+use plinth_log::cursor;
+use plinth_protocol::control::DatabaseState;
+use plinth_protocol::log::{LogGeneration, Seal, SealReply};
+use plinth_rpc::Interface;
+use plinth_runtime::{Duration, Instant, fault, planted, probe, trace, trace_warn};
+use std::collections::BTreeMap;
+
+/// Old log servers that have not answered for this long are reported.
+const SILENCE_TOLD: Duration = Duration::from_secs(1);
+
+/// How long the recovery waits for log servers that it could do without, if they may be about to answer. They may
+/// have versions that another log server has lost, and with all of them nothing needs to be copied.
+const GRACE: Duration = Duration::from_millis(250);
+/// The same wait if all that answered of some log set came back from their disks, whether or not the others seem to
+/// be gone: machines that lost power together do not come back together, and a server whose disk has lied has less
+/// than it acknowledged.
+const GRACE_FOR_WITNESSES: Duration = Duration::from_millis(2500);
+/// Interval, during this wait, at which the recovery checks whether they may still answer.
+const LOOK_AGAIN: Duration = Duration::from_millis(10);
+
+/// What was found of the previous epoch.
+pub(super) struct Predecessor {
+    pub state: DatabaseState,
+    pub known_committed: Version,
+    pub recovered_to: Version,
+    pub rows: Vec<(bytes::Bytes, bytes::Bytes)>,
+}
+
+pub(super) async fn end_epoch(context: &Context, mut state: DatabaseState) -> Result<Predecessor> {
+    context.phase.set("sealing_old_logs");
+    let generation = state.log_system.current().ok_or(Error::file_corrupt)?;
+    let answers = seal(context, generation, state.epoch + 1).await;
+    let hosts = context.workers.with(hosts);
+    for log in state
+        .log_system
+        .generations
+        .iter_mut()
+        .flat_map(|g| &mut g.logs)
+    {
+        log.address = *hosts.get(&log.id).unwrap_or(&log.address);
+    }
+    let generation = state.log_system.current().ok_or(Error::file_corrupt)?;
+    let (known_committed, recovered_to) = end_of_log(generation, &answers);
+    trace!("Sealed", "epoch" => generation.epoch,
+        "known_committed" => known_committed, "recovered_to" => recovered_to);
+    context.phase.set("reading_system_keyspace");
+    let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
+    // Everything before the generation's recovery transaction is superseded by the snapshot in it.
+    let range = generation.start..=recovered_to;
+    let messages = cursor::read_sealed(
+        &context.transport,
+        generation,
+        &answered,
+        Tag::SYSTEM,
+        range,
+    )
+    .await?;
+    let rows = system_rows(messages.iter().flat_map(|m| &m.runs).cloned())?;
+    Ok(Predecessor {
+        known_committed,
+        recovered_to,
+        rows,
+        state,
+    })
+}
+
+/// Seals log servers until every log set has a member that answered.
+async fn seal(
+    context: &Context,
+    generation: &LogGeneration,
+    epoch: Epoch,
+) -> Vec<Option<SealReply>> {
+    let (sender, mut replies) = plinth_runtime::sync::queue();
+    let tasks = plinth_runtime::TaskGroup::new();
+    for (place, log) in generation.logs.iter().enumerate() {
+        let (transport, sender, mut log) = (context.transport.clone(), sender.clone(), *log);
+        let workers = context.workers.clone();
+        tasks.spawn("seal", async move {
+            loop {
+                // It may have come back under another address.
+                log.address = *workers.with(hosts).get(&log.id).unwrap_or(&log.address);
+                let call = transport.call(&log.endpoint::<Seal>(), Seal { epoch });
+                if let Some(Ok(reply)) = plinth_runtime::timeout(Duration::from_secs(2), call).await
+                {
+                    let _ = sender.send((place, reply)); // enough others may have answered
+                    return;
+                }
+                plinth_runtime::sleep(Duration::from_millis(50)).await;
+            }
+        });
+    }
+    let mut answers: Vec<Option<SealReply>> = vec![None; generation.logs.len()];
+    let mut damaged = Vec::new();
+    let mut covered_since = None;
+    loop {
+        for place in leave_out_damaged(&mut answers) {
+            assert!(
+                !plinth_runtime::nobody_has_lied(),
+                "a log server has lost what is known committed"
+            );
+            let log = generation.logs[place];
+            trace_warn!("LogLacksCommitted", "id" => log.id, "address" => log.address);
+            damaged.push(place);
+        }
+        let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
+        let patience = if generation.covers_every_set(&answered) {
+            let since: Instant = *covered_since.get_or_insert_with(plinth_runtime::now);
+            let (may_answer, grace) = others(context, generation, &answers, &damaged);
+            if !may_answer || since.elapsed() >= grace {
+                if answered.contains(&false) {
+                    probe!("recovery_without_all_logs");
+                }
+                return answers;
+            }
+            probe!("recovery_waits_for_more_logs");
+            LOOK_AGAIN
+        } else {
+            covered_since = None;
+            SILENCE_TOLD
+        };
+        let waited = plinth_runtime::timeout(patience, replies.recv()).await;
+        match waited {
+            Some(Some((place, reply))) => answers[place] = Some(reply),
+            _ if covered_since.is_some() => {}
+            _ => {
+                let what = missing_logs(context, generation, &answered);
+                trace!("WaitingForOldLogs", "epoch" => generation.epoch, "for" => what);
+                context.phase.wait_for(what);
+            }
+        }
+    }
+}
+
+/// Once every log set is covered: whether a log server that has not answered may still do so, and how long to wait
+/// for it.
+fn others(
+    context: &Context,
+    generation: &LogGeneration,
+    answers: &[Option<SealReply>],
+    damaged: &[usize],
+) -> (bool, Duration) {
+    let silent = (0..answers.len()).filter(|i| answers[*i].is_none() && !damaged.contains(i));
+    let stayed: Vec<bool> = answers.iter().map(has_stayed).collect();
+    let is_planted = planted!(
+        "shorter_log_is_believed",
+        "a recovery ends the log where one server's disk ends that has lost what it acknowledged"
+    );
+    if generation.covers_every_set(&stayed) || is_planted {
+        let mut silent = silent.map(|place| &generation.logs[place]);
+        return (silent.any(|log| may_answer(context, log)), GRACE);
+    }
+    (silent.count() > 0, GRACE_FOR_WITNESSES)
+}
+
+/// True if it answered and did not come back from its disk: then it still has all that it acknowledged.
+fn has_stayed(answer: &Option<SealReply>) -> bool {
+    answer.as_ref().is_some_and(|answer| !answer.came_back)
+}
+
+/// True while nothing shows that the log server is gone.
+fn may_answer(context: &Context, log: &Interface) -> bool {
+    let hosts = context.workers.with(hosts);
+    let address = *hosts.get(&log.id).unwrap_or(&log.address);
+    let transport = &context.transport;
+    transport.refusals(address) == 0 && !transport.unreachable().contains(&address)
+}
+
+/// The log servers that have not answered, with their last known addresses, for people.
+fn missing_logs(context: &Context, generation: &LogGeneration, answered: &[bool]) -> String {
+    let hosts = context.workers.with(hosts);
+    let silent = generation.logs.iter().zip(answered);
+    let silent = silent.filter(|(_, answered)| !**answered).map(|(log, _)| {
+        let at = hosts.get(&log.id).unwrap_or(&log.address);
+        format!("{at} (log {})", log.id)
+    });
+    let silent: Vec<String> = silent.collect();
+    format!(
+        "log servers of epoch {} that do not answer, and without which some of the log is not there: {}",
+        generation.epoch,
+        silent.join(", ")
+    )
+}
+
+/// Leaves out damaged log servers. What is known committed was on every log server's disk. A server that no longer
+/// has it is damaged at its end, where damage looks like a torn write, and its answer says nothing about the log.
+/// Returns the places of these servers.
+fn leave_out_damaged(answers: &mut [Option<SealReply>]) -> Vec<usize> {
+    let known_committed = answers.iter().flatten().map(|a| a.known_committed).max();
+    let lacks = |answer: &SealReply| Some(answer.durable.version()) < known_committed;
+    let mut damaged = Vec::new();
+    for (place, answer) in answers.iter_mut().enumerate() {
+        if answer.as_ref().is_some_and(lacks) {
+            *answer = None;
+            damaged.push(place);
+        }
+    }
+    damaged
+}
+
+/// Computes (PEV, RV): the versions up to PEV are where they belong, those above PEV up to RV are copied, and those
+/// above RV never happened (FDB §2.4.4, pitfall 13).
+///
+/// RV must not be below an acknowledged version, and an acknowledged version is on every log server's disk. So RV is
+/// the newest version that every log server which answered has, as far as it knows. A log server that came back from
+/// its disk does not know: a disk whose syncs lie, or that has lost a write, has less than was acknowledged, and
+/// looks as if it had never had more. So only the log servers that never went away bound RV; if there are none, RV is
+/// the newest version that any log server has. In both cases some member of each log set must have everything up to
+/// RV.
+fn end_of_log(generation: &LogGeneration, answers: &[Option<SealReply>]) -> (Version, Version) {
+    let everybody = answers.iter().all(Option::is_some);
+    let answers_there = || answers.iter().flatten();
+    let known_committed = answers_there()
+        .map(|a| a.known_committed)
+        .max()
+        .expect("somebody answered");
+    let on_all = answers_there().map(|a| a.durable.version()).min();
+    let on_all = on_all.expect("somebody answered");
+    let stayed = answers.iter().filter(|a| has_stayed(a)).flatten();
+    let at_most = stayed.map(|a| a.durable.version()).min();
+    let on_every_set = |version: &Version| {
+        let have = |answer: &Option<SealReply>| {
+            answer
+                .as_ref()
+                .is_some_and(|a| a.durable.version() >= *version)
+        };
+        generation.covers_every_set(&answers.iter().map(have).collect::<Vec<_>>())
+    };
+    let candidates = answers_there().map(|a| a.durable.version());
+    let candidates = candidates.filter(|v| at_most.is_none_or(|most| *v <= most));
+    let recovered_to = candidates.filter(on_every_set).max().unwrap_or(on_all);
+    let recovered_to = if planted!(
+        "recovery_keeps_unfinished",
+        "a recovery keeps versions that some log server does not have on disk"
+    ) {
+        answers_there()
+            .map(|a| a.durable.version())
+            .max()
+            .unwrap_or(on_all)
+    } else if planted!(
+        "recovery_ends_too_early",
+        "a recovery keeps only what was known to be committed, not all that was"
+    ) {
+        known_committed
+    } else if fault::is_planted("shorter_log_is_believed") {
+        on_all
+    } else {
+        recovered_to
+    };
+    if recovered_to > on_all {
+        probe!("recovery_keeps_what_a_log_has_lost");
+    }
+    assert!(
+        known_committed <= on_all,
+        "version {known_committed} is known committed, but some log server has only {on_all} on disk"
+    );
+    if everybody {
+        return (on_all.min(recovered_to), recovered_to);
+    }
+    (known_committed, recovered_to)
+}
+
+/// Replays the stream of system mutations.
+fn system_rows(
+    runs: impl Iterator<Item = bytes::Bytes>,
+) -> Result<Vec<(bytes::Bytes, bytes::Bytes)>> {
+    let mut rows: BTreeMap<bytes::Bytes, bytes::Bytes> = BTreeMap::new();
+    for run in runs {
+        let batch = MutationBatch::parse(run).ok_or(Error::file_corrupt)?;
+        batch
+            .iter_owned()
+            .for_each(|mutation| apply(&mut rows, &mutation));
+    }
+    Ok(rows.into_iter().collect())
+}
+
+fn apply(rows: &mut BTreeMap<bytes::Bytes, bytes::Bytes>, mutation: &Mutation) {
+    match mutation.kind {
+        MutationKind::Set => drop(rows.insert(mutation.first.clone(), mutation.second.clone())),
+        MutationKind::ClearRange => {
+            rows.retain(|key, _| *key < mutation.first || *key >= mutation.second)
+        }
+        kind => {
+            let existing = rows.get(&mutation.first).map(|v| &v[..]);
+            match plinth_core::atomic::apply(kind, existing, &mutation.second) {
+                Some(value) => drop(rows.insert(mutation.first.clone(), value)),
+                None => drop(rows.remove(&mutation.first)),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_core::Uid;
+    use plinth_protocol::DurableVersion;
+
+    fn generation(logs: usize, replication: u32) -> LogGeneration {
+        let log = |i: usize| Interface::new(([10, 0, 0, i as u8], 1).into(), Uid(i as u128));
+        LogGeneration {
+            epoch: 1,
+            logs: (0..logs).map(log).collect(),
+            replication,
+            tags_a_set: 1,
+            start: 1,
+            recovered_to: 0,
+        }
+    }
+
+    fn answer(durable: Version, known_committed: Version) -> Option<SealReply> {
+        Some(SealReply {
+            durable: DurableVersion::of_nothing(durable),
+            known_committed,
+            came_back: false,
+        })
+    }
+
+    fn from_disk(durable: Version, known_committed: Version) -> Option<SealReply> {
+        let answer = answer(durable, known_committed);
+        answer.map(|answer| SealReply {
+            came_back: true,
+            ..answer
+        })
+    }
+
+    #[test]
+    fn the_log_ends_at_the_lowest_durable_version_of_those_that_answered() {
+        let answers = [answer(30, 10), None, answer(25, 20)];
+        assert_eq!(end_of_log(&generation(3, 2), &answers), (20, 25));
+    }
+
+    #[test]
+    fn what_every_log_server_has_on_disk_is_as_good_as_committed() {
+        let answers = [answer(30, 10), answer(25, 20)];
+        assert_eq!(end_of_log(&generation(2, 2), &answers), (25, 25));
+    }
+
+    #[test]
+    fn a_log_server_whose_disk_has_lost_what_it_acknowledged_does_not_say_where_the_log_ends() {
+        // Version 30 was acknowledged by both.
+        let answers = [answer(30, 10), from_disk(20, 10)];
+        assert_eq!(end_of_log(&generation(2, 2), &answers), (20, 30));
+        // The other one came back from its disk too, and has more.
+        let answers = [from_disk(30, 10), from_disk(20, 10)];
+        assert_eq!(end_of_log(&generation(2, 2), &answers), (20, 30));
+        // A log server that does not answer may have less than the others.
+        let answers = [answer(30, 10), from_disk(20, 15), None];
+        assert_eq!(end_of_log(&generation(3, 3), &answers), (15, 30));
+    }
+
+    #[test]
+    fn a_version_that_a_log_set_has_lost_with_all_its_members_cannot_be_kept() {
+        let answers = [answer(30, 10), from_disk(20, 10), from_disk(25, 10)];
+        assert_eq!(end_of_log(&generation(3, 2), &answers), (20, 25));
+    }
+
+    #[test]
+    fn what_a_log_server_that_stayed_does_not_have_was_not_acknowledged() {
+        let answers = [from_disk(40, 10), answer(30, 10), from_disk(20, 10)];
+        assert_eq!(end_of_log(&generation(3, 3), &answers), (20, 30));
+    }
+
+    #[test]
+    fn a_log_server_that_lacks_a_committed_version_is_left_out() {
+        let mut answers = [answer(30, 10), answer(15, 10), None, answer(25, 20)];
+        assert_eq!(leave_out_damaged(&mut answers), [1]);
+        assert_eq!(answers, [answer(30, 10), None, None, answer(25, 20)]);
+        assert_eq!(end_of_log(&generation(4, 3), &answers), (20, 25));
+        assert!(leave_out_damaged(&mut answers).is_empty());
+    }
+
+    #[test]
+    #[should_panic(expected = "known committed")]
+    fn a_log_never_ends_below_what_is_known_committed() {
+        end_of_log(&generation(2, 2), &[answer(5, 5), answer(4, 4)]);
+    }
+}

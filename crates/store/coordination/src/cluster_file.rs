@@ -1,0 +1,291 @@
+//! The cluster file: `description:id@ip:port,ip:port…`, in FoundationDB's form.
+//!
+//! Coordinators can be exchanged for others. Each set of them has a number: the id of the second set ends in `_2`,
+//! that of the third in `_3`. The part before the number never changes.
+
+use bytes::Bytes;
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+pub const DEFAULT_NAME: &str = "plinth.cluster";
+pub const SYSTEM_WIDE_PATH: &str = "/etc/plinth/plinth.cluster";
+pub const ENVIRONMENT_VARIABLE: &str = "PLINTH_CLUSTER_FILE";
+/// A longer file is not a cluster file.
+const FILE_BYTES_MAX: usize = 64 << 10;
+const COORDINATORS_MAX: usize = 99;
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClusterFile {
+    pub description: String,
+    pub id: String,
+    pub coordinators: Vec<SocketAddr>,
+}
+
+/// What is wrong with a cluster file, in words for its author.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClusterFileError(pub String);
+
+impl fmt::Display for ClusterFileError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for ClusterFileError {}
+
+fn error<T>(text: impl Into<String>) -> Result<T, ClusterFileError> {
+    Err(ClusterFileError(text.into()))
+}
+
+impl ClusterFile {
+    /// Parses the text of a cluster file; lines that start with `#` are comments.
+    pub fn parse(text: &str) -> Result<Self, ClusterFileError> {
+        let mut lines = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let Some(line) = lines.next() else {
+            return error("it is empty; expected description:id@ip:port,…");
+        };
+        if lines.next().is_some() {
+            return error("it has more than one connection string");
+        }
+        let Some((key, addresses)) = line.split_once('@') else {
+            return error("there is no '@'; expected description:id@ip:port,…");
+        };
+        let Some((description, id)) = key.split_once(':') else {
+            return error("there is no ':' before the '@'; expected description:id@ip:port,…");
+        };
+        let word =
+            |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+        if !word(description) || !word(id) {
+            return error("description and id may hold letters, digits and '_' only");
+        }
+        let mut coordinators = Vec::new();
+        for address in addresses.split(',') {
+            let Ok(address) = address.trim().parse::<SocketAddr>() else {
+                return error(format!("'{address}' is not an address of the form ip:port"));
+            };
+            if address.port() == 0 {
+                return error(format!("'{address}' has port 0"));
+            }
+            if coordinators.contains(&address) {
+                return error(format!("{address} is there twice"));
+            }
+            coordinators.push(address);
+        }
+        if coordinators.len() > COORDINATORS_MAX {
+            return error(format!(
+                "it names more than {COORDINATORS_MAX} coordinators"
+            ));
+        }
+        Ok(ClusterFile {
+            description: description.to_string(),
+            id: id.to_string(),
+            coordinators,
+        })
+    }
+
+    /// Reads `path`; the error names it.
+    pub async fn load(path: &Path) -> Result<Self, ClusterFileError> {
+        let at =
+            |what: String| ClusterFileError(format!("cluster file {}: {what}", path.display()));
+        let bytes = plinth_runtime::disk::read_file(path)
+            .await
+            .map_err(|e| at(e.to_string()))?;
+        if bytes.len() > FILE_BYTES_MAX {
+            return Err(at("it is too large".into()));
+        }
+        let text = std::str::from_utf8(&bytes).map_err(|_| at("it is not text".into()))?;
+        Self::parse(text).map_err(|e| at(e.0))
+    }
+
+    /// Writes the file. Several processes may do so at once.
+    pub async fn save(&self, path: &Path) -> std::io::Result<()> {
+        let own = format!("{:016x}.tmp", plinth_runtime::random::u64());
+        let text = Bytes::from(format!("{self}\n"));
+        let written = plinth_runtime::disk::write_file_durably_by(path, text, &own);
+        written.await.map(drop)
+    }
+
+    /// `description:id` without the number of the set of coordinators. It identifies the data, so that a stray
+    /// cluster file cannot touch another cluster.
+    pub fn key(&self) -> String {
+        format!("{}:{}", self.description, split_id(&self.id).0)
+    }
+
+    /// `description:id`: the name under which the coordinators of this set keep the coordinated state.
+    pub fn register(&self) -> String {
+        format!("{}:{}", self.description, self.id)
+    }
+
+    /// The number of the set of coordinators; the first is 1.
+    pub fn number(&self) -> u64 {
+        split_id(&self.id).1
+    }
+
+    /// The file after the coordinators have moved to `coordinators`.
+    pub fn succeeded_by(&self, coordinators: Vec<SocketAddr>) -> Self {
+        let (id, number) = split_id(&self.id);
+        let successor = ClusterFile {
+            description: self.description.clone(),
+            id: format!("{id}_{}", number + 1),
+            coordinators,
+        };
+        debug_assert!(
+            successor.key() == self.key() && successor.number() > self.number(),
+            "{successor} is no later set of the cluster of {self}"
+        );
+        successor
+    }
+
+    /// How many coordinators must answer.
+    pub fn majority(&self) -> usize {
+        self.coordinators.len() / 2 + 1
+    }
+}
+
+impl fmt::Display for ClusterFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let addresses: Vec<String> = self
+            .coordinators
+            .iter()
+            .map(SocketAddr::to_string)
+            .collect();
+        write!(
+            f,
+            "{}:{}@{}",
+            self.description,
+            self.id,
+            addresses.join(",")
+        )
+    }
+}
+
+/// The part of an id before its number, and the number.
+fn split_id(id: &str) -> (&str, u64) {
+    let whole = (id, 1);
+    let Some((stem, number)) = id.rsplit_once('_') else {
+        return whole;
+    };
+    match number.parse() {
+        // The number counts only in the form written here: `_02` and `_+2` are part of the name.
+        Ok(value) if value > 1 && format!("{value}") == number && !stem.is_empty() => (stem, value),
+        _ => whole,
+    }
+}
+
+/// The [`ClusterFile::key`] of a [`ClusterFile::register`].
+pub fn key_of_register(register: &str) -> String {
+    match register.split_once(':') {
+        Some((description, id)) => format!("{description}:{}", split_id(id).0),
+        None => register.to_string(),
+    }
+}
+
+/// The [`ClusterFile::number`] of a [`ClusterFile::register`].
+pub fn number_of_register(register: &str) -> u64 {
+    let id = register.split_once(':').map_or(register, |(_, id)| id);
+    split_id(id).1
+}
+
+/// Which file to use: the one given, else the environment's, else the one in the working directory, else the
+/// system-wide one.
+pub async fn find(given: Option<&Path>, environment: Option<&str>) -> PathBuf {
+    if let Some(path) = given {
+        return path.to_path_buf();
+    }
+    if let Some(path) = environment.filter(|path| !path.is_empty()) {
+        return PathBuf::from(path);
+    }
+    let here = PathBuf::from(DEFAULT_NAME);
+    if plinth_runtime::disk::exists(&here).await {
+        here
+    } else {
+        PathBuf::from(SYSTEM_WIDE_PATH)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_file_comes_back_as_it_was_written() {
+        let text = "# made by hand\n\ntest:a1B2@127.0.0.1:4500,[::1]:4501\n";
+        let file = ClusterFile::parse(text).expect("valid");
+        assert_eq!(file.coordinators.len(), 2);
+        assert_eq!(file.to_string(), "test:a1B2@127.0.0.1:4500,[::1]:4501");
+        assert_eq!(ClusterFile::parse(&file.to_string()), Ok(file));
+    }
+
+    #[test]
+    fn the_id_counts_the_sets_of_coordinators_and_the_key_does_not() {
+        let file = |text: &str| ClusterFile::parse(text).expect("valid");
+        let mut at = file("a:b_c@1.2.3.4:5");
+        for number in 1..12 {
+            assert_eq!((at.number(), at.key()), (number, "a:b_c".to_string()));
+            assert_eq!(key_of_register(&at.register()), at.key());
+            at = at.succeeded_by(at.coordinators.clone());
+        }
+        assert_eq!(at.id, "b_c_12");
+        for id in [
+            "b",
+            "b_",
+            "b_x",
+            "b_0",
+            "b_1",
+            "b_02",
+            "_2",
+            "b_99999999999999999999",
+        ] {
+            let file = file(&format!("a:{id}@1.2.3.4:5"));
+            assert_eq!((file.number(), file.key()), (1, format!("a:{id}")));
+        }
+    }
+
+    #[test]
+    fn each_mistake_is_named() {
+        for (text, word) in [
+            ("", "empty"),
+            ("abc", "'@'"),
+            ("a@1.2.3.4:5", "':'"),
+            ("a b:c@1.2.3.4:5", "letters"),
+            ("a:b@1.2.3.4", "ip:port"),
+            ("a:b@1.2.3.4:99999", "ip:port"),
+            ("a:b@1.2.3.4:0", "port 0"),
+            ("a:b@1.2.3.4:5,1.2.3.4:5", "twice"),
+            ("a:b@1.2.3.4:5\nc:d@1.2.3.4:5", "more than one"),
+        ] {
+            let error = ClusterFile::parse(text).expect_err(text);
+            assert!(error.0.contains(word), "{text:?} gave {error}");
+        }
+    }
+
+    /// Fuzz target.
+    #[test]
+    fn a_damaged_cluster_file_is_refused_with_a_line_or_means_what_it_says() {
+        let corpus = [
+            "plinth:abc@127.0.0.1:4500",
+            "# a comment\na_b:1@10.0.0.1:4500,10.0.0.2:4500,[::1]:4501\n",
+        ];
+        let corpus = corpus.map(|text| text.as_bytes().to_vec());
+        plinth_core::testing::fuzz("cluster file", 1, corpus, |input| {
+            let Ok(text) = std::str::from_utf8(input) else {
+                return false;
+            };
+            match ClusterFile::parse(text) {
+                Ok(file) => {
+                    assert!(!file.coordinators.is_empty());
+                    assert_eq!(ClusterFile::parse(&file.to_string()), Ok(file));
+                    true
+                }
+                Err(error) => {
+                    assert!(!error.to_string().is_empty());
+                    false
+                }
+            }
+        });
+    }
+}

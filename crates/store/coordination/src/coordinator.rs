@@ -1,0 +1,408 @@
+//! One coordinator: generation registers on disk, and a vote.
+//!
+//! ```text
+//! ReadRegister, WriteRegister ─► registers ─► disk ─► answer
+//! BeginRegister ─► lost registers begin again ─► disk ─► answer
+//! Nominate, Withdraw ─► votes ◄─ the lease of the leader runs out, or its process is certainly gone
+//! GetLeader ─► the leader, the successors of these coordinators, whether the registers are lost
+//! ```
+//!
+//! It promises: once it has answered a read of generation g, it accepts no write below g; what it has promised for a
+//! register is on disk before the answer leaves; it names at most one leader at a time, and takes no candidate for
+//! a set of coordinators whose state has moved.
+//!
+//! A register is one disk of disk Paxos. There is one register for each set of coordinators that this one belongs or
+//! belonged to (`coordinator/registers.rs`). The vote (`coordinator/votes.rs`) is kept in memory, because it only
+//! affects liveness. Every worker is ready to be a coordinator: the cluster file names those that are.
+//!
+//! A coordinator whose registers are gone or damaged no longer knows its promises, so it does not act as one: it
+//! neither votes nor answers for a register. A move of the coordinators makes it one again, for the registers that
+//! begin with that move (`coordinated_state.rs`).
+
+mod promise;
+mod registers;
+mod votes;
+
+use crate::knobs::COORDINATOR_LEASE_MS;
+use bytes::Bytes;
+use plinth_core::Error;
+use plinth_core::Uid;
+use plinth_protocol::coordination::{
+    BeginRegister, COORDINATOR, Candidate, GetLeader, GetLeaderReply, Nominate, NominateReply,
+    ReadRegister, Withdraw, WriteRegister,
+};
+use plinth_rpc::{Interface, Responder, Transport, wait_failure};
+use plinth_runtime::disk::Synced;
+use plinth_runtime::gauge::Gauge;
+use plinth_runtime::sync::{QueueReceiver, QueueSender, Watch, queue};
+use plinth_runtime::{Duration, Instant, TaskGroup, disk, planted, probe, trace, trace_warn};
+use promise::Promise;
+use registers::Registers;
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use votes::Votes;
+
+const FILE_NAME: &str = "coordination";
+/// Pause before the registers are written again after the disk was full, or failed.
+const DISK_PAUSE: Duration = Duration::from_millis(500);
+
+/// The file of a data directory with the promises of its coordinator.
+pub fn file_in(directory: &Path) -> PathBuf {
+    directory.join(FILE_NAME)
+}
+
+/// Writes the registers of a coordinator that has promised nothing. Only for a directory that never had registers.
+pub async fn begin(directory: &Path, cluster: &str) -> std::io::Result<()> {
+    let registers = Registers::new(cluster.to_string());
+    disk::write_file_durably(&file_in(directory), registers.encode())
+        .await
+        .map(drop)
+}
+
+/// Lets a coordinator that has lost its registers start as one that has promised nothing. That may break its former
+/// promises, so it is only a last resort of an operator. False if nothing is lost.
+pub async fn begin_again(directory: &Path, cluster: &str) -> Result<bool, String> {
+    let path = file_in(directory);
+    let (_, lost) = load(&path, cluster, true).await?;
+    if lost.is_none() {
+        return Ok(false);
+    }
+    put_aside(&path).await;
+    let unwritable = |e| format!("cannot write {}: {e}", path.display());
+    begin(directory, cluster).await.map_err(unwritable)?;
+    Ok(true)
+}
+
+/// Loads the registers. If registers that must be there are gone or damaged, also returns why they are lost.
+async fn load(
+    path: &Path,
+    cluster: &str,
+    must_be_there: bool,
+) -> Result<(Registers, Option<String>), String> {
+    let new = || Registers::new(cluster.to_string());
+    let lost = |what: &str| {
+        probe!("coordinator_has_lost_its_registers");
+        let start = Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
+        let line = format!(
+            "{} {what}: this server no longer knows what it has promised as a coordinator, \
+            and is none until the cluster's coordinators are named anew (`coordinators IP:PORT…' in `plinth cli')",
+            path.display()
+        );
+        (Registers::lost(cluster.to_string(), start), Some(line))
+    };
+    if !disk::exists(path).await {
+        if !must_be_there
+            || planted!(
+                "coordinator_forgets",
+                "a coordinator whose registers are gone serves as one that never promised anything"
+            )
+        {
+            return Ok((new(), None));
+        }
+        return Ok(lost("is gone"));
+    }
+    // An interrupted write may be visible and not yet durable.
+    let directory = path.parent().expect("a file lies in a directory");
+    let unsynced = |e| format!("cannot sync {}: {e}", directory.display());
+    disk::sync_dir(directory).await.map_err(unsynced)?;
+    let bytes = disk::read_file(path)
+        .await
+        .map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    let Some(registers) = Registers::decode(&bytes) else {
+        return Ok(lost("is corrupt"));
+    };
+    if registers.cluster != cluster {
+        return Err(format!(
+            "{} belongs to the cluster {}, not to {cluster}; use another data directory",
+            path.display(),
+            registers.cluster
+        ));
+    }
+    Ok((registers, None))
+}
+
+enum Access {
+    Read(ReadRegister, Responder<ReadRegister>),
+    Write(WriteRegister, Responder<WriteRegister>),
+    Begin(BeginRegister, Responder<BeginRegister>),
+}
+
+type Shared = Rc<RefCell<Registers>>;
+
+/// A coordinator that serves.
+pub struct Coordinator<L> {
+    /// The future that runs it. It waits while the disk fails.
+    pub life: L,
+    /// The line that reports lost registers, while they are lost.
+    pub lost: Watch<Option<String>>,
+}
+
+/// Starts a coordinator of the cluster with the key `cluster`. Its registers lie in `directory`; they `must_be_there`
+/// if the directory was used before. Fails if they belong to another cluster or cannot be read.
+pub async fn start(
+    transport: &Transport,
+    directory: &Path,
+    cluster: &str,
+    must_be_there: bool,
+) -> Result<Coordinator<impl Future<Output = Error> + use<>>, String> {
+    let path = file_in(directory);
+    let (registers, lost) = load(&path, cluster, must_be_there).await?;
+    if let Some(line) = &lost {
+        trace_warn!("CoordinatorLost", "file" => path.display(), "what" => line);
+    }
+    let (registers, lost) = (Rc::new(RefCell::new(registers)), Watch::new(lost));
+    let (accesses, accessed) = queue();
+    let voting = Rc::new(Voting::new(transport.clone()));
+    let gauges = [
+        Gauge::of("coordinator_candidates", &voting, |v| {
+            v.votes.borrow().len()
+        }),
+        Gauge::of("coordinator_watching", &voting, |v| {
+            v.watching.borrow().len()
+        }),
+    ];
+    let serving = (
+        gauges,
+        serve_registers(transport, &registers, accesses),
+        serve_votes(transport, &registers, &voting),
+    );
+    let found = lost.clone();
+    let life = async move {
+        let _serving = serving;
+        let error = keep_registers(registers, path, accessed, found).await;
+        trace!("CoordinatorEnded", "reason" => error);
+        error
+    };
+    Ok(Coordinator { life, lost })
+}
+
+fn serve_registers(
+    transport: &Transport,
+    registers: &Shared,
+    accesses: QueueSender<Access>,
+) -> [plinth_rpc::Registration; 3] {
+    let (reads, writes, begins) = (accesses.clone(), accesses.clone(), accesses);
+    let (readable, writable) = (registers.clone(), registers.clone());
+    [
+        transport.serve::<ReadRegister>(COORDINATOR, move |request, responder| {
+            match readable.borrow().admit(&request.register) {
+                Ok(()) => drop(reads.send(Access::Read(request, responder))), // ended: the responder says so
+                Err(error) => responder.fail(error),
+            }
+        }),
+        transport.serve::<WriteRegister>(COORDINATOR, move |request, responder| {
+            match writable.borrow().admit(&request.register) {
+                Ok(()) => drop(writes.send(Access::Write(request, responder))), // ended: the responder says so
+                Err(error) => responder.fail(error),
+            }
+        }),
+        transport.serve::<BeginRegister>(COORDINATOR, move |request, responder| {
+            drop(begins.send(Access::Begin(request, responder))); // ended: the responder says so
+        }),
+    ]
+}
+
+/// Serves one access at a time: persists, then answers.
+async fn keep_registers(
+    registers: Shared,
+    path: PathBuf,
+    mut accesses: QueueReceiver<Access>,
+    lost: Watch<Option<String>>,
+) -> Error {
+    while let Some(access) = accesses.recv().await {
+        match access {
+            Access::Read(request, responder) => {
+                let promise = registers.borrow_mut().read(&request);
+                responder.ok(keep(promise, &registers, &path).await);
+            }
+            Access::Write(request, responder) => {
+                let promise = registers.borrow_mut().write(&request);
+                responder.ok(keep(promise, &registers, &path).await);
+            }
+            Access::Begin(request, responder) => {
+                let promise = registers
+                    .borrow_mut()
+                    .begin(&request.register, request.lost);
+                if promise.is_new() {
+                    probe!("lost_coordinator_begins_again");
+                    trace!("CoordinatorBegins", "register" => request.register);
+                    lost.set(None);
+                    put_aside(&path).await;
+                }
+                responder.send(keep(promise, &registers, &path).await);
+            }
+        }
+        debug_assert_eq!(
+            lost.with(Option::is_some),
+            registers.borrow().lost.is_some(),
+            "registers are reported as lost exactly while they are"
+        );
+    }
+    Error::operation_cancelled
+}
+
+/// Sets damaged registers aside for inspection.
+async fn put_aside(path: &Path) {
+    if disk::exists(path).await {
+        let aside = path.with_file_name(format!("damaged-{FILE_NAME}"));
+        let renamed = disk::rename(path, &aside).await;
+        trace!("CoordinatorSetAside", "file" => path.display(), "done" => renamed.is_ok()); // else it is overwritten
+    }
+}
+
+/// The answer that tells a promise, when the promise is on disk.
+async fn keep<T>(promise: Promise<T>, registers: &Shared, path: &Path) -> T {
+    match promise {
+        Promise::AsBefore(answer) => answer,
+        Promise::New(unkept) => unkept.on_disk(persist(registers, path).await),
+    }
+}
+
+/// Makes the registers durable. Nothing is answered before: the requester waits, or asks another coordinator. A write
+/// that failed is repeated as a whole under another name, so a successful attempt does not build on a failed one.
+async fn persist(registers: &Shared, path: &Path) -> Synced {
+    let bytes: Bytes = registers.borrow().encode();
+    let synced = loop {
+        match disk::write_file_durably(path, bytes.clone()).await {
+            Ok(synced) => break synced,
+            Err(error) => {
+                trace_warn!("CoordinatorDiskFailed", "file" => path.display(), "error" => error);
+                probe!("coordinator_waits_for_disk");
+                plinth_runtime::sleep(DISK_PAUSE).await;
+            }
+        }
+    };
+    debug_assert!(
+        Registers::decode(&bytes).as_ref() == Some(&*registers.borrow()),
+        "what is on disk is not what is about to be acknowledged"
+    );
+    synced
+}
+
+/// The shell of the vote: watches the leader.
+struct Voting {
+    transport: Transport,
+    votes: RefCell<Votes>,
+    watching: RefCell<BTreeMap<Uid, TaskGroup>>,
+}
+
+fn lease() -> Duration {
+    Duration::from_millis(COORDINATOR_LEASE_MS.get())
+}
+
+impl Voting {
+    fn new(transport: Transport) -> Self {
+        Voting {
+            transport,
+            votes: RefCell::default(),
+            watching: RefCell::default(),
+        }
+    }
+
+    fn expire(&self, now: Instant) {
+        self.votes.borrow_mut().expire(now, lease());
+        let votes = self.votes.borrow();
+        self.watching
+            .borrow_mut()
+            .retain(|id, _| votes.is_candidate(*id));
+    }
+
+    fn leader(&self) -> Option<Candidate> {
+        let now = plinth_runtime::now();
+        self.expire(now);
+        self.votes.borrow().leader(now, lease()).cloned()
+    }
+
+    fn nominate(self: &Rc<Self>, request: Nominate) -> Candidate {
+        let now = plinth_runtime::now();
+        self.expire(now);
+        let mut votes = self.votes.borrow_mut();
+        let nominated = votes.nominate(now, lease(), request.candidate, request.leading);
+        drop(votes);
+        if let Some(leader) = nominated.watch {
+            self.watch(leader);
+        }
+        nominated.nominee
+    }
+
+    fn withdraw(&self, id: Uid) {
+        self.votes.borrow_mut().withdraw(id);
+        self.watching.borrow_mut().remove(&id);
+    }
+
+    /// Forgets a leader as soon as it is certainly gone, without waiting for its lease.
+    fn watch(self: &Rc<Self>, leader: Interface) {
+        let id = leader.id;
+        if self.watching.borrow().contains_key(&id) {
+            return;
+        }
+        let tasks = TaskGroup::new();
+        // Weak, because the shell owns its watches.
+        let (voting, transport) = (Rc::downgrade(self), self.transport.clone());
+        tasks.spawn("watch leader", async move {
+            wait_failure(&transport, leader).await;
+            let Some(voting) = voting.upgrade() else {
+                return;
+            };
+            probe!("coordinator_drops_dead_leader");
+            trace!("LeaderGone", "id" => id, "address" => leader.address);
+            voting.votes.borrow_mut().withdraw(id);
+            // Ends this very task, so it comes last. If the leader is heard of again, it is watched anew.
+            let gone = voting.watching.borrow_mut().remove(&id);
+            drop(gone);
+        });
+        self.watching.borrow_mut().insert(id, tasks);
+    }
+}
+
+fn serve_votes(
+    transport: &Transport,
+    registers: &Shared,
+    voting: &Rc<Voting>,
+) -> [plinth_rpc::Registration; 3] {
+    let (a, b, c) = (voting.clone(), voting.clone(), voting.clone());
+    let (x, y, z) = (registers.clone(), registers.clone(), registers.clone());
+    [
+        transport.serve::<Nominate>(COORDINATOR, move |request, responder| {
+            let registers = x.borrow();
+            match registers.check(&request.register) {
+                Err(error) => responder.fail(error),
+                // These coordinators elect no leader any more.
+                Ok(()) if !registers.successor(&request.register).is_empty() => {
+                    responder.fail(Error::coordinators_changed)
+                }
+                Ok(()) => responder.ok(NominateReply {
+                    nominee: a.nominate(request),
+                }),
+            }
+        }),
+        transport.serve::<Withdraw>(COORDINATOR, move |request, responder| {
+            match y.borrow().check(&request.register) {
+                Err(error) => responder.fail(error),
+                Ok(()) => {
+                    b.withdraw(request.id);
+                    responder.ok(());
+                }
+            }
+        }),
+        transport.serve::<GetLeader>(COORDINATOR, move |request, responder| {
+            let registers = z.borrow();
+            let known = match registers.lost {
+                Some(_) => registers.belongs(&request.register),
+                None => registers.check(&request.register),
+            };
+            match known {
+                Err(error) => responder.fail(error),
+                Ok(()) => responder.ok(GetLeaderReply {
+                    leader: c.leader(),
+                    is_coordinator: registers.has(&request.register),
+                    successor: registers.successor(&request.register).to_string(),
+                    lost: registers.lost,
+                }),
+            }
+        }),
+    ]
+}

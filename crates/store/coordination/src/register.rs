@@ -1,0 +1,219 @@
+//! The register of one set of coordinators, read and written on a majority of them (disk Paxos, FDB §2.3.1).
+
+use crate::ClusterFile;
+use plinth_core::{Error, Result, Uid};
+use plinth_protocol::coordination::{
+    CoordinatedValue, Generation, ReadRegister, ReadRegisterReply, WriteRegister, coordinator,
+};
+use plinth_rpc::{Request, Transport};
+use plinth_runtime::{Duration, buggify, fault, planted, probe, sync, trace};
+
+/// A coordinator that has not answered within this time is asked again.
+const RETRY: Duration = Duration::from_millis(1000);
+/// How long the write of a successor is repeated to the coordinators outside the majority.
+const TELL_ALL: Duration = Duration::from_secs(5);
+/// If a majority has no value, the other coordinators are waited for this long: one of them may have one.
+const NOTHING_GRACE: Duration = Duration::from_secs(1);
+
+/// What was read from a majority.
+pub(crate) struct Found {
+    pub value: Option<CoordinatedValue>,
+    /// True if a majority has this very value. Otherwise another reader may miss it, and nothing may follow from it
+    /// before it is written again (pitfall 32).
+    pub is_settled: bool,
+}
+
+pub(crate) struct Register {
+    transport: Transport,
+    pub file: ClusterFile,
+    generation: Generation,
+}
+
+impl Register {
+    /// `writer` distinguishes attempts with the same number: no two living registers may share one.
+    pub fn new(transport: &Transport, file: ClusterFile, writer: Uid) -> Self {
+        Register {
+            transport: transport.clone(),
+            file,
+            generation: Generation { number: 0, writer },
+        }
+    }
+
+    /// Reads the newest value and fences all earlier readers' writes. Waits until a majority answers.
+    pub async fn read(&mut self) -> Found {
+        loop {
+            self.generation.number += 1;
+            let request = ReadRegister {
+                register: self.file.register(),
+                generation: self.generation,
+            };
+            let nobody_knows =
+                |replies: &[ReadRegisterReply]| replies.iter().all(|reply| reply.value.is_none());
+            let replies = self.ask_majority(request, nobody_knows).await;
+            let highest = replies
+                .iter()
+                .map(|r| r.read_generation)
+                .max()
+                .expect("a majority answered");
+            if highest > self.generation {
+                probe!("coordinated_state_read_outrun");
+                assert!(
+                    highest.number >= self.generation.number,
+                    "the generation of a reader goes back from {:?} to {highest:?}",
+                    self.generation
+                );
+                self.generation.number = highest.number;
+                plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::range(5..50)))
+                    .await;
+                continue;
+            }
+            return found(replies, self.file.majority());
+        }
+    }
+
+    /// Like [`read`](Self::read), and ensures that a majority has the value. Fails if there was another reader since.
+    pub async fn read_settled(&mut self) -> Result<Option<CoordinatedValue>> {
+        loop {
+            let found = self.read().await;
+            let Some(value) = found.value else {
+                return Ok(None);
+            };
+            if found.is_settled
+                || planted!(
+                    "minority_is_enough",
+                    "what a minority of the coordinators has is acted on before a majority has it"
+                )
+            {
+                return Ok(Some(value));
+            }
+            probe!("coordinated_state_settled");
+            self.write(value).await?; // then once more: the next write needs a read of its own
+        }
+    }
+
+    /// Replaces the value read. Fails if there was another reader since. A second write needs a read of its own.
+    pub async fn write(&mut self, value: CoordinatedValue) -> Result<()> {
+        assert!(
+            self.generation.number > 0,
+            "a register is written that was not read: no other writer is fenced"
+        );
+        let request = WriteRegister {
+            register: self.file.register(),
+            generation: self.generation,
+            value,
+        };
+        if ends_in_the_middle() {
+            self.tell_one(request).await;
+            return Err(Error::coordinated_state_conflict);
+        }
+        let replies = self.ask_majority(request, |_| false).await;
+        if replies.iter().all(|reply| reply.accepted) {
+            return Ok(());
+        }
+        probe!("coordinated_state_conflict");
+        Err(Error::coordinated_state_conflict)
+    }
+
+    /// Repeats the last write to all coordinators: it may have reached only a majority.
+    pub fn tell_all(&self, value: CoordinatedValue) {
+        let calls = self.file.coordinators.iter().map(|address| {
+            let request = WriteRegister {
+                register: self.file.register(),
+                generation: self.generation,
+                value: value.clone(),
+            };
+            let endpoint = coordinator(*address).endpoint::<WriteRegister>();
+            self.transport.call(&endpoint, request)
+        });
+        let all = plinth_runtime::join_all(calls.collect::<Vec<_>>());
+        plinth_runtime::spawn("tell coordinators", async move {
+            plinth_runtime::timeout(TELL_ALL, all).await; // a controller tells those that stay away
+        })
+        .detach();
+    }
+
+    /// Writes to one coordinator only, like a writer that ends on the way.
+    async fn tell_one(&self, request: WriteRegister) {
+        let chosen = plinth_runtime::random::below(self.file.coordinators.len() as u64);
+        let endpoint =
+            coordinator(self.file.coordinators[chosen as usize]).endpoint::<WriteRegister>();
+        probe!("coordinated_state_on_a_minority");
+        plinth_runtime::timeout(RETRY, self.transport.call(&endpoint, request)).await;
+    }
+
+    /// Returns the first majority of answers. Asks coordinators that fail again until there is one. If those answers
+    /// are `few`, also waits a moment for the other coordinators.
+    async fn ask_majority<R: Request + Clone>(
+        &self,
+        request: R,
+        few: impl Fn(&[R::Reply]) -> bool,
+    ) -> Vec<R::Reply> {
+        let (sender, mut replies) = sync::queue();
+        let tasks = plinth_runtime::TaskGroup::new();
+        for address in &self.file.coordinators {
+            let (transport, request, sender) =
+                (self.transport.clone(), request.clone(), sender.clone());
+            let endpoint = coordinator(*address).endpoint::<R>();
+            tasks.spawn("ask coordinator", async move {
+                loop {
+                    match plinth_runtime::timeout(RETRY, transport.call(&endpoint, request.clone())).await {
+                        Some(Ok(reply)) => {
+                            let _ = sender.send(reply); // enough others may have answered
+                            return;
+                        }
+                        Some(Err(error)) => {
+                            trace!("CoordinatorUnavailable", "address" => endpoint.address, "error" => error);
+                            plinth_runtime::sleep(Duration::from_millis(100)).await;
+                        }
+                        None => {}
+                    }
+                }
+            });
+        }
+        let mut answers = Vec::new();
+        while answers.len() < self.file.majority() {
+            answers.push(
+                replies
+                    .recv()
+                    .await
+                    .expect("the askers hold the sender until they have answered"),
+            );
+        }
+        if few(&answers) {
+            let end = plinth_runtime::now() + NOTHING_GRACE;
+            while answers.len() < self.file.coordinators.len() {
+                let left = end.saturating_since(plinth_runtime::now());
+                let Some(Some(answer)) = plinth_runtime::timeout(left, replies.recv()).await else {
+                    break;
+                };
+                answers.push(answer);
+            }
+        }
+        let all = self.file.coordinators.len();
+        assert!(
+            (self.file.majority()..=all).contains(&answers.len()),
+            "{} answers of {all} coordinators: a majority answers, and each of them once",
+            answers.len()
+        );
+        answers
+    }
+}
+
+fn found(replies: Vec<ReadRegisterReply>, majority: usize) -> Found {
+    let newest = replies.iter().map(|reply| reply.write_generation).max();
+    let mut have_it = replies
+        .into_iter()
+        .filter(|reply| Some(reply.write_generation) == newest);
+    let first = have_it.next().expect("a majority answered");
+    Found {
+        value: first.value,
+        is_settled: 1 + have_it.count() >= majority,
+    }
+}
+
+/// True if this process should act as if it ended during a write.
+fn ends_in_the_middle() -> bool {
+    // Readers that act on a value of a minority are planted together with writers that reach only a minority.
+    let planted = fault::is_planted("minority_is_enough") && plinth_runtime::random::chance(0.3);
+    planted || buggify!(0.05)
+}

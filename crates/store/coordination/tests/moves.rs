@@ -1,0 +1,131 @@
+//! Coordinated state that moves while coordinators are lost, over simulated machines.
+
+use bytes::Bytes;
+use plinth_coordination::{ClusterFile, CoordinatedState, Coordinators, coordinator};
+use plinth_core::{Error, Uid};
+use plinth_protocol::coordination::{CoordinatedValue, Generation, WriteRegister};
+use plinth_rpc::Transport;
+use plinth_runtime::sim::{KillKind, Locality, ProcessId, SimConfig, Simulation, control};
+use plinth_runtime::{Duration, timeout};
+use std::net::SocketAddr;
+use std::path::Path;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+fn at(machine: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, machine], 4500))
+}
+
+fn set(id: &str, machines: &[u8]) -> ClusterFile {
+    ClusterFile {
+        description: "a".into(),
+        id: id.into(),
+        coordinators: machines.iter().map(|machine| at(*machine)).collect(),
+    }
+}
+
+/// Starts one coordinator on each of `machines` machines.
+fn start(simulation: &Simulation, machines: u8) -> Vec<ProcessId> {
+    let start = |machine: u8| {
+        let id = simulation.add_machine(Locality::default());
+        simulation.start_process(id, at(machine), move || {
+            Box::pin(async move {
+                let transport = Transport::listen(at(machine)).await.expect("listens");
+                let directory = Path::new("/data");
+                plinth_runtime::disk::create_dir_all(directory)
+                    .await
+                    .expect("makes it");
+                let started = coordinator::start(&transport, directory, "a:b", false).await;
+                let Ok(serving) = started else {
+                    panic!("it does not start")
+                };
+                panic!("{}", serving.life.await);
+            })
+        })
+    };
+    (1..=machines).map(start).collect()
+}
+
+fn kill(process: ProcessId) {
+    control().kill_process(process, KillKind::Kill);
+}
+
+async fn write_to(machine: u8, register: &str, number: u64, value: &CoordinatedValue) {
+    let request = WriteRegister {
+        register: register.into(),
+        generation: Generation {
+            number,
+            writer: Uid(1),
+        },
+        value: value.clone(),
+    };
+    let endpoint =
+        plinth_protocol::coordination::coordinator(at(machine)).endpoint::<WriteRegister>();
+    let written = Transport::client().call(&endpoint, request).await;
+    assert!(written.expect("answers").accepted);
+}
+
+async fn read_at(file: &ClusterFile) -> Result<Option<Bytes>, Error> {
+    let coordinators = Coordinators::from(file.clone());
+    let writer = Uid(plinth_runtime::random::u64().into());
+    let mut state = CoordinatedState::new(&Transport::client(), &coordinators, writer);
+    timeout(LIMIT, state.read())
+        .await
+        .expect("a majority answers")
+}
+
+#[test]
+fn a_state_that_a_minority_of_the_new_coordinators_has_survives_them() {
+    for seed in 1..20 {
+        let simulation = Simulation::new(seed, SimConfig::default());
+        let processes = start(&simulation, 6);
+        simulation.run(async move {
+            let (old, new) = (set("b", &[1, 2, 3]), set("b_2", &[4, 5, 6]));
+            let mut value = CoordinatedValue {
+                successor: new.to_string(),
+                moved: false,
+                state: Bytes::from("state"),
+            };
+            // A controller ended in the middle: all old coordinators have the announcement, one of the new ones has
+            // the state.
+            for machine in 1..=3 {
+                write_to(machine, "a:b", 7, &value).await;
+            }
+            value.successor.clear();
+            write_to(4, "a:b_2", 1, &value).await;
+            // The process that finishes the move sees that one, and then it is lost.
+            kill(processes[5]);
+            assert_eq!(read_at(&old).await, Err(Error::coordinators_changed));
+            control().restart_process(processes[5]);
+            kill(processes[3]);
+            let found = read_at(&new).await;
+            assert_eq!(found, Ok(Some(Bytes::from("state"))), "seed {seed}");
+        });
+    }
+}
+
+#[test]
+fn what_one_reader_has_seen_no_later_one_misses() {
+    for seed in 1..20 {
+        let simulation = Simulation::new(seed, SimConfig::default());
+        let processes = start(&simulation, 3);
+        simulation.run(async move {
+            let file = set("b", &[1, 2, 3]);
+            let state = |text: &'static str| CoordinatedValue {
+                successor: String::new(),
+                moved: false,
+                state: Bytes::from(text),
+            };
+            for machine in 1..=3 {
+                write_to(machine, "a:b", 1, &state("first")).await;
+            }
+            write_to(1, "a:b", 2, &state("second")).await;
+            kill(processes[2]);
+            assert_eq!(read_at(&file).await, Ok(Some(Bytes::from("second"))));
+            control().restart_process(processes[2]);
+            kill(processes[0]);
+            let found = read_at(&file).await;
+            assert_eq!(found, Ok(Some(Bytes::from("second"))), "seed {seed}");
+        });
+    }
+}

@@ -1,0 +1,284 @@
+//! The control plane: workers and clients talk to the cluster controller, which recruits roles on workers.
+
+use crate::DurableVersion;
+use crate::log::LogSystem;
+use plinth_core::config::FaultDomain;
+use plinth_core::{DatabaseConfig, Epoch, Tag, Uid, record};
+use plinth_rpc::{Interface, requests};
+use std::net::SocketAddr;
+
+/// Role id at which every worker accepts [`KillRole`], for callers that know only the worker's address. All other
+/// requests go to the id under which the worker registers; that id differs in each life of the process.
+pub const WORKER: Uid = Uid(0x776f_726b_6572_0000_0000_0000_0000_0001);
+
+/// The kind of roles for which a process is meant.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
+#[repr(u8)]
+pub enum ProcessClass {
+    Unset = 0,
+    Storage = 1,
+    Log = 2,
+    Stateless = 3,
+    /// Never recruited for any role: a tester or a client.
+    Tester = 4,
+}
+
+impl ProcessClass {
+    pub fn parse(name: &str) -> Option<Self> {
+        Some(match name {
+            "unset" => ProcessClass::Unset,
+            "storage" => ProcessClass::Storage,
+            "log" | "transaction" => ProcessClass::Log,
+            "stateless" => ProcessClass::Stateless,
+            "tester" => ProcessClass::Tester,
+            _ => return None,
+        })
+    }
+    pub fn name(self) -> &'static str {
+        match self {
+            ProcessClass::Unset => "unset",
+            ProcessClass::Storage => "storage",
+            ProcessClass::Log => "log",
+            ProcessClass::Stateless => "stateless",
+            ProcessClass::Tester => "tester",
+        }
+    }
+}
+
+impl RegisterWorker {
+    pub fn class(&self) -> ProcessClass {
+        self.given.unwrap_or(self.declared)
+    }
+    /// True if the disk of its data directory does not work at present.
+    pub fn has_broken_disk(&self) -> bool {
+        self.disk.as_ref().is_some_and(|disk| !disk.works)
+    }
+}
+
+impl plinth_core::codec::Codec for ProcessClass {
+    fn put(&self, out: &mut plinth_core::output::Output) {
+        (*self as u8).put(out);
+    }
+    fn take(input: &mut bytes::Bytes) -> Option<Self> {
+        Some(match u8::take(input)? {
+            0 => ProcessClass::Unset,
+            1 => ProcessClass::Storage,
+            2 => ProcessClass::Log,
+            3 => ProcessClass::Stateless,
+            4 => ProcessClass::Tester,
+            _ => return None,
+        })
+    }
+}
+
+record! {
+    /// Where a process runs, for placement: replicas never share a zone.
+    pub struct Locality {
+        pub process: Uid,
+        pub machine: String,
+        pub zone: String,
+        pub data_hall: String,
+        pub data_center: String,
+    }
+
+    /// A fault of a disk.
+    pub struct SickDisk {
+        pub directory: String,
+        /// Description for people.
+        pub what: String,
+        /// Milliseconds since 1970.
+        pub since_ms: u64,
+        /// The disk works again, but not yet for long enough to be trusted.
+        pub works: bool,
+    }
+
+    /// A worker reports to the controller that it lives and what it hosts. Sent again whenever either the content or
+    /// the controller changes.
+    pub struct RegisterWorker {
+        pub worker: Interface,
+        /// Class that the process declares itself.
+        pub declared: ProcessClass,
+        /// Class that an operator has set, which takes precedence. The controller fills this in.
+        pub given: Option<ProcessClass>,
+        pub locality: Locality,
+        /// Log servers on its disk, of all generations.
+        pub logs: Vec<(Uid, Epoch)>,
+        /// Storage servers on its disk.
+        pub storage: Vec<(Uid, Tag)>,
+        /// Addresses that this worker recently failed to reach.
+        pub unreachable: Vec<SocketAddr>,
+        /// State of the disk under its data directory, if that disk is not to be trusted.
+        pub disk: Option<SickDisk>,
+        /// The newest epoch in which its data directory has served; 0 if none.
+        pub epoch: Epoch,
+        /// The process has lost its coordinator registers: it must not serve as a coordinator, even if a cluster file
+        /// lists it.
+        pub lost_registers: bool,
+    }
+
+    pub struct RegisterWorkerReply {
+        /// Address of another live process with this id, if there is one. Only one process may serve a data directory.
+        pub taken_by: Option<SocketAddr>,
+    }
+
+    /// Waits until the description differs from `known`.
+    pub struct GetClusterInfo {
+        pub known: u64,
+    }
+
+    /// The state of the cluster that every worker needs.
+    pub struct ClusterInfo {
+        /// Changes whenever another field changes.
+        pub id: u64,
+        pub controller: Interface,
+        pub epoch: Epoch,
+        /// The database serves clients.
+        pub accepting: bool,
+        pub log_system: LogSystem,
+        /// All storage servers. A server that is not listed does not belong to the database: it neither pulls nor
+        /// pops.
+        pub servers: Vec<(Uid, Tag)>,
+        /// `servers` is complete for tags below this one: a server with a lower tag that is not listed has been
+        /// removed.
+        pub next_tag: u32,
+        /// The ratekeeper, which limits the GRV proxies, if there is one.
+        pub ratekeeper: Option<Interface>,
+        pub distributor: Option<Interface>,
+        /// Processes whose class an operator has set, with that class.
+        pub classes: Vec<(Uid, ProcessClass)>,
+        /// Names and values of knobs that the cluster sets. A value that a process was given itself takes precedence.
+        pub knobs: Vec<(String, String)>,
+        pub client: ClientInfo,
+    }
+
+    /// The addresses that a client needs.
+    pub struct ClientInfo {
+        pub id: u64,
+        pub grv_proxies: Vec<Interface>,
+        pub commit_proxies: Vec<Interface>,
+    }
+
+    /// Waits until the description differs from `known`.
+    pub struct GetClientInfo {
+        pub known: u64,
+    }
+
+    /// Creates the database. Fails with `invalid_option` if there is one, and with `invalid_option_value` if a number
+    /// in the configuration is out of bounds.
+    pub struct CreateDatabase {
+        pub config: DatabaseConfig,
+    }
+
+    pub struct CreateDatabaseReply {
+        /// Why no database was created, in one line; empty on success.
+        pub refusal: String,
+    }
+
+    /// A storage server has durably applied everything up to `version`; log generations wholly below the
+    /// minimum over all of them are removed.
+    pub struct ReportDurable {
+        pub server: Uid,
+        pub tag: Tag,
+        pub version: DurableVersion,
+    }
+
+    /// Notifies the controller that the list of storage servers has changed; it reads the list again.
+    pub struct ServersChanged {}
+
+    /// Asks for all live workers.
+    pub struct GetWorkers {}
+
+    pub struct Workers {
+        pub workers: Vec<RegisterWorker>,
+    }
+
+    /// Asks a worker for the state of its process and machine.
+    pub struct GetWorkerStatus {}
+
+    pub struct WorkerStatus {
+        /// Bytes of the disk that holds the data directory, and how many of them are free.
+        pub disk_total: u64,
+        pub disk_free: u64,
+        /// Greatest delay of a timer in the last second or two, in milliseconds. Timers are late when the event loop
+        /// is overloaded or the process does not get the CPU.
+        pub loop_lag_ms: f64,
+    }
+
+    /// Asks a worker to be the data distributor of an epoch.
+    pub struct RecruitDistributor {
+        pub id: Uid,
+        pub epoch: Epoch,
+        pub controller: Interface,
+        pub cluster: String,
+    }
+
+    /// Asks the data distributor for the state of replication and of its comparison of replicas.
+    pub struct GetDistributorStatus {}
+
+    #[derive(Default)]
+    pub struct DistributorStatus {
+        /// Number of copies of the shard that has the fewest, counted on servers that answer; 0 before the first
+        /// check.
+        pub least_copies: u32,
+        /// Complete rounds through the database since the distributor started, and the end of the last one in seconds
+        /// since 1970.
+        pub rounds: u64,
+        pub round_ended_s: u64,
+        /// Bytes compared, counted for one replica.
+        pub bytes: u64,
+        /// Number of differences found between replicas, and descriptions of the first ones.
+        pub found: u64,
+        pub differences: Vec<String>,
+    }
+
+    /// Asks a worker to end the role with this id, as `kill` in the shell does.
+    pub struct KillRole {
+        pub id: Uid,
+    }
+}
+
+record! {
+    /// The coordinated state: what a recovery must read first. Kept on the coordinators.
+    pub struct DatabaseState {
+        /// Format of this record: 2.
+        pub format: u32,
+        pub epoch: Epoch,
+        pub config: DatabaseConfig,
+        pub log_system: LogSystem,
+    }
+
+    /// Asks for a move to other coordinators. Answered when the move is complete, or with the reason if it is refused.
+    pub struct ChangeCoordinators {
+        pub coordinators: Vec<SocketAddr>,
+    }
+
+    pub struct ChangeCoordinatorsReply {
+        /// Why the coordinators have not changed, in one line; empty on success.
+        pub refusal: String,
+    }
+}
+
+impl Locality {
+    /// Name of the fault domain of this kind in which the process runs.
+    pub fn domain(&self, kind: FaultDomain) -> &String {
+        match kind {
+            FaultDomain::Zone => &self.zone,
+            FaultDomain::DataHall => &self.data_hall,
+        }
+    }
+}
+
+requests! {
+    RegisterWorker = 60 => RegisterWorkerReply;
+    GetClusterInfo = 61 => ClusterInfo;
+    GetClientInfo = 62 => ClientInfo;
+    CreateDatabase = 63 => CreateDatabaseReply;
+    ReportDurable = 64 => ();
+    KillRole = 65 => ();
+    ServersChanged = 66 => ();
+    GetWorkers = 67 => Workers;
+    RecruitDistributor = 68 => ();
+    GetDistributorStatus = 84 => DistributorStatus;
+    GetWorkerStatus = 69 => WorkerStatus;
+    ChangeCoordinators = 85 => ChangeCoordinatorsReply;
+}

@@ -1,0 +1,264 @@
+//! The log: the requests with which proxies push, storage servers peek and pop, and a recovery seals; and the
+//! description of all generations of the log that are still needed.
+
+use crate::DurableVersion;
+use bytes::Bytes;
+use plinth_core::{Epoch, Tag, Uid, Version, record};
+use plinth_rpc::{Interface, requests};
+
+record! {
+    /// The log servers of one epoch. Holds the versions `start ..` up to the next generation's start.
+    pub struct LogGeneration {
+        pub epoch: Epoch,
+        pub logs: Vec<Interface>,
+        /// Number of copies of every record, k.
+        pub replication: u32,
+        /// This many neighbouring tags share a log set, so that the replicas of a team's mutations coincide.
+        pub tags_a_set: u32,
+        /// The first version that this generation holds: PEV + 1 of the recovery that made it.
+        pub start: Version,
+        /// The recovery version RV of the recovery that made it: versions of older epochs above RV are discarded.
+        pub recovered_to: Version,
+    }
+
+    /// All generations still needed, oldest first; the last one is current.
+    pub struct LogSystem {
+        pub generations: Vec<LogGeneration>,
+    }
+}
+
+impl LogGeneration {
+    /// Places in `logs` of the k servers that store `tag`.
+    pub fn log_set(&self, tag: Tag) -> impl Iterator<Item = usize> + use<> {
+        let count = self.logs.len();
+        let copies = (self.replication as usize).min(count);
+        let first = if tag == Tag::SYSTEM {
+            0
+        } else {
+            (tag.0 / self.tags_a_set.max(1)) as usize
+        };
+        (0..copies).map(move |i| (first + i) % count)
+    }
+    pub fn copies(&self) -> usize {
+        (self.replication as usize).min(self.logs.len())
+    }
+    /// Whether every possible log set has a member among the servers that answered (FDB §2.4.4: more than
+    /// m − k answers, or one of every replica set).
+    pub fn covers_every_set(&self, answered: &[bool]) -> bool {
+        assert_eq!(answered.len(), self.logs.len(), "one flag a log server");
+        let count = self.logs.len();
+        (0..count).all(|first| (0..self.copies()).any(|i| answered[(first + i) % count]))
+    }
+}
+
+impl LogSystem {
+    pub fn current(&self) -> Option<&LogGeneration> {
+        self.generations.last()
+    }
+    /// The generation that holds `version`, and the version at which the next one begins.
+    pub fn generation_of(&self, version: Version) -> Option<(&LogGeneration, Option<Version>)> {
+        let at = self.generations.iter().rposition(|g| g.start <= version)?;
+        Some((
+            &self.generations[at],
+            self.generations.get(at + 1).map(|g| g.start),
+        ))
+    }
+}
+
+record! {
+    /// One version for one log server. The body may be empty, but every version must be sent (pitfall 3).
+    pub struct Push {
+        pub epoch: Epoch,
+        pub prev_version: Version,
+        pub version: Version,
+        /// Every version up to this one is durable on all log servers.
+        pub known_committed: Version,
+        /// `plinth_core::log_body`.
+        pub body: Bytes,
+    }
+
+    /// The push, and every one before it, is durable on this log server.
+    pub struct PushReply {
+        pub durable: DurableVersion,
+    }
+
+    /// Reads the stream of one tag from `begin` on. Waits until the log server has a version at or after `begin`.
+    pub struct Peek {
+        pub tag: Tag,
+        pub begin: Version,
+        pub bytes_max: u32,
+        /// Answer at once, even if there is nothing new.
+        pub return_if_blocked: bool,
+    }
+
+    pub struct PeekReply {
+        /// Versions that have mutations for the tag, ascending, each with its packed mutations.
+        pub messages: Vec<VersionedMessages>,
+        /// Every version below this one is covered by this reply.
+        pub end: Version,
+        /// Every version up to this one is durable on all log servers of the epoch.
+        pub known_committed: Version,
+        /// Data of the tag below this version was popped and is no longer on this log server.
+        pub popped: Version,
+    }
+
+    pub struct VersionedMessages {
+        pub version: Version,
+        /// Runs of packed mutations, in order.
+        pub runs: Vec<Bytes>,
+    }
+
+    /// Asks for one piece of the streams of `tags` in `[begin, to]`, for a log server of the next generation that
+    /// copies them. Answered at once, from data on disk.
+    pub struct CopyTail {
+        pub tags: Vec<Tag>,
+        pub begin: Version,
+        pub to: Version,
+        /// Limit of the reply's size. At least one version is returned, whatever its size.
+        pub bytes_max: u32,
+    }
+
+    pub struct CopyTailReply {
+        /// Versions that have mutations for the tags, ascending.
+        pub versions: Vec<CopiedVersion>,
+        /// Every version below this one is covered by this reply.
+        pub end: Version,
+    }
+
+    pub struct CopiedVersion {
+        pub version: Version,
+        /// `plinth_core::log_body`, restricted to the tags asked for.
+        pub body: Bytes,
+    }
+
+    /// Asks a log server that is being recruited how far it has copied.
+    pub struct GetCopyProgress {}
+
+    #[derive(Copy)]
+    pub struct CopyProgress {
+        /// Number of pieces copied. It grows as long as the copy makes progress.
+        pub pieces: u64,
+        /// The log server has copied everything up to this version.
+        pub to: Version,
+    }
+
+    /// Discards the data of `tag` below `version`: its storage server does not need it again.
+    pub struct Pop {
+        pub tag: Tag,
+        pub version: Version,
+    }
+
+    /// A recovery for `epoch` ends this generation: no push is accepted from now on.
+    pub struct Seal {
+        pub epoch: Epoch,
+    }
+
+    pub struct SealReply {
+        /// DV: everything up to here is on disk.
+        pub durable: DurableVersion,
+        /// KCV: the newest version known to be durable on all log servers.
+        pub known_committed: Version,
+        /// The log server was rebuilt from its disk after it took its last version. If the disk has lied, the server
+        /// once held more versions.
+        pub came_back: bool,
+    }
+
+    /// Fails with `tlog_stopped` once sealed. Success proves that the epoch has not ended (pitfall 1).
+    pub struct ConfirmEpoch {
+        pub epoch: Epoch,
+    }
+
+    /// Asks a worker to host one log server of a new generation, during a recovery. Answered when the server has
+    /// copied the versions that it takes over and has them on disk.
+    pub struct RecruitLog {
+        pub id: Uid,
+        pub epoch: Epoch,
+        /// The generation to which it belongs; the new log server is one of `generation.logs`.
+        pub generation: LogGeneration,
+        /// Its place in `generation.logs`.
+        pub place: u32,
+        /// Older generations, to copy `[generation.start, generation.recovered_to]` from.
+        pub old: LogSystem,
+        /// All tags in use, whose streams are to be copied.
+        pub tags: Vec<Tag>,
+    }
+
+    /// Asks a worker to remove a log server and its files, because its generation is drained.
+    pub struct RemoveLog {
+        pub id: Uid,
+    }
+
+    pub struct GetLogStatus {}
+
+    pub struct LogStatus {
+        pub epoch: Epoch,
+        pub version: Version,
+        pub durable: Version,
+        pub known_committed: Version,
+        pub sealed: bool,
+        pub queue_bytes: u64,
+        pub memory_bytes: u64,
+        /// Seconds that a block takes until it is durable: the minimum over the last half second to second; 0 if there
+        /// was none.
+        pub sync_s: f64,
+        /// The lowest version that some tag still needs; versions below it are not needed from here.
+        pub needed_from: Version,
+        /// The log server waits for free space on its disk, and commits wait for it.
+        pub disk_full: bool,
+    }
+}
+
+/// Version to which a tag is popped when its storage server has been removed.
+pub const POPPED_FOR_EVER: Version = Version::MAX;
+
+requests! {
+    Push = 20 => PushReply;
+    Peek = 21 => PeekReply;
+    Pop = 22 => ();
+    Seal = 23 => SealReply;
+    ConfirmEpoch = 24 => ();
+    RecruitLog = 25 => ();
+    RemoveLog = 26 => ();
+    GetLogStatus = 27 => LogStatus;
+    CopyTail = 28 => CopyTailReply;
+    GetCopyProgress = 29 => CopyProgress;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn generation(logs: usize, replication: u32) -> LogGeneration {
+        let interface =
+            |i: usize| Interface::new(([127, 0, 0, 1], i as u16).into(), Uid(i as u128));
+        LogGeneration {
+            epoch: 1,
+            logs: (0..logs).map(interface).collect(),
+            replication,
+            tags_a_set: 1,
+            start: 0,
+            recovered_to: 0,
+        }
+    }
+
+    #[test]
+    fn more_than_m_minus_k_answers_cover_every_set_and_fewer_neighbours_do_not() {
+        let g = generation(5, 3);
+        assert!(g.covers_every_set(&[true, false, false, true, false]));
+        assert!(!g.covers_every_set(&[true, true, false, false, false]));
+        assert!(g.covers_every_set(&[true, true, true, false, false]));
+    }
+
+    #[test]
+    fn a_version_belongs_to_the_last_generation_that_starts_at_or_before_it() {
+        let (mut a, mut b) = (generation(1, 1), generation(1, 1));
+        (a.start, b.start, b.epoch) = (0, 100, 2);
+        let system = LogSystem {
+            generations: vec![a, b],
+        };
+        let of = |v| system.generation_of(v).map(|(g, end)| (g.epoch, end));
+        assert_eq!(of(99), Some((1, Some(100))));
+        assert_eq!(of(100), Some((2, None)));
+        assert_eq!(of(-1), None);
+    }
+}

@@ -1,0 +1,465 @@
+//! A data directory belongs to one process of one cluster (pitfall 29). It is locked while in use. The file `process`
+//! names the owner, and a directory of another cluster is refused before anything is written.
+//!
+//! ```text
+//! plinth.lock              held by the living process
+//! process                  format, cluster, process id, the newest epoch that was served in
+//! coordination             the registers of a coordinator; exists from the first start on
+//! log-<id>.*               disk queues of log servers
+//! storage-<id>.meta        tag and engine of a storage server
+//! storage-<id>.*           its engine
+//! damaged-storage-<id>.*   of a storage server whose files were damaged, while others had the same data
+//! damaged-log-<id>.*       the same of a log server
+//! damaged-coordination     damaged registers of a coordinator that has begun again since
+//! probe                    exists for a moment, while a sick disk is tested
+//! ```
+
+use bytes::{BufMut, Bytes, BytesMut};
+use plinth_coordination::coordinator;
+use plinth_core::codec::Codec;
+use plinth_core::{EngineKind, Epoch, Error, Tag, Uid, Version, record};
+use plinth_runtime::disk::{self, DirLock};
+use plinth_runtime::trace_warn;
+use std::cell::{Cell, RefCell};
+use std::path::{Path, PathBuf};
+
+/// 2: storage servers keep on disk which ranges they hold. 3: coordinators keep a register for each set of them.
+const FORMAT: u32 = 3;
+/// Format of the file `process` alone. 4: with the epoch; and the file of the registers exists from the first start
+/// on.
+const OWNER_FORMAT: u32 = 4;
+
+/// Prefix of the names of files that were set aside.
+const DAMAGED: &str = "damaged-";
+
+record! {
+    pub struct Owner {
+        pub cluster: String,
+        pub process: Uid,
+        /// The newest epoch that the process has served in; 0 if none.
+        pub epoch: Epoch,
+    }
+
+    /// The owner in format 3.
+    pub struct FormerOwner {
+        pub cluster: String,
+        pub process: Uid,
+    }
+
+    /// What must be known to reopen a storage server.
+    pub struct StorageMeta {
+        pub tag: Tag,
+        pub engine: EngineKind,
+        /// The stream of the tag has nothing older than this version.
+        pub after: Version,
+    }
+}
+
+pub struct DataDirectory {
+    pub path: PathBuf,
+    pub process: Uid,
+    owner: RefCell<Owner>,
+    /// True if a former version, which made the file of the registers only when they were needed, was the last to
+    /// serve here.
+    is_former: Cell<bool>,
+    _lock: DirLock,
+}
+
+impl DataDirectory {
+    /// Locks `path`, making it if it is not there, and checks that it belongs to `cluster`. The error is one line.
+    pub async fn open(path: &Path, cluster: &str) -> Result<Self, String> {
+        let at = |what: &str, e: std::io::Error| {
+            format!("data directory {}: {what}: {e}", path.display())
+        };
+        disk::create_dir_all(path)
+            .await
+            .map_err(|e| at("cannot create it", e))?;
+        let lock = disk::lock_dir(path).await.map_err(|e| {
+            at("cannot lock it; is another server using it? Give each server a directory of its own", e)
+        })?;
+        let (owner, is_former) = match disk::exists(&path.join("process")).await {
+            true => read_owner(path, cluster).await?,
+            false => (make_owner(path, cluster).await?, false),
+        };
+        Ok(DataDirectory {
+            path: path.to_path_buf(),
+            process: owner.process,
+            owner: RefCell::new(owner),
+            is_former: Cell::new(is_former),
+            _lock: lock,
+        })
+    }
+
+    /// True if the registers of a coordinator must be here. `is_named`: the cluster file names this process as a
+    /// coordinator. A directory that was used and lacks them has lost them. A directory of a former version that
+    /// never was a coordinator's gets its first registers.
+    pub async fn must_have_registers(&self, is_named: bool) -> bool {
+        if !self.is_former.get() {
+            return true;
+        }
+        let is_there = disk::exists(&coordinator::file_in(&self.path)).await;
+        if !is_there && is_named {
+            return true;
+        }
+        let cluster = self.owner.borrow().cluster.clone();
+        let begun = is_there || coordinator::begin(&self.path, &cluster).await.is_ok();
+        // If there is no room for that, the next start tries again.
+        self.is_former.set(!begun);
+        if begun {
+            self.write_owner().await;
+        }
+        is_there
+    }
+
+    /// The newest epoch that was served in from here; 0 if none.
+    pub fn epoch(&self) -> Epoch {
+        self.owner.borrow().epoch
+    }
+
+    /// Records that `epoch` is served from here. Nothing of an older epoch is served afterwards.
+    pub async fn serves_in(&self, epoch: Epoch) {
+        if epoch > self.epoch() {
+            self.owner.borrow_mut().epoch = epoch;
+            self.write_owner().await;
+        }
+    }
+
+    async fn write_owner(&self) {
+        if self.is_former.get() {
+            return; // the new form says that the registers are there
+        }
+        let bytes = encode(OWNER_FORMAT, &*self.owner.borrow());
+        let file = self.path.join("process");
+        if let Err(error) = disk::write_file_durably(&file, bytes).await {
+            trace_warn!("OwnerNotWritten", "file" => file.display(), "error" => error); // written with the next epoch
+        }
+    }
+
+    pub fn log_prefix(&self, id: Uid) -> PathBuf {
+        self.path.join(format!("log-{id}"))
+    }
+
+    pub fn storage_prefix(&self, id: Uid) -> PathBuf {
+        self.path.join(format!("storage-{id}"))
+    }
+
+    pub async fn write_storage_meta(&self, id: Uid, meta: &StorageMeta) -> std::io::Result<()> {
+        let file = self.path.join(format!("storage-{id}.meta"));
+        let written = disk::write_file_durably(&file, encode(FORMAT, meta));
+        written.await.map(drop)
+    }
+
+    /// [`Error::file_corrupt`] if it is damaged, after an event that names it.
+    pub async fn read_storage_meta(&self, id: Uid) -> Result<StorageMeta, Error> {
+        let file = self.path.join(format!("storage-{id}.meta"));
+        let bytes = disk::read_file(&file).await.map_err(|error| {
+            trace_warn!("StorageMetaUnreadable", "file" => file.display(), "error" => error);
+            Error::io_error
+        })?;
+        decode(FORMAT, &bytes).ok_or_else(|| {
+            trace_warn!("StorageMetaDamaged", "file" => file.display(), "what" => "checksum");
+            Error::file_corrupt
+        })
+    }
+
+    /// Ids of the log servers and of the storage servers that have files here.
+    pub async fn contents(&self) -> std::io::Result<(Vec<Uid>, Vec<Uid>)> {
+        contents(&self.path).await
+    }
+
+    /// Makes later reads of a role's files come from the disk, not from memory.
+    pub async fn forget_cached(&self, id: Uid) -> std::io::Result<()> {
+        let text = id.to_string();
+        let mut names: Vec<String> = disk::list_dir(&self.path).await?;
+        names.retain(|name| name.contains(&text));
+        for name in names {
+            disk::forget_cached(&self.path.join(name)).await?;
+        }
+        Ok(())
+    }
+
+    /// Renames every file of a role to `damaged-…`, so that the role no longer exists. The meta file of a storage
+    /// server is renamed first, and durably before the next file. The renamed files are kept for inspection and may
+    /// be removed.
+    pub async fn set_role_aside(&self, id: Uid) -> std::io::Result<()> {
+        let text = id.to_string();
+        let mut names: Vec<String> = disk::list_dir(&self.path).await?;
+        names.retain(|name| name.contains(&text) && !name.starts_with(DAMAGED));
+        names.sort_by_key(|name| !name.ends_with(".meta"));
+        for name in names {
+            let aside = self.path.join(format!("{DAMAGED}{name}"));
+            disk::rename(&self.path.join(&name), &aside).await?;
+            disk::sync_dir(&self.path).await?;
+        }
+        Ok(())
+    }
+
+    /// Removes every file of a role. The meta file of a storage server is removed first, and durably before the next
+    /// file: the other files without it are litter, but the meta file without the others would be a loss of data.
+    pub async fn remove_role(&self, id: Uid) -> std::io::Result<()> {
+        let text = id.to_string();
+        let mut names: Vec<String> = disk::list_dir(&self.path).await?;
+        names.retain(|name| name.contains(&text));
+        names.sort_by_key(|name| !name.ends_with(".meta"));
+        for name in names {
+            disk::remove(&self.path.join(&name)).await?;
+            if name.ends_with(".meta") {
+                disk::sync_dir(&self.path).await?;
+            }
+        }
+        disk::sync_dir(&self.path).await.map(drop)
+    }
+}
+
+/// Lets the coordinator of a directory that has lost its registers serve as one that has promised nothing. False if
+/// nothing is lost. See "Lost coordinators" in `docs/operating.md`.
+pub async fn accept_lost_registers(path: &Path, cluster: &str) -> Result<bool, String> {
+    let directory = DataDirectory::open(path, cluster).await?;
+    coordinator::begin_again(&directory.path, cluster).await
+}
+
+async fn contents(path: &Path) -> std::io::Result<(Vec<Uid>, Vec<Uid>)> {
+    let (mut logs, mut storage) = (Vec::new(), Vec::new());
+    for name in disk::list_dir(path).await? {
+        let id = |rest: &str| rest.get(..32).and_then(Uid::parse);
+        if let Some(id) = name.strip_prefix("log-").and_then(id) {
+            logs.push(id);
+        } else if name.ends_with(".meta")
+            && let Some(id) = name.strip_prefix("storage-").and_then(id)
+        {
+            storage.push(id);
+        }
+    }
+    logs.sort();
+    logs.dedup();
+    Ok((logs, storage))
+}
+
+/// 1 if there is data, since its epoch was not written down; else 0.
+async fn epoch_of_files(path: &Path) -> Result<Epoch, String> {
+    let (logs, storage) = contents(path)
+        .await
+        .map_err(|e| format!("data directory {}: cannot list it: {e}", path.display()))?;
+    Ok(u64::from(!logs.is_empty() || !storage.is_empty()))
+}
+
+/// The owner of the directory, and whether a former version wrote it.
+async fn read_owner(path: &Path, cluster: &str) -> Result<(Owner, bool), String> {
+    let file = path.join("process");
+    let bytes = disk::read_file(&file).await.map_err(|e| {
+        format!(
+            "data directory {}: cannot read its owner: {e}",
+            path.display()
+        )
+    })?;
+    let format = format_of(&bytes);
+    if let Some(format) = format.filter(|format| ![FORMAT, OWNER_FORMAT].contains(format)) {
+        return Err(format!(
+            "data directory {} has format {format}, and this version of Plinth knows {OWNER_FORMAT}; \
+            serve it with the version that wrote it, `plinth dump` there and `plinth load` here",
+            path.display()
+        ));
+    }
+    let is_former = format == Some(FORMAT);
+    let owner = match is_former {
+        false => decode(OWNER_FORMAT, &bytes),
+        true => decode(FORMAT, &bytes).map(|FormerOwner { cluster, process }| Owner {
+            cluster,
+            process,
+            epoch: 0,
+        }),
+    };
+    let mut owner: Owner = owner.ok_or_else(|| {
+        format!(
+            "{} is corrupt; restore the whole directory from a backup, or use an empty one",
+            file.display()
+        )
+    })?;
+    if owner.cluster != cluster {
+        return Err(format!(
+            "data directory {} belongs to cluster {}, not to {cluster}; use another directory",
+            path.display(),
+            owner.cluster
+        ));
+    }
+    if is_former {
+        owner.epoch = epoch_of_files(path).await?;
+    }
+    Ok((owner, is_former))
+}
+
+/// Names the owner of a directory in which no process has served. If there are other files in it, it has lost its
+/// owner's file, and perhaps more.
+async fn make_owner(path: &Path, cluster: &str) -> Result<Owner, String> {
+    let owner = Owner {
+        cluster: cluster.to_string(),
+        process: Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64()),
+        epoch: epoch_of_files(path).await?,
+    };
+    let is_there = disk::exists(&coordinator::file_in(path)).await;
+    let unwritable = |e| format!("data directory {}: cannot write to it: {e}", path.display());
+    if owner.epoch == 0 && !is_there {
+        // This file comes first, because the owner's file implies that it exists.
+        let begun = coordinator::begin(path, cluster).await;
+        begun.map_err(unwritable)?;
+    }
+    let file = path.join("process");
+    let written = disk::write_file_durably(&file, encode(OWNER_FORMAT, &owner)).await;
+    written.map_err(unwritable)?;
+    Ok(owner)
+}
+
+/// `format: u32 | crc32c of format and body: u32 | body`. In format 1 the checksum was that of the body alone.
+fn encode(format: u32, record: &impl Codec) -> Bytes {
+    let body = record.to_bytes();
+    let mut out = BytesMut::with_capacity(body.len() + 8);
+    out.put_u32_le(format);
+    out.put_u32_le(checksum(format, &body));
+    out.put_slice(&body);
+    out.freeze()
+}
+
+fn checksum(format: u32, body: &[u8]) -> u32 {
+    match format {
+        1 => crc32c::crc32c(body),
+        _ => crc32c::crc32c_append(crc32c::crc32c(&format.to_le_bytes()), body),
+    }
+}
+
+/// The format of a file with a correct checksum. The file may be of another version.
+fn format_of(bytes: &Bytes) -> Option<u32> {
+    let format = u32::from_le_bytes(bytes.get(..4)?.try_into().ok()?);
+    let crc = u32::from_le_bytes(bytes.get(4..8)?.try_into().ok()?);
+    (checksum(format, &bytes[8..]) == crc).then_some(format)
+}
+
+fn decode<T: Codec>(format: u32, bytes: &Bytes) -> Option<T> {
+    let ours = format_of(bytes)? == format;
+    ours.then(|| T::from_bytes(bytes.slice(8..))).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_runtime::Duration;
+    use plinth_runtime::sim::{Locality, SimConfig, Simulation, control};
+
+    const ID: Uid = Uid(7);
+
+    /// Removes a storage server's files, and loses power meanwhile.
+    async fn remove_and_lose_power(at_us: u64) -> Vec<String> {
+        let machine = control().add_machine(Locality::default());
+        let address = ([10, 0, 0, 1], 1).into();
+        control().start_process(machine, address, || {
+            Box::pin(async {
+                let path = Path::new("/data");
+                let opened = DataDirectory::open(path, "a:b").await.expect("opens");
+                if control().processes()[0].starts == 1 {
+                    let meta = StorageMeta {
+                        tag: Tag(1),
+                        engine: EngineKind::Memory,
+                        after: 0,
+                    };
+                    let engine = opened.storage_prefix(ID);
+                    let written = disk::write_file_durably(&engine, Bytes::from("rows")).await;
+                    written.expect("writes");
+                    opened.write_storage_meta(ID, &meta).await.expect("writes");
+                    opened.remove_role(ID).await.expect("removes");
+                }
+                std::future::pending::<()>().await;
+            })
+        });
+        plinth_runtime::sleep(Duration::from_micros(at_us)).await;
+        control().power_cut(machine);
+        let mut paths = control().files(machine);
+        paths.retain(|path| path.to_string_lossy().contains("storage-"));
+        let text = |path: PathBuf| path.to_string_lossy().into_owned();
+        paths.into_iter().map(text).collect()
+    }
+
+    /// Opens a directory into which `fill` has put files, as the process of a coordinator that `is_named`. Returns
+    /// whether it must have registers, whether it has them, and its epoch.
+    fn opened(fill: impl AsyncFn(&Path) + 'static, is_named: bool) -> (bool, bool, Epoch) {
+        let simulation = Simulation::new(1, SimConfig::default());
+        simulation
+            .run(async move {
+                let path = Path::new("/data");
+                disk::create_dir_all(path).await.expect("makes it");
+                fill(path).await;
+                let opened = DataDirectory::open(path, "a:b").await.expect("opens");
+                let must = opened.must_have_registers(is_named).await;
+                let is_there = disk::exists(&coordinator::file_in(path)).await;
+                (must, is_there, opened.epoch())
+            })
+            .result
+    }
+
+    async fn put(path: &Path, name: &str, bytes: Bytes) {
+        let written = disk::write_file_durably(&path.join(name), bytes).await;
+        written.expect("writes");
+    }
+
+    async fn former_owner(path: &Path) {
+        let (cluster, process) = ("a:b".into(), Uid(1));
+        put(
+            path,
+            "process",
+            encode(FORMAT, &FormerOwner { cluster, process }),
+        )
+        .await;
+    }
+
+    #[test]
+    fn a_directory_that_was_used_must_have_the_registers_of_a_coordinator() {
+        // A new directory gets registers.
+        assert_eq!(opened(async |_| {}, true), (true, true, 0));
+        // The directory was used, and its registers are gone.
+        let used = async |path: &Path| {
+            drop(DataDirectory::open(path, "a:b").await.expect("opens"));
+            disk::remove(&coordinator::file_in(path))
+                .await
+                .expect("removes");
+        };
+        assert_eq!(opened(used, false), (true, false, 0));
+        // Only the data is left.
+        let data = async |path: &Path| put(path, &format!("log-{ID}.0"), Bytes::new()).await;
+        assert_eq!(opened(data, false), (true, false, 1));
+    }
+
+    #[test]
+    fn a_directory_of_the_version_before_lacks_registers_only_if_it_serves_as_a_coordinator() {
+        let plain = async |path: &Path| former_owner(path).await;
+        assert_eq!(opened(plain, false), (false, true, 0));
+        assert_eq!(opened(plain, true), (true, false, 0));
+        let with_data = async |path: &Path| {
+            former_owner(path).await;
+            put(path, &format!("storage-{ID}.meta"), Bytes::new()).await;
+            coordinator::begin(path, "a:b").await.expect("writes");
+        };
+        assert_eq!(opened(with_data, true), (true, true, 1));
+    }
+
+    #[test]
+    fn the_newest_epoch_that_was_served_in_is_kept() {
+        let served = async |path: &Path| {
+            let opened = DataDirectory::open(path, "a:b").await.expect("opens");
+            for epoch in [3, 7, 5] {
+                opened.serves_in(epoch).await;
+            }
+        };
+        assert_eq!(opened(served, false), (true, true, 7));
+    }
+
+    #[test]
+    fn a_meta_file_never_comes_back_without_what_it_speaks_of() {
+        let mut seen = 0;
+        for seed in 0..400 {
+            let sim = Simulation::new(seed, SimConfig::default());
+            let left = sim.run(remove_and_lose_power(seed * 100)).result;
+            let meta = left.iter().any(|name| name.ends_with(".meta"));
+            seen += usize::from(left.len() == 1);
+            assert!(!meta || left.len() == 2, "seed {seed}: {left:?}");
+        }
+        assert!(seen > 0, "no power cut came in the middle");
+    }
+}

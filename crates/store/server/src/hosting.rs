@@ -1,0 +1,701 @@
+//! The roles that a worker hosts. Makes roles on request, keeps them in one table, and ends and removes them when
+//! they are over.
+
+mod revival;
+
+use crate::data_directory::{DataDirectory, StorageMeta};
+use crate::disk_watch::DiskWatch;
+use crate::snapshots::ClientSnapshots;
+use crate::vitals::Vitals;
+use plinth_control::{distributor, ratekeeper};
+use plinth_coordination::Coordinators;
+use plinth_core::{Epoch, Error, Result, Tag, Uid};
+use plinth_protocol::control::{
+    ClusterInfo, GetWorkerStatus, KillRole, RecruitDistributor, SickDisk, WORKER, WorkerStatus,
+};
+use plinth_protocol::log::{LogSystem, RecruitLog};
+use plinth_protocol::rate::RecruitRatekeeper;
+use plinth_protocol::role::Role;
+use plinth_protocol::storage::RecruitStorage;
+use plinth_protocol::transaction::{
+    RecruitCommitProxy, RecruitGrvProxy, RecruitResolver, RecruitSequencer,
+};
+use plinth_rpc::{Interface, Registration, Request, Responder, Transport};
+use plinth_runtime::sync::{Notify, Watch};
+use plinth_runtime::{Duration, Task, planted, probe, trace, trace_warn};
+use plinth_storage::server::StorageRole;
+use plinth_storage::windowed::WindowedStore;
+use revival::Stored;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
+use std::future::Future;
+use std::path::Path;
+use std::rc::{Rc, Weak};
+
+/// How long a process with a damaged log server waits for an epoch without it.
+const OTHERS_LIMIT: Duration = Duration::from_secs(3);
+
+/// Kind of a role, and how long it is wanted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Kind {
+    /// Ends with its epoch.
+    Transaction(Epoch),
+    /// Ends when no generation of the log system names it.
+    Log(Epoch),
+    /// Ends when the database does not list it.
+    Storage(Tag),
+}
+
+struct Hosted {
+    kind: Kind,
+    role: Role,
+    _life: Task<()>,
+}
+
+/// Limit of role requests that are remembered; the latest are kept.
+const ASKED_MAX: usize = 10_000;
+
+pub struct Hosting {
+    transport: Transport,
+    /// Interface for role requests. A process that starts again does not receive the requests for its predecessor.
+    worker: Interface,
+    /// Roles that were requested. No role is made twice, because a request may arrive again, however late.
+    asked: RefCell<VecDeque<Uid>>,
+    directory: Rc<DataDirectory>,
+    /// Key of the cluster. Requests for another one are refused.
+    cluster: String,
+    /// Bytes of cache that a storage server's engine may use.
+    cache_bytes: usize,
+    info: Watch<Option<ClusterInfo>>,
+    disk: Rc<DiskWatch>,
+    log_system: Watch<LogSystem>,
+    fatal: Watch<Option<String>>,
+    roles: RefCell<BTreeMap<Uid, Hosted>>,
+    change: Notify,
+    newest_epoch: Cell<Epoch>,
+    registrations: RefCell<Vec<Registration>>,
+    /// For storage servers that take over a range.
+    snapshots: Rc<ClientSnapshots>,
+    vitals: Rc<Vitals>,
+}
+
+impl Hosting {
+    /// Brings back the roles in the data directory, and accepts role requests.
+    pub async fn start(
+        transport: &Transport,
+        coordinators: &Coordinators,
+        directory: Rc<DataDirectory>,
+        cache_bytes: usize,
+        disk: Rc<DiskWatch>,
+        info: Watch<Option<ClusterInfo>>,
+        fatal: Watch<Option<String>>,
+    ) -> std::result::Result<Rc<Self>, String> {
+        let database = plinth_client::connect_over(transport.clone(), coordinators.clone());
+        let address = transport.address().expect("a worker has an address");
+        let life = Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
+        let hosting = Rc::new(Hosting {
+            transport: transport.clone(),
+            worker: Interface::new(address, life),
+            asked: RefCell::default(),
+            directory,
+            cluster: coordinators.key(),
+            cache_bytes,
+            info,
+            disk,
+            log_system: Watch::new(LogSystem {
+                generations: vec![],
+            }),
+            fatal,
+            roles: RefCell::default(),
+            change: Notify::new(),
+            newest_epoch: Cell::new(0),
+            registrations: RefCell::default(),
+            snapshots: Rc::new(ClientSnapshots(database)),
+            vitals: Rc::default(),
+        });
+        hosting.bring_back().await?;
+        hosting.serve();
+        Ok(hosting)
+    }
+
+    async fn bring_back(self: &Rc<Self>) -> std::result::Result<(), String> {
+        let unreadable =
+            |e: std::io::Error| format!("cannot list {}: {e}", self.directory.path.display());
+        let (logs, storage) = self.directory.contents().await.map_err(unreadable)?;
+        for id in logs {
+            match self.bring_back_log(id).await {
+                Ok(()) => {}
+                Err(error) if is_damage(error) => self.give_up_log_later(id, error),
+                Err(error) if is_the_disks(error) => {
+                    self.come_back_later(id, Stored::Log(None), error);
+                }
+                Err(error) => {
+                    let place = self.directory.log_prefix(id);
+                    return Err(format!("log server {}: {error}", place.display()));
+                }
+            }
+        }
+        for id in storage {
+            match self.bring_back_storage(id).await {
+                Ok(()) => {}
+                Err(error) if is_damage(error) => self.give_up_later(id, error),
+                Err(error) if is_the_disks(error) => {
+                    self.come_back_later(id, Stored::Storage(None), error);
+                }
+                Err(error) => {
+                    let place = self.directory.storage_prefix(id);
+                    return Err(format!("storage server {}: {error}", place.display()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn bring_back_log(self: &Rc<Self>, id: Uid) -> Result<()> {
+        let (prefix, info) = (self.directory.log_prefix(id), self.info.clone());
+        match plinth_log::serve::reopen(&self.transport, &prefix, id, info).await? {
+            Some((epoch, life)) => {
+                trace!("LogReopened", "id" => id, "epoch" => epoch);
+                self.host_log(id, epoch, life);
+            }
+            // Made but never used, because its recruitment was never confirmed.
+            None => self.remove_files(id).await,
+        }
+        Ok(())
+    }
+
+    async fn bring_back_storage(self: &Rc<Self>, id: Uid) -> Result<()> {
+        let meta = self.directory.read_storage_meta(id).await?;
+        self.start_storage(id, meta, false).await
+    }
+
+    fn host_log(self: &Rc<Self>, id: Uid, epoch: Epoch, life: plinth_log::serve::Life) {
+        // Weak: the hosting owns its roles.
+        let hosting = Rc::downgrade(self);
+        self.host(id, Kind::Log(epoch), Role::Log, async move {
+            let error = life.await;
+            if let Some(hosting) = hosting.upgrade() {
+                hosting.come_back_later(id, Stored::Log(Some(epoch)), error);
+            }
+        });
+    }
+
+    /// Handles a storage server whose files are damaged already when the process starts. Whether other servers have
+    /// its data is known as soon as the worker hears of the cluster.
+    fn give_up_later(self: &Rc<Self>, id: Uid, error: Error) {
+        probe!("damaged_replica_at_start");
+        let place = self.directory.storage_prefix(id);
+        // The engine has reported the exact place.
+        trace!("StorageDamaged", "place" => place.display(), "error" => error);
+        let (hosting, log_system) = (Rc::downgrade(self), self.log_system.clone());
+        let giving_up = plinth_runtime::spawn("damaged storage", async move {
+            log_system
+                .wait_until(|system| system.current().is_some())
+                .await;
+            if let Some(hosting) = hosting.upgrade() {
+                hosting.storage_ended(id, None, &place, error).await;
+            }
+        });
+        giving_up.detach();
+    }
+
+    /// Handles a log server whose files are damaged already when the process starts. An epoch that has begun without
+    /// it has copied what it held from others: then its files are set aside. If no such epoch begins, this may be the
+    /// last log server that holds some of the log: the process ends and reports that, and the files stay untouched.
+    fn give_up_log_later(self: &Rc<Self>, id: Uid, error: Error) {
+        probe!("damaged_log_at_start");
+        let place = self.directory.log_prefix(id);
+        // The disk queue has reported the exact place.
+        trace!("LogDamaged", "place" => place.display(), "error" => error);
+        let (hosting, info) = (Rc::downgrade(self), self.info.clone());
+        let giving_up = plinth_runtime::spawn("damaged log", async move {
+            let begun = info.wait_until(|info| has_begun_without(info, id));
+            let begun = plinth_runtime::timeout(OTHERS_LIMIT, begun).await;
+            let Some(hosting) = hosting.upgrade() else {
+                return;
+            };
+            let had_others = begun.is_some() && info.with(|info| others_hold_log(info, id));
+            hosting
+                .damaged(id, Role::Log, &place, error, had_others)
+                .await;
+        });
+        giving_up.detach();
+    }
+
+    /// Serves the requests to make a role, to end one, and to tell how the process is.
+    fn serve(self: &Rc<Self>) {
+        self.take_transaction_roles();
+        self.take_singletons();
+        self.take_slowly::<RecruitLog, _>(|r| r.id, |h, r| async move { h.recruit_log(r).await });
+        self.take_slowly::<RecruitStorage, _>(
+            |r| r.id,
+            |h, r| async move { h.recruit_storage(r).await },
+        );
+        let hosting = Rc::downgrade(self);
+        let kill = move |request: KillRole, responder: Responder<KillRole>| {
+            if let Some(hosting) = hosting.upgrade() {
+                let work = hosting.kill(request.id);
+                plinth_runtime::spawn("kill", async move { responder.send(work.await) }).detach();
+            }
+        };
+        let vitals = self.vitals.clone();
+        let status = move |_, responder: Responder<GetWorkerStatus>| responder.ok(vitals.status());
+        let mut registrations = self.registrations.borrow_mut();
+        registrations.push(self.transport.serve::<KillRole>(WORKER, kill));
+        registrations.push(self.transport.serve(self.worker.id, status));
+    }
+
+    fn take_transaction_roles(self: &Rc<Self>) {
+        use plinth_transaction::{commit_proxy, grv_proxy, resolver, sequencer};
+        self.take::<RecruitSequencer>(
+            |r| r.id,
+            |h, r| {
+                if !sequencer::is_possible(&r) {
+                    return Err(Error::client_invalid_operation);
+                }
+                h.stateless(
+                    r.id,
+                    r.epoch,
+                    Role::Sequencer,
+                    sequencer::start(&h.transport, r),
+                )
+            },
+        );
+        self.take::<RecruitGrvProxy>(
+            |r| r.id,
+            |h, r| {
+                h.stateless(
+                    r.id,
+                    r.epoch,
+                    Role::GrvProxy,
+                    grv_proxy::start(&h.transport, r, h.info.clone()),
+                )
+            },
+        );
+        self.take::<RecruitResolver>(
+            |r| r.id,
+            |h, r| {
+                h.stateless(
+                    r.id,
+                    r.epoch,
+                    Role::Resolver,
+                    resolver::start(&h.transport, r),
+                )
+            },
+        );
+        self.take::<RecruitCommitProxy>(
+            |r| r.id,
+            |h, r| {
+                if r.log_system.current().is_none() || r.resolvers.is_empty() {
+                    return Err(Error::client_invalid_operation);
+                }
+                h.stateless(
+                    r.id,
+                    r.epoch,
+                    Role::CommitProxy,
+                    commit_proxy::start(&h.transport, r),
+                )
+            },
+        );
+    }
+
+    fn take_singletons(self: &Rc<Self>) {
+        self.take::<RecruitDistributor>(
+            |r| r.id,
+            |h, r| {
+                if r.cluster != h.cluster {
+                    return Err(Error::connection_string_invalid);
+                }
+                let database = h.snapshots.0.clone();
+                let life = distributor::start(&h.transport, r.clone(), database);
+                h.stateless(r.id, r.epoch, Role::Distributor, life)
+            },
+        );
+        self.take::<RecruitRatekeeper>(
+            |r| r.id,
+            |h, r| {
+                if r.cluster != h.cluster {
+                    return Err(Error::connection_string_invalid);
+                }
+                let database = h.snapshots.0.clone();
+                let life = ratekeeper::start(&h.transport, r.clone(), h.info.clone(), database);
+                h.stateless(r.id, r.epoch, Role::Ratekeeper, life)
+            },
+        );
+    }
+
+    /// Interface for role requests in this life of the process.
+    pub fn worker(&self) -> Interface {
+        self.worker
+    }
+
+    /// True if this is the first request for the role. Otherwise the first request has been answered, or will be.
+    fn is_new(&self, id: Uid) -> bool {
+        let mut asked = self.asked.borrow_mut();
+        if asked.contains(&id)
+            && !planted!(
+                "role_made_twice",
+                "a worker makes a role again when it is asked once more for one that it has made"
+            )
+        {
+            probe!("worker_is_asked_twice_for_a_role");
+            return false;
+        }
+        if asked.len() >= ASKED_MAX {
+            asked.pop_front();
+        }
+        asked.push_back(id);
+        true
+    }
+
+    fn take<R: Request<Reply = ()>>(
+        self: &Rc<Self>,
+        id: impl Fn(&R) -> Uid + 'static,
+        make: impl Fn(&Rc<Self>, R) -> Result<()> + 'static,
+    ) {
+        let hosting = Rc::downgrade(self);
+        let take = move |request: R, responder: Responder<R>| {
+            let Some(hosting) = hosting.upgrade() else {
+                return;
+            };
+            responder.send(if hosting.is_new(id(&request)) {
+                make(&hosting, request)
+            } else {
+                Err(Error::operation_obsolete)
+            });
+        };
+        let registration = self.transport.serve::<R>(self.worker.id, take);
+        self.registrations.borrow_mut().push(registration);
+    }
+
+    fn take_slowly<R: Request<Reply = ()>, F: Future<Output = Result<()>> + 'static>(
+        self: &Rc<Self>,
+        id: impl Fn(&R) -> Uid + 'static,
+        make: impl Fn(Rc<Self>, R) -> F + 'static,
+    ) {
+        let hosting: Weak<Self> = Rc::downgrade(self);
+        let take = move |request: R, responder: Responder<R>| {
+            let Some(hosting) = hosting.upgrade() else {
+                return;
+            };
+            if !hosting.is_new(id(&request)) {
+                return responder.fail(Error::operation_obsolete);
+            }
+            let work = make(hosting, request);
+            plinth_runtime::spawn("recruit", async move { responder.send(work.await) }).detach();
+        };
+        let registration = self.transport.serve::<R>(self.worker.id, take);
+        self.registrations.borrow_mut().push(registration);
+    }
+
+    fn stateless(
+        self: &Rc<Self>,
+        id: Uid,
+        epoch: Epoch,
+        role: Role,
+        life: impl Future<Output = ()> + 'static,
+    ) -> Result<()> {
+        if epoch < self.newest_epoch.get() {
+            return Err(Error::operation_obsolete);
+        }
+        self.host(id, Kind::Transaction(epoch), role, life);
+        Ok(())
+    }
+
+    /// Ends a role as a crash would. A log server comes back from its disk, as it would after a restart.
+    async fn kill(self: Rc<Self>, id: Uid) -> Result<()> {
+        let killed = self
+            .roles
+            .borrow_mut()
+            .remove(&id)
+            .ok_or(Error::client_invalid_operation)?;
+        let kind = killed.kind;
+        drop(killed);
+        let (stored, back) = match kind {
+            Kind::Transaction(_) => return Ok(()),
+            Kind::Log(epoch) => (Stored::Log(Some(epoch)), self.bring_back_log(id).await),
+            Kind::Storage(tag) => (
+                Stored::Storage(Some(tag)),
+                self.bring_back_storage(id).await,
+            ),
+        };
+        if let Err(error) = back
+            && is_the_disks(error)
+        {
+            self.come_back_later(id, stored, error);
+        }
+        back
+    }
+
+    async fn recruit_log(self: Rc<Self>, request: RecruitLog) -> Result<()> {
+        if request.epoch < self.newest_epoch.get() {
+            return Err(Error::operation_obsolete);
+        }
+        let (id, epoch) = (request.id, request.epoch);
+        let prefix = self.directory.log_prefix(id);
+        match plinth_log::creation::create(&self.transport, &prefix, request, self.info.clone())
+            .await
+        {
+            Ok(life) => {
+                self.host_log(id, epoch, life);
+                // The copy may have taken so long that another attempt has made the epoch.
+                if let Some(info) = self.info.get() {
+                    self.obey(&info).await;
+                }
+                Ok(())
+            }
+            Err(error) => {
+                // Nothing will ask for it again: the next attempt uses another id.
+                self.remove_files_later(id);
+                Err(error)
+            }
+        }
+    }
+
+    async fn recruit_storage(self: Rc<Self>, request: RecruitStorage) -> Result<()> {
+        if request.cluster != self.cluster {
+            return Err(Error::connection_string_invalid);
+        }
+        let meta = StorageMeta {
+            tag: request.tag,
+            engine: request.engine,
+            after: request.after,
+        };
+        // The engine first: files with no meta file are litter, a meta file with no engine would be a loss.
+        self.start_storage(request.id, meta.clone(), true).await?;
+        let written = self.directory.write_storage_meta(request.id, &meta).await;
+        written.map_err(|error| {
+            trace!("StorageMetaFailed", "id" => request.id, "error" => error);
+            Error::io_error
+        })
+    }
+
+    async fn start_storage(
+        self: &Rc<Self>,
+        id: Uid,
+        meta: StorageMeta,
+        create: bool,
+    ) -> Result<()> {
+        let prefix = self.directory.storage_prefix(id);
+        let engine = plinth_engine::open(meta.engine, &prefix, create, self.cache_bytes).await?;
+        let role = StorageRole {
+            id,
+            tag: meta.tag,
+            info: self.info.clone(),
+            log_system: self.log_system.clone(),
+            snapshots: self.snapshots.clone(),
+        };
+        let store = Rc::new(WindowedStore::open(engine, meta.after)?);
+        let life = plinth_storage::server::start(&self.transport, role, store).await?;
+        // Weak: the hosting owns its roles.
+        let hosting = Rc::downgrade(self);
+        self.host(id, Kind::Storage(meta.tag), Role::Storage, async move {
+            let error = life.await;
+            if let Some(hosting) = hosting.upgrade() {
+                hosting
+                    .storage_ended(id, Some(meta.tag), &prefix, error)
+                    .await;
+            }
+        });
+        Ok(())
+    }
+
+    /// Handles the end of a storage server. If others have the data of a damaged replica, its files are set aside,
+    /// and the data distributor makes another one, here or elsewhere, from a healthy replica. Without others the
+    /// process ends and reports why. After an error of the disk nothing is known to be damaged: the server comes back
+    /// when the disk works, and the distributor does not wait long for it.
+    async fn storage_ended(self: &Rc<Self>, id: Uid, tag: Option<Tag>, path: &Path, error: Error) {
+        if is_the_disks(error) {
+            return self.come_back_later(id, Stored::Storage(tag), error);
+        }
+        let has_others = |system: &LogSystem| system.current().is_some_and(|g| g.replication > 1);
+        let has_others = is_damage(error) && self.log_system.with(has_others);
+        self.damaged(id, Role::Storage, path, error, has_others)
+            .await;
+    }
+
+    /// Sets the files of a role aside if others have what they hold; otherwise ends the process with a line.
+    async fn damaged(&self, id: Uid, role: Role, path: &Path, error: Error, has_others: bool) {
+        if has_others {
+            match self.directory.set_role_aside(id).await {
+                Ok(()) => {
+                    probe!("damaged_replica_set_aside");
+                    trace_warn!("DamagedSetAside", "file" => path.display(), "error" => error);
+                    return;
+                }
+                Err(failed) => trace!("SetAsideFailed", "id" => id, "error" => failed),
+            }
+        }
+        let line = format!("{role} server {} cannot go on: {error}", path.display());
+        self.fatal.set(Some(line));
+    }
+
+    fn host(
+        self: &Rc<Self>,
+        id: Uid,
+        kind: Kind,
+        role: Role,
+        life: impl Future<Output = ()> + 'static,
+    ) {
+        trace!("RoleBegins", "id" => id, "role" => role, "kind" => format!("{kind:?}"));
+        let hosting = Rc::downgrade(self);
+        let life = plinth_runtime::spawn(role.name(), async move {
+            life.await;
+            if let Some(hosting) = hosting.upgrade() {
+                trace!("RoleFinished", "id" => id, "kind" => format!("{kind:?}"));
+                let ended = hosting.roles.borrow_mut().remove(&id);
+                drop(ended);
+                hosting.change.notify_all();
+            }
+        });
+        let previous = self.roles.borrow_mut().insert(
+            id,
+            Hosted {
+                kind,
+                role,
+                _life: life,
+            },
+        );
+        drop(previous);
+        self.change.notify_all();
+    }
+
+    /// Log servers and storage servers hosted here.
+    pub fn inventory(&self) -> (Vec<(Uid, Epoch)>, Vec<(Uid, Tag)>) {
+        let (mut logs, mut storage) = (Vec::new(), Vec::new());
+        for (id, role) in self.roles.borrow().iter() {
+            match role.kind {
+                Kind::Log(epoch) => logs.push((*id, epoch)),
+                Kind::Storage(tag) => storage.push((*id, tag)),
+                Kind::Transaction(_) => {}
+            }
+        }
+        (logs, storage)
+    }
+
+    /// The id and the kind of every role.
+    pub fn roles(&self) -> Vec<(Uid, Role)> {
+        let roles = self.roles.borrow();
+        roles.iter().map(|(id, role)| (*id, role.role)).collect()
+    }
+
+    pub fn vitals(&self) -> WorkerStatus {
+        self.vitals.status()
+    }
+
+    pub fn epoch(&self) -> Epoch {
+        self.newest_epoch.get()
+    }
+
+    /// Measures the process and its machine.
+    pub async fn measure(&self) -> Infallible {
+        self.vitals.measure(&self.directory).await
+    }
+
+    /// The problem of the disk, if it has one.
+    pub fn sick_disk(&self) -> Option<SickDisk> {
+        self.disk.sick()
+    }
+
+    /// Returns at the next change of the inventory, or of the disk's health.
+    pub async fn changed(&self) {
+        plinth_runtime::race(self.change.notified(), self.disk.changed()).await;
+    }
+
+    /// Ends the roles that are over according to the controller's description of the cluster.
+    pub async fn obey(self: &Rc<Self>, info: &ClusterInfo) {
+        if !info.accepting {
+            return;
+        }
+        self.newest_epoch
+            .set(info.epoch.max(self.newest_epoch.get()));
+        let over: Vec<(Uid, Kind)> = {
+            let roles = self.roles.borrow();
+            roles
+                .iter()
+                .filter(|(id, role)| is_over(info, **id, role.kind))
+                .map(|(id, r)| (*id, r.kind))
+                .collect()
+        };
+        for (id, kind) in &over {
+            trace!("RoleOver", "id" => id, "kind" => format!("{kind:?}"), "epoch" => info.epoch);
+            let ended = self.roles.borrow_mut().remove(id);
+            drop(ended);
+            if !matches!(kind, Kind::Transaction(_)) {
+                probe!("worker_removes_role_files");
+                self.remove_files_later(*id);
+            }
+        }
+        if !over.is_empty() {
+            self.change.notify_all();
+        }
+        if self.log_system.with(|known| *known != info.log_system) {
+            self.log_system.set(info.log_system.clone());
+        }
+    }
+
+    /// In a task of its own: a disk that hangs must not keep the worker from its news.
+    fn remove_files_later(self: &Rc<Self>, id: Uid) {
+        let hosting = self.clone();
+        plinth_runtime::spawn(
+            "remove files",
+            async move { hosting.remove_files(id).await },
+        )
+        .detach();
+    }
+
+    async fn remove_files(&self, id: Uid) {
+        if let Err(error) = self.directory.remove_role(id).await {
+            trace!("RemovalFailed", "id" => id, "error" => error); // litter: the next start tries again
+        }
+    }
+}
+
+fn is_damage(error: Error) -> bool {
+    matches!(error, Error::checksum_failed | Error::file_corrupt)
+}
+
+/// True if the disk failed an operation. The data on it may be intact.
+fn is_the_disks(error: Error) -> bool {
+    matches!(
+        error,
+        Error::io_error | Error::io_timeout | Error::disk_full
+    )
+}
+
+/// True if there is a living epoch without this log server.
+fn has_begun_without(info: &Option<ClusterInfo>, id: Uid) -> bool {
+    info.as_ref().is_some_and(|info| {
+        let current = info.log_system.current();
+        info.accepting && current.is_some_and(|g| g.logs.iter().all(|log| log.id != id))
+    })
+}
+
+/// True if every older generation that names the log server, and is still needed, keeps each record on others too.
+fn others_hold_log(info: &Option<ClusterInfo>, id: Uid) -> bool {
+    info.as_ref().is_some_and(|info| {
+        let generations = info.log_system.generations.iter();
+        let mut naming = generations.filter(|g| g.logs.iter().any(|log| log.id == id));
+        naming.all(|g| g.replication > 1)
+    })
+}
+
+fn is_over(info: &ClusterInfo, id: Uid, kind: Kind) -> bool {
+    match kind {
+        Kind::Transaction(epoch) => epoch < info.epoch,
+        Kind::Log(epoch) => {
+            let named = info
+                .log_system
+                .generations
+                .iter()
+                .any(|g| g.logs.iter().any(|log| log.id == id));
+            epoch <= info.epoch && !named
+        }
+        Kind::Storage(tag) => {
+            let listed = info.servers.iter().any(|(server, _)| *server == id);
+            // A server that is being recruited is not in the list yet.
+            tag.0 < info.next_tag && !listed
+        }
+    }
+}

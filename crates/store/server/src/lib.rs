@@ -1,0 +1,24 @@
+//! Floor 7: the worker that hosts roles, and the cluster inside one process.
+//!
+//! - [`worker`]: one event loop with one address. Registers with the cluster controller, makes the roles it is asked
+//!   for, brings back from disk what it hosted before.
+//! - [`data_directory`]: the lock, the owner and the contents of a data directory.
+//! - `hosting`: the roles of a worker, and those that wait for its disk.
+//! - `disk_watch`: whether the disk of the worker can be trusted.
+//! - [`metrics`]: the metrics of a worker.
+//! - [`embedded`]: a whole durable cluster inside the caller's process.
+
+pub mod data_directory;
+mod disk_watch;
+pub mod embedded;
+mod hosting;
+pub mod knobs;
+pub mod metrics;
+mod snapshots;
+mod vitals;
+pub mod worker;
+
+pub use data_directory::accept_lost_registers;
+pub use embedded::{Embedded, EmbeddedOptions, NotCreated, OpenEmbedded, create_database};
+pub use plinth_engine::SSD_CACHE_BYTES;
+pub use worker::{WorkerConfig, run_worker, run_worker_on};

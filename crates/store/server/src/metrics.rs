@@ -1,0 +1,331 @@
+//! Metrics of a worker, for monitoring: one sample a number, in the terms of Prometheus.
+//!
+//! Roles are asked with the same requests that other processes use; a worker asks only its own roles.
+
+use crate::hosting::Hosting;
+use plinth_protocol::control::GetDistributorStatus;
+use plinth_protocol::log::GetLogStatus;
+use plinth_protocol::rate::{GetCommitProxyStatus, GetRateStatus};
+use plinth_protocol::role::Role;
+use plinth_protocol::storage::GetStorageStatus;
+use plinth_rpc::latency::{BUCKETS, bucket_end};
+use plinth_rpc::{Interface, Request, Transport};
+use plinth_runtime::metric::{Family, Kind};
+use plinth_runtime::{Duration, gauge, metric, sleep};
+use std::convert::Infallible;
+use std::sync::{Arc, Mutex, PoisonError};
+
+const INTERVAL: Duration = Duration::from_secs(1);
+
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sample {
+    pub family: &'static Family,
+    /// For a histogram: which of its numbers this is.
+    pub suffix: &'static str,
+    pub labels: Vec<(&'static str, String)>,
+    pub value: f64,
+}
+
+/// The samples of a worker, at most a second old. Shared with the thread that serves them.
+#[derive(Clone, Default, Debug)]
+pub struct Page(Arc<Mutex<Vec<Sample>>>);
+
+impl Page {
+    pub fn samples(&self) -> Vec<Sample> {
+        let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.clone()
+    }
+
+    fn set(&self, samples: Vec<Sample>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = samples;
+    }
+}
+
+metric! {
+    ROLE: Gauge = "plinth_role", "1 for every role that the worker has";
+    EPOCH: Gauge = "plinth_epoch", "the newest epoch that the worker knows of";
+    LOOP_LAG_SECONDS: Gauge = "plinth_loop_lag_seconds",
+        "worst lateness of a timer of the event loop in the last one to two seconds";
+    SLOW_TASKS: Counter = "plinth_slow_tasks_total",
+        "tasks that held up the event loop for about 0.1 s or more; the trace names them";
+    DISK_BYTES: Gauge = "plinth_disk_bytes", "bytes of the disk that holds the data directory";
+    DISK_FREE_BYTES: Gauge = "plinth_disk_free_bytes", "bytes of that disk that are free";
+    REQUESTS: Counter = "plinth_requests_total", "requests from other processes, by kind";
+    REQUEST_SECONDS: Histogram = "plinth_request_seconds", "time until the answer; one request in sixteen is measured";
+    LIST_LENGTH: Gauge = "plinth_list_length",
+        "length of each list of waiting or remembered things; short after idling";
+    STORAGE_VERSION: Gauge = "plinth_storage_version", "the newest version that a storage server has applied";
+    STORAGE_DURABLE_VERSION: Gauge = "plinth_storage_durable_version", "the newest version that is on its disk";
+    STORAGE_WINDOW_BYTES: Gauge = "plinth_storage_window_bytes",
+        "bytes of recent versions in the memory of a storage server";
+    STORAGE_INPUT_BYTES: Counter = "plinth_storage_input_bytes_total",
+        "bytes of mutations that a storage server has received";
+    STORAGE_STORED_BYTES: Gauge = "plinth_storage_stored_bytes",
+        "approximate bytes of the keys and values of a storage server";
+    STORAGE_DISK_BYTES: Gauge = "plinth_storage_disk_bytes", "bytes of the files of a storage server";
+    STORAGE_WATCHES: Gauge = "plinth_storage_watches", "watches that wait at a storage server";
+    LOG_VERSION: Gauge = "plinth_log_version", "the newest version that a log server has received";
+    LOG_DURABLE_VERSION: Gauge = "plinth_log_durable_version", "the newest version that is on its disk";
+    LOG_QUEUE_BYTES: Gauge = "plinth_log_queue_bytes", "bytes of the disk queue of a log server";
+    LOG_MEMORY_BYTES: Gauge = "plinth_log_memory_bytes", "bytes of mutations in the memory of a log server";
+    LOG_SYNC_SECONDS: Gauge = "plinth_log_sync_seconds",
+        "standing delay of a write to the disk of a log server (its minimum over a second)";
+    COMMIT_SECONDS: Gauge = "plinth_commit_seconds",
+        "standing delay of a commit at the proxy, from arrival to answer (its minimum over a second)";
+    COMMITS_ARRIVED: Counter = "plinth_commits_arrived_total", "transactions that a commit proxy has received";
+    COMMITS_ANSWERED: Counter = "plinth_commits_answered_total", "transactions that a commit proxy has answered";
+    COMMIT_PROXY_BYTES: Gauge = "plinth_commit_proxy_bytes",
+        "bytes of transactions that wait or are in progress at a commit proxy";
+    RATE_LIMIT: Gauge = "plinth_rate_limit", "limit of transactions that begin in a second; no sample without a limit";
+    RATE_ADMITTED: Gauge = "plinth_rate_admitted", "transactions that began in a second";
+    RATE_PRESSURE: Gauge = "plinth_rate_pressure", "1 if a queue or a lag has reached its target";
+    CONSISTENCY_COMPARED_BYTES: Counter = "plinth_consistency_compared_bytes_total", "bytes of replicas compared";
+    CONSISTENCY_DIFFERENCES: Counter = "plinth_consistency_differences_total", "pages in which replicas differed";
+}
+
+pub async fn collect(transport: Transport, hosting: &Hosting, page: &Page) -> Infallible {
+    loop {
+        page.set(samples(&transport, hosting).await);
+        sleep(INTERVAL).await;
+    }
+}
+
+struct Collected {
+    process: String,
+    samples: Vec<Sample>,
+}
+
+impl Collected {
+    fn add(&mut self, family: &'static Family, labels: &[(&'static str, String)], value: f64) {
+        self.add_part(family, "", labels, value);
+    }
+
+    fn add_part(
+        &mut self,
+        family: &'static Family,
+        suffix: &'static str,
+        labels: &[(&'static str, String)],
+        value: f64,
+    ) {
+        let mut all = vec![("process", self.process.clone())];
+        all.extend_from_slice(labels);
+        self.samples.push(Sample {
+            family,
+            suffix,
+            labels: all,
+            value,
+        });
+    }
+}
+
+async fn samples(transport: &Transport, hosting: &Hosting) -> Vec<Sample> {
+    let Some(address) = transport.address() else {
+        return Vec::new();
+    };
+    let mut out = Collected {
+        process: address.to_string(),
+        samples: Vec::new(),
+    };
+    let vitals = hosting.vitals();
+    out.add(&EPOCH, &[], hosting.epoch() as f64);
+    out.add(&LOOP_LAG_SECONDS, &[], vitals.loop_lag_ms / 1000.0);
+    let slow_tasks = plinth_runtime::slow_tasks() as f64;
+    out.add(&SLOW_TASKS, &[], slow_tasks);
+    out.add(&DISK_BYTES, &[], vitals.disk_total as f64);
+    out.add(&DISK_FREE_BYTES, &[], vitals.disk_free as f64);
+    add_requests(&mut out, transport);
+    for (family, count) in metric::counts() {
+        out.add(family, &[], count as f64);
+    }
+    for (name, length) in gauge::read() {
+        let list = ("list", name.to_string());
+        out.add(&LIST_LENGTH, &[list], length as f64);
+    }
+    for (id, name) in hosting.roles() {
+        let labels = [("role", name.to_string()), ("id", id.to_string())];
+        out.add(&ROLE, &labels, 1.0);
+        add_role(
+            &mut out,
+            transport,
+            name,
+            Interface::new(address, id),
+            &labels[1..],
+        )
+        .await;
+    }
+    out.samples
+}
+
+/// Adds what a role says about itself. `id` is its label.
+async fn add_role(
+    out: &mut Collected,
+    transport: &Transport,
+    kind: Role,
+    role: Interface,
+    id: &[(&'static str, String)],
+) {
+    match kind {
+        Role::Storage => {
+            if let Some(status) = ask(transport, role, GetStorageStatus {}).await {
+                add_storage(out, id, &status);
+            }
+        }
+        Role::Log => {
+            if let Some(s) = ask(transport, role, GetLogStatus {}).await {
+                out.add(&LOG_VERSION, id, s.version as f64);
+                out.add(&LOG_DURABLE_VERSION, id, s.durable as f64);
+                out.add(&LOG_QUEUE_BYTES, id, s.queue_bytes as f64);
+                out.add(&LOG_MEMORY_BYTES, id, s.memory_bytes as f64);
+                out.add(&LOG_SYNC_SECONDS, id, s.sync_s);
+            }
+        }
+        Role::CommitProxy => {
+            if let Some(s) = ask(transport, role, GetCommitProxyStatus {}).await {
+                out.add(&COMMIT_SECONDS, id, s.latency_s);
+                out.add(&COMMITS_ARRIVED, id, s.arrived as f64);
+                out.add(&COMMITS_ANSWERED, id, s.answered as f64);
+                out.add(&COMMIT_PROXY_BYTES, id, s.bytes_held as f64);
+            }
+        }
+        Role::Ratekeeper => {
+            if let Some(status) = ask(transport, role, GetRateStatus {}).await {
+                add_rate(out, &status);
+            }
+        }
+        Role::Distributor => {
+            if let Some(s) = ask(transport, role, GetDistributorStatus {}).await {
+                out.add(&CONSISTENCY_COMPARED_BYTES, &[], s.bytes as f64);
+                out.add(&CONSISTENCY_DIFFERENCES, &[], s.found as f64);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn add_storage(
+    out: &mut Collected,
+    id: &[(&'static str, String)],
+    s: &<GetStorageStatus as Request>::Reply,
+) {
+    out.add(&STORAGE_VERSION, id, s.version as f64);
+    out.add(&STORAGE_DURABLE_VERSION, id, s.durable as f64);
+    out.add(&STORAGE_WINDOW_BYTES, id, s.window_bytes as f64);
+    out.add(&STORAGE_INPUT_BYTES, id, s.input_bytes as f64);
+    out.add(&STORAGE_STORED_BYTES, id, s.stored_bytes as f64);
+    out.add(&STORAGE_DISK_BYTES, id, s.disk_bytes as f64);
+    out.add(&STORAGE_WATCHES, id, s.watches as f64);
+}
+
+fn add_rate(out: &mut Collected, s: &<GetRateStatus as Request>::Reply) {
+    for (priority, limit) in [("default", s.default), ("batch", s.batch)] {
+        if limit.is_finite() {
+            let labels = [("priority", priority.to_string())];
+            out.add(&RATE_LIMIT, &labels, limit);
+        }
+    }
+    out.add(&RATE_ADMITTED, &[], s.admitted);
+    out.add(&RATE_PRESSURE, &[], s.pressure);
+}
+
+fn add_requests(out: &mut Collected, transport: &Transport) {
+    for (name, latency) in transport.latencies() {
+        if latency.asked() == 0 {
+            continue;
+        }
+        let kind = ("request", name.to_string());
+        let total = latency.asked() as f64;
+        out.add(&REQUESTS, std::slice::from_ref(&kind), total);
+        let timed = latency.timed();
+        let mut add = |suffix, labels: &[(&'static str, String)], value| {
+            out.add_part(&REQUEST_SECONDS, suffix, labels, value);
+        };
+        let mut up_to = 0;
+        for i in 0..BUCKETS {
+            up_to += timed.buckets[i];
+            let end = bucket_end(i).map_or("+Inf".into(), |end| end.as_secs_f64().to_string());
+            add("_bucket", &[kind.clone(), ("le", end)], up_to as f64);
+        }
+        add("_sum", std::slice::from_ref(&kind), timed.sum.as_secs_f64());
+        add("_count", std::slice::from_ref(&kind), timed.count as f64);
+    }
+}
+
+/// Asks a role of this worker. The role answers at once, unless it is just ending.
+async fn ask<R: Request>(transport: &Transport, role: Interface, request: R) -> Option<R::Reply> {
+    let call = transport.call(&role.endpoint::<R>(), request);
+    plinth_runtime::timeout(INTERVAL, call).await?.ok()
+}
+
+/// Prometheus' text format (0.0.4): families one after the other, each with its help text.
+pub fn text(mut samples: Vec<Sample>) -> String {
+    use std::fmt::Write;
+    const INFALLIBLE: &str = "writing to a string";
+    samples.sort_by_key(|sample| sample.family.name); // stable: the samples of a family keep their order
+    let (mut out, mut before) = (String::new(), "");
+    for sample in &samples {
+        let Family { name, kind, help } = sample.family;
+        if *name != before {
+            before = name;
+            let kind = match kind {
+                Kind::Counter => "counter",
+                Kind::Gauge => "gauge",
+                Kind::Histogram => "histogram",
+            };
+            writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}").expect(INFALLIBLE);
+        }
+        let labels = sample.labels.iter();
+        let labels = labels.map(|(label, value)| format!("{label}=\"{}\"", escape(value)));
+        let labels: Vec<String> = labels.collect();
+        let (suffix, value) = (sample.suffix, sample.value);
+        writeln!(out, "{name}{suffix}{{{}}} {value}", labels.join(",")).expect(INFALLIBLE);
+    }
+    out
+}
+
+fn escape(value: &str) -> String {
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_dashboard_asks_for_nothing_that_there_is_not() {
+        let dashboard = include_str!("../../../../docs/monitoring/grafana.json");
+        let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+        let words = dashboard.split(|c| !is_name(c));
+        let mut asked = 0;
+        for word in words.filter(|word| word.starts_with("plinth_")) {
+            let family = word.trim_end_matches("_bucket");
+            let mut known = metric::families().into_iter();
+            assert!(known.any(|known| known.name == family), "{word}");
+            asked += 1;
+        }
+        assert!(asked > 10);
+    }
+
+    #[test]
+    fn families_stand_together_each_with_its_help_and_type() {
+        let sample = |family, process: &str, value| Sample {
+            family,
+            suffix: "",
+            labels: vec![("process", process.to_string())],
+            value,
+        };
+        let text = text(vec![
+            sample(&EPOCH, "a\"b", 3.0),
+            sample(&DISK_BYTES, "a", 1e12),
+            sample(&EPOCH, "c", 4.5),
+        ]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "# TYPE plinth_disk_bytes gauge");
+        assert_eq!(lines[2], "plinth_disk_bytes{process=\"a\"} 1000000000000");
+        assert!(lines[3].starts_with("# HELP plinth_epoch the newest"));
+        assert_eq!(lines[5], "plinth_epoch{process=\"a\\\"b\"} 3");
+        assert_eq!(lines[6], "plinth_epoch{process=\"c\"} 4.5");
+    }
+}

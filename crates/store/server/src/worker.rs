@@ -1,0 +1,441 @@
+//! The worker (FDB §2.3): one event loop with one address, which hosts the roles that the controller asks for.
+//!
+//! ```text
+//! lock the directory ─► listen ─► coordinator ─► log and storage servers from their files ─┬─► run for controller
+//!                                                                                          ├─► register
+//!                                 host and end roles ◄─ follow the controller's ClusterInfo ◄┘
+//! ```
+//!
+//! It promises: it makes no role twice, however often a request arrives; it follows no controller that has only an
+//! epoch before one that was served from its directory; it ends only with a line that says why.
+//!
+//! It locks the data directory, listens, gets ready to be a coordinator, brings back the log and storage servers
+//! whose files are here, runs for controller, and registers with the current controller. Roles of an epoch that has
+//! been succeeded end as soon as the worker hears of the next.
+
+use crate::data_directory::DataDirectory;
+use crate::disk_watch::DiskWatch;
+use crate::hosting::Hosting;
+use crate::metrics;
+use plinth_control::controller;
+use plinth_control::placement::{self, RoleKind};
+use plinth_coordination::{ClusterFile, Coordinators, coordinator, election};
+use plinth_core::Uid;
+use plinth_protocol::control::{
+    ClusterInfo, GetClusterInfo, Locality, ProcessClass, RegisterWorker, RegisterWorkerReply,
+};
+use plinth_protocol::coordination::Candidate;
+use plinth_rpc::{FailureBeacon, Interface, Transport};
+use plinth_runtime::knobs::set_overrides;
+use plinth_runtime::sync::Watch;
+use plinth_runtime::{Duration, Either, Instant, Task, probe, trace};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// A controller that has not answered by then is asked again.
+const ANSWER_LIMIT: Duration = Duration::from_secs(10);
+/// A process ends if it is refused for this long because another process has its data directory. A former process
+/// whose end was only noticed late is forgotten by then.
+const TAKEN_LIMIT: Duration = Duration::from_secs(10);
+/// A registration is repeated this often even if nothing has changed.
+const REGISTER_INTERVAL: Duration = Duration::from_secs(5);
+
+#[derive(Clone, Debug)]
+pub struct WorkerConfig {
+    pub listen: SocketAddr,
+    pub data_directory: PathBuf,
+    pub cluster: ClusterFile,
+    /// The file that `cluster` was read from. It is updated when the coordinators move.
+    pub cluster_file: Option<PathBuf>,
+    pub class: ProcessClass,
+    /// Empty: the process itself.
+    pub machine: String,
+    /// Replicas never share a zone. Empty: the machine.
+    pub zone: String,
+    pub data_hall: String,
+    pub data_center: String,
+    /// Where the worker puts its metrics, if they are wanted.
+    pub metrics: Option<metrics::Page>,
+    /// Bytes of cache that a storage server's engine may use.
+    pub cache_bytes: usize,
+}
+
+/// Runs a worker without end. Returns only if it cannot go on, with the reason in one line.
+pub async fn run_worker(config: WorkerConfig) -> Result<Infallible, String> {
+    // The directory first: only its owner needs the port.
+    let directory = DataDirectory::open(&config.data_directory, &config.cluster.key()).await?;
+    let transport = Transport::listen(config.listen).await.map_err(|e| {
+        format!(
+            "cannot listen at {}: {e}; is another server there? Choose another with --listen",
+            config.listen
+        )
+    })?;
+    run_worker_on(transport, directory, config).await
+}
+
+/// Runs a worker over a transport and a directory that are open already.
+pub async fn run_worker_on(
+    transport: Transport,
+    directory: DataDirectory,
+    config: WorkerConfig,
+) -> Result<Infallible, String> {
+    let directory = Rc::new(directory);
+    let address = transport.address().expect("a worker has an address");
+    trace!("WorkerStarted", "address" => address, "id" => directory.process);
+
+    let fatal: Watch<Option<String>> = Watch::new(None);
+    let disk = Rc::new(DiskWatch::new(&directory.path));
+    let watching = disk.clone();
+    let _watching =
+        plinth_runtime::spawn(
+            "watch the disk",
+            async move { match watching.watch().await {} },
+        );
+    let (_coordinator, lost) = start_coordinator(&config, &transport, &directory, &fatal).await?;
+    let info: Watch<Option<ClusterInfo>> = Watch::new(None);
+    // One view for the whole process: the answer with the new addresses may be the last one of the former
+    // coordinators.
+    let coordinators = Coordinators::from(config.cluster.clone());
+    let hosting = Hosting::start(
+        &transport,
+        &coordinators,
+        directory.clone(),
+        config.cache_bytes,
+        disk,
+        info.clone(),
+        fatal.clone(),
+    )
+    .await?;
+    let _beacon = FailureBeacon::new(&transport, hosting.worker().id);
+
+    let me = Me {
+        locality: locality(&config, directory.process),
+        directory: directory.clone(),
+        lost,
+    };
+    let leader: Watch<Option<Candidate>> = Watch::new(None);
+    let class = Watch::new(config.class);
+    let _election = run_for_controller(&class, &coordinators, &transport, address, &leader);
+    let registering = keep_registered(&transport, &config, &me, leader, &hosting, &info, &fatal);
+    let _obeying = plinth_runtime::spawn(
+        "configured",
+        obey(info.clone(), class, config.class, directory.process),
+    );
+    let _noting = plinth_runtime::spawn("epoch", note_epochs(info.clone(), directory.clone()));
+    let _file = config.cluster_file.clone().map(|path| {
+        let written = config.cluster.clone();
+        plinth_runtime::spawn("cluster file", async move {
+            coordinators.keep_file(&path, written).await
+        })
+    });
+    let measuring = plinth_runtime::race(hosting.measure(), async {
+        match &config.metrics {
+            Some(page) => metrics::collect(transport.clone(), &hosting, page).await,
+            None => std::future::pending().await,
+        }
+    });
+    let work = plinth_runtime::race(registering, measuring);
+    match plinth_runtime::race(fatal.wait_until(Option::is_some), work).await {
+        Either::Left(()) => Err(fatal.get().expect("waited for")),
+        Either::Right(Either::Left(never)) => match never {},
+        Either::Right(Either::Right(Either::Left(never) | Either::Right(never))) => match never {},
+    }
+}
+
+async fn start_coordinator(
+    config: &WorkerConfig,
+    transport: &Transport,
+    directory: &Rc<DataDirectory>,
+    fatal: &Watch<Option<String>>,
+) -> Result<(Task<()>, Watch<Option<String>>), String> {
+    let (key, named) = (config.cluster.key(), &config.cluster.coordinators);
+    let must = directory.must_have_registers(named.contains(&config.listen));
+    let must = must.await;
+    let coordinator = coordinator::start(transport, &directory.path, &key, must).await?;
+    if let Some(line) = coordinator.lost.get()
+        && named[..] == [config.listen]
+    {
+        // It is the only coordinator: no other process could serve, or name the coordinators anew.
+        return Err(line);
+    }
+    let (life, lost) = (coordinator.life, coordinator.lost);
+    let (fatal, path) = (fatal.clone(), directory.path.clone());
+    let task = plinth_runtime::spawn("coordinator", async move {
+        let error = life.await;
+        fatal.set(Some(format!(
+            "the coordinator in {} cannot go on: {error}",
+            path.display()
+        )));
+    });
+    Ok((task, lost))
+}
+
+/// The worker's description of itself.
+struct Me {
+    locality: Locality,
+    directory: Rc<DataDirectory>,
+    /// Why it is no coordinator, if its registers are lost.
+    lost: Watch<Option<String>>,
+}
+
+fn locality(config: &WorkerConfig, process: Uid) -> Locality {
+    let machine = if config.machine.is_empty() {
+        process.to_string()
+    } else {
+        config.machine.clone()
+    };
+    let zone = if config.zone.is_empty() {
+        machine.clone()
+    } else {
+        config.zone.clone()
+    };
+    Locality {
+        process,
+        machine,
+        zone,
+        data_hall: config.data_hall.clone(),
+        data_center: config.data_center.clone(),
+    }
+}
+
+/// Writes the served epochs to the disk. It is a task of its own, because nothing else needs to wait for the disk.
+async fn note_epochs(info: Watch<Option<ClusterInfo>>, directory: Rc<DataDirectory>) {
+    loop {
+        let later = |info: &Option<ClusterInfo>| {
+            info.as_ref()
+                .is_some_and(|info| info.accepting && info.epoch > directory.epoch())
+        };
+        info.wait_until(later).await;
+        let epoch = info.with(|info| info.as_ref().map_or(0, |info| info.epoch));
+        directory.serves_in(epoch).await;
+    }
+}
+
+/// Applies the configuration of processes: their knobs and their classes.
+async fn obey(
+    info: Watch<Option<ClusterInfo>>,
+    class: Watch<ProcessClass>,
+    declared: ProcessClass,
+    process: Uid,
+) {
+    let mut known = None;
+    loop {
+        // A controller that has not recovered yet does not know the configuration.
+        let news = |info: &Option<ClusterInfo>| {
+            info.as_ref()
+                .is_some_and(|i| i.accepting && Some(i.id) != known)
+        };
+        info.wait_until(news).await;
+        let Some(now) = info.get() else { continue };
+        known = Some(now.id);
+        if set_overrides(&now.knobs) {
+            probe!("knobs_changed");
+            trace!("KnobsChanged", "cluster" => format!("{:?}", now.knobs));
+        }
+        let given = now.classes.iter().find(|(id, _)| *id == process);
+        let wanted = given.map_or(declared, |(_, class)| *class);
+        if class.get() != wanted {
+            probe!("class_changed");
+            trace!("ClassChanged", "to" => wanted.name());
+            class.set(wanted);
+        }
+    }
+}
+
+/// Runs for controller, and runs the controller while elected. Starts anew when the class of the process changes.
+fn run_for_controller(
+    class: &Watch<ProcessClass>,
+    coordinators: &Coordinators,
+    transport: &Transport,
+    address: SocketAddr,
+    leader: &Watch<Option<Candidate>>,
+) -> Task<()> {
+    let (class, coordinators) = (class.clone(), coordinators.clone());
+    let (transport, leader) = (transport.clone(), leader.clone());
+    plinth_runtime::spawn("candidate", async move {
+        loop {
+            let now = class.get();
+            let work = async {
+                match placement::fitness(now, RoleKind::Stateless) {
+                    None => {
+                        let (transport, coordinators) = (transport.clone(), coordinators.clone());
+                        election::observe(transport, coordinators, leader.clone()).await
+                    }
+                    Some(priority) => {
+                        contend(&coordinators, &transport, address, priority, &leader).await
+                    }
+                }
+            };
+            plinth_runtime::race(class.wait_until(|class| *class != now), work).await;
+            // Runs again as a new candidate, after a pause in which another candidate can win.
+            leader.set(None);
+            let pause_ms = plinth_runtime::random::range(100..500);
+            plinth_runtime::sleep(Duration::from_millis(pause_ms)).await;
+        }
+    })
+}
+
+/// One candidacy. It ends when its controller finds its successor's mark in the coordinated state.
+async fn contend(
+    coordinators: &Coordinators,
+    transport: &Transport,
+    address: SocketAddr,
+    priority: u32,
+    leader: &Watch<Option<Candidate>>,
+) {
+    let id = Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
+    let candidate = Candidate {
+        controller: Interface::new(address, id),
+        priority,
+    };
+    let _beacon = FailureBeacon::new(transport, id);
+    let contending = election::contend(
+        transport.clone(),
+        coordinators.clone(),
+        candidate.clone(),
+        leader.clone(),
+    );
+    let ruling = async {
+        let ours = |l: &Option<Candidate>| {
+            l.as_ref()
+                .is_some_and(|l| l.controller == candidate.controller)
+        };
+        loop {
+            leader.wait_until(ours).await;
+            let (transport, coordinators) = (transport.clone(), coordinators.clone());
+            let rule = controller::run(transport, coordinators, candidate.controller);
+            match plinth_runtime::race(leader.wait_until(|l| !ours(l)), rule).await {
+                Either::Left(()) => continue, // deposed: the rule ends with its future
+                Either::Right(()) => return,
+            }
+        }
+    };
+    plinth_runtime::race(contending, ruling).await;
+}
+
+/// What this process tells a controller about itself.
+fn registration(
+    transport: &Transport,
+    config: &WorkerConfig,
+    me: &Me,
+    hosting: &Hosting,
+) -> RegisterWorker {
+    let (logs, storage) = hosting.inventory();
+    RegisterWorker {
+        worker: hosting.worker(),
+        declared: config.class,
+        given: None,
+        locality: me.locality.clone(),
+        logs,
+        storage,
+        unreachable: transport.unreachable(),
+        disk: hosting.sick_disk(),
+        epoch: me.directory.epoch(),
+        lost_registers: me.lost.with(Option::is_some),
+    }
+}
+
+/// Registers with each controller in turn, and follows its description of the cluster. Does not follow a controller
+/// that knows another process over the same data directory.
+async fn keep_registered(
+    transport: &Transport,
+    config: &WorkerConfig,
+    me: &Me,
+    leader: Watch<Option<Candidate>>,
+    hosting: &Rc<Hosting>,
+    info: &Watch<Option<ClusterInfo>>,
+    fatal: &Watch<Option<String>>,
+) -> Infallible {
+    let mut taken_since: Option<Instant> = None;
+    loop {
+        leader.wait_until(Option::is_some).await;
+        let Some(controller) = leader.get().map(|l| l.controller) else {
+            continue;
+        };
+        let accepted = Watch::new(false);
+        let registering = async {
+            loop {
+                let request = registration(transport, config, me, hosting);
+                let told = request.disk.clone();
+                let call = transport.call(&controller.endpoint::<RegisterWorker>(), request);
+                match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
+                    Some(Ok(RegisterWorkerReply { taken_by: None })) => {
+                        taken_since = None;
+                        accepted.set(true);
+                        if told != hosting.sick_disk() {
+                            continue; // it has changed meanwhile
+                        }
+                        let news = plinth_runtime::race(
+                            hosting.changed(),
+                            transport.reachability_changed(),
+                        );
+                        plinth_runtime::timeout(REGISTER_INTERVAL, news).await;
+                        continue;
+                    }
+                    Some(Ok(RegisterWorkerReply {
+                        taken_by: Some(other),
+                    })) => {
+                        let since = *taken_since.get_or_insert_with(plinth_runtime::now);
+                        if since.elapsed() > TAKEN_LIMIT {
+                            fatal.set(Some(taken(&me.directory, other)));
+                        }
+                    }
+                    Some(Err(_)) | None => {}
+                }
+                plinth_runtime::sleep(Duration::from_millis(100)).await;
+            }
+        };
+        let learning = async {
+            accepted.wait_until(|accepted| *accepted).await;
+            follow_info(transport, controller, hosting, info, &me.directory).await
+        };
+        let same = |l: &Option<Candidate>| l.as_ref().is_some_and(|l| l.controller == controller);
+        let work = plinth_runtime::race::<_, _>(registering, learning);
+        let _: Either<(), Either<Infallible, Infallible>> =
+            plinth_runtime::race(leader.wait_until(|l| !same(l)), work).await;
+    }
+}
+
+fn taken(directory: &DataDirectory, other: SocketAddr) -> String {
+    probe!("copied_data_directory_refused");
+    format!(
+        "data directory {} is a copy: the server at {other} serves as the same process {}; \
+        stop that one to serve from here, or give this server an empty directory",
+        directory.path.display(),
+        directory.process
+    )
+}
+
+async fn follow_info(
+    transport: &Transport,
+    controller: Interface,
+    hosting: &Rc<Hosting>,
+    info: &Watch<Option<ClusterInfo>>,
+    directory: &DataDirectory,
+) -> Infallible {
+    let mut known = 0;
+    loop {
+        let call = transport.call(
+            &controller.endpoint::<GetClusterInfo>(),
+            GetClusterInfo { known },
+        );
+        match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
+            Some(Ok(news)) if news.id == known => {} // a long poll that ended without a change
+            Some(Ok(news)) => {
+                known = news.id;
+                let newest = info.with(|i| i.as_ref().map_or(0, |i| i.epoch));
+                // A deposed controller may still answer: only descriptions of the current or a later epoch count. A
+                // controller that has only an epoch before those served from here must not be followed either: its
+                // coordinators have forgotten them.
+                if news.epoch >= newest && (!news.accepting || news.epoch >= directory.epoch()) {
+                    info.set(Some(news.clone()));
+                    hosting.obey(&news).await;
+                }
+            }
+            Some(Err(_)) => plinth_runtime::sleep(Duration::from_millis(100)).await,
+            None => {}
+        }
+    }
+}

@@ -1,0 +1,540 @@
+//! Reads: answered at once if the version has been applied, otherwise as soon as it is.
+
+use super::{Server, Waiting};
+use crate::knobs::{
+    FUTURE_VERSION_WAIT_MS, RANGE_BYTES_MAX, STORAGE_READS_WAITING_MAX, WATCHES_MAX,
+};
+use crate::versioned::{RangeEnd, RangeLimits, RangeRead};
+use bytes::Bytes;
+use plinth_core::key::key_after;
+use plinth_core::{Error, KeySelector, Result, Version, varint};
+use plinth_engine::{LocalBoxFuture, Wanted};
+use plinth_protocol::storage::{
+    Get, GetKey, GetKeyReply, GetRange, GetRangeReply, GetRangeSummary, GetReply, RangeSummary,
+    Watch as WatchRequest, WatchReply,
+};
+use plinth_rpc::{Registration, Request, Responder};
+use plinth_runtime::{Duration, buggify, planted, probe};
+use std::rc::Rc;
+
+/// Approximate number of bytes that are read to find a key.
+const PIVOT_BYTES: u32 = 4096;
+/// Rows, and keys without one, that a read examines in one turn of the loop: about two milliseconds' work.
+const VISITS_A_TURN: usize = 20_000;
+/// Initial capacity for rows, in bytes.
+const FIRST_ROWS_BYTES: usize = 64 << 10;
+
+type Warming = LocalBoxFuture<'static, ()>;
+
+/// A read in progress. A large one is answered in several turns of the loop.
+trait Reading: Sized + 'static {
+    type Request: Request;
+
+    fn begin(request: Self::Request) -> Self;
+    fn version(&self) -> Version;
+    /// Reads from disk that must come first, if there are any.
+    fn warm(&self, server: &Server) -> Option<Warming>;
+    /// `None` if there is more to do, in another turn.
+    fn go_on(&mut self, server: &Server) -> Result<Option<<Self::Request as Request>::Reply>>;
+}
+
+impl Reading for Get {
+    type Request = Get;
+
+    fn begin(request: Get) -> Self {
+        request
+    }
+    fn version(&self) -> Version {
+        self.version
+    }
+    fn warm(&self, server: &Server) -> Option<Warming> {
+        if !server.store.is_cold() {
+            return None; // in the hot path
+        }
+        let end = key_after(&self.key);
+        server.warm(&self.key, &end, 1, false)
+    }
+    fn go_on(&mut self, server: &Server) -> Result<Option<GetReply>> {
+        server.get(self).map(Some)
+    }
+}
+
+/// The rest of a range to be read.
+struct Left {
+    begin: Bytes,
+    end: Bytes,
+    version: Version,
+    rows: usize,
+    bytes: usize,
+    reverse: bool,
+}
+
+impl Left {
+    /// Shows rows. Returns how the read ended if it reached a limit or the end of the range; `None` if it goes on.
+    fn scan(
+        &mut self,
+        server: &Server,
+        visit: &mut dyn FnMut(&[u8], &[u8]),
+    ) -> Result<Option<RangeEnd>> {
+        let ended = server.scan(self, visit)?;
+        let Some(at) = ended.stopped_at else {
+            return Ok(Some(ended));
+        };
+        probe!("storage_read_takes_turns");
+        self.rows -= ended.rows;
+        self.bytes -= ended.bytes;
+        match self.reverse {
+            true => self.end = at,
+            false => self.begin = at,
+        }
+        Ok(None)
+    }
+}
+
+struct ReadingRange {
+    left: Left,
+    rows: Vec<u8>,
+    row_count: u32,
+}
+
+impl Reading for ReadingRange {
+    type Request = GetRange;
+
+    fn begin(request: GetRange) -> Self {
+        let bytes = (request.limit_bytes as usize)
+            .min(RANGE_BYTES_MAX.get())
+            .max(1);
+        ReadingRange {
+            left: Left {
+                begin: request.begin,
+                end: request.end,
+                version: request.version,
+                rows: request.limit_rows as usize,
+                bytes,
+                reverse: request.reverse,
+            },
+            rows: Vec::new(),
+            row_count: 0,
+        }
+    }
+    fn version(&self) -> Version {
+        self.left.version
+    }
+    fn warm(&self, server: &Server) -> Option<Warming> {
+        let left = &self.left;
+        server.warm(&left.begin, &left.end, left.bytes as u32, left.reverse)
+    }
+    fn go_on(&mut self, server: &Server) -> Result<Option<GetRangeReply>> {
+        let ReadingRange {
+            left,
+            rows,
+            row_count,
+        } = self;
+        if left.begin > left.end {
+            return Err(Error::inverted_range);
+        }
+        if rows.capacity() == 0 {
+            rows.reserve(left.bytes.min(FIRST_ROWS_BYTES));
+        }
+        let ended = left.scan(server, &mut |key, value| {
+            put_row(rows, key, value);
+            *row_count += 1;
+        })?;
+        Ok(ended.map(|ended| GetRangeReply {
+            rows: std::mem::take(rows).into(),
+            row_count: *row_count,
+            more: ended.more,
+        }))
+    }
+}
+
+fn put_row(rows: &mut Vec<u8>, key: &[u8], value: &[u8]) {
+    rows.reserve(key.len() + value.len() + 2 * varint::len_u32(u32::MAX));
+    varint::put_u32(rows, key.len() as u32);
+    rows.extend_from_slice(key);
+    varint::put_u32(rows, value.len() as u32);
+    rows.extend_from_slice(value);
+}
+
+struct Summing(ReadingRange);
+
+impl Reading for Summing {
+    type Request = GetRangeSummary;
+
+    fn begin(request: GetRangeSummary) -> Self {
+        Summing(ReadingRange::begin(GetRange {
+            begin: request.begin,
+            end: request.end,
+            version: request.version,
+            limit_rows: u32::MAX,
+            limit_bytes: request.limit_bytes,
+            reverse: false,
+        }))
+    }
+    fn version(&self) -> Version {
+        self.0.version()
+    }
+    fn warm(&self, server: &Server) -> Option<Warming> {
+        self.0.warm(server)
+    }
+    fn go_on(&mut self, server: &Server) -> Result<Option<RangeSummary>> {
+        let Some(page) = self.0.go_on(server)? else {
+            return Ok(None);
+        };
+        let checksum = crc32c::crc32c(&page.rows);
+        let rows = page.decode_rows().ok_or(Error::internal_error)?;
+        let bytes = rows.iter().map(|(k, v)| (k.len() + v.len()) as u64);
+        Ok(Some(RangeSummary {
+            row_count: page.row_count,
+            bytes: bytes.sum(),
+            checksum,
+            last_key: rows.last().map_or(Bytes::new(), |(key, _)| key.clone()),
+            more: page.more,
+        }))
+    }
+}
+
+struct FindingKey {
+    left: Left,
+    /// Number of keys to find. The last of them is the result.
+    wanted: usize,
+    found: usize,
+    last: Option<Bytes>,
+}
+
+impl Reading for FindingKey {
+    type Request = GetKey;
+
+    fn begin(request: GetKey) -> Self {
+        let KeySelector {
+            key,
+            or_equal,
+            offset,
+        } = &request.selector;
+        // Forwards: the offset-th key at or after `pivot`. Backwards: the (1 - offset)-th key before it.
+        let pivot = if *or_equal {
+            key_after(key)
+        } else {
+            key.clone()
+        };
+        let forward = *offset > 0;
+        let (begin, end) = if forward {
+            (pivot.max(request.begin), request.end)
+        } else {
+            (request.begin, pivot.min(request.end))
+        };
+        let wanted = match forward {
+            true => i64::from(*offset),
+            false => 1 - i64::from(*offset),
+        } as usize;
+        FindingKey {
+            left: Left {
+                begin,
+                end,
+                version: request.version,
+                rows: wanted,
+                bytes: usize::MAX,
+                reverse: !forward,
+            },
+            wanted,
+            found: 0,
+            last: None,
+        }
+    }
+    fn version(&self) -> Version {
+        self.left.version
+    }
+    fn warm(&self, server: &Server) -> Option<Warming> {
+        let left = &self.left;
+        server.warm(&left.begin, &left.end, PIVOT_BYTES, left.reverse)
+    }
+    fn go_on(&mut self, server: &Server) -> Result<Option<GetKeyReply>> {
+        let FindingKey {
+            left,
+            wanted,
+            found,
+            last,
+        } = self;
+        if left.begin < left.end {
+            let ended = left.scan(server, &mut |key, _| {
+                *found += 1;
+                if *found == *wanted {
+                    *last = Some(Bytes::copy_from_slice(key));
+                }
+            })?;
+            if ended.is_none() {
+                return Ok(None);
+            }
+        }
+        let missing = *wanted as i64 - *found as i64;
+        let offset = match last {
+            Some(_) => 0,
+            None if left.reverse => (1 - missing) as i32,
+            None => missing as i32,
+        };
+        let key = last.take();
+        Ok(Some(GetKeyReply { key, offset }))
+    }
+}
+
+impl Server {
+    pub(super) fn serve(self: Rc<Self>) -> Vec<Registration> {
+        vec![
+            self.serve_reads::<Get>(),
+            self.serve_reads::<ReadingRange>(),
+            self.serve_reads::<Summing>(),
+            self.serve_reads::<FindingKey>(),
+            self.serve_watches(),
+            self.clone().serve_shard_state(),
+            self.clone().serve_range_metrics(),
+            self.clone().serve_split_points(),
+            self.clone().serve_status(),
+        ]
+    }
+
+    fn serve_reads<R: Reading>(self: &Rc<Self>) -> Registration {
+        let server = self.clone();
+        self.transport
+            .serve::<R::Request>(self.role.id, move |request, responder| {
+                let mut reading = R::begin(request);
+                let mut warming = None;
+                if reading.version() <= server.latest() {
+                    warming = reading.warm(&server);
+                    if warming.is_none() {
+                        let result = server.check(reading.version());
+                        match result.and_then(|()| reading.go_on(&server)) {
+                            Ok(None) => {}
+                            Ok(Some(reply)) => return responder.ok(reply),
+                            Err(error) => return server.reply(responder, Err(error)),
+                        }
+                    }
+                }
+                if !server.may_wait() {
+                    return responder.fail(Error::server_request_queue_full);
+                }
+                let server = server.clone();
+                plinth_runtime::spawn("waiting read", async move {
+                    let result = server.finish(reading, warming).await;
+                    server.reads_waiting.set(server.reads_waiting.get() - 1);
+                    server.reply(responder, result);
+                })
+                .detach();
+            })
+    }
+
+    /// Counts one more waiting read, if there is room. The read uncounts itself when it is done.
+    fn may_wait(&self) -> bool {
+        let waiting = self.reads_waiting.get();
+        if waiting >= STORAGE_READS_WAITING_MAX.get() {
+            probe!("storage_reads_waiting_full");
+            return false;
+        }
+        self.reads_waiting.set(waiting + 1);
+        true
+    }
+
+    /// Answers a read that could not be answered at once.
+    async fn finish<R: Reading>(
+        &self,
+        mut reading: R,
+        mut warming: Option<Warming>,
+    ) -> Result<<R::Request as Request>::Reply> {
+        let version = reading.version();
+        loop {
+            self.wait_for(version).await?;
+            let warming = warming.take().or_else(|| reading.warm(self));
+            if let Some(warming) = warming {
+                self.wait_for_disk(warming).await;
+                if version > self.latest() {
+                    continue; // a recovery has undone it meanwhile
+                }
+            }
+            self.check(version)?;
+            if let Some(reply) = reading.go_on(self)? {
+                return Ok(reply);
+            }
+            plinth_runtime::yield_now().await;
+        }
+    }
+
+    /// Sends a reply. After damage or a disk error there is no reply, so that the client asks another replica; this
+    /// server ends.
+    fn reply<R: Request>(&self, responder: Responder<R>, result: Result<R::Reply>) {
+        match result {
+            Err(error @ (Error::checksum_failed | Error::file_corrupt | Error::io_error)) => {
+                probe!("storage_read_meets_damage");
+                self.damaged.set(Some(error));
+            }
+            result => responder.send(result),
+        }
+    }
+
+    async fn wait_for_disk(&self, warming: Warming) {
+        probe!("storage_read_waits_for_disk");
+        let _permit = self.cold_reads.take().await;
+        warming.await;
+    }
+
+    async fn wait_for(&self, version: Version) -> Result<()> {
+        if version <= self.latest() {
+            return Ok(());
+        }
+        probe!("storage_read_waits_for_version");
+        let limit = Duration::from_millis(FUTURE_VERSION_WAIT_MS.get());
+        let reached = self.gate.borrow().at_least(version);
+        match plinth_runtime::timeout(limit, reached).await {
+            Some(()) => Ok(()),
+            None => {
+                probe!("storage_future_version");
+                Err(Error::future_version)
+            }
+        }
+    }
+
+    /// Refuses a version that cannot be read. Below the window nothing is known (pitfall 5). A version above what is
+    /// applied may be one that a recovery has undone while the read waited for the disk.
+    fn check(&self, version: Version) -> Result<()> {
+        if version > self.latest() {
+            probe!("storage_read_above_rollback");
+            return Err(Error::future_version);
+        }
+        if version < self.store.oldest_version() {
+            probe!("storage_transaction_too_old");
+            return Err(Error::transaction_too_old);
+        }
+        Ok(())
+    }
+
+    fn get(&self, request: &Get) -> Result<GetReply> {
+        let ownership = self.ownership.borrow();
+        if !ownership.is_key_readable(&request.key, request.version) {
+            probe!("storage_wrong_shard");
+            return Err(Error::wrong_shard_server);
+        }
+        let past = planted!(
+            "read_past_version",
+            "a storage server answers from its newest version instead of the one asked for"
+        );
+        let version = if past { self.latest() } else { request.version };
+        let value = self.store.get(&request.key, version)?;
+        Ok(GetReply { value })
+    }
+
+    /// Reads from disk that must come first, if there are any.
+    fn warm(&self, begin: &[u8], end: &[u8], bytes: u32, reverse: bool) -> Option<Warming> {
+        if begin >= end {
+            return None; // the range is empty, or the request is wrong
+        }
+        self.store.warm(&Wanted {
+            begin,
+            end,
+            reverse,
+            bytes: (bytes as usize).min(RANGE_BYTES_MAX.get()),
+        })
+    }
+
+    /// The newest value of a key; for watches.
+    pub(super) fn read_latest(&self, key: &[u8]) -> Option<Bytes> {
+        let version = self.latest();
+        self.get(&Get {
+            key: Bytes::copy_from_slice(key),
+            version,
+        })
+        .ok()
+        .and_then(|reply| reply.value)
+    }
+
+    /// Shows rows of a range, as many as one turn allows.
+    fn scan(&self, left: &Left, visit: &mut dyn FnMut(&[u8], &[u8])) -> Result<RangeEnd> {
+        let ownership = self.ownership.borrow();
+        if !ownership.is_readable(&left.begin, &left.end, left.version) {
+            probe!("storage_wrong_shard");
+            return Err(Error::wrong_shard_server);
+        }
+        let limits = RangeLimits {
+            rows: left.rows,
+            bytes: left.bytes,
+            visits: match buggify!() {
+                true => 1,
+                false => VISITS_A_TURN,
+            },
+        };
+        let read = RangeRead {
+            begin: &left.begin,
+            end: &left.end,
+            version: left.version,
+            limits,
+            reverse: left.reverse,
+        };
+        self.store.range(&read, visit)
+    }
+
+    fn serve_watches(self: &Rc<Self>) -> Registration {
+        let server = self.clone();
+        self.transport
+            .serve::<WatchRequest>(self.role.id, move |request, responder| {
+                if request.version <= server.latest() {
+                    return server.watch(request, responder);
+                }
+                if !server.may_wait() {
+                    return responder.fail(Error::server_request_queue_full);
+                }
+                let server = server.clone();
+                plinth_runtime::spawn("waiting watch", async move {
+                    let reached = server.wait_for(request.version).await;
+                    server.reads_waiting.set(server.reads_waiting.get() - 1);
+                    match reached {
+                        Ok(()) => server.watch(request, responder),
+                        Err(error) => responder.fail(error),
+                    }
+                })
+                .detach();
+            })
+    }
+
+    /// Fires at once if the value differs already, whatever changed it.
+    fn watch(self: &Rc<Self>, request: WatchRequest, mut responder: Responder<WatchRequest>) {
+        let ownership = self.ownership.borrow();
+        if !ownership.is_key_readable(&request.key, self.latest()) {
+            return responder.fail(Error::wrong_shard_server);
+        }
+        if self.read_latest(&request.key) != request.value {
+            return responder.ok(WatchReply {
+                version: self.latest(),
+            });
+        }
+        if self.watches.borrow().len() >= WATCHES_MAX.get() {
+            probe!("storage_too_many_watches");
+            return responder.fail(Error::watch_cancelled);
+        }
+        let (number, key) = (self.watches_begun.get(), request.key.clone());
+        self.watches_begun.set(number + 1);
+        let server = Rc::downgrade(self);
+        let is_wanted = responder.on_gone(move || {
+            let server = server.upgrade();
+            let gone = server.and_then(|server| server.end_watch(&key, number));
+            if let Some(waiting) = gone {
+                waiting.responder.abandon();
+            }
+        });
+        if !is_wanted {
+            return responder.abandon();
+        }
+        let waiting = Waiting {
+            since: plinth_runtime::now(),
+            number,
+            responder,
+        };
+        let mut watches = self.watches.borrow_mut();
+        watches.add(&request.key, request.value, waiting);
+        if self.applying.get() > self.latest() {
+            // The version under way may have changed it already.
+            watches.touch_key(&request.key);
+        }
+    }
+
+    fn end_watch(&self, key: &[u8], number: u64) -> Option<Waiting> {
+        let mut watches = self.watches.borrow_mut();
+        watches.remove(key, |waiting| waiting.number == number)
+    }
+}

@@ -1,0 +1,161 @@
+//! The keys and ranges that each version touched, in version order.
+//!
+//! Versions leave the window at the old end (they became durable) or at the new end (a recovery undid them). The
+//! journal then gives the keys and ranges to look at. Keys are packed behind one another:
+//! `length * 2 + by_range: varint | key`.
+
+use plinth_core::{Version, varint};
+use std::collections::VecDeque;
+
+/// A key that a version wrote. `by_range` is set if a range clear wrote it, not a mutation of the key itself.
+#[derive(Clone, Copy)]
+pub(super) struct Touch<'a> {
+    pub key: &'a [u8],
+    pub by_range: bool,
+}
+
+/// The keys and ranges that one version touched.
+pub(super) struct Record {
+    version: Version,
+    touches: Vec<u8>,
+    clears: Vec<(Box<[u8]>, Box<[u8]>)>,
+}
+
+impl Record {
+    pub fn version(&self) -> Version {
+        self.version
+    }
+
+    /// The touch at place `at`, and moves `at` behind it. The first place is 0.
+    pub fn touch_at(&self, at: &mut usize) -> Option<Touch<'_>> {
+        if *at == self.touches.len() {
+            return None;
+        }
+        let word = varint::get_u32(&self.touches, at).expect("packed here");
+        let end = *at + (word >> 1) as usize;
+        let key = &self.touches[*at..end];
+        *at = end;
+        Some(Touch {
+            key,
+            by_range: word & 1 == 1,
+        })
+    }
+
+    pub fn clears(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.clears
+            .iter()
+            .map(|(begin, end)| (&begin[..], &end[..]))
+    }
+
+    /// Clear number `n` of this version.
+    pub fn nth_clear(&self, n: usize) -> Option<(&[u8], &[u8])> {
+        self.clears
+            .get(n)
+            .map(|(begin, end)| (&begin[..], &end[..]))
+    }
+
+    fn bytes(&self) -> usize {
+        let clears: usize = self
+            .clears
+            .iter()
+            .map(|(begin, end)| begin.len() + end.len() + 64)
+            .sum();
+        size_of::<Record>() + self.touches.capacity() + clears
+    }
+}
+
+/// See the module.
+pub(super) struct Journal {
+    records: VecDeque<Record>,
+    /// Memory of all records but the last.
+    settled_bytes: usize,
+}
+
+impl Journal {
+    pub fn new() -> Self {
+        Journal {
+            records: VecDeque::new(),
+            settled_bytes: 0,
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.settled_bytes + self.records.back().map_or(0, Record::bytes)
+    }
+
+    /// The last version that touched anything; `Version::MIN` if there is none.
+    pub fn last_version(&self) -> Version {
+        self.records
+            .back()
+            .map_or(Version::MIN, |record| record.version)
+    }
+
+    fn record(&mut self, version: Version) -> &mut Record {
+        if self.last_version() != version {
+            assert!(
+                self.last_version() < version,
+                "journal goes backwards to {version}"
+            );
+            if let Some(last) = self.records.back_mut() {
+                last.touches.shrink_to_fit();
+                self.settled_bytes += last.bytes();
+            }
+            self.records.push_back(Record {
+                version,
+                touches: Vec::new(),
+                clears: Vec::new(),
+            });
+        }
+        self.records.back_mut().expect("just made")
+    }
+
+    pub fn touch(&mut self, version: Version, key: &[u8], by_range: bool) {
+        let len = u32::try_from(key.len() * 2).expect("no key reaches 2 GiB");
+        let touches = &mut self.record(version).touches;
+        varint::put_u32(touches, len | u32::from(by_range));
+        touches.extend_from_slice(key);
+    }
+
+    pub fn clear(&mut self, version: Version, begin: &[u8], end: &[u8]) {
+        self.record(version).clears.push((begin.into(), end.into()));
+    }
+
+    pub fn clears_up_to(&self, version: Version, mut visit: impl FnMut(&[u8], &[u8])) {
+        for record in self
+            .records
+            .iter()
+            .take_while(|record| record.version <= version)
+        {
+            record.clears().for_each(|(begin, end)| visit(begin, end));
+        }
+    }
+
+    /// Record number `n`, counted from the oldest, if it is at or below `version`.
+    pub fn nth_up_to(&self, n: usize, version: Version) -> Option<&Record> {
+        self.records
+            .get(n)
+            .filter(|record| record.version <= version)
+    }
+
+    /// Takes out the oldest version, if it is at or below `version`.
+    pub fn pop_first(&mut self, version: Version) -> Option<Record> {
+        let record = self
+            .records
+            .pop_front_if(|record| record.version <= version)?;
+        if !self.records.is_empty() {
+            self.settled_bytes -= record.bytes();
+        }
+        Some(record)
+    }
+
+    /// Takes out the newest version, if it is above `version`.
+    pub fn pop_last(&mut self, version: Version) -> Option<Record> {
+        let record = self
+            .records
+            .pop_back_if(|record| record.version > version)?;
+        if let Some(last) = self.records.back() {
+            self.settled_bytes -= last.bytes();
+        }
+        Some(record)
+    }
+}

@@ -1,0 +1,229 @@
+//! How client commands find their cluster, and the error they give if it does not answer.
+
+use crate::{Outcome, status, trace_file};
+use plinth_client::{Database, DatabaseOption};
+use plinth_coordination::cluster_file::{self, ClusterFile};
+use plinth_coordination::{Coordinators, election};
+use plinth_core::Error;
+use plinth_protocol::coordination::{Candidate, GetLeader, coordinator};
+use plinth_protocol::status::GetStatus;
+use plinth_rpc::Transport;
+use plinth_runtime::Duration;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// A coordinator that does not answer in this time is reported as silent.
+const COORDINATOR_LIMIT: Duration = Duration::from_secs(1);
+/// Limit of the wait for a controller's status.
+const STATUS_LIMIT: Duration = Duration::from_secs(2);
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct ClusterArguments {
+    /// Cluster file; without it $PLINTH_CLUSTER_FILE, else ./plinth.cluster, else /etc/plinth/plinth.cluster
+    #[arg(short = 'C', long, value_name = "FILE")]
+    pub cluster_file: Option<PathBuf>,
+    /// Seconds to wait for the cluster before giving up
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    pub timeout: u64,
+}
+
+/// The cluster of a command.
+pub struct Connection {
+    pub path: PathBuf,
+    /// Content of the cluster file when it was read.
+    file: ClusterFile,
+    pub coordinators: Coordinators,
+    pub transport: Transport,
+    pub database: Database,
+    pub timeout: Duration,
+}
+
+impl ClusterArguments {
+    /// Reads the cluster file. Does not check that the cluster answers.
+    pub async fn open(&self) -> Outcome<Connection> {
+        let environment = std::env::var(cluster_file::ENVIRONMENT_VARIABLE).ok();
+        let path = cluster_file::find(self.cluster_file.as_deref(), environment.as_deref()).await;
+        if !plinth_runtime::disk::exists(&path).await {
+            return Err(format!(
+                "cluster file {}: there is none; name one with -C, \
+                or start a cluster with `plinth dev --data-dir DIR`",
+                path.display()
+            ));
+        }
+        let file = ClusterFile::load(&path)
+            .await
+            .map_err(|error| error.to_string())?;
+        trace_file::tell_of_stale_cluster_file();
+        let coordinators = Coordinators::from(file.clone());
+        let (kept, at, written) = (coordinators.clone(), path.clone(), file.clone());
+        let keeping = async move { kept.keep_file(&at, written).await };
+        plinth_runtime::spawn("cluster file", keeping).detach();
+        let transport = Transport::client();
+        let database = plinth_client::connect_over(transport.clone(), coordinators.clone());
+        Ok(Connection {
+            path,
+            file,
+            coordinators,
+            transport,
+            database,
+            timeout: Duration::from_secs(self.timeout),
+        })
+    }
+
+    /// Opens the cluster and waits until it serves.
+    pub async fn connect(&self) -> Outcome<Connection> {
+        let connection = self.open().await?;
+        connection.wait_until_it_serves().await?;
+        Ok(connection)
+    }
+}
+
+impl Connection {
+    /// Sets the time-out of all transactions from now on.
+    pub fn limit_transactions(&self) {
+        self.limit(&self.database);
+    }
+
+    /// Sets the time-out of all transactions of another database of the cluster.
+    pub fn limit(&self, database: &Database) {
+        let ms = self.timeout.as_millis() as i64;
+        database
+            .set_option(DatabaseOption::TransactionTimeout(ms))
+            .expect("a day in milliseconds is a valid time-out");
+    }
+
+    pub async fn wait_until_it_serves(&self) -> Outcome {
+        let transaction = self.database.create_transaction();
+        let answered = async {
+            loop {
+                match transaction.get_read_version().await {
+                    Ok(_) => return plinth_core::Result::Ok(()),
+                    Err(error) => transaction.on_error(error).await?,
+                }
+            }
+        };
+        match plinth_runtime::timeout(self.timeout, answered).await {
+            Some(Ok(())) => {
+                self.update_cluster_file().await;
+                Ok(())
+            }
+            Some(Err(error)) => Err(format!(
+                "the cluster of {} refuses: {error}",
+                self.path.display()
+            )),
+            None => Err(self.explain_silence().await),
+        }
+    }
+
+    /// The controller; an error if there is none within the time-out.
+    pub async fn controller(&self) -> Outcome<Candidate> {
+        let found = async {
+            loop {
+                if let Some(leader) =
+                    election::current_leader(&self.transport, &self.coordinators).await
+                {
+                    return leader;
+                }
+                plinth_runtime::sleep(Duration::from_millis(50)).await;
+            }
+        };
+        match plinth_runtime::timeout(self.timeout, found).await {
+            Some(leader) => {
+                self.update_cluster_file().await;
+                Ok(leader)
+            }
+            None => Err(self.explain_silence().await),
+        }
+    }
+
+    /// Writes moved coordinators to the cluster file before the command ends: the former coordinators may be gone
+    /// before the next command could ask them.
+    pub async fn update_cluster_file(&self) {
+        let (coordinators, before) = (&self.coordinators, self.file.clone());
+        coordinators.write_file(&self.path, before).await;
+    }
+
+    /// One line for the error: the coordinators that were tried, and the result of each.
+    pub async fn explain_silence(&self) -> String {
+        let file = self.coordinators.file();
+        let tried = file.coordinators.iter().map(|address| async move {
+            format!("{address} {}", self.try_coordinator(*address).await)
+        });
+        let tried = plinth_runtime::join_all(tried).await.join(", ");
+        let document = self.status_of_a_cluster_that_waits().await;
+        let full = status::full_disks(&document);
+        if !full.is_empty() {
+            return format!(
+                "the cluster of {} waits: the disk is full at {}; make room there, \
+                or stop that server if the others can do without it",
+                self.path.display(),
+                full.join(", ")
+            );
+        }
+        let sick = status::sick_disks(&document);
+        if !sick.is_empty() {
+            return format!(
+                "the cluster of {} waits for a sick disk: {}; mend it, \
+                or stop that server if the others can do without it",
+                self.path.display(),
+                sick.join("; ")
+            );
+        }
+        if document["cluster"]["recovery_state"]["waits_for"].is_string() {
+            return format!(
+                "the cluster of {} does not serve within {} s: its recovery is at {}",
+                self.path.display(),
+                self.timeout.as_secs(),
+                status::recovery(&document["cluster"])
+            );
+        }
+        format!(
+            "the cluster of {} does not serve within {} s; coordinators tried: {tried}; \
+            check that its servers run and that the file is theirs",
+            self.path.display(),
+            self.timeout.as_secs()
+        )
+    }
+
+    /// The status document, or `null` if no controller sends one in time.
+    async fn status_of_a_cluster_that_waits(&self) -> serde_json::Value {
+        let asking = async {
+            let leader = election::current_leader(&self.transport, &self.coordinators).await?;
+            let endpoint = leader.controller.endpoint::<GetStatus>();
+            let status = self.transport.call(&endpoint, GetStatus {}).await.ok()?;
+            serde_json::from_str(&status.json).ok()
+        };
+        let answered = plinth_runtime::timeout(STATUS_LIMIT, asking).await;
+        answered.flatten().unwrap_or_default()
+    }
+
+    async fn try_coordinator(&self, address: SocketAddr) -> &'static str {
+        let endpoint = coordinator(address).endpoint::<GetLeader>();
+        let register = self.coordinators.file().register();
+        let call = self.transport.call(&endpoint, GetLeader { register });
+        match plinth_runtime::timeout(COORDINATOR_LIMIT, call).await {
+            Some(Ok(reply)) if reply.lost.is_some() => "(has lost its file `coordination')",
+            Some(Ok(reply)) if reply.leader.is_some() => "(answers)",
+            Some(Ok(reply)) if !reply.is_coordinator => "(a server, but not a coordinator)",
+            Some(Ok(_)) => "(answers; no controller is elected)",
+            Some(Err(Error::connection_failed)) => "(cannot be reached)",
+            Some(Err(Error::connection_string_invalid | Error::wrong_connection_file)) => {
+                "(belongs to another cluster)"
+            }
+            Some(Err(Error::incompatible_protocol_version)) => "(speaks another version)",
+            Some(Err(_)) if self.transport.unreachable().contains(&address) => "(no answer)",
+            Some(Err(_)) => "(fails)",
+            None => "(no answer)",
+        }
+    }
+}
+
+/// Runs the client side of a command on this thread.
+pub fn block_on<T>(future: impl Future<Output = Outcome<T>>) -> Outcome<T> {
+    plinth_runtime::real::block_on(future)
+}

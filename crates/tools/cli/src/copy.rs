@@ -1,0 +1,348 @@
+//! `plinth copy`: copies a range of one database into another: between two Plinth clusters, or from or to any
+//! cluster that a `libfdb_c` can open, in particular FoundationDB's own.
+//!
+//! The range is cut into pieces, and several pieces are copied at once. Then both databases are read again, piece by
+//! piece, and their checksums are compared. A piece that differs is copied again, because the source was probably
+//! written to meanwhile. A file lists the pieces that are done, so that a copy that stopped can be resumed.
+
+#![allow(clippy::disallowed_types)] // the progress file is the user's
+
+mod pieces;
+mod side;
+
+use crate::connect;
+use crate::rows::RangeArguments;
+use crate::{Outcome, progress};
+use indicatif::ProgressBar;
+use pieces::{Piece, Progress, Sum};
+use plinth_bench::report::grouped;
+use plinth_core::key::printable;
+use plinth_runtime::{TaskGroup, now};
+use side::{Libraries, Side};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// Limit of verification passes; pieces that differ are copied again before each but the first.
+const PASSES_MAX: u32 = 5;
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// Cluster file of the source database
+    #[arg(long, value_name = "FILE")]
+    from: PathBuf,
+    /// Open the source through this libfdb_c.so; without it the source is a Plinth cluster
+    #[arg(long, value_name = "LIBRARY")]
+    from_library: Option<PathBuf>,
+    /// Cluster file of the target database
+    #[arg(long, value_name = "FILE")]
+    to: PathBuf,
+    /// Open the target through this libfdb_c.so; without it the target is a Plinth cluster
+    #[arg(long, value_name = "LIBRARY")]
+    to_library: Option<PathBuf>,
+    /// API version to request of a library
+    #[arg(long, value_name = "VERSION", default_value_t = 710)]
+    api_version: i32,
+    #[command(flatten)]
+    range: RangeArguments,
+    /// Pieces copied at once
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..=256))]
+    jobs: u64,
+    /// Approximate size of a piece in bytes
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 16_000_000,
+        value_parser = clap::value_parser!(i64).range(100_000..=10_000_000_000)
+    )]
+    piece_bytes: i64,
+    /// Replace the data of the target in the range
+    #[arg(long)]
+    overwrite: bool,
+    /// Compare only, copy nothing
+    #[arg(long)]
+    verify_only: bool,
+    /// Resume the copy that the progress file describes
+    #[arg(long)]
+    resume: bool,
+    /// File for the progress
+    #[arg(long, value_name = "FILE", default_value = "plinth-copy.progress")]
+    progress: PathBuf,
+    /// Seconds to wait for a cluster before giving up
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 60,
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    timeout: u64,
+    /// Print the result as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    let (begin, end) = arguments.range.parse()?;
+    let whole = Piece { begin, end };
+    connect::block_on(async {
+        let mut libraries = Libraries::new(arguments.api_version);
+        let from = libraries.open("--from", &arguments.from, arguments.from_library.as_deref());
+        let from = from.await?;
+        let to = libraries.open("--to", &arguments.to, arguments.to_library.as_deref());
+        let to = to.await?;
+        if from.connection() == to.connection() {
+            return Err("--from and --to are the same cluster; nothing is copied".into());
+        }
+        for side in [&from, &to] {
+            side.limit(arguments.timeout);
+            side.check(&whole).await?;
+        }
+        Copy::new(&arguments, from, to).run(whole).await
+    })
+}
+
+/// A copy in progress.
+struct Copy {
+    from: Side,
+    to: Side,
+    jobs: usize,
+    piece_bytes: i64,
+    overwrite: bool,
+    verify_only: bool,
+    resume: bool,
+    progress_file: PathBuf,
+    json: bool,
+}
+
+/// Rows and bytes copied so far.
+#[derive(Default)]
+struct Total {
+    rows: Cell<u64>,
+    bytes: Cell<u64>,
+}
+
+impl Total {
+    fn add(&self, rows: u64, bytes: u64) {
+        self.rows.set(self.rows.get() + rows);
+        self.bytes.set(self.bytes.get() + bytes);
+    }
+}
+
+impl Copy {
+    fn new(arguments: &Arguments, from: Side, to: Side) -> Self {
+        Copy {
+            from,
+            to,
+            jobs: arguments.jobs as usize,
+            piece_bytes: arguments.piece_bytes,
+            overwrite: arguments.overwrite,
+            verify_only: arguments.verify_only,
+            resume: arguments.resume,
+            progress_file: arguments.progress.clone(),
+            json: arguments.json,
+        }
+    }
+
+    async fn run(self, whole: Piece) -> Outcome {
+        let start = now();
+        let copied = Rc::new(Total::default());
+        let mut pieces = Vec::new();
+        if self.verify_only {
+            pieces = self.cut(&whole).await?;
+        } else {
+            let mut progress = self.begin(&whole).await?;
+            pieces.clone_from(progress.pieces());
+            let left = progress.left();
+            self.copy(left, &mut progress, &copied).await?;
+        }
+        let mut verified = self.verify(&pieces).await?;
+        for _ in 1..PASSES_MAX {
+            if verified.different.is_empty() || self.verify_only {
+                break;
+            }
+            let again = verified.different.clone();
+            self.copy_again(again, &copied).await?;
+            verified = self.verify(&pieces).await?;
+        }
+        if !self.verify_only && verified.different.is_empty() {
+            Progress::remove(&self.progress_file)?;
+        }
+        let seconds = (now() - start).as_secs_f64();
+        self.report(&verified, &copied, pieces.len(), seconds)
+    }
+
+    async fn cut(&self, whole: &Piece) -> Outcome<Vec<Piece>> {
+        let points = self.from.split_points(whole, self.piece_bytes).await?;
+        Ok(pieces::between(whole, points))
+    }
+
+    /// The pieces to copy: those in the progress file if the copy is resumed, otherwise new ones.
+    async fn begin(&self, whole: &Piece) -> Outcome<Progress> {
+        let what = format!(
+            "{} -> {} {} {}",
+            self.from.connection(),
+            self.to.connection(),
+            printable(&whole.begin),
+            printable(&whole.end)
+        );
+        if self.resume {
+            return Progress::read(&self.progress_file, &what);
+        }
+        if !self.overwrite && !self.to.is_empty(whole).await? {
+            return Err(
+                "the target holds data in that range; --overwrite replaces it, --resume goes on with an earlier copy"
+                    .into(),
+            );
+        }
+        Progress::create(&self.progress_file, &what, self.cut(whole).await?)
+    }
+
+    async fn copy(&self, left: Vec<usize>, progress: &mut Progress, total: &Rc<Total>) -> Outcome {
+        let bar = progress::bar(progress.pieces().len() as u64, "copying");
+        bar.set_position((progress.pieces().len() - left.len()) as u64);
+        let pieces: Vec<(usize, Piece)> = left
+            .into_iter()
+            .map(|number| (number, progress.pieces()[number].clone()))
+            .collect();
+        let progress = Rc::new(RefCell::new(progress.reopen()?));
+        let (from, to, total) = (self.from.clone(), self.to.clone(), total.clone());
+        self.side_by_side(pieces, bar, move |(number, piece): (usize, Piece)| {
+            let (from, to, total) = (from.clone(), to.clone(), total.clone());
+            let progress = progress.clone();
+            async move {
+                copy_piece(&from, &to, &piece, &total).await?;
+                progress.borrow_mut().done(number)
+            }
+        })
+        .await
+    }
+
+    async fn copy_again(&self, pieces: Vec<Piece>, total: &Rc<Total>) -> Outcome {
+        let bar = progress::bar(pieces.len() as u64, "copying again what differs");
+        let (from, to, total) = (self.from.clone(), self.to.clone(), total.clone());
+        self.side_by_side(pieces, bar, move |piece| {
+            let (from, to, total) = (from.clone(), to.clone(), total.clone());
+            async move { copy_piece(&from, &to, &piece, &total).await }
+        })
+        .await
+    }
+
+    async fn verify(&self, pieces: &[Piece]) -> Outcome<Verified> {
+        let bar = progress::bar(pieces.len() as u64, "verifying");
+        let verified = Rc::new(RefCell::new(Verified::default()));
+        let (from, to, noted) = (self.from.clone(), self.to.clone(), verified.clone());
+        let done = self.side_by_side(pieces.to_vec(), bar, move |piece| {
+            let (from, to, verified) = (from.clone(), to.clone(), noted.clone());
+            async move {
+                let (source, target) = (from.sum(&piece).await?, to.sum(&piece).await?);
+                let mut verified = verified.borrow_mut();
+                verified.sum.merge(&source);
+                if source != target {
+                    verified.different.push(piece);
+                }
+                Ok(())
+            }
+        });
+        done.await?;
+        let mut verified = verified.take();
+        verified.different.sort_by(|a, b| a.begin.cmp(&b.begin));
+        Ok(verified)
+    }
+
+    /// Works on several items at a time; stops at the first failure.
+    async fn side_by_side<T: 'static, F: Future<Output = Outcome> + 'static>(
+        &self,
+        items: Vec<T>,
+        bar: ProgressBar,
+        work: impl Fn(T) -> F + 'static,
+    ) -> Outcome {
+        let queue = Rc::new(RefCell::new(VecDeque::from(items)));
+        let (work, failure) = (Rc::new(work), Rc::new(RefCell::new(None)));
+        let workers = TaskGroup::new();
+        let running: Vec<_> = (0..self.jobs)
+            .map(|_| {
+                let (queue, work) = (queue.clone(), work.clone());
+                let (failure, bar) = (failure.clone(), bar.clone());
+                let (done, ended) = plinth_runtime::sync::oneshot::<()>();
+                workers.spawn("copy", async move {
+                    while failure.borrow().is_none() {
+                        let next = queue.borrow_mut().pop_front();
+                        let Some(item) = next else { break };
+                        if let Err(why) = work(item).await {
+                            failure.borrow_mut().get_or_insert(why);
+                        }
+                        bar.inc(1);
+                    }
+                    let _ = done.send(()); // the receiver may be gone
+                });
+                ended
+            })
+            .collect();
+        let _ = plinth_runtime::join_all(running).await; // a worker reports an error in `failure`
+        bar.finish_and_clear();
+        failure.take().map_or(Ok(()), Err)
+    }
+
+    fn report(&self, verified: &Verified, copied: &Total, pieces: usize, seconds: f64) -> Outcome {
+        let different: Vec<String> = verified.different.iter().map(Piece::shown).collect();
+        if self.json {
+            let document = serde_json::json!({
+                "pieces": pieces, "rows": verified.sum.rows, "bytes": verified.sum.bytes,
+                "checksum": verified.sum.shown(), "rows_copied": copied.rows.get(),
+                "bytes_copied": copied.bytes.get(), "different": different, "seconds": seconds,
+            });
+            println!("{document}");
+        } else {
+            let row = |name: &str, value: String| println!("  {name:<16} {value}");
+            row("rows", grouped(verified.sum.rows as f64));
+            row("bytes", grouped(verified.sum.bytes as f64));
+            row("checksum", verified.sum.shown());
+            row("rows copied", grouped(copied.rows.get() as f64));
+            row("bytes copied", grouped(copied.bytes.get() as f64));
+            row("seconds", format!("{seconds:.1}"));
+        }
+        match different.first() {
+            None => Ok(()),
+            Some(first) => Err(format!(
+                "{} of {pieces} pieces differ, the first is {first}; if the source is being written to, \
+                stop that and copy again with --resume or --overwrite",
+                different.len()
+            )),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Verified {
+    /// Sum of the source.
+    sum: Sum,
+    different: Vec<Piece>,
+}
+
+/// Makes the piece of the target equal to that of the source, chunk by chunk.
+async fn copy_piece(from: &Side, to: &Side, piece: &Piece, total: &Total) -> Outcome {
+    let mut begin = piece.begin.clone();
+    loop {
+        let rest = Piece {
+            begin: begin.clone(),
+            end: piece.end.clone(),
+        };
+        let (rows, more) = from.read(&rest).await?;
+        let end = match rows.last() {
+            Some((last, _)) if more => plinth_core::key::key_after(last),
+            _ => piece.end.clone(),
+        };
+        let chunk = Piece {
+            begin,
+            end: end.clone(),
+        };
+        to.replace(&chunk, &rows).await?;
+        let bytes = rows.iter().map(|(key, value)| key.len() + value.len());
+        total.add(rows.len() as u64, bytes.sum::<usize>() as u64);
+        if !more {
+            return Ok(());
+        }
+        begin = end;
+    }
+}

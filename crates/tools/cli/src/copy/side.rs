@@ -1,0 +1,230 @@
+//! One of the two databases: a Plinth cluster, or a cluster opened through a library.
+
+use super::pieces::{Piece, Sum};
+use crate::Outcome;
+use crate::connect::{ClusterArguments, Connection};
+use plinth_client::{RangeOptions, StreamingMode, TransactionOption};
+use plinth_core::key::key_after;
+use plinth_core::{Error, Key, KeySelector, Value};
+use plinth_foreign::{Database as Foreign, Library};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Bytes read or written per transaction.
+const CHUNK_BYTES: i32 = 1_000_000;
+const OPTION_TIMEOUT: u32 = 500;
+
+type Rows = Vec<(Key, Value)>;
+
+/// Libraries that are loaded; each is loaded once.
+pub struct Libraries {
+    api_version: i32,
+    loaded: Vec<(PathBuf, Library)>,
+}
+
+impl Libraries {
+    pub fn new(api_version: i32) -> Self {
+        Libraries {
+            api_version,
+            loaded: Vec::new(),
+        }
+    }
+
+    /// Opens the database of the cluster file, through `library` if one is named.
+    pub async fn open(&mut self, flag: &str, file: &Path, library: Option<&Path>) -> Outcome<Side> {
+        let text = std::fs::read_to_string(file)
+            .map_err(|error| format!("{flag} {}: {error}", file.display()))?;
+        let lines = text.lines().map(str::trim);
+        let connection = lines
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .collect();
+        let database = match library {
+            None => {
+                let arguments = ClusterArguments {
+                    cluster_file: Some(file.to_owned()),
+                    timeout: 10,
+                };
+                Database::Plinth(Rc::new(arguments.open().await?))
+            }
+            Some(library) => {
+                let library = self.load(flag, library)?;
+                let opened = library.open(file);
+                let opened = opened.map_err(|e| format!("{flag} {}: {e}", file.display()))?;
+                Database::Foreign(opened)
+            }
+        };
+        Ok(Side {
+            flag: flag.to_owned(),
+            connection,
+            database,
+            timeout_ms: Rc::default(),
+        })
+    }
+
+    fn load(&mut self, flag: &str, path: &Path) -> Outcome<Library> {
+        if let Some((_, library)) = self.loaded.iter().find(|(loaded, _)| loaded == path) {
+            return Ok(library.clone());
+        }
+        let library = Library::load(path, self.api_version, 1);
+        let library = library.map_err(|error| {
+            format!(
+                "{flag}-library {}: it cannot be used: {error}",
+                path.display()
+            )
+        })?;
+        self.loaded.push((path.to_owned(), library.clone()));
+        Ok(library)
+    }
+}
+
+#[derive(Clone)]
+enum Database {
+    Plinth(Rc<Connection>),
+    Foreign(Foreign),
+}
+
+/// Handle to one of the two databases; clones refer to the same one.
+#[derive(Clone)]
+pub struct Side {
+    flag: String,
+    connection: String,
+    database: Database,
+    timeout_ms: Rc<std::cell::Cell<i64>>,
+}
+
+impl Side {
+    /// The connection string.
+    pub fn connection(&self) -> &str {
+        &self.connection
+    }
+
+    /// Sets the time-out of all transactions.
+    pub fn limit(&self, seconds: u64) {
+        self.timeout_ms.set(seconds as i64 * 1000);
+    }
+
+    async fn fail<T>(&self, error: Error) -> Outcome<T> {
+        if let (Database::Plinth(connection), Error::transaction_timed_out) =
+            (&self.database, error)
+        {
+            return Err(format!(
+                "{}: {}",
+                self.flag,
+                connection.explain_silence().await
+            ));
+        }
+        Err(format!("{}: {error}", self.flag))
+    }
+
+    /// Fails if the cluster does not answer.
+    pub async fn check(&self, whole: &Piece) -> Outcome {
+        self.is_empty(whole).await.map(drop)
+    }
+
+    pub async fn is_empty(&self, piece: &Piece) -> Outcome<bool> {
+        let (rows, _) = self.read_at_most(piece, 1).await?;
+        Ok(rows.is_empty())
+    }
+
+    /// The first rows of the piece, and whether there may be more.
+    pub async fn read(&self, piece: &Piece) -> Outcome<(Rows, bool)> {
+        self.read_at_most(piece, CHUNK_BYTES).await
+    }
+
+    async fn read_at_most(&self, piece: &Piece, bytes: i32) -> Outcome<(Rows, bool)> {
+        let timeout = self.timeout_ms.get();
+        let read = match &self.database {
+            Database::Plinth(connection) => {
+                let read = connection.database.run(async |transaction| {
+                    transaction.set_option(TransactionOption::Timeout(timeout))?;
+                    let options = RangeOptions {
+                        mode: StreamingMode::WantAll,
+                        target_bytes: bytes,
+                        ..RangeOptions::default()
+                    };
+                    let begin = KeySelector::first_greater_or_equal(piece.begin.clone());
+                    let end = KeySelector::first_greater_or_equal(piece.end.clone());
+                    let read = transaction.get_range(begin, end, options, true).await?;
+                    Ok((read.rows, read.more))
+                });
+                read.await
+            }
+            Database::Foreign(database) => {
+                let read = database.run(async |transaction| {
+                    transaction.set_option(OPTION_TIMEOUT, Some(timeout))?;
+                    transaction.get_range(&piece.begin, &piece.end, bytes).await
+                });
+                read.await.map(|read| (read.rows, read.more))
+            }
+        };
+        match read {
+            Ok(read) => Ok(read),
+            Err(error) => self.fail(error).await,
+        }
+    }
+
+    /// Replaces the content of the piece by `rows`.
+    pub async fn replace(&self, piece: &Piece, rows: &Rows) -> Outcome {
+        let timeout = self.timeout_ms.get();
+        let written = match &self.database {
+            Database::Plinth(connection) => {
+                let written = connection.database.run(async |transaction| {
+                    transaction.set_option(TransactionOption::Timeout(timeout))?;
+                    transaction.clear_range(&piece.begin, &piece.end);
+                    rows.iter()
+                        .for_each(|(key, value)| transaction.set(key, value));
+                    Ok(())
+                });
+                written.await
+            }
+            Database::Foreign(database) => {
+                let written = database.run(async |transaction| {
+                    transaction.set_option(OPTION_TIMEOUT, Some(timeout))?;
+                    transaction.clear_range(&piece.begin, &piece.end);
+                    rows.iter()
+                        .for_each(|(key, value)| transaction.set(key, value));
+                    Ok(())
+                });
+                written.await
+            }
+        };
+        match written {
+            Ok(()) => Ok(()),
+            Err(error) => self.fail(error).await,
+        }
+    }
+
+    pub async fn sum(&self, piece: &Piece) -> Outcome<Sum> {
+        let (mut sum, mut rest) = (Sum::default(), piece.clone());
+        loop {
+            let (rows, more) = self.read(&rest).await?;
+            rows.iter().for_each(|(key, value)| sum.add(key, value));
+            match rows.last() {
+                Some((last, _)) if more => rest.begin = key_after(last),
+                _ => return Ok(sum),
+            }
+        }
+    }
+
+    pub async fn split_points(&self, piece: &Piece, bytes: i64) -> Outcome<Vec<Key>> {
+        let split = match &self.database {
+            Database::Plinth(connection) => {
+                let transaction = connection.database.create_transaction();
+                let (begin, end) = (piece.begin.clone(), piece.end.clone());
+                transaction.get_range_split_points(begin, end, bytes).await
+            }
+            Database::Foreign(database) => {
+                let split = database.run(async |transaction| {
+                    transaction
+                        .get_range_split_points(&piece.begin, &piece.end, bytes)
+                        .await
+                });
+                split.await
+            }
+        };
+        match split {
+            Ok(points) => Ok(points),
+            Err(error) => self.fail(error).await,
+        }
+    }
+}

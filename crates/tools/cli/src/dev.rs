@@ -1,0 +1,423 @@
+//! `plinth dev`: a local cluster of several server processes, which are its direct children.
+//!
+//! ```text
+//! DIR/plinth.cluster     the cluster file, written by this command
+//! DIR/<port>/            data directory of the server at that port
+//! DIR/<port>/trace.jsonl its trace events
+//! ```
+//!
+//! Each server is in a zone of its own, so that killing one is like losing a machine. A server that dies is started
+//! again after two seconds. When this process ends, for any reason, the servers end too.
+
+use crate::Outcome;
+use crate::connect;
+use crate::server::DEFAULT_CACHE_MIB;
+use plinth_coordination::ClusterFile;
+use plinth_coordination::cluster_file;
+use plinth_core::config::FaultDomain;
+use plinth_core::{DatabaseConfig, EngineKind};
+use plinth_rpc::Transport;
+use plinth_runtime::real::interrupted;
+use plinth_runtime::{Duration, Either, Instant, now, sleep};
+use plinth_server::{NotCreated, create_database};
+use rustix::process::{Pid, Signal, kill_process};
+use std::collections::BTreeSet;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+const RESTART_AFTER: Duration = Duration::from_secs(2);
+/// Interval between checks of the servers.
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+/// Limit of the wait for a new cluster to serve.
+const START_LIMIT: Duration = Duration::from_secs(60);
+/// A server that does not end in this time after the signal is killed.
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+const PROCESSES_MAX: u16 = 100;
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// Directory for all files; if it holds such a cluster already, that cluster is resumed
+    #[arg(long, value_name = "DIR", default_value = "plinth-data")]
+    data_dir: PathBuf,
+    /// Server processes
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(PROCESSES_MAX))
+    )]
+    processes: u16,
+    /// Copies of the data: single, double, triple
+    #[arg(long, value_name = "MODE", default_value = "single", value_parser = parse_replication)]
+    replication: u32,
+    /// Engine of the storage servers: ssd, memory
+    #[arg(long, value_name = "ENGINE", default_value = "ssd", value_parser = parse_engine)]
+    engine: EngineKind,
+    /// Port of the first server; the others take the ports after it
+    #[arg(long, value_name = "PORT", default_value_t = 4500, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// Cache of each server, in MiB
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = DEFAULT_CACHE_MIB,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20)
+    )]
+    cache_mib: u64,
+    /// Port of the first server's metrics page (/metrics, for Prometheus); the others take the ports after it
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    metrics_port: Option<u16>,
+    /// Do not restart a server that has died
+    #[arg(long)]
+    no_restart: bool,
+}
+
+fn parse_replication(name: &str) -> Result<u32, String> {
+    // All servers of this machine count as one data hall, so modes with another fault domain are not possible.
+    let mode = DatabaseConfig::parse_mode(name).filter(|(_, domain)| *domain == FaultDomain::Zone);
+    mode.map(|(copies, _)| copies)
+        .ok_or_else(|| "expected single, double or triple".into())
+}
+
+fn parse_engine(name: &str) -> Result<EngineKind, String> {
+    EngineKind::parse(name).ok_or_else(|| "expected ssd or memory".into())
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    connect::block_on(async {
+        let address = |i: u16| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), arguments.port + i);
+        check(&arguments)?;
+        let path = arguments.data_dir.join(cluster_file::DEFAULT_NAME);
+        let addresses: Vec<SocketAddr> = (0..arguments.processes).map(address).collect();
+        let cluster = prepare(&arguments, &path, &addresses).await?;
+        let mut servers: Vec<Server> = Vec::new();
+        for (i, listen) in addresses.iter().enumerate() {
+            servers.push(Server::start(&arguments, &path, *listen, i)?);
+        }
+        let outcome = serve(&arguments, &path, &cluster, &mut servers).await;
+        stop(servers).await;
+        outcome
+    })
+}
+
+fn check(arguments: &Arguments) -> Outcome {
+    if u32::from(arguments.processes) < arguments.replication {
+        return Err(format!(
+            "{} processes cannot keep {} copies; give --processes {} or more, or less --replication",
+            arguments.processes, arguments.replication, arguments.replication
+        ));
+    }
+    if u32::from(arguments.port) + u32::from(arguments.processes) > 1 << 16 {
+        return Err(format!(
+            "ports from {} on do not suffice for {} processes; choose a lower --port",
+            arguments.port, arguments.processes
+        ));
+    }
+    Ok(())
+}
+
+/// Number of coordinators. One survives no loss, three survive the loss of one, five the loss of two.
+fn coordinators(processes: usize) -> usize {
+    match processes {
+        0..3 => 1,
+        3..5 => 3,
+        _ => 5,
+    }
+}
+
+/// Numbers of roles of a new database: enough to use several processes, few enough for one machine.
+fn shape(processes: u16, replication: u32, engine: EngineKind) -> DatabaseConfig {
+    let processes = u32::from(processes);
+    let several = processes.div_ceil(3).min(3);
+    DatabaseConfig {
+        replication,
+        domain: FaultDomain::Zone,
+        engine,
+        commit_proxies: several,
+        grv_proxies: several.min(2),
+        resolvers: several.min(2),
+        logs: replication.max(processes.min(3)),
+    }
+}
+
+/// Creates the directory and its cluster file, or checks that existing ones fit the arguments.
+async fn prepare(
+    arguments: &Arguments,
+    path: &Path,
+    addresses: &[SocketAddr],
+) -> Outcome<ClusterFile> {
+    let directory = arguments.data_dir.display();
+    let cannot = |error: std::io::Error| {
+        format!("data directory {directory}: {error}; choose another with --data-dir")
+    };
+    plinth_runtime::disk::create_dir_all(&arguments.data_dir)
+        .await
+        .map_err(cannot)?;
+    let names = plinth_runtime::disk::list_dir(&arguments.data_dir)
+        .await
+        .map_err(cannot)?;
+    let there: BTreeSet<u16> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    let wanted: BTreeSet<u16> = addresses.iter().map(SocketAddr::port).collect();
+    if plinth_runtime::disk::exists(path).await {
+        let cluster = ClusterFile::load(path)
+            .await
+            .map_err(|error| error.to_string())?;
+        if !there.is_empty() && there != wanted {
+            let first = there.first().expect("it is not empty");
+            return Err(format!(
+                "data directory {directory} holds a cluster of {} processes at port {first}; \
+                resume it with --processes {} --port {first}, or choose another with --data-dir",
+                there.len(),
+                there.len(),
+            ));
+        }
+        return Ok(cluster);
+    }
+    if !there.is_empty() {
+        return Err(format!(
+            "data directory {directory} holds the data of servers but no {}; put it back, \
+            or choose another with --data-dir",
+            cluster_file::DEFAULT_NAME
+        ));
+    }
+    let cluster = ClusterFile {
+        description: "dev".into(),
+        id: format!("{:016x}", plinth_runtime::random::u64()),
+        coordinators: addresses[..coordinators(addresses.len())].to_vec(),
+    };
+    cluster.save(path).await.map_err(cannot)?;
+    Ok(cluster)
+}
+
+/// Creates the database if there is none, then keeps the servers running until the user interrupts it.
+async fn serve(
+    arguments: &Arguments,
+    path: &Path,
+    cluster: &ClusterFile,
+    servers: &mut [Server],
+) -> Outcome {
+    let stopped = interrupted();
+    let work = async {
+        let starting = make_ready(arguments, cluster);
+        let ended = first_end(servers);
+        match plinth_runtime::race(starting, ended).await {
+            Either::Left(outcome) => outcome?,
+            Either::Right(line) => return Err(line),
+        }
+        announce(arguments, path);
+        keep_alive(arguments, path, servers).await
+    };
+    match plinth_runtime::race(stopped, work).await {
+        Either::Left(Ok(())) => {
+            eprintln!("plinth: stopping {}", count(arguments.processes));
+            Ok(())
+        }
+        Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
+        Either::Right(outcome) => outcome,
+    }
+}
+
+async fn make_ready(arguments: &Arguments, cluster: &ClusterFile) -> Outcome {
+    let config = shape(arguments.processes, arguments.replication, arguments.engine);
+    let serving = async {
+        let transport = Transport::client();
+        match create_database(&transport, &cluster.clone().into(), config).await {
+            Ok(()) | Err(NotCreated::Exists) => {}
+            Err(NotCreated::Because(line)) => {
+                return Err(format!("cannot create the database: {line}"));
+            }
+        }
+        let database = plinth_client::connect_over(transport, cluster.clone());
+        let version = database.run(async |transaction| transaction.get_read_version().await);
+        version
+            .await
+            .map(drop)
+            .map_err(|error| format!("the database does not answer: {error}"))
+    };
+    plinth_runtime::timeout(START_LIMIT, serving).await.unwrap_or_else(|| {
+        Err(format!(
+            "the database does not serve after {} s; the servers' trace is in {}/<port>/trace.jsonl",
+            START_LIMIT.as_secs(),
+            arguments.data_dir.display()
+        ))
+    })
+}
+
+fn count(processes: u16) -> String {
+    match processes {
+        1 => "1 server process".into(),
+        n => format!("{n} server processes"),
+    }
+}
+
+fn announce(arguments: &Arguments, path: &Path) {
+    let last = arguments.port + arguments.processes - 1;
+    let ports = if last == arguments.port {
+        format!("port {last}")
+    } else {
+        format!("ports {} to {last}", arguments.port)
+    };
+    println!(
+        "{}, {ports}; data in {}",
+        count(arguments.processes),
+        arguments.data_dir.display()
+    );
+    println!("connect with: plinth cli -C {}", path.display());
+    println!("ready");
+}
+
+/// A server process.
+struct Server {
+    listen: SocketAddr,
+    index: usize,
+    child: Option<Child>,
+    ended_at: Option<Instant>,
+    /// True if it ended with exit code 0, as a server does that was asked to end.
+    is_asked: bool,
+}
+
+impl Server {
+    fn start(
+        arguments: &Arguments,
+        cluster: &Path,
+        listen: SocketAddr,
+        index: usize,
+    ) -> Outcome<Server> {
+        let directory = arguments.data_dir.join(listen.port().to_string());
+        // The running program itself, even if its file has been replaced since.
+        let mut command = Command::new("/proc/self/exe");
+        if let Some(port) = arguments.metrics_port {
+            let page = SocketAddr::new(listen.ip(), port + index as u16);
+            command.args(["server", "--metrics", &page.to_string()]);
+        } else {
+            command.arg("server");
+        }
+        let child = command
+            .arg0("plinth")
+            .args(["--listen", &listen.to_string()])
+            .arg("--data-dir")
+            .arg(&directory)
+            .arg("--cluster-file")
+            .arg(cluster)
+            .args([
+                "--machine",
+                &format!("m{index}"),
+                "--zone",
+                &format!("z{index}"),
+            ])
+            .args(["--cache-mib", &arguments.cache_mib.to_string()])
+            .arg("--trace")
+            .arg(directory.join("trace.jsonl"))
+            .args(["--parent", &std::process::id().to_string()])
+            .stdin(Stdio::null())
+            .spawn()
+            .map_err(|error| format!("cannot start a server process: {error}"))?;
+        Ok(Server {
+            listen,
+            index,
+            child: Some(child),
+            ended_at: None,
+            is_asked: false,
+        })
+    }
+
+    /// The exit status, once, if the process has ended.
+    fn check(&mut self) -> Option<ExitStatus> {
+        let status = self.child.as_mut()?.try_wait().ok()??;
+        self.child = None;
+        self.ended_at = Some(now());
+        self.is_asked = status.success();
+        Some(status)
+    }
+}
+
+fn describe(status: ExitStatus) -> String {
+    match (status.code(), status.signal()) {
+        (Some(code), _) => format!("exit code {code}"),
+        (None, Some(signal)) => format!("signal {signal}"),
+        (None, None) => "no reason given".into(),
+    }
+}
+
+/// Returns an error line when a server ends. Before the cluster has served, restarting such a server would not help.
+async fn first_end(servers: &mut [Server]) -> String {
+    loop {
+        for server in servers.iter_mut() {
+            if let Some(status) = server.check() {
+                let why = describe(status);
+                return format!(
+                    "the server at {} ended with {why} before the cluster served; it said why above",
+                    server.listen
+                );
+            }
+        }
+        sleep(CHECK_INTERVAL).await;
+    }
+}
+
+async fn keep_alive(arguments: &Arguments, cluster: &Path, servers: &mut [Server]) -> Outcome {
+    loop {
+        for server in servers.iter_mut() {
+            if let Some(status) = server.check() {
+                let next = match (arguments.no_restart, server.is_asked) {
+                    (true, _) => "",
+                    (false, true) => "; it is started again",
+                    (false, false) => "; it is started again in 2 s",
+                };
+                eprintln!(
+                    "plinth: the server at {} ended with {}{next}",
+                    server.listen,
+                    describe(status)
+                );
+            }
+            // A server that was asked to end, for an upgrade, is restarted without a pause.
+            let rested = server
+                .ended_at
+                .is_some_and(|at| server.is_asked || at.elapsed() >= RESTART_AFTER);
+            if rested && !arguments.no_restart {
+                *server = Server::start(arguments, cluster, server.listen, server.index)?;
+            }
+        }
+        sleep(CHECK_INTERVAL).await;
+    }
+}
+
+/// Sends all servers the signal to end, and kills those that do not end in time.
+async fn stop(mut servers: Vec<Server>) {
+    for child in servers.iter().filter_map(|server| server.child.as_ref()) {
+        if let Some(pid) = Pid::from_raw(child.id() as i32) {
+            let _ = kill_process(pid, Signal::TERM); // it may have ended by itself
+        }
+    }
+    let asked_at = now();
+    while asked_at.elapsed() < STOP_LIMIT {
+        servers.retain_mut(|server| server.check().is_none() && server.child.is_some());
+        if servers.is_empty() {
+            return;
+        }
+        sleep(CHECK_INTERVAL).await;
+    }
+    for mut child in servers.into_iter().filter_map(|server| server.child) {
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_database_never_asks_for_more_log_servers_than_there_are_processes() {
+        for processes in 1..20 {
+            for replication in 1..=3.min(processes) {
+                let config = shape(processes, u32::from(replication), EngineKind::Ssd);
+                assert!(config.logs <= u32::from(processes) && config.logs >= config.replication);
+                assert!(config.commit_proxies >= 1 && config.resolvers >= 1);
+            }
+        }
+        assert_eq!([1, 2, 3, 4, 5, 9].map(coordinators), [1, 1, 3, 3, 5, 5]);
+    }
+}

@@ -1,0 +1,269 @@
+//! `plinth dump`: writes the pairs of a cluster to a file, in key order.
+//!
+//! A read version is valid for five seconds. A longer dump continues at a newer version and reports the number of
+//! versions. With one version the dump is a snapshot. With several it is not, if the database was written to
+//! meanwhile.
+
+#![allow(clippy::disallowed_types)] // the user's file, written by the user's side
+
+use crate::connect::{self, ClusterArguments, Connection};
+use crate::rows::{self, Format, RangeArguments};
+use crate::{Outcome, progress};
+use plinth_bench::report::grouped;
+use plinth_client::{RangeOptions, StreamingMode, Transaction};
+use plinth_core::key::key_after;
+use plinth_core::{Error, Key, KeySelector, Value};
+use plinth_runtime::now;
+use std::fs::{File, OpenOptions};
+use std::io::{BufWriter, Read, Seek, SeekFrom, Write};
+use std::ops::Range;
+
+const WRITE_BUFFER_BYTES: usize = 1 << 20;
+/// Bytes requested per read.
+const CHUNK_BYTES: i32 = 500_000;
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// File to write; `-` for standard output
+    #[arg(value_name = "FILE", default_value = "-")]
+    file: String,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    /// Format of the pairs; default: by the file's name, else tsv
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    #[command(flatten)]
+    range: RangeArguments,
+    /// Resume a dump that was interrupted
+    #[arg(long)]
+    resume: bool,
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    let (mut begin, end) = arguments.range.parse()?;
+    let format = Format::choose(arguments.format, &arguments.file);
+    let mut file = None;
+    let out: Box<dyn Write> = if arguments.file == "-" {
+        if arguments.resume {
+            return Err("--resume: standard output cannot be resumed; dump to a file".into());
+        }
+        Box::new(std::io::stdout())
+    } else {
+        let (opened, last) = open_output(&arguments, format, &begin..&end)?;
+        if let Some(last) = last {
+            begin = key_after(&last);
+        }
+        let written = opened.try_clone();
+        file = Some(written.map_err(|error| format!("{}: {error}", arguments.file))?);
+        Box::new(opened)
+    };
+    let out = BufWriter::with_capacity(WRITE_BUFFER_BYTES, out);
+    connect::block_on(async {
+        let connection = arguments.cluster.connect().await?;
+        connection.limit_transactions();
+        let done = dump(&arguments.file, &connection, format, begin, end, out).await?;
+        if let Some(file) = file {
+            write_out(&arguments.file, file.sync_all())?;
+        }
+        eprintln!("{done}");
+        Ok(())
+    })
+}
+
+/// Opens the file to append to. Also returns the key of its last line, if the file is an unfinished dump of the
+/// range. A file that cannot be one is refused and left unchanged.
+fn open_output(
+    arguments: &Arguments,
+    format: Format,
+    range: Range<&Key>,
+) -> Outcome<(File, Option<Key>)> {
+    let name = &arguments.file;
+    let cannot = |error: std::io::Error| format!("{name}: {error}");
+    if !arguments.resume {
+        return match OpenOptions::new().write(true).create_new(true).open(name) {
+            Ok(file) => Ok((file, None)),
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Err(format!(
+                "{name}: it is there already; go on with it by --resume, or choose another name"
+            )),
+            Err(error) => Err(cannot(error)),
+        };
+    }
+    let mut file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .open(name)
+        .map_err(cannot)?;
+    let (whole_bytes, last) = last_line(&mut file).map_err(cannot)?;
+    let no_dump = |what: &str| {
+        format!("{name}: {what}: it is no beginning of this dump; choose another name")
+    };
+    let last = match last {
+        Some(line) => Some(
+            rows::parse(format, &line)
+                .map_err(|what| no_dump(&format!("its last line is no pair: {what}")))?
+                .0,
+        ),
+        None if file.metadata().map_err(cannot)?.len() > 0 => {
+            return Err(no_dump("there is no whole line in it"));
+        }
+        None => None,
+    };
+    match &last {
+        Some(last) if last < range.start => {
+            return Err(no_dump("its last key is before --begin"));
+        }
+        Some(last) if last >= range.end => return Err(no_dump("its last key is not before --end")),
+        _ => {}
+    }
+    file.set_len(whole_bytes).map_err(cannot)?;
+    file.seek(SeekFrom::Start(whole_bytes)).map_err(cannot)?;
+    Ok((file, last))
+}
+
+/// Number of bytes of the file that are whole lines, and the last of these lines.
+fn last_line(file: &mut File) -> std::io::Result<(u64, Option<Vec<u8>>)> {
+    let len = file.metadata()?.len();
+    let from = len.saturating_sub(2 * rows::LINE_BYTES_MAX as u64);
+    file.seek(SeekFrom::Start(from))?;
+    let mut tail = Vec::new();
+    file.take(len - from).read_to_end(&mut tail)?;
+    let Some(end) = tail.iter().rposition(|&b| b == b'\n') else {
+        return Ok((0, None));
+    };
+    let start = tail[..end]
+        .iter()
+        .rposition(|&b| b == b'\n')
+        .map_or(0, |at| at + 1);
+    Ok((from + end as u64 + 1, Some(tail[start..end].to_vec())))
+}
+
+/// Writes the range; returns a line that reports the result.
+async fn dump(
+    name: &str,
+    connection: &Connection,
+    format: Format,
+    mut begin: Key,
+    end: Key,
+    mut out: BufWriter<Box<dyn Write>>,
+) -> Outcome<String> {
+    let bar = progress::bar(0, "dumping");
+    let (start, mut count, mut snapshots) = (now(), 0u64, 1u64);
+    let mut transaction = connection.database.create_transaction();
+    let mut text = String::new();
+    loop {
+        let (pairs, more) = match next_chunk(&transaction, &begin, &end).await {
+            Ok(chunk) => chunk,
+            Err(Error::transaction_too_old) => {
+                snapshots += 1;
+                transaction = connection.database.create_transaction();
+                continue;
+            }
+            Err(Error::transaction_timed_out)
+                if count > 0 && transaction_is_spent(connection).await =>
+            {
+                transaction = connection.database.create_transaction();
+                snapshots += 1;
+                continue;
+            }
+            Err(Error::transaction_timed_out) => return Err(connection.explain_silence().await),
+            Err(error) => match transaction.on_error(error).await {
+                Ok(()) => {
+                    snapshots += 1;
+                    continue;
+                }
+                Err(error) => return Err(format!("cannot read on after {count} pairs: {error}")),
+            },
+        };
+        text.clear();
+        for (key, value) in &pairs {
+            rows::write(format, key, value, &mut text);
+        }
+        write_out(name, out.write_all(text.as_bytes()))?;
+        count += pairs.len() as u64;
+        bar.set_message(format!("{} pairs", grouped(count as f64)));
+        match pairs.last() {
+            Some((last, _)) if more => begin = key_after(last),
+            _ => break,
+        }
+    }
+    write_out(name, out.flush())?;
+    bar.finish_and_clear();
+    let took_s = start.elapsed().as_secs_f64();
+    let rate = grouped(count as f64 / took_s.max(1e-9));
+    let how = if snapshots == 1 {
+        "one snapshot".into()
+    } else {
+        format!("{snapshots} snapshots, one after another")
+    };
+    Ok(format!(
+        "dumped {} pairs in {took_s:.2} s, {rate} pairs/s, from {how}",
+        grouped(count as f64)
+    ))
+}
+
+fn write_out(name: &str, written: std::io::Result<()>) -> Outcome {
+    match written {
+        // The reader has closed the pipe, for example `head`. That is no error, but the dump is not whole.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => std::process::exit(141),
+        Err(error) if name == "-" => Err(format!("standard output: {error}")),
+        Err(error) => Err(format!(
+            "{name}: {error}; when there is room, go on with --resume"
+        )),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// True if a transaction timed out only because the dump takes long: its time-out counts from its creation. A new
+/// transaction then succeeds.
+async fn transaction_is_spent(connection: &Connection) -> bool {
+    connection
+        .database
+        .create_transaction()
+        .get_read_version()
+        .await
+        .is_ok()
+}
+
+async fn next_chunk(
+    transaction: &Transaction,
+    begin: &Key,
+    end: &Key,
+) -> plinth_core::Result<(Vec<(Key, Value)>, bool)> {
+    let options = RangeOptions {
+        target_bytes: CHUNK_BYTES,
+        mode: StreamingMode::Exact,
+        ..RangeOptions::default()
+    };
+    let chunk = transaction.get_range(
+        KeySelector::first_greater_or_equal(begin.clone()),
+        KeySelector::first_greater_or_equal(end.clone()),
+        options,
+        true,
+    );
+    let chunk = chunk.await?;
+    Ok((chunk.rows, chunk.more))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unfinished_file_is_cut_after_its_last_whole_line() {
+        let path = std::env::temp_dir().join(format!("plinth-dump-{}", std::process::id()));
+        for (text, whole, last) in [
+            ("", 0, None),
+            ("a\t1\nb", 4, Some("a\t1")),
+            ("a\t1\nb\t2\n", 8, Some("b\t2")),
+            ("torn", 0, None),
+        ] {
+            std::fs::write(&path, text).expect("writes");
+            let mut file = File::open(&path).expect("opens");
+            let found = last_line(&mut file).expect("reads");
+            assert_eq!(found, (whole, last.map(|l| l.as_bytes().to_vec())));
+        }
+        std::fs::remove_file(&path).expect("removes");
+    }
+}

@@ -1,0 +1,485 @@
+//! `plinth load`: writes the pairs of a file to a cluster, in batches of one transaction each, several at a time.
+//!
+//! Only whole batches are loaded. The [`progress`] of a file is kept beside it, in `FILE.plinth-progress`: the byte
+//! up to which everything is committed. A load that stopped is resumed from that byte. The few batches after it that
+//! were committed too are loaded again, which changes nothing. The part of the file before that byte must be
+//! unchanged; otherwise the file must be loaded from the start.
+//!
+//! The last line of a key wins, as if the file were loaded line by line: a batch waits while a batch with one of its
+//! keys is under way.
+
+#![allow(clippy::disallowed_types)] // the user's file, read and reported on by the user's side
+
+mod progress;
+
+use crate::connect::{self, ClusterArguments, Connection};
+use crate::rows::{self, Format, Pair};
+use crate::{Outcome, progress as bars};
+use indicatif::ProgressBar;
+use plinth_bench::report::grouped;
+use plinth_core::hash::{FixedHasher, HashMap};
+use plinth_core::{Error, Result};
+use plinth_runtime::{Duration, Instant, Task, now};
+use progress::{Position, Sidecar, Terms};
+use std::collections::VecDeque;
+use std::fs::File;
+use std::hash::Hasher;
+use std::io::{BufRead, BufReader, Read};
+use std::rc::Rc;
+
+/// Minimum time between two writes of the progress file.
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+const READ_BUFFER_BYTES: usize = 1 << 20;
+/// Lines between two updates of the progress bar while the loaded part is compared.
+const COMPARE_LINES: u64 = 100_000;
+/// Limit of pairs in a batch, so that commits are looked at between two batches.
+const BATCH_ROWS_MAX: usize = 10_000;
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// File to load; `-` for standard input
+    #[arg(value_name = "FILE")]
+    file: String,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    /// Format of the pairs; default: by the file's name, else tsv
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    format: Option<Format>,
+    /// Prefix to put before every key; escapes as in a file
+    #[arg(long, value_name = "PREFIX", default_value = "")]
+    prefix: String,
+    /// Bytes of keys and values per transaction
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 200_000,
+        value_parser = clap::value_parser!(u64).range(1..=5_000_000)
+    )]
+    batch_bytes: u64,
+    /// Transactions under way at once
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u64).range(1..=1000))]
+    concurrency: u64,
+    /// Resume an earlier load of the file where it stopped
+    #[arg(long)]
+    resume: bool,
+}
+
+/// Reads batches of pairs from the file.
+struct Source {
+    name: String,
+    input: Box<dyn BufRead>,
+    format: Format,
+    prefix: Vec<u8>,
+    at: Position,
+    line: Vec<u8>,
+}
+
+struct Batch {
+    pairs: Rc<Vec<Pair>>,
+    hashes: Vec<u64>,
+    end: Position,
+}
+
+/// A batch that is being committed.
+struct Running {
+    task: Task<Result<()>>,
+    hashes: Vec<u64>,
+    end: Position,
+    rows: u64,
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    let prefix = plinth_core::key::unprintable(&arguments.prefix)
+        .ok_or("--prefix: there is a broken escape; a backslash itself is written \\\\")?;
+    if arguments.resume && arguments.file == "-" {
+        return Err("--resume: standard input cannot be resumed; load it from a file".into());
+    }
+    connect::block_on(async {
+        let connection = arguments.cluster.open().await?;
+        let terms = Terms {
+            format: Format::choose(arguments.format, &arguments.file),
+            prefix,
+            cluster: connection.coordinators.key(),
+        };
+        let sidecar = Sidecar::of(&arguments.file, terms.clone());
+        let start = match arguments.resume {
+            true => sidecar.read()?,
+            false => Position::default(),
+        };
+        let (mut source, total_bytes) = Source::open(&arguments.file, terms)?;
+        source.pass_what_is_loaded(start)?;
+        connection.wait_until_it_serves().await?;
+        connection.limit_transactions();
+        if !arguments.resume {
+            sidecar.remove(); // of an earlier load
+        }
+        let bar = bars::bar(total_bytes, "loading");
+        let loader = Loader::new(&arguments, connection, source, sidecar, bar);
+        loader.load().await
+    })
+}
+
+impl Source {
+    fn open(name: &str, terms: Terms) -> Outcome<(Source, u64)> {
+        let cannot = |error: std::io::Error| {
+            format!("{name}: {error}; name a file that can be read, or - for standard input")
+        };
+        let (input, total): (Box<dyn Read>, u64) = if name == "-" {
+            (Box::new(std::io::stdin()), 0)
+        } else {
+            let file = File::open(name).map_err(cannot)?;
+            let meta = file.metadata().map_err(cannot)?;
+            if meta.is_dir() {
+                return Err(format!("{name}: it is a directory; name a file"));
+            }
+            (Box::new(file), meta.len())
+        };
+        let source = Source {
+            name: name.to_string(),
+            input: Box::new(BufReader::with_capacity(READ_BUFFER_BYTES, input)),
+            format: terms.format,
+            prefix: terms.prefix,
+            at: Position::default(),
+            line: Vec::new(),
+        };
+        Ok((source, total))
+    }
+
+    /// Skips the lines that an earlier load has loaded. Fails if they have changed.
+    fn pass_what_is_loaded(&mut self, loaded: Position) -> Outcome {
+        let bar = bars::bar(loaded.bytes, "comparing what is loaded");
+        while self.at.bytes < loaded.bytes && self.next_line()? {
+            if self.at.lines.is_multiple_of(COMPARE_LINES) {
+                bar.set_position(self.at.bytes);
+            }
+        }
+        bar.finish_and_clear();
+        if self.at == loaded {
+            return Ok(());
+        }
+        let what = match self.at.bytes < loaded.bytes {
+            true => "it is shorter than what was loaded of it".into(),
+            false => format!(
+                "its first {} lines are not those that were loaded",
+                loaded.lines
+            ),
+        };
+        Err(format!(
+            "{}: {what}; load it from the start, without --resume",
+            self.name
+        ))
+    }
+
+    /// The next pairs; `None` at the end. An error names file and line, and discards the pairs of this batch before
+    /// that line.
+    fn next_batch(&mut self, bytes_max: usize) -> Outcome<Option<Batch>> {
+        let mut batch = Batch {
+            pairs: Rc::default(),
+            hashes: Vec::new(),
+            end: self.at,
+        };
+        let mut pairs = Vec::new();
+        let mut bytes = 0;
+        while bytes < bytes_max && pairs.len() < BATCH_ROWS_MAX {
+            let Some((key, value)) = self.next_pair()? else {
+                break;
+            };
+            bytes += key.len() + value.len();
+            let mut hasher = FixedHasher::default();
+            hasher.write(&key);
+            batch.hashes.push(hasher.finish());
+            pairs.push((key, value));
+        }
+        batch.end = self.at;
+        batch.pairs = Rc::new(pairs);
+        Ok((!batch.pairs.is_empty()).then_some(batch))
+    }
+
+    /// Reads a line and removes its end; false at the end of the file.
+    fn next_line(&mut self) -> Outcome<bool> {
+        self.line.clear();
+        let mut limited = (&mut self.input).take(rows::LINE_BYTES_MAX as u64);
+        let read = limited.read_until(b'\n', &mut self.line);
+        let read = read.map_err(|error| self.at_line(self.at.lines + 1, error))?;
+        if read == 0 {
+            return Ok(false);
+        }
+        self.at.pass(&self.line);
+        if self.line.last() == Some(&b'\n') {
+            self.line.pop();
+        } else if read == rows::LINE_BYTES_MAX {
+            return Err(self.at_line(self.at.lines, "the line is too long to be a pair"));
+        }
+        Ok(true)
+    }
+
+    fn at_line(&self, line: u64, what: impl std::fmt::Display) -> String {
+        format!("{}:{line}: {what}", self.name)
+    }
+
+    fn next_pair(&mut self) -> Outcome<Option<Pair>> {
+        loop {
+            if !self.next_line()? {
+                return Ok(None);
+            }
+            if self.line.last() == Some(&b'\r') && self.format == Format::Jsonl {
+                self.line.pop();
+            }
+            if self.line.is_empty() {
+                continue;
+            }
+            let (key, value) = rows::parse(self.format, &self.line)
+                .map_err(|what| self.at_line(self.at.lines, what))?;
+            if self.prefix.is_empty() {
+                return Ok(Some((key, value)));
+            }
+            let key = [&self.prefix[..], &key].concat();
+            if key.len() > plinth_core::key::KEY_BYTES_MAX {
+                return Err(self.at_line(self.at.lines, "the key with its prefix is too long"));
+            }
+            return Ok(Some((key.into(), value)));
+        }
+    }
+}
+
+struct Loader {
+    connection: Connection,
+    source: Source,
+    sidecar: Sidecar,
+    bar: ProgressBar,
+    batch_bytes: usize,
+    concurrency: usize,
+    running: VecDeque<Running>,
+    /// Number of pairs under way per hash of their key.
+    keys_under_way: HashMap<u64, u32>,
+    /// Everything before this position is committed.
+    committed: Position,
+    rows: u64,
+    written_at: Instant,
+}
+
+impl Loader {
+    fn new(
+        arguments: &Arguments,
+        connection: Connection,
+        source: Source,
+        sidecar: Sidecar,
+        bar: ProgressBar,
+    ) -> Self {
+        let committed = source.at;
+        Loader {
+            connection,
+            source,
+            sidecar,
+            bar,
+            batch_bytes: arguments.batch_bytes as usize,
+            concurrency: arguments.concurrency as usize,
+            running: VecDeque::new(),
+            keys_under_way: HashMap::default(),
+            committed,
+            rows: 0,
+            written_at: now(),
+        }
+    }
+
+    async fn load(mut self) -> Outcome {
+        let start = now();
+        let outcome = self.load_all().await;
+        self.bar.finish_and_clear();
+        let took_s = start.elapsed().as_secs_f64();
+        match outcome {
+            Ok(()) => {
+                self.sidecar.remove();
+                let rate = self.rows as f64 / took_s.max(1e-9);
+                eprintln!(
+                    "loaded {} pairs in {took_s:.2} s, {} pairs/s",
+                    grouped(self.rows as f64),
+                    grouped(rate)
+                );
+                Ok(())
+            }
+            Err(line) => {
+                self.sidecar.write(self.committed);
+                let loaded = format!("the first {} lines are loaded", self.committed.lines);
+                let next = if self.sidecar.is_kept() {
+                    "; when it is mended, go on with --resume"
+                } else {
+                    ""
+                };
+                Err(format!("{line} ({loaded}{next})"))
+            }
+        }
+    }
+
+    async fn load_all(&mut self) -> Outcome {
+        loop {
+            let batch = match self.source.next_batch(self.batch_bytes) {
+                Ok(Some(batch)) => batch,
+                Ok(None) => break,
+                Err(line) => {
+                    // The batches before the bad line are whole and may finish.
+                    self.finish_all().await?;
+                    return Err(line);
+                }
+            };
+            while self.running.len() >= self.concurrency || self.meets_one_under_way(&batch) {
+                self.finish_first().await?;
+            }
+            self.start(batch);
+            // Lets the event loop handle the cluster's replies between two batches.
+            plinth_runtime::yield_now().await;
+        }
+        self.finish_all().await
+    }
+
+    fn meets_one_under_way(&self, batch: &Batch) -> bool {
+        !self.running.is_empty()
+            && batch
+                .hashes
+                .iter()
+                .any(|hash| self.keys_under_way.contains_key(hash))
+    }
+
+    fn start(&mut self, batch: Batch) {
+        for hash in &batch.hashes {
+            *self.keys_under_way.entry(*hash).or_insert(0) += 1;
+        }
+        let (database, pairs) = (self.connection.database.clone(), batch.pairs.clone());
+        let task = plinth_runtime::spawn("load batch", async move {
+            let written = database.run(async |transaction| {
+                for (key, value) in pairs.iter() {
+                    transaction.set(key, value);
+                }
+                Ok(())
+            });
+            written.await
+        });
+        let rows = batch.pairs.len() as u64;
+        self.running.push_back(Running {
+            task,
+            hashes: batch.hashes,
+            end: batch.end,
+            rows,
+        });
+    }
+
+    async fn finish_all(&mut self) -> Outcome {
+        while !self.running.is_empty() {
+            self.finish_first().await?;
+        }
+        Ok(())
+    }
+
+    /// Waits for the oldest batch, because progress is counted in the order of the file.
+    async fn finish_first(&mut self) -> Outcome {
+        let Some(first) = self.running.front_mut() else {
+            return Ok(());
+        };
+        let result = (&mut first.task).await;
+        let first = self.running.pop_front().expect("it is there");
+        match result {
+            Ok(()) => {}
+            Err(Error::transaction_timed_out) => {
+                return Err(self.connection.explain_silence().await);
+            }
+            Err(error) => {
+                return Err(format!(
+                    "a batch that ends at line {} cannot be committed: {error}",
+                    first.end.lines
+                ));
+            }
+        }
+        for hash in first.hashes {
+            if let Some(count) = self.keys_under_way.get_mut(&hash) {
+                *count -= 1;
+                if *count == 0 {
+                    self.keys_under_way.remove(&hash);
+                }
+            }
+        }
+        self.rows += first.rows;
+        self.committed = first.end;
+        self.bar.set_position(first.end.bytes);
+        self.bar
+            .set_message(format!("{} pairs", grouped(self.rows as f64)));
+        if self.written_at.elapsed() >= PROGRESS_INTERVAL {
+            self.sidecar.write(self.committed);
+            self.written_at = now();
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn source(text: &'static str) -> Source {
+        Source {
+            name: "f".into(),
+            input: Box::new(text.as_bytes()),
+            format: Format::Tsv,
+            prefix: b"p/".to_vec(),
+            at: Position::default(),
+            line: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn batches_end_with_whole_lines_and_say_where() {
+        let mut source = source("a\t1\n\nb\t2\nc\t3");
+        let first = source.next_batch(6).expect("reads").expect("two pairs");
+        assert_eq!(first.pairs.len(), 2);
+        assert_eq!(&first.pairs[1].0[..], b"p/b");
+        assert_eq!((first.end.bytes, first.end.lines), (9, 3));
+        let second = source
+            .next_batch(6)
+            .expect("reads")
+            .expect("the last, without a line end");
+        assert_eq!((second.pairs.len(), second.end.bytes), (1, 12));
+        assert!(source.next_batch(6).expect("reads").is_none());
+    }
+
+    #[test]
+    fn a_bad_line_is_named_by_file_and_number() {
+        let mut source = source("a\t1\nb\n");
+        let error = source
+            .next_batch(1000)
+            .err()
+            .expect("the second line is bad");
+        assert!(error.starts_with("f:2: "), "{error}");
+    }
+
+    #[test]
+    fn a_load_is_resumed_only_behind_the_lines_that_were_loaded() {
+        let mut first = source("a\t1\nb\t2\nc\t3\n");
+        first.next_batch(6).expect("reads").expect("two pairs");
+        let loaded = first.at;
+        assert_eq!((loaded.bytes, loaded.lines), (8, 2));
+        let mut same = source("a\t1\nb\t2\nz\t9\n");
+        assert_eq!(same.pass_what_is_loaded(loaded), Ok(()));
+        let next = same.next_batch(6).expect("reads").expect("the last");
+        assert_eq!(&next.pairs[0].0[..], b"p/z");
+        for (changed, word) in [
+            ("a\t1\nb\t3\nc\t3\n", "not those"),
+            ("new\t0\na\t1\nb\t2\nc\t3\n", "not those"), // byte 8 is in the middle of a line
+            ("a\t1\nb\t2 and more\nc\t3\n", "not those"),
+            ("a\t1\nb\n2\nc\t3\n", "not those"),
+            ("a\t1\n", "shorter"),
+            ("", "shorter"),
+        ] {
+            let line = source(changed)
+                .pass_what_is_loaded(loaded)
+                .expect_err(changed);
+            assert!(
+                line.contains(word) && line.contains("without --resume"),
+                "{line}"
+            );
+        }
+        // The last line had no line end when it was loaded.
+        let mut first = source("a\t1\nb\t2");
+        first.next_batch(100).expect("reads").expect("two pairs");
+        let grown = source("a\t1\nb\t23\n").pass_what_is_loaded(first.at);
+        assert!(grown.is_err());
+    }
+}

@@ -1,0 +1,223 @@
+//! Pairs as lines of text, for reading and writing.
+//!
+//! ```text
+//! tsv     key <tab> value
+//! jsonl   {"key":"…","value":"…"}
+//! ```
+//!
+//! In both, a byte that is not printable ASCII is written `\xNN` and a backslash `\\`. Reading also accepts `\t`,
+//! `\n`, `\r`, `\0`, and any other text as its UTF-8 bytes. (In JSON each of these backslashes is itself escaped.)
+
+use crate::Outcome;
+use bytes::Bytes;
+use plinth_core::Key;
+use plinth_core::key::{KEY_BYTES_MAX, SYSTEM_BEGIN, VALUE_BYTES_MAX, printable, unprintable};
+use serde_json::Value;
+
+/// Range of the applications' keys for a command; by default all of them.
+#[derive(clap::Args, Clone, Debug)]
+pub struct RangeArguments {
+    /// First key; escapes as in a file
+    #[arg(long, value_name = "KEY", default_value = "")]
+    begin: String,
+    /// End of the range; this key is not included
+    #[arg(long, value_name = "KEY", default_value = "\\xff")]
+    end: String,
+}
+
+impl RangeArguments {
+    pub fn parse(&self) -> Outcome<(Key, Key)> {
+        let key = |name: &str, text: &str| {
+            unprintable(text).map(Key::from).ok_or_else(|| {
+                format!("{name}: there is a broken escape; a backslash itself is written \\\\")
+            })
+        };
+        let (begin, end) = (key("--begin", &self.begin)?, key("--end", &self.end)?);
+        if begin > end {
+            return Err("--begin is after --end; exchange them".into());
+        }
+        if end[..] > *SYSTEM_BEGIN {
+            return Err("--end is beyond \\xff; keys from there on belong to the system".into());
+        }
+        Ok((begin, end))
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+pub enum Format {
+    /// Key, tab, value
+    Tsv,
+    /// One JSON object per line, with "key" and "value"
+    Jsonl,
+}
+
+impl Format {
+    /// The given format, else the format by the file's name, else TSV.
+    pub fn choose(given: Option<Format>, file: &str) -> Format {
+        let json = [".jsonl", ".json", ".ndjson"]
+            .iter()
+            .any(|end| file.ends_with(end));
+        given.unwrap_or(if json { Format::Jsonl } else { Format::Tsv })
+    }
+}
+
+/// Upper limit of a line's length: every byte escaped, in JSON the escape escaped again, and some room.
+pub const LINE_BYTES_MAX: usize = 6 * (KEY_BYTES_MAX + VALUE_BYTES_MAX) + 1024;
+
+pub type Pair = (Bytes, Bytes);
+
+/// Parses a line without its line end; the error describes the problem.
+pub fn parse(format: Format, line: &[u8]) -> Result<Pair, String> {
+    let (key, value) = match format {
+        Format::Tsv => {
+            let tab = line.iter().position(|&b| b == b'\t');
+            let tab = tab.ok_or("there is no tab between key and value")?;
+            if line[tab + 1..].contains(&b'\t') {
+                return Err(
+                    "there is more than one tab; write a tab in a key or value as \\t".into(),
+                );
+            }
+            (unescape(&line[..tab])?, unescape(&line[tab + 1..])?)
+        }
+        Format::Jsonl => parse_json(line)?,
+    };
+    if key.len() > KEY_BYTES_MAX {
+        return Err(format!(
+            "the key has {} bytes, more than {KEY_BYTES_MAX}",
+            key.len()
+        ));
+    }
+    if value.len() > VALUE_BYTES_MAX {
+        return Err(format!(
+            "the value has {} bytes, more than {VALUE_BYTES_MAX}",
+            value.len()
+        ));
+    }
+    if key.first() == Some(&0xff) {
+        return Err("keys that begin with \\xff belong to the system".into());
+    }
+    Ok((key, value))
+}
+
+fn unescape(text: &[u8]) -> Result<Bytes, String> {
+    if !text.contains(&b'\\') {
+        return Ok(Bytes::copy_from_slice(text));
+    }
+    let text = std::str::from_utf8(text).map_err(|_| "it is not UTF-8 text")?;
+    unprintable(text)
+        .map(Bytes::from)
+        .ok_or_else(|| "there is a broken escape; a backslash itself is written \\\\".into())
+}
+
+fn parse_json(line: &[u8]) -> Result<Pair, String> {
+    let object: Value =
+        serde_json::from_slice(line).map_err(|error| format!("it is not JSON: {error}"))?;
+    let field = |name: &str| match &object[name] {
+        Value::String(text) => unescape(text.as_bytes()),
+        _ => Err(format!("\"{name}\" is missing or not a string")),
+    };
+    Ok((field("key")?, field("value")?))
+}
+
+/// Appends the pair as a line to `out`.
+pub fn write(format: Format, key: &[u8], value: &[u8], out: &mut String) {
+    match format {
+        Format::Tsv => {
+            push_printable(key, out);
+            out.push('\t');
+            push_printable(value, out);
+            out.push('\n');
+        }
+        Format::Jsonl => {
+            out.push_str("{\"key\":");
+            push_json(key, out);
+            out.push_str(",\"value\":");
+            push_json(value, out);
+            out.push_str("}\n");
+        }
+    }
+}
+
+fn push_printable(bytes: &[u8], out: &mut String) {
+    match std::str::from_utf8(bytes) {
+        Ok(text)
+            if bytes
+                .iter()
+                .all(|b| (0x20..0x7f).contains(b) && *b != b'\\') =>
+        {
+            out.push_str(text)
+        }
+        _ => out.push_str(&printable(bytes)),
+    }
+}
+
+fn push_json(bytes: &[u8], out: &mut String) {
+    out.push('"');
+    // The text is printable ASCII, of which JSON requires an escape only for these two.
+    for c in printable(bytes).chars() {
+        if matches!(c, '"' | '\\') {
+            out.push('\\');
+        }
+        out.push(c);
+    }
+    out.push('"');
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_pair_comes_back_from_its_line() {
+        let every: Vec<u8> = (0..=254).collect();
+        for format in [Format::Tsv, Format::Jsonl] {
+            for (key, value) in [
+                (&b"plain"[..], &b"text \"quoted\""[..]),
+                (&every, b""),
+                (b"", &every),
+                (b"a\\", b"\t\n"),
+            ] {
+                let mut line = String::new();
+                write(format, key, value, &mut line);
+                let parsed = parse(format, line.strip_suffix('\n').expect("a line").as_bytes());
+                assert_eq!(
+                    parsed,
+                    Ok((Bytes::copy_from_slice(key), Bytes::copy_from_slice(value))),
+                    "{line}"
+                );
+                assert_eq!(line.lines().count(), 1);
+                assert!(line.len() <= LINE_BYTES_MAX);
+            }
+        }
+    }
+
+    #[test]
+    fn each_mistake_in_a_line_is_named() {
+        let long_key = format!("{}\tv", "k".repeat(KEY_BYTES_MAX + 1));
+        let long_value = format!("k\t{}", "v".repeat(VALUE_BYTES_MAX + 1));
+        for (format, line, word) in [
+            (Format::Tsv, "no tab", "tab"),
+            (Format::Tsv, "a\tb\tc", "more than one"),
+            (Format::Tsv, "a\\x\tb", "escape"),
+            (Format::Tsv, "\\xff/x\tb", "system"),
+            (Format::Tsv, &long_key, "key has"),
+            (Format::Tsv, &long_value, "value has"),
+            (Format::Jsonl, "{\"key\":\"a\"}", "\"value\""),
+            (Format::Jsonl, "a\tb", "JSON"),
+        ] {
+            let error = parse(format, line.as_bytes()).expect_err(word);
+            assert!(error.contains(word), "{error}");
+        }
+        assert_eq!(
+            parse(Format::Tsv, "é\tü".as_bytes()),
+            Ok(("é".into(), "ü".into()))
+        );
+    }
+
+    #[test]
+    fn the_format_is_given_or_told_by_the_name() {
+        assert_eq!(Format::choose(None, "a.jsonl"), Format::Jsonl);
+        assert_eq!(Format::choose(None, "-"), Format::Tsv);
+        assert_eq!(Format::choose(Some(Format::Tsv), "a.json"), Format::Tsv);
+    }
+}

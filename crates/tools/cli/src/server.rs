@@ -1,0 +1,259 @@
+//! `plinth server`: one server process with one or more workers, each on a thread of its own.
+
+use crate::allocator;
+use crate::{Outcome, metrics, trace_file};
+use plinth_coordination::{ClusterFile, cluster_file};
+use plinth_protocol::control::ProcessClass;
+use plinth_runtime::Either;
+use plinth_runtime::knobs::{Knobs, knobs, set_knobs};
+use plinth_runtime::real::{block_on, interrupted, spawn_worker};
+use plinth_server::metrics::Page;
+use plinth_server::{SSD_CACHE_BYTES, WorkerConfig, accept_lost_registers, run_worker};
+use rustix::process::{Pid, Signal};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// Limit of workers per process; each worker after the first takes the next port.
+const WORKERS_MAX: u16 = 64;
+/// The cache size without `--cache-mib`.
+pub const DEFAULT_CACHE_MIB: u64 = (SSD_CACHE_BYTES >> 20) as u64;
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct Arguments {
+    /// Address to listen at; other processes connect to the same address
+    #[arg(long, value_name = "IP:PORT")]
+    pub listen: SocketAddr,
+    /// Directory for the server's files; created if missing. No other server may use it
+    #[arg(long, value_name = "DIR")]
+    pub data_dir: PathBuf,
+    /// Cluster file; a server whose address is in it is a coordinator
+    #[arg(
+        short = 'C',
+        long,
+        value_name = "FILE",
+        env = cluster_file::ENVIRONMENT_VARIABLE,
+        default_value = cluster_file::DEFAULT_NAME
+    )]
+    pub cluster_file: PathBuf,
+    /// Class of the process: unset (any role), storage, log, stateless, tester
+    #[arg(long, value_name = "CLASS", default_value = "unset", value_parser = parse_class)]
+    pub class: ProcessClass,
+    /// Name of the machine; servers with the same machine are expected to fail together
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub machine: String,
+    /// Name of the zone, for example a rack; no two replicas are in one zone. Default: the machine
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub zone: String,
+    /// Name of the data hall: a part of a data center that fails independently
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub data_hall: String,
+    /// Name of the data center
+    #[arg(long, value_name = "NAME", default_value = "")]
+    pub data_center: String,
+    /// Cache of a storage server's engine, in MiB
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = DEFAULT_CACHE_MIB,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20)
+    )]
+    pub cache_mib: u64,
+    /// Workers, each with its own event loop; worker i listens at PORT + i
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1,
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(WORKERS_MAX))
+    )]
+    pub workers: u16,
+    /// Last resort, for one start: if the coordinator of this server has lost its file, let it serve as a new
+    /// coordinator that has promised nothing. This may undo commits; read "Lost coordinators" in docs/operating.md
+    /// first
+    #[arg(long)]
+    pub accept_lost_coordination: bool,
+    /// Set a limit or an interval; `--knob list` shows all knobs
+    #[arg(long = "knob", value_name = "NAME=VALUE")]
+    pub knobs: Vec<String>,
+    /// Address of a metrics page (/metrics) for Prometheus
+    #[arg(long, value_name = "IP:PORT")]
+    pub metrics: Option<SocketAddr>,
+    /// File for trace events, one JSON object per line
+    #[arg(long, value_name = "FILE")]
+    pub trace: Option<PathBuf>,
+    /// End when the process with this number, the parent, ends
+    #[arg(long, hide = true)]
+    pub parent: Option<u32>,
+}
+
+fn parse_class(name: &str) -> Result<ProcessClass, String> {
+    ProcessClass::parse(name)
+        .ok_or_else(|| "expected unset, storage, log, stateless or tester".into())
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    if arguments.knobs.iter().any(|knob| knob == "list") {
+        for (name, value) in Knobs::default().list() {
+            println!("{name}={value}");
+        }
+        return Ok(());
+    }
+    set_knobs(parse_knobs(&arguments.knobs)?);
+    if let Some(parent) = arguments.parent {
+        follow_parent(parent)?;
+    }
+    if let Some(directory) = arguments.trace.as_deref().and_then(Path::parent)
+        && !directory.as_os_str().is_empty()
+    {
+        // If this fails, opening the file reports the error.
+        let _ = std::fs::create_dir_all(directory);
+    }
+    trace_file::start(arguments.trace.as_deref())?;
+    allocator::return_free_memory_when_idle()?;
+    raise_file_limit();
+    let outcome = block_on(serve(arguments));
+    trace_file::flush();
+    outcome
+}
+
+fn parse_knobs(texts: &[String]) -> Outcome<Knobs> {
+    let mut knobs = Knobs::default();
+    for text in texts {
+        let (name, value) = text
+            .split_once('=')
+            .ok_or_else(|| format!("--knob {text}: expected NAME=VALUE"))?;
+        knobs
+            .set(name, value)
+            .map_err(|error| format!("--knob {text}: {error}; `--knob list` shows all"))?;
+    }
+    Ok(knobs)
+}
+
+/// Raises the limit of open files to its maximum. Every connection is an open file, and the usual soft limit is too
+/// low for a server.
+fn raise_file_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+    let mut limit = getrlimit(Resource::Nofile);
+    limit.current = limit.maximum;
+    let _ = setrlimit(Resource::Nofile, limit); // if it fails, the soft limit stays
+}
+
+/// Completes the error line of a worker that cannot continue: the file of the newest warning, and a remedy.
+fn with_place(line: String) -> String {
+    match trace_file::last_warning() {
+        Some(place) if !line.contains(&place) => format!(
+            "{line}: {place}; restore the whole directory from a backup, or, where other servers have its data, \
+            start with an empty --data-dir"
+        ),
+        _ => line,
+    }
+}
+
+/// Asks the system to stop this process when its parent process ends, for any reason.
+fn follow_parent(parent: u32) -> Outcome {
+    rustix::process::set_parent_process_death_signal(Some(Signal::TERM))
+        .map_err(|error| format!("cannot follow process {parent}: {error}"))?;
+    // The parent may have ended before the request.
+    if rustix::process::getppid()
+        .map(Pid::as_raw_nonzero)
+        .map(|pid| pid.get() as u32)
+        != Some(parent)
+    {
+        return Err(format!(
+            "process {parent}, which started this server, has ended"
+        ));
+    }
+    Ok(())
+}
+
+async fn serve(arguments: Arguments) -> Outcome {
+    let at = |line: String| format!("server {}: {line}", arguments.listen);
+    let cluster = ClusterFile::load(&arguments.cluster_file)
+        .await
+        .map_err(|error| at(format!("{error}; name it with -C")))?;
+    let ports_end = u32::from(arguments.listen.port()) + u32::from(arguments.workers);
+    if arguments.listen.port() == 0 || ports_end > 1 << 16 {
+        return Err(at(
+            "ports from 1 to 65535 are possible; choose another with --listen".into(),
+        ));
+    }
+    if arguments.accept_lost_coordination {
+        accept_lost_coordination(&arguments, &cluster)
+            .await
+            .map_err(at)?;
+    }
+    let pages: Vec<Page> = (0..arguments.workers).map(|_| Page::default()).collect();
+    let page = |worker: u16| {
+        let wanted = arguments.metrics.is_some();
+        wanted.then(|| pages[usize::from(worker)].clone())
+    };
+    if let Some(address) = arguments.metrics {
+        metrics::serve(address, pages.clone()).map_err(at)?;
+    }
+    for worker in 1..arguments.workers {
+        let config = worker_config(&arguments, cluster.clone(), worker, page(worker));
+        let line = at(format!("worker {worker}"));
+        // A worker that cannot continue ends the whole process; its roles are recruited elsewhere.
+        let knobs = (*knobs()).clone();
+        spawn_worker("worker", move || async move {
+            set_knobs(knobs);
+            let Err(error) = run_worker(config).await;
+            eprintln!("plinth: {}", with_place(format!("{line}: {error}")));
+            trace_file::flush();
+            std::process::exit(1);
+        });
+    }
+    let worker = run_worker(worker_config(&arguments, cluster, 0, page(0)));
+    match plinth_runtime::race(interrupted(), worker).await {
+        Either::Left(Ok(())) => Ok(()),
+        Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
+        Either::Right(Err(error)) => Err(with_place(at(error))),
+    }
+}
+
+async fn accept_lost_coordination(arguments: &Arguments, cluster: &ClusterFile) -> Outcome {
+    for worker in 0..arguments.workers {
+        let directory = worker_directory(&arguments.data_dir, worker);
+        if accept_lost_registers(&directory, &cluster.key()).await? {
+            eprintln!(
+                "plinth: the coordinator in {} begins as one that has promised nothing",
+                directory.display()
+            );
+        }
+    }
+    Ok(())
+}
+
+fn worker_config(
+    arguments: &Arguments,
+    cluster: ClusterFile,
+    worker: u16,
+    metrics: Option<Page>,
+) -> WorkerConfig {
+    let mut listen = arguments.listen;
+    listen.set_port(listen.port() + worker);
+    let mut machine = arguments.machine.clone();
+    if machine.is_empty() && arguments.workers > 1 {
+        // Workers of one process fail together.
+        machine = arguments.listen.to_string();
+    }
+    WorkerConfig {
+        listen,
+        data_directory: worker_directory(&arguments.data_dir, worker),
+        cluster,
+        cluster_file: Some(arguments.cluster_file.clone()),
+        class: arguments.class,
+        machine,
+        zone: arguments.zone.clone(),
+        data_hall: arguments.data_hall.clone(),
+        data_center: arguments.data_center.clone(),
+        metrics,
+        cache_bytes: (arguments.cache_mib as usize) << 20,
+    }
+}
+
+fn worker_directory(directory: &Path, worker: u16) -> PathBuf {
+    match worker {
+        0 => directory.to_path_buf(),
+        i => directory.join(format!("worker-{i}")),
+    }
+}

@@ -1,0 +1,240 @@
+//! Statements of an operator that change the database: configuration, exclusion, the lock.
+
+use super::answer::Answer;
+use super::session::Session;
+use super::statement::Management;
+use crate::{Outcome, progress};
+use plinth_bench::report::grouped;
+use plinth_control::consistency::{Compared, Comparison};
+use plinth_control::exclusion::Target;
+use plinth_control::{coordinators, exclusion, management};
+use plinth_core::Uid;
+use plinth_protocol::control::{
+    ChangeCoordinators, ClusterInfo, GetClusterInfo, GetWorkers, RegisterWorker, ServersChanged,
+};
+use plinth_runtime::Duration;
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+/// Interval between checks whether excluded processes still hold data.
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
+
+fn said(text: impl Into<String>) -> Outcome<Answer> {
+    Ok(Answer::Text(text.into()))
+}
+
+impl Session {
+    pub(super) async fn manage(&self, statement: Management) -> Outcome<Answer> {
+        let excluded = match &statement {
+            Management::Exclude {
+                targets,
+                wait: true,
+                ..
+            } => Some(targets.clone()),
+            _ => None,
+        };
+        let changed = plinth_runtime::timeout(self.connection.timeout, self.change(statement));
+        let Some(answer) = changed.await else {
+            return Err(self.connection.explain_silence().await);
+        };
+        let answer = answer?;
+        match excluded {
+            Some(targets) => self.wait_until_unneeded(&targets).await,
+            None => Ok(answer),
+        }
+    }
+
+    /// Warning that excluded coordinators stay coordinators; empty if no excluded process is one.
+    fn warn_of_coordinators(&self, excluded: &[Target], workers: &[RegisterWorker]) -> String {
+        let coordinators = self.connection.coordinators.file().coordinators;
+        let among = exclusion::among(excluded, &coordinators, workers);
+        let among: Vec<String> = among.iter().map(SocketAddr::to_string).collect();
+        match among.is_empty() {
+            true => String::new(),
+            false => format!(
+                "\nWARNING: a coordinator is {}, and stays one: before it is stopped, \
+                `coordinators auto' lets others be that",
+                among.join(", ")
+            ),
+        }
+    }
+
+    async fn change(&self, statement: Management) -> Outcome<Answer> {
+        let database = &self.connection.database;
+        let text = match statement {
+            Management::Configure(change) => {
+                management::configure(database, &self.workers().await?, change).await?;
+                "Configuration changed".into()
+            }
+            Management::Excluded => {
+                list_excluded(&management::configured(database).await?.excluded)
+            }
+            Management::Exclude { targets, force, .. } => {
+                let workers = self.workers().await?;
+                management::exclude(database, &workers, &targets, force).await?;
+                let warning = self.warn_of_coordinators(&targets, &workers);
+                format!("Excluded; their data is on its way to others{warning}")
+            }
+            Management::Include(targets) => {
+                management::include(database, &targets).await?;
+                "Included".into()
+            }
+            Management::Lock => {
+                let id =
+                    Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
+                management::lock(database, id).await?;
+                format!("Database locked\n`unlock {id}' unlocks it")
+            }
+            Management::Setting(setting) => setting.apply(database, &self.workers().await?).await?,
+            Management::Throttle(throttling) => throttling.apply(database).await?,
+            Management::Coordinators(wanted) => self.change_coordinators(wanted).await?,
+            Management::Unlock(id) => {
+                management::unlock(database, id).await?;
+                "Database unlocked".into()
+            }
+        };
+        self.tell_controller().await;
+        said(text)
+    }
+
+    /// Repeats the request while the controller changes; repeating it does no harm.
+    async fn change_coordinators(&self, wanted: Option<Vec<SocketAddr>>) -> Outcome<String> {
+        let coordinators = &self.connection.coordinators;
+        let before = coordinators.file();
+        let wanted = match wanted {
+            Some(wanted) => wanted,
+            None => {
+                let configured = management::configured(&self.connection.database).await?;
+                let (config, excluded) = (configured.config, configured.excluded);
+                let mut workers = self.workers().await?;
+                workers.retain(|worker| !exclusion::is_excluded(worker, &excluded));
+                let best = coordinators::choose(&workers, &before.coordinators, &config);
+                let same =
+                    best.iter().collect::<BTreeSet<_>>() == before.coordinators.iter().collect();
+                if same && !coordinators::one_is_lost(&self.connection.transport, &before).await {
+                    return Ok("The coordinators stay: they suit best".into());
+                }
+                best
+            }
+        };
+        loop {
+            let leader = self.connection.controller().await?;
+            if coordinators.file().number() > before.number() {
+                // This program may end before its background task writes the file.
+                self.connection.update_cluster_file().await;
+                return Ok(format!("Coordinators changed: {}", coordinators.file()));
+            }
+            let request = ChangeCoordinators {
+                coordinators: wanted.clone(),
+            };
+            let endpoint = leader.controller.endpoint::<ChangeCoordinators>();
+            match self.connection.transport.call(&endpoint, request).await {
+                Ok(reply) if !reply.refusal.is_empty() => return Err(reply.refusal),
+                Ok(_) => {}
+                Err(_) => plinth_runtime::sleep(LOOK_INTERVAL).await,
+            }
+        }
+    }
+
+    /// Waits without a time limit until the excluded processes hold nothing. An interrupt ends the wait and undoes
+    /// nothing.
+    async fn wait_until_unneeded(&self, excluded: &[Target]) -> Outcome<Answer> {
+        let mut shown: BTreeSet<SocketAddr> = BTreeSet::new();
+        loop {
+            let (workers, info) = (self.workers().await?, self.cluster_info().await?);
+            let database = &self.connection.database;
+            let needed = management::still_needed(database, &workers, &info.log_system).await?;
+            if needed.is_empty() {
+                return match self.warn_of_coordinators(excluded, &workers) {
+                    none if none.is_empty() => {
+                        said("Excluded; nothing is left on them, and they can be stopped")
+                    }
+                    warning => said(format!("Excluded; nothing is left on them{warning}")),
+                };
+            }
+            if needed != shown {
+                let list: Vec<String> = needed.iter().map(SocketAddr::to_string).collect();
+                eprintln!("waiting for data to leave {}", list.join(", "));
+                shown = needed;
+            }
+            plinth_runtime::sleep(LOOK_INTERVAL).await;
+        }
+    }
+
+    /// Compares all replicas, without a time limit. Fails if replicas differ or not all of them can be read.
+    pub(super) async fn check_consistency(&self) -> Outcome<Answer> {
+        let bar = progress::bar(0, "comparing");
+        let mut comparison = Comparison::new(&self.connection.transport, &self.connection.database);
+        while comparison.next().is_some() {
+            comparison.step().await;
+            bar.set_message(bytes_of(&comparison.compared));
+            bar.tick();
+        }
+        bar.finish_and_clear();
+        let compared = &comparison.compared;
+        if let Some(first) = compared.differences.first() {
+            let count = compared.differences.len();
+            return Err(format!("{first}; {count} pages differ in all"));
+        }
+        if compared.skipped > 0 {
+            return Err(format!(
+                "not all replicas of {} shards can be read; {} are the same",
+                compared.skipped,
+                bytes_of(compared)
+            ));
+        }
+        said(format!("All replicas are the same: {}", bytes_of(compared)))
+    }
+
+    async fn workers(&self) -> Outcome<Vec<RegisterWorker>> {
+        let leader = self.connection.controller().await?;
+        let endpoint = leader.controller.endpoint::<GetWorkers>();
+        match self
+            .connection
+            .transport
+            .call(&endpoint, GetWorkers {})
+            .await
+        {
+            Ok(reply) => Ok(reply.workers),
+            Err(error) => Err(format!(
+                "the controller does not list the processes: {error}; try again"
+            )),
+        }
+    }
+
+    pub(super) async fn cluster_info(&self) -> Outcome<ClusterInfo> {
+        let leader = self.connection.controller().await?;
+        let endpoint = leader.controller.endpoint::<GetClusterInfo>();
+        let call = self
+            .connection
+            .transport
+            .call(&endpoint, GetClusterInfo { known: 0 });
+        match plinth_runtime::timeout(self.connection.timeout, call).await {
+            Some(Ok(info)) => Ok(info),
+            Some(Err(error)) => Err(format!("the controller does not list its roles: {error}")),
+            None => Err(self.connection.explain_silence().await),
+        }
+    }
+
+    /// Makes the controller look at the configuration now, instead of at its next regular check.
+    async fn tell_controller(&self) {
+        if let Ok(leader) = self.connection.controller().await {
+            let endpoint = leader.controller.endpoint::<ServersChanged>();
+            let call = self.connection.transport.call(&endpoint, ServersChanged {});
+            plinth_runtime::timeout(Duration::from_secs(1), call).await;
+        }
+    }
+}
+
+fn bytes_of(compared: &Compared) -> String {
+    let (rows, bytes) = (compared.rows as f64, compared.bytes as f64);
+    format!("{} rows, {} bytes", grouped(rows), grouped(bytes))
+}
+
+fn list_excluded(excluded: &[Target]) -> String {
+    if excluded.is_empty() {
+        return "Nobody is excluded".into();
+    }
+    let lines = excluded.iter().map(|target| format!("  {target}"));
+    format!("Excluded are:\n{}", lines.collect::<Vec<_>>().join("\n"))
+}

@@ -1,0 +1,462 @@
+//! Executes statements. Outside of a transaction, each statement is a transaction of its own, retried until it
+//! succeeds. Between `begin` and `commit`, statements share one transaction, and its errors are shown to the user.
+
+use super::answer::Answer;
+use super::manage::Chosen;
+use super::statement::{self, Statement, StatusKind};
+use crate::connect::Connection;
+use crate::{Outcome, status};
+use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
+use plinth_control::management;
+use plinth_core::key::{SYSTEM_BEGIN, prefix_end, printable};
+use plinth_core::{DatabaseConfig, Error, Key, KeySelector, Result, Value};
+use plinth_protocol::control::{ClusterInfo, KillRole, WORKER};
+use plinth_protocol::role::Role;
+use plinth_rpc::Interface;
+use plinth_runtime::real::interrupted;
+use plinth_runtime::{Duration, Either};
+use plinth_server::{NotCreated, create_database};
+
+/// Limit of the check whether the database is locked. If it takes longer, the cluster counts as silent.
+const LOCK_LOOK: Duration = Duration::from_secs(1);
+/// Number of reads for the new value after a watch has fired.
+const CHANGE_LOOKS: u32 = 50;
+/// Pause between two of these reads.
+const CHANGE_LOOK_INTERVAL: Duration = Duration::from_millis(20);
+
+pub struct Session {
+    pub(super) connection: Connection,
+    pub(super) transaction: Option<Transaction>,
+    /// Writes of the open transaction: the first statement, and the number of further ones.
+    written: Option<(String, u64)>,
+    /// The tenant in use.
+    pub(super) tenant: Option<Database>,
+    /// Options set in every transaction.
+    pub(super) options: Vec<Chosen>,
+    writes_allowed: bool,
+}
+
+/// The text of an error, with a hint where one helps.
+fn explain(error: Error) -> String {
+    let hint = match error {
+        Error::not_committed => "; another transaction wrote what this one read: begin anew",
+        Error::transaction_too_old => "; a transaction may take five seconds: begin anew",
+        Error::inverted_range => "; exchange begin and end",
+        Error::key_outside_legal_range => "; keys from \\xff on belong to the system",
+        _ => "",
+    };
+    format!("{error}{hint}")
+}
+
+impl Session {
+    pub fn new(connection: Connection) -> Self {
+        Session {
+            connection,
+            transaction: None,
+            written: None,
+            tenant: None,
+            options: Vec::new(),
+            writes_allowed: true,
+        }
+    }
+
+    /// The database, or the tenant in use.
+    fn database(&self) -> Database {
+        self.tenant
+            .as_ref()
+            .unwrap_or(&self.connection.database)
+            .clone()
+    }
+
+    /// Sets the options that are on.
+    fn prepared<'a>(&self, transaction: &'a Transaction) -> Result<&'a Transaction> {
+        for (_, option) in &self.options {
+            transaction.set_option(*option)?;
+        }
+        Ok(transaction)
+    }
+
+    pub fn is_open(&self) -> bool {
+        self.transaction.is_some()
+    }
+
+    /// Final outcome of the session. Uncommitted writes are lost, which is an error.
+    pub fn end(&mut self, outcome: Outcome) -> Outcome {
+        let Some((first, more)) = self.written.take() else {
+            return outcome;
+        };
+        let more = match more {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        let lost = format!(
+            "the transaction was not committed: `{first}'{more} came to nothing; end it with `commit'"
+        );
+        Err(match outcome {
+            Ok(()) => lost,
+            Err(line) => format!("{line}; {lost}"),
+        })
+    }
+
+    fn note_write(&mut self, name: &str, key: &Key) {
+        match &mut self.written {
+            Some((_, more)) => *more += 1,
+            None => self.written = Some((format!("{name} {}", printable(key)), 0)),
+        }
+    }
+
+    pub async fn execute(&mut self, statement: Statement) -> Outcome<Answer> {
+        match statement {
+            Statement::Get(key) => self.get(key).await,
+            Statement::GetRange(begin, end, limit, keys_only) => {
+                self.get_range(begin, end, limit, keys_only).await
+            }
+            Statement::Set(key, value) => self.write("set", &key, |t| t.set(&key, &value)).await,
+            Statement::Clear(key) => self.write("clear", &key, |t| t.clear(&key)).await,
+            Statement::ClearRange(begin, end) => {
+                let clear = |t: &Transaction| t.clear_range(&begin, &end);
+                self.write("clearrange", &begin, clear).await
+            }
+            Statement::GetVersion => self.get_version().await,
+            Statement::Watch(key) => self.watch(key).await,
+            Statement::Begin => self.begin(),
+            Statement::Commit => self.commit().await,
+            Statement::Rollback => {
+                self.transaction.take().ok_or_else(no_transaction)?;
+                self.written = None;
+                Ok(Answer::Text("Transaction rolled back".into()))
+            }
+            Statement::Reset => {
+                self.transaction
+                    .as_ref()
+                    .ok_or_else(no_transaction)?
+                    .reset();
+                self.written = None;
+                Ok(Answer::Text("Transaction reset".into()))
+            }
+            Statement::WriteMode(on) => {
+                self.writes_allowed = on;
+                Ok(Answer::Nothing)
+            }
+            Statement::Option(change) => self.option(change),
+            Statement::Tenant(statement) => self.tenant(statement).await,
+            Statement::Coordinators => Ok(self.coordinators()),
+            Statement::ConsistencyCheck => self.check_consistency().await,
+            Statement::GetLocation(key) => self.get_location(key).await,
+            Statement::Wait { connected } => self.wait(connected).await,
+            Statement::Sleep(duration) => {
+                plinth_runtime::sleep(duration).await;
+                Ok(Answer::Nothing)
+            }
+            Statement::Status(StatusKind::Minimal) => self.status_minimal().await,
+            Statement::Status(kind) => {
+                let json = kind == StatusKind::Json;
+                let document = status::fetch(&self.connection).await?;
+                let path = self.connection.path.display().to_string();
+                let summary =
+                    (!json).then(|| status::summary(&document, &path).trim_end().to_string());
+                Ok(Answer::Status { document, summary })
+            }
+            Statement::ConfigureNew(config) => self.configure_new(config).await,
+            Statement::Manage(management) => self.manage(management).await,
+            Statement::Kill(None) => Ok(Answer::Roles(
+                self.roles().await?.iter().map(describe).collect(),
+            )),
+            Statement::Kill(Some(id)) => self.kill(&id).await,
+            Statement::Help(of) => statement::help(of.as_deref()).map(Answer::Text),
+            Statement::Exit => Ok(Answer::Nothing),
+        }
+    }
+
+    /// One line for an error of the database. After a time-out it names the processes that were asked.
+    pub(super) async fn fail<T>(&self, error: Error) -> Outcome<T> {
+        if error == Error::transaction_timed_out {
+            let asked = management::is_locked(&self.connection.database);
+            let locked = plinth_runtime::timeout(LOCK_LOOK, asked).await;
+            if locked == Some(Ok(true)) {
+                return Err("the database is locked; `unlock ID' unlocks it, \
+                    `option on lock_aware' passes the lock"
+                    .into());
+            }
+            return Err(self.connection.explain_silence().await);
+        }
+        Err(explain(error))
+    }
+
+    /// Runs a statement of the open transaction within the time-out.
+    async fn within<T>(&self, work: impl Future<Output = Result<T>>) -> Result<T> {
+        let done = plinth_runtime::timeout(self.connection.timeout, work).await;
+        done.unwrap_or(Err(Error::transaction_timed_out))
+    }
+
+    async fn get(&self, key: Key) -> Outcome<Answer> {
+        let read = match &self.transaction {
+            Some(open) => self.within(open.get(&key, false)).await,
+            None => {
+                self.database()
+                    .run(async |t| self.prepared(&t)?.get(&key, false).await)
+                    .await
+            }
+        };
+        match read {
+            Ok(value) => Ok(Answer::Value(key, value)),
+            Err(error) => self.fail(error).await,
+        }
+    }
+
+    async fn get_range(
+        &self,
+        begin: Key,
+        end: Option<Key>,
+        limit: i32,
+        keys_only: bool,
+    ) -> Outcome<Answer> {
+        let end = end.unwrap_or_else(|| match prefix_end(&begin) {
+            Some(end) if !begin.is_empty() => end,
+            _ => Key::from_static(SYSTEM_BEGIN),
+        });
+        if begin > end {
+            return self.fail(Error::inverted_range).await;
+        }
+        let read = match &self.transaction {
+            Some(open) => self.within(rows(open, &begin, &end, limit)).await,
+            None => {
+                self.database()
+                    .run(async |t| rows(self.prepared(&t)?, &begin, &end, limit).await)
+                    .await
+            }
+        };
+        match read {
+            Ok(rows) => Ok(Answer::Rows(rows, limit, keys_only)),
+            Err(error) => self.fail(error).await,
+        }
+    }
+
+    async fn write(
+        &mut self,
+        name: &str,
+        key: &Key,
+        write: impl Fn(&Transaction),
+    ) -> Outcome<Answer> {
+        if !self.writes_allowed {
+            return Err("writing is off; `writemode on' allows it".into());
+        }
+        if let Some(open) = &self.transaction {
+            // An invalid write is reported by the next read, so request a read version, which costs little.
+            write(open);
+            let asked = self.within(open.get_read_version()).await;
+            self.note_write(name, key);
+            return match asked {
+                Ok(_) => Ok(Answer::Nothing),
+                Err(error) => self.fail(error).await,
+            };
+        }
+        let transaction = self.database().create_transaction();
+        loop {
+            self.prepared(&transaction).map_err(explain)?;
+            write(&transaction);
+            match transaction.commit().await {
+                Ok(()) => return Ok(Answer::Committed(committed_version(&transaction))),
+                Err(error) => {
+                    if let Err(error) = transaction.on_error(error).await {
+                        return self.fail(error).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn get_version(&self) -> Outcome<Answer> {
+        let read = match &self.transaction {
+            Some(open) => self.within(open.get_read_version()).await,
+            None => {
+                self.database()
+                    .run(async |t| self.prepared(&t)?.get_read_version().await)
+                    .await
+            }
+        };
+        match read {
+            Ok(version) => Ok(Answer::Version(version)),
+            Err(error) => self.fail(error).await,
+        }
+    }
+
+    fn begin(&mut self) -> Outcome<Answer> {
+        if self.is_open() {
+            return Err("a transaction is open already; `commit' or `rollback' ends it".into());
+        }
+        let transaction = self.database().create_transaction();
+        self.prepared(&transaction).map_err(explain)?;
+        // The user may pause between statements, so the time-out applies to each statement.
+        let without = transaction.set_option(TransactionOption::Timeout(0));
+        without.map_err(explain)?;
+        self.transaction = Some(transaction);
+        Ok(Answer::Text("Transaction started".into()))
+    }
+
+    /// Commits the open transaction. It is over even if the commit fails, because its reads are stale.
+    async fn commit(&mut self) -> Outcome<Answer> {
+        let transaction = self.transaction.take().ok_or_else(no_transaction)?;
+        self.written = None;
+        match self.within(transaction.commit()).await {
+            Ok(()) => Ok(Answer::Committed(committed_version(&transaction))),
+            Err(error) => self.fail(error).await,
+        }
+    }
+
+    async fn watch(&self, key: Key) -> Outcome<Answer> {
+        if self.is_open() {
+            return Err(
+                "a watch starts with the commit of its transaction; watch outside of one".into(),
+            );
+        }
+        // The time-out applies to setting the watch; the watch itself has no limit.
+        let database = self.database();
+        let set = database.run(async |t| {
+            let before = self.prepared(&t)?.get(&key, false).await?;
+            Ok((before, t.watch(&key)))
+        });
+        let (before, change) = match set.await {
+            Ok(set) => set,
+            Err(error) => return self.fail(error).await,
+        };
+        match plinth_runtime::race(change, interrupted()).await {
+            Either::Left(Ok(())) => self.changed(key, before).await,
+            Either::Left(Err(error)) => self.fail(error).await,
+            Either::Right(_) => Err("interrupted; the value has not changed".into()),
+        }
+    }
+
+    /// Reads the new value. A storage server may notice a change shortly before a new read version covers it.
+    async fn changed(&self, key: Key, before: Option<Value>) -> Outcome<Answer> {
+        for _ in 0..CHANGE_LOOKS {
+            let database = self.database();
+            let read = database.run(async |t| self.prepared(&t)?.get(&key, false).await);
+            match read.await {
+                Ok(value) if value != before => return Ok(Answer::Changed(key, value)),
+                Ok(_) => plinth_runtime::sleep(CHANGE_LOOK_INTERVAL).await,
+                Err(error) => return self.fail(error).await,
+            }
+        }
+        Ok(Answer::Text(format!(
+            "changed, and changed back: `{}'",
+            printable(&key)
+        )))
+    }
+
+    async fn configure_new(&self, config: DatabaseConfig) -> Outcome<Answer> {
+        let Connection {
+            transport,
+            coordinators,
+            timeout,
+            ..
+        } = &self.connection;
+        match plinth_runtime::timeout(*timeout, create_database(transport, coordinators, config))
+            .await
+        {
+            Some(Ok(())) => Ok(Answer::Text("Database created".into())),
+            Some(Err(NotCreated::Exists)) => {
+                Err("the cluster has a database already; it is left as it is".into())
+            }
+            Some(Err(NotCreated::Because(line))) => {
+                Err(format!("cannot create the database: {line}"))
+            }
+            None => Err(format!(
+                "{}; it is created as soon as that is there, unless another `configure new' asks for less",
+                self.connection.explain_silence().await
+            )),
+        }
+    }
+
+    /// The roles that can be killed: those whose ids the controller lists.
+    async fn roles(&self) -> Outcome<Vec<(Role, Interface)>> {
+        Ok(list_roles(&self.cluster_info().await?))
+    }
+
+    async fn kill(&self, id: &str) -> Outcome<Answer> {
+        let roles = self.roles().await?;
+        let mut named = roles
+            .iter()
+            .filter(|(_, role)| role.id.to_string().starts_with(id));
+        let (name, role) = match (named.next(), named.next()) {
+            (Some(one), None) => one,
+            (None, _) => {
+                return Err(format!(
+                    "no role has an id that begins with `{id}'; `kill' lists them"
+                ));
+            }
+            _ => {
+                return Err(format!(
+                    "several roles have ids that begin with `{id}'; give more of it"
+                ));
+            }
+        };
+        let worker = Interface::new(role.address, WORKER);
+        let call = self
+            .connection
+            .transport
+            .call(&worker.endpoint::<KillRole>(), KillRole { id: role.id });
+        match plinth_runtime::timeout(self.connection.timeout, call).await {
+            Some(Ok(())) => Ok(Answer::Text(format!(
+                "Killed the {name} at {}",
+                role.address
+            ))),
+            Some(Err(error)) => Err(format!(
+                "cannot kill the {name} at {}: {error}",
+                role.address
+            )),
+            None => Err(format!("the worker at {} does not answer", role.address)),
+        }
+    }
+}
+
+fn list_roles(info: &ClusterInfo) -> Vec<(Role, Interface)> {
+    let mut roles: Vec<(Role, Interface)> = Vec::new();
+    roles.extend(
+        info.client
+            .commit_proxies
+            .iter()
+            .map(|role| (Role::CommitProxy, *role)),
+    );
+    roles.extend(
+        info.client
+            .grv_proxies
+            .iter()
+            .map(|role| (Role::GrvProxy, *role)),
+    );
+    roles.extend(
+        info.log_system
+            .current()
+            .iter()
+            .flat_map(|g| g.logs.iter().map(|role| (Role::Log, *role))),
+    );
+    roles
+}
+
+fn describe((name, role): &(Role, Interface)) -> (&'static str, String, String) {
+    (name.name(), role.address.to_string(), role.id.to_string())
+}
+
+fn no_transaction() -> String {
+    "no transaction is open; `begin' starts one".into()
+}
+
+fn committed_version(transaction: &Transaction) -> Option<i64> {
+    Some(transaction.get_committed_version()).filter(|version| *version >= 0)
+}
+
+async fn rows(
+    transaction: &Transaction,
+    begin: &Key,
+    end: &Key,
+    limit: i32,
+) -> Result<Vec<(Key, Value)>> {
+    transaction
+        .get_range_all(
+            KeySelector::first_greater_or_equal(begin.clone()),
+            KeySelector::first_greater_or_equal(end.clone()),
+            RangeOptions::limit(limit),
+            false,
+        )
+        .await
+}

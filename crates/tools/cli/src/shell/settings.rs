@@ -1,0 +1,193 @@
+//! The statements `setclass', `setknob', `getknob' and `clearknob': classes of processes, and knobs.
+
+use crate::Outcome;
+use plinth_client::Database;
+use plinth_control::configured::give_classes;
+use plinth_control::management;
+use plinth_protocol::control::{ProcessClass, RegisterWorker};
+use plinth_runtime::knobs::Knobs;
+use std::net::SocketAddr;
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Setting {
+    Classes,
+    /// `None`: the class given at the start of the process.
+    Class(SocketAddr, Option<ProcessClass>),
+    /// `None`: all knobs.
+    Knobs(Option<String>),
+    /// `None`: the default value.
+    Knob(String, Option<String>),
+}
+
+/// Returns `None` if the statement is not one of these or has a wrong form.
+pub fn parse(name: &str, arguments: &[Vec<u8>]) -> Result<Option<Setting>, String> {
+    let words: Vec<_> = arguments
+        .iter()
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    Ok(Some(match (name, &words[..]) {
+        ("setclass", []) => Setting::Classes,
+        ("setclass", [address, class]) => {
+            let address = address
+                .parse()
+                .map_err(|_| format!("setclass: `{address}' is not an IP:PORT"))?;
+            Setting::Class(address, parse_class(class)?)
+        }
+        ("getknob", []) => Setting::Knobs(None),
+        ("getknob", [name]) => Setting::Knobs(Some(name.clone())),
+        ("setknob", [name, value]) => Setting::Knob(name.clone(), Some(value.clone())),
+        ("clearknob", [name]) => Setting::Knob(name.clone(), None),
+        _ => return Ok(None),
+    }))
+}
+
+fn parse_class(name: &str) -> Result<Option<ProcessClass>, String> {
+    if name == "default" {
+        return Ok(None);
+    }
+    let class = ProcessClass::parse(name).ok_or_else(|| {
+        format!("setclass: `{name}' is not a class; there are unset, storage, log, stateless, tester and default")
+    })?;
+    Ok(Some(class))
+}
+
+impl Setting {
+    /// Applies the statement; returns a text that describes the change or the setting.
+    pub async fn apply(self, database: &Database, workers: &[RegisterWorker]) -> Outcome<String> {
+        match self {
+            Setting::Classes => {
+                // The controller applies new classes with a delay, so the list uses the configured ones.
+                let mut workers = workers.to_vec();
+                let classes = management::configured(database).await?.classes;
+                give_classes(&mut workers, &classes);
+                Ok(list_classes(&workers))
+            }
+            Setting::Class(address, class) => {
+                management::set_class(database, workers, address, class).await?;
+                let name = class.map_or("what it says itself", ProcessClass::name);
+                Ok(format!("The class of {address} is {name}"))
+            }
+            Setting::Knobs(wanted) => {
+                let set = management::configured(database).await?.knobs;
+                list_knobs(wanted.as_deref(), &set)
+            }
+            Setting::Knob(name, value) => {
+                management::set_knob(database, &name, value.as_deref()).await?;
+                Ok(match value {
+                    Some(value) => format!(
+                        "{name} is {value} in every process that was not given it with --knob"
+                    ),
+                    None => format!("{name} has its default value again"),
+                })
+            }
+        }
+    }
+}
+
+fn list_classes(workers: &[RegisterWorker]) -> String {
+    let mut lines: Vec<(SocketAddr, String)> = workers
+        .iter()
+        .map(|worker| {
+            let source = match worker.given {
+                Some(_) => "set by setclass",
+                None => "as the process says",
+            };
+            let (address, class) = (worker.worker.address, worker.class().name());
+            (address, format!("  {address}: {class} ({source})"))
+        })
+        .collect();
+    lines.sort();
+    let lines: Vec<String> = lines.into_iter().map(|(_, line)| line).collect();
+    format!("Processes:\n{}", lines.join("\n"))
+}
+
+fn list_knobs(wanted: Option<&str>, set: &[(String, String)]) -> Outcome<String> {
+    let mut lines = Vec::new();
+    for (name, default) in Knobs::default().list() {
+        if wanted.is_some_and(|wanted| wanted != name) {
+            continue;
+        }
+        let set = set.iter().find(|(known, _)| known == name);
+        lines.push(match set {
+            Some((_, value)) => format!("{name}: {value} (the default is {default})"),
+            None => format!("{name}: {default} (default)"),
+        });
+    }
+    match (lines.is_empty(), wanted) {
+        (true, Some(name)) => Err(format!("there is no knob `{name}'; `getknob' lists all")),
+        _ => Ok(lines.join("\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Option<Setting>, String> {
+        let mut words = text.split(' ').map(|word| word.as_bytes().to_vec());
+        let name = String::from_utf8(words.next().expect("a name")).expect("text");
+        parse(&name, &words.collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn settings_are_read_and_what_is_wrong_with_them_is_said() {
+        let address = "10.0.0.1:4500".parse().expect("an address");
+        let class = |class| Ok(Some(Setting::Class(address, class)));
+        assert_eq!(
+            parsed("setclass 10.0.0.1:4500 log"),
+            class(Some(ProcessClass::Log))
+        );
+        assert_eq!(parsed("setclass 10.0.0.1:4500 default"), class(None));
+        assert!(parsed("setclass 10.0.0.1:4500 king").is_err_and(|e| e.contains("`king'")));
+        assert!(parsed("setclass here log").is_err_and(|e| e.contains("`here'")));
+        assert_eq!(parsed("setclass 10.0.0.1:4500"), Ok(None));
+        let knob = Setting::Knob("moves_max".into(), Some("3".into()));
+        assert_eq!(parsed("setknob moves_max 3"), Ok(Some(knob)));
+        assert_eq!(parsed("setknob moves_max"), Ok(None));
+    }
+
+    #[test]
+    fn knobs_are_listed_with_what_the_cluster_has_set() {
+        let set = [("moves_max".to_string(), "3".to_string())];
+        let all = list_knobs(None, &set).expect("all");
+        assert_eq!(all.lines().count(), Knobs::default().list().len());
+        let one = list_knobs(Some("moves_max"), &set);
+        assert_eq!(one.expect("one"), "moves_max: 3 (the default is 16)");
+        assert!(list_knobs(Some("nothing"), &set).is_err());
+    }
+
+    /// The bounds that code relies on, of all knobs that a server has.
+    #[test]
+    fn nothing_outside_its_bounds_can_be_set_or_drawn() {
+        for (name, value) in [
+            ("commit_batch_count_max", "65537"),
+            ("commit_batch_count_max", "0"),
+            ("version_window", "100000001"),
+            ("version_window", "-1"),
+            ("log_segment_bytes", "4294967296"),
+            ("range_bytes_max", "67108864"),
+            ("fetch_rest", "NaN"),
+        ] {
+            let refusal = Knobs::default()
+                .set(name, value)
+                .expect_err("it is illegal");
+            assert!(refusal.contains(name), "{refusal}");
+        }
+        let is_legal = |knobs: &Knobs| {
+            for (name, value) in knobs.list() {
+                let (low, high) = Knobs::bounds(name).expect("it is one");
+                let value: f64 = value.parse().expect("a number");
+                assert!(low <= value && value <= high, "{name} {value}");
+            }
+        };
+        is_legal(&Knobs::default());
+        for seed in 0..300 {
+            let mut knobs = Knobs::default();
+            knobs.randomise(seed, 0.5);
+            is_legal(&knobs);
+            knobs.randomise_within_bounds(seed, 0.5);
+            is_legal(&knobs);
+        }
+        assert!(Knobs::default().list().len() > 50, "all crates are linked");
+    }
+}

@@ -1,0 +1,559 @@
+//! Parser of the shell's language: words separated by blanks, statements separated by `;`.
+//!
+//! A word may be in double quotes, wholly or in part. `\xNN`, `\\`, `\"`, `\t`, `\n`, `\r`, `\0`, `\;` and `\ ` (a
+//! blank) are escapes everywhere.
+
+use super::manage::{self, Chosen};
+use super::settings::{self, Setting};
+use super::throttle::{self, Throttling};
+use plinth_control::exclusion::Target;
+use plinth_control::management::ConfigChange;
+use plinth_core::{DatabaseConfig, EngineKind, Key, Uid, Value};
+use plinth_runtime::Duration;
+use std::net::SocketAddr;
+
+/// Limit of rows of a range if the user names none.
+const ROWS_DEFAULT: i32 = 25;
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Statement {
+    Get(Key),
+    Set(Key, Value),
+    Clear(Key),
+    ClearRange(Key, Key),
+    /// Begin, end if given, limit, keys only.
+    GetRange(Key, Option<Key>, i32, bool),
+    Begin,
+    Commit,
+    Rollback,
+    Reset,
+    GetVersion,
+    WriteMode(bool),
+    Status(StatusKind),
+    /// `None`: list the options that are on.
+    Option(Option<(bool, Chosen)>),
+    Tenant(TenantStatement),
+    Coordinators,
+    ConsistencyCheck,
+    GetLocation(Key),
+    Wait {
+        connected: bool,
+    },
+    Sleep(Duration),
+    ConfigureNew(DatabaseConfig),
+    Watch(Key),
+    Manage(Management),
+    /// `None`: list the roles that can be killed.
+    Kill(Option<String>),
+    Help(Option<String>),
+    Exit,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum StatusKind {
+    /// Availability in one line.
+    Minimal,
+    Summary,
+    Json,
+}
+
+/// Changes of the database by an operator.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Management {
+    Configure(ConfigChange),
+    Excluded,
+    Exclude {
+        targets: Vec<Target>,
+        /// Also addresses at which no process of the cluster is.
+        force: bool,
+        /// Wait until the processes hold nothing.
+        wait: bool,
+    },
+    /// Empty: include all.
+    Include(Vec<Target>),
+    Lock,
+    Unlock(Uid),
+    Setting(Setting),
+    Throttle(Throttling),
+    /// `None`: the cluster chooses the best.
+    Coordinators(Option<Vec<SocketAddr>>),
+}
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum TenantStatement {
+    Create(Key),
+    Delete(Key),
+    Get(Key),
+    List,
+    /// `None`: the database without a tenant.
+    Use(Option<Key>),
+}
+
+/// Name, arguments, description.
+#[rustfmt::skip]
+const HELP: &[(&str, &str, &str)] = &[
+    ("begin", "", "start a transaction, which the statements up to commit or rollback belong to"),
+    ("clear", "KEY", "remove a key"),
+    ("clearknob", "NAME", "let a knob have its default value again in every process"),
+    ("clearrange", "BEGIN END", "remove every key from BEGIN up to, and without, END"),
+    ("commit", "", "commit the transaction"),
+    ("configure", "[new] [single|double|triple|three_data_hall] [ssd|memory] \
+        [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N]",
+        "change the configuration; with new, create the database of a new cluster"),
+    ("consistencycheck", "", "compare all replicas, now; the database does so by itself, slowly, all the time"),
+    ("coordinators", "[auto|IP:PORT…]",
+        "let these servers be the coordinators, or with auto those that suit best; \
+        without arguments, show who they are"),
+    ("createtenant", "NAME", "create a tenant"),
+    ("defaulttenant", "", "leave the tenant: use the database itself"),
+    ("deletetenant", "NAME", "delete a tenant, which must be empty"),
+    ("exclude", "[force] [no_wait] [TARGET…]",
+        "let processes have neither data nor roles, and wait until they have none: IP:PORT, IP, \
+        or locality_zoneid:NAME (also machineid, processid, data_hall, dcid); \
+        with force, also who is not there; without TARGET, list who is excluded"),
+    ("exit", "", "leave"),
+    ("get", "KEY", "show the value of a key"),
+    ("getknob", "[NAME]", "show the value that the cluster has set for a knob, or its default; without NAME, of all"),
+    ("getlocation", "KEY", "show the storage servers that hold a key"),
+    ("getrange", "BEGIN [END] [LIMIT]",
+        "show the pairs from BEGIN up to, and without, END; without END, those that begin with BEGIN"),
+    ("getrangekeys", "BEGIN [END] [LIMIT]", "as getrange, but only the keys"),
+    ("gettenant", "NAME", "show the number and the prefix of a tenant"),
+    ("getversion", "", "show the read version of the transaction, or the newest one"),
+    ("help", "[STATEMENT]", "explain"),
+    ("include", "all|TARGET…", "take back what `exclude' did"),
+    ("kill", "[ID]", "end a role, as a crash would; without ID, list those that can be ended"),
+    ("listtenants", "", "list the tenants"),
+    ("lock", "", "let only transactions that know of the lock read and write"),
+    ("option", "[on|off OPTION [NUMBER]]",
+        "set an option of all transactions from now on; without arguments, show which are on"),
+    ("reset", "", "forget what the transaction has done so far"),
+    ("rollback", "", "end the transaction without a commit"),
+    ("set", "KEY VALUE", "write a pair"),
+    ("setclass", "[IP:PORT unset|storage|log|stateless|tester|default]",
+        "let a process be for something else than its --class says, and with default for that again; \
+        takes one recovery; without arguments, list the classes"),
+    ("setknob", "NAME VALUE",
+        "set a knob for every process that was not given it with --knob, now; `getknob' lists all"),
+    ("sleep", "SECONDS", "wait"),
+    ("status", "[minimal|details|json]", "show the state of the cluster"),
+    ("tenant", "create|delete|get|list|use [NAME]", "the statements about tenants, in another form"),
+    ("throttle", "on tag TAG [RATE [SECONDS [immediate|default|batch [REASON]]]] | off [all|tag TAG] | list \
+        | enable|disable auto",
+        "limit transactions with a tag to so many a second (10) for so long (3600 s); list limits; \
+        allow or forbid the database to find such tags itself"),
+    ("unlock", "ID", "take the lock away, with the id that `lock' told"),
+    ("usetenant", "[NAME]", "use a tenant; without NAME, the database itself"),
+    ("waitconnected", "", "wait until the cluster's controller answers, as long as it takes"),
+    ("waitopen", "", "wait until the database serves, as long as it takes"),
+    ("watch", "KEY", "wait until the value of a key changes; interrupt to stop waiting"),
+    ("writemode", "on|off", "allow or forbid statements that write"),
+];
+
+pub fn names() -> impl Iterator<Item = &'static str> {
+    HELP.iter().map(|(name, ..)| *name)
+}
+
+/// The text of `help`.
+pub fn help(of: Option<&str>) -> Result<String, String> {
+    match of {
+        None => {
+            let lines = HELP
+                .iter()
+                .map(|(name, _, what)| format!("  {name:<14} {what}"));
+            let mut lines: Vec<String> = lines.collect();
+            lines.push(String::new());
+            lines.push(
+                "Keys and values are words or \"quoted text\"; \\xNN stands for a byte. \
+                `help STATEMENT' says more."
+                    .into(),
+            );
+            Ok(lines.join("\n"))
+        }
+        Some(wanted) => match HELP.iter().find(|(name, ..)| *name == wanted) {
+            Some((name, arguments, what)) => {
+                let mut text = format!("{name} {arguments}\n  {what}");
+                if *name == "option" {
+                    let names: Vec<&str> = manage::option_names().collect();
+                    text += &format!("\n  options: {}", names.join(", "));
+                }
+                Ok(text)
+            }
+            None => Err(unknown(wanted)),
+        },
+    }
+}
+
+fn unknown(name: &str) -> String {
+    format!("there is no statement `{name}'; `help' lists them")
+}
+
+/// Parses all statements of a text. After an error none of them runs.
+pub fn parse_all(text: &str) -> Result<Vec<Statement>, String> {
+    split(text)?
+        .iter()
+        .filter(|words| !words.is_empty())
+        .map(|words| parse(words))
+        .collect()
+}
+
+/// Splits a text into statements, and these into words, as bytes.
+fn split(text: &str) -> Result<Vec<Vec<Vec<u8>>>, String> {
+    let mut statements = vec![Vec::new()];
+    let mut word: Option<Vec<u8>> = None;
+    let mut quoted = false;
+    let mut bytes = text.bytes();
+    while let Some(byte) = bytes.next() {
+        let end_of_word = !quoted && (byte == b';' || byte.is_ascii_whitespace());
+        if end_of_word {
+            statements
+                .last_mut()
+                .expect("never empty")
+                .extend(word.take());
+            if byte == b';' {
+                statements.push(Vec::new());
+            }
+            continue;
+        }
+        let word = word.get_or_insert_default();
+        match byte {
+            b'"' => quoted = !quoted,
+            b'\\' => word.push(escaped(&mut bytes)?),
+            _ => word.push(byte),
+        }
+    }
+    if quoted {
+        return Err("a quote is not closed".into());
+    }
+    statements.last_mut().expect("never empty").extend(word);
+    Ok(statements)
+}
+
+fn escaped(bytes: &mut std::str::Bytes<'_>) -> Result<u8, String> {
+    let broken = || "there is a broken escape; a backslash itself is written \\\\".to_string();
+    Ok(match bytes.next().ok_or_else(broken)? {
+        b't' => b'\t',
+        b'n' => b'\n',
+        b'r' => b'\r',
+        b'0' => 0,
+        b'x' => {
+            let mut digit = || char::from(bytes.next()?).to_digit(16);
+            let (high, low) = (digit().ok_or_else(broken)?, digit().ok_or_else(broken)?);
+            (high * 16 + low) as u8
+        }
+        byte @ (b'\\' | b'"' | b';' | b' ') => byte,
+        _ => return Err(broken()),
+    })
+}
+
+/// A statement's words, the first of which is its name.
+struct Words<'a> {
+    name: String,
+    arguments: &'a [Vec<u8>],
+}
+
+impl<'a> Words<'a> {
+    fn new(words: &'a [Vec<u8>]) -> Self {
+        Words {
+            name: String::from_utf8_lossy(&words[0]).to_ascii_lowercase(),
+            arguments: &words[1..],
+        }
+    }
+
+    fn bytes(&self, i: usize) -> Key {
+        Key::copy_from_slice(&self.arguments[i])
+    }
+
+    fn text(&self, i: usize) -> String {
+        String::from_utf8_lossy(&self.arguments[i]).to_ascii_lowercase()
+    }
+
+    fn usage(&self) -> String {
+        match HELP.iter().find(|(known, ..)| *known == self.name) {
+            Some((name, arguments, _)) => format!("usage: {name} {arguments}"),
+            None => unknown(&self.name),
+        }
+    }
+}
+
+fn parse(words: &[Vec<u8>]) -> Result<Statement, String> {
+    let words = Words::new(words);
+    let bytes = |i: usize| words.bytes(i);
+    let text = |i: usize| words.text(i);
+    Ok(match (words.name.as_str(), words.arguments.len()) {
+        ("get", 1) => Statement::Get(bytes(0)),
+        ("set", 2) => Statement::Set(bytes(0), bytes(1)),
+        ("clear", 1) => Statement::Clear(bytes(0)),
+        ("clearrange", 2) => Statement::ClearRange(bytes(0), bytes(1)),
+        ("getrange", 1..=3) => parse_range(words.arguments, false)?,
+        ("getrangekeys", 1..=3) => parse_range(words.arguments, true)?,
+        ("begin", 0) => Statement::Begin,
+        ("commit", 0) => Statement::Commit,
+        ("rollback", 0) => Statement::Rollback,
+        ("reset", 0) => Statement::Reset,
+        ("getversion", 0) => Statement::GetVersion,
+        ("writemode", 1) if text(0) == "on" => Statement::WriteMode(true),
+        ("writemode", 1) if text(0) == "off" => Statement::WriteMode(false),
+        ("status", 0) => Statement::Status(StatusKind::Summary),
+        ("status", 1) if text(0) == "details" => Statement::Status(StatusKind::Summary),
+        ("status", 1) if text(0) == "minimal" => Statement::Status(StatusKind::Minimal),
+        ("status", 1) if text(0) == "json" => Statement::Status(StatusKind::Json),
+        ("option", 0) => Statement::Option(None),
+        ("option", 2 | 3) if matches!(text(0).as_str(), "on" | "off") => parse_option(&words)?,
+        ("consistencycheck", 0) => Statement::ConsistencyCheck,
+        ("coordinators", 0) => Statement::Coordinators,
+        ("getlocation", 1) => Statement::GetLocation(bytes(0)),
+        ("waitconnected", 0) => Statement::Wait { connected: true },
+        ("waitopen", 0) => Statement::Wait { connected: false },
+        ("sleep", 1) => {
+            let seconds: Option<f64> = text(0).parse().ok().filter(|s| (0.0..1e6).contains(s));
+            let seconds = seconds.ok_or_else(|| words.usage())?;
+            Statement::Sleep(Duration::from_secs_f64(seconds))
+        }
+        ("configure", 1..) if text(0) == "new" => {
+            Statement::ConfigureNew(parse_configuration(&words.arguments[1..])?)
+        }
+        ("watch", 1) => Statement::Watch(bytes(0)),
+        ("kill", 0) => Statement::Kill(None),
+        ("kill", 1) => Statement::Kill(Some(text(0))),
+        ("help", 0) => Statement::Help(None),
+        ("help", 1) => Statement::Help(Some(text(0))),
+        ("exit" | "quit", 0) => Statement::Exit,
+        _ => match parse_tenant(&words) {
+            Some(tenant) => Statement::Tenant(tenant),
+            None => Statement::Manage(parse_management(&words)?),
+        },
+    })
+}
+
+fn parse_option(words: &Words) -> Result<Statement, String> {
+    let on = words.text(0) == "on";
+    let number = (words.arguments.len() > 2).then(|| words.text(2));
+    // An option is switched off whatever its number is.
+    let number = if on {
+        number
+    } else {
+        number.or(manage::some_number(&words.text(1)))
+    };
+    Ok(Statement::Option(Some((
+        on,
+        manage::parse_option(&words.text(1), number.as_deref())?,
+    ))))
+}
+
+/// The statements about tenants; `None`: the words are none of them.
+fn parse_tenant(words: &Words) -> Option<TenantStatement> {
+    let bytes = |i: usize| words.bytes(i);
+    Some(match (words.name.as_str(), words.arguments.len()) {
+        ("createtenant", 1) => TenantStatement::Create(bytes(0)),
+        ("deletetenant", 1) => TenantStatement::Delete(bytes(0)),
+        ("gettenant", 1) => TenantStatement::Get(bytes(0)),
+        ("listtenants", 0) => TenantStatement::List,
+        ("usetenant", 0) | ("defaulttenant", 0) => TenantStatement::Use(None),
+        ("usetenant", 1) => TenantStatement::Use(Some(bytes(0))),
+        ("tenant", count @ (1 | 2)) => {
+            let name = (count == 2).then(|| bytes(1));
+            match (words.text(0).as_str(), name) {
+                ("create", Some(name)) => TenantStatement::Create(name),
+                ("delete", Some(name)) => TenantStatement::Delete(name),
+                ("get", Some(name)) => TenantStatement::Get(name),
+                ("list", None) => TenantStatement::List,
+                ("use", name) => TenantStatement::Use(name),
+                _ => return None,
+            }
+        }
+        _ => return None,
+    })
+}
+
+/// The statements with which an operator changes the database.
+fn parse_management(words: &Words) -> Result<Management, String> {
+    let usage = || words.usage();
+    let text = |i: usize| words.text(i);
+    let arguments = words.arguments;
+    Ok(match (words.name.as_str(), arguments.len()) {
+        ("configure", 1..) => Management::Configure(parse_change(arguments)?),
+        ("coordinators", 1) if text(0) == "auto" => Management::Coordinators(None),
+        ("coordinators", 1..) => Management::Coordinators(Some(parse_coordinators(words)?)),
+        ("exclude", 0) => Management::Excluded,
+        ("exclude", _) => parse_exclusion(words)?,
+        ("include", 1) if text(0) == "all" => Management::Include(vec![]),
+        ("include", 1..) => Management::Include(parse_targets(arguments)?),
+        ("lock", 0) => Management::Lock,
+        ("unlock", 1) => {
+            let id = Uid::parse(&text(0)).ok_or("unlock: an id has 32 hexadecimal digits")?;
+            Management::Unlock(id)
+        }
+        ("throttle", 1..) => Management::Throttle(throttle::parse(arguments)?.ok_or_else(usage)?),
+        ("setclass" | "setknob" | "getknob" | "clearknob", _) => {
+            let setting = settings::parse(&words.name, arguments)?;
+            Management::Setting(setting.ok_or_else(usage)?)
+        }
+        _ => return Err(usage()),
+    })
+}
+
+fn parse_coordinators(words: &Words) -> Result<Vec<SocketAddr>, String> {
+    let addresses = (0..words.arguments.len()).map(|i| {
+        let text = words.text(i);
+        text.parse()
+            .map_err(|_| format!("coordinators: `{text}' is not an address of the form ip:port"))
+    });
+    addresses.collect()
+}
+
+fn parse_exclusion(words: &Words) -> Result<Management, String> {
+    let options = (0..words.arguments.len()).map(|i| words.text(i));
+    let options: Vec<String> = options
+        .take_while(|word| matches!(word.as_str(), "force" | "no_wait"))
+        .collect();
+    let has = |wanted: &str| options.iter().any(|word| word == wanted);
+    let targets = parse_targets(&words.arguments[options.len()..])?;
+    if targets.is_empty() {
+        return Err(words.usage());
+    }
+    Ok(Management::Exclude {
+        targets,
+        force: has("force"),
+        wait: !has("no_wait"),
+    })
+}
+
+fn parse_range(arguments: &[Vec<u8>], keys_only: bool) -> Result<Statement, String> {
+    let key = |i: usize| arguments.get(i).map(|word| Key::copy_from_slice(word));
+    let limit = match arguments.get(2) {
+        None => ROWS_DEFAULT,
+        Some(word) => {
+            let limit = std::str::from_utf8(word)
+                .ok()
+                .and_then(|text| text.parse().ok());
+            limit
+                .filter(|limit| *limit > 0)
+                .ok_or("the limit is a number of rows, at least 1")?
+        }
+    };
+    Ok(Statement::GetRange(
+        key(0).expect("there is one argument"),
+        key(1),
+        limit,
+        keys_only,
+    ))
+}
+
+fn parse_configuration(words: &[Vec<u8>]) -> Result<DatabaseConfig, String> {
+    let change = parse_change(words)?;
+    let config = change.apply(DatabaseConfig::default());
+    let logs = change.logs.unwrap_or(config.replication);
+    Ok(DatabaseConfig { logs, ..config })
+}
+
+fn parse_targets(words: &[Vec<u8>]) -> Result<Vec<Target>, String> {
+    let parse = |word: &Vec<u8>| {
+        let word = String::from_utf8_lossy(word);
+        Target::parse(&word).ok_or(format!(
+            "`{word}' is neither IP:PORT nor IP nor locality_zoneid:NAME"
+        ))
+    };
+    words.iter().map(parse).collect()
+}
+
+fn parse_change(words: &[Vec<u8>]) -> Result<ConfigChange, String> {
+    let mut change = ConfigChange::default();
+    for word in words {
+        let word = String::from_utf8_lossy(word).to_ascii_lowercase();
+        if let Some(mode) = DatabaseConfig::parse_mode(&word) {
+            change.mode = Some(mode);
+        } else if let Some(engine) = EngineKind::parse(&word) {
+            change.engine = Some(engine);
+        } else {
+            let bad =
+                || format!("configure: `{word}' is not known; `help configure' lists what is");
+            let (name, count) = word.split_once('=').ok_or_else(bad)?;
+            let count: u32 = count.parse().map_err(|_| bad())?;
+            match name {
+                "logs" => change.logs = Some(count),
+                "commit_proxies" | "proxies" => change.commit_proxies = Some(count),
+                "grv_proxies" => change.grv_proxies = Some(count),
+                "resolvers" => change.resolvers = Some(count),
+                _ => return Err(bad()),
+            }
+        }
+    }
+    Ok(change)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statements_are_separated_and_quotes_and_escapes_hold_words_together() {
+        let parsed = parse_all("set \"a b;\" \\x00\\\\c ; get a\\;b;; ").expect("parses");
+        assert_eq!(
+            parsed,
+            [
+                Statement::Set("a b;".into(), Key::from_static(b"\0\\c")),
+                Statement::Get("a;b".into())
+            ]
+        );
+        assert_eq!(
+            parse_all("set k \"\""),
+            Ok(vec![Statement::Set("k".into(), Value::new())])
+        );
+    }
+
+    #[test]
+    fn a_range_has_an_end_and_a_limit_if_they_are_given() {
+        let range = |text: &str| parse_all(text).expect("parses").remove(0);
+        assert_eq!(
+            range("getrange a"),
+            Statement::GetRange("a".into(), None, 25, false)
+        );
+        assert_eq!(
+            range("getrangekeys a b 3"),
+            Statement::GetRange("a".into(), Some("b".into()), 3, true)
+        );
+    }
+
+    #[test]
+    fn a_configuration_names_copies_engine_and_roles() {
+        let Statement::ConfigureNew(config) = parse_all("configure new triple memory resolvers=2")
+            .expect("parses")
+            .remove(0)
+        else {
+            panic!("another statement");
+        };
+        assert_eq!(
+            (
+                config.replication,
+                config.engine,
+                config.logs,
+                config.resolvers
+            ),
+            (3, EngineKind::Memory, 3, 2)
+        );
+    }
+
+    #[test]
+    fn each_mistake_is_named_and_nothing_runs() {
+        for (text, word) in [
+            ("get", "usage: get KEY"),
+            ("frobnicate", "frobnicate"),
+            ("get \"a", "quote"),
+            ("get \\q", "escape"),
+            ("get a; set b", "usage: set"),
+            ("getrange a b 0", "limit"),
+            ("configure new quadruple", "quadruple"),
+        ] {
+            let error = parse_all(text).expect_err(text);
+            assert!(error.contains(word), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn every_statement_is_explained() {
+        let all = help(None).expect("there is help");
+        assert!(names().all(|name| all.contains(name) && help(Some(name)).is_ok()));
+        assert!(help(Some("nothing")).is_err());
+    }
+}

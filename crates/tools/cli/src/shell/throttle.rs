@@ -1,0 +1,192 @@
+//! The statement `throttle`: limits for transactions with a tag.
+
+use crate::Outcome;
+use plinth_client::Database;
+use plinth_control::ratekeeper::tags::{self, MANUAL_MAX, Manual};
+use plinth_core::transaction_tag::TransactionTag;
+use plinth_protocol::transaction::{PRIORITY_BATCH, PRIORITY_DEFAULT, PRIORITY_SYSTEM};
+use plinth_runtime::unix_time_ms;
+
+/// Defaults, as in FoundationDB: transactions per second, and seconds.
+const RATE: f64 = 10.0;
+const SECONDS: f64 = 3600.0;
+const PRIORITIES: [(&str, u8); 3] = [
+    ("immediate", PRIORITY_SYSTEM),
+    ("default", PRIORITY_DEFAULT),
+    ("batch", PRIORITY_BATCH),
+];
+
+#[derive(Clone, PartialEq, Debug)]
+pub enum Throttling {
+    On {
+        throttle: Manual,
+        seconds: f64,
+    },
+    /// `None`: all tags.
+    Off(Option<TransactionTag>),
+    List,
+    Auto(bool),
+}
+
+/// Returns `None` if the words are not a valid statement.
+pub fn parse(words: &[Vec<u8>]) -> Result<Option<Throttling>, String> {
+    let words_as_text: Vec<String> = words
+        .iter()
+        .map(|word| String::from_utf8_lossy(word).into_owned())
+        .collect();
+    let texts: Vec<&str> = words_as_text.iter().map(String::as_str).collect();
+    let tag = |i: usize| {
+        let text: &[u8] = &words[i];
+        TransactionTag::new(text).map_err(|_| {
+            format!(
+                "throttle: a tag has at most {} bytes",
+                plinth_core::transaction_tag::TAG_BYTES_MAX
+            )
+        })
+    };
+    Ok(Some(match texts[..] {
+        ["on", "tag", _, ref rest @ ..] if rest.len() <= 4 => parse_on(tag(2)?, rest)?,
+        ["off"] | ["off", "all"] => Throttling::Off(None),
+        ["off", "tag", _] => Throttling::Off(Some(tag(2)?)),
+        ["list"] => Throttling::List,
+        ["enable", "auto"] => Throttling::Auto(true),
+        ["disable", "auto"] => Throttling::Auto(false),
+        _ => return Ok(None),
+    }))
+}
+
+fn parse_on(tag: TransactionTag, rest: &[&str]) -> Result<Throttling, String> {
+    let number = |i: usize, otherwise: f64, what: &str| match rest.get(i) {
+        None => Ok(otherwise),
+        Some(text) => {
+            let number: Option<f64> = text.parse().ok();
+            number
+                .filter(|n| (0.0..=1e9).contains(n))
+                .ok_or(format!("throttle: `{text}' is not a number of {what}"))
+        }
+    };
+    let priority = match rest.get(2) {
+        None => PRIORITY_DEFAULT,
+        Some(name) => {
+            let known = PRIORITIES.iter().find(|(known, _)| known == name);
+            let known = known.ok_or(format!(
+                "throttle: `{name}' is not a priority; there are immediate, default and batch"
+            ))?;
+            known.1
+        }
+    };
+    let seconds = number(1, SECONDS, "seconds")?;
+    let throttle = Manual {
+        tag,
+        priority,
+        rate: number(0, RATE, "transactions a second")?,
+        until: 0.0,
+        reason: rest.get(3).unwrap_or(&"").to_string(),
+    };
+    Ok(Throttling::On { throttle, seconds })
+}
+
+impl Throttling {
+    pub async fn apply(self, database: &Database) -> Outcome<String> {
+        let failed = |error| format!("the change could not be made: {error}");
+        match self {
+            Throttling::On { throttle, seconds } => {
+                let tag = throttle.tag;
+                match tags::set(database, throttle, seconds)
+                    .await
+                    .map_err(failed)?
+                {
+                    true => Ok(format!("Tag `{tag:?}' is throttled")),
+                    false => Err(format!(
+                        "{MANUAL_MAX} tags are throttled already, and no more can be; `throttle off' ends some"
+                    )),
+                }
+            }
+            Throttling::Off(tag) => match tags::clear(database, tag).await.map_err(failed)? {
+                0 => Err("no such tag is throttled".into()),
+                count => Ok(format!("Throttles ended: {count}")),
+            },
+            Throttling::List => {
+                let (manual, auto) = tags::read(database).await.map_err(failed)?;
+                let mut lines: Vec<String> = manual.iter().map(describe).collect();
+                if lines.is_empty() {
+                    lines.push("No tag is throttled by hand".into());
+                }
+                lines.push(format!(
+                    "Automatic throttling is {}; what it throttles is in `status'",
+                    if auto { "on" } else { "off" }
+                ));
+                Ok(lines.join("\n"))
+            }
+            Throttling::Auto(on) => {
+                tags::set_auto(database, on).await.map_err(failed)?;
+                Ok(format!(
+                    "Automatic throttling is {}",
+                    if on { "on" } else { "off" }
+                ))
+            }
+        }
+    }
+}
+
+fn describe(throttle: &Manual) -> String {
+    let left = throttle.until - unix_time_ms() as f64 / 1000.0;
+    let priority = PRIORITIES
+        .iter()
+        .find(|(_, code)| *code == throttle.priority);
+    let reason = match throttle.reason.is_empty() {
+        true => String::new(),
+        false => format!("; {}", throttle.reason),
+    };
+    format!(
+        "  `{:?}': {} transactions/s of {} priority, {:.0} s more{reason}",
+        throttle.tag,
+        throttle.rate,
+        priority.map_or("unknown", |(name, _)| name),
+        left.max(0.0)
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(text: &str) -> Result<Option<Throttling>, String> {
+        let words: Vec<Vec<u8>> = text
+            .split(' ')
+            .map(|word| word.as_bytes().to_vec())
+            .collect();
+        parse(&words)
+    }
+
+    #[test]
+    fn the_forms_of_the_statement_are_understood_and_others_are_refused() {
+        let Ok(Some(Throttling::On { throttle, seconds })) = parsed("on tag web 2.5 60 batch why")
+        else {
+            panic!("it is a form");
+        };
+        assert_eq!(
+            (throttle.rate, seconds, throttle.priority),
+            (2.5, 60.0, PRIORITY_BATCH)
+        );
+        assert_eq!(throttle.reason, "why");
+        assert!(matches!(
+            parsed("on tag web"),
+            Ok(Some(Throttling::On { .. }))
+        ));
+        assert_eq!(parsed("off"), Ok(Some(Throttling::Off(None))));
+        assert_eq!(parsed("list"), Ok(Some(Throttling::List)));
+        assert_eq!(parsed("disable auto"), Ok(Some(Throttling::Auto(false))));
+        for nonsense in ["on", "on tag", "off tag", "on tag a 1 2 batch x y", "auto"] {
+            assert_eq!(parsed(nonsense), Ok(None), "{nonsense}");
+        }
+        for wrong in [
+            "on tag a -1",
+            "on tag a 1 x",
+            "on tag a 1 2 high",
+            "on tag 12345678901234567",
+        ] {
+            assert!(parsed(wrong).is_err(), "{wrong}");
+        }
+    }
+}

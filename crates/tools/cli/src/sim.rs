@@ -1,0 +1,318 @@
+//! `plinth sim`: simulated clusters with faults. A seed determines a run, which is the same every time.
+
+use crate::{Outcome, progress};
+use plinth_runtime::Duration;
+use plinth_sim::{
+    HAS_PLANTED_FAULTS, HuntOptions, Limits, RunOptions, hunt, scenario, scenarios, workloads,
+};
+use std::ops::RangeInclusive;
+
+/// The scenario with every kind of fault and workload.
+const STANDARD: &str = "standard";
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Run one seed; exits with 1 if a promise was broken, 3 after a crash, 4 if the cluster did not serve again, 5
+    /// if two runs differ
+    Run(Run),
+    /// Run many seeds until one fails; exits with 1 then
+    Hunt(Hunt),
+    /// Reduce a failing run: fewer faults, workloads and machines, less time, the same failure
+    Shrink(Shrink),
+    /// List the scenarios
+    List,
+    /// List the rare code paths that runs count
+    Probes,
+}
+
+/// Options that select a run.
+#[derive(clap::Args, Debug)]
+struct Which {
+    /// Seed; it determines everything random
+    #[arg(long, value_name = "N")]
+    seed: u64,
+    /// Scenario; `plinth sim list` lists them
+    #[arg(long, value_name = "NAME", default_value = STANDARD)]
+    scenario: String,
+    #[command(flatten)]
+    less: Less,
+    /// Enable a deliberate bug, in a test build
+    #[arg(long, value_name = "NAME")]
+    planted_fault: Option<String>,
+}
+
+impl Which {
+    fn options(self) -> Outcome<RunOptions> {
+        check_names(&self.scenario, self.planted_fault.as_deref())?;
+        Ok(RunOptions {
+            planted_fault: self.planted_fault,
+            limits: self.less.limits()?,
+            ..RunOptions::new(self.seed, &self.scenario)
+        })
+    }
+}
+
+#[derive(clap::Args, Debug)]
+struct Run {
+    #[command(flatten)]
+    which: Which,
+    /// Run it twice and compare the fingerprints
+    #[arg(long)]
+    twice: bool,
+    /// Let the run take as long as it likes in wall time, under a debugger for instance
+    #[arg(long)]
+    no_wall_limit: bool,
+    /// Print only the last line
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+#[derive(clap::Args, Debug)]
+struct Hunt {
+    /// Range of seeds, both ends included
+    #[arg(long, value_name = "A..B", value_parser = parse_seeds)]
+    seeds: RangeInclusive<u64>,
+    /// Scenario; `plinth sim list` lists them
+    #[arg(long, value_name = "NAME", default_value = STANDARD)]
+    scenario: String,
+    /// Runs at the same time; default: one per core
+    #[arg(long, value_name = "J")]
+    jobs: Option<usize>,
+    /// Start no new run after this time: seconds, or a number with s, m or h
+    #[arg(long, value_name = "T", value_parser = parse_budget)]
+    budget: Option<Duration>,
+    /// Print the line of every run
+    #[arg(long, short)]
+    verbose: bool,
+    /// Enable a deliberate bug, in a test build
+    #[arg(long, value_name = "NAME")]
+    planted_fault: Option<String>,
+}
+
+#[derive(clap::Args, Debug)]
+struct Less {
+    /// Maximum number of machines
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    machines: Option<u16>,
+    /// Maximum number of processes per machine
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    processes: Option<u16>,
+    /// Maximum simulated seconds of faults
+    #[arg(long, value_name = "S")]
+    seconds: Option<u64>,
+    /// Allow only these kinds of fault; an empty list allows none
+    #[arg(long, value_name = "KIND,…")]
+    faults: Option<String>,
+    /// Allow only these of the workloads that the seed draws
+    #[arg(long, value_name = "NAME,…")]
+    workloads: Option<String>,
+}
+
+impl Less {
+    fn limits(self) -> Outcome<Limits> {
+        let workloads: Vec<String> = workloads::names().into_iter().map(String::from).collect();
+        Ok(Limits {
+            machines: self.machines.map(usize::from),
+            processes: self.processes.map(usize::from),
+            seconds: self.seconds,
+            faults: names("--faults", self.faults, &scenario::fault_kinds())?,
+            workloads: names("--workloads", self.workloads, &workloads)?,
+        })
+    }
+}
+
+/// Parses a list of names; each must be in `known`.
+fn names(option: &str, list: Option<String>, known: &[String]) -> Outcome<Option<Vec<String>>> {
+    let Some(list) = list else {
+        return Ok(None);
+    };
+    let words = list.split(',').map(str::trim);
+    let words: Vec<String> = words.filter(|w| !w.is_empty()).map(String::from).collect();
+    match words.iter().find(|word| !known.contains(word)) {
+        Some(word) => Err(format!(
+            "{option}: there is no `{word}'; there are {}",
+            known.join(", ")
+        )),
+        None => Ok(Some(words)),
+    }
+}
+
+#[derive(clap::Args, Debug)]
+struct Shrink {
+    #[command(flatten)]
+    which: Which,
+    /// Number of seeds to try for each smaller run
+    #[arg(long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..))]
+    tries: u64,
+}
+
+fn parse_seeds(text: &str) -> Result<RangeInclusive<u64>, String> {
+    let wrong = || "expected two numbers, A..B, the first not above the last".to_string();
+    let (first, last) = text.split_once("..").ok_or_else(wrong)?;
+    let last = last.strip_prefix('=').unwrap_or(last);
+    match (first.parse(), last.parse()) {
+        (Ok(first), Ok(last)) if first <= last => Ok(first..=last),
+        _ => Err(wrong()),
+    }
+}
+
+fn parse_budget(text: &str) -> Result<Duration, String> {
+    let (number, seconds) = match text.as_bytes().last() {
+        Some(b's') => (&text[..text.len() - 1], 1.0),
+        Some(b'm') => (&text[..text.len() - 1], 60.0),
+        Some(b'h') => (&text[..text.len() - 1], 3600.0),
+        _ => (text, 1.0),
+    };
+    match number.parse::<f64>() {
+        Ok(n) if (0.0..1e6).contains(&n) => Ok(Duration::from_secs_f64(n * seconds)),
+        _ => Err("expected a time such as 90, 90s, 5m or 1h".into()),
+    }
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    match arguments.command {
+        Command::Run(run) => run_one(run),
+        Command::Hunt(hunt) => run_many(hunt),
+        Command::Shrink(shrink) => make_smaller(shrink),
+        Command::List => {
+            for scenario in scenarios() {
+                println!("{:<16} {}", scenario.name, scenario.about);
+            }
+            Ok(())
+        }
+        Command::Probes => {
+            for name in plinth_runtime::probe::all() {
+                println!("{name}");
+            }
+            Ok(())
+        }
+    }
+}
+
+fn check_names(scenario: &str, planted_fault: Option<&str>) -> Outcome {
+    if !scenarios().iter().any(|known| known.name == scenario) {
+        return Err(format!(
+            "--scenario: there is no `{scenario}'; `plinth sim list` names them"
+        ));
+    }
+    let Some(fault) = planted_fault else {
+        return Ok(());
+    };
+    if !HAS_PLANTED_FAULTS {
+        return Err(
+            "--planted-fault: this build has none; build with `--features planted-faults`".into(),
+        );
+    }
+    let faults = plinth_runtime::fault::all();
+    if !faults.iter().any(|known| known.name == fault) {
+        let names: Vec<&str> = faults.iter().map(|known| known.name).collect();
+        return Err(format!(
+            "--planted-fault: there is no `{fault}'; there are {}",
+            names.join(", ")
+        ));
+    }
+    Ok(())
+}
+
+fn run_one(arguments: Run) -> Outcome {
+    let outcome = plinth_sim::run(RunOptions {
+        verbose: !arguments.quiet,
+        check_determinism: arguments.twice,
+        may_take_long: arguments.no_wall_limit,
+        ..arguments.which.options()?
+    });
+    if !arguments.quiet {
+        for line in &outcome.trace_tail {
+            println!("{line}");
+        }
+    }
+    let Err(failure) = &outcome.result else {
+        println!("{outcome}");
+        return Ok(());
+    };
+    eprintln!(
+        "plinth: seed {}: {}: {}",
+        outcome.seed, failure.kind, failure.message
+    );
+    println!("{outcome}");
+    std::process::exit(i32::from(failure.kind.exit_code()));
+}
+
+fn make_smaller(arguments: Shrink) -> Outcome {
+    let options = arguments.which.options()?;
+    let bar = progress::bar(0, "shrinking");
+    let smallest = plinth_sim::shrink(&options, arguments.tries, |outcome, kept| {
+        bar.inc(1);
+        if kept {
+            bar.suspend(|| println!("{}", outcome.command()));
+        }
+    });
+    bar.finish_and_clear();
+    let Some(smallest) = smallest else {
+        return Err(format!("seed {} does not fail", options.seed));
+    };
+    if let Err(failure) = &smallest.result {
+        println!("{}: {}", failure.kind, failure.message);
+    }
+    println!("reproduce with: {}", smallest.command());
+    Ok(())
+}
+
+fn run_many(arguments: Hunt) -> Outcome {
+    check_names(&arguments.scenario, arguments.planted_fault.as_deref())?;
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let mut options = HuntOptions::new(arguments.seeds.clone(), &arguments.scenario);
+    options.jobs = arguments.jobs.unwrap_or(cores).max(1);
+    options.budget = arguments.budget;
+    options.planted_fault = arguments.planted_fault;
+    let seeds = (arguments.seeds.end() - arguments.seeds.start()).saturating_add(1);
+    let bar = progress::bar(seeds, "hunting");
+    let report = hunt(&options, |outcome| {
+        if arguments.verbose {
+            bar.suspend(|| println!("{outcome}"));
+        }
+        bar.inc(1);
+    });
+    bar.finish_and_clear();
+    println!("{report}");
+    match report.failure {
+        None => Ok(()),
+        // The report names the failure and the command that reproduces it.
+        Some(_) => Err(String::new()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_of_unknown_names_is_refused_with_those_that_there_are() {
+        let known = ["clog".to_string(), "swizzle".to_string()];
+        let read = |text: &str| names("--faults", Some(text.into()), &known);
+        let both = vec!["swizzle".to_string(), "clog".to_string()];
+        assert_eq!(read("swizzle, clog"), Ok(Some(both)));
+        assert_eq!(read(""), Ok(Some(vec![])));
+        let refused = read("clog,fire").expect_err("there is no such fault");
+        assert_eq!(
+            refused,
+            "--faults: there is no `fire'; there are clog, swizzle"
+        );
+    }
+
+    #[test]
+    fn seeds_and_budgets_are_read_as_people_write_them() {
+        assert_eq!(parse_seeds("1..1000"), Ok(1..=1000));
+        assert_eq!(parse_seeds("7..=7"), Ok(7..=7));
+        assert!(parse_seeds("9..1").is_err() && parse_seeds("5").is_err());
+        assert_eq!(parse_budget("90"), Ok(Duration::from_secs(90)));
+        assert_eq!(parse_budget("1.5m"), Ok(Duration::from_secs(90)));
+        assert!(parse_budget("soon").is_err() && parse_budget("").is_err());
+    }
+}

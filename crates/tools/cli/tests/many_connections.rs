@@ -1,0 +1,255 @@
+//! Thousands of strangers, silent or with half a greeting. The cluster continues to serve, its memory does not grow,
+//! and connections beyond the limit are closed.
+
+#![allow(clippy::disallowed_types)] // threads and sockets outside of the runtime, as strangers have
+
+mod common;
+
+use bytes::Bytes;
+use common::{Cluster, error_line, text};
+use plinth_client::Database;
+use plinth_coordination::ClusterFile;
+use plinth_core::output::Output;
+use plinth_rpc::frame;
+use plinth_runtime::{Duration, Instant, now, real, sleep, timeout};
+use rustix::process::{Resource, getrlimit, setrlimit};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+const CONNECTIONS: usize = 10_000;
+/// Limit of a server's memory per idle connection, without kernel memory.
+const CONNECTION_BYTES_MAX: u64 = 32 << 10;
+/// Limit of a transaction, however many strangers there are.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Limit of the time until a stranger without a greeting is disconnected.
+const GREETING_LIMIT: Duration = Duration::from_secs(20);
+
+/// Raises the limit of open files: this process needs a socket per stranger, and so do the servers, which inherit
+/// the limit.
+fn allow_open_files(needed: u64) {
+    let mut limit = getrlimit(Resource::Nofile);
+    let have = limit.maximum.unwrap_or(u64::MAX);
+    if have < needed {
+        limit.maximum = Some(needed); // only the superuser may do this
+    }
+    limit.current = limit.maximum;
+    if let Err(error) = setrlimit(Resource::Nofile, limit) {
+        panic!(
+            "this test needs {needed} open files, and the hard limit is {have}: \
+            raise it with `ulimit -Hn {needed}' ({error})"
+        );
+    }
+}
+
+fn greeting() -> Bytes {
+    let mut out = Output::copying();
+    frame::encode(&mut out, frame::HELLO, 0, |payload| {
+        let version = frame::PROTOCOL_VERSION.to_le_bytes();
+        payload.buffer().extend_from_slice(&version);
+    })
+    .expect("a number fits");
+    out.into_bytes()
+}
+
+fn connect(address: SocketAddr) -> TcpStream {
+    TcpStream::connect_timeout(&address, PATIENCE).expect("whoever has no room for us says so")
+}
+
+/// True if the other side has closed the connection.
+fn is_closed(stream: &mut TcpStream) -> bool {
+    stream.set_nonblocking(true).expect("a socket");
+    match stream.read(&mut [0; 64]) {
+        Ok(0) => true,
+        Ok(_) => false,
+        Err(error) => error.kind() != ErrorKind::WouldBlock,
+    }
+}
+
+fn resident_bytes(pid: u32) -> u64 {
+    let usage = plinth_bench::server_cpu::usage(&[pid]);
+    usage.expect("the server lives").memory_bytes
+}
+
+fn open_files(pid: u32) -> usize {
+    let files = std::fs::read_dir(format!("/proc/{pid}/fd"));
+    files.expect("the server lives").count()
+}
+
+async fn client(cluster: &Cluster) -> Database {
+    let file = ClusterFile::load(&cluster.cluster_file()).await;
+    plinth_client::connect(file.expect("a cluster file"))
+}
+
+/// Increments the counter within `PATIENCE`; returns its new value.
+async fn transact(database: &Database) -> u64 {
+    let counted = database.run(async |t| {
+        let value = t.get("counter", false).await?;
+        let n = value.map_or(0, |v| {
+            u64::from_le_bytes(v[..].try_into().expect("eight bytes"))
+        });
+        t.set("counter", (n + 1).to_le_bytes());
+        Ok(n + 1)
+    });
+    let counted = timeout(PATIENCE, counted).await;
+    counted.expect("a transaction in time").expect("commits")
+}
+
+async fn wait_until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) -> Duration {
+    let start = now();
+    while !is_so() {
+        assert!(start.elapsed() < limit, "{what}: not within {limit:?}");
+        sleep(Duration::from_millis(50)).await;
+    }
+    start.elapsed()
+}
+
+#[test]
+fn ten_thousand_idle_connections_cost_little_and_harm_nobody() {
+    allow_open_files(CONNECTIONS as u64 + 2000);
+    let cluster = Cluster::start("idle", 1, &["--engine", "memory"]);
+    let pid = cluster.pid(0).expect("it serves");
+    real::block_on(async {
+        let old = client(&cluster).await;
+        assert_eq!(transact(&old).await, 1);
+        let (files, memory) = (open_files(pid), resident_bytes(pid));
+
+        let hello = greeting();
+        let mut greeted = Vec::new();
+        let mut silent = Vec::new();
+        for i in 0..CONNECTIONS {
+            let mut stream = connect(cluster.addresses()[0]);
+            // Half are idle clients. The others send nothing, half a greeting, or the announcement of a long frame.
+            match i % 4 {
+                0 | 1 => stream.write_all(&hello).expect("sends"),
+                2 => {}
+                _ if i % 8 == 3 => stream.write_all(&hello[..hello.len() / 2]).expect("sends"),
+                _ => stream
+                    .write_all(&(60u32 << 20).to_le_bytes())
+                    .expect("sends"),
+            }
+            let kind = if i % 4 < 2 { &mut greeted } else { &mut silent };
+            kind.push(stream);
+            if i % 100 == 0 {
+                transact(&old).await;
+            }
+        }
+        let grown = resident_bytes(pid).saturating_sub(memory);
+        eprintln!(
+            "{CONNECTIONS} connections cost {} bytes each",
+            grown / CONNECTIONS as u64
+        );
+        assert!(
+            grown < CONNECTIONS as u64 * CONNECTION_BYTES_MAX,
+            "{grown} bytes"
+        );
+
+        let new = client(&cluster).await;
+        assert_eq!(transact(&new).await, 102);
+        assert!(cluster.cli("set new client; get new").contains("`client'"));
+
+        let all_gone = || silent.iter_mut().all(is_closed);
+        let waited = wait_until("silent strangers are sent away", GREETING_LIMIT, all_gone).await;
+        eprintln!("strangers who did not greet were sent away {waited:?} after the last had come");
+        assert!(
+            !greeted.iter_mut().any(is_closed),
+            "an idle client was sent away"
+        );
+        drop((greeted, silent));
+
+        let few = || open_files(pid) < files + 20;
+        wait_until(
+            "the connections are forgotten",
+            Duration::from_secs(10),
+            few,
+        )
+        .await;
+        assert_eq!(transact(&old).await, 103);
+        assert_eq!(transact(&new).await, 104);
+        assert_eq!(
+            cluster.pid(0),
+            Some(pid),
+            "the server has been started anew"
+        );
+    });
+}
+
+/// Number of events of a type in the server's trace.
+fn events(cluster: &Cluster, name: &str) -> usize {
+    let trace = cluster
+        .directory
+        .file(&format!("{}/trace.jsonl", cluster.first_port));
+    let trace = std::fs::read(trace).expect("a trace");
+    let wanted = format!("\"type\":\"{name}\"");
+    text(&trace)
+        .lines()
+        .filter(|line| line.contains(&wanted))
+        .count()
+}
+
+#[test]
+fn connections_beyond_the_limit_are_refused_and_the_others_are_served() {
+    const LIMIT: usize = 256;
+    allow_open_files(4000);
+    let cluster = Cluster::start_limited("limit", &["--engine", "memory"], LIMIT);
+    let pid = cluster.pid(0).expect("it serves");
+    real::block_on(async {
+        let old = client(&cluster).await;
+        assert_eq!(transact(&old).await, 1);
+        let hello = greeting();
+        let mut strangers = Vec::new();
+        for _ in 0..4 * LIMIT {
+            let mut stream = connect(cluster.addresses()[0]);
+            let _ = stream.write_all(&hello); // the connection may be closed already
+            strangers.push(stream);
+        }
+        let mut expected = 1;
+        let start: Instant = now();
+        // Long enough and large enough that the log and the engine need new files.
+        while start.elapsed() < Duration::from_secs(7) {
+            let written = old.run(async |t| {
+                t.set(format!("large/{expected}"), vec![7; 90_000]);
+                Ok(())
+            });
+            timeout(PATIENCE, written)
+                .await
+                .expect("in time")
+                .expect("commits");
+            expected += 1;
+            assert_eq!(transact(&old).await, expected);
+        }
+        let refused = strangers
+            .iter_mut()
+            .map(is_closed)
+            .filter(|gone| *gone)
+            .count();
+        eprintln!(
+            "{refused} of {} were refused; {expected} transactions meanwhile",
+            strangers.len()
+        );
+        assert!(refused >= 3 * LIMIT, "{refused} were refused");
+        assert!(
+            open_files(pid) < LIMIT,
+            "no file is left for the server itself"
+        );
+        // A new client finds no room and gets an error.
+        error_line(&cluster.plinth(&["cli", "--timeout", "1", "--exec", "get counter"]));
+        let said = events(&cluster, "ConnectionsAtLimit") + events(&cluster, "AcceptFailed");
+        assert!((1..=3).contains(&said), "the trace says so {said} times");
+
+        drop(strangers);
+        let few = || open_files(pid) < LIMIT / 2;
+        wait_until(
+            "the connections are forgotten",
+            Duration::from_secs(10),
+            few,
+        )
+        .await;
+        assert!(cluster.cli("get large/1").contains("large/1"));
+        assert_eq!(transact(&old).await, expected + 1);
+        assert_eq!(
+            cluster.pid(0),
+            Some(pid),
+            "the server has been started anew"
+        );
+    });
+}

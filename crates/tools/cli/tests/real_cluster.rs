@@ -1,0 +1,143 @@
+//! Real processes on real sockets and disks; import and export of files.
+
+mod common;
+
+use common::{Cluster, Directory, error_line, plinth, text};
+
+#[test]
+fn a_stopped_cluster_is_resumed_with_what_it_had() {
+    let mut cluster = Cluster::start("resume", 1, &[]);
+    cluster.cli("set kept yes");
+    let port = cluster.first_port.to_string();
+    cluster.stop();
+    let other = cluster.dev_fails(&["--processes", "2", "--port", &port]);
+    assert!(other.contains("--processes 1"), "{other}");
+    cluster.resume();
+    assert!(cluster.cli("get kept").contains("`kept' is `yes'"));
+}
+
+#[test]
+fn files_go_in_and_come_out_and_are_resumed() {
+    let cluster = Cluster::start("files", 1, &[]);
+    let directory = Directory::new("files-io");
+    let name = |file: &str| directory.file(file).to_string_lossy().into_owned();
+    let (input, bad, dumped, json) = (
+        name("in.tsv"),
+        name("bad.tsv"),
+        name("out.tsv"),
+        name("out.jsonl"),
+    );
+    let lines: String = (0..20_000)
+        .map(|i| format!("key{i:06}\tvalue \\x00 {}\n", i * 7))
+        .collect();
+    std::fs::write(&input, &lines).expect("writes");
+    let ok = |arguments: &[&str]| {
+        let output = cluster.plinth(arguments);
+        assert!(
+            output.status.success(),
+            "{arguments:?}: {}",
+            text(&output.stderr)
+        );
+        text(&output.stderr)
+    };
+
+    // A bad line is reported, and the lines before it are loaded. After a correction the load is resumed.
+    let broken = lines.replacen("key015000\t", "key015000", 1);
+    std::fs::write(&bad, broken).expect("writes");
+    let line = error_line(&cluster.plinth(&["load", &bad, "--batch-bytes", "10000"]));
+    assert!(
+        line.contains("bad.tsv:15001: ") && line.contains("--resume"),
+        "{line}"
+    );
+    std::fs::write(&bad, &lines).expect("writes");
+    ok(&["load", &bad, "--resume"]);
+    ok(&["load", &input]);
+
+    // Both formats; an existing file is not overwritten; an unfinished file is completed.
+    ok(&["dump", &dumped]);
+    assert_eq!(std::fs::read_to_string(&dumped).expect("written"), lines);
+    assert!(error_line(&cluster.plinth(&["dump", &dumped])).contains("--resume"));
+    std::fs::write(&dumped, &lines[..lines.len() / 2 + 3]).expect("writes");
+    ok(&["dump", &dumped, "--resume"]);
+    assert_eq!(std::fs::read_to_string(&dumped).expect("written"), lines);
+    ok(&["dump", &json]);
+    cluster.cli("clearrange \"\" \\xff");
+    ok(&["load", &json]);
+    let output = plinth(
+        &cluster.cluster_file(),
+        &["dump", "-", "--begin", "key000001", "--end", "key000003"],
+    );
+    assert_eq!(
+        text(&output.stdout),
+        lines
+            .lines()
+            .skip(1)
+            .take(2)
+            .map(|l| format!("{l}\n"))
+            .collect::<String>()
+    );
+
+    // The last line of a key wins, whichever batch it is in.
+    let twice: String = (0..5000)
+        .map(|i| format!("same{}\t{i}\n", i % 10))
+        .collect();
+    std::fs::write(&input, twice).expect("writes");
+    ok(&["load", &input, "--batch-bytes", "100"]);
+    assert!(cluster.cli("get same7").contains("`same7' is `4997'"));
+}
+
+#[test]
+fn a_run_is_measured_with_what_the_machine_is_worth_and_told_as_of_another() {
+    let cluster = Cluster::start("benched", 1, &["--engine", "memory"]);
+    let run = |more: &[&str]| {
+        let common = [
+            "bench", "run", "--rows", "2000", "--json", "--warmup", "0.1",
+        ];
+        cluster.plinth(&[&common[..], &["--duration", "0.5"], more].concat())
+    };
+    let name = |file: &str| cluster.directory.file(file).to_string_lossy().into_owned();
+    let known = name("calibration");
+    std::fs::write(
+        &known,
+        plinth_bench::calibrate::REFERENCE.to_json().to_string(),
+    )
+    .expect("writes");
+    let with = ["--calibration", &known[..]];
+    let bad = name("plinth.cluster");
+    let line = error_line(&run(&["--workload", "bulk-load", "--calibration", &bad]));
+    assert!(line.contains("bench calibrate --json"), "{line}");
+    let mut files = Vec::new();
+    for workload in ["bulk-load", "random-50-50"] {
+        let output = run(&[&with[..], &["--workload", workload]].concat());
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        let file = name(&format!("{workload}.json"));
+        std::fs::write(&file, &output.stdout).expect("writes");
+        files.push(file);
+    }
+    let tables = cluster.plinth(&["bench", "table", &files[0], &files[1]]);
+    let tables = text(&tables.stdout);
+    assert!(tables.contains("| `bulk-load` | "), "{tables}");
+    assert!(tables.contains("| 1/1.00 | "), "{tables}");
+}
+
+#[test]
+fn a_storage_server_is_found_again_under_another_address() {
+    let mut cluster = Cluster::start("moved", 2, &[]);
+    let keys: Vec<String> = (0..26)
+        .map(|i| format!("{}key", (b'a' + i) as char))
+        .collect();
+    let sets: Vec<String> = keys.iter().map(|key| format!("set {key} kept")).collect();
+    cluster.cli(&sets.join("; "));
+    cluster.stop();
+    // The first process is the coordinator and keeps its address; the second comes back at another.
+    let mut stays = cluster.start_server(0);
+    let mut moves = cluster.start_server_at(1, common::free_ports(1));
+    let gets: Vec<String> = keys.iter().map(|key| format!("get {key}")).collect();
+    let found = cluster.cli(&gets.join("; "));
+    assert_eq!(found.matches("is `kept'").count(), keys.len(), "{found}");
+    cluster.cli("set akey new; set zkey new");
+    for server in [&mut stays, &mut moves] {
+        server.kill().expect("it is ours");
+        server.wait().expect("it ends");
+    }
+}

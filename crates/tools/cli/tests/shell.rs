@@ -1,0 +1,105 @@
+//! The shell on a real cluster: FoundationDB's names of statements, and its form of answers.
+
+#![allow(clippy::disallowed_types)] // processes outside of the runtime
+
+mod common;
+
+use common::{Cluster, free_ports, text};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+#[test]
+fn the_shell_answers_in_the_form_that_scripts_read() {
+    let cluster = Cluster::start("shell", 1, &["--engine", "memory"]);
+    for (statements, answer) in [
+        ("status minimal", "The database is available.\n"),
+        ("createtenant t", "The tenant `t' has been created\n"),
+        ("listtenants", "  1. t\n"),
+        (
+            "gettenant t",
+            "  id: 1\n  prefix: \\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x01\n",
+        ),
+        (
+            "usetenant t; begin; set a b; get a; rollback; get a",
+            "Using tenant `t'\nTransaction started\n`a' is `b'\nTransaction rolled back\n`a': not found\n",
+        ),
+        (
+            "tenant delete t; tenant list",
+            "The tenant `t' has been deleted\nThe cluster has no tenants\n",
+        ),
+        ("option", "No options are on\n"),
+        (
+            "option on timeout 5000; option on read_system_keys; option off timeout; option",
+            concat!(
+                "Option changed; transactions from now on have it so\n",
+                "Option changed; transactions from now on have it so\n",
+                "Option changed; transactions from now on have it so\n",
+                "  read_system_keys\n",
+            ),
+        ),
+        ("waitconnected; waitopen; sleep 0.01", ""),
+    ] {
+        assert_eq!(cluster.cli(statements), answer, "{statements}");
+    }
+    let address = cluster.addresses()[0].to_string();
+    assert_eq!(cluster.cli("getlocation a"), format!("  {address}\n"));
+    assert!(
+        cluster
+            .cli("coordinators")
+            .contains(&format!("Cluster coordinators (1): {address}"))
+    );
+    let keys = cluster.cli("option on read_system_keys; getrangekeys \\xff/ \\xff/z");
+    assert!(keys.contains("\\xff/conf"), "{keys}");
+}
+
+/// The body of an HTTP page; `None` if the status is not 200.
+fn page(port: u16, path: &str) -> Option<String> {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("somebody listens");
+    let limit = Some(Duration::from_secs(10));
+    stream.set_read_timeout(limit).expect("a limit");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: plinth\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).expect("it is read");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("it answers");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("a head");
+    head.starts_with("HTTP/1.1 200 ").then(|| body.to_string())
+}
+
+#[test]
+fn operators_see_the_cluster_as_numbers_on_a_screen_and_compared() {
+    let port = free_ports(2);
+    let metrics = port.to_string();
+    let more = ["--replication", "double", "--metrics-port", &metrics];
+    let cluster = Cluster::start("operators", 2, &more);
+    cluster.cli("set a b; set c d");
+    let compared = cluster.cli("consistencycheck");
+    assert!(
+        compared.starts_with("All replicas are the same: "),
+        "{compared}"
+    );
+    let screen = text(&cluster.plinth(&["top", "--once"]).stdout);
+    for part in ["database available", "double ssd", "PROCESS", "master"] {
+        assert!(screen.contains(part), "{part} in {screen}");
+    }
+    cluster.cli("sleep 2"); // the metrics are updated once a second
+    let pages: Vec<String> = [port, port + 1]
+        .into_iter()
+        .map(|port| page(port, "/metrics").expect("the page"))
+        .collect();
+    let both = pages.concat();
+    for family in [
+        "plinth_storage_stored_bytes",
+        "plinth_log_sync_seconds",
+        "plinth_commits_answered_total",
+        "plinth_rate_pressure",
+        "plinth_request_seconds_bucket",
+        "plinth_disk_free_bytes",
+    ] {
+        assert!(
+            both.contains(&format!("\n{family}{{")),
+            "{family} in {both}"
+        );
+    }
+    assert_eq!(page(port, "/else"), None);
+}

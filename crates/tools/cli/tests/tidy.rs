@@ -1,0 +1,290 @@
+//! House rules that a machine can check: limits of length, crates that import only from lower floors (see
+//! ARCHITECTURE.md), no circles of imports, citations that lead somewhere, pages that say what they are about, roles
+//! that say what they promise.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it reads the source, not the database's files
+
+#[path = "tidy/circles.rs"]
+mod circles;
+#[path = "tidy/roles.rs"]
+mod roles;
+
+use std::path::{Path, PathBuf};
+
+const LINES_MAX: usize = 800;
+const FUNCTION_LINES_MAX: usize = 70;
+const COLUMNS_MAX: usize = 119;
+const FLOORS: [&[&str]; 9] = [
+    &["core"],
+    &["runtime"],
+    &["rpc", "engine", "foreign"],
+    &["protocol"],
+    &["coordination", "log"],
+    &["transaction", "storage", "client"],
+    &["control", "workload"],
+    &["server"], // and every layer
+    &["sim", "bench", "capi", "stack", "cli"],
+];
+
+/// Floor of the applications on top of the store, in the folder `layers`. None imports another, the control plane or
+/// the server.
+const LAYERS: usize = 7;
+
+/// Files that import each other in a circle, and may.
+const CIRCLES: [(&str, &[&str]); 5] = [
+    // The doors to the outside world open to either of the two backends, which use them.
+    (
+        "runtime",
+        &["buggify", "knobs", "random", "real", "sim", "task"],
+    ),
+    (
+        "runtime",
+        &["sim/disk", "sim/executor", "sim/machine", "sim/network"],
+    ),
+    ("sim", &["cluster", "protection"]),
+    ("cli", &["connect", "status"]),
+    ("cli", &["shell/manage", "shell/session", "shell/statement"]),
+];
+
+/// The crates in each folder below `crates`, except `layers`.
+const FOLDERS: [(&str, &[&str]); 4] = [
+    ("base", &["core", "runtime", "rpc"]),
+    (
+        "store",
+        &[
+            "control",
+            "coordination",
+            "engine",
+            "log",
+            "protocol",
+            "server",
+            "storage",
+            "transaction",
+        ],
+    ),
+    ("client", &["capi", "client", "foreign", "workload"]),
+    ("tools", &["bench", "cli", "sim", "stack"]),
+];
+
+fn crates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn docs() -> PathBuf {
+    crates().join("../docs")
+}
+
+fn names_in(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).expect("a directory");
+    let names = entries.map(|entry| entry.expect("an entry").file_name());
+    let mut names: Vec<String> = names
+        .map(|name| name.to_string_lossy().into_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+fn folders_in(directory: &Path) -> Vec<String> {
+    let mut names = names_in(directory);
+    names.retain(|name| directory.join(name).is_dir());
+    names
+}
+
+fn rust_files(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() && path.file_name().is_none_or(|name| name != "target") {
+            rust_files(&path, found);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+}
+
+/// Every Rust file of the project, with its text.
+fn sources() -> Vec<(PathBuf, String)> {
+    let mut files = Vec::new();
+    rust_files(&crates(), &mut files);
+    assert!(files.len() > 100, "the source was found");
+    let read = |file: PathBuf| {
+        let text = std::fs::read_to_string(&file).expect("text");
+        (file, text)
+    };
+    files.into_iter().map(read).collect()
+}
+
+#[test]
+fn no_file_is_longer_than_a_head_can_hold() {
+    for (file, text) in sources() {
+        let lines = text.lines().count();
+        assert!(lines <= LINES_MAX, "{} has {lines} lines", file.display());
+    }
+}
+
+#[test]
+fn no_line_is_wider_than_a_screen() {
+    for (file, text) in sources() {
+        for (number, line) in (1..).zip(text.lines()) {
+            let columns = line.chars().count();
+            let place = format!("{}:{number}", file.display());
+            assert!(columns <= COLUMNS_MAX, "{place} has {columns} columns");
+        }
+    }
+}
+
+/// The indentation of a function's first line; `None` if the line begins no function.
+fn begins_function(line: &str) -> Option<&str> {
+    let code = line.trim_start();
+    let indentation = &line[..line.len() - code.len()];
+    let is_word = |word: &str| {
+        ["const", "async", "unsafe", "extern", "\"C\""].contains(&word) || word.starts_with("pub")
+    };
+    let mut words = code.split(' ').skip_while(|word| is_word(word));
+    (words.next() == Some("fn") && !code.ends_with([';', '}'])).then_some(indentation)
+}
+
+#[test]
+fn no_function_is_longer_than_a_screen() {
+    for (file, text) in sources() {
+        let lines: Vec<&str> = text.lines().collect();
+        for (first, line) in lines.iter().enumerate() {
+            let Some(indentation) = begins_function(line) else {
+                continue;
+            };
+            // rustfmt puts the brace that ends the function under its beginning.
+            let is_end = |line: &str| line.strip_prefix(indentation) == Some("}");
+            let Some(length) = lines[first..].iter().position(|line| is_end(line)) else {
+                continue;
+            };
+            assert!(
+                length < FUNCTION_LINES_MAX,
+                "{}:{} begins a function of {} lines",
+                file.display(),
+                first + 1,
+                length + 1
+            );
+        }
+    }
+}
+
+#[test]
+fn files_do_not_import_each_other_in_circles() {
+    let folders = FOLDERS.iter().map(|(folder, _)| *folder).chain(["layers"]);
+    let mut known = CIRCLES.to_vec();
+    for folder in folders {
+        for name in folders_in(&crates().join(folder)) {
+            for circle in circles::of_crate(&crates().join(folder).join(&name)) {
+                let place = known
+                    .iter()
+                    .position(|(of, files)| *of == name && circle == *files);
+                let place = place.unwrap_or_else(|| panic!("{name}: a circle of {circle:?}"));
+                known.remove(place);
+            }
+        }
+    }
+    assert!(known.is_empty(), "these are circles no more: {known:?}");
+}
+
+#[test]
+fn a_cited_pitfall_is_listed() {
+    let page = std::fs::read_to_string(docs().join("pitfalls.md")).expect("a page");
+    let mut cited = 0;
+    for (file, text) in sources() {
+        // A citation may name several: "pitfalls 3 and 17".
+        for part in text.split("(pitfall").skip(1) {
+            let inside = part.split(')').next().unwrap_or_default();
+            for number in inside
+                .split(|c: char| !c.is_ascii_digit())
+                .filter(|n| !n.is_empty())
+            {
+                cited += 1;
+                let heading = format!("\n### {number}. ");
+                assert!(
+                    page.contains(&heading),
+                    "{}: pitfall {number}",
+                    file.display()
+                );
+            }
+        }
+    }
+    assert!(cited > 20, "the citations were found");
+}
+
+#[test]
+fn a_page_begins_with_its_title_and_says_what_it_is_about() {
+    let mut pages = vec![
+        docs().join("../ARCHITECTURE.md"),
+        docs().join("../CONTRIBUTING.md"),
+    ];
+    for folder in ["", "subsystems", "decisions"] {
+        let names = names_in(&docs().join(folder)).into_iter();
+        let names = names.filter(|name| name.ends_with(".md"));
+        pages.extend(names.map(|name| docs().join(folder).join(name)));
+    }
+    assert!(pages.len() > 20, "the pages were found");
+    for page in pages {
+        let text = std::fs::read_to_string(&page).expect("text");
+        let mut lines = text.lines();
+        let title = lines.next().unwrap_or_default();
+        let about = lines.find(|line| !line.is_empty()).unwrap_or_default();
+        let says = title.starts_with("# ") && !about.starts_with('#');
+        assert!(says, "{}: a title, then what it is about", page.display());
+    }
+}
+
+#[test]
+fn a_crate_lies_in_the_folder_of_its_kind() {
+    let mut folders: Vec<&str> = FOLDERS.iter().map(|(folder, _)| *folder).collect();
+    folders.push("layers");
+    folders.sort_unstable();
+    assert_eq!(folders_in(&crates()), folders);
+    for (folder, names) in FOLDERS {
+        let mut names = names.to_vec();
+        names.sort_unstable();
+        assert_eq!(folders_in(&crates().join(folder)), names, "{folder}");
+    }
+}
+
+#[test]
+fn a_crate_imports_only_crates_on_lower_floors() {
+    let floor_of = |name: &str| FLOORS.iter().position(|floor| floor.contains(&name));
+    let of_folder = |(folder, names): (&'static str, &[&'static str])| {
+        names
+            .iter()
+            .map(|name| (crates().join(folder).join(name), *name))
+            .collect::<Vec<_>>()
+    };
+    let layers = folders_in(&crates().join("layers")).into_iter();
+    let layers = layers.map(|name| (crates().join("layers").join(&name), name, LAYERS));
+    let others = FOLDERS.into_iter().flat_map(of_folder).map(|(path, name)| {
+        let own = floor_of(name).unwrap_or_else(|| panic!("{name} is on no floor"));
+        (path, name.to_owned(), own)
+    });
+    let is_layer = |name: &str| crates().join("layers").join(name).exists();
+    for (path, name, own) in others.chain(layers) {
+        let manifest = std::fs::read_to_string(path.join("Cargo.toml")).expect("a manifest");
+        // Dependencies of tests are exempt.
+        let imports = manifest
+            .split("[dev-dependencies]")
+            .next()
+            .expect("a first part");
+        for line in imports.lines() {
+            let Some(import) = line.strip_prefix("plinth-") else {
+                continue;
+            };
+            let import = import.split(['.', ' ']).next().expect("a name");
+            let floor = match is_layer(import) {
+                true => LAYERS,
+                false => floor_of(import).unwrap_or_else(|| panic!("{import} is on no floor")),
+            };
+            // On the top floor, the binary may import the other crates.
+            let is_top = own == FLOORS.len() - 1 && name == "cli";
+            let is_plane = is_layer(&name) && import == "control";
+            let allowed = (floor < own || is_top) && !is_plane;
+            assert!(
+                allowed,
+                "{name} on floor {own} imports {import} on floor {floor}"
+            );
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The simulated cluster: its shape, its machines, and the workers on them.
+
+use crate::last_moment::LastMoments;
+use crate::protection::Lost;
+use crate::scenario::{Draw, Scenario};
+use plinth_client::Database;
+use plinth_coordination::{ClusterFile, Coordinators, election};
+use plinth_core::config::FaultDomain;
+use plinth_core::{DatabaseConfig, EngineKind};
+use plinth_protocol::control::{ClusterInfo, GetClusterInfo, ProcessClass};
+use plinth_rpc::Transport;
+use plinth_runtime::Duration;
+use plinth_runtime::sim::{Locality, MachineId, Simulation};
+use plinth_server::{NotCreated, WorkerConfig, create_database, run_worker};
+use plinth_workload::Application;
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+/// Everything about a cluster that the seed decides.
+#[derive(Clone, Debug)]
+pub struct Shape {
+    pub seed: u64,
+    pub machines: usize,
+    /// Number of racks: machines that lose power together. Replicas never share a rack.
+    pub racks: usize,
+    pub halls: usize,
+    pub processes_a_machine: usize,
+    pub coordinators: usize,
+    pub config: DatabaseConfig,
+    pub sets: CoordinatorSets,
+    pub lost: Lost,
+    pub last_moments: LastMoments,
+    pub application: Option<&'static Application>,
+}
+
+/// Every set of coordinators that existed or was requested. A process may know any of them.
+#[derive(Clone, Debug, Default)]
+pub struct CoordinatorSets(Rc<RefCell<Vec<Vec<SocketAddr>>>>);
+
+impl CoordinatorSets {
+    pub fn add(&self, set: Vec<SocketAddr>) {
+        self.0.borrow_mut().push(set);
+    }
+
+    /// True if every set still has a majority without the addresses for which `gone` is true.
+    pub fn can_do_without(&self, gone: impl Fn(&SocketAddr) -> bool) -> bool {
+        self.0.borrow().iter().all(|set| {
+            let left = set.iter().filter(|address| !gone(address)).count();
+            2 * left > set.len()
+        })
+    }
+}
+
+/// Index of a machine. The simulator numbers machines from 1; the tester's machine is 0.
+pub fn index_of(machine: MachineId) -> usize {
+    (machine.0 as usize).saturating_sub(1)
+}
+
+/// Cache of each storage engine in bytes; small, so that reads reach the disk.
+const CACHE_BYTES: usize = 1 << 20;
+/// A worker that ended with an error is restarted after this time, as by a supervisor.
+const RESTART_PAUSE: Duration = Duration::from_secs(1);
+
+impl Shape {
+    pub fn draw(scenario: &Scenario, seed: u64) -> Self {
+        let mut draw = Draw::new(seed, 3);
+        let mut machines = draw.between(*scenario.machines.start(), *scenario.machines.end());
+        if machines < scenario.machines_max && draw.below(10) == 0 {
+            machines = draw.between(machines, scenario.machines_max);
+        }
+        // About half of the clusters have one rack per machine.
+        let racks = draw.between(machines.div_ceil(3), (machines * 2).min(machines + 4));
+        let mut racks = racks.min(machines);
+        if scenario.can_do_without_one {
+            racks = machines;
+        }
+        let halls = draw.between(1, racks.min(5));
+        let by_halls = halls >= 3 && draw.below(2) == 0 && !scenario.can_do_without_one;
+        let replication = if by_halls {
+            3
+        } else if scenario.can_do_without_one {
+            draw.between(2, 3.min(racks - 1))
+        } else {
+            draw.between(1, racks.min(3))
+        };
+        let coordinators_min = if scenario.can_do_without_one { 3 } else { 1 };
+        let coordinators = draw.between(coordinators_min, machines.min(9));
+        let processes_max = [4, 4, 4, 3, 2, 2, 2, 2, 2, 2].get(machines - 1);
+        let engine = [EngineKind::Ssd, EngineKind::Memory][draw.between(0, 1)];
+        Shape {
+            seed,
+            machines,
+            racks,
+            halls,
+            processes_a_machine: draw.between(1, *processes_max.unwrap_or(&1)),
+            coordinators,
+            config: DatabaseConfig {
+                replication: replication as u32,
+                domain: if by_halls {
+                    FaultDomain::DataHall
+                } else {
+                    FaultDomain::Zone
+                },
+                engine,
+                commit_proxies: draw.between(1, 3) as u32,
+                grv_proxies: draw.between(1, 2) as u32,
+                resolvers: draw.between(scenario.resolvers_min as usize, 3) as u32,
+                logs: draw.between(replication, if by_halls { halls } else { racks.min(8) }) as u32,
+            },
+            sets: CoordinatorSets::default(),
+            lost: Lost::default(),
+            last_moments: LastMoments::default(),
+            application: scenario.draw_application(seed),
+        }
+    }
+
+    pub fn rack(&self, machine: usize) -> usize {
+        machine % self.racks
+    }
+
+    /// The fault domain of a machine; replicas never share one.
+    pub fn domain(&self, machine: usize) -> usize {
+        match self.config.domain {
+            FaultDomain::Zone => self.rack(machine),
+            FaultDomain::DataHall => self.rack(machine) % self.halls,
+        }
+    }
+
+    /// Limits the number of machines, and of processes on each.
+    pub fn shrink(&mut self, machines: Option<usize>, processes: Option<usize>) {
+        self.machines = self.machines.min(machines.unwrap_or(usize::MAX)).max(1);
+        self.racks = self.racks.min(self.machines);
+        self.halls = self.halls.min(self.racks);
+        self.coordinators = self.coordinators.min(self.machines);
+        let processes = processes.unwrap_or(usize::MAX).max(1);
+        self.processes_a_machine = self.processes_a_machine.min(processes);
+        let config = &mut self.config;
+        if self.halls < 3 {
+            config.domain = FaultDomain::Zone;
+        }
+        config.replication = config.replication.min(self.racks as u32);
+        config.logs = config.logs.clamp(config.replication, self.racks as u32);
+    }
+
+    pub(crate) fn address(machine: usize, process: usize) -> SocketAddr {
+        let [high, low] = (machine as u16 + 1).to_be_bytes();
+        SocketAddr::from(([10, 0, high, low], 4500 + process as u16))
+    }
+
+    /// Data directory of the process at this address, on its machine.
+    pub fn data_directory(&self, address: SocketAddr) -> PathBuf {
+        format!("/data{}", address.port() - 4500).into()
+    }
+
+    pub fn cluster_file(&self) -> ClusterFile {
+        let coordinators = (0..self.coordinators).map(|machine| Self::address(machine, 0));
+        ClusterFile {
+            description: "sim".into(),
+            id: format!("s{}", self.seed),
+            coordinators: coordinators.collect(),
+        }
+    }
+
+    /// The first coordinators, as known to a process that has not heard of later ones.
+    pub fn coordinators(&self) -> Coordinators {
+        self.cluster_file().into()
+    }
+
+    fn worker(&self, machine: usize, process: usize) -> WorkerConfig {
+        WorkerConfig {
+            listen: Self::address(machine, process),
+            data_directory: self.data_directory(Self::address(machine, process)),
+            cluster: self.cluster_file(),
+            cluster_file: Some(format!("/data{process}/plinth.cluster").into()),
+            class: ProcessClass::Unset,
+            machine: format!("m{machine}"),
+            zone: format!("r{}", self.rack(machine)),
+            data_hall: format!("h{}", self.rack(machine) % self.halls),
+            data_center: String::new(),
+            metrics: None,
+            cache_bytes: CACHE_BYTES,
+        }
+    }
+}
+
+/// Starts the machines with their workers. Returns the machines.
+pub fn start(simulation: &Simulation, shape: &Shape) -> Vec<MachineId> {
+    shape.sets.add(shape.cluster_file().coordinators);
+    let mut machines = Vec::new();
+    for machine in 0..shape.machines {
+        let id = simulation.add_machine(Locality::default());
+        machines.push(id);
+        for process in 0..shape.processes_a_machine {
+            let config = shape.worker(machine, process);
+            simulation.start_process(id, config.listen, move || {
+                let mut config = config.clone();
+                Box::pin(async move {
+                    loop {
+                        follow_cluster_file(&mut config).await;
+                        let Err(error) = run_worker(config.clone()).await;
+                        plinth_runtime::trace_warn!("WorkerEnded", "error" => error);
+                        plinth_runtime::sleep(RESTART_PAUSE).await;
+                    }
+                })
+            });
+        }
+    }
+    machines
+}
+
+/// Updates the configuration with the coordinators that the worker knew last.
+async fn follow_cluster_file(config: &mut WorkerConfig) {
+    let path = config.cluster_file.as_ref().expect("it has one");
+    if let Ok(file) = ClusterFile::load(path).await {
+        config.cluster = file;
+    }
+}
+
+/// The cluster information that the controller sends to workers; `None` without an answer.
+pub async fn info(shape: &Shape, transport: &Transport) -> Option<ClusterInfo> {
+    let leader = election::current_leader(transport, &shape.coordinators()).await?;
+    let endpoint = leader.controller.endpoint::<GetClusterInfo>();
+    let call = transport.call(&endpoint, GetClusterInfo { known: 0 });
+    call.await.ok()
+}
+
+/// Creates the database and connects to it.
+pub async fn open(shape: &Shape) -> Database {
+    let transport = Transport::client();
+    match create_database(&transport, &shape.coordinators(), shape.config).await {
+        // The database exists already if the reply to an earlier attempt was lost.
+        Ok(()) | Err(NotCreated::Exists) => {}
+        Err(NotCreated::Because(line)) => panic!("the database could not be created: {line}"),
+    }
+    plinth_client::connect(shape.coordinators())
+}

@@ -1,0 +1,181 @@
+//! Runs a few seeds of each scenario; `plinth sim hunt` runs many. Also proves that the oracles work: each planted
+//! fault is found.
+
+use plinth_runtime::Duration;
+use plinth_sim::{
+    HuntOptions, HuntReport, Limits, Outcome, RunOptions, hunt, run, scenarios, shrink, workloads,
+};
+
+fn look(scenario: &str, seeds: u64, fault: Option<&str>) -> HuntReport {
+    let options = HuntOptions {
+        jobs: 2,
+        budget: Some(Duration::from_secs(240)),
+        planted_fault: fault.map(String::from),
+        ..HuntOptions::new(1..=seeds, scenario)
+    };
+    hunt(&options, |_| ())
+}
+
+#[test]
+fn every_scenario_keeps_every_promise() {
+    for scenario in scenarios() {
+        // With 100,000 shards one run takes up to a minute.
+        let runs = if scenario.first_shards > 0 { 1 } else { 4 };
+        let report = look(scenario.name, runs, None);
+        if let Some(failed) = report.failure {
+            let tail = failed.trace_tail.iter().rev().take(60).rev();
+            tail.for_each(|line| eprintln!("{line}"));
+            panic!(
+                "{failed}\n{:?}\nagain with: {}",
+                failed.result,
+                failed.command()
+            );
+        }
+        assert_eq!(report.runs, runs);
+    }
+}
+
+/// Asserts that the fault is found. Each test names the scenario in which the fault shows soonest.
+fn is_found(fault: &str, scenario: &str) {
+    let report = look(scenario, 300, Some(fault));
+    let found = report
+        .failure
+        .unwrap_or_else(|| panic!("{fault} went unnoticed in {} runs", report.runs));
+    println!(
+        "{fault}: seed {} of {scenario}: {:?}",
+        found.seed, found.result
+    );
+}
+
+#[test]
+fn the_names_of_the_workloads_are_those_that_they_call_themselves() {
+    let drawn = (1..40).flat_map(|seed| {
+        let scenario = ["quiet", "applications"][seed as usize % 2];
+        let options = RunOptions {
+            limits: Limits {
+                seconds: Some(1),
+                ..Limits::default()
+            },
+            ..RunOptions::new(seed, scenario)
+        };
+        run(options).drawn.workloads
+    });
+    let mut drawn: Vec<String> = drawn.collect();
+    drawn.sort_unstable();
+    drawn.dedup();
+    let mut names = workloads::names();
+    names.sort_unstable();
+    assert_eq!(drawn, names);
+}
+
+#[test]
+fn a_failure_is_made_smaller_and_stays_the_same() {
+    let options = RunOptions {
+        planted_fault: Some("recovery_ends_too_early".into()),
+        ..RunOptions::new(1, "recovery")
+    };
+    let whole = run(options.clone());
+    let smallest = shrink(&options, 3, |_, _| ()).expect("it fails");
+    let kind = |outcome: &Outcome| outcome.result.clone().map_err(|failure| failure.kind);
+    assert_eq!(kind(&smallest), kind(&whole));
+    assert!(smallest.drawn.workloads.len() < whole.drawn.workloads.len());
+    assert!(smallest.drawn.machines <= whole.drawn.machines);
+    // The printed command reproduces the run.
+    let again = run(RunOptions {
+        seed: smallest.seed,
+        limits: smallest.limits.clone(),
+        ..options
+    });
+    assert_eq!(again.fingerprint, smallest.fingerprint);
+    println!("{}", smallest.command());
+}
+
+#[test]
+fn a_reply_before_the_sync_is_found() {
+    is_found("reply_before_fsync", "power");
+}
+
+#[test]
+fn a_resolver_that_is_skipped_is_found() {
+    is_found("skip_resolver", "recovery");
+}
+
+#[test]
+fn a_rollback_that_is_lost_is_found() {
+    is_found("lose_rollback", "recovery");
+}
+
+#[test]
+fn a_sick_disk_that_is_trusted_is_found() {
+    is_found("sick_disks_are_trusted", "disks");
+}
+
+#[test]
+fn a_read_past_its_version_is_found() {
+    is_found("read_past_version", "quiet");
+}
+
+#[test]
+fn a_tag_dropped_at_recovery_is_found() {
+    is_found("drop_tag_at_recovery", "recovery");
+}
+
+#[test]
+fn a_recovery_that_keeps_what_is_not_on_every_disk_is_found() {
+    is_found("recovery_keeps_unfinished", "recovery");
+}
+
+#[test]
+fn a_recovery_that_forgets_the_newest_commits_is_found() {
+    is_found("recovery_ends_too_early", "recovery");
+}
+
+#[test]
+fn a_recovery_that_believes_the_shorter_log_is_found() {
+    is_found("shorter_log_is_believed", "lies");
+}
+
+#[test]
+fn a_role_that_is_made_twice_is_found() {
+    is_found("role_made_twice", "recovery");
+}
+
+#[test]
+fn a_part_taken_over_without_its_queue_is_found() {
+    is_found("fetch_forgets_queue", "quiet");
+}
+
+#[test]
+fn a_destination_that_is_ready_before_it_has_heard_is_found() {
+    is_found("ready_without_hearing", "attrition");
+}
+
+#[test]
+fn a_commit_whose_proof_is_overlooked_is_found() {
+    is_found("idempotency_overlooks_row", "standard");
+}
+
+#[test]
+fn a_recovery_with_coordinators_that_have_moved_is_found() {
+    is_found("move_of_coordinators_forgotten", "coordinators");
+}
+
+#[test]
+fn a_state_that_only_a_minority_has_and_that_is_acted_on_is_found() {
+    is_found("minority_is_enough", "coordinators");
+}
+
+#[test]
+fn a_coordinator_that_forgets_its_promises_is_found() {
+    is_found("coordinator_forgets", "coordinators");
+}
+
+#[test]
+fn a_read_that_only_its_new_resolver_judges_is_found() {
+    is_found("reads_follow_resolvers", "recovery");
+}
+
+#[test]
+fn system_transactions_that_are_never_forgotten_are_found() {
+    is_found("proxy_never_says_what_it_has", "idle");
+}
