@@ -178,6 +178,12 @@ codes! {
     tenant_prefix_allocator_conflict = 2135, "There are keys where the new tenant's would be";
     tenants_disabled = 2136, "A tenant was asked for";
     illegal_tenant_access = 2138, "A system key inside a tenant";
+    // Of Plinth alone: FoundationDB has no code in the 2180s.
+    stream_not_found = 2180, "There is no such stream";
+    stream_already_exists = 2181, "There is a stream of that name";
+    stream_too_old = 2182, "Entries from this position on have been cut from the stream";
+    invalid_stream = 2183, "Not a legal stream: its name, ranges, limits, position or kind";
+    too_many_streams = 2184, "No more streams in this database, or on these keys";
     // Bindings and layers.
     api_version_unset = 2200, "No API version was selected";
     api_version_already_set = 2201, "Another API version was selected before";

@@ -12,11 +12,13 @@
 //! \xff/knobs/<name>              the value of a knob, as text, for every process that was not given one itself
 //! \xff/dbLocked                  Uid of the lock, while the database is locked
 //! \xff/moveKeysLock              Uid: the data distributor that may move shards
+//! \xff/streams/…                 streams; see [`crate::streams`]
 //! \xff/tenant/…                  tenants; see `plinth_client::tenant`
 //! \xff/globalConfig/…            configuration shared by all clients
 //! \xff/metadataVersion           the stamp that layers change with their metadata; anyone may
 //! \xff\x02/…                     stored like ordinary data: \xff\x02/timeKeeper/map/ the version at each time,
-//!                               \xff\x02/idmp/<read version>/<id> the transactions that happened
+//!                               \xff\x02/idmp/<read version>/<id> the transactions that happened,
+//!                               \xff\x02/streams/ the entries of streams
 //! ```
 //!
 //! The proxies keep no copy of the last four.

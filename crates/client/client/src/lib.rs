@@ -13,7 +13,7 @@
 //! reads, writes, watch                  what is done in a transaction
 //! commit ──► idempotency                packed, sent, fenced off when the answer is lost
 //! special                               the keys behind \xff\xff, which no server stores
-//! tenant                                key spaces of their own
+//! tenant, streams                       key spaces of their own; records of what happened
 //! system_rows                           rows that the client itself keeps in the database
 //! transaction ──► database              the handles
 //! state, read_future                    options, snapshot, writes, what is legal now; the future of a read
@@ -50,6 +50,7 @@ mod shared_map;
 mod source;
 pub mod special;
 mod state;
+mod streams;
 mod subspace;
 mod system_rows;
 mod tenant;
@@ -72,8 +73,14 @@ pub use source::{
     Cluster, ClusterFuture, CommitData, CommitFlags, CommitReply, PackedRows, Priority, RangeChunk,
     RangeRequest, ReadVersionFlags, Row, Subject, is_commit_unknown,
 };
+pub use streams::{
+    Stream, StreamBatch, StreamContent, StreamEntry, StreamInfo, StreamLimit, StreamOptions,
+};
 pub use subspace::Subspace;
 pub use transaction::Transaction;
+
+/// Place of an entry in a stream, and what a stream records.
+pub use plinth_core::streams::{Position, StreamKind};
 
 /// Elements of tuples, packed so that their order is kept; see also [`Subspace`].
 pub use plinth_core::tuple;
@@ -98,3 +105,7 @@ pub fn connect(coordinators: impl Into<Coordinators>) -> Database {
 #[cfg(doctest)]
 #[doc = include_str!("../../../../docs/api.md")]
 struct ApiPage;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/streams.md")]
+struct StreamsPage;

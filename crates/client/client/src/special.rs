@@ -8,6 +8,9 @@
 //! \xff\xff/global_config/<key>                          settings for all clients         (to write: `global_config`)
 //! \xff\xff/management/tenant/map/<name>                 tenants                          (to write: `tenant`)
 //! \xff\xff/status/json
+//! \xff\xff/stream_append/<stream>                        written: the value is appended
+//! \xff\xff/stream_consumers/<stream>/<consumer>          positions, 12 bytes                      (to write: set, clear)
+//! \xff\xff/streams/<stream>/<position>                   entries of streams
 //! \xff\xff/transaction/conflicting_keys/<key>           after a commit that asked for it
 //! \xff\xff/transaction/read_conflict_range/<key>        of this transaction, so far
 //! \xff\xff/transaction/write_conflict_range/<key>
@@ -21,6 +24,7 @@
 mod cluster;
 mod global_config;
 mod of_transaction;
+mod streams;
 mod tenants;
 
 pub use crate::state::SpecialWrite;
@@ -29,7 +33,7 @@ use crate::range::{RangeOptions, RangeResult};
 use crate::state::State;
 use crate::transaction::Transaction;
 use bytes::Bytes;
-use plinth_core::key::{KeyRange, printable};
+use plinth_core::key::{KeyRange, key_after, printable};
 use plinth_core::{Error, Key, KeySelector, MutationKind, Result, Value};
 use std::future::Future;
 use std::pin::Pin;
@@ -45,10 +49,21 @@ pub type Boxed<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + 'a>>;
 pub struct Module {
     pub begin: &'static [u8],
     pub end: &'static [u8],
-    /// Produces the rows in order, at least those in the given range, which overlaps the module.
-    pub rows: for<'a> fn(&'a Transaction, &'a KeyRange) -> Boxed<'a, Rows>,
+    /// Produces the rows in order, at least those that are asked for.
+    pub rows: for<'a> fn(&'a Transaction, &'a Asked) -> Boxed<'a, Rows>,
     /// The part of the module that can be written, if there is one.
     pub writable: Option<Writable>,
+}
+
+/// The rows that a read needs. A module may produce more.
+pub struct Asked {
+    /// Overlaps the module.
+    pub within: KeyRange,
+    /// The last rows are needed, not the first ones.
+    pub reverse: bool,
+    /// So many rows, or rows of so many bytes, suffice.
+    pub rows_max: usize,
+    pub bytes_max: usize,
 }
 
 /// A part of a module that can be written.
@@ -101,7 +116,13 @@ fn single(key: &'static [u8], value: Option<Value>) -> Rows {
 
 pub(crate) async fn get(transaction: Transaction, key: Key) -> Result<Option<Value>> {
     let module = module_of(&key).ok_or(Error::special_keys_no_module_found)?;
-    let rows = (module.rows)(&transaction, &KeyRange::single(&key)).await?;
+    let asked = Asked {
+        within: KeyRange::single(&key),
+        reverse: false,
+        rows_max: 1,
+        bytes_max: usize::MAX,
+    };
+    let rows = (module.rows)(&transaction, &asked).await?;
     let found = rows.into_iter().find(|(at, _)| *at == key);
     Ok(found.map(|(_, value)| value))
 }
@@ -130,9 +151,14 @@ pub(crate) async fn get_range(
         }
         domain
     };
-    let plain = |selector: &KeySelector| !selector.or_equal && selector.offset == 1;
-    let within = if plain(&begin) && plain(&end) {
-        let asked = KeyRange::new(begin.key.clone(), end.key.clone());
+    let plain = |selector: &KeySelector| selector.offset == 1;
+    let key_of = |selector: &KeySelector| match selector.or_equal {
+        true => key_after(&selector.key),
+        false => selector.key.clone(),
+    };
+    let is_plain = plain(&begin) && plain(&end);
+    let within = if is_plain {
+        let asked = KeyRange::new(key_of(&begin), key_of(&end));
         match asked.intersection(&domain) {
             Some(within) => within,
             None => return Ok(RangeResult::default()),
@@ -140,10 +166,21 @@ pub(crate) async fn get_range(
     } else {
         domain
     };
+    // One row more than the limit tells that there is more. Other selectors count rows from either end.
+    let asked = Asked {
+        within: within.clone(),
+        reverse: options.reverse,
+        rows_max: if is_plain {
+            budget.rows.saturating_add(1)
+        } else {
+            usize::MAX
+        },
+        bytes_max: if is_plain { budget.bytes } else { usize::MAX },
+    };
     let mut rows = Rows::new();
     for module in modules() {
         if KeyRange::new(module.begin, module.end).intersects(&within) {
-            rows.extend((module.rows)(&transaction, &within).await?);
+            rows.extend((module.rows)(&transaction, &asked).await?);
         }
     }
     rows.retain(|(key, _)| within.contains(key));

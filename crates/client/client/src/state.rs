@@ -57,6 +57,8 @@ pub(crate) struct State {
     pub special_writes: Vec<SpecialWrite>,
     /// Why the last of those was refused, in JSON.
     pub special_error: Option<String>,
+    /// Appends to streams so far.
+    pub appends: u16,
     // State that outlives an attempt.
     pub created_at: Instant,
     pub retries: u32,
@@ -78,6 +80,7 @@ impl State {
             write_bytes: 0,
             special_writes: Vec::new(),
             special_error: None,
+            appends: 0,
             created_at: plinth_runtime::now(),
             retries: 0,
             backoff: Backoff::default(),
@@ -96,6 +99,7 @@ impl State {
         self.commit_started = false;
         self.write_bytes = 0;
         self.special_writes.clear();
+        self.appends = 0;
         let next = Attempt::new(self.options.size_bytes_max);
         std::mem::replace(&mut self.attempt, next)
     }

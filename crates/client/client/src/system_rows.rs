@@ -3,8 +3,10 @@
 
 use crate::reader::{Budget, Reader};
 use crate::transaction::Transaction;
+use bytes::{BufMut, Bytes, BytesMut};
 use plinth_core::key::{ALL_KEYS_END, KeyRange};
-use plinth_core::{Key, MutationKind, MutationRef, Result, Value};
+use plinth_core::version::Versionstamp;
+use plinth_core::{Error, Key, MutationKind, MutationRef, Result, Value};
 
 /// Rows of `range`, own writes included; the transaction conflicts with their change.
 pub(crate) async fn read(
@@ -48,7 +50,60 @@ pub(crate) async fn get(transaction: &Transaction, key: &[u8]) -> Result<Option<
     Ok(rows.into_iter().next().map(|(_, value)| value))
 }
 
+/// Rows of `[begin, end)` as the database has them, without own writes and without conflicts; the last ones if
+/// `reverse`. Also whether a limit was reached.
+pub(crate) async fn scan_snapshot(
+    transaction: &Transaction,
+    begin: Key,
+    end: Key,
+    reverse: bool,
+    rows_max: usize,
+    bytes_max: usize,
+) -> Result<(Vec<(Key, Value)>, bool)> {
+    let cluster = transaction.database().cluster().clone();
+    let version = {
+        let mut state = transaction.inner.state.borrow_mut();
+        state.attempt.check()?;
+        state.ask_read_version(&cluster, true)
+    };
+    let reader = Reader {
+        cluster,
+        version: version.get().await?,
+        writes: None,
+        bypass_unreadable: false,
+        attempt: None,
+        keys_end: Key::from_static(ALL_KEYS_END),
+    };
+    let budget = Budget {
+        rows: rows_max,
+        bytes: bytes_max,
+    };
+    let mut rows = Vec::new();
+    if begin >= end {
+        return Ok((rows, false));
+    }
+    let keep = |key, value| rows.push((key, value));
+    let more = reader.scan(begin, end, reverse, budget, keep).await?;
+    Ok((rows, more))
+}
+
+pub(crate) async fn get_snapshot(transaction: &Transaction, key: &[u8]) -> Result<Option<Value>> {
+    let KeyRange { begin, end } = KeyRange::single(key);
+    let (rows, _) = scan_snapshot(transaction, begin, end, false, 1, usize::MAX).await?;
+    Ok(rows.into_iter().next().map(|(_, value)| value))
+}
+
 fn push(transaction: &Transaction, kind: MutationKind, first: &[u8], second: &[u8]) -> Result<()> {
+    push_with(transaction, kind, first, second, true)
+}
+
+fn push_with(
+    transaction: &Transaction,
+    kind: MutationKind,
+    first: &[u8],
+    second: &[u8],
+    conflicts: bool,
+) -> Result<()> {
     let mut state = transaction.inner.state.borrow_mut();
     state.check_usable()?;
     state.options.write_system_keys = true; // the commit carries system keys now
@@ -57,7 +112,7 @@ fn push(transaction: &Transaction, kind: MutationKind, first: &[u8], second: &[u
         first,
         second,
     };
-    state.log.push(mutation, true);
+    state.log.push(mutation, conflicts);
     Ok(())
 }
 
@@ -72,4 +127,40 @@ pub(crate) fn clear(transaction: &Transaction, range: &KeyRange) -> Result<()> {
         &range.begin,
         &range.end,
     )
+}
+
+/// The parameter of a versionstamped operation: `prefix`, room for the stamp, and the number behind it.
+fn stamped(prefix: &[u8], number: u16) -> Result<Bytes> {
+    let offset = u32::try_from(prefix.len()).map_err(|_| Error::key_too_large)?;
+    let mut out = BytesMut::with_capacity(prefix.len() + Versionstamp::LEN + 6);
+    out.put_slice(prefix);
+    out.put_bytes(0, Versionstamp::LEN);
+    out.put_u16(number);
+    out.put_u32_le(offset);
+    Ok(out.freeze())
+}
+
+/// Writes `value` under `prefix`, the transaction's versionstamp and `number`. Conflicts with nothing.
+pub(crate) fn stamp_key(
+    transaction: &Transaction,
+    prefix: &[u8],
+    number: u16,
+    value: &[u8],
+) -> Result<()> {
+    let kind = MutationKind::SetVersionstampedKey;
+    push_with(transaction, kind, &stamped(prefix, number)?, value, false)
+}
+
+/// Writes the transaction's versionstamp and `number` as the value of `key`. Conflicts with nothing.
+pub(crate) fn stamp_value(transaction: &Transaction, key: &[u8], number: u16) -> Result<()> {
+    let kind = MutationKind::SetVersionstampedValue;
+    push_with(transaction, kind, key, &stamped(b"", number)?, false)
+}
+
+/// The number of the transaction's next append to a stream.
+pub(crate) fn next_append(transaction: &Transaction) -> Result<u16> {
+    let mut state = transaction.inner.state.borrow_mut();
+    let number = state.appends;
+    state.appends = number.checked_add(1).ok_or(Error::transaction_too_large)?;
+    Ok(number)
 }

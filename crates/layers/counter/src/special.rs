@@ -2,9 +2,8 @@
 
 use crate::server::{COUNTERS, COUNTERS_END, number};
 use bytes::Bytes;
-use plinth_client::special::{Boxed, MODULES, Module, Rows};
+use plinth_client::special::{Asked, Boxed, MODULES, Module, Rows};
 use plinth_client::{RangeOptions, Transaction};
-use plinth_core::key::KeyRange;
 use plinth_core::{KeySelector, Value};
 
 const BEGIN: &[u8] = b"\xff\xff/counters/";
@@ -19,15 +18,15 @@ static OF_COUNTERS: Module = Module {
 };
 
 /// The rows are read where the counters are stored, in the same transaction.
-fn rows<'a>(transaction: &'a Transaction, within: &'a KeyRange) -> Boxed<'a, Rows> {
+fn rows<'a>(transaction: &'a Transaction, asked: &'a Asked) -> Boxed<'a, Rows> {
     let stored = |key: &Bytes| match key.strip_prefix(BEGIN) {
         Some(name) => [COUNTERS.as_bytes(), name].concat(),
         None if key[..] < *BEGIN => COUNTERS.into(),
         None => COUNTERS_END.into(),
     };
     Box::pin(async move {
-        let begin = KeySelector::first_greater_or_equal(stored(&within.begin));
-        let end = KeySelector::first_greater_or_equal(stored(&within.end));
+        let begin = KeySelector::first_greater_or_equal(stored(&asked.within.begin));
+        let end = KeySelector::first_greater_or_equal(stored(&asked.within.end));
         let options = RangeOptions::default();
         let found = transaction
             .get_range_all(begin, end, options, false)

@@ -22,7 +22,7 @@ use crate::cluster::{Cluster, tell};
 use crate::context::Context;
 use crate::knobs::RECOVERY_RETRY_MS;
 use crate::recovery::{self, Running};
-use crate::{coordinators, full_disks, singletons, status, time_keeper};
+use crate::{coordinators, full_disks, singletons, status, streams, time_keeper};
 use plinth_coordination::{CoordinatedState, Coordinators};
 use plinth_core::codec::Codec;
 use plinth_core::{DatabaseConfig, Error, Result, Tag, Uid, Version};
@@ -105,6 +105,8 @@ pub async fn run(transport: Transport, coordinators: Coordinators, interface: In
         "time keeper",
         time_keeper::keep(controller.cluster.database.clone()),
     );
+    let database = controller.cluster.database.clone();
+    tasks.spawn("streams", streams::trim(database));
     let mut coordinated = CoordinatedState::new(&transport, &coordinators, interface.id);
     loop {
         match recovery::recover(&controller.context, &mut coordinated).await {

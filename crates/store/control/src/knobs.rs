@@ -34,4 +34,6 @@ knob! {
     pub SHARD_BYTES_MIN: usize = "shard_bytes_min", 10 * MIB, sim 500, 10 * MIB;
     pub SHARD_BYTES_MAX: usize = "shard_bytes_max", 500 * MIB;
     pub SHARD_WRITE_BYTES_PER_SECOND_MAX: usize = "shard_write_bytes_per_second_max", 8 * MIB, sim 3000, 8 * MIB;
+    /// Interval at which entries of streams that nobody needs are removed.
+    pub STREAM_TRIM_MS: u64 = "stream_trim_ms", 1000, sim 100, 5000, legal 50, 60_000;
 }

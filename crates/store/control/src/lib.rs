@@ -13,6 +13,7 @@
 //! - [`ratekeeper`]: how many transactions may begin.
 //! - [`full_disks`]: replaces log servers whose disk is full or sick.
 //! - [`singletons`]: keeps the roles running that do not belong to the epoch.
+//! - `streams`: removes entries of streams that nobody needs.
 //! - [`creation`]: the first state of a new database. Pure.
 
 mod cluster;
@@ -37,6 +38,7 @@ mod recruit;
 mod rows;
 pub mod singletons;
 mod status;
+mod streams;
 #[cfg(test)]
 mod testing;
 mod time_keeper;

@@ -6,9 +6,11 @@
 use crate::cluster::Cluster;
 use crate::phase::Phases;
 use crate::recovery::NamedRole;
+use crate::streams::{self, StreamState};
 use crate::{exclusion, movement};
 use plinth_core::codec::Codec;
 use plinth_core::config::{DatabaseConfig, EngineKind};
+use plinth_core::key::printable;
 use plinth_core::system_keys::{CONFIG, DATABASE_LOCK};
 use plinth_core::{Error, Uid};
 use plinth_protocol::control::{
@@ -33,7 +35,7 @@ pub(crate) async fn document(cluster: &Cluster) -> String {
     let info = cluster.info.get();
     let workers = cluster.context.workers.get();
     let (mut logs, mut storage) = (Vec::new(), Vec::new());
-    let (mut replicas, mut rates, mut scan) = (None, None, None);
+    let (mut replicas, mut rates, mut scan, mut streams) = (None, None, None, None);
     let mut vitals = BTreeMap::new();
     for part in ask_everybody(cluster, &workers, &info).await {
         match part {
@@ -42,6 +44,7 @@ pub(crate) async fn document(cluster: &Cluster) -> String {
             Part::Rates(status) => rates = status,
             Part::Scan(status) => scan = status,
             Part::Vitals(known) => vitals = known,
+            Part::Streams(states) => streams = states,
             Part::Replicas(count) => replicas = count.filter(|_| info.accepting),
         }
     }
@@ -73,6 +76,7 @@ pub(crate) async fn document(cluster: &Cluster) -> String {
         "qos": rates.map(|rates| qos(&rates, &storage, &logs)),
         "recovery_state": recovery_state(&cluster.context.phase, info.accepting),
         "storage_servers": &storage,
+        "streams": streams.map(|states| states.iter().map(stream).collect::<Vec<_>>()),
     }});
     document.to_string()
 }
@@ -85,12 +89,13 @@ enum Part {
     Rates(Option<RateStatus>),
     Scan(Option<DistributorStatus>),
     Vitals(BTreeMap<Uid, WorkerStatus>),
+    Streams(Option<Vec<StreamState>>),
 }
 
 /// Asks for all parts at once, so that silent processes cost only one timeout.
 async fn ask_everybody(cluster: &Cluster, workers: &Workers, info: &ClusterInfo) -> Vec<Part> {
     type Asked<'a> = Pin<Box<dyn Future<Output = Part> + 'a>>;
-    let parts: [Asked<'_>; 6] = [
+    let parts: [Asked<'_>; 7] = [
         Box::pin(async { Part::Logs(logs(cluster, info).await) }),
         Box::pin(async { Part::Storage(storage(cluster, workers, info).await) }),
         Box::pin(async {
@@ -100,8 +105,29 @@ async fn ask_everybody(cluster: &Cluster, workers: &Workers, info: &ClusterInfo)
         Box::pin(async { Part::Rates(rates(cluster, info).await) }),
         Box::pin(async { Part::Scan(scan(cluster).await) }),
         Box::pin(async { Part::Vitals(vitals(cluster, workers).await) }),
+        Box::pin(async {
+            let states = streams::states(&cluster.database);
+            let states = plinth_runtime::timeout(ANSWER_LIMIT, states).await;
+            Part::Streams(states.and_then(Result::ok))
+        }),
     ];
     plinth_runtime::join_all(parts).await
+}
+
+fn stream(state: &StreamState) -> Value {
+    let record = &state.info.record;
+    let consumers = state.consumers.iter();
+    let consumers =
+        consumers.map(|(name, lag_s)| json!({"name": printable(name), "lag_seconds": lag_s}));
+    json!({
+        "name": printable(&state.info.name),
+        "kind": record.kind.name(),
+        "bytes": state.bytes,
+        "bytes_max": record.bytes_max,
+        "seconds_max": record.seconds_max,
+        "oldest_version": state.floor.version,
+        "consumers": consumers.collect::<Vec<_>>(),
+    })
 }
 
 fn sick_disk(disk: &SickDisk) -> Value {

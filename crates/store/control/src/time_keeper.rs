@@ -5,16 +5,17 @@
 //! \xff\x02/timeKeeper/map/<packed seconds since 1970>  →  <packed version>
 //! ```
 //!
-//! The times are as exact as the clock of the controller's machine. Nothing in Plinth relies on them.
+//! The times are as exact as the clock of the controller's machine. Nothing in Plinth relies on them alone: the age of
+//! a stream's entries is judged by versions as well.
 //!
 //! It also removes the rows of [automatic idempotency](plinth_core::system_keys::IDEMPOTENCY) that are no longer
 //! needed: those of versions that are [long ago](plinth_core::system_keys::IDEMPOTENCY_KEPT), whatever any clock
 //! says.
 
-use plinth_client::{Database, TransactionOption};
+use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
 use plinth_core::system_keys::{IDEMPOTENCY, IDEMPOTENCY_KEPT, idempotency_rows_from};
 use plinth_core::tuple::{self, Element};
-use plinth_core::{Error, Result};
+use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
 use plinth_runtime::{Duration, probe};
 
 const PREFIX: &[u8] = b"\xff\x02/timeKeeper/map/";
@@ -41,6 +42,29 @@ fn key(seconds: u64) -> Result<Vec<u8>> {
     Ok([PREFIX, &tuple::pack(&[Element::Int(seconds)])?].concat())
 }
 
+/// The version that the database had at least so many seconds ago, by the clock of this machine and those of the
+/// controllers before it. `None` if no row tells.
+pub(crate) async fn version_before(
+    transaction: &Transaction,
+    seconds: u64,
+) -> Result<Option<Version>> {
+    let then = (plinth_runtime::unix_time_ms() / 1000).saturating_sub(seconds);
+    let rows = transaction
+        .get_range_all(
+            KeySelector::first_greater_or_equal(PREFIX),
+            KeySelector::first_greater_than(key(then)?),
+            RangeOptions {
+                limit: 1,
+                reverse: true,
+                ..RangeOptions::default()
+            },
+            true,
+        )
+        .await?;
+    let version = |(_, value): &(Key, Value)| tuple::unpack(value).ok()?.first()?.as_i64();
+    Ok(rows.first().and_then(version))
+}
+
 async fn write(database: &Database, seconds: u64) -> Result<()> {
     let transaction = database.create_transaction();
     for option in [
@@ -62,7 +86,6 @@ async fn write(database: &Database, seconds: u64) -> Result<()> {
 mod tests {
     use super::*;
     use plinth_client::testing::{CommitFault, MemoryCluster};
-    use plinth_core::{Key, Version};
     use plinth_runtime::real::block_on;
 
     const DAY_S: u64 = 24 * 3600;

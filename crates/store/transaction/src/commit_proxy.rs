@@ -11,7 +11,8 @@
 //! - *version*: the sequencer gives the batch's commit version and the one before it.
 //! - *resolve*: every resolver judges the conflict ranges in its own part of the keyspace; all must admit.
 //! - *assign*: strictly in version order, system mutations (other proxies' first) are applied to the copy of the
-//!   system keyspace; then each mutation gets the tags of its shard's team.
+//!   system keyspace; then each mutation gets the tags of its shard's team. Rows of [streams](plinth_core::streams)
+//!   with the version's changes are added.
 //! - *log*: every log server gets a message for the version, possibly an empty one; k of them store each mutation.
 //! - *report*: when all log servers have made the version durable, the proxy reports it to the sequencer. After the
 //!   sequencer's answer it answers the clients (pitfall 2).
@@ -27,5 +28,6 @@ mod latency;
 mod partitions;
 mod pipeline;
 mod resolve;
+mod stream_rows;
 
 pub use pipeline::start;

@@ -7,6 +7,7 @@ use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::key::{ALL_KEYS_END, KeyRange, SYSTEM_BEGIN};
 use plinth_core::shard_order::{self, Order};
+use plinth_core::streams::{self, StreamKind, StreamRecord};
 use plinth_core::system_keys::{self as keys, ShardRecord, StorageServerRecord};
 use plinth_core::{Mutation, MutationKind, Tag, Uid, atomic};
 use plinth_rpc::Interface;
@@ -58,6 +59,8 @@ pub struct SystemState {
     shards: BTreeMap<Bytes, Rc<Team>>,
     /// Equal records share a team.
     teams: BTreeMap<(Vec<Uid>, Vec<Uid>), Rc<Team>>,
+    /// The changes streams. A batch keeps the list while it goes through its transactions.
+    change_streams: Rc<Vec<StreamRecord>>,
 }
 
 impl SystemState {
@@ -75,7 +78,9 @@ impl SystemState {
     /// to it.
     pub fn load(&mut self, rows: Vec<(Bytes, Bytes)>) {
         let mut shards = Vec::new();
+        let mut has_streams = false;
         for (key, value) in rows {
+            has_streams |= key.starts_with(streams::STREAM_MAP);
             // Copied: a row outlives the frame that it came in.
             let (key, value) = (Bytes::copy_from_slice(&key), Bytes::copy_from_slice(&value));
             if keys::parse_server_list_key(&key).is_some() {
@@ -86,6 +91,9 @@ impl SystemState {
             self.rows.insert(key, value);
         }
         self.add_shards(shards);
+        if has_streams {
+            self.derive_streams();
+        }
     }
 
     /// The rows from `key` on, in key order.
@@ -107,7 +115,11 @@ impl SystemState {
     pub fn change(&mut self, mutations: &[Mutation]) -> Vec<(Tag, Mutation)> {
         let Some(touched) = self.touched_shards(mutations) else {
             mutations.iter().for_each(|mutation| self.apply(mutation));
-            self.derive();
+            if mutations.iter().all(only_changes_streams) {
+                self.derive_streams();
+            } else {
+                self.derive();
+            }
             return Vec::new();
         };
         let before = self.parts_of(&touched);
@@ -226,6 +238,23 @@ impl SystemState {
         self.teams.clear();
         self.shards.clear();
         self.add_shards(self.rows_in(keys::KEY_SERVERS, keys::KEY_SERVERS_END));
+        self.derive_streams();
+    }
+
+    fn derive_streams(&mut self) {
+        let mut found = Vec::new();
+        for (key, value) in self.rows_in(streams::STREAM_MAP, streams::STREAM_MAP_END) {
+            match StreamRecord::from_bytes(value) {
+                Some(record) if record.kind == StreamKind::Changes => found.push(record),
+                Some(_) => {}
+                None => bad_row(&key),
+            }
+        }
+        self.change_streams = Rc::new(found);
+    }
+
+    pub fn change_streams(&self) -> &Rc<Vec<StreamRecord>> {
+        &self.change_streams
     }
 
     fn add_server(&mut self, key: &[u8], value: &Bytes) {
@@ -386,6 +415,14 @@ impl SystemState {
 
 fn bad_row(key: &[u8]) {
     plinth_runtime::trace!("BadSystemRow", "key" => plinth_core::key::printable(key));
+}
+
+/// True if the mutation changes nothing but the list of streams.
+fn only_changes_streams(mutation: &Mutation) -> bool {
+    let inside = mutation.first.starts_with(streams::STREAMS);
+    inside
+        && (mutation.kind != MutationKind::ClearRange
+            || mutation.second[..] <= *streams::STREAM_MAP_END)
 }
 
 /// True if the mutation changes nothing but which servers have a part in which shard.

@@ -18,6 +18,7 @@ mod server;
 mod shell;
 mod sim;
 mod status;
+mod stream;
 mod top;
 mod trace_file;
 
@@ -61,6 +62,8 @@ enum Command {
     Status(status::Arguments),
     /// Watch a cluster: the load of each process, updated every second
     Top(top::Arguments),
+    /// Make, list, follow and drop streams: records of changes, or of what was appended
+    Stream(stream::Arguments),
     /// Measure how fast a cluster is
     Bench(bench::Arguments),
     /// Run simulated clusters with faults; workloads check each run
@@ -92,6 +95,7 @@ fn main() -> ExitCode {
         Command::Copy(arguments) => copy::run(arguments),
         Command::Status(arguments) => status::run(arguments),
         Command::Top(arguments) => top::run(arguments),
+        Command::Stream(arguments) => stream::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
     };

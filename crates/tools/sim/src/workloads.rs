@@ -14,6 +14,7 @@ mod operator;
 mod ryw;
 mod scattered;
 mod shards;
+mod streams;
 mod versionstamp;
 mod watch;
 

@@ -176,6 +176,21 @@ fn a_read_that_only_its_new_resolver_judges_is_found() {
 }
 
 #[test]
+fn a_stream_that_loses_rows_is_found() {
+    is_found("stream_loses_rows", "quiet");
+}
+
+#[test]
+fn a_stream_that_one_proxy_does_not_know_is_found() {
+    is_found("stream_known_to_one_proxy", "quiet");
+}
+
+#[test]
+fn a_stream_that_is_cut_and_does_not_say_so_is_found() {
+    is_found("stream_cut_unsaid", "quiet");
+}
+
+#[test]
 fn system_transactions_that_are_never_forgotten_are_found() {
     is_found("proxy_never_says_what_it_has", "idle");
 }

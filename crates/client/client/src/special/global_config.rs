@@ -17,7 +17,7 @@ const STORED: &[u8] = b"\xff/globalConfig/k/";
 static OF_GLOBAL_CONFIG: Module = Module {
     begin: GLOBAL_CONFIG,
     end: GLOBAL_CONFIG_END,
-    rows: |transaction, within| Box::pin(rows(transaction, within)),
+    rows: |transaction, asked| Box::pin(rows(transaction, &asked.within)),
     writable: Some(Writable {
         begin: GLOBAL_CONFIG,
         end: GLOBAL_CONFIG_END,

@@ -14,9 +14,12 @@ const TENANT_MAP_END: &[u8] = b"\xff\xff/management/tenant/map0";
 static MANAGEMENT: Module = Module {
     begin: b"\xff\xff/management/",
     end: b"\xff\xff/management0",
-    rows: |transaction, within| {
+    rows: |transaction, asked| {
         Box::pin(async move {
-            match within.intersection(&KeyRange::new(TENANT_MAP, TENANT_MAP_END)) {
+            match asked
+                .within
+                .intersection(&KeyRange::new(TENANT_MAP, TENANT_MAP_END))
+            {
                 Some(part) => tenants(transaction, &part).await,
                 None => Ok(Rows::new()),
             }

@@ -8,3 +8,4 @@ mod model;
 mod outstanding;
 mod repeated;
 mod special;
+mod streams;

@@ -5,6 +5,7 @@ use super::durable::{Committed, OnEveryLog};
 use super::latency::Latency;
 use super::partitions::Partitions;
 use super::resolve::{self, Pending};
+use super::stream_rows::StreamRows;
 use crate::knobs::{
     COMMIT_BATCH_BYTES_MAX, COMMIT_BATCH_COUNT_MAX, COMMIT_BATCHES_IN_FLIGHT_MAX,
     COMMIT_PROXY_BYTES_MAX, EMPTY_COMMIT_INTERVAL_MS, SYSTEM_SNAPSHOT_INTERVAL_BYTES,
@@ -13,6 +14,7 @@ use crate::system_state::SystemState;
 use bytes::Bytes;
 use plinth_core::key::{KeyRange, SYSTEM_BEGIN};
 use plinth_core::mutation::MutationBatch;
+use plinth_core::streams;
 use plinth_core::{Error, Result, Tag, Version, version};
 use plinth_protocol::log::{LogGeneration, Pop, Push};
 use plinth_protocol::rate::{CommitProxyStatus, GetCommitProxyStatus};
@@ -271,7 +273,9 @@ impl Proxy {
             {
                 self.room.notified().await;
             }
-            let bytes_max = COMMIT_BATCH_BYTES_MAX.get().min(BATCH_BYTES_MAX);
+            // Each stream that has a change adds a copy of it to the version.
+            let copies = 1 + streams::overlap(&**self.state.borrow().change_streams());
+            let bytes_max = COMMIT_BATCH_BYTES_MAX.get().min(BATCH_BYTES_MAX / copies);
             let mut batch: Vec<Arrived> = first.into_iter().collect();
             let mut bytes: usize = batch.iter().map(|a| a.transaction.bytes()).sum();
             while batch.len() < COMMIT_BATCH_COUNT_MAX.get() && bytes < bytes_max {
@@ -286,7 +290,9 @@ impl Proxy {
                 self.latency.borrow_mut().begin(number, first.at);
             }
             self.batches_in_flight.set(self.batches_in_flight.get() + 1);
-            self.bytes_in_flight.set(self.bytes_in_flight.get() + bytes);
+            let copied = bytes * copies;
+            self.bytes_in_flight
+                .set(self.bytes_in_flight.get() + copied);
             let (proxy, count) = (self.clone(), batch.len());
             tasks.spawn("commit batch", async move {
                 if let Err(error) = proxy.commit_batch(number, batch).await {
@@ -295,7 +301,7 @@ impl Proxy {
                 proxy.bytes_held.set(proxy.bytes_held.get() - bytes);
                 proxy
                     .bytes_in_flight
-                    .set(proxy.bytes_in_flight.get() - bytes);
+                    .set(proxy.bytes_in_flight.get() - copied);
                 let now = plinth_runtime::now();
                 proxy.latency.borrow_mut().end(number, count, now);
                 proxy
@@ -416,8 +422,15 @@ impl Proxy {
                 probe!("proxy_applies_system_change_of_another");
                 let mutations = MutationBatch::parse(transaction.mutations.clone())
                     .ok_or(Error::internal_error)?;
+                let mut changes = assign::system_part(&mutations);
+                if planted!(
+                    "stream_known_to_one_proxy",
+                    "a commit proxy does not hear of the streams that another proxy registers"
+                ) {
+                    changes.retain(|change| !change.first.starts_with(streams::STREAMS));
+                }
                 // Their own proxy has sent the orders to the storage servers.
-                state.change(&assign::system_part(&mutations));
+                state.change(&changes);
             }
         }
         Ok(())
@@ -435,6 +448,7 @@ impl Proxy {
         let mut pace = Pace::new();
         let bytes = transactions.iter().map(|t| t.mutations.bytes().len());
         let mut bodies = Bodies::new(&self.generation, bytes.sum());
+        let mut stream_rows = StreamRows::new(version);
         for (order, (transaction, verdict)) in transactions.iter().zip(verdicts).enumerate() {
             // Every proxy finds the same result for a change of the system keyspace: all apply the changes in the same
             // order.
@@ -454,10 +468,16 @@ impl Proxy {
                 bodies.push(&[Tag::SYSTEM], packed.bytes());
             }
             assign::assign(&self.state, &mutations, &mut bodies, &mut pace).await;
+            stream_rows.add(
+                self.state.borrow().change_streams(),
+                place_in_batch(order),
+                &mutations,
+            );
             if order % LOOKS_EVERY == 0 || mutations.bytes().len() > LOOKS_EVERY_BYTES {
                 pace.rest_if_over().await;
             }
         }
+        stream_rows.push(&self.state, &mut bodies, &mut pace).await;
         let snapshot = self.go_on_with_snapshot(version, &mut bodies);
         let bodies = bodies.finish();
         let bytes: usize = bodies.iter().map(Bytes::len).sum();

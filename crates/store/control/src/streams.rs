@@ -1,0 +1,234 @@
+//! Removes entries of streams that nobody needs: those that every consumer has handled, and those beyond the stream's
+//! limits of age and bytes. See [`plinth_core::streams`].
+//!
+//! It promises: no entry within the limits goes before every consumer has handled it; a reader that asks for entries
+//! that were cut is told so, because the floor moves in the transaction that removes them; a stream that nobody reads
+//! stays near its limits, so it stops no commit.
+//!
+//! ```text
+//! consumers' positions ─► least ─────────────┐
+//! age: read version, clock of the time keeper ├─► the latest of them: the new floor
+//! bytes: sizes of the stream's rows ──────────┘
+//! ```
+//!
+//! The age of an entry is judged by versions and by the clock, and the entry goes when it is too old by both: versions
+//! jump in a recovery, and clocks may be wrong.
+
+use crate::knobs::STREAM_TRIM_MS;
+use crate::time_keeper;
+use plinth_client::{
+    Database, Position, RangeOptions, Stream, StreamInfo, StreamingMode, Transaction,
+    TransactionOption,
+};
+use plinth_core::key::KeyRange;
+use plinth_core::streams::{entries_range, position_of_key};
+use plinth_core::version::VERSIONS_PER_SECOND;
+use plinth_core::{KeySelector, Result, Version};
+use plinth_runtime::{Duration, planted, probe, trace, trace_warn};
+
+/// A stream whose limit is at most this is measured row by row. Others are measured by estimates.
+const COUNTED_BYTES_MAX: u64 = 1 << 20;
+/// An estimated stream is cut in steps of this part of its limit.
+const STEPS: u64 = 16;
+const TRANSACTION_LIMIT_MS: i64 = 5000;
+
+pub(crate) async fn trim(database: Database) {
+    loop {
+        plinth_runtime::sleep(Duration::from_millis(STREAM_TRIM_MS.get())).await;
+        let streams = match attempt(&database, async |tr| tr.list_streams().await).await {
+            Ok(streams) => streams,
+            Err(_) => continue, // the database is away; the next round reads them
+        };
+        for info in streams {
+            let trimmed = attempt(&database, async |tr| trim_one(&tr, &info).await);
+            if let Err(error) = trimmed.await {
+                trace!("StreamNotTrimmed", "stream" => info.record.id, "error" => error);
+            }
+        }
+    }
+}
+
+/// One transaction; an error is left to the next round.
+async fn attempt<T>(
+    database: &Database,
+    body: impl AsyncFnOnce(Transaction) -> Result<T>,
+) -> Result<T> {
+    let transaction = database.create_transaction();
+    for option in [
+        TransactionOption::Timeout(TRANSACTION_LIMIT_MS),
+        TransactionOption::AccessSystemKeys,
+        TransactionOption::LockAware,
+    ] {
+        transaction.set_option(option)?;
+    }
+    let output = body(transaction.clone()).await?;
+    transaction.commit().await?;
+    Ok(output)
+}
+
+async fn trim_one(transaction: &Transaction, info: &StreamInfo) -> Result<()> {
+    let stream = transaction.open_stream(&info.name).await?;
+    if stream.id() != info.record.id {
+        return Ok(()); // dropped and made anew since it was listed
+    }
+    let floor = stream.floor(transaction).await?;
+    let consumers = stream.consumers(transaction).await?;
+    let handled = consumers.iter().map(|(_, position)| *position).min();
+    let limit = match by_age(transaction, info).await? {
+        aged @ Some(_) => aged.max(by_bytes(transaction, info).await?),
+        None => by_bytes(transaction, info).await?,
+    };
+    // A consumer may be ahead of the read version by nothing more than the next version.
+    let now = Position::of_version(transaction.get_read_version().await? + 1);
+    let Some(to) = handled.max(limit).map(|to| to.min(now)) else {
+        return Ok(());
+    };
+    if to <= floor {
+        return Ok(());
+    }
+    if handled.is_none_or(|handled| handled < to) {
+        probe!("stream_cut_at_its_limit");
+        let waiting = consumers.iter().filter(|(_, at)| *at < to).count();
+        if waiting > 0 {
+            trace_warn!("StreamCut", "stream" => stream.id(), "to" => to.version, "consumers" => waiting);
+        }
+    } else {
+        probe!("stream_trimmed_behind_consumers");
+    }
+    if planted!(
+        "stream_cut_unsaid",
+        "entries of a stream are removed, and readers that ask for them are told nothing"
+    ) {
+        let gone = KeyRange {
+            end: plinth_core::streams::entry_key(stream.id(), to),
+            ..entries_range(stream.id())
+        };
+        transaction.clear_range(gone.begin, gone.end);
+        return Ok(());
+    }
+    stream.trim(transaction, to).await
+}
+
+/// Entries before this position are too old.
+async fn by_age(transaction: &Transaction, info: &StreamInfo) -> Result<Option<Position>> {
+    if info.record.seconds_max == 0 {
+        return Ok(None);
+    }
+    let version = transaction.get_read_version().await?;
+    let by_version = age_in_versions(info.record.seconds_max)
+        .and_then(|age| version.checked_sub(age))
+        .filter(|version| *version > 0);
+    let by_clock = time_keeper::version_before(transaction, info.record.seconds_max).await?;
+    let oldest = by_version.zip(by_clock).map(|(a, b)| a.min(b));
+    Ok(oldest.map(Position::of_version))
+}
+
+fn age_in_versions(seconds: u64) -> Option<Version> {
+    i64::try_from(seconds)
+        .ok()?
+        .checked_mul(VERSIONS_PER_SECOND)
+}
+
+/// Entries before this position exceed the limit of bytes.
+async fn by_bytes(transaction: &Transaction, info: &StreamInfo) -> Result<Option<Position>> {
+    let (id, bytes_max) = (info.record.id, info.record.bytes_max);
+    let range = entries_range(id);
+    let cut = match bytes_max {
+        0 => None,
+        counted if counted <= COUNTED_BYTES_MAX => {
+            first_within(transaction, &range, bytes_max as usize).await?
+        }
+        _ => first_estimated(transaction, &range, bytes_max).await?,
+    };
+    Ok(cut.and_then(|key| position_of_key(id, &key)))
+}
+
+/// The first of the last rows that have `bytes_max` together, if there are others before it.
+async fn first_within(
+    transaction: &Transaction,
+    range: &KeyRange,
+    bytes_max: usize,
+) -> Result<Option<plinth_core::Key>> {
+    let options = RangeOptions {
+        mode: StreamingMode::WantAll,
+        reverse: true,
+        ..RangeOptions::default()
+    };
+    let mut rows = transaction.get_range_stream(
+        KeySelector::first_greater_or_equal(range.begin.clone()),
+        KeySelector::first_greater_or_equal(range.end.clone()),
+        options,
+        true,
+    );
+    let (mut bytes, mut first) = (0, None);
+    while let Some((key, value)) = rows.next().await? {
+        bytes += key.len() + value.len();
+        if bytes > bytes_max {
+            // A row that exceeds the limit alone goes as well.
+            let after = || plinth_core::key::key_after(&key);
+            return Ok(Some(first.unwrap_or_else(after)));
+        }
+        first = Some(key);
+    }
+    Ok(None)
+}
+
+/// As [`first_within`], by the servers' estimates: a border from which on there are about `bytes_max`.
+async fn first_estimated(
+    transaction: &Transaction,
+    range: &KeyRange,
+    bytes_max: u64,
+) -> Result<Option<plinth_core::Key>> {
+    let (begin, end) = (range.begin.clone(), range.end.clone());
+    let size = transaction.get_estimated_range_size_bytes(begin.clone(), end.clone());
+    let size = u64::try_from(size.await?).unwrap_or(0);
+    if size <= bytes_max {
+        return Ok(None);
+    }
+    let step = bytes_max / STEPS;
+    let chunk = i64::try_from(step).unwrap_or(i64::MAX);
+    let borders = transaction
+        .get_range_split_points(begin, end, chunk)
+        .await?;
+    let over = ((size - bytes_max).div_ceil(step) as usize).max(1);
+    // The first border is the begin of the range, and the last its end.
+    let inner = borders.len().saturating_sub(2);
+    Ok(borders.get(over.min(inner)).filter(|_| inner > 0).cloned())
+}
+
+/// What the status says of a stream.
+pub(crate) struct StreamState {
+    pub info: StreamInfo,
+    pub bytes: i64,
+    pub floor: Position,
+    /// Names of consumers, with the seconds by which each lags behind, counted in versions.
+    pub consumers: Vec<(plinth_core::Key, f64)>,
+}
+
+/// The state of all streams.
+pub(crate) async fn states(database: &Database) -> Result<Vec<StreamState>> {
+    attempt(database, async |tr| {
+        let mut states = Vec::new();
+        for info in tr.list_streams().await? {
+            let stream = tr.open_stream(&info.name).await?;
+            states.push(state(&tr, &stream, info).await?);
+        }
+        Ok(states)
+    })
+    .await
+}
+
+async fn state(tr: &Transaction, stream: &Stream, info: StreamInfo) -> Result<StreamState> {
+    let range = entries_range(stream.id());
+    let version = tr.get_read_version().await?;
+    let lag = |at: Position| (version + 1 - at.version).max(0) as f64 / VERSIONS_PER_SECOND as f64;
+    let consumers = stream.consumers(tr).await?.into_iter();
+    Ok(StreamState {
+        bytes: tr
+            .get_estimated_range_size_bytes(range.begin, range.end)
+            .await?,
+        floor: stream.floor(tr).await?,
+        consumers: consumers.map(|(name, at)| (name, lag(at))).collect(),
+        info,
+    })
+}

@@ -1,0 +1,582 @@
+//! `plinth stream`: makes, lists, follows and drops streams.
+
+use crate::Outcome;
+use crate::connect::{self, ClusterArguments, Connection};
+use plinth_client::{
+    Database, Position, Stream, StreamBatch, StreamContent, StreamEntry, StreamLimit,
+    StreamOptions, Transaction,
+};
+use plinth_core::key::{KeyRange, SYSTEM_BEGIN, printable, unprintable};
+use plinth_core::version::VERSIONS_PER_SECOND;
+use plinth_core::{Error, Key, Mutation, MutationKind};
+use serde_json::json;
+use std::io::{BufRead, Write};
+
+/// Entries that are read and printed at once.
+const BATCH: StreamLimit = StreamLimit {
+    entries: 1000,
+    bytes: 1 << 20,
+};
+/// Lines of standard input that one transaction appends.
+const LINES_AT_ONCE: usize = 500;
+/// Bytes of lines after which a transaction appends no more.
+const BYTES_AT_ONCE: usize = 1 << 20;
+
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "A position is 24 hexadecimal digits: version, order in the version, and piece. \
+        Escapes in names and keys are those of `plinth dump'."
+)]
+pub struct Arguments {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Action {
+    /// Make a stream of the changes of some keys, or one to append to
+    Create(Create),
+    /// List streams, with their consumers
+    List(List),
+    /// Print a stream's entries; with -f, wait for more
+    Tail(Tail),
+    /// Append an entry, or each line of standard input
+    Append(Append),
+    /// Forget a consumer: entries no longer wait for it
+    Forget(Forget),
+    /// Drop a stream, with its entries
+    Drop(Named),
+}
+
+#[derive(clap::Args, Debug)]
+struct Named {
+    /// Name of the stream
+    #[arg(value_name = "NAME")]
+    name: String,
+    #[command(flatten)]
+    cluster: ClusterArguments,
+}
+
+#[derive(clap::Args, Debug)]
+struct Create {
+    #[command(flatten)]
+    stream: Named,
+    /// A stream to which transactions append, instead of one of changes
+    #[arg(long, conflicts_with = "range")]
+    append: bool,
+    /// Keys whose changes the stream has, from BEGIN up to END; may be given several times [default: all keys]
+    #[arg(long, num_args = 2, value_names = ["BEGIN", "END"], action = clap::ArgAction::Append)]
+    range: Vec<String>,
+    /// Cut the oldest entries while the stream has more bytes than this; 0: no limit
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 30)]
+    bytes_max: u64,
+    /// Cut entries older than this; 0: no limit
+    #[arg(long, value_name = "SECONDS", default_value_t = 7 * 24 * 3600)]
+    seconds_max: u64,
+    /// Cut nothing that a consumer has not handled, whatever its size and age
+    #[arg(long, conflicts_with_all = ["bytes_max", "seconds_max"])]
+    keep_all: bool,
+}
+
+#[derive(clap::Args, Debug)]
+struct List {
+    #[command(flatten)]
+    cluster: ClusterArguments,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+struct Tail {
+    #[command(flatten)]
+    stream: Named,
+    /// Begin at this position, or at the `oldest' entry, or after the `newest'
+    #[arg(long, value_name = "POSITION", default_value = "oldest")]
+    from: String,
+    /// Begin where this consumer is, and note how far it has come after each batch
+    #[arg(long, value_name = "CONSUMER", conflicts_with = "from")]
+    consumer: Option<String>,
+    /// Wait for more entries at the end
+    #[arg(short, long)]
+    follow: bool,
+    /// End after so many entries
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    /// Print a JSON object a line
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+struct Append {
+    #[command(flatten)]
+    stream: Named,
+    /// The entry; without it, each line of standard input
+    #[arg(value_name = "ENTRY")]
+    entry: Option<String>,
+}
+
+#[derive(clap::Args, Debug)]
+struct Forget {
+    #[command(flatten)]
+    stream: Named,
+    /// Name of the consumer
+    #[arg(value_name = "CONSUMER")]
+    consumer: String,
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    connect::block_on(async {
+        match arguments.action {
+            Action::Create(create) => create.run().await,
+            Action::List(list) => list.run().await,
+            Action::Tail(tail) => tail.run().await,
+            Action::Append(append) => append.run().await,
+            Action::Forget(forget) => forget.run().await,
+            Action::Drop(named) => named.drop().await,
+        }
+    })
+}
+
+fn key(text: &str) -> Outcome<Key> {
+    let broken = || format!("{text}: there is a broken escape; a backslash itself is written \\\\");
+    unprintable(text).map(Key::from).ok_or_else(broken)
+}
+
+async fn connected(cluster: &ClusterArguments) -> Outcome<Connection> {
+    let connection = cluster.connect().await?;
+    connection.limit_transactions();
+    Ok(connection)
+}
+
+impl Named {
+    fn key(&self) -> Outcome<Key> {
+        key(&self.name)
+    }
+
+    /// The line for an error.
+    fn explain(&self, error: Error) -> String {
+        let name = &self.name;
+        match error {
+            Error::stream_not_found => {
+                format!(
+                    "{name}: there is no such stream; `plinth stream list' shows those there are"
+                )
+            }
+            Error::stream_already_exists => {
+                format!(
+                    "{name}: there is a stream of that name; drop it first, or choose another name"
+                )
+            }
+            Error::stream_too_old => format!(
+                "{name}: entries from this position on have been cut; begin with --from oldest, \
+                and allow the stream more with --bytes-max or --keep-all when it is made"
+            ),
+            Error::too_many_streams => format!(
+                "{name}: three streams have a part of these keys already, or there are 1000 streams; \
+                let several consumers read one stream, or drop one"
+            ),
+            Error::invalid_stream => format!(
+                "{name}: a name has 1 to 255 bytes without a zero byte, only a stream that was made with \
+                --append is appended to, and ranges have keys below \\xff and a BEGIN before their END"
+            ),
+            error => format!("{name}: {error}"),
+        }
+    }
+
+    async fn transact<T>(
+        &self,
+        database: &Database,
+        body: impl AsyncFnMut(Transaction) -> plinth_core::Result<T>,
+    ) -> Outcome<T> {
+        database
+            .run(body)
+            .await
+            .map_err(|error| self.explain(error))
+    }
+
+    async fn drop(&self) -> Outcome {
+        let (name, connection) = (self.key()?, connected(&self.cluster).await?);
+        let dropped = self.transact(&connection.database, async |tr| tr.drop_stream(&name).await);
+        dropped.await?;
+        println!("{} is dropped", self.name);
+        Ok(())
+    }
+}
+
+impl Create {
+    fn options(&self) -> Outcome<StreamOptions> {
+        let mut ranges = Vec::new();
+        for pair in self.range.chunks_exact(2) {
+            ranges.push(KeyRange::new(key(&pair[0])?, key(&pair[1])?));
+        }
+        if ranges.is_empty() {
+            ranges.push(KeyRange::new(Key::new(), SYSTEM_BEGIN));
+        }
+        let options = match self.append {
+            true => StreamOptions::append(),
+            false => StreamOptions::changes(ranges),
+        };
+        Ok(match self.keep_all {
+            true => options.keep_all(),
+            false => options
+                .bytes_max(self.bytes_max)
+                .seconds_max(self.seconds_max),
+        })
+    }
+
+    async fn run(&self) -> Outcome {
+        let (name, options) = (self.stream.key()?, self.options()?);
+        let connection = connected(&self.stream.cluster).await?;
+        let mut before = false;
+        let created = self.stream.transact(&connection.database, async |tr| {
+            match tr.create_stream(&name, &options).await {
+                // An attempt whose answer was lost may have made it.
+                Err(Error::stream_already_exists) if before => Ok(()),
+                made => {
+                    before |= made.is_ok();
+                    made
+                }
+            }
+        });
+        created.await?;
+        println!("{} is there", self.stream.name);
+        Ok(())
+    }
+}
+
+impl List {
+    async fn run(&self) -> Outcome {
+        let connection = connected(&self.cluster).await?;
+        let listed = connection.database.run(async |tr| {
+            let mut rows = Vec::new();
+            for info in tr.list_streams().await? {
+                let stream = tr.open_stream(&info.name).await?;
+                let range = plinth_core::streams::entries_range(stream.id());
+                let size = tr.get_estimated_range_size_bytes(range.begin, range.end);
+                let (bytes, consumers) = (size.await?, stream.consumers(&tr).await?);
+                rows.push((info, bytes, consumers));
+            }
+            Ok((tr.get_read_version().await?, rows))
+        });
+        let (version, rows) = listed.await.map_err(|error| error.to_string())?;
+        let lag =
+            |at: Position| (version + 1 - at.version).max(0) as f64 / VERSIONS_PER_SECOND as f64;
+        for (info, bytes, consumers) in rows {
+            let (name, record) = (printable(&info.name), &info.record);
+            let consumers: Vec<_> = consumers
+                .iter()
+                .map(|(who, at)| (printable(who), *at, lag(*at)))
+                .collect();
+            if self.json {
+                let consumers = consumers.iter().map(|(who, at, lag_s)| {
+                    json!({"name": who, "position": hex(*at), "lag_seconds": lag_s})
+                });
+                let ranges = record.ranges.iter();
+                let ranges = ranges.map(|range| [printable(&range.begin), printable(&range.end)]);
+                println!(
+                    "{}",
+                    json!({
+                        "name": name, "kind": record.kind.name(), "bytes": bytes,
+                        "bytes_max": record.bytes_max, "seconds_max": record.seconds_max,
+                        "ranges": ranges.collect::<Vec<_>>(),
+                        "consumers": consumers.collect::<Vec<_>>(),
+                    })
+                );
+                continue;
+            }
+            println!(
+                "{name}  {}  {bytes} bytes  {}",
+                record.kind.name(),
+                limits(record)
+            );
+            for range in &record.ranges {
+                println!("  keys {range:?}");
+            }
+            for (who, _, lag_s) in consumers {
+                println!("  consumer {who}, {lag_s:.1} s behind");
+            }
+        }
+        Ok(())
+    }
+}
+
+fn limits(record: &plinth_core::streams::StreamRecord) -> String {
+    let part = |limit: u64, unit: &str| (limit > 0).then(|| format!("at most {limit} {unit}"));
+    let parts = [
+        part(record.bytes_max, "bytes"),
+        part(record.seconds_max, "seconds"),
+    ];
+    match parts.into_iter().flatten().collect::<Vec<_>>() {
+        none if none.is_empty() => "keeps all".into(),
+        some => some.join(", "),
+    }
+}
+
+impl Tail {
+    async fn run(&self) -> Outcome {
+        let (name, connection) = (self.stream.key()?, connected(&self.stream.cluster).await?);
+        let database = &connection.database;
+        let open = self
+            .stream
+            .transact(database, async |tr| tr.open_stream(&name).await);
+        let stream = open.await?;
+        let mut at = self.begin(database, &stream).await?;
+        let mut left = self.limit.unwrap_or(u64::MAX);
+        while left > 0 {
+            let batch = self.read(database, &stream, at, left).await?;
+            let mut out = std::io::stdout().lock();
+            let printed = batch.entries.iter().try_for_each(|entry| {
+                writeln!(
+                    out,
+                    "{}",
+                    if self.json {
+                        in_json(entry)
+                    } else {
+                        in_words(entry)
+                    }
+                )
+            });
+            printed
+                .and_then(|()| out.flush())
+                .map_err(|error| format!("standard output: {error}"))?;
+            drop(out);
+            left -= batch.entries.len() as u64;
+            at = batch.next;
+            self.note(database, &stream, at).await?;
+            if !batch.more && !self.follow {
+                break;
+            }
+            if !batch.more && left > 0 {
+                let news = database.wait_for_stream(&stream, at).await;
+                news.map_err(|error| self.stream.explain(error))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn begin(&self, database: &Database, stream: &Stream) -> Outcome<Position> {
+        if let Some(consumer) = &self.consumer {
+            let consumer = key(consumer)?;
+            let at = self
+                .stream
+                .transact(database, async |tr| stream.position(&tr, &consumer).await);
+            return Ok(at.await?.unwrap_or_default());
+        }
+        match &self.from[..] {
+            "oldest" => Ok(Position::START),
+            "newest" => {
+                let version = self
+                    .stream
+                    .transact(database, async |tr| tr.get_read_version().await);
+                Ok(Position::of_version(version.await? + 1))
+            }
+            text => parse_hex(text).ok_or_else(|| {
+                format!(
+                    "--from {text}: a position has 24 hexadecimal digits; or say oldest, or newest"
+                )
+            }),
+        }
+    }
+
+    async fn read(
+        &self,
+        database: &Database,
+        stream: &Stream,
+        at: Position,
+        left: u64,
+    ) -> Outcome<StreamBatch> {
+        let limit = StreamLimit {
+            entries: BATCH
+                .entries
+                .min(usize::try_from(left).unwrap_or(usize::MAX)),
+            ..BATCH
+        };
+        let read = self
+            .stream
+            .transact(database, async |tr| stream.read(&tr, at, limit).await);
+        read.await
+    }
+
+    /// Notes how far the consumer has come.
+    async fn note(&self, database: &Database, stream: &Stream, at: Position) -> Outcome {
+        let Some(consumer) = &self.consumer else {
+            return Ok(());
+        };
+        let consumer = key(consumer)?;
+        let noted = self.stream.transact(database, async |tr| {
+            stream.set_position(&tr, &consumer, at).await
+        });
+        noted.await
+    }
+}
+
+fn hex(position: Position) -> String {
+    position
+        .to_bytes()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
+}
+
+fn parse_hex(text: &str) -> Option<Position> {
+    if !text.is_ascii() || text.len() != 2 * Position::LEN {
+        return None;
+    }
+    let byte = |at: usize| u8::from_str_radix(&text[2 * at..2 * at + 2], 16).ok();
+    let bytes: Option<Vec<u8>> = (0..Position::LEN).map(byte).collect();
+    Position::from_bytes(&bytes?)
+}
+
+/// Name of a mutation's kind, as in the shell and the bindings.
+fn kind_name(kind: MutationKind) -> &'static str {
+    match kind {
+        MutationKind::Set => "set",
+        MutationKind::ClearRange => "clear",
+        MutationKind::Add => "add",
+        MutationKind::And => "bit_and",
+        MutationKind::Or => "bit_or",
+        MutationKind::Xor => "bit_xor",
+        MutationKind::AppendIfFits => "append_if_fits",
+        MutationKind::Max => "max",
+        MutationKind::Min => "min",
+        MutationKind::SetVersionstampedKey => "set_versionstamped_key",
+        MutationKind::SetVersionstampedValue => "set_versionstamped_value",
+        MutationKind::ByteMin => "byte_min",
+        MutationKind::ByteMax => "byte_max",
+        MutationKind::CompareAndClear => "compare_and_clear",
+    }
+}
+
+fn in_words(entry: &StreamEntry) -> String {
+    let at = hex(entry.position);
+    match &entry.content {
+        StreamContent::Appended(value) => format!("{at}  {}", printable(value)),
+        StreamContent::Changed(mutations) => {
+            let words = |mutation: Mutation| {
+                let (first, second) = (printable(&mutation.first), printable(&mutation.second));
+                format!("{at}  {} {first} {second}", kind_name(mutation.kind))
+            };
+            mutations
+                .iter_owned()
+                .map(words)
+                .collect::<Vec<_>>()
+                .join("\n")
+        }
+    }
+}
+
+fn in_json(entry: &StreamEntry) -> String {
+    let mut object = json!({"position": hex(entry.position), "version": entry.position.version});
+    match &entry.content {
+        StreamContent::Appended(value) => object["entry"] = printable(value).into(),
+        StreamContent::Changed(mutations) => {
+            let one = |mutation: Mutation| {
+                let (first, second) = (printable(&mutation.first), printable(&mutation.second));
+                match mutation.kind {
+                    MutationKind::ClearRange => {
+                        json!({"type": "clear", "begin": first, "end": second})
+                    }
+                    kind => json!({"type": kind_name(kind), "key": first, "value": second}),
+                }
+            };
+            object["mutations"] = mutations.iter_owned().map(one).collect();
+        }
+    }
+    object.to_string()
+}
+
+impl Append {
+    async fn run(&self) -> Outcome {
+        let (name, connection) = (self.stream.key()?, connected(&self.stream.cluster).await?);
+        let database = &connection.database;
+        let mut count = 0;
+        if let Some(entry) = &self.entry {
+            self.append(database, &name, &[key(entry)?]).await?;
+            count = 1;
+        } else {
+            let mut lines = std::io::stdin().lock().lines();
+            loop {
+                let entries = next_lines(&mut lines)?;
+                if entries.is_empty() {
+                    break;
+                }
+                self.append(database, &name, &entries).await?;
+                count += entries.len();
+            }
+        }
+        println!("{count} appended");
+        Ok(())
+    }
+
+    async fn append(&self, database: &Database, name: &Key, entries: &[Key]) -> Outcome {
+        let appended = self.stream.transact(database, async |tr| {
+            // What is appended twice would stand there twice.
+            tr.set_option(plinth_client::TransactionOption::AutomaticIdempotency)?;
+            let stream = tr.open_stream(name).await?;
+            for entry in entries {
+                stream.append(&tr, entry).await?;
+            }
+            Ok(())
+        });
+        appended.await
+    }
+}
+
+fn next_lines(lines: &mut impl Iterator<Item = std::io::Result<String>>) -> Outcome<Vec<Key>> {
+    let (mut entries, mut bytes) = (Vec::new(), 0);
+    while entries.len() < LINES_AT_ONCE && bytes < BYTES_AT_ONCE {
+        let Some(line) = lines.next() else { break };
+        let line = line.map_err(|error| format!("standard input: {error}"))?;
+        let entry = key(&line)?;
+        bytes += entry.len();
+        entries.push(entry);
+    }
+    Ok(entries)
+}
+
+impl Forget {
+    async fn run(&self) -> Outcome {
+        let (name, consumer) = (self.stream.key()?, key(&self.consumer)?);
+        let connection = connected(&self.stream.cluster).await?;
+        let forgotten = self.stream.transact(&connection.database, async |tr| {
+            let stream = tr.open_stream(&name).await?;
+            let existed = stream.position(&tr, &consumer).await?.is_some();
+            stream.remove_consumer(&tr, &consumer)?;
+            Ok(existed)
+        });
+        if !forgotten.await? {
+            return Err(format!(
+                "{}: it has no consumer {}",
+                self.stream.name, self.consumer
+            ));
+        }
+        println!("{} is forgotten", self.consumer);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_position_is_printed_and_read_back_and_nothing_else_is_one() {
+        let position = Position {
+            version: 123_456_789,
+            order: 7,
+            piece: 2,
+        };
+        assert_eq!(parse_hex(&hex(position)), Some(position));
+        for text in [
+            "",
+            "oldest",
+            "zz",
+            "00000000000000000000000g",
+            "é00000000000000000000000",
+        ] {
+            assert_eq!(parse_hex(text), None, "{text}");
+        }
+    }
+}
