@@ -8,8 +8,8 @@
 //! \xff\xff/global_config/<key>                          settings for all clients         (to write: `global_config`)
 //! \xff\xff/management/tenant/map/<name>                 tenants                          (to write: `tenant`)
 //! \xff\xff/status/json
-//! \xff\xff/stream_append/<stream>                        written: the value is appended
-//! \xff\xff/stream_consumers/<stream>/<consumer>          positions, 12 bytes                      (to write: set, clear)
+//! \xff\xff/stream_append/<stream>                        set: appends the value            (to write: `streams`)
+//! \xff\xff/stream_consumers/<stream>/<consumer>          positions of 12 bytes             (to write: `streams`)
 //! \xff\xff/streams/<stream>/<position>                   entries of streams
 //! \xff\xff/transaction/conflicting_keys/<key>           after a commit that asked for it
 //! \xff\xff/transaction/read_conflict_range/<key>        of this transaction, so far
@@ -30,6 +30,7 @@ mod tenants;
 pub use crate::state::SpecialWrite;
 
 use crate::range::{RangeOptions, RangeResult};
+use crate::reader::Budget;
 use crate::state::State;
 use crate::transaction::Transaction;
 use bytes::Bytes;
@@ -134,7 +135,7 @@ pub(crate) async fn get_range(
     end: KeySelector,
     options: RangeOptions,
 ) -> Result<RangeResult> {
-    let mut budget = options.budget()?;
+    let budget = options.budget()?;
     let domain = if transaction
         .inner
         .state
@@ -184,16 +185,27 @@ pub(crate) async fn get_range(
         }
     }
     rows.retain(|(key, _)| within.contains(key));
+    Ok(chosen(&rows, &begin, &end, options.reverse, budget))
+}
+
+/// The rows between two selectors, as far as the budget goes.
+fn chosen(
+    rows: &[(Key, Value)],
+    begin: &KeySelector,
+    end: &KeySelector,
+    reverse: bool,
+    mut budget: Budget,
+) -> RangeResult {
     let place = |selector: &KeySelector| {
         let before = rows.partition_point(|(key, _)| {
             *key < selector.key || selector.or_equal && *key == selector.key
         });
         (before as i64 + i64::from(selector.offset) - 1).clamp(0, rows.len() as i64) as usize
     };
-    let (from, to) = (place(&begin), place(&end));
+    let (from, to) = (place(begin), place(end));
     let chosen = rows.get(from..to).unwrap_or_default().iter().cloned();
     let mut ordered: Rows = chosen.collect();
-    if options.reverse {
+    if reverse {
         ordered.reverse();
     }
     let mut result = RangeResult::default();
@@ -205,7 +217,7 @@ pub(crate) async fn get_range(
         budget.spend(&key, &value);
         result.rows.push((key, value));
     }
-    Ok(result)
+    result
 }
 
 // ---- writes ----

@@ -2,9 +2,9 @@
 //!
 //! A stream is a product of transactions and is read by transactions. An append takes effect with the transaction's
 //! other writes. A change stands in the stream at the version of its commit. A transaction that reads a stream sees
-//! every entry up to its read version, as it sees every other row; so the batch that it gets says through which version
-//! nothing is missing, and a consumer that keeps its [position](Stream::set_position) in the transaction with which it
-//! stores what it derives handles every entry exactly once.
+//! every entry up to its read version, as it sees every other row. So the batch that it gets says through which
+//! version nothing is missing, and a consumer that keeps its [position](Stream::set_position) in the transaction with
+//! which it stores what it derives handles every entry exactly once.
 //!
 //! The rows are described in [`plinth_core::streams`].
 
@@ -148,8 +148,8 @@ impl Transaction {
     /// Makes a stream. A changes stream records every later transaction, and no earlier one.
     ///
     /// Fails with `stream_already_exists`, with `too_many_streams` if three streams have a key of its ranges already,
-    /// or with `invalid_stream` for a name that is empty, longer than 255 bytes or contains a zero byte, and for ranges
-    /// that are empty or reach beyond ordinary keys.
+    /// or with `invalid_stream` for a name that is empty, longer than 255 bytes or contains a zero byte, and for
+    /// ranges that are empty or reach beyond ordinary keys.
     pub async fn create_stream(
         &self,
         name: impl AsRef<[u8]>,

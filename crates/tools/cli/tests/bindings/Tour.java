@@ -18,6 +18,7 @@ import com.apple.foundationdb.TenantManagement;
 import com.apple.foundationdb.Transaction;
 import com.apple.foundationdb.directory.DirectoryLayer;
 import com.apple.foundationdb.directory.DirectorySubspace;
+import com.apple.foundationdb.tuple.ByteArrayUtil;
 import com.apple.foundationdb.tuple.Tuple;
 import com.apple.foundationdb.tuple.Versionstamp;
 import java.nio.ByteBuffer;
@@ -214,6 +215,42 @@ public class Tour {
         })) > 0);
     }
 
+    static List<KeyValue> entries(Database db, String name) {
+        byte[] prefix = special("streams/" + name + "/");
+        return db.read(tr -> tr.getRange(prefix, special("streams/" + name + "0")).asList().join());
+    }
+
+    static byte[] special(String name) {
+        return ByteArrayUtil.join(new byte[] {(byte) 0xff, (byte) 0xff, '/'}, bytes(name));
+    }
+
+    static void streams(Database db) {
+        db.run(tr -> {
+            tr.set(bytes("stream/a"), bytes("1"));
+            return null;
+        });
+        db.run(tr -> {
+            tr.clear(bytes("stream/a"), bytes("streams and more"));
+            return null;
+        });
+        List<KeyValue> rows = entries(db, "tour");
+        KeyValue last = rows.get(rows.size() - 1);
+        Tuple clear = Tuple.fromBytes(last.getValue()).getNestedTuple(0);
+        check(clear.getLong(0) == 1 && Arrays.equals(clear.getBytes(2), bytes("stream0")));
+        byte[] key = last.getKey();
+        byte[] position = Arrays.copyOfRange(key, key.length - 12, key.length);
+        byte[] consumer = special("stream_consumers/tour/java");
+        db.run(tr -> {
+            tr.options().setSpecialKeySpaceEnableWrites();
+            tr.set(special("stream_append/log"), bytes("noted"));
+            tr.set(consumer, position);
+            return null;
+        });
+        check(Arrays.equals(db.read(tr -> tr.get(consumer).join()), position));
+        List<KeyValue> log = entries(db, "log");
+        check(log.size() == 1 && Arrays.equals(log.get(0).getValue(), bytes("noted")));
+    }
+
     static void inFlightWhileAServerDies(Database db) throws java.io.IOException {
         System.out.println("ready");
         System.in.read();
@@ -238,6 +275,7 @@ public class Tour {
             stampsAndWatches(db);
             layersAndTenants(db);
             limits(db);
+            streams(db);
             inFlightWhileAServerDies(db);
         }
         System.out.println("done");

@@ -131,6 +131,25 @@ async function layersAndLimits() {
   assert.strictEqual(await errorOf(() => hurried.get("hello")), 1031);
 }
 
+async function streams() {
+  const special = (name) => Buffer.from("\xff\xff/" + name, "latin1");
+  const entries = (name) => raw.getRangeAll(special(`streams/${name}/`), special(`streams/${name}0`));
+  await db.set("stream/a", "1");
+  await db.clearRange("stream/a", "streams and more");
+  const rows = (await entries("tour")).slice(-2);
+  const changes = rows.flatMap(([, value]) => fdb.tuple.unpack(value)).map(([kind, ...keys]) => [kind, ...keys.map(String)]);
+  assert.deepStrictEqual(changes, [[0, "stream/a", "1"], [1, "stream/a", "stream0"]]);
+  const consumer = special("stream_consumers/tour/node");
+  const position = rows[1][0].subarray(-12);
+  await raw.doTn(async (tn) => {
+    tn.set(special("stream_append/log"), "noted");
+    tn.set(consumer, position);
+  }, { special_key_space_enable_writes: true });
+  assert.deepStrictEqual(await raw.get(consumer), position);
+  const log = await entries("log");
+  assert.deepStrictEqual(log.map(([, value]) => String(value)), ["noted"]);
+}
+
 async function inFlightWhileAServerDies() {
   console.log("ready");
   await new Promise((resolve) => process.stdin.once("data", resolve));
@@ -143,6 +162,7 @@ async function inFlightWhileAServerDies() {
   await writesAndConflicts();
   await stampsAndWatches();
   await layersAndLimits();
+  await streams();
   await inFlightWhileAServerDies();
   process.stdout.write("done\n", () => {
     raw.close();

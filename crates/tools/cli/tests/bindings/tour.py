@@ -189,6 +189,29 @@ assert document["cluster"]["processes"]
 assert b"@" in db[b"\xff\xff/connection_string"]
 assert db[b"\xff\xff/cluster_file_path"] == sys.argv[1].encode()
 
+# ---- streams ----
+db[b"stream/a"] = b"1"
+db.clear_range(b"stream/a", b"streams and more")
+rows = list(db.get_range(b"\xff\xff/streams/tour/", b"\xff\xff/streams/tour0"))[-2:]
+changes = [change for _, value in rows for change in fdb.tuple.unpack(value)]
+assert changes == [(0, b"stream/a", b"1"), (1, b"stream/a", b"stream0")], changes
+consumer = b"\xff\xff/stream_consumers/tour/python"
+
+
+@fdb.transactional
+def append_and_note(tr):
+    tr.options.set_special_key_space_enable_writes()
+    tr[b"\xff\xff/stream_append/log"] = b"noted"
+    tr[consumer] = rows[1].key[-12:]
+
+
+append_and_note(db)
+at = db[consumer][:]
+rest = list(db.get_range(b"\xff\xff/streams/tour/" + at, b"\xff\xff/streams/tour0"))
+assert [row.key for row in rest] == [rows[1].key]
+log = list(db.get_range(b"\xff\xff/streams/log/", b"\xff\xff/streams/log0", limit=1, reverse=True))
+assert [value for _, value in log] == [b"noted"] and log[0].key[-12:] > at
+
 # ---- locations of data ----
 tr = db.create_transaction()  # kept in a variable: its end would cancel the request
 addresses = fdb.locality.get_addresses_for_key(tr, b"row/").wait()

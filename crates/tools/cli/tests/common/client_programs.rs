@@ -61,6 +61,13 @@ pub fn run(command: &mut Command) -> String {
 /// Runs a tour: it prints `ready`, a server is killed, it receives `go on`, and it prints `done`.
 pub fn run_tour(name: &str, mut tour: Command, api_version: u32) {
     let cluster = Cluster::start(name, 2, &[]);
+    for stream in [
+        &["stream", "create", "tour", "--range", "stream/", "stream0"][..],
+        &["stream", "create", "log", "--append"],
+    ] {
+        let created = cluster.plinth(stream);
+        assert!(created.status.success(), "{}", text(&created.stderr));
+    }
     let mut tour = tour
         .arg(cluster.cluster_file())
         .arg(api_version.to_string())

@@ -233,6 +233,36 @@ func limits(db fdb.Database) {
 	assert(codeOf(err) == 1031)
 }
 
+func streams(db fdb.Database) {
+	entries := func(name string) []fdb.KeyValue {
+		prefix := "\xff\xff/streams/" + name
+		all := fdb.KeyRange{Begin: fdb.Key(prefix + "/"), End: fdb.Key(prefix + "0")}
+		var found []fdb.KeyValue
+		transact(db, func(tr fdb.Transaction) { found = tr.GetRange(all, fdb.RangeOptions{}).GetSliceOrPanic() })
+		return found
+	}
+	transact(db, func(tr fdb.Transaction) { tr.Set(fdb.Key("stream/a"), []byte("1")) })
+	transact(db, func(tr fdb.Transaction) {
+		tr.ClearRange(fdb.KeyRange{Begin: fdb.Key("stream/a"), End: fdb.Key("streams and more")})
+	})
+	rows := entries("tour")
+	last := rows[len(rows)-1]
+	changes, err := tuple.Unpack(last.Value)
+	check(err)
+	clear := changes[0].(tuple.Tuple)
+	assert(clear[0] == int64(1) && string(clear[1].([]byte)) == "stream/a" && string(clear[2].([]byte)) == "stream0")
+	position := []byte(last.Key[len(last.Key)-12:])
+	consumer := fdb.Key("\xff\xff/stream_consumers/tour/go")
+	transact(db, func(tr fdb.Transaction) {
+		check(tr.Options().SetSpecialKeySpaceEnableWrites())
+		tr.Set(fdb.Key("\xff\xff/stream_append/log"), []byte("noted"))
+		tr.Set(consumer, position)
+	})
+	transact(db, func(tr fdb.Transaction) { assert(bytes.Equal(tr.Get(consumer).MustGet(), position)) })
+	log := entries("log")
+	assert(len(log) == 1 && string(log[0].Value) == "noted")
+}
+
 func inFlightWhileAServerDies(db fdb.Database) {
 	fmt.Println("ready")
 	_, err := bufio.NewReader(os.Stdin).ReadString('\n')
@@ -264,6 +294,7 @@ func main() {
 	stampsAndWatches(db)
 	layersAndTenants(db)
 	limits(db)
+	streams(db)
 	inFlightWhileAServerDies(db)
 	fmt.Println("done")
 }
