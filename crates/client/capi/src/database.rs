@@ -19,7 +19,7 @@ const CLUSTER_FILE_BYTES_MAX: usize = 1 << 20;
 
 /// `FDBDatabase`.
 pub struct Database {
-    connection: Arc<Connection>,
+    pub(crate) connection: Arc<Connection>,
     coordinators: Vec<String>,
 }
 

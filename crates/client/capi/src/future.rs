@@ -6,8 +6,9 @@
 //! memory released.
 
 use crate::arguments::{Code, Flag};
+use crate::entries::KeyEntry;
 use crate::loops;
-use crate::payload::{KeyEntry, MappedEntry, Payload, RowEntry};
+use crate::payload::{MappedEntry, Payload, RowEntry};
 use plinth_core::hash::HashMap;
 use plinth_core::{Error, Result};
 use plinth_runtime::Task;
@@ -122,7 +123,7 @@ impl Future {
     }
 
     /// Passes the payload to `get`, which returns `None` if it is of another kind.
-    fn read(&self, get: impl FnOnce(&Payload) -> Option<()>) -> Code {
+    pub fn read(&self, get: impl FnOnce(&Payload) -> Option<()>) -> Code {
         let inside = self.lock();
         if let Outcome::Holds(payload) = &inside.outcome {
             return match get(payload) {

@@ -9,11 +9,13 @@
 //!
 //! ```text
 //! database ──► transaction     handles, and the functions that take them
+//! cdc                          streams of changes, as FoundationDB 8.0 names them
 //! network                      API version, network options, start and end of the loops
 //! connection                   one database or tenant, on every loop
 //! state                        the objects behind the handles, on their loop
 //! future                       results, and how threads and callbacks wait for them
 //! payload, loops               what a result holds; the loops, and how work reaches them
+//! captured ──► entries         the structures of the header that point into results
 //! arguments, options           what callers pass
 //! ```
 //!
@@ -31,8 +33,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 mod absent;
 mod arguments;
+mod captured;
+mod cdc;
 mod connection;
 mod database;
+mod entries;
 mod future;
 mod loops;
 mod network;

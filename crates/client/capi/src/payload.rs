@@ -1,16 +1,13 @@
 //! What a future can hold: the results of the client, with the structures of the C header that point into them.
 
 use crate::arguments::Flag;
+use crate::captured::{Changes, Streams};
+use crate::entries::KeyEntry;
 use bytes::Bytes;
 use plinth_client::{MappedResult, MappedRow};
+use std::any::Any;
 use std::ffi::{CString, c_char, c_int};
-
-/// `FDBKey`, packed as the header packs it.
-#[repr(C, packed(4))]
-pub struct KeyEntry {
-    key: *const u8,
-    key_length: c_int,
-}
+use std::sync::Arc;
 
 /// `FDBKeyValue`.
 #[repr(C, packed(4))]
@@ -29,15 +26,6 @@ impl RowEntry {
             key_length: key.len() as c_int,
             value: value.as_ptr(),
             value_length: value.len() as c_int,
-        }
-    }
-}
-
-impl KeyEntry {
-    fn of(key: &Bytes) -> Self {
-        KeyEntry {
-            key: key.as_ptr(),
-            key_length: key.len() as c_int,
         }
     }
 }
@@ -98,6 +86,10 @@ pub enum Payload {
     Mapped(Vec<MappedRow>, Vec<Vec<RowEntry>>, Vec<MappedEntry>, bool),
     #[allow(dead_code)] // keeps what the entries point to
     Keys(Vec<Bytes>, Vec<KeyEntry>),
+    Streams(Streams),
+    Changes(Changes),
+    /// An object of the caller's own.
+    Handle(Arc<dyn Any + Send + Sync>),
     #[allow(dead_code)]
     Strings(Vec<CString>, Vec<*const c_char>),
 }

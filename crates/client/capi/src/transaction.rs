@@ -7,7 +7,7 @@ use crate::payload::Payload;
 use crate::state::Order;
 use crate::{loops, network, options, state};
 use bytes::Bytes;
-use plinth_client::{RangeOptions, StreamingMode, Transaction as Local};
+use plinth_client::{Database as LocalDatabase, RangeOptions, StreamingMode, Transaction as Local};
 use plinth_core::{Error, KeySelector, MutationKind, Result};
 use plinth_runtime::real::Remote;
 use std::ffi::c_int;
@@ -106,11 +106,24 @@ impl Transaction {
 impl Transaction {
     /// The number of the database's tenant of that name.
     pub fn tenant_id(&self, name: Bytes) -> *mut Future {
-        let look_up = |transaction: &Local, name: Bytes| {
-            let database = transaction.database().clone();
-            async move { database.tenant_id(name).await }
-        };
-        self.ask(Ok(name), look_up, Payload::Int64)
+        let look_up = async |database: LocalDatabase, name| database.tenant_id(name).await;
+        self.ask_database(Ok(name), look_up, Payload::Int64)
+    }
+
+    /// For calls of the database: this transaction only gives it.
+    pub fn ask_database<A, T, F>(
+        &self,
+        arguments: Result<A>,
+        start: impl FnOnce(LocalDatabase, A) -> F + Send + 'static,
+        payload: impl FnOnce(T) -> Payload + Send + 'static,
+    ) -> *mut Future
+    where
+        A: Send + 'static,
+        T: 'static,
+        F: Async<Output = Result<T>> + 'static,
+    {
+        let ask = |transaction: &Local, arguments| start(transaction.database().clone(), arguments);
+        self.ask(arguments, ask, payload)
     }
 }
 

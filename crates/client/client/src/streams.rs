@@ -15,7 +15,8 @@ use crate::transaction::Transaction;
 use plinth_core::codec::Codec;
 use plinth_core::key::{KeyRange, key_after};
 use plinth_core::streams::{self as rows, Position, StreamKind, StreamRecord};
-use plinth_core::{Error, Key, MutationBatch, Result, Value, Version};
+use plinth_core::version::VERSION_MAX;
+use plinth_core::{Error, Key, Mutation, MutationBatch, Result, Value, Version};
 
 /// Limit of a new stream's bytes if its maker gives none.
 const BYTES_MAX_DEFAULT: u64 = 1 << 30;
@@ -208,6 +209,18 @@ impl Transaction {
         found.into_iter().map(info).collect()
     }
 
+    /// The stream with this [id](Stream::id). Fails with `stream_not_found`.
+    pub async fn open_stream_by_id(&self, id: u64) -> Result<Stream> {
+        let streams = self.list_streams().await?.into_iter();
+        let found = streams.map(|info| Stream {
+            id: info.record.id,
+            kind: info.record.kind,
+            name: info.name,
+        });
+        let mut found = found.filter(|stream| stream.id == id);
+        found.next().ok_or(Error::stream_not_found)
+    }
+
     /// The stream of this name. Fails with `stream_not_found`.
     pub async fn open_stream(&self, name: impl AsRef<[u8]>) -> Result<Stream> {
         refuse_tenant(self)?;
@@ -315,6 +328,49 @@ impl Stream {
             next,
             more,
         })
+    }
+
+    /// Reads the changes of whole versions, of about `bytes` together: the versions after `after`, each with its
+    /// mutations, and the version through which nothing is missing. Errors as of [`Stream::read`].
+    pub async fn read_versions(
+        &self,
+        transaction: &Transaction,
+        after: Version,
+        bytes: usize,
+    ) -> Result<(Vec<(Version, Vec<Mutation>)>, Version)> {
+        let mut at = match after {
+            ..=0 => Position::START,
+            after => Position::of_version(after.min(VERSION_MAX) + 1),
+        };
+        let mut versions: Vec<(Version, Vec<Mutation>)> = Vec::new();
+        loop {
+            let limit = StreamLimit {
+                entries: usize::MAX,
+                bytes,
+            };
+            let batch = self.read(transaction, at, limit).await?;
+            for entry in batch.entries {
+                let StreamContent::Changed(mutations) = entry.content else {
+                    return Err(Error::invalid_stream);
+                };
+                match versions.last_mut() {
+                    Some((version, all)) if *version == entry.position.version => {
+                        all.extend(mutations.iter_owned());
+                    }
+                    _ => versions.push((entry.position.version, mutations.iter_owned().collect())),
+                }
+            }
+            at = batch.next;
+            if !batch.more {
+                return Ok((versions, batch.through));
+            }
+            // The last version may have more. It comes whole the next time, unless it is the only one.
+            if versions.len() > 1 {
+                versions.pop();
+                let through = versions.last().map_or(after, |(version, _)| *version);
+                return Ok((versions, through));
+            }
+        }
     }
 
     /// The last entries at or after `from` and before `to`, in order; and, if the limit was reached, the position

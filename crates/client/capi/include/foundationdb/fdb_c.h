@@ -70,6 +70,46 @@ typedef struct mappedkeyvalue {
 	FDBGetRangeReqAndResult getRange;
 	unsigned char buffer[32];
 } FDBMappedKeyValue;
+
+/* ---- change data capture: streams of changes ---- */
+
+typedef enum {
+	FDB_CDC_MUTATION_TYPE_SET_VALUE = 0,
+	FDB_CDC_MUTATION_TYPE_CLEAR_RANGE = 1,
+	FDB_CDC_MUTATION_TYPE_ADD = 2,
+	FDB_CDC_MUTATION_TYPE_AND = 6,
+	FDB_CDC_MUTATION_TYPE_OR = 7,
+	FDB_CDC_MUTATION_TYPE_XOR = 8,
+	FDB_CDC_MUTATION_TYPE_APPEND_IF_FITS = 9,
+	FDB_CDC_MUTATION_TYPE_MAX = 12,
+	FDB_CDC_MUTATION_TYPE_MIN = 13,
+	FDB_CDC_MUTATION_TYPE_BYTE_MIN = 16,
+	FDB_CDC_MUTATION_TYPE_BYTE_MAX = 17,
+	FDB_CDC_MUTATION_TYPE_COMPARE_AND_CLEAR = 20
+} FDBCdcMutationType;
+
+typedef struct cdc_stream_info {
+	FDBKey name;
+	uint64_t stream_id;
+	const FDBKeyRange* ranges;
+	int range_count;
+	int64_t min_version;
+} FDBCdcStreamInfo;
+
+typedef struct cdc_mutation {
+	uint8_t type;
+	const uint8_t* param1;
+	int param1_length;
+	const uint8_t* param2;
+	int param2_length;
+} FDBCdcMutation;
+
+/* All changes of a version. */
+typedef struct cdc_versioned_mutations {
+	int64_t version;
+	const FDBCdcMutation* mutations;
+	int mutation_count;
+} FDBCdcVersionedMutations;
 #pragma pack(pop)
 
 /* ---- the library ---- */
@@ -105,6 +145,10 @@ fdb_error_t fdb_future_get_double(FDBFuture* f, double* out);
 fdb_error_t fdb_future_get_key(FDBFuture* f, uint8_t const** out_key, int* out_key_length);
 fdb_error_t fdb_future_get_value(FDBFuture* f, fdb_bool_t* out_present, uint8_t const** out_value, int* out_value_length);
 fdb_error_t fdb_future_get_keyvalue_array(FDBFuture* f, FDBKeyValue const** out_kv, int* out_count, fdb_bool_t* out_more);
+fdb_error_t fdb_future_get_cdc_stream_info_array(FDBFuture* f, FDBCdcStreamInfo const** out_streams, int* out_count);
+fdb_error_t fdb_future_get_cdc_consumer(FDBFuture* f, FDBCdcConsumer** out_consumer);
+fdb_error_t fdb_future_get_cdc_versioned_mutations(FDBFuture* f, FDBCdcVersionedMutations const** out_mutations, int* out_count,
+                                                   int64_t* out_last_consumed_version);
 fdb_error_t fdb_future_get_mappedkeyvalue_array(FDBFuture* f, FDBMappedKeyValue const** out_kv, int* out_count, fdb_bool_t* out_more);
 fdb_error_t fdb_future_get_key_array(FDBFuture* f, FDBKey const** out_key_array, int* out_count);
 fdb_error_t fdb_future_get_string_array(FDBFuture* f, const char*** out_strings, int* out_count);
@@ -118,6 +162,17 @@ void fdb_database_destroy(FDBDatabase* d);
 fdb_error_t fdb_database_set_option(FDBDatabase* d, FDBDatabaseOption option, uint8_t const* value, int value_length);
 fdb_error_t fdb_database_create_transaction(FDBDatabase* d, FDBTransaction** out_transaction);
 fdb_error_t fdb_database_open_tenant(FDBDatabase* d, uint8_t const* tenant_name, int tenant_name_length, FDBTenant** out_tenant);
+FDBFuture* fdb_database_register_cdc_stream(FDBDatabase* d, uint8_t const* name, int name_length, FDBKeyRange const* ranges, int range_count);
+FDBFuture* fdb_database_register_cdc_ordered_stream(FDBDatabase* d, uint8_t const* name, int name_length, FDBKeyRange const* ranges,
+                                                    int range_count, FDBKey const* split_points, int split_point_count);
+FDBFuture* fdb_database_remove_cdc_stream(FDBDatabase* d, uint8_t const* name, int name_length);
+FDBFuture* fdb_database_list_cdc_streams(FDBDatabase* d);
+FDBFuture* fdb_database_create_cdc_consumer(FDBDatabase* d, uint8_t const* name, int name_length);
+FDBFuture* fdb_database_resume_cdc_consumer(FDBDatabase* d, uint64_t stream_id, int64_t last_consumed_version);
+void fdb_cdc_consumer_destroy(FDBCdcConsumer* consumer);
+FDBFuture* fdb_cdc_consumer_consume(FDBCdcConsumer* consumer);
+FDBFuture* fdb_cdc_consumer_acknowledge(FDBCdcConsumer* consumer);
+fdb_error_t fdb_cdc_consumer_get_position(FDBCdcConsumer* consumer, uint64_t* out_stream_id, int64_t* out_last_consumed_version);
 FDBFuture* fdb_database_reboot_worker(FDBDatabase* d, uint8_t const* address, int address_length, fdb_bool_t check, int duration);
 FDBFuture* fdb_database_force_recovery_with_data_loss(FDBDatabase* d, uint8_t const* dcid, int dcid_length);
 FDBFuture* fdb_database_create_snapshot(FDBDatabase* d, uint8_t const* uid, int uid_length, uint8_t const* command, int command_length);

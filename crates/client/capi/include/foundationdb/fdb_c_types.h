@@ -19,6 +19,7 @@ typedef struct FDB_cluster FDBCluster;
 typedef struct FDB_database FDBDatabase;
 typedef struct FDB_tenant FDBTenant;
 typedef struct FDB_transaction FDBTransaction;
+typedef struct FDB_cdc_consumer FDBCdcConsumer;
 
 typedef int fdb_error_t;
 typedef int fdb_bool_t;

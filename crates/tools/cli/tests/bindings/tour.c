@@ -183,6 +183,62 @@ static void futures(FDBDatabase* db) {
 	EXPECT(error == 0 || error == 1025 || error == 1101, 1);
 }
 
+/* Streams of changes: what getters point to stays while the future does, and handles outlive their futures. */
+static void captures(FDBDatabase* db) {
+	FDBKeyRange ranges[] = {{BYTES("c/"), BYTES("c0")}, {BYTES("d/"), BYTES("d0")}};
+	FDBFuture* f = fdb_database_register_cdc_stream(db, BYTES("tour of C"), ranges, 2);
+	uint64_t id, position_id;
+	EXPECT(fdb_future_block_until_ready(f), 0);
+	EXPECT(fdb_future_get_uint64(f, &id), 0);
+	fdb_future_destroy(f);
+	EXPECT(wait_for(fdb_database_register_cdc_stream(db, BYTES("x"), NULL, 0)), 2000);
+	EXPECT(wait_for(fdb_database_register_cdc_stream(db, BYTES("x"), ranges, -1)), 2000);
+	EXPECT(wait_for(fdb_database_create_cdc_consumer(db, BYTES("no such stream"))), 2000);
+	set(db, "c/1", "one");
+
+	f = fdb_database_list_cdc_streams(db);
+	FDBCdcStreamInfo const* streams;
+	int count;
+	EXPECT(fdb_future_block_until_ready(f), 0);
+	EXPECT(fdb_future_get_cdc_stream_info_array(f, &streams, &count), 0);
+	FDBCdcStreamInfo const* own = &streams[count - 1];
+	EXPECT(own->stream_id, id);
+	EXPECT(own->range_count, 2);
+	EXPECT(memcmp(own->ranges[1].end_key, "d0", 2), 0);
+	fdb_future_destroy(f);
+
+	FDBCdcConsumer* consumer;
+	f = fdb_database_create_cdc_consumer(db, BYTES("tour of C"));
+	EXPECT(fdb_future_block_until_ready(f), 0);
+	EXPECT(fdb_future_get_cdc_consumer(f, &consumer), 0);
+	fdb_future_destroy(f);
+	f = fdb_cdc_consumer_consume(consumer);
+	EXPECT(wait_for(fdb_cdc_consumer_acknowledge(consumer)), 2000); /* one call at a time */
+	FDBCdcVersionedMutations const* groups;
+	int64_t consumed, position;
+	EXPECT(fdb_future_block_until_ready(f), 0);
+	EXPECT(fdb_future_get_cdc_versioned_mutations(f, &groups, &count, &consumed), 0);
+	EXPECT(count, 1);
+	EXPECT(groups[0].mutation_count, 1);
+	EXPECT(groups[0].mutations[0].type, FDB_CDC_MUTATION_TYPE_SET_VALUE);
+	EXPECT(memcmp(groups[0].mutations[0].param2, "one", 3), 0);
+	fdb_future_release_memory(f);
+	EXPECT(fdb_future_get_cdc_versioned_mutations(f, &groups, &count, &consumed), 1102);
+	fdb_future_destroy(f);
+	EXPECT(wait_for(fdb_cdc_consumer_acknowledge(consumer)), 0);
+	EXPECT(fdb_cdc_consumer_get_position(consumer, &position_id, &position), 0);
+	EXPECT(position_id, id);
+	EXPECT(position, consumed);
+
+	/* A consumer that is destroyed while its call waits, and one that is given up. */
+	f = fdb_cdc_consumer_consume(consumer);
+	fdb_cdc_consumer_destroy(consumer);
+	fdb_future_destroy(f);
+	EXPECT(wait_for(fdb_database_resume_cdc_consumer(db, id, position)), 0);
+	EXPECT(wait_for(fdb_database_remove_cdc_stream(db, BYTES("tour of C"))), 0);
+	EXPECT(wait_for(fdb_database_remove_cdc_stream(db, BYTES("tour of C"))), 0);
+}
+
 /* A forked child gets the error that it has no network; the parent continues to work. */
 static void forks(FDBDatabase* db) {
 	FDBTransaction* tr = begin(db);
@@ -219,6 +275,7 @@ int main(int count, char** arguments) {
 	set(db, "key", "value");
 	bad_arguments(db);
 	futures(db);
+	captures(db);
 	forks(db);
 	printf("ready\n");
 	fflush(stdout);

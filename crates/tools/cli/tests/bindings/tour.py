@@ -212,6 +212,41 @@ assert [row.key for row in rest] == [rows[1].key]
 log = list(db.get_range(b"\xff\xff/streams/log/", b"\xff\xff/streams/log0", limit=1, reverse=True))
 assert [value for _, value in log] == [b"noted"] and log[0].key[-12:] > at
 
+# ---- change data capture, which the binding has since 8.0 ----
+if hasattr(db, "register_cdc_stream") and version >= 800:
+    ranges = [(b"cdc/", b"cdc0"), (b"more/", b"more0")]
+    stream_id = db.register_cdc_stream(b"capture", ranges=ranges).wait()
+    assert db.register_cdc_stream(b"capture", ranges=ranges).wait() == stream_id
+    assert error_of(lambda: db.register_cdc_stream(b"capture", b"a", b"b").wait()) == 2000
+    (listed,) = [stream for stream in db.list_cdc_streams().wait() if stream.name == b"capture"]
+    assert listed.stream_id == stream_id and [tuple(r) for r in listed.ranges] == ranges
+    tr = db.create_transaction()
+    tr[b"cdc/a"] = b"1"
+    tr.add(b"more/b", b"\x02")
+    tr[b"elsewhere"] = b"x"
+    tr.commit().wait()
+    captured = tr.get_committed_version()
+    consumer = db.create_cdc_consumer(b"capture").wait()
+
+    def consume_through(consumer, wanted):
+        groups = []
+        while consumer.get_position().last_consumed_version < wanted:
+            groups += consumer.consume().wait().mutations
+        return [(group.version, [tuple(m) for m in group.mutations]) for group in groups]
+
+    changes = [(0, b"cdc/a", b"1"), (2, b"more/b", b"\x02")]
+    assert consume_through(consumer, captured) == [(captured, changes)]
+    consumer.acknowledge().wait()
+    at = consumer.get_position()
+    db.clear_range(b"cdc", b"more1")
+    resumed = db.resume_cdc_consumer(at).wait()
+    tr = db.create_transaction()
+    (clear,) = consume_through(resumed, tr.get_read_version().wait())
+    assert clear[1] == [(1, b"cdc/", b"cdc0"), (1, b"more/", b"more0")], clear
+    db.remove_cdc_stream(b"capture").wait()
+    assert error_of(lambda: resumed.consume().wait()) == 2000
+    db[b"hello"] = b"again"
+
 # ---- locations of data ----
 tr = db.create_transaction()  # kept in a variable: its end would cancel the request
 addresses = fdb.locality.get_addresses_for_key(tr, b"row/").wait()
