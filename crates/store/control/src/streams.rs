@@ -20,20 +20,34 @@ use plinth_client::{
     Database, Position, RangeOptions, Stream, StreamInfo, StreamingMode, Transaction,
     TransactionOption,
 };
-use plinth_core::key::KeyRange;
+use plinth_core::key::{KeyRange, printable};
 use plinth_core::streams::{entries_range, position_of_key};
 use plinth_core::version::VERSIONS_PER_SECOND;
 use plinth_core::{KeySelector, Result, Version};
-use plinth_runtime::{Duration, planted, probe, trace, trace_warn};
+use plinth_runtime::metric::{Labelled, Values};
+use plinth_runtime::{Duration, metric, planted, probe, trace, trace_warn};
 
 /// A stream whose limit is at most this is measured row by row. Others are measured by estimates.
 const COUNTED_BYTES_MAX: u64 = 1 << 20;
 /// An estimated stream is cut in steps of this part of its limit.
 const STEPS: u64 = 16;
 const TRANSACTION_LIMIT_MS: i64 = 5000;
+/// Rounds between two measurements for the metrics.
+const MEASURED_EVERY: u64 = 5;
+
+metric! {
+    STREAM_BYTES: Gauge = "plinth_stream_bytes", "approximate bytes of the entries of a stream";
+    STREAM_LAG_SECONDS: Gauge = "plinth_stream_lag_seconds", "seconds by which a consumer of a stream is behind";
+}
 
 pub(crate) async fn trim(database: Database) {
-    loop {
+    let values = Values::new();
+    for round in 0u64.. {
+        if round.is_multiple_of(MEASURED_EVERY)
+            && let Ok(states) = states(&database).await
+        {
+            values.set(states.iter().flat_map(measured).collect());
+        }
         plinth_runtime::sleep(Duration::from_millis(STREAM_TRIM_MS.get())).await;
         let streams = match attempt(&database, async |tr| tr.list_streams().await).await {
             Ok(streams) => streams,
@@ -203,6 +217,21 @@ pub(crate) struct StreamState {
     pub floor: Position,
     /// Names of consumers, with the seconds by which each lags behind, counted in versions.
     pub consumers: Vec<(plinth_core::Key, f64)>,
+}
+
+fn measured(state: &StreamState) -> Vec<Labelled> {
+    let stream = ("stream", printable(&state.info.name));
+    let mut values = vec![Labelled {
+        family: &STREAM_BYTES,
+        labels: vec![stream.clone()],
+        value: state.bytes as f64,
+    }];
+    values.extend(state.consumers.iter().map(|(name, lag_s)| Labelled {
+        family: &STREAM_LAG_SECONDS,
+        labels: vec![stream.clone(), ("consumer", printable(name))],
+        value: *lag_s,
+    }));
+    values
 }
 
 /// The state of all streams.

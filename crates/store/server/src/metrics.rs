@@ -137,6 +137,14 @@ async fn samples(transport: &Transport, hosting: &Hosting) -> Vec<Sample> {
     for (family, count) in metric::counts() {
         out.add(family, &[], count as f64);
     }
+    for metric::Labelled {
+        family,
+        labels,
+        value,
+    } in metric::values()
+    {
+        out.add(family, &labels, value);
+    }
     for (name, length) in gauge::read() {
         let list = ("list", name.to_string());
         out.add(&LIST_LENGTH, &[list], length as f64);

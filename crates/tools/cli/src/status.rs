@@ -174,7 +174,25 @@ pub fn summary(document: &Value, cluster_file: &str) -> String {
         &cluster["storage_servers"],
         &["durable_version", "window_bytes", "disk_bytes", "watches"],
     );
+    streams(&mut out, &cluster["streams"]);
     out
+}
+
+/// Size and limit of every stream, and how far its consumers lag.
+fn streams(out: &mut String, streams: &Value) {
+    let all = streams.as_array().filter(|all| !all.is_empty());
+    let Some(all) = all else { return };
+    writeln!(out, "\nStreams ({}):", all.len()).expect(INFALLIBLE);
+    for stream in all {
+        let bytes = grouped(stream["bytes"].as_f64().unwrap_or(0.0));
+        let mut state = format!("{}; {bytes} bytes", word(&stream["kind"]));
+        for consumer in stream["consumers"].as_array().into_iter().flatten() {
+            let lag_s = consumer["lag_seconds"].as_f64().unwrap_or(0.0);
+            let name = word(&consumer["name"]);
+            state += &format!("; {name} is {lag_s:.1} s behind");
+        }
+        writeln!(out, "  {:<22} {state}", word(&stream["name"])).expect(INFALLIBLE);
+    }
 }
 
 /// The configuration, the state of the data, and whether the replicas are the same.
@@ -336,6 +354,10 @@ mod tests {
             },
             "storage_servers": [{"id": "abc", "unreachable": true}],
             "log_servers": [{"address": "127.0.0.1:4501", "queue_bytes": 5, "disk_full": true}],
+            "streams": [{
+                "name": "orders", "kind": "changes", "bytes": 12345,
+                "consumers": [{"name": "printer", "lag_seconds": 1.25}],
+            }],
         }});
         assert_eq!(full_disks(&document), ["127.0.0.1:4501"]);
         let text = summary(&document, "plinth.cluster");
@@ -349,6 +371,7 @@ mod tests {
             "none",
             "queue bytes 5; disk full\n",
             "limited to 1 300: commits wait\n",
+            "changes; 12 345 bytes; printer is 1.2 s behind\n",
             "127.0.0.1:4500, /d: a sync does not come back, for 60 s\n",
         ] {
             assert!(text.contains(part), "{part} in {text}");

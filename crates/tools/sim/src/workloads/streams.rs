@@ -227,7 +227,10 @@ impl Streams {
     async fn brief(&self, database: &Database) {
         let number = self.next_brief.replace(self.next_brief.get() + 1);
         let (name, key) = (format!("brief {number}"), self.row());
-        let range = KeyRange::single(&key);
+        let range = match random::chance(0.5) {
+            true => KeyRange::new(self.data.begin(), self.data.end()),
+            false => KeyRange::single(&key),
+        };
         let options = StreamOptions::changes(vec![range]);
         let created = until_done(database, async |tr| {
             match tr.create_stream(&name, &options).await {
