@@ -1,0 +1,3 @@
+//! ZooKeeper's service on top of the store.
+
+pub mod wire;

@@ -1,0 +1,1 @@
+//! ZooKeeper's protocol: jute records in frames.
