@@ -14,10 +14,17 @@ pub(super) struct Touch<'a> {
     pub by_range: bool,
 }
 
+/// Keys are packed into chunks of this many bytes. One buffer for the millions of keys of a large clear would be copied
+/// as a whole whenever it grows, which holds up the loop for 50 ms and more.
+const CHUNK_BYTES: usize = 256 << 10;
+/// A place is the number of a chunk times this, and a position in the chunk.
+const CHUNK_STRIDE: usize = 1 << 20;
+
 /// The keys and ranges that one version touched.
 pub(super) struct Record {
     version: Version,
-    touches: Vec<u8>,
+    /// None is empty.
+    touches: Vec<Vec<u8>>,
     clears: Vec<(Box<[u8]>, Box<[u8]>)>,
 }
 
@@ -28,13 +35,15 @@ impl Record {
 
     /// The touch at place `at`, and moves `at` behind it. The first place is 0.
     pub fn touch_at(&self, at: &mut usize) -> Option<Touch<'_>> {
-        if *at == self.touches.len() {
-            return None;
-        }
-        let word = varint::get_u32(&self.touches, at).expect("packed here");
-        let end = *at + (word >> 1) as usize;
-        let key = &self.touches[*at..end];
-        *at = end;
+        let (number, mut begin) = (*at / CHUNK_STRIDE, *at % CHUNK_STRIDE);
+        let chunk = self.touches.get(number)?;
+        let word = varint::get_u32(chunk, &mut begin).expect("packed here");
+        let end = begin + (word >> 1) as usize;
+        let key = &chunk[begin..end];
+        *at = match end == chunk.len() {
+            true => (number + 1) * CHUNK_STRIDE,
+            false => number * CHUNK_STRIDE + end,
+        };
         Some(Touch {
             key,
             by_range: word & 1 == 1,
@@ -60,7 +69,8 @@ impl Record {
             .iter()
             .map(|(begin, end)| begin.len() + end.len() + 64)
             .sum();
-        size_of::<Record>() + self.touches.capacity() + clears
+        let touches: usize = self.touches.iter().map(Vec::capacity).sum();
+        size_of::<Record>() + touches + clears
     }
 }
 
@@ -97,7 +107,9 @@ impl Journal {
                 "journal goes backwards to {version}"
             );
             if let Some(last) = self.records.back_mut() {
-                last.touches.shrink_to_fit();
+                if let Some(chunk) = last.touches.last_mut() {
+                    chunk.shrink_to_fit();
+                }
                 self.settled_bytes += last.bytes();
             }
             self.records.push_back(Record {
@@ -112,8 +124,15 @@ impl Journal {
     pub fn touch(&mut self, version: Version, key: &[u8], by_range: bool) {
         let len = u32::try_from(key.len() * 2).expect("no key reaches 2 GiB");
         let touches = &mut self.record(version).touches;
-        varint::put_u32(touches, len | u32::from(by_range));
-        touches.extend_from_slice(key);
+        let has_room = |chunk: &Vec<u8>| chunk.len() + key.len() < CHUNK_BYTES;
+        if !touches.last().is_some_and(has_room) {
+            // The first chunk grows: most versions touch few keys.
+            let room = if touches.is_empty() { 0 } else { CHUNK_BYTES };
+            touches.push(Vec::with_capacity(room));
+        }
+        let chunk = touches.last_mut().expect("made just now");
+        varint::put_u32(chunk, len | u32::from(by_range));
+        chunk.extend_from_slice(key);
     }
 
     pub fn clear(&mut self, version: Version, begin: &[u8], end: &[u8]) {
@@ -157,5 +176,29 @@ impl Journal {
             self.settled_bytes -= last.bytes();
         }
         Some(record)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_version_that_touches_many_keys_gives_each_of_them_once_in_order() {
+        let mut journal = Journal::new();
+        let key = |n: usize| format!("{n:08}").repeat(1 + n % 40).into_bytes();
+        for n in 0..10_000 {
+            journal.touch(7, &key(n), n % 3 == 0);
+        }
+        journal.touch(8, b"later", false);
+        let record = journal.pop_first(7).expect("the older one");
+        assert!(record.touches.len() > 3);
+        let mut at = 0;
+        for n in 0..10_000 {
+            let touch = record.touch_at(&mut at).expect("as many as went in");
+            assert_eq!((touch.key, touch.by_range), (&key(n)[..], n % 3 == 0));
+        }
+        assert!(record.touch_at(&mut at).is_none());
+        assert_eq!(journal.last_version(), 8);
     }
 }
