@@ -2,13 +2,16 @@
 
 use super::pulse::Pulse;
 use crate::net::READ_ROOM_BYTES;
-use bytes::{Bytes, BytesMut};
+use bytes::{BufMut as _, Bytes, BytesMut};
 use std::io;
 use std::net::SocketAddr;
 use tokio::io::AsyncWriteExt;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
+/// Most bytes of one read. A read of megabytes into memory that is used for the first time takes tens of milliseconds,
+/// and the loop can do nothing else meanwhile.
+const READ_BYTES_MAX: usize = 256 << 10;
 /// Room reserved for a read when little is left: the most bytes that one read appends to a fresh buffer.
 const READ_BYTES: usize = 64 << 10;
 
@@ -70,7 +73,7 @@ impl Reader {
             if buffer.capacity() - buffer.len() < READ_ROOM_BYTES {
                 buffer.reserve(READ_BYTES);
             }
-            match self.0.try_read_buf(buffer) {
+            match self.0.try_read_buf(&mut (&mut *buffer).limit(READ_BYTES_MAX)) {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 result => return result,
