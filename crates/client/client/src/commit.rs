@@ -103,7 +103,7 @@ impl Transaction {
         if let Some(error) = attempt.read_error() {
             return Err(error);
         }
-        let (mut log, reads, version, options) = {
+        let (mut log, reads, version, options, places) = {
             let mut state = self.inner.state.borrow_mut();
             let log = std::mem::take(&mut state.log);
             if log.is_empty() {
@@ -116,7 +116,7 @@ impl Transaction {
             }
             let reads = attempt.take_reads();
             let version = state.ask_read_version(database.cluster(), !reads.is_empty());
-            (log, reads, version, state.options)
+            (log, reads, version, state.options, state.places)
         };
         let version = version.get().await?;
         let row = options
@@ -135,6 +135,7 @@ impl Transaction {
         let packed = pack(log, reads, version, flags, fence, options.size_bytes_max)?;
         let data = CommitData {
             conflicts: conflicts.clone(),
+            places,
             ..packed.data
         };
         let packed = Packed {
@@ -185,6 +186,7 @@ fn pack(
         writes: writes.pack(),
         mutations: finished.mutations,
         flags,
+        places: 1,
         conflicts: None,
     };
     let row = None;
@@ -251,6 +253,7 @@ async fn commit_dummy(cluster: &Rc<dyn Cluster>, key: Key, flags: CommitFlags) -
                     writes: packed.clone(),
                     mutations: MutationBatch::default(),
                     flags,
+                    places: 1,
                     conflicts: None,
                 };
                 cluster.commit(data).await

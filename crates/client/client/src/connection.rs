@@ -154,6 +154,7 @@ impl Inner {
             writes: data.writes,
             mutations: data.mutations.into_bytes(),
             flags,
+            places: data.places,
         };
         loop {
             let proxy = self.proxy(|info| &info.commit_proxies).await;

@@ -59,6 +59,8 @@ pub(crate) struct State {
     pub special_error: Option<String>,
     /// Appends to streams so far.
     pub appends: u16,
+    /// Places of its batch that the commit takes.
+    pub places: u16,
     // State that outlives an attempt.
     pub created_at: Instant,
     pub retries: u32,
@@ -81,6 +83,7 @@ impl State {
             special_writes: Vec::new(),
             special_error: None,
             appends: 0,
+            places: 1,
             created_at: plinth_runtime::now(),
             retries: 0,
             backoff: Backoff::default(),
@@ -100,6 +103,7 @@ impl State {
         self.write_bytes = 0;
         self.special_writes.clear();
         self.appends = 0;
+        self.places = 1;
         let next = Attempt::new(self.options.size_bytes_max);
         std::mem::replace(&mut self.attempt, next)
     }

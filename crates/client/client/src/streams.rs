@@ -271,6 +271,29 @@ impl Stream {
         if transaction.open_stream(&self.name).await?.id != self.id {
             return Err(Error::stream_not_found);
         }
+        self.push_entry(transaction, entry)
+    }
+
+    /// Like [`Stream::append`], without looking whether the stream still exists: for whoever follows the stream, and
+    /// has found it there at the transaction's read version. The transaction conflicts with whoever drops the stream
+    /// after that version.
+    pub fn append_followed(
+        &self,
+        transaction: &Transaction,
+        entry: impl AsRef<[u8]>,
+    ) -> Result<u16> {
+        let entry = entry.as_ref();
+        if entry.len() > rows::ENTRY_BYTES_MAX {
+            return Err(Error::value_too_large);
+        }
+        if self.kind != StreamKind::Append {
+            return Err(Error::invalid_stream);
+        }
+        system_rows::conflict_with(transaction, &rows::map_key(&self.name))?;
+        self.push_entry(transaction, entry)
+    }
+
+    fn push_entry(&self, transaction: &Transaction, entry: &[u8]) -> Result<u16> {
         let number = system_rows::next_append(transaction)?;
         system_rows::stamp_key(transaction, &rows::entry_prefix(self.id), number, entry)?;
         system_rows::stamp_value(transaction, &rows::head_key(self.id), number)?;

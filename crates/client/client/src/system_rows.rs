@@ -129,6 +129,15 @@ pub(crate) fn clear(transaction: &Transaction, range: &KeyRange) -> Result<()> {
     )
 }
 
+/// Makes the transaction conflict with every change of `key`, without reading it.
+pub(crate) fn conflict_with(transaction: &Transaction, key: &[u8]) -> Result<()> {
+    let KeyRange { begin, end } = KeyRange::single(key);
+    let state = transaction.inner.state.borrow();
+    state.check_usable()?;
+    state.attempt.add_read_range(&begin, &end, None);
+    Ok(())
+}
+
 /// The parameter of a versionstamped operation: `prefix`, room for the stamp, and the number behind it.
 fn stamped(prefix: &[u8], number: u16) -> Result<Bytes> {
     let offset = u32::try_from(prefix.len()).map_err(|_| Error::key_too_large)?;

@@ -18,6 +18,7 @@ use crate::options::TransactionOption;
 use crate::retry::Backoff;
 use crate::state::State;
 use plinth_core::{Error, Result, Version, version};
+use plinth_protocol::transaction::TRANSACTION_PLACES_MAX;
 use plinth_runtime::{Duration, sleep};
 use std::cell::RefCell;
 use std::future::Future;
@@ -141,6 +142,17 @@ impl Transaction {
     pub fn get_approximate_size(&self) -> usize {
         let state = self.inner.state.borrow();
         state.write_bytes + state.attempt.reads_bytes()
+    }
+
+    /// Makes the commit take `places` places of its batch, from 1 to 1024: the versionstamps from its own on, with the
+    /// order counted up, belong to it alone. Whoever puts several numbered operations into one transaction numbers
+    /// them so. Fails with `invalid_option_value` for another number. Holds until the next attempt.
+    pub fn take_places(&self, places: u16) -> Result<()> {
+        if !(1..=TRANSACTION_PLACES_MAX).contains(&places) {
+            return Err(Error::invalid_option_value);
+        }
+        self.inner.state.borrow_mut().places = places;
+        Ok(())
     }
 
     /// The version of the commit; -1 if the transaction wrote nothing or has not committed.

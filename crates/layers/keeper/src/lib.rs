@@ -1,3 +1,53 @@
 //! ZooKeeper's service on top of the store.
 
+pub mod acl;
+mod admin;
+mod cache;
+pub mod client;
+mod commit;
+mod connection;
+mod gateway;
+mod greeting;
+mod leases;
+pub mod paths;
+mod pipeline;
+mod reads;
+mod replica;
+mod sessions;
+mod setup;
+pub mod tree;
+mod watches;
 pub mod wire;
+pub mod zxid;
+
+pub use gateway::{Options, serve};
+
+use plinth_runtime::{knob, metric};
+
+knob! {
+    /// Most operations that share a transaction. A transaction has no more places.
+    pub BATCH_OPERATIONS_MAX: usize = "keeper_batch_operations_max", 500, sim 1, 500, legal 1, 1024;
+    /// A batch with so many bytes takes no more operations.
+    pub BATCH_BYTES_MAX: usize = "keeper_batch_bytes_max", 2 << 20, sim 1000, 2 << 20, legal 1000, 4 << 20;
+    /// Longest request: ZooKeeper's `jute.maxbuffer`.
+    pub FRAME_BYTES_MAX: usize = "keeper_frame_bytes_max", 0xfffff, legal 10_000, 8 << 20;
+    /// Longest answer. ZooKeeper's Java client reads no longer one unless told to.
+    pub ANSWER_BYTES_MAX: usize = "keeper_answer_bytes_max", 4 << 20, legal 10_000, 256 << 20;
+    /// Memory for nodes.
+    pub CACHE_BYTES_MAX: usize = "keeper_cache_bytes_max", 64 << 20, sim 10_000, 64 << 20, legal 10_000, usize::MAX;
+    /// How often a gateway shows that it lives.
+    pub BEAT_MS: u64 = "keeper_beat_ms", 1000, legal 50, 1000;
+    /// A gateway that could not reach the database for so long disconnects its clients. Below every session's time-out.
+    pub ISOLATION_MS: u64 = "keeper_isolation_ms", 3000, legal 500, 10_000;
+    /// How often containers and nodes with a time to live are looked at.
+    pub REAP_MS: u64 = "keeper_reap_ms", 10_000, sim 1000, 10_000, legal 100, 3_600_000;
+    /// A gateway that has seen no change of another one for so long counts on being alone.
+    pub ALONE_AFTER_MS: u64 = "keeper_alone_after_ms", 1000, sim 1, 5000;
+}
+
+metric! {
+    pub BATCHES: Counter = "plinth_keeper_batches_total", "transactions of gateways";
+    pub CONFLICTS: Counter = "plinth_keeper_conflicts_total", "transactions of gateways that were refused because others had written";
+    pub EVENTS: Counter = "plinth_keeper_events_total", "watch events that were sent";
+    pub REFRESHES: Counter = "plinth_keeper_refreshes_total", "reads of the stream of changes";
+}

@@ -105,6 +105,12 @@ pub const FLAG_LOCK_AWARE: u8 = 2;
 /// If it conflicts, the reply names the ranges.
 pub const FLAG_REPORT_CONFLICTS: u8 = 4;
 
+/// Places of a batch. A version and a place together fit 63 bits for 17 years of versions, which is what a number that
+/// must fit a signed 64-bit integer can be made of.
+pub const BATCH_PLACES_MAX: usize = 1 << 14;
+/// Places of one transaction.
+pub const TRANSACTION_PLACES_MAX: u16 = 1 << 10;
+
 record! {
     pub struct Commit {
         /// Version of the reads; irrelevant if there are none.
@@ -115,12 +121,14 @@ record! {
         /// `plinth_core::mutation`, packed.
         pub mutations: Bytes,
         pub flags: u8,
+        /// How many places in its batch the transaction takes, at least 1: that many versionstamps are its own.
+        pub places: u16,
     }
 
     pub struct CommitReply {
         /// Commit version. [`plinth_core::version::INVALID`] means not committed, because of `conflicting`.
         pub version: Version,
-        /// Order inside the batch: the last two bytes of the versionstamp.
+        /// Order inside the batch: the last two bytes of the versionstamp. It is the first of the transaction's places.
         pub order: u16,
         /// The ranges read that have been written since. Only with [`FLAG_REPORT_CONFLICTS`].
         pub conflicting: Vec<KeyRange>,

@@ -145,6 +145,7 @@ fn damaged_transaction_messages_are_refused_or_mean_what_they_say() {
         writes: bytes("writes"),
         mutations: bytes("mutations"),
         flags: FLAG_SYSTEM_KEYS,
+        places: 3,
     }]);
     fuzz_message([GetKeyLocations {
         range: range(),

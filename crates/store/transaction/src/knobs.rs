@@ -1,18 +1,17 @@
 //! The knobs of sequencer, proxies and resolvers.
 
+use plinth_protocol::transaction::BATCH_PLACES_MAX;
 use plinth_rpc::FRAME_SAFE_BYTES;
 use plinth_runtime::knob;
 
 const MIB: usize = 1 << 20;
-/// Most transactions in a batch: a versionstamp has two bytes for the order in the batch.
-const BATCH_COUNT_MAX: usize = u16::MAX as usize + 1;
 /// Number of replies that a resolver remembers, in case a proxy did not get one. No more batches may be in flight.
 pub const BATCHES_REMEMBERED: usize = 64;
 
 knob! {
     /// Requests for a read version that may wait at a GRV proxy; more are refused.
     pub GRV_QUEUE_MAX: usize = "grv_queue_max", 100_000, sim 1, 100;
-    pub COMMIT_BATCH_COUNT_MAX: usize = "commit_batch_count_max", 4096, sim 1, 4096, legal 1, BATCH_COUNT_MAX;
+    pub COMMIT_BATCH_COUNT_MAX: usize = "commit_batch_count_max", 4096, sim 1, 4096, legal 1, BATCH_PLACES_MAX;
     pub COMMIT_BATCH_BYTES_MAX: usize = "commit_batch_bytes_max", 4 * MIB,
         sim 1000, 4 * MIB, legal 1000, FRAME_SAFE_BYTES;
     pub COMMIT_BATCHES_IN_FLIGHT_MAX: usize = "commit_batches_in_flight_max", 8, sim 1, 8, legal 1, BATCHES_REMEMBERED;

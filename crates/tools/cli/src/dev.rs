@@ -69,6 +69,9 @@ pub struct Arguments {
     /// Port of the first server's metrics page (/metrics, for Prometheus); the others take the ports after it
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     metrics_port: Option<u16>,
+    /// Port for ZooKeeper's clients: a gateway that keeps its nodes in this cluster
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    keeper_port: Option<u16>,
     /// Do not restart a server that has died
     #[arg(long)]
     no_restart: bool,
@@ -94,7 +97,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         let cluster = prepare(&arguments, &path, &addresses).await?;
         let mut servers: Vec<Server> = Vec::new();
         for (i, listen) in addresses.iter().enumerate() {
-            servers.push(Server::start(&arguments, &path, *listen, i)?);
+            servers.push(Server::start(&arguments, &path, *listen, Part::Server(i))?);
         }
         let outcome = serve(&arguments, &path, &cluster, &mut servers).await;
         stop(servers).await;
@@ -196,7 +199,7 @@ async fn serve(
     arguments: &Arguments,
     path: &Path,
     cluster: &ClusterFile,
-    servers: &mut [Server],
+    servers: &mut Vec<Server>,
 ) -> Outcome {
     let stopped = interrupted();
     let work = async {
@@ -205,6 +208,10 @@ async fn serve(
         match plinth_runtime::race(starting, ended).await {
             Either::Left(outcome) => outcome?,
             Either::Right(line) => return Err(line),
+        }
+        if let Some(port) = arguments.keeper_port {
+            let listen = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
+            servers.push(Server::start(arguments, path, listen, Part::Keeper)?);
         }
         announce(arguments, path);
         keep_alive(arguments, path, servers).await
@@ -265,13 +272,34 @@ fn announce(arguments: &Arguments, path: &Path) {
         arguments.data_dir.display()
     );
     println!("connect with: plinth cli -C {}", path.display());
+    if let Some(port) = arguments.keeper_port {
+        println!("ZooKeeper's clients: 127.0.0.1:{port}");
+    }
     println!("ready");
 }
 
-/// A server process.
+/// What a process does.
+#[derive(Clone, Copy)]
+enum Part {
+    /// A server of the database, with its number.
+    Server(usize),
+    /// The gateway for ZooKeeper's clients.
+    Keeper,
+}
+
+impl std::fmt::Display for Part {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Part::Server(_) => "server",
+            Part::Keeper => "keeper",
+        })
+    }
+}
+
+/// A process of the cluster.
 struct Server {
     listen: SocketAddr,
-    index: usize,
+    part: Part,
     child: Option<Child>,
     ended_at: Option<Instant>,
     /// True if it ended with exit code 0, as a server does that was asked to end.
@@ -283,44 +311,49 @@ impl Server {
         arguments: &Arguments,
         cluster: &Path,
         listen: SocketAddr,
-        index: usize,
+        part: Part,
     ) -> Outcome<Server> {
-        let directory = arguments.data_dir.join(listen.port().to_string());
         // The running program itself, even if its file has been replaced since.
         let mut command = Command::new("/proc/self/exe");
-        if let Some(port) = arguments.metrics_port {
-            let page = SocketAddr::new(listen.ip(), port + index as u16);
-            command.args(["server", "--metrics", &page.to_string()]);
-        } else {
-            command.arg("server");
+        command.arg0("plinth").arg(part.to_string());
+        match part {
+            Part::Server(index) => Self::add_server(&mut command, arguments, listen, index),
+            Part::Keeper => {
+                let trace = arguments.data_dir.join("keeper.jsonl");
+                command.arg("--trace").arg(trace);
+            }
         }
         let child = command
-            .arg0("plinth")
             .args(["--listen", &listen.to_string()])
-            .arg("--data-dir")
-            .arg(&directory)
             .arg("--cluster-file")
             .arg(cluster)
-            .args([
-                "--machine",
-                &format!("m{index}"),
-                "--zone",
-                &format!("z{index}"),
-            ])
-            .args(["--cache-mib", &arguments.cache_mib.to_string()])
-            .arg("--trace")
-            .arg(directory.join("trace.jsonl"))
             .args(["--parent", &std::process::id().to_string()])
             .stdin(Stdio::null())
             .spawn()
-            .map_err(|error| format!("cannot start a server process: {error}"))?;
+            .map_err(|error| format!("cannot start a {part} process: {error}"))?;
         Ok(Server {
             listen,
-            index,
+            part,
             child: Some(child),
             ended_at: None,
             is_asked: false,
         })
+    }
+
+    fn add_server(command: &mut Command, arguments: &Arguments, listen: SocketAddr, index: usize) {
+        let directory = arguments.data_dir.join(listen.port().to_string());
+        if let Some(port) = arguments.metrics_port {
+            let page = SocketAddr::new(listen.ip(), port + index as u16);
+            command.args(["--metrics", &page.to_string()]);
+        }
+        command
+            .arg("--data-dir")
+            .arg(&directory)
+            .args(["--machine", &format!("m{index}")])
+            .args(["--zone", &format!("z{index}")])
+            .args(["--cache-mib", &arguments.cache_mib.to_string()])
+            .arg("--trace")
+            .arg(directory.join("trace.jsonl"));
     }
 
     /// The exit status, once, if the process has ended.
@@ -348,8 +381,8 @@ async fn first_end(servers: &mut [Server]) -> String {
             if let Some(status) = server.check() {
                 let why = describe(status);
                 return format!(
-                    "the server at {} ended with {why} before the cluster served; it said why above",
-                    server.listen
+                    "the {} at {} ended with {why} before the cluster served; it said why above",
+                    server.part, server.listen
                 );
             }
         }
@@ -367,7 +400,8 @@ async fn keep_alive(arguments: &Arguments, cluster: &Path, servers: &mut [Server
                     (false, false) => "; it is started again in 2 s",
                 };
                 eprintln!(
-                    "plinth: the server at {} ended with {}{next}",
+                    "plinth: the {} at {} ended with {}{next}",
+                    server.part,
                     server.listen,
                     describe(status)
                 );
@@ -377,7 +411,7 @@ async fn keep_alive(arguments: &Arguments, cluster: &Path, servers: &mut [Server
                 .ended_at
                 .is_some_and(|at| server.is_asked || at.elapsed() >= RESTART_AFTER);
             if rested && !arguments.no_restart {
-                *server = Server::start(arguments, cluster, server.listen, server.index)?;
+                *server = Server::start(arguments, cluster, server.listen, server.part)?;
             }
         }
         sleep(CHECK_INTERVAL).await;

@@ -10,6 +10,7 @@ mod copy;
 mod demo;
 mod dev;
 mod dump;
+mod keeper;
 mod load;
 mod metrics;
 mod progress;
@@ -64,6 +65,8 @@ enum Command {
     Top(top::Arguments),
     /// Make, list, follow and drop streams: records of changes, or of what was appended
     Stream(stream::Arguments),
+    /// Serve ZooKeeper's clients from a cluster
+    Keeper(keeper::Arguments),
     /// Measure how fast a cluster is
     Bench(bench::Arguments),
     /// Run simulated clusters with faults; workloads check each run
@@ -96,6 +99,7 @@ fn main() -> ExitCode {
         Command::Status(arguments) => status::run(arguments),
         Command::Top(arguments) => top::run(arguments),
         Command::Stream(arguments) => stream::run(arguments),
+        Command::Keeper(arguments) => keeper::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
     };

@@ -115,7 +115,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     outcome
 }
 
-fn parse_knobs(texts: &[String]) -> Outcome<Knobs> {
+pub fn parse_knobs(texts: &[String]) -> Outcome<Knobs> {
     let mut knobs = Knobs::default();
     for text in texts {
         let (name, value) = text
@@ -130,7 +130,7 @@ fn parse_knobs(texts: &[String]) -> Outcome<Knobs> {
 
 /// Raises the limit of open files to its maximum. Every connection is an open file, and the usual soft limit is too
 /// low for a server.
-fn raise_file_limit() {
+pub fn raise_file_limit() {
     use rustix::process::{Resource, getrlimit, setrlimit};
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
@@ -149,7 +149,7 @@ fn with_place(line: String) -> String {
 }
 
 /// Asks the system to stop this process when its parent process ends, for any reason.
-fn follow_parent(parent: u32) -> Outcome {
+pub fn follow_parent(parent: u32) -> Outcome {
     rustix::process::set_parent_process_death_signal(Some(Signal::TERM))
         .map_err(|error| format!("cannot follow process {parent}: {error}"))?;
     // The parent may have ended before the request.

@@ -73,7 +73,10 @@ impl Reader {
             if buffer.capacity() - buffer.len() < READ_ROOM_BYTES {
                 buffer.reserve(READ_BYTES);
             }
-            match self.0.try_read_buf(&mut (&mut *buffer).limit(READ_BYTES_MAX)) {
+            match self
+                .0
+                .try_read_buf(&mut (&mut *buffer).limit(READ_BYTES_MAX))
+            {
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 result => return result,

@@ -19,8 +19,9 @@ use plinth_core::{Error, Result, Tag, Version, version};
 use plinth_protocol::log::{LogGeneration, Pop, Push};
 use plinth_protocol::rate::{CommitProxyStatus, GetCommitProxyStatus};
 use plinth_protocol::transaction::{
-    Commit, CommitRecovery, CommitReply, CommitVersion, GetCommitVersion, GetKeyLocations,
-    KeyLocations, LoadSystemState, RecruitCommitProxy, ReportCommitted, ResolveBatch, ResolveReply,
+    BATCH_PLACES_MAX, Commit, CommitRecovery, CommitReply, CommitVersion, GetCommitVersion,
+    GetKeyLocations, KeyLocations, LoadSystemState, RecruitCommitProxy, ReportCommitted,
+    ResolveBatch, ResolveReply, TRANSACTION_PLACES_MAX,
 };
 use plinth_rpc::{
     Endpoint, FailureBeacon, Interface, Registration, Responder, Transport, Watching,
@@ -51,6 +52,12 @@ struct Arrived {
     transaction: Pending,
     responder: Responder<Commit>,
     at: Instant,
+}
+
+impl Arrived {
+    fn places(&self) -> usize {
+        usize::from(self.transaction.places)
+    }
 }
 
 /// A snapshot of the system keyspace that is being written, one part a version.
@@ -122,9 +129,17 @@ pub fn start(transport: &Transport, role: RecruitCommitProxy) -> impl Future<Out
     }
 }
 
-/// A transaction's place in its batch: the last two bytes of a versionstamp.
-fn place_in_batch(order: usize) -> u16 {
-    u16::try_from(order).expect("the knob's bounds follow from this")
+/// Gives the transactions of a batch their places, one after the other.
+fn place(batch: &mut [Arrived]) {
+    let mut next = 0;
+    for arrived in batch {
+        arrived.transaction.order = next;
+        next += arrived.transaction.places;
+    }
+    assert!(
+        usize::from(next) <= BATCH_PLACES_MAX,
+        "a batch of {next} places"
+    );
 }
 
 impl Proxy {
@@ -278,13 +293,19 @@ impl Proxy {
             let bytes_max = COMMIT_BATCH_BYTES_MAX.get().min(BATCH_BYTES_MAX / copies);
             let mut batch: Vec<Arrived> = first.into_iter().collect();
             let mut bytes: usize = batch.iter().map(|a| a.transaction.bytes()).sum();
-            while batch.len() < COMMIT_BATCH_COUNT_MAX.get() && bytes < bytes_max {
+            let mut places: usize = batch.iter().map(Arrived::places).sum();
+            while batch.len() < COMMIT_BATCH_COUNT_MAX.get()
+                && bytes < bytes_max
+                && places + usize::from(TRANSACTION_PLACES_MAX) <= BATCH_PLACES_MAX
+            {
                 let Some(next) = arrived.try_recv() else {
                     break;
                 };
                 bytes += next.transaction.bytes();
+                places += next.places();
                 batch.push(next);
             }
+            place(&mut batch);
             number += 1;
             if let Some(first) = batch.first() {
                 self.latency.borrow_mut().begin(number, first.at);
@@ -362,7 +383,7 @@ impl Proxy {
                 }),
                 verdict => verdict.map(|()| CommitReply {
                     version: committed.version(),
-                    order: place_in_batch(order),
+                    order: transactions[order].order,
                     conflicting: Vec::new(),
                 }),
             });
@@ -460,7 +481,7 @@ impl Proxy {
                 continue;
             }
             let mutations =
-                assign::place_versionstamps(&transaction.mutations, version, place_in_batch(order));
+                assign::place_versionstamps(&transaction.mutations, version, transaction.order);
             if transaction.is_system {
                 let system = assign::system_part(&mutations);
                 bodies.push_orders(&self.state.borrow_mut().change(&system));
@@ -470,7 +491,7 @@ impl Proxy {
             assign::assign(&self.state, &mutations, &mut bodies, &mut pace).await;
             stream_rows.add(
                 self.state.borrow().change_streams(),
-                place_in_batch(order),
+                transaction.order,
                 &mutations,
             );
             if order % LOOKS_EVERY == 0 || mutations.bytes().len() > LOOKS_EVERY_BYTES {

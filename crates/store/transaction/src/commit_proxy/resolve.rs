@@ -8,8 +8,8 @@ use plinth_core::system_keys::{METADATA_VERSION, is_metadata_key, is_metadata_ra
 use plinth_core::{Error, MutationKind, Result};
 use plinth_protocol::transaction::{
     Commit, FLAG_LOCK_AWARE, FLAG_REPORT_CONFLICTS, FLAG_SYSTEM_KEYS, Partition, ResolveReply,
-    ResolveTransaction, SystemTransaction, SystemTransactions, VERDICT_COMMITTED, VERDICT_CONFLICT,
-    VERDICT_TOO_OLD,
+    ResolveTransaction, SystemTransaction, SystemTransactions, TRANSACTION_PLACES_MAX,
+    VERDICT_COMMITTED, VERDICT_CONFLICT, VERDICT_TOO_OLD,
 };
 use plinth_runtime::planted;
 
@@ -27,6 +27,10 @@ pub struct Pending {
     /// True if it commits even while the database is locked.
     pub lock_aware: bool,
     pub report_conflicts: bool,
+    /// How many places of its batch it takes.
+    pub places: u16,
+    /// The first of them: the last two bytes of its versionstamp. Known when the batch is formed.
+    pub order: u16,
 }
 
 impl Pending {
@@ -36,6 +40,9 @@ impl Pending {
         let bytes = commit.reads.len() + commit.writes.len() + commit.mutations.len();
         if bytes > TRANSACTION_BYTES_MAX + CLIENT_EXTRA_BYTES {
             return Err(Error::transaction_too_large);
+        }
+        if !(1..=TRANSACTION_PLACES_MAX).contains(&commit.places) {
+            return Err(malformed);
         }
         let reads = ConflictRanges::parse(commit.reads).ok_or(malformed)?;
         let writes = ConflictRanges::parse(commit.writes).ok_or(malformed)?;
@@ -75,6 +82,8 @@ impl Pending {
             is_system,
             lock_aware: commit.flags & FLAG_LOCK_AWARE != 0,
             report_conflicts: commit.flags & FLAG_REPORT_CONFLICTS != 0,
+            places: commit.places,
+            order: 0,
         })
     }
 
@@ -202,6 +211,7 @@ mod tests {
             }])
             .into_bytes(),
             flags: 0,
+            places: 1,
         };
         assert!(Pending::parse(commit(TRANSACTION_BYTES_MAX)).is_ok());
         let refused = Pending::parse(commit(TRANSACTION_BYTES_MAX + 200_000)).err();

@@ -1,0 +1,368 @@
+//! Nodes that a gateway has in memory: what they are at the version of its replica, and no other.
+//!
+//! The cache is bounded. What has not been used for a while goes first (second chance). What is not in it is unknown,
+//! unless the parent's list of children is there and complete: then a child that is not listed does not exist.
+
+use crate::paths;
+use crate::tree::change::Change;
+use crate::tree::node::{Data, Node};
+use crate::tree::plan::Known;
+use foldhash::fast::FixedState;
+use std::cell::Cell;
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+
+/// Memory of an entry besides its node, its name and its children.
+const ENTRY_BYTES: usize = 120;
+/// Memory of a child in a list besides its name.
+const CHILD_BYTES: usize = 48;
+
+struct Slot {
+    /// `None`: the node does not exist.
+    node: Option<Rc<Node>>,
+    /// Names of all children.
+    children: Option<BTreeSet<Box<str>>>,
+    children_bytes: usize,
+    used: Cell<bool>,
+}
+
+impl Slot {
+    fn bytes(&self, path: &str) -> usize {
+        let node = self.node.as_deref().map_or(0, Node::bytes);
+        ENTRY_BYTES + 2 * path.len() + node + self.children_bytes
+    }
+}
+
+#[expect(
+    clippy::disallowed_types,
+    reason = "the hasher is given, and no order of iteration is seen"
+)]
+type Map<K, V> = std::collections::HashMap<K, V, FixedState>;
+
+/// See the module.
+pub struct Cache {
+    slots: Map<Rc<str>, Slot>,
+    /// Every path in `slots`, the next candidate for eviction first.
+    ring: VecDeque<Rc<str>>,
+    bytes: usize,
+    bytes_max: usize,
+}
+
+impl Cache {
+    pub fn new(seed: u64, bytes_max: usize) -> Cache {
+        Cache {
+            slots: Map::with_hasher(FixedState::with_seed(seed)),
+            ring: VecDeque::new(),
+            bytes: 0,
+            bytes_max,
+        }
+    }
+
+    pub fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    pub fn clear(&mut self) {
+        self.slots.clear();
+        self.ring.clear();
+        self.bytes = 0;
+    }
+
+    pub fn get(&self, path: &str) -> Known {
+        if let Some(slot) = self.slots.get(path) {
+            slot.used.set(true);
+            return match &slot.node {
+                Some(node) => Known::Here(node.clone()),
+                None => Known::Absent,
+            };
+        }
+        let siblings = paths::parent(path).and_then(|parent| self.slots.get(parent));
+        match siblings {
+            Some(Slot { node: None, .. }) => Known::Absent,
+            Some(Slot {
+                children: Some(names),
+                ..
+            }) if !names.contains(paths::name(path)) => Known::Absent,
+            _ => Known::Unknown,
+        }
+    }
+
+    /// The names of the children, if all are known.
+    pub fn children(&self, path: &str) -> Option<&BTreeSet<Box<str>>> {
+        let slot = self.slots.get(path)?;
+        slot.used.set(true);
+        slot.children.as_ref()
+    }
+
+    /// Notes what was read from the store: the node, or that there is none.
+    pub fn insert(&mut self, path: &str, node: Option<Rc<Node>>) {
+        if node.is_none() {
+            self.remove(path);
+        }
+        self.change(path, true, |slot| slot.node = node);
+        self.evict();
+    }
+
+    /// Notes the children of a node that is in the cache.
+    pub fn insert_children(&mut self, path: &str, names: BTreeSet<Box<str>>) {
+        self.change(path, false, |slot| {
+            slot.children_bytes = names.iter().map(|name| name.len() + CHILD_BYTES).sum();
+            slot.children = Some(names);
+        });
+        self.evict();
+    }
+
+    /// Changes the slot of `path`, which is made if `make`, and accounts for its bytes.
+    fn change(&mut self, path: &str, make: bool, change: impl FnOnce(&mut Slot)) {
+        if make && !self.slots.contains_key(path) {
+            let path: Rc<str> = path.into();
+            self.ring.push_back(path.clone());
+            let slot = Slot {
+                node: None,
+                children: None,
+                children_bytes: 0,
+                used: Cell::new(false),
+            };
+            self.bytes += slot.bytes(&path);
+            self.slots.insert(path, slot);
+        }
+        if let Some(slot) = self.slots.get_mut(path) {
+            let before = slot.bytes(path);
+            change(slot);
+            self.bytes = self.bytes + slot.bytes(path) - before;
+        }
+    }
+
+    fn remove(&mut self, path: &str) {
+        if let Some(slot) = self.slots.remove(path) {
+            self.bytes -= slot.bytes(path);
+        }
+    }
+
+    fn evict(&mut self) {
+        // Each path gets a second chance at most, so this ends.
+        let mut chances = 2 * self.ring.len();
+        while self.bytes > self.bytes_max && chances > 0 {
+            chances -= 1;
+            let Some(path) = self.ring.pop_front() else {
+                return;
+            };
+            match self.slots.get(&path) {
+                None => {}
+                Some(slot) if slot.used.replace(false) => self.ring.push_back(path),
+                Some(_) => self.remove(&path),
+            }
+        }
+        // Removed paths stay in the ring until their turn comes.
+        if self.ring.len() > 2 * self.slots.len() + 1000 {
+            self.ring.retain(|path| self.slots.contains_key(path));
+        }
+    }
+
+    /// Applies a change that was committed with this zxid.
+    pub fn apply(&mut self, change: &Change, zxid: i64) {
+        match change {
+            Change::Created(path, node) => {
+                self.change_parent(path, zxid, |node, names| {
+                    node.counts.created = node.counts.created.wrapping_add(1);
+                    node.counts.present = node.counts.present.wrapping_add(1);
+                    names.insert(paths::name(path).into())
+                });
+                self.remove(path);
+                self.insert(path, Some(Rc::new(node.clone())));
+                // A new node has no children, and everybody will know of its first.
+                self.insert_children(path, BTreeSet::new());
+            }
+            Change::Deleted(path) => {
+                self.change_parent(path, zxid, |node, names| {
+                    node.counts.present = node.counts.present.wrapping_sub(1);
+                    names.remove(paths::name(path))
+                });
+                self.remove(path);
+                self.insert(path, None);
+            }
+            Change::DataSet(path, node) | Change::AclSet(path, node) => self.set(path, node),
+            Change::SessionTaken { .. }
+            | Change::SessionClosed { .. }
+            | Change::GatewayRemoved { .. } => {}
+        }
+    }
+
+    /// The node has changed, but not its list of children.
+    fn set(&mut self, path: &str, new: &Node) {
+        self.change(path, false, |slot| {
+            if let Some(node) = &mut slot.node {
+                let old = Rc::make_mut(node);
+                let data = match (&new.data, &old.data) {
+                    // The change did not come with long data. Data that was not changed is still the same.
+                    (Data::Unread(_), Data::Here(here)) if new.mzxid == old.mzxid => {
+                        Data::Here(here.clone())
+                    }
+                    (data, _) => data.clone(),
+                };
+                *old = Node {
+                    data,
+                    counts: old.counts,
+                    pzxid: old.pzxid,
+                    ..new.clone()
+                };
+            }
+        });
+    }
+
+    /// Changes the parent of `path` and its list of children, as far as they are known. `change` returns whether the
+    /// list has changed.
+    fn change_parent(
+        &mut self,
+        path: &str,
+        zxid: i64,
+        change: impl Fn(&mut Node, &mut BTreeSet<Box<str>>) -> bool,
+    ) {
+        let Some(parent) = paths::parent(path) else {
+            return;
+        };
+        let name_bytes = paths::name(path).len() + CHILD_BYTES;
+        self.change(parent, false, |slot| {
+            let Some(node) = &mut slot.node else {
+                return;
+            };
+            let node = Rc::make_mut(node);
+            node.pzxid = zxid;
+            let before = slot.children.as_ref().map_or(0, |names| names.len());
+            let mut nobody = BTreeSet::new();
+            let names = slot.children.as_mut().unwrap_or(&mut nobody);
+            change(node, names);
+            if let Some(names) = &slot.children {
+                let after = names.len();
+                slot.children_bytes =
+                    slot.children_bytes + after * name_bytes - before * name_bytes;
+            }
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tree::node::{Counts, Lifetime, open_acl};
+    use bytes::Bytes;
+
+    fn node(zxid: i64) -> Node {
+        Node {
+            czxid: zxid,
+            mzxid: zxid,
+            pzxid: zxid,
+            ctime: 0,
+            mtime: 0,
+            version: 0,
+            aversion: 0,
+            counts: Counts::default(),
+            lifetime: Lifetime::Persistent,
+            acl: open_acl(),
+            data: Data::Here(Bytes::from_static(b"data")),
+        }
+    }
+
+    fn here(cache: &Cache, path: &str) -> Option<Rc<Node>> {
+        match cache.get(path) {
+            Known::Here(node) => Some(node),
+            Known::Absent | Known::Unknown => None,
+        }
+    }
+
+    #[test]
+    fn changes_follow_one_another_into_nodes_and_lists() {
+        let mut cache = Cache::new(1, 1 << 20);
+        assert!(matches!(cache.get("/a"), Known::Unknown));
+        cache.insert("/", Some(Rc::new(node(0))));
+        cache.apply(&Change::Created("/a".into(), node(5)), 5);
+        cache.apply(&Change::Created("/a/b".into(), node(6)), 6);
+        cache.apply(&Change::Created("/a/c".into(), node(7)), 7);
+        cache.apply(&Change::Deleted("/a/b".into()), 8);
+        let a = here(&cache, "/a").expect("created");
+        assert_eq!((a.counts.created, a.counts.present, a.pzxid), (2, 1, 8));
+        let names: Vec<&str> = cache
+            .children("/a")
+            .expect("complete")
+            .iter()
+            .map(|n| &**n)
+            .collect();
+        assert_eq!(names, ["c"]);
+        assert!(matches!(cache.get("/a/b"), Known::Absent));
+        assert!(
+            matches!(cache.get("/a/d"), Known::Absent),
+            "the list is complete"
+        );
+        assert!(
+            matches!(cache.get("/a/b/x"), Known::Absent),
+            "the parent does not exist"
+        );
+        assert!(
+            matches!(cache.get("/other"), Known::Unknown),
+            "the root's list is not known"
+        );
+    }
+
+    #[test]
+    fn new_data_keeps_what_is_known_of_children() {
+        let mut cache = Cache::new(1, 1 << 20);
+        cache.apply(&Change::Created("/a".into(), node(5)), 5);
+        cache.apply(&Change::Created("/a/b".into(), node(6)), 6);
+        let set = Node {
+            version: 1,
+            mzxid: 7,
+            data: Data::None,
+            ..node(5)
+        };
+        cache.apply(&Change::DataSet("/a".into(), set), 7);
+        let a = here(&cache, "/a").expect("created");
+        assert_eq!(
+            (a.version, a.mzxid, a.counts.present, a.pzxid),
+            (1, 7, 1, 6)
+        );
+        assert_eq!(a.data, Data::None);
+    }
+
+    #[test]
+    fn what_is_not_used_goes_when_memory_is_full() {
+        let mut cache = Cache::new(1, 20_000);
+        for i in 0..1000 {
+            cache.insert(&format!("/{i}"), Some(Rc::new(node(i))));
+            let _ = cache.get("/0");
+        }
+        assert!(
+            cache.bytes() <= 20_000 && cache.len() > 20,
+            "{} {}",
+            cache.bytes(),
+            cache.len()
+        );
+        assert!(here(&cache, "/0").is_some(), "it was used all the time");
+        assert!(matches!(cache.get("/1"), Known::Unknown));
+        for i in 0..1000 {
+            cache.apply(&Change::Deleted(format!("/{i}").into()), 1);
+        }
+        cache.clear();
+        assert_eq!((cache.bytes(), cache.len()), (0, 0));
+    }
+
+    #[test]
+    fn bytes_are_counted_as_lists_grow_and_shrink() {
+        let mut cache = Cache::new(1, 1 << 20);
+        cache.insert("/", Some(Rc::new(node(0))));
+        cache.insert_children("/", BTreeSet::new());
+        let before = cache.bytes();
+        for i in 0..100 {
+            cache.apply(&Change::Created(format!("/{i:03}").into(), node(i)), i);
+        }
+        assert!(cache.bytes() > before + 100 * CHILD_BYTES);
+        for i in 0..100 {
+            cache.apply(&Change::Deleted(format!("/{i:03}").into()), i);
+            cache.remove(&format!("/{i:03}"));
+        }
+        assert_eq!(cache.bytes(), before);
+    }
+}

@@ -1,0 +1,239 @@
+//! A plan becomes a transaction of the store.
+
+use crate::tree::change::{Origin, put_change};
+use crate::tree::node::{Data, Lifetime, Node, pzxid_row};
+use crate::tree::plan::{Plan, SessionChange, Touched};
+use crate::tree::rows::{Lock, PIECE_BYTES, Rows};
+use bytes::BufMut;
+use plinth_client::{Stream, Transaction, TransactionOption};
+use plinth_core::{MutationKind, Result};
+
+/// An entry of the stream that has reached this size takes no more changes.
+const ENTRY_BYTES: usize = 60_000;
+
+/// Everything at once, or the locks that the plan has read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mode {
+    /// The commit fails if any gateway has changed anything since the plan's version. Then nobody's changes lie
+    /// between the version and the commit, and nothing has to be read before the answers can be given.
+    Alone,
+    /// The commit fails if a lock was written that the plan has read.
+    Shared,
+}
+
+pub struct Writer<'a> {
+    pub rows: &'a Rows,
+    pub stream: &'a Stream,
+    pub origin: Origin,
+}
+
+impl Writer<'_> {
+    /// Puts the plan's rows, conflicts and entries into `transaction`.
+    pub fn write(&self, transaction: &Transaction, plan: &Plan<'_>, mode: Mode) -> Result<()> {
+        for (path, touched) in &plan.touched {
+            self.write_node(transaction, path, touched)?;
+        }
+        for (session, change) in &plan.sessions {
+            self.write_session(transaction, *session, change)?;
+        }
+        for (gateway, row) in &plan.gateways {
+            let key = self.rows.gateway(*gateway);
+            match row {
+                Some(row) => self.set(transaction, key, (row.clone(), false))?,
+                None => self.clear(transaction, key)?,
+            }
+        }
+        self.write_conflicts(transaction, plan, mode);
+        self.append(transaction, plan)
+    }
+
+    /// What a row would conflict with is said by locks instead.
+    fn quietly(transaction: &Transaction) -> Result<()> {
+        transaction.set_option(TransactionOption::NextWriteNoWriteConflictRange)
+    }
+
+    fn set(&self, transaction: &Transaction, key: Vec<u8>, row: (Vec<u8>, bool)) -> Result<()> {
+        Self::quietly(transaction)?;
+        let (mut value, is_stamped) = row;
+        if is_stamped {
+            value.put_u32_le(0); // the stamp's place
+            transaction.atomic_op(MutationKind::SetVersionstampedValue, key, value);
+        } else {
+            transaction.set(key, value);
+        }
+        Ok(())
+    }
+
+    fn clear(&self, transaction: &Transaction, key: Vec<u8>) -> Result<()> {
+        Self::quietly(transaction)?;
+        transaction.clear(key);
+        Ok(())
+    }
+
+    fn write_node(&self, transaction: &Transaction, path: &str, touched: &Touched) -> Result<()> {
+        let before = touched.before.as_deref();
+        let after = touched.after.as_ref();
+        self.write_index(transaction, path, before, after)?;
+        let is_long = |node: Option<&Node>| node.is_some_and(|node| node.data.is_long());
+        let has_new_data = match (before, after) {
+            (Some(before), Some(after)) => touched.is_replaced || before.mzxid != after.mzxid,
+            _ => true,
+        };
+        if is_long(before) && has_new_data {
+            let data = self.rows.data(path);
+            Self::quietly(transaction)?;
+            transaction.clear_range(data.begin, data.end);
+        }
+        let kept = before.filter(|_| !touched.is_replaced && after.is_some());
+        if before.is_some() && kept.is_none() {
+            let around = self.rows.around_node(path);
+            Self::quietly(transaction)?;
+            transaction.clear_range(around.begin, around.end);
+        }
+        let Some(node) = after else {
+            return Ok(());
+        };
+        if has_new_data && is_long(after) {
+            self.write_long(transaction, path, node)?;
+        }
+        if kept.is_none_or(|kept| has_other_row(kept, node)) {
+            self.set(transaction, self.rows.node(path), node.to_row())?;
+        }
+        let (counts, pzxid) =
+            kept.map_or((Default::default(), node.czxid), |n| (n.counts, n.pzxid));
+        if node.counts != counts {
+            Self::quietly(transaction)?;
+            let operand = node.counts.since(counts);
+            transaction.atomic_op(MutationKind::Add, self.rows.counts(path), operand);
+        }
+        if node.pzxid != pzxid {
+            self.set(transaction, self.rows.pzxid(path), pzxid_row(node.pzxid))?;
+        }
+        Ok(())
+    }
+
+    fn write_long(&self, transaction: &Transaction, path: &str, node: &Node) -> Result<()> {
+        let Data::Here(data) = &node.data else {
+            unreachable!("data that is written is here")
+        };
+        for (number, piece) in (0..).zip(data.chunks(PIECE_BYTES)) {
+            Self::quietly(transaction)?;
+            transaction.set(self.rows.data_piece(path, number), piece);
+        }
+        Ok(())
+    }
+
+    /// The row by which the node is found when its time is over.
+    fn index_row(&self, path: &str, node: Option<&Node>) -> Option<Vec<u8>> {
+        match node?.lifetime {
+            Lifetime::Persistent => None,
+            Lifetime::Ephemeral(session) => Some(self.rows.ephemeral(session, path)),
+            Lifetime::Container | Lifetime::Ttl(_) => Some(self.rows.timed(path)),
+        }
+    }
+
+    fn write_index(
+        &self,
+        transaction: &Transaction,
+        path: &str,
+        before: Option<&Node>,
+        after: Option<&Node>,
+    ) -> Result<()> {
+        let (before, after) = (self.index_row(path, before), self.index_row(path, after));
+        if before == after {
+            return Ok(());
+        }
+        if let Some(key) = before {
+            self.clear(transaction, key)?;
+        }
+        match after {
+            Some(key) => self.set(transaction, key, (Vec::new(), false)),
+            None => Ok(()),
+        }
+    }
+
+    fn write_session(
+        &self,
+        transaction: &Transaction,
+        session: i64,
+        change: &SessionChange,
+    ) -> Result<()> {
+        let own = self.origin.gateway;
+        match change {
+            SessionChange::Opened {
+                timeout_ms,
+                password,
+            } => self.write_session_row(transaction, session, *timeout_ms, password),
+            SessionChange::Taken {
+                from,
+                timeout_ms,
+                password,
+            } => {
+                if *from != own {
+                    self.clear(transaction, self.rows.owned(*from, session))?;
+                }
+                self.write_session_row(transaction, session, *timeout_ms, password)
+            }
+            SessionChange::Closed { owner } => {
+                self.clear(transaction, self.rows.session(session))?;
+                self.clear(transaction, self.rows.owned(*owner, session))?;
+                // A session that was taken and closed at once was taken by this gateway.
+                self.clear(transaction, self.rows.owned(own, session))
+            }
+        }
+    }
+
+    fn write_session_row(
+        &self,
+        transaction: &Transaction,
+        session: i64,
+        timeout_ms: u32,
+        password: &[u8],
+    ) -> Result<()> {
+        let own = self.origin.gateway;
+        let row = crate::sessions::row(own, timeout_ms, password);
+        self.set(transaction, self.rows.session(session), (row, false))?;
+        let index = timeout_ms.to_be_bytes().to_vec();
+        self.set(transaction, self.rows.owned(own, session), (index, false))
+    }
+
+    fn write_conflicts(&self, transaction: &Transaction, plan: &Plan<'_>, mode: Mode) {
+        let own = (Lock::Gateway, self.origin.gateway);
+        let everything = (Lock::Everything, 0);
+        let reads = match mode {
+            Mode::Alone => None,
+            Mode::Shared => Some(plan.reads.iter().copied()),
+        };
+        let alone = (mode == Mode::Alone).then_some(everything);
+        for (lock, hash) in reads.into_iter().flatten().chain(alone).chain([own]) {
+            transaction.add_read_conflict_key(self.rows.lock(lock, hash));
+        }
+        let all = (!plan.changes.is_empty()).then_some(everything);
+        for (lock, hash) in plan.writes.iter().copied().chain(all).chain([own]) {
+            transaction.add_write_conflict_key(self.rows.lock(lock, hash));
+        }
+    }
+
+    fn append(&self, transaction: &Transaction, plan: &Plan<'_>) -> Result<()> {
+        let mut entry = Vec::new();
+        for (piece, change) in &plan.changes {
+            if entry.is_empty() {
+                entry = self.origin.begin_entry();
+            }
+            put_change(&mut entry, *piece, change);
+            if entry.len() >= ENTRY_BYTES {
+                self.stream
+                    .append_followed(transaction, std::mem::take(&mut entry))?;
+            }
+        }
+        if !entry.is_empty() {
+            self.stream.append_followed(transaction, entry)?;
+        }
+        Ok(())
+    }
+}
+
+/// True if the node's own row differs. Counts and pzxid have rows of their own.
+fn has_other_row(before: &Node, after: &Node) -> bool {
+    (before.mzxid, before.aversion) != (after.mzxid, after.aversion)
+}

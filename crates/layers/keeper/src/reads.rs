@@ -1,0 +1,361 @@
+//! Requests that change nothing: answered from the replica. Whether a watch is set is decided on the same state as the
+//! answer.
+
+use crate::acl;
+use crate::connection::Connection;
+use crate::paths;
+use crate::replica::Replica;
+use crate::tree::node::{Data, Node};
+use crate::tree::plan::Known;
+use crate::wire::{
+    Answer, AnswerHeader, ClientInfo, Code, MultiResult, Request, Text, WatchEvent,
+    encode_children, encode_data, encode_event, event, permission, xid,
+};
+use plinth_core::{Error, Result as StoreResult};
+use plinth_runtime::{Duration, Pace, sleep, trace_warn};
+use std::rc::Rc;
+
+/// Pause after an error of the store that will go away.
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// Answers a request whose turn it is.
+pub async fn answer(connection: &Connection, xid: i32, request: Request) {
+    match request {
+        Request::Exists { path, watch } => exists(connection, xid, &path, watch).await,
+        Request::GetData { path, watch } => get_data(connection, xid, &path, watch).await,
+        Request::GetChildren { path, watch } => {
+            children(connection, xid, &path, watch, false).await
+        }
+        Request::GetChildren2 { path, watch } => {
+            children(connection, xid, &path, watch, true).await
+        }
+        Request::GetAcl { path } => {
+            let result = get_acl(connection, &path).await;
+            connection.answer_with(xid, result.as_ref().map_err(|code| *code));
+        }
+        Request::MultiRead { operations } => {
+            let mut results = Vec::with_capacity(operations.len());
+            for operation in operations {
+                results.push(read_one(connection, operation).await);
+            }
+            connection.answer_with(xid, Ok(&Answer::MultiRead(results)));
+        }
+        Request::SetWatches { .. } => set_watches(connection, xid, request).await,
+        other => {
+            let result = rest(connection, other).await;
+            connection.answer_with(xid, result.as_ref().map_err(|code| *code));
+        }
+    }
+}
+
+async fn rest(connection: &Connection, request: Request) -> Result<Answer, Code> {
+    let clients = &connection.life.clients;
+    match request {
+        Request::AddWatch { path, mode } => {
+            let added = clients
+                .watches
+                .borrow_mut()
+                .add(&path, connection.client, mode);
+            added.map(|()| Answer::Number(0))
+        }
+        Request::CheckWatches { path, kind } => {
+            let has = clients
+                .watches
+                .borrow()
+                .check(&path, connection.client, kind);
+            has.map(|()| Answer::Empty)
+        }
+        Request::RemoveWatches { path, kind } => {
+            let removed = clients
+                .watches
+                .borrow_mut()
+                .remove(&path, connection.client, kind);
+            removed.map(|()| Answer::Empty)
+        }
+        Request::WhoAmI => {
+            let identities = connection.identities.borrow();
+            let info = |identity: &acl::Identity| ClientInfo {
+                scheme: identity.scheme.clone(),
+                user: shown_user(identity),
+            };
+            Ok(Answer::WhoAmI(identities.iter().map(info).collect()))
+        }
+        Request::GetEphemerals { prefix } => {
+            let session = connection.session;
+            let all = patiently(connection, async |replica| {
+                replica.ephemerals(session).await
+            })
+            .await;
+            let has_prefix = |path: &Text| path.starts_with(&*prefix);
+            Ok(Answer::Ephemerals(
+                all.into_iter().filter(has_prefix).collect(),
+            ))
+        }
+        Request::GetAllChildrenNumber { path } => {
+            readable(connection, &path).await?;
+            let number =
+                patiently(connection, async |replica| replica.count_below(&path).await).await;
+            Ok(Answer::Number(i32::try_from(number).unwrap_or(i32::MAX)))
+        }
+        Request::Reconfig { .. } => Err(Code::RECONFIG_DISABLED),
+        _ => Err(Code::UNIMPLEMENTED),
+    }
+}
+
+/// The name in a digest, without the hash of the password.
+fn shown_user(identity: &acl::Identity) -> Text {
+    match (&*identity.scheme, identity.id.split_once(':')) {
+        ("digest", Some((user, _))) => user.into(),
+        _ => identity.id.clone(),
+    }
+}
+
+/// Reads until the store answers. The connection is closed if that takes too long ([`crate::ISOLATION_MS`]).
+async fn patiently<T>(
+    connection: &Connection,
+    read: impl AsyncFn(&Replica) -> StoreResult<T>,
+) -> T {
+    loop {
+        match read(&connection.life.replica).await {
+            Ok(found) => return found,
+            Err(Error::transaction_too_old | Error::future_version) => {
+                let _ = connection.life.pipeline.refreshed().await;
+            }
+            Err(error) => {
+                if !error.is_retryable() {
+                    trace_warn!("KeeperReadFailed", "error" => error);
+                }
+                sleep(RETRY_PAUSE).await;
+            }
+        }
+    }
+}
+
+/// Makes the node known. What is known may be out of date as soon as anybody waits: look at the replica again.
+async fn load(connection: &Connection, path: &str) {
+    if matches!(connection.life.replica.node_if_known(path), Known::Unknown) {
+        patiently(connection, async |replica| replica.load(path).await).await;
+    }
+}
+
+/// The node now. Nothing is awaited after its return, so what the caller does with it is of the same state.
+async fn node(connection: &Connection, path: &str) -> Option<Rc<Node>> {
+    if !paths::is_valid(path) {
+        return None;
+    }
+    loop {
+        match connection.life.replica.node_if_known(path) {
+            Known::Here(node) => return Some(node),
+            Known::Absent => return None,
+            Known::Unknown => load(connection, path).await,
+        }
+    }
+}
+
+/// The node, if the client may read it.
+async fn readable(connection: &Connection, path: &str) -> Result<Rc<Node>, Code> {
+    if path.contains('\0') {
+        return Err(Code::BAD_ARGUMENTS);
+    }
+    let node = node(connection, path).await.ok_or(Code::NO_NODE)?;
+    acl::check(&node.acl, permission::READ, &connection.identities.borrow())?;
+    Ok(node)
+}
+
+/// As [`readable`], with the data.
+async fn readable_with_data(connection: &Connection, path: &str) -> Result<Rc<Node>, Code> {
+    loop {
+        let node = readable(connection, path).await?;
+        if !matches!(node.data, Data::Unread(_)) {
+            return Ok(node);
+        }
+        let whole = patiently(connection, async |replica| replica.data(path, &node).await).await;
+        if let Some(whole) = whole {
+            return Ok(whole);
+        }
+    }
+}
+
+fn header(connection: &Connection, xid: i32) -> AnswerHeader {
+    AnswerHeader {
+        xid,
+        zxid: connection.life.replica.zxid(),
+        error: 0,
+    }
+}
+
+async fn exists(connection: &Connection, xid: i32, path: &str, watch: bool) {
+    if path.contains('\0') {
+        return connection.answer_with(xid, Err(Code::BAD_ARGUMENTS));
+    }
+    let found = node(connection, path).await;
+    if watch {
+        let mut watches = connection.life.clients.watches.borrow_mut();
+        watches.watch_data(path, connection.client);
+    }
+    match found {
+        Some(node) => connection.answer_with(xid, Ok(&Answer::Stat(node.stat()))),
+        None => connection.answer_with(xid, Err(Code::NO_NODE)),
+    }
+}
+
+fn data_of(node: &Node) -> Option<&[u8]> {
+    match &node.data {
+        Data::Here(bytes) => Some(bytes),
+        Data::None | Data::Unread(_) => None,
+    }
+}
+
+async fn get_data(connection: &Connection, xid: i32, path: &str, watch: bool) {
+    match readable_with_data(connection, path).await {
+        Err(code) => connection.answer_with(xid, Err(code)),
+        Ok(node) => {
+            if watch {
+                let mut watches = connection.life.clients.watches.borrow_mut();
+                watches.watch_data(path, connection.client);
+            }
+            let header = header(connection, xid);
+            connection.answer(header, |out| {
+                encode_data(out, header, data_of(&node), &node.stat())
+            });
+        }
+    }
+}
+
+/// Makes the list of children known. Fails if it is too long for an answer.
+async fn readable_list(connection: &Connection, path: &str) -> Result<Rc<Node>, Code> {
+    loop {
+        let node = readable(connection, path).await?;
+        if connection
+            .life
+            .replica
+            .with_children(path, |_| ())
+            .is_some()
+        {
+            return Ok(node);
+        }
+        let is_short = patiently(connection, async |replica| {
+            replica.load_children(path).await
+        })
+        .await;
+        if !is_short {
+            return Err(Code::CONNECTION_LOSS);
+        }
+    }
+}
+
+async fn children(connection: &Connection, xid: i32, path: &str, watch: bool, with_stat: bool) {
+    let node = match readable_list(connection, path).await {
+        Ok(node) => node,
+        Err(code) => return connection.answer_with(xid, Err(code)),
+    };
+    if watch {
+        let mut watches = connection.life.clients.watches.borrow_mut();
+        watches.watch_children(path, connection.client);
+    }
+    let header = header(connection, xid);
+    let stat = with_stat.then(|| node.stat());
+    connection.life.replica.with_children(path, |names| {
+        let names = names.iter().map(|name| &**name);
+        connection.answer(header, |out| {
+            encode_children(out, header, names, stat.as_ref())
+        });
+    });
+}
+
+async fn get_acl(connection: &Connection, path: &str) -> Result<Answer, Code> {
+    let node = node(connection, path).await.ok_or(Code::NO_NODE)?;
+    let identities = connection.identities.borrow();
+    acl::check(&node.acl, permission::READ | permission::ADMIN, &identities)?;
+    Ok(Answer::Acl(
+        acl::masked(&node.acl, &identities),
+        node.stat(),
+    ))
+}
+
+async fn read_one(connection: &Connection, operation: Request) -> MultiResult {
+    let result = match operation {
+        Request::GetData { path, .. } => readable_with_data(connection, &path).await.map(|node| {
+            let data = match &node.data {
+                Data::Here(bytes) => Some(bytes.clone()),
+                Data::None | Data::Unread(_) => None,
+            };
+            MultiResult::Data(data, node.stat())
+        }),
+        Request::GetChildren { path, .. } => readable_list(connection, &path).await.map(|_| {
+            let names = connection.life.replica.with_children(&path, |names| {
+                names.iter().map(|name| Text::from(&**name)).collect()
+            });
+            MultiResult::Children(names.unwrap_or_default())
+        }),
+        _ => Err(Code::UNIMPLEMENTED),
+    };
+    result.unwrap_or_else(MultiResult::Error)
+}
+
+/// Sets the watches of a client that comes from another connection, and tells it what has happened meanwhile.
+async fn set_watches(connection: &Connection, xid_of_request: i32, request: Request) {
+    let Request::SetWatches {
+        relative_zxid,
+        data,
+        exist,
+        child,
+        persistent,
+        recursive,
+    } = request
+    else {
+        return;
+    };
+    let mut pace = Pace::new();
+    let (client, clients) = (connection.client, &connection.life.clients);
+    let kinds = [
+        (data, Kind::Data),
+        (exist, Kind::Exist),
+        (child, Kind::Child),
+    ];
+    for (paths, kind) in kinds {
+        for path in paths {
+            let found = node(connection, &path).await;
+            match missed(found.as_deref(), kind, relative_zxid) {
+                Some(kind) => {
+                    let event = WatchEvent::of_a_node(kind, path, connection.life.replica.zxid());
+                    connection.push(|out| encode_event(out, &event));
+                }
+                None if kind == Kind::Child => {
+                    clients.watches.borrow_mut().watch_children(&path, client)
+                }
+                None => clients.watches.borrow_mut().watch_data(&path, client),
+            }
+            pace.rest_if_over().await;
+        }
+    }
+    for (paths, mode) in [(persistent, 0), (recursive, 1)] {
+        for path in paths {
+            let _ = clients.watches.borrow_mut().add(&path, client, mode);
+        }
+    }
+    let answered = if xid_of_request == 0 {
+        xid::SET_WATCHES
+    } else {
+        xid_of_request
+    };
+    connection.answer_with(answered, Ok(&Answer::Empty));
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Data,
+    Exist,
+    Child,
+}
+
+/// The event that a client which knows everything through `seen` has missed.
+fn missed(node: Option<&Node>, kind: Kind, seen: i64) -> Option<i32> {
+    match (kind, node) {
+        (Kind::Exist, Some(_)) => Some(event::CREATED),
+        (Kind::Exist, None) => None,
+        (_, None) => Some(event::DELETED),
+        (Kind::Data, Some(node)) => (node.mzxid > seen).then_some(event::DATA_CHANGED),
+        (Kind::Child, Some(node)) => (node.pzxid > seen).then_some(event::CHILDREN_CHANGED),
+    }
+}

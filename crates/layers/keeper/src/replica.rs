@@ -1,0 +1,350 @@
+//! What a gateway knows of the tree: everything at one version, as far as it is in the cache. The rest is read from
+//! the store, at that version.
+//!
+//! ```text
+//!   stream ──► apply ──► watches (events go out) ──► cache at the new version ──► reads
+//! ```
+//! The pipeline is the only one that moves the replica on. It hands over each change in the order of the commits. So
+//! all clients of a gateway see the same history, no client's reads ever go back, and no client sees a change before
+//! the event that announces it.
+
+use crate::cache::Cache;
+use crate::paths;
+use crate::sessions::SessionRow;
+use crate::tree::change::Change;
+use crate::tree::node::{Counts, Data, Node, pzxid_from_row};
+use crate::tree::plan::Known;
+use crate::tree::rows::Rows;
+use crate::wire::Text;
+use crate::zxid::Zxids;
+use bytes::{Bytes, BytesMut};
+use plinth_client::{Database, RangeOptions, StreamingMode, Transaction};
+use plinth_core::key::KeyRange;
+use plinth_core::{Error, KeySelector, Result, Version};
+use plinth_runtime::{probe, random};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, VecDeque};
+use std::rc::Rc;
+
+/// Changes that are remembered, so that a read of an older version can tell whether it is still right.
+const RECENT_MAX: usize = 20_000;
+/// Most bytes of names of a list of children. An answer with more would be refused by every client.
+pub const NAMES_BYTES_MAX: usize = 64 << 20;
+/// A list with at most so many rows fills the cache with the children themselves.
+const SMALL_LIST: usize = 1000;
+
+/// See the module.
+pub struct Replica {
+    pub database: Database,
+    pub rows: Rows,
+    pub zxids: Zxids,
+    cache: RefCell<Cache>,
+    version: Cell<Version>,
+    /// The newest zxid that was applied.
+    zxid: Cell<i64>,
+    recent: RefCell<VecDeque<(Version, Text)>>,
+    /// Changes at or below this version are no longer remembered.
+    forgotten: Cell<Version>,
+}
+
+impl Replica {
+    pub fn new(
+        database: Database,
+        rows: Rows,
+        zxids: Zxids,
+        version: Version,
+        cache_bytes_max: usize,
+    ) -> Self {
+        Replica {
+            database,
+            rows,
+            zxids,
+            cache: RefCell::new(Cache::new(random::u64(), cache_bytes_max)),
+            version: Cell::new(version),
+            zxid: Cell::new(zxids.last_of(version)),
+            recent: RefCell::default(),
+            forgotten: Cell::new(version),
+        }
+    }
+
+    pub fn version(&self) -> Version {
+        self.version.get()
+    }
+
+    /// The zxid that answers carry.
+    pub fn zxid(&self) -> i64 {
+        self.zxid.get()
+    }
+
+    /// A client has seen this zxid elsewhere, and the replica's version is not below it.
+    pub fn saw(&self, zxid: i64) {
+        self.zxid.set(self.zxid.get().max(zxid));
+    }
+
+    pub fn cached(&self) -> (usize, usize) {
+        let cache = self.cache.borrow();
+        (cache.len(), cache.bytes())
+    }
+
+    /// Applies a change; those of a version follow one another before [`Replica::advance`].
+    pub fn apply(&self, version: Version, change: &Change, zxid: i64) {
+        self.cache.borrow_mut().apply(change, zxid);
+        self.zxid.set(self.zxid.get().max(zxid));
+        let (Change::Created(path, _)
+        | Change::DataSet(path, _)
+        | Change::AclSet(path, _)
+        | Change::Deleted(path)) = change
+        else {
+            return;
+        };
+        let mut recent = self.recent.borrow_mut();
+        recent.push_back((version, path.clone()));
+        if recent.len() > RECENT_MAX {
+            let (version, _) = recent.pop_front().expect("not empty");
+            self.forgotten.set(version);
+        }
+    }
+
+    /// Everything through `version` has been applied.
+    pub fn advance(&self, version: Version) {
+        assert!(
+            version >= self.version.get(),
+            "the replica goes back to {version}"
+        );
+        self.version.set(version);
+    }
+
+    /// True if no change since `version` may have touched what `touches` says.
+    fn is_unchanged(&self, version: Version, touches: impl Fn(&str) -> bool) -> bool {
+        if version < self.forgotten.get() {
+            return self.version.get() == version;
+        }
+        let recent = self.recent.borrow();
+        let since = recent.iter().rev().take_while(|(at, _)| *at > version);
+        since.into_iter().all(|(_, path)| !touches(path))
+    }
+
+    fn reader(&self) -> (Version, Transaction) {
+        let version = self.version.get();
+        let transaction = self.database.create_transaction();
+        transaction.set_read_version(version);
+        (version, transaction)
+    }
+
+    /// The node, if it is in the cache. Its long data may be unread.
+    pub fn node_if_known(&self, path: &str) -> Known {
+        self.cache.borrow().get(path)
+    }
+
+    /// Reads the node into the cache.
+    pub async fn load(&self, path: &str) -> Result<()> {
+        let (version, transaction) = self.reader();
+        let (found, _) = all_rows(&transaction, self.rows.around_node(path), usize::MAX).await?;
+        let node = self.parse_node(path, &found)?;
+        let is_about = |changed: &str| changed == path || paths::parent(changed) == Some(path);
+        if self.is_unchanged(version, is_about) {
+            self.cache.borrow_mut().insert(path, node.map(Rc::new));
+        } else {
+            probe!("keeper_load_overtaken");
+        }
+        Ok(())
+    }
+
+    fn parse_node(&self, path: &str, found: &[(Bytes, Bytes)]) -> Result<Option<Node>> {
+        let own = self.rows.node(path);
+        let Some((_, row)) = found.iter().find(|(key, _)| *key == own) else {
+            return Ok(None);
+        };
+        let mut node = Node::from_row(row, self.zxids).ok_or(Error::file_corrupt)?;
+        for (key, row) in found {
+            self.add_row(&mut node, key, row)?;
+        }
+        Ok(Some(node))
+    }
+
+    fn add_row(&self, node: &mut Node, key: &[u8], row: &[u8]) -> Result<()> {
+        match key {
+            [.., 0, b'c'] => node.counts = Counts::from_bytes(row).ok_or(Error::file_corrupt)?,
+            [.., 0, b'z'] => {
+                node.pzxid = pzxid_from_row(row, self.zxids).ok_or(Error::file_corrupt)?
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The node's data; reads it if it is long and not in the cache. `None` if the node has changed meanwhile.
+    pub async fn data(&self, path: &str, node: &Rc<Node>) -> Result<Option<Rc<Node>>> {
+        let Data::Unread(len) = node.data else {
+            return Ok(Some(node.clone()));
+        };
+        let (version, transaction) = self.reader();
+        let (found, _) = all_rows(&transaction, self.rows.data(path), usize::MAX).await?;
+        if !self.is_unchanged(version, |changed| changed == path) {
+            return Ok(None);
+        }
+        let mut data = BytesMut::with_capacity(len);
+        found
+            .iter()
+            .for_each(|(_, piece)| data.extend_from_slice(piece));
+        if data.len() != len {
+            return Err(Error::file_corrupt);
+        }
+        let Known::Here(now) = self.node_if_known(path) else {
+            return Ok(None);
+        };
+        let whole = Rc::new(Node {
+            data: Data::Here(data.freeze()),
+            ..(*now).clone()
+        });
+        self.cache.borrow_mut().insert(path, Some(whole.clone()));
+        Ok(Some(whole))
+    }
+
+    /// Calls `visit` with the names of the node's children, if they are known.
+    pub fn with_children<R>(
+        &self,
+        path: &str,
+        visit: impl FnOnce(&BTreeSet<Box<str>>) -> R,
+    ) -> Option<R> {
+        self.cache.borrow().children(path).map(visit)
+    }
+
+    /// Reads the list of children into the cache, if the node is there. False if the list is too long.
+    pub async fn load_children(&self, path: &str) -> Result<bool> {
+        let (version, transaction) = self.reader();
+        let (found, is_all) =
+            all_rows(&transaction, self.rows.children(path), NAMES_BYTES_MAX).await?;
+        let is_about = |changed: &str| changed == path || paths::parent(changed) == Some(path);
+        if !is_all || !self.is_unchanged(version, is_about) {
+            return Ok(is_all);
+        }
+        let mut names = BTreeSet::new();
+        let name_of = |key: &Bytes| self.rows.child_of(path, key).map(Box::from);
+        names.extend(found.iter().filter_map(|(key, _)| name_of(key)));
+        if found.len() <= SMALL_LIST {
+            self.insert_listed(path, version, &found)?;
+        }
+        self.cache.borrow_mut().insert_children(path, names);
+        Ok(true)
+    }
+
+    /// Puts the children of a short list into the cache: who lists them often reads them next.
+    fn insert_listed(&self, path: &str, version: Version, found: &[(Bytes, Bytes)]) -> Result<()> {
+        let mut rest = found;
+        while let Some((key, _)) = rest.first() {
+            let Some(name) = self.rows.child_of(path, key) else {
+                return Err(Error::file_corrupt);
+            };
+            let is_next = |(key, _): &(Bytes, Bytes)| self.rows.child_of(path, key).is_some();
+            let len = 1 + rest[1..].iter().position(is_next).unwrap_or(rest.len() - 1);
+            let child = paths::join(path, name);
+            let node = self.parse_node(&child, &rest[..len])?;
+            let is_below =
+                |changed: &str| changed == child || paths::parent(changed) == Some(&child);
+            let is_known = !matches!(self.node_if_known(&child), Known::Unknown);
+            if !is_known && self.is_unchanged(version, is_below) {
+                self.cache.borrow_mut().insert(&child, node.map(Rc::new));
+            }
+            rest = &rest[len..];
+        }
+        Ok(())
+    }
+
+    /// How many nodes there are below a node.
+    pub async fn count_below(&self, path: &str) -> Result<usize> {
+        let (_, transaction) = self.reader();
+        let mut count = 0;
+        for depth in paths::depth(path) + 1.. {
+            let range = self.rows.below(path, depth);
+            let (found, _) = all_rows(&transaction, range, usize::MAX).await?;
+            let nodes = found.iter().filter(|(key, _)| Rows::is_node(key)).count();
+            if nodes == 0 {
+                break;
+            }
+            count += nodes;
+        }
+        Ok(count)
+    }
+
+    pub async fn session(&self, session: i64) -> Result<Option<SessionRow>> {
+        let (_, transaction) = self.reader();
+        let row = transaction.get(self.rows.session(session), true).await?;
+        let parse = |row: Bytes| SessionRow::parse(&row).ok_or(Error::file_corrupt);
+        row.map(parse).transpose()
+    }
+
+    /// The row of a gateway.
+    pub async fn lease(&self, gateway: u64) -> Result<Option<Vec<u8>>> {
+        let (_, transaction) = self.reader();
+        let row = transaction.get(self.rows.gateway(gateway), true).await?;
+        Ok(row.map(|row| row.to_vec()))
+    }
+
+    /// The rows of all gateways.
+    pub async fn leases(&self) -> Result<Vec<(u64, Vec<u8>)>> {
+        let (_, transaction) = self.reader();
+        let (found, _) = all_rows(&transaction, self.rows.all_gateways(), usize::MAX).await?;
+        let lease = |(key, row): &(Bytes, Bytes)| Some((Rows::last_number(key)?, row.to_vec()));
+        Ok(found.iter().filter_map(lease).collect())
+    }
+
+    /// The sessions of a gateway, with their time-outs in milliseconds.
+    pub async fn owned_by(&self, gateway: u64) -> Result<Vec<(i64, u32)>> {
+        let (_, transaction) = self.reader();
+        let (found, _) = all_rows(&transaction, self.rows.all_owned(gateway), usize::MAX).await?;
+        let session = |(key, row): &(Bytes, Bytes)| {
+            let timeout_ms = u32::from_be_bytes(row[..].try_into().ok()?);
+            Some((Rows::last_number(key)? as i64, timeout_ms))
+        };
+        Ok(found.iter().filter_map(session).collect())
+    }
+
+    /// The paths of the containers and of the nodes with a time to live.
+    pub async fn timed(&self) -> Result<Vec<Text>> {
+        let (_, transaction) = self.reader();
+        let (found, _) = all_rows(&transaction, self.rows.all_timed(), usize::MAX).await?;
+        let path = |(key, _): &(Bytes, Bytes)| self.rows.timed_path(key).map(Text::from);
+        Ok(found.iter().filter_map(path).collect())
+    }
+
+    /// The ephemeral nodes of a session.
+    pub async fn ephemerals(&self, session: i64) -> Result<Vec<Text>> {
+        let (_, transaction) = self.reader();
+        let (found, _) = all_rows(&transaction, self.rows.ephemerals(session), usize::MAX).await?;
+        let path = |(key, _): &(Bytes, Bytes)| self.rows.ephemeral_path(key).map(Text::from);
+        Ok(found.iter().filter_map(path).collect())
+    }
+}
+
+/// All rows of a range without conflicts, and whether that is all: reading ends after `bytes_max`.
+pub async fn all_rows(
+    transaction: &Transaction,
+    range: KeyRange,
+    bytes_max: usize,
+) -> Result<(Vec<(Bytes, Bytes)>, bool)> {
+    let mut begin = KeySelector::first_greater_or_equal(range.begin);
+    let end = KeySelector::first_greater_or_equal(range.end);
+    let (mut all, mut bytes) = (Vec::new(), 0);
+    let options = RangeOptions {
+        mode: StreamingMode::WantAll,
+        ..RangeOptions::default()
+    };
+    loop {
+        let chunk = transaction
+            .get_range(begin, end.clone(), options, true)
+            .await?;
+        bytes += chunk
+            .rows
+            .iter()
+            .map(|(key, value)| key.len() + value.len())
+            .sum::<usize>();
+        all.extend(chunk.rows);
+        match all.last() {
+            Some((last, _)) if chunk.more && bytes <= bytes_max => {
+                begin = KeySelector::first_greater_than(last.clone());
+            }
+            _ => return Ok((all, !chunk.more)),
+        }
+    }
+}

@@ -1,0 +1,555 @@
+//! The operations that write, as ZooKeeper's `PrepRequestProcessor` decides them, in its order: of two errors a
+//! client sees the same one.
+
+use super::change::Change;
+use super::node::{Counts, Data, Lifetime, Node, TTL_MS_MAX};
+use super::plan::{Plan, SessionChange};
+use super::rows::{Lock, Rows};
+use crate::acl::{self, Identity};
+use crate::paths;
+use crate::sessions::SessionRow;
+use crate::wire::{Code, Request, Text, create_flags, permission};
+use bytes::Bytes;
+use std::rc::Rc;
+
+/// Nodes that are always there.
+const SPECIAL: [&str; 4] = ["/", "/zookeeper", "/zookeeper/quota", "/zookeeper/config"];
+
+/// Who asks.
+#[derive(Clone, Debug)]
+pub struct Caller {
+    pub session: i64,
+    pub identities: Rc<[Identity]>,
+}
+
+/// Something that is written.
+#[derive(Clone, Debug)]
+pub enum Operation {
+    /// A client's request.
+    Request(Caller, Request),
+    OpenSession {
+        session: i64,
+        timeout_ms: u32,
+        password: Vec<u8>,
+    },
+    /// A session comes to this gateway, wherever it was.
+    TakeSession {
+        session: i64,
+        password: Vec<u8>,
+        found: Option<SessionRow>,
+    },
+    /// Ends a session with all of its ephemeral nodes.
+    CloseSession {
+        session: i64,
+        owner: Owner,
+        found: FoundSession,
+    },
+    /// Deletes a container, or a node whose time is over, if it may still go.
+    Reap { path: Text },
+    /// Proves that the gateway lives: its row changes.
+    Beat { row: Vec<u8> },
+    /// Ends the lease of another gateway, which has no sessions any more.
+    RemoveGateway {
+        gateway: u64,
+        /// Its row when it was given up.
+        lease: Vec<u8>,
+        found: Option<Vec<u8>>,
+        has_sessions: bool,
+    },
+}
+
+/// Who has the session that is to be closed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Owner {
+    /// This gateway.
+    Own,
+    /// One that seems to be gone: its row was this one for too long.
+    Gone { gateway: u64, lease: Vec<u8> },
+}
+
+/// What the store has of a session, at the version at which the operation is executed.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct FoundSession {
+    pub row: Option<SessionRow>,
+    pub ephemerals: Vec<Text>,
+    /// The row of the gateway that seems to be gone.
+    pub lease: Option<Vec<u8>>,
+}
+
+/// What the answer to an operation says. The state after the change has the rest.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Shape {
+    Empty,
+    Path(Text),
+    PathAndStat(Text),
+    Stat(Text),
+    /// Of an operation in a multi that had no effect of its own.
+    Checked,
+    Deleted,
+}
+
+/// An operation's result, a step an operation of a multi.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Executed {
+    One(Result<Shape, Code>),
+    Multi(Result<Vec<Shape>, Vec<Code>>),
+}
+
+impl Operation {
+    /// Nodes that must be known to execute it, as far as the operation itself tells.
+    pub fn needs(&self, visit: &mut dyn FnMut(&str)) {
+        match self {
+            Operation::Request(_, request) => needs_of(request, visit),
+            Operation::CloseSession { found, .. } => {
+                for path in &found.ephemerals {
+                    visit_with_parent(path, visit);
+                }
+            }
+            Operation::Reap { path } => visit_with_parent(path, visit),
+            Operation::OpenSession { .. }
+            | Operation::TakeSession { .. }
+            | Operation::Beat { .. }
+            | Operation::RemoveGateway { .. } => {}
+        }
+    }
+
+    /// Approximate size of what it writes.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Operation::Request(_, request) => bytes_of(request),
+            Operation::CloseSession { found, .. } => found
+                .ephemerals
+                .iter()
+                .map(|path| 2 * path.len() + 100)
+                .sum(),
+            _ => 100,
+        }
+    }
+}
+
+fn bytes_of(request: &Request) -> usize {
+    let data = |data: &Option<Bytes>| data.as_ref().map_or(0, Bytes::len);
+    match request {
+        Request::Create { path, data: d, .. } | Request::SetData { path, data: d, .. } => {
+            2 * path.len() + data(d) + 300
+        }
+        Request::Multi { operations } => operations.iter().map(bytes_of).sum(),
+        _ => 300,
+    }
+}
+
+fn visit_with_parent(path: &str, visit: &mut dyn FnMut(&str)) {
+    visit_valid(path, visit);
+    if let Some(parent) = paths::parent(path) {
+        visit_valid(parent, visit);
+    }
+}
+
+fn visit_valid(path: &str, visit: &mut dyn FnMut(&str)) {
+    if paths::is_valid(path) {
+        visit(path);
+    }
+}
+
+fn needs_of(request: &Request, visit: &mut dyn FnMut(&str)) {
+    match request {
+        Request::Create { path, .. } | Request::Delete { path, .. } => {
+            visit_with_parent(path, visit);
+        }
+        Request::SetData { path, .. }
+        | Request::SetAcl { path, .. }
+        | Request::Check { path, .. } => {
+            visit_valid(path, visit);
+        }
+        Request::Multi { operations } => operations.iter().for_each(|o| needs_of(o, visit)),
+        _ => {}
+    }
+}
+
+/// Executes `operation`, of the gateway `gateway`.
+pub fn execute(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Executed {
+    match operation {
+        Operation::Request(caller, Request::Multi { operations }) => {
+            plan.read(Lock::Session, caller.session as u64);
+            Executed::Multi(multi(plan, caller, operations))
+        }
+        Operation::Request(caller, request) => {
+            plan.read(Lock::Session, caller.session as u64);
+            Executed::One(one(plan, caller, request))
+        }
+        other => Executed::One(internal(plan, other, gateway)),
+    }
+}
+
+fn multi(
+    plan: &mut Plan<'_>,
+    caller: &Caller,
+    operations: &[Request],
+) -> Result<Vec<Shape>, Vec<Code>> {
+    plan.begin_group();
+    let mut shapes = Vec::with_capacity(operations.len());
+    for operation in operations {
+        match one(plan, caller, operation) {
+            Ok(shape) => shapes.push(shape),
+            Err(code) => {
+                plan.undo_group();
+                let mut codes = vec![Code::OK; shapes.len()];
+                codes.push(code);
+                codes.resize(operations.len(), Code::RUNTIME_INCONSISTENCY);
+                return Err(codes);
+            }
+        }
+    }
+    plan.end_group();
+    Ok(shapes)
+}
+
+fn one(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Shape, Code> {
+    if plan.sessions.get(&caller.session).is_some_and(is_closed) {
+        return Err(Code::SESSION_EXPIRED);
+    }
+    if !plan.owns(caller.session) {
+        return Err(Code::SESSION_MOVED);
+    }
+    match request {
+        Request::Create { .. } => create(plan, caller, request),
+        Request::Delete { path, version } => delete(plan, caller, path, *version),
+        Request::SetData {
+            path,
+            data,
+            version,
+        } => set_data(plan, caller, path, data, *version),
+        Request::SetAcl { path, acl, version } => {
+            valid(path)?;
+            let acl = acl::fix_up(acl, &caller.identities)?;
+            let node = plan.node(path).ok_or(Code::NO_NODE)?;
+            acl::check(&node.acl, permission::ADMIN, &caller.identities)?;
+            let aversion = next_version(node.aversion, *version)?;
+            plan.set_acl(
+                &path.detached(),
+                Node {
+                    acl,
+                    aversion,
+                    ..node
+                },
+            );
+            Ok(Shape::Stat(path.detached()))
+        }
+        Request::Check { path, version } => {
+            valid(path)?;
+            let node = plan.node(path).ok_or(Code::NO_NODE)?;
+            acl::check(&node.acl, permission::READ, &caller.identities)?;
+            plan.read(Lock::Data, Rows::path_hash(path));
+            next_version(node.version, *version)?;
+            Ok(Shape::Checked)
+        }
+        _ => Err(Code::UNIMPLEMENTED),
+    }
+}
+
+fn is_closed(change: &SessionChange) -> bool {
+    matches!(change, SessionChange::Closed { .. })
+}
+
+fn valid(path: &str) -> Result<(), Code> {
+    match paths::is_valid(path) {
+        true => Ok(()),
+        false => Err(Code::BAD_ARGUMENTS),
+    }
+}
+
+/// -1 expects nothing.
+fn next_version(version: i32, expected: i32) -> Result<i32, Code> {
+    match expected == -1 || expected == version {
+        true => Ok(version.wrapping_add(1)),
+        false => Err(Code::BAD_VERSION),
+    }
+}
+
+/// The parent's path as ZooKeeper takes it from the text, valid or not.
+fn parent_of(path: &str) -> Result<&str, Code> {
+    let slash = path.rfind('/').ok_or(Code::BAD_ARGUMENTS)?;
+    match path.contains('\0') {
+        true => Err(Code::BAD_ARGUMENTS),
+        false if slash == 0 => Ok("/"),
+        false => Ok(&path[..slash]),
+    }
+}
+
+/// How long a node lives that is created with `flags`, and whether its name gets a number.
+fn lifetime_of(flags: i32, ttl: i64, session: i64) -> Result<(Lifetime, bool), Code> {
+    use create_flags::*;
+    let is_numbered = matches!(
+        flags,
+        PERSISTENT_SEQUENTIAL | EPHEMERAL_SEQUENTIAL | PERSISTENT_SEQUENTIAL_WITH_TTL
+    );
+    let lifetime = match flags {
+        PERSISTENT | PERSISTENT_SEQUENTIAL => Lifetime::Persistent,
+        EPHEMERAL | EPHEMERAL_SEQUENTIAL => Lifetime::Ephemeral(session),
+        CONTAINER => Lifetime::Container,
+        PERSISTENT_WITH_TTL | PERSISTENT_SEQUENTIAL_WITH_TTL if (1..=TTL_MS_MAX).contains(&ttl) => {
+            return Ok((Lifetime::Ttl(ttl), is_numbered));
+        }
+        _ => return Err(Code::BAD_ARGUMENTS),
+    };
+    match ttl >= 0 {
+        true => Err(Code::BAD_ARGUMENTS),
+        false => Ok((lifetime, is_numbered)),
+    }
+}
+
+fn create(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Shape, Code> {
+    let Request::Create {
+        kind,
+        path,
+        data,
+        acl,
+        flags,
+        ttl,
+    } = request
+    else {
+        unreachable!("asked for a create")
+    };
+    let (lifetime, is_numbered) = lifetime_of(*flags, *ttl, caller.session)?;
+    let acl = acl::fix_up(acl, &caller.identities)?;
+    let parent = parent_of(path)?;
+    let parent_node = plan.node(parent).ok_or(Code::NO_NODE)?;
+    acl::check(&parent_node.acl, permission::CREATE, &caller.identities)?;
+    let path: Text = match is_numbered {
+        true => {
+            plan.read(Lock::Children, Rows::path_hash(parent));
+            format!("{path}{:010}", parent_node.counts.created).into()
+        }
+        false => path.detached(),
+    };
+    valid(&path)?;
+    if plan.node(&path).is_some() {
+        return Err(Code::NODE_EXISTS);
+    }
+    if let Lifetime::Ephemeral(_) = parent_node.lifetime {
+        return Err(Code::NO_CHILDREN_FOR_EPHEMERALS);
+    }
+    if let Lifetime::Ephemeral(session) = lifetime {
+        plan.write(Lock::Ephemerals, session as u64);
+    }
+    let (zxid, now) = (plan.zxid(), plan.now_ms);
+    let node = Node {
+        czxid: zxid,
+        mzxid: zxid,
+        pzxid: zxid,
+        ctime: now,
+        mtime: now,
+        version: 0,
+        aversion: 0,
+        counts: Counts::default(),
+        lifetime,
+        acl,
+        data: data_of(data),
+    };
+    plan.create(&path, node, parent, parent_node);
+    Ok(match kind {
+        crate::wire::CreateKind::Plain => Shape::Path(path),
+        _ => Shape::PathAndStat(path),
+    })
+}
+
+/// A copy in memory of its own: the frame that it came in is much larger.
+fn data_of(data: &Option<Bytes>) -> Data {
+    Data::of(data.as_ref().map(|data| Bytes::copy_from_slice(data)))
+}
+
+fn delete(plan: &mut Plan<'_>, caller: &Caller, path: &Text, version: i32) -> Result<Shape, Code> {
+    if SPECIAL.contains(&path.as_str()) {
+        return Err(Code::BAD_ARGUMENTS);
+    }
+    let parent = parent_of(path)?;
+    let parent_node = plan.node(parent).ok_or(Code::NO_NODE)?;
+    let node = plan.node(path).ok_or(Code::NO_NODE)?;
+    acl::check(&parent_node.acl, permission::DELETE, &caller.identities)?;
+    if version != -1 {
+        plan.read(Lock::Data, Rows::path_hash(path));
+        next_version(node.version, version)?;
+    }
+    remove(plan, &path.detached(), &node, parent, parent_node)?;
+    Ok(Shape::Deleted)
+}
+
+fn remove(
+    plan: &mut Plan<'_>,
+    path: &Text,
+    node: &Node,
+    parent: &str,
+    parent_node: Node,
+) -> Result<(), Code> {
+    plan.read(Lock::Children, Rows::path_hash(path));
+    if node.counts.present > 0 {
+        return Err(Code::NOT_EMPTY);
+    }
+    plan.delete(path, parent, parent_node);
+    Ok(())
+}
+
+fn set_data(
+    plan: &mut Plan<'_>,
+    caller: &Caller,
+    path: &Text,
+    data: &Option<Bytes>,
+    version: i32,
+) -> Result<Shape, Code> {
+    valid(path)?;
+    let node = plan.node(path).ok_or(Code::NO_NODE)?;
+    acl::check(&node.acl, permission::WRITE, &caller.identities)?;
+    plan.read(Lock::Data, Rows::path_hash(path));
+    let version = next_version(node.version, version)?;
+    let node = Node {
+        mzxid: plan.zxid(),
+        mtime: plan.now_ms,
+        version,
+        data: data_of(data),
+        ..node
+    };
+    let path = path.detached();
+    plan.set_data(&path, node);
+    Ok(Shape::Stat(path))
+}
+
+fn internal(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Result<Shape, Code> {
+    match operation {
+        Operation::OpenSession {
+            session,
+            timeout_ms,
+            password,
+        } => {
+            let opened = SessionChange::Opened {
+                timeout_ms: *timeout_ms,
+                password: password.clone(),
+            };
+            take_session(plan, *session, gateway, opened);
+        }
+        Operation::TakeSession {
+            session,
+            password,
+            found,
+        } => {
+            plan.read(Lock::Session, *session as u64);
+            let is_right = |row: &&SessionRow| row.password[..] == password[..];
+            let row = found
+                .as_ref()
+                .filter(is_right)
+                .ok_or(Code::SESSION_EXPIRED)?;
+            let taken = SessionChange::Taken {
+                from: row.owner,
+                timeout_ms: row.timeout_ms,
+                password: password.clone(),
+            };
+            take_session(plan, *session, gateway, taken);
+        }
+        Operation::CloseSession {
+            session,
+            owner,
+            found,
+        } => {
+            close_session(plan, *session, owner, found, gateway)?;
+        }
+        Operation::Reap { path } => reap(plan, path)?,
+        Operation::Beat { row } => plan.gateways.push((gateway, Some(row.clone()))),
+        Operation::RemoveGateway {
+            gateway: dead,
+            lease,
+            found,
+            has_sessions,
+        } => {
+            plan.read(Lock::Gateway, *dead);
+            if *has_sessions || found.as_ref() != Some(lease) {
+                return Err(Code::BAD_VERSION);
+            }
+            plan.write(Lock::Gateway, *dead);
+            plan.gateways.push((*dead, None));
+            plan.note(Change::GatewayRemoved { gateway: *dead });
+        }
+        Operation::Request(..) => unreachable!("no request is internal"),
+    }
+    Ok(Shape::Empty)
+}
+
+fn take_session(plan: &mut Plan<'_>, session: i64, gateway: u64, change: SessionChange) {
+    plan.read(Lock::Session, session as u64);
+    plan.write(Lock::Session, session as u64);
+    plan.sessions.insert(session, change);
+    plan.note(Change::SessionTaken { session, gateway });
+}
+
+fn close_session(
+    plan: &mut Plan<'_>,
+    session: i64,
+    owner: &Owner,
+    found: &FoundSession,
+    own: u64,
+) -> Result<(), Code> {
+    if plan.sessions.get(&session).is_some_and(is_closed) {
+        return Err(Code::SESSION_EXPIRED);
+    }
+    for lock in [Lock::Session, Lock::Ephemerals] {
+        plan.read(lock, session as u64);
+    }
+    let row = match plan.sessions.contains_key(&session) {
+        // Opened or taken by an operation before this one.
+        true => own,
+        false => found.row.as_ref().ok_or(Code::SESSION_EXPIRED)?.owner,
+    };
+    let owner = match owner {
+        Owner::Own => own,
+        Owner::Gone { gateway, lease } => {
+            plan.read(Lock::Gateway, *gateway);
+            if found.lease.as_ref() != Some(lease) {
+                return Err(Code::BAD_VERSION);
+            }
+            *gateway
+        }
+    };
+    if row != owner {
+        return Err(Code::SESSION_MOVED);
+    }
+    plan.write(Lock::Session, session as u64);
+    // Operations before this one in the transaction may have created some, and deleted others.
+    let mut all: std::collections::BTreeSet<Text> = found.ephemerals.iter().cloned().collect();
+    all.extend(plan.touched.keys().cloned());
+    for path in all {
+        let Some(node) = plan.node(&path) else {
+            continue;
+        };
+        if node.lifetime != Lifetime::Ephemeral(session) {
+            continue;
+        }
+        let parent = paths::parent(&path).expect("the root is not ephemeral");
+        match plan.node(parent) {
+            Some(parent_node) => plan.delete(&path, parent, parent_node),
+            // Only while something is still to be read.
+            None => assert!(!plan.missing.is_empty(), "{path} has no parent"),
+        }
+    }
+    plan.sessions
+        .insert(session, SessionChange::Closed { owner });
+    plan.note(Change::SessionClosed { session });
+    Ok(())
+}
+
+/// Containers go when they have had children and have none, other timed nodes when their time is over and they have
+/// no children.
+fn reap(plan: &mut Plan<'_>, path: &Text) -> Result<(), Code> {
+    let node = plan.node(path).ok_or(Code::NO_NODE)?;
+    let may_go = match node.lifetime {
+        Lifetime::Container => node.counts.created > 0,
+        Lifetime::Ttl(ms) => {
+            plan.read(Lock::Data, Rows::path_hash(path));
+            node.mtime.saturating_add(ms) <= plan.now_ms
+        }
+        Lifetime::Persistent | Lifetime::Ephemeral(_) => false,
+    };
+    if !may_go {
+        return Err(Code::BAD_VERSION);
+    }
+    let parent = paths::parent(path).ok_or(Code::BAD_ARGUMENTS)?;
+    let parent_node = plan.node(parent).ok_or(Code::NO_NODE)?;
+    remove(plan, path, &node, parent, parent_node)
+}

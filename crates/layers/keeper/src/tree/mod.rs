@@ -1,0 +1,7 @@
+//! The tree of nodes: how it lies in the store, and what operations do to it.
+
+pub mod change;
+pub mod execute;
+pub mod node;
+pub mod plan;
+pub mod rows;

@@ -1,0 +1,238 @@
+//! A transaction that is being put together: operations are executed, one after the other, on the state that the
+//! gateway knows, and what they would change is collected. Nothing here waits, reads or writes.
+//!
+//! The plan notes what it relied on and what it changes as locks ([`Lock`]). If none of the locks that it read was
+//! written by others since the state's version, its answers are those of the commit's own version, and its commit
+//! succeeds; otherwise the operations are executed again on a newer state.
+
+use super::change::Change;
+use super::node::{Node, own_zxid};
+use super::rows::{Lock, Rows};
+use crate::paths;
+use crate::wire::Text;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+/// What is known of a node.
+#[derive(Clone, Debug)]
+pub enum Known {
+    Here(Rc<Node>),
+    Absent,
+    /// It must be read from the store first.
+    Unknown,
+}
+
+/// The state that operations are executed on.
+pub trait View {
+    fn node(&self, path: &str) -> Known;
+    /// True if the gateway has this session.
+    fn owns(&self, session: i64) -> bool;
+}
+
+/// A node that the plan changes.
+pub struct Touched {
+    pub before: Option<Rc<Node>>,
+    pub after: Option<Node>,
+    /// It was deleted by the plan at some time: what there is now is another node.
+    pub is_replaced: bool,
+}
+
+/// What a session has become.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum SessionChange {
+    Opened {
+        timeout_ms: u32,
+        password: Vec<u8>,
+    },
+    /// It was another gateway's before.
+    Taken {
+        from: u64,
+        timeout_ms: u32,
+        password: Vec<u8>,
+    },
+    Closed {
+        owner: u64,
+    },
+}
+
+pub struct Plan<'v> {
+    view: &'v dyn View,
+    pub touched: BTreeMap<Text, Touched>,
+    pub sessions: BTreeMap<i64, SessionChange>,
+    /// Rows of gateways that are written, or cleared.
+    pub gateways: Vec<(u64, Option<Vec<u8>>)>,
+    /// With the number of the operation that made each.
+    pub changes: Vec<(u16, Change)>,
+    pub reads: BTreeSet<(Lock, u64)>,
+    pub writes: BTreeSet<(Lock, u64)>,
+    /// Nodes that must be read before the plan can be right.
+    pub missing: Vec<Text>,
+    /// Bytes of data that it writes.
+    pub data_bytes: usize,
+    /// Milliseconds since 1970.
+    pub now_ms: i64,
+    piece: u16,
+    undo: Option<Undo>,
+}
+
+/// Takes back a multi that fails.
+struct Undo {
+    changes: usize,
+    before: Vec<(Text, Option<Touched>)>,
+}
+
+impl<'v> Plan<'v> {
+    pub fn new(view: &'v dyn View, now_ms: i64) -> Self {
+        Plan {
+            view,
+            touched: BTreeMap::new(),
+            sessions: BTreeMap::new(),
+            gateways: Vec::new(),
+            changes: Vec::new(),
+            reads: BTreeSet::new(),
+            writes: BTreeSet::new(),
+            missing: Vec::new(),
+            data_bytes: 0,
+            now_ms,
+            piece: 0,
+            undo: None,
+        }
+    }
+
+    /// Begins the operation with this number.
+    pub fn begin(&mut self, piece: u16) {
+        self.piece = piece;
+    }
+
+    /// The zxid of the current operation.
+    pub fn zxid(&self) -> i64 {
+        own_zxid(self.piece)
+    }
+
+    pub fn read(&mut self, lock: Lock, hash: u64) {
+        self.reads.insert((lock, hash));
+    }
+
+    pub fn write(&mut self, lock: Lock, hash: u64) {
+        self.writes.insert((lock, hash));
+    }
+
+    pub fn owns(&self, session: i64) -> bool {
+        self.sessions.contains_key(&session) || self.view.owns(session)
+    }
+
+    /// The node as the operations so far have left it. Whoever calls it relies on the node's existence and access list.
+    pub fn node(&mut self, path: &str) -> Option<Node> {
+        if !paths::is_valid(path) {
+            return None;
+        }
+        self.read(Lock::Existence, Rows::path_hash(path));
+        if let Some(touched) = self.touched.get(path) {
+            return touched.after.clone();
+        }
+        match self.view.node(path) {
+            Known::Here(node) => Some((*node).clone()),
+            Known::Absent => None,
+            Known::Unknown => {
+                self.missing.push(path.into());
+                None
+            }
+        }
+    }
+
+    fn put(&mut self, path: &Text, after: Option<Node>) {
+        if let Some(undo) = &mut self.undo {
+            let before = self.touched.get(path).map(|touched| Touched {
+                before: touched.before.clone(),
+                after: touched.after.clone(),
+                is_replaced: touched.is_replaced,
+            });
+            undo.before.push((path.clone(), before));
+        }
+        if !self.touched.contains_key(path) {
+            let before = match self.view.node(path) {
+                Known::Here(node) => Some(node),
+                Known::Absent | Known::Unknown => None,
+            };
+            let touched = Touched {
+                after: before.as_deref().cloned(),
+                before,
+                is_replaced: false,
+            };
+            self.touched.insert(path.clone(), touched);
+        }
+        let touched = self.touched.get_mut(path).expect("inserted just now");
+        touched.is_replaced |= after.is_none();
+        touched.after = after;
+    }
+
+    pub fn create(&mut self, path: &Text, node: Node, parent: &str, mut parent_node: Node) {
+        parent_node.counts.created = parent_node.counts.created.wrapping_add(1);
+        parent_node.counts.present = parent_node.counts.present.wrapping_add(1);
+        self.change_children(parent, parent_node);
+        self.write(Lock::Existence, Rows::path_hash(path));
+        self.data_bytes += node.data.len();
+        self.put(path, Some(node.clone()));
+        self.changes
+            .push((self.piece, Change::Created(path.clone(), node)));
+    }
+
+    pub fn delete(&mut self, path: &Text, parent: &str, mut parent_node: Node) {
+        parent_node.counts.present = parent_node.counts.present.wrapping_sub(1);
+        self.change_children(parent, parent_node);
+        self.write(Lock::Existence, Rows::path_hash(path));
+        self.put(path, None);
+        self.changes
+            .push((self.piece, Change::Deleted(path.clone())));
+    }
+
+    fn change_children(&mut self, parent: &str, node: Node) {
+        self.write(Lock::Children, Rows::path_hash(parent));
+        let pzxid = self.zxid();
+        self.put(&parent.into(), Some(Node { pzxid, ..node }));
+    }
+
+    pub fn set_data(&mut self, path: &Text, node: Node) {
+        self.write(Lock::Data, Rows::path_hash(path));
+        self.data_bytes += node.data.len();
+        self.put(path, Some(node.clone()));
+        self.changes
+            .push((self.piece, Change::DataSet(path.clone(), node)));
+    }
+
+    pub fn set_acl(&mut self, path: &Text, node: Node) {
+        self.write(Lock::Existence, Rows::path_hash(path));
+        self.put(path, Some(node.clone()));
+        self.changes
+            .push((self.piece, Change::AclSet(path.clone(), node)));
+    }
+
+    /// Notes a change that is of no node.
+    pub fn note(&mut self, change: Change) {
+        self.changes.push((self.piece, change));
+    }
+
+    /// Starts a group of operations that happen together or not at all.
+    pub fn begin_group(&mut self) {
+        self.undo = Some(Undo {
+            changes: self.changes.len(),
+            before: Vec::new(),
+        });
+    }
+
+    pub fn end_group(&mut self) {
+        self.undo = None;
+    }
+
+    /// Takes back what the group has changed. What it has relied on stays: its failure depends on it.
+    pub fn undo_group(&mut self) {
+        let undo = self.undo.take().expect("a group was begun");
+        self.changes.truncate(undo.changes);
+        for (path, before) in undo.before.into_iter().rev() {
+            match before {
+                Some(touched) => self.touched.insert(path, touched),
+                None => self.touched.remove(&path),
+            };
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Keys of the keeper's rows (FDBKeeper §3.2), all behind `keeper/<name>\0`:
+//!
+//! ```text
+//!   m                          the tree's own record
+//!   n <depth: 2> <path>        a node: its `Stat` and short data           (node.rs)
+//!     … \0 c                   counts of its children, added to
+//!     … \0 z                   its pzxid
+//!   d <path> \0 <number: 2>    a piece of long data
+//!   e <session: 8> <path>      an ephemeral node of the session
+//!   t <path>                   a container, or a node with a time to live
+//!   s <session: 8>             a session
+//!   o <gateway: 8> <session: 8> a session of the gateway
+//!   g <gateway: 8>             a gateway's lease
+//!   x <lock> <hash: 8>         no row: occurs in conflict ranges only
+//! ```
+//! The children of a node follow one another: they have the same depth and the same path before their names. So a
+//! listing is one range read, and a node with everything about it too.
+
+use crate::paths;
+use plinth_core::hash::hash_bytes;
+use plinth_core::key::KeyRange;
+
+/// Most bytes of a piece of long data.
+pub const PIECE_BYTES: usize = 90_000;
+
+/// What a transaction may rely on, or change. A conflict is about one of these, so a change of a node's data does not
+/// disturb who creates a child of the node (§3.1).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
+pub enum Lock {
+    /// The node exists, or does not, and its access list.
+    Existence = b'e' as isize,
+    /// Data and version.
+    Data = b'd' as isize,
+    /// The list of children and how many were created.
+    Children = b'c' as isize,
+    /// The session lives, and which gateway has it.
+    Session = b's' as isize,
+    /// The ephemeral nodes of the session.
+    Ephemerals = b'p' as isize,
+    /// The gateway's lease.
+    Gateway = b'g' as isize,
+    /// Anything at all.
+    Everything = b'a' as isize,
+}
+
+/// The keys of one tree.
+#[derive(Clone, Debug)]
+pub struct Rows {
+    prefix: Vec<u8>,
+}
+
+impl Rows {
+    /// `name` tells the trees of a database apart. It has no NUL.
+    pub fn new(name: &str) -> Rows {
+        assert!(!name.contains('\0'), "a name with a NUL");
+        Rows {
+            prefix: [b"keeper/", name.as_bytes(), b"\0"].concat(),
+        }
+    }
+
+    fn key(&self, parts: &[&[u8]]) -> Vec<u8> {
+        let mut key =
+            Vec::with_capacity(self.prefix.len() + 24 + parts.last().map_or(0, |p| p.len()));
+        key.extend_from_slice(&self.prefix);
+        parts.iter().for_each(|part| key.extend_from_slice(part));
+        key
+    }
+
+    pub fn all(&self) -> KeyRange {
+        let mut end = self.prefix.clone();
+        *end.last_mut().expect("not empty") += 1;
+        KeyRange::new(self.prefix.clone(), end)
+    }
+
+    pub fn meta(&self) -> Vec<u8> {
+        self.key(&[b"m"])
+    }
+
+    pub fn node(&self, path: &str) -> Vec<u8> {
+        let depth = paths::depth(path) as u16;
+        self.key(&[b"n", &depth.to_be_bytes(), path.as_bytes()])
+    }
+
+    pub fn counts(&self, path: &str) -> Vec<u8> {
+        let mut key = self.node(path);
+        key.extend_from_slice(b"\0c");
+        key
+    }
+
+    pub fn pzxid(&self, path: &str) -> Vec<u8> {
+        let mut key = self.node(path);
+        key.extend_from_slice(b"\0z");
+        key
+    }
+
+    /// The node's row with its counts and pzxid.
+    pub fn around_node(&self, path: &str) -> KeyRange {
+        let begin = self.node(path);
+        let mut end = begin.clone();
+        end.push(1);
+        KeyRange::new(begin, end)
+    }
+
+    /// Rows of the nodes below a node that have this depth.
+    pub fn below(&self, path: &str, depth: usize) -> KeyRange {
+        let before = if path == "/" { "" } else { path };
+        let mut begin = self.key(&[b"n", &(depth as u16).to_be_bytes(), before.as_bytes()]);
+        let mut end = begin.clone();
+        begin.push(b'/');
+        end.push(b'/' + 1);
+        KeyRange::new(begin, end)
+    }
+
+    /// False for the counts and the pzxid of a node.
+    pub fn is_node(key: &[u8]) -> bool {
+        !matches!(key, [.., 0, b'c' | b'z'])
+    }
+
+    /// Rows of all children. Counts and pzxids of the children are among them.
+    pub fn children(&self, path: &str) -> KeyRange {
+        self.below(path, paths::depth(path) + 1)
+    }
+
+    /// The name of the child whose row has `key`, in the range of the children of `path`; `None` for other rows.
+    pub fn child_of<'a>(&self, path: &str, key: &'a [u8]) -> Option<&'a str> {
+        let before = if path == "/" { 0 } else { path.len() };
+        let name = key.get(self.prefix.len() + 3 + before + 1..)?;
+        std::str::from_utf8(name)
+            .ok()
+            .filter(|name| !name.contains('\0'))
+    }
+
+    pub fn data(&self, path: &str) -> KeyRange {
+        let begin = self.key(&[b"d", path.as_bytes(), b"\0"]);
+        let end = self.key(&[b"d", path.as_bytes(), b"\x01"]);
+        KeyRange::new(begin, end)
+    }
+
+    pub fn data_piece(&self, path: &str, number: u16) -> Vec<u8> {
+        self.key(&[b"d", path.as_bytes(), b"\0", &number.to_be_bytes()])
+    }
+
+    pub fn ephemeral(&self, session: i64, path: &str) -> Vec<u8> {
+        self.key(&[b"e", &session.to_be_bytes(), path.as_bytes()])
+    }
+
+    pub fn ephemerals(&self, session: i64) -> KeyRange {
+        let begin = self.key(&[b"e", &session.to_be_bytes()]);
+        let mut end = begin.clone();
+        end.push(0xff);
+        KeyRange::new(begin, end)
+    }
+
+    /// The path in the key of an ephemeral node.
+    pub fn ephemeral_path<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+        std::str::from_utf8(key.get(self.prefix.len() + 9..)?).ok()
+    }
+
+    pub fn timed(&self, path: &str) -> Vec<u8> {
+        self.key(&[b"t", path.as_bytes()])
+    }
+
+    pub fn all_timed(&self) -> KeyRange {
+        KeyRange::new(self.key(&[b"t"]), self.key(&[b"u"]))
+    }
+
+    pub fn timed_path<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+        std::str::from_utf8(key.get(self.prefix.len() + 1..)?).ok()
+    }
+
+    pub fn session(&self, session: i64) -> Vec<u8> {
+        self.key(&[b"s", &session.to_be_bytes()])
+    }
+
+    pub fn owned(&self, gateway: u64, session: i64) -> Vec<u8> {
+        self.key(&[b"o", &gateway.to_be_bytes(), &session.to_be_bytes()])
+    }
+
+    pub fn all_owned(&self, gateway: u64) -> KeyRange {
+        let begin = self.key(&[b"o", &gateway.to_be_bytes()]);
+        let mut end = begin.clone();
+        end.extend_from_slice(&[0xff; 9]);
+        KeyRange::new(begin, end)
+    }
+
+    pub fn gateway(&self, gateway: u64) -> Vec<u8> {
+        self.key(&[b"g", &gateway.to_be_bytes()])
+    }
+
+    pub fn all_gateways(&self) -> KeyRange {
+        KeyRange::new(self.key(&[b"g"]), self.key(&[b"h"]))
+    }
+
+    /// The number at the end of the key of a gateway or a session.
+    pub fn last_number(key: &[u8]) -> Option<u64> {
+        key.last_chunk::<8>()
+            .map(|bytes| u64::from_be_bytes(*bytes))
+    }
+
+    pub fn lock(&self, lock: Lock, hash: u64) -> Vec<u8> {
+        self.key(&[b"x", &[lock as u8], &hash.to_be_bytes()])
+    }
+
+    /// Two paths that share a hash cost a needless conflict now and then, nothing else.
+    pub fn path_hash(path: &str) -> u64 {
+        hash_bytes(path.as_bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_range_holds_the_children_of_a_node_and_nobody_else() {
+        let rows = Rows::new("test");
+        for (parent, children, others) in [
+            ("/", vec!["/a", "/zookeeper"], vec!["/", "/a/b"]),
+            (
+                "/a",
+                vec!["/a/b", "/a/0", "/a/ü"],
+                vec!["/a", "/ab/c", "/a0", "/a/b/c", "/b/a"],
+            ),
+        ] {
+            let range = rows.children(parent);
+            for child in children {
+                let key = rows.node(child);
+                assert!(range.contains(&key), "{child}");
+                assert_eq!(rows.child_of(parent, &key), Some(paths::name(child)));
+                assert!(range.contains(&rows.counts(child)));
+                assert_eq!(rows.child_of(parent, &rows.counts(child)), None);
+            }
+            for other in others {
+                assert!(!range.contains(&rows.node(other)), "{other}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_rows_around_a_node_are_its_own() {
+        let rows = Rows::new("test");
+        let around = rows.around_node("/a");
+        for own in [rows.node("/a"), rows.counts("/a"), rows.pzxid("/a")] {
+            assert!(around.contains(&own));
+        }
+        for other in [
+            rows.node("/a0"),
+            rows.node("/a/b"),
+            rows.node("/"),
+            rows.counts("/a "),
+        ] {
+            assert!(!around.contains(&other));
+        }
+    }
+
+    #[test]
+    fn keys_give_back_what_they_were_made_of() {
+        let rows = Rows::new("test");
+        let key = rows.ephemeral(-5, "/a/b");
+        assert!(rows.ephemerals(-5).contains(&key) && !rows.ephemerals(-4).contains(&key));
+        assert_eq!(rows.ephemeral_path(&key), Some("/a/b"));
+        assert_eq!(rows.timed_path(&rows.timed("/c")), Some("/c"));
+        assert_eq!(Rows::last_number(&rows.gateway(9)), Some(9));
+        assert!(rows.all_owned(7).contains(&rows.owned(7, -1)));
+        assert!(!rows.all_owned(7).contains(&rows.owned(8, 0)));
+        assert!(
+            rows.all().contains(&rows.meta()) && rows.all().contains(&rows.lock(Lock::Data, 1))
+        );
+    }
+}

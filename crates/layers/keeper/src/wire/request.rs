@@ -1,0 +1,528 @@
+//! Requests, in both directions.
+
+use super::codes::{Code, create_flags, opcode};
+use super::frame::{Header, put_frame};
+use super::jute::{
+    Malformed, Taken, put_bool, put_buffer, put_int, put_long, put_optional_text, put_text,
+    put_texts, take_bool, take_buffer, take_int, take_long, take_optional_text, take_text,
+    take_texts,
+};
+use super::multi;
+use super::record::Acl;
+use super::text::Text;
+use bytes::Bytes;
+use plinth_core::output::Output;
+
+/// Which of the requests that create a node.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum CreateKind {
+    /// `create`: the answer is the path only.
+    Plain,
+    /// `create2`: as of the others, the answer has a [`Stat`](super::record::Stat).
+    WithStat,
+    Container,
+    Ttl,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Request {
+    Create {
+        kind: CreateKind,
+        path: Text,
+        data: Option<Bytes>,
+        acl: Vec<Acl>,
+        /// See [`create_flags`].
+        flags: i32,
+        /// In milliseconds; -1 if the request has none.
+        ttl: i64,
+    },
+    Delete {
+        path: Text,
+        version: i32,
+    },
+    Exists {
+        path: Text,
+        watch: bool,
+    },
+    GetData {
+        path: Text,
+        watch: bool,
+    },
+    SetData {
+        path: Text,
+        data: Option<Bytes>,
+        version: i32,
+    },
+    GetAcl {
+        path: Text,
+    },
+    SetAcl {
+        path: Text,
+        acl: Vec<Acl>,
+        version: i32,
+    },
+    GetChildren {
+        path: Text,
+        watch: bool,
+    },
+    GetChildren2 {
+        path: Text,
+        watch: bool,
+    },
+    Sync {
+        path: Text,
+    },
+    Ping,
+    /// Only in a multi. To ZooKeeper's server since 3.9.3, one that stands alone is of an unknown kind.
+    Check {
+        path: Text,
+        version: i32,
+    },
+    /// Creates, deletes, changes of data and checks.
+    Multi {
+        operations: Vec<Request>,
+    },
+    /// Reads of data and of children, without watches.
+    MultiRead {
+        operations: Vec<Request>,
+    },
+    Reconfig {
+        joining: Option<Text>,
+        leaving: Option<Text>,
+        new_members: Option<Text>,
+        config_id: i64,
+    },
+    CheckWatches {
+        path: Text,
+        kind: i32,
+    },
+    RemoveWatches {
+        path: Text,
+        kind: i32,
+    },
+    /// Both requests of this name: the older one has no persistent watches.
+    SetWatches {
+        relative_zxid: i64,
+        data: Vec<Text>,
+        exist: Vec<Text>,
+        child: Vec<Text>,
+        persistent: Vec<Text>,
+        recursive: Vec<Text>,
+    },
+    AddWatch {
+        path: Text,
+        mode: i32,
+    },
+    Auth {
+        kind: i32,
+        /// Empty if there is none: no such scheme exists.
+        scheme: Text,
+        /// ZooKeeper's digest scheme refuses `None`, and takes nothing for an empty name.
+        auth: Option<Bytes>,
+    },
+    Sasl {
+        token: Bytes,
+    },
+    GetEphemerals {
+        /// Empty if there is none: both mean all.
+        prefix: Text,
+    },
+    GetAllChildrenNumber {
+        path: Text,
+    },
+    WhoAmI,
+    CloseSession,
+    /// Of a kind that is not served. ZooKeeper's server answers `Unimplemented`, and closes the connection.
+    Unknown {
+        opcode: i32,
+    },
+}
+
+/// Decodes a frame that is not the first of its connection. Bytes after the request are ignored, as in ZooKeeper's
+/// server.
+///
+/// A request that cannot be read is answered with the code. Null in place of a path is such a request.
+///
+/// # Errors
+/// There is no header, or an attempt to authenticate cannot be read: the connection must end.
+pub fn decode_request(mut frame: Bytes) -> Result<(Header, Result<Request, Code>), Malformed> {
+    let header = Header::take(&mut frame)?;
+    match Request::take(header.opcode, &mut frame) {
+        Ok(request) => Ok((header, Ok(request))),
+        // A client waits for the outcome of these before all else, and would go on as someone it is not.
+        Err(Malformed) if matches!(header.opcode, opcode::AUTH | opcode::SASL) => Err(Malformed),
+        Err(Malformed) => Ok((header, Err(Code::MARSHALLING_ERROR))),
+    }
+}
+
+/// Appends a frame with the request.
+pub fn encode_request(out: &mut Output, xid: i32, request: &Request) {
+    put_frame(out, |out| {
+        let opcode = request.opcode();
+        Header { xid, opcode }.put(out);
+        request.put(out);
+    });
+}
+
+impl Request {
+    pub fn opcode(&self) -> i32 {
+        match self {
+            Request::Create { kind, .. } => kind.opcode(),
+            Request::Delete { .. } => opcode::DELETE,
+            Request::Exists { .. } => opcode::EXISTS,
+            Request::GetData { .. } => opcode::GET_DATA,
+            Request::SetData { .. } => opcode::SET_DATA,
+            Request::GetAcl { .. } => opcode::GET_ACL,
+            Request::SetAcl { .. } => opcode::SET_ACL,
+            Request::GetChildren { .. } => opcode::GET_CHILDREN,
+            Request::GetChildren2 { .. } => opcode::GET_CHILDREN_2,
+            Request::Sync { .. } => opcode::SYNC,
+            Request::Ping => opcode::PING,
+            Request::Check { .. } => opcode::CHECK,
+            Request::Multi { .. } => opcode::MULTI,
+            Request::MultiRead { .. } => opcode::MULTI_READ,
+            Request::Reconfig { .. } => opcode::RECONFIG,
+            Request::CheckWatches { .. } => opcode::CHECK_WATCHES,
+            Request::RemoveWatches { .. } => opcode::REMOVE_WATCHES,
+            Request::SetWatches {
+                persistent,
+                recursive,
+                ..
+            } if persistent.is_empty() && recursive.is_empty() => opcode::SET_WATCHES,
+            Request::SetWatches { .. } => opcode::SET_WATCHES_2,
+            Request::AddWatch { .. } => opcode::ADD_WATCH,
+            Request::Auth { .. } => opcode::AUTH,
+            Request::Sasl { .. } => opcode::SASL,
+            Request::GetEphemerals { .. } => opcode::GET_EPHEMERALS,
+            Request::GetAllChildrenNumber { .. } => opcode::GET_ALL_CHILDREN_NUMBER,
+            Request::WhoAmI => opcode::WHO_AM_I,
+            Request::CloseSession => opcode::CLOSE_SESSION,
+            Request::Unknown { opcode } => *opcode,
+        }
+    }
+
+    fn take(opcode: i32, input: &mut Bytes) -> Taken<Request> {
+        match opcode {
+            opcode::MULTI => multi::take_steps(input, take_transaction_step)
+                .map(|operations| Request::Multi { operations }),
+            opcode::MULTI_READ => multi::take_steps(input, take_read_step)
+                .map(|operations| Request::MultiRead { operations }),
+            opcode::CREATE | opcode::CREATE_2 | opcode::CREATE_CONTAINER | opcode::CREATE_TTL => {
+                take_create(CreateKind::of(opcode), input)
+            }
+            opcode::CHECK_WATCHES | opcode::REMOVE_WATCHES | opcode::ADD_WATCH => {
+                take_of_watches(opcode, input)
+            }
+            opcode::SET_WATCHES | opcode::SET_WATCHES_2 => take_set_watches(opcode, input),
+            opcode::RECONFIG => Ok(Request::Reconfig {
+                joining: take_optional_text(input)?,
+                leaving: take_optional_text(input)?,
+                new_members: take_optional_text(input)?,
+                config_id: take_long(input)?,
+            }),
+            opcode::AUTH => Ok(Request::Auth {
+                kind: take_int(input)?,
+                scheme: take_optional_text(input)?.unwrap_or_default(),
+                auth: take_buffer(input)?,
+            }),
+            opcode::SASL => Ok(Request::Sasl {
+                token: take_buffer(input)?.unwrap_or_default(),
+            }),
+            opcode::GET_EPHEMERALS => Ok(Request::GetEphemerals {
+                prefix: take_optional_text(input)?.unwrap_or_default(),
+            }),
+            opcode::PING => Ok(Request::Ping),
+            opcode::WHO_AM_I => Ok(Request::WhoAmI),
+            opcode::CLOSE_SESSION => Ok(Request::CloseSession),
+            _ => take_of_a_node(opcode, input),
+        }
+    }
+
+    /// Appends what follows the header.
+    pub(super) fn put(&self, out: &mut Output) {
+        match self {
+            Request::Create { .. } => self.put_create(out),
+            Request::Delete { path, version } | Request::Check { path, version } => {
+                put_text(out, path);
+                put_int(out, *version);
+            }
+            Request::Exists { path, watch }
+            | Request::GetData { path, watch }
+            | Request::GetChildren { path, watch }
+            | Request::GetChildren2 { path, watch } => {
+                put_text(out, path);
+                put_bool(out, *watch);
+            }
+            Request::SetData {
+                path,
+                data,
+                version,
+            } => {
+                put_text(out, path);
+                put_buffer(out, data.as_ref());
+                put_int(out, *version);
+            }
+            Request::SetAcl { path, acl, version } => {
+                put_text(out, path);
+                Acl::put_all(out, acl);
+                put_int(out, *version);
+            }
+            Request::GetAcl { path }
+            | Request::Sync { path }
+            | Request::GetAllChildrenNumber { path }
+            | Request::GetEphemerals { prefix: path } => put_text(out, path),
+            Request::CheckWatches { path, kind: number }
+            | Request::RemoveWatches { path, kind: number }
+            | Request::AddWatch { path, mode: number } => {
+                put_text(out, path);
+                put_int(out, *number);
+            }
+            Request::Multi { operations } | Request::MultiRead { operations } => {
+                for operation in operations {
+                    multi::put_step(out, operation.opcode(), -1);
+                    operation.put(out);
+                }
+                multi::put_end(out);
+            }
+            Request::SetWatches { .. } => self.put_set_watches(out),
+            Request::Reconfig { .. } | Request::Auth { .. } | Request::Sasl { .. } => {
+                self.put_rare(out);
+            }
+            Request::Ping | Request::WhoAmI | Request::CloseSession | Request::Unknown { .. } => {}
+        }
+    }
+
+    fn put_create(&self, out: &mut Output) {
+        let Request::Create {
+            kind,
+            path,
+            data,
+            acl,
+            flags,
+            ttl,
+        } = self
+        else {
+            return;
+        };
+        put_text(out, path);
+        put_buffer(out, data.as_ref());
+        Acl::put_all(out, acl);
+        put_int(out, *flags);
+        if *kind == CreateKind::Ttl {
+            put_long(out, *ttl);
+        }
+    }
+
+    fn put_set_watches(&self, out: &mut Output) {
+        let Request::SetWatches {
+            relative_zxid,
+            data,
+            exist,
+            child,
+            persistent,
+            recursive,
+        } = self
+        else {
+            return;
+        };
+        put_long(out, *relative_zxid);
+        put_texts(out, data);
+        put_texts(out, exist);
+        put_texts(out, child);
+        if self.opcode() == opcode::SET_WATCHES_2 {
+            put_texts(out, persistent);
+            put_texts(out, recursive);
+        }
+    }
+
+    fn put_rare(&self, out: &mut Output) {
+        match self {
+            Request::Reconfig {
+                joining,
+                leaving,
+                new_members,
+                config_id,
+            } => {
+                for text in [joining, leaving, new_members] {
+                    put_optional_text(out, text.as_ref());
+                }
+                put_long(out, *config_id);
+            }
+            Request::Auth { kind, scheme, auth } => {
+                put_int(out, *kind);
+                put_text(out, scheme);
+                put_buffer(out, auth.as_ref());
+            }
+            Request::Sasl { token } => put_buffer(out, Some(token)),
+            _ => {}
+        }
+    }
+}
+
+impl CreateKind {
+    pub fn opcode(self) -> i32 {
+        match self {
+            CreateKind::Plain => opcode::CREATE,
+            CreateKind::WithStat => opcode::CREATE_2,
+            CreateKind::Container => opcode::CREATE_CONTAINER,
+            CreateKind::Ttl => opcode::CREATE_TTL,
+        }
+    }
+
+    fn of(opcode: i32) -> CreateKind {
+        match opcode {
+            opcode::CREATE_2 => CreateKind::WithStat,
+            opcode::CREATE_CONTAINER => CreateKind::Container,
+            opcode::CREATE_TTL => CreateKind::Ttl,
+            _ => CreateKind::Plain,
+        }
+    }
+}
+
+/// Requests that name a node first.
+fn take_of_a_node(opcode: i32, input: &mut Bytes) -> Taken<Request> {
+    if !is_of_a_node(opcode) {
+        return Ok(Request::Unknown { opcode });
+    }
+    let path = take_text(input)?;
+    Ok(match opcode {
+        opcode::DELETE => Request::Delete {
+            path,
+            version: take_int(input)?,
+        },
+        opcode::EXISTS => Request::Exists {
+            path,
+            watch: take_bool(input)?,
+        },
+        opcode::GET_DATA => Request::GetData {
+            path,
+            watch: take_bool(input)?,
+        },
+        opcode::GET_CHILDREN => Request::GetChildren {
+            path,
+            watch: take_bool(input)?,
+        },
+        opcode::GET_CHILDREN_2 => Request::GetChildren2 {
+            path,
+            watch: take_bool(input)?,
+        },
+        opcode::SET_DATA => Request::SetData {
+            path,
+            data: take_buffer(input)?,
+            version: take_int(input)?,
+        },
+        opcode::SET_ACL => Request::SetAcl {
+            path,
+            acl: Acl::take_all(input)?,
+            version: take_int(input)?,
+        },
+        opcode::CHECK => Request::Check {
+            path,
+            version: take_int(input)?,
+        },
+        opcode::GET_ACL => Request::GetAcl { path },
+        opcode::SYNC => Request::Sync { path },
+        _ => Request::GetAllChildrenNumber { path },
+    })
+}
+
+fn is_of_a_node(opcode: i32) -> bool {
+    matches!(
+        opcode,
+        opcode::DELETE
+            | opcode::EXISTS
+            | opcode::GET_DATA
+            | opcode::GET_CHILDREN
+            | opcode::GET_CHILDREN_2
+            | opcode::SET_DATA
+            | opcode::SET_ACL
+            | opcode::CHECK
+            | opcode::GET_ACL
+            | opcode::SYNC
+            | opcode::GET_ALL_CHILDREN_NUMBER
+    )
+}
+
+fn take_create(kind: CreateKind, input: &mut Bytes) -> Taken<Request> {
+    Ok(Request::Create {
+        kind,
+        path: take_text(input)?,
+        data: take_buffer(input)?,
+        acl: Acl::take_all(input)?,
+        flags: take_int(input)?,
+        ttl: if kind == CreateKind::Ttl {
+            take_long(input)?
+        } else {
+            -1
+        },
+    })
+}
+
+fn take_of_watches(opcode: i32, input: &mut Bytes) -> Taken<Request> {
+    let (path, number) = (take_text(input)?, take_int(input)?);
+    Ok(match opcode {
+        opcode::CHECK_WATCHES => Request::CheckWatches { path, kind: number },
+        opcode::REMOVE_WATCHES => Request::RemoveWatches { path, kind: number },
+        _ => Request::AddWatch { path, mode: number },
+    })
+}
+
+fn take_set_watches(opcode: i32, input: &mut Bytes) -> Taken<Request> {
+    let has_persistent = opcode == opcode::SET_WATCHES_2;
+    let take_if_any = |input: &mut Bytes| match has_persistent {
+        true => take_texts(input),
+        false => Ok(Vec::new()),
+    };
+    Ok(Request::SetWatches {
+        relative_zxid: take_long(input)?,
+        data: take_texts(input)?,
+        exist: take_texts(input)?,
+        child: take_texts(input)?,
+        persistent: take_if_any(input)?,
+        recursive: take_if_any(input)?,
+    })
+}
+
+/// An operation of a multi that writes. Another multi is none, so nothing nests.
+fn take_transaction_step(opcode: i32, input: &mut Bytes) -> Taken<Request> {
+    match opcode {
+        opcode::CREATE | opcode::CREATE_2 | opcode::CREATE_CONTAINER | opcode::CREATE_TTL => {
+            as_in_a_multi(take_create(CreateKind::of(opcode), input)?)
+        }
+        opcode::DELETE | opcode::SET_DATA | opcode::CHECK => take_of_a_node(opcode, input),
+        _ => Err(Malformed),
+    }
+}
+
+/// An operation of a multi that reads. It leaves no watch, whatever it says.
+fn take_read_step(opcode: i32, input: &mut Bytes) -> Taken<Request> {
+    match (opcode, take_of_a_node(opcode, input)?) {
+        (opcode::GET_DATA, Request::GetData { path, .. }) => {
+            Ok(Request::GetData { path, watch: false })
+        }
+        (opcode::GET_CHILDREN, Request::GetChildren { path, .. }) => {
+            Ok(Request::GetChildren { path, watch: false })
+        }
+        _ => Err(Malformed),
+    }
+}
+
+/// In a multi, ZooKeeper's server goes by the flags of a create more than by its opcode.
+fn as_in_a_multi(mut create: Request) -> Taken<Request> {
+    use create_flags::{CONTAINER, EPHEMERAL_SEQUENTIAL, PERSISTENT};
+    if let Request::Create {
+        kind, flags, ttl, ..
+    } = &mut create
+    {
+        let is_ttl = *kind == CreateKind::Ttl;
+        match *flags {
+            PERSISTENT..=EPHEMERAL_SEQUENTIAL if is_ttl => (*kind, *ttl) = (CreateKind::Plain, -1),
+            PERSISTENT..=EPHEMERAL_SEQUENTIAL => {}
+            CONTAINER => (*kind, *ttl) = (CreateKind::Container, -1),
+            // Flags that do not exist are found later: then the operation fails, and not the whole request.
+            _ if is_ttl => {}
+            _ => return Err(Malformed),
+        }
+    }
+    Ok(create)
+}

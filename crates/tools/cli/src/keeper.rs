@@ -1,0 +1,95 @@
+//! `plinth keeper`: a gateway that serves ZooKeeper's clients from a cluster.
+
+use crate::Outcome;
+use crate::server::{follow_parent, parse_knobs, raise_file_limit};
+use crate::{allocator, trace_file};
+use plinth_coordination::{ClusterFile, cluster_file};
+use plinth_keeper::Options;
+use plinth_runtime::knobs::set_knobs;
+use plinth_runtime::real::{block_on, interrupted};
+use plinth_runtime::{Either, race};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Times-outs of sessions are from 2 to 20 ticks, and none may be shorter than a gateway's own time-outs.
+const TICK_MS_MIN: i64 = 2000;
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// Address for ZooKeeper's clients
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2181")]
+    listen: SocketAddr,
+    /// Cluster file of the cluster that keeps the nodes
+    #[arg(short = 'C', long, value_name = "FILE", env = cluster_file::ENVIRONMENT_VARIABLE, default_value = cluster_file::DEFAULT_NAME)]
+    cluster_file: PathBuf,
+    /// Name of the tree of nodes; a cluster can keep several, which know nothing of each other
+    #[arg(long, value_name = "NAME", default_value = "default", value_parser = parse_tree)]
+    tree: String,
+    /// ZooKeeper's tickTime, in milliseconds: time-outs of sessions are from 2 to 20 ticks
+    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(TICK_MS_MIN..=600_000))]
+    tick_ms: u32,
+    /// Id of the super user, as ZooKeeper's superDigest: `super:` and the hash of the password
+    #[arg(long, value_name = "DIGEST", env = "PLINTH_KEEPER_SUPER_DIGEST")]
+    super_digest: Option<String>,
+    /// Memory for nodes, in MiB
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    cache_mib: u64,
+    /// Set a limit or an interval; `plinth server --knob list` shows all knobs
+    #[arg(long = "knob", value_name = "NAME=VALUE")]
+    knobs: Vec<String>,
+    /// File for trace events, one JSON object per line
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// End when the process with this number, the parent, ends
+    #[arg(long, hide = true)]
+    parent: Option<u32>,
+}
+
+fn parse_tree(name: &str) -> Result<String, String> {
+    let is_good =
+        !name.is_empty() && name.len() <= 100 && name.bytes().all(|b| b.is_ascii_graphic());
+    match is_good {
+        true => Ok(name.into()),
+        false => Err("expected 1 to 100 letters, digits or signs".into()),
+    }
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    let mut texts = vec![format!(
+        "keeper_cache_bytes_max={}",
+        arguments.cache_mib << 20
+    )];
+    texts.extend(arguments.knobs.iter().cloned());
+    set_knobs(parse_knobs(&texts)?);
+    if let Some(parent) = arguments.parent {
+        follow_parent(parent)?;
+    }
+    trace_file::start(arguments.trace.as_deref())?;
+    allocator::return_free_memory_when_idle()?;
+    raise_file_limit();
+    let outcome = block_on(serve(arguments));
+    trace_file::flush();
+    outcome
+}
+
+async fn serve(arguments: Arguments) -> Outcome {
+    let at = |line: String| format!("keeper {}: {line}", arguments.listen);
+    let cluster = ClusterFile::load(&arguments.cluster_file)
+        .await
+        .map_err(|error| at(format!("{error}; name it with -C")))?;
+    let options = Options {
+        tree: arguments.tree,
+        tick_ms: arguments.tick_ms,
+        super_digest: arguments.super_digest,
+    };
+    let database = plinth_client::connect(cluster);
+    let serving = plinth_keeper::serve(database, arguments.listen, options);
+    match race(interrupted(), serving).await {
+        Either::Left(Ok(())) => Ok(()),
+        Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
+        Either::Right(Ok(())) => Ok(()),
+        Either::Right(Err(error)) => Err(at(format!(
+            "cannot listen: {error}; choose another address with --listen"
+        ))),
+    }
+}
