@@ -8,7 +8,12 @@ use std::fmt::Write;
 use std::rc::Rc;
 
 /// What the gateway calls itself where ZooKeeper names its version.
-const VERSION: &str = concat!("3.9.3-plinth-", env!("CARGO_PKG_VERSION"));
+/// The form is the one that every client's parser reads.
+const VERSION: &str = concat!(
+    "3.9.3-plinth-",
+    env!("CARGO_PKG_VERSION"),
+    ", built on 10/17/2024 23:21 GMT"
+);
 
 macro_rules! words {
     ($($name:ident = $text:literal;)*) => {

@@ -66,12 +66,6 @@ impl Cache {
         self.slots.len()
     }
 
-    pub fn clear(&mut self) {
-        self.slots.clear();
-        self.ring.clear();
-        self.bytes = 0;
-    }
-
     pub fn get(&self, path: &str) -> Known {
         if let Some(slot) = self.slots.get(path) {
             slot.used.set(true);
@@ -345,8 +339,6 @@ mod tests {
         for i in 0..1000 {
             cache.apply(&Change::Deleted(format!("/{i}").into()), 1);
         }
-        cache.clear();
-        assert_eq!((cache.bytes(), cache.len()), (0, 0));
     }
 
     #[test]

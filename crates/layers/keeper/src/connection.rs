@@ -12,7 +12,7 @@ use crate::tree::execute::{Caller, Executed, Operation, Owner, Shape};
 use crate::watches::Client;
 use crate::wire::{
     Answer, AnswerHeader, Code, FrameError, Header, MultiResult, Request, Skip, decode_request,
-    encode_answer, take_frame, xid,
+    encode_answer, opcode, take_frame, xid,
 };
 use crate::{ANSWER_BYTES_MAX, FRAME_BYTES_MAX, acl, admin, greeting, reads};
 use plinth_core::output::Output;
@@ -271,6 +271,24 @@ impl Connection {
                 self.writes_done(0).await;
                 let _ = self.life.pipeline.refreshed().await;
                 self.answer_with(header.xid, Ok(&Answer::Sync(path)));
+            }
+            // ZooKeeper's own servers send it to their leader.
+            Request::Unknown {
+                opcode: opcode::DELETE_CONTAINER,
+            } => {
+                self.writes_done(0).await;
+                self.answer_with(header.xid, Err(Code::BAD_ARGUMENTS));
+            }
+            // A check stands in a multi only.
+            Request::Unknown { .. } | Request::Check { .. } => {
+                self.writes_done(0).await;
+                let answered = AnswerHeader {
+                    xid: header.xid,
+                    zxid: -1,
+                    error: Code::UNIMPLEMENTED.0,
+                };
+                self.push(|out| encode_answer(out, answered, &Answer::Empty));
+                self.hang_up();
             }
             request => {
                 self.writes_done(0).await;

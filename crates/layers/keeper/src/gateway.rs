@@ -10,10 +10,12 @@ use crate::replica::Replica;
 use crate::sessions::Sessions;
 use crate::tree::change::Change;
 use crate::tree::execute::{Operation, Owner};
+use crate::tree::node::Node;
+use crate::tree::plan::Known;
 use crate::tree::rows::Rows;
 use crate::watches::{Client, Happened, Watches};
-use crate::wire::{WatchEvent, encode_event};
-use crate::{BEAT_MS, CACHE_BYTES_MAX, EVENTS, ISOLATION_MS, leases, setup};
+use crate::wire::{WatchEvent, encode_event, permission};
+use crate::{BEAT_MS, CACHE_BYTES_MAX, EVENTS, ISOLATION_MS, acl, leases, setup};
 use plinth_client::Database;
 use plinth_core::Result;
 use plinth_runtime::net::listen;
@@ -92,6 +94,14 @@ impl Latency {
         self.max_ms = self.max_ms.max(ms);
         self.count += 1;
         self.total_ms += ms;
+    }
+}
+
+/// One life of a process in the simulator. Ends only if the port cannot be had.
+pub async fn run(place: plinth_workload::Place) {
+    let database = plinth_client::connect(place.cluster);
+    if let Err(error) = serve(database, place.listen, Options::default()).await {
+        trace_warn!("KeeperNotListening", "address" => place.listen, "error" => error);
     }
 }
 
@@ -279,15 +289,15 @@ impl Life {
 }
 
 impl Clients {
-    fn tell(&self, client: Client, event: &WatchEvent) {
-        let connections = self.connections.borrow();
-        if let Some(connection) = connections.get(&client) {
-            EVENTS.add(1);
-            connection.push(|out| encode_event(out, event));
-        }
-    }
-
-    fn fire(&self, path: &str, happened: Happened, zxid: i64) {
+    /// Tells those who watch the node, or its parent's list of children, and may read it.
+    fn fire(
+        &self,
+        replica: &Replica,
+        path: &str,
+        happened: Happened,
+        new: Option<&Node>,
+        zxid: i64,
+    ) {
         if planted!(
             "keeper_watch_lost",
             "a gateway forgets one change in a hundred when it looks for watches"
@@ -296,8 +306,23 @@ impl Clients {
             return;
         }
         let mut watches = self.watches.borrow_mut();
-        watches.fire(path, happened, |client, path, kind| {
-            self.tell(client, &WatchEvent::of_a_node(kind, path.into(), zxid));
+        let connections = self.connections.borrow();
+        watches.fire(path, happened, |client, at, kind| {
+            let Some(connection) = connections.get(&client) else {
+                return;
+            };
+            let known = match new.filter(|_| at == path) {
+                Some(node) => may_read(connection, node),
+                None => match replica.node_if_known(at) {
+                    Known::Here(node) => may_read(connection, &node),
+                    Known::Absent | Known::Unknown => true,
+                },
+            };
+            if known {
+                EVENTS.add(1);
+                let event = WatchEvent::of_a_node(kind, at.into(), zxid);
+                connection.push(|out| encode_event(out, &event));
+            }
         });
     }
 
@@ -315,12 +340,21 @@ impl Clients {
     }
 }
 
+/// A change of a node is told only to who may read it (CVE-2024-23944).
+fn may_read(connection: &Connection, node: &Node) -> bool {
+    acl::check(&node.acl, permission::READ, &connection.identities.borrow()).is_ok()
+}
+
 impl Listener for Clients {
-    fn before(&self, _: &Replica, change: &Change, zxid: i64) {
+    fn before(&self, replica: &Replica, change: &Change, zxid: i64) {
         match change {
-            Change::Created(path, _) => self.fire(path, Happened::Created, zxid),
-            Change::DataSet(path, _) => self.fire(path, Happened::DataSet, zxid),
-            Change::Deleted(path) => self.fire(path, Happened::Deleted, zxid),
+            Change::Created(path, node) => {
+                self.fire(replica, path, Happened::Created, Some(node), zxid);
+            }
+            Change::DataSet(path, node) => {
+                self.fire(replica, path, Happened::DataSet, Some(node), zxid);
+            }
+            Change::Deleted(path) => self.fire(replica, path, Happened::Deleted, None, zxid),
             Change::AclSet(..) | Change::GatewayRemoved { .. } => {}
             Change::SessionTaken { session, gateway } if *gateway != self.gateway => {
                 self.drop_session(*session);

@@ -18,6 +18,7 @@ mod setup;
 pub mod tree;
 mod watches;
 pub mod wire;
+mod workload;
 pub mod zxid;
 
 pub use gateway::{Options, serve};
@@ -50,4 +51,15 @@ metric! {
     pub CONFLICTS: Counter = "plinth_keeper_conflicts_total", "transactions of gateways that were refused because others had written";
     pub EVENTS: Counter = "plinth_keeper_events_total", "watch events that were sent";
     pub REFRESHES: Counter = "plinth_keeper_refreshes_total", "reads of the stream of changes";
+}
+
+plinth_workload::application! {
+    plinth_workload::Application {
+        name: "keeper",
+        serve: |place| Box::pin(gateway::run(place)),
+        workloads: &[plinth_workload::Kind {
+            name: "keeper",
+            make: |site| std::rc::Rc::new(workload::Keeping::new(site)),
+        }],
+    }
 }

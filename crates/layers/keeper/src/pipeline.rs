@@ -472,6 +472,8 @@ impl Pipeline {
                 self.apply(stamp.version(), &change, zxid);
                 stats.push(self.stat_after(&change));
             }
+            // Also of an operation that failed: what its client reads next must not look older.
+            self.replica.saw(zxid);
             let outcome = Outcome::Done { zxid, executed };
             (queued.complete)(&self.replica, outcome, stats);
             if pace.is_over() {

@@ -19,7 +19,8 @@ use std::rc::Rc;
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Answers a request whose turn it is.
-pub async fn answer(connection: &Connection, xid: i32, request: Request) {
+pub async fn answer(connection: &Connection, xid: i32, mut request: Request) {
+    name_root(&mut request);
     match request {
         Request::Exists { path, watch } => exists(connection, xid, &path, watch).await,
         Request::GetData { path, watch } => get_data(connection, xid, &path, watch).await,
@@ -45,6 +46,24 @@ pub async fn answer(connection: &Connection, xid: i32, request: Request) {
             let result = rest(connection, other).await;
             connection.answer_with(xid, result.as_ref().map_err(|code| *code));
         }
+    }
+}
+
+/// Clients that name no path get the root, as from ZooKeeper.
+fn name_root(request: &mut Request) {
+    match request {
+        Request::Exists { path, .. }
+        | Request::GetData { path, .. }
+        | Request::GetAcl { path }
+        | Request::GetChildren { path, .. }
+        | Request::GetChildren2 { path, .. }
+        | Request::GetAllChildrenNumber { path }
+            if path.is_empty() =>
+        {
+            *path = Text::from_static("/");
+        }
+        Request::MultiRead { operations } => operations.iter_mut().for_each(name_root),
+        _ => {}
     }
 }
 
@@ -154,9 +173,6 @@ async fn node(connection: &Connection, path: &str) -> Option<Rc<Node>> {
 
 /// The node, if the client may read it.
 async fn readable(connection: &Connection, path: &str) -> Result<Rc<Node>, Code> {
-    if path.contains('\0') {
-        return Err(Code::BAD_ARGUMENTS);
-    }
     let node = node(connection, path).await.ok_or(Code::NO_NODE)?;
     acl::check(&node.acl, permission::READ, &connection.identities.borrow())?;
     Ok(node)

@@ -21,7 +21,7 @@ use bytes::{Bytes, BytesMut};
 use plinth_client::{Database, RangeOptions, StreamingMode, Transaction};
 use plinth_core::key::KeyRange;
 use plinth_core::{Error, KeySelector, Result, Version};
-use plinth_runtime::{probe, random};
+use plinth_runtime::{planted, probe, random};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -88,7 +88,15 @@ impl Replica {
 
     /// Applies a change; those of a version follow one another before [`Replica::advance`].
     pub fn apply(&self, version: Version, change: &Change, zxid: i64) {
-        self.cache.borrow_mut().apply(change, zxid);
+        let is_forgotten = matches!(change, Change::DataSet(..))
+            && planted!(
+                "keeper_read_goes_back",
+                "a gateway forgets one change of data in fifty, and answers with what was before"
+            )
+            && random::chance(0.02);
+        if !is_forgotten {
+            self.cache.borrow_mut().apply(change, zxid);
+        }
         self.zxid.set(self.zxid.get().max(zxid));
         let (Change::Created(path, _)
         | Change::DataSet(path, _)

@@ -217,7 +217,7 @@ impl Watches {
                 self.child.add(path, client, PERSISTENT);
             }
             watch_mode::PERSISTENT_RECURSIVE => self.data.add(path, client, RECURSIVE),
-            _ => return Err(Code::BAD_ARGUMENTS),
+            _ => return Err(Code::MARSHALLING_ERROR),
         }
         Ok(())
     }
@@ -231,7 +231,7 @@ impl Watches {
             watcher::PERSISTENT => (PERSISTENT, PERSISTENT),
             watcher::PERSISTENT_RECURSIVE => (RECURSIVE, none),
             watcher::ANY => (Modes(7), Modes(7)),
-            _ => return Err(Code::BAD_ARGUMENTS),
+            _ => return Err(Code::MARSHALLING_ERROR),
         })
     }
 
@@ -385,7 +385,7 @@ mod tests {
             let created = fired(&mut watches, "/a/b", Happened::Created);
             assert_eq!(created, [(1, "/a".into(), event::CHILDREN_CHANGED)]);
         }
-        assert_eq!(watches.add("/a", 1, 7), Err(Code::BAD_ARGUMENTS));
+        assert_eq!(watches.add("/a", 1, 7), Err(Code::MARSHALLING_ERROR));
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use crate::cluster::Shape;
 use plinth_counter as _;
+use plinth_keeper as _;
 use plinth_runtime::sim::{MachineId, Simulation};
 use plinth_runtime::{Duration, sleep, trace_warn};
 use plinth_workload::{Place, Site};

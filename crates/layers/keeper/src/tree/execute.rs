@@ -8,8 +8,10 @@ use super::rows::{Lock, Rows};
 use crate::acl::{self, Identity};
 use crate::paths;
 use crate::sessions::SessionRow;
-use crate::wire::{Code, Request, Text, create_flags, permission};
+use crate::wire::{Code, CreateKind, Request, Text, create_flags, permission};
 use bytes::Bytes;
+use plinth_runtime::planted;
+use plinth_runtime::random::chance;
 use std::rc::Rc;
 
 /// Nodes that are always there.
@@ -276,26 +278,37 @@ fn parent_of(path: &str) -> Result<&str, Code> {
     }
 }
 
-/// How long a node lives that is created with `flags`, and whether its name gets a number.
-fn lifetime_of(flags: i32, ttl: i64, session: i64) -> Result<(Lifetime, bool), Code> {
+/// How long a node lives that is created by such a request, and whether its name gets a number. The kind of the
+/// request decides, even against the flags.
+fn lifetime_of(
+    kind: CreateKind,
+    flags: i32,
+    ttl: i64,
+    session: i64,
+) -> Result<(Lifetime, bool), Code> {
     use create_flags::*;
+    if !(PERSISTENT..=PERSISTENT_SEQUENTIAL_WITH_TTL).contains(&flags) {
+        return Err(Code::BAD_ARGUMENTS);
+    }
     let is_numbered = matches!(
         flags,
         PERSISTENT_SEQUENTIAL | EPHEMERAL_SEQUENTIAL | PERSISTENT_SEQUENTIAL_WITH_TTL
     );
-    let lifetime = match flags {
-        PERSISTENT | PERSISTENT_SEQUENTIAL => Lifetime::Persistent,
-        EPHEMERAL | EPHEMERAL_SEQUENTIAL => Lifetime::Ephemeral(session),
-        CONTAINER => Lifetime::Container,
-        PERSISTENT_WITH_TTL | PERSISTENT_SEQUENTIAL_WITH_TTL if (1..=TTL_MS_MAX).contains(&ttl) => {
-            return Ok((Lifetime::Ttl(ttl), is_numbered));
-        }
-        _ => return Err(Code::BAD_ARGUMENTS),
+    let is_timed = matches!(flags, PERSISTENT_WITH_TTL | PERSISTENT_SEQUENTIAL_WITH_TTL);
+    let is_good_ttl = match is_timed {
+        true => (1..=TTL_MS_MAX).contains(&ttl),
+        false => ttl < 0,
     };
-    match ttl >= 0 {
-        true => Err(Code::BAD_ARGUMENTS),
-        false => Ok((lifetime, is_numbered)),
+    if !is_good_ttl {
+        return Err(Code::BAD_ARGUMENTS);
     }
+    let lifetime = match kind {
+        CreateKind::Container => Lifetime::Container,
+        _ if is_timed => Lifetime::Ttl(ttl),
+        _ if matches!(flags, EPHEMERAL | EPHEMERAL_SEQUENTIAL) => Lifetime::Ephemeral(session),
+        _ => Lifetime::Persistent,
+    };
+    Ok((lifetime, is_numbered))
 }
 
 fn create(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Shape, Code> {
@@ -310,7 +323,7 @@ fn create(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Sha
     else {
         unreachable!("asked for a create")
     };
-    let (lifetime, is_numbered) = lifetime_of(*flags, *ttl, caller.session)?;
+    let (lifetime, is_numbered) = lifetime_of(*kind, *flags, *ttl, caller.session)?;
     let acl = acl::fix_up(acl, &caller.identities)?;
     let parent = parent_of(path)?;
     let parent_node = plan.node(parent).ok_or(Code::NO_NODE)?;
@@ -348,7 +361,7 @@ fn create(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Sha
     };
     plan.create(&path, node, parent, parent_node);
     Ok(match kind {
-        crate::wire::CreateKind::Plain => Shape::Path(path),
+        CreateKind::Plain => Shape::Path(path),
         _ => Shape::PathAndStat(path),
     })
 }
@@ -364,8 +377,8 @@ fn delete(plan: &mut Plan<'_>, caller: &Caller, path: &Text, version: i32) -> Re
     }
     let parent = parent_of(path)?;
     let parent_node = plan.node(parent).ok_or(Code::NO_NODE)?;
-    let node = plan.node(path).ok_or(Code::NO_NODE)?;
     acl::check(&parent_node.acl, permission::DELETE, &caller.identities)?;
+    let node = plan.node(path).ok_or(Code::NO_NODE)?;
     if version != -1 {
         plan.read(Lock::Data, Rows::path_hash(path));
         next_version(node.version, version)?;
@@ -519,6 +532,13 @@ fn close_session(
             continue;
         };
         if node.lifetime != Lifetime::Ephemeral(session) {
+            continue;
+        }
+        if planted!(
+            "keeper_ephemeral_left",
+            "the end of a session leaves one ephemeral node in ten"
+        ) && chance(0.1)
+        {
             continue;
         }
         let parent = paths::parent(&path).expect("the root is not ephemeral");

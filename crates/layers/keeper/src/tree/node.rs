@@ -35,7 +35,15 @@ impl Lifetime {
         }
     }
 
-    /// As the `Stat` shows it.
+    /// As the `Stat` shows it: the marks of containers and of times to live are the server's own.
+    pub fn shown_owner(self) -> i64 {
+        match self {
+            Lifetime::Ephemeral(session) => session,
+            Lifetime::Persistent | Lifetime::Container | Lifetime::Ttl(_) => 0,
+        }
+    }
+
+    /// As the row has it.
     pub fn owner(self) -> i64 {
         match self {
             Lifetime::Persistent => 0,
@@ -152,7 +160,7 @@ impl Node {
             // Creations and removals.
             cversion: (self.counts.created.wrapping_mul(2)).wrapping_sub(self.counts.present),
             aversion: self.aversion,
-            ephemeral_owner: self.lifetime.owner(),
+            ephemeral_owner: self.lifetime.shown_owner(),
             data_length: i32::try_from(self.data.len()).unwrap_or(i32::MAX),
             num_children: self.counts.present,
             pzxid: self.pzxid,

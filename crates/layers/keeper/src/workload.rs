@@ -1,0 +1,533 @@
+//! The simulated workload: clients of the gateways, which write, read, watch and come and go while faults strike.
+//!
+//! Promises that it checks:
+//! - Writes are linearizable: versions of a node are given out once, in the order of the zxids, and a write that began
+//!   after another was answered has a later version.
+//! - A session's reads see its writes and never go back, over connections to other gateways too. A read after `sync`
+//!   sees every write that was answered before.
+//! - Who watches a node hears of a change before seeing it, and of every change that it sees later.
+//! - Ephemeral nodes are there while their session lives, gone when its end was answered, and gone in time when its
+//!   client has gone.
+
+use crate::client::{Client, Failure};
+use crate::wire::{Acl, Answer, Code, CreateKind, Request, Stat, Text, create_flags, event};
+use bytes::Bytes;
+use plinth_client::Database;
+use plinth_runtime::random::{below, chance};
+use plinth_runtime::{Duration, now, sleep, timeout};
+use plinth_workload::{Boxed, Complaints, Day, Site, Verdict, Workload};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+const REGISTERS: usize = 3;
+const TIMEOUT_MS: i32 = 4000;
+/// An answer that has not come by then will not be waited for.
+const ANSWER_LIMIT: Duration = Duration::from_secs(5);
+/// The longest that a client's ephemeral nodes may outlive it when all machines are well again.
+const END_LIMIT: Duration = Duration::from_secs(120);
+
+/// A write that was answered.
+struct Written {
+    value: String,
+    mzxid: i64,
+}
+
+/// What all clients together know of a register.
+#[derive(Default)]
+struct Known {
+    written: BTreeMap<i32, Written>,
+}
+
+impl Known {
+    /// The newest version that was answered.
+    fn newest(&self) -> i32 {
+        self.written
+            .last_key_value()
+            .map_or(0, |(version, _)| *version)
+    }
+}
+
+/// A client and its session.
+#[derive(Default)]
+struct Me {
+    number: u64,
+    session: Option<(i64, Bytes, i64)>,
+    /// The newest version of each register that the session has seen.
+    seen: [i32; REGISTERS],
+    /// Registers with a watch that has not told anything, and the version when it was set.
+    watched: [Option<i32>; REGISTERS],
+    /// Ephemeral nodes of the session that were answered.
+    ephemerals: Vec<Text>,
+    writes: u64,
+}
+
+pub struct Keeping {
+    site: Rc<Site>,
+    known: RefCell<[Known; REGISTERS]>,
+    complaints: Complaints,
+    names: Cell<u64>,
+}
+
+fn register(r: usize) -> Text {
+    format!("/simulated/r{r}").into()
+}
+
+fn create(path: Text, flags: i32) -> Request {
+    Request::Create {
+        kind: CreateKind::WithStat,
+        path,
+        data: Some(Bytes::new()),
+        acl: Acl::open(),
+        flags,
+        ttl: -1,
+    }
+}
+
+/// `Err(None)`: the connection is of no use any more.
+type Asked = Result<Answer, Option<Code>>;
+
+async fn ask(client: &Client, request: Request) -> Asked {
+    settle(timeout(ANSWER_LIMIT, client.submit(request)).await)
+}
+
+fn settle(answered: Option<Result<(i64, Answer), Failure>>) -> Asked {
+    match answered {
+        Some(Ok((_, answer))) => Ok(answer),
+        Some(Err(Failure::Refused(code))) => Err(Some(code)),
+        Some(Err(_)) | None => Err(None),
+    }
+}
+
+impl Keeping {
+    pub fn new(site: Rc<Site>) -> Self {
+        Keeping {
+            site,
+            known: RefCell::default(),
+            complaints: Complaints::default(),
+            names: Cell::new(0),
+        }
+    }
+
+    /// Connects to some gateway, with the session if there is one; `None` if that fails.
+    async fn connect(&self, me: &mut Me) -> Option<Client> {
+        let servers = &self.site.servers;
+        let server = servers[below(servers.len() as u64) as usize];
+        let connecting = Client::connect(server, TIMEOUT_MS, me.session.clone());
+        match timeout(ANSWER_LIMIT, connecting).await? {
+            Ok(client) => Some(client),
+            Err(Failure::Refused(_)) => {
+                // The session has expired, and with it everything that was the session's.
+                *me = Me {
+                    number: me.number,
+                    writes: me.writes,
+                    ..Me::default()
+                };
+                None
+            }
+            Err(_) => None,
+        }
+    }
+
+    /// One connection: some requests, then it is dropped, or the session closed.
+    async fn visit(&self, me: &mut Me, day: Day) -> Option<()> {
+        let client = self.connect(me).await?;
+        self.resume(me, &client).await?;
+        let requests = 1 + below(20);
+        for _ in 0..requests {
+            if day.is_over() {
+                break;
+            }
+            day.think().await;
+            self.take_events(me, &client).await;
+            let done = self.one(me, &client).await;
+            me.session = Some(client.session());
+            done?;
+        }
+        if chance(0.2) {
+            self.close(me, client).await?;
+        }
+        Some(())
+    }
+
+    /// Sets the watches again, and looks for the ephemeral nodes: a session that lives has them.
+    async fn resume(&self, me: &mut Me, client: &Client) -> Option<()> {
+        let resumes = me.session.is_some();
+        let seen = me.session.as_ref().map_or(0, |session| session.2);
+        me.session = Some(client.session());
+        if !resumes {
+            return Some(());
+        }
+        let watched = (0..REGISTERS).filter(|r| me.watched[*r].is_some());
+        let request = Request::SetWatches {
+            relative_zxid: seen,
+            data: watched.map(register).collect(),
+            exist: Vec::new(),
+            child: Vec::new(),
+            persistent: Vec::new(),
+            recursive: Vec::new(),
+        };
+        ask(client, request).await.ok()?;
+        for path in me.ephemerals.clone() {
+            let request = Request::Exists {
+                path: path.clone(),
+                watch: false,
+            };
+            match ask(client, request).await {
+                Ok(_) => {}
+                Err(Some(Code::NO_NODE)) => {
+                    let session = client.session_id();
+                    self.complaints.add(format!(
+                        "session {session:#x} lives, but its node {path} is gone"
+                    ));
+                }
+                Err(_) => return None,
+            }
+        }
+        Some(())
+    }
+
+    /// Takes the events that have come.
+    async fn take_events(&self, me: &mut Me, client: &Client) {
+        while let Some(Some(told)) = timeout(Duration::ZERO, client.next_event()).await {
+            for r in 0..REGISTERS {
+                if told.path == *register(r) && told.kind == event::DATA_CHANGED {
+                    me.watched[r] = None;
+                }
+            }
+        }
+    }
+
+    async fn one(&self, me: &mut Me, client: &Client) -> Option<()> {
+        let r = below(REGISTERS as u64) as usize;
+        match below(10) {
+            0..3 => self.set(me, client, r).await,
+            3..6 => {
+                self.get(me, client, r, me.watched[r].is_none() && chance(0.7))
+                    .await
+            }
+            6 => self.set_and_get(me, client, r).await,
+            7 => self.sync_and_get(me, client, r).await,
+            8 => self.create_ephemeral(me, client).await,
+            _ => self.create_numbered(client).await,
+        }
+    }
+
+    fn next_value(&self, me: &mut Me) -> String {
+        me.writes += 1;
+        format!("{}-{}", me.number, me.writes)
+    }
+
+    fn set_request(r: usize, value: &str) -> Request {
+        Request::SetData {
+            path: register(r),
+            data: Some(Bytes::from(value.to_string())),
+            version: -1,
+        }
+    }
+
+    async fn set(&self, me: &mut Me, client: &Client, r: usize) -> Option<()> {
+        let value = self.next_value(me);
+        let least = self.known.borrow()[r].newest();
+        match ask(client, Self::set_request(r, &value)).await {
+            Ok(Answer::Stat(stat)) => self.note_written(me, r, value, least, stat),
+            Ok(other) => self
+                .complaints
+                .add(format!("a set is answered with {other:?}")),
+            Err(_) => return None,
+        }
+        Some(())
+    }
+
+    /// `least`: the newest version that was answered before the write began.
+    fn note_written(&self, me: &mut Me, r: usize, value: String, least: i32, stat: Stat) {
+        let known = &mut self.known.borrow_mut()[r];
+        let (version, mzxid) = (stat.version, stat.mzxid);
+        if version <= least {
+            self.complaints.add(format!(
+                "a write of register {r} has version {version}, after {least} was answered"
+            ));
+        }
+        let before = known.written.range(..version).next_back();
+        let after = known.written.range(version..).next();
+        let is_in_order = before.is_none_or(|(_, w)| w.mzxid < mzxid)
+            && after.is_none_or(|(v, w)| *v != version && w.mzxid > mzxid);
+        if !is_in_order {
+            self.complaints.add(format!(
+                "version {version} of register {r} is given out twice, or out of the order of zxids"
+            ));
+        }
+        known.written.insert(version, Written { value, mzxid });
+        me.seen[r] = me.seen[r].max(version);
+    }
+
+    async fn get(&self, me: &mut Me, client: &Client, r: usize, watch: bool) -> Option<()> {
+        let request = Request::GetData {
+            path: register(r),
+            watch,
+        };
+        match ask(client, request).await {
+            Ok(Answer::Data(data, stat)) => {
+                self.take_events(me, client).await;
+                self.note_read(me, r, data, stat);
+                if watch {
+                    me.watched[r] = Some(stat.version);
+                }
+            }
+            Ok(other) => self
+                .complaints
+                .add(format!("a read is answered with {other:?}")),
+            Err(_) => return None,
+        }
+        Some(())
+    }
+
+    fn note_read(&self, me: &mut Me, r: usize, data: Option<Bytes>, stat: Stat) {
+        let version = stat.version;
+        if version < me.seen[r] {
+            let seen = me.seen[r];
+            self.complaints.add(format!(
+                "a session reads version {version} of register {r} after {seen}"
+            ));
+        }
+        me.seen[r] = version;
+        if let Some(set_at) = me.watched[r]
+            && version > set_at
+        {
+            self.complaints.add(format!(
+                "version {version} of register {r} is read before the event that announces it"
+            ));
+        }
+        let known = self.known.borrow();
+        if let Some(written) = known[r].written.get(&version) {
+            let value = data.as_deref().map(String::from_utf8_lossy);
+            if value.as_deref() != Some(&*written.value) || stat.mzxid != written.mzxid {
+                self.complaints.add(format!(
+                    "version {version} of register {r} is {value:?}, and was {:?}",
+                    written.value
+                ));
+            }
+        }
+    }
+
+    /// Both are sent before either is answered.
+    async fn set_and_get(&self, me: &mut Me, client: &Client, r: usize) -> Option<()> {
+        let value = self.next_value(me);
+        let least = self.known.borrow()[r].newest();
+        let set = client.submit(Self::set_request(r, &value));
+        let get = client.submit(Request::GetData {
+            path: register(r),
+            watch: false,
+        });
+        let Ok(Answer::Stat(stat)) = settle(timeout(ANSWER_LIMIT, set).await) else {
+            return None;
+        };
+        self.note_written(me, r, value, least, stat);
+        let Ok(Answer::Data(data, stat)) = settle(timeout(ANSWER_LIMIT, get).await) else {
+            return None;
+        };
+        self.take_events(me, client).await;
+        self.note_read(me, r, data, stat);
+        Some(())
+    }
+
+    async fn sync_and_get(&self, me: &mut Me, client: &Client, r: usize) -> Option<()> {
+        let least = self.known.borrow()[r].newest();
+        ask(client, Request::Sync { path: register(r) })
+            .await
+            .ok()?;
+        let request = Request::GetData {
+            path: register(r),
+            watch: false,
+        };
+        let Ok(Answer::Data(data, stat)) = ask(client, request).await else {
+            return None;
+        };
+        self.take_events(me, client).await;
+        self.note_read(me, r, data, stat);
+        if stat.version < least {
+            let version = stat.version;
+            self.complaints.add(format!(
+                "a read after sync sees version {version} of register {r}, not {least}"
+            ));
+        }
+        Some(())
+    }
+
+    fn next_name(&self) -> u64 {
+        self.names.set(self.names.get() + 1);
+        self.names.get()
+    }
+
+    async fn create_ephemeral(&self, me: &mut Me, client: &Client) -> Option<()> {
+        let path: Text = format!("/simulated/e/{}", self.next_name()).into();
+        match ask(client, create(path.clone(), create_flags::EPHEMERAL)).await {
+            Ok(_) => me.ephemerals.push(path),
+            Err(code) => self.explain(code, "an ephemeral node cannot be created")?,
+        }
+        Some(())
+    }
+
+    async fn create_numbered(&self, client: &Client) -> Option<()> {
+        let path = Text::from("/simulated/s/n");
+        match ask(client, create(path, create_flags::PERSISTENT_SEQUENTIAL)).await {
+            Ok(_) => {}
+            Err(code) => self.explain(code, "a numbered node cannot be created")?,
+        }
+        Some(())
+    }
+
+    /// Complains of a code; ends the visit without one.
+    fn explain(&self, code: Option<Code>, what: &str) -> Option<()> {
+        match code? {
+            Code::SESSION_MOVED | Code::SESSION_EXPIRED => None,
+            code => {
+                self.complaints.add(format!("{what}: {code}"));
+                Some(())
+            }
+        }
+    }
+
+    /// Ends the session. When that is answered, its ephemeral nodes are gone.
+    async fn close(&self, me: &mut Me, client: Client) -> Option<()> {
+        let paths = std::mem::take(&mut me.ephemerals);
+        *me = Me {
+            number: me.number,
+            writes: me.writes,
+            ..Me::default()
+        };
+        let closed = timeout(ANSWER_LIMIT, client.close()).await;
+        if !matches!(closed, Some(Ok(()))) {
+            return None;
+        }
+        let client = self.connect(me).await?;
+        ask(&client, Request::Sync { path: "/".into() })
+            .await
+            .ok()?;
+        for path in paths {
+            let request = Request::Exists {
+                path: path.clone(),
+                watch: false,
+            };
+            match ask(&client, request).await {
+                Ok(_) => self.complaints.add(format!(
+                    "the ephemeral node {path} is still there after its session's end"
+                )),
+                Err(Some(Code::NO_NODE)) => {}
+                Err(_) => return None,
+            }
+        }
+        let _ = timeout(ANSWER_LIMIT, client.close()).await;
+        Some(())
+    }
+
+    /// Connects until it succeeds.
+    async fn surely_connect(&self) -> Client {
+        loop {
+            match self.connect(&mut Me::default()).await {
+                Some(client) => return client,
+                None => sleep(Duration::from_millis(200)).await,
+            }
+        }
+    }
+
+    async fn make(&self, path: &str) {
+        loop {
+            let client = self.surely_connect().await;
+            match ask(&client, create(path.into(), create_flags::PERSISTENT)).await {
+                Ok(_) | Err(Some(Code::NODE_EXISTS)) => return,
+                Err(_) => sleep(Duration::from_millis(200)).await,
+            }
+        }
+    }
+
+    /// Waits until no ephemeral node is left.
+    async fn await_end_of_ephemerals(&self) -> Verdict {
+        let began = now();
+        loop {
+            let client = self.surely_connect().await;
+            let _ = ask(&client, Request::Sync { path: "/".into() }).await;
+            let request = Request::GetChildren {
+                path: "/simulated/e".into(),
+                watch: false,
+            };
+            let left = match ask(&client, request).await {
+                Ok(Answer::Children(names)) if names.is_empty() => return Ok(()),
+                Ok(Answer::Children(names)) => format!("{names:?}"),
+                other => format!("{other:?}"),
+            };
+            if began.elapsed() > END_LIMIT {
+                return Err(format!("ephemeral nodes outlive their sessions: {left}"));
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    async fn check_registers(&self) -> Verdict {
+        for r in 0..REGISTERS {
+            let (data, stat) = loop {
+                let client = self.surely_connect().await;
+                let _ = ask(&client, Request::Sync { path: "/".into() }).await;
+                let request = Request::GetData {
+                    path: register(r),
+                    watch: false,
+                };
+                if let Ok(Answer::Data(data, stat)) = ask(&client, request).await {
+                    break (data, stat);
+                }
+            };
+            self.note_read(&mut Me::default(), r, data, stat);
+            let newest = self.known.borrow()[r].newest();
+            if stat.version < newest {
+                return Err(format!(
+                    "register {r} is at version {}, and {newest} was answered",
+                    stat.version
+                ));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Workload for Keeping {
+    fn name(&self) -> &'static str {
+        "keeper"
+    }
+
+    fn setup(&self, _: Database) -> Boxed<'_, ()> {
+        Box::pin(async {
+            for path in ["/simulated", "/simulated/e", "/simulated/s"] {
+                self.make(path).await;
+            }
+            for r in 0..REGISTERS {
+                self.make(&register(r)).await;
+            }
+        })
+    }
+
+    fn clients(&self) -> u64 {
+        3
+    }
+
+    fn work(&self, _: Database, client: u64, day: Day) -> Boxed<'_, ()> {
+        Box::pin(async move {
+            let mut me = Me {
+                number: client,
+                ..Me::default()
+            };
+            while !day.is_over() {
+                if self.visit(&mut me, day).await.is_none() {
+                    day.think().await;
+                }
+            }
+        })
+    }
+
+    fn check(&self, _: Database) -> Boxed<'_, Verdict> {
+        Box::pin(async move {
+            self.check_registers().await?;
+            self.await_end_of_ephemerals().await?;
+            self.complaints.verdict()
+        })
+    }
+}

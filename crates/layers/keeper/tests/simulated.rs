@@ -1,0 +1,46 @@
+//! The keeper in the simulator: gateways on the machines of a cluster, clients with every fault, and proofs that the
+//! oracle can fail.
+
+use plinth_keeper as _;
+use plinth_runtime::Duration;
+use plinth_sim::{HuntOptions, HuntReport, hunt};
+
+/// Looks at runs of the scenario with applications; about half of them have the keeper.
+fn look(seeds: u64, fault: Option<&str>) -> HuntReport {
+    let options = HuntOptions {
+        jobs: 2,
+        budget: Some(Duration::from_secs(180)),
+        planted_fault: fault.map(String::from),
+        ..HuntOptions::new(1..=seeds, "applications")
+    };
+    hunt(&options, |_| ())
+}
+
+fn is_found(fault: &str) {
+    let found = look(200, Some(fault)).failure.expect("the oracle finds it");
+    println!("seed {}: {:?}", found.seed, found.result);
+}
+
+#[test]
+fn sessions_reads_watches_and_ephemerals_are_what_clients_were_promised() {
+    let report = look(16, None);
+    if let Some(failed) = report.failure {
+        panic!("{:?}\nagain with: {}", failed.result, failed.command());
+    }
+    assert_eq!(report.runs, 16);
+}
+
+#[test]
+fn a_watch_that_is_lost_is_found() {
+    is_found("keeper_watch_lost");
+}
+
+#[test]
+fn an_ephemeral_node_that_is_left_is_found() {
+    is_found("keeper_ephemeral_left");
+}
+
+#[test]
+fn a_read_that_goes_back_is_found() {
+    is_found("keeper_read_goes_back");
+}
