@@ -7,8 +7,10 @@ use base64::engine::general_purpose::STANDARD;
 use std::net::IpAddr;
 use std::rc::Rc;
 
-/// Most entries of an access list. ZooKeeper has no bound but that of the request.
-const ENTRIES_MAX: usize = 10_000;
+/// Most entries of an access list, and bytes of their names: the node's row has them all. ZooKeeper has no bound but
+/// that of the request.
+const ENTRIES_MAX: usize = 1000;
+const NAMES_BYTES_MAX: usize = 32 << 10;
 
 /// One of the names by which a client is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -97,6 +99,13 @@ pub fn fix_up(acl: &[Acl], caller: &[Identity]) -> Result<Rc<[Acl]>, Code> {
             "x509" if !entry.id.is_empty() => add(entry.clone()),
             _ => return Err(Code::INVALID_ACL),
         }
+    }
+    let names: usize = fixed
+        .iter()
+        .map(|entry| entry.scheme.len() + entry.id.len())
+        .sum();
+    if names > NAMES_BYTES_MAX {
+        return Err(Code::INVALID_ACL);
     }
     let detach = |entry: Acl| Acl {
         perms: entry.perms,

@@ -46,6 +46,7 @@ pub struct Cache {
     ring: VecDeque<Rc<str>>,
     bytes: usize,
     bytes_max: usize,
+    keeps_all: bool,
 }
 
 impl Cache {
@@ -55,11 +56,18 @@ impl Cache {
             ring: VecDeque::new(),
             bytes: 0,
             bytes_max,
+            keeps_all: false,
         }
     }
 
     pub fn bytes(&self) -> usize {
         self.bytes
+    }
+
+    /// While it keeps everything, it may grow beyond its limit.
+    pub fn keep_all(&mut self, keeps_all: bool) {
+        self.keeps_all = keeps_all;
+        self.evict("");
     }
 
     pub fn len(&self) -> usize {
@@ -98,7 +106,7 @@ impl Cache {
             self.remove(path);
         }
         self.change(path, true, |slot| slot.node = node);
-        self.evict();
+        self.evict(path);
     }
 
     /// Notes the children of a node that is in the cache.
@@ -107,7 +115,7 @@ impl Cache {
             slot.children_bytes = names.iter().map(|name| name.len() + CHILD_BYTES).sum();
             slot.children = Some(names);
         });
-        self.evict();
+        self.evict(path);
     }
 
     /// Changes the slot of `path`, which is made if `make`, and accounts for its bytes.
@@ -137,7 +145,11 @@ impl Cache {
         }
     }
 
-    fn evict(&mut self) {
+    /// Makes room. `kept` stays, even if it alone is larger than the cache: its reader comes next.
+    fn evict(&mut self, kept: &str) {
+        if self.keeps_all {
+            return;
+        }
         // Each path gets a second chance at most, so this ends.
         let mut chances = 2 * self.ring.len();
         while self.bytes > self.bytes_max && chances > 0 {
@@ -147,7 +159,9 @@ impl Cache {
             };
             match self.slots.get(&path) {
                 None => {}
-                Some(slot) if slot.used.replace(false) => self.ring.push_back(path),
+                Some(slot) if slot.used.replace(false) || *path == *kept => {
+                    self.ring.push_back(path)
+                }
                 Some(_) => self.remove(&path),
             }
         }

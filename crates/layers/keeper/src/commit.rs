@@ -6,6 +6,7 @@ use crate::tree::plan::{Plan, SessionChange, Touched};
 use crate::tree::rows::{Lock, PIECE_BYTES, Rows};
 use bytes::BufMut;
 use plinth_client::{Stream, Transaction, TransactionOption};
+use plinth_core::key::KeyRange;
 use plinth_core::{MutationKind, Result};
 
 /// An entry of the stream that has reached this size takes no more changes.
@@ -14,7 +15,7 @@ const ENTRY_BYTES: usize = 60_000;
 /// Everything at once, or the locks that the plan has read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
-    /// The commit fails if any gateway has changed anything since the plan's version. Then nobody's changes lie
+    /// The commit fails if any other gateway has changed anything since the plan's version. Then nobody's changes lie
     /// between the version and the commit, and nothing has to be read before the answers can be given.
     Alone,
     /// The commit fails if a lock was written that the plan has read.
@@ -198,18 +199,23 @@ impl Writer<'_> {
     }
 
     fn write_conflicts(&self, transaction: &Transaction, plan: &Plan<'_>, mode: Mode) {
-        let own = (Lock::Gateway, self.origin.gateway);
-        let everything = (Lock::Everything, 0);
-        let reads = match mode {
-            Mode::Alone => None,
-            Mode::Shared => Some(plan.reads.iter().copied()),
-        };
-        let alone = (mode == Mode::Alone).then_some(everything);
-        for (lock, hash) in reads.into_iter().flatten().chain(alone).chain([own]) {
-            transaction.add_read_conflict_key(self.rows.lock(lock, hash));
+        let own = self.origin.gateway;
+        match mode {
+            Mode::Alone => {
+                for KeyRange { begin, end } in self.rows.changes_of_others(own) {
+                    transaction.add_read_conflict_range(begin, end);
+                }
+            }
+            Mode::Shared => {
+                for (lock, hash) in &plan.reads {
+                    transaction.add_read_conflict_key(self.rows.lock(*lock, *hash));
+                }
+            }
         }
-        let all = (!plan.changes.is_empty()).then_some(everything);
-        for (lock, hash) in plan.writes.iter().copied().chain(all).chain([own]) {
+        transaction.add_read_conflict_key(self.rows.lock(Lock::Gateway, own));
+        let changes = (!plan.changes.is_empty()).then_some((Lock::Everything, own));
+        let beat = (Lock::Beat, own);
+        for (lock, hash) in plan.writes.iter().copied().chain(changes).chain([beat]) {
             transaction.add_write_conflict_key(self.rows.lock(lock, hash));
         }
     }

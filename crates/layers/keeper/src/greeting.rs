@@ -164,6 +164,7 @@ async fn take(
     if code_of(&outcome).is_some() || matches!(outcome, Outcome::TooLarge) {
         return Some(None);
     }
+    life.pipeline.refreshed().await.ok()?;
     let row: sessions::SessionRow = loop {
         match life.replica.session(session).await {
             Ok(row) => match row {

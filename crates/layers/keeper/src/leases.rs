@@ -5,10 +5,9 @@
 //! their speed may differ by [`DRIFT`]. The gateway with the smallest id among those that live ends the sessions of
 //! those that do not. If two believe that they are the one, the store refuses one of two equal transactions.
 //!
-//! A session ends when its gateway's row has been the same for the session's time-out, and the longest pause between
-//! two beats, on top. So no session ends before its client has been silent for its time-out. A client may have
-//! talked to its gateway right until the gateway stopped; the gateway disconnects its clients when it cannot reach the
-//! store itself ([`crate::ISOLATION_MS`]).
+//! A gateway that cannot commit talks to its clients for [`crate::ISOLATION_MS`] more, then disconnects them. A session
+//! ends when its gateway's row has been the same for that time, the session's time-out and two beats together. So no
+//! session ends before its client has been silent for its time-out.
 
 use crate::gateway::Life;
 use crate::pipeline::{Outcome, code_of};
@@ -105,9 +104,9 @@ async fn clean_up(
     beat: Duration,
 ) -> Result<()> {
     let sessions = life.replica.owned_by(gateway).await?;
+    let isolation = Duration::from_millis(ISOLATION_MS.get());
     if sessions.is_empty() {
         // It may be about to open one; then it begins another life.
-        let isolation = Duration::from_millis(ISOLATION_MS.get());
         if silent > 2 * isolation {
             let operation = Operation::RemoveGateway {
                 gateway,
@@ -122,7 +121,7 @@ async fn clean_up(
     }
     for (session, timeout_ms) in sessions {
         let timeout = Duration::from_millis(u64::from(timeout_ms));
-        if silent < timeout.mul_f64(1.0 + DRIFT) + 2 * beat {
+        if silent < timeout.mul_f64(1.0 + DRIFT) + isolation + 2 * beat {
             continue;
         }
         let operation = Operation::CloseSession {

@@ -38,8 +38,8 @@ knob! {
     pub CACHE_BYTES_MAX: usize = "keeper_cache_bytes_max", 64 << 20, sim 10_000, 64 << 20, legal 10_000, usize::MAX;
     /// How often a gateway shows that it lives.
     pub BEAT_MS: u64 = "keeper_beat_ms", 1000, legal 50, 1000;
-    /// A gateway that could not reach the database for so long disconnects its clients. Below every session's time-out.
-    pub ISOLATION_MS: u64 = "keeper_isolation_ms", 3000, legal 500, 10_000;
+    /// A gateway that could not commit for so long disconnects its clients. More than three beats.
+    pub ISOLATION_MS: u64 = "keeper_isolation_ms", 3500, legal 3100, 10_000;
     /// How often containers and nodes with a time to live are looked at.
     pub REAP_MS: u64 = "keeper_reap_ms", 10_000, sim 1000, 10_000, legal 100, 3_600_000;
     /// A gateway that has seen no change of another one for so long counts on being alone.

@@ -98,9 +98,11 @@ pub struct Pipeline {
     batch: Cell<u64>,
     /// When somebody else's change was last seen.
     others: Cell<Option<Instant>>,
-    /// When a commit or a refresh last began that succeeded: the gateway was in touch with the database then.
+    /// When a commit last began that succeeded: the gateway showed the others that it lives.
     in_touch: Cell<Instant>,
     is_lost: Cell<bool>,
+    /// The replica has own changes that are newer than its version.
+    is_behind_own: Cell<bool>,
 }
 
 /// A batch that was executed and may have been committed.
@@ -133,6 +135,7 @@ impl Pipeline {
             others: Cell::new(None),
             in_touch: Cell::new(now()),
             is_lost: Cell::new(false),
+            is_behind_own: Cell::new(false),
         })
     }
 
@@ -260,10 +263,12 @@ impl Pipeline {
     /// Executes and commits a batch, as often as it takes.
     async fn carry(&self, operations: Vec<Queued>) {
         let mut operations = Some(operations);
+        let _kept = self.replica.keep_all();
         while let Some(batch) = operations.take().filter(|_| !self.is_lost()) {
             let mut batch = batch;
             operations = match self.load_needs(&mut batch).await {
-                Ok(()) => self.try_to_carry(batch).await,
+                Ok(true) => self.try_to_carry(batch).await,
+                Ok(false) => Some(batch),
                 Err(error) => {
                     self.recover_from(error).await;
                     Some(batch)
@@ -286,9 +291,10 @@ impl Pipeline {
         self.refresh(&mut None).await;
     }
 
-    /// Reads what the operations need, at the replica's version. Only the pipeline moves that on, so nothing of it is
-    /// out of date when they are executed.
-    async fn load_needs(&self, batch: &mut [Queued]) -> Result<()> {
+    /// Reads what the operations need, at the replica's version. Only the pipeline moves that on. False if it had to,
+    /// and what was read before is out of date.
+    async fn load_needs(&self, batch: &mut [Queued]) -> Result<bool> {
+        let version = self.replica.version();
         for queued in &mut *batch {
             self.look_up(&mut queued.operation).await?;
         }
@@ -300,10 +306,21 @@ impl Pipeline {
                 }
             });
         }
-        self.load(needed.into_iter().collect()).await
+        self.load(needed.into_iter().collect()).await?;
+        Ok(self.replica.version() == version)
     }
 
     async fn look_up(&self, operation: &mut Operation) -> Result<()> {
+        let is_looked_up = matches!(
+            operation,
+            Operation::TakeSession { .. }
+                | Operation::CloseSession { .. }
+                | Operation::RemoveGateway { .. }
+        );
+        if is_looked_up && self.is_behind_own.get() {
+            // What is read must have what this gateway itself has written last.
+            self.refresh(&mut None).await;
+        }
         let replica = &self.replica;
         match operation {
             Operation::TakeSession { session, found, .. } => {
@@ -338,7 +355,9 @@ impl Pipeline {
         for some in paths.chunks(LOADS_AT_ONCE) {
             let loading = some.iter().map(|path| self.replica.load(path));
             for loaded in join_all(loading).await {
-                loaded?;
+                if !loaded? {
+                    self.refresh(&mut None).await;
+                }
             }
         }
         Ok(())
@@ -397,7 +416,7 @@ impl Pipeline {
                 if mode == Mode::Alone {
                     self.apply_own(attempt.take().expect("not applied yet"), stamp)
                         .await;
-                    self.advance(stamp.version());
+                    self.advance_alone(stamp);
                 } else {
                     self.refresh_to(&mut attempt, Some(stamp)).await;
                 }
@@ -407,7 +426,9 @@ impl Pipeline {
                 self.others.set(Some(now()));
                 self.refresh(&mut attempt).await;
             }
-            Err(Error::transaction_too_large) => return self.split(attempt.take()?.operations),
+            Err(Error::transaction_too_large | Error::value_too_large | Error::key_too_large) => {
+                return self.split(attempt.take()?.operations);
+            }
             Err(Error::commit_unknown_result) => {
                 probe!("keeper_commit_unknown");
                 self.refresh(&mut attempt).await;
@@ -502,10 +523,32 @@ impl Pipeline {
     fn apply(&self, version: Version, change: &Change, zxid: i64) {
         self.listener.before(&self.replica, change, zxid);
         self.replica.apply(version, change, zxid);
+        if *change
+            == (Change::GatewayRemoved {
+                gateway: self.gateway,
+            })
+        {
+            self.lose("others have ended its lease");
+        }
+    }
+
+    /// Nobody has changed anything before the own commit. Others may have in the same version, behind it: so the
+    /// replica has all of the version before, and its next transaction reads at that one. The own commit is no
+    /// conflict for it ([`Mode::Alone`]).
+    fn advance_alone(&self, stamp: Versionstamp) {
+        self.replica.advance(stamp.version() - 1);
+        self.is_behind_own.set(true);
+        let own = Position {
+            version: stamp.version(),
+            order: stamp.order(),
+            piece: u16::MAX,
+        };
+        self.next.set(own.next());
     }
 
     fn advance(&self, version: Version) {
         self.replica.advance(version);
+        self.is_behind_own.set(false);
         self.next.set(Position::of_version(version + 1));
     }
 
@@ -517,12 +560,8 @@ impl Pipeline {
     async fn refresh_to(&self, attempt: &mut Option<Attempt>, stamp: Option<Versionstamp>) {
         REFRESHES.add(1);
         while !self.is_lost() {
-            let began = now();
             match self.read_on(attempt, stamp).await {
-                Ok(()) => {
-                    self.in_touch.set(began);
-                    return;
-                }
+                Ok(()) => return,
                 Err(error @ (Error::stream_too_old | Error::stream_not_found)) => {
                     trace_warn!("KeeperMissedChanges", "error" => error);
                     self.lose("changes that it has not seen are gone");

@@ -100,6 +100,8 @@ async fn rest(connection: &Connection, request: Request) -> Result<Answer, Code>
             Ok(Answer::WhoAmI(identities.iter().map(info).collect()))
         }
         Request::GetEphemerals { prefix } => {
+            // The client's own nodes are among them.
+            let _ = connection.life.pipeline.refreshed().await;
             let session = connection.session;
             let all = patiently(connection, async |replica| {
                 replica.ephemerals(session).await
@@ -112,6 +114,7 @@ async fn rest(connection: &Connection, request: Request) -> Result<Answer, Code>
         }
         Request::GetAllChildrenNumber { path } => {
             readable(connection, &path).await?;
+            let _ = connection.life.pipeline.refreshed().await;
             let number =
                 patiently(connection, async |replica| replica.count_below(&path).await).await;
             Ok(Answer::Number(i32::try_from(number).unwrap_or(i32::MAX)))
@@ -153,7 +156,10 @@ async fn patiently<T>(
 /// Makes the node known. What is known may be out of date as soon as anybody waits: look at the replica again.
 async fn load(connection: &Connection, path: &str) {
     if matches!(connection.life.replica.node_if_known(path), Known::Unknown) {
-        patiently(connection, async |replica| replica.load(path).await).await;
+        let loaded = patiently(connection, async |replica| replica.load(path).await).await;
+        if !loaded {
+            let _ = connection.life.pipeline.refreshed().await;
+        }
     }
 }
 
@@ -186,8 +192,11 @@ async fn readable_with_data(connection: &Connection, path: &str) -> Result<Rc<No
             return Ok(node);
         }
         let whole = patiently(connection, async |replica| replica.data(path, &node).await).await;
-        if let Some(whole) = whole {
-            return Ok(whole);
+        match whole {
+            Some(whole) => return Ok(whole),
+            None => {
+                let _ = connection.life.pipeline.refreshed().await;
+            }
         }
     }
 }
@@ -256,6 +265,14 @@ async fn readable_list(connection: &Connection, path: &str) -> Result<Rc<Node>, 
         .await;
         if !is_short {
             return Err(Code::CONNECTION_LOSS);
+        }
+        if connection
+            .life
+            .replica
+            .with_children(path, |_| ())
+            .is_none()
+        {
+            let _ = connection.life.pipeline.refreshed().await;
         }
     }
 }

@@ -81,6 +81,12 @@ impl Replica {
         self.zxid.set(self.zxid.get().max(zxid));
     }
 
+    /// Nothing leaves the cache until the guard is dropped: a batch needs all of its nodes at the same time.
+    pub fn keep_all(self: &Rc<Self>) -> KeepAll {
+        self.cache.borrow_mut().keep_all(true);
+        KeepAll(self.clone())
+    }
+
     pub fn cached(&self) -> (usize, usize) {
         let cache = self.cache.borrow();
         (cache.len(), cache.bytes())
@@ -144,18 +150,18 @@ impl Replica {
         self.cache.borrow().get(path)
     }
 
-    /// Reads the node into the cache.
-    pub async fn load(&self, path: &str) -> Result<()> {
+    /// Reads the node into the cache. False if it has changed since the version that was read: a later one is needed.
+    pub async fn load(&self, path: &str) -> Result<bool> {
         let (version, transaction) = self.reader();
         let (found, _) = all_rows(&transaction, self.rows.around_node(path), usize::MAX).await?;
         let node = self.parse_node(path, &found)?;
         let is_about = |changed: &str| changed == path || paths::parent(changed) == Some(path);
-        if self.is_unchanged(version, is_about) {
-            self.cache.borrow_mut().insert(path, node.map(Rc::new));
-        } else {
+        if !self.is_unchanged(version, is_about) {
             probe!("keeper_load_overtaken");
+            return Ok(false);
         }
-        Ok(())
+        self.cache.borrow_mut().insert(path, node.map(Rc::new));
+        Ok(true)
     }
 
     fn parse_node(&self, path: &str, found: &[(Bytes, Bytes)]) -> Result<Option<Node>> {
@@ -322,6 +328,15 @@ impl Replica {
         let (found, _) = all_rows(&transaction, self.rows.ephemerals(session), usize::MAX).await?;
         let path = |(key, _): &(Bytes, Bytes)| self.rows.ephemeral_path(key).map(Text::from);
         Ok(found.iter().filter_map(path).collect())
+    }
+}
+
+/// See [`Replica::keep_all`].
+pub struct KeepAll(Rc<Replica>);
+
+impl Drop for KeepAll {
+    fn drop(&mut self) {
+        self.0.cache.borrow_mut().keep_all(false);
     }
 }
 

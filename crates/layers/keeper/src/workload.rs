@@ -132,15 +132,18 @@ impl Keeping {
     /// One connection: some requests, then it is dropped, or the session closed.
     async fn visit(&self, me: &mut Me, day: Day) -> Option<()> {
         let client = self.connect(me).await?;
-        self.resume(me, &client).await?;
+        let resumed = self.resume(me, &client).await;
+        self.take_events(me, &client).await;
+        resumed?;
         let requests = 1 + below(20);
         for _ in 0..requests {
             if day.is_over() {
                 break;
             }
             day.think().await;
-            self.take_events(me, &client).await;
             let done = self.one(me, &client).await;
+            // The connection may be over after this: what it has told counts.
+            self.take_events(me, &client).await;
             me.session = Some(client.session());
             done?;
         }

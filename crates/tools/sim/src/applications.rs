@@ -12,7 +12,7 @@ use plinth_workload::{Place, Site};
 use std::net::SocketAddr;
 
 /// Port of an application's process. The processes of the database have lower ports.
-const PORT: u16 = 5000;
+pub const PORT: u16 = 5000;
 /// Processes of the application, each on a machine of its own.
 const PROCESSES_MAX: usize = 3;
 /// A process that ended is restarted after this time, as by a supervisor.

@@ -450,6 +450,7 @@ impl Scenario {
         let rate = |n: u64| [0.0, 0.0, 1e-5, 3e-4][n as usize];
         SimConfig {
             bit_flip_probability: rate(draw.below(4)),
+            unchecked_port: Some(crate::applications::PORT),
             connection_cut_probability: rate(draw.below(4)),
             ..SimConfig::hostile()
         }

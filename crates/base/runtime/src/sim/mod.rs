@@ -67,6 +67,9 @@ pub struct SimConfig {
     pub short_read_probability: f64,
     /// Probability for each piece that one bit of it is flipped.
     pub bit_flip_probability: f64,
+    /// Connections to this port carry somebody else's protocol, which trusts the checksums of the network: no bit of
+    /// theirs is flipped.
+    pub unchecked_port: Option<u16>,
     /// Probability for each piece that the connection breaks, somewhere in the bytes under way.
     pub connection_cut_probability: f64,
     pub disk_read_us: Range<u64>,
@@ -103,6 +106,7 @@ impl Default for SimConfig {
             chunk_split_probability: 0.05,
             short_read_probability: 0.02,
             bit_flip_probability: 0.0,
+            unchecked_port: None,
             connection_cut_probability: 0.0,
             disk_read_us: 20..150,
             disk_write_us: 10..100,

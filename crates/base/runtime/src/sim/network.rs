@@ -46,6 +46,8 @@ pub(super) struct Network {
 
 pub(crate) struct Connection {
     id: u64,
+    /// Its protocol finds damaged bytes by checksums of its own.
+    is_checked: bool,
     ends: [End; 2],
     /// `pipes[i]` carries the bytes that `ends[i]` writes.
     pipes: [RefCell<Pipe>; 2],
@@ -531,6 +533,7 @@ impl World {
             let ends = [end(process, machine), end(other, self.machine_of(other))];
             let connection = Rc::new(Connection {
                 id,
+                is_checked: self.config.borrow().unchecked_port != Some(address.port()),
                 ends,
                 pipes: Default::default(),
             });
@@ -705,7 +708,7 @@ impl Writer {
                 n = 1 + random::below(n as u64) as usize;
             }
             let mut piece = data.split_to(n);
-            if random::chance(config.bit_flip_probability) {
+            if self.0.connection.is_checked && random::chance(config.bit_flip_probability) {
                 piece = with_a_bit_flipped(&piece);
             }
             let is_cut = random::chance(config.connection_cut_probability);

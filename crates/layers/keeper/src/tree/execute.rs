@@ -445,6 +445,9 @@ fn internal(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Result<
             found,
         } => {
             plan.read(Lock::Session, *session as u64);
+            if plan.sessions.get(session).is_some_and(is_closed) {
+                return Err(Code::SESSION_EXPIRED);
+            }
             let is_right = |row: &&SessionRow| row.password[..] == password[..];
             let row = found
                 .as_ref()
@@ -472,7 +475,7 @@ fn internal(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Result<
             found,
             has_sessions,
         } => {
-            plan.read(Lock::Gateway, *dead);
+            plan.read(Lock::Beat, *dead);
             if *has_sessions || found.as_ref() != Some(lease) {
                 return Err(Code::BAD_VERSION);
             }
@@ -513,7 +516,7 @@ fn close_session(
     let owner = match owner {
         Owner::Own => own,
         Owner::Gone { gateway, lease } => {
-            plan.read(Lock::Gateway, *gateway);
+            plan.read(Lock::Beat, *gateway);
             if found.lease.as_ref() != Some(lease) {
                 return Err(Code::BAD_VERSION);
             }

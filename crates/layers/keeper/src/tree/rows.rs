@@ -37,9 +37,11 @@ pub enum Lock {
     Session = b's' as isize,
     /// The ephemeral nodes of the session.
     Ephemerals = b'p' as isize,
-    /// The gateway's lease.
+    /// The gateway's lease, which others may end.
     Gateway = b'g' as isize,
-    /// Anything at all.
+    /// What the gateway has done: written by each of its transactions.
+    Beat = b'b' as isize,
+    /// Anything that the gateway has changed.
     Everything = b'a' as isize,
 }
 
@@ -201,6 +203,15 @@ impl Rows {
         self.key(&[b"x", &[lock as u8], &hash.to_be_bytes()])
     }
 
+    /// What all gateways but this one have changed.
+    pub fn changes_of_others(&self, gateway: u64) -> [KeyRange; 2] {
+        let own = self.lock(Lock::Everything, gateway);
+        let after = [&own[..], &[0]].concat();
+        let first = self.lock(Lock::Everything, 0);
+        let end = self.key(&[b"x", &[Lock::Everything as u8 + 1]]);
+        [KeyRange::new(first, own), KeyRange::new(after, end)]
+    }
+
     /// Two paths that share a hash cost a needless conflict now and then, nothing else.
     pub fn path_hash(path: &str) -> u64 {
         hash_bytes(path.as_bytes())
@@ -251,6 +262,23 @@ mod tests {
         ] {
             assert!(!around.contains(&other));
         }
+    }
+
+    #[test]
+    fn the_changes_of_others_are_those_of_every_other_gateway() {
+        let rows = Rows::new("test");
+        let others = rows.changes_of_others(7);
+        let is_there = |gateway| {
+            let key = rows.lock(Lock::Everything, gateway);
+            others.iter().any(|range| range.contains(&key))
+        };
+        assert!([1, 6, 8, u64::MAX].into_iter().all(is_there));
+        assert!(!is_there(7));
+        assert!(
+            !others
+                .iter()
+                .any(|range| range.contains(&rows.lock(Lock::Beat, 1)))
+        );
     }
 
     #[test]
