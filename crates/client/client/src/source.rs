@@ -138,7 +138,7 @@ pub struct CommitData {
     pub writes: Bytes,
     pub mutations: MutationBatch,
     pub flags: CommitFlags,
-    /// How many places of its batch the transaction takes; see [`Transaction::take_places`](crate::Transaction::take_places).
+    /// How many places of its batch the transaction takes: [`crate::Transaction::take_places`].
     pub places: u16,
     /// Receives the ranges over which a commit failed, as far as the cluster can tell; `None` if they are not wanted.
     pub conflicts: Option<Rc<RefCell<Vec<KeyRange>>>>,

@@ -1,6 +1,7 @@
 //! Administrators' four-letter words, in ZooKeeper's formats.
 
-use crate::gateway::{Gateway, Latency, Life};
+use crate::counters::Latency;
+use crate::life::{Gateway, Life};
 use bytes::BufMut;
 use plinth_core::output::Output;
 use plinth_runtime::serve::Outbox;

@@ -1,6 +1,6 @@
 //! The first bytes of a connection: an administrator's word, or a client that wants a session.
 
-use crate::gateway::{Gateway, Life};
+use crate::life::{Gateway, Life};
 use crate::pipeline::{Outcome, code_of};
 use crate::tree::execute::Operation;
 use crate::watches::Client;

@@ -5,29 +5,23 @@
 //! their speed may differ by [`DRIFT`]. The gateway with the smallest id among those that live ends the sessions of
 //! those that do not. If two believe that they are the one, the store refuses one of two equal transactions.
 //!
-//! A gateway that cannot commit talks to its clients for [`crate::ISOLATION_MS`] more, then disconnects them. A session
-//! ends when its gateway's row has been the same for that time, the session's time-out and two beats together. So no
-//! session ends before its client has been silent for its time-out.
+//! A gateway that cannot commit talks to its clients for [`crate::ISOLATION_MS`] more, then disconnects them. A
+//! session ends when its gateway's row has been the same for that time, the session's time-out and two beats together.
+//! So no session ends before its client has been silent for its time-out.
 
-use crate::gateway::Life;
+use crate::life::Life;
 use crate::pipeline::{Outcome, code_of};
 use crate::tree::execute::{Operation, Owner};
 use crate::{BEAT_MS, ISOLATION_MS, REAP_MS};
 use plinth_core::Result;
 use plinth_runtime::{Duration, Instant, now, probe, sleep, trace, trace_warn};
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 /// The speed of two monotonic clocks differs by less than this part.
 pub const DRIFT: f64 = 0.05;
 /// A gateway whose row has not changed for so many beats does not take part in the choice of who cleans up.
 const BEATS_TO_LIVE: u32 = 3;
-
-/// A gateway's row: `beat: 8 | address`.
-pub fn row(beat: u64, address: SocketAddr) -> Vec<u8> {
-    [&beat.to_be_bytes()[..], address.to_string().as_bytes()].concat()
-}
 
 struct Seen {
     row: Vec<u8>,
@@ -138,7 +132,8 @@ async fn clean_up(
             .is_some_and(|outcome: &Outcome| code_of(outcome).is_none())
         {
             probe!("keeper_session_of_gone_gateway_ends");
-            trace!("KeeperSessionExpires", "gateway" => gateway, "session" => format!("{session:#x}"), "by" => life.id);
+            let session = format!("{session:#x}");
+            trace!("KeeperSessionExpires", "gateway" => gateway, "session" => session, "by" => life.id);
         }
     }
     Ok(())

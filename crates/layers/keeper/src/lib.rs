@@ -4,24 +4,30 @@ pub mod acl;
 mod admin;
 mod cache;
 pub mod client;
+mod clients;
 mod commit;
 mod connection;
+mod counters;
 mod gateway;
 mod greeting;
 mod leases;
+mod life;
 pub mod paths;
 mod pipeline;
 mod reads;
 mod replica;
+mod requests;
 mod sessions;
 mod setup;
+mod talk;
 pub mod tree;
 mod watches;
 pub mod wire;
 mod workload;
 pub mod zxid;
 
-pub use gateway::{Options, serve};
+pub use gateway::serve;
+pub use life::Options;
 
 use plinth_runtime::{knob, metric};
 
@@ -48,7 +54,7 @@ knob! {
 
 metric! {
     pub BATCHES: Counter = "plinth_keeper_batches_total", "transactions of gateways";
-    pub CONFLICTS: Counter = "plinth_keeper_conflicts_total", "transactions of gateways that were refused because others had written";
+    pub CONFLICTS: Counter = "plinth_keeper_conflicts_total", "transactions of gateways that others were ahead of";
     pub EVENTS: Counter = "plinth_keeper_events_total", "watch events that were sent";
     pub REFRESHES: Counter = "plinth_keeper_refreshes_total", "reads of the stream of changes";
 }

@@ -5,10 +5,10 @@
 //!                                 ▲                                                   │
 //!                                 └── refresh: read the stream ◄── somebody else wrote
 //! ```
-//! One transaction is under way at a time, and it carries everything that has gathered (FDBKeeper §5.3). So the writes
-//! of a session happen in the order in which they were sent (§5.2's commit lock), and a batch is executed on a state
-//! that has all batches before it. If others have written what the plan relied on, the store refuses the commit; the
-//! replica then catches up and the same operations are executed again.
+//! One transaction is under way at a time, and it carries everything that has gathered (FDBKeeper §5.3). So the
+//! writes of a session happen in the order in which they were sent (§5.2's commit lock), and a batch is executed on a
+//! state that has all batches before it. If others have written what the plan relied on, the store refuses the commit;
+//! the replica then catches up and the same operations are executed again.
 //!
 //! An operation is answered when the replica has its version: the answer is built from the state right after its own
 //! change. A commit whose outcome is unknown is looked for in the stream by the batch's number.

@@ -2,9 +2,10 @@
 //! answer.
 
 use crate::acl;
-use crate::connection::Connection;
+
 use crate::paths;
 use crate::replica::Replica;
+use crate::talk::Talk;
 use crate::tree::node::{Data, Node};
 use crate::tree::plan::Known;
 use crate::wire::{
@@ -19,7 +20,7 @@ use std::rc::Rc;
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Answers a request whose turn it is.
-pub async fn answer(connection: &Connection, xid: i32, mut request: Request) {
+pub async fn answer(connection: &Talk, xid: i32, mut request: Request) {
     name_root(&mut request);
     match request {
         Request::Exists { path, watch } => exists(connection, xid, &path, watch).await,
@@ -67,7 +68,7 @@ fn name_root(request: &mut Request) {
     }
 }
 
-async fn rest(connection: &Connection, request: Request) -> Result<Answer, Code> {
+async fn rest(connection: &Talk, request: Request) -> Result<Answer, Code> {
     let clients = &connection.life.clients;
     match request {
         Request::AddWatch { path, mode } => {
@@ -133,10 +134,7 @@ fn shown_user(identity: &acl::Identity) -> Text {
 }
 
 /// Reads until the store answers. The connection is closed if that takes too long ([`crate::ISOLATION_MS`]).
-async fn patiently<T>(
-    connection: &Connection,
-    read: impl AsyncFn(&Replica) -> StoreResult<T>,
-) -> T {
+async fn patiently<T>(connection: &Talk, read: impl AsyncFn(&Replica) -> StoreResult<T>) -> T {
     loop {
         match read(&connection.life.replica).await {
             Ok(found) => return found,
@@ -154,7 +152,7 @@ async fn patiently<T>(
 }
 
 /// Makes the node known. What is known may be out of date as soon as anybody waits: look at the replica again.
-async fn load(connection: &Connection, path: &str) {
+async fn load(connection: &Talk, path: &str) {
     if matches!(connection.life.replica.node_if_known(path), Known::Unknown) {
         let loaded = patiently(connection, async |replica| replica.load(path).await).await;
         if !loaded {
@@ -164,7 +162,7 @@ async fn load(connection: &Connection, path: &str) {
 }
 
 /// The node now. Nothing is awaited after its return, so what the caller does with it is of the same state.
-async fn node(connection: &Connection, path: &str) -> Option<Rc<Node>> {
+async fn node(connection: &Talk, path: &str) -> Option<Rc<Node>> {
     if !paths::is_valid(path) {
         return None;
     }
@@ -178,14 +176,14 @@ async fn node(connection: &Connection, path: &str) -> Option<Rc<Node>> {
 }
 
 /// The node, if the client may read it.
-async fn readable(connection: &Connection, path: &str) -> Result<Rc<Node>, Code> {
+async fn readable(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> {
     let node = node(connection, path).await.ok_or(Code::NO_NODE)?;
     acl::check(&node.acl, permission::READ, &connection.identities.borrow())?;
     Ok(node)
 }
 
 /// As [`readable`], with the data.
-async fn readable_with_data(connection: &Connection, path: &str) -> Result<Rc<Node>, Code> {
+async fn readable_with_data(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> {
     loop {
         let node = readable(connection, path).await?;
         if !matches!(node.data, Data::Unread(_)) {
@@ -201,7 +199,7 @@ async fn readable_with_data(connection: &Connection, path: &str) -> Result<Rc<No
     }
 }
 
-fn header(connection: &Connection, xid: i32) -> AnswerHeader {
+fn header(connection: &Talk, xid: i32) -> AnswerHeader {
     AnswerHeader {
         xid,
         zxid: connection.life.replica.zxid(),
@@ -209,7 +207,7 @@ fn header(connection: &Connection, xid: i32) -> AnswerHeader {
     }
 }
 
-async fn exists(connection: &Connection, xid: i32, path: &str, watch: bool) {
+async fn exists(connection: &Talk, xid: i32, path: &str, watch: bool) {
     if path.contains('\0') {
         return connection.answer_with(xid, Err(Code::BAD_ARGUMENTS));
     }
@@ -231,7 +229,7 @@ fn data_of(node: &Node) -> Option<&[u8]> {
     }
 }
 
-async fn get_data(connection: &Connection, xid: i32, path: &str, watch: bool) {
+async fn get_data(connection: &Talk, xid: i32, path: &str, watch: bool) {
     match readable_with_data(connection, path).await {
         Err(code) => connection.answer_with(xid, Err(code)),
         Ok(node) => {
@@ -248,7 +246,7 @@ async fn get_data(connection: &Connection, xid: i32, path: &str, watch: bool) {
 }
 
 /// Makes the list of children known. Fails if it is too long for an answer.
-async fn readable_list(connection: &Connection, path: &str) -> Result<Rc<Node>, Code> {
+async fn readable_list(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> {
     loop {
         let node = readable(connection, path).await?;
         if connection
@@ -277,7 +275,7 @@ async fn readable_list(connection: &Connection, path: &str) -> Result<Rc<Node>, 
     }
 }
 
-async fn children(connection: &Connection, xid: i32, path: &str, watch: bool, with_stat: bool) {
+async fn children(connection: &Talk, xid: i32, path: &str, watch: bool, with_stat: bool) {
     let node = match readable_list(connection, path).await {
         Ok(node) => node,
         Err(code) => return connection.answer_with(xid, Err(code)),
@@ -296,7 +294,7 @@ async fn children(connection: &Connection, xid: i32, path: &str, watch: bool, wi
     });
 }
 
-async fn get_acl(connection: &Connection, path: &str) -> Result<Answer, Code> {
+async fn get_acl(connection: &Talk, path: &str) -> Result<Answer, Code> {
     let node = node(connection, path).await.ok_or(Code::NO_NODE)?;
     let identities = connection.identities.borrow();
     acl::check(&node.acl, permission::READ | permission::ADMIN, &identities)?;
@@ -306,7 +304,7 @@ async fn get_acl(connection: &Connection, path: &str) -> Result<Answer, Code> {
     ))
 }
 
-async fn read_one(connection: &Connection, operation: Request) -> MultiResult {
+async fn read_one(connection: &Talk, operation: Request) -> MultiResult {
     let result = match operation {
         Request::GetData { path, .. } => readable_with_data(connection, &path).await.map(|node| {
             let data = match &node.data {
@@ -327,7 +325,7 @@ async fn read_one(connection: &Connection, operation: Request) -> MultiResult {
 }
 
 /// Sets the watches of a client that comes from another connection, and tells it what has happened meanwhile.
-async fn set_watches(connection: &Connection, xid_of_request: i32, request: Request) {
+async fn set_watches(connection: &Talk, xid_of_request: i32, request: Request) {
     let Request::SetWatches {
         relative_zxid,
         data,

@@ -4,8 +4,8 @@
 //! session, and ends it when it has not heard of the client for the time-out, by its own monotonic clock. When another
 //! gateway takes the session, the owner's transactions for it no longer commit.
 //!
-//! No gateway compares clocks with another. A gateway shows that it lives by changing a row of its own. Others time how
-//! long that row stays the same; [`crate::leases`] ends the sessions of a gateway that has gone.
+//! No gateway compares clocks with another. A gateway shows that it lives by changing a row of its own. Others time
+//! how long that row stays the same; [`crate::leases`] ends the sessions of a gateway that has gone.
 
 use bytes::{Buf, BufMut, Bytes};
 use plinth_runtime::{Duration, Instant};

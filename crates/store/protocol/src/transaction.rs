@@ -128,7 +128,7 @@ record! {
     pub struct CommitReply {
         /// Commit version. [`plinth_core::version::INVALID`] means not committed, because of `conflicting`.
         pub version: Version,
-        /// Order inside the batch: the last two bytes of the versionstamp. It is the first of the transaction's places.
+        /// Order inside the batch, the first of the transaction's places: the last two bytes of the versionstamp.
         pub order: u16,
         /// The ranges read that have been written since. Only with [`FLAG_REPORT_CONFLICTS`].
         pub conflicting: Vec<KeyRange>,

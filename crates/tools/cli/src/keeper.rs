@@ -11,7 +11,7 @@ use plinth_runtime::{Either, race};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Times-outs of sessions are from 2 to 20 ticks, and none may be shorter than a gateway's own time-outs.
+/// Time-outs of sessions are from 2 to 20 ticks, and none may be shorter than a gateway's own time-outs.
 const TICK_MS_MIN: i64 = 2000;
 
 #[derive(clap::Args, Debug)]
@@ -20,13 +20,24 @@ pub struct Arguments {
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2181")]
     listen: SocketAddr,
     /// Cluster file of the cluster that keeps the nodes
-    #[arg(short = 'C', long, value_name = "FILE", env = cluster_file::ENVIRONMENT_VARIABLE, default_value = cluster_file::DEFAULT_NAME)]
+    #[arg(
+        short = 'C',
+        long,
+        value_name = "FILE",
+        env = cluster_file::ENVIRONMENT_VARIABLE,
+        default_value = cluster_file::DEFAULT_NAME
+    )]
     cluster_file: PathBuf,
     /// Name of the tree of nodes; a cluster can keep several, which know nothing of each other
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = parse_tree)]
     tree: String,
     /// ZooKeeper's tickTime, in milliseconds: time-outs of sessions are from 2 to 20 ticks
-    #[arg(long, value_name = "MS", default_value_t = 2000, value_parser = clap::value_parser!(u32).range(TICK_MS_MIN..=600_000))]
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 2000,
+        value_parser = clap::value_parser!(u32).range(TICK_MS_MIN..=600_000)
+    )]
     tick_ms: u32,
     /// Id of the super user, as ZooKeeper's superDigest: `super:` and the hash of the password
     #[arg(long, value_name = "DIGEST", env = "PLINTH_KEEPER_SUPER_DIGEST")]

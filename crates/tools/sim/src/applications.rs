@@ -4,6 +4,7 @@
 //! the simulator, if it is named here.
 
 use crate::cluster::Shape;
+use crate::scenario::APPLICATION_PORT;
 use plinth_counter as _;
 use plinth_keeper as _;
 use plinth_runtime::sim::{MachineId, Simulation};
@@ -11,15 +12,13 @@ use plinth_runtime::{Duration, sleep, trace_warn};
 use plinth_workload::{Place, Site};
 use std::net::SocketAddr;
 
-/// Port of an application's process. The processes of the database have lower ports.
-pub const PORT: u16 = 5000;
 /// Processes of the application, each on a machine of its own.
 const PROCESSES_MAX: usize = 3;
 /// A process that ended is restarted after this time, as by a supervisor.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 fn address(machine: usize) -> SocketAddr {
-    SocketAddr::new(Shape::address(machine, 0).ip(), PORT)
+    SocketAddr::new(Shape::address(machine, 0).ip(), APPLICATION_PORT)
 }
 
 impl Shape {

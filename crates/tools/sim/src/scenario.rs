@@ -4,6 +4,9 @@ use plinth_runtime::sim::SimConfig;
 use plinth_workload::{Application, applications};
 use std::ops::RangeInclusive;
 
+/// Port of an application's processes. The processes of the database have lower ports.
+pub const APPLICATION_PORT: u16 = 5000;
+
 /// Weights of the kinds of fault: how often each strikes, relative to the others.
 #[derive(Clone, Copy, Debug)]
 pub struct FaultMix {
@@ -450,7 +453,7 @@ impl Scenario {
         let rate = |n: u64| [0.0, 0.0, 1e-5, 3e-4][n as usize];
         SimConfig {
             bit_flip_probability: rate(draw.below(4)),
-            unchecked_port: Some(crate::applications::PORT),
+            unchecked_port: Some(APPLICATION_PORT),
             connection_cut_probability: rate(draw.below(4)),
             ..SimConfig::hostile()
         }

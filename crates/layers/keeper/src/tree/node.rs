@@ -185,12 +185,12 @@ impl Node {
         size_of::<Node>() + here
     }
 
-    /// The node's row: the value, and whether it is written as a versionstamped one. The counts and the pzxid have rows
-    /// of their own.
+    /// The node's row: the value, and whether it is written as a versionstamped one. The counts and the pzxid have
+    /// rows of their own.
     ///
     /// ```text
-    ///   stamp: 10 | flags: 1 | czxid: 8 or 2 | mzxid: 8 or 2 | ctime: 8 | mtime: 8 | version: 4 | aversion: 4 | owner: 8
-    ///   | access list | data
+    ///   stamp: 10 | flags: 1 | czxid: 8 or 2 | mzxid: 8 or 2 | ctime: 8 | mtime: 8 | version: 4 | aversion: 4
+    ///   | owner: 8 | access list | data
     /// ```
     /// A zxid of 2 bytes is a number in the transaction that the stamp names. Numbers are big-endian.
     pub fn to_row(&self) -> (Vec<u8>, bool) {

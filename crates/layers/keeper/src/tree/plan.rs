@@ -121,7 +121,7 @@ impl<'v> Plan<'v> {
         self.sessions.contains_key(&session) || self.view.owns(session)
     }
 
-    /// The node as the operations so far have left it. Whoever calls it relies on the node's existence and access list.
+    /// The node as the operations so far have left it. The plan relies on its existence and its access list.
     pub fn node(&mut self, path: &str) -> Option<Node> {
         if !paths::is_valid(path) {
             return None;

@@ -14,8 +14,8 @@ pub(super) struct Touch<'a> {
     pub by_range: bool,
 }
 
-/// Keys are packed into chunks of this many bytes. One buffer for the millions of keys of a large clear would be copied
-/// as a whole whenever it grows, which holds up the loop for 50 ms and more.
+/// Keys are packed into chunks of this many bytes. One buffer for the millions of keys of a large clear would be
+/// copied as a whole whenever it grows, which holds up the loop for 50 ms and more.
 const CHUNK_BYTES: usize = 256 << 10;
 /// A place is the number of a chunk times this, and a position in the chunk.
 const CHUNK_STRIDE: usize = 1 << 20;

@@ -1,0 +1,109 @@
+//! The clients of a gateway: their connections, sessions and watches. Here changes become events.
+
+use crate::connection::Connection;
+use crate::pipeline::Listener;
+use crate::replica::Replica;
+use crate::sessions::Sessions;
+use crate::tree::change::Change;
+use crate::tree::node::Node;
+use crate::tree::plan::Known;
+use crate::watches::{Client, Happened, Watches};
+use crate::wire::{WatchEvent, encode_event, permission};
+use crate::{EVENTS, acl};
+use plinth_runtime::{planted, random, trace_warn};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// The clients of a life.
+pub struct Clients {
+    pub gateway: u64,
+    pub sessions: RefCell<Sessions>,
+    pub watches: RefCell<Watches>,
+    pub connections: RefCell<BTreeMap<Client, Rc<Connection>>>,
+}
+
+impl Clients {
+    /// Tells those who watch the node, or its parent's list of children, and may read it.
+    fn fire(
+        &self,
+        replica: &Replica,
+        path: &str,
+        happened: Happened,
+        new: Option<&Node>,
+        zxid: i64,
+    ) {
+        if planted!(
+            "keeper_watch_lost",
+            "a gateway forgets one change in a hundred when it looks for watches"
+        ) && random::chance(0.01)
+        {
+            return;
+        }
+        let mut watches = self.watches.borrow_mut();
+        let connections = self.connections.borrow();
+        watches.fire(path, happened, |client, at, kind| {
+            let Some(connection) = connections.get(&client) else {
+                return;
+            };
+            let known = match new.filter(|_| at == path) {
+                Some(node) => may_read(connection, node),
+                None => match replica.node_if_known(at) {
+                    Known::Here(node) => may_read(connection, &node),
+                    Known::Absent | Known::Unknown => true,
+                },
+            };
+            if known {
+                EVENTS.add(1);
+                let event = WatchEvent::of_a_node(kind, at.into(), zxid);
+                connection.push(|out| encode_event(out, &event));
+            }
+        });
+    }
+
+    /// The session is no longer this gateway's.
+    fn drop_session(&self, session: i64) {
+        let Some(owned) = self.sessions.borrow_mut().remove(session) else {
+            return;
+        };
+        let connections = self.connections.borrow();
+        if let Some(connection) = owned.client.and_then(|client| connections.get(&client))
+            && !connection.is_closing.get()
+        {
+            connection.hang_up();
+        }
+    }
+}
+
+/// A change of a node is told only to who may read it (CVE-2024-23944).
+fn may_read(connection: &Connection, node: &Node) -> bool {
+    acl::check(&node.acl, permission::READ, &connection.identities.borrow()).is_ok()
+}
+
+impl Listener for Clients {
+    fn before(&self, replica: &Replica, change: &Change, zxid: i64) {
+        match change {
+            Change::Created(path, node) => {
+                self.fire(replica, path, Happened::Created, Some(node), zxid);
+            }
+            Change::DataSet(path, node) => {
+                self.fire(replica, path, Happened::DataSet, Some(node), zxid);
+            }
+            Change::Deleted(path) => self.fire(replica, path, Happened::Deleted, None, zxid),
+            Change::AclSet(..) | Change::GatewayRemoved { .. } => {}
+            Change::SessionTaken { session, gateway } if *gateway != self.gateway => {
+                self.drop_session(*session);
+            }
+            Change::SessionTaken { .. } => {}
+            Change::SessionClosed { session } => self.drop_session(*session),
+        }
+    }
+
+    fn owns(&self, session: i64) -> bool {
+        self.sessions.borrow().get(session).is_some()
+    }
+
+    fn lost(&self, why: &'static str) {
+        trace_warn!("KeeperGatewayLost", "gateway" => self.gateway, "why" => why);
+    }
+}

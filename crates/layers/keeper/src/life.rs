@@ -1,0 +1,173 @@
+//! A life of a gateway: an id, a lease, a replica and the sessions of its clients.
+//!
+//! A life ends when it has lost its place: its lease was ended by others because it was silent, or it has missed
+//! changes that are gone. Then its clients are disconnected, which costs them no session, and the next life begins.
+//! Nothing is kept between two lives but the port.
+
+use crate::clients::Clients;
+use crate::counters::Counters;
+use crate::pipeline::{Outcome, Pipeline};
+use crate::replica::Replica;
+use crate::tree::execute::{Operation, Owner};
+use crate::tree::rows::Rows;
+use crate::watches::{Client, Watches};
+use crate::{BEAT_MS, CACHE_BYTES_MAX, ISOLATION_MS, setup};
+use plinth_client::Database;
+use plinth_core::Result;
+use plinth_runtime::sync::Watch;
+use plinth_runtime::{Duration, Instant, now, probe, random, sleep, trace, trace_warn};
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+/// What an operator may choose.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Tells the trees of a database apart.
+    pub tree: String,
+    /// ZooKeeper's unit of time. Time-outs of sessions are from 2 to 20 of them.
+    pub tick_ms: u32,
+    /// Id of the user whom no access list stops: `super:` and the hash of the password.
+    pub super_digest: Option<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Options {
+            tree: "default".into(),
+            tick_ms: 2000,
+            super_digest: None,
+        }
+    }
+}
+
+/// The part of a gateway that lasts.
+pub struct Gateway {
+    pub options: Options,
+    pub database: Database,
+    pub address: SocketAddr,
+    /// `None` while there is no life.
+    pub life: Watch<Option<Rc<Life>>>,
+    pub next_client: Cell<Client>,
+    pub started: Instant,
+    pub counters: Rc<Counters>,
+}
+
+/// A gateway's row: `beat: 8 | address`.
+fn lease_row(beat: u64, address: SocketAddr) -> Vec<u8> {
+    [&beat.to_be_bytes()[..], address.to_string().as_bytes()].concat()
+}
+
+/// See the module.
+pub struct Life {
+    pub id: u64,
+    pub pipeline: Rc<Pipeline>,
+    pub replica: Rc<Replica>,
+    pub clients: Rc<Clients>,
+    address: SocketAddr,
+    beats: Cell<u64>,
+}
+
+impl Life {
+    pub async fn begin(gateway: &Gateway) -> Result<Rc<Life>> {
+        let rows = Rows::new(&gateway.options.tree);
+        let tree = setup::open(&gateway.database, &rows, &gateway.options.tree).await?;
+        // Positive, and never taken for "none".
+        let id = (random::u64() >> 1).max(1);
+        let clients = Rc::new(Clients {
+            gateway: id,
+            sessions: RefCell::default(),
+            watches: RefCell::new(Watches::new(random::u64())),
+            connections: RefCell::default(),
+        });
+        let cache_bytes = CACHE_BYTES_MAX.get();
+        let replica = Replica::new(
+            gateway.database.clone(),
+            rows,
+            tree.zxids,
+            tree.version,
+            cache_bytes,
+        );
+        let replica = Rc::new(replica);
+        let pipeline = Pipeline::new(replica.clone(), tree.stream, id, clients.clone());
+        let life = Life {
+            id,
+            pipeline,
+            replica,
+            clients,
+            address: gateway.address,
+            beats: Cell::new(0),
+        };
+        Ok(Rc::new(life))
+    }
+
+    /// Disconnects everybody.
+    pub fn end(&self) {
+        for connection in self.clients.connections.borrow().values() {
+            connection.hang_up();
+        }
+    }
+
+    /// Shows the other gateways that this one lives.
+    pub async fn beat(&self) {
+        loop {
+            let beat = self.beats.get() + 1;
+            self.beats.set(beat);
+            let row = lease_row(beat, self.address);
+            if self.pipeline.run(Operation::Beat { row }).await.is_none() {
+                return;
+            }
+            sleep(Duration::from_millis(BEAT_MS.get())).await;
+        }
+    }
+
+    /// True if the database cannot be reached: what clients read may be old, and others may end their sessions.
+    pub fn is_isolated(&self) -> bool {
+        self.pipeline.in_touch().elapsed() > Duration::from_millis(ISOLATION_MS.get())
+    }
+
+    /// Ends the sessions of clients that are silent.
+    pub async fn expire_sessions(&self) {
+        let mut was_isolated = false;
+        loop {
+            sleep(Duration::from_millis(BEAT_MS.get() / 10)).await;
+            if self.is_isolated() {
+                if !was_isolated {
+                    probe!("keeper_isolated");
+                    trace_warn!("KeeperIsolated", "gateway" => self.id);
+                    self.end();
+                }
+                was_isolated = true;
+                continue;
+            }
+            if std::mem::take(&mut was_isolated) {
+                // They had nobody to talk to.
+                self.clients.sessions.borrow_mut().touch_all(now());
+            }
+            let expired = self.clients.sessions.borrow_mut().expired(now());
+            for session in expired {
+                trace!("KeeperSessionExpires", "gateway" => self.id, "session" => format!("{session:#x}"));
+                self.close_session(session);
+            }
+        }
+    }
+
+    /// Ends a session of this gateway.
+    fn close_session(&self, session: i64) {
+        let clients = self.clients.clone();
+        let done = move |_: &Replica, outcome: Outcome, _: Vec<_>| {
+            if crate::pipeline::code_of(&outcome).is_some() {
+                // It could not be ended; the next look tries again, if it is still here.
+                if let Some(owned) = clients.sessions.borrow_mut().get_mut(session) {
+                    owned.is_closing = false;
+                }
+            }
+        };
+        let operation = Operation::CloseSession {
+            session,
+            owner: Owner::Own,
+            found: Default::default(),
+        };
+        self.pipeline.submit(operation, Box::new(done));
+    }
+}

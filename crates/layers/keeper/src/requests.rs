@@ -1,0 +1,329 @@
+//! A client's requests, one after the other: writes go to the pipeline, reads to the replica.
+//!
+//! Answers leave in the order of the requests, but those to pings and to `auth` do not wait. Writes are submitted
+//! without waiting for those before them; a read waits until the writes before it are done, so that it sees them
+//! (FDBKeeper §5.2). All writes of a gateway go through one pipeline in order, so no locks of nodes are needed.
+
+use crate::acl::Identity;
+use crate::connection::Connection;
+use crate::life::{Gateway, Life};
+use crate::pipeline::{Outcome, StepStat};
+use crate::replica::Replica;
+use crate::talk::Talk;
+use crate::tree::execute::{Caller, Executed, Operation, Owner, Shape};
+use crate::watches::Client;
+use crate::wire::{
+    Answer, AnswerHeader, Code, FrameError, Header, MultiResult, Request, Skip, decode_request,
+    encode_answer, opcode, take_frame, xid,
+};
+use crate::{FRAME_BYTES_MAX, acl, admin, greeting, reads};
+use plinth_runtime::serve::{self, Inbox, Outbox};
+use plinth_runtime::sync::Notify;
+use plinth_runtime::{Pace, now, probe};
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+/// Unsent bytes of answers above which no further request is read.
+const UNSENT_BYTES_MAX: usize = 1 << 20;
+/// Writes of a client that may be under way.
+const PENDING_MAX: usize = 1000;
+
+/// Serves an accepted connection until it ends.
+pub async fn serve(gateway: Rc<Gateway>, client: Client, accepted: serve::Connection) {
+    let peer = accepted.peer;
+    let work = |inbox, outbox| talk(gateway, client, peer, inbox, outbox);
+    serve::session(accepted, work).await;
+}
+
+async fn talk(
+    gateway: Rc<Gateway>,
+    client: Client,
+    peer: SocketAddr,
+    mut inbox: Inbox,
+    outbox: Rc<Outbox>,
+) {
+    let begun = match greeting::await_greeting(&mut inbox).await {
+        Some(begun) => begun,
+        None => return,
+    };
+    let request = match begun {
+        greeting::Begun::Word(word) => return admin::answer_word(&gateway, word, &outbox),
+        greeting::Begun::Connect(request) => request,
+    };
+    let Some(accepted) = greeting::accept(&gateway, client, &request, &outbox).await else {
+        return;
+    };
+    let life = accepted.life;
+    let connection = Rc::new(Connection {
+        client,
+        peer,
+        replica: life.replica.clone(),
+        counters: gateway.counters.clone(),
+        session: accepted.session,
+        timeout_ms: accepted.timeout_ms,
+        identities: RefCell::new([Identity::of_address(peer.ip())].into()),
+        outbox,
+        pending: Cell::new(0),
+        done: Notify::new(),
+        is_closing: Cell::new(false),
+        since: now(),
+        received: Cell::new(0),
+        sent: Cell::new(0),
+    });
+    let talk = Talk {
+        connection,
+        life,
+        gateway,
+    };
+    let registered = Registered::new(&talk);
+    talk.answer_requests(&mut inbox).await;
+    drop(registered);
+}
+
+/// Runs however the connection ends.
+struct Registered(Rc<Connection>, Rc<Life>);
+
+impl Registered {
+    fn new(talk: &Talk) -> Self {
+        let connection = &talk.connection;
+        let clients = &talk.life.clients;
+        let mut connections = clients.connections.borrow_mut();
+        connections.insert(connection.client, connection.clone());
+        Registered(connection.clone(), talk.life.clone())
+    }
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        let (client, clients) = (self.0.client, &self.1.clients);
+        clients.connections.borrow_mut().remove(&client);
+        clients.watches.borrow_mut().remove_client(client);
+        if let Some(owned) = clients.sessions.borrow_mut().get_mut(self.0.session)
+            && owned.client == Some(client)
+        {
+            owned.client = None;
+        }
+    }
+}
+
+impl Talk {
+    pub fn caller(&self) -> Caller {
+        Caller {
+            session: self.session,
+            identities: self.identities.borrow().clone(),
+        }
+    }
+
+    async fn answer_requests(&self, inbox: &mut Inbox) {
+        let mut pace = Pace::new();
+        while !self.outbox.is_closed() {
+            self.outbox.has_room(UNSENT_BYTES_MAX).await;
+            match take_frame(&mut inbox.buffer, FRAME_BYTES_MAX.get()) {
+                Ok(Some(frame)) => {
+                    inbox.note(frame.len());
+                    self.heard();
+                    let Ok((header, request)) = decode_request(frame) else {
+                        return;
+                    };
+                    self.handle(header, request).await;
+                }
+                Ok(None) => {
+                    if inbox.read().await.is_none() {
+                        return;
+                    }
+                }
+                Err(FrameError::TooLong { .. }) => {
+                    if self.skip(inbox).await.is_none() {
+                        return;
+                    }
+                }
+                Err(FrameError::Negative) => return,
+            }
+            pace.rest_if_over().await;
+        }
+        // What was pushed is still to be written.
+        std::future::pending::<()>().await;
+    }
+
+    fn heard(&self) {
+        self.received.set(self.received.get() + 1);
+        let counters = &self.counters;
+        counters.received.set(counters.received.get() + 1);
+        let mut sessions = self.life.clients.sessions.borrow_mut();
+        sessions.touch(self.session, now());
+    }
+
+    /// Passes over a request that is too long, and refuses it.
+    async fn skip(&self, inbox: &mut Inbox) -> Option<()> {
+        let mut skip = loop {
+            match Skip::begin(&mut inbox.buffer).ok()? {
+                Some(skip) => break skip,
+                None => inbox.read().await?,
+            };
+        };
+        while !skip.is_over(&mut inbox.buffer) {
+            inbox.read().await?;
+        }
+        probe!("keeper_request_too_long");
+        self.heard();
+        self.writes_done(0).await;
+        self.answer_with(skip.header.xid, Err(Code::CONNECTION_LOSS));
+        Some(())
+    }
+
+    async fn handle(&self, header: Header, request: Result<Request, Code>) {
+        let request = match request {
+            Ok(request) => request,
+            Err(code) => {
+                self.writes_done(0).await;
+                return self.answer_with(header.xid, Err(code));
+            }
+        };
+        match request {
+            Request::Create { .. }
+            | Request::Delete { .. }
+            | Request::SetData { .. }
+            | Request::SetAcl { .. }
+            | Request::Multi { .. } => {
+                let operation = Operation::Request(self.caller(), request);
+                self.submit(header.xid, operation).await;
+            }
+            Request::CloseSession => {
+                self.is_closing.set(true);
+                let operation = Operation::CloseSession {
+                    session: self.session,
+                    owner: Owner::Own,
+                    found: Default::default(),
+                };
+                self.submit(header.xid, operation).await;
+                self.writes_done(0).await;
+                self.hang_up();
+            }
+            Request::Ping => {
+                self.answer_with(xid::PING, Ok(&Answer::Empty));
+            }
+            Request::Auth { scheme, auth, .. } => self.authenticate(&scheme, auth.as_deref()),
+            Request::Sync { path } => {
+                self.writes_done(0).await;
+                let _ = self.life.pipeline.refreshed().await;
+                self.answer_with(header.xid, Ok(&Answer::Sync(path)));
+            }
+            // ZooKeeper's own servers send it to their leader.
+            Request::Unknown {
+                opcode: opcode::DELETE_CONTAINER,
+            } => {
+                self.writes_done(0).await;
+                self.answer_with(header.xid, Err(Code::BAD_ARGUMENTS));
+            }
+            // A check stands in a multi only.
+            Request::Unknown { .. } | Request::Check { .. } => {
+                self.writes_done(0).await;
+                let answered = AnswerHeader {
+                    xid: header.xid,
+                    zxid: -1,
+                    error: Code::UNIMPLEMENTED.0,
+                };
+                self.push(|out| encode_answer(out, answered, &Answer::Empty));
+                self.hang_up();
+            }
+            request => {
+                self.writes_done(0).await;
+                reads::answer(self, header.xid, request).await;
+            }
+        }
+    }
+
+    async fn submit(&self, xid: i32, operation: Operation) {
+        self.writes_done(PENDING_MAX).await;
+        self.pending.set(self.pending.get() + 1);
+        let (connection, began) = (self.connection.clone(), now());
+        let complete = move |_: &Replica, outcome: Outcome, stats: Vec<StepStat>| {
+            connection
+                .counters
+                .latency
+                .borrow_mut()
+                .note(began.elapsed());
+            connection.pending.set(connection.pending.get() - 1);
+            connection.done.notify_one();
+            finish(&connection, xid, outcome, stats);
+        };
+        self.life.pipeline.submit(operation, Box::new(complete));
+    }
+
+    fn authenticate(&self, scheme: &str, auth: Option<&[u8]>) {
+        let super_digest = self.gateway.options.super_digest.as_deref();
+        let identities = match auth {
+            Some(auth) => acl::authenticate(scheme, auth, self.peer.ip(), super_digest),
+            None => Err(Code::AUTH_FAILED),
+        };
+        let error = match &identities {
+            Ok(_) => 0,
+            Err(code) => code.0,
+        };
+        let header = AnswerHeader {
+            xid: xid::AUTH,
+            zxid: 0,
+            error,
+        };
+        self.push(|out| encode_answer(out, header, &Answer::Empty));
+        match identities {
+            Ok(new) => {
+                let mut all = self.identities.borrow().to_vec();
+                for identity in new {
+                    if !all.contains(&identity) {
+                        all.push(identity);
+                    }
+                }
+                *self.identities.borrow_mut() = all.into();
+            }
+            Err(_) => self.hang_up(),
+        }
+    }
+}
+
+fn finish(connection: &Connection, xid: i32, outcome: Outcome, stats: Vec<StepStat>) {
+    let (zxid, executed) = match outcome {
+        Outcome::Done { zxid, executed } => (zxid, executed),
+        Outcome::TooLarge => return connection.answer_with(xid, Err(Code::CONNECTION_LOSS)),
+    };
+    let (error, answer) = match executed {
+        Executed::One(Ok(shape)) => (0, answer_of(shape, stats)),
+        Executed::One(Err(code)) => (code.0, Answer::Empty),
+        Executed::Multi(Ok(shapes)) => (0, Answer::Multi(results_of(shapes, stats))),
+        Executed::Multi(Err(codes)) => {
+            let results = codes.into_iter().map(MultiResult::Error).collect();
+            (0, Answer::Multi(results))
+        }
+    };
+    let header = AnswerHeader { xid, zxid, error };
+    connection.answer(header, |out| encode_answer(out, header, &answer));
+}
+
+fn answer_of(shape: Shape, stats: Vec<StepStat>) -> Answer {
+    let stat = || stats.first().copied().flatten().unwrap_or_default();
+    match shape {
+        Shape::Empty | Shape::Deleted | Shape::Checked => Answer::Empty,
+        Shape::Path(path) => Answer::Path(path),
+        Shape::PathAndStat(path) => Answer::PathAndStat(path, stat()),
+        Shape::Stat(_) => Answer::Stat(stat()),
+    }
+}
+
+/// Every step but a check has changed something, and has a place in `stats`.
+fn results_of(shapes: Vec<Shape>, stats: Vec<StepStat>) -> Vec<MultiResult> {
+    let mut stats = stats.into_iter();
+    let result = |shape| {
+        if shape == Shape::Checked {
+            return MultiResult::Checked;
+        }
+        let stat = stats.next().flatten().unwrap_or_default();
+        match shape {
+            Shape::Path(path) => MultiResult::Path(path),
+            Shape::PathAndStat(path) => MultiResult::PathAndStat(path, stat),
+            Shape::Stat(_) => MultiResult::Stat(stat),
+            Shape::Deleted | Shape::Empty | Shape::Checked => MultiResult::Deleted,
+        }
+    };
+    shapes.into_iter().map(result).collect()
+}
