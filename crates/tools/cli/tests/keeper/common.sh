@@ -1,0 +1,28 @@
+# What the runners of this directory share; they read it with ".".
+
+# Where scripts/need-keeper-clients put things.
+repository=$(cd "$here/../../../../.." && pwd)
+installed=${KEEPER_CLIENTS:-${CARGO_TARGET_DIR:-$repository/target}/keeper-clients}
+
+# A client that is missing makes a run fail: a test that did not run has not passed.
+need() {
+    for thing in "$@"; do
+        if [ ! -e "$thing" ]; then
+            echo "$thing is missing; run scripts/need-keeper-clients" >&2
+            exit 1
+        fi
+    done
+}
+
+# The server's address, which is the first argument of every runner.
+outside() {
+    case ${1:-} in
+    *:*) ;;
+    *)
+        sed -n '2,/^[^#]/s/^# //p' "$0" >&2
+        exit 2
+        ;;
+    esac
+    OUTSIDE_SERVER=$1
+    export OUTSIDE_SERVER
+}
