@@ -26,3 +26,8 @@ outside() {
     OUTSIDE_SERVER=$1
     export OUTSIDE_SERVER
 }
+
+# The directory of the Go client's own sources.
+go_client() {
+    (cd "$here/go" && go list -m -f '{{.Dir}}' github.com/go-zookeeper/zk)
+}

@@ -84,6 +84,7 @@ class Comparison:
     def __init__(self, arguments):
         self.arguments = arguments
         self.late = 0
+        self.late_seconds = LATE_SECONDS
         self.steps = 0
         self.random = random.SystemRandom()
 
@@ -161,12 +162,13 @@ class Comparison:
         """An event after the answer to a later read is late, but not lost. A few of these are said at the end."""
         for one, other in ((0, 1), (1, 0)):
             if len(heard[one][number]) < len(heard[other][number]):
-                late = sides[one].hear_late(number, LATE_SECONDS)
+                late = sides[one].hear_late(number, self.late_seconds)
                 self.late += len(late)
                 heard[one][number] += late
 
     def shrink(self, steps, difference):
         """A shorter program that still differs, somewhere."""
+        self.late_seconds = LATE_SECONDS / 10  # most of the many programs miss the same event
         steps = steps[:difference.index + 1]
         size = max(1, len(steps) // 2)
         until = time.monotonic() + self.arguments.shrink_seconds
@@ -182,7 +184,32 @@ class Comparison:
             if size == 1 and not smaller:
                 break
             size = max(1, size // 2)
+        found = self.shrink_parts(steps, difference, until)
+        self.late_seconds = LATE_SECONDS
+        return found
+
+    def shrink_parts(self, steps, difference, until):
+        """Takes requests out of pipelines and multiple requests."""
+        again = True
+        while again and time.monotonic() < until:
+            again = False
+            for fewer in without_a_part(steps):
+                found = self.run(fewer) if time.monotonic() < until else None
+                if found:
+                    steps, difference, again = fewer[:found.index + 1], found, True
+                    break
         return steps, difference
+
+
+def without_a_part(steps):
+    """The same steps, each time with one part less of one of them."""
+    for index, step in enumerate(steps):
+        for key in ("steps", "parts"):
+            for at in range(len(step.get(key, []))):
+                yield steps[:index] + [{**step, key: step[key][:at] + step[key][at + 1:]}] + steps[index + 1:]
+        if step["op"] == "pipeline":
+            for fewer in without_a_part(step["steps"]):
+                yield steps[:index] + [{**step, "steps": fewer}] + steps[index + 1:]
 
 
 def show(answer):

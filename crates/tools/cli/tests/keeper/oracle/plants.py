@@ -49,7 +49,7 @@ def name(message):
 
 
 def lost_event(message):
-    return None if message[0] == "event" and message[1] == 4 and message[3].endswith("a") else message
+    return None if message[0] == "event" and message[1] == 4 and message[3].endswith("/a") else message
 
 
 def second_event(message):

@@ -211,6 +211,10 @@ class Generator:
         for number in range(self.sessions):
             timeout = self.random.choice(TIMEOUTS) if "timeouts" not in self.without else 30000
             steps.append({"s": number, "op": "open", "timeout": timeout})
+        for path in ("~/a", "~/b", "~/a/x", "~/c"):
+            # Something to begin with: without, most requests would find no node.
+            if self.random.random() < 0.6:
+                steps.append({"s": 0, "op": "create", "path": path, "data": "", "acl": "open", "flags": 0})
         away = []
         while len(steps) < length:
             step = self.step()
