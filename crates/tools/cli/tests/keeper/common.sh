@@ -31,3 +31,18 @@ outside() {
 go_client() {
     (cd "$here/go" && go list -m -f '{{.Dir}}' github.com/go-zookeeper/zk)
 }
+
+# java_tests LISTS [--short] - the tests that java/LISTS-tests names, but for those that LISTS-left-out and LISTS-slow name.
+java_tests() {
+    lists="$here/java/$1"
+    need "$installed/java/classes" "$installed/java/lib" "$installed/java/junit"
+    work=$(mktemp -d)
+    trap 'rm -rf "$work"' EXIT
+    set -- "$lists-tests" "$lists-left-out" ${2:+"$lists-slow"}
+    # A gate stands where each test starts a server; what these servers write, nobody needs.
+    (cd "$work" && java -Xmx1g -Dzookeeper.serverCnxnFactory=plinth.keeper.Gate -Dzookeeper.admin.enableServer=false \
+        -Dzookeeper.4lw.commands.whitelist='*' -Dzookeeper.extendedTypesEnabled=true -Dzookeeper.preAllocSize=100 \
+        -Dbuild.test.dir="$work" -Djava.io.tmpdir="$work" -Dorg.slf4j.simpleLogger.defaultLogLevel=off \
+        -classpath "$installed/java/classes:$installed/java/junit/*:$installed/java/lib/*" plinth.keeper.Run "$@" |
+        grep -v '^latch:')
+}

@@ -244,7 +244,7 @@ def parse():
     parser.add_argument("--strict-zxids", action="store_true", help="compare the zxid of reads and failed writes, too")
     parser.add_argument("--keep-going", type=int, default=1, metavar="N", help="stop after N differences")
     parser.add_argument("--program", help="run this program, as a difference prints it")
-    parser.add_argument("--patience", type=float, default=5, help="seconds to wait for an answer")
+    parser.add_argument("--patience", type=float, default=15, help="seconds to wait for an answer")
     parser.add_argument("--shrink-seconds", type=float, default=30)
     parser.add_argument("--trace", action="store_true", help="print every step and answer")
     parser.add_argument("--plant", choices=plants.NAMES, help="spoil the second server's answers, to see that it is found")

@@ -102,7 +102,7 @@ class Generator:
         return {"op": "setACL", "path": self.path(write=True), "acl": self.acl(), "version": self.version()}
 
     def check(self):
-        return {"op": "check", "path": self.path(), "version": self.version()}
+        return {"op": "check", "path": self.path(write=True), "version": self.version()}
 
     def read(self):
         operation = self.one_of("exists", "exists", "getData", "getData", "getChildren", "getChildren2", "getChildren2")
@@ -123,7 +123,7 @@ class Generator:
     def multi_read(self):
         def part():
             operation = "exists" if self.has("odd-requests", 0.02) else self.one_of("getData", "getChildren")
-            return {"op": operation, "path": self.path(), "watch": self.has("watches", 0.1)}
+            return {"op": operation, "path": self.path(write=True), "watch": self.has("watches", 0.1)}
         return {"op": "multiRead", "parts": [part() for _ in range(self.one_of(0, 1, 2, 3))]}
 
     def auth(self):

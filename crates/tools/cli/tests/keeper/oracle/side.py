@@ -182,13 +182,8 @@ class Side:
             return
         ours = {self.base[1:], "zookeeper"}
         for index, value in enumerate(values):
-            if isinstance(value, dict):
-                for field in ("cversion", "children", "pzxid"):
-                    del value[field]
-            elif isinstance(value, list) and step["op"] in ("getChildren", "getChildren2"):
-                values[index] = [name for name in value if name in ours]
-            elif isinstance(value, int):
-                values[index] = None
+            listed = isinstance(value, list) and step["op"] in ("getChildren", "getChildren2")
+            values[index] = [name for name in value if name in ours] if listed else "the root's"
 
     def receive(self, session, step, xid, patience=None):
         """Everything up to the answer to `step`."""
@@ -366,7 +361,7 @@ class Side:
         """Makes the node below which the program works."""
         self.step({"s": -1, "op": "open", "timeout": 30000})
         made = self.step({"s": -1, "op": "create", "path": "~", "data": "", "acl": "open", "flags": 0})
-        return made[-1][1]["error"] == 0
+        return made[-1][0] == "reply" and made[-1][1]["error"] == 0
 
     def end(self):
         """Ends all sessions and deletes what is left, as far as it may be deleted."""
