@@ -129,7 +129,9 @@ public class Gate extends ServerCnxnFactory {
 
         /** The first answer of a connection grants a session. */
         synchronized void begin(byte[] answer, int length) throws IOException {
-            long granted = answered || length < 20 ? 0 : ByteBuffer.wrap(answer).getLong(12);
+            ByteBuffer frame = ByteBuffer.wrap(answer);
+            // The answer to four letters is text, which would be the length of a far too long one.
+            long granted = answered || length < 20 || frame.getInt(0) > 1024 ? 0 : frame.getLong(12);
             answered = true;
             if (granted == 0 || over) {
                 return;
