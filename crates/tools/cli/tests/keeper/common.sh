@@ -40,9 +40,9 @@ java_tests() {
     trap 'rm -rf "$work"' EXIT
     set -- "$lists-tests" "$lists-left-out" ${2:+"$lists-slow"}
     # A gate stands where each test starts a server; what these servers write, nobody needs.
-    (cd "$work" && java -Xmx1g -Dzookeeper.serverCnxnFactory=plinth.keeper.Gate -Dzookeeper.admin.enableServer=false \
+    (cd "$work" && java -Xmx1g "-Dplinth.apart=${apart:-false}" -Dzookeeper.serverCnxnFactory=plinth.keeper.Gate -Dzookeeper.admin.enableServer=false \
         -Dzookeeper.4lw.commands.whitelist='*' -Dzookeeper.extendedTypesEnabled=true -Dzookeeper.preAllocSize=100 \
         -Dbuild.test.dir="$work" -Djava.io.tmpdir="$work" -Dorg.slf4j.simpleLogger.defaultLogLevel=off \
         -classpath "$installed/java/classes:$installed/java/junit/*:$installed/java/lib/*" plinth.keeper.Run "$@" |
-        grep -v '^latch:')
+        grep --line-buffered -v '^latch:')
 }

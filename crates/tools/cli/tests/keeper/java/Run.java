@@ -2,7 +2,9 @@ package plinth.keeper;
 
 import static org.junit.platform.engine.discovery.DiscoverySelectors.selectClass;
 
+import java.io.BufferedReader;
 import java.io.IOException;
+import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -11,6 +13,8 @@ import java.util.HashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
 import org.junit.platform.engine.FilterResult;
 import org.junit.platform.engine.TestExecutionResult;
 import org.junit.platform.engine.support.descriptor.MethodSource;
@@ -24,6 +28,8 @@ import org.junit.platform.launcher.core.LauncherFactory;
 /**
  * Run CLASSES LEFT-OUT … - runs the tests of the classes in a list, but for those that other lists leave out.
  *
+ * <p>With -Dplinth.apart, each class has a process of its own: some leave settings or servers behind that others stumble over.
+ *
  * <p>A line of a list is a class, or a class, "." and a method; after two spaces, a reason. A test that skips itself has
  * failed. The last line is "N passed, N failed".
  */
@@ -35,10 +41,66 @@ public final class Run implements TestExecutionListener {
 
     public static void main(String[] arguments) throws Exception {
         Run run = new Run();
-        run.all(arguments);
+        if (Boolean.getBoolean("plinth.apart")) {
+            run.apart(arguments);
+        } else {
+            run.all(arguments);
+        }
         System.out.println(run.passed + " passed, " + run.failed + " failed");
         // Threads that tests leave behind would hold the process.
         Runtime.getRuntime().halt(run.failed == 0 && run.passed > 0 ? 0 : 1);
+    }
+
+    /** Starts this program again for each class, and adds up what the last lines say. */
+    private void apart(String[] arguments) throws IOException, InterruptedException {
+        Set<String> holders = new HashSet<>(listed(arguments[0]));
+        Path one = Files.createTempFile("class", "");
+        Path some = Files.createTempFile("left-out", "");
+        for (int index = 1; index < arguments.length; index++) {
+            for (String name : listed(arguments[index])) {
+                if (!holders.contains(name.substring(0, name.lastIndexOf('.')))) {
+                    System.out.println("no class of " + name + " is listed");
+                    failed++;
+                }
+            }
+        }
+        for (String holder : listed(arguments[0])) {
+            Files.writeString(one, holder);
+            List<String> out = new ArrayList<>();
+            for (int index = 1; index < arguments.length; index++) {
+                out.addAll(listed(arguments[index]));
+            }
+            out.removeIf(name -> !name.startsWith(holder + "."));
+            Files.write(some, out);
+            List<String> command = new ArrayList<>(List.of(ProcessHandle.current().info().command().get()));
+            command.addAll(ManagementFactory.getRuntimeMXBean().getInputArguments());
+            command.addAll(List.of("-Dplinth.apart=false", "-classpath", System.getProperty("java.class.path")));
+            command.addAll(List.of(Run.class.getName(), one.toString(), some.toString()));
+            count(new ProcessBuilder(command).redirectErrorStream(true).start(), holder);
+        }
+    }
+
+    private void count(Process process, String holder) throws IOException, InterruptedException {
+        String last = "";
+        try (BufferedReader said = process.inputReader()) {
+            for (String line = said.readLine(); line != null; line = said.readLine()) {
+                if (!last.isEmpty()) {
+                    System.out.println(last);
+                }
+                last = line;
+            }
+        }
+        Matcher counted = Pattern.compile("(\\d+) passed, (\\d+) failed").matcher(last);
+        if (counted.matches()) {
+            passed += Integer.parseInt(counted.group(1));
+            failed += Integer.parseInt(counted.group(2));
+        } else {
+            System.out.println(last);
+        }
+        if (process.waitFor() != 0 && (!counted.matches() || counted.group(2).equals("0"))) {
+            System.out.println(holder + " ran no test, or ended badly");
+            failed++;
+        }
     }
 
     private static List<String> listed(String file) throws IOException {

@@ -33,6 +33,8 @@ ACLS = {
 WRITES = {"create", "create2", "createContainer", "createTTL", "delete", "deleteContainer", "setData", "setACL", "multi"}
 # Steps after which another session may have something to hear.
 STIRRING = WRITES | {"close", "expire", "pipeline", "raw", "check", "disconnect", "reconnect", "auth"}
+# A login that failed, a request that is not known: the server hangs up after it said so.
+CLOSING = (-115, -6)
 BARRIER_XID = 1 << 30
 GRACE_MS = 5000
 
@@ -146,7 +148,7 @@ class Side:
         reader = Reader(frame)
         xid, zxid, error = reader.integer(), reader.long(), reader.integer()
         broken = []
-        if step["op"] != "auth":
+        if step["op"] != "auth" and error != -6:
             if zxid < session.zxid:
                 broken.append("its zxid goes back")
             session.zxid = max(zxid, session.zxid)
@@ -242,7 +244,7 @@ class Side:
                 found.append(["closed before", part["op"]])
             else:
                 found += self.receive(session, part, xid)
-        if operation == "close" or found and found[-1][0] == "reply" and found[-1][1]["error"] == -115:
+        if operation == "close" or found and found[-1][0] == "reply" and found[-1][1]["error"] in CLOSING:
             if session.wire:
                 found += self.receive(session, step, None)
         if operation == "close":
