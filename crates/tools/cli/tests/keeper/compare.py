@@ -126,14 +126,15 @@ class Comparison:
 
     def both(self, takings):
         """Lets both servers work at the same time."""
-        for taking in takings:
-            next(taking, None)
-        values = []
-        for taking in takings:
-            try:
-                next(taking)
-            except StopIteration as done:
-                values.append(done.value)
+        values = [None] * len(takings)
+        going = dict(enumerate(takings))
+        while going:
+            for index in list(going):
+                try:
+                    next(going[index])
+                except StopIteration as done:
+                    values[index] = done.value
+                    del going[index]
         return values
 
     def take(self, step, sides, same):

@@ -51,8 +51,8 @@ class Generator:
     def path(self, write=False, change=False):
         if self.has("bad-paths", 0.03):
             path = self.random.choice(BAD_PATHS)
-            # What the root holds and who may change it outlives a program.
-            return "~/" if change and path == "!/" else path
+            # The root is not the program's alone: what one writes to it, others see, and the other way round.
+            return "~/" if change and path in ("!/", "!") else path
         if not write and self.has("root", 0.03):
             return self.random.choice(READ_ONLY_PATHS)
         draw = self.random.random()
@@ -104,7 +104,7 @@ class Generator:
         return {"op": "setACL", "path": self.path(write=True, change=True), "acl": self.acl(), "version": self.version()}
 
     def check(self):
-        return {"op": "check", "path": self.path(write=True), "version": self.version()}
+        return {"op": "check", "path": self.path(write=True, change=True), "version": self.version()}
 
     def read(self):
         operation = self.one_of("exists", "exists", "getData", "getData", "getChildren", "getChildren2", "getChildren2")
@@ -125,7 +125,7 @@ class Generator:
     def multi_read(self):
         def part():
             operation = "exists" if self.has("odd-requests", 0.02) else self.one_of("getData", "getChildren")
-            return {"op": operation, "path": self.path(write=True), "watch": self.has("watches", 0.1)}
+            return {"op": operation, "path": self.path(write=True, change=True), "watch": self.has("watches", 0.1)}
         return {"op": "multiRead", "parts": [part() for _ in range(self.one_of(0, 1, 2, 3))]}
 
     def auth(self):

@@ -213,7 +213,7 @@ class Side:
     # ---- steps
 
     def do(self, step):
-        """Takes a step. A generator that stops once in the middle, after it sent the request."""
+        """Takes a step. A generator that stops in the middle, after it sent the request."""
         number = step["s"]
         operation = step["op"]
         found = []
@@ -231,8 +231,7 @@ class Side:
             yield
             return found + (self.connect(number, step) if session else [])
         if operation == "expire":
-            yield
-            return found + self.expire(number)
+            return found + (yield from self.expire(number))
         if session is None or session.wire is None:
             yield
             return found + [["no session"]]
@@ -310,7 +309,7 @@ class Side:
         return found
 
     def expire(self, number):
-        """Leaves a session alone until it is over, while the others go on."""
+        """Leaves a session alone until it is over, while the others go on. It stops often, for the other server's sake."""
         session = self.sessions[number]
         session.wire.close()
         session.wire = None
@@ -322,7 +321,8 @@ class Side:
                     xid = self.send({"op": "ping"}, living)
                     said = self.receive(living, {"op": "ping"}, xid)
                     found += [[other, what] for what in said if what[0] != "reply"]
-            time.sleep(0.5)
+            yield
+            time.sleep(0.2)
         return sorted(found) + self.connect(number, {"op": "reconnect"})
 
     def hear(self, but):
@@ -389,8 +389,8 @@ class Side:
 
     def step(self, step):
         taking = self.do(step)
-        next(taking, None)
-        try:
-            next(taking)
-        except StopIteration as done:
-            return done.value
+        while True:
+            try:
+                next(taking)
+            except StopIteration as done:
+                return done.value
