@@ -58,7 +58,7 @@ public final class Run implements TestExecutionListener {
         Path some = Files.createTempFile("left-out", "");
         for (int index = 1; index < arguments.length; index++) {
             for (String name : listed(arguments[index])) {
-                if (!holders.contains(name.substring(0, name.lastIndexOf('.')))) {
+                if (!holders.contains(name) && !holders.contains(name.substring(0, name.lastIndexOf('.')))) {
                     System.out.println("no class of " + name + " is listed");
                     failed++;
                 }
@@ -69,6 +69,9 @@ public final class Run implements TestExecutionListener {
             List<String> out = new ArrayList<>();
             for (int index = 1; index < arguments.length; index++) {
                 out.addAll(listed(arguments[index]));
+            }
+            if (out.contains(holder)) {
+                continue;
             }
             out.removeIf(name -> !name.startsWith(holder + "."));
             Files.write(some, out);
