@@ -26,6 +26,7 @@ help:
 	@echo "make growth  load $(GROWTH_MB) MB into a cluster that grows from one server to eight, then loses two"
 	@echo "make large   $(LARGE_TRANSACTIONS) transactions of 9 MB side by side, and a clear of $(LARGE_ROWS) rows, hold up nobody"
 	@echo "make chaos   $(CHAOS_SECONDS) s of real processes in network namespaces, under every fault that can be had"
+	@echo "make keeper-clients   ZooKeeper's own clients and their tests against the keeper: $(KEEPER_CLIENTS_RUN)"
 	@echo "make stack   $(STACK_SEEDS) random programs on the stack machines of FoundationDB's bindings"
 	@echo "make bench   calibrate the machine, measure every workload; figures, plots and scaled tables in bench-results/"
 
@@ -91,6 +92,15 @@ LARGE_ROWS ?= 3000000
 large: tools
 	PLINTH_LARGE_TRANSACTIONS=$(LARGE_TRANSACTIONS) PLINTH_LARGE_ROWS=$(LARGE_ROWS) \
 		cargo test --locked --release --package plinth-cli --test large_work -- --nocapture --test-threads 1
+
+# The clients of ZooKeeper that `make keeper-clients` runs, and `--short` for their short form.
+KEEPER_CLIENTS_RUN ?= kazoo go c java curator oracle
+KEEPER_CLIENTS_FORM ?=
+
+.PHONY: keeper-clients
+keeper-clients: release
+	scripts/need-keeper-clients $(TARGET)/keeper-clients
+	crates/tools/cli/tests/keeper/run-all $(PLINTH) $(KEEPER_CLIENTS_FORM) $(KEEPER_CLIENTS_RUN)
 
 CHAOS_SECONDS ?= 1800
 
