@@ -104,7 +104,13 @@ fn text_of(gateway: &Gateway, word: Word) -> String {
             "Environment:\nzookeeper.version={VERSION}\nhost.name={}\n",
             gateway.address.ip()
         ),
-        Word::Crst => "Connection stats reset.\n".into(),
+        Word::Crst => {
+            for connection in life.clients.connections.borrow().values() {
+                connection.received.set(0);
+                connection.sent.set(0);
+            }
+            "Connection stats reset.\n".into()
+        }
         Word::Srst => {
             *gateway.counters.latency.borrow_mut() = Latency::default();
             gateway.counters.received.set(0);

@@ -62,7 +62,7 @@ impl Clients {
     }
 
     /// The session is no longer this gateway's.
-    fn drop_session(&self, session: i64) {
+    pub fn drop_session(&self, session: i64) {
         let Some(owned) = self.sessions.borrow_mut().remove(session) else {
             return;
         };

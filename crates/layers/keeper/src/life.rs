@@ -11,6 +11,7 @@ use crate::replica::Replica;
 use crate::tree::execute::{Operation, Owner};
 use crate::tree::rows::Rows;
 use crate::watches::{Client, Watches};
+use crate::wire::Code;
 use crate::{BEAT_MS, CACHE_BYTES_MAX, ISOLATION_MS, setup};
 use plinth_client::Database;
 use plinth_core::Result;
@@ -156,10 +157,15 @@ impl Life {
     fn close_session(&self, session: i64) {
         let clients = self.clients.clone();
         let done = move |_: &Replica, outcome: Outcome, _: Vec<_>| {
-            if crate::pipeline::code_of(&outcome).is_some() {
-                // It could not be ended; the next look tries again, if it is still here.
-                if let Some(owned) = clients.sessions.borrow_mut().get_mut(session) {
-                    owned.is_closing = false;
+            match crate::pipeline::code_of(&outcome) {
+                None => {}
+                // Its opening failed, or another gateway has it: here it is over.
+                Some(Code::SESSION_EXPIRED | Code::SESSION_MOVED) => clients.drop_session(session),
+                // The next look tries again.
+                Some(_) => {
+                    if let Some(owned) = clients.sessions.borrow_mut().get_mut(session) {
+                        owned.is_closing = false;
+                    }
                 }
             }
         };

@@ -77,6 +77,10 @@ async fn talk(
         gateway,
     };
     let registered = Registered::new(&talk);
+    if talk.life.pipeline.is_lost() {
+        // Its life ended while it was accepted: nobody else would disconnect it.
+        talk.hang_up();
+    }
     talk.answer_requests(&mut inbox).await;
     drop(registered);
 }
