@@ -21,7 +21,6 @@ mod endpoint;
 mod failure;
 pub mod frame;
 pub mod knobs;
-pub mod latency;
 mod peer;
 mod silence;
 mod transport;

@@ -8,38 +8,12 @@ use plinth_protocol::log::GetLogStatus;
 use plinth_protocol::rate::{GetCommitProxyStatus, GetRateStatus};
 use plinth_protocol::role::Role;
 use plinth_protocol::storage::GetStorageStatus;
-use plinth_rpc::latency::{BUCKETS, bucket_end};
 use plinth_rpc::{Interface, Request, Transport};
-use plinth_runtime::metric::{Family, Kind};
+use plinth_runtime::metric::page::{Page, Sample, Samples};
 use plinth_runtime::{Duration, gauge, metric, sleep};
 use std::convert::Infallible;
-use std::sync::{Arc, Mutex, PoisonError};
 
 const INTERVAL: Duration = Duration::from_secs(1);
-
-#[derive(Clone, PartialEq, Debug)]
-pub struct Sample {
-    pub family: &'static Family,
-    /// For a histogram: which of its numbers this is.
-    pub suffix: &'static str,
-    pub labels: Vec<(&'static str, String)>,
-    pub value: f64,
-}
-
-/// The samples of a worker, at most a second old. Shared with the thread that serves them.
-#[derive(Clone, Default, Debug)]
-pub struct Page(Arc<Mutex<Vec<Sample>>>);
-
-impl Page {
-    pub fn samples(&self) -> Vec<Sample> {
-        let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        samples.clone()
-    }
-
-    fn set(&self, samples: Vec<Sample>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = samples;
-    }
-}
 
 metric! {
     ROLE: Gauge = "plinth_role", "1 for every role that the worker has";
@@ -90,42 +64,11 @@ pub async fn collect(transport: Transport, hosting: &Hosting, page: &Page) -> In
     }
 }
 
-struct Collected {
-    process: String,
-    samples: Vec<Sample>,
-}
-
-impl Collected {
-    fn add(&mut self, family: &'static Family, labels: &[(&'static str, String)], value: f64) {
-        self.add_part(family, "", labels, value);
-    }
-
-    fn add_part(
-        &mut self,
-        family: &'static Family,
-        suffix: &'static str,
-        labels: &[(&'static str, String)],
-        value: f64,
-    ) {
-        let mut all = vec![("process", self.process.clone())];
-        all.extend_from_slice(labels);
-        self.samples.push(Sample {
-            family,
-            suffix,
-            labels: all,
-            value,
-        });
-    }
-}
-
 async fn samples(transport: &Transport, hosting: &Hosting) -> Vec<Sample> {
     let Some(address) = transport.address() else {
         return Vec::new();
     };
-    let mut out = Collected {
-        process: address.to_string(),
-        samples: Vec::new(),
-    };
+    let mut out = Samples::of_process(address);
     let vitals = hosting.vitals();
     out.add(&EPOCH, &[], hosting.epoch() as f64);
     out.add(&LOOP_LAG_SECONDS, &[], vitals.loop_lag_ms / 1000.0);
@@ -134,17 +77,7 @@ async fn samples(transport: &Transport, hosting: &Hosting) -> Vec<Sample> {
     out.add(&DISK_BYTES, &[], vitals.disk_total as f64);
     out.add(&DISK_FREE_BYTES, &[], vitals.disk_free as f64);
     add_requests(&mut out, transport);
-    for (family, count) in metric::counts() {
-        out.add(family, &[], count as f64);
-    }
-    for metric::Labelled {
-        family,
-        labels,
-        value,
-    } in metric::values()
-    {
-        out.add(family, &labels, value);
-    }
+    out.add_counted();
     for (name, length) in gauge::read() {
         let list = ("list", name.to_string());
         out.add(&LIST_LENGTH, &[list], length as f64);
@@ -161,12 +94,12 @@ async fn samples(transport: &Transport, hosting: &Hosting) -> Vec<Sample> {
         )
         .await;
     }
-    out.samples
+    out.into_list()
 }
 
 /// Adds what a role says about itself. `id` is its label.
 async fn add_role(
-    out: &mut Collected,
+    out: &mut Samples,
     transport: &Transport,
     kind: Role,
     role: Interface,
@@ -211,7 +144,7 @@ async fn add_role(
 }
 
 fn add_storage(
-    out: &mut Collected,
+    out: &mut Samples,
     id: &[(&'static str, String)],
     s: &<GetStorageStatus as Request>::Reply,
 ) {
@@ -224,7 +157,7 @@ fn add_storage(
     out.add(&STORAGE_WATCHES, id, s.watches as f64);
 }
 
-fn add_rate(out: &mut Collected, s: &<GetRateStatus as Request>::Reply) {
+fn add_rate(out: &mut Samples, s: &<GetRateStatus as Request>::Reply) {
     for (priority, limit) in [("default", s.default), ("batch", s.batch)] {
         if limit.is_finite() {
             let labels = [("priority", priority.to_string())];
@@ -235,26 +168,17 @@ fn add_rate(out: &mut Collected, s: &<GetRateStatus as Request>::Reply) {
     out.add(&RATE_PRESSURE, &[], s.pressure);
 }
 
-fn add_requests(out: &mut Collected, transport: &Transport) {
+fn add_requests(out: &mut Samples, transport: &Transport) {
     for (name, latency) in transport.latencies() {
-        if latency.asked() == 0 {
-            continue;
+        if latency.asked() > 0 {
+            let kind = ("request", name.to_string());
+            out.add(
+                &REQUESTS,
+                std::slice::from_ref(&kind),
+                latency.asked() as f64,
+            );
+            out.add_histogram(&REQUEST_SECONDS, kind, &latency.timed());
         }
-        let kind = ("request", name.to_string());
-        let total = latency.asked() as f64;
-        out.add(&REQUESTS, std::slice::from_ref(&kind), total);
-        let timed = latency.timed();
-        let mut add = |suffix, labels: &[(&'static str, String)], value| {
-            out.add_part(&REQUEST_SECONDS, suffix, labels, value);
-        };
-        let mut up_to = 0;
-        for i in 0..BUCKETS {
-            up_to += timed.buckets[i];
-            let end = bucket_end(i).map_or("+Inf".into(), |end| end.as_secs_f64().to_string());
-            add("_bucket", &[kind.clone(), ("le", end)], up_to as f64);
-        }
-        add("_sum", std::slice::from_ref(&kind), timed.sum.as_secs_f64());
-        add("_count", std::slice::from_ref(&kind), timed.count as f64);
     }
 }
 
@@ -262,39 +186,6 @@ fn add_requests(out: &mut Collected, transport: &Transport) {
 async fn ask<R: Request>(transport: &Transport, role: Interface, request: R) -> Option<R::Reply> {
     let call = transport.call(&role.endpoint::<R>(), request);
     plinth_runtime::timeout(INTERVAL, call).await?.ok()
-}
-
-/// Prometheus' text format (0.0.4): families one after the other, each with its help text.
-pub fn text(mut samples: Vec<Sample>) -> String {
-    use std::fmt::Write;
-    const INFALLIBLE: &str = "writing to a string";
-    samples.sort_by_key(|sample| sample.family.name); // stable: the samples of a family keep their order
-    let (mut out, mut before) = (String::new(), "");
-    for sample in &samples {
-        let Family { name, kind, help } = sample.family;
-        if *name != before {
-            before = name;
-            let kind = match kind {
-                Kind::Counter => "counter",
-                Kind::Gauge => "gauge",
-                Kind::Histogram => "histogram",
-            };
-            writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}").expect(INFALLIBLE);
-        }
-        let labels = sample.labels.iter();
-        let labels = labels.map(|(label, value)| format!("{label}=\"{}\"", escape(value)));
-        let labels: Vec<String> = labels.collect();
-        let (suffix, value) = (sample.suffix, sample.value);
-        writeln!(out, "{name}{suffix}{{{}}} {value}", labels.join(",")).expect(INFALLIBLE);
-    }
-    out
-}
-
-fn escape(value: &str) -> String {
-    value
-        .replace('\\', "\\\\")
-        .replace('"', "\\\"")
-        .replace('\n', "\\n")
 }
 
 #[cfg(test)]
@@ -314,26 +205,5 @@ mod tests {
             asked += 1;
         }
         assert!(asked > 10);
-    }
-
-    #[test]
-    fn families_stand_together_each_with_its_help_and_type() {
-        let sample = |family, process: &str, value| Sample {
-            family,
-            suffix: "",
-            labels: vec![("process", process.to_string())],
-            value,
-        };
-        let text = text(vec![
-            sample(&EPOCH, "a\"b", 3.0),
-            sample(&DISK_BYTES, "a", 1e12),
-            sample(&EPOCH, "c", 4.5),
-        ]);
-        let lines: Vec<&str> = text.lines().collect();
-        assert_eq!(lines[1], "# TYPE plinth_disk_bytes gauge");
-        assert_eq!(lines[2], "plinth_disk_bytes{process=\"a\"} 1000000000000");
-        assert!(lines[3].starts_with("# HELP plinth_epoch the newest"));
-        assert_eq!(lines[5], "plinth_epoch{process=\"a\\\"b\"} 3");
-        assert_eq!(lines[6], "plinth_epoch{process=\"c\"} 4.5");
     }
 }

@@ -27,6 +27,7 @@ use plinth_protocol::control::{
 use plinth_protocol::coordination::Candidate;
 use plinth_rpc::{FailureBeacon, Interface, Transport};
 use plinth_runtime::knobs::set_overrides;
+use plinth_runtime::metric::page::Page;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, Either, Instant, Task, probe, trace};
 use std::convert::Infallible;
@@ -57,7 +58,7 @@ pub struct WorkerConfig {
     pub data_hall: String,
     pub data_center: String,
     /// Where the worker puts its metrics, if they are wanted.
-    pub metrics: Option<metrics::Page>,
+    pub metrics: Option<Page>,
     /// Bytes of cache that a storage server's engine may use.
     pub cache_bytes: usize,
 }

@@ -12,7 +12,7 @@ mod dev;
 mod dump;
 mod keeper;
 mod load;
-mod metrics;
+mod pages;
 mod progress;
 mod rows;
 mod server;

@@ -1,13 +1,13 @@
 //! `plinth server`: one server process with one or more workers, each on a thread of its own.
 
 use crate::allocator;
-use crate::{Outcome, metrics, trace_file};
+use crate::{Outcome, pages, trace_file};
 use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_protocol::control::ProcessClass;
 use plinth_runtime::Either;
 use plinth_runtime::knobs::{Knobs, knobs, set_knobs};
+use plinth_runtime::metric::page::Page;
 use plinth_runtime::real::{block_on, interrupted, spawn_worker};
-use plinth_server::metrics::Page;
 use plinth_server::{SSD_CACHE_BYTES, WorkerConfig, accept_lost_registers, run_worker};
 use rustix::process::{Pid, Signal};
 use std::net::SocketAddr;
@@ -187,7 +187,7 @@ async fn serve(arguments: Arguments) -> Outcome {
         wanted.then(|| pages[usize::from(worker)].clone())
     };
     if let Some(address) = arguments.metrics {
-        metrics::serve(address, pages.clone()).map_err(at)?;
+        pages::serve("--metrics", address, pages::router(pages.clone())).map_err(at)?;
     }
     for worker in 1..arguments.workers {
         let config = worker_config(&arguments, cluster.clone(), worker, page(worker));

@@ -1,16 +1,18 @@
-//! How many requests of each kind a worker received, and how long its answers took: one in sixteen is timed.
+//! How many requests of each kind a process received, and how long its answers took.
 
-use plinth_runtime::{Duration, Instant};
+use crate::{Duration, Instant};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
-/// One request in this many is timed: to read the clock twice for each would cost a point read five percent.
+/// [`Latency::ask`] has one request in this many timed: to read the clock twice for each would cost a point read five
+/// percent.
 const SAMPLED: u64 = 16;
 /// Bucket `i` ends at 1 µs · 2ⁱ, up to about 17 s; the last bucket holds all longer times.
 pub const BUCKETS: usize = 26;
 
-/// Requests of one kind, from other processes.
+/// Requests of one kind.
+#[derive(Default)]
 pub struct Latency {
     asked: Cell<u64>,
     timed: RefCell<Timed>,
@@ -38,17 +40,27 @@ impl Timed {
         self.count += 1;
         self.sum += took;
     }
+
+    /// Adds the times of other requests.
+    pub fn add_all(&mut self, other: &Timed) {
+        self.count += other.count;
+        self.sum += other.sum;
+        for (all, more) in self.buckets.iter_mut().zip(other.buckets) {
+            *all += more;
+        }
+    }
 }
 
 impl Latency {
     /// Counts a request; true if it is to be timed.
-    pub(crate) fn ask(&self) -> bool {
+    pub fn ask(&self) -> bool {
         let asked = self.asked.get() + 1;
         self.asked.set(asked);
         asked.is_multiple_of(SAMPLED)
     }
 
-    pub(crate) fn answered(&self, since: Instant) {
+    /// Notes how long a request took that was to be timed.
+    pub fn answered(&self, since: Instant) {
         self.timed.borrow_mut().add(since.elapsed());
     }
 
@@ -63,17 +75,11 @@ impl Latency {
 
 /// Latencies by name of the request.
 #[derive(Default)]
-pub(crate) struct Latencies(RefCell<BTreeMap<&'static str, Rc<Latency>>>);
+pub struct Latencies(RefCell<BTreeMap<&'static str, Rc<Latency>>>);
 
 impl Latencies {
     pub fn of(&self, name: &'static str) -> Rc<Latency> {
-        let new = || {
-            Rc::new(Latency {
-                asked: Cell::new(0),
-                timed: RefCell::default(),
-            })
-        };
-        self.0.borrow_mut().entry(name).or_insert_with(new).clone()
+        self.0.borrow_mut().entry(name).or_default().clone()
     }
 
     pub fn all(&self) -> Vec<(&'static str, Rc<Latency>)> {

@@ -1,0 +1,172 @@
+//! A page of metrics, in the terms of Prometheus.
+
+use super::latency::{BUCKETS, Timed, bucket_end};
+use super::{Family, Kind, Labelled, counts, values};
+use std::fmt::Write;
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// One number of a page.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Sample {
+    pub family: &'static Family,
+    /// For a histogram: which of its numbers this is.
+    pub suffix: &'static str,
+    pub labels: Vec<(&'static str, String)>,
+    pub value: f64,
+}
+
+/// The samples of a process, as new as their owner keeps them. Shared with the thread that serves them.
+#[derive(Clone, Default, Debug)]
+pub struct Page(Arc<Mutex<Vec<Sample>>>);
+
+impl Page {
+    pub fn samples(&self) -> Vec<Sample> {
+        let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        samples.clone()
+    }
+
+    /// Replaces all samples.
+    pub fn set(&self, samples: Vec<Sample>) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = samples;
+    }
+}
+
+/// Samples that are being collected, all with the label `process`.
+pub struct Samples {
+    process: String,
+    list: Vec<Sample>,
+}
+
+impl Samples {
+    /// No samples yet, of the process with this address.
+    pub fn of_process(address: SocketAddr) -> Self {
+        Samples {
+            process: address.to_string(),
+            list: Vec::new(),
+        }
+    }
+
+    pub fn add(&mut self, family: &'static Family, labels: &[(&'static str, String)], value: f64) {
+        self.add_part(family, "", labels, value);
+    }
+
+    fn add_part(
+        &mut self,
+        family: &'static Family,
+        suffix: &'static str,
+        labels: &[(&'static str, String)],
+        value: f64,
+    ) {
+        let mut all = vec![("process", self.process.clone())];
+        all.extend_from_slice(labels);
+        self.list.push(Sample {
+            family,
+            suffix,
+            labels: all,
+            value,
+        });
+    }
+
+    /// Adds what [`Family::add`] and [`Values`](super::Values) have counted on this thread.
+    pub fn add_counted(&mut self) {
+        for (family, count) in counts() {
+            self.add(family, &[], count as f64);
+        }
+        for Labelled {
+            family,
+            labels,
+            value,
+        } in values()
+        {
+            self.add(family, &labels, value);
+        }
+    }
+
+    /// Adds all numbers of a histogram of seconds.
+    pub fn add_histogram(
+        &mut self,
+        family: &'static Family,
+        label: (&'static str, String),
+        timed: &Timed,
+    ) {
+        let mut up_to = 0;
+        for i in 0..BUCKETS {
+            up_to += timed.buckets[i];
+            let end = bucket_end(i).map_or("+Inf".into(), |end| end.as_secs_f64().to_string());
+            let labels = [label.clone(), ("le", end)];
+            self.add_part(family, "_bucket", &labels, up_to as f64);
+        }
+        let labels = [label];
+        self.add_part(family, "_sum", &labels, timed.sum.as_secs_f64());
+        self.add_part(family, "_count", &labels, timed.count as f64);
+    }
+
+    pub fn into_list(self) -> Vec<Sample> {
+        self.list
+    }
+}
+
+/// Prometheus' text format (0.0.4): families one after the other, each with its help text.
+pub fn text(mut samples: Vec<Sample>) -> String {
+    const INFALLIBLE: &str = "writing to a string";
+    samples.sort_by_key(|sample| sample.family.name); // stable: the samples of a family keep their order
+    let (mut out, mut before) = (String::new(), "");
+    for sample in &samples {
+        let Family { name, kind, help } = sample.family;
+        if *name != before {
+            before = name;
+            let kind = match kind {
+                Kind::Counter => "counter",
+                Kind::Gauge => "gauge",
+                Kind::Histogram => "histogram",
+            };
+            writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}").expect(INFALLIBLE);
+        }
+        let labels = sample.labels.iter();
+        let labels = labels.map(|(label, value)| format!("{label}=\"{}\"", escape(value)));
+        let labels: Vec<String> = labels.collect();
+        let (suffix, value) = (sample.suffix, sample.value);
+        writeln!(out, "{name}{suffix}{{{}}} {value}", labels.join(",")).expect(INFALLIBLE);
+    }
+    out
+}
+
+fn escape(value: &str) -> String {
+    value
+        .replace('\\', "\\\\")
+        .replace('"', "\\\"")
+        .replace('\n', "\\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metric;
+
+    metric! {
+        BYTES: Gauge = "plinth_test_a_bytes", "bytes of a test";
+        NUMBER: Gauge = "plinth_test_b_number", "the newest number of a test";
+    }
+
+    #[test]
+    fn families_stand_together_each_with_its_help_and_type() {
+        let sample = |family, process: &str, value| Sample {
+            family,
+            suffix: "",
+            labels: vec![("process", process.to_string())],
+            value,
+        };
+        let text = text(vec![
+            sample(&NUMBER, "a\"b", 3.0),
+            sample(&BYTES, "a", 1e12),
+            sample(&NUMBER, "c", 4.5),
+        ]);
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(lines[1], "# TYPE plinth_test_a_bytes gauge");
+        assert_eq!(lines[2], "plinth_test_a_bytes{process=\"a\"} 1000000000000");
+        assert!(lines[3].starts_with("# HELP plinth_test_b_number the newest"));
+        assert_eq!(lines[5], "plinth_test_b_number{process=\"a\\\"b\"} 3");
+        assert_eq!(lines[6], "plinth_test_b_number{process=\"c\"} 4.5");
+    }
+}
