@@ -1,16 +1,18 @@
 //! Administrators' four-letter words, in ZooKeeper's formats.
 
-use crate::counters::Latency;
+use crate::counters::Spread;
 use crate::life::{Gateway, Life};
+use crate::monitor;
 use bytes::BufMut;
 use plinth_core::output::Output;
 use plinth_runtime::serve::Outbox;
+use std::collections::BTreeMap;
 use std::fmt::Write;
 use std::rc::Rc;
 
 /// What the gateway calls itself where ZooKeeper names its version.
 /// The form is the one that every client's parser reads.
-const VERSION: &str = concat!(
+pub const VERSION: &str = concat!(
     "3.9.3-plinth-",
     env!("CARGO_PKG_VERSION"),
     ", built on 10/17/2024 23:21 GMT"
@@ -82,7 +84,7 @@ fn text_of(gateway: &Gateway, word: Word) -> String {
             )
         }
         Word::Srvr => format!("Zookeeper version: {VERSION}\n{}", server(gateway, &life)),
-        Word::Mntr => monitor(gateway, &life),
+        Word::Mntr => monitored(gateway, &life),
         Word::Cons => format!("{}\n", connections(&life)),
         Word::Dump => sessions(&life),
         Word::Wchs => {
@@ -105,38 +107,39 @@ fn text_of(gateway: &Gateway, word: Word) -> String {
             gateway.address.ip()
         ),
         Word::Crst => {
-            for connection in life.clients.connections.borrow().values() {
-                connection.received.set(0);
-                connection.sent.set(0);
-            }
+            reset_connections(&life);
             "Connection stats reset.\n".into()
         }
         Word::Srst => {
-            *gateway.counters.latency.borrow_mut() = Latency::default();
-            gateway.counters.received.set(0);
-            gateway.counters.sent.set(0);
+            reset_statistics(gateway);
             "Server stats reset.\n".into()
         }
         Word::Dirs => "datadir_size: 0\nlogdir_size: 0\n".into(),
     }
 }
 
-fn average(latency: &Latency) -> f64 {
-    match latency.count {
-        0 => 0.0,
-        count => latency.total_ms as f64 / count as f64,
+pub fn reset_statistics(gateway: &Gateway) {
+    *gateway.counters.latency.borrow_mut() = Spread::default();
+    gateway.counters.received.set(0);
+    gateway.counters.sent.set(0);
+}
+
+pub fn reset_connections(life: &Life) {
+    for connection in life.clients.connections.borrow().values() {
+        connection.received.set(0);
+        connection.sent.set(0);
     }
 }
 
 fn server(gateway: &Gateway, life: &Life) -> String {
     let counters = &gateway.counters;
     let latency = *counters.latency.borrow();
-    let (nodes, _) = life.replica.cached();
+    let nodes = life.totals.get().nodes;
     format!(
         "Latency min/avg/max: {}/{:.1}/{}\nReceived: {}\nSent: {}\nConnections: {}\nOutstanding: {}\n\
          Zxid: {:#x}\nMode: standalone\nNode count: {nodes}\n",
         latency.min_ms,
-        average(&latency),
+        latency.average_ms(),
         latency.max_ms,
         counters.received.get(),
         counters.sent.get(),
@@ -163,37 +166,23 @@ fn connections(life: &Life) -> String {
     text
 }
 
-fn monitor(gateway: &Gateway, life: &Life) -> String {
-    let counters = &gateway.counters;
-    let latency = *counters.latency.borrow();
-    let (watches, _, _) = life.clients.watches.borrow().counts();
-    let (nodes, bytes) = life.replica.cached();
-    let rows: [(&str, String); 14] = [
-        ("version", VERSION.into()),
-        ("server_state", "standalone".into()),
-        ("avg_latency", format!("{:.4}", average(&latency))),
-        ("max_latency", latency.max_ms.to_string()),
-        ("min_latency", latency.min_ms.to_string()),
-        ("packets_received", counters.received.get().to_string()),
-        ("packets_sent", counters.sent.get().to_string()),
-        (
-            "num_alive_connections",
-            life.clients.connections.borrow().len().to_string(),
-        ),
-        ("outstanding_requests", life.pipeline.queued().to_string()),
-        ("watch_count", watches.to_string()),
-        (
-            "global_sessions",
-            life.clients.sessions.borrow().len().to_string(),
-        ),
-        ("uptime", gateway.started.elapsed().as_millis().to_string()),
-        ("plinth_cached_nodes", nodes.to_string()),
-        ("plinth_cached_bytes", bytes.to_string()),
-    ];
-    rows.iter().fold(String::new(), |mut text, (name, value)| {
-        let _ = writeln!(text, "zk_{name}\t{value}");
-        text
-    })
+fn monitored(gateway: &Gateway, life: &Life) -> String {
+    let mut text = format!("zk_version\t{VERSION}\nzk_server_state\tstandalone\n");
+    let mut add = |name: &str, value: f64| {
+        let _ = match value.fract() == 0.0 {
+            true => writeln!(text, "zk_{name}\t{value}"),
+            false => writeln!(text, "zk_{name}\t{value:.4}"),
+        };
+    };
+    for (family, value) in monitor::numbers(gateway, life) {
+        add(family.name, value);
+    }
+    for (name, is_write) in [("readlatency", false), ("updatelatency", true)] {
+        for (name, value) in monitor::latencies(gateway, name, is_write) {
+            add(&name, value);
+        }
+    }
+    text
 }
 
 fn sessions(life: &Life) -> String {
@@ -205,22 +194,25 @@ fn sessions(life: &Life) -> String {
     text
 }
 
+/// Every watch: its session and its path.
+pub fn watches(life: &Life) -> Vec<(i64, Rc<str>)> {
+    let connections = life.clients.connections.borrow();
+    let watches = life.clients.watches.borrow().list().into_iter();
+    watches
+        .filter_map(|(client, path)| Some((connections.get(&client)?.session, path)))
+        .collect()
+}
+
 /// Watches in groups: each group's name, then its members.
 fn watches_by(
     life: &Life,
     group: impl Fn(i64, &str) -> String,
     member: impl Fn(i64, &str) -> String,
 ) -> String {
-    let connections = life.clients.connections.borrow();
-    let mut groups: std::collections::BTreeMap<String, Vec<String>> = Default::default();
-    for (client, path) in life.clients.watches.borrow().list() {
-        if let Some(connection) = connections.get(&client) {
-            let session = connection.session;
-            groups
-                .entry(group(session, &path))
-                .or_default()
-                .push(member(session, &path));
-        }
+    let mut groups: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for (session, path) in watches(life) {
+        let members = groups.entry(group(session, &path)).or_default();
+        members.push(member(session, &path));
     }
     let mut text = String::new();
     for (group, members) in groups {

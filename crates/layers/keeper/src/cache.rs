@@ -194,7 +194,8 @@ impl Cache {
                 self.insert(path, None);
             }
             Change::DataSet(path, node) | Change::AclSet(path, node) => self.set(path, node),
-            Change::SessionTaken { .. }
+            Change::Guarded(..)
+            | Change::SessionTaken { .. }
             | Change::SessionClosed { .. }
             | Change::GatewayRemoved { .. } => {}
         }

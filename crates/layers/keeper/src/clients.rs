@@ -8,7 +8,7 @@ use crate::tree::change::Change;
 use crate::tree::node::Node;
 use crate::tree::plan::Known;
 use crate::watches::{Client, Happened, Watches};
-use crate::wire::{WatchEvent, encode_event, permission};
+use crate::wire::{Acl, Text, WatchEvent, encode_event, permission};
 use crate::{EVENTS, acl};
 use plinth_runtime::{planted, random, trace_warn};
 use std::cell::RefCell;
@@ -21,6 +21,8 @@ pub struct Clients {
     pub sessions: RefCell<Sessions>,
     pub watches: RefCell<Watches>,
     pub connections: RefCell<BTreeMap<Client, Rc<Connection>>>,
+    /// Who may hear of the next change: access lists of the nodes that it is about. Empty if everybody may.
+    pub guards: RefCell<BTreeMap<Text, Rc<[Acl]>>>,
 }
 
 impl Clients {
@@ -40,6 +42,7 @@ impl Clients {
         {
             return;
         }
+        let guards = std::mem::take(&mut *self.guards.borrow_mut());
         let mut watches = self.watches.borrow_mut();
         let connections = self.connections.borrow();
         watches.fire(path, happened, |client, at, kind| {
@@ -47,10 +50,12 @@ impl Clients {
                 return;
             };
             let known = match new.filter(|_| at == path) {
-                Some(node) => may_read(connection, node),
+                Some(node) => may_read(connection, &node.acl),
                 None => match replica.node_if_known(at) {
-                    Known::Here(node) => may_read(connection, &node),
-                    Known::Absent | Known::Unknown => true,
+                    Known::Here(node) => may_read(connection, &node.acl),
+                    Known::Absent | Known::Unknown => {
+                        guards.get(at).is_none_or(|acl| may_read(connection, acl))
+                    }
                 },
             };
             if known {
@@ -76,8 +81,8 @@ impl Clients {
 }
 
 /// A change of a node is told only to who may read it (CVE-2024-23944).
-fn may_read(connection: &Connection, node: &Node) -> bool {
-    acl::check(&node.acl, permission::READ, &connection.identities.borrow()).is_ok()
+fn may_read(connection: &Connection, acl: &[Acl]) -> bool {
+    acl::check(acl, permission::READ, &connection.identities.borrow()).is_ok()
 }
 
 impl Listener for Clients {
@@ -90,6 +95,9 @@ impl Listener for Clients {
                 self.fire(replica, path, Happened::DataSet, Some(node), zxid);
             }
             Change::Deleted(path) => self.fire(replica, path, Happened::Deleted, None, zxid),
+            Change::Guarded(path, acl) => {
+                self.guards.borrow_mut().insert(path.clone(), acl.clone());
+            }
             Change::AclSet(..) | Change::GatewayRemoved { .. } => {}
             Change::SessionTaken { session, gateway } if *gateway != self.gateway => {
                 self.drop_session(*session);

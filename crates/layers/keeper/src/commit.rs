@@ -4,6 +4,7 @@ use crate::tree::change::{Origin, put_change};
 use crate::tree::node::{Data, Lifetime, Node, pzxid_row};
 use crate::tree::plan::{Plan, SessionChange, Touched};
 use crate::tree::rows::{Lock, PIECE_BYTES, Rows};
+use crate::tree::totals::Totals;
 use bytes::BufMut;
 use plinth_client::{Stream, Transaction, TransactionOption};
 use plinth_core::key::KeyRange;
@@ -31,8 +32,15 @@ pub struct Writer<'a> {
 impl Writer<'_> {
     /// Puts the plan's rows, conflicts and entries into `transaction`.
     pub fn write(&self, transaction: &Transaction, plan: &Plan<'_>, mode: Mode) -> Result<()> {
+        let mut totals = Totals::default();
         for (path, touched) in &plan.touched {
             self.write_node(transaction, path, touched)?;
+            totals.add_change(path, touched.before.as_deref(), touched.after.as_ref());
+        }
+        for (of, more) in totals.rows().into_iter().filter(|(_, more)| *more != 0) {
+            Self::quietly(transaction)?;
+            let key = self.rows.total(of);
+            transaction.atomic_op(MutationKind::Add, key, more.to_le_bytes());
         }
         for (session, change) in &plan.sessions {
             self.write_session(transaction, *session, change)?;
@@ -174,6 +182,11 @@ impl Writer<'_> {
                     self.clear(transaction, self.rows.owned(*from, session))?;
                 }
                 self.write_session_row(transaction, session, *timeout_ms, password)
+            }
+            SessionChange::Ending { owner } => {
+                // Its place among the sessions of its gateway stays: whoever finds it there goes on.
+                let row = crate::sessions::ending_row(*owner);
+                self.set(transaction, self.rows.session(session), (row, false))
             }
             SessionChange::Closed { owner } => {
                 self.clear(transaction, self.rows.session(session))?;

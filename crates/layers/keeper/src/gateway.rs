@@ -2,13 +2,14 @@
 
 use crate::counters::Counters;
 use crate::life::{Gateway, Life, Options};
-use crate::{leases, requests};
+use crate::{commands, leases, monitor, requests};
 use plinth_client::Database;
-use plinth_runtime::net::listen;
+use plinth_runtime::metric::page::Sample;
+use plinth_runtime::net::{Listener, listen};
 use plinth_runtime::serve::accept;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, TaskGroup, now, race, sleep, trace, trace_warn};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::rc::Rc;
@@ -19,43 +20,82 @@ const NEXT_LIFE_PAUSE: Duration = Duration::from_millis(100);
 /// One life of a process in the simulator. Ends only if the port cannot be had.
 pub async fn run(place: plinth_workload::Place) {
     let database = plinth_client::connect(place.cluster);
-    if let Err(error) = serve(database, place.listen, Options::default()).await {
-        trace_warn!("KeeperNotListening", "address" => place.listen, "error" => error);
+    match Keeper::listen(database, place.listen, Options::default()).await {
+        Ok(keeper) => keeper.serve().await,
+        Err(error) => {
+            trace_warn!("KeeperNotListening", "address" => place.listen, "error" => error);
+        }
     }
 }
 
-/// Serves at `address` until the future is dropped.
-///
-/// # Errors
-/// The address cannot be listened at.
-pub async fn serve(
-    database: Database,
-    address: SocketAddr,
-    options: Options,
-) -> std::io::Result<()> {
-    let listener = listen(address).await?;
-    let address = listener.local_addr().unwrap_or(address);
-    let gateway = Rc::new(Gateway {
-        options,
-        database,
-        address,
-        life: Watch::new(None),
-        next_client: Cell::new(1),
-        started: now(),
-        counters: Rc::new(Counters::default()),
-    });
-    let connections = TaskGroup::new();
-    let start = |connection: plinth_runtime::serve::Connection| {
-        let client = gateway.next_client.get();
-        gateway.next_client.set(client + 1);
-        connections.spawn(
-            "keeper client",
-            requests::serve(gateway.clone(), client, connection),
-        );
-        ControlFlow::Continue(())
-    };
-    race(accept(listener, start), live(&gateway)).await;
-    Ok(())
+/// A gateway that serves ZooKeeper's clients from a database.
+pub struct Keeper {
+    gateway: Rc<Gateway>,
+    listener: RefCell<Option<Listener>>,
+}
+
+impl Keeper {
+    /// A gateway that listens at `address` (port 0: any free one), and serves as long as [`serve`](Self::serve) runs.
+    ///
+    /// # Errors
+    /// The address cannot be listened at.
+    pub async fn listen(
+        database: Database,
+        address: SocketAddr,
+        options: Options,
+    ) -> std::io::Result<Keeper> {
+        let listener = listen(address).await?;
+        let address = listener.local_addr()?;
+        let gateway = Rc::new(Gateway {
+            options,
+            database,
+            address,
+            life: Watch::new(None),
+            next_client: Cell::new(1),
+            started: now(),
+            counters: Rc::new(Counters::default()),
+        });
+        Ok(Keeper {
+            gateway,
+            listener: RefCell::new(Some(listener)),
+        })
+    }
+
+    /// Where clients reach it.
+    pub fn address(&self) -> SocketAddr {
+        self.gateway.address
+    }
+
+    /// Serves until the future is dropped. May be called once.
+    pub async fn serve(&self) {
+        let listener = self.listener.take().expect("it serves once");
+        let connections = TaskGroup::new();
+        let start = |connection: plinth_runtime::serve::Connection| {
+            let client = self.gateway.next_client.get();
+            self.gateway.next_client.set(client + 1);
+            connections.spawn(
+                "keeper client",
+                requests::serve(self.gateway.clone(), client, connection),
+            );
+            ControlFlow::Continue(())
+        };
+        race(accept(listener, start), live(&self.gateway)).await;
+    }
+
+    /// The names of the commands of ZooKeeper's AdminServer that it has.
+    pub fn commands() -> impl Iterator<Item = &'static str> {
+        commands::names()
+    }
+
+    /// The answer to a command of ZooKeeper's AdminServer.
+    pub fn command(&self, name: &str) -> serde_json::Value {
+        commands::run(&self.gateway, name)
+    }
+
+    /// Its numbers for monitoring.
+    pub fn samples(&self) -> Vec<Sample> {
+        monitor::samples(&self.gateway)
+    }
 }
 
 async fn live(gateway: &Gateway) {

@@ -12,9 +12,10 @@
 use crate::life::Life;
 use crate::pipeline::{Outcome, code_of};
 use crate::tree::execute::{Operation, Owner};
+use crate::tree::plan::Known;
 use crate::{BEAT_MS, ISOLATION_MS, REAP_MS};
 use plinth_core::Result;
-use plinth_runtime::{Duration, Instant, now, probe, sleep, trace, trace_warn};
+use plinth_runtime::{Duration, Instant, now, probe, sleep, trace, trace_warn, unix_time_ms};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -76,10 +77,13 @@ async fn look(life: &Rc<Life>, others: &mut Others, beat: Duration) -> Result<()
     let _ = life.pipeline.refreshed().await;
     let began = now();
     let rows = life.replica.leases().await?;
+    life.totals.set(life.replica.totals().await?);
     others.look(rows, began, beat);
     let is_alive = |seen: &Seen| began - seen.since <= BEATS_TO_LIVE * beat;
     let first = others.seen.iter().find(|(_, seen)| is_alive(seen));
-    if first.is_none_or(|(gateway, _)| *gateway != life.id) {
+    let is_first = first.is_some_and(|(gateway, _)| *gateway == life.id);
+    life.is_first.set(is_first);
+    if !is_first {
         return Ok(());
     }
     let gone = others.seen.iter().filter(|(_, seen)| !is_alive(seen));
@@ -139,19 +143,28 @@ async fn clean_up(
     Ok(())
 }
 
-/// Deletes containers that are empty, and nodes whose time is over. Each gateway looks; only one delete succeeds.
+/// Deletes containers that are empty, and nodes whose time is over. The gateway with the smallest id looks for them.
 pub async fn reap(life: &Rc<Life>) {
     loop {
         let pause = Duration::from_millis(REAP_MS.get());
         sleep(pause.mul_f64(0.5 + plinth_runtime::random::unit())).await;
-        let Ok(paths) = life.replica.timed().await else {
+        if life.is_first.get() && reap_once(life).await.is_err() {
             let _ = life.pipeline.refreshed().await;
+        }
+    }
+}
+
+async fn reap_once(life: &Rc<Life>) -> Result<()> {
+    for path in life.replica.timed().await? {
+        life.replica.load(&path).await?;
+        let Known::Here(node) = life.replica.node_if_known(&path) else {
             continue;
         };
-        for path in paths {
+        if node.may_be_reaped(unix_time_ms() as i64) {
             life.pipeline.run(Operation::Reap { path }).await;
         }
     }
+    Ok(())
 }
 
 #[cfg(test)]

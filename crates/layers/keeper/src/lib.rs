@@ -5,6 +5,7 @@ mod admin;
 mod cache;
 pub mod client;
 mod clients;
+mod commands;
 mod commit;
 mod connection;
 mod counters;
@@ -12,6 +13,7 @@ mod gateway;
 mod greeting;
 mod leases;
 mod life;
+mod monitor;
 pub mod paths;
 mod pipeline;
 mod reads;
@@ -26,7 +28,7 @@ pub mod wire;
 mod workload;
 pub mod zxid;
 
-pub use gateway::serve;
+pub use gateway::Keeper;
 pub use life::Options;
 
 use plinth_runtime::{knob, metric};
@@ -46,6 +48,10 @@ knob! {
     pub BEAT_MS: u64 = "keeper_beat_ms", 1000, legal 50, 1000;
     /// A gateway that could not commit for so long disconnects its clients. More than three beats.
     pub ISOLATION_MS: u64 = "keeper_isolation_ms", 3500, legal 3100, 10_000;
+    /// Bytes of requests that may wait for a transaction; clients' further writes are not read until there is room.
+    pub QUEUE_BYTES_MAX: usize = "keeper_queue_bytes_max", 64 << 20, sim 2000, 64 << 20, legal 1000, usize::MAX;
+    /// Ephemeral nodes that one transaction deletes. The end of a session with more takes several.
+    pub END_NODES_MAX: usize = "keeper_end_nodes_max", 1000, sim 1, 3, legal 1, 1000;
     /// How often containers and nodes with a time to live are looked at.
     pub REAP_MS: u64 = "keeper_reap_ms", 10_000, sim 1000, 10_000, legal 100, 3_600_000;
     /// A gateway that has seen no change of another one for so long counts on being alone.

@@ -10,6 +10,7 @@ use crate::pipeline::{Outcome, Pipeline};
 use crate::replica::Replica;
 use crate::tree::execute::{Operation, Owner};
 use crate::tree::rows::Rows;
+use crate::tree::totals::Totals;
 use crate::watches::{Client, Watches};
 use crate::wire::Code;
 use crate::{BEAT_MS, CACHE_BYTES_MAX, ISOLATION_MS, setup};
@@ -65,6 +66,10 @@ pub struct Life {
     pub pipeline: Rc<Pipeline>,
     pub replica: Rc<Replica>,
     pub clients: Rc<Clients>,
+    /// It has the smallest id of the gateways that live, and cleans up what others leave.
+    pub is_first: Cell<bool>,
+    /// Of the tree, at most a second old.
+    pub totals: Cell<Totals>,
     address: SocketAddr,
     beats: Cell<u64>,
 }
@@ -80,6 +85,7 @@ impl Life {
             sessions: RefCell::default(),
             watches: RefCell::new(Watches::new(random::u64())),
             connections: RefCell::default(),
+            guards: RefCell::default(),
         });
         let cache_bytes = CACHE_BYTES_MAX.get();
         let replica = Replica::new(
@@ -96,6 +102,8 @@ impl Life {
             pipeline,
             replica,
             clients,
+            is_first: Cell::new(false),
+            totals: Cell::default(),
             address: gateway.address,
             beats: Cell::new(0),
         };

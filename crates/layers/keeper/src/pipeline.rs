@@ -16,14 +16,17 @@
 use crate::commit::{Mode, Writer};
 use crate::replica::Replica;
 use crate::tree::change::{Change, Origin, parse_entry};
-use crate::tree::execute::{Executed, Operation, Owner, execute};
+use crate::tree::execute::{Executed, Operation, Owner, Shape, execute};
 use crate::tree::plan::{Known, Plan, View};
 use crate::wire::{Code, Text};
-use crate::{ALONE_AFTER_MS, BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, BATCHES, CONFLICTS, REFRESHES};
+use crate::{
+    ALONE_AFTER_MS, BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, BATCHES, CONFLICTS, QUEUE_BYTES_MAX,
+    REFRESHES,
+};
 use plinth_client::{Position, Stream, StreamContent, StreamEntry, StreamLimit, Transaction};
 use plinth_core::version::Versionstamp;
 use plinth_core::{Error, Result, Version};
-use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, oneshot};
+use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, Watch, oneshot};
 use plinth_runtime::{
     Duration, Either, Instant, Pace, buggify, join_all, now, probe, race, sleep, trace_warn,
     unix_time_ms,
@@ -90,6 +93,8 @@ pub struct Pipeline {
     gateway: u64,
     listener: Rc<dyn Listener>,
     queue: RefCell<VecDeque<Queued>>,
+    /// Bytes of the clients' requests in the queue.
+    queued_bytes: Watch<usize>,
     waiting: RefCell<Vec<OneshotSender<()>>>,
     wake: Notify,
     begun: Notify,
@@ -127,6 +132,7 @@ impl Pipeline {
             gateway,
             listener,
             queue: RefCell::default(),
+            queued_bytes: Watch::new(0),
             waiting: RefCell::default(),
             wake: Notify::new(),
             begun: Notify::new(),
@@ -141,11 +147,19 @@ impl Pipeline {
 
     /// Has `operation` executed after all that were submitted before.
     pub fn submit(&self, operation: Operation, complete: Complete) {
+        self.queued_bytes
+            .update(|bytes| *bytes += operation.held_bytes());
         self.queue.borrow_mut().push_back(Queued {
             operation,
             complete,
         });
         self.wake.notify_one();
+    }
+
+    /// Ends when clients' requests may be submitted.
+    pub async fn has_room(&self) {
+        let most = QUEUE_BYTES_MAX.get();
+        self.queued_bytes.wait_until(|bytes| *bytes < most).await;
     }
 
     /// As [`submit`](Self::submit); the result when it is durable. `None` if the gateway ends first.
@@ -257,6 +271,8 @@ impl Pipeline {
             }
             batch.extend(queue.pop_front());
         }
+        let taken: usize = batch.iter().map(|q| q.operation.held_bytes()).sum();
+        self.queued_bytes.update(|bytes| *bytes -= taken);
         batch
     }
 
@@ -332,7 +348,7 @@ impl Pipeline {
                 found,
             } => {
                 found.row = replica.session(*session).await?;
-                found.ephemerals = replica.ephemerals(*session).await?;
+                (found.ephemerals, found.is_all) = replica.first_ephemerals(*session).await?;
                 if let Owner::Gone { gateway, .. } = owner {
                     found.lease = replica.lease(*gateway).await?;
                 }
@@ -470,6 +486,8 @@ impl Pipeline {
             return None;
         }
         let later = operations.split_off(operations.len() / 2);
+        let held: usize = later.iter().map(|q| q.operation.held_bytes()).sum();
+        self.queued_bytes.update(|bytes| *bytes += held);
         let mut queue = self.queue.borrow_mut();
         later
             .into_iter()
@@ -491,10 +509,17 @@ impl Pipeline {
             while let Some((_, mut change)) = changes.next_if(|(of, _)| *of == piece) {
                 settle(&mut change, zxid_of);
                 self.apply(stamp.version(), &change, zxid);
-                stats.push(self.stat_after(&change));
+                if !matches!(change, Change::Guarded(..)) {
+                    stats.push(self.stat_after(&change));
+                }
             }
             // Also of an operation that failed: what its client reads next must not look older.
             self.replica.saw(zxid);
+            if executed == Executed::One(Ok(Shape::Unfinished)) {
+                probe!("keeper_session_ends_in_pieces");
+                self.queue.borrow_mut().push_front(queued);
+                continue;
+            }
             let outcome = Outcome::Done { zxid, executed };
             (queued.complete)(&self.replica, outcome, stats);
             if pace.is_over() {

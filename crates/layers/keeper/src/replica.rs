@@ -8,6 +8,7 @@
 //! all clients of a gateway see the same history, no client's reads ever go back, and no client sees a change before
 //! the event that announces it.
 
+use crate::END_NODES_MAX;
 use crate::cache::Cache;
 use crate::paths;
 use crate::sessions::SessionRow;
@@ -15,6 +16,7 @@ use crate::tree::change::Change;
 use crate::tree::node::{Counts, Data, Node, pzxid_from_row};
 use crate::tree::plan::Known;
 use crate::tree::rows::Rows;
+use crate::tree::totals::Totals;
 use crate::wire::Text;
 use crate::zxid::Zxids;
 use bytes::{Bytes, BytesMut};
@@ -32,6 +34,8 @@ const RECENT_MAX: usize = 20_000;
 pub const NAMES_BYTES_MAX: usize = 64 << 20;
 /// A list with at most so many rows fills the cache with the children themselves.
 const SMALL_LIST: usize = 1000;
+/// Bytes of the paths of ephemeral nodes that one transaction deletes. For each it writes about eight times as much.
+const END_PATHS_BYTES: i32 = 200_000;
 
 /// See the module.
 pub struct Replica {
@@ -265,14 +269,11 @@ impl Replica {
         Ok(())
     }
 
-    /// How many nodes there are below a node.
+    /// How many nodes there are below a node. Nodes that come or go meanwhile may be counted or not.
     pub async fn count_below(&self, path: &str) -> Result<usize> {
-        let (_, transaction) = self.reader();
         let mut count = 0;
         for depth in paths::depth(path) + 1.. {
-            let range = self.rows.below(path, depth);
-            let (found, _) = all_rows(&transaction, range, usize::MAX).await?;
-            let nodes = found.iter().filter(|(key, _)| Rows::is_node(key)).count();
+            let nodes = self.count_nodes(self.rows.below(path, depth)).await?;
             if nodes == 0 {
                 break;
             }
@@ -281,11 +282,49 @@ impl Replica {
         Ok(count)
     }
 
+    /// Each part is read at the version of its time: one version would be too old before all is counted.
+    async fn count_nodes(&self, range: KeyRange) -> Result<usize> {
+        let mut begin = KeySelector::first_greater_or_equal(range.begin);
+        let end = KeySelector::first_greater_or_equal(range.end);
+        let options = RangeOptions {
+            mode: StreamingMode::WantAll,
+            ..RangeOptions::default()
+        };
+        let mut nodes = 0;
+        loop {
+            let (_, transaction) = self.reader();
+            let reading = transaction.get_range(begin, end.clone(), options, true);
+            let chunk = reading.await?;
+            nodes += chunk
+                .rows
+                .iter()
+                .filter(|(key, _)| Rows::is_node(key))
+                .count();
+            match chunk.rows.last() {
+                Some((last, _)) if chunk.more => {
+                    begin = KeySelector::first_greater_than(last.clone());
+                }
+                _ => return Ok(nodes),
+            }
+        }
+    }
+
     pub async fn session(&self, session: i64) -> Result<Option<SessionRow>> {
         let (_, transaction) = self.reader();
         let row = transaction.get(self.rows.session(session), true).await?;
         let parse = |row: Bytes| SessionRow::parse(&row).ok_or(Error::file_corrupt);
         row.map(parse).transpose()
+    }
+
+    /// Numbers of the whole tree.
+    pub async fn totals(&self) -> Result<Totals> {
+        let (_, transaction) = self.reader();
+        let (found, _) = all_rows(&transaction, self.rows.totals(), usize::MAX).await?;
+        let mut totals = Totals::default();
+        found
+            .iter()
+            .for_each(|(key, row)| totals.take_row(key, row));
+        Ok(totals)
     }
 
     /// The row of a gateway.
@@ -320,6 +359,24 @@ impl Replica {
         let (found, _) = all_rows(&transaction, self.rows.all_timed(), usize::MAX).await?;
         let path = |(key, _): &(Bytes, Bytes)| self.rows.timed_path(key).map(Text::from);
         Ok(found.iter().filter_map(path).collect())
+    }
+
+    /// The first ephemeral nodes of a session, and whether that is all: as many as one transaction deletes.
+    pub async fn first_ephemerals(&self, session: i64) -> Result<(Vec<Text>, bool)> {
+        let (_, transaction) = self.reader();
+        let range = self.rows.ephemerals(session);
+        let options = RangeOptions {
+            limit: END_NODES_MAX.get() as i32,
+            target_bytes: END_PATHS_BYTES,
+            mode: StreamingMode::Exact,
+            ..RangeOptions::default()
+        };
+        let begin = KeySelector::first_greater_or_equal(range.begin);
+        let end = KeySelector::first_greater_or_equal(range.end);
+        let chunk = transaction.get_range(begin, end, options, true).await?;
+        let path = |(key, _): &(Bytes, Bytes)| self.rows.ephemeral_path(key).map(Text::from);
+        let paths = chunk.rows.iter().filter_map(path).collect();
+        Ok((paths, !chunk.more))
     }
 
     /// The ephemeral nodes of a session.

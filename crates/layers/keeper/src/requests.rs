@@ -6,6 +6,7 @@
 
 use crate::acl::Identity;
 use crate::connection::Connection;
+use crate::counters::{Asked, Kind};
 use crate::life::{Gateway, Life};
 use crate::pipeline::{Outcome, StepStat};
 use crate::replica::Replica;
@@ -130,7 +131,12 @@ impl Talk {
                     let Ok((header, request)) = decode_request(frame) else {
                         return;
                     };
-                    self.handle(header, request).await;
+                    let kind = request.as_ref().map_or(Kind::Other, Kind::of);
+                    let asked = self.counters.arrived(kind);
+                    self.handle(header, request, asked).await;
+                    if !kind.is_write() {
+                        self.counters.answered(asked);
+                    }
                 }
                 Ok(None) => {
                     if inbox.read().await.is_none() {
@@ -176,7 +182,7 @@ impl Talk {
         Some(())
     }
 
-    async fn handle(&self, header: Header, request: Result<Request, Code>) {
+    async fn handle(&self, header: Header, request: Result<Request, Code>, asked: Asked) {
         let request = match request {
             Ok(request) => request,
             Err(code) => {
@@ -191,7 +197,7 @@ impl Talk {
             | Request::SetAcl { .. }
             | Request::Multi { .. } => {
                 let operation = Operation::Request(self.caller(), request);
-                self.submit(header.xid, operation).await;
+                self.submit(header.xid, operation, asked).await;
             }
             Request::CloseSession => {
                 self.is_closing.set(true);
@@ -200,7 +206,7 @@ impl Talk {
                     owner: Owner::Own,
                     found: Default::default(),
                 };
-                self.submit(header.xid, operation).await;
+                self.submit(header.xid, operation, asked).await;
                 self.writes_done(0).await;
                 self.hang_up();
             }
@@ -238,16 +244,13 @@ impl Talk {
         }
     }
 
-    async fn submit(&self, xid: i32, operation: Operation) {
+    async fn submit(&self, xid: i32, operation: Operation, asked: Asked) {
         self.writes_done(PENDING_MAX).await;
+        self.life.pipeline.has_room().await;
         self.pending.set(self.pending.get() + 1);
-        let (connection, began) = (self.connection.clone(), now());
+        let connection = self.connection.clone();
         let complete = move |_: &Replica, outcome: Outcome, stats: Vec<StepStat>| {
-            connection
-                .counters
-                .latency
-                .borrow_mut()
-                .note(began.elapsed());
+            connection.counters.answered(asked);
             connection.pending.set(connection.pending.get() - 1);
             connection.done.notify_one();
             finish(&connection, xid, outcome, stats);
@@ -307,7 +310,7 @@ fn finish(connection: &Connection, xid: i32, outcome: Outcome, stats: Vec<StepSt
 fn answer_of(shape: Shape, stats: Vec<StepStat>) -> Answer {
     let stat = || stats.first().copied().flatten().unwrap_or_default();
     match shape {
-        Shape::Empty | Shape::Deleted | Shape::Checked => Answer::Empty,
+        Shape::Empty | Shape::Deleted | Shape::Checked | Shape::Unfinished => Answer::Empty,
         Shape::Path(path) => Answer::Path(path),
         Shape::PathAndStat(path) => Answer::PathAndStat(path, stat()),
         Shape::Stat(_) => Answer::Stat(stat()),
@@ -326,7 +329,9 @@ fn results_of(shapes: Vec<Shape>, stats: Vec<StepStat>) -> Vec<MultiResult> {
             Shape::Path(path) => MultiResult::Path(path),
             Shape::PathAndStat(path) => MultiResult::PathAndStat(path, stat),
             Shape::Stat(_) => MultiResult::Stat(stat),
-            Shape::Deleted | Shape::Empty | Shape::Checked => MultiResult::Deleted,
+            Shape::Deleted | Shape::Empty | Shape::Checked | Shape::Unfinished => {
+                MultiResult::Deleted
+            }
         }
     };
     shapes.into_iter().map(result).collect()

@@ -27,7 +27,17 @@ pub fn row(owner: u64, timeout_ms: u32, password: &[u8]) -> Vec<u8> {
     row
 }
 
+/// The row of a session that has ended and has ephemeral nodes left.
+pub fn ending_row(owner: u64) -> Vec<u8> {
+    row(owner, 0, b"")
+}
+
 impl SessionRow {
+    /// Nobody can take the session any more.
+    pub fn is_ending(&self) -> bool {
+        self.timeout_ms == 0
+    }
+
     pub fn parse(mut row: &[u8]) -> Option<SessionRow> {
         Some(SessionRow {
             owner: row.try_get_u64().ok()?,
@@ -149,6 +159,8 @@ mod tests {
         };
         assert_eq!(SessionRow::parse(&row), Some(expected));
         assert_eq!(SessionRow::parse(&row[..11]), None);
+        let ending = SessionRow::parse(&ending_row(7)).expect("a row");
+        assert!(ending.is_ending() && ending.owner == 7);
     }
 
     #[test]

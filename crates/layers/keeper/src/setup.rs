@@ -2,11 +2,14 @@
 
 use crate::tree::node::{Counts, Data, Lifetime, Node, open_acl};
 use crate::tree::rows::Rows;
+use crate::tree::totals::Totals;
+use crate::wire::{Acl, permission};
 use crate::zxid::Zxids;
 use bytes::{BufMut, Bytes};
 use plinth_client::{Database, Stream, StreamOptions, Transaction};
 use plinth_core::version::Versionstamp;
 use plinth_core::{Error, MutationKind, Result, Version};
+use std::rc::Rc;
 
 /// Version of the format of rows and entries.
 const FORMAT: u8 = 1;
@@ -64,11 +67,26 @@ fn parse(record: &[u8]) -> Result<Zxids> {
     })
 }
 
+/// Only the super user changes the configuration, as in ZooKeeper.
+fn acl_of(path: &str) -> Rc<[Acl]> {
+    match path {
+        "/zookeeper/config" => Acl::open()
+            .into_iter()
+            .map(|acl| Acl {
+                perms: permission::READ,
+                ..acl
+            })
+            .collect(),
+        _ => open_acl(),
+    }
+}
+
 fn make(transaction: &Transaction, rows: &Rows) -> Result<()> {
     let mut record = vec![0; Versionstamp::LEN];
     record.put_u8(FORMAT);
     record.put_u32_le(0); // the stamp's place
     transaction.atomic_op(MutationKind::SetVersionstampedValue, rows.meta(), record);
+    let mut totals = Totals::default();
     for (path, present) in [
         ("/", 1),
         ("/zookeeper", 2),
@@ -85,10 +103,11 @@ fn make(transaction: &Transaction, rows: &Rows) -> Result<()> {
             aversion: 0,
             counts: Counts::default(),
             lifetime: Lifetime::Persistent,
-            acl: open_acl(),
+            acl: acl_of(path),
             data: Data::Here(Bytes::new()),
         };
         transaction.set(rows.node(path), node.to_row().0);
+        totals.add_change(path, None, Some(&node));
         if present > 0 {
             let counts = Counts {
                 created: 0,
@@ -96,6 +115,10 @@ fn make(transaction: &Transaction, rows: &Rows) -> Result<()> {
             };
             transaction.set(rows.counts(path), counts.to_bytes());
         }
+    }
+    totals.nodes += 1; // ZooKeeper counts the root under two names
+    for (of, total) in totals.rows() {
+        transaction.set(rows.total(of), total.to_le_bytes());
     }
     Ok(())
 }

@@ -6,13 +6,21 @@
 //! - A session's reads see its writes and never go back, over connections to other gateways too. A read after `sync`
 //!   sees every write that was answered before.
 //! - Who watches a node hears of a change before seeing it, and of every change that it sees later.
+//! - The totals of the tree are those of its nodes.
 //! - Ephemeral nodes are there while their session lives, gone when its end was answered, and gone in time when its
 //!   client has gone.
 
 use crate::client::{Client, Failure};
+use crate::life::Options;
+use crate::replica::all_rows;
+use crate::tree::node::Node;
+use crate::tree::rows::Rows;
+use crate::tree::totals::Totals;
 use crate::wire::{Acl, Answer, Code, CreateKind, Request, Stat, Text, create_flags, event};
+use crate::zxid::Zxids;
 use bytes::Bytes;
 use plinth_client::Database;
+use plinth_core::Error;
 use plinth_runtime::random::{below, chance};
 use plinth_runtime::{Duration, now, sleep, timeout};
 use plinth_workload::{Boxed, Complaints, Day, Site, Verdict, Workload};
@@ -492,6 +500,34 @@ impl Keeping {
     }
 }
 
+/// The totals must be those of the nodes that there are.
+async fn check_totals(database: &Database) -> Verdict {
+    let rows = Rows::new(&Options::default().tree);
+    let both = database.run(async |transaction| {
+        let mut kept = Totals::default();
+        let (found, _) = all_rows(&transaction, rows.totals(), usize::MAX).await?;
+        found.iter().for_each(|(key, row)| kept.take_row(key, row));
+        let mut counted = Totals {
+            nodes: 1, // the root's second name
+            ..Totals::default()
+        };
+        let (found, _) = all_rows(&transaction, rows.all_nodes(), usize::MAX).await?;
+        for (key, row) in found.iter().filter(|(key, _)| Rows::is_node(key)) {
+            let node = Node::from_row(row, Zxids { base: 0 }).ok_or(Error::file_corrupt)?;
+            let path = rows.node_path(key).ok_or(Error::file_corrupt)?;
+            counted.add_change(path, None, Some(&node));
+        }
+        Ok((kept, counted))
+    });
+    match both.await {
+        Ok((kept, counted)) if kept == counted => Ok(()),
+        Ok((kept, counted)) => Err(format!(
+            "totals are {kept:?}, and the nodes say {counted:?}"
+        )),
+        Err(error) => Err(format!("totals cannot be read: {error}")),
+    }
+}
+
 impl Workload for Keeping {
     fn name(&self) -> &'static str {
         "keeper"
@@ -526,10 +562,11 @@ impl Workload for Keeping {
         })
     }
 
-    fn check(&self, _: Database) -> Boxed<'_, Verdict> {
+    fn check(&self, database: Database) -> Boxed<'_, Verdict> {
         Box::pin(async move {
             self.check_registers().await?;
             self.await_end_of_ephemerals().await?;
+            check_totals(&database).await?;
             self.complaints.verdict()
         })
     }

@@ -1,10 +1,12 @@
 //! `plinth keeper`: a gateway that serves ZooKeeper's clients from a cluster.
 
+mod admin;
+
 use crate::Outcome;
 use crate::server::{follow_parent, parse_knobs, raise_file_limit};
 use crate::{allocator, trace_file};
 use plinth_coordination::{ClusterFile, cluster_file};
-use plinth_keeper::Options;
+use plinth_keeper::{Keeper, Options};
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::real::{block_on, interrupted};
 use plinth_runtime::{Either, race};
@@ -42,6 +44,9 @@ pub struct Arguments {
     /// Id of the super user, as ZooKeeper's superDigest: `super:` and the hash of the password
     #[arg(long, value_name = "DIGEST", env = "PLINTH_KEEPER_SUPER_DIGEST")]
     super_digest: Option<String>,
+    /// Address of ZooKeeper's AdminServer (/commands) and of a metrics page (/metrics), open to everybody who reaches it
+    #[arg(long, value_name = "IP:PORT")]
+    admin: Option<SocketAddr>,
     /// Memory for nodes, in MiB
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     cache_mib: u64,
@@ -94,13 +99,19 @@ async fn serve(arguments: Arguments) -> Outcome {
         super_digest: arguments.super_digest,
     };
     let database = plinth_client::connect(cluster);
-    let serving = plinth_keeper::serve(database, arguments.listen, options);
-    match race(interrupted(), serving).await {
-        Either::Left(Ok(())) => Ok(()),
-        Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
-        Either::Right(Ok(())) => Ok(()),
-        Either::Right(Err(error)) => Err(at(format!(
+    let listening = Keeper::listen(database, arguments.listen, options);
+    let keeper = listening.await.map_err(|error| {
+        at(format!(
             "cannot listen: {error}; choose another address with --listen"
-        ))),
+        ))
+    })?;
+    let questions = match arguments.admin {
+        Some(address) => Some(admin::listen(address).map_err(at)?),
+        None => None,
+    };
+    let serving = race(keeper.serve(), admin::answer(&keeper, questions));
+    match race(interrupted(), serving).await {
+        Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
+        Either::Left(Ok(())) | Either::Right(_) => Ok(()),
     }
 }

@@ -7,15 +7,17 @@ use common::{Cluster, Server, free_ports};
 use plinth_keeper::client::{Client, Failure};
 use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, Text, create_flags, event};
 use plinth_runtime::{Duration, real, sleep, timeout};
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 
 const TIMEOUT_MS: i32 = 10_000;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-fn start_gateway(cluster: &Cluster, address: SocketAddr) -> Server {
+fn start_gateway(cluster: &Cluster, address: SocketAddr, more: &[&str]) -> Server {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plinth"));
-    command.args(["keeper", "--listen", &address.to_string(), "-C"]);
+    command.args(["keeper", "--listen", &address.to_string()]);
+    command.args(more).arg("-C");
     let command = command.arg(cluster.cluster_file()).stdin(Stdio::null());
     Server(command.spawn().expect("a gateway starts"))
 }
@@ -66,8 +68,8 @@ fn set(path: &str, value: &'static str) -> Request {
 async fn work(cluster: &Cluster) {
     let first_port = free_ports(2);
     let address = |i| SocketAddr::from(([127, 0, 0, 1], first_port + i));
-    let mut first = start_gateway(cluster, address(0));
-    let _second = start_gateway(cluster, address(1));
+    let mut first = start_gateway(cluster, address(0), &[]);
+    let _second = start_gateway(cluster, address(1), &[]);
     let (one, two) = (
         connect(address(0), None).await,
         connect(address(1), None).await,
@@ -140,6 +142,102 @@ async fn move_to(address: SocketAddr, one: Client, two: &Client) {
     ask(two, live.clone()).await.expect("its session lives");
     one.close().await.expect("closed");
     assert_eq!(ask(two, live).await, Err(Code::NO_NODE));
+}
+
+/// The body of a page.
+fn page(address: SocketAddr, path: &str) -> String {
+    let mut connection = TcpStream::connect(address).expect("the page is served");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: keeper\r\nConnection: close\r\n\r\n");
+    connection.write_all(request.as_bytes()).expect("sent");
+    let mut text = String::new();
+    connection.read_to_string(&mut text).expect("an answer");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    body.to_string()
+}
+
+async fn look_at_pages(cluster: &Cluster) {
+    let first_port = free_ports(2);
+    let address = |i| SocketAddr::from(([127, 0, 0, 1], first_port + i));
+    let admin = address(1).to_string();
+    let _gateway = start_gateway(cluster, address(0), &["--admin", &admin]);
+    let client = connect(address(0), None).await;
+    for (path, flags) in [
+        ("/a", create_flags::PERSISTENT),
+        ("/b", create_flags::EPHEMERAL),
+    ] {
+        ask(&client, create(path, flags)).await.expect("created");
+    }
+    let command = |name: &str| -> serde_json::Value {
+        let answer = page(address(1), &format!("/commands/{name}"));
+        serde_json::from_str(&answer).expect("JSON")
+    };
+    let monitored = async || loop {
+        let said = command("monitor");
+        if said["ephemerals_count"] == 1 {
+            return said;
+        }
+        sleep(Duration::from_millis(100)).await; // the totals are at most a second old
+    };
+    let said = timeout(PATIENCE, monitored()).await.expect("counted");
+    // The four that are always there, the root's second name, and the two created.
+    assert_eq!(
+        (&said["znode_count"], &said["command"]),
+        (&7.into(), &"monitor".into())
+    );
+    assert_eq!(said["cnt_updatelatency"], 2);
+    assert_eq!(command("isro")["read_only"], false);
+    assert_eq!(command("cons")["connections"][0]["packets_received"], 2);
+    assert_eq!(command("nonsense")["error"], "Unknown command: nonsense");
+    let metrics = page(address(1), "/metrics");
+    let process = format!("process=\"{}\"", address(0));
+    for line in [
+        format!("znode_count{{{process}}} 7"),
+        format!("plinth_keeper_requests_total{{{process},request=\"create\"}} 2"),
+    ] {
+        assert!(metrics.contains(&line), "{line} is not in\n{metrics}");
+    }
+    assert!(page(address(1), "/commands").contains("watches_by_path"));
+}
+
+/// Creates ephemeral nodes, 500 with each request.
+async fn create_many(client: &Client, number: usize) {
+    for first in (0..number).step_by(500) {
+        let names = first..number.min(first + 500);
+        let operations = names.map(|n| create(&format!("/many-{n}"), create_flags::EPHEMERAL));
+        let multi = Request::Multi {
+            operations: operations.collect(),
+        };
+        ask(client, multi).await.expect("created");
+    }
+}
+
+async fn end_a_large_session(cluster: &Cluster) {
+    let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)));
+    let _gateway = start_gateway(cluster, address, &[]);
+    let (one, two) = (connect(address, None).await, connect(address, None).await);
+    create_many(&one, 2300).await;
+    one.close().await.expect("closed");
+    let list = Request::GetChildren {
+        path: "/".into(),
+        watch: false,
+    };
+    match ask(&two, list).await.expect("it is there") {
+        Answer::Children(names) => assert_eq!(names, [Text::from("zookeeper")]),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_session_ends_that_has_more_ephemeral_nodes_than_a_transaction_deletes() {
+    let cluster = Cluster::start("keeper-large-session", 1, &[]);
+    real::block_on(end_a_large_session(&cluster));
+}
+
+#[test]
+fn a_gateway_shows_the_pages_of_an_admin_server_and_its_metrics() {
+    let cluster = Cluster::start("keeper-pages", 1, &[]);
+    real::block_on(look_at_pages(&cluster));
 }
 
 #[test]

@@ -7,11 +7,12 @@
 //! `piece` is the number of the operation in its transaction; together with the entry's position it gives the zxid.
 //! A batch with many changes has several entries.
 
-use super::node::{Node, put_bytes, put_text, take_bytes, take_text};
-use crate::wire::Text;
+use super::node::{Node, put_acl, put_bytes, put_text, take_acl, take_bytes, take_text};
+use crate::wire::{Acl, Text};
 use crate::zxid::Zxids;
 use bytes::{Buf, BufMut};
 use plinth_core::version::Versionstamp;
+use std::rc::Rc;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Change {
@@ -22,6 +23,9 @@ pub enum Change {
     /// Access list and aversion are new.
     AclSet(Text, Node),
     Deleted(Text),
+    /// Not everybody may hear of this node. Stands before the change of the node or of its list of children, for
+    /// gateways that do not know the node.
+    Guarded(Text, Rc<[Acl]>),
     /// The gateway has the session now: a new one, or one that came from elsewhere.
     SessionTaken {
         session: i64,
@@ -44,6 +48,7 @@ const DELETED: u8 = 4;
 const SESSION_TAKEN: u8 = 5;
 const SESSION_CLOSED: u8 = 6;
 const GATEWAY_REMOVED: u8 = 7;
+const GUARDED: u8 = 8;
 
 /// Who wrote an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -68,6 +73,12 @@ pub fn put_change(entry: &mut Vec<u8>, piece: u16, change: &Change) {
         Change::DataSet(path, node) => (DATA_SET, path, Some(node)),
         Change::AclSet(path, node) => (ACL_SET, path, Some(node)),
         Change::Deleted(path) => (DELETED, path, None),
+        Change::Guarded(path, acl) => {
+            entry.put_u8(GUARDED);
+            entry.put_u16(piece);
+            put_text(entry, path);
+            return put_acl(entry, acl);
+        }
         Change::SessionTaken { session, gateway } => {
             entry.put_u8(SESSION_TAKEN);
             entry.put_u16(piece);
@@ -119,6 +130,7 @@ fn take_change(kind: u8, input: &mut &[u8], stamp: Versionstamp, zxids: Zxids) -
         DATA_SET => Change::DataSet,
         ACL_SET => Change::AclSet,
         DELETED => return Some(Change::Deleted(take_text(input)?)),
+        GUARDED => return Some(Change::Guarded(take_text(input)?, take_acl(input)?)),
         SESSION_TAKEN => {
             return Some(Change::SessionTaken {
                 session: input.try_get_i64().ok()?,
@@ -168,6 +180,14 @@ mod tests {
         }
     }
 
+    fn read_acl() -> Rc<[Acl]> {
+        let read = |acl: &Acl| Acl {
+            perms: 1,
+            ..acl.clone()
+        };
+        open_acl().iter().map(read).collect()
+    }
+
     fn changes() -> Vec<(u16, Change)> {
         vec![
             (
@@ -185,6 +205,7 @@ mod tests {
                 5,
                 Change::AclSet("/a".into(), node(own_zxid(3), Data::None)),
             ),
+            (6, Change::Guarded("/c".into(), read_acl())),
             (6, Change::Deleted("/c/d".into())),
             (
                 7,

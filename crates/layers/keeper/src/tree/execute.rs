@@ -73,7 +73,9 @@ pub enum Owner {
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct FoundSession {
     pub row: Option<SessionRow>,
+    /// The first of its ephemeral nodes.
     pub ephemerals: Vec<Text>,
+    pub is_all: bool,
     /// The row of the gateway that seems to be gone.
     pub lease: Option<Vec<u8>>,
 }
@@ -88,6 +90,8 @@ pub enum Shape {
     /// Of an operation in a multi that had no effect of its own.
     Checked,
     Deleted,
+    /// Of the end of a session with more ephemeral nodes than one transaction deletes. It has to be executed again.
+    Unfinished,
 }
 
 /// An operation's result, a step an operation of a multi.
@@ -112,6 +116,14 @@ impl Operation {
             | Operation::TakeSession { .. }
             | Operation::Beat { .. }
             | Operation::RemoveGateway { .. } => {}
+        }
+    }
+
+    /// Memory that it takes while it waits.
+    pub fn held_bytes(&self) -> usize {
+        match self {
+            Operation::Request(_, request) => bytes_of(request),
+            _ => 0,
         }
     }
 
@@ -250,7 +262,10 @@ fn one(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Shape,
 }
 
 fn is_closed(change: &SessionChange) -> bool {
-    matches!(change, SessionChange::Closed { .. })
+    matches!(
+        change,
+        SessionChange::Closed { .. } | SessionChange::Ending { .. }
+    )
 }
 
 fn valid(path: &str) -> Result<(), Code> {
@@ -398,7 +413,7 @@ fn remove(
     if node.counts.present > 0 {
         return Err(Code::NOT_EMPTY);
     }
-    plan.delete(path, parent, parent_node);
+    plan.delete(path, node, parent, parent_node);
     Ok(())
 }
 
@@ -448,7 +463,7 @@ fn internal(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Result<
             if plan.sessions.get(session).is_some_and(is_closed) {
                 return Err(Code::SESSION_EXPIRED);
             }
-            let is_right = |row: &&SessionRow| row.password[..] == password[..];
+            let is_right = |row: &&SessionRow| !row.is_ending() && row.password[..] == password[..];
             let row = found
                 .as_ref()
                 .filter(is_right)
@@ -464,9 +479,7 @@ fn internal(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Result<
             session,
             owner,
             found,
-        } => {
-            close_session(plan, *session, owner, found, gateway)?;
-        }
+        } => return close_session(plan, *session, owner, found, gateway),
         Operation::Reap { path } => reap(plan, path)?,
         Operation::Beat { row } => plan.gateways.push((gateway, Some(row.clone()))),
         Operation::RemoveGateway {
@@ -501,7 +514,7 @@ fn close_session(
     owner: &Owner,
     found: &FoundSession,
     own: u64,
-) -> Result<(), Code> {
+) -> Result<Shape, Code> {
     if plan.sessions.get(&session).is_some_and(is_closed) {
         return Err(Code::SESSION_EXPIRED);
     }
@@ -546,30 +559,25 @@ fn close_session(
         }
         let parent = paths::parent(&path).expect("the root is not ephemeral");
         match plan.node(parent) {
-            Some(parent_node) => plan.delete(&path, parent, parent_node),
+            Some(parent_node) => plan.delete(&path, &node, parent, parent_node),
             // Only while something is still to be read.
             None => assert!(!plan.missing.is_empty(), "{path} has no parent"),
         }
     }
-    plan.sessions
-        .insert(session, SessionChange::Closed { owner });
     plan.note(Change::SessionClosed { session });
-    Ok(())
+    let (change, shape) = match found.is_all {
+        true => (SessionChange::Closed { owner }, Shape::Empty),
+        false => (SessionChange::Ending { owner }, Shape::Unfinished),
+    };
+    plan.sessions.insert(session, change);
+    Ok(shape)
 }
 
-/// Containers go when they have had children and have none, other timed nodes when their time is over and they have
-/// no children.
+/// Deletes a container that is empty, or a node whose time is over.
 fn reap(plan: &mut Plan<'_>, path: &Text) -> Result<(), Code> {
     let node = plan.node(path).ok_or(Code::NO_NODE)?;
-    let may_go = match node.lifetime {
-        Lifetime::Container => node.counts.created > 0,
-        Lifetime::Ttl(ms) => {
-            plan.read(Lock::Data, Rows::path_hash(path));
-            node.mtime.saturating_add(ms) <= plan.now_ms
-        }
-        Lifetime::Persistent | Lifetime::Ephemeral(_) => false,
-    };
-    if !may_go {
+    plan.read(Lock::Data, Rows::path_hash(path)); // a change of the data begins a time to live anew
+    if !node.may_be_reaped(plan.now_ms) {
         return Err(Code::BAD_VERSION);
     }
     let parent = paths::parent(path).ok_or(Code::BAD_ARGUMENTS)?;

@@ -5,3 +5,4 @@ pub mod execute;
 pub mod node;
 pub mod plan;
 pub mod rows;
+pub mod totals;

@@ -167,6 +167,17 @@ impl Node {
         }
     }
 
+    /// True for a container that has had children and has none, and for a node whose time was over at `now_ms` and
+    /// that has no children.
+    pub fn may_be_reaped(&self, now_ms: i64) -> bool {
+        let is_over = match self.lifetime {
+            Lifetime::Container => self.counts.created > 0,
+            Lifetime::Ttl(ms) => self.mtime.saturating_add(ms) <= now_ms,
+            Lifetime::Persistent | Lifetime::Ephemeral(_) => false,
+        };
+        is_over && self.counts.present == 0
+    }
+
     /// Replaces own zxids by what they turned out to be; `zxid_of` gives the number of a piece.
     pub fn settle(&mut self, zxid_of: impl Fn(u16) -> i64) {
         for zxid in [&mut self.czxid, &mut self.mzxid, &mut self.pzxid] {

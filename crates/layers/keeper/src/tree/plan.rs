@@ -6,10 +6,10 @@
 //! succeeds; otherwise the operations are executed again on a newer state.
 
 use super::change::Change;
-use super::node::{Node, own_zxid};
+use super::node::{Node, is_open, own_zxid};
 use super::rows::{Lock, Rows};
 use crate::paths;
-use crate::wire::Text;
+use crate::wire::{Acl, Text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -49,6 +49,10 @@ pub enum SessionChange {
         from: u64,
         timeout_ms: u32,
         password: Vec<u8>,
+    },
+    /// It has ended, but some of its ephemeral nodes are left.
+    Ending {
+        owner: u64,
     },
     Closed {
         owner: u64,
@@ -166,7 +170,15 @@ impl<'v> Plan<'v> {
         touched.after = after;
     }
 
+    /// Tells gateways that do not know the node who may hear of its change.
+    fn guard(&mut self, path: &str, acl: &Rc<[Acl]>) {
+        if !is_open(acl) {
+            self.note(Change::Guarded(path.into(), acl.clone()));
+        }
+    }
+
     pub fn create(&mut self, path: &Text, node: Node, parent: &str, mut parent_node: Node) {
+        self.guard(parent, &parent_node.acl);
         parent_node.counts.created = parent_node.counts.created.wrapping_add(1);
         parent_node.counts.present = parent_node.counts.present.wrapping_add(1);
         self.change_children(parent, parent_node);
@@ -177,7 +189,9 @@ impl<'v> Plan<'v> {
             .push((self.piece, Change::Created(path.clone(), node)));
     }
 
-    pub fn delete(&mut self, path: &Text, parent: &str, mut parent_node: Node) {
+    pub fn delete(&mut self, path: &Text, node: &Node, parent: &str, mut parent_node: Node) {
+        self.guard(path, &node.acl);
+        self.guard(parent, &parent_node.acl);
         parent_node.counts.present = parent_node.counts.present.wrapping_sub(1);
         self.change_children(parent, parent_node);
         self.write(Lock::Existence, Rows::path_hash(path));

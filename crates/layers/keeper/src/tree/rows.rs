@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   m                          the tree's own record
+//!   c <n|e|b>                  how many nodes, ephemeral nodes and bytes there are, added to
 //!   n <depth: 2> <path>        a node: its `Stat` and short data           (node.rs)
 //!     … \0 c                   counts of its children, added to
 //!     … \0 z                   its pzxid
@@ -83,6 +84,15 @@ impl Rows {
         self.key(&[b"n", &depth.to_be_bytes(), path.as_bytes()])
     }
 
+    /// The row of one of the tree's [`Totals`](super::totals::Totals).
+    pub fn total(&self, of: u8) -> Vec<u8> {
+        self.key(&[b"c", &[of]])
+    }
+
+    pub fn totals(&self) -> KeyRange {
+        KeyRange::new(self.key(&[b"c"]), self.key(&[b"d"]))
+    }
+
     pub fn counts(&self, path: &str) -> Vec<u8> {
         let mut key = self.node(path);
         key.extend_from_slice(b"\0c");
@@ -111,6 +121,16 @@ impl Rows {
         begin.push(b'/');
         end.push(b'/' + 1);
         KeyRange::new(begin, end)
+    }
+
+    /// The rows of all nodes, with their counts and pzxids.
+    pub fn all_nodes(&self) -> KeyRange {
+        KeyRange::new(self.key(&[b"n"]), self.key(&[b"o"]))
+    }
+
+    /// The path in the key of a node's row.
+    pub fn node_path<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
+        std::str::from_utf8(key.get(self.prefix.len() + 3..)?).ok()
     }
 
     /// False for the counts and the pzxid of a node.

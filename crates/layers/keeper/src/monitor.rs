@@ -1,0 +1,153 @@
+//! The numbers of a gateway that monitoring reads, under ZooKeeper's names.
+
+use crate::counters::Kind;
+use crate::life::{Gateway, Life};
+use plinth_runtime::metric;
+use plinth_runtime::metric::Family;
+use plinth_runtime::metric::latency::{BUCKETS, Timed, bucket_end};
+use plinth_runtime::metric::page::{Sample, Samples};
+
+metric! {
+    AVG_LATENCY: Gauge = "avg_latency", "mean time to answer a request, in milliseconds";
+    MAX_LATENCY: Gauge = "max_latency", "longest time to answer a request, in milliseconds";
+    MIN_LATENCY: Gauge = "min_latency", "shortest time to answer a request, in milliseconds";
+    PACKETS_RECEIVED: Counter = "packets_received", "requests received";
+    PACKETS_SENT: Counter = "packets_sent", "answers and events sent";
+    CONNECTIONS: Gauge = "num_alive_connections", "connections of clients";
+    OUTSTANDING: Gauge = "outstanding_requests", "writes that wait for a transaction";
+    ZNODES: Gauge = "znode_count", "nodes of the tree, as ZooKeeper counts them: the root counts twice";
+    WATCHES: Gauge = "watch_count", "watches of clients of this gateway";
+    EPHEMERALS: Gauge = "ephemerals_count", "ephemeral nodes of the tree";
+    DATA_BYTES: Gauge = "approximate_data_size", "bytes of the paths and the data of all nodes of the tree";
+    SESSIONS: Gauge = "global_sessions", "sessions of this gateway";
+    UPTIME: Gauge = "uptime", "milliseconds since the gateway's start";
+    CACHED_NODES: Gauge = "plinth_cached_nodes", "nodes in the gateway's memory";
+    CACHED_BYTES: Gauge = "plinth_cached_bytes", "bytes of nodes in the gateway's memory";
+    REQUESTS: Counter = "plinth_keeper_requests_total", "requests of ZooKeeper's clients, by kind";
+    REQUEST_SECONDS: Histogram = "plinth_keeper_request_seconds",
+        "time until the answer: of every write, and of one in sixteen other requests";
+}
+
+/// Every number that has a family of its own. Those of the tree are at most a second old.
+pub fn numbers(gateway: &Gateway, life: &Life) -> Vec<(&'static Family, f64)> {
+    let counters = &gateway.counters;
+    let latency = *counters.latency.borrow();
+    let (watches, _, _) = life.clients.watches.borrow().counts();
+    let (nodes, bytes) = life.replica.cached();
+    let totals = life.totals.get();
+    let connections = life.clients.connections.borrow().len();
+    let sessions = life.clients.sessions.borrow().len();
+    vec![
+        (&AVG_LATENCY, latency.average_ms()),
+        (&MAX_LATENCY, latency.max_ms as f64),
+        (&MIN_LATENCY, latency.min_ms as f64),
+        (&PACKETS_RECEIVED, counters.received.get() as f64),
+        (&PACKETS_SENT, counters.sent.get() as f64),
+        (&CONNECTIONS, connections as f64),
+        (&OUTSTANDING, life.pipeline.queued() as f64),
+        (&ZNODES, totals.nodes as f64),
+        (&WATCHES, watches as f64),
+        (&EPHEMERALS, totals.ephemerals as f64),
+        (&DATA_BYTES, totals.bytes as f64),
+        (&SESSIONS, sessions as f64),
+        (&UPTIME, gateway.started.elapsed().as_millis() as f64),
+        (&CACHED_NODES, nodes as f64),
+        (&CACHED_BYTES, bytes as f64),
+    ]
+}
+
+/// ZooKeeper's `readlatency` or `updatelatency`, in milliseconds: names of numbers, and the numbers.
+pub fn latencies(gateway: &Gateway, name: &str, is_write: bool) -> Vec<(String, f64)> {
+    let mut all = Timed::default();
+    let reads_or_writes = |(kind, _): &(Kind, _)| {
+        kind.is_write() == is_write && !matches!(kind, Kind::Ping | Kind::Other)
+    };
+    for (_, latency) in gateway.counters.requests().filter(reads_or_writes) {
+        all.add_all(&latency.timed());
+    }
+    let sum = all.sum.as_secs_f64() * 1000.0;
+    let mut rows = vec![
+        (format!("avg_{name}"), sum / all.count.max(1) as f64),
+        (format!("cnt_{name}"), all.count as f64),
+        (format!("sum_{name}"), sum),
+    ];
+    for (part, share) in [("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("p999", 0.999)] {
+        rows.push((format!("{part}_{name}"), quantile_ms(&all, share)));
+    }
+    rows
+}
+
+/// The end of the bucket that holds the quantile.
+fn quantile_ms(timed: &Timed, share: f64) -> f64 {
+    let wanted = (timed.count as f64 * share).ceil() as u64;
+    let mut up_to = 0;
+    for i in 0..BUCKETS - 1 {
+        up_to += timed.buckets[i];
+        if up_to >= wanted && up_to > 0 {
+            return bucket_end(i).map_or(0.0, |end| end.as_secs_f64() * 1000.0);
+        }
+    }
+    match timed.count {
+        0 => 0.0,
+        _ => bucket_end(BUCKETS - 2).map_or(0.0, |end| end.as_secs_f64() * 1000.0),
+    }
+}
+
+/// All of it as a page for Prometheus.
+pub fn samples(gateway: &Gateway) -> Vec<Sample> {
+    let mut out = Samples::of_process(gateway.address);
+    if let Some(life) = gateway.life.get() {
+        for (family, value) in numbers(gateway, &life) {
+            out.add(family, &[], value);
+        }
+    }
+    for (kind, latency) in gateway.counters.requests() {
+        if latency.asked() > 0 {
+            let label = ("request", kind.name().to_string());
+            let labels = std::slice::from_ref(&label);
+            out.add(&REQUESTS, labels, latency.asked() as f64);
+            out.add_histogram(&REQUEST_SECONDS, label, &latency.timed());
+        }
+    }
+    out.add_counted();
+    out.into_list()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_runtime::Duration;
+
+    #[test]
+    fn the_dashboard_asks_for_nothing_that_there_is_not() {
+        let dashboard = include_str!("../../../../docs/monitoring/keeper.json");
+        let asked = dashboard.lines().filter(|line| line.contains("\"expr\""));
+        let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+        for line in asked {
+            let known = |word: &str| {
+                let family = word.trim_end_matches("_bucket");
+                let mut all = metric::families().into_iter();
+                all.any(|known| known.name == family)
+            };
+            let mut words = line.split(|c| !is_name(c));
+            assert!(words.any(known), "{line}");
+            for word in line.split(|c| !is_name(c)) {
+                assert!(!word.starts_with("plinth_") || known(word), "{word}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_quantile_is_the_end_of_its_bucket() {
+        let latency = plinth_runtime::metric::latency::Latency::default();
+        assert_eq!(quantile_ms(&latency.timed(), 0.5), 0.0);
+        let mut timed = Timed::default();
+        timed.buckets[10] = 99; // up to 1.024 ms
+        timed.buckets[12] = 1; // up to 4.096 ms
+        timed.count = 100;
+        timed.sum = Duration::from_millis(100);
+        assert_eq!(quantile_ms(&timed, 0.5), 1.024);
+        assert_eq!(quantile_ms(&timed, 0.99), 1.024);
+        assert_eq!(quantile_ms(&timed, 0.999), 4.096);
+    }
+}

@@ -1,0 +1,83 @@
+//! `plinth keeper --admin`: ZooKeeper's AdminServer, and the metrics page.
+
+#![allow(clippy::disallowed_types)] // the pages are served on a thread and a socket of their own
+
+use crate::pages;
+use axum::Router;
+use axum::extract::Path;
+use axum::http::StatusCode;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{Html, IntoResponse, Response};
+use axum::routing::get;
+use plinth_keeper::Keeper;
+use plinth_runtime::metric::page::text;
+use std::net::SocketAddr;
+use tokio::sync::{mpsc, oneshot};
+
+/// Questions that may wait for the gateway.
+const WAITING_MAX: usize = 16;
+
+pub enum Question {
+    Command(String),
+    Metrics,
+}
+
+/// What the thread of the pages wants to know from the gateway's.
+pub type Questions = mpsc::Receiver<(Question, oneshot::Sender<String>)>;
+type Asking = mpsc::Sender<(Question, oneshot::Sender<String>)>;
+
+/// Binds the address; a thread of its own serves the pages.
+///
+/// # Errors
+/// The address cannot be listened at: one line for the user.
+pub fn listen(address: SocketAddr) -> Result<Questions, String> {
+    let (asking, questions) = mpsc::channel(WAITING_MAX);
+    pages::serve("--admin", address, router(asking))?;
+    Ok(questions)
+}
+
+fn router(asking: Asking) -> Router {
+    let metrics = asking.clone();
+    let metrics = async move || ask(&metrics, Question::Metrics, pages::METRICS_FORMAT).await;
+    let command = async move |Path(name): Path<String>| {
+        ask(&asking, Question::Command(name), "application/json").await
+    };
+    Router::new()
+        .route("/metrics", get(metrics))
+        .route("/commands", get(async || Html(list())))
+        .route("/commands/", get(async || Html(list())))
+        .route("/commands/{name}", get(command))
+}
+
+/// Links to the commands.
+fn list() -> String {
+    let link = |name| format!("<a href=\"/commands/{name}\">{name}</a>\n<br/>\n");
+    Keeper::commands().map(link).collect()
+}
+
+async fn ask(asking: &Asking, question: Question, format: &'static str) -> Response {
+    let (answer, answered) = oneshot::channel();
+    let text = match asking.try_send((question, answer)) {
+        Ok(()) => answered.await.ok(),
+        Err(_) => None,
+    };
+    match text {
+        Some(text) => ([(CONTENT_TYPE, format)], text).into_response(),
+        None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    }
+}
+
+/// Answers the questions on the gateway's thread, for ever.
+pub async fn answer(keeper: &Keeper, questions: Option<Questions>) {
+    let Some(mut questions) = questions else {
+        return std::future::pending().await;
+    };
+    while let Some((question, answer)) = questions.recv().await {
+        let text = match question {
+            Question::Command(name) => format!("{:#}\n", keeper.command(&name)),
+            Question::Metrics => text(keeper.samples()),
+        };
+        let _ = answer.send(text); // fails if the asker has gone
+    }
+    std::future::pending().await
+}

@@ -1,0 +1,204 @@
+//! What strangers send to a gateway: broken bytes, silence, and requests whose answers they never read. Each costs the
+//! gateway little, and a client that behaves well does not notice.
+
+mod common;
+
+use common::{Cluster, Server, free_ports};
+use plinth_keeper::client::{Client, Failure};
+use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, create_flags};
+use plinth_runtime::{Duration, real, sleep, timeout};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::{Command, Stdio};
+
+const TIMEOUT_MS: i32 = 20_000;
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Fewer than the open files that processes usually may have: the test has as many open as the gateway.
+const SILENT: usize = 900;
+/// Answers of this size are asked for and not read, until all together would fill the memory.
+const LONG: usize = 900_000;
+const UNREAD: usize = 2000;
+/// Anonymous memory that all of this may cost the gateway.
+const GROWTH_KIB_MAX: u64 = 200 << 10;
+
+fn start_gateway(cluster: &Cluster, address: SocketAddr) -> Server {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plinth"));
+    command.args(["keeper", "--listen", &address.to_string(), "-C"]);
+    let command = command.arg(cluster.cluster_file()).stdin(Stdio::null());
+    Server(command.spawn().expect("a gateway starts"))
+}
+
+async fn connect(address: SocketAddr) -> Client {
+    let connecting = async {
+        loop {
+            match Client::connect(address, TIMEOUT_MS, None).await {
+                Ok(client) => return client,
+                Err(_) => sleep(Duration::from_millis(100)).await,
+            }
+        }
+    };
+    let connected = timeout(PATIENCE, connecting).await;
+    connected.expect("the gateway serves")
+}
+
+async fn ask(client: &Client, request: Request) -> Result<Answer, Code> {
+    match timeout(PATIENCE, client.submit(request)).await {
+        Some(Ok((_, answer))) => Ok(answer),
+        Some(Err(Failure::Refused(code))) => Err(code),
+        other => panic!("no answer: {other:?}"),
+    }
+}
+
+fn create(path: &str, bytes: usize) -> Request {
+    Request::Create {
+        kind: CreateKind::Plain,
+        path: path.into(),
+        data: Some(vec![b'x'; bytes].into()),
+        acl: Acl::open(),
+        flags: create_flags::PERSISTENT,
+        ttl: -1,
+    }
+}
+
+fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+    let line = status.lines().find(|line| line.starts_with("RssAnon:"));
+    let number = line.and_then(|line| line.split_whitespace().nth(1));
+    number.expect("a number").parse().expect("a number")
+}
+
+/// A frame: its length, and what is in it.
+fn frame(content: &[u8]) -> Vec<u8> {
+    let mut frame = (content.len() as u32).to_be_bytes().to_vec();
+    frame.extend_from_slice(content);
+    frame
+}
+
+/// A greeting for a new session.
+fn greeting() -> Vec<u8> {
+    let mut content = Vec::new();
+    content.extend_from_slice(&0i32.to_be_bytes()); // protocol version
+    content.extend_from_slice(&0i64.to_be_bytes()); // last zxid seen
+    content.extend_from_slice(&TIMEOUT_MS.to_be_bytes());
+    content.extend_from_slice(&0i64.to_be_bytes()); // session
+    content.extend_from_slice(&16i32.to_be_bytes());
+    content.extend_from_slice(&[0; 16]); // password
+    content.push(0); // not read-only
+    frame(&content)
+}
+
+fn get_data(xid: i32, path: &str) -> Vec<u8> {
+    let mut content = Vec::new();
+    content.extend_from_slice(&xid.to_be_bytes());
+    content.extend_from_slice(&4i32.to_be_bytes());
+    content.extend_from_slice(&(path.len() as i32).to_be_bytes());
+    content.extend_from_slice(path.as_bytes());
+    content.push(0); // no watch
+    frame(&content)
+}
+
+fn open(address: SocketAddr) -> TcpStream {
+    let stream = TcpStream::connect(address).expect("the gateway listens");
+    let limit = Some(PATIENCE);
+    stream.set_read_timeout(limit).expect("a time-out");
+    stream.set_write_timeout(limit).expect("a time-out");
+    stream
+}
+
+/// Sends the bytes; the gateway must close the connection, whatever it says before.
+fn is_closed_after(address: SocketAddr, bytes: &[u8]) {
+    let mut stream = open(address);
+    let _ = stream.write_all(bytes); // may fail: the gateway may close before the last byte
+    let mut said = Vec::new();
+    match stream.read_to_end(&mut said) {
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("{} bytes, and it is not closed: {error}", bytes.len()),
+    }
+}
+
+fn send_broken_bytes(address: SocketAddr) {
+    let greeted = |more: &[u8]| [&greeting()[..], more].concat();
+    let length = |length: u32| length.to_be_bytes().to_vec();
+    for bytes in [
+        length(0x7fff_ffff),
+        length(0xffff_ffff),
+        length(0),
+        frame(b"short"),
+        frame(&[0xff; 44]),
+        b"GET / HTTP/1.1\r\n\r\n".to_vec(),
+        greeted(&length(0xffff_ffff)),
+        greeted(&frame(&[0; 3])),
+        // An unknown kind of request.
+        greeted(&frame(&[0, 0, 0, 1, 0, 0, 0x27, 0x0f])),
+        // A path that is longer than its frame, and one of a negative length.
+        greeted(&frame(&[0, 0, 0, 1, 0, 0, 0, 4, 0x7f, 0, 0, 0, b'/'])),
+        greeted(&frame(&[0, 0, 0, 1, 0, 0, 0, 4, 0x80, 0, 0, 0, b'/'])),
+        // A multi that says that it has two billion operations' worth of path.
+        greeted(&frame(&[
+            0, 0, 0, 1, 0, 0, 0, 14, 0, 0, 0, 1, 0, 0xff, 0xff, 0xff, 0xff,
+        ])),
+    ] {
+        is_closed_after(address, &bytes);
+    }
+}
+
+async fn ask_for_bad_paths(client: &Client) {
+    for path in [
+        "", "a", "/a/", "//", "/a//b", "/.", "/a/..", "/a/../b", "/a\0b", "/\u{1}",
+    ] {
+        let refused = ask(client, create(path, 1)).await;
+        assert_eq!(refused, Err(Code::BAD_ARGUMENTS), "{path:?}");
+    }
+}
+
+/// A connection over which long answers are asked for and not read.
+fn ask_and_never_read(address: SocketAddr) -> TcpStream {
+    let mut stream = open(address);
+    stream.write_all(&greeting()).expect("sent");
+    let requests: Vec<u8> = (0..UNREAD as i32)
+        .flat_map(|n| get_data(n, "/long"))
+        .collect();
+    // A part of it must be enough: the gateway does not read on.
+    let _ = stream.set_write_timeout(Some(Duration::from_millis(300)));
+    let _ = stream.write_all(&requests);
+    stream
+}
+
+async fn stay_well(cluster: &Cluster) {
+    let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)));
+    let gateway = start_gateway(cluster, address);
+    let client = connect(address).await;
+    ask(&client, create("/long", LONG)).await.expect("created");
+    let before = resident_kib(gateway.0.id());
+    let silent: Vec<TcpStream> = (0..SILENT).map(|_| open(address)).collect();
+    let deaf: Vec<TcpStream> = (0..20).map(|_| ask_and_never_read(address)).collect();
+    send_broken_bytes(address);
+    ask_for_bad_paths(&client).await;
+    for n in 0..100 {
+        ask(&client, create(&format!("/n{n}"), 10))
+            .await
+            .expect("created");
+    }
+    let after = resident_kib(gateway.0.id());
+    assert!(
+        after < before + GROWTH_KIB_MAX,
+        "{before} KiB became {after} KiB"
+    );
+    drop((silent, deaf));
+    let found = ask(
+        &client,
+        Request::Exists {
+            path: "/n99".into(),
+            watch: false,
+        },
+    )
+    .await;
+    assert!(matches!(found, Ok(Answer::Stat(_))), "{found:?}");
+}
+
+#[test]
+fn strangers_cost_a_gateway_little_and_its_clients_nothing() {
+    let cluster = Cluster::start("keeper-strangers", 1, &[]);
+    real::block_on(stay_well(&cluster));
+}
