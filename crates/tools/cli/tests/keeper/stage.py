@@ -228,6 +228,8 @@ class Plinth:
             ("another database server killed", lambda: self.bounce_server(1)),
             ("a gateway and a database server killed", lambda: self.bounce_both(0, 2)),
             ("both gateways killed", lambda: self.bounce_gateways(0, 1)),
+            ("a gateway hung", lambda: self.hang(self.gateways[1], 12)),
+            ("a database server hung", lambda: self.hang(self.servers[2], 6)),
         ]
 
     def bounce_gateways(self, *which):
@@ -244,6 +246,15 @@ class Plinth:
         self.servers[i].start()
         # The next server that dies must find two copies of everything.
         wait_for("the whole cluster", self.is_whole, 120, 1)
+
+    def hang(self, process, seconds):
+        process.send(signal.SIGSTOP)
+        try:
+            time.sleep(seconds)
+        finally:
+            process.send(signal.SIGCONT)
+        wait_for("the whole cluster", self.is_whole, 120, 1)
+        self.wait()
 
     def bounce_both(self, gateway, server):
         self.gateways[gateway].kill()
