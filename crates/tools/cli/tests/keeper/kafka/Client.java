@@ -44,6 +44,7 @@ import org.apache.kafka.common.acl.AclBindingFilter;
 import org.apache.kafka.common.acl.AclOperation;
 import org.apache.kafka.common.acl.AclPermissionType;
 import org.apache.kafka.common.config.ConfigResource;
+import org.apache.kafka.common.errors.UnknownTopicOrPartitionException;
 import org.apache.kafka.common.resource.PatternType;
 import org.apache.kafka.common.resource.ResourcePattern;
 import org.apache.kafka.common.resource.ResourceType;
@@ -55,6 +56,7 @@ import org.apache.zookeeper.data.Stat;
 /** Does what run-kafka says, a line each, and answers each with a line: "ok …" or "error …". */
 public final class Client {
     private static final int SECONDS = 60;
+    private static final int TRIES = 100;
 
     private final String brokers;
     private final Admin admin;
@@ -223,7 +225,17 @@ public final class Client {
     }
 
     private TopicDescription describe(String topic) throws Exception {
-        return admin.describeTopics(List.of(topic)).allTopicNames().get(SECONDS, TimeUnit.SECONDS).get(topic);
+        for (int tries = 1; ; tries++) {
+            try {
+                return admin.describeTopics(List.of(topic)).allTopicNames().get(SECONDS, TimeUnit.SECONDS).get(topic);
+            } catch (ExecutionException failure) {
+                // The broker that was asked may not have heard of a new topic yet.
+                if (!(failure.getCause() instanceof UnknownTopicOrPartitionException) || tries == TRIES) {
+                    throw failure;
+                }
+                Thread.sleep(100);
+            }
+        }
     }
 
     private KafkaProducer<Long, Long> producer(Map<String, Object> more) {
@@ -315,7 +327,7 @@ public final class Client {
     private Held read(String topic, boolean committed) throws Exception {
         String isolation = committed ? "read_committed" : "read_uncommitted";
         try (var consumer = consumer(Map.of("isolation.level", isolation))) {
-            Set<TopicPartition> partitions = consumer.partitionsFor(topic).stream()
+            Set<TopicPartition> partitions = describe(topic).partitions().stream()
                 .map(info -> new TopicPartition(topic, info.partition())).collect(Collectors.toSet());
             consumer.assign(partitions);
             consumer.seekToBeginning(partitions);
