@@ -294,10 +294,12 @@ class Judge:
             parser.error("an address, --plinth BINARY or --zookeeper")
         self.short = self.options.short
         self.passed = self.failed = 0
+        self.under_way = "the beginning"
 
     def part(self, name, function, *arguments):
         """Runs one part. Returns whether it passed; others go on without it."""
         start = time.monotonic()
+        self.under_way = name
         try:
             function(*arguments)
         except Exception as error:
@@ -321,6 +323,9 @@ class Judge:
         stage = Stage()
         try:
             play(self, stage, self.keeper(stage))
+        except (SystemExit, KeyboardInterrupt):
+            self.failed += 1
+            print("interrupted in: %s" % self.under_way)
         except Exception as error:
             self.failed += 1
             print("the play ended early: %s" % error)
