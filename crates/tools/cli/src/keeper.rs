@@ -44,7 +44,7 @@ pub struct Arguments {
     /// Id of the super user, as ZooKeeper's superDigest: `super:` and the hash of the password
     #[arg(long, value_name = "DIGEST", env = "PLINTH_KEEPER_SUPER_DIGEST")]
     super_digest: Option<String>,
-    /// Address of ZooKeeper's AdminServer (/commands) and of a metrics page (/metrics), open to everybody who reaches it
+    /// Address of ZooKeeper's AdminServer (/commands) and of a metrics page (/metrics), open to all who reach it
     #[arg(long, value_name = "IP:PORT")]
     admin: Option<SocketAddr>,
     /// Memory for nodes, in MiB
