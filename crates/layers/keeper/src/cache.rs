@@ -16,6 +16,8 @@ use std::rc::Rc;
 const ENTRY_BYTES: usize = 120;
 /// Memory of a child in a list besides its name.
 const CHILD_BYTES: usize = 48;
+/// Entries that are looked at to make room for one.
+const CHANCES: usize = 1000;
 
 struct Slot {
     /// `None`: the node does not exist.
@@ -42,7 +44,7 @@ type Map<K, V> = std::collections::HashMap<K, V, FixedState>;
 /// See the module.
 pub struct Cache {
     slots: Map<Rc<str>, Slot>,
-    /// Every path in `slots`, the next candidate for eviction first.
+    /// Every path in `slots`, once, the next candidate for eviction first.
     ring: VecDeque<Rc<str>>,
     bytes: usize,
     bytes_max: usize,
@@ -103,7 +105,7 @@ impl Cache {
     /// Notes what was read from the store: the node, or that there is none.
     pub fn insert(&mut self, path: &str, node: Option<Rc<Node>>) {
         if node.is_none() {
-            self.remove(path);
+            self.empty(path);
         }
         self.change(path, true, |slot| slot.node = node);
         self.evict(path);
@@ -139,10 +141,13 @@ impl Cache {
         }
     }
 
-    fn remove(&mut self, path: &str) {
-        if let Some(slot) = self.slots.remove(path) {
-            self.bytes -= slot.bytes(path);
-        }
+    /// Forgets what there is at `path`, which keeps its place in the ring.
+    fn empty(&mut self, path: &str) {
+        self.change(path, false, |slot| {
+            slot.node = None;
+            slot.children = None;
+            slot.children_bytes = 0;
+        });
     }
 
     /// Makes room. `kept` stays, even if it alone is larger than the cache: its reader comes next.
@@ -150,24 +155,20 @@ impl Cache {
         if self.keeps_all {
             return;
         }
-        // Each path gets a second chance at most, so this ends.
-        let mut chances = 2 * self.ring.len();
+        // If all have been used, a call clears some marks and later ones go on: no call holds up the loop.
+        let mut chances = CHANCES.min(2 * self.ring.len());
         while self.bytes > self.bytes_max && chances > 0 {
             chances -= 1;
             let Some(path) = self.ring.pop_front() else {
                 return;
             };
-            match self.slots.get(&path) {
-                None => {}
-                Some(slot) if slot.used.replace(false) || *path == *kept => {
-                    self.ring.push_back(path)
-                }
-                Some(_) => self.remove(&path),
+            let slot = &self.slots[&path];
+            if slot.used.replace(false) || *path == *kept {
+                self.ring.push_back(path);
+            } else {
+                self.bytes -= slot.bytes(&path);
+                self.slots.remove(&path);
             }
-        }
-        // Removed paths stay in the ring until their turn comes.
-        if self.ring.len() > 2 * self.slots.len() + 1000 {
-            self.ring.retain(|path| self.slots.contains_key(path));
         }
     }
 
@@ -180,7 +181,7 @@ impl Cache {
                     node.counts.present = node.counts.present.wrapping_add(1);
                     names.insert(paths::name(path).into())
                 });
-                self.remove(path);
+                self.empty(path);
                 self.insert(path, Some(Rc::new(node.clone())));
                 // A new node has no children, and everybody will know of its first.
                 self.insert_children(path, BTreeSet::new());
@@ -190,7 +191,6 @@ impl Cache {
                     node.counts.present = node.counts.present.wrapping_sub(1);
                     names.remove(paths::name(path))
                 });
-                self.remove(path);
                 self.insert(path, None);
             }
             Change::DataSet(path, node) | Change::AclSet(path, node) => self.set(path, node),
@@ -368,8 +368,20 @@ mod tests {
         assert!(cache.bytes() > before + 100 * CHILD_BYTES);
         for i in 0..100 {
             cache.apply(&Change::Deleted(format!("/{i:03}").into()), i);
-            cache.remove(&format!("/{i:03}"));
         }
-        assert_eq!(cache.bytes(), before);
+        // Everybody still knows that they are not there.
+        let absent = 100 * (ENTRY_BYTES + 2 * "/000".len());
+        assert_eq!(cache.bytes(), before + absent);
+    }
+
+    #[test]
+    fn each_path_is_in_the_ring_once() {
+        let mut cache = Cache::new(1, 1 << 20);
+        for i in 0..10 {
+            cache.apply(&Change::Created("/a".into(), node(i)), i);
+            cache.apply(&Change::Deleted("/a".into()), i);
+            cache.insert("/a", None);
+        }
+        assert_eq!((cache.ring.len(), cache.len()), (1, 1));
     }
 }

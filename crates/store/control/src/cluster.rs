@@ -5,6 +5,7 @@ use crate::configured::Configured;
 use crate::context::Context;
 use crate::polls::{POLL_LIMIT, Polls};
 use crate::recovery::NamedRole;
+use crate::streams::Sizes;
 use plinth_client::Database;
 use plinth_core::{Uid, Version};
 use plinth_protocol::control::{ClientInfo, ClusterInfo, GetClientInfo, GetClusterInfo};
@@ -23,6 +24,7 @@ pub(crate) struct Cluster {
     /// The description that workers and clients get.
     pub info: Watch<ClusterInfo>,
     pub database: Database,
+    pub stream_sizes: Rc<Sizes>,
     /// Requests that wait for the next description.
     polls: Polls,
     /// Durable version of each storage server.
@@ -43,6 +45,7 @@ impl Cluster {
             interface,
             info: Watch::new(before_recovery(interface)),
             database: plinth_client::connect_over(transport, coordinators),
+            stream_sizes: Rc::default(),
             polls: Polls::new(),
             durable: RefCell::default(),
             servers_changed: Notify::new(),

@@ -106,7 +106,8 @@ pub async fn run(transport: Transport, coordinators: Coordinators, interface: In
         time_keeper::keep(controller.cluster.database.clone()),
     );
     let database = controller.cluster.database.clone();
-    tasks.spawn("streams", streams::trim(database));
+    let sizes = controller.cluster.stream_sizes.clone();
+    tasks.spawn("streams", streams::trim(database, sizes));
     let mut coordinated = CoordinatedState::new(&transport, &coordinators, interface.id);
     loop {
         match recovery::recover(&controller.context, &mut coordinated).await {

@@ -106,7 +106,7 @@ async fn ask_everybody(cluster: &Cluster, workers: &Workers, info: &ClusterInfo)
         Box::pin(async { Part::Scan(scan(cluster).await) }),
         Box::pin(async { Part::Vitals(vitals(cluster, workers).await) }),
         Box::pin(async {
-            let states = streams::states(&cluster.database);
+            let states = streams::states(&cluster.database, &cluster.stream_sizes);
             let states = plinth_runtime::timeout(ANSWER_LIMIT, states).await;
             Part::Streams(states.and_then(Result::ok))
         }),

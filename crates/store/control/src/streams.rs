@@ -14,6 +14,8 @@
 //! The age of an entry is judged by versions and by the clock, and the entry goes when it is too old by both: versions
 //! jump in a recovery, and clocks may be wrong.
 
+mod sizes;
+
 use crate::knobs::STREAM_TRIM_MS;
 use crate::time_keeper;
 use plinth_client::{
@@ -26,11 +28,15 @@ use plinth_core::version::VERSIONS_PER_SECOND;
 use plinth_core::{KeySelector, Result, Version};
 use plinth_runtime::metric::{Labelled, Values};
 use plinth_runtime::{Duration, metric, planted, probe, trace, trace_warn};
+pub(crate) use sizes::Sizes;
+use std::rc::Rc;
 
 /// A stream whose limit is at most this is measured row by row. Others are measured by estimates.
 const COUNTED_BYTES_MAX: u64 = 1 << 20;
 /// An estimated stream is cut in steps of this part of its limit.
 const STEPS: u64 = 16;
+/// Parts in which a stream without a limit is measured.
+const PART_BYTES: u64 = 64 << 20;
 const TRANSACTION_LIMIT_MS: i64 = 5000;
 /// Rounds between two measurements for the metrics.
 const MEASURED_EVERY: u64 = 5;
@@ -40,11 +46,11 @@ metric! {
     STREAM_LAG_SECONDS: Gauge = "plinth_stream_lag_seconds", "seconds by which a consumer of a stream is behind";
 }
 
-pub(crate) async fn trim(database: Database) {
+pub(crate) async fn trim(database: Database, sizes: Rc<Sizes>) {
     let values = Values::new();
     for round in 0u64.. {
         if round.is_multiple_of(MEASURED_EVERY)
-            && let Ok(states) = states(&database).await
+            && let Ok(states) = states(&database, &sizes).await
         {
             values.set(states.iter().flat_map(measured).collect());
         }
@@ -53,8 +59,9 @@ pub(crate) async fn trim(database: Database) {
             Ok(streams) => streams,
             Err(_) => continue, // the database is away; the next round reads them
         };
+        sizes.keep_only(&streams.iter().map(|info| info.record.id).collect());
         for info in streams {
-            let trimmed = attempt(&database, async |tr| trim_one(&tr, &info).await);
+            let trimmed = attempt(&database, async |tr| trim_one(&tr, &info, &sizes).await);
             if let Err(error) = trimmed.await {
                 trace!("StreamNotTrimmed", "stream" => info.record.id, "error" => error);
             }
@@ -80,7 +87,7 @@ async fn attempt<T>(
     Ok(output)
 }
 
-async fn trim_one(transaction: &Transaction, info: &StreamInfo) -> Result<()> {
+async fn trim_one(transaction: &Transaction, info: &StreamInfo, sizes: &Sizes) -> Result<()> {
     let stream = transaction.open_stream(&info.name).await?;
     if stream.id() != info.record.id {
         return Ok(()); // dropped and made anew since it was listed
@@ -88,10 +95,8 @@ async fn trim_one(transaction: &Transaction, info: &StreamInfo) -> Result<()> {
     let floor = stream.floor(transaction).await?;
     let consumers = stream.consumers(transaction).await?;
     let handled = consumers.iter().map(|(_, position)| *position).min();
-    let limit = match by_age(transaction, info).await? {
-        aged @ Some(_) => aged.max(by_bytes(transaction, info).await?),
-        None => by_bytes(transaction, info).await?,
-    };
+    let aged = by_age(transaction, info).await?;
+    let limit = aged.max(by_bytes(transaction, info, floor, sizes).await?);
     // A consumer may be ahead of the read version by nothing more than the next version.
     let now = Position::of_version(transaction.get_read_version().await? + 1);
     let Some(to) = handled.max(limit).map(|to| to.min(now)) else {
@@ -144,15 +149,26 @@ fn age_in_versions(seconds: u64) -> Option<Version> {
 }
 
 /// Entries before this position exceed the limit of bytes.
-async fn by_bytes(transaction: &Transaction, info: &StreamInfo) -> Result<Option<Position>> {
+async fn by_bytes(
+    transaction: &Transaction,
+    info: &StreamInfo,
+    floor: Position,
+    sizes: &Sizes,
+) -> Result<Option<Position>> {
     let (id, bytes_max) = (info.record.id, info.record.bytes_max);
-    let range = entries_range(id);
     let cut = match bytes_max {
-        0 => None,
-        counted if counted <= COUNTED_BYTES_MAX => {
-            first_within(transaction, &range, bytes_max as usize).await?
+        0 => {
+            sizes.measure(transaction, id, floor, PART_BYTES).await?;
+            None
         }
-        _ => first_estimated(transaction, &range, bytes_max).await?,
+        counted if counted <= COUNTED_BYTES_MAX => {
+            first_within(transaction, &entries_range(id), bytes_max as usize).await?
+        }
+        _ => {
+            let part = bytes_max / STEPS;
+            sizes.measure(transaction, id, floor, part).await?;
+            sizes.cut(id, bytes_max)
+        }
     };
     Ok(cut.and_then(|key| position_of_key(id, &key)))
 }
@@ -187,29 +203,6 @@ async fn first_within(
     Ok(None)
 }
 
-/// As [`first_within`], by the servers' estimates: a border from which on there are about `bytes_max`.
-async fn first_estimated(
-    transaction: &Transaction,
-    range: &KeyRange,
-    bytes_max: u64,
-) -> Result<Option<plinth_core::Key>> {
-    let (begin, end) = (range.begin.clone(), range.end.clone());
-    let size = transaction.get_estimated_range_size_bytes(begin.clone(), end.clone());
-    let size = u64::try_from(size.await?).unwrap_or(0);
-    if size <= bytes_max {
-        return Ok(None);
-    }
-    let step = bytes_max / STEPS;
-    let chunk = i64::try_from(step).unwrap_or(i64::MAX);
-    let borders = transaction
-        .get_range_split_points(begin, end, chunk)
-        .await?;
-    let over = ((size - bytes_max).div_ceil(step) as usize).max(1);
-    // The first border is the begin of the range, and the last its end.
-    let inner = borders.len().saturating_sub(2);
-    Ok(borders.get(over.min(inner)).filter(|_| inner > 0).cloned())
-}
-
 /// What the status says of a stream.
 pub(crate) struct StreamState {
     pub info: StreamInfo,
@@ -235,27 +228,37 @@ fn measured(state: &StreamState) -> Vec<Labelled> {
 }
 
 /// The state of all streams.
-pub(crate) async fn states(database: &Database) -> Result<Vec<StreamState>> {
+pub(crate) async fn states(database: &Database, sizes: &Sizes) -> Result<Vec<StreamState>> {
     attempt(database, async |tr| {
         let mut states = Vec::new();
         for info in tr.list_streams().await? {
             let stream = tr.open_stream(&info.name).await?;
-            states.push(state(&tr, &stream, info).await?);
+            states.push(state(&tr, &stream, info, sizes).await?);
         }
         Ok(states)
     })
     .await
 }
 
-async fn state(tr: &Transaction, stream: &Stream, info: StreamInfo) -> Result<StreamState> {
-    let range = entries_range(stream.id());
+async fn state(
+    tr: &Transaction,
+    stream: &Stream,
+    info: StreamInfo,
+    sizes: &Sizes,
+) -> Result<StreamState> {
+    let bytes = match sizes.total(stream.id()) {
+        Some(bytes) => bytes as i64,
+        None => {
+            let range = entries_range(stream.id());
+            let size = tr.get_estimated_range_size_bytes(range.begin, range.end);
+            size.await?
+        }
+    };
     let version = tr.get_read_version().await?;
     let lag = |at: Position| (version + 1 - at.version).max(0) as f64 / VERSIONS_PER_SECOND as f64;
     let consumers = stream.consumers(tr).await?.into_iter();
     Ok(StreamState {
-        bytes: tr
-            .get_estimated_range_size_bytes(range.begin, range.end)
-            .await?,
+        bytes,
         floor: stream.floor(tr).await?,
         consumers: consumers.map(|(name, at)| (name, lag(at))).collect(),
         info,

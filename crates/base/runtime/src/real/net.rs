@@ -5,7 +5,7 @@ use crate::net::READ_ROOM_BYTES;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use std::io;
 use std::net::SocketAddr;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -73,11 +73,10 @@ impl Reader {
             if buffer.capacity() - buffer.len() < READ_ROOM_BYTES {
                 buffer.reserve(READ_BYTES);
             }
-            match self
-                .0
-                .try_read_buf(&mut (&mut *buffer).limit(READ_BYTES_MAX))
-            {
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
+            // Not `try_read_buf`: it does not note that a short read has emptied the socket, and the next call would ask
+            // the system again.
+            let mut room = (&mut *buffer).limit(READ_BYTES_MAX);
+            match self.0.read_buf(&mut room).await {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 result => return result,
             }
