@@ -12,6 +12,7 @@
 //! server is also given as the CPU time of the server processes over the measured interval.
 
 pub mod calibrate;
+pub mod keeper;
 pub mod report;
 pub mod run;
 pub mod scale;
