@@ -32,7 +32,7 @@ enum Command {
     Run(Run),
     /// Compare servers that speak ZooKeeper's protocol, in alternating runs
     Keeper(keeper::Arguments),
-    /// Make an HTML page with plots from the output of `bench run --json`
+    /// Make an HTML page with plots from the output of `bench run --json` or of `bench keeper --json`
     Report(Report),
     /// Measure the speed of this machine, in a few seconds and without a cluster
     Calibrate(Calibrate),
@@ -354,7 +354,12 @@ fn read_runs(files: &[PathBuf]) -> Outcome<Vec<serde_json::Value>> {
 
 fn write_report(arguments: Report) -> Outcome {
     let runs = read_runs(&arguments.files)?;
-    std::fs::write(&arguments.output, report::page(&runs)).map_err(|error| {
+    let is_keeper = runs.iter().any(|run| run["kinds"].is_object());
+    let page = match is_keeper {
+        true => plinth_bench::keeper::report::page(&runs),
+        false => report::page(&runs),
+    };
+    std::fs::write(&arguments.output, page).map_err(|error| {
         format!(
             "{}: {error}; choose another with -o",
             arguments.output.display()

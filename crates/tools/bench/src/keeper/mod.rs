@@ -15,4 +15,6 @@ pub mod mix;
 pub mod report;
 pub mod run;
 pub mod setup;
+#[cfg(test)]
+mod tests;
 pub mod tree;
