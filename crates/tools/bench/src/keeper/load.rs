@@ -245,7 +245,9 @@ pub async fn stubborn(
                     lived.losses += 1;
                     known = None;
                 }
-                Err(_) if (server - number) % load.addresses.len() == 0 => sleep(RETRY_PAUSE).await,
+                Err(_) if (server - number).is_multiple_of(load.addresses.len()) => {
+                    sleep(RETRY_PAUSE).await
+                }
                 Err(_) => {}
             }
         }

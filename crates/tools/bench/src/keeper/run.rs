@@ -102,8 +102,8 @@ pub async fn run(
 ) -> Result<(), String> {
     let mut trees = Vec::new();
     for server in &plan.servers {
-        let (name, address) = (&server.name, server.addresses[0]);
-        let removed = setup::remove(address).await;
+        let (name, addresses) = (&server.name, &server.addresses);
+        let removed = setup::remove(addresses).await;
         let removed = removed.map_err(|why| at(server, &why))?;
         if removed > 0 {
             tell(&format!(
@@ -111,7 +111,7 @@ pub async fn run(
             ));
         }
         let (tree, began) = (Tree::new(plan.seed, plan.nodes), now());
-        let made = setup::make(address, &tree, &plan.workloads).await;
+        let made = setup::make(addresses, &tree, &plan.workloads).await;
         let made = made.map_err(|why| at(server, &why))?;
         let took = began.elapsed().as_secs_f64();
         tell(&format!("{name}: made {made} nodes in {took:.1} s"));
@@ -131,7 +131,7 @@ pub async fn run(
     }
     if !plan.keep {
         for server in &plan.servers {
-            let removed = setup::remove(server.addresses[0]).await;
+            let removed = setup::remove(&server.addresses).await;
             removed.map_err(|why| at(server, &why))?;
         }
     }
@@ -158,8 +158,7 @@ impl Bench<'_> {
                 }
                 let measured = self.measure(index, workload, clients).await;
                 rounds[index].push(measured.map_err(|why| at(server, &why))?);
-                let checked =
-                    setup::check_writes(server.addresses[0], &self.trees[index].borrow()).await;
+                let checked = setup::check_writes(&server.addresses, &self.trees[index]).await;
                 checked.map_err(|why| at(server, &why))?;
             }
         }

@@ -5,6 +5,7 @@ use crate::keeper::mix::Workload;
 use crate::keeper::tree::{ROOT, Tree};
 use plinth_keeper::wire::{Answer, Code, Request, Text, decode_answer};
 use plinth_runtime::Duration;
+use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
@@ -48,12 +49,19 @@ async fn exchange(
     }
 }
 
+/// Works over a session at the first address that can be had.
 async fn with_line<T>(
-    address: SocketAddr,
+    addresses: &[SocketAddr],
     work: impl AsyncFnOnce(&mut Line) -> Result<T, Failure>,
 ) -> Result<T, String> {
     let told = |failure: Failure| failure.to_string();
-    let opened = Line::open(address, TIMEOUT_MS, None, OPEN_LIMIT).await;
+    let mut opened = Err(Failure::Lost("there is no address".into()));
+    for address in addresses {
+        opened = Line::open(*address, TIMEOUT_MS, None, OPEN_LIMIT).await;
+        if opened.is_ok() {
+            break;
+        }
+    }
     let mut line = opened.map_err(told)?;
     let output = work(&mut line).await.map_err(told)?;
     line.close(OPEN_LIMIT).await;
@@ -65,11 +73,11 @@ async fn with_line<T>(
 /// # Errors
 /// One line: a node is there already, or the connection broke.
 pub async fn make(
-    address: SocketAddr,
+    addresses: &[SocketAddr],
     tree: &Tree,
     workloads: &[Workload],
 ) -> Result<usize, String> {
-    with_line(address, async |line| {
+    with_line(addresses, async |line| {
         let mut count = 0;
         let judge = |_, answer: Result<Answer, Code>| match answer {
             Ok(_) => {
@@ -88,8 +96,8 @@ pub async fn make(
 ///
 /// # Errors
 /// One line: a node cannot be read or removed, or the connection broke.
-pub async fn remove(address: SocketAddr) -> Result<usize, String> {
-    with_line(address, async |line| {
+pub async fn remove(addresses: &[SocketAddr]) -> Result<usize, String> {
+    with_line(addresses, async |line| {
         let (mut all, mut level): (Vec<Text>, Vec<Text>) = (Vec::new(), vec![ROOT.into()]);
         while !level.is_empty() {
             let lists = level.iter().map(|path| Request::GetChildren {
@@ -133,15 +141,15 @@ pub async fn remove(address: SocketAddr) -> Result<usize, String> {
 ///
 /// # Errors
 /// One line: an answered write is lost, or was carried out twice.
-pub async fn check_writes(address: SocketAddr, tree: &Tree) -> Result<(), String> {
-    let written = tree.written(CHECKED_MAX);
-    with_line(address, async |line| {
+pub async fn check_writes(addresses: &[SocketAddr], tree: &RefCell<Tree>) -> Result<(), String> {
+    let written = tree.borrow().written(CHECKED_MAX);
+    with_line(addresses, async |line| {
         let sync = std::iter::once(Request::Sync { path: ROOT.into() });
         let requests = sync.chain(written.iter().map(|asked| Tree::stat_of(*asked)));
         exchange(line, requests, |number, answer| match (number, answer) {
             (0, Ok(Answer::Sync(_))) => Ok(()),
             (number, Ok(Answer::Stat(stat))) if number > 0 => {
-                tree.check_version(written[number - 1], &stat)
+                tree.borrow().check_version(written[number - 1], &stat)
             }
             (_, answer) => Err(format!("a wrong answer to the last check: {answer:?}")),
         })
