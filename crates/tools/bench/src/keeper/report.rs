@@ -125,7 +125,7 @@ fn ratios(first: &Value, other: &Value) -> Value {
         Some(round(figure(first)? / figure(other)?, 3))
     };
     json!({
-        "operations_per_second": rates.get(rates.len() / 2).map(|ratio| round(*ratio, 3)),
+        "operations_per_second": median(&rates).map(|ratio| round(ratio, 3)),
         "least": rates.first().map(|ratio| round(*ratio, 3)),
         "most": rates.last().map(|ratio| round(*ratio, 3)),
         "p50": of("/latency_ms/p50"),
@@ -134,6 +134,12 @@ fn ratios(first: &Value, other: &Value) -> Value {
         "operations_per_server_cpu_s": of("/operations_per_server_cpu_s"),
         "memory": of("/server_memory_bytes"),
     })
+}
+
+/// Of sorted figures; between the two in the middle if their number is even.
+fn median(sorted: &[f64]) -> Option<f64> {
+    let middle = sorted.len().checked_sub(1)?;
+    Some((sorted[middle / 2] + sorted[middle.div_ceil(2)]) / 2.0)
 }
 
 fn number(value: &Value) -> String {

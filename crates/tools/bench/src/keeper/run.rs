@@ -1,6 +1,6 @@
 //! Every workload, with every number of clients, on every server in turn.
 
-use crate::keeper::line::Line;
+use crate::keeper::line::{Failure, Line};
 use crate::keeper::load::{Counted, Life, Load, steady, stubborn};
 use crate::keeper::mix::Workload;
 use crate::keeper::setup;
@@ -16,6 +16,8 @@ use std::rc::Rc;
 /// A server that answers nothing for so long is stuck.
 const STUCK_AFTER: Duration = Duration::from_secs(30);
 const OPEN_LIMIT: Duration = Duration::from_secs(20);
+const REACH_LIMIT: Duration = Duration::from_secs(5);
+const OPENING_AT_ONCE: usize = 20;
 const CLOSE_LIMIT: Duration = Duration::from_secs(10);
 /// How often a running command, and the progress of the sessions, are looked at.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
@@ -82,6 +84,30 @@ pub struct Compared {
     pub clients: usize,
     /// For each server, in the plan's order, its rounds.
     pub rounds: Vec<Vec<Round>>,
+}
+
+/// Looks whether every address of every server takes sessions.
+///
+/// # Errors
+/// One line: the first that does not, and why.
+pub async fn reach(plan: &Plan) -> Result<(), String> {
+    for server in &plan.servers {
+        for address in &server.addresses {
+            let opened = Line::open(*address, STEADY_TIMEOUT_MS, None, REACH_LIMIT).await;
+            let line = opened.map_err(|failure| {
+                let why = match failure {
+                    Failure::Lost(why) => why,
+                    other => other.to_string(),
+                };
+                let name = &server.name;
+                format!(
+                    "server {name} at {address} takes no session: {why}; name another with --server"
+                )
+            })?;
+            line.close(CLOSE_LIMIT).await;
+        }
+    }
+    Ok(())
 }
 
 struct Bench<'a> {
@@ -313,17 +339,31 @@ async fn stuck(load: &Load, workload: &Workload) {
     }
 }
 
+/// Opens the sessions, a few at a time: a server's queue of new connections may be short.
 async fn open_all(load: &Rc<Load>, clients: usize) -> Result<Vec<Line>, String> {
-    let opening = (0..clients).map(|number| {
-        let load = load.clone();
+    let left = Rc::new(Cell::new(0..clients));
+    let opening = (0..OPENING_AT_ONCE).map(|_| {
+        let (load, left) = (load.clone(), left.clone());
         spawn("open", async move {
-            let address = load.addresses[number % load.addresses.len()];
-            Line::open(address, load.timeout_ms, None, OPEN_LIMIT).await
+            let mut lines = Vec::new();
+            let next = || {
+                let mut numbers = left.take();
+                let number = numbers.next();
+                left.set(numbers);
+                number
+            };
+            while let Some(number) = next() {
+                let address = load.addresses[number % load.addresses.len()];
+                lines.push(Line::open(address, load.timeout_ms, None, OPEN_LIMIT).await?);
+            }
+            Ok::<_, Failure>(lines)
         })
     });
     let opened = join_all(opening.collect::<Vec<_>>()).await;
-    let opened: Result<Vec<Line>, _> = opened.into_iter().collect();
-    opened.map_err(|failure| format!("not all of {clients} sessions can begin: {failure}"))
+    let opened: Result<Vec<Vec<Line>>, _> = opened.into_iter().collect();
+    let opened =
+        opened.map_err(|failure| format!("not all of {clients} sessions can begin: {failure}"))?;
+    Ok(opened.into_iter().flatten().collect())
 }
 
 async fn close_all(lines: Vec<Line>) {

@@ -5,7 +5,7 @@ use crate::server::raise_file_limit;
 use crate::{Outcome, connect};
 use plinth_bench::keeper::mix::Workload;
 use plinth_bench::keeper::report;
-use plinth_bench::keeper::run::{Disturbance, Plan, Server, run as run_all};
+use plinth_bench::keeper::run::{Disturbance, Plan, Server, reach, run as run_all};
 use plinth_bench::server_cpu;
 use plinth_runtime::{Duration, random};
 use serde_json::Value;
@@ -131,6 +131,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     let plan = plan(&arguments)?;
     raise_file_limit();
     connect::block_on(async {
+        reach(&plan).await?;
         let calibration =
             calibration::of(arguments.calibration.as_deref(), &arguments.directory).await?;
         eprintln!("plinth: seed {}", plan.seed);
