@@ -195,19 +195,14 @@ impl Bench<'_> {
         })
     }
 
-    async fn measure(
-        &self,
-        index: usize,
-        workload: &Workload,
-        clients: usize,
-    ) -> Result<Round, String> {
-        let (plan, server) = (self.plan, &self.plan.servers[index]);
-        let load = Rc::new(Load {
+    /// What the sessions of a round share.
+    fn load(&self, index: usize, workload: &Workload, clients: usize) -> Load {
+        Load {
             shape: workload.shape,
-            outstanding: plan.outstanding,
-            addresses: server.addresses.clone(),
+            outstanding: self.plan.outstanding,
+            addresses: self.plan.servers[index].addresses.clone(),
             timeout_ms: match workload.is_disturbed {
-                true => plan.timeout_ms,
+                true => self.plan.timeout_ms,
                 false => STEADY_TIMEOUT_MS,
             },
             tree: self.trees[index].clone(),
@@ -216,7 +211,17 @@ impl Bench<'_> {
             answers: Cell::new(0),
             last_answer: Cell::new(now()),
             working: Cell::new(clients),
-        });
+        }
+    }
+
+    async fn measure(
+        &self,
+        index: usize,
+        workload: &Workload,
+        clients: usize,
+    ) -> Result<Round, String> {
+        let server = &self.plan.servers[index];
+        let load = Rc::new(self.load(index, workload, clients));
         let load_average = load_average();
         let lines = open_all(&load, clients).await?;
         let failed = Rc::new(RefCell::new(None));
