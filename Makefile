@@ -28,6 +28,7 @@ help:
 	@echo "make chaos   $(CHAOS_SECONDS) s of real processes in network namespaces, under every fault that can be had"
 	@echo "make keeper-clients   ZooKeeper's own clients and their tests against the keeper: $(KEEPER_CLIENTS_RUN)"
 	@echo "make stack   $(STACK_SEEDS) random programs on the stack machines of FoundationDB's bindings"
+	@echo "make keeper-bench     the keeper beside Debian's ZooKeeper, in alternating rounds; bench-results/keeper.html"
 	@echo "make bench   calibrate the machine, measure every workload; figures, plots and scaled tables in bench-results/"
 
 .PHONY: tools words
@@ -127,3 +128,11 @@ stack: tools bindings
 bench: release
 	@scripts/need taskset:util-linux
 	scripts/bench $(PLINTH) bench-results
+
+# Which parts of it: PARTS="mixes load failures"; scripts/keeper-bench tells the other settings.
+.PHONY: keeper-bench
+keeper-bench: release
+	@scripts/need pgrep:procps python3:python3 java:default-jre-headless \
+		/usr/share/java/zookeeper.jar:libzookeeper-java /usr/share/java/slf4j-simple.jar:libslf4j-java \
+		/usr/share/java/servlet-api.jar:libservlet-api-java
+	scripts/keeper-bench $(PLINTH) bench-results

@@ -38,10 +38,7 @@ pub fn parse_runs(text: &str) -> Result<Vec<Value>, String> {
 
 /// Renders the page.
 pub fn page(runs: &[Value]) -> String {
-    let mut out = String::from(
-        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>Plinth: measured speed</title>",
-    );
-    write!(out, "<style>{STYLE}</style><h1>Plinth: measured speed</h1>").expect(INFALLIBLE);
+    let mut out = open_page("Plinth: measured speed");
     out.push_str(
         "<p>An operation is a key read or written. Where the load generator is the bottleneck, \
         the figure a server CPU second is the one that says what the server can do.</p>",
@@ -59,11 +56,20 @@ pub fn page(runs: &[Value]) -> String {
         runs,
         number("operations_per_server_cpu_s"),
     );
-    latencies(&mut out, runs);
+    let title = "Latency of a transaction, ms: p50, p90, p99, p99.9";
+    latencies(&mut out, title, runs);
     table(&mut out, runs);
     calibration(&mut out, runs);
     out.push_str("</html>\n");
     out
+}
+
+/// The beginning of a page.
+pub(crate) fn open_page(title: &str) -> String {
+    format!(
+        "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><title>{title}</title>\
+        <style>{STYLE}</style><h1>{title}</h1>"
+    )
 }
 
 const INFALLIBLE: &str = "writing to a string";
@@ -77,7 +83,12 @@ fn label(run: &Value) -> String {
     })
 }
 
-fn bars(out: &mut String, title: &str, runs: &[Value], value: impl Fn(&Value) -> Option<f64>) {
+pub(crate) fn bars(
+    out: &mut String,
+    title: &str,
+    runs: &[Value],
+    value: impl Fn(&Value) -> Option<f64>,
+) {
     let most = runs.iter().filter_map(&value).fold(0.0, f64::max);
     if most <= 0.0 {
         return;
@@ -103,7 +114,7 @@ fn bars(out: &mut String, title: &str, runs: &[Value], value: impl Fn(&Value) ->
 
 /// Plot of the latencies from the median to the 99.9th percentile on a logarithmic scale: a line with a mark at each
 /// quantile.
-fn latencies(out: &mut String, runs: &[Value]) {
+pub(crate) fn latencies(out: &mut String, title: &str, runs: &[Value]) {
     let quantile = |run: &Value, q: &str| run["latency_ms"][q].as_f64().filter(|ms| *ms > 0.0);
     let all = || {
         runs.iter()
@@ -119,11 +130,7 @@ fn latencies(out: &mut String, runs: &[Value]) {
         (high.log10().ceil()).max(low.log10().floor() + 1.0),
     );
     let x = |ms: f64| LABEL_WIDTH + (ms.log10() - low) / (high - low) * BAR_WIDTH;
-    open_plot(
-        out,
-        "Latency of a transaction, ms: p50, p90, p99, p99.9",
-        runs.len() + 1,
-    );
+    open_plot(out, title, runs.len() + 1);
     let bottom = runs.len() as f64 * (BAR_HEIGHT + 6.0);
     for power in low as i32..=high as i32 {
         let at = x(10f64.powi(power));
@@ -186,7 +193,7 @@ fn row_label(out: &mut String, y: f64, run: &Value) {
     .expect(INFALLIBLE);
 }
 
-fn table(out: &mut String, runs: &[Value]) {
+pub(crate) fn table(out: &mut String, runs: &[Value]) {
     out.push_str(
         "<h2>All figures</h2><table><tr><th>workload</th><th>operations/s</th><th>transactions/s</th>\
         <th>p50 ms</th><th>p90</th><th>p99</th><th>p99.9</th><th>conflicts</th><th>errors</th>\
@@ -220,7 +227,7 @@ fn table(out: &mut String, runs: &[Value]) {
 }
 
 /// Table of the machine's calibration: the medians over all runs that carry one.
-fn calibration(out: &mut String, runs: &[Value]) {
+pub(crate) fn calibration(out: &mut String, runs: &[Value]) {
     let told = |run: &Value| Calibration::from_json(&run["calibration"]);
     let calibrations: Vec<_> = runs.iter().filter_map(told).collect();
     let Some(calibration) = Calibration::median(&calibrations) else {
@@ -250,7 +257,7 @@ pub fn grouped(n: f64) -> String {
     out
 }
 
-fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     text.replace('&', "&amp;")
         .replace('<', "&lt;")
         .replace('>', "&gt;")

@@ -101,11 +101,11 @@ struct Counted {
     timeline: Vec<Second>,
 }
 
-fn histogram() -> Histogram<u64> {
+pub(crate) fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, LATENCY_NS_MAX, LATENCY_DIGITS).expect("the bounds are valid")
 }
 
-fn record(histogram: &mut Histogram<u64>, latency: Duration) {
+pub(crate) fn record(histogram: &mut Histogram<u64>, latency: Duration) {
     histogram.saturating_record(latency.as_nanos().min(u128::from(LATENCY_NS_MAX)) as u64);
 }
 
@@ -436,7 +436,7 @@ async fn check_table(database: &impl Target, plan: &Plan) -> std::result::Result
     }
 }
 
-fn quantiles(histogram: &Histogram<u64>) -> Value {
+pub(crate) fn quantiles(histogram: &Histogram<u64>) -> Value {
     let ms = |q: f64| round(histogram.value_at_quantile(q) as f64 / 1e6, 4);
     json!({
         "p50": ms(0.50),
@@ -448,7 +448,7 @@ fn quantiles(histogram: &Histogram<u64>) -> Value {
     })
 }
 
-fn round(value: f64, digits: i32) -> f64 {
+pub(crate) fn round(value: f64, digits: i32) -> f64 {
     let scale = 10f64.powi(digits);
     (value * scale).round() / scale
 }

@@ -2,6 +2,9 @@
 
 #![allow(clippy::disallowed_types)] // the user's files
 
+mod calibration;
+mod keeper;
+
 use crate::connect::{self, ClusterArguments, Connection};
 use crate::{Outcome, status};
 use plinth_bench::report::{self, grouped};
@@ -27,7 +30,9 @@ pub struct Arguments {
 enum Command {
     /// Run a workload against a cluster and print the results
     Run(Run),
-    /// Make an HTML page with plots from the output of `bench run --json`
+    /// Compare servers that speak ZooKeeper's protocol, in alternating runs
+    Keeper(keeper::Arguments),
+    /// Make an HTML page with plots from the output of `bench run --json` or of `bench keeper --json`
     Report(Report),
     /// Measure the speed of this machine, in a few seconds and without a cluster
     Calibrate(Calibrate),
@@ -138,6 +143,7 @@ pub fn run(arguments: Arguments) -> Outcome {
             Ok(())
         }
         Command::Run(run) => measure(run),
+        Command::Keeper(arguments) => keeper::run(arguments),
         Command::Report(report) => write_report(report),
         Command::Calibrate(arguments) => calibrate(&arguments),
         Command::Table(table) => {
@@ -167,19 +173,6 @@ fn print_calibration(calibration: &Calibration) {
     }
 }
 
-/// The calibration in the file that the user named; without a file, calibrates this machine.
-async fn calibration(arguments: &Run) -> Outcome<Calibration> {
-    let Some(path) = &arguments.calibration else {
-        let directory = arguments.directory.clone();
-        return plinth_runtime::offload(move || Calibration::measure(&directory)).await;
-    };
-    let at = |what: String| format!("--calibration {}: {what}", path.display());
-    let text = std::fs::read_to_string(path).map_err(|error| at(error.to_string()))?;
-    let object = serde_json::from_str(&text).unwrap_or_default();
-    Calibration::from_json(&object)
-        .ok_or_else(|| at("it is not what `bench calibrate --json` prints".into()))
-}
-
 fn measure(arguments: Run) -> Outcome {
     let workload = Workload::parse(&arguments.workload).ok_or_else(|| {
         let names: Vec<&str> = Workload::all().iter().map(|w| w.name).collect();
@@ -204,7 +197,8 @@ fn measure(arguments: Run) -> Outcome {
         let busy =
             || eprintln!("plinth: waiting, up to a minute, for the servers to finish earlier work");
         server_cpu::until_idle(&plan.server_pids, busy).await;
-        let calibration = calibration(&arguments).await?;
+        let file = arguments.calibration.as_deref();
+        let calibration = calibration::of(file, &arguments.directory).await?;
         let measured = run_plan(plan, &arguments, &connection).await?;
         if measured.server.is_none() && !measured.plan.server_pids.is_empty() {
             eprintln!(
@@ -360,7 +354,12 @@ fn read_runs(files: &[PathBuf]) -> Outcome<Vec<serde_json::Value>> {
 
 fn write_report(arguments: Report) -> Outcome {
     let runs = read_runs(&arguments.files)?;
-    std::fs::write(&arguments.output, report::page(&runs)).map_err(|error| {
+    let is_keeper = runs.iter().any(|run| run["kinds"].is_object());
+    let page = match is_keeper {
+        true => plinth_bench::keeper::report::page(&runs),
+        false => report::page(&runs),
+    };
+    std::fs::write(&arguments.output, page).map_err(|error| {
         format!(
             "{}: {error}; choose another with -o",
             arguments.output.display()

@@ -171,6 +171,16 @@ fn wrong_usage_exits_with_two() {
         &["server"],
         &["nothing"],
         &["bench", "run"],
+        &["bench", "keeper", "--server", "127.0.0.1:2181"],
+        &["bench", "keeper", "--server", "a=nowhere"],
+        &[
+            "bench",
+            "keeper",
+            "--server",
+            "a=127.0.0.1:1",
+            "--seconds",
+            "0",
+        ],
     ] {
         let output = Command::new(BINARY)
             .args(arguments)
@@ -182,6 +192,30 @@ fn wrong_usage_exits_with_two() {
         .args(["dev", "--processes", "2", "--replication", "triple"])
         .output();
     assert!(error_line(&output.expect("the binary was built")).contains("--processes 3"));
+}
+
+#[test]
+fn a_bench_of_servers_that_cannot_be_measured_says_why() {
+    let line = |more: &[&str]| {
+        let output = Command::new(BINARY)
+            .args(["bench", "keeper"])
+            .args(more)
+            .output();
+        error_line(&output.expect("the binary was built"))
+    };
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("binds");
+    let port = listener.local_addr().expect("is bound").port();
+    drop(listener);
+    let server = format!("there=127.0.0.1:{port}");
+    let with = |more: &[&str]| line(&[&["--server", &server], more].concat());
+    assert!(line(&[]).contains("--server NAME=HOST:PORT"));
+    assert!(with(&[]).contains(&format!(
+        "server there at 127.0.0.1:{port} takes no session"
+    )));
+    assert!(with(&["--workload", "ycsb-e"]).contains("there is no `ycsb-e'"));
+    assert!(with(&["--workload", "failures"]).contains("--disturb"));
+    assert!(with(&["--server", &server]).contains("two with the name there"));
+    assert!(with(&["--pids", "other=1"]).contains("there is no --server other"));
 }
 
 /// Mistakes that only a program can make, against real servers.

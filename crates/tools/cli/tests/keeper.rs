@@ -245,3 +245,64 @@ fn sessions_watches_and_ephemerals_outlive_a_server_and_a_gateway() {
     let cluster = Cluster::start("keeper", 3, &["--replication", "double"]);
     real::block_on(work(&cluster));
 }
+
+#[test]
+fn the_bench_measures_gateways_and_tells_what_the_end_of_one_costs() {
+    let cluster = Cluster::start("keeper-bench", 1, &["--engine", "memory"]);
+    let first_port = free_ports(2);
+    let address = |i| SocketAddr::from(([127, 0, 0, 1], first_port + i));
+    let first = start_gateway(&cluster, address(0));
+    let _second = start_gateway(&cluster, address(1));
+    real::block_on(async {
+        for i in 0..2 {
+            let client = connect(address(i), None).await;
+            client.close().await.expect("closed");
+        }
+    });
+    let file = |name| cluster.directory.file(name).to_string_lossy().into_owned();
+    let (known, json, html) = (file("calibration"), file("json"), file("html"));
+    let reference = plinth_bench::calibrate::REFERENCE.to_json();
+    std::fs::write(&known, reference.to_string()).expect("writes");
+    let output = Command::new(env!("CARGO_BIN_EXE_plinth"))
+        .args([
+            "bench",
+            "keeper",
+            "--workload",
+            "clickhouse,ycsb-f,bulk-load,failures",
+        ])
+        .args([
+            "--clients",
+            "6",
+            "--rounds",
+            "1",
+            "--nodes",
+            "300",
+            "--seed",
+            "1",
+        ])
+        .args(["--seconds", "4", "--warmup", "0.1", "--disturb-at", "1"])
+        .args(["--server", &format!("both={},{}", address(0), address(1))])
+        .args(["--disturb", &format!("kill -9 {}", first.0.id())])
+        .args(["--calibration", &known, "--json", &json, "--html", &html])
+        .output()
+        .expect("the binary was built");
+    assert!(output.status.success(), "{}", common::text(&output.stderr));
+    let lines = std::fs::read_to_string(&json).expect("it was written");
+    let parse = |line| serde_json::from_str(line).expect("JSON");
+    let objects: Vec<serde_json::Value> = lines.lines().map(parse).collect();
+    assert_eq!(objects.len(), 4);
+    for object in &objects {
+        assert!(
+            object["operations_per_second"].as_f64() > Some(1.0),
+            "{object}"
+        );
+    }
+    assert!(objects[0]["server_cpu_s"].as_f64() > Some(0.0));
+    let sessions = &objects[3]["sessions"];
+    assert_eq!(
+        (&sessions["moved"], &sessions["lost"]),
+        (&3.into(), &0.into())
+    );
+    let page = std::fs::read_to_string(&html).expect("it was written");
+    assert!(page.contains("Sessions that were disturbed"), "{page}");
+}
