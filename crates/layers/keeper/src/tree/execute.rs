@@ -37,6 +37,8 @@ pub enum Operation {
     /// A session comes to this gateway, wherever it was.
     TakeSession {
         session: i64,
+        /// What the client asks for now.
+        timeout_ms: u32,
         password: Vec<u8>,
         found: Option<SessionRow>,
     },
@@ -441,6 +443,7 @@ fn internal(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Result<
         }
         Operation::TakeSession {
             session,
+            timeout_ms,
             password,
             found,
         } => {
@@ -455,7 +458,7 @@ fn internal(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Result<
                 .ok_or(Code::SESSION_EXPIRED)?;
             let taken = SessionChange::Taken {
                 from: row.owner,
-                timeout_ms: row.timeout_ms,
+                timeout_ms: *timeout_ms,
                 password: password.clone(),
             };
             take_session(plan, *session, gateway, taken);
