@@ -6,8 +6,11 @@
 //! - A session's reads see its writes and never go back, over connections to other gateways too. A read after `sync`
 //!   sees every write that was answered before.
 //! - Who watches a node hears of a change before seeing it, and of every change that it sees later.
+//! - Odd requests are answered as ZooKeeper answers them.
 //! - Ephemeral nodes are there while their session lives, gone when its end was answered, and gone in time when its
 //!   client has gone.
+
+mod exact;
 
 use crate::client::{Client, Failure};
 use crate::wire::{Acl, Answer, Code, CreateKind, Request, Stat, Text, create_flags, event};
@@ -129,6 +132,16 @@ impl Keeping {
         }
     }
 
+    /// A connection of its own, with requests that few clients send.
+    async fn ask_oddly(&self) {
+        let servers = &self.site.servers;
+        let server = servers[below(servers.len() as u64) as usize];
+        let home = format!("/simulated/x{}", self.next_name());
+        if let Some(Err(wrong)) = exact::ask(server, &home).await {
+            self.complaints.add(wrong);
+        }
+    }
+
     /// One connection: some requests, then it is dropped, or the session closed.
     async fn visit(&self, me: &mut Me, day: Day) -> Option<()> {
         let client = self.connect(me).await?;
@@ -169,6 +182,7 @@ impl Keeping {
             child: Vec::new(),
             persistent: Vec::new(),
             recursive: Vec::new(),
+            breaks_off: false,
         };
         ask(client, request).await.ok()?;
         for path in me.ephemerals.clone() {
@@ -519,6 +533,9 @@ impl Workload for Keeping {
                 ..Me::default()
             };
             while !day.is_over() {
+                if chance(0.05) {
+                    self.ask_oddly().await;
+                }
                 if self.visit(&mut me, day).await.is_none() {
                     day.think().await;
                 }

@@ -368,6 +368,7 @@ fn authentication_pings_and_watches_have_numbers_of_their_own() {
             child: vec![],
             persistent: vec![],
             recursive: vec![],
+            breaks_off: false,
         };
         let requests = [auth, Request::Ping, sync(), watches];
         let answers = requests.map(|request| client.submit(request));

@@ -5,3 +5,5 @@ pub mod execute;
 pub mod node;
 pub mod plan;
 pub mod rows;
+#[cfg(test)]
+mod tests;

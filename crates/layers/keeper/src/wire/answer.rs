@@ -160,7 +160,9 @@ impl Answer {
     fn put(&self, out: &mut Output) {
         match self {
             Answer::Empty => {}
-            Answer::Path(path) | Answer::Sync(path) => put_text(out, path),
+            Answer::Path(path) => put_text(out, path),
+            // Of any text that a client has sent.
+            Answer::Sync(path) => put_slice(out, &Text::as_java_encodes(path)),
             Answer::PathAndStat(path, stat) => {
                 put_text(out, path);
                 stat.put(out);
@@ -280,7 +282,7 @@ pub fn encode_event(out: &mut Output, event: &WatchEvent) {
         header.put(out);
         put_int(out, event.kind);
         put_int(out, event.state);
-        put_text(out, &event.path);
+        put_slice(out, &Text::as_java_encodes(&event.path));
     });
 }
 

@@ -1,6 +1,6 @@
 //! Frames: a length of four bytes, then so many bytes.
 
-use super::jute::{Malformed, Taken, length, put_int, take_int};
+use super::jute::{Taken, length, put_int, take_int};
 use bytes::{Buf, Bytes, BytesMut};
 use plinth_core::output::Output;
 
@@ -15,8 +15,6 @@ pub struct Header {
 }
 
 impl Header {
-    pub const BYTES: usize = 8;
-
     pub(super) fn put(self, out: &mut Output) {
         put_int(out, self.xid);
         put_int(out, self.opcode);
@@ -35,7 +33,7 @@ impl Header {
 pub enum FrameError {
     /// No one knows where the next frame begins: the connection must end.
     Negative,
-    /// The frame is longer than the limit. It still lies in the buffer: [`Skip`] gets rid of it.
+    /// The frame is longer than the limit. It still lies in the buffer.
     TooLong { bytes: usize },
 }
 
@@ -65,45 +63,6 @@ pub fn take_frame(
     }
     buffer.advance(LENGTH_BYTES);
     Ok(Some(buffer.split_to(bytes).freeze()))
-}
-
-/// Passes over a request that is too long to be taken. The rest of its bytes are thrown away as they arrive, and the
-/// connection lives on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Skip {
-    /// Of the request: enough to answer it with an error.
-    pub header: Header,
-    left: usize,
-}
-
-impl Skip {
-    /// Takes length and header of the request at the front of `buffer`; `None` until they are there.
-    ///
-    /// # Errors
-    /// The frame is too short for a header, or its length is negative: the connection must end.
-    pub fn begin(buffer: &mut BytesMut) -> Result<Option<Skip>, Malformed> {
-        let Some(bytes) = front(buffer).transpose().map_err(|_| Malformed)? else {
-            return Ok(None);
-        };
-        let left = bytes.checked_sub(Header::BYTES).ok_or(Malformed)?;
-        if buffer.len() < LENGTH_BYTES + Header::BYTES {
-            return Ok(None);
-        }
-        buffer.advance(LENGTH_BYTES);
-        let header = Header {
-            xid: buffer.get_i32(),
-            opcode: buffer.get_i32(),
-        };
-        Ok(Some(Skip { header, left }))
-    }
-
-    /// Throws away what has arrived of the request; true when all of it has.
-    pub fn is_over(&mut self, buffer: &mut BytesMut) -> bool {
-        let here = self.left.min(buffer.len());
-        buffer.advance(here);
-        self.left -= here;
-        self.left == 0
-    }
 }
 
 /// Appends a frame whose content `put` adds.

@@ -28,7 +28,7 @@ pub use answer::{
 pub use codes::{
     Code, create_flags, event, keeper_state, opcode, permission, watch_mode, watcher, xid,
 };
-pub use frame::{FrameError, Header, Skip, take_frame};
+pub use frame::{FrameError, Header, take_frame};
 pub use jute::Malformed;
 pub use record::{
     Acl, ClientInfo, ConnectAnswer, ConnectRequest, Stat, decode_connect_answer,
