@@ -110,7 +110,7 @@ async fn rest(connection: &Talk, request: Request) -> Result<Answer, Code> {
         Request::GetAllChildrenNumber { path } => {
             readable(connection, &path).await?;
             let _ = connection.life.pipeline.refreshed().await;
-            let number = patiently(connection, async |replica| {
+            let (number, _) = patiently(connection, async |replica| {
                 replica.count_below(named(&path)).await
             })
             .await;
@@ -184,6 +184,9 @@ async fn readable_with_data(connection: &Talk, path: &str) -> Result<Rc<Node>, C
     let path = named(path);
     loop {
         let node = readable(connection, path).await?;
+        if let Some(counted) = paths::counted(path) {
+            return Ok(with_counts(connection, &node, counted).await);
+        }
         if !matches!(node.data, Data::Unread(_)) {
             return Ok(node);
         }
@@ -195,6 +198,23 @@ async fn readable_with_data(connection: &Talk, path: &str) -> Result<Rc<Node>, C
             }
         }
     }
+}
+
+/// The node of a quota that says how much there is. It is counted for who asks, instead of with each change.
+async fn with_counts(connection: &Talk, statistics: &Node, path: &str) -> Rc<Node> {
+    // The client's own nodes are among them.
+    let _ = connection.life.pipeline.refreshed().await;
+    let below = async |replica: &Replica| replica.count_below(path).await;
+    let (mut count, mut bytes) = patiently(connection, below).await;
+    if let Some(node) = node(connection, path).await {
+        count += 1;
+        bytes += node.data.len();
+    }
+    let text = format!("count={count},bytes={bytes}");
+    Rc::new(Node {
+        data: Data::Here(text.into()),
+        ..statistics.clone()
+    })
 }
 
 fn header(connection: &Talk, xid: i32) -> AnswerHeader {

@@ -265,20 +265,24 @@ impl Replica {
         Ok(())
     }
 
-    /// How many nodes there are below a node.
-    pub async fn count_below(&self, path: &str) -> Result<usize> {
+    /// How many nodes there are below a node, and how many bytes of data they have.
+    pub async fn count_below(&self, path: &str) -> Result<(usize, usize)> {
         let (_, transaction) = self.reader();
-        let mut count = 0;
+        let (mut count, mut bytes) = (0, 0);
         for depth in paths::depth(path) + 1.. {
             let range = self.rows.below(path, depth);
             let (found, _) = all_rows(&transaction, range, usize::MAX).await?;
-            let nodes = found.iter().filter(|(key, _)| Rows::is_node(key)).count();
-            if nodes == 0 {
+            let before = count;
+            for (_, row) in found.iter().filter(|(key, _)| Rows::is_node(key)) {
+                let node = Node::from_row(row, self.zxids).ok_or(Error::file_corrupt)?;
+                count += 1;
+                bytes += node.data.len();
+            }
+            if count == before {
                 break;
             }
-            count += nodes;
         }
-        Ok(count)
+        Ok((count, bytes))
     }
 
     pub async fn session(&self, session: i64) -> Result<Option<SessionRow>> {
