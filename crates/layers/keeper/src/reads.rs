@@ -57,7 +57,8 @@ pub async fn answer(connection: &Talk, xid: i32, request: Request) {
     }
 }
 
-/// Who reads an empty path gets the root, as from ZooKeeper. A watch of it is one of the empty path, and tells nothing.
+/// Who reads an empty path gets the root, as from ZooKeeper. A watch of it is one of the empty path: it tells
+/// nothing.
 fn named(path: &str) -> &str {
     if path.is_empty() { "/" } else { path }
 }

@@ -87,6 +87,10 @@ fn create(path: Text, flags: i32) -> Request {
     }
 }
 
+fn sync(path: Text) -> Request {
+    Request::Sync { path: Some(path) }
+}
+
 /// `Err(None)`: the connection is of no use any more.
 type Asked = Result<Answer, Option<Code>>;
 
@@ -350,9 +354,7 @@ impl Keeping {
 
     async fn sync_and_get(&self, me: &mut Me, client: &Client, r: usize) -> Option<()> {
         let least = self.known.borrow()[r].newest();
-        ask(client, Request::Sync { path: register(r) })
-            .await
-            .ok()?;
+        ask(client, sync(register(r))).await.ok()?;
         let request = Request::GetData {
             path: register(r),
             watch: false,
@@ -418,9 +420,7 @@ impl Keeping {
             return None;
         }
         let client = self.connect(me).await?;
-        ask(&client, Request::Sync { path: "/".into() })
-            .await
-            .ok()?;
+        ask(&client, sync("/".into())).await.ok()?;
         for path in paths {
             let request = Request::Exists {
                 path: path.clone(),
@@ -463,7 +463,7 @@ impl Keeping {
         let began = now();
         loop {
             let client = self.surely_connect().await;
-            let _ = ask(&client, Request::Sync { path: "/".into() }).await;
+            let _ = ask(&client, sync("/".into())).await;
             let request = Request::GetChildren {
                 path: "/simulated/e".into(),
                 watch: false,
@@ -484,7 +484,7 @@ impl Keeping {
         for r in 0..REGISTERS {
             let (data, stat) = loop {
                 let client = self.surely_connect().await;
-                let _ = ask(&client, Request::Sync { path: "/".into() }).await;
+                let _ = ask(&client, sync("/".into())).await;
                 let request = Request::GetData {
                     path: register(r),
                     watch: false,

@@ -153,7 +153,8 @@ fn number(number: usize) -> Request {
 }
 
 fn sync() -> Request {
-    Request::Sync { path: "/".into() }
+    let path = Some("/".into());
+    Request::Sync { path }
 }
 
 #[test]

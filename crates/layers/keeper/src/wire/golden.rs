@@ -189,7 +189,9 @@ fn reads() -> Vec<(&'static str, Request)> {
         ),
         (
             "0000000e0000000700000009000000022f61",
-            Request::Sync { path: "/a".into() },
+            Request::Sync {
+                path: Some("/a".into()),
+            },
         ),
         (
             "0000000e0000000700000068000000022f61",
@@ -403,7 +405,7 @@ fn other_answers() -> Vec<(&'static str, (i32, Answer))> {
         ),
         (
             "0000001600000007112233445566778800000000000000022f61",
-            (opcode::SYNC, Answer::Sync("/a".into())),
+            (opcode::SYNC, Answer::Sync(Some("/a".into()))),
         ),
         (
             "0000001a0000000711223344556677880000000000000001000000022f61",

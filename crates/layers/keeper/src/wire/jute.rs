@@ -58,8 +58,8 @@ pub(super) fn take_text(input: &mut Bytes) -> Taken<Text> {
     take_optional_text(input)?.ok_or(Malformed)
 }
 
-/// A list whose items take `item_bytes_min` bytes or more; `None` if it is null. Another negative length means an empty
-/// list, as in ZooKeeper's server.
+/// A list whose items take `item_bytes_min` bytes or more; `None` if it is null. Another negative length means an
+/// empty list, as in ZooKeeper's server.
 pub(super) fn take_optional_list<T>(
     input: &mut Bytes,
     item_bytes_min: usize,

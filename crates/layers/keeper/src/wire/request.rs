@@ -72,8 +72,9 @@ pub enum Request {
         path: Text,
         watch: bool,
     },
+    /// The path is nothing but repeated in the answer, and may be null.
     Sync {
-        path: Text,
+        path: Option<Text>,
     },
     Ping,
     /// Only in a multi. To ZooKeeper's server since 3.9.3, one that stands alone is of an unknown kind.
@@ -246,6 +247,9 @@ impl Request {
             opcode::GET_EPHEMERALS => Ok(Request::GetEphemerals {
                 prefix: take_optional_text(input)?.unwrap_or_default(),
             }),
+            opcode::SYNC => Ok(Request::Sync {
+                path: take_optional_text(input)?,
+            }),
             opcode::PING => Ok(Request::Ping),
             opcode::WHO_AM_I => Ok(Request::WhoAmI),
             opcode::CLOSE_SESSION => Ok(Request::CloseSession),
@@ -283,7 +287,6 @@ impl Request {
                 put_int(out, *version);
             }
             Request::GetAcl { path }
-            | Request::Sync { path }
             | Request::DeleteContainer { path }
             | Request::GetAllChildrenNumber { path }
             | Request::GetEphemerals { prefix: path } => put_text(out, path),
@@ -299,6 +302,7 @@ impl Request {
                 breaks_off,
             } => put_steps(out, operations, *breaks_off),
             Request::SetWatches { .. } => self.put_set_watches(out),
+            Request::Sync { path } => put_optional_text(out, path.as_ref()),
             Request::NoPath(request) => {
                 let path = out.mark();
                 request.put(out);
@@ -463,7 +467,6 @@ fn take_of_a_node(opcode: i32, input: &mut Bytes) -> Taken<Request> {
             watch: take_bool(input)?,
         },
         opcode::GET_ACL => Request::GetAcl { path },
-        opcode::SYNC => Request::Sync { path },
         _ => Request::GetAllChildrenNumber { path },
     })
 }
@@ -488,7 +491,6 @@ fn is_of_a_node(opcode: i32) -> bool {
             | opcode::CHECK
             | opcode::GET_ACL
             | opcode::DELETE_CONTAINER
-            | opcode::SYNC
             | opcode::GET_ALL_CHILDREN_NUMBER
     )
 }
