@@ -33,6 +33,36 @@ impl Identity {
     }
 }
 
+/// Adds what is not there yet. They stand in the order in which ZooKeeper's server would go through them, which
+/// decides what `whoAmI` says and which entries stand for `auth` in an access list.
+pub fn add_identities(all: &mut Vec<Identity>, new: Vec<Identity>) {
+    for identity in new {
+        if !all.contains(&identity) {
+            all.push(identity);
+        }
+    }
+    // It has them in Java's hash set, which begins with 16 places and has no more than three for every four.
+    let mut places = 16;
+    while all.len() >= places / 4 * 3 {
+        places *= 2;
+    }
+    all.sort_by_key(|identity| java_hash(identity) as usize % places);
+}
+
+/// `hashCode` of ZooKeeper's `Id`, spread as Java's maps do it.
+fn java_hash(identity: &Identity) -> u32 {
+    let of_text = |text: &str| {
+        let add = |hash: u32, unit: u16| hash.wrapping_mul(31).wrapping_add(unit.into());
+        text.encode_utf16().fold(0, add)
+    };
+    let hash = [&identity.scheme, &identity.id]
+        .into_iter()
+        .fold(17_u32, |hash, text| {
+            hash.wrapping_mul(37).wrapping_add(of_text(text))
+        });
+    (hash ^ (hash >> 16)) & 0x7fff_ffff
+}
+
 /// The id that `user:password` has in access lists: `user:base64(sha1(user:password))`.
 pub fn digest(user_and_password: &str) -> String {
     let user = user_and_password.split(':').next().unwrap_or_default();
@@ -44,12 +74,13 @@ pub fn digest(user_and_password: &str) -> String {
 /// no access list stops.
 pub fn authenticate(
     scheme: &str,
-    auth: &[u8],
+    auth: Option<&[u8]>,
     address: IpAddr,
     super_digest: Option<&str>,
 ) -> Result<Vec<Identity>, Code> {
     match scheme {
         "digest" => {
+            let auth = auth.ok_or(Code::AUTH_FAILED)?;
             let id = digest(&String::from_utf8_lossy(auth));
             let mut identities = Vec::new();
             if super_digest == Some(&id) {
@@ -70,13 +101,10 @@ pub fn fix_up(acl: &[Acl], caller: &[Identity]) -> Result<Rc<[Acl]>, Code> {
         return Err(Code::INVALID_ACL);
     }
     let mut fixed: Vec<Acl> = Vec::with_capacity(acl.len());
+    let mut add = |entry: Acl| fixed.push(entry);
     let mut seen = std::collections::BTreeSet::new();
-    let mut add = |entry: Acl| {
-        if seen.insert(entry.clone()) {
-            fixed.push(entry);
-        }
-    };
-    for entry in acl {
+    // What stands for `auth` may repeat another entry, as in ZooKeeper's server.
+    for entry in acl.iter().filter(|entry| seen.insert(*entry)) {
         match &*entry.scheme {
             "world" if entry.id == "anyone" => add(entry.clone()),
             "auth" => {
@@ -116,7 +144,8 @@ pub fn fix_up(acl: &[Acl], caller: &[Identity]) -> Result<Rc<[Acl]>, Code> {
 }
 
 fn is_digest_id(id: &str) -> bool {
-    id.split(':').count() == 2
+    // What is empty at the end is no part to Java.
+    id.trim_end_matches(':').split(':').count() == 2
 }
 
 /// Fails with `NoAuth` unless the list gives one of `permissions` to one of the identities.
@@ -192,6 +221,40 @@ mod tests {
         }
     }
 
+    /// What `whoAmI` of ZooKeeper 3.9.3 says after logins as super, one, two, user0, user1 and so on.
+    #[test]
+    fn the_names_of_a_client_stand_in_javas_order() {
+        let mut all = vec![Identity::of_address([127, 0, 0, 1].into())];
+        let mut log_in = |user: &str| {
+            let mut new = vec![Identity::new("digest", &digest(user))];
+            if user == "super:test" {
+                new.insert(0, Identity::new("super", ""));
+            }
+            add_identities(&mut all, new.clone());
+            add_identities(&mut all, new);
+            let shown = |identity: &Identity| match &*identity.scheme {
+                "digest" => identity.id.split(':').next().expect("a user").to_string(),
+                scheme => scheme.to_string(),
+            };
+            all.iter().map(shown).collect::<Vec<String>>().join(" ")
+        };
+        assert_eq!(log_in("super:test"), "super ip super");
+        assert_eq!(log_in("one:1"), "super ip super one");
+        assert_eq!(log_in("two:2"), "super two ip super one");
+        let after = |first, last, log_in: &mut dyn FnMut(&str) -> String| {
+            let users = (first..=last).map(|user| log_in(&format!("user{user}:p")));
+            users.last().expect("some log in")
+        };
+        assert_eq!(
+            after(0, 5, &mut log_in),
+            "user2 user0 user3 user5 user1 user4 super two ip super one"
+        );
+        assert_eq!(
+            after(6, 11, &mut log_in),
+            "user3 user5 user1 user7 user9 user6 ip user8 user2 user0 user10 user11 user4 super two super one"
+        );
+    }
+
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(10, 1, 2, 3));
 
     #[test]
@@ -201,15 +264,21 @@ mod tests {
 
     #[test]
     fn a_client_is_known_by_what_it_can_prove() {
-        let known = authenticate("digest", b"u:p", HERE, None).expect("any password will do");
+        let known = authenticate("digest", Some(b"u:p"), HERE, None).expect("any password will do");
         assert_eq!(known, [Identity::new("digest", &digest("u:p"))]);
         let of_super = digest("super:test");
-        let known = authenticate("digest", b"super:test", HERE, Some(&of_super));
+        let known = authenticate("digest", Some(b"super:test"), HERE, Some(&of_super));
         assert_eq!(known.expect("it is super")[0], Identity::new("super", ""));
         assert_eq!(
-            authenticate("kerberos", b"", HERE, None),
+            authenticate("kerberos", Some(b""), HERE, None),
             Err(Code::AUTH_FAILED)
         );
+        assert_eq!(
+            authenticate("digest", None, HERE, None),
+            Err(Code::AUTH_FAILED)
+        );
+        let known = authenticate("ip", None, HERE, None).expect("it has an address");
+        assert_eq!(known, [Identity::of_address(HERE)]);
     }
 
     #[test]
@@ -222,11 +291,18 @@ mod tests {
             &[entry(31, "auth", ""), entry(31, "digest", "me:hash")],
             &me,
         );
-        assert_eq!(*fixed.expect("a list"), [entry(31, "digest", "me:hash")]);
+        let own = entry(31, "digest", "me:hash");
+        assert_eq!(*fixed.expect("a list"), [own.clone(), own.clone()]);
+        let twice = [own.clone(), entry(1, "ip", "10.0.0.1"), own.clone()];
+        assert_eq!(*fix_up(&twice, &me).expect("a list"), twice[..2]);
+        let odd = [entry(1, "digest", ":b"), entry(1, "digest", "a:b::")];
+        assert_eq!(*fix_up(&odd, &me).expect("a list"), odd);
         for bad in [
             vec![],
             vec![entry(31, "world", "everyone")],
             vec![entry(31, "digest", "nocolon")],
+            vec![entry(31, "digest", "a:")],
+            vec![entry(31, "digest", "a:b:c")],
             vec![entry(31, "ip", "10.0.0.0/33")],
             vec![entry(31, "", "")],
             vec![entry(31, "unheard-of", "x")],

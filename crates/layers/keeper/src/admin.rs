@@ -8,6 +8,7 @@ use plinth_core::output::Output;
 use plinth_runtime::serve::Outbox;
 use std::collections::BTreeMap;
 use std::fmt::Write;
+use std::net::SocketAddr;
 use std::rc::Rc;
 
 /// What the gateway calls itself where ZooKeeper names its version.
@@ -79,13 +80,13 @@ fn text_of(gateway: &Gateway, word: Word) -> String {
         Word::Stat => {
             format!(
                 "Zookeeper version: {VERSION}\nClients:\n{}\n{}",
-                connections(&life),
+                connections(&life, true),
                 server(gateway, &life)
             )
         }
         Word::Srvr => format!("Zookeeper version: {VERSION}\n{}", server(gateway, &life)),
         Word::Mntr => monitored(gateway, &life),
-        Word::Cons => format!("{}\n", connections(&life)),
+        Word::Cons => format!("{}\n", connections(&life, false)),
         Word::Dump => sessions(&life),
         Word::Wchs => {
             let (watches, paths, clients) = life.clients.watches.borrow().counts();
@@ -149,21 +150,23 @@ fn server(gateway: &Gateway, life: &Life) -> String {
     )
 }
 
-fn connections(life: &Life) -> String {
+fn connections(life: &Life, is_brief: bool) -> String {
     let mut text = String::new();
     for connection in life.clients.connections.borrow().values() {
-        let _ = writeln!(
-            text,
-            " /{}[1](queued=0,recved={},sent={},sid={:#x},to={},est={})",
-            connection.peer,
-            connection.received.get(),
-            connection.sent.get(),
-            connection.session,
-            connection.timeout_ms,
-            connection.since.elapsed().as_millis(),
-        );
+        let (session, timeout_ms) = (connection.session, connection.timeout_ms);
+        let since_ms = connection.since.elapsed().as_millis();
+        let more = match is_brief {
+            true => String::new(),
+            false => format!(",sid={session:#x},to={timeout_ms},est={since_ms}"),
+        };
+        let (received, sent) = (connection.received.get(), connection.sent.get());
+        text.push_str(&connection_line(connection.peer, received, sent, &more));
     }
     text
+}
+
+fn connection_line(peer: SocketAddr, received: u64, sent: u64, more: &str) -> String {
+    format!(" /{peer}[1](queued=0,recved={received},sent={sent}{more})\n")
 }
 
 fn monitored(gateway: &Gateway, life: &Life) -> String {
@@ -233,4 +236,18 @@ fn configuration(gateway: &Gateway) -> String {
         2 * tick,
         20 * tick,
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_told_of_in_the_form_that_parsers_expect() {
+        let peer = SocketAddr::from(([10, 0, 0, 1], 4711));
+        let brief = " /10.0.0.1:4711[1](queued=0,recved=2,sent=3)\n";
+        assert_eq!(connection_line(peer, 2, 3, ""), brief);
+        let more = " /10.0.0.1:4711[1](queued=0,recved=2,sent=3,sid=0x7)\n";
+        assert_eq!(connection_line(peer, 2, 3, ",sid=0x7"), more);
+    }
 }

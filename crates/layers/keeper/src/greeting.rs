@@ -75,7 +75,7 @@ pub async fn accept(
     life.replica.saw(request.last_zxid_seen);
     let found = match request.session_id {
         0 => open(gateway, &life, client, request).await?,
-        session => take(&life, client, session, request).await?,
+        session => take(gateway, &life, client, session, request).await?,
     };
     let (answer, accepted) = match found {
         Some((session, timeout_ms, password)) => {
@@ -114,15 +114,20 @@ pub async fn accept(
 
 type Session = (i64, u32, Bytes);
 
+/// The time-out for what the client asks for.
+fn timeout_of(gateway: &Gateway, request: &ConnectRequest) -> u32 {
+    let tick = gateway.options.tick_ms;
+    let wanted = u32::try_from(request.timeout_ms).unwrap_or(0);
+    wanted.clamp(2 * tick, 20 * tick)
+}
+
 async fn open(
     gateway: &Gateway,
     life: &Life,
     client: Client,
     request: &ConnectRequest,
 ) -> Option<Option<Session>> {
-    let tick = gateway.options.tick_ms;
-    let wanted = u32::try_from(request.timeout_ms).unwrap_or(0);
-    let timeout_ms = wanted.clamp(2 * tick, 20 * tick);
+    let timeout_ms = timeout_of(gateway, request);
     // Positive: the other half of the numbers are owners that are no sessions.
     let session = ((random::u64() >> 2) as i64).max(1);
     let mut password = [0; PASSWORD_BYTES];
@@ -149,6 +154,7 @@ fn insert(life: &Life, client: Client, session: i64, timeout_ms: u32) {
 
 /// `Some(None)`: the session has expired, or the password is not its own.
 async fn take(
+    gateway: &Gateway,
     life: &Life,
     client: Client,
     session: i64,
@@ -157,6 +163,7 @@ async fn take(
     let password = &request.password;
     let operation = Operation::TakeSession {
         session,
+        timeout_ms: timeout_of(gateway, request),
         password: password.to_vec(),
         found: None,
     };

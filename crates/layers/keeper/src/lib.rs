@@ -40,8 +40,8 @@ knob! {
     pub BATCH_BYTES_MAX: usize = "keeper_batch_bytes_max", 2 << 20, sim 1000, 2 << 20, legal 1000, 4 << 20;
     /// Longest request: ZooKeeper's `jute.maxbuffer`.
     pub FRAME_BYTES_MAX: usize = "keeper_frame_bytes_max", 0xfffff, legal 10_000, 8 << 20;
-    /// Longest answer. ZooKeeper's Java client reads no longer one unless told to.
-    pub ANSWER_BYTES_MAX: usize = "keeper_answer_bytes_max", 4 << 20, legal 10_000, 256 << 20;
+    /// Longest answer. Clients have limits of their own, which their users can change; ZooKeeper's server has none.
+    pub ANSWER_BYTES_MAX: usize = "keeper_answer_bytes_max", 64 << 20, legal 10_000, 256 << 20;
     /// Memory for nodes.
     pub CACHE_BYTES_MAX: usize = "keeper_cache_bytes_max", 64 << 20, sim 10_000, 64 << 20, legal 10_000, usize::MAX;
     /// How often a gateway shows that it lives.

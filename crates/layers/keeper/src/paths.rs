@@ -47,6 +47,15 @@ pub fn join(parent: &str, name: &str) -> String {
     }
 }
 
+/// The node whose subtree is counted for a quota, if `path` is where the quota says how much there is.
+pub fn counted(path: &str) -> Option<&str> {
+    let quota = path.strip_prefix("/zookeeper/quota")?;
+    match quota.strip_suffix("/zookeeper_stats")? {
+        "" => Some("/"),
+        path => Some(path),
+    }
+}
+
 /// Number of names in a valid path; 0 for the root.
 pub fn depth(path: &str) -> usize {
     match path {
@@ -114,5 +123,19 @@ mod tests {
             }
         }
         assert_eq!(parent("no-slash"), None);
+    }
+
+    #[test]
+    fn a_quota_counts_the_nodes_of_its_path() {
+        let counted_of_a = counted("/zookeeper/quota/a/b/zookeeper_stats");
+        assert_eq!(counted_of_a, Some("/a/b"));
+        assert_eq!(counted("/zookeeper/quota/zookeeper_stats"), Some("/"));
+        for other in [
+            "/zookeeper/quota",
+            "/zookeeper/quota/a/zookeeper_limits",
+            "/a/zookeeper_stats",
+        ] {
+            assert_eq!(counted(other), None);
+        }
     }
 }

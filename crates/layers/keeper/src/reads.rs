@@ -9,7 +9,7 @@ use crate::talk::Talk;
 use crate::tree::node::{Data, Node};
 use crate::tree::plan::Known;
 use crate::wire::{
-    Answer, AnswerHeader, ClientInfo, Code, MultiResult, Request, Text, WatchEvent,
+    Answer, AnswerHeader, ClientInfo, Code, MultiResult, Request, Text, WatchEvent, encode_answer,
     encode_children, encode_data, encode_event, event, permission, xid,
 };
 use plinth_core::{Error, Result as StoreResult};
@@ -20,8 +20,7 @@ use std::rc::Rc;
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 /// Answers a request whose turn it is.
-pub async fn answer(connection: &Talk, xid: i32, mut request: Request) {
-    name_root(&mut request);
+pub async fn answer(connection: &Talk, xid: i32, request: Request) {
     match request {
         Request::Exists { path, watch } => exists(connection, xid, &path, watch).await,
         Request::GetData { path, watch } => get_data(connection, xid, &path, watch).await,
@@ -35,12 +34,20 @@ pub async fn answer(connection: &Talk, xid: i32, mut request: Request) {
             let result = get_acl(connection, &path).await;
             connection.answer_with(xid, result.as_ref().map_err(|code| *code));
         }
-        Request::MultiRead { operations } => {
+        Request::MultiRead {
+            operations,
+            breaks_off,
+        } => {
             let mut results = Vec::with_capacity(operations.len());
             for operation in operations {
                 results.push(read_one(connection, operation).await);
             }
-            connection.answer_with(xid, Ok(&Answer::MultiRead(results)));
+            let mut header = header(connection, xid);
+            if breaks_off {
+                header.error = Code::MARSHALLING_ERROR.0;
+            }
+            let answer = Answer::MultiRead(results);
+            connection.answer(header, |out| encode_answer(out, header, &answer));
         }
         Request::SetWatches { .. } => set_watches(connection, xid, request).await,
         other => {
@@ -50,22 +57,10 @@ pub async fn answer(connection: &Talk, xid: i32, mut request: Request) {
     }
 }
 
-/// Clients that name no path get the root, as from ZooKeeper.
-fn name_root(request: &mut Request) {
-    match request {
-        Request::Exists { path, .. }
-        | Request::GetData { path, .. }
-        | Request::GetAcl { path }
-        | Request::GetChildren { path, .. }
-        | Request::GetChildren2 { path, .. }
-        | Request::GetAllChildrenNumber { path }
-            if path.is_empty() =>
-        {
-            *path = Text::from_static("/");
-        }
-        Request::MultiRead { operations } => operations.iter_mut().for_each(name_root),
-        _ => {}
-    }
+/// Who reads an empty path gets the root, as from ZooKeeper. A watch of it is one of the empty path: it tells
+/// nothing.
+fn named(path: &str) -> &str {
+    if path.is_empty() { "/" } else { path }
 }
 
 async fn rest(connection: &Talk, request: Request) -> Result<Answer, Code> {
@@ -108,7 +103,7 @@ async fn rest(connection: &Talk, request: Request) -> Result<Answer, Code> {
                 replica.ephemerals(session).await
             })
             .await;
-            let has_prefix = |path: &Text| path.starts_with(&*prefix);
+            let has_prefix = |path: &Text| prefix.trim().is_empty() || path.starts_with(&*prefix);
             Ok(Answer::Ephemerals(
                 all.into_iter().filter(has_prefix).collect(),
             ))
@@ -116,8 +111,10 @@ async fn rest(connection: &Talk, request: Request) -> Result<Answer, Code> {
         Request::GetAllChildrenNumber { path } => {
             readable(connection, &path).await?;
             let _ = connection.life.pipeline.refreshed().await;
-            let number =
-                patiently(connection, async |replica| replica.count_below(&path).await).await;
+            let (number, _) = patiently(connection, async |replica| {
+                replica.count_below(named(&path)).await
+            })
+            .await;
             Ok(Answer::Number(i32::try_from(number).unwrap_or(i32::MAX)))
         }
         Request::Reconfig { .. } => Err(Code::RECONFIG_DISABLED),
@@ -163,6 +160,7 @@ async fn load(connection: &Talk, path: &str) {
 
 /// The node now. Nothing is awaited after its return, so what the caller does with it is of the same state.
 async fn node(connection: &Talk, path: &str) -> Option<Rc<Node>> {
+    let path = named(path);
     if !paths::is_valid(path) {
         return None;
     }
@@ -184,8 +182,12 @@ async fn readable(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> {
 
 /// As [`readable`], with the data.
 async fn readable_with_data(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> {
+    let path = named(path);
     loop {
         let node = readable(connection, path).await?;
+        if let Some(counted) = paths::counted(path) {
+            return Ok(with_counts(connection, &node, counted).await);
+        }
         if !matches!(node.data, Data::Unread(_)) {
             return Ok(node);
         }
@@ -197,6 +199,23 @@ async fn readable_with_data(connection: &Talk, path: &str) -> Result<Rc<Node>, C
             }
         }
     }
+}
+
+/// The node of a quota that says how much there is. It is counted for who asks, instead of with each change.
+async fn with_counts(connection: &Talk, statistics: &Node, path: &str) -> Rc<Node> {
+    // The client's own nodes are among them.
+    let _ = connection.life.pipeline.refreshed().await;
+    let below = async |replica: &Replica| replica.count_below(path).await;
+    let (mut count, mut bytes) = patiently(connection, below).await;
+    if let Some(node) = node(connection, path).await {
+        count += 1;
+        bytes += node.data.len();
+    }
+    let text = format!("count={count},bytes={bytes}");
+    Rc::new(Node {
+        data: Data::Here(text.into()),
+        ..statistics.clone()
+    })
 }
 
 fn header(connection: &Talk, xid: i32) -> AnswerHeader {
@@ -211,15 +230,14 @@ async fn exists(connection: &Talk, xid: i32, path: &str, watch: bool) {
     if path.contains('\0') {
         return connection.answer_with(xid, Err(Code::BAD_ARGUMENTS));
     }
-    let found = node(connection, path).await;
-    if watch {
+    let found = readable(connection, path).await;
+    // Nobody learns from a watch what may not be read. A node that is not there may be waited for.
+    if watch && !matches!(found, Err(Code::NO_AUTH)) {
         let mut watches = connection.life.clients.watches.borrow_mut();
         watches.watch_data(path, connection.client);
     }
-    match found {
-        Some(node) => connection.answer_with(xid, Ok(&Answer::Stat(node.stat()))),
-        None => connection.answer_with(xid, Err(Code::NO_NODE)),
-    }
+    let answer = found.map(|node| Answer::Stat(node.stat()));
+    connection.answer_with(xid, answer.as_ref().map_err(|code| *code));
 }
 
 fn data_of(node: &Node) -> Option<&[u8]> {
@@ -247,6 +265,7 @@ async fn get_data(connection: &Talk, xid: i32, path: &str, watch: bool) {
 
 /// Makes the list of children known. Fails if it is too long for an answer.
 async fn readable_list(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> {
+    let path = named(path);
     loop {
         let node = readable(connection, path).await?;
         if connection
@@ -286,7 +305,8 @@ async fn children(connection: &Talk, xid: i32, path: &str, watch: bool, with_sta
     }
     let header = header(connection, xid);
     let stat = with_stat.then(|| node.stat());
-    connection.life.replica.with_children(path, |names| {
+    let replica = &connection.life.replica;
+    replica.with_children(named(path), |names| {
         let names = names.iter().map(|name| &**name);
         connection.answer(header, |out| {
             encode_children(out, header, names, stat.as_ref())
@@ -314,7 +334,8 @@ async fn read_one(connection: &Talk, operation: Request) -> MultiResult {
             MultiResult::Data(data, node.stat())
         }),
         Request::GetChildren { path, .. } => readable_list(connection, &path).await.map(|_| {
-            let names = connection.life.replica.with_children(&path, |names| {
+            let replica = &connection.life.replica;
+            let names = replica.with_children(named(&path), |names| {
                 names.iter().map(|name| Text::from(&**name)).collect()
             });
             MultiResult::Children(names.unwrap_or_default())
@@ -333,6 +354,7 @@ async fn set_watches(connection: &Talk, xid_of_request: i32, request: Request) {
         child,
         persistent,
         recursive,
+        breaks_off,
     } = request
     else {
         return;
@@ -349,7 +371,8 @@ async fn set_watches(connection: &Talk, xid_of_request: i32, request: Request) {
             let found = node(connection, &path).await;
             match missed(found.as_deref(), kind, relative_zxid) {
                 Some(kind) => {
-                    let event = WatchEvent::of_a_node(kind, path, connection.life.replica.zxid());
+                    // Nobody knows which transaction it was.
+                    let event = WatchEvent::of_a_node(kind, path, -1);
                     connection.push(|out| encode_event(out, &event));
                 }
                 None if kind == Kind::Child => {
@@ -370,7 +393,11 @@ async fn set_watches(connection: &Talk, xid_of_request: i32, request: Request) {
     } else {
         xid_of_request
     };
-    connection.answer_with(answered, Ok(&Answer::Empty));
+    let result = match breaks_off {
+        false => Ok(&Answer::Empty),
+        true => Err(Code::MARSHALLING_ERROR),
+    };
+    connection.answer_with(answered, result);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -269,42 +269,44 @@ impl Replica {
         Ok(())
     }
 
-    /// How many nodes there are below a node. Nodes that come or go meanwhile may be counted or not.
-    pub async fn count_below(&self, path: &str) -> Result<usize> {
-        let mut count = 0;
+    /// How many nodes there are below a node, and how many bytes of data they have. Nodes that come or go meanwhile may
+    /// be counted or not.
+    pub async fn count_below(&self, path: &str) -> Result<(usize, usize)> {
+        let (mut count, mut bytes) = (0, 0);
         for depth in paths::depth(path) + 1.. {
-            let nodes = self.count_nodes(self.rows.below(path, depth)).await?;
+            let (nodes, of_them) = self.count_nodes(self.rows.below(path, depth)).await?;
+            count += nodes;
+            bytes += of_them;
             if nodes == 0 {
                 break;
             }
-            count += nodes;
         }
-        Ok(count)
+        Ok((count, bytes))
     }
 
     /// Each part is read at the version of its time: one version would be too old before all is counted.
-    async fn count_nodes(&self, range: KeyRange) -> Result<usize> {
+    async fn count_nodes(&self, range: KeyRange) -> Result<(usize, usize)> {
         let mut begin = KeySelector::first_greater_or_equal(range.begin);
         let end = KeySelector::first_greater_or_equal(range.end);
         let options = RangeOptions {
             mode: StreamingMode::WantAll,
             ..RangeOptions::default()
         };
-        let mut nodes = 0;
+        let (mut nodes, mut bytes) = (0, 0);
         loop {
             let (_, transaction) = self.reader();
             let reading = transaction.get_range(begin, end.clone(), options, true);
             let chunk = reading.await?;
-            nodes += chunk
-                .rows
-                .iter()
-                .filter(|(key, _)| Rows::is_node(key))
-                .count();
+            for (_, row) in chunk.rows.iter().filter(|(key, _)| Rows::is_node(key)) {
+                let node = Node::from_row(row, self.zxids).ok_or(Error::file_corrupt)?;
+                nodes += 1;
+                bytes += node.data.len();
+            }
             match chunk.rows.last() {
                 Some((last, _)) if chunk.more => {
                     begin = KeySelector::first_greater_than(last.clone());
                 }
-                _ => return Ok(nodes),
+                _ => return Ok((nodes, bytes)),
             }
         }
     }

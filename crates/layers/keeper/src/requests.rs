@@ -1,6 +1,6 @@
 //! A client's requests, one after the other: writes go to the pipeline, reads to the replica.
 //!
-//! Answers leave in the order of the requests, but those to pings and to `auth` do not wait. Writes are submitted
+//! Answers leave in the order of the requests, but those to `auth` do not wait. Writes are submitted
 //! without waiting for those before them; a read waits until the writes before it are done, so that it sees them
 //! (FDBKeeper §5.2). All writes of a gateway go through one pipeline in order, so no locks of nodes are needed.
 
@@ -15,7 +15,7 @@ use crate::tree::execute::{Caller, Executed, Operation, Owner, Shape};
 use crate::watches::Client;
 use crate::wire::{
     Answer, AnswerHeader, Code, FrameError, Header, MultiResult, Request, Skip, decode_request,
-    encode_answer, opcode, take_frame, xid,
+    encode_answer, take_frame, xid,
 };
 use crate::{FRAME_BYTES_MAX, acl, admin, greeting, reads};
 use plinth_runtime::serve::{self, Inbox, Outbox};
@@ -193,6 +193,8 @@ impl Talk {
         match request {
             Request::Create { .. }
             | Request::Delete { .. }
+            | Request::DeleteContainer { .. }
+            | Request::NoPath(_)
             | Request::SetData { .. }
             | Request::SetAcl { .. }
             | Request::Multi { .. } => {
@@ -211,20 +213,16 @@ impl Talk {
                 self.hang_up();
             }
             Request::Ping => {
+                self.writes_done(0).await;
                 self.answer_with(xid::PING, Ok(&Answer::Empty));
             }
-            Request::Auth { scheme, auth, .. } => self.authenticate(&scheme, auth.as_deref()),
+            Request::Auth { scheme, auth, .. } => {
+                self.authenticate(header.xid, &scheme, auth.as_deref());
+            }
             Request::Sync { path } => {
                 self.writes_done(0).await;
                 let _ = self.life.pipeline.refreshed().await;
                 self.answer_with(header.xid, Ok(&Answer::Sync(path)));
-            }
-            // ZooKeeper's own servers send it to their leader.
-            Request::Unknown {
-                opcode: opcode::DELETE_CONTAINER,
-            } => {
-                self.writes_done(0).await;
-                self.answer_with(header.xid, Err(Code::BAD_ARGUMENTS));
             }
             // A check stands in a multi only.
             Request::Unknown { .. } | Request::Check { .. } => {
@@ -258,18 +256,16 @@ impl Talk {
         self.life.pipeline.submit(operation, Box::new(complete));
     }
 
-    fn authenticate(&self, scheme: &str, auth: Option<&[u8]>) {
+    /// Most clients give such a request the same `xid`, but not all do.
+    fn authenticate(&self, xid: i32, scheme: &str, auth: Option<&[u8]>) {
         let super_digest = self.gateway.options.super_digest.as_deref();
-        let identities = match auth {
-            Some(auth) => acl::authenticate(scheme, auth, self.peer.ip(), super_digest),
-            None => Err(Code::AUTH_FAILED),
-        };
+        let identities = acl::authenticate(scheme, auth, self.peer.ip(), super_digest);
         let error = match &identities {
             Ok(_) => 0,
             Err(code) => code.0,
         };
         let header = AnswerHeader {
-            xid: xid::AUTH,
+            xid,
             zxid: 0,
             error,
         };
@@ -277,11 +273,7 @@ impl Talk {
         match identities {
             Ok(new) => {
                 let mut all = self.identities.borrow().to_vec();
-                for identity in new {
-                    if !all.contains(&identity) {
-                        all.push(identity);
-                    }
-                }
+                acl::add_identities(&mut all, new);
                 *self.identities.borrow_mut() = all.into();
             }
             Err(_) => self.hang_up(),
@@ -291,6 +283,8 @@ impl Talk {
 
 fn finish(connection: &Connection, xid: i32, outcome: Outcome, stats: Vec<StepStat>) {
     let (zxid, executed) = match outcome {
+        // The client is at another gateway with the session. It must not take this for the outcome of its request.
+        Outcome::Done { executed, .. } if is_moved(&executed) => return connection.hang_up(),
         Outcome::Done { zxid, executed } => (zxid, executed),
         Outcome::TooLarge => return connection.answer_with(xid, Err(Code::CONNECTION_LOSS)),
     };
@@ -305,6 +299,14 @@ fn finish(connection: &Connection, xid: i32, outcome: Outcome, stats: Vec<StepSt
     };
     let header = AnswerHeader { xid, zxid, error };
     connection.answer(header, |out| encode_answer(out, header, &answer));
+}
+
+fn is_moved(executed: &Executed) -> bool {
+    match executed {
+        Executed::One(result) => *result == Err(Code::SESSION_MOVED),
+        Executed::Multi(Err(codes)) => codes.contains(&Code::SESSION_MOVED),
+        Executed::Multi(Ok(_)) => false,
+    }
 }
 
 fn answer_of(shape: Shape, stats: Vec<StepStat>) -> Answer {

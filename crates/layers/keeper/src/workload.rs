@@ -7,8 +7,11 @@
 //!   sees every write that was answered before.
 //! - Who watches a node hears of a change before seeing it, and of every change that it sees later.
 //! - The totals of the tree are those of its nodes.
+//! - Odd requests are answered as ZooKeeper answers them.
 //! - Ephemeral nodes are there while their session lives, gone when its end was answered, and gone in time when its
 //!   client has gone.
+
+mod exact;
 
 use crate::client::{Client, Failure};
 use crate::life::Options;
@@ -92,6 +95,10 @@ fn create(path: Text, flags: i32) -> Request {
     }
 }
 
+fn sync(path: Text) -> Request {
+    Request::Sync { path: Some(path) }
+}
+
 /// `Err(None)`: the connection is of no use any more.
 type Asked = Result<Answer, Option<Code>>;
 
@@ -137,6 +144,16 @@ impl Keeping {
         }
     }
 
+    /// A connection of its own, with requests that few clients send.
+    async fn ask_oddly(&self) {
+        let servers = &self.site.servers;
+        let server = servers[below(servers.len() as u64) as usize];
+        let home = format!("/simulated/x{}", self.next_name());
+        if let Some(Err(wrong)) = exact::ask(server, &home).await {
+            self.complaints.add(wrong);
+        }
+    }
+
     /// One connection: some requests, then it is dropped, or the session closed.
     async fn visit(&self, me: &mut Me, day: Day) -> Option<()> {
         let client = self.connect(me).await?;
@@ -177,6 +194,7 @@ impl Keeping {
             child: Vec::new(),
             persistent: Vec::new(),
             recursive: Vec::new(),
+            breaks_off: false,
         };
         ask(client, request).await.ok()?;
         for path in me.ephemerals.clone() {
@@ -344,9 +362,7 @@ impl Keeping {
 
     async fn sync_and_get(&self, me: &mut Me, client: &Client, r: usize) -> Option<()> {
         let least = self.known.borrow()[r].newest();
-        ask(client, Request::Sync { path: register(r) })
-            .await
-            .ok()?;
+        ask(client, sync(register(r))).await.ok()?;
         let request = Request::GetData {
             path: register(r),
             watch: false,
@@ -412,9 +428,7 @@ impl Keeping {
             return None;
         }
         let client = self.connect(me).await?;
-        ask(&client, Request::Sync { path: "/".into() })
-            .await
-            .ok()?;
+        ask(&client, sync("/".into())).await.ok()?;
         for path in paths {
             let request = Request::Exists {
                 path: path.clone(),
@@ -457,7 +471,7 @@ impl Keeping {
         let began = now();
         loop {
             let client = self.surely_connect().await;
-            let _ = ask(&client, Request::Sync { path: "/".into() }).await;
+            let _ = ask(&client, sync("/".into())).await;
             let request = Request::GetChildren {
                 path: "/simulated/e".into(),
                 watch: false,
@@ -478,7 +492,7 @@ impl Keeping {
         for r in 0..REGISTERS {
             let (data, stat) = loop {
                 let client = self.surely_connect().await;
-                let _ = ask(&client, Request::Sync { path: "/".into() }).await;
+                let _ = ask(&client, sync("/".into())).await;
                 let request = Request::GetData {
                     path: register(r),
                     watch: false,
@@ -555,6 +569,9 @@ impl Workload for Keeping {
                 ..Me::default()
             };
             while !day.is_over() {
+                if chance(0.05) {
+                    self.ask_oddly().await;
+                }
                 if self.visit(&mut me, day).await.is_none() {
                     day.think().await;
                 }

@@ -128,6 +128,7 @@ async fn move_to(address: SocketAddr, one: Client, two: &Client) {
         child: Vec::new(),
         persistent: Vec::new(),
         recursive: Vec::new(),
+        breaks_off: false,
     };
     ask(&one, again).await.expect("set again");
     let told = timeout(PATIENCE, one.next_event())

@@ -153,7 +153,8 @@ fn number(number: usize) -> Request {
 }
 
 fn sync() -> Request {
-    Request::Sync { path: "/".into() }
+    let path = Some("/".into());
+    Request::Sync { path }
 }
 
 #[test]
@@ -368,6 +369,7 @@ fn authentication_pings_and_watches_have_numbers_of_their_own() {
             child: vec![],
             persistent: vec![],
             recursive: vec![],
+            breaks_off: false,
         };
         let requests = [auth, Request::Ping, sync(), watches];
         let answers = requests.map(|request| client.submit(request));

@@ -37,6 +37,8 @@ pub enum Operation {
     /// A session comes to this gateway, wherever it was.
     TakeSession {
         session: i64,
+        /// What the client asks for now.
+        timeout_ms: u32,
         password: Vec<u8>,
         found: Option<SessionRow>,
     },
@@ -167,7 +169,9 @@ fn visit_valid(path: &str, visit: &mut dyn FnMut(&str)) {
 
 fn needs_of(request: &Request, visit: &mut dyn FnMut(&str)) {
     match request {
-        Request::Create { path, .. } | Request::Delete { path, .. } => {
+        Request::Create { path, .. }
+        | Request::Delete { path, .. }
+        | Request::DeleteContainer { path } => {
             visit_with_parent(path, visit);
         }
         Request::SetData { path, .. }
@@ -228,6 +232,17 @@ fn one(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Shape,
     match request {
         Request::Create { .. } => create(plan, caller, request),
         Request::Delete { path, version } => delete(plan, caller, path, *version),
+        Request::DeleteContainer { path } => delete_container(plan, path),
+        Request::NoPath(request) => {
+            // The flags are looked at before the path.
+            if let Request::Create {
+                kind, flags, ttl, ..
+            } = **request
+            {
+                lifetime_of(kind, flags, ttl, caller.session)?;
+            }
+            Err(Code::MARSHALLING_ERROR)
+        }
         Request::SetData {
             path,
             data,
@@ -339,8 +354,8 @@ fn create(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Sha
         unreachable!("asked for a create")
     };
     let (lifetime, is_numbered) = lifetime_of(*kind, *flags, *ttl, caller.session)?;
-    let acl = acl::fix_up(acl, &caller.identities)?;
     let parent = parent_of(path)?;
+    let acl = acl::fix_up(acl, &caller.identities)?;
     let parent_node = plan.node(parent).ok_or(Code::NO_NODE)?;
     acl::check(&parent_node.acl, permission::CREATE, &caller.identities)?;
     let path: Text = match is_numbered {
@@ -402,6 +417,21 @@ fn delete(plan: &mut Plan<'_>, caller: &Caller, path: &Text, version: i32) -> Re
     Ok(Shape::Deleted)
 }
 
+/// No access list is looked at, and the node need not be a container.
+fn delete_container(plan: &mut Plan<'_>, path: &Text) -> Result<Shape, Code> {
+    if SPECIAL.contains(&path.as_str()) {
+        return Err(Code::BAD_ARGUMENTS);
+    }
+    let parent = parent_of(path)?;
+    let node = plan.node(path).ok_or(Code::NO_NODE)?;
+    if let Lifetime::Ephemeral(_) = node.lifetime {
+        return Err(Code::BAD_VERSION);
+    }
+    let parent_node = plan.node(parent).ok_or(Code::NO_NODE)?;
+    remove(plan, &path.detached(), &node, parent, parent_node)?;
+    Ok(Shape::Deleted)
+}
+
 fn remove(
     plan: &mut Plan<'_>,
     path: &Text,
@@ -456,6 +486,7 @@ fn internal(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Result<
         }
         Operation::TakeSession {
             session,
+            timeout_ms,
             password,
             found,
         } => {
@@ -470,7 +501,7 @@ fn internal(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Result<
                 .ok_or(Code::SESSION_EXPIRED)?;
             let taken = SessionChange::Taken {
                 from: row.owner,
-                timeout_ms: row.timeout_ms,
+                timeout_ms: *timeout_ms,
                 password: password.clone(),
             };
             take_session(plan, *session, gateway, taken);

@@ -5,4 +5,6 @@ pub mod execute;
 pub mod node;
 pub mod plan;
 pub mod rows;
+#[cfg(test)]
+mod tests;
 pub mod totals;

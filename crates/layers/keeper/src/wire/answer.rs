@@ -55,7 +55,8 @@ pub enum Answer {
     Acl(Vec<Acl>, Stat),
     Children(Vec<Text>),
     ChildrenAndStat(Vec<Text>, Stat),
-    Sync(Text),
+    /// The request's path, which may be null.
+    Sync(Option<Text>),
     /// The header has no error, even if the multi has failed: then every result is one. Before the operation that
     /// failed, the code is `Ok`; after it, `RuntimeInconsistency`.
     Multi(Vec<MultiResult>),
@@ -145,7 +146,7 @@ pub fn decode_answer(opcode: i32, mut body: Bytes) -> Result<Answer, Malformed> 
         opcode::GET_ACL => Answer::Acl(Acl::take_all(input)?, Stat::take(input)?),
         opcode::GET_CHILDREN => Answer::Children(take_texts(input)?),
         opcode::GET_CHILDREN_2 => Answer::ChildrenAndStat(take_texts(input)?, Stat::take(input)?),
-        opcode::SYNC => Answer::Sync(take_text(input)?),
+        opcode::SYNC => Answer::Sync(take_optional_text(input)?),
         opcode::MULTI => Answer::Multi(multi::take_steps(input, MultiResult::take)?),
         opcode::MULTI_READ => Answer::MultiRead(multi::take_steps(input, MultiResult::take)?),
         opcode::GET_EPHEMERALS => Answer::Ephemerals(take_texts(input)?),
@@ -160,7 +161,10 @@ impl Answer {
     fn put(&self, out: &mut Output) {
         match self {
             Answer::Empty => {}
-            Answer::Path(path) | Answer::Sync(path) => put_text(out, path),
+            Answer::Path(path) => put_text(out, path),
+            // Of any text that a client has sent.
+            Answer::Sync(Some(path)) => put_slice(out, &Text::as_java_encodes(path)),
+            Answer::Sync(None) => put_int(out, -1),
             Answer::PathAndStat(path, stat) => {
                 put_text(out, path);
                 stat.put(out);
@@ -280,7 +284,7 @@ pub fn encode_event(out: &mut Output, event: &WatchEvent) {
         header.put(out);
         put_int(out, event.kind);
         put_int(out, event.state);
-        put_text(out, &event.path);
+        put_slice(out, &Text::as_java_encodes(&event.path));
     });
 }
 

@@ -72,7 +72,7 @@ fn create(kind: CreateKind, data: Option<Bytes>, acl: Vec<Acl>, flags: i32, ttl:
     }
 }
 
-fn set_watches(paths: [&[&str]; 5]) -> Request {
+pub(super) fn set_watches(paths: [&[&str]; 5], breaks_off: bool) -> Request {
     let [data, exist, child, persistent, recursive] =
         paths.map(|paths| paths.iter().map(|path| Text::from(*path)).collect());
     Request::SetWatches {
@@ -82,6 +82,7 @@ fn set_watches(paths: [&[&str]; 5]) -> Request {
         child,
         persistent,
         recursive,
+        breaks_off,
     }
 }
 
@@ -188,7 +189,9 @@ fn reads() -> Vec<(&'static str, Request)> {
         ),
         (
             "0000000e0000000700000009000000022f61",
-            Request::Sync { path: "/a".into() },
+            Request::Sync {
+                path: Some("/a".into()),
+            },
         ),
         (
             "0000000e0000000700000068000000022f61",
@@ -223,12 +226,12 @@ fn of_watches() -> Vec<(&'static str, Request)> {
         (
             "0000002efffffff800000065000000000000000900000002000000022f61000000022f62 \
              00000001000000022f6300000000",
-            set_watches([&["/a", "/b"], &["/c"], &[], &[], &[]]),
+            set_watches([&["/a", "/b"], &["/c"], &[], &[], &[]], false),
         ),
         (
             "00000036fffffff800000069000000000000000900000001000000022f61000000000000 \
              000000000001000000022f7000000001000000022f72",
-            set_watches([&["/a"], &[], &[], &["/p"], &["/r"]]),
+            set_watches([&["/a"], &[], &[], &["/p"], &["/r"]], false),
         ),
     ]
 }
@@ -288,6 +291,7 @@ fn multis() -> Vec<(&'static str, Request)> {
             "0000003100000007000000160000000400ffffffff000000022f61000000000800ffffff \
              ff000000022f6200ffffffff01ffffffff",
             Request::MultiRead {
+                breaks_off: false,
                 operations: vec![
                     Request::GetData {
                         path: "/a".into(),
@@ -401,7 +405,7 @@ fn other_answers() -> Vec<(&'static str, (i32, Answer))> {
         ),
         (
             "0000001600000007112233445566778800000000000000022f61",
-            (opcode::SYNC, Answer::Sync("/a".into())),
+            (opcode::SYNC, Answer::Sync(Some("/a".into()))),
         ),
         (
             "0000001a0000000711223344556677880000000000000001000000022f61",
@@ -625,7 +629,7 @@ fn what_is_null_is_read_as_zookeeper_understands_it() {
         "000000330000000700000001ffffffff0000000464617461000000010000001f00000005 \
              776f726c6400000006616e796f6e6500000000",
     );
-    assert_eq!(no_path, Err(Code::MARSHALLING_ERROR));
+    assert!(matches!(no_path, Ok(Request::NoPath(_))));
     let no_prefix = read("0000000c0000000700000067ffffffff");
     assert_eq!(
         no_prefix,

@@ -58,14 +58,18 @@ pub(super) fn take_text(input: &mut Bytes) -> Taken<Text> {
     take_optional_text(input)?.ok_or(Malformed)
 }
 
-/// A list whose items take `item_bytes_min` bytes or more. A negative length means an empty list, as in ZooKeeper's
-/// server.
-pub(super) fn take_list<T>(
+/// A list whose items take `item_bytes_min` bytes or more; `None` if it is null. Another negative length means an
+/// empty list, as in ZooKeeper's server.
+pub(super) fn take_optional_list<T>(
     input: &mut Bytes,
     item_bytes_min: usize,
     take: impl Fn(&mut Bytes) -> Taken<T>,
-) -> Taken<Vec<T>> {
-    let count = usize::try_from(take_int(input)?).unwrap_or(0);
+) -> Taken<Option<Vec<T>>> {
+    let count = take_int(input)?;
+    if count == -1 {
+        return Ok(None);
+    }
+    let count = usize::try_from(count).unwrap_or(0);
     if count > input.len() / item_bytes_min {
         return Err(Malformed);
     }
@@ -73,7 +77,16 @@ pub(super) fn take_list<T>(
     for _ in 0..count {
         items.push(take(input)?);
     }
-    Ok(items)
+    Ok(Some(items))
+}
+
+/// As [`take_optional_list`]; null is an empty list.
+pub(super) fn take_list<T>(
+    input: &mut Bytes,
+    item_bytes_min: usize,
+    take: impl Fn(&mut Bytes) -> Taken<T>,
+) -> Taken<Vec<T>> {
+    Ok(take_optional_list(input, item_bytes_min, take)?.unwrap_or_default())
 }
 
 /// Fewest bytes of a string.

@@ -3,9 +3,9 @@
 use super::codes::{Code, create_flags, opcode};
 use super::frame::{Header, put_frame};
 use super::jute::{
-    Malformed, Taken, put_bool, put_buffer, put_int, put_long, put_optional_text, put_text,
-    put_texts, take_bool, take_buffer, take_int, take_long, take_optional_text, take_text,
-    take_texts,
+    Malformed, STRING_BYTES_MIN, Taken, put_bool, put_buffer, put_int, put_long, put_optional_text,
+    put_text, put_texts, take_bool, take_buffer, take_int, take_long, take_optional_list,
+    take_optional_text, take_text,
 };
 use super::multi;
 use super::record::Acl;
@@ -23,6 +23,9 @@ pub enum CreateKind {
     Container,
     Ttl,
 }
+
+/// To ZooKeeper's tables of watches null is a path like others. No node has this one.
+const NULL: Text = Text::from_static("\0");
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Request {
@@ -69,14 +72,21 @@ pub enum Request {
         path: Text,
         watch: bool,
     },
+    /// The path is nothing but repeated in the answer, and may be null.
     Sync {
-        path: Text,
+        path: Option<Text>,
     },
     Ping,
     /// Only in a multi. To ZooKeeper's server since 3.9.3, one that stands alone is of an unknown kind.
     Check {
         path: Text,
         version: i32,
+    },
+    /// A create or a deletion by itself that has null as its path; here it has an empty one.
+    NoPath(Box<Request>),
+    /// ZooKeeper's own servers send it to their leader. From a client it deletes any node without children, too.
+    DeleteContainer {
+        path: Text,
     },
     /// Creates, deletes, changes of data and checks.
     Multi {
@@ -85,6 +95,8 @@ pub enum Request {
     /// Reads of data and of children, without watches.
     MultiRead {
         operations: Vec<Request>,
+        /// A read of null follows. ZooKeeper's server answers those before it, and fails.
+        breaks_off: bool,
     },
     Reconfig {
         joining: Option<Text>,
@@ -108,6 +120,8 @@ pub enum Request {
         child: Vec<Text>,
         persistent: Vec<Text>,
         recursive: Vec<Text>,
+        /// Something null follows what the lists have. ZooKeeper's server sets watches up to there, and then fails.
+        breaks_off: bool,
     },
     AddWatch {
         path: Text,
@@ -141,7 +155,7 @@ pub enum Request {
 /// Decodes a frame that is not the first of its connection. Bytes after the request are ignored, as in ZooKeeper's
 /// server.
 ///
-/// A request that cannot be read is answered with the code. Null in place of a path is such a request.
+/// A request that cannot be read is answered with the code. A read with null in place of a path is such a request.
 ///
 /// # Errors
 /// There is no header, or an attempt to authenticate cannot be read: the connection must end.
@@ -179,6 +193,8 @@ impl Request {
             Request::Sync { .. } => opcode::SYNC,
             Request::Ping => opcode::PING,
             Request::Check { .. } => opcode::CHECK,
+            Request::DeleteContainer { .. } => opcode::DELETE_CONTAINER,
+            Request::NoPath(request) => request.opcode(),
             Request::Multi { .. } => opcode::MULTI,
             Request::MultiRead { .. } => opcode::MULTI_READ,
             Request::Reconfig { .. } => opcode::RECONFIG,
@@ -187,6 +203,7 @@ impl Request {
             Request::SetWatches {
                 persistent,
                 recursive,
+                breaks_off: false,
                 ..
             } if persistent.is_empty() && recursive.is_empty() => opcode::SET_WATCHES,
             Request::SetWatches { .. } => opcode::SET_WATCHES_2,
@@ -205,8 +222,7 @@ impl Request {
         match opcode {
             opcode::MULTI => multi::take_steps(input, take_transaction_step)
                 .map(|operations| Request::Multi { operations }),
-            opcode::MULTI_READ => multi::take_steps(input, take_read_step)
-                .map(|operations| Request::MultiRead { operations }),
+            opcode::MULTI_READ => multi::take_steps(input, take_read_step).map(as_far_as_it_goes),
             opcode::CREATE | opcode::CREATE_2 | opcode::CREATE_CONTAINER | opcode::CREATE_TTL => {
                 take_create(CreateKind::of(opcode), input)
             }
@@ -230,6 +246,9 @@ impl Request {
             }),
             opcode::GET_EPHEMERALS => Ok(Request::GetEphemerals {
                 prefix: take_optional_text(input)?.unwrap_or_default(),
+            }),
+            opcode::SYNC => Ok(Request::Sync {
+                path: take_optional_text(input)?,
             }),
             opcode::PING => Ok(Request::Ping),
             opcode::WHO_AM_I => Ok(Request::WhoAmI),
@@ -268,7 +287,7 @@ impl Request {
                 put_int(out, *version);
             }
             Request::GetAcl { path }
-            | Request::Sync { path }
+            | Request::DeleteContainer { path }
             | Request::GetAllChildrenNumber { path }
             | Request::GetEphemerals { prefix: path } => put_text(out, path),
             Request::CheckWatches { path, kind: number }
@@ -277,14 +296,18 @@ impl Request {
                 put_text(out, path);
                 put_int(out, *number);
             }
-            Request::Multi { operations } | Request::MultiRead { operations } => {
-                for operation in operations {
-                    multi::put_step(out, operation.opcode(), -1);
-                    operation.put(out);
-                }
-                multi::put_end(out);
-            }
+            Request::Multi { operations } => put_steps(out, operations, false),
+            Request::MultiRead {
+                operations,
+                breaks_off,
+            } => put_steps(out, operations, *breaks_off),
             Request::SetWatches { .. } => self.put_set_watches(out),
+            Request::Sync { path } => put_optional_text(out, path.as_ref()),
+            Request::NoPath(request) => {
+                let path = out.mark();
+                request.put(out);
+                out.patch(path, &(-1_i32).to_be_bytes());
+            }
             Request::Reconfig { .. } | Request::Auth { .. } | Request::Sasl { .. } => {
                 self.put_rare(out);
             }
@@ -321,17 +344,22 @@ impl Request {
             child,
             persistent,
             recursive,
+            breaks_off,
         } = self
         else {
             return;
         };
         put_long(out, *relative_zxid);
-        put_texts(out, data);
-        put_texts(out, exist);
-        put_texts(out, child);
-        if self.opcode() == opcode::SET_WATCHES_2 {
-            put_texts(out, persistent);
-            put_texts(out, recursive);
+        let lists = match self.opcode() {
+            opcode::SET_WATCHES => &[data, exist, child][..],
+            _ => &[data, exist, child, persistent, recursive],
+        };
+        let last = lists.iter().rposition(|list| !list.is_empty());
+        for (place, list) in lists.iter().enumerate() {
+            match *breaks_off && last.is_none_or(|last| place > last) {
+                true => put_int(out, -1),
+                false => put_texts(out, list),
+            }
         }
     }
 
@@ -359,6 +387,19 @@ impl Request {
     }
 }
 
+fn put_steps(out: &mut Output, operations: &[Request], breaks_off: bool) {
+    for operation in operations {
+        multi::put_step(out, operation.opcode(), -1);
+        operation.put(out);
+    }
+    if breaks_off {
+        multi::put_step(out, opcode::GET_DATA, -1);
+        put_int(out, -1);
+        put_bool(out, false);
+    }
+    multi::put_end(out);
+}
+
 impl CreateKind {
     pub fn opcode(self) -> i32 {
         match self {
@@ -384,12 +425,31 @@ fn take_of_a_node(opcode: i32, input: &mut Bytes) -> Taken<Request> {
     if !is_of_a_node(opcode) {
         return Ok(Request::Unknown { opcode });
     }
-    let path = take_text(input)?;
+    let sent = take_optional_text(input)?;
+    let is_null = sent.is_none();
+    let path = sent.unwrap_or_default();
     Ok(match opcode {
-        opcode::DELETE => Request::Delete {
+        opcode::DELETE => {
+            let version = take_int(input)?;
+            or_no_path(is_null, Request::Delete { path, version })
+        }
+        opcode::DELETE_CONTAINER => or_no_path(is_null, Request::DeleteContainer { path }),
+        // Null is as bad a path as an empty one.
+        opcode::SET_DATA => Request::SetData {
+            path,
+            data: take_buffer(input)?,
+            version: take_int(input)?,
+        },
+        opcode::SET_ACL => Request::SetAcl {
+            path,
+            acl: Acl::take_all(input)?,
+            version: take_int(input)?,
+        },
+        opcode::CHECK => Request::Check {
             path,
             version: take_int(input)?,
         },
+        _ if is_null => return Err(Malformed),
         opcode::EXISTS => Request::Exists {
             path,
             watch: take_bool(input)?,
@@ -406,24 +466,16 @@ fn take_of_a_node(opcode: i32, input: &mut Bytes) -> Taken<Request> {
             path,
             watch: take_bool(input)?,
         },
-        opcode::SET_DATA => Request::SetData {
-            path,
-            data: take_buffer(input)?,
-            version: take_int(input)?,
-        },
-        opcode::SET_ACL => Request::SetAcl {
-            path,
-            acl: Acl::take_all(input)?,
-            version: take_int(input)?,
-        },
-        opcode::CHECK => Request::Check {
-            path,
-            version: take_int(input)?,
-        },
         opcode::GET_ACL => Request::GetAcl { path },
-        opcode::SYNC => Request::Sync { path },
         _ => Request::GetAllChildrenNumber { path },
     })
+}
+
+fn or_no_path(is_null: bool, request: Request) -> Request {
+    match is_null {
+        true => Request::NoPath(Box::new(request)),
+        false => request,
+    }
 }
 
 fn is_of_a_node(opcode: i32) -> bool {
@@ -438,15 +490,17 @@ fn is_of_a_node(opcode: i32) -> bool {
             | opcode::SET_ACL
             | opcode::CHECK
             | opcode::GET_ACL
-            | opcode::SYNC
+            | opcode::DELETE_CONTAINER
             | opcode::GET_ALL_CHILDREN_NUMBER
     )
 }
 
 fn take_create(kind: CreateKind, input: &mut Bytes) -> Taken<Request> {
-    Ok(Request::Create {
+    let path = take_optional_text(input)?;
+    let is_null = path.is_none();
+    let create = Request::Create {
         kind,
-        path: take_text(input)?,
+        path: path.unwrap_or_default(),
         data: take_buffer(input)?,
         acl: Acl::take_all(input)?,
         flags: take_int(input)?,
@@ -455,11 +509,13 @@ fn take_create(kind: CreateKind, input: &mut Bytes) -> Taken<Request> {
         } else {
             -1
         },
-    })
+    };
+    Ok(or_no_path(is_null, create))
 }
 
 fn take_of_watches(opcode: i32, input: &mut Bytes) -> Taken<Request> {
-    let (path, number) = (take_text(input)?, take_int(input)?);
+    let path = take_optional_text(input)?.unwrap_or(NULL);
+    let number = take_int(input)?;
     Ok(match opcode {
         opcode::CHECK_WATCHES => Request::CheckWatches { path, kind: number },
         opcode::REMOVE_WATCHES => Request::RemoveWatches { path, kind: number },
@@ -468,42 +524,83 @@ fn take_of_watches(opcode: i32, input: &mut Bytes) -> Taken<Request> {
 }
 
 fn take_set_watches(opcode: i32, input: &mut Bytes) -> Taken<Request> {
-    let has_persistent = opcode == opcode::SET_WATCHES_2;
-    let take_if_any = |input: &mut Bytes| match has_persistent {
-        true => take_texts(input),
-        false => Ok(Vec::new()),
+    let relative_zxid = take_long(input)?;
+    let sent = match opcode {
+        opcode::SET_WATCHES_2 => 5,
+        _ => 3,
     };
+    let mut lists: [Vec<Text>; 5] = Default::default();
+    let mut breaks_off = false;
+    for (place, list) in lists.iter_mut().take(sent).enumerate() {
+        // What comes after something null is still to be read, and nothing more.
+        let taken = take_optional_list(input, STRING_BYTES_MIN, take_optional_text)?;
+        let is_null = taken.is_none();
+        for path in taken.into_iter().flatten() {
+            match path {
+                _ if breaks_off => {}
+                Some(path) => list.push(path),
+                // No node is asked for.
+                None if place >= 3 => list.push(NULL),
+                None => breaks_off = true,
+            }
+        }
+        breaks_off |= is_null;
+    }
+    let [data, exist, child, persistent, recursive] = lists;
     Ok(Request::SetWatches {
-        relative_zxid: take_long(input)?,
-        data: take_texts(input)?,
-        exist: take_texts(input)?,
-        child: take_texts(input)?,
-        persistent: take_if_any(input)?,
-        recursive: take_if_any(input)?,
+        relative_zxid,
+        data,
+        exist,
+        child,
+        persistent,
+        recursive,
+        breaks_off,
     })
 }
 
 /// An operation of a multi that writes. Another multi is none, so nothing nests.
 fn take_transaction_step(opcode: i32, input: &mut Bytes) -> Taken<Request> {
     match opcode {
-        opcode::CREATE | opcode::CREATE_2 | opcode::CREATE_CONTAINER | opcode::CREATE_TTL => {
-            as_in_a_multi(take_create(CreateKind::of(opcode), input)?)
+        // ZooKeeper's server looks at all paths before all else.
+        _ if has_no_path(input) => Err(Malformed),
+        opcode::CREATE_TTL => as_in_a_multi(take_create(CreateKind::Ttl, input)?),
+        opcode::CREATE | opcode::CREATE_2 | opcode::CREATE_CONTAINER => {
+            let has_acl = has_acl(input.clone())?;
+            let create = as_in_a_multi(take_create(CreateKind::of(opcode), input)?)?;
+            has_acl.then_some(create).ok_or(Malformed)
         }
         opcode::DELETE | opcode::SET_DATA | opcode::CHECK => take_of_a_node(opcode, input),
         _ => Err(Malformed),
     }
 }
 
-/// An operation of a multi that reads. It leaves no watch, whatever it says.
-fn take_read_step(opcode: i32, input: &mut Bytes) -> Taken<Request> {
-    match (opcode, take_of_a_node(opcode, input)?) {
-        (opcode::GET_DATA, Request::GetData { path, .. }) => {
-            Ok(Request::GetData { path, watch: false })
-        }
-        (opcode::GET_CHILDREN, Request::GetChildren { path, .. }) => {
-            Ok(Request::GetChildren { path, watch: false })
-        }
+/// True if the access list of a create is not null. ZooKeeper's server can read no other one in a multi.
+fn has_acl(mut create: Bytes) -> Taken<bool> {
+    let (_path, _data) = (take_text(&mut create)?, take_buffer(&mut create)?);
+    Ok(take_int(&mut create)? != -1)
+}
+
+fn has_no_path(step: &Bytes) -> bool {
+    step.starts_with(&(-1_i32).to_be_bytes())
+}
+
+/// An operation of a multi that reads; `None` if its path is null. It leaves no watch, whatever it says.
+fn take_read_step(opcode: i32, input: &mut Bytes) -> Taken<Option<Request>> {
+    let path = take_optional_text(input)?;
+    let (_watch, watch) = (take_bool(input)?, false);
+    match opcode {
+        opcode::GET_DATA => Ok(path.map(|path| Request::GetData { path, watch })),
+        opcode::GET_CHILDREN => Ok(path.map(|path| Request::GetChildren { path, watch })),
         _ => Err(Malformed),
+    }
+}
+
+fn as_far_as_it_goes(steps: Vec<Option<Request>>) -> Request {
+    let all = steps.len();
+    let operations: Vec<Request> = steps.into_iter().map_while(|step| step).collect();
+    Request::MultiRead {
+        breaks_off: operations.len() < all,
+        operations,
     }
 }
 

@@ -1,6 +1,8 @@
 //! Hostile bytes, limits, and the ways to write an answer without a copy.
 
-use super::golden::{GREETING_ANSWERS, GREETINGS, all_answers, all_requests, bytes_of, encoded};
+use super::golden::{
+    GREETING_ANSWERS, GREETINGS, all_answers, all_requests, bytes_of, encoded, set_watches,
+};
 use super::*;
 use bytes::{BufMut, Bytes, BytesMut};
 use plinth_core::output::Output;
@@ -61,6 +63,10 @@ fn damaged_requests_are_refused_or_mean_what_they_say() {
     });
 }
 
+fn is_same_in_java(text: &str) -> bool {
+    *Text::as_java_encodes(text) == *text.as_bytes()
+}
+
 #[test]
 fn damaged_answers_and_events_are_refused_or_mean_what_they_say() {
     // A client knows the kind of the request; here it is the first byte.
@@ -80,6 +86,9 @@ fn damaged_answers_and_events_are_refused_or_mean_what_they_say() {
             let Ok(answer) = decode_answer(opcode, Bytes::copy_from_slice(body)) else {
                 return false;
             };
+            if matches!(&answer, Answer::Sync(Some(path)) if !is_same_in_java(path)) {
+                return true;
+            }
             let header = AnswerHeader {
                 xid: 1,
                 zxid: 2,
@@ -99,6 +108,7 @@ fn damaged_answers_and_events_are_refused_or_mean_what_they_say() {
     ];
     fuzz("keeper events", 5, corpus, |input| {
         match decode_incoming(Bytes::copy_from_slice(input)) {
+            Ok(Incoming::Event(event)) if !is_same_in_java(&event.path) => true,
             Ok(Incoming::Event(event)) => {
                 let again = encoded(|out| encode_event(out, &event));
                 let again = first_frame(&again).expect("it is whole");
@@ -280,16 +290,7 @@ fn an_attempt_to_authenticate_that_cannot_be_read_ends_the_connection() {
 
 #[test]
 fn a_request_of_an_unknown_kind_is_told_apart_from_one_that_cannot_be_read() {
-    for opcode in [
-        0,
-        10,
-        23,
-        99,
-        108,
-        opcode::DELETE_CONTAINER,
-        opcode::CREATE_SESSION,
-        i32::MIN,
-    ] {
+    for opcode in [0, 10, 23, 99, 108, opcode::CREATE_SESSION, i32::MIN] {
         assert_eq!(read(opcode, |_| ()), Ok(Request::Unknown { opcode }));
     }
 }
@@ -352,7 +353,10 @@ fn a_multi_with_another_multi_or_of_the_other_kind_or_without_an_end_is_refused(
     let operations = vec![read_without_watch];
     assert_eq!(
         read(opcode::MULTI_READ, get),
-        Ok(Request::MultiRead { operations })
+        Ok(Request::MultiRead {
+            operations,
+            breaks_off: false
+        })
     );
 }
 
@@ -462,4 +466,111 @@ fn long_data_is_shared_and_the_length_of_its_frame_counts_it() {
         panic!("no answer");
     };
     assert_eq!(decode_answer(opcode::GET_DATA, body), Ok(answer));
+}
+
+#[test]
+fn watches_are_set_again_up_to_the_first_null() {
+    const NOTHING: &[Option<&str>] = &[];
+    let lists = |lists: [Option<&[Option<&str>]>; 5]| {
+        read(opcode::SET_WATCHES_2, |frame: &mut BytesMut| {
+            frame.put_i64(9);
+            for list in lists {
+                frame.put_i32(list.map_or(-1, |list| list.len() as i32));
+                for path in list.unwrap_or_default() {
+                    frame.put_i32(path.map_or(-1, |path| path.len() as i32));
+                    frame.put_slice(path.unwrap_or_default().as_bytes());
+                }
+            }
+        })
+    };
+    let (a, b, nothing) = ([Some("/a")], [Some("/b")], Some(NOTHING));
+    let only_a = Ok(set_watches([&["/a"], &[], &[], &[], &[]], true));
+    let a_null_b = [a[0], None, b[0]];
+    let read = lists([Some(&a_null_b), Some(&b), None, Some(&b), None]);
+    assert_eq!(read, only_a);
+    let read = lists([Some(&a), None, Some(&b), nothing, nothing]);
+    assert_eq!(read, only_a);
+    let read = lists([nothing, nothing, Some(&b), Some(&a_null_b), None]);
+    let expected = set_watches([&[], &[], &["/b"], &["/a", "\0", "/b"], &[]], true);
+    assert_eq!(read, Ok(expected));
+    let read = lists([nothing, nothing, nothing, nothing, Some(&[None])]);
+    let expected = set_watches([&[], &[], &[], &[], &["\0"]], false);
+    assert_eq!(read, Ok(expected));
+}
+
+#[test]
+fn requests_that_break_off_are_written_as_they_are_read() {
+    let path = || Text::from("/a");
+    let delete = Request::Delete {
+        path: Text::default(),
+        version: 3,
+    };
+    for request in [
+        set_watches([&[], &[], &[], &[], &[]], true),
+        set_watches([&["/a"], &[], &["/b"], &[], &[]], true),
+        set_watches([&["/a"], &[], &["/b"], &["/c"], &[]], true),
+        Request::MultiRead {
+            operations: vec![Request::GetData {
+                path: path(),
+                watch: false,
+            }],
+            breaks_off: true,
+        },
+        Request::NoPath(Box::new(delete)),
+        Request::NoPath(Box::new(Request::DeleteContainer {
+            path: Text::default(),
+        })),
+        Request::DeleteContainer { path: path() },
+    ] {
+        let frame = encoded(|out| encode_request(out, 5, &request));
+        let frame = first_frame(&frame).expect("it is whole");
+        let (header, again) = decode_request(frame).expect("it has a header");
+        assert_eq!((header.xid, again), (5, Ok(request)));
+    }
+}
+
+#[test]
+fn null_as_a_path_or_an_access_list() {
+    let null = |frame: &mut BytesMut| frame.put_i32(-1);
+    let refused = Err(Code::MARSHALLING_ERROR);
+    assert_eq!(read(opcode::SYNC, null), Ok(Request::Sync { path: None }));
+    assert_eq!(read(opcode::GET_ACL, null), refused);
+    let null_and_more = |frame: &mut BytesMut| {
+        null(frame);
+        frame.put_slice(&[0; 20]);
+    };
+    for (opcode, is_no_path) in [
+        (opcode::CREATE, true),
+        (opcode::DELETE, true),
+        (opcode::DELETE_CONTAINER, true),
+        (opcode::SET_DATA, false),
+        (opcode::SET_ACL, false),
+        (opcode::CHECK, false),
+    ] {
+        let request = read(opcode, null_and_more).expect("it can be read");
+        let found = matches!(request, Request::NoPath(_));
+        assert_eq!((found, request.opcode()), (is_no_path, opcode));
+        let in_a_multi = |frame: &mut BytesMut| {
+            step(frame, opcode);
+            null_and_more(frame);
+            end(frame);
+        };
+        assert_eq!(read(opcode::MULTI, in_a_multi), refused, "{opcode}");
+    }
+    let create = |opcode, acl: i32| {
+        read(opcode::MULTI, |frame: &mut BytesMut| {
+            step(frame, opcode);
+            put_path(frame);
+            frame.put_i32(-1);
+            frame.put_i32(acl);
+            frame.put_i32(0);
+            if opcode == opcode::CREATE_TTL {
+                frame.put_i64(9);
+            }
+            end(frame);
+        })
+    };
+    assert_eq!(create(opcode::CREATE, -1), refused);
+    assert!(create(opcode::CREATE, 0).is_ok());
+    assert!(create(opcode::CREATE_TTL, -1).is_ok());
 }

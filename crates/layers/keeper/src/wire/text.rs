@@ -1,7 +1,7 @@
 //! Text that shares the memory of the frame it came in.
 
 use bytes::Bytes;
-use std::borrow::Borrow;
+use std::borrow::{Borrow, Cow};
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::ops::Deref;
@@ -16,11 +16,28 @@ impl Text {
     pub fn from_wire(bytes: Bytes) -> Text {
         match std::str::from_utf8(&bytes) {
             Ok(_) => Text(bytes),
-            Err(_) => String::from_utf8_lossy(&bytes).into_owned().into(),
+            Err(_) => as_java_decodes(bytes.to_vec()).into(),
         }
     }
 
-    pub fn from_static(text: &'static str) -> Text {
+    /// As ZooKeeper's server writes text, which cannot say a character outside of Unicode's first plane: it writes the
+    /// halves that such a character is in Java.
+    pub fn as_java_encodes(text: &str) -> Cow<'_, [u8]> {
+        if text.bytes().all(|byte| byte < 0xf0) {
+            return Cow::Borrowed(text.as_bytes());
+        }
+        let encode = |unit: u16| {
+            let bits = |from: u16| (unit >> from & 0x3f) as u8;
+            match unit {
+                0..0x80 => vec![unit as u8],
+                0x80..0x800 => vec![0xc0 | bits(6), 0x80 | bits(0)],
+                _ => vec![0xe0 | bits(12), 0x80 | bits(6), 0x80 | bits(0)],
+            }
+        };
+        text.encode_utf16().flat_map(encode).collect()
+    }
+
+    pub const fn from_static(text: &'static str) -> Text {
         Text(Bytes::from_static(text.as_bytes()))
     }
 
@@ -37,6 +54,16 @@ impl Text {
     pub fn detached(&self) -> Text {
         Text(Bytes::copy_from_slice(&self.0))
     }
+}
+
+/// To Java half of a character is one error, not one for each byte.
+fn as_java_decodes(mut bytes: Vec<u8>) -> String {
+    for at in 2..bytes.len() {
+        if let [0xed, 0xa0..=0xbf, 0x80..=0xbf] = bytes[at - 2..=at] {
+            bytes[at - 2..=at].copy_from_slice("\u{fffd}".as_bytes());
+        }
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
 }
 
 impl Deref for Text {
@@ -132,5 +159,19 @@ mod tests {
         let mut map = plinth_core::hash::HashMap::default();
         map.insert(Text::from("a"), 1);
         assert_eq!(map.get("a"), Some(&1));
+    }
+
+    #[test]
+    fn half_a_character_is_one_error_and_is_written_alone() {
+        let half = Bytes::from_static(b"a\xed\xa0\x80b");
+        assert_eq!(Text::from_wire(half), "a\u{fffd}b");
+        let bad = Bytes::from_static(b"\xed\xa0\xff\xed\x9f\xbf");
+        assert_eq!(Text::from_wire(bad), "\u{fffd}\u{fffd}\u{fffd}\u{d7ff}");
+        assert_eq!(
+            *Text::as_java_encodes("a\u{e4}\u{fffd}"),
+            *"a\u{e4}\u{fffd}".as_bytes()
+        );
+        let halves = b"a\xc3\xa4\xe2\x82\xac\xed\xa0\xbd\xed\xb8\x80";
+        assert_eq!(*Text::as_java_encodes("a\u{e4}\u{20ac}\u{1f600}"), *halves);
     }
 }

@@ -1,0 +1,154 @@
+//! What operations do and answer, on a state in memory.
+
+use super::change::Change;
+use super::execute::{Caller, Executed, Operation, Shape, execute};
+use super::node::{Counts, Data, Lifetime, Node, open_acl};
+use super::plan::{Known, Plan, SessionChange, View};
+use crate::acl::Identity;
+use crate::sessions::SessionRow;
+use crate::wire::{Acl, Code, CreateKind, Request};
+use bytes::Bytes;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+const OWN: u64 = 1;
+const SESSION: i64 = 7;
+
+struct State(BTreeMap<&'static str, Rc<Node>>);
+
+impl View for State {
+    fn node(&self, path: &str) -> Known {
+        let node = self.0.get(path).cloned();
+        node.map_or(Known::Absent, Known::Here)
+    }
+    fn owns(&self, session: i64) -> bool {
+        session == SESSION
+    }
+}
+
+fn node(lifetime: Lifetime, children: i32, acl: Rc<[Acl]>) -> Rc<Node> {
+    let counts = Counts {
+        created: children,
+        present: children,
+    };
+    Rc::new(Node {
+        czxid: 1,
+        mzxid: 1,
+        pzxid: 1,
+        ctime: 1,
+        mtime: 1,
+        version: 0,
+        aversion: 0,
+        counts,
+        lifetime,
+        acl,
+        data: Data::None,
+    })
+}
+
+fn state() -> State {
+    let nobody: Rc<[Acl]> = [Acl {
+        perms: 0,
+        scheme: "world".into(),
+        id: "anyone".into(),
+    }]
+    .into();
+    State(BTreeMap::from([
+        ("/", node(Lifetime::Persistent, 1, open_acl())),
+        ("/a", node(Lifetime::Persistent, 2, nobody.clone())),
+        ("/a/plain", node(Lifetime::Persistent, 0, nobody.clone())),
+        ("/a/mine", node(Lifetime::Ephemeral(SESSION), 0, nobody)),
+    ]))
+}
+
+/// The outcome of an operation, and what it changes.
+fn outcome(operation: &Operation) -> (Executed, Vec<Change>) {
+    let state = state();
+    let mut plan = Plan::new(&state, 5);
+    let executed = execute(&mut plan, operation, OWN);
+    let changes = plan.changes.into_iter().map(|(_, change)| change).collect();
+    (executed, changes)
+}
+
+fn request(request: Request) -> (Executed, Vec<Change>) {
+    let caller = Caller {
+        session: SESSION,
+        identities: [Identity::new("ip", "10.0.0.1")].into(),
+    };
+    outcome(&Operation::Request(caller, request))
+}
+
+fn refused(code: Code) -> (Executed, Vec<Change>) {
+    (Executed::One(Err(code)), vec![])
+}
+
+#[test]
+fn a_client_that_deletes_a_container_may_delete_any_node_without_children() {
+    let delete = |path: &str| request(Request::DeleteContainer { path: path.into() });
+    let done = Executed::One(Ok(Shape::Deleted));
+    let deleted = vec![Change::Deleted("/a/plain".into())];
+    assert_eq!(delete("/a/plain"), (done, deleted));
+    assert_eq!(delete("/a"), refused(Code::NOT_EMPTY));
+    assert_eq!(delete("/a/mine"), refused(Code::BAD_VERSION));
+    assert_eq!(delete("/a/none"), refused(Code::NO_NODE));
+    for bad in ["", "a", "/", "/zookeeper", "/a\0"] {
+        assert_eq!(delete(bad), refused(Code::BAD_ARGUMENTS), "{bad:?}");
+    }
+}
+
+fn create(path: &str, acl: Vec<Acl>, flags: i32) -> Request {
+    Request::Create {
+        kind: CreateKind::Plain,
+        path: path.into(),
+        data: None,
+        acl,
+        flags,
+        ttl: -1,
+    }
+}
+
+#[test]
+fn of_two_errors_a_create_has_zookeepers() {
+    let create = |path, acl, flags| request(create(path, acl, flags));
+    assert_eq!(create("a", vec![], 99), refused(Code::BAD_ARGUMENTS));
+    assert_eq!(create("a", vec![], 0), refused(Code::BAD_ARGUMENTS));
+    assert_eq!(create("/none/b", vec![], 0), refused(Code::INVALID_ACL));
+    assert_eq!(create("/a/b", Acl::open(), 0), refused(Code::NO_AUTH));
+}
+
+#[test]
+fn a_path_that_is_null_is_noticed_after_the_flags() {
+    let no_path = |inner| request(Request::NoPath(Box::new(inner)));
+    let of_flags = |flags| no_path(create("", Acl::open(), flags));
+    assert_eq!(of_flags(0), refused(Code::MARSHALLING_ERROR));
+    assert_eq!(of_flags(-1), refused(Code::BAD_ARGUMENTS));
+    let (path, version) = ("".into(), -1);
+    let delete = no_path(Request::Delete { path, version });
+    assert_eq!(delete, refused(Code::MARSHALLING_ERROR));
+}
+
+#[test]
+fn a_session_that_moves_gets_the_time_out_that_its_client_asks_for_now() {
+    let password = Bytes::from_static(b"secret");
+    let found = SessionRow {
+        owner: 3,
+        timeout_ms: 4000,
+        password: password.clone(),
+    };
+    let operation = Operation::TakeSession {
+        session: 9,
+        timeout_ms: 8000,
+        password: password.to_vec(),
+        found: Some(found),
+    };
+    let state = state();
+    let mut plan = Plan::new(&state, 5);
+    let done = Executed::One(Ok(Shape::Empty));
+    assert_eq!(execute(&mut plan, &operation, OWN), done);
+    let taken = SessionChange::Taken {
+        from: 3,
+        timeout_ms: 8000,
+        password: password.to_vec(),
+    };
+    assert_eq!(plan.sessions.get(&9), Some(&taken));
+}
