@@ -1,8 +1,8 @@
-//! A tree in memory: what ZooKeeper's files say, transaction after transaction, or what a tree of the keeper was at one
-//! version.
+//! A tree in memory: what ZooKeeper's files say, transaction after transaction, or what a tree of the keeper was at
+//! one version.
 //!
-//! A snapshot of ZooKeeper is *fuzzy*: it has some of the effects of the transactions after it. So each of them may find
-//! its work done, or the node gone; the rules for that are ZooKeeper's own.
+//! A snapshot of ZooKeeper is *fuzzy*: it has some of the effects of the transactions after it. So each of them may
+//! find its work done, or the node gone; the rules for that are ZooKeeper's own.
 
 use plinth_keeper::paths;
 use plinth_keeper::setup::{ALWAYS_THERE, first_node};
@@ -81,8 +81,8 @@ impl Image {
         shared
     }
 
-    /// Adds a node that a snapshot has; the number of children comes from the children. Without an access list, a later
-    /// transaction must bring it.
+    /// Adds a node that a snapshot has; the number of children comes from the children. Without an access list, a
+    /// later transaction must bring it.
     ///
     /// # Errors
     /// The parent is not there, or the node is there already.

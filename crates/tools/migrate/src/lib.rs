@@ -3,7 +3,7 @@
 //! ```text
 //!   import   ZooKeeper's files ──► snapshot, log ──► image ─┐
 //!            a live ZooKeeper  ──► source ──► live ─────────┴──► target ──► rows of the tree
-//!   export   rows of the tree  ──► extract ──► image ──► snapshot, or creates at a live ZooKeeper
+//!   export   rows of the tree  ──► extract ──► image ──► snapshot, or creates at a ZooKeeper
 //! ```
 //!
 //! An import fills a tree that no gateway opens before the import has ended ([`plinth_keeper::setup`]). It reads back

@@ -7,7 +7,8 @@
 //!   end       the tree is read back, and gateways may open it
 //! ```
 //! Each session begins with a sync after the watch is set. So what a session reads is not older than the watch, and no
-//! change is missed. If the watching session breaks, or a server is too old for the watch, the nodes are compared again.
+//! change is missed. If the watching session breaks, or a server is too old for the watch, the nodes are compared
+//! again.
 
 use crate::files::Loaded;
 use crate::image::{CONFIG, Image, is_within};
@@ -103,6 +104,14 @@ enum Found {
     Node(Node, i32),
 }
 
+/// What a comparison sees of a path.
+enum Seen {
+    There(Stat),
+    Gone,
+    /// Nothing may be asked about it.
+    Hidden,
+}
+
 struct Live<'a> {
     target: Target,
     watch: Rc<Link>,
@@ -129,19 +138,19 @@ impl Live<'_> {
         &self.links[number % self.links.len()]
     }
 
+    /// The nodes on the way to the part that is copied.
+    fn above(&self) -> Vec<Text> {
+        let parent = |path: &Text| paths::parent(path).map(Text::from);
+        std::iter::successors(parent(&self.path), parent).collect()
+    }
+
     /// Copies everything once.
     async fn walk(&mut self) -> Outcome {
         self.compared = self.watch.sessions();
         for link in &self.links {
             link.client().await?;
         }
-        let mut above: Vec<Text> = Vec::new();
-        let mut path = self.path.clone();
-        while let Some(parent) = paths::parent(&path) {
-            above.push(parent.into());
-            path = parent.into();
-        }
-        self.copy(above, false).await?;
+        self.copy(self.above(), false).await?;
         if !self.known.contains_key("/") && self.path != "/" {
             return Err(format!("{}: a node above it cannot be read", self.path));
         }
@@ -405,30 +414,34 @@ impl Live<'_> {
     async fn verify(&mut self) -> Outcome {
         self.compared = self.watch.sessions();
         self.passes += 1;
+        self.ephemerals.clear();
         for link in &self.links {
             link.sync().await?;
         }
         let mut differ: BTreeSet<Text> = BTreeSet::new();
+        for (path, seen) in self.stats(self.above()).await? {
+            if self.differs(&path, &seen) {
+                differ.insert(path);
+            }
+        }
         let mut left = vec![self.path.clone()];
-        let mut seen = 0;
+        let mut count = 0;
         while !left.is_empty() {
             let some = left.split_off(left.len().saturating_sub(WINDOW));
-            seen += some.len() as u64;
+            count += some.len() as u64;
             let mut parents = Vec::new();
-            for (path, stat) in self.stats(some).await? {
-                let differs = self.differs(&path, stat.as_ref());
-                if stat.is_some_and(|stat| stat.num_children > 0)
-                    && !self.unreadable.contains_key(&path)
-                {
+            for (path, seen) in self.stats(some).await? {
+                let has_children = matches!(&seen, Seen::There(stat) if stat.num_children > 0);
+                if has_children && !self.unreadable.contains_key(&path) {
                     parents.push(path.clone());
                 }
-                if differs {
+                if self.differs(&path, &seen) {
                     differ.insert(path);
                 }
             }
             left.extend(self.children(parents).await?);
             self.take_events().await?;
-            (self.tell)("verifying", seen);
+            (self.tell)("verifying", count);
         }
         let pass = self.passes;
         let unseen = self.known.iter().filter(|(_, known)| known.pass != pass);
@@ -438,7 +451,7 @@ impl Live<'_> {
         self.copy_changed().await
     }
 
-    async fn stats(&self, paths: Vec<Text>) -> Outcome<Vec<(Text, Option<Stat>)>> {
+    async fn stats(&self, paths: Vec<Text>) -> Outcome<Vec<(Text, Seen)>> {
         let ask = |(number, path): (usize, Text)| {
             let link = self.link(number).clone();
             let request = Request::Exists {
@@ -451,8 +464,9 @@ impl Live<'_> {
         let mut stats = Vec::new();
         for (path, sent, link) in asked {
             match link.finish(sent).await? {
-                Ok(Answer::Stat(stat)) => stats.push((path, Some(stat))),
-                Err(Code::NO_NODE) => stats.push((path, None)),
+                Ok(Answer::Stat(stat)) => stats.push((path, Seen::There(stat))),
+                Err(Code::NO_NODE) => stats.push((path, Seen::Gone)),
+                Err(Code::NO_AUTH) => stats.push((path, Seen::Hidden)),
                 other => return Err(format!("{path}: it cannot be asked for: {other:?}")),
             }
         }
@@ -460,12 +474,17 @@ impl Live<'_> {
     }
 
     /// True if what was copied is not what the source has.
-    fn differs(&mut self, path: &Text, stat: Option<&Stat>) -> bool {
+    fn differs(&mut self, path: &Text, seen: &Seen) -> bool {
         let pass = self.passes;
         let known = self.known.get_mut(path);
-        let Some(stat) = stat.filter(|stat| stat.ephemeral_owner == 0) else {
-            let is_ephemeral = stat.is_some();
-            return known.is_some() || is_ephemeral != self.ephemerals.contains(path);
+        let stat = match seen {
+            Seen::There(stat) if stat.ephemeral_owner == 0 => stat,
+            Seen::There(_) => {
+                self.ephemerals.insert(path.clone());
+                return known.is_some();
+            }
+            Seen::Gone => return known.is_some(),
+            Seen::Hidden => return known.is_some() || !self.unreadable.contains_key(path),
         };
         let Some(known) = known else {
             return !self.unreadable.contains_key(path);

@@ -10,7 +10,7 @@ use plinth_migrate::{Exported, Imported, LiveOptions, Servers};
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::now;
 use plinth_runtime::real::interrupted;
-use std::future::ready;
+use plinth_runtime::sync::{OneshotReceiver, oneshot};
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
@@ -157,16 +157,8 @@ fn import(arguments: ImportArguments) -> Outcome {
                     skip_unreadable: arguments.skip_unreadable,
                     kinds,
                 };
-                match arguments.follow {
-                    true => {
-                        let stop = interrupted();
-                        plinth_migrate::from_live(database, servers, options, stop, &tell).await
-                    }
-                    false => {
-                        let stop = ready(());
-                        plinth_migrate::from_live(database, servers, options, stop, &tell).await
-                    }
-                }
+                let stop = told_to_stop(arguments.follow);
+                plinth_migrate::from_live(database, servers, options, stop, &tell).await
             }
             (None, Some(loaded)) => {
                 plinth_migrate::from_files(database, &tree.tree, loaded, &tree.path, &tell).await
@@ -177,6 +169,26 @@ fn import(arguments: ImportArguments) -> Outcome {
     bar.finish_and_clear();
     report_import(&imported, files, tree.json, began());
     Ok(())
+}
+
+/// Ready at once, or with the first interrupt, however early that comes. The second one ends the process.
+fn told_to_stop(follows: bool) -> OneshotReceiver<()> {
+    let (stop, told) = oneshot();
+    if !follows {
+        let _ = stop.send(()); // the receiver is here
+        return told;
+    }
+    let waiting = async move {
+        if interrupted().await.is_ok() {
+            let _ = stop.send(()); // the import may have failed
+            if interrupted().await.is_ok() {
+                eprintln!("plinth: interrupted; the tree is not whole, and no gateway opens it");
+                std::process::exit(130);
+            }
+        }
+    };
+    plinth_runtime::spawn("interrupts", waiting).detach();
+    told
 }
 
 /// Seconds since now.
