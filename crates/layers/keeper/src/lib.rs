@@ -20,7 +20,7 @@ mod reads;
 mod replica;
 mod requests;
 mod sessions;
-mod setup;
+pub mod setup;
 mod talk;
 pub mod tree;
 mod watches;

@@ -1,4 +1,9 @@
 //! The beginning of a tree: its record, its stream, and the nodes that are always there.
+//!
+//! ```text
+//!   record:  stamp: 10 | format: 1                 the tree's base is the stamp's version
+//!            0: 10     | format: 1 | import: 8     an import has not ended: no gateway opens the tree
+//! ```
 
 use crate::tree::node::{Counts, Data, Lifetime, Node, open_acl};
 use crate::tree::rows::Rows;
@@ -9,6 +14,7 @@ use bytes::{BufMut, Bytes};
 use plinth_client::{Database, Stream, StreamOptions, Transaction};
 use plinth_core::version::Versionstamp;
 use plinth_core::{Error, MutationKind, Result, Version};
+use plinth_runtime::trace_warn;
 use std::rc::Rc;
 
 /// Version of the format of rows and entries.
@@ -25,27 +31,28 @@ pub struct Opened {
     pub version: Version,
 }
 
+/// The stream of changes of a tree.
+fn stream_name(name: &str) -> String {
+    format!("keeper/{name}")
+}
+
+async fn create_stream(transaction: &Transaction, name: &str) -> Result<()> {
+    let options = StreamOptions::append()
+        .bytes_max(STREAM_BYTES_MAX)
+        .seconds_max(STREAM_SECONDS_MAX);
+    transaction.create_stream(stream_name(name), &options).await
+}
+
 /// Opens the tree; makes it if it is not there.
 pub async fn open(database: &Database, rows: &Rows, name: &str) -> Result<Opened> {
-    let stream = format!("keeper/{name}");
     loop {
         let found = database.run(async |transaction| {
-            let Some(record) = transaction.get(rows.meta(), false).await? else {
-                let options = StreamOptions::append()
-                    .bytes_max(STREAM_BYTES_MAX)
-                    .seconds_max(STREAM_SECONDS_MAX);
-                transaction.create_stream(&stream, &options).await?;
+            let opened = open_existing(&transaction, rows, name).await?;
+            if opened.is_none() {
+                create_stream(&transaction, name).await?;
                 make(&transaction, rows)?;
-                return Ok(None);
-            };
-            let stream = transaction.open_stream(&stream).await?;
-            let version = transaction.get_read_version().await?;
-            let zxids = parse(&record)?;
-            Ok(Some(Opened {
-                zxids,
-                stream,
-                version,
-            }))
+            }
+            Ok(opened)
         });
         // The record of a tree that was just made has the version of its commit.
         if let Some(opened) = found.await? {
@@ -54,17 +61,123 @@ pub async fn open(database: &Database, rows: &Rows, name: &str) -> Result<Opened
     }
 }
 
-fn parse(record: &[u8]) -> Result<Zxids> {
-    let (stamp, format) = record
+/// Opens the tree, if it is there.
+///
+/// # Errors
+/// `unsupported_format_version` if an import of it has not ended, or a newer release has written it.
+pub async fn open_existing(
+    transaction: &Transaction,
+    rows: &Rows,
+    name: &str,
+) -> Result<Option<Opened>> {
+    let Some(record) = transaction.get(rows.meta(), false).await? else {
+        return Ok(None);
+    };
+    let zxids = match parse(&record)? {
+        Record::Whole(zxids) => zxids,
+        Record::Importing(_) => {
+            trace_warn!("KeeperTreeHalfImported", "tree" => name);
+            return Err(Error::unsupported_format_version);
+        }
+    };
+    let stream = transaction.open_stream(stream_name(name)).await?;
+    let version = transaction.get_read_version().await?;
+    Ok(Some(Opened {
+        zxids,
+        stream,
+        version,
+    }))
+}
+
+/// What a tree's record says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Record {
+    Whole(Zxids),
+    /// The import with this number fills the tree, or has failed to.
+    Importing(u64),
+}
+
+/// Reads the record of a tree; `None` if there is no such tree. The transaction conflicts with a change of it.
+pub async fn record(transaction: &Transaction, rows: &Rows) -> Result<Option<Record>> {
+    let record = transaction.get(rows.meta(), false).await?;
+    record.map(|record| parse(&record)).transpose()
+}
+
+/// Clears a tree that is not whole, and gives it to the import with this number.
+pub fn begin_import(transaction: &Transaction, rows: &Rows, import: u64) {
+    let all = rows.all();
+    transaction.clear_range(all.begin, all.end);
+    let mut record = vec![0; Versionstamp::LEN];
+    record.put_u8(FORMAT);
+    record.put_u64(import);
+    transaction.set(rows.meta(), record);
+}
+
+/// Makes a tree that was filled one that gateways open; `totals` are those of all its nodes.
+pub async fn end_import(
+    transaction: &Transaction,
+    rows: &Rows,
+    name: &str,
+    zxids: Zxids,
+    totals: Totals,
+) -> Result<()> {
+    // One may be left of a tree whose rows were cleared. Nobody reads its past.
+    match transaction.open_stream(stream_name(name)).await {
+        Ok(_) => {}
+        Err(Error::stream_not_found) => create_stream(transaction, name).await?,
+        Err(error) => return Err(error),
+    }
+    let mut record = Versionstamp::new(0, 0).0.to_vec();
+    record[..8].copy_from_slice(&zxids.base.to_be_bytes());
+    record.put_u8(FORMAT);
+    transaction.set(rows.meta(), record);
+    put_totals(transaction, rows, totals);
+    Ok(())
+}
+
+fn parse(record: &[u8]) -> Result<Record> {
+    let (stamp, rest) = record
         .split_at_checked(Versionstamp::LEN)
         .ok_or(Error::file_corrupt)?;
-    if format != [FORMAT] {
-        return Err(Error::unsupported_format_version);
-    }
     let base = stamp.first_chunk::<8>().ok_or(Error::file_corrupt)?;
-    Ok(Zxids {
-        base: i64::from_be_bytes(*base),
-    })
+    match rest.split_first() {
+        Some((&FORMAT, [])) => Ok(Record::Whole(Zxids {
+            base: i64::from_be_bytes(*base),
+        })),
+        Some((&FORMAT, import)) => {
+            let import = import.try_into().map_err(|_| Error::file_corrupt)?;
+            Ok(Record::Importing(u64::from_be_bytes(import)))
+        }
+        _ => Err(Error::unsupported_format_version),
+    }
+}
+
+/// The nodes that every tree has, each with the number of its children.
+pub const ALWAYS_THERE: [(&str, i32); 4] = [
+    ("/", 1),
+    ("/zookeeper", 2),
+    ("/zookeeper/config", 0),
+    ("/zookeeper/quota", 0),
+];
+
+/// A node of [`ALWAYS_THERE`], as a new tree has it.
+pub fn first_node(path: &str, present: i32) -> Node {
+    Node {
+        czxid: 0,
+        mzxid: 0,
+        pzxid: 0,
+        ctime: 0,
+        mtime: 0,
+        version: 0,
+        aversion: 0,
+        counts: Counts {
+            created: 0,
+            present,
+        },
+        lifetime: Lifetime::Persistent,
+        acl: acl_of(path),
+        data: Data::Here(Bytes::new()),
+    }
 }
 
 /// Only the super user changes the configuration, as in ZooKeeper.
@@ -87,38 +200,22 @@ fn make(transaction: &Transaction, rows: &Rows) -> Result<()> {
     record.put_u32_le(0); // the stamp's place
     transaction.atomic_op(MutationKind::SetVersionstampedValue, rows.meta(), record);
     let mut totals = Totals::default();
-    for (path, present) in [
-        ("/", 1),
-        ("/zookeeper", 2),
-        ("/zookeeper/config", 0),
-        ("/zookeeper/quota", 0),
-    ] {
-        let node = Node {
-            czxid: 0,
-            mzxid: 0,
-            pzxid: 0,
-            ctime: 0,
-            mtime: 0,
-            version: 0,
-            aversion: 0,
-            counts: Counts::default(),
-            lifetime: Lifetime::Persistent,
-            acl: acl_of(path),
-            data: Data::Here(Bytes::new()),
-        };
+    for (path, present) in ALWAYS_THERE {
+        let node = first_node(path, present);
         transaction.set(rows.node(path), node.to_row().0);
         totals.add_change(path, None, Some(&node));
         if present > 0 {
-            let counts = Counts {
-                created: 0,
-                present,
-            };
-            transaction.set(rows.counts(path), counts.to_bytes());
+            transaction.set(rows.counts(path), node.counts.to_bytes());
         }
     }
+    put_totals(transaction, rows, totals);
+    Ok(())
+}
+
+/// Writes the tree's numbers, counted over all nodes.
+fn put_totals(transaction: &Transaction, rows: &Rows, mut totals: Totals) {
     totals.nodes += 1; // ZooKeeper counts the root under two names
     for (of, total) in totals.rows() {
         transaction.set(rows.total(of), total.to_le_bytes());
     }
-    Ok(())
 }

@@ -10,7 +10,7 @@ use plinth_core::Version;
 use plinth_core::version::Versionstamp;
 
 /// Bits of a place. A batch has no more places (`plinth_protocol::transaction::BATCH_PLACES_MAX`).
-const PLACE_BITS: u32 = 14;
+pub const PLACE_BITS: u32 = 14;
 
 /// Turns positions of the log into zxids and back.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

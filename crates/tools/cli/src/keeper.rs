@@ -1,10 +1,13 @@
-//! `plinth keeper`: a gateway that serves ZooKeeper's clients from a cluster.
+//! `plinth keeper`: a gateway that serves ZooKeeper's clients from a cluster; and trees that come and go.
 
 mod admin;
+mod migrate;
+mod name;
 
 use crate::Outcome;
 use crate::server::{follow_parent, parse_knobs, raise_file_limit};
 use crate::{allocator, trace_file};
+use name::parse_tree;
 use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_keeper::{Keeper, Options};
 use plinth_runtime::knobs::set_knobs;
@@ -17,7 +20,10 @@ use std::path::PathBuf;
 const TICK_MS_MIN: i64 = 2000;
 
 #[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
 pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<migrate::Command>,
     /// Address for ZooKeeper's clients
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2181")]
     listen: SocketAddr,
@@ -61,16 +67,10 @@ pub struct Arguments {
     parent: Option<u32>,
 }
 
-fn parse_tree(name: &str) -> Result<String, String> {
-    let is_good =
-        !name.is_empty() && name.len() <= 100 && name.bytes().all(|b| b.is_ascii_graphic());
-    match is_good {
-        true => Ok(name.into()),
-        false => Err("expected 1 to 100 letters, digits or signs".into()),
-    }
-}
-
 pub fn run(arguments: Arguments) -> Outcome {
+    if let Some(command) = arguments.command {
+        return migrate::run(command);
+    }
     let mut texts = vec![format!(
         "keeper_cache_bytes_max={}",
         arguments.cache_mib << 20

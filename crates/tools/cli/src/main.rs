@@ -65,7 +65,7 @@ enum Command {
     Top(top::Arguments),
     /// Make, list, follow and drop streams: records of changes, or of what was appended
     Stream(stream::Arguments),
-    /// Serve ZooKeeper's clients from a cluster
+    /// Serve ZooKeeper's clients from a cluster; import and export its nodes
     Keeper(keeper::Arguments),
     /// Measure how fast a cluster is
     Bench(bench::Arguments),

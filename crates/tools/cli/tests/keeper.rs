@@ -252,8 +252,8 @@ fn the_bench_measures_gateways_and_tells_what_the_end_of_one_costs() {
     let cluster = Cluster::start("keeper-bench", 1, &["--engine", "memory"]);
     let first_port = free_ports(2);
     let address = |i| SocketAddr::from(([127, 0, 0, 1], first_port + i));
-    let first = start_gateway(&cluster, address(0));
-    let _second = start_gateway(&cluster, address(1));
+    let first = start_gateway(&cluster, address(0), &[]);
+    let _second = start_gateway(&cluster, address(1), &[]);
     real::block_on(async {
         for i in 0..2 {
             let client = connect(address(i), None).await;

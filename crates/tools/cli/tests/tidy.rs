@@ -23,7 +23,7 @@ const FLOORS: [&[&str]; 9] = [
     &["transaction", "storage", "client"],
     &["control", "workload"],
     &["server"], // and every layer
-    &["sim", "bench", "capi", "stack", "cli"],
+    &["sim", "bench", "capi", "stack", "migrate", "cli"],
 ];
 
 /// Floor of the applications on top of the store, in the folder `layers`. None imports another, the control plane or
@@ -63,7 +63,7 @@ const FOLDERS: [(&str, &[&str]); 4] = [
         ],
     ),
     ("client", &["capi", "client", "foreign", "workload"]),
-    ("tools", &["bench", "cli", "sim", "stack"]),
+    ("tools", &["bench", "cli", "migrate", "sim", "stack"]),
 ];
 
 fn crates() -> PathBuf {

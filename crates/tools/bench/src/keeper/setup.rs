@@ -144,7 +144,9 @@ pub async fn remove(addresses: &[SocketAddr]) -> Result<usize, String> {
 pub async fn check_writes(addresses: &[SocketAddr], tree: &RefCell<Tree>) -> Result<(), String> {
     let written = tree.borrow().written(CHECKED_MAX);
     with_line(addresses, async |line| {
-        let sync = std::iter::once(Request::Sync { path: ROOT.into() });
+        let sync = std::iter::once(Request::Sync {
+            path: Some(ROOT.into()),
+        });
         let requests = sync.chain(written.iter().map(|asked| Tree::stat_of(*asked)));
         exchange(line, requests, |number, answer| match (number, answer) {
             (0, Ok(Answer::Sync(_))) => Ok(()),

@@ -1,0 +1,310 @@
+//! Reads a tree of the keeper: all of it as it was at one version, while gateways serve.
+//!
+//! A version can be read for five seconds. What takes longer is read in pieces, each at the version of its time. The
+//! stream of changes then says which nodes have changed since, and these are read again, until one version is new
+//! enough for all that is left. So the result is exact, however large the tree is; it must fit into memory.
+
+use crate::image::Image;
+use crate::{Outcome, Tell, of_database};
+use bytes::BytesMut;
+use plinth_client::{
+    Database, Position, RangeOptions, StreamContent, StreamLimit, StreamingMode, Transaction,
+};
+use plinth_core::version::Versionstamp;
+use plinth_core::{Error, Key, KeySelector, Result, Value, Version};
+use plinth_keeper::paths;
+use plinth_keeper::setup::{self, Opened};
+use plinth_keeper::tree::change::{Change, parse_entry};
+use plinth_keeper::tree::node::{Counts, Data, Node, pzxid_from_row};
+use plinth_keeper::tree::rows::Rows;
+use plinth_keeper::wire::Text;
+use plinth_keeper::zxid::Zxids;
+use std::collections::BTreeSet;
+
+/// Bytes of a read.
+const CHUNK_BYTES: i32 = 500_000;
+
+/// A tree at one version.
+pub struct Extracted {
+    pub image: Image,
+    /// Ephemeral nodes that were left out.
+    pub ephemerals: usize,
+}
+
+/// Reads the tree without its ephemeral nodes; with `only`, what is below that path and on the way to it.
+///
+/// # Errors
+/// There is no such tree, or more changes while it is read than the stream keeps.
+pub async fn extract(
+    database: &Database,
+    tree: &str,
+    only: &str,
+    tell: Tell<'_>,
+) -> Outcome<Extracted> {
+    let rows = Rows::new(tree);
+    let opening =
+        database.run(async |transaction| setup::open_existing(&transaction, &rows, tree).await);
+    let opened = match opening.await {
+        Ok(Some(opened)) => opened,
+        Ok(None) => return Err(format!("tree `{tree}': there is none")),
+        Err(Error::unsupported_format_version) => {
+            return Err(format!("tree `{tree}': its import has not ended"));
+        }
+        Err(error) => return Err(of_database(error)),
+    };
+    let mut image = Image::default();
+    let mut reader = Reader::new(database, &rows, opened.zxids);
+    while let Some(chunk) = reader.next().await.map_err(of_database)? {
+        image.nodes.extend(chunk);
+        tell("reading the tree", image.nodes.len() as u64);
+    }
+    let read = reader.versions.unwrap_or((opened.version, opened.version));
+    let version = match read {
+        (oldest, newest) if oldest == newest => newest,
+        (oldest, _) => catch_up(database, &rows, &opened, oldest, &mut image, tell)
+            .await
+            .map_err(of_catching_up)?,
+    };
+    image.last_zxid = opened.zxids.last_of(version);
+    let ephemerals = image.settle(only)?;
+    if !image.nodes.contains_key(only) {
+        return Err(format!("{only}: tree `{tree}' has no such node"));
+    }
+    Ok(Extracted { image, ephemerals })
+}
+
+fn of_catching_up(error: Error) -> String {
+    match error {
+        Error::stream_too_old => {
+            "the tree changes faster than it can be read; try again with fewer writers".into()
+        }
+        error => of_database(error),
+    }
+}
+
+/// Brings the image, no part of which is older than `oldest`, to one version, which it gives.
+pub async fn catch_up(
+    database: &Database,
+    rows: &Rows,
+    opened: &Opened,
+    oldest: Version,
+    image: &mut Image,
+    tell: Tell<'_>,
+) -> Result<Version> {
+    let mut from = Position::of_version(oldest + 1);
+    let mut changed: BTreeSet<Text> = BTreeSet::new();
+    let transaction = database.create_transaction();
+    loop {
+        let attempt = async {
+            let version = transaction.get_read_version().await?;
+            loop {
+                let batch = opened
+                    .stream
+                    .read(&transaction, from, StreamLimit::default());
+                let batch = batch.await?;
+                for entry in batch.entries {
+                    note(&entry.content, entry.position, opened.zxids, &mut changed)?;
+                }
+                from = batch.next;
+                if !batch.more {
+                    break;
+                }
+            }
+            tell("reading what changed meanwhile", changed.len() as u64);
+            while let Some(path) = changed.first().cloned() {
+                match read_node(&transaction, rows, opened.zxids, &path).await? {
+                    Some(node) => image.nodes.insert(path.clone(), node),
+                    None => image.nodes.remove(&path),
+                };
+                changed.remove(&path);
+            }
+            Ok(version)
+        };
+        match attempt.await {
+            Ok(version) => return Ok(version),
+            Err(error) => transaction.on_error(error).await?,
+        }
+    }
+}
+
+/// Notes the paths of an entry's nodes, and of their parents, whose counts change with them.
+fn note(
+    content: &StreamContent,
+    position: Position,
+    zxids: Zxids,
+    changed: &mut BTreeSet<Text>,
+) -> Result<()> {
+    let StreamContent::Appended(entry) = content else {
+        return Err(Error::file_corrupt);
+    };
+    let stamp = Versionstamp::new(position.version, position.order);
+    let (_, changes) = parse_entry(entry, stamp, zxids).ok_or(Error::file_corrupt)?;
+    for (_, change) in changes {
+        let (Change::Created(path, _)
+        | Change::DataSet(path, _)
+        | Change::AclSet(path, _)
+        | Change::Deleted(path)) = change
+        else {
+            continue;
+        };
+        changed.extend(paths::parent(&path).map(Text::from));
+        changed.insert(path.detached());
+    }
+    Ok(())
+}
+
+/// Reads all nodes of a tree, chunk by chunk, each chunk at one version.
+pub struct Reader<'a> {
+    rows: &'a Rows,
+    zxids: Zxids,
+    transaction: Transaction,
+    begin: Option<Key>,
+    /// The oldest and the newest version that was read.
+    pub versions: Option<(Version, Version)>,
+}
+
+impl<'a> Reader<'a> {
+    pub fn new(database: &Database, rows: &'a Rows, zxids: Zxids) -> Self {
+        Reader {
+            rows,
+            zxids,
+            transaction: database.create_transaction(),
+            begin: Some(rows.all_nodes().begin),
+            versions: None,
+        }
+    }
+
+    /// Some more nodes, with their data; `None` after the last.
+    pub async fn next(&mut self) -> Result<Option<Vec<(Text, Node)>>> {
+        let Some(begin) = self.begin.clone() else {
+            return Ok(None);
+        };
+        loop {
+            match self.chunk(begin.clone()).await {
+                Ok((version, nodes, next)) => {
+                    self.begin = next;
+                    let (oldest, _) = self.versions.unwrap_or((version, version));
+                    self.versions = Some((oldest.min(version), version));
+                    return Ok(Some(nodes));
+                }
+                Err(error) => self.transaction.on_error(error).await?,
+            }
+        }
+    }
+
+    async fn chunk(&self, begin: Key) -> Result<(Version, Vec<(Text, Node)>, Option<Key>)> {
+        let version = self.transaction.get_read_version().await?;
+        let all = self.rows.all_nodes();
+        let options = RangeOptions {
+            mode: StreamingMode::WantAll,
+            target_bytes: CHUNK_BYTES,
+            ..RangeOptions::default()
+        };
+        let from = KeySelector::first_greater_or_equal(begin);
+        let to = KeySelector::first_greater_or_equal(all.end);
+        let chunk = self.transaction.get_range(from, to, options, true).await?;
+        let mut nodes: Vec<(Text, Node)> = Vec::new();
+        for (key, row) in &chunk.rows {
+            if Rows::is_node(key) {
+                let path = self.rows.node_path(key).ok_or(Error::file_corrupt)?;
+                let node = Node::from_row(row, self.zxids).ok_or(Error::file_corrupt)?;
+                nodes.push((path.into(), node));
+            } else if let Some((_, node)) = nodes.last_mut() {
+                add_row(node, key, row, self.zxids)?;
+            }
+        }
+        let mut next = None;
+        if chunk.more {
+            // Rows of the last node may be missing.
+            let (path, _) = nodes.pop().ok_or(Error::file_corrupt)?;
+            if nodes.is_empty() {
+                let node = read_node(&self.transaction, self.rows, self.zxids, &path).await?;
+                nodes.push((path.clone(), node.ok_or(Error::file_corrupt)?));
+                next = Some(self.rows.around_node(&path).end);
+            } else {
+                next = Some(self.rows.node(&path).into());
+            }
+        }
+        for (path, node) in &mut nodes {
+            read_data(&self.transaction, self.rows, path, node).await?;
+        }
+        Ok((version, nodes, next))
+    }
+}
+
+fn add_row(node: &mut Node, key: &[u8], row: &[u8], zxids: Zxids) -> Result<()> {
+    match key {
+        [.., 0, b'c'] => node.counts = Counts::from_bytes(row).ok_or(Error::file_corrupt)?,
+        [.., 0, b'z'] => node.pzxid = pzxid_from_row(row, zxids).ok_or(Error::file_corrupt)?,
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Reads a node with everything about it.
+pub async fn read_node(
+    transaction: &Transaction,
+    rows: &Rows,
+    zxids: Zxids,
+    path: &str,
+) -> Result<Option<Node>> {
+    let around = rows.around_node(path);
+    let found = all_rows(transaction, around.begin, around.end).await?;
+    let Some(((_, row), rest)) = found.split_first() else {
+        return Ok(None);
+    };
+    let mut node = Node::from_row(row, zxids).ok_or(Error::file_corrupt)?;
+    for (key, row) in rest {
+        add_row(&mut node, key, row, zxids)?;
+    }
+    read_data(transaction, rows, path, &mut node).await?;
+    Ok(Some(node))
+}
+
+/// Reads the node's data, if it has rows of its own.
+async fn read_data(
+    transaction: &Transaction,
+    rows: &Rows,
+    path: &str,
+    node: &mut Node,
+) -> Result<()> {
+    let Data::Unread(len) = node.data else {
+        return Ok(());
+    };
+    let range = rows.data(path);
+    let mut data = BytesMut::with_capacity(len);
+    for (_, piece) in all_rows(transaction, range.begin, range.end).await? {
+        data.extend_from_slice(&piece);
+    }
+    if data.len() != len {
+        return Err(Error::file_corrupt);
+    }
+    node.data = Data::Here(data.freeze());
+    Ok(())
+}
+
+async fn all_rows(
+    transaction: &Transaction,
+    begin: impl Into<Key>,
+    end: impl Into<Key>,
+) -> Result<Vec<(Key, Value)>> {
+    let mut from = KeySelector::first_greater_or_equal(begin.into());
+    let to = KeySelector::first_greater_or_equal(end.into());
+    let options = RangeOptions {
+        mode: StreamingMode::WantAll,
+        ..RangeOptions::default()
+    };
+    let mut all = Vec::new();
+    loop {
+        let reading = transaction.get_range(from, to.clone(), options, true);
+        let chunk = reading.await?;
+        all.extend(chunk.rows);
+        match all.last() {
+            Some((last, _)) if chunk.more => {
+                let last: &Key = last;
+                from = KeySelector::first_greater_than(last.clone());
+            }
+            _ => return Ok(all),
+        }
+    }
+}
