@@ -34,7 +34,7 @@ impl Counters {
     }
 
     pub fn requests(&self) -> impl Iterator<Item = (Kind, &Latency)> {
-        KINDS.iter().map(|kind| *kind).zip(&self.requests)
+        KINDS.iter().copied().zip(&self.requests)
     }
 }
 

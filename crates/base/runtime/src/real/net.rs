@@ -73,8 +73,8 @@ impl Reader {
             if buffer.capacity() - buffer.len() < READ_ROOM_BYTES {
                 buffer.reserve(READ_BYTES);
             }
-            // Not `try_read_buf`: it does not note that a short read has emptied the socket, and the next call would ask
-            // the system again.
+            // Not `try_read_buf`: it does not note that a short read has emptied the socket, so that the next call
+            // would ask the system again.
             let mut room = (&mut *buffer).limit(READ_BYTES_MAX);
             match self.0.read_buf(&mut room).await {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
