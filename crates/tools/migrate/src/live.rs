@@ -22,6 +22,7 @@ use plinth_keeper::setup::{ALWAYS_THERE, first_node};
 use plinth_keeper::tree::node::{Counts, Data, Lifetime, Node};
 use plinth_keeper::wire::{Acl, Answer, Code, Request, Stat, Text, event};
 use plinth_runtime::{Duration, Either, now, race, sleep, spawn};
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::{Future, ready};
 use std::pin::pin;
@@ -554,11 +555,11 @@ impl Live<'_> {
         let mut puts: Vec<Put> = Vec::new();
         for (path, _) in ALWAYS_THERE {
             let path = Text::from_static(path);
-            if !self.known.contains_key(&path) {
+            if let Entry::Vacant(vacant) = self.known.entry(path.clone()) {
                 let node = first_node(&path, 0);
                 let expected = Expected::of(&node);
-                puts.push((path.clone(), Some(node)));
-                self.known.insert(path, Known { expected, pass: 0 });
+                puts.push((path, Some(node)));
+                vacant.insert(Known { expected, pass: 0 });
             }
         }
         self.target.put(puts).await?;

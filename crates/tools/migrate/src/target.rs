@@ -182,8 +182,8 @@ fn check(path: &str, node: &Node) -> Outcome {
     let bytes = node.data.len();
     if bytes > max {
         return Err(format!(
-            "{path}: it has {bytes} bytes of data, and a gateway sends at most {max}; make it smaller, or set \
-            keeper_answer_bytes_max for the import and all gateways"
+            "{path}: it has {bytes} bytes of data; the keeper can have at most {max}, 8 MiB or what \
+            keeper_answer_bytes_max allows"
         ));
     }
     let names = node

@@ -106,10 +106,10 @@ fn nodes_that_do_not_fit_are_named() {
         let database = MemoryCluster::new().database();
         let mut loaded = loaded();
         let node = loaded.image.nodes.get_mut("/kinds").expect("it is there");
-        node.data = Data::Here(vec![0; 5 << 20].into());
+        node.data = Data::Here(vec![0; 9 << 20].into());
         let refused = from_files(&database, "t", loaded, "/", QUIET).await;
         let line = refused.expect_err("too long");
-        assert!(line.starts_with("/kinds: it has 5242880 bytes"), "{line}");
+        assert!(line.starts_with("/kinds: it has 9437184 bytes"), "{line}");
         assert!(open(&database, "t").await.is_err());
     });
 }
