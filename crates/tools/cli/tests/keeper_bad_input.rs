@@ -6,7 +6,8 @@ mod common;
 use common::{Cluster, Server, free_ports};
 use plinth_keeper::client::{Client, Failure};
 use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, create_flags};
-use plinth_runtime::{Duration, real, sleep, timeout};
+use plinth_runtime::{Duration, Either, offload, race, real, sleep, timeout};
+use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
@@ -194,32 +195,34 @@ fn ask_and_never_read(address: SocketAddr) -> TcpStream {
     stream
 }
 
+/// Must be answered all the time.
+async fn ask_on_and_on(client: &Client) -> Infallible {
+    loop {
+        let request = Request::Exists {
+            path: "/long".into(),
+            watch: false,
+        };
+        ask(client, request)
+            .await
+            .expect("it is answered beside strangers");
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
 async fn stay_well(cluster: &Cluster) {
     let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)));
     let gateway = start_gateway(cluster, address);
     let client = connect(address).await;
     ask(&client, create("/long", LONG)).await.expect("created");
     let before = resident_kib(gateway.0.id());
-    let strangers = std::thread::spawn(move || {
+    let strangers = offload(move || {
         let silent: Vec<TcpStream> = (0..SILENT).map(|_| open(address)).collect();
         let deaf: Vec<TcpStream> = (0..20).map(|_| ask_and_never_read(address)).collect();
         send_broken_bytes(address);
         send_broken_requests(address);
         (silent, deaf)
     });
-    while !strangers.is_finished() {
-        let found = ask(
-            &client,
-            Request::Exists {
-                path: "/long".into(),
-                watch: false,
-            },
-        )
-        .await;
-        found.expect("it is answered beside strangers");
-        sleep(Duration::from_millis(10)).await;
-    }
-    let strangers = strangers.join().expect("their connections are closed");
+    let Either::Left(strangers) = race(strangers, ask_on_and_on(&client)).await;
     ask_for_bad_paths(&client).await;
     for n in 0..100 {
         ask(&client, create(&format!("/n{n}"), 10))

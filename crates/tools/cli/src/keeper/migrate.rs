@@ -140,7 +140,8 @@ fn import(arguments: ImportArguments) -> Outcome {
         false => Some(plinth_migrate::load(&source.from_files, &tell(&bar))?),
     };
     let files = loaded.as_ref().filter(|_| source.from.is_none());
-    let files = files.map(|loaded| [&[loaded.snapshot.clone()], &loaded.logs[..]].concat());
+    let files =
+        files.map(|loaded| [std::slice::from_ref(&loaded.snapshot), &loaded.logs[..]].concat());
     let imported = connect::block_on(async {
         let connection = tree.cluster.connect().await?;
         let database = &connection.database;
