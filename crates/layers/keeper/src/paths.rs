@@ -5,6 +5,12 @@ pub const PATH_BYTES_MAX: usize = 9000;
 /// Deepest node.
 const DEPTH_MAX: usize = 4000;
 
+/// The path that a read means: who reads an empty path gets the root, as from ZooKeeper. A watch of it is one of the
+/// empty path, and tells nothing.
+pub fn named(path: &str) -> &str {
+    if path.is_empty() { "/" } else { path }
+}
+
 /// True if ZooKeeper accepts the path as the name of a node (its `PathUtils.validatePath`).
 pub fn is_valid(path: &str) -> bool {
     let Some(rest) = path.strip_prefix('/') else {

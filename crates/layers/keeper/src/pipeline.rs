@@ -14,11 +14,12 @@
 //! change. A commit whose outcome is unknown is looked for in the stream by the batch's number.
 
 use crate::commit::{Mode, Writer};
+use crate::paths;
 use crate::replica::Replica;
 use crate::tree::change::{Change, Origin, parse_entry};
 use crate::tree::execute::{Executed, Operation, Owner, Shape, execute};
 use crate::tree::plan::{Known, Plan, View};
-use crate::wire::{Code, Text};
+use crate::wire::{Code, Request, Text};
 use crate::{
     ALONE_AFTER_MS, BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, BATCHES, CONFLICTS, QUEUE_BYTES_MAX,
     REFRESHES,
@@ -62,6 +63,12 @@ pub type StepStat = Option<crate::wire::Stat>;
 struct Queued {
     operation: Operation,
     complete: Complete,
+}
+
+impl Queued {
+    fn is_look(&self) -> bool {
+        matches!(self.operation, Operation::Look(_))
+    }
 }
 
 /// What operations are executed on.
@@ -323,7 +330,43 @@ impl Pipeline {
             });
         }
         self.load(needed.into_iter().collect()).await?;
+        for queued in &*batch {
+            if let Operation::Look(request) = &queued.operation {
+                self.load_more(request).await?;
+            }
+        }
         Ok(self.replica.version() == version)
+    }
+
+    /// Reads what a read needs besides its node.
+    async fn load_more(&self, request: &Request) -> Result<()> {
+        let replica = &self.replica;
+        match request {
+            Request::GetData { path, .. } => {
+                let path = paths::named(path);
+                if let Known::Here(node) = replica.node_if_known(path) {
+                    replica.data(path, &node).await?;
+                }
+            }
+            Request::GetChildren { path, .. } | Request::GetChildren2 { path, .. } => {
+                let path = paths::named(path);
+                let is_here = matches!(replica.node_if_known(path), Known::Here(_));
+                if is_here && replica.with_children(path, |_| ()).is_none() {
+                    replica.load_children(path).await?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Answers reads that nobody's writes stand before any more.
+    fn complete_looks(&self, batch: Vec<Queued>) {
+        for queued in batch {
+            let zxid = self.replica.zxid();
+            let executed = Executed::One(Ok(Shape::Empty));
+            (queued.complete)(&self.replica, Outcome::Done { zxid, executed }, Vec::new());
+        }
     }
 
     async fn look_up(&self, operation: &mut Operation) -> Result<()> {
@@ -389,6 +432,10 @@ impl Pipeline {
 
     /// Returns the operations if they must be tried again.
     async fn try_to_carry(&self, batch: Vec<Queued>) -> Option<Vec<Queued>> {
+        if batch.iter().all(|queued| queued.is_look()) {
+            self.complete_looks(batch);
+            return None;
+        }
         let version = self.replica.version();
         let number = self.batch.get() + 1;
         self.batch.set(number);
@@ -514,7 +561,9 @@ impl Pipeline {
                 }
             }
             // Also of an operation that failed: what its client reads next must not look older.
-            self.replica.saw(zxid);
+            if !queued.is_look() {
+                self.replica.saw(zxid);
+            }
             if executed == Executed::One(Ok(Shape::Unfinished)) {
                 probe!("keeper_session_ends_in_pieces");
                 self.queue.borrow_mut().push_front(queued);

@@ -14,10 +14,29 @@ use crate::wire::{
 };
 use plinth_core::{Error, Result as StoreResult};
 use plinth_runtime::{Duration, Pace, sleep, trace_warn};
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Waker};
 
 /// Pause after an error of the store that will go away.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
+
+/// True for a read that can be answered in the middle of a batch: all that it needs is loaded with the batch.
+pub fn can_ride(request: &Request) -> bool {
+    match request {
+        Request::GetData { path, .. } => paths::counted(paths::named(path)).is_none(),
+        Request::Exists { .. } | Request::GetChildren { .. } | Request::GetChildren2 { .. } => true,
+        _ => false,
+    }
+}
+
+/// Answers a read from what the replica knows at this moment; false if it does not know enough.
+pub fn answer_now(connection: &Talk, xid: i32, request: Request) -> bool {
+    let answering = pin!(answer(connection, xid, request));
+    // Reads end at once unless they have to wait for the store, and answer at their end.
+    let ended = answering.poll(&mut Context::from_waker(Waker::noop()));
+    ended.is_ready()
+}
 
 /// Answers a request whose turn it is.
 pub async fn answer(connection: &Talk, xid: i32, request: Request) {
@@ -55,12 +74,6 @@ pub async fn answer(connection: &Talk, xid: i32, request: Request) {
             connection.answer_with(xid, result.as_ref().map_err(|code| *code));
         }
     }
-}
-
-/// Who reads an empty path gets the root, as from ZooKeeper. A watch of it is one of the empty path: it tells
-/// nothing.
-fn named(path: &str) -> &str {
-    if path.is_empty() { "/" } else { path }
 }
 
 async fn rest(connection: &Talk, request: Request) -> Result<Answer, Code> {
@@ -112,7 +125,7 @@ async fn rest(connection: &Talk, request: Request) -> Result<Answer, Code> {
             readable(connection, &path).await?;
             let _ = connection.life.pipeline.refreshed().await;
             let (number, _) = patiently(connection, async |replica| {
-                replica.count_below(named(&path)).await
+                replica.count_below(paths::named(&path)).await
             })
             .await;
             Ok(Answer::Number(i32::try_from(number).unwrap_or(i32::MAX)))
@@ -160,7 +173,7 @@ async fn load(connection: &Talk, path: &str) {
 
 /// The node now. Nothing is awaited after its return, so what the caller does with it is of the same state.
 async fn node(connection: &Talk, path: &str) -> Option<Rc<Node>> {
-    let path = named(path);
+    let path = paths::named(path);
     if !paths::is_valid(path) {
         return None;
     }
@@ -182,7 +195,7 @@ async fn readable(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> {
 
 /// As [`readable`], with the data.
 async fn readable_with_data(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> {
-    let path = named(path);
+    let path = paths::named(path);
     loop {
         let node = readable(connection, path).await?;
         if let Some(counted) = paths::counted(path) {
@@ -265,7 +278,7 @@ async fn get_data(connection: &Talk, xid: i32, path: &str, watch: bool) {
 
 /// Makes the list of children known. Fails if it is too long for an answer.
 async fn readable_list(connection: &Talk, path: &str) -> Result<Rc<Node>, Code> {
-    let path = named(path);
+    let path = paths::named(path);
     loop {
         let node = readable(connection, path).await?;
         if connection
@@ -306,7 +319,7 @@ async fn children(connection: &Talk, xid: i32, path: &str, watch: bool, with_sta
     let header = header(connection, xid);
     let stat = with_stat.then(|| node.stat());
     let replica = &connection.life.replica;
-    replica.with_children(named(path), |names| {
+    replica.with_children(paths::named(path), |names| {
         let names = names.iter().map(|name| &**name);
         connection.answer(header, |out| {
             encode_children(out, header, names, stat.as_ref())
@@ -335,7 +348,7 @@ async fn read_one(connection: &Talk, operation: Request) -> MultiResult {
         }),
         Request::GetChildren { path, .. } => readable_list(connection, &path).await.map(|_| {
             let replica = &connection.life.replica;
-            let names = replica.with_children(named(&path), |names| {
+            let names = replica.with_children(paths::named(&path), |names| {
                 names.iter().map(|name| Text::from(&**name)).collect()
             });
             MultiResult::Children(names.unwrap_or_default())

@@ -1,8 +1,9 @@
 //! A client's requests, one after the other: writes go to the pipeline, reads to the replica.
 //!
-//! Answers leave in the order of the requests, but those to `auth` do not wait. Writes are submitted
-//! without waiting for those before them; a read waits until the writes before it are done, so that it sees them
-//! (FDBKeeper §5.2). All writes of a gateway go through one pipeline in order, so no locks of nodes are needed.
+//! Answers leave in the order of the requests, but those to `auth` do not wait. Writes are submitted without waiting
+//! for those before them. A read whose session has writes under way takes its turn among them in the pipeline: it
+//! sees those before it and none behind it (FDBKeeper §5.2, §5.3). Other requests wait until the writes are done.
+//! All writes of a gateway go through one pipeline in order, so no locks of nodes are needed.
 
 use crate::acl::Identity;
 use crate::connection::Connection;
@@ -133,9 +134,16 @@ impl Talk {
                     };
                     let kind = request.as_ref().map_or(Kind::Other, Kind::of);
                     let asked = self.counters.arrived(kind);
-                    self.handle(header, request, asked).await;
-                    if !kind.is_write() {
-                        self.counters.answered(asked);
+                    match request {
+                        Ok(request) if self.pending.get() > 0 && reads::can_ride(&request) => {
+                            self.ride(header.xid, request, asked).await;
+                        }
+                        request => {
+                            self.handle(header, request, asked).await;
+                            if !kind.is_write() {
+                                self.counters.answered(asked);
+                            }
+                        }
                     }
                 }
                 Ok(None) => {
@@ -254,6 +262,35 @@ impl Talk {
             finish(&connection, xid, outcome, stats);
         };
         self.life.pipeline.submit(operation, Box::new(complete));
+    }
+
+    /// Lets a read take its turn among the writes under way: it sees those before it and none behind it, and does not
+    /// hold those up.
+    async fn ride(&self, xid: i32, request: Request, asked: Asked) {
+        self.writes_done(PENDING_MAX).await;
+        self.pending.set(self.pending.get() + 1);
+        let (connection, gateway) = (self.connection.clone(), self.gateway.clone());
+        // The life has the pipeline, and must not be held by what waits there.
+        let life = Rc::downgrade(&self.life);
+        let look = Operation::Look(request.clone());
+        let complete = move |_: &Replica, _: Outcome, _: Vec<StepStat>| {
+            connection.counters.answered(asked);
+            connection.pending.set(connection.pending.get() - 1);
+            connection.done.notify_one();
+            let Some(life) = life.upgrade() else { return };
+            let talk = Talk {
+                connection,
+                life,
+                gateway,
+            };
+            if !reads::answer_now(&talk, xid, request) {
+                // Others have changed the node in the same moment, and its data was not with the change. Later answers
+                // must not go before this one.
+                probe!("keeper_read_could_not_ride");
+                talk.hang_up();
+            }
+        };
+        self.life.pipeline.submit(look, Box::new(complete));
     }
 
     /// Most clients give such a request the same `xid`, but not all do.

@@ -339,24 +339,35 @@ impl Keeping {
         }
     }
 
-    /// Both are sent before either is answered.
+    /// All are sent before any is answered. The read sees the write before it, and not the one behind it.
     async fn set_and_get(&self, me: &mut Me, client: &Client, r: usize) -> Option<()> {
-        let value = self.next_value(me);
+        let (first, second) = (self.next_value(me), self.next_value(me));
         let least = self.known.borrow()[r].newest();
-        let set = client.submit(Self::set_request(r, &value));
+        let set = client.submit(Self::set_request(r, &first));
         let get = client.submit(Request::GetData {
             path: register(r),
             watch: false,
         });
-        let Ok(Answer::Stat(stat)) = settle(timeout(ANSWER_LIMIT, set).await) else {
+        let set_again = client.submit(Self::set_request(r, &second));
+        let Ok(Answer::Stat(before)) = settle(timeout(ANSWER_LIMIT, set).await) else {
             return None;
         };
-        self.note_written(me, r, value, least, stat);
-        let Ok(Answer::Data(data, stat)) = settle(timeout(ANSWER_LIMIT, get).await) else {
+        self.note_written(me, r, first, least, before);
+        let Ok(Answer::Data(data, read)) = settle(timeout(ANSWER_LIMIT, get).await) else {
             return None;
         };
         self.take_events(me, client).await;
-        self.note_read(me, r, data, stat);
+        self.note_read(me, r, data, read);
+        let Ok(Answer::Stat(after)) = settle(timeout(ANSWER_LIMIT, set_again).await) else {
+            return None;
+        };
+        self.note_written(me, r, second, least, after);
+        if !(before.version..after.version).contains(&read.version) {
+            self.complaints.add(format!(
+                "a read of register {r} between writes of versions {} and {} saw {}",
+                before.version, after.version, read.version
+            ));
+        }
         Some(())
     }
 

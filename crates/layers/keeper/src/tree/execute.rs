@@ -29,6 +29,9 @@ pub struct Caller {
 pub enum Operation {
     /// A client's request.
     Request(Caller, Request),
+    /// A client's read behind writes of its own. It changes nothing; its answer is made of the state right after the
+    /// operations before it.
+    Look(Request),
     OpenSession {
         session: i64,
         timeout_ms: u32,
@@ -107,7 +110,7 @@ impl Operation {
     /// Nodes that must be known to execute it, as far as the operation itself tells.
     pub fn needs(&self, visit: &mut dyn FnMut(&str)) {
         match self {
-            Operation::Request(_, request) => needs_of(request, visit),
+            Operation::Request(_, request) | Operation::Look(request) => needs_of(request, visit),
             Operation::CloseSession { found, .. } => {
                 for path in &found.ephemerals {
                     visit_with_parent(path, visit);
@@ -179,6 +182,10 @@ fn needs_of(request: &Request, visit: &mut dyn FnMut(&str)) {
         | Request::Check { path, .. } => {
             visit_valid(path, visit);
         }
+        Request::Exists { path, .. }
+        | Request::GetData { path, .. }
+        | Request::GetChildren { path, .. }
+        | Request::GetChildren2 { path, .. } => visit_valid(paths::named(path), visit),
         Request::Multi { operations } => operations.iter().for_each(|o| needs_of(o, visit)),
         _ => {}
     }
@@ -195,6 +202,7 @@ pub fn execute(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Exec
             plan.read(Lock::Session, caller.session as u64);
             Executed::One(one(plan, caller, request))
         }
+        Operation::Look(_) => Executed::One(Ok(Shape::Empty)),
         other => Executed::One(internal(plan, other, gateway)),
     }
 }
@@ -527,7 +535,7 @@ fn internal(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Result<
             plan.gateways.push((*dead, None));
             plan.note(Change::GatewayRemoved { gateway: *dead });
         }
-        Operation::Request(..) => unreachable!("no request is internal"),
+        Operation::Request(..) | Operation::Look(_) => unreachable!("no request is internal"),
     }
     Ok(Shape::Empty)
 }
