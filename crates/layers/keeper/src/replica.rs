@@ -269,8 +269,8 @@ impl Replica {
         Ok(())
     }
 
-    /// How many nodes there are below a node, and how many bytes of data they have. Nodes that come or go meanwhile may
-    /// be counted or not.
+    /// How many nodes there are below a node, and how many bytes of data they have. Nodes that come or go meanwhile
+    /// may be counted or not.
     pub async fn count_below(&self, path: &str) -> Result<(usize, usize)> {
         let (mut count, mut bytes) = (0, 0);
         for depth in paths::depth(path) + 1.. {
