@@ -138,7 +138,7 @@ fn server(gateway: &Gateway, life: &Life) -> String {
     let nodes = life.totals.get().nodes;
     format!(
         "Latency min/avg/max: {}/{:.1}/{}\nReceived: {}\nSent: {}\nConnections: {}\nOutstanding: {}\n\
-         Zxid: {:#x}\nMode: standalone\nNode count: {nodes}\n",
+         Zxid: {:#x}\nMode: {}\nNode count: {nodes}\n",
         latency.min_ms,
         latency.average_ms(),
         latency.max_ms,
@@ -147,7 +147,16 @@ fn server(gateway: &Gateway, life: &Life) -> String {
         life.clients.connections.borrow().len(),
         life.pipeline.queued(),
         life.replica.zxid(),
+        mode(life),
     )
+}
+
+/// What ZooKeeper calls its role.
+pub fn mode(life: &Life) -> &'static str {
+    match life.is_isolated() {
+        true => "read-only",
+        false => "standalone",
+    }
 }
 
 fn connections(life: &Life, is_brief: bool) -> String {
@@ -170,7 +179,8 @@ fn connection_line(peer: SocketAddr, received: u64, sent: u64, more: &str) -> St
 }
 
 fn monitored(gateway: &Gateway, life: &Life) -> String {
-    let mut text = format!("zk_version\t{VERSION}\nzk_server_state\tstandalone\n");
+    let state = mode(life);
+    let mut text = format!("zk_version\t{VERSION}\nzk_server_state\t{state}\n");
     let mut add = |name: &str, value: f64| {
         let _ = match value.fract() == 0.0 {
             true => writeln!(text, "zk_{name}\t{value}"),

@@ -89,6 +89,28 @@ impl Client {
         timeout_ms: i32,
         session: Option<(i64, Bytes, i64)>,
     ) -> Result<Client, Failure> {
+        Self::connect_as(address, timeout_ms, session, false).await
+    }
+
+    /// As [`Client::connect`], but a server that cannot reach its database will do for reading
+    /// ([`Client::is_read_only`]).
+    ///
+    /// # Errors
+    /// As [`Client::connect`].
+    pub async fn connect_to_read(
+        address: SocketAddr,
+        timeout_ms: i32,
+        session: Option<(i64, Bytes, i64)>,
+    ) -> Result<Client, Failure> {
+        Self::connect_as(address, timeout_ms, session, true).await
+    }
+
+    async fn connect_as(
+        address: SocketAddr,
+        timeout_ms: i32,
+        session: Option<(i64, Bytes, i64)>,
+        may_be_read_only: bool,
+    ) -> Result<Client, Failure> {
         let (session_id, password, last_zxid_seen) = session.unwrap_or((0, NO_PASSWORD, 0));
         let request = ConnectRequest {
             protocol_version: 0,
@@ -96,7 +118,7 @@ impl Client {
             timeout_ms,
             session_id,
             password,
-            read_only: Some(false),
+            read_only: Some(may_be_read_only),
         };
         let greeted = timeout(duration(timeout_ms), greet(address, &request)).await;
         let (inbox, writer, greeting) = greeted.unwrap_or(Err(Failure::Lost))?;
@@ -149,6 +171,11 @@ impl Client {
     /// The session's timeout as the server has decided it.
     pub fn timeout_ms(&self) -> i32 {
         self.greeting.timeout_ms
+    }
+
+    /// True if the server only reads. It does not say whether the session lives.
+    pub fn is_read_only(&self) -> bool {
+        self.greeting.read_only == Some(true)
     }
 
     /// What [`Client::connect`] needs to take up this session.

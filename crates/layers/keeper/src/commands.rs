@@ -156,7 +156,7 @@ fn dump(life: &Life) -> Value {
 }
 
 fn monitored(gateway: &Gateway, life: &Life) -> Value {
-    let mut said = json!({ "version": VERSION, "server_state": "standalone" });
+    let mut said = json!({ "version": VERSION, "server_state": admin::mode(life) });
     for (family, value) in monitor::numbers(gateway, life) {
         said[family.name] = number(value);
     }
@@ -186,7 +186,7 @@ fn server_stats(gateway: &Gateway, life: &Life) -> Value {
             "packets_received": counters.received.get(),
             "last_processed_zxid": life.replica.zxid(),
             "outstanding_requests": life.pipeline.queued(),
-            "server_state": "standalone",
+            "server_state": admin::mode(life),
             "avg_latency": latency.average_ms(),
             "max_latency": latency.max_ms,
             "min_latency": latency.min_ms,

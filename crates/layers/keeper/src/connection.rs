@@ -22,6 +22,8 @@ pub struct Connection {
     pub counters: Rc<Counters>,
     pub session: i64,
     pub timeout_ms: u32,
+    /// See [`crate::read_only`].
+    pub is_read_only: bool,
     pub identities: RefCell<Rc<[Identity]>>,
     pub outbox: Rc<Outbox>,
     /// Writes under way.

@@ -2,16 +2,18 @@
 
 use crate::life::{Gateway, Life};
 use crate::pipeline::{Outcome, code_of};
+use crate::replica::Replica;
 use crate::tree::execute::Operation;
 use crate::watches::Client;
 use crate::wire::{
     ConnectAnswer, ConnectRequest, decode_connect_request, encode_connect_answer, take_frame,
 };
-use crate::{admin, sessions};
+use crate::{admin, read_only, sessions};
 use bytes::Bytes;
 use plinth_core::output::Output;
 use plinth_runtime::serve::{Inbox, Outbox};
-use plinth_runtime::{Duration, now, probe, random, timeout, trace};
+use plinth_runtime::sync::oneshot;
+use plinth_runtime::{Duration, Either, now, probe, race, random, timeout, trace};
 use std::rc::Rc;
 
 /// A connection that has not greeted by then is closed.
@@ -48,6 +50,7 @@ pub struct Accepted {
     pub life: Rc<Life>,
     pub session: i64,
     pub timeout_ms: u32,
+    pub is_read_only: bool,
 }
 
 /// Answers the greeting; `None` if the connection is to be closed.
@@ -60,8 +63,35 @@ pub async fn accept(
     timeout(LIFE_LIMIT, gateway.life.wait_until(Option::is_some)).await?;
     let life = gateway.life.get()?;
     if life.is_isolated() {
-        return None;
+        return read_only::accept(gateway, life, request, outbox);
     }
+    // A client that waits for the database in vain comes back for read-only mode, or goes elsewhere.
+    let found = match race(find(gateway, &life, client, request), life.isolated()).await {
+        Either::Left(found) => found?,
+        Either::Right(()) => return None,
+    };
+    let Some(found) = found else {
+        let nobody = (0, 0, Bytes::from_static(&[0; PASSWORD_BYTES]));
+        answer(outbox, request, nobody, false);
+        return None;
+    };
+    let (session, timeout_ms, _) = found;
+    answer(outbox, request, found, false);
+    Some(Accepted {
+        life,
+        session,
+        timeout_ms,
+        is_read_only: false,
+    })
+}
+
+/// The session that the client gets; `Some(None)` if the one that it names has expired, or is not its own.
+async fn find(
+    gateway: &Gateway,
+    life: &Life,
+    client: Client,
+    request: &ConnectRequest,
+) -> Option<Option<Session>> {
     // A client that has seen more than this gateway must not go back.
     let seen = life.replica.zxids.version_of(request.last_zxid_seen);
     if seen > life.replica.version() {
@@ -73,52 +103,53 @@ pub async fn accept(
         }
     }
     life.replica.saw(request.last_zxid_seen);
-    let found = match request.session_id {
-        0 => open(gateway, &life, client, request).await?,
-        session => take(gateway, &life, client, session, request).await?,
-    };
-    let (answer, accepted) = match found {
-        Some((session, timeout_ms, password)) => {
-            let answer = ConnectAnswer {
-                protocol_version: 0,
-                timeout_ms: timeout_ms as i32,
-                session_id: session,
-                password,
-                read_only: request.read_only.map(|_| false),
-            };
-            let accepted = Accepted {
-                life,
-                session,
-                timeout_ms,
-            };
-            (answer, Some(accepted))
-        }
-        None => {
-            let answer = ConnectAnswer {
-                protocol_version: 0,
-                timeout_ms: 0,
-                session_id: 0,
-                password: Bytes::from_static(&[0; PASSWORD_BYTES]),
-                read_only: request.read_only.map(|_| false),
-            };
-            (answer, None)
-        }
+    match request.session_id {
+        0 => open(gateway, life, client, request).await,
+        session => take(gateway, life, client, session, request).await,
+    }
+}
+
+/// Answers the greeting. A time-out of 0 says that the session is over.
+pub fn answer(
+    outbox: &Outbox,
+    request: &ConnectRequest,
+    (session_id, timeout_ms, password): Session,
+    is_read_only: bool,
+) {
+    let answer = ConnectAnswer {
+        protocol_version: 0,
+        timeout_ms: timeout_ms as i32,
+        session_id,
+        password,
+        // Clients before 3.4 do not know the question.
+        read_only: request.read_only.map(|_| is_read_only),
     };
     let encode = |out: &mut Output| {
         encode_connect_answer(out, &answer);
         Ok::<(), ()>(())
     };
     let _ = outbox.push(encode); // never refused: it is short
-    accepted
 }
 
+/// Id, time-out in milliseconds, and password.
 type Session = (i64, u32, Bytes);
 
 /// The time-out for what the client asks for.
-fn timeout_of(gateway: &Gateway, request: &ConnectRequest) -> u32 {
+pub fn timeout_of(gateway: &Gateway, request: &ConnectRequest) -> u32 {
     let tick = gateway.options.tick_ms;
     let wanted = u32::try_from(request.timeout_ms).unwrap_or(0);
     wanted.clamp(2 * tick, 20 * tick)
+}
+
+/// Positive: the other half of the numbers are owners that are no sessions.
+pub fn new_session() -> i64 {
+    ((random::u64() >> 2) as i64).max(1)
+}
+
+pub fn new_password() -> Bytes {
+    let mut password = [0; PASSWORD_BYTES];
+    random::fill(&mut password);
+    Bytes::copy_from_slice(&password)
 }
 
 async fn open(
@@ -128,10 +159,7 @@ async fn open(
     request: &ConnectRequest,
 ) -> Option<Option<Session>> {
     let timeout_ms = timeout_of(gateway, request);
-    // Positive: the other half of the numbers are owners that are no sessions.
-    let session = ((random::u64() >> 2) as i64).max(1);
-    let mut password = [0; PASSWORD_BYTES];
-    random::fill(&mut password);
+    let (session, password) = (new_session(), new_password());
     let operation = Operation::OpenSession {
         session,
         timeout_ms,
@@ -139,11 +167,7 @@ async fn open(
     };
     insert(life, client, session, timeout_ms);
     life.pipeline.run(operation).await?;
-    Some(Some((
-        session,
-        timeout_ms,
-        Bytes::copy_from_slice(&password),
-    )))
+    Some(Some((session, timeout_ms, password)))
 }
 
 fn insert(life: &Life, client: Client, session: i64, timeout_ms: u32) {
@@ -161,13 +185,25 @@ async fn take(
     request: &ConnectRequest,
 ) -> Option<Option<Session>> {
     let password = &request.password;
+    let timeout_ms = timeout_of(gateway, request);
     let operation = Operation::TakeSession {
         session,
-        timeout_ms: timeout_of(gateway, request),
+        timeout_ms,
         password: password.to_vec(),
         found: None,
     };
-    let outcome = life.pipeline.run(operation).await?;
+    let (sender, receiver) = oneshot();
+    let clients = life.clients.clone();
+    let complete = move |_: &Replica, outcome: Outcome, _: Vec<_>| {
+        // It is this gateway's to end from now on, even if the client waits no longer.
+        if code_of(&outcome).is_none() {
+            let timeout = Duration::from_millis(u64::from(timeout_ms));
+            clients.sessions.borrow_mut().own(session, timeout, now());
+        }
+        let _ = sender.send(outcome);
+    };
+    life.pipeline.submit(operation, Box::new(complete));
+    let outcome = receiver.await.ok()?;
     if code_of(&outcome).is_some() || matches!(outcome, Outcome::TooLarge) {
         return Some(None);
     }

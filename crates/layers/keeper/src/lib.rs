@@ -16,6 +16,7 @@ mod life;
 mod monitor;
 pub mod paths;
 mod pipeline;
+mod read_only;
 mod reads;
 mod replica;
 mod requests;

@@ -5,6 +5,7 @@
 //! Nothing is kept between two lives but the port.
 
 use crate::clients::Clients;
+use crate::connection::Connection;
 use crate::counters::Counters;
 use crate::pipeline::{Outcome, Pipeline};
 use crate::replica::Replica;
@@ -112,9 +113,13 @@ impl Life {
 
     /// Disconnects everybody.
     pub fn end(&self) {
-        for connection in self.clients.connections.borrow().values() {
-            connection.hang_up();
-        }
+        self.disconnect(|_| true);
+    }
+
+    fn disconnect(&self, whom: impl Fn(&Connection) -> bool) {
+        let connections = self.clients.connections.borrow();
+        let found = connections.values().filter(|connection| whom(connection));
+        found.for_each(|connection| connection.hang_up());
     }
 
     /// Shows the other gateways that this one lives.
@@ -135,6 +140,13 @@ impl Life {
         self.pipeline.in_touch().elapsed() > Duration::from_millis(ISOLATION_MS.get())
     }
 
+    /// Ends when the database cannot be reached.
+    pub async fn isolated(&self) {
+        while !self.is_isolated() {
+            sleep(Duration::from_millis(BEAT_MS.get() / 10)).await;
+        }
+    }
+
     /// Ends the sessions of clients that are silent.
     pub async fn expire_sessions(&self) {
         let mut was_isolated = false;
@@ -144,12 +156,13 @@ impl Life {
                 if !was_isolated {
                     probe!("keeper_isolated");
                     trace_warn!("KeeperIsolated", "gateway" => self.id);
-                    self.end();
+                    self.disconnect(|connection| !connection.is_read_only);
                 }
                 was_isolated = true;
                 continue;
             }
             if std::mem::take(&mut was_isolated) {
+                self.disconnect(|connection| connection.is_read_only);
                 // They had nobody to talk to.
                 self.clients.sessions.borrow_mut().touch_all(now());
             }

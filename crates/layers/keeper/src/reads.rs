@@ -2,7 +2,6 @@
 //! answer.
 
 use crate::acl;
-
 use crate::paths;
 use crate::replica::Replica;
 use crate::talk::Talk;

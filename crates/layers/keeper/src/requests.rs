@@ -18,7 +18,7 @@ use crate::wire::{
     Answer, AnswerHeader, Code, FrameError, Header, MultiResult, Request, Skip, decode_request,
     encode_answer, take_frame, xid,
 };
-use crate::{FRAME_BYTES_MAX, acl, admin, greeting, reads};
+use crate::{FRAME_BYTES_MAX, acl, admin, greeting, read_only, reads};
 use plinth_runtime::serve::{self, Inbox, Outbox};
 use plinth_runtime::sync::Notify;
 use plinth_runtime::{Pace, now, probe};
@@ -64,6 +64,7 @@ async fn talk(
         counters: gateway.counters.clone(),
         session: accepted.session,
         timeout_ms: accepted.timeout_ms,
+        is_read_only: accepted.is_read_only,
         identities: RefCell::new([Identity::of_address(peer.ip())].into()),
         outbox,
         pending: Cell::new(0),
@@ -140,7 +141,7 @@ impl Talk {
                         }
                         request => {
                             self.handle(header, request, asked).await;
-                            if !kind.is_write() {
+                            if !kind.is_write() || self.is_read_only {
                                 self.counters.answered(asked);
                             }
                         }
@@ -198,6 +199,9 @@ impl Talk {
                 return self.answer_with(header.xid, Err(code));
             }
         };
+        if self.is_read_only && read_only::is_refused(&request) {
+            return self.answer_with(header.xid, Err(Code::NOT_READ_ONLY));
+        }
         match request {
             Request::Create { .. }
             | Request::Delete { .. }
@@ -208,6 +212,11 @@ impl Talk {
             | Request::Multi { .. } => {
                 let operation = Operation::Request(self.caller(), request);
                 self.submit(header.xid, operation, asked).await;
+            }
+            // The session goes on in the database until it times out.
+            Request::CloseSession if self.is_read_only => {
+                self.answer_with(header.xid, Ok(&Answer::Empty));
+                self.hang_up();
             }
             Request::CloseSession => {
                 self.is_closing.set(true);
@@ -234,20 +243,26 @@ impl Talk {
             }
             // A check stands in a multi only.
             Request::Unknown { .. } | Request::Check { .. } => {
-                self.writes_done(0).await;
-                let answered = AnswerHeader {
-                    xid: header.xid,
-                    zxid: -1,
-                    error: Code::UNIMPLEMENTED.0,
-                };
-                self.push(|out| encode_answer(out, answered, &Answer::Empty));
-                self.hang_up();
+                self.refuse_unknown(header.xid).await
             }
+            request if self.is_read_only => read_only::answer(self, header.xid, request),
             request => {
                 self.writes_done(0).await;
                 reads::answer(self, header.xid, request).await;
             }
         }
+    }
+
+    /// ZooKeeper takes a request that it does not know for the end of the protocol.
+    async fn refuse_unknown(&self, xid: i32) {
+        self.writes_done(0).await;
+        let header = AnswerHeader {
+            xid,
+            zxid: -1,
+            error: Code::UNIMPLEMENTED.0,
+        };
+        self.push(|out| encode_answer(out, header, &Answer::Empty));
+        self.hang_up();
     }
 
     async fn submit(&self, xid: i32, operation: Operation, asked: Asked) {

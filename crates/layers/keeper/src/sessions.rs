@@ -83,6 +83,13 @@ impl Sessions {
         self.owned.insert(session, owned);
     }
 
+    /// Adds the session, if it is not there, without a connection.
+    pub fn own(&mut self, session: i64, timeout: Duration, now: Instant) {
+        if !self.owned.contains_key(&session) {
+            self.insert(session, timeout, None, now);
+        }
+    }
+
     pub fn remove(&mut self, session: i64) -> Option<Owned> {
         let owned = self.owned.remove(&session)?;
         self.deadlines.remove(&(owned.deadline, session));

@@ -125,10 +125,16 @@ impl Keeping {
     }
 
     /// Connects to some gateway, with the session if there is one; `None` if that fails.
-    async fn connect(&self, me: &mut Me) -> Option<Client> {
+    async fn connect(&self, me: &mut Me, may_be_read_only: bool) -> Option<Client> {
         let servers = &self.site.servers;
         let server = servers[below(servers.len() as u64) as usize];
-        let connecting = Client::connect(server, TIMEOUT_MS, me.session.clone());
+        let session = me.session.clone();
+        let connecting = async {
+            match may_be_read_only {
+                true => Client::connect_to_read(server, TIMEOUT_MS, session).await,
+                false => Client::connect(server, TIMEOUT_MS, session).await,
+            }
+        };
         match timeout(ANSWER_LIMIT, connecting).await? {
             Ok(client) => Some(client),
             Err(Failure::Refused(_)) => {
@@ -156,7 +162,7 @@ impl Keeping {
 
     /// One connection: some requests, then it is dropped, or the session closed.
     async fn visit(&self, me: &mut Me, day: Day) -> Option<()> {
-        let client = self.connect(me).await?;
+        let client = self.connect(me, chance(0.5)).await?;
         let resumed = self.resume(me, &client).await;
         self.take_events(me, &client).await;
         resumed?;
@@ -172,13 +178,14 @@ impl Keeping {
             me.session = Some(client.session());
             done?;
         }
-        if chance(0.2) {
+        if !client.is_read_only() && chance(0.2) {
             self.close(me, client).await?;
         }
         Some(())
     }
 
-    /// Sets the watches again, and looks for the ephemeral nodes: a session that lives has them.
+    /// Sets the watches again, and looks for the ephemeral nodes: a session that lives has them. A gateway that only
+    /// reads does not know whether it lives.
     async fn resume(&self, me: &mut Me, client: &Client) -> Option<()> {
         let resumes = me.session.is_some();
         let seen = me.session.as_ref().map_or(0, |session| session.2);
@@ -197,7 +204,11 @@ impl Keeping {
             breaks_off: false,
         };
         ask(client, request).await.ok()?;
-        for path in me.ephemerals.clone() {
+        let ephemerals = match client.is_read_only() {
+            true => Vec::new(),
+            false => me.ephemerals.clone(),
+        };
+        for path in ephemerals {
             let request = Request::Exists {
                 path: path.clone(),
                 watch: false,
@@ -297,11 +308,12 @@ impl Keeping {
         };
         match ask(client, request).await {
             Ok(Answer::Data(data, stat)) => {
-                self.take_events(me, client).await;
-                self.note_read(me, r, data, stat);
                 if watch {
+                    // Its event may have come already, right behind the answer.
                     me.watched[r] = Some(stat.version);
                 }
+                self.take_events(me, client).await;
+                self.note_read(me, r, data, stat);
             }
             Ok(other) => self
                 .complaints
@@ -401,7 +413,7 @@ impl Keeping {
         let path: Text = format!("/simulated/e/{}", self.next_name()).into();
         match ask(client, create(path.clone(), create_flags::EPHEMERAL)).await {
             Ok(_) => me.ephemerals.push(path),
-            Err(code) => self.explain(code, "an ephemeral node cannot be created")?,
+            Err(code) => self.explain(client, code, "an ephemeral node cannot be created")?,
         }
         Some(())
     }
@@ -410,15 +422,16 @@ impl Keeping {
         let path = Text::from("/simulated/s/n");
         match ask(client, create(path, create_flags::PERSISTENT_SEQUENTIAL)).await {
             Ok(_) => {}
-            Err(code) => self.explain(code, "a numbered node cannot be created")?,
+            Err(code) => self.explain(client, code, "a numbered node cannot be created")?,
         }
         Some(())
     }
 
     /// Complains of a code; ends the visit without one.
-    fn explain(&self, code: Option<Code>, what: &str) -> Option<()> {
+    fn explain(&self, client: &Client, code: Option<Code>, what: &str) -> Option<()> {
         match code? {
             Code::SESSION_MOVED | Code::SESSION_EXPIRED => None,
+            Code::NOT_READ_ONLY if client.is_read_only() => None,
             code => {
                 self.complaints.add(format!("{what}: {code}"));
                 Some(())
@@ -438,7 +451,7 @@ impl Keeping {
         if !matches!(closed, Some(Ok(()))) {
             return None;
         }
-        let client = self.connect(me).await?;
+        let client = self.connect(me, false).await?;
         ask(&client, sync("/".into())).await.ok()?;
         for path in paths {
             let request = Request::Exists {
@@ -460,7 +473,7 @@ impl Keeping {
     /// Connects until it succeeds.
     async fn surely_connect(&self) -> Client {
         loop {
-            match self.connect(&mut Me::default()).await {
+            match self.connect(&mut Me::default(), false).await {
                 Some(client) => return client,
                 None => sleep(Duration::from_millis(200)).await,
             }

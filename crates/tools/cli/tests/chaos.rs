@@ -2,9 +2,10 @@
 //! stopped, cut off in one direction, losing packets, on a full and on a slow disk, restarted all at once, excluded
 //! under load.
 //!
-//! The test runs in rounds. A checked load runs while faults strike. Then all is healed, and the cluster must serve
+//! Gateways of the keeper are among them. The test runs in rounds. A checked load runs while faults strike. Then all is healed, and the cluster must serve
 //! again. Then everything is checked: by the simulator's oracles (the check for serializability is exact, because
-//! the history has commit versions), by Porcupine (single keys) and by adya (lists, after Elle), and all replicas
+//! the history has commit versions), by Porcupine (single keys, and
+//! nodes of the keeper) and by adya (lists, after Elle), and all replicas
 //! are compared. `PLINTH_CHAOS_SECONDS` sets the duration; `make chaos` runs for half an hour. The test prints the
 //! faults of each round and the gaps without a commit.
 
@@ -27,13 +28,18 @@ use plinth_rpc::Transport;
 use plinth_runtime::random::{below, range};
 use plinth_runtime::{Duration, Instant, Task, now, sleep, spawn};
 use plinth_sim::workloads::{self, Day};
+use plinth_workload::{Site, Workload};
 use servers::Servers;
 use std::cell::RefCell;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::rc::Rc;
 
 const SERVERS: usize = 5;
+/// Of the keeper. Their addresses come after those of the servers.
+const GATEWAYS: usize = 2;
+const PROCESSES: usize = SERVERS + GATEWAYS;
 const NAME: &str =
     "nothing_acknowledged_is_lost_or_reordered_while_real_processes_and_networks_break";
 /// Duration of a round up to the healing.
@@ -71,7 +77,7 @@ fn nothing_acknowledged_is_lost_or_reordered_while_real_processes_and_networks_b
         text.parse().expect("PLINTH_CHAOS_SECONDS is a number")
     });
     plinth_runtime::real::block_on(async {
-        let servers: Shared = Rc::new(RefCell::new(Servers::start(SERVERS)));
+        let servers: Shared = Rc::new(RefCell::new(Servers::start(SERVERS, GATEWAYS)));
         let supervised = servers.clone();
         spawn("supervisor", async move {
             loop {
@@ -97,11 +103,17 @@ fn nothing_acknowledged_is_lost_or_reordered_while_real_processes_and_networks_b
 
 async fn one_round(servers: &Shared, database: &Database, round: usize, porcupine: &Path) {
     let cleared = database.run(async |tr| {
-        tr.clear_range(&b""[..], &b"\xff"[..]);
+        // The gateways' tree stays.
+        tr.clear_range(&b""[..], &b"keeper/"[..]);
+        tr.clear_range(&b"keeper0"[..], &b"\xff"[..]);
         Ok(())
     });
     cleared.await.expect("cleared");
-    let chosen = workloads::for_real_clusters();
+    let cluster_file = servers.borrow().cluster_file();
+    let cluster = ClusterFile::load(&cluster_file).await.expect("a file");
+    let gateways: Vec<SocketAddr> = (SERVERS..PROCESSES).map(net::address).collect();
+    let mut chosen = workloads::for_real_clusters();
+    chosen.extend(workloads_of_keeper(&gateways, cluster));
     for workload in &chosen {
         workload.setup(database.clone()).await;
     }
@@ -126,6 +138,9 @@ async fn one_round(servers: &Shared, database: &Database, round: usize, porcupin
         let (h, d) = (histories.clone(), database.clone());
         let work = async move { h.append_to_lists(d, end).await };
         clients.push(("lists", spawn("client", work)));
+        let (h, g) = (histories.clone(), gateways.clone());
+        let work = async move { h.use_nodes(&g, client, end).await };
+        clients.push(("nodes", spawn("client", work)));
     }
     let gaps = spawn("gaps", watch_for_gaps(database.clone(), end));
     let broken = break_things(servers, end).await;
@@ -159,6 +174,18 @@ async fn one_round(servers: &Shared, database: &Database, round: usize, porcupin
     let directory = servers.borrow().directory.0.clone();
     histories.check(&directory, porcupine);
     compare_replicas(database, round).await;
+}
+
+/// The workloads that gateways of the keeper have in the simulator.
+fn workloads_of_keeper(gateways: &[SocketAddr], cluster: ClusterFile) -> Vec<Rc<dyn Workload>> {
+    let applications = plinth_workload::applications();
+    let keeper = applications.into_iter().find(|a| a.name == "keeper");
+    let site = Rc::new(Site {
+        servers: gateways.to_vec(),
+        cluster,
+    });
+    let kinds = keeper.expect("it is linked").workloads.iter();
+    kinds.map(|kind| (kind.make)(site.clone())).collect()
 }
 
 async fn compare_replicas(database: &Database, round: usize) {
@@ -221,8 +248,8 @@ async fn break_things(servers: &Shared, end: Instant) -> Vec<String> {
 }
 
 async fn break_one(servers: &Shared) -> String {
-    let victim = below(SERVERS as u64) as usize;
-    let other = (victim + 1 + below(SERVERS as u64 - 1) as usize) % SERVERS;
+    let victim = below(PROCESSES as u64) as usize;
+    let other = (victim + 1 + below(PROCESSES as u64 - 1) as usize) % PROCESSES;
     match below(10) {
         0..=2 => {
             servers.borrow_mut().kill(victim, ms(0..4000));
@@ -264,7 +291,7 @@ async fn break_one(servers: &Shared) -> String {
             });
             "slow disk".into()
         }
-        _ => exclude_for_a_while(servers, victim).await,
+        _ => exclude_for_a_while(servers, victim % SERVERS).await,
     }
 }
 
@@ -296,7 +323,7 @@ async fn heal(servers: &Shared) {
         let servers = servers.borrow();
         servers.net.heal();
         servers.clear_disk();
-        (0..SERVERS).for_each(|i| servers.go_on(i));
+        (0..PROCESSES).for_each(|i| servers.go_on(i));
     }
     let start = now();
     loop {

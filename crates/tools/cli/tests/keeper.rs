@@ -3,48 +3,14 @@
 
 mod common;
 
-use common::{Cluster, Server, free_ports};
-use plinth_keeper::client::{Client, Failure};
+use common::gateways::{PATIENCE, SESSION_TIMEOUT_MS, ask, connect, start_gateway};
+use common::{Cluster, free_ports};
+use plinth_keeper::client::Client;
 use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, Text, create_flags, event};
 use plinth_runtime::{Duration, real, sleep, timeout};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Command, Stdio};
-
-const TIMEOUT_MS: i32 = 10_000;
-const PATIENCE: Duration = Duration::from_secs(30);
-
-fn start_gateway(cluster: &Cluster, address: SocketAddr, more: &[&str]) -> Server {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_plinth"));
-    command.args(["keeper", "--listen", &address.to_string()]);
-    command.args(more).arg("-C");
-    let command = command.arg(cluster.cluster_file()).stdin(Stdio::null());
-    Server(command.spawn().expect("a gateway starts"))
-}
-
-/// Connects within `PATIENCE`.
-async fn connect(address: SocketAddr, session: Option<(i64, bytes::Bytes, i64)>) -> Client {
-    let connecting = async {
-        loop {
-            match Client::connect(address, TIMEOUT_MS, session.clone()).await {
-                Ok(client) => return client,
-                Err(Failure::Refused(code)) => panic!("{address} refuses: {code}"),
-                Err(_) => sleep(Duration::from_millis(100)).await,
-            }
-        }
-    };
-    timeout(PATIENCE, connecting)
-        .await
-        .expect("a gateway serves")
-}
-
-async fn ask(client: &Client, request: Request) -> Result<Answer, Code> {
-    match timeout(PATIENCE, client.submit(request)).await {
-        Some(Ok((_, answer))) => Ok(answer),
-        Some(Err(Failure::Refused(code))) => Err(code),
-        other => panic!("no answer: {other:?}"),
-    }
-}
+use std::process::Command;
 
 fn create(path: &str, flags: i32) -> Request {
     Request::Create {
@@ -227,6 +193,71 @@ async fn end_a_large_session(cluster: &Cluster) {
         Answer::Children(names) => assert_eq!(names, [Text::from("zookeeper")]),
         other => panic!("{other:?}"),
     }
+}
+
+fn get(path: &str) -> Request {
+    Request::GetData {
+        path: path.into(),
+        watch: false,
+    }
+}
+
+fn send_signal(cluster: &Cluster, signal: &str) {
+    let pid = cluster.pid(0).expect("it runs").to_string();
+    let sent = Command::new("kill").args([signal, &pid]).status();
+    assert!(sent.expect("kill").success());
+}
+
+/// Connects as a client that may be read-only, until it is.
+async fn connect_to_read(address: SocketAddr, session: (i64, bytes::Bytes, i64)) -> Client {
+    loop {
+        let session = Some(session.clone());
+        match Client::connect_to_read(address, SESSION_TIMEOUT_MS, session).await {
+            Ok(client) if client.is_read_only() => return client,
+            _ => sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+async fn read_without_database(cluster: &Cluster) {
+    let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)));
+    let _gateway = start_gateway(cluster, address, &[]);
+    let client = connect(address, None).await;
+    let persistent = create_flags::PERSISTENT;
+    ask(&client, create("/app", persistent))
+        .await
+        .expect("created");
+    send_signal(cluster, "-STOP");
+    let reader = timeout(PATIENCE, connect_to_read(address, client.session())).await;
+    let reader = reader.expect("a gateway that is cut off serves readers");
+    let ended = async { while client.next_event().await.is_some() {} };
+    timeout(PATIENCE, ended)
+        .await
+        .expect("others are disconnected");
+    assert_eq!(reader.session_id(), client.session_id());
+    let found = ask(&reader, get("/app")).await;
+    assert!(matches!(found, Ok(Answer::Data(Some(data), _)) if data == "first"));
+    assert_eq!(
+        ask(&reader, set("/app", "new")).await,
+        Err(Code::NOT_READ_ONLY)
+    );
+    let not_cached = ask(&reader, get("/zookeeper/quota")).await;
+    assert_eq!(not_cached, Err(Code::CONNECTION_LOSS));
+    let stranger = Client::connect(address, 1000, None).await;
+    assert!(stranger.is_err(), "who wants to write is not served");
+    send_signal(cluster, "-CONT");
+    let ended = async { while reader.next_event().await.is_some() {} };
+    timeout(PATIENCE, ended).await.expect("it is disconnected");
+    let client = connect(address, Some(reader.session())).await;
+    ask(&client, set("/app", "new"))
+        .await
+        .expect("the session lives");
+}
+
+#[test]
+fn clients_read_while_the_database_cannot_be_reached() {
+    let cluster = Cluster::start("keeper-read-only", 1, &[]);
+    real::block_on(read_without_database(&cluster));
 }
 
 #[test]

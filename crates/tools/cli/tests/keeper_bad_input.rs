@@ -3,17 +3,15 @@
 
 mod common;
 
-use common::{Cluster, Server, free_ports};
-use plinth_keeper::client::{Client, Failure};
+use common::gateways::{PATIENCE, SESSION_TIMEOUT_MS, ask, connect, start_gateway};
+use common::{Cluster, free_ports};
+use plinth_keeper::client::Client;
 use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, create_flags};
-use plinth_runtime::{Duration, Either, offload, race, real, sleep, timeout};
+use plinth_runtime::{Duration, Either, offload, race, real, sleep};
 use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
-use std::process::{Command, Stdio};
 
-const TIMEOUT_MS: i32 = 20_000;
-const PATIENCE: Duration = Duration::from_secs(30);
 /// Fewer than the open files that processes usually may have: the test has as many open as the gateway.
 const SILENT: usize = 900;
 /// Answers of this size are asked for and not read, until all together would fill the memory.
@@ -21,34 +19,6 @@ const LONG: usize = 900_000;
 const UNREAD: usize = 2000;
 /// Anonymous memory that all of this may cost the gateway.
 const GROWTH_KIB_MAX: u64 = 200 << 10;
-
-fn start_gateway(cluster: &Cluster, address: SocketAddr) -> Server {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_plinth"));
-    command.args(["keeper", "--listen", &address.to_string(), "-C"]);
-    let command = command.arg(cluster.cluster_file()).stdin(Stdio::null());
-    Server(command.spawn().expect("a gateway starts"))
-}
-
-async fn connect(address: SocketAddr) -> Client {
-    let connecting = async {
-        loop {
-            match Client::connect(address, TIMEOUT_MS, None).await {
-                Ok(client) => return client,
-                Err(_) => sleep(Duration::from_millis(100)).await,
-            }
-        }
-    };
-    let connected = timeout(PATIENCE, connecting).await;
-    connected.expect("the gateway serves")
-}
-
-async fn ask(client: &Client, request: Request) -> Result<Answer, Code> {
-    match timeout(PATIENCE, client.submit(request)).await {
-        Some(Ok((_, answer))) => Ok(answer),
-        Some(Err(Failure::Refused(code))) => Err(code),
-        other => panic!("no answer: {other:?}"),
-    }
-}
 
 fn create(path: &str, bytes: usize) -> Request {
     Request::Create {
@@ -80,7 +50,7 @@ fn greeting() -> Vec<u8> {
     let mut content = Vec::new();
     content.extend_from_slice(&0i32.to_be_bytes()); // protocol version
     content.extend_from_slice(&0i64.to_be_bytes()); // last zxid seen
-    content.extend_from_slice(&TIMEOUT_MS.to_be_bytes());
+    content.extend_from_slice(&SESSION_TIMEOUT_MS.to_be_bytes());
     content.extend_from_slice(&0i64.to_be_bytes()); // session
     content.extend_from_slice(&16i32.to_be_bytes());
     content.extend_from_slice(&[0; 16]); // password
@@ -211,8 +181,8 @@ async fn ask_on_and_on(client: &Client) -> Infallible {
 
 async fn stay_well(cluster: &Cluster) {
     let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)));
-    let gateway = start_gateway(cluster, address);
-    let client = connect(address).await;
+    let gateway = start_gateway(cluster, address, &[]);
+    let client = connect(address, None).await;
     ask(&client, create("/long", LONG)).await.expect("created");
     let before = resident_kib(gateway.0.id());
     let strangers = offload(move || {

@@ -106,9 +106,9 @@ pub fn over_many_shards() -> Chosen {
     (vec![scattered], Space::whole().part(7, 8))
 }
 
-/// Workloads that also run against real processes. They use the lower half of the key space.
+/// Workloads that also run against real processes. They use the lowest quarter of the key space, below the keeper's rows.
 pub fn for_real_clusters() -> Vec<Rc<dyn Workload>> {
-    let part = |i| Space::whole().part(0, 2).part(i, 7);
+    let part = |i| Space::whole().part(0, 4).part(i, 7);
     vec![
         Rc::new(cycle::Cycle::new(part(0))),
         Rc::new(bank::Bank::new(part(1))),

@@ -1,13 +1,16 @@
-//! Load that is checked by independent programs: histories of single-key registers for Porcupine, and of
-//! transactions that append to lists for `adya`, which looks for anomalies as Elle does.
+//! Load that is checked by independent programs: histories of single-key registers, and of nodes of the keeper, for
+//! Porcupine, and of transactions that append to lists for `adya`, which looks for anomalies as Elle does.
 
 use plinth_client::{Database, TransactionOption};
 use plinth_core::{Error, Result};
+use plinth_keeper::client::{Client, Failure};
+use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, Text, create_flags};
 use plinth_runtime::random::{below, chance, range};
-use plinth_runtime::{Duration, Instant, now, sleep};
+use plinth_runtime::{Duration, Instant, now, sleep, timeout};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::io::Write;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -16,6 +19,8 @@ const KEYS: u64 = 5;
 const LISTS: u64 = 6;
 /// Time-out of an attempt; after it the result is unknown.
 const ATTEMPT_LIMIT_MS: i64 = 5000;
+const ATTEMPT_LIMIT: Duration = Duration::from_millis(ATTEMPT_LIMIT_MS as u64);
+const SESSION_TIMEOUT_MS: i32 = 10_000;
 
 /// Result of an attempt.
 enum Ended<T> {
@@ -79,20 +84,61 @@ impl Histories {
             let call = self.time();
             let done = ended(one_register(&database, &key, write.as_deref()).await);
             let back = self.time();
-            let line = |kind: &str, value: &str, back: Option<u64>| {
-                json!({
-                    "client": client, "key": key, "kind": kind, "value": value, "call": call, "return": back,
-                })
-            };
-            let line = match (write, done) {
-                (Some(value), Ended::Done(_)) => Some(line("w", &value, Some(back))),
-                (Some(value), Ended::Unknown) => Some(line("w", &value, None)),
-                (None, Ended::Done(value)) => Some(line("r", &value, Some(back))),
-                (_, Ended::Failed) | (None, Ended::Unknown) => None,
-            };
-            self.registers.borrow_mut().extend(line);
+            self.note_register(client, &key, write, done, (call, back));
             sleep(Duration::from_millis(range(1..100))).await;
         }
+    }
+
+    fn note_register(
+        &self,
+        client: usize,
+        key: &str,
+        write: Option<String>,
+        done: Ended<String>,
+        (call, back): (u64, u64),
+    ) {
+        let line = |kind: &str, value: &str, back: Option<u64>| {
+            json!({
+                "client": client, "key": key, "kind": kind, "value": value, "call": call, "return": back,
+            })
+        };
+        let line = match (write, done) {
+            (Some(value), Ended::Done(_)) => Some(line("w", &value, Some(back))),
+            (Some(value), Ended::Unknown) => Some(line("w", &value, None)),
+            (None, Ended::Done(value)) => Some(line("r", &value, Some(back))),
+            (_, Ended::Failed) | (None, Ended::Unknown) => None,
+        };
+        self.registers.borrow_mut().extend(line);
+    }
+
+    /// Reads and writes nodes at gateways of the keeper until `end`. A read after a `sync` is linearizable, as writes
+    /// are.
+    pub async fn use_nodes(&self, gateways: &[SocketAddr], client: usize, end: Instant) {
+        while now() < end {
+            let gateway = gateways[below(gateways.len() as u64) as usize];
+            let connecting = Client::connect(gateway, SESSION_TIMEOUT_MS, None);
+            if let Some(Ok(connection)) = timeout(ATTEMPT_LIMIT, connecting).await {
+                // Now and then it goes to the other gateway.
+                while now() < end && !chance(0.02) && self.use_node(&connection, client).await {
+                    sleep(Duration::from_millis(range(1..100))).await;
+                }
+            }
+            sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    /// False if the connection is of no more use.
+    async fn use_node(&self, connection: &Client, client: usize) -> bool {
+        let path: Text = format!("/chaos-{}-{}", self.round, below(KEYS)).into();
+        let write = chance(0.5).then(|| self.value().to_string());
+        let call = self.time();
+        let asked = one_node(connection, &path, write.as_deref());
+        let done = timeout(ATTEMPT_LIMIT, asked).await;
+        let done = done.unwrap_or(Ended::Unknown);
+        let is_usable = !matches!(done, Ended::Unknown);
+        let times = (call, self.time());
+        self.note_register(client, &format!("node {path}"), write, done, times);
+        is_usable
     }
 
     /// Runs transactions that read lists and append to them, until `end`.
@@ -202,6 +248,50 @@ impl Histories {
 
 fn lines(records: &[Value]) -> String {
     records.iter().map(|record| format!("{record}\n")).collect()
+}
+
+/// Reads or writes a node, which is created by its first writer. A node that is not there reads as empty.
+async fn one_node(connection: &Client, path: &Text, write: Option<&str>) -> Ended<String> {
+    let path = path.clone();
+    let Some(value) = write else {
+        let sync = connection.submit(Request::Sync {
+            path: Some(path.clone()),
+        });
+        let read = connection.submit(Request::GetData { path, watch: false });
+        return match (sync.await, read.await) {
+            (Ok(_), Ok((_, Answer::Data(data, _)))) => {
+                Ended::Done(String::from_utf8_lossy(&data.unwrap_or_default()).into_owned())
+            }
+            (Ok(_), Err(Failure::Refused(Code::NO_NODE))) => Ended::Done(String::new()),
+            _ => Ended::Unknown,
+        };
+    };
+    let data = Some(value.to_string().into());
+    let set = Request::SetData {
+        path: path.clone(),
+        data: data.clone(),
+        version: -1,
+    };
+    let mut answered = connection.submit(set).await;
+    if let Err(Failure::Refused(Code::NO_NODE)) = answered {
+        let (kind, acl) = (CreateKind::Plain, Acl::open());
+        let (flags, ttl) = (create_flags::PERSISTENT, -1);
+        answered = connection
+            .submit(Request::Create {
+                kind,
+                path,
+                data,
+                acl,
+                flags,
+                ttl,
+            })
+            .await;
+    }
+    match answered {
+        Ok(_) => Ended::Done(String::new()),
+        Err(Failure::Refused(Code::NODE_EXISTS | Code::CONNECTION_LOSS)) => Ended::Failed,
+        Err(_) => Ended::Unknown,
+    }
 }
 
 /// Reads or writes a register. Returns the value that was read; empty after a write.

@@ -1,4 +1,4 @@
-//! The server processes, and the faults that strike them.
+//! The processes, and the faults that strike them: servers, and after them gateways of the keeper.
 
 use super::common::{self, BINARY, Directory};
 use super::net::{Net, address};
@@ -13,14 +13,17 @@ const SMALL_DISK_MB: u64 = 400;
 pub struct Servers {
     pub net: Net,
     pub directory: Directory,
+    /// The children after so many are gateways.
+    servers: usize,
     children: Vec<Option<Child>>,
     /// Time at which a server that has ended is started again.
     starts: Vec<Option<Instant>>,
 }
 
 impl Servers {
-    /// Starts `count` servers, the first three as coordinators, and creates the database.
-    pub fn start(count: usize) -> Self {
+    /// Starts the servers, the first three as coordinators, and the gateways, and creates the database.
+    pub fn start(servers: usize, gateways: usize) -> Self {
+        let count = servers + gateways;
         let net = Net::build(count);
         let directory = Directory::new("chaos");
         let coordinators: Vec<String> = (0..3).map(|i| address(i).to_string()).collect();
@@ -29,6 +32,7 @@ impl Servers {
         let mut servers = Servers {
             net,
             directory,
+            servers,
             children: (0..count).map(|_| None).collect(),
             starts: vec![None; count],
         };
@@ -46,7 +50,7 @@ impl Servers {
     }
 
     fn mount_small_disk(&self) {
-        let disk = self.data(self.children.len() - 1);
+        let disk = self.data(self.servers - 1);
         std::fs::create_dir_all(&disk).expect("can be made");
         let size = format!("size={SMALL_DISK_MB}m");
         let mounted = Command::new("mount")
@@ -75,13 +79,18 @@ impl Servers {
             .open(self.directory.file(&format!("said-{i}")))
             .expect("can be made");
         let mut command = self.net.command(i, BINARY);
+        let role = match i < self.servers {
+            true => "server",
+            false => "keeper",
+        };
+        command.args([role, "--listen", &address(i).to_string()]);
+        if i < self.servers {
+            command.arg("--data-dir").arg(self.data(i));
+            command.args(["--machine", &format!("m{i}"), "--zone", &format!("z{i}")]);
+        }
         let child = command
-            .args(["server", "--listen", &address(i).to_string()])
-            .arg("--data-dir")
-            .arg(self.data(i))
             .arg("-C")
             .arg(self.cluster_file())
-            .args(["--machine", &format!("m{i}"), "--zone", &format!("z{i}")])
             .args(["--cache-mib", "32"])
             .arg("--trace")
             .arg(self.directory.file(&format!("trace-{i}.jsonl")))
@@ -92,7 +101,7 @@ impl Servers {
         self.starts[i] = None;
     }
 
-    /// Starts servers that have ended, at the time that was set for each.
+    /// Starts processes that have ended, at the time that was set for each.
     pub fn supervise(&mut self) {
         for i in 0..self.children.len() {
             if let Some(child) = &mut self.children[i]
@@ -106,7 +115,7 @@ impl Servers {
         }
     }
 
-    /// `ip netns exec` replaces itself by the server, so the child is the server process.
+    /// `ip netns exec` replaces itself by the program, so the child is its process.
     fn signal(&self, i: usize, signal: Signal) {
         if let Some(child) = &self.children[i] {
             let _ = kill_process(Pid::from_child(child), signal); // it may just have ended
@@ -126,13 +135,13 @@ impl Servers {
         self.signal(i, Signal::CONT);
     }
 
-    /// Asks all servers to end at once, as for an upgrade.
+    /// Asks all processes to end at once, as for an upgrade.
     pub fn restart_all(&self) {
         (0..self.children.len()).for_each(|i| self.signal(i, Signal::TERM));
     }
 
     fn filler(&self) -> PathBuf {
-        self.data(self.children.len() - 1).join("filler")
+        self.data(self.servers - 1).join("filler")
     }
 
     /// Fills the small disk completely.

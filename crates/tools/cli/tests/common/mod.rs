@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes servers from outside
 
 pub mod client_programs;
+pub mod gateways;
 pub mod small_disk;
 
 use std::io::{BufRead, BufReader};
