@@ -1,7 +1,7 @@
 //! A plan becomes a transaction of the store.
 
 use crate::tree::change::{Origin, put_change};
-use crate::tree::node::{Data, Lifetime, Node, pzxid_row};
+use crate::tree::node::{Counts, Data, Lifetime, Node, pzxid_row};
 use crate::tree::plan::{Plan, SessionChange, Touched};
 use crate::tree::rows::{Lock, PIECE_BYTES, Rows};
 use crate::tree::totals::Totals;
@@ -17,9 +17,10 @@ const ENTRY_BYTES: usize = 60_000;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mode {
     /// The commit fails if any other gateway has changed anything since the plan's version. Then nobody's changes lie
-    /// between the version and the commit, and nothing has to be read before the answers can be given.
+    /// between the version and the commit, and nothing has to be read before the answers can be given. Its own changes
+    /// are not listed one by one: thousands of locks a second would be for nobody.
     Alone,
-    /// The commit fails if a lock was written that the plan has read.
+    /// The commit fails if a lock was written that the plan has read, or something was changed without listing it.
     Shared,
 }
 
@@ -94,10 +95,10 @@ impl Writer<'_> {
             transaction.clear_range(data.begin, data.end);
         }
         let kept = before.filter(|_| !touched.is_replaced && after.is_some());
-        if before.is_some() && kept.is_none() {
-            let around = self.rows.around_node(path);
-            Self::quietly(transaction)?;
-            transaction.clear_range(around.begin, around.end);
+        if let Some(before) = before
+            && kept.is_none()
+        {
+            self.clear_node(transaction, path, before)?;
         }
         let Some(node) = after else {
             return Ok(());
@@ -118,6 +119,18 @@ impl Writer<'_> {
         if node.pzxid != pzxid {
             self.set(transaction, self.rows.pzxid(path), pzxid_row(node.pzxid))?;
         }
+        Ok(())
+    }
+
+    fn clear_node(&self, transaction: &Transaction, path: &str, node: &Node) -> Result<()> {
+        let never_had_children = node.counts == Counts::default() && node.pzxid == node.czxid;
+        if never_had_children {
+            // There is one row, and a clear of one row costs the servers less.
+            return self.clear(transaction, self.rows.node(path));
+        }
+        let around = self.rows.around_node(path);
+        Self::quietly(transaction)?;
+        transaction.clear_range(around.begin, around.end);
         Ok(())
     }
 
@@ -215,22 +228,35 @@ impl Writer<'_> {
         let own = self.origin.gateway;
         match mode {
             Mode::Alone => {
-                for KeyRange { begin, end } in self.rows.changes_of_others(own) {
-                    transaction.add_read_conflict_range(begin, end);
+                self.read_lock_of_others(transaction, Lock::Everything);
+                if !plan.writes.is_empty() {
+                    self.write_lock(transaction, (Lock::Unlisted, own));
                 }
             }
             Mode::Shared => {
+                self.read_lock_of_others(transaction, Lock::Unlisted);
                 for (lock, hash) in &plan.reads {
                     transaction.add_read_conflict_key(self.rows.lock(*lock, *hash));
                 }
+                let writes = plan.writes.iter();
+                writes.for_each(|lock| self.write_lock(transaction, *lock));
             }
         }
         transaction.add_read_conflict_key(self.rows.lock(Lock::Gateway, own));
-        let changes = (!plan.changes.is_empty()).then_some((Lock::Everything, own));
-        let beat = (Lock::Beat, own);
-        for (lock, hash) in plan.writes.iter().copied().chain(changes).chain([beat]) {
-            transaction.add_write_conflict_key(self.rows.lock(lock, hash));
+        self.write_lock(transaction, (Lock::Beat, own));
+        if !plan.changes.is_empty() {
+            self.write_lock(transaction, (Lock::Everything, own));
         }
+    }
+
+    fn read_lock_of_others(&self, transaction: &Transaction, lock: Lock) {
+        for KeyRange { begin, end } in self.rows.lock_of_others(lock, self.origin.gateway) {
+            transaction.add_read_conflict_range(begin, end);
+        }
+    }
+
+    fn write_lock(&self, transaction: &Transaction, (lock, hash): (Lock, u64)) {
+        transaction.add_write_conflict_key(self.rows.lock(lock, hash));
     }
 
     fn append(&self, transaction: &Transaction, plan: &Plan<'_>) -> Result<()> {

@@ -44,6 +44,8 @@ pub enum Lock {
     Beat = b'b' as isize,
     /// Anything that the gateway has changed.
     Everything = b'a' as isize,
+    /// Anything that the gateway has changed without writing the locks of what it was.
+    Unlisted = b'u' as isize,
 }
 
 /// The keys of one tree.
@@ -223,12 +225,12 @@ impl Rows {
         self.key(&[b"x", &[lock as u8], &hash.to_be_bytes()])
     }
 
-    /// What all gateways but this one have changed.
-    pub fn changes_of_others(&self, gateway: u64) -> [KeyRange; 2] {
-        let own = self.lock(Lock::Everything, gateway);
+    /// This lock of all gateways but one.
+    pub fn lock_of_others(&self, lock: Lock, gateway: u64) -> [KeyRange; 2] {
+        let own = self.lock(lock, gateway);
         let after = [&own[..], &[0]].concat();
-        let first = self.lock(Lock::Everything, 0);
-        let end = self.key(&[b"x", &[Lock::Everything as u8 + 1]]);
+        let first = self.lock(lock, 0);
+        let end = self.key(&[b"x", &[lock as u8 + 1]]);
         [KeyRange::new(first, own), KeyRange::new(after, end)]
     }
 
@@ -287,7 +289,7 @@ mod tests {
     #[test]
     fn the_changes_of_others_are_those_of_every_other_gateway() {
         let rows = Rows::new("test");
-        let others = rows.changes_of_others(7);
+        let others = rows.lock_of_others(Lock::Everything, 7);
         let is_there = |gateway| {
             let key = rows.lock(Lock::Everything, gateway);
             others.iter().any(|range| range.contains(&key))
