@@ -71,7 +71,8 @@ class Generator:
 
     def data(self):
         if self.has("large", 0.002):
-            return self.one_of(900000, (1 << 20) - 300, 1 << 20)
+            # A longer request is no error of that request at ZooKeeper, which hangs up: the keeper differs on purpose.
+            return self.one_of(900000, (1 << 20) - 300)
         return self.random.choice(DATA)
 
     # ---- requests
@@ -183,11 +184,11 @@ class Generator:
     def pipeline(self):
         """Requests that are sent at once, as far as it is decided what ZooKeeper answers to them.
 
-        It answers a login at once, before requests that it has not come to. It hangs up at a too large request, and may
-        drop answers to those before. It looks at permissions before it has changed them in requests just before.
+        It answers a login at once, before requests that it has not come to. It looks at permissions before it has changed
+        them in requests just before.
         """
         steps = [self.request() for _ in range(self.random.randrange(2, 9))]
-        steps = [step for step in steps if step["op"] != "auth" and "1048576" not in repr(step)]
+        steps = [step for step in steps if step["op"] != "auth"]
         at = next((index for index, step in enumerate(steps) if step["op"] == "setACL"), len(steps))
         return steps[:at + 1]
 

@@ -1,0 +1,79 @@
+//! A shared log: entries in one order, which any number of replicas append and read (§3.2).
+
+use bytes::Bytes;
+use plinth_core::Error;
+
+/// The place of an entry. The first is 1, and each is larger by one than the one before.
+pub type LogPos = u64;
+
+/// Why a log does not do what was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum LogError {
+    /// It takes no more entries.
+    Sealed,
+    /// Entries before this position are gone.
+    Trimmed(LogPos),
+    /// The entry may be in the log, now or later, or not.
+    Unknown,
+    /// The entry has so many bytes: too many.
+    TooLong(usize),
+    /// The log cannot be used any more.
+    Failed(Error),
+}
+
+impl std::fmt::Display for LogError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            LogError::Sealed => f.write_str("the log is sealed"),
+            LogError::Trimmed(pos) => write!(f, "log entries before {pos} are gone"),
+            LogError::Unknown => f.write_str("nobody knows whether the entry is in the log"),
+            LogError::TooLong(bytes) => write!(f, "an entry of {bytes} bytes is too long"),
+            LogError::Failed(error) => write!(f, "the log failed: {error}"),
+        }
+    }
+}
+
+/// Where a log ends.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tail {
+    /// Position of the next entry. All before it are durable, and readable unless they were trimmed.
+    pub next: LogPos,
+    pub is_sealed: bool,
+}
+
+/// See the module. Everything that was appended before a call began is seen by it.
+#[allow(async_fn_in_trait)] // all tasks of a process share one thread
+pub trait SharedLog {
+    /// Adds an entry; its position when it is durable.
+    ///
+    /// # Errors
+    /// After [`LogError::Sealed`] and [`LogError::TooLong`] the entry is not in the log.
+    async fn append(&self, entry: Bytes) -> Result<LogPos, LogError>;
+
+    /// # Errors
+    /// The log cannot be reached.
+    async fn check_tail(&self) -> Result<Tail, LogError>;
+
+    /// The entries from `from` on, in order and without a gap: as many as have about `bytes_max` bytes, and at least
+    /// one unless `from` is at or behind the tail.
+    ///
+    /// # Errors
+    /// [`LogError::Trimmed`] if `from` is gone.
+    async fn read_next(
+        &self,
+        from: LogPos,
+        bytes_max: usize,
+    ) -> Result<Vec<(LogPos, Bytes)>, LogError>;
+
+    /// Nobody needs the entries before `before` any more. They may stay for a while.
+    ///
+    /// # Errors
+    /// The log cannot be reached.
+    async fn prefix_trim(&self, before: LogPos) -> Result<(), LogError>;
+
+    /// Lets no more entries in, for good. The tail is final when this resolves.
+    ///
+    /// # Errors
+    /// The log cannot be reached; it may be sealed all the same.
+    async fn seal(&self) -> Result<Tail, LogError>;
+}

@@ -1,0 +1,157 @@
+//! How engines and applications fit together (Figure 2, §3.3, §3.4).
+//!
+//! An engine has two halves that share its state. Its lower half takes proposals from above and passes them down; it is
+//! generic over the engine below. Its upper half gets entries from below and passes them up; it is generic over what
+//! is above. So a whole stack is one type without boxes, made from the top to the bottom and back:
+//!
+//! ```text
+//!   propose, sync  ▼   Lower<…Lower<Base<L, Up<…Up<App>>>>>   ▲  apply, post_apply
+//! ```
+
+use crate::entry::Entry;
+use crate::log::{LogError, LogPos};
+use crate::store::{RoTx, RwTx};
+use bytes::Bytes;
+use plinth_core::Error;
+use std::cell::Cell;
+
+/// What an entry led to.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Answer<R, E> {
+    /// The application executed it.
+    Done(R),
+    /// The application refused it, and changed nothing. All replicas do the same.
+    Refused(E),
+    /// It was an engine's own.
+    Own(Bytes),
+    /// An engine kept it from those above.
+    Filtered,
+}
+
+/// Why an entry is not applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Failure<E> {
+    /// Every replica fails in the same way, because it follows from the log. It is an answer, and the log goes on.
+    Refused(E),
+    /// This replica fails, others may not. It must stop before it differs from them.
+    Stop(Error),
+}
+
+impl<E> From<Error> for Failure<E> {
+    fn from(error: Error) -> Self {
+        Failure::Stop(error)
+    }
+}
+
+pub type Applied<R, E> = Result<Answer<R, E>, Failure<E>>;
+
+/// A state machine that is fed the log.
+pub trait Applicator: 'static {
+    type Return: 'static;
+    /// Errors that follow from the log alone.
+    type Refusal: 'static;
+
+    /// Changes the rows as the entry says. Reads nothing but the rows, the entry and the position.
+    ///
+    /// # Errors
+    /// Its changes are taken back.
+    fn apply(
+        &self,
+        tx: &mut RwTx,
+        entry: &Entry,
+        pos: LogPos,
+    ) -> Applied<Self::Return, Self::Refusal>;
+
+    /// The changes of [`apply`](Self::apply) are in the store; state beside the store may follow.
+    fn post_apply(&self, entry: &Entry, pos: LogPos) {
+        let _ = (entry, pos);
+    }
+}
+
+/// Why a proposal has no answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lost {
+    /// See [`LogError`]: after [`LogError::Unknown`] the entry may be applied, now or later.
+    Log(LogError),
+    /// This replica has stopped. The entry may be applied by others.
+    Stopped,
+}
+
+impl std::fmt::Display for Lost {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Lost::Log(error) => error.fmt(f),
+            Lost::Stopped => f.write_str("the replica has stopped"),
+        }
+    }
+}
+
+/// What is below an application or an engine.
+#[allow(async_fn_in_trait)] // all tasks of a process share one thread
+pub trait Engine: 'static {
+    type Return: 'static;
+    type Refusal: 'static;
+
+    /// Adds the entry to the log; what it led to, when this replica has applied it.
+    ///
+    /// # Errors
+    /// See [`Lost`].
+    async fn propose(&self, entry: Entry) -> Result<Answer<Self::Return, Self::Refusal>, Lost>;
+
+    /// The rows, with everything that was proposed and answered anywhere before the call.
+    ///
+    /// # Errors
+    /// See [`Lost`].
+    async fn sync(&self) -> Result<RoTx, Lost>;
+
+    /// Those above need no entry before `pos` any more.
+    fn set_trim_prefix(&self, pos: LogPos);
+}
+
+/// What is above an engine. Its changes are a transaction of their own.
+pub struct Upper<A> {
+    pub applicator: A,
+    has_applied: Cell<bool>,
+}
+
+impl<A: Applicator> Upper<A> {
+    pub fn new(applicator: A) -> Self {
+        Upper {
+            applicator,
+            has_applied: Cell::new(false),
+        }
+    }
+
+    /// Passes an entry up. If it is refused there, the changes below stay.
+    ///
+    /// # Errors
+    /// [`Failure::Stop`] only.
+    pub fn apply(
+        &self,
+        tx: &mut RwTx,
+        entry: &Entry,
+        pos: LogPos,
+    ) -> Applied<A::Return, A::Refusal> {
+        self.has_applied.set(false);
+        match tx.nested(|tx| self.applicator.apply(tx, entry, pos)) {
+            Ok(answer) => {
+                self.has_applied.set(true);
+                Ok(answer)
+            }
+            Err(Failure::Refused(refusal)) => Ok(Answer::Refused(refusal)),
+            Err(stop) => Err(stop),
+        }
+    }
+
+    /// An entry was not passed up.
+    pub fn pass_over(&self) {
+        self.has_applied.set(false);
+    }
+
+    /// Passes the call up if the entry was applied there.
+    pub fn post_apply(&self, entry: &Entry, pos: LogPos) {
+        if self.has_applied.get() {
+            self.applicator.post_apply(entry, pos);
+        }
+    }
+}

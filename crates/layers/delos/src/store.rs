@@ -1,0 +1,435 @@
+//! What a replica has made of the log: ordered rows, a deterministic function of the entries up to a position (§3.1).
+//!
+//! ```text
+//!   RwTx       the one writer: levels of changes, the lowest becomes a revision of each row
+//!   revisions  of rows that changed since the last flush, each with the position that made it
+//!   engine     the rows as they were at the flushed position, on disk
+//! ```
+//! A committed transaction is visible at once and durable with the next [`flush`](LocalStore::flush): what a crash
+//! takes is played again from the log. [`RoTx`] sees the rows at one position for as long as it lives, up to
+//! [`SNAPSHOT_LIMIT`].
+//!
+//! A checksum of all rows is kept along the log. Replicas with different checksums at one position have diverged.
+
+use crate::log::LogPos;
+use bytes::{Buf, BufMut, Bytes};
+use plinth_core::hash::hash_bytes;
+use plinth_core::{Error, Result};
+use plinth_engine::{KeyValueStore, WriteBatch};
+use plinth_runtime::{Duration, Instant, now};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, VecDeque};
+use std::ops::Bound;
+use std::rc::Rc;
+
+/// A snapshot that is older holds back no flush, and ends with [`Error::transaction_too_old`].
+pub const SNAPSHOT_LIMIT: Duration = Duration::from_secs(5);
+/// The row with the flushed position and its checksum. All others begin with [`ROWS`].
+const META: &[u8] = b"m";
+const ROWS: u8 = b'r';
+
+struct Revision {
+    pos: LogPos,
+    value: Option<Bytes>,
+}
+
+/// Changes since the last flush.
+#[derive(Default)]
+struct Unflushed {
+    rows: BTreeMap<Bytes, Vec<Revision>>,
+    bytes: usize,
+    /// Of each position since the last flush.
+    checksums: VecDeque<(LogPos, u64)>,
+}
+
+/// See the module.
+pub struct LocalStore {
+    engine: Rc<dyn KeyValueStore>,
+    unflushed: RefCell<Unflushed>,
+    applied: Cell<LogPos>,
+    flushed: Cell<LogPos>,
+    /// The disk may already have the rows of this position.
+    flushing: Cell<LogPos>,
+    checksum: Cell<u64>,
+    snapshots: RefCell<VecDeque<Snapshot>>,
+    next_snapshot: Cell<u64>,
+    is_writing: Cell<bool>,
+}
+
+struct Snapshot {
+    number: u64,
+    pos: LogPos,
+    since: Instant,
+}
+
+fn engine_key(key: &[u8]) -> Vec<u8> {
+    [&[ROWS], key].concat()
+}
+
+/// A row's part of the checksum. The sum over all rows does not depend on their order.
+fn hash_of(key: &[u8], value: &[u8]) -> u64 {
+    let mut row = Vec::with_capacity(4 + key.len() + value.len());
+    row.put_u32_le(key.len() as u32);
+    row.put_slice(key);
+    row.put_slice(value);
+    hash_bytes(&row)
+}
+
+impl LocalStore {
+    /// The store in `engine`, as it was flushed last; empty if the engine is.
+    ///
+    /// # Errors
+    /// The engine has rows of something else.
+    pub fn open(engine: Rc<dyn KeyValueStore>) -> Result<Rc<LocalStore>> {
+        let (mut applied, mut checksum) = (0, 0);
+        match engine.get(META)? {
+            Some(row) => {
+                let mut row = &row[..];
+                applied = row.try_get_u64_le().map_err(|_| Error::file_corrupt)?;
+                checksum = row.try_get_u64_le().map_err(|_| Error::file_corrupt)?;
+            }
+            None => {
+                let mut is_empty = true;
+                engine.range(b"", b"\xff", false, &mut |_, _| {
+                    is_empty = false;
+                    false
+                })?;
+                if !is_empty {
+                    return Err(Error::file_corrupt);
+                }
+            }
+        }
+        Ok(Rc::new(LocalStore {
+            engine,
+            unflushed: RefCell::default(),
+            applied: Cell::new(applied),
+            flushed: Cell::new(applied),
+            flushing: Cell::new(applied),
+            checksum: Cell::new(checksum),
+            snapshots: RefCell::default(),
+            next_snapshot: Cell::new(0),
+            is_writing: Cell::new(false),
+        }))
+    }
+
+    /// All entries up to this one have been applied.
+    pub fn applied(&self) -> LogPos {
+        self.applied.get()
+    }
+
+    /// All entries up to this one are on disk here.
+    pub fn flushed(&self) -> LogPos {
+        self.flushed.get()
+    }
+
+    /// Of all rows at [`applied`](Self::applied).
+    pub fn checksum(&self) -> u64 {
+        self.checksum.get()
+    }
+
+    /// Bytes that wait for a flush.
+    pub fn unflushed_bytes(&self) -> usize {
+        self.unflushed.borrow().bytes
+    }
+
+    /// The value of a row at a position that is not below the flushed one.
+    fn get_at(&self, key: &[u8], pos: LogPos) -> Result<Option<Bytes>> {
+        let unflushed = self.unflushed.borrow();
+        if let Some(revisions) = unflushed.rows.get(key)
+            && let Some(found) = revisions.iter().rev().find(|r| r.pos <= pos)
+        {
+            return Ok(found.value.clone());
+        }
+        self.engine.get(&engine_key(key))
+    }
+
+    /// The first rows of `[begin, end)` at a position, up to `limit`, as `changes` has changed them.
+    fn range_at(
+        &self,
+        (begin, end): (&[u8], &[u8]),
+        pos: LogPos,
+        changes: &[BTreeMap<Bytes, Option<Bytes>>],
+        limit: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>> {
+        if begin >= end || limit == 0 {
+            return Ok(Vec::new());
+        }
+        let bounds = (Bound::Included(begin), Bound::Excluded(end));
+        let mut newer: BTreeMap<Bytes, Option<Bytes>> = BTreeMap::new();
+        let unflushed = self.unflushed.borrow();
+        for (key, revisions) in unflushed.rows.range::<[u8], _>(bounds) {
+            if let Some(found) = revisions.iter().rev().find(|r| r.pos <= pos) {
+                newer.insert(key.clone(), found.value.clone());
+            }
+        }
+        for level in changes {
+            let of_level = level.range::<[u8], _>(bounds);
+            newer.extend(of_level.map(|(key, value)| (key.clone(), value.clone())));
+        }
+        let mut found: Vec<(Bytes, Bytes)> = Vec::new();
+        let mut newer = newer.into_iter().peekable();
+        let mut take_newer = |found: &mut Vec<(Bytes, Bytes)>, below: Option<&[u8]>| {
+            let is_below = |key: &Bytes| below.is_none_or(|below| key[..] < *below);
+            while found.len() < limit
+                && let Some((key, value)) = newer.next_if(|(key, _)| is_below(key))
+            {
+                found.extend(value.map(|value| (key, value)));
+            }
+            let replaced = newer.next_if(|(key, _)| below.is_some_and(|at| key[..] == *at));
+            if let Some((key, value)) = replaced {
+                found.extend(value.map(|value| (key, value)));
+                return true;
+            }
+            false
+        };
+        let (from, to) = (engine_key(begin), engine_key(end));
+        self.engine.range(&from, &to, false, &mut |key, value| {
+            let key = &key[1..];
+            let is_replaced = take_newer(&mut found, Some(key));
+            if !is_replaced && found.len() < limit {
+                found.push((Bytes::copy_from_slice(key), Bytes::copy_from_slice(value)));
+            }
+            found.len() < limit
+        })?;
+        take_newer(&mut found, None);
+        found.truncate(limit);
+        Ok(found)
+    }
+
+    /// The transaction of the entry at `pos`: the next one, as there is no gap. One at a time.
+    pub fn begin(self: &Rc<Self>, pos: LogPos) -> RwTx {
+        assert_eq!(pos, self.applied() + 1, "an entry is skipped or repeated");
+        assert!(!self.is_writing.replace(true), "there is one writer");
+        RwTx {
+            store: self.clone(),
+            pos,
+            levels: vec![BTreeMap::new()],
+        }
+    }
+
+    /// The rows as they are now.
+    pub fn snapshot(self: &Rc<Self>) -> RoTx {
+        let number = self.next_snapshot.get();
+        self.next_snapshot.set(number + 1);
+        let pos = self.applied();
+        self.snapshots.borrow_mut().push_back(Snapshot {
+            number,
+            pos,
+            since: now(),
+        });
+        RoTx {
+            store: self.clone(),
+            number,
+            pos,
+        }
+    }
+
+    /// Makes durable what was applied before the call, as far as no snapshot needs what was before it. One at a time.
+    ///
+    /// # Errors
+    /// The disk is full or broken. After [`Error::disk_full`] nothing has changed.
+    pub async fn flush(&self) -> Result<()> {
+        let target = {
+            let mut snapshots = self.snapshots.borrow_mut();
+            snapshots.retain(|snapshot| snapshot.since.elapsed() < SNAPSHOT_LIMIT);
+            let oldest = snapshots.front().map_or(LogPos::MAX, |s| s.pos);
+            self.applied().min(oldest)
+        };
+        if target <= self.flushed() {
+            return Ok(());
+        }
+        let mut batch = WriteBatch::new();
+        {
+            let unflushed = self.unflushed.borrow();
+            for (key, revisions) in &unflushed.rows {
+                match revisions.iter().rev().find(|r| r.pos <= target) {
+                    Some(Revision { value, .. }) => match value {
+                        Some(value) => batch.set(&engine_key(key), value),
+                        None => batch.clear(&engine_key(key)),
+                    },
+                    None => {}
+                }
+            }
+            let checksums = unflushed.checksums.iter().rev();
+            let (_, checksum) = checksums
+                .copied()
+                .find(|(pos, _)| *pos == target)
+                .expect("every position since the flush has one");
+            let mut meta = Vec::with_capacity(16);
+            meta.put_u64_le(target);
+            meta.put_u64_le(checksum);
+            batch.set(META, &meta);
+        }
+        self.flushing.set(target);
+        self.engine.commit(batch).await?;
+        self.flushed.set(target);
+        let mut unflushed = self.unflushed.borrow_mut();
+        let mut freed = 0;
+        unflushed.rows.retain(|key, revisions| {
+            let size = |r: &Revision| key.len() + r.value.as_ref().map_or(0, Bytes::len);
+            let before: usize = revisions.iter().map(size).sum();
+            revisions.retain(|r| r.pos > target);
+            freed += before - revisions.iter().map(size).sum::<usize>();
+            !revisions.is_empty()
+        });
+        unflushed.bytes -= freed;
+        unflushed.checksums.retain(|(pos, _)| *pos > target);
+        Ok(())
+    }
+}
+
+/// The rows at one position. See the module.
+pub struct RoTx {
+    store: Rc<LocalStore>,
+    number: u64,
+    pos: LogPos,
+}
+
+impl RoTx {
+    pub fn pos(&self) -> LogPos {
+        self.pos
+    }
+
+    fn check(&self) -> Result<()> {
+        match self.pos < self.store.flushing.get() {
+            true => Err(Error::transaction_too_old),
+            false => Ok(()),
+        }
+    }
+
+    /// # Errors
+    /// The snapshot is too old, or the disk fails.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        self.check()?;
+        self.store.get_at(key, self.pos)
+    }
+
+    /// The first rows of `[begin, end)`, up to `limit`.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn range(&self, begin: &[u8], end: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        self.check()?;
+        self.store.range_at((begin, end), self.pos, &[], limit)
+    }
+}
+
+impl Drop for RoTx {
+    fn drop(&mut self) {
+        let mut snapshots = self.store.snapshots.borrow_mut();
+        snapshots.retain(|snapshot| snapshot.number != self.number);
+    }
+}
+
+/// The changes of one entry. Dropped without [`commit`](Self::commit), it changes nothing.
+pub struct RwTx {
+    store: Rc<LocalStore>,
+    pos: LogPos,
+    /// The later ones are nested in those before.
+    levels: Vec<BTreeMap<Bytes, Option<Bytes>>>,
+}
+
+impl RwTx {
+    /// The position of the entry that it applies.
+    pub fn pos(&self) -> LogPos {
+        self.pos
+    }
+
+    /// # Errors
+    /// The disk fails.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
+        let changed = self.levels.iter().rev().find_map(|level| level.get(key));
+        match changed {
+            Some(value) => Ok(value.clone()),
+            None => self.store.get_at(key, self.pos),
+        }
+    }
+
+    /// The first rows of `[begin, end)`, up to `limit`.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn range(&self, begin: &[u8], end: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        self.store
+            .range_at((begin, end), self.pos, &self.levels, limit)
+    }
+
+    fn change(&mut self, key: &[u8], value: Option<Bytes>) {
+        let level = self.levels.last_mut().expect("the lowest level stays");
+        level.insert(Bytes::copy_from_slice(key), value);
+    }
+
+    pub fn set(&mut self, key: &[u8], value: impl Into<Bytes>) {
+        self.change(key, Some(value.into()));
+    }
+
+    pub fn clear(&mut self, key: &[u8]) {
+        self.change(key, None);
+    }
+
+    /// Clears the rows of `[begin, end)`, one by one.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn clear_range(&mut self, begin: &[u8], end: &[u8]) -> Result<()> {
+        for (key, _) in self.range(begin, end, usize::MAX)? {
+            self.change(&key, None);
+        }
+        Ok(())
+    }
+
+    /// Runs `work` in a transaction of its own within this one: if it fails, its changes are taken back.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub fn nested<T, E>(
+        &mut self,
+        work: impl FnOnce(&mut RwTx) -> std::result::Result<T, E>,
+    ) -> std::result::Result<T, E> {
+        self.levels.push(BTreeMap::new());
+        let done = work(self);
+        let changes = self.levels.pop().expect("pushed above");
+        if done.is_ok() {
+            let below = self.levels.last_mut().expect("the lowest level stays");
+            below.extend(changes);
+        }
+        done
+    }
+
+    /// Makes the changes visible; the entry is applied.
+    ///
+    /// # Errors
+    /// The disk fails, and nothing has changed.
+    pub fn commit(mut self) -> Result<()> {
+        let changes = self.levels.pop().expect("the lowest level stays");
+        let store = self.store.clone();
+        let mut checksum = store.checksum();
+        for (key, value) in &changes {
+            if let Some(before) = store.get_at(key, self.pos)? {
+                checksum = checksum.wrapping_sub(hash_of(key, &before));
+            }
+            if let Some(value) = value {
+                checksum = checksum.wrapping_add(hash_of(key, value));
+            }
+        }
+        let mut unflushed = store.unflushed.borrow_mut();
+        for (key, value) in changes {
+            unflushed.bytes += key.len() + value.as_ref().map_or(0, Bytes::len);
+            let revision = Revision {
+                pos: self.pos,
+                value,
+            };
+            unflushed.rows.entry(key).or_default().push(revision);
+        }
+        unflushed.checksums.push_back((self.pos, checksum));
+        store.checksum.set(checksum);
+        store.applied.set(self.pos);
+        Ok(())
+    }
+}
+
+impl Drop for RwTx {
+    fn drop(&mut self) {
+        self.store.is_writing.set(false);
+    }
+}

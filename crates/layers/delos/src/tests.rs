@@ -1,0 +1,362 @@
+//! Whole stacks on simulated disks that lose their power: a test application, Figure 4's engine, the base, a log in
+//! files.
+
+use crate::base::{Base, Stopped};
+use crate::entry::Entry;
+use crate::file_log::FileLog;
+use crate::log::{LogError, LogPos, SharedLog};
+use crate::stack::{Answer, Applicator, Applied, Engine, Failure, Lost, Upper};
+use crate::store::{LocalStore, RoTx, RwTx};
+use bytes::Bytes;
+use plinth_core::{EngineKind, Uid};
+use plinth_runtime::sim::{KillKind, Locality, MachineId, SimConfig, Simulation};
+use plinth_runtime::{Duration, Task, disk, join_all, random, sleep, spawn};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::rc::Rc;
+
+const LOG: Uid = Uid(7);
+
+/// Notes numbers, each once. Refuses those that end with 7, after it has written them.
+struct Notes;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum NoNote {
+    Seven,
+    Repeated(LogPos),
+}
+
+fn number_key(number: u64) -> Vec<u8> {
+    [&b"number/"[..], &number.to_be_bytes()].concat()
+}
+
+impl Applicator for Notes {
+    /// The position of the note.
+    type Return = LogPos;
+    type Refusal = NoNote;
+
+    fn apply(&self, tx: &mut RwTx, entry: &Entry, pos: LogPos) -> Applied<LogPos, NoNote> {
+        let number = u64::from_le_bytes(entry.payload[..].try_into().expect("a number"));
+        let key = number_key(number);
+        if let Some(at) = tx.get(&key)? {
+            let at = u64::from_le_bytes(at[..].try_into().expect("a position"));
+            return Err(Failure::Refused(NoNote::Repeated(at)));
+        }
+        tx.set(&key, pos.to_le_bytes().to_vec());
+        match number % 10 {
+            7 => Err(Failure::Refused(NoNote::Seven)),
+            _ => Ok(Answer::Done(pos)),
+        }
+    }
+}
+
+/// Keeps entries from those above while it is closed (Figure 4), and counts what comes by.
+struct BlockingAbove<A> {
+    upper: Upper<A>,
+}
+
+const BLOCKING: &str = "blocking";
+
+impl<A: Applicator> Applicator for BlockingAbove<A> {
+    type Return = A::Return;
+    type Refusal = A::Refusal;
+
+    fn apply(&self, tx: &mut RwTx, entry: &Entry, pos: LogPos) -> Applied<A::Return, A::Refusal> {
+        let seen = tx.get(b"blocking/seen")?.map_or(0, |row| row.len());
+        tx.set(b"blocking/seen", vec![b'x'; seen + 1]);
+        let is_closed = tx.get(b"blocking/closed")?.is_some();
+        self.upper.pass_over();
+        match entry.header(BLOCKING) {
+            Some(_) if is_closed => {
+                tx.clear(b"blocking/closed");
+                Ok(Answer::Own(Bytes::new()))
+            }
+            Some(_) => {
+                tx.set(b"blocking/closed", "");
+                Ok(Answer::Own(Bytes::new()))
+            }
+            None if is_closed => Ok(Answer::Filtered),
+            None => self.upper.apply(tx, entry, pos),
+        }
+    }
+
+    fn post_apply(&self, entry: &Entry, pos: LogPos) {
+        self.upper.post_apply(entry, pos);
+    }
+}
+
+struct BlockingBelow<E> {
+    down: E,
+}
+
+impl<E: Engine> BlockingBelow<E> {
+    async fn toggle(&self) {
+        let mut entry = Entry::default();
+        entry.set_header(BLOCKING, "");
+        let answer = self.down.propose(entry).await;
+        assert!(matches!(answer, Ok(Answer::Own(_))));
+    }
+}
+
+impl<E: Engine> Engine for BlockingBelow<E> {
+    type Return = E::Return;
+    type Refusal = E::Refusal;
+
+    async fn propose(&self, entry: Entry) -> Result<Answer<E::Return, E::Refusal>, Lost> {
+        self.down.propose(entry).await
+    }
+    async fn sync(&self) -> Result<RoTx, Lost> {
+        self.down.sync().await
+    }
+    fn set_trim_prefix(&self, pos: LogPos) {
+        self.down.set_trim_prefix(pos);
+    }
+}
+
+type Above = BlockingAbove<Notes>;
+
+struct Replica {
+    base: Rc<Base<FileLog, Above>>,
+    top: BlockingBelow<Rc<Base<FileLog, Above>>>,
+    stopped: Rc<RefCell<Option<Stopped>>>,
+    _running: Task<()>,
+}
+
+async fn replica(log: &Rc<FileLog>, name: &str, kind: EngineKind) -> Replica {
+    let path = Path::new("/data").join(name);
+    let engine = match plinth_engine::open(kind, &path, false, 1 << 20).await {
+        Ok(engine) => engine,
+        Err(_) => {
+            let made = plinth_engine::open(kind, &path, true, 1 << 20).await;
+            made.expect("an engine")
+        }
+    };
+    let store = LocalStore::open(engine).expect("a store");
+    let above = BlockingAbove {
+        upper: Upper::new(Notes),
+    };
+    let base = Base::new(log.clone(), store, above);
+    let stopped = Rc::new(RefCell::new(None));
+    let (running, told) = (base.clone(), stopped.clone());
+    let running = spawn("replica", async move {
+        let why = running.run().await;
+        *told.borrow_mut() = Some(why);
+    });
+    Replica {
+        top: BlockingBelow { down: base.clone() },
+        base,
+        stopped,
+        _running: running,
+    }
+}
+
+async fn open_log() -> Rc<FileLog> {
+    let log = FileLog::open(Path::new("/data/log"), LOG).await;
+    Rc::new(log.expect("a log"))
+}
+
+fn note(number: u64) -> Entry {
+    Entry::new(number.to_le_bytes().to_vec())
+}
+
+fn simulation(seed: u64) -> (Simulation, MachineId) {
+    let sim = Simulation::new(seed, SimConfig::default());
+    let machine = sim.add_machine(Locality::default());
+    let made = sim.run_on(machine, async {
+        let directory = Path::new("/data");
+        disk::create_dir_all(directory).await.expect("a directory");
+        disk::sync_dir(Path::new("/")).await.expect("its name");
+    });
+    made.expect("nothing kills it");
+    (sim, machine)
+}
+
+fn on_a_machine<T: 'static>(work: impl Future<Output = T> + 'static) -> T {
+    let (sim, machine) = simulation(1);
+    sim.run_on(machine, work).expect("nothing kills it")
+}
+
+#[test]
+fn a_refusal_takes_back_the_application_alone() {
+    on_a_machine(async {
+        let log = open_log().await;
+        let one = replica(&log, "one", EngineKind::Memory).await;
+        assert_eq!(one.top.propose(note(1)).await, Ok(Answer::Done(1)));
+        let seven = one.top.propose(note(17)).await;
+        assert_eq!(seven, Ok(Answer::Refused(NoNote::Seven)));
+        let again = one.top.propose(note(1)).await;
+        assert_eq!(again, Ok(Answer::Refused(NoNote::Repeated(1))));
+        let rows = one.top.sync().await.expect("it runs");
+        assert_eq!(rows.get(&number_key(17)), Ok(None));
+        let seen = rows.get(b"blocking/seen").expect("it is read");
+        assert_eq!(seen, Some(Bytes::from_static(b"xxx")));
+        one.top.toggle().await;
+        assert_eq!(one.top.propose(note(2)).await, Ok(Answer::Filtered));
+        one.top.toggle().await;
+        assert_eq!(one.top.propose(note(2)).await, Ok(Answer::Done(7)));
+    });
+}
+
+#[test]
+fn a_sync_sees_what_was_answered_at_another_replica() {
+    on_a_machine(async {
+        let log = open_log().await;
+        let one = replica(&log, "one", EngineKind::Memory).await;
+        let two = replica(&log, "two", EngineKind::Ssd).await;
+        for number in (10..60).step_by(10) {
+            let (at, from) = match number % 20 {
+                0 => (&one, &two),
+                _ => (&two, &one),
+            };
+            at.top.propose(note(number)).await.expect("answered");
+            let rows = from.top.sync().await.expect("it runs");
+            let found = rows.get(&number_key(number)).expect("it is read");
+            assert!(found.is_some(), "{number} is not there");
+            let next = rows.range(b"number/", b"number0", 100).expect("they are");
+            assert_eq!(next.len() as u64, number / 10);
+        }
+        one.top.sync().await.expect("it runs");
+        let (one, two) = (one.base.store(), two.base.store());
+        assert_eq!(
+            (one.applied(), one.checksum()),
+            (two.applied(), two.checksum())
+        );
+    });
+}
+
+#[test]
+fn a_replica_behind_the_begin_of_the_log_stops_and_says_so() {
+    on_a_machine(async {
+        let log = open_log().await;
+        let one = replica(&log, "one", EngineKind::Memory).await;
+        for number in 1..6 {
+            one.top.propose(note(number)).await.expect("answered");
+        }
+        one.base.store().flush().await.expect("flushed");
+        log.prefix_trim(4).await.expect("trimmed");
+        let late = replica(&log, "late", EngineKind::Memory).await;
+        assert_eq!(late.top.sync().await.err(), Some(Lost::Stopped));
+        let why = late.stopped.borrow().clone().expect("it has stopped");
+        assert!(
+            why.0
+                .starts_with("the log begins at 4, and this replica is at 1"),
+            "{why}"
+        );
+        assert_eq!(late.top.propose(note(9)).await.err(), Some(Lost::Stopped));
+    });
+}
+
+#[test]
+fn a_sealed_log_takes_no_more_and_keeps_what_it_has() {
+    on_a_machine(async {
+        let log = open_log().await;
+        assert_eq!(log.append(Bytes::from_static(b"a")).await, Ok(1));
+        let tail = log.seal().await.expect("sealed");
+        assert_eq!((tail.next, tail.is_sealed), (2, true));
+        let refused = log.append(Bytes::from_static(b"b")).await;
+        assert_eq!(refused, Err(LogError::Sealed));
+        drop(log);
+        let log = open_log().await;
+        assert_eq!(log.check_tail().await, Ok(tail));
+        let found = log.read_next(1, 100).await;
+        assert_eq!(found, Ok(vec![(1, Bytes::from_static(b"a"))]));
+    });
+}
+
+/// What the test knows after a crash.
+#[derive(Default)]
+struct Known {
+    next: u64,
+    /// Answered notes and their positions.
+    noted: BTreeMap<u64, LogPos>,
+    refused: Vec<u64>,
+}
+
+async fn check(replica: &Replica, known: &Rc<RefCell<Known>>) {
+    let rows = replica.top.sync().await.expect("it runs");
+    let known = known.borrow();
+    for (number, pos) in &known.noted {
+        let row = rows.get(&number_key(*number)).expect("it is read");
+        assert_eq!(
+            row.as_deref(),
+            Some(&pos.to_le_bytes()[..]),
+            "note {number}"
+        );
+    }
+    for number in &known.refused {
+        assert_eq!(
+            rows.get(&number_key(*number)),
+            Ok(None),
+            "{number} was refused"
+        );
+    }
+}
+
+/// Opens the log and two replicas of it, checks them, and proposes for ever.
+async fn live(known: Rc<RefCell<Known>>) {
+    let log = open_log().await;
+    let both = [
+        replica(&log, "one", EngineKind::Memory).await,
+        replica(&log, "two", EngineKind::Ssd).await,
+    ];
+    for replica in &both {
+        check(replica, &known).await;
+    }
+    let (one, two) = (both[0].base.store(), both[1].base.store());
+    assert_eq!(one.applied(), two.applied());
+    assert_eq!(one.checksum(), two.checksum(), "the replicas differ");
+    let propose = async |replica: &Replica| loop {
+        let number = known.borrow().next;
+        known.borrow_mut().next += 1;
+        match replica.top.propose(note(number)).await.expect("it runs") {
+            Answer::Done(pos) => drop(known.borrow_mut().noted.insert(number, pos)),
+            Answer::Refused(NoNote::Seven) => known.borrow_mut().refused.push(number),
+            other => panic!("note {number} is answered {other:?}"),
+        }
+        if random::chance(0.3) {
+            sleep(Duration::from_millis(random::below(30))).await;
+        }
+        if random::chance(0.05) {
+            check(replica, &known).await;
+        }
+        // No engine tracks the replicas here.
+        let flushed = both.iter().map(|replica| replica.base.store().flushed());
+        let both_have = flushed.min().expect("there are two");
+        replica.top.set_trim_prefix(both_have + 1);
+    };
+    join_all((0..6).map(|n| propose(&both[n % 2]))).await;
+}
+
+fn crash(seed: u64) -> (usize, u64) {
+    let (sim, machine) = simulation(seed);
+    let known = Rc::new(RefCell::new(Known::default()));
+    for _ in 0..6 {
+        let (control, mine) = ((*sim).clone(), known.clone());
+        let address = "10.0.0.1:4500".parse().expect("an address");
+        let process = sim.start_process(machine, address, move || Box::pin(live(mine.clone())));
+        sim.run(async move {
+            sleep(Duration::from_millis(random::range(
+                10..[30, 300, 1500][random::below(3) as usize],
+            )))
+            .await;
+            if random::chance(0.7) {
+                control.power_cut(machine);
+                control.boot(machine);
+            }
+            control.kill_process(process, KillKind::Kill);
+        });
+    }
+    let noted = known.borrow().noted.len();
+    (noted, sim.fingerprint())
+}
+
+#[test]
+fn answered_proposals_survive_power_cuts_at_both_replicas_once() {
+    let mut noted = 0;
+    for seed in 0..12 {
+        noted += crash(seed).0;
+    }
+    assert!(noted > 1000, "{noted} is too few to prove anything");
+    assert_eq!(crash(7), crash(7), "the same seed gives the same run");
+}
