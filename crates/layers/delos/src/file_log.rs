@@ -1,10 +1,10 @@
 //! A log in the files of one process, for services that are not replicated, and for tests.
 //!
-//! Entries that arrive while the disk is busy share the next write and its sync. The entries of the last blocks stay in
-//! memory; older ones are read from the disk again.
+//! Entries that arrive while the disk is busy share the next write and its sync. The entries of the last blocks stay
+//! in memory; older ones are read from the disk again.
 //!
-//! Promises: a position is given out when its entry is on disk. After a restart the log has the same entries at the same
-//! positions, up to the last that was confirmed, and perhaps some that were not.
+//! Promises: a position is given out when its entry is on disk. After a restart the log has the same entries at the
+//! same positions, up to the last that was confirmed, and perhaps some that were not.
 //! What may never happen: two entries with one position, or a gap.
 
 use crate::entry::ENTRY_BYTES_MAX;

@@ -1,8 +1,8 @@
 //! How engines and applications fit together (Figure 2, §3.3, §3.4).
 //!
-//! An engine has two halves that share its state. Its lower half takes proposals from above and passes them down; it is
-//! generic over the engine below. Its upper half gets entries from below and passes them up; it is generic over what
-//! is above. So a whole stack is one type without boxes, made from the top to the bottom and back:
+//! An engine has two halves that share its state. Its lower half takes proposals from above and passes them down; it
+//! is generic over the engine below. Its upper half gets entries from below and passes them up; it is generic over
+//! what is above. So a whole stack is one type without boxes, made from the top to the bottom and back:
 //!
 //! ```text
 //!   propose, sync  ▼   Lower<…Lower<Base<L, Up<…Up<App>>>>>   ▲  apply, post_apply

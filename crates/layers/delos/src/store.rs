@@ -242,11 +242,14 @@ impl LocalStore {
         {
             let unflushed = self.unflushed.borrow();
             for (key, revisions) in &unflushed.rows {
-                match revisions.iter().rev().find(|r| r.pos <= target) {
-                    Some(Revision { value, .. }) => match value {
-                        Some(value) => batch.set(&engine_key(key), value),
-                        None => batch.clear(&engine_key(key)),
-                    },
+                match revisions
+                    .iter()
+                    .rev()
+                    .find(|r| r.pos <= target)
+                    .map(|r| &r.value)
+                {
+                    Some(Some(value)) => batch.set(&engine_key(key), value),
+                    Some(None) => batch.clear(&engine_key(key)),
                     None => {}
                 }
             }

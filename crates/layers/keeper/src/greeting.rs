@@ -8,7 +8,7 @@ use crate::watches::Client;
 use crate::wire::{
     ConnectAnswer, ConnectRequest, decode_connect_request, encode_connect_answer, take_frame,
 };
-use crate::{admin, read_only, sessions};
+use crate::{admin, sessions};
 use bytes::Bytes;
 use plinth_core::output::Output;
 use plinth_runtime::serve::{Inbox, Outbox};
@@ -63,7 +63,7 @@ pub async fn accept(
     timeout(LIFE_LIMIT, gateway.life.wait_until(Option::is_some)).await?;
     let life = gateway.life.get()?;
     if life.is_isolated() {
-        return read_only::accept(gateway, life, request, outbox);
+        return accept_reader(gateway, life, request, outbox);
     }
     // A client that waits for the database in vain comes back for read-only mode, or goes elsewhere.
     let found = match race(find(gateway, &life, client, request), life.isolated()).await {
@@ -82,6 +82,35 @@ pub async fn accept(
         session,
         timeout_ms,
         is_read_only: false,
+    })
+}
+
+/// Answers the greeting of a gateway that only reads; see [`crate::read_only`].
+fn accept_reader(
+    gateway: &Gateway,
+    life: Rc<Life>,
+    request: &ConnectRequest,
+    outbox: &Outbox,
+) -> Option<Accepted> {
+    let replica = &life.replica;
+    let is_ahead = request.last_zxid_seen > replica.zxid()
+        && replica.zxids.version_of(request.last_zxid_seen) > replica.version();
+    if request.read_only != Some(true) || is_ahead {
+        return None;
+    }
+    let (session, password) = match request.session_id {
+        0 => (new_session(), new_password()),
+        session => (session, request.password.clone()),
+    };
+    let timeout_ms = timeout_of(gateway, request);
+    probe!("keeper_read_only");
+    trace!("KeeperReadOnlyClient", "session" => format!("{session:#x}"));
+    answer(outbox, request, (session, timeout_ms, password), true);
+    Some(Accepted {
+        life,
+        session,
+        timeout_ms,
+        is_read_only: true,
     })
 }
 
@@ -110,7 +139,7 @@ async fn find(
 }
 
 /// Answers the greeting. A time-out of 0 says that the session is over.
-pub fn answer(
+fn answer(
     outbox: &Outbox,
     request: &ConnectRequest,
     (session_id, timeout_ms, password): Session,
@@ -135,18 +164,18 @@ pub fn answer(
 type Session = (i64, u32, Bytes);
 
 /// The time-out for what the client asks for.
-pub fn timeout_of(gateway: &Gateway, request: &ConnectRequest) -> u32 {
+fn timeout_of(gateway: &Gateway, request: &ConnectRequest) -> u32 {
     let tick = gateway.options.tick_ms;
     let wanted = u32::try_from(request.timeout_ms).unwrap_or(0);
     wanted.clamp(2 * tick, 20 * tick)
 }
 
 /// Positive: the other half of the numbers are owners that are no sessions.
-pub fn new_session() -> i64 {
+fn new_session() -> i64 {
     ((random::u64() >> 2) as i64).max(1)
 }
 
-pub fn new_password() -> Bytes {
+fn new_password() -> Bytes {
     let mut password = [0; PASSWORD_BYTES];
     random::fill(&mut password);
     Bytes::copy_from_slice(&password)

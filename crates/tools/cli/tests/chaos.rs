@@ -2,12 +2,11 @@
 //! stopped, cut off in one direction, losing packets, on a full and on a slow disk, restarted all at once, excluded
 //! under load.
 //!
-//! Gateways of the keeper are among them. The test runs in rounds. A checked load runs while faults strike. Then all is healed, and the cluster must serve
-//! again. Then everything is checked: by the simulator's oracles (the check for serializability is exact, because
-//! the history has commit versions), by Porcupine (single keys, and
-//! nodes of the keeper) and by adya (lists, after Elle), and all replicas
-//! are compared. `PLINTH_CHAOS_SECONDS` sets the duration; `make chaos` runs for half an hour. The test prints the
-//! faults of each round and the gaps without a commit.
+//! Gateways of the keeper are among them. The test runs in rounds. A checked load runs while faults strike. Then all
+//! is healed, and the cluster must serve again. Then everything is checked: by the simulator's oracles (the check for
+//! serializability is exact, because the history has commit versions), by Porcupine (single keys, and nodes of the
+//! keeper) and by adya (lists, after Elle), and all replicas are compared. `PLINTH_CHAOS_SECONDS` sets the duration;
+//! `make chaos` runs for half an hour. The test prints the faults of each round and the gaps without a commit.
 
 #![allow(clippy::disallowed_types)] // processes outside of the runtime
 
@@ -123,25 +122,7 @@ async fn one_round(servers: &Shared, database: &Database, round: usize, porcupin
         think_ms: (1, 60),
     };
     let histories = Rc::new(Histories::new(round));
-    let mut clients: Vec<(&str, Task<()>)> = Vec::new();
-    for workload in &chosen {
-        for client in 0..workload.clients() {
-            let (worker, database) = (workload.clone(), database.clone());
-            let work = async move { worker.work(database, client, day).await };
-            clients.push((workload.name(), spawn("client", work)));
-        }
-    }
-    for client in 0..4 {
-        let (h, d) = (histories.clone(), database.clone());
-        let work = async move { h.use_registers(d, client, end).await };
-        clients.push(("registers", spawn("client", work)));
-        let (h, d) = (histories.clone(), database.clone());
-        let work = async move { h.append_to_lists(d, end).await };
-        clients.push(("lists", spawn("client", work)));
-        let (h, g) = (histories.clone(), gateways.clone());
-        let work = async move { h.use_nodes(&g, client, end).await };
-        clients.push(("nodes", spawn("client", work)));
-    }
+    let clients = start_clients(database, &chosen, &histories, &gateways, day);
     let gaps = spawn("gaps", watch_for_gaps(database.clone(), end));
     let broken = break_things(servers, end).await;
     heal(servers).await;
@@ -174,6 +155,36 @@ async fn one_round(servers: &Shared, database: &Database, round: usize, porcupin
     let directory = servers.borrow().directory.0.clone();
     histories.check(&directory, porcupine);
     compare_replicas(database, round).await;
+}
+
+/// The names of the clients and their tasks.
+fn start_clients(
+    database: &Database,
+    chosen: &[Rc<dyn Workload>],
+    histories: &Rc<Histories>,
+    gateways: &[SocketAddr],
+    day: Day,
+) -> Vec<(&'static str, Task<()>)> {
+    let mut clients: Vec<(&'static str, Task<()>)> = Vec::new();
+    for workload in chosen {
+        for client in 0..workload.clients() {
+            let (worker, database) = (workload.clone(), database.clone());
+            let work = async move { worker.work(database, client, day).await };
+            clients.push((workload.name(), spawn("client", work)));
+        }
+    }
+    for client in 0..4 {
+        let (h, d) = (histories.clone(), database.clone());
+        let work = async move { h.use_registers(d, client, day.end).await };
+        clients.push(("registers", spawn("client", work)));
+        let (h, d) = (histories.clone(), database.clone());
+        let work = async move { h.append_to_lists(d, day.end).await };
+        clients.push(("lists", spawn("client", work)));
+        let (h, g) = (histories.clone(), gateways.to_vec());
+        let work = async move { h.use_nodes(&g, client, day.end).await };
+        clients.push(("nodes", spawn("client", work)));
+    }
+    clients
 }
 
 /// The workloads that gateways of the keeper have in the simulator.

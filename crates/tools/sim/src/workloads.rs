@@ -106,7 +106,8 @@ pub fn over_many_shards() -> Chosen {
     (vec![scattered], Space::whole().part(7, 8))
 }
 
-/// Workloads that also run against real processes. They use the lowest quarter of the key space, below the keeper's rows.
+/// Workloads that also run against real processes. They use the lowest quarter of the key space, below the keeper's
+/// rows.
 pub fn for_real_clusters() -> Vec<Rc<dyn Workload>> {
     let part = |i| Space::whole().part(0, 4).part(i, 7);
     vec![

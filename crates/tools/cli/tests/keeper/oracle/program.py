@@ -121,7 +121,11 @@ class Generator:
         kinds = [self.creation, self.creation, self.deletion, self.change, self.check]
         if self.has("odd-requests", 0.03):
             kinds += [self.read, self.acl_change]
-        return {"op": "multi", "parts": [self.random.choice(kinds)() for _ in range(self.one_of(0, 1, 2, 2, 3, 3, 4, 6))]}
+        parts = [self.random.choice(kinds)() for _ in range(self.one_of(0, 1, 2, 2, 3, 3, 4, 6))]
+        for part in parts:
+            if isinstance(part.get("data"), int):
+                part["data"] = 150000  # so that all of it is not too long
+        return {"op": "multi", "parts": parts}
 
     def multi_read(self):
         def part():
