@@ -225,7 +225,7 @@ fn parse(entry: &Entry) -> Option<(u64, u64)> {
     Some((header.try_get_u64_le().ok()?, header.try_get_u64_le().ok()?))
 }
 
-impl<L: SharedLog + 'static, A: Applicator> Engine for Rc<Base<L, A>> {
+impl<L: SharedLog + 'static, A: Applicator> Engine for Base<L, A> {
     type Return = A::Return;
     type Refusal = A::Refusal;
 

@@ -1,7 +1,7 @@
 //! What is in the log: a map of headers, and the application's payload (§3.3, §3.4).
 //!
 //! ```text
-//!   version u8 | headers u16 | per header: name length u8, name, length u32, bytes | payload
+//!   version u8 | headers u16 | per header: name length u8, name, length u32, bytes | has payload u8 | payload
 //! ```
 //! All integers are little-endian; headers are in the order of their names. An engine looks for its own header and
 //! leaves the others alone, so an entry of a replica with other engines passes through, with headers that this
@@ -41,15 +41,15 @@ impl std::fmt::Display for Malformed {
 pub struct Entry {
     /// Sorted by name; each name once.
     headers: Vec<(Bytes, Bytes)>,
-    /// The application's request; empty for an entry that an engine made for itself.
-    pub payload: Bytes,
+    /// The application's request; `None` in an entry that an engine made for itself.
+    pub payload: Option<Bytes>,
 }
 
 impl Entry {
     pub fn new(payload: impl Into<Bytes>) -> Self {
         Entry {
             headers: Vec::new(),
-            payload: payload.into(),
+            payload: Some(payload.into()),
         }
     }
 
@@ -86,14 +86,15 @@ impl Entry {
             out.put_u32_le(header.len() as u32);
             out.put_slice(header);
         }
-        out.put_slice(&self.payload);
+        out.put_u8(self.payload.is_some().into());
+        out.put_slice(self.payload.as_deref().unwrap_or_default());
         out.freeze()
     }
 
     pub fn encoded_len(&self) -> usize {
         let headers = self.headers.iter();
         let of_headers: usize = headers.map(|(n, h)| 5 + n.len() + h.len()).sum();
-        3 + of_headers + self.payload.len()
+        4 + of_headers + self.payload.as_ref().map_or(0, Bytes::len)
     }
 
     /// Parses an entry. Its parts are slices of `bytes`.
@@ -120,10 +121,12 @@ impl Entry {
             }
             headers.push((name, header));
         }
-        Ok(Entry {
-            headers,
-            payload: bytes,
-        })
+        let payload = match (bytes.try_get_u8(), bytes.is_empty()) {
+            (Ok(0), true) => None,
+            (Ok(1), _) => Some(bytes),
+            _ => return Err(Malformed::Bytes),
+        };
+        Ok(Entry { headers, payload })
     }
 }
 

@@ -15,6 +15,7 @@
 //! What may never happen: two replicas with different stores at one position; an entry applied twice or skipped.
 
 pub mod base;
+pub mod engines;
 pub mod entry;
 pub mod file_log;
 pub mod log;
@@ -22,3 +23,4 @@ pub mod stack;
 pub mod store;
 #[cfg(test)]
 mod tests;
+pub mod virtual_log;

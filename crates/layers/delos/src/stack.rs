@@ -14,6 +14,7 @@ use crate::store::{RoTx, RwTx};
 use bytes::Bytes;
 use plinth_core::Error;
 use std::cell::Cell;
+use std::rc::Rc;
 
 /// What an entry led to.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -108,6 +109,67 @@ pub trait Engine: 'static {
     fn set_trim_prefix(&self, pos: LogPos);
 }
 
+impl<E: Engine> Engine for Rc<E> {
+    type Return = E::Return;
+    type Refusal = E::Refusal;
+
+    async fn propose(&self, entry: Entry) -> Result<Answer<E::Return, E::Refusal>, Lost> {
+        (**self).propose(entry).await
+    }
+
+    async fn sync(&self) -> Result<RoTx, Lost> {
+        (**self).sync().await
+    }
+
+    fn set_trim_prefix(&self, pos: LogPos) {
+        (**self).set_trim_prefix(pos);
+    }
+}
+
+/// A database on top of a stack.
+pub trait Application: 'static {
+    type Return: 'static;
+    /// Errors that follow from the log alone.
+    type Refusal: 'static;
+
+    /// Executes a request. Reads nothing but the rows, the request and the position.
+    ///
+    /// # Errors
+    /// Its changes are taken back.
+    fn execute(
+        &self,
+        tx: &mut RwTx,
+        request: &Bytes,
+        pos: LogPos,
+    ) -> Result<Self::Return, Failure<Self::Refusal>>;
+
+    /// The changes of [`execute`](Self::execute) are in the store; state beside the store may follow.
+    fn executed(&self, request: &Bytes, pos: LogPos) {
+        let _ = (request, pos);
+    }
+}
+
+/// The top of a stack. An entry without a request is of an engine that this replica does not have: nothing to execute.
+pub struct Top<D>(pub D);
+
+impl<D: Application> Applicator for Top<D> {
+    type Return = D::Return;
+    type Refusal = D::Refusal;
+
+    fn apply(&self, tx: &mut RwTx, entry: &Entry, pos: LogPos) -> Applied<D::Return, D::Refusal> {
+        match &entry.payload {
+            Some(request) => Ok(Answer::Done(self.0.execute(tx, request, pos)?)),
+            None => Ok(Answer::Filtered),
+        }
+    }
+
+    fn post_apply(&self, entry: &Entry, pos: LogPos) {
+        if let Some(request) = &entry.payload {
+            self.0.executed(request, pos);
+        }
+    }
+}
+
 /// What is above an engine. Its changes are a transaction of their own.
 pub struct Upper<A> {
     pub applicator: A,
@@ -146,6 +208,11 @@ impl<A: Applicator> Upper<A> {
     /// An entry was not passed up.
     pub fn pass_over(&self) {
         self.has_applied.set(false);
+    }
+
+    /// True if the last entry was applied above.
+    pub fn has_applied(&self) -> bool {
+        self.has_applied.get()
     }
 
     /// Passes the call up if the entry was applied there.

@@ -9,7 +9,7 @@ use crate::tree::node::{Data, Node};
 use crate::tree::plan::Known;
 use crate::wire::{
     Answer, AnswerHeader, ClientInfo, Code, MultiResult, Request, Text, WatchEvent, encode_answer,
-    encode_children, encode_data, encode_event, event, permission, xid,
+    encode_children, encode_data, encode_event, event, permission,
 };
 use plinth_core::{Error, Result as StoreResult};
 use plinth_runtime::{Duration, Pace, sleep, trace_warn};
@@ -358,7 +358,7 @@ async fn read_one(connection: &Talk, operation: Request) -> MultiResult {
 }
 
 /// Sets the watches of a client that comes from another connection, and tells it what has happened meanwhile.
-async fn set_watches(connection: &Talk, xid_of_request: i32, request: Request) {
+async fn set_watches(connection: &Talk, xid: i32, request: Request) {
     let Request::SetWatches {
         relative_zxid,
         data,
@@ -400,16 +400,11 @@ async fn set_watches(connection: &Talk, xid_of_request: i32, request: Request) {
             let _ = clients.watches.borrow_mut().add(&path, client, mode);
         }
     }
-    let answered = if xid_of_request == 0 {
-        xid::SET_WATCHES
-    } else {
-        xid_of_request
-    };
     let result = match breaks_off {
         false => Ok(&Answer::Empty),
         true => Err(Code::MARSHALLING_ERROR),
     };
-    connection.answer_with(answered, result);
+    connection.answer_with(xid, result);
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

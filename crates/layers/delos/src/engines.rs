@@ -1,0 +1,9 @@
+//! Engines to stack, a file each. Every one is a lower half (`…Below`), which proposals go through, and an upper half
+//! (`…Above`), which entries go through ([`crate::stack`]). An engine that keeps state is switched on through the log
+//! ([`guard`]).
+
+pub mod batching;
+pub mod brain_doctor;
+pub mod guard;
+pub mod observer;
+pub mod view_tracking;

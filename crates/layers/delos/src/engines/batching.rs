@@ -1,0 +1,252 @@
+//! Gathers proposals into one entry, and applies all of them in one transaction of the store (§4.4 G).
+//!
+//! A proposal goes down at once if fewer than [`IN_FLIGHT`] entries are under way; those that come meanwhile share the
+//! next entry. So nobody waits when the engine is idle, and batches grow with the load. Each proposal is applied in a
+//! transaction nested in the batch's: one that is refused takes back its own changes only. All have the position of
+//! the batch.
+
+use super::guard::{Guard, Seen};
+use crate::entry::{ENTRY_BYTES_MAX, Entry};
+use crate::log::{LogError, LogPos};
+use crate::stack::{Answer, Applicator, Applied, Engine, Lost, Upper};
+use crate::store::{LocalStore, RoTx, RwTx};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use plinth_runtime::sync::{Notify, OneshotSender, oneshot};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+
+pub const GUARD: Guard = Guard { name: "batching" };
+/// Entries under way at a time.
+const IN_FLIGHT: usize = 2;
+/// A batch takes no more proposals when it has so many bytes.
+const BATCH_BYTES: usize = 256 << 10;
+const BATCH_PROPOSALS: usize = 1000;
+
+/// What a proposal of the lower half led to.
+pub enum Returned<R, E> {
+    One(R),
+    /// Of each proposal of a batch, in order.
+    Many(Vec<Answer<R, E>>),
+}
+
+/// `length u32 | entry`, again and again.
+fn encode(entries: &[Entry]) -> Bytes {
+    let bytes: usize = entries.iter().map(|entry| 4 + entry.encoded_len()).sum();
+    let mut out = BytesMut::with_capacity(bytes);
+    for entry in entries {
+        let encoded = entry.encode();
+        out.put_u32_le(encoded.len() as u32);
+        out.put_slice(&encoded);
+    }
+    out.freeze()
+}
+
+fn decode(mut said: Bytes) -> Option<Vec<Entry>> {
+    let mut entries = Vec::new();
+    while !said.is_empty() {
+        let len = said.try_get_u32_le().ok()? as usize;
+        if len > said.len() {
+            return None;
+        }
+        entries.push(Entry::decode(said.split_to(len)).ok()?);
+    }
+    Some(entries)
+}
+
+/// See the module.
+pub struct BatchingAbove<A> {
+    upper: Upper<A>,
+    /// The proposals of the batch that is being applied, which those above have applied.
+    applied: RefCell<Vec<Entry>>,
+    is_batch: Cell<bool>,
+}
+
+impl<A: Applicator> BatchingAbove<A> {
+    pub fn new(above: A) -> Self {
+        BatchingAbove {
+            upper: Upper::new(above),
+            applied: RefCell::default(),
+            is_batch: Cell::new(false),
+        }
+    }
+}
+
+impl<A: Applicator> Applicator for BatchingAbove<A> {
+    type Return = Returned<A::Return, A::Refusal>;
+    type Refusal = A::Refusal;
+
+    fn apply(
+        &self,
+        tx: &mut RwTx,
+        entry: &Entry,
+        pos: LogPos,
+    ) -> Applied<Self::Return, A::Refusal> {
+        self.upper.pass_over();
+        self.applied.borrow_mut().clear();
+        self.is_batch.set(false);
+        let batch = match GUARD.look(tx, entry)? {
+            Seen::Passing(_) => {
+                let answer = self.upper.apply(tx, entry, pos)?;
+                return Ok(match answer {
+                    Answer::Done(done) => Answer::Done(Returned::One(done)),
+                    Answer::Refused(refusal) => Answer::Refused(refusal),
+                    Answer::Own(said) => Answer::Own(said),
+                    Answer::Filtered => Answer::Filtered,
+                });
+            }
+            Seen::Over => return Ok(Answer::Own(Bytes::new())),
+            Seen::Own(said) => decode(said).unwrap_or_default(),
+        };
+        self.is_batch.set(true);
+        let mut answers = Vec::with_capacity(batch.len());
+        for entry in batch {
+            answers.push(self.upper.apply(tx, &entry, pos)?);
+            if self.upper.has_applied() {
+                self.applied.borrow_mut().push(entry);
+            }
+        }
+        Ok(Answer::Done(Returned::Many(answers)))
+    }
+
+    fn post_apply(&self, entry: &Entry, pos: LogPos) {
+        if !self.is_batch.get() {
+            return self.upper.post_apply(entry, pos);
+        }
+        for entry in self.applied.borrow().iter() {
+            self.upper.applicator.post_apply(entry, pos);
+        }
+    }
+}
+
+type Outcome<R, E> = Result<Answer<R, E>, Lost>;
+
+struct Waiting<R, E> {
+    entry: Entry,
+    reply: OneshotSender<Outcome<R, E>>,
+}
+
+/// See the module.
+pub struct BatchingBelow<E, R, F> {
+    pub down: E,
+    store: Rc<LocalStore>,
+    waiting: RefCell<VecDeque<Waiting<R, F>>>,
+    wake: Notify,
+}
+
+impl<E, R, F> BatchingBelow<E, R, F>
+where
+    E: Engine<Return = Returned<R, F>, Refusal = F>,
+    R: 'static,
+    F: 'static,
+{
+    pub fn new(down: E, store: Rc<LocalStore>) -> Self {
+        BatchingBelow {
+            down,
+            store,
+            waiting: RefCell::default(),
+            wake: Notify::new(),
+        }
+    }
+
+    fn take_batch(&self) -> Vec<Waiting<R, F>> {
+        let is_on = GUARD.was_on(&self.store.snapshot()).unwrap_or(false);
+        let proposals_max = if is_on { BATCH_PROPOSALS } else { 1 };
+        let mut waiting = self.waiting.borrow_mut();
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        while batch.len() < proposals_max
+            && let Some(next) = waiting.front()
+        {
+            bytes += next.entry.encoded_len();
+            if bytes > BATCH_BYTES && !batch.is_empty() {
+                break;
+            }
+            batch.extend(waiting.pop_front());
+        }
+        batch
+    }
+
+    async fn propose_one(&self, entry: Entry) -> Outcome<R, F> {
+        Ok(match self.down.propose(entry).await? {
+            Answer::Done(Returned::One(done)) => Answer::Done(done),
+            Answer::Refused(refusal) => Answer::Refused(refusal),
+            Answer::Own(said) => Answer::Own(said),
+            Answer::Filtered | Answer::Done(Returned::Many(_)) => Answer::Filtered,
+        })
+    }
+
+    async fn propose_batch(&self, batch: Vec<Waiting<R, F>>) {
+        if batch.len() == 1 {
+            for Waiting { entry, reply } in batch {
+                let _ = reply.send(self.propose_one(entry).await); // it may wait no longer
+            }
+            return;
+        }
+        let (entries, replies): (Vec<_>, Vec<_>) =
+            batch.into_iter().map(|w| (w.entry, w.reply)).unzip();
+        match self.down.propose(GUARD.own(&encode(&entries))).await {
+            Ok(Answer::Done(Returned::Many(answers))) if answers.len() == replies.len() => {
+                for (answer, reply) in answers.into_iter().zip(replies) {
+                    let _ = reply.send(Ok(answer)); // as above
+                }
+            }
+            // The engine was switched off meanwhile: nothing of the batch was applied.
+            Ok(_) => {
+                for (entry, reply) in entries.into_iter().zip(replies) {
+                    let _ = reply.send(self.propose_one(entry).await); // as above
+                }
+            }
+            Err(lost) => replies.into_iter().for_each(|reply| {
+                let _ = reply.send(Err(lost)); // as above
+            }),
+        }
+    }
+
+    /// Carries proposals down, one entry at a time. Some of these run side by side.
+    async fn carry(&self) {
+        loop {
+            let batch = self.take_batch();
+            if batch.is_empty() {
+                self.wake.notified().await;
+            } else {
+                self.propose_batch(batch).await;
+            }
+        }
+    }
+
+    /// Carries proposals down, for ever.
+    pub async fn run(&self) {
+        plinth_runtime::join_all((0..IN_FLIGHT).map(|_| self.carry())).await;
+    }
+}
+
+impl<E, R, F> Engine for BatchingBelow<E, R, F>
+where
+    E: Engine<Return = Returned<R, F>, Refusal = F>,
+    R: 'static,
+    F: 'static,
+{
+    type Return = R;
+    type Refusal = F;
+
+    async fn propose(&self, entry: Entry) -> Outcome<R, F> {
+        let bytes = entry.encoded_len();
+        if bytes > ENTRY_BYTES_MAX {
+            return Err(Lost::Log(LogError::TooLong(bytes)));
+        }
+        let (reply, receiver) = oneshot();
+        self.waiting
+            .borrow_mut()
+            .push_back(Waiting { entry, reply });
+        self.wake.notify_one();
+        receiver.await.unwrap_or(Err(Lost::Stopped))
+    }
+
+    async fn sync(&self) -> Result<RoTx, Lost> {
+        self.down.sync().await
+    }
+
+    fn set_trim_prefix(&self, pos: LogPos) {
+        self.down.set_trim_prefix(pos);
+    }
+}

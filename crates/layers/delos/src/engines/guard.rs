@@ -1,0 +1,120 @@
+//! Switching an engine on and off through the log (§3.4).
+//!
+//! A new engine first gets into the stacks of all replicas, switched off: it may add headers and propose entries of
+//! its own, but it changes nothing. When all have it, an entry switches it on, at the same position everywhere. Taking
+//! an engine out is the reverse. So the store stays a function of the log while replicas have different stacks.
+//!
+//! An engine's header is `kind: u8 | bytes`.
+
+use crate::entry::Entry;
+use crate::stack::{Answer, Engine, Lost};
+use crate::store::{RoTx, RwTx};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use plinth_core::Result;
+
+/// Said along with somebody else's entry.
+const NOTE: u8 = 0;
+/// The entry is the engine's own.
+const OWN: u8 = 1;
+const ON: u8 = 2;
+const OFF: u8 = 3;
+
+/// What an entry is to an engine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Seen {
+    /// It goes up. The engine's note on it, if it has one and the engine is on.
+    Passing(Option<Bytes>),
+    /// It is the engine's own, and the engine is on.
+    Own(Bytes),
+    /// It is the engine's own, and goes no further: it switched the engine, or the engine is off.
+    Over,
+}
+
+/// The switch of an engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Guard {
+    /// Name of the engine's header; its rows begin with it and a `/`.
+    pub name: &'static str,
+}
+
+impl Guard {
+    fn row(&self) -> String {
+        format!("{}/on", self.name)
+    }
+
+    /// The key of one of the engine's rows.
+    pub fn key(&self, key: &[u8]) -> Vec<u8> {
+        [self.name.as_bytes(), b"/of/", key].concat()
+    }
+
+    /// # Errors
+    /// The disk fails.
+    pub fn is_on(&self, tx: &RwTx) -> Result<bool> {
+        Ok(tx.get(self.row().as_bytes())?.is_some())
+    }
+
+    /// # Errors
+    /// The snapshot is too old, or the disk fails.
+    pub fn was_on(&self, rows: &RoTx) -> Result<bool> {
+        Ok(rows.get(self.row().as_bytes())?.is_some())
+    }
+
+    /// Looks at an entry that is applied, and switches the engine if it says so.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn look(&self, tx: &mut RwTx, entry: &Entry) -> Result<Seen> {
+        let Some(header) = entry.header(self.name) else {
+            return Ok(Seen::Passing(None));
+        };
+        let mut said = header.clone();
+        let kind = said.try_get_u8().unwrap_or(NOTE);
+        let is_on = self.is_on(tx)?;
+        Ok(match kind {
+            ON => {
+                tx.set(self.row().as_bytes(), "");
+                Seen::Over
+            }
+            OFF => {
+                tx.clear(self.row().as_bytes());
+                Seen::Over
+            }
+            OWN if is_on => Seen::Own(said),
+            OWN => Seen::Over,
+            NOTE if is_on => Seen::Passing(Some(said)),
+            // Also what a later release says.
+            _ => Seen::Passing(None),
+        })
+    }
+
+    fn header(kind: u8, said: &[u8]) -> Bytes {
+        let mut header = BytesMut::with_capacity(1 + said.len());
+        header.put_u8(kind);
+        header.put_slice(said);
+        header.freeze()
+    }
+
+    /// Says something along with an entry.
+    pub fn note(&self, entry: &mut Entry, said: &[u8]) {
+        entry.set_header(self.name, Self::header(NOTE, said));
+    }
+
+    /// An entry of the engine's own.
+    pub fn own(&self, said: &[u8]) -> Entry {
+        let mut entry = Entry::default();
+        entry.set_header(self.name, Self::header(OWN, said));
+        entry
+    }
+
+    /// Switches the engine on or off, everywhere.
+    ///
+    /// # Errors
+    /// Those of the proposal.
+    pub async fn switch<E: Engine>(&self, down: &E, on: bool) -> std::result::Result<(), Lost> {
+        let mut entry = Entry::default();
+        entry.set_header(self.name, Self::header(if on { ON } else { OFF }, b""));
+        let answer = down.propose(entry).await?;
+        debug_assert!(matches!(answer, Answer::Own(_)));
+        Ok(())
+    }
+}

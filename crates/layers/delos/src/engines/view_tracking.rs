@@ -1,0 +1,238 @@
+//! Knows the replicas, and how far each has the log on its own disk, so that the log can be trimmed (§4.1 A).
+//!
+//! A replica says its flushed position along with its proposals, and by itself when it has nothing to propose. Who is
+//! silent for [`EJECT_AFTER`] is put out of the view by another replica, through the log, unless an entry of its own
+//! came before that. It is in the view again with its next entry. The log may go up to what all in the view have.
+
+use super::guard::{Guard, Seen};
+use crate::entry::Entry;
+use crate::log::LogPos;
+use crate::stack::{Answer, Applicator, Applied, Engine, Lost, Upper};
+use crate::store::{LocalStore, RoTx, RwTx};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use plinth_core::{Error, Result};
+use plinth_runtime::{Duration, Instant, now, probe, sleep, trace};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::rc::Rc;
+
+pub const GUARD: Guard = Guard {
+    name: "view_tracking",
+};
+/// A replica says how far it is at least this often.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// Shorter than any time for which entries are worth keeping for a replica that may be gone.
+pub const EJECT_AFTER: Duration = Duration::from_secs(60);
+
+/// Identity of a replica, for the life of its store.
+pub type ReplicaId = u64;
+
+/// The engine's own entries: a report, and the end of a replica.
+const REPORT: u8 = 0;
+const EJECTION: u8 = 1;
+
+fn own(kind: u8, said: &[u8]) -> Entry {
+    GUARD.own(&[&[kind], said].concat())
+}
+
+fn words(first: u64, second: u64) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(16);
+    bytes.put_u64_le(first);
+    bytes.put_u64_le(second);
+    bytes.freeze()
+}
+
+fn parse(bytes: &[u8]) -> Option<(u64, u64)> {
+    let mut bytes = bytes;
+    Some((bytes.try_get_u64_le().ok()?, bytes.try_get_u64_le().ok()?))
+}
+
+fn row_of(replica: ReplicaId) -> Vec<u8> {
+    GUARD.key(&replica.to_be_bytes())
+}
+
+/// See the module.
+pub struct ViewTrackingAbove<A> {
+    upper: Upper<A>,
+}
+
+impl<A: Applicator> ViewTrackingAbove<A> {
+    pub fn new(above: A) -> Self {
+        ViewTrackingAbove {
+            upper: Upper::new(above),
+        }
+    }
+}
+
+/// A report: `replica | flushed position`. Its row: `flushed position | position of the report`.
+fn take_report(tx: &mut RwTx, said: &[u8], pos: LogPos) {
+    if let Some((replica, flushed)) = parse(said) {
+        tx.set(&row_of(replica), words(flushed, pos));
+    }
+}
+
+fn eject(tx: &mut RwTx, said: &[u8]) -> Result<()> {
+    let Some((replica, last_entry)) = parse(said) else {
+        return Ok(());
+    };
+    let row = tx.get(&row_of(replica))?;
+    let is_silent = row.and_then(|row| parse(&row)).map(|(_, pos)| pos) == Some(last_entry);
+    if is_silent {
+        probe!("delos_replica_ejected");
+        tx.clear(&row_of(replica));
+    }
+    Ok(())
+}
+
+impl<A: Applicator> Applicator for ViewTrackingAbove<A> {
+    type Return = A::Return;
+    type Refusal = A::Refusal;
+
+    fn apply(&self, tx: &mut RwTx, entry: &Entry, pos: LogPos) -> Applied<A::Return, A::Refusal> {
+        self.upper.pass_over();
+        match GUARD.look(tx, entry)? {
+            Seen::Passing(said) => {
+                if let Some(said) = said {
+                    take_report(tx, &said, pos);
+                }
+                self.upper.apply(tx, entry, pos)
+            }
+            Seen::Own(said) => {
+                match said.split_first() {
+                    Some((&REPORT, said)) => take_report(tx, said, pos),
+                    // `replica u64 | its last entry u64`
+                    Some((&EJECTION, said)) => eject(tx, said)?,
+                    _ => {}
+                }
+                Ok(Answer::Own(Bytes::new()))
+            }
+            Seen::Over => Ok(Answer::Own(Bytes::new())),
+        }
+    }
+
+    fn post_apply(&self, entry: &Entry, pos: LogPos) {
+        self.upper.post_apply(entry, pos);
+    }
+}
+
+/// See the module.
+pub struct ViewTrackingBelow<E> {
+    down: E,
+    store: Rc<LocalStore>,
+    replica: ReplicaId,
+    /// Of each replica in the view, the entry that told of it last, and when that was noticed here.
+    heard: RefCell<BTreeMap<ReplicaId, (LogPos, Instant)>>,
+    /// All in the view have the entries up to this one.
+    everybody_has: Cell<LogPos>,
+    /// What those above allow to trim.
+    wanted: Cell<LogPos>,
+    reported: Cell<Option<Instant>>,
+}
+
+impl<E: Engine> ViewTrackingBelow<E> {
+    pub fn new(down: E, store: Rc<LocalStore>, replica: ReplicaId) -> Self {
+        ViewTrackingBelow {
+            down,
+            store,
+            replica,
+            heard: RefCell::default(),
+            everybody_has: Cell::new(0),
+            wanted: Cell::new(0),
+            reported: Cell::new(None),
+        }
+    }
+
+    fn report(&self) -> Bytes {
+        self.reported.set(Some(now()));
+        words(self.replica, self.store.flushed())
+    }
+
+    /// Reports, ejects and trims, for ever.
+    pub async fn run(&self) -> Infallible {
+        loop {
+            sleep(REPORT_INTERVAL / 4).await;
+            let is_time = self.reported.get();
+            if is_time.is_none_or(|at| at.elapsed() >= REPORT_INTERVAL) {
+                let report = own(REPORT, &self.report());
+                let _ = self.down.propose(report).await; // the next one tells the same
+            }
+            if self.look_at_rows().is_ok() {
+                self.trim();
+                self.eject_silent().await;
+            }
+        }
+    }
+
+    /// Learns from the rows who is in the view.
+    fn look_at_rows(&self) -> Result<()> {
+        let rows = self.store.snapshot();
+        let (begin, end) = (GUARD.key(b""), GUARD.key(&[0xff; 9]));
+        let found = rows.range(&begin, &end, usize::MAX)?;
+        let mut heard = self.heard.borrow_mut();
+        let mut before = std::mem::take(&mut *heard);
+        let mut everybody_has = LogPos::MAX;
+        for (key, row) in found {
+            let id = key
+                .strip_prefix(&begin[..])
+                .and_then(|id| id.try_into().ok());
+            let id = u64::from_be_bytes(id.ok_or(Error::file_corrupt)?);
+            let (flushed, pos) = parse(&row).ok_or(Error::file_corrupt)?;
+            everybody_has = everybody_has.min(flushed);
+            let known = before.remove(&id).filter(|(at, _)| *at == pos);
+            heard.insert(id, known.unwrap_or((pos, now())));
+        }
+        let is_empty = heard.is_empty();
+        let has = if is_empty { 0 } else { everybody_has };
+        self.everybody_has.set(has);
+        Ok(())
+    }
+
+    fn trim(&self) {
+        let safe = self.everybody_has.get() + 1;
+        self.down.set_trim_prefix(safe.min(self.wanted.get()));
+    }
+
+    async fn eject_silent(&self) {
+        let silent: Vec<(ReplicaId, LogPos)> = {
+            let heard = self.heard.borrow();
+            let is_silent = |since: &Instant| since.elapsed() > EJECT_AFTER;
+            let silent = heard.iter().filter(|(_, (_, since))| is_silent(since));
+            silent.map(|(id, (pos, _))| (*id, *pos)).collect()
+        };
+        for (id, last_entry) in silent {
+            if id != self.replica {
+                trace!("DelosReplicaSilent", "replica" => id, "position" => last_entry);
+                let ejection = own(EJECTION, &words(id, last_entry));
+                let _ = self.down.propose(ejection).await; // tried again
+            }
+        }
+    }
+
+    /// The replicas in the view, as this replica saw them last.
+    pub fn replicas(&self) -> Vec<ReplicaId> {
+        self.heard.borrow().keys().copied().collect()
+    }
+}
+
+impl<E: Engine> Engine for ViewTrackingBelow<E> {
+    type Return = E::Return;
+    type Refusal = E::Refusal;
+
+    async fn propose(
+        &self,
+        mut entry: Entry,
+    ) -> std::result::Result<Answer<E::Return, E::Refusal>, Lost> {
+        GUARD.note(&mut entry, &self.report());
+        self.down.propose(entry).await
+    }
+
+    async fn sync(&self) -> std::result::Result<RoTx, Lost> {
+        self.down.sync().await
+    }
+
+    fn set_trim_prefix(&self, pos: LogPos) {
+        self.wanted.set(self.wanted.get().max(pos));
+        self.trim();
+    }
+}

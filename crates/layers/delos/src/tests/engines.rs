@@ -1,0 +1,218 @@
+//! A stack of all engines there are: Notes on Batching, BrainDoctor, ViewTracking and Base.
+
+use super::*;
+use crate::engines::batching::{self, BatchingAbove, BatchingBelow};
+use crate::engines::brain_doctor::{self, BrainDoctorAbove, BrainDoctorBelow};
+use crate::engines::observer::Observer;
+use crate::engines::view_tracking::{self, EJECT_AFTER, ViewTrackingAbove, ViewTrackingBelow};
+use plinth_runtime::{race, timeout};
+
+type Up = ViewTrackingAbove<BrainDoctorAbove<BatchingAbove<Top<Notes>>>>;
+type Bottom = Rc<Base<FileLog, Up>>;
+type Tracking = Rc<ViewTrackingBelow<Bottom>>;
+type Doctor = Rc<BrainDoctorBelow<Tracking>>;
+type Batches = Rc<BatchingBelow<Doctor, LogPos, NoNote>>;
+
+struct Whole {
+    base: Bottom,
+    tracking: Tracking,
+    doctor: Doctor,
+    top: Observer<Batches>,
+    _running: Task<()>,
+}
+
+async fn whole(log: &Rc<FileLog>, id: u64, kind: EngineKind) -> Whole {
+    let path = format!("/data/whole-{id}");
+    let engine = match plinth_engine::open(kind, Path::new(&path), false, 1 << 20).await {
+        Ok(engine) => engine,
+        Err(_) => {
+            let made = plinth_engine::open(kind, Path::new(&path), true, 1 << 20).await;
+            made.expect("an engine")
+        }
+    };
+    let store = LocalStore::open(engine).expect("a store");
+    let above = BrainDoctorAbove::new(BatchingAbove::new(Top(Notes)));
+    let above = ViewTrackingAbove::new(above);
+    let base = Base::new(log.clone(), store.clone(), above);
+    let tracking = ViewTrackingBelow::new(base.clone(), store.clone(), id);
+    let tracking = Rc::new(tracking);
+    let doctor = Rc::new(BrainDoctorBelow {
+        down: tracking.clone(),
+    });
+    let batches: Batches = Rc::new(BatchingBelow::new(doctor.clone(), store));
+    let (b, t, q) = (base.clone(), tracking.clone(), batches.clone());
+    let running = spawn("replica", async move {
+        race(b.run(), race(t.run(), q.run())).await;
+    });
+    Whole {
+        base,
+        tracking,
+        doctor,
+        top: Observer::new("batching", batches),
+        _running: running,
+    }
+}
+
+async fn switch_all_on(replica: &Whole) {
+    let down = &replica.base;
+    for guard in [batching::GUARD, brain_doctor::GUARD, view_tracking::GUARD] {
+        guard.switch(down, true).await.expect("it runs");
+    }
+}
+
+#[test]
+fn an_engine_changes_nothing_before_it_is_switched_on() {
+    on_a_machine(async {
+        let log = open_log().await;
+        let one = whole(&log, 1, EngineKind::Memory).await;
+        let writes = [(Bytes::from_static(b"x"), Some(Bytes::from_static(b"y")))];
+        assert_eq!(one.doctor.operate(&writes).await, Ok(false));
+        sleep(Duration::from_secs(3)).await; // reports
+        one.top.propose(note(1)).await.expect("answered");
+        let rows = one.top.sync().await.expect("it runs");
+        let all = rows.range(b"", b"\xff", 100).expect("read");
+        let keys: Vec<&[u8]> = all.iter().map(|(key, _)| &key[..]).collect();
+        assert_eq!(keys, [&number_key(1)[..]], "only the note is there");
+        drop(rows);
+        switch_all_on(&one).await;
+        assert_eq!(one.doctor.operate(&writes).await, Ok(true));
+        let rows = one.top.sync().await.expect("it runs");
+        assert_eq!(rows.get(b"x"), Ok(Some(Bytes::from_static(b"y"))));
+    });
+}
+
+#[test]
+fn proposals_that_come_together_share_an_entry_and_fail_alone() {
+    on_a_machine(async {
+        let log = open_log().await;
+        let one = whole(&log, 1, EngineKind::Memory).await;
+        switch_all_on(&one).await;
+        let before = log.check_tail().await.expect("a tail").next;
+        let numbers = 1..201u64;
+        let proposed = join_all(numbers.clone().map(|n| one.top.propose(note(n)))).await;
+        for (number, answer) in numbers.zip(proposed) {
+            match answer.expect("it runs") {
+                Answer::Done(_) => assert_ne!(number % 10, 7),
+                Answer::Refused(NoNote::Seven) => assert_eq!(number % 10, 7),
+                other => panic!("{number}: {other:?}"),
+            }
+        }
+        let entries = log.check_tail().await.expect("a tail").next - before;
+        assert!(entries < 20, "{entries} entries for 200 proposals");
+        let rows = one.top.sync().await.expect("it runs");
+        let notes = rows.range(b"number/", b"number0", 1000).expect("read");
+        assert_eq!(notes.len(), 180);
+        // Switched off, each has an entry of its own.
+        batching::GUARD
+            .switch(&one.base, false)
+            .await
+            .expect("it runs");
+        let proposed = join_all((201..207).map(|n| one.top.propose(note(n)))).await;
+        assert!(
+            proposed
+                .iter()
+                .all(|answer| matches!(answer, Ok(Answer::Done(_))))
+        );
+    });
+}
+
+#[test]
+fn the_log_is_trimmed_to_what_all_have_and_a_silent_replica_is_put_out() {
+    on_a_machine(async {
+        let log = open_log().await;
+        let one = whole(&log, 1, EngineKind::Memory).await;
+        let two = whole(&log, 2, EngineKind::Ssd).await;
+        switch_all_on(&one).await;
+        for number in (10..1000).step_by(10) {
+            let at = if number % 20 == 0 { &one } else { &two };
+            at.top.propose(note(number)).await.expect("answered");
+            at.top.set_trim_prefix(LogPos::MAX);
+        }
+        sleep(Duration::from_secs(5)).await;
+        assert_eq!(one.tracking.replicas(), [1, 2]);
+        let trimmed = log.read_next(1, 1).await;
+        let Err(LogError::Trimmed(first)) = trimmed else {
+            panic!("nothing was trimmed: {trimmed:?}");
+        };
+        let least = one.base.store().flushed().min(two.base.store().flushed());
+        assert!(
+            first <= least + 1,
+            "trimmed up to {first}, and somebody has {least}"
+        );
+        drop(two);
+        let alone = async {
+            while one.tracking.replicas() != [1] {
+                sleep(Duration::from_secs(1)).await;
+            }
+        };
+        timeout(2 * EJECT_AFTER, alone)
+            .await
+            .expect("it is put out");
+        // The log does not wait for it any more. It has to be restored.
+        one.top.propose(note(1001)).await.expect("answered");
+        sleep(Duration::from_secs(3)).await;
+        let two = whole(&log, 2, EngineKind::Ssd).await;
+        assert_eq!(two.top.propose(note(1002)).await, Err(Lost::Stopped));
+        // So has a new one.
+        let three = whole(&log, 3, EngineKind::Memory).await;
+        assert_eq!(
+            three.top.sync().await.err(),
+            Some(Lost::Stopped),
+            "it begins at 1"
+        );
+    });
+}
+
+/// Opens the log and two replicas, checks them, and proposes for ever.
+async fn live(known: Rc<RefCell<Known>>) {
+    let log = open_log().await;
+    let both = [
+        whole(&log, 1, EngineKind::Memory).await,
+        whole(&log, 2, EngineKind::Ssd).await,
+    ];
+    let stores: Vec<_> = both.iter().map(|replica| replica.base.store()).collect();
+    for replica in &both {
+        let rows = replica.top.sync().await.expect("it runs");
+        check_rows(&rows, &known.borrow());
+    }
+    if stores[0].applied() == stores[1].applied() {
+        assert_eq!(
+            stores[0].checksum(),
+            stores[1].checksum(),
+            "the replicas differ"
+        );
+    }
+    if random::chance(0.5) {
+        switch_all_on(&both[0]).await;
+    }
+    let propose = async |replica: &Whole| loop {
+        let number = known.borrow().next;
+        known.borrow_mut().next += 1;
+        match replica.top.propose(note(number)).await.expect("it runs") {
+            Answer::Done(pos) => drop(known.borrow_mut().noted.insert(number, pos)),
+            Answer::Refused(NoNote::Seven) => known.borrow_mut().refused.push(number),
+            other => panic!("note {number} is answered {other:?}"),
+        }
+        replica.top.set_trim_prefix(LogPos::MAX);
+        if random::chance(0.3) {
+            sleep(Duration::from_millis(random::below(30))).await;
+        }
+        if random::chance(0.01) {
+            let guards = [batching::GUARD, view_tracking::GUARD];
+            let guard = guards[random::below(2) as usize];
+            let switched = guard.switch(&replica.base, random::chance(0.5)).await;
+            switched.expect("it runs");
+        }
+    };
+    join_all((0..10).map(|n| propose(&both[n % 2]))).await;
+}
+
+#[test]
+fn answered_proposals_of_whole_stacks_survive_power_cuts_while_engines_are_switched() {
+    let mut noted = 0;
+    for seed in 100..112 {
+        noted += crash_with(seed, live).0;
+    }
+    assert!(noted > 1000, "{noted} is too few to prove anything");
+    assert_eq!(crash_with(107, live), crash_with(107, live));
+}

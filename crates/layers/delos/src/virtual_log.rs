@@ -1,0 +1,474 @@
+//! One log over a chain of logs, *loglets*, the last of which takes the entries (Virtual Consensus, OSDI'20 §3).
+//!
+//! ```text
+//!   position   1 ………… 40 | 41 ……… 97 | 98 ………
+//!   loglet        a       |     b     |    c        the map, in a register that can be compared and swapped
+//! ```
+//! [`VirtualLog::reconfigure`] puts another loglet at the end while the log is in use: it seals the last one, so that
+//! its tail is final, and then adds the next one to the map, at that tail. Whoever finds a loglet sealed reads the map
+//! again. If the one who
+//! has sealed goes away, another reconfiguration finishes what it began.
+//!
+//! Promises: positions have no gap and are given out once, across reconfigurations too.
+//! What may never happen: a map in which a loglet begins below the tail of the one before.
+
+use crate::log::{LogError, LogPos, SharedLog, Tail};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use plinth_core::Error;
+use plinth_runtime::sync::Permits;
+use plinth_runtime::{Duration, probe, sleep, trace};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// How long to wait before the map is read again in the hope that somebody has changed it.
+const REFRESH_PAUSE: Duration = Duration::from_millis(10);
+const FORMAT: u8 = 1;
+const LOGLETS_MAX: usize = 10_000;
+
+/// Where the map is. One value, with a version that grows by one with each change.
+#[allow(async_fn_in_trait)] // all tasks of a process share one thread
+pub trait Register {
+    /// The value and its version; version 0 if there is none.
+    ///
+    /// # Errors
+    /// It cannot be read now.
+    async fn read(&self) -> Result<(u64, Bytes), Error>;
+
+    /// Replaces the value if it has this version; false if it has another.
+    ///
+    /// # Errors
+    /// It may have been replaced, or not.
+    async fn swap(&self, version: u64, value: Bytes) -> Result<bool, Error>;
+}
+
+/// Opens loglets.
+#[allow(async_fn_in_trait)] // as above
+pub trait Loglets {
+    type Log: SharedLog;
+
+    /// Opens the loglet that `description` tells of, or makes it if this is the first time.
+    ///
+    /// # Errors
+    /// It cannot be reached.
+    async fn open(&self, description: &Bytes) -> Result<Self::Log, Error>;
+}
+
+/// A part of the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Part {
+    /// Position of its first entry.
+    first: LogPos,
+    description: Bytes,
+}
+
+/// `format u8 | per part: first u64, description length u32, description`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Map(Vec<Part>);
+
+impl Map {
+    fn encode(&self) -> Bytes {
+        let mut out = BytesMut::new();
+        out.put_u8(FORMAT);
+        for part in &self.0 {
+            out.put_u64_le(part.first);
+            out.put_u32_le(part.description.len() as u32);
+            out.put_slice(&part.description);
+        }
+        out.freeze()
+    }
+
+    fn decode(mut bytes: Bytes) -> Option<Map> {
+        if bytes.try_get_u8().ok()? != FORMAT {
+            return None;
+        }
+        let mut parts: Vec<Part> = Vec::new();
+        while !bytes.is_empty() {
+            let first = bytes.try_get_u64_le().ok()?;
+            let len = bytes.try_get_u32_le().ok()? as usize;
+            let follows = parts.last().is_none_or(|before| before.first <= first);
+            if len > bytes.len() || parts.len() == LOGLETS_MAX || !follows || first == 0 {
+                return None;
+            }
+            let description = bytes.split_to(len);
+            parts.push(Part { first, description });
+        }
+        (!parts.is_empty()).then_some(Map(parts))
+    }
+
+    /// The part with this position, and the first position behind it; `None` for the last part.
+    fn part_of(&self, pos: LogPos) -> Option<(&Part, Option<LogPos>)> {
+        let after = self.0.partition_point(|part| part.first <= pos);
+        let at = after.checked_sub(1)?;
+        Some((&self.0[at], self.0.get(after).map(|next| next.first)))
+    }
+
+    fn last(&self) -> &Part {
+        self.0.last().expect("a map is never empty")
+    }
+}
+
+/// See the module.
+pub struct VirtualLog<R, L: Loglets> {
+    register: R,
+    loglets: L,
+    map: RefCell<Map>,
+    version: Cell<u64>,
+    /// By their descriptions: empty loglets may begin at one position.
+    open: RefCell<BTreeMap<Bytes, Rc<L::Log>>>,
+    /// One loglet is opened at a time, and each once.
+    opening: Permits,
+}
+
+impl<R: Register, L: Loglets> VirtualLog<R, L> {
+    /// Opens the log. If the register is empty, it begins with the loglet `first`.
+    ///
+    /// # Errors
+    /// The register cannot be read, or has no map.
+    pub async fn open(register: R, loglets: L, first: Bytes) -> Result<Self, Error> {
+        let log = VirtualLog {
+            register,
+            loglets,
+            map: RefCell::default(),
+            version: Cell::new(0),
+            open: RefCell::default(),
+            opening: Permits::new(1),
+        };
+        if log.register.read().await?.0 == 0 {
+            let parts = vec![Part {
+                first: 1,
+                description: first,
+            }];
+            // If somebody else is faster, theirs counts.
+            log.register.swap(0, Map(parts).encode()).await?;
+        }
+        log.refresh().await?;
+        Ok(log)
+    }
+
+    /// Reads the map; true if it has changed.
+    async fn refresh(&self) -> Result<bool, Error> {
+        let (version, value) = self.register.read().await?;
+        if version <= self.version.get() {
+            return Ok(false);
+        }
+        let map = Map::decode(value).ok_or(Error::file_corrupt)?;
+        *self.map.borrow_mut() = map;
+        self.version.set(version);
+        Ok(true)
+    }
+
+    async fn loglet(&self, part: &Part) -> Result<Rc<L::Log>, LogError> {
+        if let Some(open) = self.open.borrow().get(&part.description) {
+            return Ok(open.clone());
+        }
+        let _opening = self.opening.take().await;
+        if let Some(open) = self.open.borrow().get(&part.description) {
+            return Ok(open.clone());
+        }
+        let opened = self.loglets.open(&part.description).await;
+        let opened = Rc::new(opened.map_err(LogError::Failed)?);
+        let mut open = self.open.borrow_mut();
+        open.insert(part.description.clone(), opened.clone());
+        Ok(opened)
+    }
+
+    async fn last(&self) -> Result<(Part, Rc<L::Log>), LogError> {
+        let part = self.map.borrow().last().clone();
+        let loglet = self.loglet(&part).await?;
+        Ok((part, loglet))
+    }
+
+    /// The last loglet is sealed: waits for the one behind it.
+    async fn await_next(&self) -> Result<(), LogError> {
+        while !self.refresh().await.map_err(LogError::Failed)? {
+            probe!("delos_waits_for_loglet");
+            sleep(REFRESH_PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// Lets another loglet take the entries from now on. The log can be used meanwhile.
+    ///
+    /// # Errors
+    /// A loglet or the register cannot be reached; the same may be tried again. A loglet that the log had before is
+    /// [`Error::client_invalid_operation`].
+    pub async fn reconfigure(&self, description: Bytes) -> Result<(), LogError> {
+        loop {
+            self.refresh().await.map_err(LogError::Failed)?;
+            // The two belong together: others may refresh them while this waits.
+            let (version, mut map) = (self.version.get(), self.map.borrow().clone());
+            let part = map.last().clone();
+            if part.description == description {
+                return Ok(()); // an attempt before this one, whose outcome nobody knew
+            }
+            if map.0.iter().any(|part| part.description == description) {
+                return Err(LogError::Failed(Error::client_invalid_operation));
+            }
+            let tail = self.loglet(&part).await?.seal().await?;
+            let first = part.first + tail.next - 1;
+            map.0.push(Part {
+                first,
+                description: description.clone(),
+            });
+            let swapped = self.register.swap(version, map.encode()).await;
+            if swapped.map_err(LogError::Failed)? {
+                self.refresh().await.map_err(LogError::Failed)?;
+                trace!("DelosLogletAdded", "first" => first);
+                return Ok(());
+            }
+        }
+    }
+
+    /// The descriptions of the loglets, with the first position of each.
+    pub fn parts(&self) -> Vec<(LogPos, Bytes)> {
+        let map = self.map.borrow();
+        let parts = map.0.iter();
+        parts
+            .map(|part| (part.first, part.description.clone()))
+            .collect()
+    }
+}
+
+impl<R: Register, L: Loglets> SharedLog for VirtualLog<R, L> {
+    async fn append(&self, entry: Bytes) -> Result<LogPos, LogError> {
+        loop {
+            let (part, loglet) = self.last().await?;
+            match loglet.append(entry.clone()).await {
+                Ok(pos) => return Ok(part.first + pos - 1),
+                Err(LogError::Sealed) => self.await_next().await?,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    async fn check_tail(&self) -> Result<Tail, LogError> {
+        loop {
+            let (part, loglet) = self.last().await?;
+            let tail = loglet.check_tail().await?;
+            if !tail.is_sealed {
+                let next = part.first + tail.next - 1;
+                return Ok(Tail {
+                    next,
+                    is_sealed: false,
+                });
+            }
+            self.await_next().await?;
+        }
+    }
+
+    async fn read_next(
+        &self,
+        from: LogPos,
+        bytes_max: usize,
+    ) -> Result<Vec<(LogPos, Bytes)>, LogError> {
+        let found = {
+            let map = self.map.borrow();
+            let found = map.part_of(from);
+            found.map(|(part, end)| (part.clone(), end))
+        };
+        let Some((part, end)) = found else {
+            return Err(LogError::Trimmed(self.map.borrow().0[0].first));
+        };
+        let loglet = self.loglet(&part).await?;
+        let base = part.first - 1;
+        let read = loglet.read_next(from - base, bytes_max).await;
+        match read {
+            Ok(mut entries) => {
+                entries.iter_mut().for_each(|(pos, _)| *pos += base);
+                debug_assert!(end.is_none_or(|end| entries.iter().all(|(pos, _)| *pos < end)));
+                if entries.is_empty() && end.is_none() {
+                    // The entries may be in a loglet that this replica has not heard of.
+                    self.refresh().await.map_err(LogError::Failed)?;
+                }
+                Ok(entries)
+            }
+            Err(LogError::Trimmed(first)) => Err(LogError::Trimmed(first + base)),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn prefix_trim(&self, before: LogPos) -> Result<(), LogError> {
+        let parts = self.map.borrow().0.clone();
+        for part in parts.iter().filter(|part| part.first < before) {
+            let loglet = self.loglet(part).await?;
+            loglet.prefix_trim(before - part.first + 1).await?;
+        }
+        Ok(())
+    }
+
+    /// Seals the last loglet. Until a [`VirtualLog::reconfigure`], appends wait.
+    async fn seal(&self) -> Result<Tail, LogError> {
+        let (part, loglet) = self.last().await?;
+        let tail = loglet.seal().await?;
+        Ok(Tail {
+            next: part.first + tail.next - 1,
+            is_sealed: true,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::file_log::FileLog;
+    use plinth_core::Uid;
+    use plinth_runtime::sim::{Locality, SimConfig, Simulation};
+    use plinth_runtime::{disk, join_all, race, random};
+    use std::path::Path;
+
+    struct Memory(Rc<RefCell<(u64, Bytes)>>);
+
+    impl Register for Memory {
+        async fn read(&self) -> Result<(u64, Bytes), Error> {
+            sleep(Duration::from_millis(random::below(3))).await;
+            Ok(self.0.borrow().clone())
+        }
+
+        async fn swap(&self, version: u64, value: Bytes) -> Result<bool, Error> {
+            sleep(Duration::from_millis(random::below(3))).await;
+            let mut now = self.0.borrow_mut();
+            if now.0 != version {
+                return Ok(false);
+            }
+            *now = (version + 1, value);
+            Ok(true)
+        }
+    }
+
+    /// Logs in files, shared by the replicas of the test.
+    #[derive(Clone)]
+    struct Files(Rc<RefCell<BTreeMap<Bytes, Rc<FileLog>>>>, Permits);
+
+    struct Shared(Rc<FileLog>);
+
+    impl Loglets for Files {
+        type Log = Shared;
+
+        async fn open(&self, description: &Bytes) -> Result<Shared, Error> {
+            let _opening = self.1.take().await;
+            if let Some(open) = self.0.borrow().get(description) {
+                return Ok(Shared(open.clone()));
+            }
+            let name = String::from_utf8_lossy(description).into_owned();
+            let path = Path::new("/data").join(&name);
+            let number = name.bytes().fold(7, |n, b| n * 31 + u128::from(b));
+            let opened = Rc::new(FileLog::open(&path, Uid(number)).await?);
+            let mut all = self.0.borrow_mut();
+            assert!(!all.contains_key(description), "it is opened twice");
+            all.insert(description.clone(), opened.clone());
+            Ok(Shared(opened))
+        }
+    }
+
+    impl SharedLog for Shared {
+        async fn append(&self, entry: Bytes) -> Result<LogPos, LogError> {
+            self.0.append(entry).await
+        }
+        async fn check_tail(&self) -> Result<Tail, LogError> {
+            self.0.check_tail().await
+        }
+        async fn read_next(
+            &self,
+            from: LogPos,
+            bytes_max: usize,
+        ) -> Result<Vec<(LogPos, Bytes)>, LogError> {
+            self.0.read_next(from, bytes_max).await
+        }
+        async fn prefix_trim(&self, before: LogPos) -> Result<(), LogError> {
+            self.0.prefix_trim(before).await
+        }
+        async fn seal(&self) -> Result<Tail, LogError> {
+            self.0.seal().await
+        }
+    }
+
+    fn on_a_machine<T: 'static>(seed: u64, work: impl Future<Output = T> + 'static) -> T {
+        let sim = Simulation::new(seed, SimConfig::default());
+        let machine = sim.add_machine(Locality::default());
+        let done = sim.run_on(machine, async {
+            disk::create_dir_all(Path::new("/data"))
+                .await
+                .expect("made");
+            work.await
+        });
+        done.expect("nothing kills it")
+    }
+
+    async fn use_and_reconfigure() {
+        let register = Rc::new(RefCell::new((0, Bytes::new())));
+        let files = Files(Rc::default(), Permits::new(1));
+        let first = Bytes::from_static(b"loglet-0");
+        let mut logs = Vec::new();
+        for _ in 0..2 {
+            let register = Memory(register.clone());
+            let log = VirtualLog::open(register, files.clone(), first.clone()).await;
+            logs.push(log.expect("a log"));
+        }
+        let given: RefCell<BTreeMap<LogPos, Bytes>> = RefCell::default();
+        let (logs, given) = (&logs, &given);
+        let append = |n: usize| async move {
+            for i in 0..100 {
+                let entry = Bytes::from(format!("{n}-{i}"));
+                let pos = logs[n % 2]
+                    .append(entry.clone())
+                    .await
+                    .expect("no append fails");
+                let before = given.borrow_mut().insert(pos, entry);
+                assert_eq!(before, None, "position {pos} is given out twice");
+                sleep(Duration::from_millis(random::below(5))).await;
+            }
+        };
+        let exchange = async {
+            for i in 1.. {
+                sleep(Duration::from_millis(random::below(60))).await;
+                let description = Bytes::from(format!("loglet-{i}"));
+                logs[i % 2]
+                    .reconfigure(description)
+                    .await
+                    .expect("exchanged");
+            }
+        };
+        race(join_all((0..8).map(append)), exchange).await;
+        assert!(logs[0].parts().len() > 3, "it was hardly ever exchanged");
+        for log in logs {
+            let tail = log.check_tail().await.expect("a tail");
+            assert_eq!(tail.next, 801);
+            let mut next = 1;
+            while next < tail.next {
+                let read = log.read_next(next, 1 + random::below(500) as usize).await;
+                for (pos, entry) in read.expect("it is there") {
+                    assert_eq!((pos, Some(&entry)), (next, given.borrow().get(&pos)));
+                    next += 1;
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn loglets_are_exchanged_under_load_and_no_append_fails() {
+        for seed in 0..20 {
+            on_a_machine(seed, use_and_reconfigure());
+        }
+    }
+
+    #[test]
+    fn a_map_that_is_damaged_is_refused() {
+        let part = |first| Part {
+            first,
+            description: Bytes::from_static(b"x"),
+        };
+        let map = Map(vec![part(1), part(4), part(4), part(9)]);
+        assert_eq!(Map::decode(map.encode()), Some(map.clone()));
+        assert_eq!(
+            map.part_of(4).map(|(part, end)| (part.first, end)),
+            Some((4, Some(9)))
+        );
+        for len in 1..map.encode().len() {
+            let cut = Map::decode(map.encode().slice(..len));
+            assert!(cut.is_none_or(|cut| cut.0.len() < 4));
+        }
+        assert_eq!(Map::decode(Map(vec![part(4), part(1)]).encode()), None);
+        assert_eq!(Map::decode(Map(Vec::new()).encode()), None);
+    }
+}
