@@ -93,8 +93,8 @@ pub struct BrainDoctorBelow<E> {
 }
 
 impl<E: Engine> BrainDoctorBelow<E> {
-    /// Makes the writes; false if the engine is off, and nothing has changed. State that replicas keep beside the store
-    /// does not hear of it.
+    /// Makes the writes; false if the engine is off, and nothing has changed. State that replicas keep beside the
+    /// store does not hear of it.
     ///
     /// # Errors
     /// Those of the proposal.
