@@ -13,7 +13,7 @@ use bytes::{Buf, BufMut, Bytes};
 use plinth_core::{Error, Uid};
 use plinth_log::disk_queue::{Block, DiskQueue, Position, entries};
 use plinth_runtime::sync::{Notify, OneshotSender, oneshot};
-use plinth_runtime::{Task, spawn};
+use plinth_runtime::{Duration, Task, sleep, spawn, trace_warn};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -21,6 +21,8 @@ use std::rc::Rc;
 
 /// A block takes no more entries when it has so many bytes.
 const BLOCK_BYTES: usize = 4 << 20;
+/// How long a full disk is left alone.
+const DISK_FULL_PAUSE: Duration = Duration::from_millis(500);
 /// Bytes of the newest entries that stay in memory.
 const RECENT_BYTES: usize = 16 << 20;
 /// The first entry of a block: `kind: 1 | position of the first entry: 8`.
@@ -305,7 +307,18 @@ impl Writer {
         for entry in entries {
             block.push(|out| out.put_shared(entry));
         }
-        Ok(self.queue.commit(&block.finish()).await?.position())
+        let block = block.finish();
+        loop {
+            match self.queue.commit(&block).await {
+                Ok(persisted) => return Ok(persisted.position()),
+                // Nothing is lost, and nothing is confirmed: appends wait.
+                Err(Error::disk_full) => {
+                    trace_warn!("FileLogDiskFull");
+                    sleep(DISK_FULL_PAUSE).await;
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     async fn read(&self, at: Position) -> Result<Vec<Bytes>, LogError> {
@@ -324,6 +337,9 @@ impl Writer {
                 return;
             };
             let (first, at) = (*first, *at);
+            if state.blocks.first_key_value().map(|(oldest, _)| *oldest) == Some(first) {
+                return;
+            }
             state.blocks = state.blocks.split_off(&first);
             at
         };

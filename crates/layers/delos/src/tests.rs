@@ -303,6 +303,23 @@ fn check_rows(rows: &RoTx, known: &Known) {
     }
 }
 
+/// Proposes a note that no one has proposed, and pauses now and then.
+async fn propose_next<E>(top: &E, known: &RefCell<Known>)
+where
+    E: Engine<Return = LogPos, Refusal = NoNote>,
+{
+    let number = known.borrow().next;
+    known.borrow_mut().next += 1;
+    match top.propose(note(number)).await.expect("it runs") {
+        Answer::Done(pos) => drop(known.borrow_mut().noted.insert(number, pos)),
+        Answer::Refused(NoNote::Seven) => known.borrow_mut().refused.push(number),
+        other => panic!("note {number} is answered {other:?}"),
+    }
+    if random::chance(0.3) {
+        sleep(Duration::from_millis(random::below(30))).await;
+    }
+}
+
 /// Opens the log and two replicas of it, checks them, and proposes for ever.
 async fn live(known: Rc<RefCell<Known>>) {
     let log = open_log().await;
@@ -317,16 +334,7 @@ async fn live(known: Rc<RefCell<Known>>) {
     assert_eq!(one.applied(), two.applied());
     assert_eq!(one.checksum(), two.checksum(), "the replicas differ");
     let propose = async |replica: &Replica| loop {
-        let number = known.borrow().next;
-        known.borrow_mut().next += 1;
-        match replica.top.propose(note(number)).await.expect("it runs") {
-            Answer::Done(pos) => drop(known.borrow_mut().noted.insert(number, pos)),
-            Answer::Refused(NoNote::Seven) => known.borrow_mut().refused.push(number),
-            other => panic!("note {number} is answered {other:?}"),
-        }
-        if random::chance(0.3) {
-            sleep(Duration::from_millis(random::below(30))).await;
-        }
+        propose_next(&replica.top, &known).await;
         if random::chance(0.05) {
             check(replica, &known).await;
         }

@@ -6,8 +6,7 @@
 //! ```
 //! [`VirtualLog::reconfigure`] puts another loglet at the end while the log is in use: it seals the last one, so that
 //! its tail is final, and then adds the next one to the map, at that tail. Whoever finds a loglet sealed reads the map
-//! again. If the one who
-//! has sealed goes away, another reconfiguration finishes what it began.
+//! again. If the one who has sealed goes away, appends wait until somebody else reconfigures the log.
 //!
 //! Promises: positions have no gap and are given out once, across reconfigurations too.
 //! What may never happen: a map in which a loglet begins below the tail of the one before.

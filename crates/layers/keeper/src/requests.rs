@@ -199,17 +199,11 @@ impl Talk {
                 return self.answer_with(header.xid, Err(code));
             }
         };
-        if self.is_read_only && read_only::is_refused(&request) {
-            return self.answer_with(header.xid, Err(Code::NOT_READ_ONLY));
-        }
         match request {
-            Request::Create { .. }
-            | Request::Delete { .. }
-            | Request::DeleteContainer { .. }
-            | Request::NoPath(_)
-            | Request::SetData { .. }
-            | Request::SetAcl { .. }
-            | Request::Multi { .. } => {
+            request if self.is_read_only && read_only::is_refused(&request) => {
+                self.answer_with(header.xid, Err(Code::NOT_READ_ONLY));
+            }
+            request if request.changes_nodes() => {
                 let operation = Operation::Request(self.caller(), request);
                 self.submit(header.xid, operation, asked).await;
             }
@@ -283,6 +277,7 @@ impl Talk {
     /// hold those up.
     async fn ride(&self, xid: i32, request: Request, asked: Asked) {
         self.writes_done(PENDING_MAX).await;
+        self.life.pipeline.has_room().await;
         self.pending.set(self.pending.get() + 1);
         let (connection, gateway) = (self.connection.clone(), self.gateway.clone());
         // The life has the pipeline, and must not be held by what waits there.

@@ -6,11 +6,12 @@
 //! the batch.
 
 use super::guard::{Guard, Seen};
-use crate::entry::{ENTRY_BYTES_MAX, Entry};
+use crate::entry::{ENTRY_BYTES_MAX, Entry, Malformed};
 use crate::log::{LogError, LogPos};
-use crate::stack::{Answer, Applicator, Applied, Engine, Lost, Upper};
+use crate::stack::{Answer, Applicator, Applied, Engine, Failure, Lost, Upper};
 use crate::store::{LocalStore, RoTx, RwTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
+use plinth_core::Error;
 use plinth_runtime::sync::{Notify, OneshotSender, oneshot};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -42,16 +43,24 @@ fn encode(entries: &[Entry]) -> Bytes {
     out.freeze()
 }
 
-fn decode(mut said: Bytes) -> Option<Vec<Entry>> {
+fn decode(mut said: Bytes) -> Result<Vec<Entry>, Malformed> {
     let mut entries = Vec::new();
     while !said.is_empty() {
-        let len = said.try_get_u32_le().ok()? as usize;
+        let len = said.try_get_u32_le().map_err(|_| Malformed::Bytes)? as usize;
         if len > said.len() {
-            return None;
+            return Err(Malformed::Bytes);
         }
-        entries.push(Entry::decode(said.split_to(len)).ok()?);
+        entries.push(Entry::decode(said.split_to(len))?);
     }
-    Some(entries)
+    Ok(entries)
+}
+
+/// A replica that cannot read what others can must not go on.
+fn stop<E>(malformed: Malformed) -> Failure<E> {
+    Failure::Stop(match malformed {
+        Malformed::Version(_) => Error::incompatible_software_version,
+        Malformed::Bytes => Error::file_corrupt,
+    })
 }
 
 /// See the module.
@@ -96,7 +105,7 @@ impl<A: Applicator> Applicator for BatchingAbove<A> {
                 });
             }
             Seen::Over => return Ok(Answer::Own(Bytes::new())),
-            Seen::Own(said) => decode(said).unwrap_or_default(),
+            Seen::Own(said) => decode(said).map_err(stop)?,
         };
         self.is_batch.set(true);
         let mut answers = Vec::with_capacity(batch.len());

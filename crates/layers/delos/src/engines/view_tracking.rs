@@ -2,7 +2,8 @@
 //!
 //! A replica says its flushed position along with its proposals, and by itself when it has nothing to propose. Who is
 //! silent for [`EJECT_AFTER`] is put out of the view by another replica, through the log, unless an entry of its own
-//! came before that. It is in the view again with its next entry. The log may go up to what all in the view have.
+//! came before that. It is in the view again with its next entry. The log may go up to what all in the view have; who
+//! has never said anything is not waited for.
 
 use super::guard::{Guard, Seen};
 use crate::entry::Entry;

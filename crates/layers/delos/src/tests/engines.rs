@@ -186,17 +186,8 @@ async fn live(known: Rc<RefCell<Known>>) {
         switch_all_on(&both[0]).await;
     }
     let propose = async |replica: &Whole| loop {
-        let number = known.borrow().next;
-        known.borrow_mut().next += 1;
-        match replica.top.propose(note(number)).await.expect("it runs") {
-            Answer::Done(pos) => drop(known.borrow_mut().noted.insert(number, pos)),
-            Answer::Refused(NoNote::Seven) => known.borrow_mut().refused.push(number),
-            other => panic!("note {number} is answered {other:?}"),
-        }
+        propose_next(&replica.top, &known).await;
         replica.top.set_trim_prefix(LogPos::MAX);
-        if random::chance(0.3) {
-            sleep(Duration::from_millis(random::below(30))).await;
-        }
         if random::chance(0.01) {
             let guards = [batching::GUARD, view_tracking::GUARD];
             let guard = guards[random::below(2) as usize];

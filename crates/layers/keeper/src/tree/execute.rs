@@ -8,7 +8,7 @@ use super::rows::{Lock, Rows};
 use crate::acl::{self, Identity};
 use crate::paths;
 use crate::sessions::SessionRow;
-use crate::wire::{Code, CreateKind, Request, Text, create_flags, permission};
+use crate::wire::{Acl, Code, CreateKind, Request, Text, create_flags, permission};
 use bytes::Bytes;
 use plinth_runtime::planted;
 use plinth_runtime::random::chance;
@@ -127,7 +127,7 @@ impl Operation {
     /// Memory that it takes while it waits.
     pub fn held_bytes(&self) -> usize {
         match self {
-            Operation::Request(_, request) => bytes_of(request),
+            Operation::Request(_, request) | Operation::Look(request) => bytes_of(request),
             _ => 0,
         }
     }
@@ -147,14 +147,27 @@ impl Operation {
 }
 
 fn bytes_of(request: &Request) -> usize {
-    let data = |data: &Option<Bytes>| data.as_ref().map_or(0, Bytes::len);
-    match request {
-        Request::Create { path, data: d, .. } | Request::SetData { path, data: d, .. } => {
-            2 * path.len() + data(d) + 300
-        }
+    let of_data = |data: &Option<Bytes>| data.as_ref().map_or(0, Bytes::len);
+    let of_entry = |entry: &Acl| entry.scheme.len() + entry.id.len() + size_of::<Acl>();
+    let of_acl = |acl: &[Acl]| acl.iter().map(of_entry).sum::<usize>();
+    let more = match request {
+        Request::Create {
+            path, data, acl, ..
+        } => 2 * path.len() + of_data(data) + of_acl(acl),
+        Request::SetData { path, data, .. } => 2 * path.len() + of_data(data),
+        Request::SetAcl { path, acl, .. } => path.len() + of_acl(acl),
+        Request::Delete { path, .. }
+        | Request::DeleteContainer { path }
+        | Request::Check { path, .. }
+        | Request::Exists { path, .. }
+        | Request::GetData { path, .. }
+        | Request::GetChildren { path, .. }
+        | Request::GetChildren2 { path, .. } => path.len(),
+        Request::NoPath(request) => bytes_of(request),
         Request::Multi { operations } => operations.iter().map(bytes_of).sum(),
-        _ => 300,
-    }
+        _ => 0,
+    };
+    300 + more
 }
 
 fn visit_with_parent(path: &str, visit: &mut dyn FnMut(&str)) {

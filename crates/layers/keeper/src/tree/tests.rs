@@ -70,12 +70,16 @@ fn outcome(operation: &Operation) -> (Executed, Vec<Change>) {
     (executed, changes)
 }
 
-fn request(request: Request) -> (Executed, Vec<Change>) {
+fn asked(request: Request) -> Operation {
     let caller = Caller {
         session: SESSION,
         identities: [Identity::new("ip", "10.0.0.1")].into(),
     };
-    outcome(&Operation::Request(caller, request))
+    Operation::Request(caller, request)
+}
+
+fn request(request: Request) -> (Executed, Vec<Change>) {
+    outcome(&asked(request))
 }
 
 fn refused(code: Code) -> (Executed, Vec<Change>) {
@@ -152,4 +156,33 @@ fn a_session_that_moves_gets_the_time_out_that_its_client_asks_for_now() {
         password: password.to_vec(),
     };
     assert_eq!(plan.sessions.get(&9), Some(&taken));
+}
+
+#[test]
+fn what_waits_counts_as_much_memory_as_the_client_sent() {
+    let long: crate::wire::Text = "x".repeat(10_000).as_str().into();
+    let path = long.clone();
+    let exists = Request::Exists {
+        path: path.clone(),
+        watch: false,
+    };
+    let delete = Request::Delete {
+        path: path.clone(),
+        version: -1,
+    };
+    let acl = vec![Acl {
+        perms: 31,
+        scheme: "digest".into(),
+        id: long,
+    }];
+    let set_acl = Request::SetAcl {
+        path,
+        acl,
+        version: -1,
+    };
+    assert!(Operation::Look(exists).held_bytes() > 10_000);
+    let multi = Request::Multi {
+        operations: vec![delete, set_acl],
+    };
+    assert!(asked(multi).held_bytes() > 30_000);
 }

@@ -179,6 +179,20 @@ pub fn encode_request(out: &mut Output, xid: i32, request: &Request) {
 }
 
 impl Request {
+    /// True for a change of nodes that a client asks for.
+    pub fn changes_nodes(&self) -> bool {
+        matches!(
+            self,
+            Request::Create { .. }
+                | Request::Delete { .. }
+                | Request::DeleteContainer { .. }
+                | Request::NoPath(_)
+                | Request::SetData { .. }
+                | Request::SetAcl { .. }
+                | Request::Multi { .. }
+        )
+    }
+
     pub fn opcode(&self) -> i32 {
         match self {
             Request::Create { kind, .. } => kind.opcode(),

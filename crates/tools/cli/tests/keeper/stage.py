@@ -10,22 +10,21 @@ import ctypes
 import json
 import os
 import pathlib
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
 import time
 import traceback
 
+from ports import HOST, ask_word, free_port, serves
+
 HERE = pathlib.Path(__file__).resolve().parent
 REPOSITORY = HERE.parents[4]
 TARGET = pathlib.Path(os.environ.get("CARGO_TARGET_DIR") or REPOSITORY / "target")
 INSTALLED = pathlib.Path(os.environ.get("KEEPER_CLIENTS") or TARGET / "keeper-clients")
 JARS_OF_ZOOKEEPER = INSTALLED / "java/lib"
-HOST = "127.0.0.1"
 
 LIBC = ctypes.CDLL(None)
 PR_SET_PDEATHSIG = 1
@@ -36,17 +35,6 @@ def need(*things):
     for thing in things:
         if not pathlib.Path(thing).exists():
             sys.exit("%s is missing; run scripts/need-keeper-clients" % thing)
-
-
-def free_port():
-    """Below the ports that Linux takes for outgoing connections: another process would get such a port later."""
-    while True:
-        port = random.randrange(10_000, 32_000)
-        try:
-            with socket.create_server((HOST, port)):
-                return port
-        except OSError:
-            pass
 
 
 def wait_for(what, condition, seconds=60.0, pause=0.2):
@@ -261,20 +249,6 @@ class Plinth:
         self.bounce_server(server)
         self.gateways[gateway].start()
         self.wait()
-
-
-def ask_word(host, port, word):
-    with socket.create_connection((host, port), 2) as connection:
-        connection.settimeout(2)
-        connection.sendall(word)
-        answer = b""
-        while more := connection.recv(4096):
-            answer += more
-        return answer
-
-
-def serves(host, port):
-    return ask_word(host, port, b"isro") == b"rw"
 
 
 class Judge:
