@@ -1,8 +1,8 @@
 //! Read-only mode: what a client that asks for it gets while the database cannot be reached.
 //!
-//! A gateway that is cut off disconnects its clients (life.rs). One that comes back, and says that it may be read-only,
-//! is answered from the cache until the gateway is in touch again. Then it is disconnected once more, and takes up its
-//! session. Nobody can ask about its session meanwhile, and a session gives no rights to read.
+//! A gateway that is cut off disconnects its clients (life.rs). One that comes back, and says that it may be
+//! read-only, is answered from the cache until the gateway is in touch again. Then it is disconnected once more, and
+//! takes up its session. Nobody can ask about its session meanwhile, and a session gives no rights to read.
 //!
 //! As in ZooKeeper, watches may be set, and writes and `sync` are refused. What is not in the cache gets
 //! `ConnectionLoss`.
