@@ -72,6 +72,10 @@ impl Cache {
         self.evict("");
     }
 
+    pub fn is_over_full(&self) -> bool {
+        self.bytes > self.bytes_max
+    }
+
     pub fn len(&self) -> usize {
         self.slots.len()
     }

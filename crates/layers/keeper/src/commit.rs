@@ -243,6 +243,10 @@ impl Writer<'_> {
             }
         }
         transaction.add_read_conflict_key(self.rows.lock(Lock::Gateway, own));
+        // No later batch of this gateway has committed before it.
+        let later = self.rows.later_batches(own, self.origin.batch);
+        transaction.add_read_conflict_range(later.begin, later.end);
+        transaction.add_write_conflict_key(self.rows.batch(own, self.origin.batch));
         self.write_lock(transaction, (Lock::Beat, own));
         if !plan.changes.is_empty() {
             self.write_lock(transaction, (Lock::Everything, own));

@@ -37,6 +37,8 @@ use plinth_runtime::{knob, metric};
 knob! {
     /// Most operations that share a transaction. A transaction has no more places.
     pub BATCH_OPERATIONS_MAX: usize = "keeper_batch_operations_max", 500, sim 1, 500, legal 1, 1024;
+    /// Most transactions of a gateway that are under way at the same time.
+    pub BATCHES_AT_ONCE: usize = "keeper_batches_at_once", 2, sim 1, 3, legal 1, 8;
     /// A batch with so many bytes takes no more operations.
     pub BATCH_BYTES_MAX: usize = "keeper_batch_bytes_max", 2 << 20, sim 1000, 2 << 20, legal 1000, 4 << 20;
     /// Longest request: ZooKeeper's `jute.maxbuffer`.

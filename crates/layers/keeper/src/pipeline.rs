@@ -5,39 +5,37 @@
 //!                                 ▲                                                   │
 //!                                 └── refresh: read the stream ◄── somebody else wrote
 //! ```
-//! One transaction is under way at a time, and it carries everything that has gathered (FDBKeeper §5.3). So the
-//! writes of a session happen in the order in which they were sent (§5.2's commit lock), and a batch is executed on a
-//! state that has all batches before it. If others have written what the plan relied on, the store refuses the commit;
-//! the replica then catches up and the same operations are executed again.
+//! A transaction carries everything that has gathered (FDBKeeper §5.3). If others have written what its plan relied
+//! on, the store refuses the commit; the replica then catches up and the same operations are executed again.
+//!
+//! While a transaction is under way the next may begin, on a replica that does not have the first (flight.rs). Three
+//! rules make that right:
+//! - No session has operations in both. So the writes of a session happen in the order in which they were sent (§5.2's
+//!   commit lock).
+//! - What the second relies on is not written by the first.
+//! - The first cannot commit once the second has. So when it has committed, nothing is missing before it, and its
+//!   operations can be answered.
 //!
 //! An operation is answered when the replica has its version: the answer is built from the state right after its own
 //! change. A commit whose outcome is unknown is looked for in the stream by the batch's number.
 
-use crate::commit::{Mode, Writer};
-use crate::paths;
+mod catch_up;
+mod flight;
+
 use crate::replica::Replica;
-use crate::tree::change::{Change, Origin, parse_entry};
-use crate::tree::execute::{Executed, Operation, Owner, Shape, execute};
-use crate::tree::plan::{Known, Plan, View};
-use crate::wire::{Code, Request, Text};
-use crate::{
-    ALONE_AFTER_MS, BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, BATCHES, CONFLICTS, QUEUE_BYTES_MAX,
-    REFRESHES,
-};
-use plinth_client::{Position, Stream, StreamContent, StreamEntry, StreamLimit, Transaction};
-use plinth_core::version::Versionstamp;
-use plinth_core::{Error, Result, Version};
+use crate::tree::change::Change;
+use crate::tree::execute::{Executed, Operation};
+use crate::tree::plan::{Known, View};
+use crate::wire::Code;
+use crate::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, QUEUE_BYTES_MAX};
+use flight::{Flight, Later, Turn};
+use plinth_client::{Position, Stream};
 use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, Watch, oneshot};
-use plinth_runtime::{
-    Duration, Either, Instant, Pace, buggify, join_all, now, probe, race, sleep, trace_warn,
-    unix_time_ms,
-};
+use plinth_runtime::{Duration, Either, Instant, now, race, sleep};
 use std::cell::{Cell, RefCell};
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 
-/// Reads of the store for one batch that run at the same time.
-const LOADS_AT_ONCE: usize = 100;
 /// Pause after an error that will go away.
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 /// A gateway that has not committed for so long waits for news.
@@ -67,7 +65,12 @@ struct Queued {
 
 impl Queued {
     fn is_look(&self) -> bool {
-        matches!(self.operation, Operation::Look(_))
+        matches!(self.operation, Operation::Look { .. })
+    }
+
+    /// Approximate size of what it writes.
+    fn bytes(&self) -> usize {
+        self.operation.bytes()
     }
 }
 
@@ -103,11 +106,20 @@ pub struct Pipeline {
     /// Bytes of the clients' requests in the queue.
     queued_bytes: Watch<usize>,
     waiting: RefCell<Vec<OneshotSender<()>>>,
-    wake: Notify,
+    wake: Rc<Notify>,
     begun: Notify,
     /// Where to read the stream on.
     next: Cell<Position>,
+    /// Number of the last batch that began.
     batch: Cell<u64>,
+    /// Batches that may have been committed, in the order in which they began.
+    flights: RefCell<VecDeque<Flight>>,
+    /// How many batches go alone before the next may begin beside another.
+    apart: Cell<u32>,
+    /// What `apart` becomes when a batch relies on another next time: it doubles, and halves when none does.
+    penalty: Cell<u32>,
+    /// How many operations the next batch may have, because more were too large.
+    halved: Cell<Option<usize>>,
     /// When somebody else's change was last seen.
     others: Cell<Option<Instant>>,
     /// When a commit last began that succeeded: the gateway showed the others that it lives.
@@ -115,14 +127,6 @@ pub struct Pipeline {
     is_lost: Cell<bool>,
     /// The replica has own changes that are newer than its version.
     is_behind_own: Cell<bool>,
-}
-
-/// A batch that was executed and may have been committed.
-struct Attempt {
-    operations: Vec<Queued>,
-    executed: Vec<Executed>,
-    changes: Vec<(u16, Change)>,
-    number: u64,
 }
 
 impl Pipeline {
@@ -141,10 +145,14 @@ impl Pipeline {
             queue: RefCell::default(),
             queued_bytes: Watch::new(0),
             waiting: RefCell::default(),
-            wake: Notify::new(),
+            wake: Rc::new(Notify::new()),
             begun: Notify::new(),
             next: Cell::new(next),
             batch: Cell::new(0),
+            flights: RefCell::default(),
+            apart: Cell::new(0),
+            penalty: Cell::new(0),
+            halved: Cell::new(None),
             others: Cell::new(None),
             in_touch: Cell::new(now()),
             is_lost: Cell::new(false),
@@ -253,469 +261,55 @@ impl Pipeline {
         while !self.is_lost() {
             if !self.waiting.borrow().is_empty() {
                 let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
-                self.refresh(&mut None).await;
+                self.refresh().await;
                 for waiter in waiting {
                     let _ = waiter.send(());
                 }
-            } else if !self.queue.borrow().is_empty() {
-                let operations = self.take_batch();
-                self.carry(operations).await;
-            } else {
+            } else if self.has_landed() {
+                self.land().await;
+            } else if !self.may_begin() || !self.begin().await {
                 self.wake.notified().await;
             }
         }
     }
 
+    /// Takes operations out of the queue, as many as may share a transaction and begin now, the oldest first.
     fn take_batch(&self) -> Vec<Queued> {
-        let mut queue = self.queue.borrow_mut();
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        while batch.len() < BATCH_OPERATIONS_MAX.get()
-            && let Some(next) = queue.front()
+        let most = self.halved.take().unwrap_or(BATCH_OPERATIONS_MAX.get());
+        let mut queue = self.queue.borrow_mut();
+        let mut later = Later::default();
+        while batch.len() < most
+            && later.operations.len() < BATCH_OPERATIONS_MAX.get()
+            && let Some(next) = queue.pop_front()
         {
-            bytes += next.operation.bytes();
-            if bytes > BATCH_BYTES_MAX.get() && !batch.is_empty() {
-                break;
+            match self.turn(&next, &later) {
+                Turn::Now if batch.is_empty() || bytes + next.bytes() <= BATCH_BYTES_MAX.get() => {
+                    bytes += next.bytes();
+                    batch.push(next);
+                }
+                Turn::Later => later.push(next),
+                Turn::Now | Turn::Alone => {
+                    queue.push_front(next);
+                    break;
+                }
             }
-            batch.extend(queue.pop_front());
         }
+        let later = later.operations.into_iter().rev();
+        later.for_each(|queued| queue.push_front(queued));
+        drop(queue);
         let taken: usize = batch.iter().map(|q| q.operation.held_bytes()).sum();
         self.queued_bytes.update(|bytes| *bytes -= taken);
         batch
     }
 
-    /// Executes and commits a batch, as often as it takes.
-    async fn carry(&self, operations: Vec<Queued>) {
-        let mut operations = Some(operations);
-        let _kept = self.replica.keep_all();
-        while let Some(batch) = operations.take().filter(|_| !self.is_lost()) {
-            let mut batch = batch;
-            operations = match self.load_needs(&mut batch).await {
-                Ok(true) => self.try_to_carry(batch).await,
-                Ok(false) => Some(batch),
-                Err(error) => {
-                    self.recover_from(error).await;
-                    Some(batch)
-                }
-            };
-        }
-    }
-
-    /// Waits, and catches up if that may help.
-    async fn recover_from(&self, error: Error) {
-        probe!("keeper_store_error");
-        match error {
-            Error::transaction_too_old | Error::future_version => {}
-            error if error.is_retryable() => sleep(RETRY_PAUSE).await,
-            error => {
-                trace_warn!("KeeperStoreError", "error" => error);
-                sleep(10 * RETRY_PAUSE).await;
-            }
-        }
-        self.refresh(&mut None).await;
-    }
-
-    /// Reads what the operations need, at the replica's version. Only the pipeline moves that on. False if it had to,
-    /// and what was read before is out of date.
-    async fn load_needs(&self, batch: &mut [Queued]) -> Result<bool> {
-        let version = self.replica.version();
-        for queued in &mut *batch {
-            self.look_up(&mut queued.operation).await?;
-        }
-        let mut needed = BTreeSet::new();
-        for queued in &*batch {
-            queued.operation.needs(&mut |path| {
-                if matches!(self.replica.node_if_known(path), Known::Unknown) {
-                    needed.insert(Text::from(path));
-                }
-            });
-        }
-        self.load(needed.into_iter().collect()).await?;
-        for queued in &*batch {
-            if let Operation::Look(request) = &queued.operation {
-                self.load_more(request).await?;
-            }
-        }
-        Ok(self.replica.version() == version)
-    }
-
-    /// Reads what a read needs besides its node.
-    async fn load_more(&self, request: &Request) -> Result<()> {
-        let replica = &self.replica;
-        match request {
-            Request::GetData { path, .. } => {
-                let path = paths::named(path);
-                if let Known::Here(node) = replica.node_if_known(path) {
-                    replica.data(path, &node).await?;
-                }
-            }
-            Request::GetChildren { path, .. } | Request::GetChildren2 { path, .. } => {
-                let path = paths::named(path);
-                let is_here = matches!(replica.node_if_known(path), Known::Here(_));
-                if is_here && replica.with_children(path, |_| ()).is_none() {
-                    replica.load_children(path).await?;
-                }
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Answers reads that nobody's writes stand before any more.
-    fn complete_looks(&self, batch: Vec<Queued>) {
-        for queued in batch {
-            let zxid = self.replica.zxid();
-            let executed = Executed::One(Ok(Shape::Empty));
-            (queued.complete)(&self.replica, Outcome::Done { zxid, executed }, Vec::new());
-        }
-    }
-
-    async fn look_up(&self, operation: &mut Operation) -> Result<()> {
-        let is_looked_up = matches!(
-            operation,
-            Operation::TakeSession { .. }
-                | Operation::CloseSession { .. }
-                | Operation::RemoveGateway { .. }
-        );
-        if is_looked_up && self.is_behind_own.get() {
-            // What is read must have what this gateway itself has written last.
-            self.refresh(&mut None).await;
-        }
-        let replica = &self.replica;
-        match operation {
-            Operation::TakeSession { session, found, .. } => {
-                *found = replica.session(*session).await?
-            }
-            Operation::CloseSession {
-                session,
-                owner,
-                found,
-            } => {
-                found.row = replica.session(*session).await?;
-                (found.ephemerals, found.is_all) = replica.first_ephemerals(*session).await?;
-                if let Owner::Gone { gateway, .. } = owner {
-                    found.lease = replica.lease(*gateway).await?;
-                }
-            }
-            Operation::RemoveGateway {
-                gateway,
-                found,
-                has_sessions,
-                ..
-            } => {
-                *found = replica.lease(*gateway).await?;
-                *has_sessions = !replica.owned_by(*gateway).await?.is_empty();
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    async fn load(&self, paths: Vec<Text>) -> Result<()> {
-        for some in paths.chunks(LOADS_AT_ONCE) {
-            let loading = some.iter().map(|path| self.replica.load(path));
-            for loaded in join_all(loading).await {
-                if !loaded? {
-                    self.refresh(&mut None).await;
-                }
-            }
-        }
-        Ok(())
-    }
-
-    fn mode(&self) -> Mode {
-        let after = Duration::from_millis(ALONE_AFTER_MS.get());
-        match self.others.get() {
-            Some(seen) if seen.elapsed() < after => Mode::Shared,
-            _ => Mode::Alone,
-        }
-    }
-
-    /// Returns the operations if they must be tried again.
-    async fn try_to_carry(&self, batch: Vec<Queued>) -> Option<Vec<Queued>> {
-        if batch.iter().all(|queued| queued.is_look()) {
-            self.complete_looks(batch);
-            return None;
-        }
-        let version = self.replica.version();
-        let number = self.batch.get() + 1;
-        self.batch.set(number);
-        self.begun.notify_one();
-        let mode = self.mode();
-        let view = Seen(&self.replica, &*self.listener);
-        let mut plan = Plan::new(&view, unix_time_ms() as i64);
-        let mut executed = Vec::with_capacity(batch.len());
-        for (piece, queued) in (0..).zip(&batch) {
-            plan.begin(piece);
-            executed.push(execute(&mut plan, &queued.operation, self.gateway));
-        }
-        if !plan.missing.is_empty() {
-            let missing: BTreeSet<Text> = std::mem::take(&mut plan.missing).into_iter().collect();
-            if let Err(error) = self.load(missing.into_iter().collect()).await {
-                self.recover_from(error).await;
-            }
-            return Some(batch);
-        }
-        let transaction = self.replica.database.create_transaction();
-        let built = self.build(&transaction, &plan, version, batch.len(), number, mode);
-        let changes = std::mem::take(&mut plan.changes);
-        drop(plan);
-        let mut attempt = Some(Attempt {
-            operations: batch,
-            executed,
-            changes,
-            number,
-        });
-        let began = now();
-        let stamp = transaction.get_versionstamp();
-        let result = match built {
-            Ok(()) => transaction.commit().await,
-            Err(error) => Err(error),
-        };
-        BATCHES.add(1);
-        match result {
-            Ok(()) => {
-                self.in_touch.set(began);
-                let stamp = stamp.await.expect("it has committed");
-                if mode == Mode::Alone {
-                    self.apply_own(attempt.take().expect("not applied yet"), stamp)
-                        .await;
-                    self.advance_alone(stamp);
-                } else {
-                    self.refresh_to(&mut attempt, Some(stamp)).await;
-                }
-            }
-            Err(Error::not_committed) => {
-                CONFLICTS.add(1);
-                self.others.set(Some(now()));
-                self.refresh(&mut attempt).await;
-            }
-            Err(Error::transaction_too_large | Error::value_too_large | Error::key_too_large) => {
-                return self.split(attempt.take()?.operations);
-            }
-            Err(Error::commit_unknown_result) => {
-                probe!("keeper_commit_unknown");
-                self.refresh(&mut attempt).await;
-            }
-            Err(error) => self.recover_from(error).await,
-        }
-        attempt.map(|attempt| attempt.operations)
-    }
-
-    fn build(
-        &self,
-        transaction: &Transaction,
-        plan: &Plan<'_>,
-        version: Version,
-        operations: usize,
-        batch: u64,
-        mode: Mode,
-    ) -> Result<()> {
-        transaction.set_read_version(version);
-        transaction
-            .take_places(u16::try_from(operations).expect("the knob's bounds follow from this"))?;
-        let writer = Writer {
-            rows: &self.replica.rows,
-            stream: &self.stream,
-            origin: Origin {
-                gateway: self.gateway,
-                batch,
-            },
-        };
-        writer.write(transaction, plan, mode)
-    }
-
-    /// A batch that is larger than a transaction may be is tried in halves.
-    fn split(&self, mut operations: Vec<Queued>) -> Option<Vec<Queued>> {
-        probe!("keeper_batch_too_large");
-        if operations.len() == 1 {
-            let only = operations.pop().expect("there is one");
-            (only.complete)(&self.replica, Outcome::TooLarge, Vec::new());
-            return None;
-        }
-        let later = operations.split_off(operations.len() / 2);
-        let held: usize = later.iter().map(|q| q.operation.held_bytes()).sum();
+    /// Puts operations back where they were.
+    fn put_back(&self, batch: Vec<Queued>) {
+        let held: usize = batch.iter().map(|q| q.operation.held_bytes()).sum();
         self.queued_bytes.update(|bytes| *bytes += held);
         let mut queue = self.queue.borrow_mut();
-        later
-            .into_iter()
-            .rev()
-            .for_each(|queued| queue.push_front(queued));
-        Some(operations)
-    }
-
-    /// Applies the changes of an own batch and completes its operations, one after the other.
-    async fn apply_own(&self, attempt: Attempt, stamp: Versionstamp) {
-        let mut pace = Pace::new();
-        let zxids = self.replica.zxids;
-        let zxid_of = |piece: u16| zxids.of(stamp.version(), stamp.order(), piece);
-        let mut changes = attempt.changes.into_iter().peekable();
-        let outcomes = attempt.operations.into_iter().zip(attempt.executed);
-        for (piece, (queued, executed)) in (0..).zip(outcomes) {
-            let zxid = zxid_of(piece);
-            let mut stats = Vec::new();
-            while let Some((_, mut change)) = changes.next_if(|(of, _)| *of == piece) {
-                settle(&mut change, zxid_of);
-                self.apply(stamp.version(), &change, zxid);
-                if !matches!(change, Change::Guarded(..)) {
-                    stats.push(self.stat_after(&change));
-                }
-            }
-            // Also of an operation that failed: what its client reads next must not look older.
-            if !queued.is_look() {
-                self.replica.saw(zxid);
-            }
-            if executed == Executed::One(Ok(Shape::Unfinished)) {
-                probe!("keeper_session_ends_in_pieces");
-                self.queue.borrow_mut().push_front(queued);
-                continue;
-            }
-            let outcome = Outcome::Done { zxid, executed };
-            (queued.complete)(&self.replica, outcome, stats);
-            if pace.is_over() {
-                // Others may read between two operations of a batch: each is whole.
-                pace.rest().await;
-            }
-        }
-    }
-
-    fn stat_after(&self, change: &Change) -> StepStat {
-        match change {
-            Change::Created(path, node)
-            | Change::DataSet(path, node)
-            | Change::AclSet(path, node) => Some(self.known_stat(path).unwrap_or(node.stat())),
-            _ => None,
-        }
-    }
-
-    fn known_stat(&self, path: &str) -> StepStat {
-        match self.replica.node_if_known(path) {
-            Known::Here(node) => Some(node.stat()),
-            Known::Absent | Known::Unknown => None,
-        }
-    }
-
-    fn apply(&self, version: Version, change: &Change, zxid: i64) {
-        self.listener.before(&self.replica, change, zxid);
-        self.replica.apply(version, change, zxid);
-        if *change
-            == (Change::GatewayRemoved {
-                gateway: self.gateway,
-            })
-        {
-            self.lose("others have ended its lease");
-        }
-    }
-
-    /// Nobody has changed anything before the own commit. Others may have in the same version, behind it: so the
-    /// replica has all of the version before, and its next transaction reads at that one. The own commit is no
-    /// conflict for it ([`Mode::Alone`]).
-    fn advance_alone(&self, stamp: Versionstamp) {
-        self.replica.advance(stamp.version() - 1);
-        self.is_behind_own.set(true);
-        let own = Position {
-            version: stamp.version(),
-            order: stamp.order(),
-            piece: u16::MAX,
-        };
-        self.next.set(own.next());
-    }
-
-    fn advance(&self, version: Version) {
-        self.replica.advance(version);
-        self.is_behind_own.set(false);
-        self.next.set(Position::of_version(version + 1));
-    }
-
-    /// Reads what was committed. `attempt` is taken if it is found, or if its stamp says that it was committed.
-    async fn refresh(&self, attempt: &mut Option<Attempt>) {
-        self.refresh_to(attempt, None).await;
-    }
-
-    async fn refresh_to(&self, attempt: &mut Option<Attempt>, stamp: Option<Versionstamp>) {
-        REFRESHES.add(1);
-        while !self.is_lost() {
-            match self.read_on(attempt, stamp).await {
-                Ok(()) => return,
-                Err(error @ (Error::stream_too_old | Error::stream_not_found)) => {
-                    trace_warn!("KeeperMissedChanges", "error" => error);
-                    self.lose("changes that it has not seen are gone");
-                }
-                Err(error) => {
-                    if !error.is_retryable() {
-                        trace_warn!("KeeperStoreError", "error" => error);
-                    }
-                    sleep(RETRY_PAUSE).await;
-                }
-            }
-        }
-    }
-
-    async fn read_on(
-        &self,
-        attempt: &mut Option<Attempt>,
-        stamp: Option<Versionstamp>,
-    ) -> Result<()> {
-        let transaction = self.replica.database.create_transaction();
-        if let Some(stamp) = stamp {
-            transaction.set_read_version(stamp.version());
-        }
-        let through = transaction.get_read_version().await?;
-        if buggify!() {
-            sleep(Duration::from_millis(plinth_runtime::random::below(30))).await;
-        }
-        let limit = StreamLimit::default();
-        loop {
-            let batch = self
-                .stream
-                .read(&transaction, self.next.get(), limit)
-                .await?;
-            for entry in batch.entries {
-                self.take_entry(entry, attempt).await?;
-            }
-            if !batch.more {
-                break;
-            }
-            self.next.set(batch.next);
-        }
-        if let (Some(stamp), Some(own)) = (stamp, attempt.take_if(|_| stamp.is_some())) {
-            // It changed nothing, so it has no entry.
-            self.apply_own(own, stamp).await;
-        }
-        if through > self.replica.version() {
-            self.advance(through);
-        }
-        Ok(())
-    }
-
-    async fn take_entry(&self, entry: StreamEntry, attempt: &mut Option<Attempt>) -> Result<()> {
-        let StreamContent::Appended(content) = entry.content else {
-            return Err(Error::file_corrupt);
-        };
-        let position = entry.position;
-        let stamp = Versionstamp::new(position.version, position.order);
-        let zxids = self.replica.zxids;
-        let (origin, changes) = parse_entry(&content, stamp, zxids).ok_or(Error::file_corrupt)?;
-        if origin.gateway == self.gateway {
-            // Later entries of the batch find nothing to take: all of it was applied with the first.
-            if let Some(own) = attempt.take_if(|attempt| attempt.number == origin.batch) {
-                self.apply_own(own, stamp).await;
-            }
-        } else {
-            self.others.set(Some(now()));
-            for (piece, change) in changes {
-                let zxid = zxids.of(position.version, position.order, piece);
-                self.apply(position.version, &change, zxid);
-            }
-        }
-        self.next.set(position.next());
-        Ok(())
-    }
-}
-
-/// Puts in the zxids of the commit.
-fn settle(change: &mut Change, zxid_of: impl Fn(u16) -> i64) {
-    if let Change::Created(_, node) | Change::DataSet(_, node) | Change::AclSet(_, node) = change {
-        node.settle(zxid_of);
+        let last_first = batch.into_iter().rev();
+        last_first.for_each(|queued| queue.push_front(queued));
     }
 }
 

@@ -43,6 +43,8 @@ pub struct Replica {
     pub rows: Rows,
     pub zxids: Zxids,
     cache: RefCell<Cache>,
+    /// Guards of [`Replica::keep_all`].
+    kept: Cell<usize>,
     version: Cell<Version>,
     /// The newest zxid that was applied.
     zxid: Cell<i64>,
@@ -64,6 +66,7 @@ impl Replica {
             rows,
             zxids,
             cache: RefCell::new(Cache::new(random::u64(), cache_bytes_max)),
+            kept: Cell::new(0),
             version: Cell::new(version),
             zxid: Cell::new(zxids.last_of(version)),
             recent: RefCell::default(),
@@ -85,10 +88,16 @@ impl Replica {
         self.zxid.set(self.zxid.get().max(zxid));
     }
 
-    /// Nothing leaves the cache until the guard is dropped: a batch needs all of its nodes at the same time.
+    /// Nothing leaves the cache until all guards are dropped: a batch needs all of its nodes at the same time.
     pub fn keep_all(self: &Rc<Self>) -> KeepAll {
+        self.kept.set(self.kept.get() + 1);
         self.cache.borrow_mut().keep_all(true);
         KeepAll(self.clone())
+    }
+
+    /// True if the cache has grown beyond its limit meanwhile.
+    pub fn is_over_full(&self) -> bool {
+        self.cache.borrow().is_over_full()
     }
 
     pub fn cached(&self) -> (usize, usize) {
@@ -395,7 +404,16 @@ pub struct KeepAll(Rc<Replica>);
 
 impl Drop for KeepAll {
     fn drop(&mut self) {
-        self.0.cache.borrow_mut().keep_all(false);
+        self.0.kept.set(self.0.kept.get() - 1);
+        if self.0.kept.get() == 0 {
+            self.0.cache.borrow_mut().keep_all(false);
+        }
+    }
+}
+
+impl Clone for KeepAll {
+    fn clone(&self) -> Self {
+        self.0.keep_all()
     }
 }
 

@@ -282,7 +282,10 @@ impl Talk {
         let (connection, gateway) = (self.connection.clone(), self.gateway.clone());
         // The life has the pipeline, and must not be held by what waits there.
         let life = Rc::downgrade(&self.life);
-        let look = Operation::Look(request.clone());
+        let look = Operation::Look {
+            session: self.caller().session,
+            request: request.clone(),
+        };
         let complete = move |_: &Replica, _: Outcome, _: Vec<StepStat>| {
             connection.counters.answered(asked);
             connection.pending.set(connection.pending.get() - 1);

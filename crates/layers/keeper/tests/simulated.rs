@@ -44,3 +44,8 @@ fn an_ephemeral_node_that_is_left_is_found() {
 fn a_read_that_goes_back_is_found() {
     is_found("keeper_read_goes_back");
 }
+
+#[test]
+fn a_batch_that_overlooks_the_one_before_it_is_found() {
+    is_found("keeper_batches_overlap");
+}

@@ -31,7 +31,7 @@ pub enum Operation {
     Request(Caller, Request),
     /// A client's read behind writes of its own. It changes nothing; its answer is made of the state right after the
     /// operations before it.
-    Look(Request),
+    Look { session: i64, request: Request },
     OpenSession {
         session: i64,
         timeout_ms: u32,
@@ -110,7 +110,9 @@ impl Operation {
     /// Nodes that must be known to execute it, as far as the operation itself tells.
     pub fn needs(&self, visit: &mut dyn FnMut(&str)) {
         match self {
-            Operation::Request(_, request) | Operation::Look(request) => needs_of(request, visit),
+            Operation::Request(_, request) | Operation::Look { request, .. } => {
+                needs_of(request, visit)
+            }
             Operation::CloseSession { found, .. } => {
                 for path in &found.ephemerals {
                     visit_with_parent(path, visit);
@@ -124,10 +126,26 @@ impl Operation {
         }
     }
 
+    /// The session that asks, whose operations happen in their order. `None` for what looks at more than one node, or
+    /// at sessions: it happens by itself.
+    pub fn session(&self) -> Option<i64> {
+        match self {
+            Operation::Request(caller, _) => Some(caller.session),
+            Operation::Look { session, .. } | Operation::OpenSession { session, .. } => {
+                Some(*session)
+            }
+            Operation::TakeSession { .. }
+            | Operation::CloseSession { .. }
+            | Operation::Reap { .. }
+            | Operation::Beat { .. }
+            | Operation::RemoveGateway { .. } => None,
+        }
+    }
+
     /// Memory that it takes while it waits.
     pub fn held_bytes(&self) -> usize {
         match self {
-            Operation::Request(_, request) | Operation::Look(request) => bytes_of(request),
+            Operation::Request(_, request) | Operation::Look { request, .. } => bytes_of(request),
             _ => 0,
         }
     }
@@ -215,7 +233,7 @@ pub fn execute(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Exec
             plan.read(Lock::Session, caller.session as u64);
             Executed::One(one(plan, caller, request))
         }
-        Operation::Look(_) => Executed::One(Ok(Shape::Empty)),
+        Operation::Look { .. } => Executed::One(Ok(Shape::Empty)),
         other => Executed::One(internal(plan, other, gateway)),
     }
 }
@@ -548,7 +566,7 @@ fn internal(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Result<
             plan.gateways.push((*dead, None));
             plan.note(Change::GatewayRemoved { gateway: *dead });
         }
-        Operation::Request(..) | Operation::Look(_) => unreachable!("no request is internal"),
+        Operation::Request(..) | Operation::Look { .. } => unreachable!("no request is internal"),
     }
     Ok(Shape::Empty)
 }

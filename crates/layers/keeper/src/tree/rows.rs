@@ -46,6 +46,8 @@ pub enum Lock {
     Everything = b'a' as isize,
     /// Anything that the gateway has changed without writing the locks of what it was.
     Unlisted = b'u' as isize,
+    /// One of the gateway's batches.
+    Batch = b'o' as isize,
 }
 
 /// The keys of one tree.
@@ -232,6 +234,21 @@ impl Rows {
         let first = self.lock(lock, 0);
         let end = self.key(&[b"x", &[lock as u8 + 1]]);
         [KeyRange::new(first, own), KeyRange::new(after, end)]
+    }
+
+    /// The lock of one batch of a gateway.
+    pub fn batch(&self, gateway: u64, number: u64) -> Vec<u8> {
+        let mut lock = self.lock(Lock::Batch, gateway);
+        lock.extend_from_slice(&number.to_be_bytes());
+        lock
+    }
+
+    /// The locks of the gateway's batches after one.
+    pub fn later_batches(&self, gateway: u64, number: u64) -> KeyRange {
+        KeyRange::new(
+            self.batch(gateway, number + 1),
+            self.batch(gateway, u64::MAX),
+        )
     }
 
     /// Two paths that share a hash cost a needless conflict now and then, nothing else.

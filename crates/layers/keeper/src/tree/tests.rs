@@ -180,7 +180,11 @@ fn what_waits_counts_as_much_memory_as_the_client_sent() {
         acl,
         version: -1,
     };
-    assert!(Operation::Look(exists).held_bytes() > 10_000);
+    let look = Operation::Look {
+        session: SESSION,
+        request: exists,
+    };
+    assert!(look.held_bytes() > 10_000);
     let multi = Request::Multi {
         operations: vec![delete, set_acl],
     };

@@ -1,0 +1,191 @@
+//! The replica moves on: by the gateway's own batches, and by what the stream of changes has of others.
+
+use super::flight::Flight;
+use super::{Outcome, Pipeline, RETRY_PAUSE, StepStat};
+use crate::REFRESHES;
+use crate::tree::change::{Change, parse_entry};
+use crate::tree::execute::{Executed, Shape};
+use crate::tree::plan::Known;
+use plinth_client::{Position, StreamContent, StreamEntry, StreamLimit};
+use plinth_core::version::Versionstamp;
+use plinth_core::{Error, Result, Version};
+use plinth_runtime::{Duration, Pace, buggify, now, probe, random, sleep, trace_warn};
+
+impl Pipeline {
+    /// Applies the changes of an own batch and completes its operations, one after the other.
+    pub(super) async fn apply_own(&self, flight: Flight, stamp: Versionstamp) {
+        self.in_touch.set(self.in_touch.get().max(flight.began));
+        let mut pace = Pace::new();
+        let zxids = self.replica.zxids;
+        let zxid_of = |piece: u16| zxids.of(stamp.version(), stamp.order(), piece);
+        let mut changes = flight.changes.into_iter().peekable();
+        let outcomes = flight.operations.into_iter().zip(flight.executed);
+        for (piece, (queued, executed)) in (0..).zip(outcomes) {
+            let zxid = zxid_of(piece);
+            let mut stats = Vec::new();
+            while let Some((_, mut change)) = changes.next_if(|(of, _)| *of == piece) {
+                settle(&mut change, zxid_of);
+                self.apply(stamp.version(), &change, zxid);
+                if !matches!(change, Change::Guarded(..)) {
+                    stats.push(self.stat_after(&change));
+                }
+            }
+            // Also of an operation that failed: what its client reads next must not look older.
+            if !queued.is_look() {
+                self.replica.saw(zxid);
+            }
+            if executed == Executed::One(Ok(Shape::Unfinished)) {
+                probe!("keeper_session_ends_in_pieces");
+                self.queue.borrow_mut().push_front(queued);
+                continue;
+            }
+            let outcome = Outcome::Done { zxid, executed };
+            (queued.complete)(&self.replica, outcome, stats);
+            if pace.is_over() {
+                // Others may read between two operations of a batch: each is whole.
+                pace.rest().await;
+            }
+        }
+    }
+
+    fn stat_after(&self, change: &Change) -> StepStat {
+        match change {
+            Change::Created(path, node)
+            | Change::DataSet(path, node)
+            | Change::AclSet(path, node) => Some(self.known_stat(path).unwrap_or(node.stat())),
+            _ => None,
+        }
+    }
+
+    fn known_stat(&self, path: &str) -> StepStat {
+        match self.replica.node_if_known(path) {
+            Known::Here(node) => Some(node.stat()),
+            Known::Absent | Known::Unknown => None,
+        }
+    }
+
+    fn apply(&self, version: Version, change: &Change, zxid: i64) {
+        self.listener.before(&self.replica, change, zxid);
+        self.replica.apply(version, change, zxid);
+        if *change
+            == (Change::GatewayRemoved {
+                gateway: self.gateway,
+            })
+        {
+            self.lose("others have ended its lease");
+        }
+    }
+
+    /// Nobody has changed anything before the own commit. Others may have in the same version, behind it: so the
+    /// replica has all of the version before, and its next transaction reads at that one. The own commit is no
+    /// conflict for it ([`Mode::Alone`]).
+    pub(super) fn advance_alone(&self, stamp: Versionstamp) {
+        self.replica.advance(stamp.version() - 1);
+        self.is_behind_own.set(true);
+        let own = Position {
+            version: stamp.version(),
+            order: stamp.order(),
+            piece: u16::MAX,
+        };
+        self.next.set(own.next());
+    }
+
+    fn advance(&self, version: Version) {
+        self.replica.advance(version);
+        self.is_behind_own.set(false);
+        self.next.set(Position::of_version(version + 1));
+    }
+
+    /// Reads what was committed. Own batches that are found there are answered.
+    pub(super) async fn refresh(&self) {
+        self.refresh_to(None).await;
+    }
+
+    /// As [`refresh`](Self::refresh), through the commit of the own batch `number`, which may have changed nothing.
+    pub(super) async fn refresh_through(&self, number: u64, stamp: Versionstamp) {
+        self.refresh_to(Some((number, stamp))).await;
+    }
+
+    async fn refresh_to(&self, own: Option<(u64, Versionstamp)>) {
+        REFRESHES.add(1);
+        while !self.is_lost() {
+            match self.read_on(own).await {
+                Ok(()) => return,
+                Err(error @ (Error::stream_too_old | Error::stream_not_found)) => {
+                    trace_warn!("KeeperMissedChanges", "error" => error);
+                    self.lose("changes that it has not seen are gone");
+                }
+                Err(error) => {
+                    if !error.is_retryable() {
+                        trace_warn!("KeeperStoreError", "error" => error);
+                    }
+                    sleep(RETRY_PAUSE).await;
+                }
+            }
+        }
+    }
+
+    async fn read_on(&self, own: Option<(u64, Versionstamp)>) -> Result<()> {
+        let transaction = self.replica.database.create_transaction();
+        if let Some((_, stamp)) = own {
+            transaction.set_read_version(stamp.version());
+        }
+        let through = transaction.get_read_version().await?;
+        if buggify!() {
+            sleep(Duration::from_millis(random::below(30))).await;
+        }
+        let limit = StreamLimit::default();
+        loop {
+            let reading = self.stream.read(&transaction, self.next.get(), limit);
+            let batch = reading.await?;
+            for entry in batch.entries {
+                self.take_entry(entry).await?;
+            }
+            if !batch.more {
+                break;
+            }
+            self.next.set(batch.next);
+        }
+        if let Some((number, stamp)) = own
+            && let Some(flight) = self.take_flight(number)
+        {
+            // It changed nothing, so it has no entry.
+            self.apply_own(flight, stamp).await;
+        }
+        if through > self.replica.version() {
+            self.advance(through);
+        }
+        Ok(())
+    }
+
+    async fn take_entry(&self, entry: StreamEntry) -> Result<()> {
+        let StreamContent::Appended(content) = entry.content else {
+            return Err(Error::file_corrupt);
+        };
+        let position = entry.position;
+        let stamp = Versionstamp::new(position.version, position.order);
+        let zxids = self.replica.zxids;
+        let (origin, changes) = parse_entry(&content, stamp, zxids).ok_or(Error::file_corrupt)?;
+        if origin.gateway == self.gateway {
+            // Later entries of the batch find nothing to take: all of it was applied with the first.
+            if let Some(flight) = self.take_flight(origin.batch) {
+                self.apply_own(flight, stamp).await;
+            }
+        } else {
+            self.others.set(Some(now()));
+            for (piece, change) in changes {
+                let zxid = zxids.of(position.version, position.order, piece);
+                self.apply(position.version, &change, zxid);
+            }
+        }
+        self.next.set(position.next());
+        Ok(())
+    }
+}
+
+/// Puts in the zxids of the commit.
+fn settle(change: &mut Change, zxid_of: impl Fn(u16) -> i64) {
+    if let Change::Created(_, node) | Change::DataSet(_, node) | Change::AclSet(_, node) = change {
+        node.settle(zxid_of);
+    }
+}

@@ -1,0 +1,452 @@
+//! Batches on their way: executed, sent to the store, answered or executed again.
+
+use super::{Outcome, Pipeline, Queued, RETRY_PAUSE, Seen};
+use crate::commit::{Mode, Writer};
+use crate::paths;
+use crate::replica::KeepAll;
+use crate::tree::change::{Change, Origin};
+use crate::tree::execute::{Executed, Operation, Owner, Shape, execute};
+use crate::tree::plan::{Known, Plan};
+use crate::tree::rows::{Lock, Rows};
+use crate::wire::{Request, Text};
+use crate::{ALONE_AFTER_MS, BATCHES, BATCHES_AT_ONCE, CONFLICTS};
+use plinth_client::Transaction;
+use plinth_core::version::Versionstamp;
+use plinth_core::{Error, Result};
+use plinth_runtime::{
+    Duration, Instant, Task, join_all, now, planted, probe, sleep, spawn, trace_warn, unix_time_ms,
+};
+use std::cell::Cell;
+use std::collections::BTreeSet;
+use std::rc::Rc;
+
+/// Reads of the store for one batch that run at the same time.
+const LOADS_AT_ONCE: usize = 100;
+/// Most batches that go alone after one that could not begin because it relied on what another writes.
+const APART_MAX: u32 = 63;
+
+/// When an operation may begin.
+pub(super) enum Turn {
+    Now,
+    /// After a batch that is under way. Operations of other sessions need not wait for it.
+    Later,
+    /// After all batches that are under way, and before all operations behind it.
+    Alone,
+}
+
+/// Operations whose turn has not come.
+#[derive(Default)]
+pub(super) struct Later {
+    pub operations: Vec<Queued>,
+    sessions: BTreeSet<i64>,
+}
+
+impl Later {
+    pub fn push(&mut self, queued: Queued) {
+        self.sessions.extend(queued.operation.session());
+        self.operations.push(queued);
+    }
+}
+
+/// A batch that was executed and may have been committed.
+pub(super) struct Flight {
+    pub operations: Vec<Queued>,
+    pub executed: Vec<Executed>,
+    pub changes: Vec<(u16, Change)>,
+    pub number: u64,
+    pub began: Instant,
+    mode: Mode,
+    /// Whose operations it has. `None` if nothing may begin beside it.
+    sessions: Option<BTreeSet<i64>>,
+    writes: BTreeSet<(Lock, u64)>,
+    /// What the store has said.
+    result: Rc<Cell<Option<Result<Versionstamp>>>>,
+    /// What its reads look at stays in memory.
+    _kept: Option<KeepAll>,
+    _commit: Task<()>,
+}
+
+impl Pipeline {
+    /// True if the store has said what became of the batch that began first.
+    pub(super) fn has_landed(&self) -> bool {
+        let flights = self.flights.borrow();
+        flights
+            .front()
+            .is_some_and(|first| first.result.get().is_some())
+    }
+
+    /// True if a batch may begin now.
+    pub(super) fn may_begin(&self) -> bool {
+        let queue = self.queue.borrow();
+        if queue.is_empty() {
+            return false;
+        }
+        let flights = self.flights.borrow();
+        let Some(last) = flights.back() else {
+            return true;
+        };
+        // Each transaction costs something besides its operations: a few of them do not go by themselves.
+        let is_worth_it = 2 * queue.len() >= last.operations.len();
+        let has_room = flights.len() < BATCHES_AT_ONCE.get() && !self.replica.is_over_full();
+        has_room && is_worth_it && self.apart.get() == 0
+    }
+
+    /// When the operation may begin, beside the batches that are under way.
+    pub(super) fn turn(&self, queued: &Queued, later: &Later) -> Turn {
+        let flights = self.flights.borrow();
+        if flights.is_empty() {
+            return Turn::Now;
+        }
+        let Some(session) = queued.operation.session() else {
+            return Turn::Alone;
+        };
+        let is_in = |flight: &Flight| {
+            flight
+                .sessions
+                .as_ref()
+                .is_none_or(|s| s.contains(&session))
+        };
+        if later.sessions.contains(&session) || flights.iter().any(is_in) {
+            return Turn::Later;
+        }
+        let mut is_written = false;
+        queued.operation.needs(&mut |path| {
+            let hash = Rows::path_hash(path);
+            let written = |lock| flights.iter().any(|f| f.writes.contains(&(lock, hash)));
+            is_written |= written(Lock::Existence) || written(Lock::Data);
+        });
+        // Whether it relies on anything else that the others write is seen when it has been executed.
+        if is_written { Turn::Later } else { Turn::Now }
+    }
+
+    /// Executes a batch, as often as it takes, and sends it to the store. False if no operation may begin.
+    pub(super) async fn begin(&self) -> bool {
+        let batch = self.take_batch();
+        if batch.is_empty() {
+            self.apart.set(1);
+            return false;
+        }
+        let kept = self.replica.keep_all();
+        self.apart.set(self.apart.get().saturating_sub(1));
+        let mut operations = Some(batch);
+        while let Some(batch) = operations.take().filter(|_| !self.is_lost()) {
+            let mut batch = batch;
+            operations = match self.load_needs(&mut batch).await {
+                Ok(true) => self.launch(batch, &kept).await,
+                Ok(false) => Some(batch),
+                Err(error) => {
+                    self.recover_from(error).await;
+                    Some(batch)
+                }
+            };
+        }
+        true
+    }
+
+    /// Waits, and catches up if that may help.
+    async fn recover_from(&self, error: Error) {
+        probe!("keeper_store_error");
+        match error {
+            Error::transaction_too_old | Error::future_version => {}
+            error if error.is_retryable() => sleep(RETRY_PAUSE).await,
+            error => {
+                trace_warn!("KeeperStoreError", "error" => error);
+                sleep(10 * RETRY_PAUSE).await;
+            }
+        }
+        self.refresh().await;
+    }
+
+    /// Reads what the operations need, at the replica's version. Only the pipeline moves that on. False if it had to,
+    /// and what was read before is out of date.
+    async fn load_needs(&self, batch: &mut [Queued]) -> Result<bool> {
+        let version = self.replica.version();
+        for queued in &mut *batch {
+            self.look_up(&mut queued.operation).await?;
+        }
+        let mut needed = BTreeSet::new();
+        for queued in &*batch {
+            queued.operation.needs(&mut |path| {
+                if matches!(self.replica.node_if_known(path), Known::Unknown) {
+                    needed.insert(Text::from(path));
+                }
+            });
+        }
+        self.load(needed.into_iter().collect()).await?;
+        for queued in &*batch {
+            if let Operation::Look { request, .. } = &queued.operation {
+                self.load_more(request).await?;
+            }
+        }
+        Ok(self.replica.version() == version)
+    }
+
+    /// Reads what a read needs besides its node.
+    async fn load_more(&self, request: &Request) -> Result<()> {
+        let replica = &self.replica;
+        match request {
+            Request::GetData { path, .. } => {
+                let path = paths::named(path);
+                if let Known::Here(node) = replica.node_if_known(path) {
+                    replica.data(path, &node).await?;
+                }
+            }
+            Request::GetChildren { path, .. } | Request::GetChildren2 { path, .. } => {
+                let path = paths::named(path);
+                let is_here = matches!(replica.node_if_known(path), Known::Here(_));
+                if is_here && replica.with_children(path, |_| ()).is_none() {
+                    replica.load_children(path).await?;
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn look_up(&self, operation: &mut Operation) -> Result<()> {
+        let is_looked_up = matches!(
+            operation,
+            Operation::TakeSession { .. }
+                | Operation::CloseSession { .. }
+                | Operation::RemoveGateway { .. }
+        );
+        if is_looked_up && self.is_behind_own.get() {
+            // What is read must have what this gateway itself has written last.
+            self.refresh().await;
+        }
+        let replica = &self.replica;
+        match operation {
+            Operation::TakeSession { session, found, .. } => {
+                *found = replica.session(*session).await?
+            }
+            Operation::CloseSession {
+                session,
+                owner,
+                found,
+            } => {
+                found.row = replica.session(*session).await?;
+                (found.ephemerals, found.is_all) = replica.first_ephemerals(*session).await?;
+                if let Owner::Gone { gateway, .. } = owner {
+                    found.lease = replica.lease(*gateway).await?;
+                }
+            }
+            Operation::RemoveGateway {
+                gateway,
+                found,
+                has_sessions,
+                ..
+            } => {
+                *found = replica.lease(*gateway).await?;
+                *has_sessions = !replica.owned_by(*gateway).await?.is_empty();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn load(&self, paths: Vec<Text>) -> Result<()> {
+        for some in paths.chunks(LOADS_AT_ONCE) {
+            let loading = some.iter().map(|path| self.replica.load(path));
+            for loaded in join_all(loading).await {
+                if !loaded? {
+                    self.refresh().await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn mode(&self) -> Mode {
+        let after = Duration::from_millis(ALONE_AFTER_MS.get());
+        match self.others.get() {
+            Some(seen) if seen.elapsed() < after => Mode::Shared,
+            _ => Mode::Alone,
+        }
+    }
+
+    /// Returns the operations if they must be executed again.
+    async fn launch(&self, batch: Vec<Queued>, kept: &KeepAll) -> Option<Vec<Queued>> {
+        if batch.iter().all(|queued| queued.is_look()) {
+            self.complete_looks(batch);
+            return None;
+        }
+        let view = Seen(&self.replica, &*self.listener);
+        let mut plan = Plan::new(&view, unix_time_ms() as i64);
+        let mut executed = Vec::with_capacity(batch.len());
+        for (piece, queued) in (0..).zip(&batch) {
+            plan.begin(piece);
+            executed.push(execute(&mut plan, &queued.operation, self.gateway));
+        }
+        if !plan.missing.is_empty() {
+            let missing: BTreeSet<Text> = std::mem::take(&mut plan.missing).into_iter().collect();
+            if let Err(error) = self.load(missing.into_iter().collect()).await {
+                self.recover_from(error).await;
+            }
+            return Some(batch);
+        }
+        if self.relies_on_flights(&plan) {
+            probe!("keeper_batch_waits_for_another");
+            let penalty = self.penalty.get();
+            self.apart.set(penalty);
+            self.penalty.set((2 * penalty + 1).min(APART_MAX));
+            self.land_all().await;
+            return Some(batch);
+        }
+        self.send(batch, executed, plan, kept);
+        None
+    }
+
+    /// True if a batch under way writes what the plan has read.
+    fn relies_on_flights(&self, plan: &Plan<'_>) -> bool {
+        let is_overlooked = planted!(
+            "keeper_batches_overlap",
+            "a batch relies on what the one before it, still under way, changes"
+        );
+        let flights = self.flights.borrow();
+        let mut writes = flights.iter().map(|flight| &flight.writes);
+        !is_overlooked && writes.any(|writes| !writes.is_disjoint(&plan.reads))
+    }
+
+    fn send(&self, batch: Vec<Queued>, executed: Vec<Executed>, plan: Plan<'_>, kept: &KeepAll) {
+        if !self.flights.borrow().is_empty() {
+            self.penalty.set(self.penalty.get() / 2);
+        }
+        let number = self.batch.get() + 1;
+        self.batch.set(number);
+        self.begun.notify_one();
+        let mode = self.mode();
+        let transaction = self.replica.database.create_transaction();
+        let built = self.build(&transaction, &plan, batch.len(), number, mode);
+        let result = Rc::new(Cell::new(None));
+        let (landed, wake) = (result.clone(), self.wake.clone());
+        let commit = spawn("keeper_commit", async move {
+            landed.set(Some(commit(transaction, built).await));
+            wake.notify_one();
+        });
+        let has_looks = batch.iter().any(|queued| queued.is_look());
+        let sessions = batch.iter().map(|queued| queued.operation.session());
+        self.flights.borrow_mut().push_back(Flight {
+            sessions: sessions.collect(),
+            operations: batch,
+            executed,
+            changes: plan.changes,
+            number,
+            began: now(),
+            mode,
+            writes: plan.writes,
+            result,
+            _kept: has_looks.then(|| kept.clone()),
+            _commit: commit,
+        });
+    }
+
+    fn build(
+        &self,
+        transaction: &Transaction,
+        plan: &Plan<'_>,
+        operations: usize,
+        batch: u64,
+        mode: Mode,
+    ) -> Result<()> {
+        transaction.set_read_version(self.replica.version());
+        transaction
+            .take_places(u16::try_from(operations).expect("the knob's bounds follow from this"))?;
+        let writer = Writer {
+            rows: &self.replica.rows,
+            stream: &self.stream,
+            origin: Origin {
+                gateway: self.gateway,
+                batch,
+            },
+        };
+        writer.write(transaction, plan, mode)
+    }
+
+    /// Waits for all batches under way.
+    async fn land_all(&self) {
+        while !self.flights.borrow().is_empty() && !self.is_lost() {
+            if self.has_landed() {
+                self.land().await;
+            } else {
+                self.wake.notified().await;
+            }
+        }
+    }
+
+    /// Does what follows for the batch that began first: its operations are answered, or go back to the queue.
+    pub(super) async fn land(&self) {
+        let first = self.flights.borrow_mut().pop_front();
+        let Some(flight) = first else { return };
+        let number = flight.number;
+        BATCHES.add(1);
+        match flight.result.get().expect("the store has answered") {
+            // It changed nothing, or it would have been found in the stream.
+            Ok(stamp) if stamp.version() <= self.replica.version() => {
+                self.apply_own(flight, stamp).await;
+            }
+            Ok(stamp) if flight.mode == Mode::Alone => {
+                self.apply_own(flight, stamp).await;
+                self.advance_alone(stamp);
+            }
+            Ok(stamp) => {
+                self.flights.borrow_mut().push_front(flight);
+                self.refresh_through(number, stamp).await;
+            }
+            Err(Error::not_committed) => {
+                CONFLICTS.add(1);
+                self.others.set(Some(now()));
+                self.put_back(flight.operations);
+                self.refresh().await;
+            }
+            Err(Error::transaction_too_large | Error::value_too_large | Error::key_too_large) => {
+                self.split(flight.operations);
+            }
+            Err(Error::commit_unknown_result) => {
+                probe!("keeper_commit_unknown");
+                self.flights.borrow_mut().push_front(flight);
+                self.refresh().await;
+                // The stream would have had it.
+                if let Some(flight) = self.take_flight(number) {
+                    self.put_back(flight.operations);
+                }
+            }
+            Err(error) => {
+                self.put_back(flight.operations);
+                self.recover_from(error).await;
+            }
+        }
+    }
+
+    pub(super) fn take_flight(&self, number: u64) -> Option<Flight> {
+        let mut flights = self.flights.borrow_mut();
+        let place = flights.iter().position(|flight| flight.number == number)?;
+        flights.remove(place)
+    }
+
+    /// A batch that is larger than a transaction may be is tried in halves.
+    fn split(&self, mut operations: Vec<Queued>) {
+        probe!("keeper_batch_too_large");
+        if operations.len() == 1 {
+            let only = operations.pop().expect("there is one");
+            return (only.complete)(&self.replica, Outcome::TooLarge, Vec::new());
+        }
+        self.halved.set(Some(operations.len() / 2));
+        self.put_back(operations);
+    }
+
+    /// Answers reads that nobody's writes stand before any more.
+    fn complete_looks(&self, batch: Vec<Queued>) {
+        for queued in batch {
+            let zxid = self.replica.zxid();
+            let executed = Executed::One(Ok(Shape::Empty));
+            (queued.complete)(&self.replica, Outcome::Done { zxid, executed }, Vec::new());
+        }
+    }
+}
+
+async fn commit(transaction: Transaction, built: Result<()>) -> Result<Versionstamp> {
+    built?;
+    let stamp = transaction.get_versionstamp();
+    transaction.commit().await?;
+    Ok(stamp.await.expect("it has committed"))
+}
