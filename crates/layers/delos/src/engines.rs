@@ -6,4 +6,5 @@ pub mod batching;
 pub mod brain_doctor;
 pub mod guard;
 pub mod observer;
+pub mod session_order;
 pub mod view_tracking;

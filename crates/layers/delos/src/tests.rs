@@ -2,6 +2,7 @@
 //! files.
 
 mod engines;
+mod session_order;
 
 use crate::base::{Base, Stopped};
 use crate::entry::Entry;
