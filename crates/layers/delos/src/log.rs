@@ -2,6 +2,7 @@
 
 use bytes::Bytes;
 use plinth_core::Error;
+use std::rc::Rc;
 
 /// The place of an entry. The first is 1, and each is larger by one than the one before.
 pub type LogPos = u64;
@@ -76,4 +77,30 @@ pub trait SharedLog {
     /// # Errors
     /// The log cannot be reached; it may be sealed all the same.
     async fn seal(&self) -> Result<Tail, LogError>;
+}
+
+impl<L: SharedLog> SharedLog for Rc<L> {
+    async fn append(&self, entry: Bytes) -> Result<LogPos, LogError> {
+        (**self).append(entry).await
+    }
+
+    async fn check_tail(&self) -> Result<Tail, LogError> {
+        (**self).check_tail().await
+    }
+
+    async fn read_next(
+        &self,
+        from: LogPos,
+        bytes_max: usize,
+    ) -> Result<Vec<(LogPos, Bytes)>, LogError> {
+        (**self).read_next(from, bytes_max).await
+    }
+
+    async fn prefix_trim(&self, before: LogPos) -> Result<(), LogError> {
+        (**self).prefix_trim(before).await
+    }
+
+    async fn seal(&self) -> Result<Tail, LogError> {
+        (**self).seal().await
+    }
 }

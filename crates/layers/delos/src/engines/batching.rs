@@ -4,6 +4,9 @@
 //! next entry. So nobody waits when the engine is idle, and batches grow with the load. Each proposal is applied in a
 //! transaction nested in the batch's: one that is refused takes back its own changes only. All have the position of
 //! the batch.
+//!
+//! Only the application may be above it. An engine there remembers one entry between `apply` and `post_apply`, and
+//! would be told of the batch's last.
 
 use super::guard::{Guard, Seen};
 use crate::entry::{ENTRY_BYTES_MAX, Entry, Malformed};

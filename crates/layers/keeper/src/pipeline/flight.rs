@@ -311,6 +311,7 @@ impl Pipeline {
         if !self.flights.borrow().is_empty() {
             self.penalty.set(self.penalty.get() / 2);
         }
+        BATCHES.add(1);
         let number = self.batch.get() + 1;
         self.batch.set(number);
         self.begun.notify_one();
@@ -378,7 +379,6 @@ impl Pipeline {
         let first = self.flights.borrow_mut().pop_front();
         let Some(flight) = first else { return };
         let number = flight.number;
-        BATCHES.add(1);
         match flight.result.get().expect("the store has answered") {
             // It changed nothing, or it would have been found in the stream.
             Ok(stamp) if stamp.version() <= self.replica.version() => {
