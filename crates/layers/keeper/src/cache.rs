@@ -126,22 +126,22 @@ impl Cache {
 
     /// Changes the slot of `path`, which is made if `make`, and accounts for its bytes.
     fn change(&mut self, path: &str, make: bool, change: impl FnOnce(&mut Slot)) {
-        if make && !self.slots.contains_key(path) {
+        if let Some(slot) = self.slots.get_mut(path) {
+            let before = slot.bytes(path);
+            change(slot);
+            self.bytes = self.bytes + slot.bytes(path) - before;
+        } else if make {
             let path: Rc<str> = path.into();
-            self.ring.push_back(path.clone());
-            let slot = Slot {
+            let mut slot = Slot {
                 node: None,
                 children: None,
                 children_bytes: 0,
                 used: Cell::new(false),
             };
+            change(&mut slot);
             self.bytes += slot.bytes(&path);
+            self.ring.push_back(path.clone());
             self.slots.insert(path, slot);
-        }
-        if let Some(slot) = self.slots.get_mut(path) {
-            let before = slot.bytes(path);
-            change(slot);
-            self.bytes = self.bytes + slot.bytes(path) - before;
         }
     }
 
@@ -185,10 +185,13 @@ impl Cache {
                     node.counts.present = node.counts.present.wrapping_add(1);
                     names.insert(paths::name(path).into())
                 });
-                self.empty(path);
-                self.insert(path, Some(Rc::new(node.clone())));
-                // A new node has no children, and everybody will know of its first.
-                self.insert_children(path, BTreeSet::new());
+                self.change(path, true, |slot| {
+                    slot.node = Some(Rc::new(node.clone()));
+                    // A new node has no children, and everybody will know of its first.
+                    slot.children = Some(BTreeSet::new());
+                    slot.children_bytes = 0;
+                });
+                self.evict(path);
             }
             Change::Deleted(path) => {
                 self.change_parent(path, zxid, |node, names| {

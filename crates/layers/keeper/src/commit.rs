@@ -33,6 +33,8 @@ pub struct Writer<'a> {
 impl Writer<'_> {
     /// Puts the plan's rows, conflicts and entries into `transaction`.
     pub fn write(&self, transaction: &Transaction, plan: &Plan<'_>, mode: Mode) -> Result<()> {
+        // First: a read conflict leaves out what the transaction itself has written, which would have to be sorted.
+        self.write_conflicts(transaction, plan, mode);
         let mut totals = Totals::default();
         for (path, touched) in &plan.touched {
             self.write_node(transaction, path, touched)?;
@@ -53,7 +55,6 @@ impl Writer<'_> {
                 None => self.clear(transaction, key)?,
             }
         }
-        self.write_conflicts(transaction, plan, mode);
         self.append(transaction, plan)
     }
 

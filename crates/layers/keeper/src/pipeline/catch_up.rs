@@ -50,9 +50,10 @@ impl Pipeline {
 
     fn stat_after(&self, change: &Change) -> StepStat {
         match change {
-            Change::Created(path, node)
-            | Change::DataSet(path, node)
-            | Change::AclSet(path, node) => Some(self.known_stat(path).unwrap_or(node.stat())),
+            Change::Created(_, node) => Some(node.stat()),
+            Change::DataSet(path, node) | Change::AclSet(path, node) => {
+                Some(self.known_stat(path).unwrap_or(node.stat()))
+            }
             _ => None,
         }
     }

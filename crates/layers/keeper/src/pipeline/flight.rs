@@ -157,15 +157,15 @@ impl Pipeline {
         self.refresh().await;
     }
 
-    /// Reads what the operations need, at the replica's version. Only the pipeline moves that on. False if it had to,
-    /// and what was read before is out of date.
+    /// Reads what the operations need and the plan cannot ask for, at the replica's version. Only the pipeline moves
+    /// that on. False if it had to, and what was read before is out of date.
     async fn load_needs(&self, batch: &mut [Queued]) -> Result<bool> {
         let version = self.replica.version();
         for queued in &mut *batch {
             self.look_up(&mut queued.operation).await?;
         }
         let mut needed = BTreeSet::new();
-        for queued in &*batch {
+        for queued in batch.iter().filter(|queued| queued.is_look()) {
             queued.operation.needs(&mut |path| {
                 if matches!(self.replica.node_if_known(path), Known::Unknown) {
                     needed.insert(Text::from(path));

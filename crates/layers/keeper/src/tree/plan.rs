@@ -144,30 +144,30 @@ impl<'v> Plan<'v> {
         }
     }
 
-    fn put(&mut self, path: &Text, after: Option<Node>) {
+    fn put(&mut self, path: &str, after: Option<Node>) {
         if let Some(undo) = &mut self.undo {
             let before = self.touched.get(path).map(|touched| Touched {
                 before: touched.before.clone(),
                 after: touched.after.clone(),
                 is_replaced: touched.is_replaced,
             });
-            undo.before.push((path.clone(), before));
+            undo.before.push((path.into(), before));
         }
-        if !self.touched.contains_key(path) {
-            let before = match self.view.node(path) {
-                Known::Here(node) => Some(node),
-                Known::Absent | Known::Unknown => None,
-            };
-            let touched = Touched {
-                after: before.as_deref().cloned(),
-                before,
-                is_replaced: false,
-            };
-            self.touched.insert(path.clone(), touched);
+        if let Some(touched) = self.touched.get_mut(path) {
+            touched.is_replaced |= after.is_none();
+            touched.after = after;
+            return;
         }
-        let touched = self.touched.get_mut(path).expect("inserted just now");
-        touched.is_replaced |= after.is_none();
-        touched.after = after;
+        let before = match self.view.node(path) {
+            Known::Here(node) => Some(node),
+            Known::Absent | Known::Unknown => None,
+        };
+        let touched = Touched {
+            is_replaced: after.is_none(),
+            before,
+            after,
+        };
+        self.touched.insert(path.into(), touched);
     }
 
     /// Tells gateways that do not know the node who may hear of its change.
@@ -203,7 +203,7 @@ impl<'v> Plan<'v> {
     fn change_children(&mut self, parent: &str, node: Node) {
         self.write(Lock::Children, Rows::path_hash(parent));
         let pzxid = self.zxid();
-        self.put(&parent.into(), Some(Node { pzxid, ..node }));
+        self.put(parent, Some(Node { pzxid, ..node }));
     }
 
     pub fn set_data(&mut self, path: &Text, node: Node) {
