@@ -21,6 +21,8 @@ pub mod file_log;
 pub mod log;
 pub mod stack;
 pub mod store;
+pub mod store_register;
+pub mod stream_log;
 #[cfg(test)]
 mod tests;
 pub mod virtual_log;

@@ -1,0 +1,208 @@
+use super::*;
+use plinth_client::testing::{CommitFault, MemoryCluster};
+use plinth_runtime::sim::{Locality, SimConfig, Simulation};
+use plinth_runtime::{fault, join_all, race};
+
+fn simulated<T: 'static>(seed: u64, work: impl Future<Output = T> + 'static) -> T {
+    let sim = Simulation::new(seed, SimConfig::default());
+    let machine = sim.add_machine(Locality::default());
+    sim.run_on(machine, work).expect("nothing kills it")
+}
+
+async fn open(cluster: &MemoryCluster, name: &str) -> Rc<StreamLog> {
+    let log = StreamLog::open(&cluster.database(), name).await;
+    Rc::new(log.expect("a log"))
+}
+
+fn entry(number: u64) -> Bytes {
+    let mut bytes = number.to_le_bytes().to_vec();
+    if number.is_multiple_of(17) {
+        // Three parts.
+        bytes.resize(250_000, number as u8);
+    }
+    bytes.into()
+}
+
+/// Everything from `from` on.
+async fn read_all(log: &StreamLog, from: LogPos) -> Vec<(LogPos, Bytes)> {
+    let tail = log.check_tail().await.expect("a tail").next;
+    let mut all = Vec::new();
+    while from + (all.len() as u64) < tail {
+        let next = from + all.len() as u64;
+        let read = log.read_next(next, 100_000).await.expect("read");
+        assert!(!read.is_empty(), "{next} is below the tail {tail}");
+        assert_eq!(read[0].0, next);
+        all.extend(read);
+    }
+    assert!(all.iter().zip(from..).all(|((at, _), pos)| *at == pos));
+    all
+}
+
+fn some_fault() -> CommitFault {
+    match random::below(4) {
+        0 => CommitFault::AnswerLost,
+        1 => CommitFault::RequestLost,
+        2 => CommitFault::Refused(Error::not_committed),
+        _ => CommitFault::Refused(Error::transaction_too_old),
+    }
+}
+
+/// Several replicas append at the same time while commits fail; one of them trims. Returns what went wrong.
+async fn storm(seed: u64) -> Result<(), String> {
+    let cluster = MemoryCluster::new();
+    cluster.set_delay_turns((seed % 4) as u32);
+    let logs = join_all((0..3).map(|_| open(&cluster, "storm"))).await;
+    let acknowledged = Rc::new(RefCell::new(BTreeMap::new()));
+    let append = |(which, log): (u64, Rc<StreamLog>)| {
+        let (cluster, acknowledged) = (cluster.clone(), acknowledged.clone());
+        async move {
+            for round in 0..30 {
+                if random::chance(0.3) {
+                    cluster.inject(some_fault());
+                }
+                let numbers = (0..random::below(5)).map(|i| which * 1000 + round * 10 + i);
+                let appends = numbers.map(|number| {
+                    let appending = log.append(entry(number));
+                    async move { (number, appending.await) }
+                });
+                for (number, pos) in join_all(appends).await {
+                    acknowledged
+                        .borrow_mut()
+                        .insert(number, pos.expect("appended"));
+                }
+                sleep(Duration::from_millis(random::below(20))).await;
+            }
+        }
+    };
+    join_all((0..).zip(logs.clone()).map(append)).await;
+    let acknowledged = acknowledged.take();
+    check(&logs, &acknowledged).await
+}
+
+async fn check(logs: &[Rc<StreamLog>], acknowledged: &BTreeMap<u64, LogPos>) -> Result<(), String> {
+    let all = read_all(&logs[0], 1).await;
+    if all.len() != acknowledged.len() {
+        return Err(format!("{} entries of {}", all.len(), acknowledged.len()));
+    }
+    for (number, pos) in acknowledged {
+        if all[*pos as usize - 1].1 != entry(*number) {
+            return Err(format!("{number} is not at {pos}"));
+        }
+    }
+    for other in &logs[1..] {
+        if read_all(other, 1).await != all {
+            return Err("replicas read different logs".into());
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn all_replicas_count_alike_and_each_entry_is_there_once() {
+    for seed in 0..20 {
+        simulated(seed, storm(seed)).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+    }
+}
+
+#[test]
+fn a_replica_that_miscounts_is_found() {
+    fault::plant(Some("delos_stream_miscount"));
+    let found = (0..20).any(|seed| simulated(seed, storm(seed)).is_err());
+    fault::plant(None);
+    assert!(found);
+}
+
+#[test]
+fn a_sealed_log_keeps_its_tail() {
+    for seed in 0..20 {
+        simulated(seed, async {
+            let cluster = MemoryCluster::new();
+            let (one, two) = (open(&cluster, "a").await, open(&cluster, "a").await);
+            let last = Rc::new(Cell::new(0));
+            let (appending, told) = (one.clone(), last.clone());
+            let append = spawn("appender", async move {
+                for number in 0.. {
+                    match appending.append(entry(number)).await {
+                        Ok(pos) => told.set(pos),
+                        Err(error) => return error,
+                    }
+                    sleep(Duration::from_micros(random::below(200))).await;
+                }
+                unreachable!("it goes on for ever")
+            });
+            sleep(Duration::from_millis(random::below(3))).await;
+            cluster.inject(some_fault());
+            let tail = two.seal().await.expect("it is sealed");
+            assert_eq!(append.await, LogError::Sealed);
+            assert!(tail.is_sealed && tail.next == last.get() + 1);
+            assert_eq!(two.append(entry(1)).await, Err(LogError::Sealed));
+            assert_eq!(open(&cluster, "a").await.seal().await, Ok(tail));
+            assert_eq!(one.check_tail().await, Ok(tail));
+        });
+    }
+}
+
+#[test]
+fn what_is_trimmed_is_gone_for_all_and_positions_stay() {
+    simulated(1, async {
+        let cluster = MemoryCluster::new();
+        let (one, two) = (open(&cluster, "a").await, open(&cluster, "a").await);
+        for number in 0..1000 {
+            assert_eq!(one.append(entry(number)).await, Ok(number + 1));
+        }
+        let before = read_all(&two, 1).await;
+        one.prefix_trim(700).await.expect("trimmed");
+        // To the place of an entry that it remembers.
+        assert_eq!(one.read_next(1, 100).await, Err(LogError::Trimmed(512)));
+        assert_eq!(read_all(&one, 600).await, before[599..]);
+        assert_eq!(two.append(entry(5000)).await, Ok(1001));
+        assert_eq!(two.read_next(511, 100).await, Err(LogError::Trimmed(512)));
+        assert_eq!(read_all(&two, 512).await[..489], before[511..]);
+        // Who comes later finds the same.
+        let late = open(&cluster, "a").await;
+        assert_eq!(late.check_tail().await.expect("a tail").next, 1002);
+        assert_eq!(read_all(&late, 700).await[..301], before[699..]);
+        // All of it.
+        let _ = late.read_next(1001, 1).await;
+        late.prefix_trim(u64::MAX).await.expect("trimmed");
+        assert_eq!(one.append(entry(6000)).await, Ok(1002));
+        assert_eq!(open(&cluster, "a").await.append(entry(1)).await, Ok(1003));
+    });
+}
+
+#[test]
+fn a_replica_that_was_away_for_a_trim_says_so() {
+    simulated(1, async {
+        let cluster = MemoryCluster::new();
+        let (one, two) = (open(&cluster, "a").await, open(&cluster, "a").await);
+        assert_eq!(two.append(entry(1)).await, Ok(1));
+        for number in 1..600 {
+            one.append(entry(number)).await.expect("appended");
+        }
+        one.prefix_trim(512).await.expect("trimmed");
+        assert_eq!(two.read_next(2, 100).await, Err(LogError::Trimmed(512)));
+        assert_eq!(two.check_tail().await.expect("a tail").next, 601);
+        let (pos, last) = two.read_next(600, 100).await.expect("read").remove(0);
+        assert_eq!((pos, last), (600, entry(599)));
+    });
+}
+
+#[test]
+fn an_entry_that_is_too_long_is_refused_and_a_dropped_stream_is_told() {
+    simulated(1, async {
+        let cluster = MemoryCluster::new();
+        let log = open(&cluster, "a").await;
+        let long = Bytes::from(vec![1; STREAM_ENTRY_BYTES_MAX + 1]);
+        let len = long.len();
+        assert_eq!(log.append(long.clone()).await, Err(LogError::TooLong(len)));
+        assert_eq!(log.append(long.slice(1..)).await, Ok(1));
+        assert_eq!(log.read_next(1, 1).await, Ok(vec![(1, long.slice(1..))]));
+        let database = cluster.database();
+        let dropped = database.run(async |tr| tr.drop_stream("delos/a").await);
+        dropped.await.expect("dropped");
+        let failed = LogError::Failed(Error::stream_not_found);
+        assert_eq!(log.append(entry(1)).await, Err(failed));
+        let away = race(log.check_tail(), sleep(Duration::from_secs(5))).await;
+        assert!(matches!(away, plinth_runtime::Either::Left(Err(error)) if error == failed));
+    });
+}
