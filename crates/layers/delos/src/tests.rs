@@ -2,6 +2,7 @@
 //! files.
 
 mod engines;
+mod lease;
 mod session_order;
 
 use crate::base::{Base, Stopped};
