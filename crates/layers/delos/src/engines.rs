@@ -8,4 +8,5 @@ pub mod guard;
 pub mod lease;
 pub mod observer;
 pub mod session_order;
+pub mod time;
 pub mod view_tracking;

@@ -1,110 +1,12 @@
 //! Lease over a log that is far away, with replicas that stop and restart, and clocks that drift.
 
+use super::far::{Far, ROUND_TRIP, Way};
 use super::*;
 use crate::engines::batching::{self, BatchingAbove, BatchingBelow};
 use crate::engines::lease::{DRIFT_PART, GUARD, LEASE, LeaseAbove, LeaseBelow};
-use crate::log::Tail;
 use plinth_runtime::sim::{ProcessId, control};
 use plinth_runtime::{fault, race, timeout};
 use std::cell::Cell;
-use std::collections::VecDeque;
-
-const ROUND_TRIP: Duration = Duration::from_millis(48);
-
-/// A log in memory, a round trip away. It outlives the processes that use it.
-struct Far {
-    round_trip: Cell<Duration>,
-    entries: RefCell<Vec<Bytes>>,
-    /// Sent, and nobody waits for them. They come into the log some time later.
-    late: RefCell<VecDeque<Bytes>>,
-    /// Part of the entries that are lost from sight.
-    late_part: Cell<f64>,
-}
-
-impl Far {
-    fn new() -> Rc<Far> {
-        Rc::new(Far {
-            round_trip: Cell::new(ROUND_TRIP),
-            entries: RefCell::default(),
-            late: RefCell::default(),
-            late_part: Cell::default(),
-        })
-    }
-}
-
-/// A replica's way to the log.
-struct Way {
-    far: Rc<Far>,
-    is_cut: Rc<Cell<bool>>,
-}
-
-/// An entry on its way. If its sender goes away, it arrives late.
-struct Sent {
-    far: Rc<Far>,
-    entry: Option<Bytes>,
-}
-
-impl Drop for Sent {
-    fn drop(&mut self) {
-        self.far.late.borrow_mut().extend(self.entry.take());
-    }
-}
-
-impl Way {
-    async fn travel(&self) {
-        let half = self.far.round_trip.get() / 2;
-        sleep(half.mul_f64(1.0 + 0.1 * random::unit())).await;
-        while self.is_cut.get() {
-            sleep(half).await;
-        }
-    }
-}
-
-impl SharedLog for Way {
-    async fn append(&self, entry: Bytes) -> Result<LogPos, LogError> {
-        let mut sent = Sent {
-            far: self.far.clone(),
-            entry: Some(entry),
-        };
-        self.travel().await;
-        if random::chance(self.far.late_part.get()) {
-            return Err(LogError::Unknown);
-        }
-        let pos = {
-            let mut entries = self.far.entries.borrow_mut();
-            if random::chance(0.5) {
-                entries.extend(self.far.late.borrow_mut().pop_front());
-            }
-            entries.extend(sent.entry.take());
-            entries.len() as LogPos
-        };
-        self.travel().await;
-        Ok(pos)
-    }
-    async fn check_tail(&self) -> Result<Tail, LogError> {
-        self.travel().await;
-        let next = self.far.entries.borrow().len() as LogPos + 1;
-        self.travel().await;
-        Ok(Tail {
-            next,
-            is_sealed: false,
-        })
-    }
-    async fn read_next(&self, from: LogPos, _: usize) -> Result<Vec<(LogPos, Bytes)>, LogError> {
-        while self.is_cut.get() {
-            sleep(ROUND_TRIP).await;
-        }
-        let entries = self.far.entries.borrow();
-        let numbered = (1..).zip(entries.iter().cloned());
-        Ok(numbered.skip(from as usize - 1).take(50).collect())
-    }
-    async fn prefix_trim(&self, _: LogPos) -> Result<(), LogError> {
-        Ok(())
-    }
-    async fn seal(&self) -> Result<Tail, LogError> {
-        unreachable!("nobody seals it")
-    }
-}
 
 /// Counts its requests. Its one row is how many there were.
 struct Counter;
@@ -166,10 +68,7 @@ async fn leased(far: &Rc<Far>, id: u64, is_cut: Rc<Cell<bool>>) -> Leased {
         }
     };
     let store = LocalStore::open(engine).expect("a store");
-    let way = Rc::new(Way {
-        far: far.clone(),
-        is_cut: is_cut.clone(),
-    });
+    let way = Rc::new(Way::new(far, is_cut.clone()));
     let above = LeaseAbove::new(BatchingAbove::new(Top(Counter)));
     let base = Base::new(way, store.clone(), above);
     let lease = LeaseBelow::new(base.clone(), store.clone(), id, base.applicator());
