@@ -5,6 +5,8 @@
 pub mod batching;
 pub mod brain_doctor;
 pub mod guard;
+pub mod lease;
 pub mod observer;
 pub mod session_order;
+pub mod time;
 pub mod view_tracking;

@@ -69,6 +69,9 @@ pub trait Applicator: 'static {
     }
 }
 
+/// Identity of a replica, for the life of its store.
+pub type ReplicaId = u64;
+
 /// Why a proposal has no answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lost {
@@ -76,6 +79,8 @@ pub enum Lost {
     Log(LogError),
     /// This replica has stopped. The entry may be applied by others.
     Stopped,
+    /// Only this replica may propose now, because it has the lease. The entry is not applied, now or later.
+    Elsewhere(ReplicaId),
 }
 
 impl std::fmt::Display for Lost {
@@ -83,6 +88,7 @@ impl std::fmt::Display for Lost {
         match self {
             Lost::Log(error) => error.fmt(f),
             Lost::Stopped => f.write_str("the replica has stopped"),
+            Lost::Elsewhere(holder) => write!(f, "replica {holder} has the lease: propose there"),
         }
     }
 }

@@ -2,7 +2,10 @@
 //! files.
 
 mod engines;
+mod far;
+mod lease;
 mod session_order;
+mod time;
 
 use crate::base::{Base, Stopped};
 use crate::entry::Entry;

@@ -225,6 +225,8 @@ struct Proposal {
     entry: Entry,
     session: u64,
     number: u64,
+    /// A try of it may be in the log, now or later.
+    is_open: bool,
 }
 
 /// Carries proposals down, whether somebody waits for their answers or not: those behind them do.
@@ -352,7 +354,14 @@ where
             Err(Lost::Log(LogError::Unknown)) if was_on => {
                 // The log is in trouble.
                 sleep(RETRY_PAUSE).await;
-                Some(proposal)
+                Some(Proposal {
+                    is_open: true,
+                    ..proposal
+                })
+            }
+            Err(Lost::Elsewhere(_)) if proposal.is_open => {
+                own.answer(number, Err(Lost::Log(LogError::Unknown)));
+                None
             }
             said => {
                 own.answer(number, said);
@@ -384,6 +393,7 @@ where
             entry,
             session: own.session.get(),
             number,
+            is_open: false,
         });
         receiver.await.unwrap_or(Err(Lost::Stopped))
     }

@@ -8,7 +8,7 @@
 use super::guard::{Guard, Seen};
 use crate::entry::Entry;
 use crate::log::LogPos;
-use crate::stack::{Answer, Applicator, Applied, Engine, Lost, Upper};
+use crate::stack::{Answer, Applicator, Applied, Engine, Lost, ReplicaId, Upper};
 use crate::store::{LocalStore, RoTx, RwTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::{Error, Result};
@@ -25,9 +25,6 @@ pub const GUARD: Guard = Guard {
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 /// Shorter than any time for which entries are worth keeping for a replica that may be gone.
 pub const EJECT_AFTER: Duration = Duration::from_secs(60);
-
-/// Identity of a replica, for the life of its store.
-pub type ReplicaId = u64;
 
 /// The engine's own entries: a report, and the end of a replica.
 const REPORT: u8 = 0;

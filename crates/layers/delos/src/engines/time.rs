@@ -1,0 +1,346 @@
+//! Timers that fire at one position of the log, on all replicas, robust to clocks that are wrong (§4.3 F).
+//!
+//! ```text
+//!   create ──► each replica waits by its own clock, from when it applies the creation
+//!          ◄── and says so, through the log; when enough replicas have, the timer fires, and its row goes
+//! ```
+//! A timer is for so many replicas: it fires when this many have waited for its time. So it fires too early only if as
+//! many clocks are fast. A replica that restarts waits for the whole time again, unless it has said that it is over. A
+//! timer is known by the position of its creation, so its end also tells the age of all that is before it in the log:
+//! [`trim_by_age`](TimeBelow::trim_by_age) builds on that.
+//!
+//! While the engine is off, nothing fires and nobody creates a timer. Those that there are go on afterwards.
+
+use super::guard::{Guard, Seen};
+use crate::entry::Entry;
+use crate::log::{LogError, LogPos};
+use crate::stack::{Answer, Applicator, Applied, Engine, Lost, ReplicaId, Upper};
+use crate::store::{LocalStore, RoTx, RwTx};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
+use plinth_core::{Error, Result};
+use plinth_runtime::sync::{Notify, queue};
+use plinth_runtime::{Duration, Instant, now, planted, probe, race, sleep};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::rc::Rc;
+
+pub const GUARD: Guard = Guard { name: "time" };
+/// More timers at a time are refused. All are looked at together.
+pub const TIMERS_MAX: usize = 1000;
+/// A replica follows the log at least this often, and says again what may be lost.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The position of a timer's creation.
+pub type TimerId = LogPos;
+
+/// The engine's own entries.
+const CREATION: u8 = 0;
+const VOTE: u8 = 1;
+
+/// A timer's row: `milliseconds u64 | replicas that it is for u8 | each that has waited u64`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Timer {
+    millis: u64,
+    needed: u8,
+    voters: Vec<ReplicaId>,
+}
+
+impl Timer {
+    fn key(id: TimerId) -> Vec<u8> {
+        GUARD.key(&id.to_be_bytes())
+    }
+
+    fn encode(&self) -> Bytes {
+        let mut out = BytesMut::with_capacity(9 + 8 * self.voters.len());
+        out.put_u64_le(self.millis);
+        out.put_u8(self.needed);
+        self.voters.iter().for_each(|voter| out.put_u64_le(*voter));
+        out.freeze()
+    }
+
+    fn parse(mut row: &[u8]) -> Option<Timer> {
+        let millis = row.try_get_u64_le().ok()?;
+        let needed = row.try_get_u8().ok()?;
+        let mut voters = Vec::new();
+        while !row.is_empty() {
+            voters.push(row.try_get_u64_le().ok()?);
+        }
+        Some(Timer {
+            millis,
+            needed,
+            voters,
+        })
+    }
+}
+
+/// True if the timer has been created and has not fired yet. For those above, who apply an entry.
+///
+/// # Errors
+/// The disk fails.
+pub fn is_running(tx: &RwTx, id: TimerId) -> Result<bool> {
+    Ok(tx.get(&Timer::key(id))?.is_some())
+}
+
+/// The timers there are, in the order of their creation.
+fn timers(rows: &RoTx) -> Result<Vec<(TimerId, Timer)>> {
+    let (begin, end) = (GUARD.key(b""), GUARD.key(&[0xff; 9]));
+    let found = rows.range(&begin, &end, usize::MAX)?;
+    let parse = |(key, row): (Bytes, Bytes)| {
+        let id = key.strip_prefix(&begin[..])?.try_into().ok()?;
+        Some((u64::from_be_bytes(id), Timer::parse(&row)?))
+    };
+    let timers = found.into_iter().map(parse).collect::<Option<_>>();
+    timers.ok_or(Error::file_corrupt)
+}
+
+/// See the module.
+pub struct TimeAbove<A> {
+    upper: Upper<A>,
+    /// Rings when a timer is created, and when one fires.
+    changes: Notify,
+}
+
+impl<A: Applicator> TimeAbove<A> {
+    pub fn new(above: A) -> Self {
+        TimeAbove {
+            upper: Upper::new(above),
+            changes: Notify::new(),
+        }
+    }
+
+    /// A creation: `milliseconds u64 | replicas u8`. The answer is the timer's id; it is empty if it is refused.
+    fn create(&self, tx: &mut RwTx, said: &[u8], pos: LogPos) -> Result<Bytes> {
+        let timer = Timer::parse(said).filter(|timer| timer.needed > 0 && timer.voters.is_empty());
+        let (begin, end) = (GUARD.key(b""), GUARD.key(&[0xff; 9]));
+        let Some(timer) = timer else {
+            return Ok(Bytes::new());
+        };
+        // Those of a batch have one position.
+        if is_running(tx, pos)? || tx.range(&begin, &end, TIMERS_MAX)?.len() >= TIMERS_MAX {
+            return Ok(Bytes::new());
+        }
+        tx.set(&Timer::key(pos), timer.encode());
+        self.changes.notify_all();
+        Ok(Bytes::copy_from_slice(&pos.to_le_bytes()))
+    }
+
+    /// A replica has waited: `timer u64 | replica u64`.
+    fn vote(&self, tx: &mut RwTx, mut said: &[u8]) -> Result<()> {
+        let (Ok(id), Ok(replica)) = (said.try_get_u64_le(), said.try_get_u64_le()) else {
+            return Ok(());
+        };
+        let Some(row) = tx.get(&Timer::key(id))? else {
+            return Ok(());
+        };
+        let mut timer = Timer::parse(&row).ok_or(Error::file_corrupt)?;
+        let is_counted_again = planted!(
+            "delos_timer_twice",
+            "a replica that says twice that a timer is over counts as two"
+        );
+        if timer.voters.contains(&replica) && !is_counted_again {
+            probe!("delos_timer_vote_repeated");
+            return Ok(());
+        }
+        timer.voters.push(replica);
+        if timer.voters.len() < timer.needed.into() {
+            tx.set(&Timer::key(id), timer.encode());
+            return Ok(());
+        }
+        tx.clear(&Timer::key(id));
+        self.changes.notify_all();
+        Ok(())
+    }
+}
+
+impl<A: Applicator> Applicator for TimeAbove<A> {
+    type Return = A::Return;
+    type Refusal = A::Refusal;
+
+    fn apply(&self, tx: &mut RwTx, entry: &Entry, pos: LogPos) -> Applied<A::Return, A::Refusal> {
+        self.upper.pass_over();
+        let said = match GUARD.look(tx, entry)? {
+            Seen::Passing(_) => return self.upper.apply(tx, entry, pos),
+            Seen::Over => return Ok(Answer::Own(Bytes::new())),
+            Seen::Own(said) => said,
+        };
+        Ok(Answer::Own(match said.split_first() {
+            Some((&CREATION, said)) => self.create(tx, said, pos)?,
+            Some((&VOTE, said)) => {
+                self.vote(tx, said)?;
+                Bytes::new()
+            }
+            _ => Bytes::new(),
+        }))
+    }
+
+    fn post_apply(&self, entry: &Entry, pos: LogPos) {
+        self.upper.post_apply(entry, pos);
+    }
+}
+
+/// See the module.
+pub struct TimeBelow<E> {
+    down: E,
+    store: Rc<LocalStore>,
+    replica: ReplicaId,
+    changes: Notify,
+    /// When each timer is over, by this replica's clock.
+    ends: RefCell<BTreeMap<TimerId, Instant>>,
+}
+
+impl<E: Engine> TimeBelow<E> {
+    pub fn new<A: Applicator>(
+        down: E,
+        store: Rc<LocalStore>,
+        replica: ReplicaId,
+        above: &TimeAbove<A>,
+    ) -> Self {
+        TimeBelow {
+            down,
+            store,
+            replica,
+            changes: above.changes.clone(),
+            ends: RefCell::default(),
+        }
+    }
+
+    /// Creates a timer that fires when `time` has passed at as many replicas as `needed`, one at least. `None` if the
+    /// engine is off, or there are [`TIMERS_MAX`] timers. A timer for more replicas than there are never fires.
+    ///
+    /// # Errors
+    /// Those of the proposal. There may be a timer then, of which nobody knows.
+    pub async fn create(
+        &self,
+        time: Duration,
+        needed: u8,
+    ) -> std::result::Result<Option<TimerId>, Lost> {
+        let timer = Timer {
+            millis: u64::try_from(time.as_millis()).unwrap_or(u64::MAX),
+            needed,
+            voters: Vec::new(),
+        };
+        let entry = GUARD.own(&[&[CREATION], &timer.encode()[..]].concat());
+        Ok(match self.down.propose(entry).await? {
+            Answer::Own(mut id) => id.try_get_u64_le().ok(),
+            _ => None,
+        })
+    }
+
+    /// Waits until a timer that was created has fired.
+    ///
+    /// # Errors
+    /// The replica stops, or its disk fails.
+    pub async fn fired(&self, id: TimerId) -> std::result::Result<(), Lost> {
+        loop {
+            let change = self.changes.notified();
+            let rows = self.down.sync().await?;
+            let row = rows.get(&Timer::key(id)).map_err(LogError::Failed);
+            if row.map_err(Lost::Log)?.is_none() {
+                return Ok(());
+            }
+            drop(rows);
+            race(change, sleep(LOOK_INTERVAL)).await;
+        }
+    }
+
+    /// Lets `top` trim what is older than `age` by the clocks of `needed` replicas, to within `step`, for ever. `top`
+    /// is the top of the stack: others may need the log for longer.
+    pub async fn trim_by_age<T: Engine>(
+        &self,
+        top: &T,
+        age: Duration,
+        needed: u8,
+        step: Duration,
+    ) -> Infallible {
+        // It holds no more than there may be timers.
+        let (sender, mut created) = queue();
+        let create = async {
+            loop {
+                if let Ok(Some(id)) = self.create(age, needed).await {
+                    let _ = sender.send(id); // the receiver is below
+                }
+                sleep(step).await;
+            }
+        };
+        let trim = async {
+            loop {
+                let Some(id) = created.recv().await else {
+                    continue;
+                };
+                match self.fired(id).await {
+                    Ok(()) => top.set_trim_prefix(id),
+                    Err(_) => sleep(step).await, // a later one trims more
+                }
+            }
+        };
+        match race(create, trim).await {
+            plinth_runtime::Either::Left(never) | plinth_runtime::Either::Right(never) => never,
+        }
+    }
+
+    /// Waits for the timers' ends, and says so, for ever.
+    pub async fn run(&self) -> Infallible {
+        loop {
+            let change = self.changes.notified();
+            let _ = self.look_around().await; // the next look does the same
+            race(change, sleep(self.pause())).await;
+        }
+    }
+
+    /// Until the next timer is over, if it is soon.
+    fn pause(&self) -> Duration {
+        let ends = self.ends.borrow();
+        let left = ends.values().map(|end| end.saturating_since(now()));
+        let left = left.filter(|left| *left > Duration::ZERO);
+        left.min().unwrap_or(LOOK_INTERVAL).min(LOOK_INTERVAL)
+    }
+
+    async fn look_around(&self) -> std::result::Result<(), Lost> {
+        drop(self.down.sync().await?); // nothing else may play the log here
+        let over = self.look_at_rows().map_err(LogError::Failed);
+        for id in over.map_err(Lost::Log)? {
+            let said = [&[VOTE][..], &id.to_le_bytes(), &self.replica.to_le_bytes()];
+            self.down.propose(GUARD.own(&said.concat())).await?;
+        }
+        Ok(())
+    }
+
+    /// Begins to wait for new timers. The timers that are over, and this replica has not said it.
+    fn look_at_rows(&self) -> Result<Vec<TimerId>> {
+        let rows = self.store.snapshot();
+        let mut ends = self.ends.borrow_mut();
+        let mut before = std::mem::take(&mut *ends);
+        for (id, timer) in timers(&rows)? {
+            if !timer.voters.contains(&self.replica) {
+                let end = || now() + Duration::from_millis(timer.millis);
+                ends.insert(id, before.remove(&id).unwrap_or_else(end));
+            }
+        }
+        if !GUARD.was_on(&rows)? {
+            return Ok(Vec::new());
+        }
+        let over = ends.iter().filter(|(_, end)| now() >= **end);
+        Ok(over.map(|(id, _)| *id).collect())
+    }
+}
+
+impl<E: Engine> Engine for TimeBelow<E> {
+    type Return = E::Return;
+    type Refusal = E::Refusal;
+
+    async fn propose(
+        &self,
+        entry: Entry,
+    ) -> std::result::Result<Answer<E::Return, E::Refusal>, Lost> {
+        self.down.propose(entry).await
+    }
+
+    async fn sync(&self) -> std::result::Result<RoTx, Lost> {
+        self.down.sync().await
+    }
+
+    fn set_trim_prefix(&self, pos: LogPos) {
+        self.down.set_trim_prefix(pos);
+    }
+}
