@@ -12,9 +12,9 @@
 //! and the [virtual log](crate::virtual_log) moves on to another.
 //!
 //! 1. An entry is *committed* when a majority of log servers has it, and all entries before it, on disk, and each of
-//!    them said so before it was sealed. Only then is its append answered (the sequencer).
+//!    them said so before it was sealed. Only then is its append answered ([`window`]).
 //! 2. A tail that was told is above every append that was answered before it was asked for, and all entries below it
-//!    are committed (the clients). Entries above the tail are not readable, so a hole never is.
+//!    are committed ([`tails`]). Entries above the tail are not readable, so a hole never is.
 //! 3. A log server that is sealed takes no more entries from the sequencer, and stays sealed. When a majority is, no
 //!    more entries can be committed. The last position is then agreed on by ballots (Paxos, with the log servers as
 //!    acceptors): the greatest tail of a majority of sealed log servers, unless an earlier ballot may have agreed on
@@ -28,7 +28,12 @@
 //! What may never happen: an append that was answered is missing below a later tail; two readers see different
 //! entries at one position; the last position moves.
 
+pub mod client;
 pub mod description;
 pub mod messages;
+pub mod peers;
+pub mod sequencer;
 pub mod server;
 pub mod state;
+pub mod tails;
+pub mod window;
