@@ -36,4 +36,6 @@ pub mod sequencer;
 pub mod server;
 pub mod state;
 pub mod tails;
+#[cfg(test)]
+mod tests;
 pub mod window;
