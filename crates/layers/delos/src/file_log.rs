@@ -7,6 +7,7 @@
 //! same positions, up to the last that was confirmed, and perhaps some that were not.
 //! What may never happen: two entries with one position, or a gap.
 
+use crate::blocks::Blocks;
 use crate::entry::ENTRY_BYTES_MAX;
 use crate::log::{LogError, LogPos, SharedLog, Tail};
 use bytes::{Buf, BufMut, Bytes};
@@ -15,7 +16,7 @@ use plinth_log::disk_queue::{Block, DiskQueue, Position, entries};
 use plinth_runtime::sync::{Notify, OneshotSender, oneshot};
 use plinth_runtime::{Duration, Task, sleep, spawn, trace_warn};
 use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -23,8 +24,6 @@ use std::rc::Rc;
 const BLOCK_BYTES: usize = 4 << 20;
 /// How long a full disk is left alone.
 const DISK_FULL_PAUSE: Duration = Duration::from_millis(500);
-/// Bytes of the newest entries that stay in memory.
-const RECENT_BYTES: usize = 16 << 20;
 /// The first entry of a block: `kind: 1 | position of the first entry: 8`.
 const KIND_ENTRIES: u8 = 0;
 const KIND_SEAL: u8 = 1;
@@ -40,11 +39,7 @@ enum Asked {
 
 struct State {
     asked: VecDeque<Asked>,
-    /// Where each block is, by its first entry.
-    blocks: BTreeMap<LogPos, Position>,
-    /// The newest blocks.
-    recent: VecDeque<(LogPos, Rc<[Bytes]>)>,
-    recent_bytes: usize,
+    blocks: Blocks,
     next: LogPos,
     trimmed_before: LogPos,
     is_sealed: bool,
@@ -57,24 +52,6 @@ impl State {
             next: self.next,
             is_sealed: self.is_sealed,
         }
-    }
-
-    fn remember(&mut self, first: LogPos, entries: Rc<[Bytes]>) {
-        self.recent_bytes += entries.iter().map(Bytes::len).sum::<usize>();
-        self.recent.push_back((first, entries));
-        while self.recent_bytes > RECENT_BYTES && self.recent.len() > 1 {
-            let (_, oldest) = self.recent.pop_front().expect("there are two");
-            self.recent_bytes -= oldest.iter().map(Bytes::len).sum::<usize>();
-        }
-    }
-
-    /// The block that has this entry: its first position and, if it is in memory, its entries.
-    fn block_of(&self, pos: LogPos) -> Option<(LogPos, Position, Option<Rc<[Bytes]>>)> {
-        let (first, at) = self.blocks.range(..=pos).next_back()?;
-        let recent = self.recent.iter().rev();
-        let found = recent.take_while(|(of, _)| of >= first).last();
-        let found = found.filter(|(of, _)| of == first);
-        Some((*first, *at, found.map(|(_, entries)| entries.clone())))
     }
 }
 
@@ -103,17 +80,16 @@ impl FileLog {
     pub async fn open(prefix: &Path, id: Uid) -> Result<FileLog, Error> {
         let mut state = State {
             asked: VecDeque::new(),
-            blocks: BTreeMap::new(),
-            recent: VecDeque::new(),
-            recent_bytes: 0,
+            blocks: Blocks::default(),
             next: 1,
             trimmed_before: 1,
             is_sealed: false,
             failed: None,
         };
+        let mut has_blocks = false;
         let found = DiskQueue::open(prefix, id, |persisted, block| {
             let (kind, first, entries) = parse_block(&block).ok_or(Error::file_corrupt)?;
-            if state.blocks.is_empty() {
+            if !std::mem::replace(&mut has_blocks, true) {
                 (state.next, state.trimmed_before) = (first, first);
             }
             if first != state.next || state.is_sealed {
@@ -123,8 +99,8 @@ impl FileLog {
                 KIND_SEAL => state.is_sealed = true,
                 KIND_ENTRIES => {
                     state.next += entries.len() as u64;
-                    state.blocks.insert(first, persisted.position());
-                    state.remember(first, entries.into());
+                    state.blocks.add(first, persisted.position());
+                    state.blocks.remember(first, entries.into());
                 }
                 _ => return Err(Error::file_corrupt),
             }
@@ -186,12 +162,16 @@ impl SharedLog for FileLog {
                 if next >= state.next || (bytes >= bytes_max && !read.is_empty()) {
                     return Ok(read);
                 }
-                state.block_of(next)
+                state.blocks.find(next)
             };
-            let (first, at, entries) = found.ok_or(LogError::Failed(Error::internal_error))?;
-            let entries = match entries {
+            let found = found.ok_or(LogError::Failed(Error::internal_error))?;
+            let first = found.first;
+            let entries = match found.entries {
                 Some(entries) => entries,
-                None => self.ask(|reply| Asked::Read(at, reply)).await?.into(),
+                None => {
+                    let asked = self.ask(|reply| Asked::Read(found.place, reply));
+                    asked.await?.into()
+                }
             };
             for entry in &entries[(next - first) as usize..] {
                 if bytes >= bytes_max && !read.is_empty() {
@@ -274,8 +254,8 @@ impl Writer {
         let at = self.write(KIND_ENTRIES, first, &gathered).await?;
         let mut state = self.state.borrow_mut();
         state.next += gathered.len() as u64;
-        state.blocks.insert(first, at);
-        state.remember(first, gathered.into());
+        state.blocks.add(first, at);
+        state.blocks.remember(first, gathered.into());
         drop(state);
         for (pos, reply) in (first..).zip(replies) {
             let _ = reply.send(Ok(pos));
@@ -333,16 +313,10 @@ impl Writer {
         let keep = {
             let mut state = self.state.borrow_mut();
             let before = state.trimmed_before;
-            let Some((first, at)) = state.blocks.range(..=before).next_back() else {
-                return;
-            };
-            let (first, at) = (*first, *at);
-            if state.blocks.first_key_value().map(|(oldest, _)| *oldest) == Some(first) {
-                return;
-            }
-            state.blocks = state.blocks.split_off(&first);
-            at
+            state.blocks.trim(before)
         };
-        self.queue.pop(keep).await;
+        if let Some(keep) = keep {
+            self.queue.pop(keep).await;
+        }
     }
 }

@@ -15,10 +15,12 @@
 //! What may never happen: two replicas with different stores at one position; an entry applied twice or skipped.
 
 pub mod base;
+mod blocks;
 pub mod engines;
 pub mod entry;
 pub mod file_log;
 pub mod log;
+pub mod quorum;
 pub mod stack;
 pub mod store;
 pub mod store_register;

@@ -178,11 +178,13 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
         Ok((part, loglet))
     }
 
-    /// The last loglet is sealed: waits for the one behind it.
-    async fn await_next(&self) -> Result<(), LogError> {
-        while !self.refresh().await.map_err(LogError::Failed)? {
-            probe!("delos_waits_for_loglet");
-            sleep(REFRESH_PAUSE).await;
+    /// This loglet is sealed: waits for the one behind it. Somebody else who waits may have read the map already.
+    async fn await_next(&self, sealed: &Part) -> Result<(), LogError> {
+        while self.map.borrow().last() == sealed {
+            if !self.refresh().await.map_err(LogError::Failed)? {
+                probe!("delos_waits_for_loglet");
+                sleep(REFRESH_PAUSE).await;
+            }
         }
         Ok(())
     }
@@ -235,7 +237,7 @@ impl<R: Register, L: Loglets> SharedLog for VirtualLog<R, L> {
             let (part, loglet) = self.last().await?;
             match loglet.append(entry.clone()).await {
                 Ok(pos) => return Ok(part.first + pos - 1),
-                Err(LogError::Sealed) => self.await_next().await?,
+                Err(LogError::Sealed) => self.await_next(&part).await?,
                 Err(error) => return Err(error),
             }
         }
@@ -252,7 +254,7 @@ impl<R: Register, L: Loglets> SharedLog for VirtualLog<R, L> {
                     is_sealed: false,
                 });
             }
-            self.await_next().await?;
+            self.await_next(&part).await?;
         }
     }
 
@@ -261,29 +263,31 @@ impl<R: Register, L: Loglets> SharedLog for VirtualLog<R, L> {
         from: LogPos,
         bytes_max: usize,
     ) -> Result<Vec<(LogPos, Bytes)>, LogError> {
-        let found = {
-            let map = self.map.borrow();
-            let found = map.part_of(from);
-            found.map(|(part, end)| (part.clone(), end))
-        };
-        let Some((part, end)) = found else {
-            return Err(LogError::Trimmed(self.map.borrow().0[0].first));
-        };
-        let loglet = self.loglet(&part).await?;
-        let base = part.first - 1;
-        let read = loglet.read_next(from - base, bytes_max).await;
-        match read {
-            Ok(mut entries) => {
-                entries.iter_mut().for_each(|(pos, _)| *pos += base);
-                debug_assert!(end.is_none_or(|end| entries.iter().all(|(pos, _)| *pos < end)));
-                if entries.is_empty() && end.is_none() {
-                    // The entries may be in a loglet that this replica has not heard of.
-                    self.refresh().await.map_err(LogError::Failed)?;
-                }
-                Ok(entries)
+        loop {
+            let found = {
+                let map = self.map.borrow();
+                let found = map.part_of(from);
+                found.map(|(part, end)| (part.clone(), end))
+            };
+            let Some((part, end)) = found else {
+                return Err(LogError::Trimmed(self.map.borrow().0[0].first));
+            };
+            let loglet = self.loglet(&part).await?;
+            let base = part.first - 1;
+            let mut entries = match loglet.read_next(from - base, bytes_max).await {
+                Err(LogError::Trimmed(first)) => return Err(LogError::Trimmed(first + base)),
+                read => read?,
+            };
+            entries.iter_mut().for_each(|(pos, _)| *pos += base);
+            debug_assert!(end.is_none_or(|end| entries.iter().all(|(pos, _)| *pos < end)));
+            if !entries.is_empty() || end.is_some() {
+                return Ok(entries);
             }
-            Err(LogError::Trimmed(first)) => Err(LogError::Trimmed(first + base)),
-            Err(error) => Err(error),
+            // The entries may be in a loglet that this replica has not heard of.
+            self.refresh().await.map_err(LogError::Failed)?;
+            if *self.map.borrow().last() == part {
+                return Ok(entries);
+            }
         }
     }
 
@@ -313,7 +317,7 @@ mod tests {
     use crate::file_log::FileLog;
     use plinth_core::Uid;
     use plinth_runtime::sim::{Locality, SimConfig, Simulation};
-    use plinth_runtime::{disk, join_all, race, random};
+    use plinth_runtime::{disk, join_all, race, random, timeout};
     use std::path::Path;
 
     struct Memory(Rc<RefCell<(u64, Bytes)>>);
@@ -406,6 +410,9 @@ mod tests {
         };
         race(join_all((0..8).map(append)), exchange).await;
         assert!(logs[0].parts().len() > 3, "it was hardly ever exchanged");
+        // The exchange that was under way may have sealed the last loglet.
+        let last = logs[0].reconfigure(Bytes::from_static(b"loglet-last"));
+        last.await.expect("exchanged");
         for log in logs {
             let tail = log.check_tail().await.expect("a tail");
             assert_eq!(tail.next, 801);
@@ -424,6 +431,29 @@ mod tests {
     fn loglets_are_exchanged_under_load_and_no_append_fails() {
         for seed in 0..20 {
             on_a_machine(seed, use_and_reconfigure());
+        }
+    }
+
+    #[test]
+    fn all_who_find_a_loglet_sealed_go_on_in_the_next_one() {
+        for seed in 0..20 {
+            on_a_machine(seed, async {
+                let register = Memory(Rc::default());
+                let files = Files(Rc::default(), Permits::new(1));
+                let first = Bytes::from_static(b"loglet-0");
+                let log = VirtualLog::open(register, files, first).await;
+                let log = log.expect("a log");
+                log.seal().await.expect("it is sealed");
+                let appends = (0..8).map(|n| log.append(Bytes::from(format!("{n}"))));
+                let added = log.reconfigure(Bytes::from_static(b"loglet-1"));
+                let added = async {
+                    added.await.expect("exchanged");
+                    std::future::pending::<()>().await;
+                };
+                let appended = race(join_all(appends), added);
+                let within = timeout(Duration::from_secs(10), appended).await;
+                assert!(within.is_some(), "an append waits for another loglet still");
+            });
         }
     }
 
