@@ -4,6 +4,7 @@
 mod engines;
 mod far;
 mod lease;
+mod lease_order;
 mod session_order;
 mod time;
 

@@ -187,6 +187,11 @@ impl<A: Applicator> LeaseAbove<A> {
         }
     }
 
+    /// What is above, for its lower half.
+    pub fn above(&self) -> &A {
+        &self.upper.applicator
+    }
+
     /// A claim: `replica u64 | term u64 | position of the row's claim u64 | the claim's own number u64`; position 0 if
     /// it found no row. Nobody claims what another replica has.
     fn claim(&self, tx: &mut RwTx, said: &[u8], pos: LogPos) -> Result<()> {

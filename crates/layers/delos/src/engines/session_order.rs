@@ -308,7 +308,8 @@ where
     }
 
     fn begin(&self, proposal: Proposal) {
-        match self.back.borrow().is_empty() {
+        let is_empty = self.back.borrow().is_empty();
+        match is_empty {
             true => self.next.borrow_mut().push_back(proposal),
             // It could not be its turn.
             false => drop(self.back.borrow_mut().insert(proposal.number, proposal)),
@@ -343,6 +344,10 @@ where
             number,
         };
         let was_on = self.is_on();
+        let is_last_believed = planted!(
+            "delos_order_refusal_believed",
+            "a proposal counts as refused though an earlier try of it may come into the log"
+        );
         let mut entry = proposal.entry.clone();
         GUARD.note(&mut entry, &note.encode());
         let said = self.down.propose(entry).await;
@@ -359,7 +364,7 @@ where
                     ..proposal
                 })
             }
-            Err(Lost::Elsewhere(_)) if proposal.is_open => {
+            Err(Lost::Elsewhere(_)) if proposal.is_open && !is_last_believed => {
                 own.answer(number, Err(Lost::Log(LogError::Unknown)));
                 None
             }

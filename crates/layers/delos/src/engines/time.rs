@@ -109,6 +109,11 @@ impl<A: Applicator> TimeAbove<A> {
         }
     }
 
+    /// What is above, for its lower half.
+    pub fn above(&self) -> &A {
+        &self.upper.applicator
+    }
+
     /// A creation: `milliseconds u64 | replicas u8`. The answer is the timer's id; it is empty if it is refused.
     fn create(&self, tx: &mut RwTx, said: &[u8], pos: LogPos) -> Result<Bytes> {
         let timer = Timer::parse(said).filter(|timer| timer.needed > 0 && timer.voters.is_empty());
