@@ -5,9 +5,9 @@
 //!   rows     delos/<name>/floor    position of the first entry that is kept, and where it is in the stream
 //!            delos/<name>/sealed   there if the log takes no more
 //! ```
-//! Appends of different replicas never conflict: an entry has no number of its own. Each replica counts the entries of
-//! the stream, which are the same for all. A trim writes the count down, in the transaction that removes entries. Each
-//! append has a read conflict with the row `sealed`: no append commits behind a seal.
+//! Appends of different replicas never conflict: an entry has no number of its own. Each replica counts the entries
+//! of the stream, which are the same for all. A trim writes the count down, in the transaction that removes entries.
+//! Each append has a read conflict with the row `sealed`: no append commits behind a seal.
 //!
 //! A part is `appender u64 | number u64 | is last u8 | bytes`. An appender finds its own entries in the stream while it
 //! counts. So it also learns what became of a commit whose outcome nobody told.

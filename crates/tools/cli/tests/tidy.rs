@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 119;
-const FLOORS: [&[&str]; 9] = [
+const FLOORS: [&[&str]; 10] = [
     &["core"],
     &["runtime"],
     &["rpc", "engine", "foreign"],
@@ -23,6 +23,7 @@ const FLOORS: [&[&str]; 9] = [
     &["transaction", "storage", "client"],
     &["control", "workload"],
     &["server"], // and every layer
+    &["services"],
     &["sim", "bench", "capi", "stack", "migrate", "cli"],
 ];
 
@@ -47,7 +48,7 @@ const CIRCLES: [(&str, &[&str]); 5] = [
 ];
 
 /// The crates in each folder below `crates`, except `layers`.
-const FOLDERS: [(&str, &[&str]); 4] = [
+const FOLDERS: [(&str, &[&str]); 5] = [
     ("base", &["core", "runtime", "rpc"]),
     (
         "store",
@@ -63,6 +64,7 @@ const FOLDERS: [(&str, &[&str]); 4] = [
         ],
     ),
     ("client", &["capi", "client", "foreign", "workload"]),
+    ("replicated", &["services"]),
     ("tools", &["bench", "cli", "migrate", "sim", "stack"]),
 ];
 
