@@ -9,8 +9,8 @@
 //! of the stream, which are the same for all. A trim writes the count down, in the transaction that removes entries.
 //! Each append has a read conflict with the row `sealed`: no append commits behind a seal.
 //!
-//! A part is `appender u64 | number u64 | is last u8 | bytes`. An appender finds its own entries in the stream while it
-//! counts. So it also learns what became of a commit whose outcome nobody told.
+//! A part is `appender u64 | number u64 | is last u8 | bytes`. An appender finds its own entries in the stream while
+//! it counts. So it also learns what became of a commit whose outcome nobody told.
 //!
 //! Promises: those of [`SharedLog`]. A position is told when its entry is durable in the store.
 //! What may never happen: two replicas that count differently; an entry twice because a commit was tried again.
