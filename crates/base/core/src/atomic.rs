@@ -137,9 +137,14 @@ pub fn versionstamp_offset(param: &[u8]) -> Option<usize> {
 /// ten bytes at the offset that they give. `None` if it does not fit.
 pub fn place_versionstamp(param: &[u8], stamp: Versionstamp) -> Option<Vec<u8>> {
     let offset = versionstamp_offset(param)?;
-    let mut out = param[..param.len() - OFFSET_BYTES].to_vec();
+    let mut out = without_offset(param).to_vec();
     out[offset..offset + Versionstamp::LEN].copy_from_slice(&stamp.0);
     Some(out)
+}
+
+/// `param` without the offset at its end, which [`versionstamp_offset`] has found.
+pub fn without_offset(param: &[u8]) -> &[u8] {
+    &param[..param.len() - OFFSET_BYTES]
 }
 
 /// All keys that a `SetVersionstampedKey` may write if it commits at `version_min` or above. A transaction must treat

@@ -3,7 +3,7 @@
 //!
 //! - [`accept`] takes connections up to the system's limit, and backs off when the system refuses.
 //! - [`Inbox`] reads; it keeps room for large messages only for a while, and can limit how long it waits.
-//! - [`Outbox`] is bounded; everything that was added during one turn of the event loop goes out in one write.
+//! - [`Outbox`] is bounded; everything that was added before a write goes out in it.
 //! - [`until_over`] runs both halves, and closes connections that do not greet in time.
 //! - [`session`] is all of this for a protocol that answers requests in order.
 //!
@@ -132,7 +132,7 @@ pub async fn session<F: Future<Output = ()>>(
         slot,
         ..
     } = connection;
-    let outbox = Outbox::new();
+    let outbox = Outbox::of_session();
     let writing = outbox.drain(writer, || ());
     let working = async {
         work(Inbox::new(reader), outbox.clone()).await;

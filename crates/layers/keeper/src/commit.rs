@@ -1,10 +1,12 @@
 //! A plan becomes a transaction of the store.
 
 use crate::tree::change::{Origin, put_change};
+use crate::tree::locks::LockSet;
 use crate::tree::node::{Counts, Data, Lifetime, Node, pzxid_row};
-use crate::tree::plan::{Plan, SessionChange, Touched};
+use crate::tree::plan::{Plan, SessionChange};
 use crate::tree::rows::{Lock, PIECE_BYTES, Rows};
 use crate::tree::totals::Totals;
+use crate::tree::touched::Touched;
 use bytes::BufMut;
 use plinth_client::{Stream, Transaction, TransactionOption};
 use plinth_core::key::KeyRange;
@@ -24,6 +26,13 @@ pub enum Mode {
     Shared,
 }
 
+/// What a plan has relied on, and what it changes.
+#[derive(Clone, Copy)]
+pub struct Relied<'a> {
+    pub reads: &'a LockSet,
+    pub writes: &'a LockSet,
+}
+
 pub struct Writer<'a> {
     pub rows: &'a Rows,
     pub stream: &'a Stream,
@@ -32,11 +41,20 @@ pub struct Writer<'a> {
 
 impl Writer<'_> {
     /// Puts the plan's rows, conflicts and entries into `transaction`.
-    pub fn write(&self, transaction: &Transaction, plan: &Plan<'_>, mode: Mode) -> Result<()> {
+    pub fn write(
+        &self,
+        transaction: &Transaction,
+        plan: &Plan<'_>,
+        relied: Relied<'_>,
+        mode: Mode,
+    ) -> Result<()> {
         // First: a read conflict leaves out what the transaction itself has written, which would have to be sorted.
-        self.write_conflicts(transaction, plan, mode);
+        self.write_conflicts(transaction, relied, mode);
+        if !plan.changes.is_empty() {
+            self.write_lock(transaction, (Lock::Everything, self.origin.gateway));
+        }
         let mut totals = Totals::default();
-        for (path, touched) in &plan.touched {
+        for (path, touched) in plan.touched.iter() {
             self.write_node(transaction, path, touched)?;
             totals.add_change(path, touched.before.as_deref(), touched.after.as_ref());
         }
@@ -225,22 +243,22 @@ impl Writer<'_> {
         self.set(transaction, self.rows.owned(own, session), (index, false))
     }
 
-    fn write_conflicts(&self, transaction: &Transaction, plan: &Plan<'_>, mode: Mode) {
+    fn write_conflicts(&self, transaction: &Transaction, relied: Relied<'_>, mode: Mode) {
         let own = self.origin.gateway;
         match mode {
             Mode::Alone => {
                 self.read_lock_of_others(transaction, Lock::Everything);
-                if !plan.writes.is_empty() {
+                if !relied.writes.is_empty() {
                     self.write_lock(transaction, (Lock::Unlisted, own));
                 }
             }
             Mode::Shared => {
                 self.read_lock_of_others(transaction, Lock::Unlisted);
-                for (lock, hash) in &plan.reads {
-                    transaction.add_read_conflict_key(self.rows.lock(*lock, *hash));
+                for (lock, hash) in relied.reads.iter() {
+                    transaction.add_read_conflict_key(self.rows.lock(lock, hash));
                 }
-                let writes = plan.writes.iter();
-                writes.for_each(|lock| self.write_lock(transaction, *lock));
+                let writes = relied.writes.iter();
+                writes.for_each(|lock| self.write_lock(transaction, lock));
             }
         }
         transaction.add_read_conflict_key(self.rows.lock(Lock::Gateway, own));
@@ -249,9 +267,6 @@ impl Writer<'_> {
         transaction.add_read_conflict_range(later.begin, later.end);
         transaction.add_write_conflict_key(self.rows.batch(own, self.origin.batch));
         self.write_lock(transaction, (Lock::Beat, own));
-        if !plan.changes.is_empty() {
-            self.write_lock(transaction, (Lock::Everything, own));
-        }
     }
 
     fn read_lock_of_others(&self, transaction: &Transaction, lock: Lock) {

@@ -41,6 +41,8 @@ knob! {
     pub BATCHES_AT_ONCE: usize = "keeper_batches_at_once", 2, sim 1, 3, legal 1, 8;
     /// A batch with so many bytes takes no more operations.
     pub BATCH_BYTES_MAX: usize = "keeper_batch_bytes_max", 2 << 20, sim 1000, 2 << 20, legal 1000, 4 << 20;
+    /// Longest data of a node that the stream of changes carries. Other gateways read longer data when they need it.
+    pub NEWS_DATA_BYTES_MAX: usize = "keeper_news_data_bytes_max", 64, sim 0, 1024, legal 0, 1024;
     /// Longest request: ZooKeeper's `jute.maxbuffer`.
     pub FRAME_BYTES_MAX: usize = "keeper_frame_bytes_max", 0xfffff, legal 10_000, 8 << 20;
     /// Longest answer. Clients have limits of their own, which their users can change; ZooKeeper's server has none.

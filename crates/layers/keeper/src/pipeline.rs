@@ -31,7 +31,7 @@ use crate::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, QUEUE_BYTES_MAX};
 use flight::{Flight, Later, Turn};
 use plinth_client::{Position, Stream};
 use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, Watch, oneshot};
-use plinth_runtime::{Duration, Either, Instant, now, race, sleep};
+use plinth_runtime::{Duration, Either, Instant, now, race, random, sleep};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -108,6 +108,8 @@ pub struct Pipeline {
     waiting: RefCell<Vec<OneshotSender<()>>>,
     wake: Rc<Notify>,
     begun: Notify,
+    /// Of the hashes of paths in plans.
+    seed: u64,
     /// Where to read the stream on.
     next: Cell<Position>,
     /// Number of the last batch that began.
@@ -147,6 +149,7 @@ impl Pipeline {
             waiting: RefCell::default(),
             wake: Rc::new(Notify::new()),
             begun: Notify::new(),
+            seed: random::u64(),
             next: Cell::new(next),
             batch: Cell::new(0),
             flights: RefCell::default(),

@@ -200,11 +200,19 @@ impl Replica {
         Ok(())
     }
 
-    /// The node's data; reads it if it is long and not in the cache. `None` if the node has changed meanwhile.
+    /// The node's data; reads it if it is not in the cache. `None` if the node has changed meanwhile.
     pub async fn data(&self, path: &str, node: &Rc<Node>) -> Result<Option<Rc<Node>>> {
         let Data::Unread(len) = node.data else {
             return Ok(Some(node.clone()));
         };
+        if !node.data.is_long() {
+            probe!("keeper_data_left_in_row");
+            let is_loaded = self.load(path).await?;
+            return Ok(match self.node_if_known(path) {
+                Known::Here(node) if is_loaded && !node.data.is_left_in_row() => Some(node),
+                _ => None,
+            });
+        }
         let (version, transaction) = self.reader();
         let (found, _) = all_rows(&transaction, self.rows.data(path), usize::MAX).await?;
         if !self.is_unchanged(version, |changed| changed == path) {

@@ -30,22 +30,34 @@ pub enum Refused<E> {
     Full,
 }
 
-/// Messages waiting to be written. Everything that was added during one turn of the event loop goes out in one write.
+/// Messages waiting to be written. Everything that was added before a write goes out in it.
 pub struct Outbox {
     output: RefCell<Output>,
     ready: Notify,
     /// Notified when unsent bytes were taken to be written.
     taken: Notify,
     closed: Cell<bool>,
+    gathers: bool,
 }
 
 impl Outbox {
+    /// For messages of many tasks: those that are ready in this turn of the loop add theirs to the same write.
     pub fn new() -> Rc<Self> {
+        Self::make(true)
+    }
+
+    /// For answers of one session, which are added together. The writer does not wait for others.
+    pub fn of_session() -> Rc<Self> {
+        Self::make(false)
+    }
+
+    fn make(gathers: bool) -> Rc<Self> {
         Rc::new(Outbox {
             output: RefCell::default(),
             ready: Notify::new(),
             taken: Notify::new(),
             closed: Cell::new(false),
+            gathers,
         })
     }
 
@@ -112,8 +124,9 @@ impl Outbox {
                     return;
                 }
                 self.wait_for_messages(&mut last_large).await;
-                // Other tasks that are ready in this turn can add their messages to the same write.
-                yield_now().await;
+                if self.gathers {
+                    yield_now().await;
+                }
                 continue;
             }
             let pieces = self.output.borrow_mut().take();

@@ -1,11 +1,12 @@
 //! Batches on their way: executed, sent to the store, answered or executed again.
 
 use super::{Outcome, Pipeline, Queued, RETRY_PAUSE, Seen};
-use crate::commit::{Mode, Writer};
+use crate::commit::{Mode, Relied, Writer};
 use crate::paths;
 use crate::replica::KeepAll;
 use crate::tree::change::{Change, Origin};
 use crate::tree::execute::{Executed, Operation, Owner, Shape, execute};
+use crate::tree::locks::LockSet;
 use crate::tree::plan::{Known, Plan};
 use crate::tree::rows::{Lock, Rows};
 use crate::wire::{Request, Text};
@@ -58,7 +59,7 @@ pub(super) struct Flight {
     mode: Mode,
     /// Whose operations it has. `None` if nothing may begin beside it.
     sessions: Option<BTreeSet<i64>>,
-    writes: BTreeSet<(Lock, u64)>,
+    writes: LockSet,
     /// What the store has said.
     result: Rc<Cell<Option<Result<Versionstamp>>>>,
     /// What its reads look at stays in memory.
@@ -112,7 +113,7 @@ impl Pipeline {
         let mut is_written = false;
         queued.operation.needs(&mut |path| {
             let hash = Rows::path_hash(path);
-            let written = |lock| flights.iter().any(|f| f.writes.contains(&(lock, hash)));
+            let written = |lock| flights.iter().any(|f| f.writes.contains((lock, hash)));
             is_written |= written(Lock::Existence) || written(Lock::Data);
         });
         // Whether it relies on anything else that the others write is seen when it has been executed.
@@ -271,7 +272,7 @@ impl Pipeline {
             return None;
         }
         let view = Seen(&self.replica, &*self.listener);
-        let mut plan = Plan::new(&view, unix_time_ms() as i64);
+        let mut plan = Plan::new(&view, unix_time_ms() as i64, self.seed);
         let mut executed = Vec::with_capacity(batch.len());
         for (piece, queued) in (0..).zip(&batch) {
             plan.begin(piece);
@@ -284,7 +285,8 @@ impl Pipeline {
             }
             return Some(batch);
         }
-        if self.relies_on_flights(&plan) {
+        let reads = std::mem::take(&mut plan.reads).seal();
+        if self.relies_on_flights(&reads) {
             probe!("keeper_batch_waits_for_another");
             let penalty = self.penalty.get();
             self.apart.set(penalty);
@@ -292,22 +294,29 @@ impl Pipeline {
             self.land_all().await;
             return Some(batch);
         }
-        self.send(batch, executed, plan, kept);
+        self.send(batch, executed, plan, reads, kept);
         None
     }
 
     /// True if a batch under way writes what the plan has read.
-    fn relies_on_flights(&self, plan: &Plan<'_>) -> bool {
+    fn relies_on_flights(&self, reads: &LockSet) -> bool {
         let is_overlooked = planted!(
             "keeper_batches_overlap",
             "a batch relies on what the one before it, still under way, changes"
         );
         let flights = self.flights.borrow();
         let mut writes = flights.iter().map(|flight| &flight.writes);
-        !is_overlooked && writes.any(|writes| !writes.is_disjoint(&plan.reads))
+        !is_overlooked && writes.any(|writes| writes.meets(reads))
     }
 
-    fn send(&self, batch: Vec<Queued>, executed: Vec<Executed>, plan: Plan<'_>, kept: &KeepAll) {
+    fn send(
+        &self,
+        batch: Vec<Queued>,
+        executed: Vec<Executed>,
+        mut plan: Plan<'_>,
+        reads: LockSet,
+        kept: &KeepAll,
+    ) {
         if !self.flights.borrow().is_empty() {
             self.penalty.set(self.penalty.get() / 2);
         }
@@ -317,7 +326,12 @@ impl Pipeline {
         self.begun.notify_one();
         let mode = self.mode();
         let transaction = self.replica.database.create_transaction();
-        let built = self.build(&transaction, &plan, batch.len(), number, mode);
+        let writes = std::mem::take(&mut plan.writes).seal();
+        let relied = Relied {
+            reads: &reads,
+            writes: &writes,
+        };
+        let built = self.build(&transaction, &plan, relied, batch.len(), number, mode);
         let result = Rc::new(Cell::new(None));
         let (landed, wake) = (result.clone(), self.wake.clone());
         let commit = spawn("keeper_commit", async move {
@@ -334,7 +348,7 @@ impl Pipeline {
             number,
             began: now(),
             mode,
-            writes: plan.writes,
+            writes,
             result,
             _kept: has_looks.then(|| kept.clone()),
             _commit: commit,
@@ -345,6 +359,7 @@ impl Pipeline {
         &self,
         transaction: &Transaction,
         plan: &Plan<'_>,
+        relied: Relied<'_>,
         operations: usize,
         batch: u64,
         mode: Mode,
@@ -360,7 +375,7 @@ impl Pipeline {
                 batch,
             },
         };
-        writer.write(transaction, plan, mode)
+        writer.write(transaction, plan, relied, mode)
     }
 
     /// Waits for all batches under way.

@@ -5,9 +5,11 @@
 //!   change:  kind: 1 | piece: 2 | …
 //! ```
 //! `piece` is the number of the operation in its transaction; together with the entry's position it gives the zxid.
-//! A batch with many changes has several entries.
+//! A batch with many changes has several entries. Data is told only if it is short: it is in the node's row, and most
+//! changes are read by no other gateway.
 
 use super::node::{Node, put_acl, put_bytes, put_text, take_acl, take_bytes, take_text};
+use crate::NEWS_DATA_BYTES_MAX;
 use crate::wire::{Acl, Text};
 use crate::zxid::Zxids;
 use bytes::{Buf, BufMut};
@@ -100,7 +102,7 @@ pub fn put_change(entry: &mut Vec<u8>, piece: u16, change: &Change) {
     entry.put_u16(piece);
     put_text(entry, path);
     if let Some(node) = node {
-        put_bytes(entry, &node.to_row().0);
+        put_bytes(entry, &node.to_news(NEWS_DATA_BYTES_MAX.get()));
     }
 }
 
@@ -256,15 +258,25 @@ mod tests {
     }
 
     #[test]
-    fn long_data_is_left_out_of_an_entry() {
-        let mut entry = Origin {
-            gateway: 1,
-            batch: 2,
+    fn data_is_left_out_of_an_entry_unless_it_is_short() {
+        for len in [NEWS_DATA_BYTES_MAX.get() + 1, INLINE_BYTES_MAX + 1] {
+            let mut entry = Origin {
+                gateway: 1,
+                batch: 2,
+            }
+            .begin_entry();
+            let long = node(7, Data::Here(Bytes::from(vec![1; len])));
+            put_change(&mut entry, 0, &Change::DataSet("/a".into(), long.clone()));
+            assert!(entry.len() < 200);
+            let parsed = parse_entry(&entry, Versionstamp::new(1000, 5), ZXIDS);
+            let (_, changes) = parsed.expect("an entry");
+            let mut told = Node {
+                data: Data::Unread(len),
+                ..long
+            };
+            told.settle(|piece| ZXIDS.of(1000, 5, piece));
+            assert_eq!(changes, [(0, Change::DataSet("/a".into(), told))]);
         }
-        .begin_entry();
-        let long = node(7, Data::Here(Bytes::from(vec![1; INLINE_BYTES_MAX + 1])));
-        put_change(&mut entry, 0, &Change::DataSet("/a".into(), long));
-        assert!(entry.len() < 200);
     }
 
     #[test]

@@ -612,7 +612,7 @@ fn close_session(
     plan.write(Lock::Session, session as u64);
     // Operations before this one in the transaction may have created some, and deleted others.
     let mut all: std::collections::BTreeSet<Text> = found.ephemerals.iter().cloned().collect();
-    all.extend(plan.touched.keys().cloned());
+    all.extend(plan.touched.iter().map(|(path, _)| path.clone()));
     for path in all {
         let Some(node) = plan.node(&path) else {
             continue;

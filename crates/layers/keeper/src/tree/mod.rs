@@ -2,9 +2,11 @@
 
 pub mod change;
 pub mod execute;
+pub mod locks;
 pub mod node;
 pub mod plan;
 pub mod rows;
 #[cfg(test)]
 mod tests;
 pub mod totals;
+pub mod touched;

@@ -59,7 +59,7 @@ impl Lifetime {
 pub enum Data {
     None,
     Here(Bytes),
-    /// This many bytes, in rows of their own, that have not been read.
+    /// This many bytes that have not been read: in rows of their own if they are [long](Data::is_long).
     Unread(usize),
 }
 
@@ -83,6 +83,11 @@ impl Data {
     /// Too large for the node's own row.
     pub fn is_long(&self) -> bool {
         self.len() > INLINE_BYTES_MAX
+    }
+
+    /// It is in the node's own row, which has not been read since it was written.
+    pub fn is_left_in_row(&self) -> bool {
+        matches!(self, Data::Unread(_)) && !self.is_long()
     }
 }
 
@@ -203,17 +208,29 @@ impl Node {
     ///   stamp: 10 | flags: 1 | czxid: 8 or 2 | mzxid: 8 or 2 | ctime: 8 | mtime: 8 | version: 4 | aversion: 4
     ///   | owner: 8 | access list | data
     /// ```
-    /// A zxid of 2 bytes is a number in the transaction that the stamp names. Numbers are big-endian.
+    /// A zxid of 2 bytes is a number in the transaction that the stamp names. Numbers are big-endian. Of long data,
+    /// the row has the length.
     pub fn to_row(&self) -> (Vec<u8>, bool) {
+        self.encode(INLINE_BYTES_MAX)
+    }
+
+    /// The node as the stream of changes tells of it: as its row, but data with more than `data_max` bytes stays
+    /// behind. Gateways that want it read the row.
+    pub fn to_news(&self, data_max: usize) -> Vec<u8> {
+        self.encode(data_max.min(INLINE_BYTES_MAX)).0
+    }
+
+    fn encode(&self, data_max: usize) -> (Vec<u8>, bool) {
+        let leaves_data_out = self.data.len() > data_max;
         let (created, modified) = (own_piece(self.czxid), own_piece(self.mzxid));
         let mut flags = 0;
         let mut set = |flag: u8, is: bool| flags |= if is { flag } else { 0 };
         set(CZXID_STAMPED, created.is_some());
         set(MZXID_STAMPED, modified.is_some());
         set(DATA_NONE, self.data == Data::None);
-        set(DATA_LONG, self.data.is_long());
+        set(DATA_LEFT_OUT, leaves_data_out);
         set(ACL_OPEN, is_open(&self.acl));
-        let mut out = Vec::with_capacity(64 + self.data.len().min(INLINE_BYTES_MAX));
+        let mut out = Vec::with_capacity(64 + self.data.len().min(data_max));
         out.put_bytes(0, Versionstamp::LEN);
         out.put_u8(flags);
         for (zxid, piece) in [(self.czxid, created), (self.mzxid, modified)] {
@@ -232,9 +249,9 @@ impl Node {
         }
         match &self.data {
             Data::None => {}
-            data if data.is_long() => out.put_u32(data.len() as u32),
+            data if leaves_data_out => out.put_u32(data.len() as u32),
             Data::Here(bytes) => out.put_slice(bytes),
-            Data::Unread(_) => unreachable!("short data is read with the row"),
+            Data::Unread(_) => unreachable!("data is read before its row is written anew"),
         }
         (out, created.is_some() || modified.is_some())
     }
@@ -262,10 +279,10 @@ impl Node {
             true => open_acl(),
             false => take_acl(&mut input)?,
         };
-        let data = match flags & (DATA_NONE | DATA_LONG) {
+        let data = match flags & (DATA_NONE | DATA_LEFT_OUT) {
             0 => Data::Here(Bytes::copy_from_slice(input)),
             DATA_NONE => Data::None,
-            DATA_LONG => Data::Unread(input.try_get_u32().ok()? as usize),
+            DATA_LEFT_OUT => Data::Unread(input.try_get_u32().ok()? as usize),
             _ => return None,
         };
         Some(Node {
@@ -287,7 +304,7 @@ impl Node {
 const CZXID_STAMPED: u8 = 1;
 const MZXID_STAMPED: u8 = 2;
 const DATA_NONE: u8 = 4;
-const DATA_LONG: u8 = 8;
+const DATA_LEFT_OUT: u8 = 8;
 const ACL_OPEN: u8 = 16;
 const ALL_FLAGS: u8 = 31;
 

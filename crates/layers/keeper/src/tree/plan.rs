@@ -6,11 +6,13 @@
 //! succeeds; otherwise the operations are executed again on a newer state.
 
 use super::change::Change;
+use super::locks::Locks;
 use super::node::{Node, is_open, own_zxid};
 use super::rows::{Lock, Rows};
+use super::touched::{Touched, TouchedNodes};
 use crate::paths;
 use crate::wire::{Acl, Text};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// What is known of a node.
@@ -27,14 +29,6 @@ pub trait View {
     fn node(&self, path: &str) -> Known;
     /// True if the gateway has this session.
     fn owns(&self, session: i64) -> bool;
-}
-
-/// A node that the plan changes.
-pub struct Touched {
-    pub before: Option<Rc<Node>>,
-    pub after: Option<Node>,
-    /// It was deleted by the plan at some time: what there is now is another node.
-    pub is_replaced: bool,
 }
 
 /// What a session has become.
@@ -61,14 +55,14 @@ pub enum SessionChange {
 
 pub struct Plan<'v> {
     view: &'v dyn View,
-    pub touched: BTreeMap<Text, Touched>,
+    pub touched: TouchedNodes,
     pub sessions: BTreeMap<i64, SessionChange>,
     /// Rows of gateways that are written, or cleared.
     pub gateways: Vec<(u64, Option<Vec<u8>>)>,
     /// With the number of the operation that made each.
     pub changes: Vec<(u16, Change)>,
-    pub reads: BTreeSet<(Lock, u64)>,
-    pub writes: BTreeSet<(Lock, u64)>,
+    pub reads: Locks,
+    pub writes: Locks,
     /// Nodes that must be read before the plan can be right.
     pub missing: Vec<Text>,
     /// Bytes of data that it writes.
@@ -86,15 +80,16 @@ struct Undo {
 }
 
 impl<'v> Plan<'v> {
-    pub fn new(view: &'v dyn View, now_ms: i64) -> Self {
+    /// `seed` hides from clients how their paths are hashed.
+    pub fn new(view: &'v dyn View, now_ms: i64, seed: u64) -> Self {
         Plan {
             view,
-            touched: BTreeMap::new(),
+            touched: TouchedNodes::new(seed),
             sessions: BTreeMap::new(),
             gateways: Vec::new(),
             changes: Vec::new(),
-            reads: BTreeSet::new(),
-            writes: BTreeSet::new(),
+            reads: Locks::default(),
+            writes: Locks::default(),
             missing: Vec::new(),
             data_bytes: 0,
             now_ms,
@@ -114,11 +109,11 @@ impl<'v> Plan<'v> {
     }
 
     pub fn read(&mut self, lock: Lock, hash: u64) {
-        self.reads.insert((lock, hash));
+        self.reads.add((lock, hash));
     }
 
     pub fn write(&mut self, lock: Lock, hash: u64) {
-        self.writes.insert((lock, hash));
+        self.writes.add((lock, hash));
     }
 
     pub fn owns(&self, session: i64) -> bool {
@@ -146,11 +141,7 @@ impl<'v> Plan<'v> {
 
     fn put(&mut self, path: &str, after: Option<Node>) {
         if let Some(undo) = &mut self.undo {
-            let before = self.touched.get(path).map(|touched| Touched {
-                before: touched.before.clone(),
-                after: touched.after.clone(),
-                is_replaced: touched.is_replaced,
-            });
+            let before = self.touched.get(path).cloned();
             undo.before.push((path.into(), before));
         }
         if let Some(touched) = self.touched.get_mut(path) {
@@ -215,6 +206,10 @@ impl<'v> Plan<'v> {
     }
 
     pub fn set_acl(&mut self, path: &Text, node: Node) {
+        if node.data.is_left_in_row() {
+            // The row is written anew, with its data.
+            self.missing.push(path.clone());
+        }
         self.write(Lock::Existence, Rows::path_hash(path));
         self.put(path, Some(node.clone()));
         self.changes

@@ -64,7 +64,7 @@ fn state() -> State {
 /// The outcome of an operation, and what it changes.
 fn outcome(operation: &Operation) -> (Executed, Vec<Change>) {
     let state = state();
-    let mut plan = Plan::new(&state, 5);
+    let mut plan = Plan::new(&state, 5, 1);
     let executed = execute(&mut plan, operation, OWN);
     let changes = plan.changes.into_iter().map(|(_, change)| change).collect();
     (executed, changes)
@@ -147,7 +147,7 @@ fn a_session_that_moves_gets_the_time_out_that_its_client_asks_for_now() {
         found: Some(found),
     };
     let state = state();
-    let mut plan = Plan::new(&state, 5);
+    let mut plan = Plan::new(&state, 5, 1);
     let done = Executed::One(Ok(Shape::Empty));
     assert_eq!(execute(&mut plan, &operation, OWN), done);
     let taken = SessionChange::Taken {

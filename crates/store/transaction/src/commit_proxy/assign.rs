@@ -85,28 +85,31 @@ pub fn place_versionstamps(
     let stamp = Versionstamp::new(version, order);
     let mut out = BytesMut::with_capacity(mutations.bytes().len());
     for mutation in mutations.iter() {
-        let (key, value) = match mutation.kind {
-            MutationKind::SetVersionstampedKey => (
-                atomic::place_versionstamp(mutation.first, stamp),
-                Some(mutation.second.to_vec()),
-            ),
-            MutationKind::SetVersionstampedValue => (
-                Some(mutation.first.to_vec()),
-                atomic::place_versionstamp(mutation.second, stamp),
-            ),
+        let MutationRef { first, second, .. } = mutation;
+        // The place of the stamp, in both parts one after the other.
+        let place = match mutation.kind {
+            MutationKind::SetVersionstampedKey => atomic::versionstamp_offset(first),
+            MutationKind::SetVersionstampedValue => {
+                atomic::versionstamp_offset(second).map(|place| first.len() + place)
+            }
             _ => {
                 mutation.pack(&mut out);
                 continue;
             }
         };
-        if let (Some(key), Some(value)) = (key, value) {
-            MutationRef {
-                kind: MutationKind::Set,
-                first: &key,
-                second: &value,
-            }
-            .pack(&mut out);
-        }
+        let Some(place) = place else { continue };
+        let (first, second) = match mutation.kind {
+            MutationKind::SetVersionstampedKey => (atomic::without_offset(first), second),
+            _ => (first, atomic::without_offset(second)),
+        };
+        let set = MutationRef {
+            kind: MutationKind::Set,
+            first,
+            second,
+        };
+        set.pack(&mut out);
+        let at = out.len() - first.len() - second.len() + place;
+        out[at..at + Versionstamp::LEN].copy_from_slice(&stamp.0);
     }
     MutationBatch::parse(out.freeze()).expect("packed just now")
 }
@@ -296,6 +299,41 @@ mod tests {
         assert!(parts > 5, "{parts}");
         let rows = state.rows_from(b"").map(|(k, v)| (k.clone(), v.clone()));
         assert!(replayed.into_iter().eq(rows));
+    }
+
+    #[test]
+    fn stamped_operations_become_sets_and_others_stay_as_they_are() {
+        let (first, second) = (Bytes::from_static(b"first"), Bytes::from_static(b"second"));
+        let stamped = |place: u32| {
+            let text = [&b"before"[..], &[0; Versionstamp::LEN], b"after"].concat();
+            Bytes::from([&text[..], &place.to_le_bytes()].concat())
+        };
+        let of = |kind, first: &Bytes, second: &Bytes| Mutation {
+            kind,
+            first: first.clone(),
+            second: second.clone(),
+        };
+        let asked = [
+            of(MutationKind::Add, &first, &second),
+            of(MutationKind::SetVersionstampedKey, &stamped(6), &second),
+            of(MutationKind::SetVersionstampedValue, &first, &stamped(0)),
+            // No stamp fits there.
+            of(MutationKind::SetVersionstampedValue, &first, &stamped(12)),
+            of(MutationKind::Set, &first, &second),
+        ];
+        let placed = |place| {
+            let stamp = Versionstamp::new(7, 8);
+            atomic::place_versionstamp(&stamped(place), stamp).expect("it fits")
+        };
+        let sets = [
+            asked[0].clone(),
+            Mutation::set(placed(6), second.clone()),
+            Mutation::set(first.clone(), placed(0)),
+            asked[4].clone(),
+        ];
+        let asked = MutationBatch::from_mutations(asked.iter().map(Mutation::as_ref));
+        let stamped = place_versionstamps(&asked, 7, 8);
+        assert_eq!(stamped.iter_owned().collect::<Vec<_>>(), sets);
     }
 
     #[test]
