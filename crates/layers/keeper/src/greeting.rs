@@ -165,9 +165,9 @@ type Session = (i64, u32, Bytes);
 
 /// The time-out for what the client asks for.
 fn timeout_of(gateway: &Gateway, request: &ConnectRequest) -> u32 {
-    let tick = gateway.options.tick_ms;
+    let (shortest, longest) = gateway.options.session_timeouts_ms();
     let wanted = u32::try_from(request.timeout_ms).unwrap_or(0);
-    wanted.clamp(2 * tick, 20 * tick)
+    wanted.clamp(shortest, longest)
 }
 
 /// Positive: the other half of the numbers are owners that are no sessions.

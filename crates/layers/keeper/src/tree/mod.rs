@@ -4,6 +4,7 @@ pub mod change;
 pub mod execute;
 pub mod node;
 pub mod plan;
+pub mod quota;
 pub mod rows;
 #[cfg(test)]
 mod tests;

@@ -7,9 +7,10 @@
 
 use super::change::Change;
 use super::node::{Node, is_open, own_zxid};
+use super::quota::{Draft, Exceeded, QuotaChange, Quotas, Used};
 use super::rows::{Lock, Rows};
 use crate::paths;
-use crate::wire::{Acl, Text};
+use crate::wire::{Acl, Code, Text};
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
@@ -27,6 +28,11 @@ pub trait View {
     fn node(&self, path: &str) -> Known;
     /// True if the gateway has this session.
     fn owns(&self, session: i64) -> bool;
+    fn quotas(&self) -> Rc<Quotas>;
+    /// True if hard limits are hard.
+    fn enforces_quotas(&self) -> bool;
+    /// A client has come to a limit.
+    fn exceeds(&self, exceeded: &Exceeded, path: &str);
 }
 
 /// A node that the plan changes.
@@ -73,6 +79,9 @@ pub struct Plan<'v> {
     pub missing: Vec<Text>,
     /// Bytes of data that it writes.
     pub data_bytes: usize,
+    pub quotas: Draft,
+    /// What is to be written about quotas; see [`Plan::end`].
+    pub quota_changes: Vec<(Text, QuotaChange)>,
     /// Milliseconds since 1970.
     pub now_ms: i64,
     piece: u16,
@@ -83,6 +92,7 @@ pub struct Plan<'v> {
 struct Undo {
     changes: usize,
     before: Vec<(Text, Option<Touched>)>,
+    quotas: Draft,
 }
 
 impl<'v> Plan<'v> {
@@ -93,10 +103,13 @@ impl<'v> Plan<'v> {
             sessions: BTreeMap::new(),
             gateways: Vec::new(),
             changes: Vec::new(),
-            reads: BTreeSet::new(),
+            // Every transaction knows all quotas.
+            reads: BTreeSet::from([(Lock::Quotas, 0)]),
             writes: BTreeSet::new(),
             missing: Vec::new(),
             data_bytes: 0,
+            quotas: Draft::new(view.quotas()),
+            quota_changes: Vec::new(),
             now_ms,
             piece: 0,
             undo: None,
@@ -154,6 +167,8 @@ impl<'v> Plan<'v> {
             undo.before.push((path.into(), before));
         }
         if let Some(touched) = self.touched.get_mut(path) {
+            self.quotas
+                .note(path, touched.after.as_ref(), after.as_ref());
             touched.is_replaced |= after.is_none();
             touched.after = after;
             return;
@@ -162,6 +177,7 @@ impl<'v> Plan<'v> {
             Known::Here(node) => Some(node),
             Known::Absent | Known::Unknown => None,
         };
+        self.quotas.note(path, before.as_deref(), after.as_ref());
         let touched = Touched {
             is_replaced: after.is_none(),
             before,
@@ -231,6 +247,7 @@ impl<'v> Plan<'v> {
         self.undo = Some(Undo {
             changes: self.changes.len(),
             before: Vec::new(),
+            quotas: self.quotas.clone(),
         });
     }
 
@@ -242,11 +259,44 @@ impl<'v> Plan<'v> {
     pub fn undo_group(&mut self) {
         let undo = self.undo.take().expect("a group was begun");
         self.changes.truncate(undo.changes);
+        self.quotas = undo.quotas;
         for (path, before) in undo.before.into_iter().rev() {
             match before {
                 Some(touched) => self.touched.insert(path, touched),
                 None => self.touched.remove(&path),
             };
+        }
+    }
+
+    /// Fails if the quota of the path has no room for `more`.
+    pub fn check_quota(&mut self, path: &str, more: Used) -> Result<(), Code> {
+        if self.quotas.is_idle() || !self.view.enforces_quotas() {
+            return Ok(());
+        }
+        let verdict = self.quotas.check(path, more);
+        if let Some(quota) = verdict.relies_on {
+            self.read(Lock::Quota, Rows::path_hash(&quota));
+        }
+        for exceeded in &verdict.exceeded {
+            self.view.exceeds(exceeded, path);
+            if exceeded.is_hard {
+                return Err(Code::QUOTA_EXCEEDED);
+            }
+        }
+        Ok(())
+    }
+
+    /// All operations are executed: what they have done to quotas is known.
+    pub fn end(&mut self) {
+        let touched = self.touched.iter();
+        let touched = touched.map(|(path, t)| (path, t.before.as_deref(), t.after.as_ref()));
+        self.quota_changes = self.quotas.changes(touched);
+        for (path, change) in self.quota_changes.clone() {
+            match &change {
+                QuotaChange::Added(_) => self.write(Lock::Quota, Rows::path_hash(&path)),
+                _ => self.write(Lock::Quotas, 0),
+            }
+            self.note(Change::Quota(path, change));
         }
     }
 }
