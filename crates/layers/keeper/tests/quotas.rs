@@ -333,3 +333,36 @@ fn what_is_used_is_what_there_is_after_writes_at_two_gateways_while_it_was_count
         assert_eq!(statistics(&later.client().await, "/q").await, used);
     });
 }
+
+#[test]
+fn a_quota_that_was_imported_is_counted_by_the_first_gateway() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let before = Gateway::start(&cluster, true).await;
+        let client = before.client().await;
+        for path in ["/q", "/q/1"] {
+            done(&client, create_with(path, "12")).await;
+        }
+        limit(&client, "/q", "countHardLimit=2").await;
+        drop((client, before));
+        // As an import leaves it: with the node of limits, and without what gateways keep about it.
+        let around = Rows::new("default").around_quota("/q");
+        let cleared = cluster.database().run(async |transaction| {
+            transaction.clear_range(around.begin.clone(), around.end.clone());
+            Ok(())
+        });
+        cleared.await.expect("cleared");
+        let gateway = Gateway::start(&cluster, true).await;
+        let client = gateway.client().await;
+        let counting = async {
+            while !is_counted(&cluster, "/q") {
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(Duration::from_secs(30), counting)
+            .await
+            .expect("it is counted");
+        is_refused(&client, create("/q/2")).await;
+        assert_eq!(statistics(&client, "/q").await, "count=2,bytes=4");
+    });
+}
