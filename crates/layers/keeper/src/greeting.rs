@@ -249,6 +249,11 @@ async fn take(
     if row.owner != life.id {
         return None;
     }
+    if row.is_ending() {
+        // Its end has begun right behind. A session without a time-out would never be looked at again.
+        probe!("keeper_taken_session_ends");
+        return Some(None);
+    }
     // The connection that it had here is over.
     let before = life.clients.sessions.borrow_mut().remove(session);
     let connections = life.clients.connections.borrow();
