@@ -48,6 +48,15 @@ pub fn connections_max() -> usize {
     }
 }
 
+/// How many files this process has open, connections among them, and how many it may have; `None` if the system does
+/// not say.
+pub fn open_files() -> Option<(u64, u64)> {
+    match sim::current() {
+        Some(_) => None,
+        None => real::net::open_files(),
+    }
+}
+
 pub async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)> {
     Ok(match sim::current() {
         Some(world) => sim_halves(world.connect(address).await?),

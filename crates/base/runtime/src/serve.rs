@@ -120,8 +120,8 @@ pub async fn until_over(
     race(race(reading, writing), stranger).await;
 }
 
-/// Serves one connection with `work`, which reads requests and adds answers, until `work` ends and its answers are
-/// written, or the connection breaks.
+/// Serves one connection with `work`, which reads requests and adds answers, until `work` ends or the outbox is closed,
+/// or the connection breaks. Answers that the peer does not read in ten seconds more are dropped.
 pub async fn session<F: Future<Output = ()>>(
     connection: Connection,
     work: impl FnOnce(Inbox, Rc<Outbox>) -> F,
@@ -135,7 +135,8 @@ pub async fn session<F: Future<Output = ()>>(
     let outbox = Outbox::of_session();
     let writing = outbox.drain(writer, || ());
     let working = async {
-        work(Inbox::new(reader), outbox.clone()).await;
+        let work = work(Inbox::new(reader), outbox.clone());
+        race(work, outbox.until_closed()).await;
         outbox.close();
         sleep(FLUSH_LIMIT).await;
     };

@@ -4,7 +4,7 @@ use crate::wire::{Acl, Text};
 use crate::wire::{Code, permission};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::rc::Rc;
 
 /// Most entries of an access list, and bytes of their names: the node's row has them all. ZooKeeper has no bound but
@@ -31,6 +31,12 @@ impl Identity {
     pub fn of_address(address: IpAddr) -> Identity {
         Identity::new("ip", &address.to_canonical().to_string())
     }
+}
+
+/// Who a client is before it says anything: what its connection proves. Here a layer for TLS adds the name in the
+/// client's certificate.
+pub fn of_connection(peer: SocketAddr) -> Rc<[Identity]> {
+    [Identity::of_address(peer.ip())].into()
 }
 
 /// Adds what is not there yet. They stand in the order in which ZooKeeper's server would go through them, which
@@ -124,7 +130,7 @@ pub fn fix_up(acl: &[Acl], caller: &[Identity]) -> Result<Rc<[Acl]>, Code> {
             }
             "digest" if is_digest_id(&entry.id) => add(entry.clone()),
             "ip" if parse_network(&entry.id).is_some() => add(entry.clone()),
-            "x509" if !entry.id.is_empty() => add(entry.clone()),
+            // `x509` too: a ZooKeeper without a secure port does not know it.
             _ => return Err(Code::INVALID_ACL),
         }
     }
@@ -306,6 +312,8 @@ mod tests {
             vec![entry(31, "ip", "10.0.0.0/33")],
             vec![entry(31, "", "")],
             vec![entry(31, "unheard-of", "x")],
+            vec![entry(31, "x509", "CN=client")],
+            vec![entry(31, "sasl", "client")],
         ] {
             assert_eq!(fix_up(&bad, &me), Err(Code::INVALID_ACL), "{bad:?}");
         }

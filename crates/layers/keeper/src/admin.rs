@@ -2,7 +2,7 @@
 
 use crate::counters::Spread;
 use crate::life::{Gateway, Life};
-use crate::monitor;
+use crate::{dump, monitor};
 use bytes::BufMut;
 use plinth_core::output::Output;
 use plinth_runtime::serve::Outbox;
@@ -53,8 +53,8 @@ words! {
 }
 
 /// Answers a word. The connection ends when the answer is written.
-pub fn answer_word(gateway: &Rc<Gateway>, word: Word, outbox: &Outbox) {
-    let text = text_of(gateway, word);
+pub async fn answer_word(gateway: &Rc<Gateway>, word: Word, outbox: &Outbox) {
+    let text = text_of(gateway, word).await;
     let append = |out: &mut Output| {
         out.buffer().put_slice(text.as_bytes());
         Ok::<(), ()>(())
@@ -64,7 +64,7 @@ pub fn answer_word(gateway: &Rc<Gateway>, word: Word, outbox: &Outbox) {
 
 const NOT_SERVING: &str = "This ZooKeeper instance is not currently serving requests\n";
 
-fn text_of(gateway: &Gateway, word: Word) -> String {
+async fn text_of(gateway: &Gateway, word: Word) -> String {
     if word == Word::Ruok {
         return "imok".into();
     }
@@ -87,7 +87,7 @@ fn text_of(gateway: &Gateway, word: Word) -> String {
         Word::Srvr => format!("Zookeeper version: {VERSION}\n{}", server(gateway, &life)),
         Word::Mntr => monitored(gateway, &life),
         Word::Cons => format!("{}\n", connections(&life, false)),
-        Word::Dump => sessions(&life),
+        Word::Dump => format!("{}{}", sessions(&life), ephemerals(&life).await),
         Word::Wchs => {
             let (watches, paths, clients) = life.clients.watches.borrow().counts();
             format!("{clients} connections watching {paths} paths\nTotal watches:{watches}\n")
@@ -169,13 +169,16 @@ fn connections(life: &Life, is_brief: bool) -> String {
             false => format!(",sid={session:#x},to={timeout_ms},est={since_ms}"),
         };
         let (received, sent) = (connection.received.get(), connection.sent.get());
-        text.push_str(&connection_line(connection.peer, received, sent, &more));
+        let counts = (connection.pending.get(), received, sent);
+        text.push_str(&connection_line(connection.peer, counts, &more));
     }
     text
 }
 
-fn connection_line(peer: SocketAddr, received: u64, sent: u64, more: &str) -> String {
-    format!(" /{peer}[1](queued=0,recved={received},sent={sent}{more})\n")
+/// With the numbers of requests that wait, that have come, and of answers.
+fn connection_line(peer: SocketAddr, counts: (usize, u64, u64), more: &str) -> String {
+    let (queued, received, sent) = counts;
+    format!(" /{peer}[1](queued={queued},recved={received},sent={sent}{more})\n")
 }
 
 fn monitored(gateway: &Gateway, life: &Life) -> String {
@@ -190,6 +193,9 @@ fn monitored(gateway: &Gateway, life: &Life) -> String {
     for (family, value) in monitor::numbers(gateway, life) {
         add(family.name, value);
     }
+    for (family, name, value) in monitor::quotas(gateway, life) {
+        add(&format!("{name}_{}", family.name), value);
+    }
     for (name, is_write) in [("readlatency", false), ("updatelatency", true)] {
         for (name, value) in monitor::latencies(gateway, name, is_write) {
             add(&name, value);
@@ -203,6 +209,23 @@ fn sessions(life: &Life) -> String {
     let mut text = format!("SessionTracker dump:\nSession Sets ({}):\n", sessions.len());
     for (session, owned) in sessions.iter() {
         let _ = writeln!(text, "\t{session:#x}\t{}ms", owned.timeout.as_millis());
+    }
+    text
+}
+
+/// The ephemeral nodes of this gateway's sessions.
+async fn ephemerals(life: &Life) -> String {
+    let mut text = "ephemeral nodes dump:\n".to_string();
+    let Some(found) = dump::ephemerals(life).await else {
+        text.push_str("The database cannot be reached\n");
+        return text;
+    };
+    let _ = writeln!(text, "Sessions with Ephemerals ({}):", found.len());
+    for (session, paths) in found {
+        let _ = writeln!(text, "{session:#x}:");
+        for path in paths {
+            let _ = writeln!(text, "\t{path}");
+        }
     }
     text
 }
@@ -238,13 +261,14 @@ fn watches_by(
 }
 
 fn configuration(gateway: &Gateway) -> String {
-    let tick = gateway.options.tick_ms;
+    let options = &gateway.options;
+    let (shortest, longest) = options.session_timeouts_ms();
     format!(
-        "clientPort={}\nsecureClientPort=-1\ndataDir=\ndataLogDir=\ntickTime={tick}\nmaxClientCnxns=0\n\
-         minSessionTimeout={}\nmaxSessionTimeout={}\nserverId=0\n",
+        "clientPort={}\nsecureClientPort=-1\ndataDir=\ndataLogDir=\ntickTime={}\nmaxClientCnxns={}\n\
+         minSessionTimeout={shortest}\nmaxSessionTimeout={longest}\nserverId=0\n",
         gateway.address.port(),
-        2 * tick,
-        20 * tick,
+        options.tick_ms,
+        options.max_connections_per_address,
     )
 }
 
@@ -255,9 +279,9 @@ mod tests {
     #[test]
     fn a_connection_is_told_of_in_the_form_that_parsers_expect() {
         let peer = SocketAddr::from(([10, 0, 0, 1], 4711));
-        let brief = " /10.0.0.1:4711[1](queued=0,recved=2,sent=3)\n";
-        assert_eq!(connection_line(peer, 2, 3, ""), brief);
-        let more = " /10.0.0.1:4711[1](queued=0,recved=2,sent=3,sid=0x7)\n";
-        assert_eq!(connection_line(peer, 2, 3, ",sid=0x7"), more);
+        let brief = " /10.0.0.1:4711[1](queued=1,recved=2,sent=3)\n";
+        assert_eq!(connection_line(peer, (1, 2, 3), ""), brief);
+        let more = " /10.0.0.1:4711[1](queued=1,recved=2,sent=3,sid=0x7)\n";
+        assert_eq!(connection_line(peer, (1, 2, 3), ",sid=0x7"), more);
     }
 }

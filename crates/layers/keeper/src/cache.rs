@@ -204,7 +204,8 @@ impl Cache {
             Change::Guarded(..)
             | Change::SessionTaken { .. }
             | Change::SessionClosed { .. }
-            | Change::GatewayRemoved { .. } => {}
+            | Change::GatewayRemoved { .. }
+            | Change::Quota(..) => {}
         }
     }
 

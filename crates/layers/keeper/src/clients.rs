@@ -1,5 +1,6 @@
 //! The clients of a gateway: their connections, sessions and watches. Here changes become events.
 
+use crate::alarm::Alarm;
 use crate::connection::Connection;
 use crate::pipeline::Listener;
 use crate::replica::Replica;
@@ -7,6 +8,7 @@ use crate::sessions::Sessions;
 use crate::tree::change::Change;
 use crate::tree::node::Node;
 use crate::tree::plan::Known;
+use crate::tree::quota::Exceeded;
 use crate::watches::{Client, Happened, Watches};
 use crate::wire::{Acl, Text, WatchEvent, encode_event, permission};
 use crate::{EVENTS, acl};
@@ -23,6 +25,8 @@ pub struct Clients {
     pub connections: RefCell<BTreeMap<Client, Rc<Connection>>>,
     /// Who may hear of the next change: access lists of the nodes that it is about. Empty if everybody may.
     pub guards: RefCell<BTreeMap<Text, Rc<[Acl]>>>,
+    /// `None` if quotas are not enforced.
+    pub alarm: Option<Rc<Alarm>>,
 }
 
 impl Clients {
@@ -98,7 +102,7 @@ impl Listener for Clients {
             Change::Guarded(path, acl) => {
                 self.guards.borrow_mut().insert(path.clone(), acl.clone());
             }
-            Change::AclSet(..) | Change::GatewayRemoved { .. } => {}
+            Change::AclSet(..) | Change::GatewayRemoved { .. } | Change::Quota(..) => {}
             Change::SessionTaken { session, gateway } if *gateway != self.gateway => {
                 self.drop_session(*session);
             }
@@ -109,6 +113,16 @@ impl Listener for Clients {
 
     fn owns(&self, session: i64) -> bool {
         self.sessions.borrow().get(session).is_some()
+    }
+
+    fn enforces_quotas(&self) -> bool {
+        self.alarm.is_some()
+    }
+
+    fn exceeds(&self, exceeded: &Exceeded, path: &str) {
+        if let Some(alarm) = &self.alarm {
+            alarm.sound(exceeded, path);
+        }
     }
 
     fn lost(&self, why: &'static str) {

@@ -2,7 +2,8 @@
 
 use crate::admin::{self, VERSION};
 use crate::life::{Gateway, Life};
-use crate::monitor;
+use crate::wire::Text;
+use crate::{dump, monitor};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 
@@ -32,7 +33,7 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 }
 
 /// Runs a command, by any of its names. The answer has `command` and `error`, and what the command says.
-pub fn run(gateway: &Gateway, asked: &str) -> Value {
+pub async fn run(gateway: &Gateway, asked: &str) -> Value {
     let is_asked = |(name, others): &&(&str, &[&str])| *name == asked || others.contains(&asked);
     let Some((name, _)) = COMMANDS.iter().find(is_asked) else {
         return json!({ "command": asked, "error": format!("Unknown command: {asked}") });
@@ -46,6 +47,7 @@ pub fn run(gateway: &Gateway, asked: &str) -> Value {
             "host.name": gateway.address.ip().to_string(),
         })),
         (_, None) => Err("This ZooKeeper instance is not currently serving requests"),
+        ("dump", Some(life)) => Ok(dump(&life).await),
         (name, Some(life)) => say(gateway, &life, name),
     };
     match said {
@@ -71,7 +73,6 @@ fn say(gateway: &Gateway, life: &Life, name: &str) -> Result<Value, &'static str
             json!({})
         }
         "dirs" => json!({ "datadir_size": 0, "logdir_size": 0 }),
-        "dump" => dump(life),
         "is_read_only" => json!({ "read_only": life.is_isolated() }),
         "leader" => return Err("server is not initialized"), // as a ZooKeeper that stands alone says it
         "monitor" => monitored(gateway, life),
@@ -114,15 +115,16 @@ fn say(gateway: &Gateway, life: &Life, name: &str) -> Result<Value, &'static str
 }
 
 fn configuration(gateway: &Gateway) -> Value {
-    let tick = gateway.options.tick_ms;
+    let options = &gateway.options;
+    let (shortest, longest) = options.session_timeouts_ms();
     json!({
         "client_port": gateway.address.port(),
         "data_dir": "",
         "data_log_dir": "",
-        "tick_time": tick,
-        "max_client_cnxns": 0,
-        "min_session_timeout": 2 * tick,
-        "max_session_timeout": 20 * tick,
+        "tick_time": options.tick_ms,
+        "max_client_cnxns": options.max_connections_per_address,
+        "min_session_timeout": shortest,
+        "max_session_timeout": longest,
         "server_id": 0,
         "client_port_listen_backlog": -1,
     })
@@ -144,21 +146,34 @@ fn connections(life: &Life) -> Value {
     rows.collect()
 }
 
-/// Sessions of this gateway. It does not know the ephemeral nodes by their sessions, so there are none here.
-fn dump(life: &Life) -> Value {
+/// Sessions of this gateway, and their ephemeral nodes.
+async fn dump(life: &Life) -> Value {
+    let found = dump::ephemerals(life).await.unwrap_or_default();
+    let ephemerals: BTreeMap<String, Vec<String>> = found
+        .into_iter()
+        .map(|(session, paths)| {
+            (
+                session.to_string(),
+                paths.iter().map(Text::to_string).collect(),
+            )
+        })
+        .collect();
     let sessions = life.clients.sessions.borrow();
     let mut by_timeout: BTreeMap<String, Vec<i64>> = BTreeMap::new();
     for (session, owned) in sessions.iter() {
         let timeout = owned.timeout.as_millis().to_string();
         by_timeout.entry(timeout).or_default().push(session);
     }
-    json!({ "timeout_to_session_ids": by_timeout })
+    json!({ "timeout_to_session_ids": by_timeout, "session_id_to_ephemeral_paths": ephemerals })
 }
 
 fn monitored(gateway: &Gateway, life: &Life) -> Value {
     let mut said = json!({ "version": VERSION, "server_state": admin::mode(life) });
     for (family, value) in monitor::numbers(gateway, life) {
         said[family.name] = number(value);
+    }
+    for (family, name, value) in monitor::quotas(gateway, life) {
+        said[format!("{name}_{}", family.name)] = number(value);
     }
     for (name, is_write) in [("readlatency", false), ("updatelatency", true)] {
         for (name, value) in monitor::latencies(gateway, name, is_write) {

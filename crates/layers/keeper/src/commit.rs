@@ -4,6 +4,7 @@ use crate::tree::change::{Origin, put_change};
 use crate::tree::locks::LockSet;
 use crate::tree::node::{Counts, Data, Lifetime, Node, pzxid_row};
 use crate::tree::plan::{Plan, SessionChange};
+use crate::tree::quota::QuotaChange;
 use crate::tree::rows::{Lock, PIECE_BYTES, Rows};
 use crate::tree::totals::Totals;
 use crate::tree::touched::Touched;
@@ -50,6 +51,9 @@ impl Writer<'_> {
     ) -> Result<()> {
         // First: a read conflict leaves out what the transaction itself has written, which would have to be sorted.
         self.write_conflicts(transaction, relied, mode);
+        for KeyRange { begin, end } in plan.quotas.ranges.iter().cloned() {
+            transaction.add_read_conflict_range(begin, end);
+        }
         if !plan.changes.is_empty() {
             self.write_lock(transaction, (Lock::Everything, self.origin.gateway));
         }
@@ -57,6 +61,13 @@ impl Writer<'_> {
         for (path, touched) in plan.touched.iter() {
             self.write_node(transaction, path, touched)?;
             totals.add_change(path, touched.before.as_deref(), touched.after.as_ref());
+            if plan.quotas.is_counted_soon(path) {
+                // Whoever counts must not overlook it.
+                transaction.add_write_conflict_key(self.rows.node(path));
+            }
+        }
+        for (path, change) in &plan.quota_changes {
+            self.write_quota(transaction, path, change)?;
         }
         for (of, more) in totals.rows().into_iter().filter(|(_, more)| *more != 0) {
             Self::quietly(transaction)?;
@@ -191,6 +202,34 @@ impl Writer<'_> {
             Some(key) => self.set(transaction, key, (Vec::new(), false)),
             None => Ok(()),
         }
+    }
+
+    fn write_quota(&self, transaction: &Transaction, path: &str, of: &QuotaChange) -> Result<()> {
+        match of {
+            QuotaChange::Made(quota) => {
+                self.clear_quota(transaction, path)?;
+                self.set(transaction, self.rows.quota(path), (quota.to_row(), false))
+            }
+            QuotaChange::Set(quota) => {
+                self.set(transaction, self.rows.quota(path), (quota.to_row(), false))
+            }
+            QuotaChange::Removed => self.clear_quota(transaction, path),
+            QuotaChange::Added(used) => {
+                for (of, more) in [(b'n', used.nodes), (b'b', used.bytes)] {
+                    Self::quietly(transaction)?;
+                    let key = self.rows.quota_used(path, of);
+                    transaction.atomic_op(MutationKind::Add, key, more.to_le_bytes());
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn clear_quota(&self, transaction: &Transaction, path: &str) -> Result<()> {
+        let around = self.rows.around_quota(path);
+        Self::quietly(transaction)?;
+        transaction.clear_range(around.begin, around.end);
+        Ok(())
     }
 
     fn write_session(

@@ -20,7 +20,11 @@ const NEXT_LIFE_PAUSE: Duration = Duration::from_millis(100);
 /// One life of a process in the simulator. Ends only if the port cannot be had.
 pub async fn run(place: plinth_workload::Place) {
     let database = plinth_client::connect(place.cluster);
-    match Keeper::listen(database, place.listen, Options::default()).await {
+    let options = Options {
+        enforce_quota: true,
+        ..Options::default()
+    };
+    match Keeper::listen(database, place.listen, options).await {
         Ok(keeper) => keeper.serve().await,
         Err(error) => {
             trace_warn!("KeeperNotListening", "address" => place.listen, "error" => error);
@@ -54,6 +58,8 @@ impl Keeper {
             next_client: Cell::new(1),
             started: now(),
             counters: Rc::new(Counters::default()),
+            alarm: Rc::default(),
+            addresses: Rc::default(),
         });
         Ok(Keeper {
             gateway,
@@ -71,12 +77,17 @@ impl Keeper {
         let listener = self.listener.take().expect("it serves once");
         let connections = TaskGroup::new();
         let start = |connection: plinth_runtime::serve::Connection| {
-            let client = self.gateway.next_client.get();
-            self.gateway.next_client.set(client + 1);
-            connections.spawn(
-                "keeper client",
-                requests::serve(self.gateway.clone(), client, connection),
-            );
+            let gateway = self.gateway.clone();
+            let most = gateway.options.max_connections_per_address;
+            let Some(place) = gateway.addresses.take(connection.peer.ip(), most) else {
+                return ControlFlow::Continue(());
+            };
+            let client = gateway.next_client.get();
+            gateway.next_client.set(client + 1);
+            connections.spawn("keeper client", async move {
+                requests::serve(gateway, client, connection).await;
+                drop(place);
+            });
             ControlFlow::Continue(())
         };
         race(accept(listener, start), live(&self.gateway)).await;
@@ -88,8 +99,8 @@ impl Keeper {
     }
 
     /// The answer to a command of ZooKeeper's AdminServer.
-    pub fn command(&self, name: &str) -> serde_json::Value {
-        commands::run(&self.gateway, name)
+    pub async fn command(&self, name: &str) -> serde_json::Value {
+        commands::run(&self.gateway, name).await
     }
 
     /// Its numbers for monitoring.
@@ -118,5 +129,6 @@ async fn run_life(life: &Rc<Life>) {
     let serving = life.pipeline.clone().serve();
     let sessions = race(life.beat(), life.expire_sessions());
     let others = race(leases::watch_others(life), leases::reap(life));
+    let others = race(others, leases::count_quotas(life));
     race(race(serving, sessions), others).await;
 }

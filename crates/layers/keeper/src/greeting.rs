@@ -165,9 +165,9 @@ type Session = (i64, u32, Bytes);
 
 /// The time-out for what the client asks for.
 fn timeout_of(gateway: &Gateway, request: &ConnectRequest) -> u32 {
-    let tick = gateway.options.tick_ms;
+    let (shortest, longest) = gateway.options.session_timeouts_ms();
     let wanted = u32::try_from(request.timeout_ms).unwrap_or(0);
-    wanted.clamp(2 * tick, 20 * tick)
+    wanted.clamp(shortest, longest)
 }
 
 /// Positive: the other half of the numbers are owners that are no sessions.
@@ -248,6 +248,11 @@ async fn take(
     };
     if row.owner != life.id {
         return None;
+    }
+    if row.is_ending() {
+        // Its end has begun right behind. A session without a time-out would never be looked at again.
+        probe!("keeper_taken_session_ends");
+        return Some(None);
     }
     // The connection that it had here is over.
     let before = life.clients.sessions.borrow_mut().remove(session);

@@ -13,7 +13,8 @@ use crate::life::Life;
 use crate::pipeline::{Outcome, code_of};
 use crate::tree::execute::{Operation, Owner};
 use crate::tree::plan::Known;
-use crate::{BEAT_MS, ISOLATION_MS, REAP_MS};
+use crate::tree::quota::Counted;
+use crate::{BEAT_MS, ISOLATION_MS, REAP_MS, quotas};
 use plinth_core::Result;
 use plinth_runtime::{Duration, Instant, now, probe, sleep, trace, trace_warn, unix_time_ms};
 use std::collections::BTreeMap;
@@ -152,6 +153,42 @@ pub async fn reap(life: &Rc<Life>) {
             let _ = life.pipeline.refreshed().await;
         }
     }
+}
+
+/// Counts what there is of new quotas, if nobody else does. The gateway with the smallest id does it.
+pub async fn count_quotas(life: &Rc<Life>) {
+    let mut is_thorough = true;
+    loop {
+        sleep(Duration::from_millis(REAP_MS.get() / 10)).await;
+        if !life.is_first.get() {
+            continue;
+        }
+        match count_once(life, is_thorough).await {
+            Ok(()) => is_thorough = false,
+            Err(_) => {
+                let _ = life.pipeline.refreshed().await;
+            }
+        }
+    }
+}
+
+async fn count_once(life: &Rc<Life>, is_thorough: bool) -> Result<()> {
+    for path in quotas::uncounted(&life.replica, is_thorough).await? {
+        // It ends when all is counted, or somebody else has removed the quota or counts.
+        let count = || Operation::CountQuota {
+            path: path.clone(),
+            found: None,
+        };
+        while let Some(outcome) = life.pipeline.run(count()).await {
+            let quotas = life.replica.quotas.borrow();
+            let counted = quotas.get(&path).map(|watched| &watched.quota.counted);
+            if code_of(&outcome).is_some() || counted.is_none_or(|counted| *counted == Counted::All)
+            {
+                break;
+            }
+        }
+    }
+    Ok(())
 }
 
 async fn reap_once(life: &Rc<Life>) -> Result<()> {

@@ -1,7 +1,9 @@
 //! ZooKeeper's service on top of the store.
 
 pub mod acl;
+mod addresses;
 mod admin;
+mod alarm;
 mod cache;
 pub mod client;
 mod clients;
@@ -9,6 +11,7 @@ mod commands;
 mod commit;
 mod connection;
 mod counters;
+mod dump;
 mod gateway;
 mod greeting;
 mod leases;
@@ -16,6 +19,7 @@ mod life;
 mod monitor;
 pub mod paths;
 mod pipeline;
+mod quotas;
 mod read_only;
 mod reads;
 mod replica;
@@ -59,6 +63,8 @@ knob! {
     pub END_NODES_MAX: usize = "keeper_end_nodes_max", 1000, sim 1, 3, legal 1, 1000;
     /// How often containers and nodes with a time to live are looked at.
     pub REAP_MS: u64 = "keeper_reap_ms", 10_000, sim 1000, 10_000, legal 100, 3_600_000;
+    /// Rows that are counted for a new quota with one transaction.
+    pub QUOTA_PIECE_ROWS: usize = "keeper_quota_piece_rows", 5000, sim 1, 5000, legal 1, 100_000;
     /// A gateway that has seen no change of another one for so long counts on being alone.
     pub ALONE_AFTER_MS: u64 = "keeper_alone_after_ms", 1000, sim 1, 5000;
 }

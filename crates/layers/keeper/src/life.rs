@@ -4,6 +4,8 @@
 //! changes that are gone. Then its clients are disconnected, which costs them no session, and the next life begins.
 //! Nothing is kept between two lives but the port.
 
+use crate::addresses::Addresses;
+use crate::alarm::Alarm;
 use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::counters::Counters;
@@ -14,7 +16,7 @@ use crate::tree::rows::Rows;
 use crate::tree::totals::Totals;
 use crate::watches::{Client, Watches};
 use crate::wire::Code;
-use crate::{BEAT_MS, CACHE_BYTES_MAX, ISOLATION_MS, setup};
+use crate::{BEAT_MS, CACHE_BYTES_MAX, ISOLATION_MS, quotas, setup};
 use plinth_client::Database;
 use plinth_core::Result;
 use plinth_runtime::sync::Watch;
@@ -28,10 +30,19 @@ use std::rc::Rc;
 pub struct Options {
     /// Tells the trees of a database apart.
     pub tree: String,
-    /// ZooKeeper's unit of time. Time-outs of sessions are from 2 to 20 of them.
+    /// ZooKeeper's unit of time. Time-outs of sessions are from 2 to 20 of them, unless others are given.
     pub tick_ms: u32,
+    /// ZooKeeper's `minSessionTimeout`. Not below what [`Options::default`] gives: a gateway that is cut off needs
+    /// the time to notice it.
+    pub min_session_timeout_ms: Option<u32>,
+    /// ZooKeeper's `maxSessionTimeout`. Not below the shortest.
+    pub max_session_timeout_ms: Option<u32>,
+    /// Most connections of an address, ZooKeeper's `maxClientCnxns`; 0 is no limit.
+    pub max_connections_per_address: usize,
     /// Id of the user whom no access list stops: `super:` and the hash of the password.
     pub super_digest: Option<String>,
+    /// Quotas are enforced: hard limits are hard, and the trace tells of soft ones (ZooKeeper's `enforceQuota`).
+    pub enforce_quota: bool,
 }
 
 impl Default for Options {
@@ -39,8 +50,21 @@ impl Default for Options {
         Options {
             tree: "default".into(),
             tick_ms: 2000,
+            min_session_timeout_ms: None,
+            max_session_timeout_ms: None,
+            max_connections_per_address: 1000,
             super_digest: None,
+            enforce_quota: false,
         }
+    }
+}
+
+impl Options {
+    /// The shortest and the longest time-out of a session, in milliseconds.
+    pub fn session_timeouts_ms(&self) -> (u32, u32) {
+        let shortest = self.min_session_timeout_ms.unwrap_or(2 * self.tick_ms);
+        let longest = self.max_session_timeout_ms.unwrap_or(20 * self.tick_ms);
+        (shortest, longest.max(shortest))
     }
 }
 
@@ -54,6 +78,8 @@ pub struct Gateway {
     pub next_client: Cell<Client>,
     pub started: Instant,
     pub counters: Rc<Counters>,
+    pub alarm: Rc<Alarm>,
+    pub addresses: Rc<Addresses>,
 }
 
 /// A gateway's row: `beat: 8 | address`.
@@ -87,6 +113,7 @@ impl Life {
             watches: RefCell::new(Watches::new(random::u64())),
             connections: RefCell::default(),
             guards: RefCell::default(),
+            alarm: gateway.options.enforce_quota.then(|| gateway.alarm.clone()),
         });
         let cache_bytes = CACHE_BYTES_MAX.get();
         let replica = Replica::new(
@@ -96,6 +123,7 @@ impl Life {
             tree.version,
             cache_bytes,
         );
+        quotas::load(&replica).await?;
         let replica = Rc::new(replica);
         let pipeline = Pipeline::new(replica.clone(), tree.stream, id, clients.clone());
         let life = Life {

@@ -2,10 +2,13 @@
 
 use crate::counters::Kind;
 use crate::life::{Gateway, Life};
-use plinth_runtime::metric;
+use crate::paths;
+use crate::wire::Text;
 use plinth_runtime::metric::Family;
 use plinth_runtime::metric::latency::{BUCKETS, Timed, bucket_end};
 use plinth_runtime::metric::page::{Sample, Samples};
+use plinth_runtime::{metric, net};
+use std::collections::BTreeMap;
 
 metric! {
     AVG_LATENCY: Gauge = "avg_latency", "mean time to answer a request, in milliseconds";
@@ -14,12 +17,23 @@ metric! {
     PACKETS_RECEIVED: Counter = "packets_received", "requests received";
     PACKETS_SENT: Counter = "packets_sent", "answers and events sent";
     CONNECTIONS: Gauge = "num_alive_connections", "connections of clients";
+    REJECTED: Counter = "connection_rejected", "connections that were refused because their address had too many";
     OUTSTANDING: Gauge = "outstanding_requests", "writes that wait for a transaction";
     ZNODES: Gauge = "znode_count", "nodes of the tree, as ZooKeeper counts them: the root counts twice";
     WATCHES: Gauge = "watch_count", "watches of clients of this gateway";
     EPHEMERALS: Gauge = "ephemerals_count", "ephemeral nodes of the tree";
     DATA_BYTES: Gauge = "approximate_data_size", "bytes of the paths and the data of all nodes of the tree";
     SESSIONS: Gauge = "global_sessions", "sessions of this gateway";
+    OPEN_FILES: Gauge = "open_file_descriptor_count", "files that the process has open, with its connections";
+    OPEN_FILES_MAX: Gauge = "max_file_descriptor_count", "most files that the process may have open";
+    QUOTA_NODES_MAX: Gauge = "quota_count_limit_per_namespace",
+        "nodes that quotas allow, by the first name of their paths; -1 for a quota without a limit";
+    QUOTA_BYTES_MAX: Gauge = "quota_bytes_limit_per_namespace",
+        "bytes of data that quotas allow, by the first name of their paths; -1 for a quota without a limit";
+    QUOTA_NODES: Gauge = "quota_count_usage_per_namespace", "nodes in quotas, by the first name of their paths";
+    QUOTA_BYTES: Gauge = "quota_bytes_usage_per_namespace", "bytes of data in quotas, by the first name of their paths";
+    QUOTA_EXCEEDED: Counter = "quota_exceeded_error_per_namespace",
+        "changes that this gateway has refused because of a quota, by the first name of their paths";
     UPTIME: Gauge = "uptime", "milliseconds since the gateway's start";
     CACHED_NODES: Gauge = "plinth_cached_nodes", "nodes in the gateway's memory";
     CACHED_BYTES: Gauge = "plinth_cached_bytes", "bytes of nodes in the gateway's memory";
@@ -37,13 +51,14 @@ pub fn numbers(gateway: &Gateway, life: &Life) -> Vec<(&'static Family, f64)> {
     let totals = life.totals.get();
     let connections = life.clients.connections.borrow().len();
     let sessions = life.clients.sessions.borrow().len();
-    vec![
+    let mut numbers = vec![
         (&AVG_LATENCY, latency.average_ms()),
         (&MAX_LATENCY, latency.max_ms as f64),
         (&MIN_LATENCY, latency.min_ms as f64),
         (&PACKETS_RECEIVED, counters.received.get() as f64),
         (&PACKETS_SENT, counters.sent.get() as f64),
         (&CONNECTIONS, connections as f64),
+        (&REJECTED, gateway.addresses.refused() as f64),
         (&OUTSTANDING, life.pipeline.queued() as f64),
         (&ZNODES, totals.nodes as f64),
         (&WATCHES, watches as f64),
@@ -53,7 +68,47 @@ pub fn numbers(gateway: &Gateway, life: &Life) -> Vec<(&'static Family, f64)> {
         (&UPTIME, gateway.started.elapsed().as_millis() as f64),
         (&CACHED_NODES, nodes as f64),
         (&CACHED_BYTES, bytes as f64),
-    ]
+    ];
+    if let Some((open, most)) = net::open_files() {
+        numbers.push((&OPEN_FILES, open as f64));
+        numbers.push((&OPEN_FILES_MAX, most as f64));
+    }
+    numbers
+}
+
+/// Numbers of quotas, each with the first name of the paths that it is about.
+pub fn quotas(gateway: &Gateway, life: &Life) -> Vec<(&'static Family, Text, f64)> {
+    let mut by_name: BTreeMap<&str, [i64; 4]> = BTreeMap::new();
+    let quotas = life.replica.quotas.borrow();
+    for (path, watched) in quotas.iter() {
+        let limit = |of: Option<(i64, bool)>| of.map_or(-1, |(limit, _)| limit);
+        let (limits, used) = (&watched.quota.limits, watched.used);
+        let more = [
+            limit(limits.of_nodes()),
+            limit(limits.of_bytes()),
+            used.nodes,
+            used.bytes,
+        ];
+        let sums = by_name.entry(paths::first_name(path)).or_default();
+        for (sum, more) in sums.iter_mut().zip(more) {
+            *sum = sum.saturating_add(more);
+        }
+    }
+    let families = [
+        &QUOTA_NODES_MAX,
+        &QUOTA_BYTES_MAX,
+        &QUOTA_NODES,
+        &QUOTA_BYTES,
+    ];
+    let mut numbers = Vec::new();
+    for (name, sums) in by_name {
+        for (family, sum) in families.into_iter().zip(sums) {
+            numbers.push((family, name.into(), sum as f64));
+        }
+    }
+    let refused = gateway.alarm.refused().into_iter();
+    numbers.extend(refused.map(|(name, count)| (&QUOTA_EXCEEDED, name, count as f64)));
+    numbers
 }
 
 /// ZooKeeper's `readlatency` or `updatelatency`, in milliseconds: names of numbers, and the numbers.
@@ -99,6 +154,9 @@ pub fn samples(gateway: &Gateway) -> Vec<Sample> {
     if let Some(life) = gateway.life.get() {
         for (family, value) in numbers(gateway, &life) {
             out.add(family, &[], value);
+        }
+        for (family, name, value) in quotas(gateway, &life) {
+            out.add(family, &[("key", name.to_string())], value);
         }
     }
     for (kind, latency) in gateway.counters.requests() {

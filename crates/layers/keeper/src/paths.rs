@@ -47,6 +47,11 @@ pub fn name(path: &str) -> &str {
     path.rfind('/').map_or(path, |slash| &path[slash + 1..])
 }
 
+/// The first part of a path; empty for the root.
+pub fn first_name(path: &str) -> &str {
+    path.split('/').nth(1).unwrap_or_default()
+}
+
 /// The path of the child `name` of `parent`.
 pub fn join(parent: &str, name: &str) -> String {
     match parent {
@@ -125,6 +130,7 @@ mod tests {
         ] {
             assert_eq!(parent(path), parent_is);
             assert_eq!(name(path), name_is);
+            assert_eq!(first_name(path), if depth_is == 0 { "" } else { "a" });
             assert_eq!(depth(path), depth_is);
             if let Some(above) = parent_is {
                 assert_eq!(join(above, name_is), path);

@@ -26,6 +26,7 @@ use crate::replica::Replica;
 use crate::tree::change::Change;
 use crate::tree::execute::{Executed, Operation};
 use crate::tree::plan::{Known, View};
+use crate::tree::quota::{Exceeded, Quotas};
 use crate::wire::Code;
 use crate::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, QUEUE_BYTES_MAX};
 use flight::{Flight, Later, Turn};
@@ -84,6 +85,15 @@ impl View for Seen<'_> {
     fn owns(&self, session: i64) -> bool {
         self.1.owns(session)
     }
+    fn quotas(&self) -> Rc<Quotas> {
+        self.0.quotas.borrow().clone()
+    }
+    fn enforces_quotas(&self) -> bool {
+        self.1.enforces_quotas()
+    }
+    fn exceeds(&self, exceeded: &Exceeded, path: &str) {
+        self.1.exceeds(exceeded, path);
+    }
 }
 
 /// Whom the pipeline tells of changes, in the order of the commits.
@@ -92,6 +102,10 @@ pub trait Listener {
     fn before(&self, replica: &Replica, change: &Change, zxid: i64);
     /// True if the gateway has this session.
     fn owns(&self, session: i64) -> bool;
+    /// True if hard limits of quotas are hard.
+    fn enforces_quotas(&self) -> bool;
+    /// A client has come to a limit of a quota.
+    fn exceeds(&self, exceeded: &Exceeded, path: &str);
     /// The gateway is no longer the one that it was: its lease was taken, or it has missed changes that are gone.
     fn lost(&self, why: &'static str);
 }

@@ -7,6 +7,7 @@ use crate::replica::Replica;
 use crate::talk::Talk;
 use crate::tree::node::{Data, Node};
 use crate::tree::plan::Known;
+use crate::tree::quota::{Counted, Used};
 use crate::wire::{
     Answer, AnswerHeader, ClientInfo, Code, MultiResult, Request, Text, WatchEvent, encode_answer,
     encode_children, encode_data, encode_event, event, permission,
@@ -213,16 +214,30 @@ async fn readable_with_data(connection: &Talk, path: &str) -> Result<Rc<Node>, C
     }
 }
 
-/// The node of a quota that says how much there is. It is counted for who asks, instead of with each change.
+/// The node of a quota that says how much there is. Its data is made for who asks, instead of with each change.
 async fn with_counts(connection: &Talk, statistics: &Node, path: &str) -> Rc<Node> {
     // The client's own nodes are among them.
     let _ = connection.life.pipeline.refreshed().await;
+    if let Some(used) = counted_use(connection, path) {
+        return said(statistics, used.nodes, used.bytes);
+    }
     let below = async |replica: &Replica| replica.count_below(path).await;
     let (mut count, mut bytes) = patiently(connection, below).await;
     if let Some(node) = node(connection, path).await {
         count += 1;
         bytes += node.data.len();
     }
+    said(statistics, count as i64, bytes as i64)
+}
+
+/// What the gateway knows already, unless the quota is new.
+fn counted_use(connection: &Talk, path: &str) -> Option<Used> {
+    let quotas = connection.life.replica.quotas.borrow();
+    let watched = quotas.get(path)?;
+    (watched.quota.counted == Counted::All).then_some(watched.used)
+}
+
+fn said(statistics: &Node, count: i64, bytes: i64) -> Rc<Node> {
     let text = format!("count={count},bytes={bytes}");
     Rc::new(Node {
         data: Data::Here(text.into()),

@@ -15,6 +15,7 @@ use crate::sessions::SessionRow;
 use crate::tree::change::Change;
 use crate::tree::node::{Counts, Data, Node, pzxid_from_row};
 use crate::tree::plan::Known;
+use crate::tree::quota::{self, Quotas};
 use crate::tree::rows::Rows;
 use crate::tree::totals::Totals;
 use crate::wire::Text;
@@ -51,6 +52,7 @@ pub struct Replica {
     recent: RefCell<VecDeque<(Version, Text)>>,
     /// Changes at or below this version are no longer remembered.
     forgotten: Cell<Version>,
+    pub quotas: RefCell<Rc<Quotas>>,
 }
 
 impl Replica {
@@ -71,6 +73,7 @@ impl Replica {
             zxid: Cell::new(zxids.last_of(version)),
             recent: RefCell::default(),
             forgotten: Cell::new(version),
+            quotas: RefCell::default(),
         }
     }
 
@@ -107,6 +110,9 @@ impl Replica {
 
     /// Applies a change; those of a version follow one another before [`Replica::advance`].
     pub fn apply(&self, version: Version, change: &Change, zxid: i64) {
+        if let Change::Quota(path, change) = change {
+            return quota::apply(Rc::make_mut(&mut self.quotas.borrow_mut()), path, change);
+        }
         let is_forgotten = matches!(change, Change::DataSet(..))
             && planted!(
                 "keeper_read_goes_back",
@@ -151,7 +157,8 @@ impl Replica {
         since.into_iter().all(|(_, path)| !touches(path))
     }
 
-    fn reader(&self) -> (Version, Transaction) {
+    /// A transaction that reads at the replica's version.
+    pub fn reader(&self) -> (Version, Transaction) {
         let version = self.version.get();
         let transaction = self.database.create_transaction();
         transaction.set_read_version(version);

@@ -5,7 +5,6 @@
 //! sees those before it and none behind it (FDBKeeper §5.2, §5.3). Other requests wait until the writes are done.
 //! All writes of a gateway go through one pipeline in order, so no locks of nodes are needed.
 
-use crate::acl::Identity;
 use crate::connection::Connection;
 use crate::counters::{Asked, Kind};
 use crate::life::{Gateway, Life};
@@ -21,7 +20,7 @@ use crate::wire::{
 use crate::{FRAME_BYTES_MAX, acl, admin, greeting, read_only, reads};
 use plinth_runtime::serve::{self, Inbox, Outbox};
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Pace, now, probe};
+use plinth_runtime::{Duration, Pace, now, probe};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -50,7 +49,7 @@ async fn talk(
         None => return,
     };
     let request = match begun {
-        greeting::Begun::Word(word) => return admin::answer_word(&gateway, word, &outbox),
+        greeting::Begun::Word(word) => return admin::answer_word(&gateway, word, &outbox).await,
         greeting::Begun::Connect(request) => request,
     };
     let Some(accepted) = greeting::accept(&gateway, client, &request, &outbox).await else {
@@ -65,7 +64,7 @@ async fn talk(
         session: accepted.session,
         timeout_ms: accepted.timeout_ms,
         is_read_only: accepted.is_read_only,
-        identities: RefCell::new([Identity::of_address(peer.ip())].into()),
+        identities: RefCell::new(acl::of_connection(peer)),
         outbox,
         pending: Cell::new(0),
         done: Notify::new(),
@@ -148,7 +147,12 @@ impl Talk {
                     }
                 }
                 Ok(None) => {
-                    if inbox.read().await.is_none() {
+                    let read = match self.is_read_only {
+                        // Nobody ends its session here, so nobody else notices that it is silent.
+                        true => inbox.read_within(self.timeout()).await,
+                        false => inbox.read().await,
+                    };
+                    if read.is_none() {
                         return;
                     }
                 }
@@ -161,8 +165,10 @@ impl Talk {
             }
             pace.rest_if_over().await;
         }
-        // What was pushed is still to be written.
-        std::future::pending::<()>().await;
+    }
+
+    fn timeout(&self) -> Duration {
+        Duration::from_millis(u64::from(self.timeout_ms))
     }
 
     fn heard(&self) {

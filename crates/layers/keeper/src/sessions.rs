@@ -127,11 +127,16 @@ impl Sessions {
 
     /// Sessions whose clients have not been heard of for their time-outs. They are closing from now on.
     pub fn expired(&mut self, now: Instant) -> Vec<i64> {
-        let mut expired = Vec::new();
+        let mut due = Vec::new();
         while let Some((deadline, session)) = self.deadlines.first().copied()
             && deadline <= now
         {
             self.deadlines.pop_first();
+            due.push(session);
+        }
+        let mut expired = Vec::new();
+        // Each is looked at once, also one whose next time is now.
+        for session in due {
             let owned = self
                 .owned
                 .get_mut(&session)
@@ -186,8 +191,11 @@ mod tests {
             sessions.touch_all(at(150));
             assert!(sessions.expired(at(249)).is_empty());
             assert_eq!(sessions.expired(at(250)), [1]);
+            sessions.insert(3, Duration::ZERO, None, at(250));
+            assert_eq!(sessions.expired(at(250)), [3], "it comes to an end");
             sessions.remove(1);
             sessions.remove(2);
+            sessions.remove(3);
             assert!(sessions.expired(at(10_000)).is_empty());
             assert_eq!(sessions.len(), 0);
         });

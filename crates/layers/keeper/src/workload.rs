@@ -6,12 +6,13 @@
 //! - A session's reads see its writes and never go back, over connections to other gateways too. A read after `sync`
 //!   sees every write that was answered before.
 //! - Who watches a node hears of a change before seeing it, and of every change that it sees later.
-//! - The totals of the tree are those of its nodes.
+//! - The totals of the tree are those of its nodes, and so is what is used of each quota. A hard limit is never passed.
 //! - Odd requests are answered as ZooKeeper answers them.
 //! - Ephemeral nodes are there while their session lives, gone when its end was answered, and gone in time when its
 //!   client has gone.
 
 mod exact;
+mod quotas;
 
 use crate::client::{Client, Failure};
 use crate::life::Options;
@@ -240,7 +241,7 @@ impl Keeping {
 
     async fn one(&self, me: &mut Me, client: &Client) -> Option<()> {
         let r = below(REGISTERS as u64) as usize;
-        match below(10) {
+        match below(12) {
             0..3 => self.set(me, client, r).await,
             3..6 => {
                 self.get(me, client, r, me.watched[r].is_none() && chance(0.7))
@@ -249,6 +250,11 @@ impl Keeping {
             6 => self.set_and_get(me, client, r).await,
             7 => self.sync_and_get(me, client, r).await,
             8 => self.create_ephemeral(me, client).await,
+            9 if chance(0.3) => quotas::come_and_go(client)
+                .await
+                .err()
+                .map_or(Some(()), |code| code.map(|_| ())),
+            9 | 10 => self.press(client).await,
             _ => self.create_numbered(client).await,
         }
     }
@@ -427,6 +433,16 @@ impl Keeping {
         Some(())
     }
 
+    async fn press(&self, client: &Client) -> Option<()> {
+        match quotas::press(client).await {
+            Ok(asked) => asked.err().map_or(Some(()), |code| code.map(|_| ())),
+            Err(wrong) => {
+                self.complaints.add(wrong);
+                Some(())
+            }
+        }
+    }
+
     /// Complains of a code; ends the visit without one.
     fn explain(&self, client: &Client, code: Option<Code>, what: &str) -> Option<()> {
         match code? {
@@ -481,9 +497,14 @@ impl Keeping {
     }
 
     async fn make(&self, path: &str) {
+        self.make_with(create(path.into(), create_flags::PERSISTENT))
+            .await;
+    }
+
+    async fn make_with(&self, request: Request) {
         loop {
             let client = self.surely_connect().await;
-            match ask(&client, create(path.into(), create_flags::PERSISTENT)).await {
+            match ask(&client, request.clone()).await {
                 Ok(_) | Err(Some(Code::NODE_EXISTS)) => return,
                 Err(_) => sleep(Duration::from_millis(200)).await,
             }
@@ -555,11 +576,11 @@ async fn check_totals(database: &Database) -> Verdict {
             let path = rows.node_path(key).ok_or(Error::file_corrupt)?;
             counted.add_change(path, None, Some(&node));
         }
-        Ok((kept, counted))
+        Ok((kept, counted, quotas::check(&transaction, &rows).await?))
     });
     match both.await {
-        Ok((kept, counted)) if kept == counted => Ok(()),
-        Ok((kept, counted)) => Err(format!(
+        Ok((kept, counted, of_quotas)) if kept == counted => of_quotas,
+        Ok((kept, counted, _)) => Err(format!(
             "totals are {kept:?}, and the nodes say {counted:?}"
         )),
         Err(error) => Err(format!("totals cannot be read: {error}")),
@@ -571,13 +592,20 @@ impl Workload for Keeping {
         "keeper"
     }
 
-    fn setup(&self, _: Database) -> Boxed<'_, ()> {
-        Box::pin(async {
+    fn setup(&self, database: Database) -> Boxed<'_, ()> {
+        Box::pin(async move {
             for path in ["/simulated", "/simulated/e", "/simulated/s"] {
                 self.make(path).await;
             }
             for r in 0..REGISTERS {
                 self.make(&register(r)).await;
+            }
+            for path in quotas::nodes() {
+                self.make(&path).await;
+            }
+            self.make_with(quotas::limit()).await;
+            while !quotas::is_counted(&database).await {
+                sleep(Duration::from_millis(200)).await;
             }
         })
     }

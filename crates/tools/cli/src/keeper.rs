@@ -16,8 +16,10 @@ use plinth_runtime::{Either, race};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Time-outs of sessions are from 2 to 20 ticks, and none may be shorter than a gateway's own time-outs.
-const TICK_MS_MIN: i64 = 2000;
+/// No time-out of a session may be shorter than a gateway's own time-outs.
+const SESSION_TIMEOUT_MS_MIN: i64 = 4000;
+const SESSION_TIMEOUT_MS_MAX: i64 = 24 * 3_600_000;
+const TICK_MS_MIN: i64 = SESSION_TIMEOUT_MS_MIN / 2;
 
 #[derive(clap::Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -39,7 +41,7 @@ pub struct Arguments {
     /// Name of the tree of nodes; a cluster can keep several, which know nothing of each other
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = parse_tree)]
     tree: String,
-    /// ZooKeeper's tickTime, in milliseconds: time-outs of sessions are from 2 to 20 ticks
+    /// ZooKeeper's tickTime, in milliseconds: time-outs of sessions are from 2 to 20 ticks, unless others are given
     #[arg(
         long,
         value_name = "MS",
@@ -47,6 +49,26 @@ pub struct Arguments {
         value_parser = clap::value_parser!(u32).range(TICK_MS_MIN..=600_000)
     )]
     tick_ms: u32,
+    /// Shortest time-out of a session, as ZooKeeper's minSessionTimeout [default: 2 ticks]
+    #[arg(
+        long,
+        value_name = "MS",
+        value_parser = clap::value_parser!(u32).range(SESSION_TIMEOUT_MS_MIN..=SESSION_TIMEOUT_MS_MAX)
+    )]
+    min_session_timeout_ms: Option<u32>,
+    /// Longest time-out of a session, as ZooKeeper's maxSessionTimeout [default: 20 ticks]
+    #[arg(
+        long,
+        value_name = "MS",
+        value_parser = clap::value_parser!(u32).range(SESSION_TIMEOUT_MS_MIN..=SESSION_TIMEOUT_MS_MAX)
+    )]
+    max_session_timeout_ms: Option<u32>,
+    /// Most connections that one address may have, as ZooKeeper's maxClientCnxns; 0 is no limit
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    max_connections_per_address: usize,
+    /// Refuse what hard limits of quotas do not allow, and trace what passes soft ones, as ZooKeeper's enforceQuota
+    #[arg(long)]
+    enforce_quota: bool,
     /// Id of the super user, as ZooKeeper's superDigest: `super:` and the hash of the password
     #[arg(long, value_name = "DIGEST", env = "PLINTH_KEEPER_SUPER_DIGEST")]
     super_digest: Option<String>,
@@ -71,6 +93,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     if let Some(command) = arguments.command {
         return migrate::run(command);
     }
+    check_timeouts(&arguments)?;
     let mut texts = vec![format!(
         "keeper_cache_bytes_max={}",
         arguments.cache_mib << 20
@@ -88,6 +111,22 @@ pub fn run(arguments: Arguments) -> Outcome {
     outcome
 }
 
+fn check_timeouts(arguments: &Arguments) -> Outcome {
+    let shortest = arguments
+        .min_session_timeout_ms
+        .unwrap_or(2 * arguments.tick_ms);
+    let longest = arguments
+        .max_session_timeout_ms
+        .unwrap_or(20 * arguments.tick_ms);
+    if shortest > longest {
+        return Err(format!(
+            "keeper: the shortest time-out of a session, {shortest} ms, is longer than the longest, {longest} ms: \
+            give others with --min-session-timeout-ms and --max-session-timeout-ms"
+        ));
+    }
+    Ok(())
+}
+
 async fn serve(arguments: Arguments) -> Outcome {
     let at = |line: String| format!("keeper {}: {line}", arguments.listen);
     let cluster = ClusterFile::load(&arguments.cluster_file)
@@ -96,7 +135,11 @@ async fn serve(arguments: Arguments) -> Outcome {
     let options = Options {
         tree: arguments.tree,
         tick_ms: arguments.tick_ms,
+        min_session_timeout_ms: arguments.min_session_timeout_ms,
+        max_session_timeout_ms: arguments.max_session_timeout_ms,
+        max_connections_per_address: arguments.max_connections_per_address,
         super_digest: arguments.super_digest,
+        enforce_quota: arguments.enforce_quota,
     };
     let database = plinth_client::connect(cluster);
     let listening = Keeper::listen(database, arguments.listen, options);

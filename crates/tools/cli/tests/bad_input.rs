@@ -171,6 +171,7 @@ fn wrong_usage_exits_with_two() {
         &["server"],
         &["nothing"],
         &["bench", "run"],
+        &["keeper", "--min-session-timeout-ms", "3999"],
         &["bench", "keeper", "--server", "127.0.0.1:2181"],
         &["bench", "keeper", "--server", "a=nowhere"],
         &[
@@ -192,6 +193,11 @@ fn wrong_usage_exits_with_two() {
         .args(["dev", "--processes", "2", "--replication", "triple"])
         .output();
     assert!(error_line(&output.expect("the binary was built")).contains("--processes 3"));
+    let output = Command::new(BINARY)
+        .args(["keeper", "--min-session-timeout-ms", "9000"])
+        .args(["--max-session-timeout-ms", "8000"])
+        .output();
+    assert!(error_line(&output.expect("the binary was built")).contains("9000 ms"));
 }
 
 #[test]

@@ -4,16 +4,26 @@
 mod common;
 
 use common::gateways::{PATIENCE, SESSION_TIMEOUT_MS, ask, connect, start_gateway};
+use common::strangers::{allow_open_files, is_closed, open_files, wait_until};
 use common::{Cluster, free_ports};
 use plinth_keeper::client::Client;
 use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, create_flags};
-use plinth_runtime::{Duration, Either, offload, race, real, sleep};
+use plinth_runtime::{Duration, Either, now, offload, race, real, sleep, timeout};
+use std::cell::Cell;
 use std::convert::Infallible;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
-/// Fewer than the open files that processes usually may have: the test has as many open as the gateway.
-const SILENT: usize = 900;
+const SILENT: usize = 10_000;
+/// Anonymous memory that a silent connection may cost the gateway.
+const SILENT_BYTES_MAX: usize = 16 << 10;
+/// A silent connection is closed by then: 10 s without a greeting; or the time-out of its session, and 10 s in which
+/// its last bytes may be read.
+const SILENT_LIMIT: Duration = Duration::from_secs(30);
+/// Every answer to a client that behaves well, on a machine that does other things too.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+/// The shortest time-out of a session.
+const SHORT_TIMEOUT_MS: i32 = 4000;
 /// Answers of this size are asked for and not read, until all together would fill the memory.
 const LONG: usize = 900_000;
 const UNREAD: usize = 2000;
@@ -45,12 +55,16 @@ fn frame(content: &[u8]) -> Vec<u8> {
     frame
 }
 
-/// A greeting for a new session.
 fn greeting() -> Vec<u8> {
+    greeting_with(SESSION_TIMEOUT_MS)
+}
+
+/// A greeting for a new session.
+fn greeting_with(timeout_ms: i32) -> Vec<u8> {
     let mut content = Vec::new();
     content.extend_from_slice(&0i32.to_be_bytes()); // protocol version
     content.extend_from_slice(&0i64.to_be_bytes()); // last zxid seen
-    content.extend_from_slice(&SESSION_TIMEOUT_MS.to_be_bytes());
+    content.extend_from_slice(&timeout_ms.to_be_bytes());
     content.extend_from_slice(&0i64.to_be_bytes()); // session
     content.extend_from_slice(&16i32.to_be_bytes());
     content.extend_from_slice(&[0; 16]); // password
@@ -155,7 +169,9 @@ async fn ask_for_bad_paths(client: &Client) {
 /// A connection over which long answers are asked for and not read.
 fn ask_and_never_read(address: SocketAddr) -> TcpStream {
     let mut stream = open(address);
-    stream.write_all(&greeting()).expect("sent");
+    stream
+        .write_all(&greeting_with(SHORT_TIMEOUT_MS))
+        .expect("sent");
     let requests: Vec<u8> = (0..UNREAD as i32)
         .flat_map(|n| get_data(n, "/long"))
         .collect();
@@ -165,9 +181,10 @@ fn ask_and_never_read(address: SocketAddr) -> TcpStream {
     stream
 }
 
-/// Must be answered all the time.
-async fn ask_on_and_on(client: &Client) -> Infallible {
+/// Must be answered all the time, and soon.
+async fn ask_on_and_on(client: &Client, slowest: &Cell<Duration>) -> Infallible {
     loop {
+        let asked = now();
         let request = Request::Exists {
             path: "/long".into(),
             watch: false,
@@ -175,6 +192,7 @@ async fn ask_on_and_on(client: &Client) -> Infallible {
         ask(client, request)
             .await
             .expect("it is answered beside strangers");
+        slowest.set(slowest.get().max(asked.elapsed()));
         sleep(Duration::from_millis(10)).await;
     }
 }
@@ -185,14 +203,15 @@ async fn stay_well(cluster: &Cluster) {
     let client = connect(address, None).await;
     ask(&client, create("/long", LONG)).await.expect("created");
     let before = resident_kib(gateway.0.id());
+    let files = open_files(gateway.0.id());
     let strangers = offload(move || {
-        let silent: Vec<TcpStream> = (0..SILENT).map(|_| open(address)).collect();
         let deaf: Vec<TcpStream> = (0..20).map(|_| ask_and_never_read(address)).collect();
         send_broken_bytes(address);
         send_broken_requests(address);
-        (silent, deaf)
+        deaf
     });
-    let Either::Left(strangers) = race(strangers, ask_on_and_on(&client)).await;
+    let slowest = Cell::new(Duration::ZERO);
+    let Either::Left(deaf) = race(strangers, ask_on_and_on(&client, &slowest)).await;
     ask_for_bad_paths(&client).await;
     for n in 0..100 {
         ask(&client, create(&format!("/n{n}"), 10))
@@ -204,7 +223,13 @@ async fn stay_well(cluster: &Cluster) {
         after < before + GROWTH_KIB_MAX,
         "{before} KiB became {after} KiB"
     );
-    drop(strangers);
+    // They are still there. Their sessions have ended, and nobody waits for them to read.
+    let few = || open_files(gateway.0.id()) < files + 10;
+    let waiting = wait_until("who never reads is sent away", SILENT_LIMIT, few);
+    let Either::Left(_) = race(waiting, ask_on_and_on(&client, &slowest)).await;
+    drop(deaf);
+    let slowest = slowest.get();
+    assert!(slowest < ANSWER_LIMIT, "an answer took {slowest:?}");
     let found = ask(
         &client,
         Request::Exists {
@@ -220,4 +245,75 @@ async fn stay_well(cluster: &Cluster) {
 fn strangers_cost_a_gateway_little_and_its_clients_nothing() {
     let cluster = Cluster::start("keeper-strangers", 1, &[]);
     real::block_on(stay_well(&cluster));
+}
+
+/// Nothing, half a greeting, a greeting, or the length of a long one; and then nothing.
+fn open_silently(address: SocketAddr, number: usize) -> TcpStream {
+    let mut stream = open(address);
+    let greeting = greeting_with(SHORT_TIMEOUT_MS);
+    let said = match number % 4 {
+        0 => &[][..],
+        1 => &greeting[..greeting.len() / 2],
+        2 => &greeting[..],
+        _ => &[0, 0, 1, 0],
+    };
+    stream.write_all(said).expect("sent");
+    stream
+}
+
+async fn stay_well_beside_silence(cluster: &Cluster) {
+    let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)));
+    let gateway = start_gateway(cluster, address, &["--max-connections-per-address", "0"]);
+    let client = connect(address, None).await;
+    ask(&client, create("/long", 1)).await.expect("created");
+    let pid = gateway.0.id();
+    let (before, files) = (resident_kib(pid), open_files(pid));
+    let slowest = Cell::new(Duration::ZERO);
+    let opening = offload(move || {
+        let silent = (0..SILENT).map(|number| open_silently(address, number));
+        silent.collect::<Vec<TcpStream>>()
+    });
+    let Either::Left(mut silent) = race(opening, ask_on_and_on(&client, &slowest)).await;
+    let grown = resident_kib(pid).saturating_sub(before);
+    let each = (grown << 10) as usize / SILENT;
+    eprintln!("{SILENT} silent connections cost {each} bytes each");
+    assert!(each < SILENT_BYTES_MAX, "{each} bytes each");
+
+    let all_closed = || silent.iter_mut().all(is_closed);
+    let waiting = wait_until("silent connections are closed", SILENT_LIMIT, all_closed);
+    let Either::Left(waited) = race(waiting, ask_on_and_on(&client, &slowest)).await;
+    eprintln!("the last was closed {waited:?} after the last had come");
+    let few = || open_files(pid) < files + 20;
+    wait_until("the gateway forgets them", SILENT_LIMIT, few).await;
+    let slowest = slowest.get();
+    eprintln!("the slowest answer beside them took {slowest:?}");
+    assert!(slowest < ANSWER_LIMIT, "an answer took {slowest:?}");
+}
+
+#[test]
+fn ten_thousand_silent_connections_cost_little_and_are_closed() {
+    allow_open_files(SILENT as u64 + 2000);
+    let cluster = Cluster::start("keeper-silence", 1, &[]);
+    real::block_on(stay_well_beside_silence(&cluster));
+}
+
+async fn refuse_the_fourth(cluster: &Cluster) {
+    let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)));
+    let limit = ["--max-connections-per-address", "3"];
+    let _gateway = start_gateway(cluster, address, &limit);
+    let client = connect(address, None).await;
+    let mut others = [open(address), open(address)];
+    let mut fourth = open(address);
+    wait_until("the fourth is refused", PATIENCE, || is_closed(&mut fourth)).await;
+    assert!(!others.iter_mut().any(is_closed));
+    ask(&client, create("/served", 1)).await.expect("created");
+    drop(others);
+    let later = timeout(PATIENCE, connect(address, None)).await;
+    assert!(later.is_some(), "there is room again");
+}
+
+#[test]
+fn an_address_has_no_more_connections_than_it_may_have() {
+    let cluster = Cluster::start("keeper-addresses", 1, &[]);
+    real::block_on(refuse_the_fourth(&cluster));
 }

@@ -6,14 +6,14 @@
 mod common;
 
 use bytes::Bytes;
+use common::strangers::{allow_open_files, is_closed, open_files, wait_until};
 use common::{Cluster, error_line, text};
 use plinth_client::Database;
 use plinth_coordination::ClusterFile;
 use plinth_core::output::Output;
 use plinth_rpc::frame;
-use plinth_runtime::{Duration, Instant, now, real, sleep, timeout};
-use rustix::process::{Resource, getrlimit, setrlimit};
-use std::io::{ErrorKind, Read, Write};
+use plinth_runtime::{Duration, Instant, now, real, timeout};
+use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
 const CONNECTIONS: usize = 10_000;
@@ -23,23 +23,6 @@ const CONNECTION_BYTES_MAX: u64 = 32 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Limit of the time until a stranger without a greeting is disconnected.
 const GREETING_LIMIT: Duration = Duration::from_secs(20);
-
-/// Raises the limit of open files: this process needs a socket per stranger, and so do the servers, which inherit
-/// the limit.
-fn allow_open_files(needed: u64) {
-    let mut limit = getrlimit(Resource::Nofile);
-    let have = limit.maximum.unwrap_or(u64::MAX);
-    if have < needed {
-        limit.maximum = Some(needed); // only the superuser may do this
-    }
-    limit.current = limit.maximum;
-    if let Err(error) = setrlimit(Resource::Nofile, limit) {
-        panic!(
-            "this test needs {needed} open files, and the hard limit is {have}: \
-            raise it with `ulimit -Hn {needed}' ({error})"
-        );
-    }
-}
 
 fn greeting() -> Bytes {
     let mut out = Output::copying();
@@ -55,24 +38,9 @@ fn connect(address: SocketAddr) -> TcpStream {
     TcpStream::connect_timeout(&address, PATIENCE).expect("whoever has no room for us says so")
 }
 
-/// True if the other side has closed the connection.
-fn is_closed(stream: &mut TcpStream) -> bool {
-    stream.set_nonblocking(true).expect("a socket");
-    match stream.read(&mut [0; 64]) {
-        Ok(0) => true,
-        Ok(_) => false,
-        Err(error) => error.kind() != ErrorKind::WouldBlock,
-    }
-}
-
 fn resident_bytes(pid: u32) -> u64 {
     let usage = plinth_bench::server_cpu::usage(&[pid]);
     usage.expect("the server lives").memory_bytes
-}
-
-fn open_files(pid: u32) -> usize {
-    let files = std::fs::read_dir(format!("/proc/{pid}/fd"));
-    files.expect("the server lives").count()
 }
 
 async fn client(cluster: &Cluster) -> Database {
@@ -92,15 +60,6 @@ async fn transact(database: &Database) -> u64 {
     });
     let counted = timeout(PATIENCE, counted).await;
     counted.expect("a transaction in time").expect("commits")
-}
-
-async fn wait_until(what: &str, limit: Duration, mut is_so: impl FnMut() -> bool) -> Duration {
-    let start = now();
-    while !is_so() {
-        assert!(start.elapsed() < limit, "{what}: not within {limit:?}");
-        sleep(Duration::from_millis(50)).await;
-    }
-    start.elapsed()
 }
 
 #[test]

@@ -39,6 +39,18 @@ pub(crate) fn connections_max() -> usize {
     })
 }
 
+/// How many files this process has open, and how many it may have; `None` if the system does not say.
+pub(crate) fn open_files() -> Option<(u64, u64)> {
+    const OPEN: &str = "/proc/self/fd";
+    // Newer systems give the number as the size of the directory.
+    let open = match std::fs::metadata(OPEN).ok()?.len() {
+        0 => std::fs::read_dir(OPEN).ok()?.count() as u64,
+        open => open,
+    };
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    Some((open, limit.unwrap_or(u64::MAX)))
+}
+
 pub(crate) async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)> {
     split(TcpStream::connect(address).await?)
 }

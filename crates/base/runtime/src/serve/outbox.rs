@@ -36,6 +36,8 @@ pub struct Outbox {
     ready: Notify,
     /// Notified when unsent bytes were taken to be written.
     taken: Notify,
+    /// Notified when it was closed.
+    closing: Notify,
     closed: Cell<bool>,
     gathers: bool,
 }
@@ -56,6 +58,7 @@ impl Outbox {
             output: RefCell::default(),
             ready: Notify::new(),
             taken: Notify::new(),
+            closing: Notify::new(),
             closed: Cell::new(false),
             gathers,
         })
@@ -79,7 +82,9 @@ impl Outbox {
                 probe!("outbox_full");
                 return Err(Refused::Full);
             }
-            self.closed.set(output.len() > BYTES_CUT);
+            if output.len() > BYTES_CUT {
+                self.close();
+            }
         }
         if was_empty || self.closed.get() {
             self.ready.notify_one();
@@ -90,7 +95,16 @@ impl Outbox {
     /// Takes no more messages. Those that were added are still written.
     pub fn close(&self) {
         self.closed.set(true);
-        self.ready.notify_one();
+        for waiting in [&self.ready, &self.taken, &self.closing] {
+            waiting.notify_one();
+        }
+    }
+
+    /// Ends when the outbox is closed. One task may wait.
+    pub async fn until_closed(&self) {
+        while !self.closed.get() {
+            self.closing.notified().await;
+        }
     }
 
     pub fn is_closed(&self) -> bool {

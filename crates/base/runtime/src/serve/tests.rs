@@ -141,3 +141,55 @@ fn a_peer_that_goes_ends_its_session() {
         assert_eq!(seen.lasted.borrow().len(), 3);
     });
 }
+
+#[test]
+fn a_peer_that_never_reads_is_cut_off_after_its_outbox_was_closed() {
+    let simulation = Simulation::new(1, SimConfig::default());
+    let machine = simulation.add_machine(Locality::default());
+    let lasted = Rc::new(Cell::new(None));
+    let of_server = lasted.clone();
+    simulation.start_process(machine, address(), move || {
+        let lasted = of_server.clone();
+        Box::pin(async move {
+            let listener = listen(address()).await.expect("the address is free");
+            let sessions = TaskGroup::new();
+            accept(listener, |connection| {
+                let lasted = lasted.clone();
+                sessions.spawn("session", async move {
+                    let began = now();
+                    session(connection, fill_and_close).await;
+                    lasted.set(Some(began.elapsed()));
+                });
+                ControlFlow::Continue(())
+            })
+            .await;
+        })
+    });
+    let deaf = async move {
+        let halves = connect(address()).await.expect("it listens");
+        sleep(Duration::from_secs(60)).await;
+        drop(halves);
+    };
+    let ended = simulation.run_until(deaf, Duration::from_secs(300));
+    ended.expect("it comes to its end");
+    let lasted = lasted.get().expect("the session has ended");
+    assert!(lasted < Duration::from_secs(20), "{lasted:?}");
+}
+
+/// Adds more than anybody takes unread, closes the outbox while it waits for room, and never ends by itself.
+async fn fill_and_close(_: Inbox, outbox: Rc<Outbox>) {
+    for _ in 0..10_000 {
+        let append = |out: &mut Output| {
+            out.buffer().put_bytes(b'x', ANSWER_BYTES);
+            Ok::<(), ()>(())
+        };
+        outbox.push(append).expect("there is room");
+    }
+    let closing = async {
+        sleep(Duration::from_secs(1)).await;
+        outbox.close();
+        std::future::pending::<()>().await;
+    };
+    race(outbox.has_room(1), closing).await;
+    std::future::pending::<()>().await;
+}

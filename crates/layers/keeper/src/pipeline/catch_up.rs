@@ -1,11 +1,12 @@
 //! The replica moves on: by the gateway's own batches, and by what the stream of changes has of others.
 
 use super::flight::Flight;
-use super::{Outcome, Pipeline, RETRY_PAUSE, StepStat};
+use super::{Outcome, Pipeline, Queued, RETRY_PAUSE, StepStat};
 use crate::REFRESHES;
 use crate::tree::change::{Change, parse_entry};
-use crate::tree::execute::{Executed, Shape};
+use crate::tree::execute::{Executed, Operation, Shape};
 use crate::tree::plan::Known;
+use crate::tree::quota::{Counted, QuotaChange};
 use plinth_client::{Position, StreamContent, StreamEntry, StreamLimit};
 use plinth_core::version::Versionstamp;
 use plinth_core::{Error, Result, Version};
@@ -26,9 +27,10 @@ impl Pipeline {
             while let Some((_, mut change)) = changes.next_if(|(of, _)| *of == piece) {
                 settle(&mut change, zxid_of);
                 self.apply(stamp.version(), &change, zxid);
-                if !matches!(change, Change::Guarded(..)) {
+                if !matches!(change, Change::Guarded(..) | Change::Quota(..)) {
                     stats.push(self.stat_after(&change));
                 }
+                self.count_if_new(change);
             }
             // Also of an operation that failed: what its client reads next must not look older.
             if !queued.is_look() {
@@ -45,6 +47,19 @@ impl Pipeline {
                 // Others may read between two operations of a batch: each is whole.
                 pace.rest().await;
             }
+        }
+    }
+
+    /// A new quota is counted before this gateway executes anything else.
+    fn count_if_new(&self, change: Change) {
+        if let Change::Quota(path, QuotaChange::Made(quota)) = change
+            && quota.counted == Counted::Nothing
+        {
+            let operation = Operation::CountQuota { path, found: None };
+            self.queue.borrow_mut().push_front(Queued {
+                operation,
+                complete: Box::new(|_, _, _| ()),
+            });
         }
     }
 

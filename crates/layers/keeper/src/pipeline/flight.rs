@@ -3,6 +3,7 @@
 use super::{Outcome, Pipeline, Queued, RETRY_PAUSE, Seen};
 use crate::commit::{Mode, Relied, Writer};
 use crate::paths;
+use crate::quotas;
 use crate::replica::KeepAll;
 use crate::tree::change::{Change, Origin};
 use crate::tree::execute::{Executed, Operation, Owner, Shape, execute};
@@ -210,6 +211,7 @@ impl Pipeline {
             Operation::TakeSession { .. }
                 | Operation::CloseSession { .. }
                 | Operation::RemoveGateway { .. }
+                | Operation::CountQuota { .. }
         );
         if is_looked_up && self.is_behind_own.get() {
             // What is read must have what this gateway itself has written last.
@@ -230,6 +232,9 @@ impl Pipeline {
                 if let Owner::Gone { gateway, .. } = owner {
                     found.lease = replica.lease(*gateway).await?;
                 }
+            }
+            Operation::CountQuota { path, found } => {
+                *found = Some(quotas::next_piece(replica, path).await?);
             }
             Operation::RemoveGateway {
                 gateway,
@@ -285,6 +290,7 @@ impl Pipeline {
             }
             return Some(batch);
         }
+        plan.end();
         let reads = std::mem::take(&mut plan.reads).seal();
         if self.relies_on_flights(&reads) {
             probe!("keeper_batch_waits_for_another");

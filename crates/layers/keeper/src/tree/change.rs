@@ -9,6 +9,7 @@
 //! changes are read by no other gateway.
 
 use super::node::{Node, put_acl, put_bytes, put_text, take_acl, take_bytes, take_text};
+use super::quota::{Quota, QuotaChange, Used};
 use crate::NEWS_DATA_BYTES_MAX;
 use crate::wire::{Acl, Text};
 use crate::zxid::Zxids;
@@ -41,6 +42,8 @@ pub enum Change {
     GatewayRemoved {
         gateway: u64,
     },
+    /// The quota of a path, or what is used of it.
+    Quota(Text, QuotaChange),
 }
 
 const CREATED: u8 = 1;
@@ -51,6 +54,12 @@ const SESSION_TAKEN: u8 = 5;
 const SESSION_CLOSED: u8 = 6;
 const GATEWAY_REMOVED: u8 = 7;
 const GUARDED: u8 = 8;
+const QUOTA: u8 = 9;
+
+const QUOTA_MADE: u8 = 1;
+const QUOTA_SET: u8 = 2;
+const QUOTA_REMOVED: u8 = 3;
+const QUOTA_ADDED: u8 = 4;
 
 /// Who wrote an entry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -97,6 +106,12 @@ pub fn put_change(entry: &mut Vec<u8>, piece: u16, change: &Change) {
             entry.put_u16(piece);
             return entry.put_u64(*gateway);
         }
+        Change::Quota(path, change) => {
+            entry.put_u8(QUOTA);
+            entry.put_u16(piece);
+            put_text(entry, path);
+            return put_quota_change(entry, change);
+        }
     };
     entry.put_u8(kind);
     entry.put_u16(piece);
@@ -104,6 +119,40 @@ pub fn put_change(entry: &mut Vec<u8>, piece: u16, change: &Change) {
     if let Some(node) = node {
         put_bytes(entry, &node.to_news(NEWS_DATA_BYTES_MAX.get()));
     }
+}
+
+/// `1 or 2 | row`, `3`, or `4 | nodes: 8 | bytes: 8`.
+fn put_quota_change(entry: &mut Vec<u8>, change: &QuotaChange) {
+    match change {
+        QuotaChange::Made(quota) => {
+            entry.put_u8(QUOTA_MADE);
+            put_bytes(entry, &quota.to_row());
+        }
+        QuotaChange::Set(quota) => {
+            entry.put_u8(QUOTA_SET);
+            put_bytes(entry, &quota.to_row());
+        }
+        QuotaChange::Removed => entry.put_u8(QUOTA_REMOVED),
+        QuotaChange::Added(used) => {
+            entry.put_u8(QUOTA_ADDED);
+            entry.put_i64(used.nodes);
+            entry.put_i64(used.bytes);
+        }
+    }
+}
+
+fn take_quota_change(input: &mut &[u8]) -> Option<QuotaChange> {
+    let kind = input.try_get_u8().ok()?;
+    Some(match kind {
+        QUOTA_MADE => QuotaChange::Made(Quota::from_row(take_bytes(input)?)?),
+        QUOTA_SET => QuotaChange::Set(Quota::from_row(take_bytes(input)?)?),
+        QUOTA_REMOVED => QuotaChange::Removed,
+        QUOTA_ADDED => QuotaChange::Added(Used {
+            nodes: input.try_get_i64().ok()?,
+            bytes: input.try_get_i64().ok()?,
+        }),
+        _ => return None,
+    })
 }
 
 /// Reads an entry that the transaction with this stamp wrote; `None` if it is damaged.
@@ -133,6 +182,7 @@ fn take_change(kind: u8, input: &mut &[u8], stamp: Versionstamp, zxids: Zxids) -
         ACL_SET => Change::AclSet,
         DELETED => return Some(Change::Deleted(take_text(input)?)),
         GUARDED => return Some(Change::Guarded(take_text(input)?, take_acl(input)?)),
+        QUOTA => return Some(Change::Quota(take_text(input)?, take_quota_change(input)?)),
         SESSION_TAKEN => {
             return Some(Change::SessionTaken {
                 session: input.try_get_i64().ok()?,
@@ -162,6 +212,7 @@ fn take_change(kind: u8, input: &mut &[u8], stamp: Versionstamp, zxids: Zxids) -
 mod tests {
     use super::*;
     use crate::tree::node::{Counts, Data, INLINE_BYTES_MAX, Lifetime, open_acl, own_zxid};
+    use crate::tree::quota::{Counted, Limits};
     use bytes::Bytes;
 
     const ZXIDS: Zxids = Zxids { base: 50 };
@@ -191,6 +242,14 @@ mod tests {
     }
 
     fn changes() -> Vec<(u16, Change)> {
+        let quota = Quota {
+            limits: Limits::parse(b"count=5"),
+            counted: Counted::Through("/a/b".into()),
+        };
+        let used = Used {
+            nodes: -1,
+            bytes: 70,
+        };
         vec![
             (
                 3,
@@ -218,6 +277,13 @@ mod tests {
             ),
             (8, Change::SessionClosed { session: -9 }),
             (9, Change::GatewayRemoved { gateway: 3 }),
+            (
+                9,
+                Change::Quota("/a".into(), QuotaChange::Made(quota.clone())),
+            ),
+            (9, Change::Quota("/b".into(), QuotaChange::Set(quota))),
+            (9, Change::Quota("/b".into(), QuotaChange::Removed)),
+            (9, Change::Quota("/b".into(), QuotaChange::Added(used))),
         ]
     }
 

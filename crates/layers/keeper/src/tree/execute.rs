@@ -4,6 +4,7 @@
 use super::change::Change;
 use super::node::{Counts, Data, Lifetime, Node, TTL_MS_MAX};
 use super::plan::{Plan, SessionChange};
+use super::quota::{Piece, Used, limits_path};
 use super::rows::{Lock, Rows};
 use crate::acl::{self, Identity};
 use crate::paths;
@@ -53,6 +54,8 @@ pub enum Operation {
     },
     /// Deletes a container, or a node whose time is over, if it may still go.
     Reap { path: Text },
+    /// Counts the next nodes of a quota that is not yet counted.
+    CountQuota { path: Text, found: Option<Piece> },
     /// Proves that the gateway lives: its row changes.
     Beat { row: Vec<u8> },
     /// Ends the lease of another gateway, which has no sessions any more.
@@ -119,6 +122,7 @@ impl Operation {
                 }
             }
             Operation::Reap { path } => visit_with_parent(path, visit),
+            Operation::CountQuota { path, .. } => visit_valid(&limits_path(path), visit),
             Operation::OpenSession { .. }
             | Operation::TakeSession { .. }
             | Operation::Beat { .. }
@@ -137,6 +141,7 @@ impl Operation {
             Operation::TakeSession { .. }
             | Operation::CloseSession { .. }
             | Operation::Reap { .. }
+            | Operation::CountQuota { .. }
             | Operation::Beat { .. }
             | Operation::RemoveGateway { .. } => None,
         }
@@ -411,6 +416,12 @@ fn create(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Sha
     if let Lifetime::Ephemeral(_) = parent_node.lifetime {
         return Err(Code::NO_CHILDREN_FOR_EPHEMERALS);
     }
+    let data = data_of(data);
+    let more = Used {
+        nodes: 1,
+        bytes: data.len() as i64,
+    };
+    plan.check_quota(&path, more)?;
     if let Lifetime::Ephemeral(session) = lifetime {
         plan.write(Lock::Ephemerals, session as u64);
     }
@@ -426,7 +437,7 @@ fn create(plan: &mut Plan<'_>, caller: &Caller, request: &Request) -> Result<Sha
         counts: Counts::default(),
         lifetime,
         acl,
-        data: data_of(data),
+        data,
     };
     plan.create(&path, node, parent, parent_node);
     Ok(match kind {
@@ -497,6 +508,11 @@ fn set_data(
     let node = plan.node(path).ok_or(Code::NO_NODE)?;
     acl::check(&node.acl, permission::WRITE, &caller.identities)?;
     plan.read(Lock::Data, Rows::path_hash(path));
+    let more = Used {
+        nodes: 0,
+        bytes: data.as_ref().map_or(0, Bytes::len) as i64 - node.data.len() as i64,
+    };
+    plan.check_quota(path, more)?;
     let version = next_version(node.version, version)?;
     let node = Node {
         mzxid: plan.zxid(),
@@ -551,6 +567,7 @@ fn internal(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Result<
             found,
         } => return close_session(plan, *session, owner, found, gateway),
         Operation::Reap { path } => reap(plan, path)?,
+        Operation::CountQuota { path, found } => count_quota(plan, path, found.as_ref())?,
         Operation::Beat { row } => plan.gateways.push((gateway, Some(row.clone()))),
         Operation::RemoveGateway {
             gateway: dead,
@@ -653,4 +670,13 @@ fn reap(plan: &mut Plan<'_>, path: &Text) -> Result<(), Code> {
     let parent = paths::parent(path).ok_or(Code::BAD_ARGUMENTS)?;
     let parent_node = plan.node(parent).ok_or(Code::NO_NODE)?;
     remove(plan, path, &node, parent, parent_node)
+}
+
+/// Fails if the quota has gone, or others have counted on.
+fn count_quota(plan: &mut Plan<'_>, path: &Text, found: Option<&Piece>) -> Result<(), Code> {
+    let limits = plan
+        .node_with_data(&limits_path(path))
+        .ok_or(Code::NO_NODE)?;
+    let is_next = found.is_some_and(|piece| plan.quotas.count(path, &limits, piece));
+    is_next.then_some(()).ok_or(Code::BAD_VERSION)
 }

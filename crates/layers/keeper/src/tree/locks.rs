@@ -11,6 +11,10 @@ pub type Locked = (Lock, u64);
 pub struct Locks(Vec<Locked>);
 
 impl Locks {
+    pub fn of(lock: Locked) -> Locks {
+        Locks(vec![lock])
+    }
+
     pub fn add(&mut self, lock: Locked) {
         self.0.push(lock);
     }

@@ -5,6 +5,7 @@ pub mod execute;
 pub mod locks;
 pub mod node;
 pub mod plan;
+pub mod quota;
 pub mod rows;
 #[cfg(test)]
 mod tests;

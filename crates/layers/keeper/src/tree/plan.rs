@@ -8,10 +8,11 @@
 use super::change::Change;
 use super::locks::Locks;
 use super::node::{Node, is_open, own_zxid};
+use super::quota::{Draft, Exceeded, QuotaChange, Quotas, Used};
 use super::rows::{Lock, Rows};
 use super::touched::{Touched, TouchedNodes};
 use crate::paths;
-use crate::wire::{Acl, Text};
+use crate::wire::{Acl, Code, Text};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -29,6 +30,11 @@ pub trait View {
     fn node(&self, path: &str) -> Known;
     /// True if the gateway has this session.
     fn owns(&self, session: i64) -> bool;
+    fn quotas(&self) -> Rc<Quotas>;
+    /// True if hard limits are hard.
+    fn enforces_quotas(&self) -> bool;
+    /// A client has come to a limit.
+    fn exceeds(&self, exceeded: &Exceeded, path: &str);
 }
 
 /// What a session has become.
@@ -67,6 +73,9 @@ pub struct Plan<'v> {
     pub missing: Vec<Text>,
     /// Bytes of data that it writes.
     pub data_bytes: usize,
+    pub quotas: Draft,
+    /// What is to be written about quotas; see [`Plan::end`].
+    pub quota_changes: Vec<(Text, QuotaChange)>,
     /// Milliseconds since 1970.
     pub now_ms: i64,
     piece: u16,
@@ -77,6 +86,7 @@ pub struct Plan<'v> {
 struct Undo {
     changes: usize,
     before: Vec<(Text, Option<Touched>)>,
+    quotas: Draft,
 }
 
 impl<'v> Plan<'v> {
@@ -88,10 +98,13 @@ impl<'v> Plan<'v> {
             sessions: BTreeMap::new(),
             gateways: Vec::new(),
             changes: Vec::new(),
-            reads: Locks::default(),
+            // Every transaction knows all quotas.
+            reads: Locks::of((Lock::Quotas, 0)),
             writes: Locks::default(),
             missing: Vec::new(),
             data_bytes: 0,
+            quotas: Draft::new(view.quotas()),
+            quota_changes: Vec::new(),
             now_ms,
             piece: 0,
             undo: None,
@@ -139,12 +152,23 @@ impl<'v> Plan<'v> {
         }
     }
 
+    /// As [`node`](Self::node), with its data unless that is long.
+    pub fn node_with_data(&mut self, path: &str) -> Option<Node> {
+        let node = self.node(path)?;
+        if node.data.is_left_in_row() {
+            self.missing.push(path.into());
+        }
+        Some(node)
+    }
+
     fn put(&mut self, path: &str, after: Option<Node>) {
         if let Some(undo) = &mut self.undo {
             let before = self.touched.get(path).cloned();
             undo.before.push((path.into(), before));
         }
         if let Some(touched) = self.touched.get_mut(path) {
+            self.quotas
+                .note(path, touched.after.as_ref(), after.as_ref());
             touched.is_replaced |= after.is_none();
             touched.after = after;
             return;
@@ -153,6 +177,7 @@ impl<'v> Plan<'v> {
             Known::Here(node) => Some(node),
             Known::Absent | Known::Unknown => None,
         };
+        self.quotas.note(path, before.as_deref(), after.as_ref());
         let touched = Touched {
             is_replaced: after.is_none(),
             before,
@@ -226,6 +251,7 @@ impl<'v> Plan<'v> {
         self.undo = Some(Undo {
             changes: self.changes.len(),
             before: Vec::new(),
+            quotas: self.quotas.clone(),
         });
     }
 
@@ -237,11 +263,44 @@ impl<'v> Plan<'v> {
     pub fn undo_group(&mut self) {
         let undo = self.undo.take().expect("a group was begun");
         self.changes.truncate(undo.changes);
+        self.quotas = undo.quotas;
         for (path, before) in undo.before.into_iter().rev() {
             match before {
                 Some(touched) => self.touched.insert(path, touched),
                 None => self.touched.remove(&path),
             };
+        }
+    }
+
+    /// Fails if the quota of the path has no room for `more`.
+    pub fn check_quota(&mut self, path: &str, more: Used) -> Result<(), Code> {
+        if self.quotas.is_idle() || !self.view.enforces_quotas() {
+            return Ok(());
+        }
+        let verdict = self.quotas.check(path, more);
+        if let Some(quota) = verdict.relies_on {
+            self.read(Lock::Quota, Rows::path_hash(&quota));
+        }
+        for exceeded in &verdict.exceeded {
+            self.view.exceeds(exceeded, path);
+            if exceeded.is_hard {
+                return Err(Code::QUOTA_EXCEEDED);
+            }
+        }
+        Ok(())
+    }
+
+    /// All operations are executed: what they have done to quotas is known.
+    pub fn end(&mut self) {
+        let touched = self.touched.iter();
+        let touched = touched.map(|(path, t)| (path, t.before.as_deref(), t.after.as_ref()));
+        self.quota_changes = self.quotas.changes(touched);
+        for (path, change) in self.quota_changes.clone() {
+            match &change {
+                QuotaChange::Added(_) => self.write(Lock::Quota, Rows::path_hash(&path)),
+                _ => self.write(Lock::Quotas, 0),
+            }
+            self.note(Change::Quota(path, change));
         }
     }
 }

@@ -12,6 +12,8 @@
 //!   s <session: 8>             a session
 //!   o <gateway: 8> <session: 8> a session of the gateway
 //!   g <gateway: 8>             a gateway's lease
+//!   q <path>                   a quota                                     (quota.rs)
+//!     … \0 <b|n>               bytes and nodes that are used of it, added to
 //!   x <lock> <hash: 8>         no row: occurs in conflict ranges only
 //! ```
 //! The children of a node follow one another: they have the same depth and the same path before their names. So a
@@ -48,6 +50,10 @@ pub enum Lock {
     Unlisted = b'u' as isize,
     /// One of the gateway's batches.
     Batch = b'o' as isize,
+    /// Which quotas there are, and how far each is counted: one lock for all.
+    Quotas = b'q' as isize,
+    /// What is used of the quota of a path.
+    Quota = b'l' as isize,
 }
 
 /// The keys of one tree.
@@ -177,6 +183,17 @@ impl Rows {
         KeyRange::new(begin, end)
     }
 
+    /// The ephemeral nodes of all sessions.
+    pub fn all_ephemerals(&self) -> KeyRange {
+        KeyRange::new(self.key(&[b"e"]), self.key(&[b"f"]))
+    }
+
+    /// The session in the key of an ephemeral node.
+    pub fn ephemeral_session(&self, key: &[u8]) -> Option<i64> {
+        let session = key.get(self.prefix.len() + 1..)?.first_chunk::<8>()?;
+        Some(i64::from_be_bytes(*session))
+    }
+
     /// The path in the key of an ephemeral node.
     pub fn ephemeral_path<'a>(&self, key: &'a [u8]) -> Option<&'a str> {
         std::str::from_utf8(key.get(self.prefix.len() + 9..)?).ok()
@@ -215,6 +232,35 @@ impl Rows {
 
     pub fn all_gateways(&self) -> KeyRange {
         KeyRange::new(self.key(&[b"g"]), self.key(&[b"h"]))
+    }
+
+    pub fn quota(&self, path: &str) -> Vec<u8> {
+        self.key(&[b"q", path.as_bytes()])
+    }
+
+    /// How many nodes, or bytes, are used of a quota.
+    pub fn quota_used(&self, path: &str, of: u8) -> Vec<u8> {
+        self.key(&[b"q", path.as_bytes(), &[0, of]])
+    }
+
+    /// The quota's row, and those of what is used.
+    pub fn around_quota(&self, path: &str) -> KeyRange {
+        let begin = self.quota(path);
+        let end = self.key(&[b"q", path.as_bytes(), &[1]]);
+        KeyRange::new(begin, end)
+    }
+
+    pub fn all_quotas(&self) -> KeyRange {
+        KeyRange::new(self.key(&[b"q"]), self.key(&[b"r"]))
+    }
+
+    /// The path in the key of a quota, and which row of it this is: none, or the last byte.
+    pub fn quota_path<'a>(&self, key: &'a [u8]) -> Option<(&'a str, Option<u8>)> {
+        let (path, of) = match key.get(self.prefix.len() + 1..)? {
+            [path @ .., 0, of] => (path, Some(*of)),
+            path => (path, None),
+        };
+        Some((std::str::from_utf8(path).ok()?, of))
     }
 
     /// The number at the end of the key of a gateway or a session.
@@ -326,10 +372,17 @@ mod tests {
         let key = rows.ephemeral(-5, "/a/b");
         assert!(rows.ephemerals(-5).contains(&key) && !rows.ephemerals(-4).contains(&key));
         assert_eq!(rows.ephemeral_path(&key), Some("/a/b"));
+        assert_eq!(rows.ephemeral_session(&key), Some(-5));
+        assert!(rows.all_ephemerals().contains(&key));
         assert_eq!(rows.timed_path(&rows.timed("/c")), Some("/c"));
         assert_eq!(Rows::last_number(&rows.gateway(9)), Some(9));
         assert!(rows.all_owned(7).contains(&rows.owned(7, -1)));
         assert!(!rows.all_owned(7).contains(&rows.owned(8, 0)));
+        assert_eq!(rows.quota_path(&rows.quota("/a")), Some(("/a", None)));
+        let used = rows.quota_used("/a", b'n');
+        assert_eq!(rows.quota_path(&used), Some(("/a", Some(b'n'))));
+        assert!(rows.around_quota("/a").contains(&used));
+        assert!(!rows.around_quota("/a").contains(&rows.quota("/a/b")));
         assert!(
             rows.all().contains(&rows.meta()) && rows.all().contains(&rows.lock(Lock::Data, 1))
         );

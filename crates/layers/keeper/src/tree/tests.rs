@@ -4,6 +4,7 @@ use super::change::Change;
 use super::execute::{Caller, Executed, Operation, Shape, execute};
 use super::node::{Counts, Data, Lifetime, Node, open_acl};
 use super::plan::{Known, Plan, SessionChange, View};
+use super::quota::{Exceeded, Quotas};
 use crate::acl::Identity;
 use crate::sessions::SessionRow;
 use crate::wire::{Acl, Code, CreateKind, Request};
@@ -14,7 +15,7 @@ use std::rc::Rc;
 const OWN: u64 = 1;
 const SESSION: i64 = 7;
 
-struct State(BTreeMap<&'static str, Rc<Node>>);
+struct State(BTreeMap<&'static str, Rc<Node>>, Rc<Quotas>);
 
 impl View for State {
     fn node(&self, path: &str) -> Known {
@@ -24,6 +25,13 @@ impl View for State {
     fn owns(&self, session: i64) -> bool {
         session == SESSION
     }
+    fn quotas(&self) -> Rc<Quotas> {
+        self.1.clone()
+    }
+    fn enforces_quotas(&self) -> bool {
+        true
+    }
+    fn exceeds(&self, _: &Exceeded, _: &str) {}
 }
 
 fn node(lifetime: Lifetime, children: i32, acl: Rc<[Acl]>) -> Rc<Node> {
@@ -53,12 +61,13 @@ fn state() -> State {
         id: "anyone".into(),
     }]
     .into();
-    State(BTreeMap::from([
+    let nodes = BTreeMap::from([
         ("/", node(Lifetime::Persistent, 1, open_acl())),
         ("/a", node(Lifetime::Persistent, 2, nobody.clone())),
         ("/a/plain", node(Lifetime::Persistent, 0, nobody.clone())),
         ("/a/mine", node(Lifetime::Ephemeral(SESSION), 0, nobody)),
-    ]))
+    ]);
+    State(nodes, Rc::default())
 }
 
 /// The outcome of an operation, and what it changes.

@@ -74,7 +74,7 @@ pub async fn answer(keeper: &Keeper, questions: Option<Questions>) {
     };
     while let Some((question, answer)) = questions.recv().await {
         let text = match question {
-            Question::Command(name) => format!("{:#}\n", keeper.command(&name)),
+            Question::Command(name) => format!("{:#}\n", keeper.command(&name).await),
             Question::Metrics => text(keeper.samples()),
         };
         let _ = answer.send(text); // fails if the asker has gone

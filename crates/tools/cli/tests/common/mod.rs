@@ -6,6 +6,7 @@
 pub mod client_programs;
 pub mod gateways;
 pub mod small_disk;
+pub mod strangers;
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};

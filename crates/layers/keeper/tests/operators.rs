@@ -1,0 +1,190 @@
+//! What operators choose and see of a gateway of a database in memory.
+
+use plinth_client::testing::MemoryCluster;
+use plinth_core::output::Output;
+use plinth_keeper::client::Client;
+use plinth_keeper::wire::{Acl, Code, CreateKind, Request, create_flags};
+use plinth_keeper::{Keeper, Options};
+use plinth_runtime::real::block_on;
+use plinth_runtime::serve::Inbox;
+use plinth_runtime::{Duration, Task, net, sleep, spawn, timeout};
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+async fn start(options: Options) -> (Rc<Keeper>, Task<()>) {
+    let address = ([127, 0, 0, 1], 0).into();
+    let database = MemoryCluster::new().database();
+    let keeper = Keeper::listen(database, address, options).await;
+    let keeper = Rc::new(keeper.expect("a free port"));
+    let serving = keeper.clone();
+    (
+        keeper,
+        spawn("gateway", async move { serving.serve().await }),
+    )
+}
+
+/// The answer to a four-letter word.
+async fn word(address: SocketAddr, word: &str) -> String {
+    let (reader, mut writer) = net::connect(address).await.expect("it listens");
+    let mut out = Output::copying();
+    out.buffer().extend_from_slice(word.as_bytes());
+    writer.write_all(out.into_bytes()).await.expect("sent");
+    let mut inbox = Inbox::new(reader);
+    while inbox.read().await.is_some() {}
+    String::from_utf8_lossy(&inbox.buffer).into_owned()
+}
+
+fn create(path: &str, data: &str, flags: i32) -> Request {
+    Request::Create {
+        kind: CreateKind::Plain,
+        path: path.into(),
+        data: Some(data.to_string().into()),
+        acl: Acl::open(),
+        flags,
+        ttl: -1,
+    }
+}
+
+async fn made(client: &Client, path: &str, data: &str, flags: i32) {
+    client
+        .submit(create(path, data, flags))
+        .await
+        .expect("created");
+}
+
+#[test]
+fn time_outs_are_between_the_shortest_and_the_longest_that_were_chosen() {
+    block_on(async {
+        let options = Options {
+            min_session_timeout_ms: Some(6000),
+            max_session_timeout_ms: Some(8000),
+            ..Options::default()
+        };
+        let (keeper, _serving) = start(options).await;
+        for (asked, given) in [(1000, 6000), (7000, 7000), (60_000, 8000)] {
+            let client = Client::connect(keeper.address(), asked.max(5000), None).await;
+            let client = client.expect("it serves");
+            let expected = if asked < 5000 { 6000 } else { given };
+            assert_eq!(client.timeout_ms(), expected);
+        }
+        let said = word(keeper.address(), "conf").await;
+        for line in [
+            "minSessionTimeout=6000",
+            "maxSessionTimeout=8000",
+            "maxClientCnxns=1000",
+        ] {
+            assert!(said.contains(line), "{said}");
+        }
+    });
+}
+
+#[test]
+fn a_dump_has_the_ephemeral_nodes_of_each_session() {
+    block_on(async {
+        let (keeper, _serving) = start(Options::default()).await;
+        let one = Client::connect(keeper.address(), 10_000, None)
+            .await
+            .expect("it serves");
+        let two = Client::connect(keeper.address(), 10_000, None)
+            .await
+            .expect("it serves");
+        made(&one, "/plain", "", create_flags::PERSISTENT).await;
+        made(&one, "/b", "", create_flags::EPHEMERAL).await;
+        made(&one, "/a", "", create_flags::EPHEMERAL).await;
+        let said = word(keeper.address(), "dump").await;
+        let (_, ephemerals) = said.split_once("ephemeral nodes dump:\n").expect("a part");
+        let session = one.session_id();
+        let expected = format!("Sessions with Ephemerals (1):\n{session:#x}:\n\t/a\n\t/b\n");
+        assert_eq!(ephemerals, expected);
+        assert!(
+            said.contains(&format!("\t{:#x}\t10000ms\n", two.session_id())),
+            "{said}"
+        );
+        let said = keeper.command("dump").await;
+        let paths = &said["session_id_to_ephemeral_paths"][session.to_string()];
+        assert_eq!(*paths, serde_json::json!(["/a", "/b"]));
+    });
+}
+
+#[test]
+fn numbers_of_open_files_and_quotas_stand_under_zookeepers_names() {
+    block_on(async {
+        let options = Options {
+            enforce_quota: true,
+            ..Options::default()
+        };
+        let (keeper, _serving) = start(options).await;
+        let client = Client::connect(keeper.address(), 10_000, None)
+            .await
+            .expect("it serves");
+        for path in ["/app", "/zookeeper/quota/app"] {
+            made(&client, path, "12345", create_flags::PERSISTENT).await;
+        }
+        let limits = "/zookeeper/quota/app/zookeeper_limits";
+        made(
+            &client,
+            limits,
+            "count=9,bytes=7=;countHardLimit=1",
+            create_flags::PERSISTENT,
+        )
+        .await;
+        let refused = client.submit(create("/app/x", "", 0)).await;
+        assert_eq!(
+            refused.err().map(|e| e.to_string()),
+            Some(format!("the server refuses: {}", Code::QUOTA_EXCEEDED))
+        );
+        let said = word(keeper.address(), "mntr").await;
+        for line in [
+            "zk_app_quota_count_limit_per_namespace\t1",
+            "zk_app_quota_bytes_limit_per_namespace\t7",
+            "zk_app_quota_count_usage_per_namespace\t1",
+            "zk_app_quota_bytes_usage_per_namespace\t5",
+            "zk_app_quota_exceeded_error_per_namespace\t1",
+            "zk_connection_rejected\t0",
+        ] {
+            assert!(
+                said.lines().any(|said| said == line),
+                "{line} is not in\n{said}"
+            );
+        }
+        let number = |name: &str| {
+            let mut words = said.split_whitespace().skip_while(|word| *word != name);
+            words
+                .nth(1)
+                .and_then(|number| number.parse::<u64>().ok())
+                .expect("a number")
+        };
+        let (open, most) = (
+            number("zk_open_file_descriptor_count"),
+            number("zk_max_file_descriptor_count"),
+        );
+        assert!(3 < open && open < most, "{open} of {most}");
+    });
+}
+
+#[test]
+fn a_silent_client_is_disconnected_when_its_session_has_ended() {
+    block_on(async {
+        let (keeper, _serving) = start(Options::default()).await;
+        let (reader, mut writer) = net::connect(keeper.address()).await.expect("it listens");
+        let greeting = plinth_keeper::wire::ConnectRequest {
+            protocol_version: 0,
+            last_zxid_seen: 0,
+            timeout_ms: 4000,
+            session_id: 0,
+            password: vec![0; 16].into(),
+            read_only: Some(false),
+        };
+        let mut out = Output::copying();
+        plinth_keeper::wire::encode_connect_request(&mut out, &greeting);
+        writer.write_all(out.into_bytes()).await.expect("sent");
+        let mut inbox = Inbox::new(reader);
+        let until_closed = async { while inbox.read().await.is_some() {} };
+        timeout(PATIENCE, until_closed).await.expect("it is closed");
+        sleep(Duration::from_millis(100)).await;
+        let said = word(keeper.address(), "dump").await;
+        assert!(said.contains("Session Sets (0)"), "{said}");
+    });
+}

@@ -1,0 +1,369 @@
+//! Quotas at gateways of a database in memory.
+
+use plinth_client::testing::MemoryCluster;
+use plinth_keeper::client::{Client, Failure};
+use plinth_keeper::tree::quota::{Counted, Quota};
+use plinth_keeper::tree::rows::Rows;
+use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, create_flags};
+use plinth_keeper::{Keeper, Options};
+use plinth_runtime::knobs::{Knobs, set_knobs};
+use plinth_runtime::real::block_on;
+use plinth_runtime::{Duration, Task, join_all, race, random, sleep, spawn, timeout};
+use std::rc::Rc;
+
+const TIMEOUT_MS: i32 = 20_000;
+
+struct Gateway {
+    keeper: Rc<Keeper>,
+    _serving: Task<()>,
+}
+
+impl Gateway {
+    async fn start(cluster: &MemoryCluster, enforce_quota: bool) -> Gateway {
+        let options = Options {
+            enforce_quota,
+            ..Options::default()
+        };
+        let address = ([127, 0, 0, 1], 0).into();
+        let keeper = Keeper::listen(cluster.database(), address, options).await;
+        let keeper = Rc::new(keeper.expect("a free port"));
+        let serving = keeper.clone();
+        Gateway {
+            keeper,
+            _serving: spawn("gateway", async move { serving.serve().await }),
+        }
+    }
+
+    async fn client(&self) -> Client {
+        let client = Client::connect(self.keeper.address(), TIMEOUT_MS, None).await;
+        client.expect("it serves")
+    }
+}
+
+fn create_with(path: &str, data: &str) -> Request {
+    Request::Create {
+        kind: CreateKind::Plain,
+        path: path.into(),
+        data: Some(data.to_string().into()),
+        acl: Acl::open(),
+        flags: create_flags::PERSISTENT,
+        ttl: -1,
+    }
+}
+
+fn create(path: &str) -> Request {
+    create_with(path, "")
+}
+
+fn delete(path: &str) -> Request {
+    Request::Delete {
+        path: path.into(),
+        version: -1,
+    }
+}
+
+fn set(path: &str, data: &str) -> Request {
+    Request::SetData {
+        path: path.into(),
+        data: Some(data.to_string().into()),
+        version: -1,
+    }
+}
+
+async fn ask(client: &Client, request: Request) -> Result<Answer, Code> {
+    match client.submit(request).await {
+        Ok((_, answer)) => Ok(answer),
+        Err(Failure::Refused(code)) => Err(code),
+        Err(failure) => panic!("{failure}"),
+    }
+}
+
+async fn done(client: &Client, request: Request) {
+    let asked = format!("{request:?}");
+    let answer = ask(client, request).await;
+    assert!(answer.is_ok(), "{asked}: {answer:?}");
+}
+
+async fn is_refused(client: &Client, request: Request) {
+    let asked = format!("{request:?}");
+    let answer = ask(client, request).await;
+    assert_eq!(answer, Err(Code::QUOTA_EXCEEDED), "{asked}");
+}
+
+/// Sets a quota as ZooKeeper's clients do.
+async fn limit(client: &Client, path: &str, limits: &str) {
+    let mut above = "/zookeeper/quota".to_string();
+    for name in path.split('/').skip(1) {
+        above = format!("{above}/{name}");
+        let _ = ask(client, create(&above)).await;
+    }
+    done(
+        client,
+        create_with(&format!("{above}/zookeeper_limits"), limits),
+    )
+    .await;
+    done(client, create_with(&format!("{above}/zookeeper_stats"), "")).await;
+}
+
+async fn statistics(client: &Client, path: &str) -> String {
+    let request = Request::GetData {
+        path: format!("/zookeeper/quota{path}/zookeeper_stats")
+            .as_str()
+            .into(),
+        watch: false,
+    };
+    match ask(client, request).await {
+        Ok(Answer::Data(Some(data), _)) => String::from_utf8_lossy(&data).into_owned(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_hard_limit_of_nodes_lets_in_as_many_and_no_more_at_every_gateway() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let gateways = (
+            Gateway::start(&cluster, true).await,
+            Gateway::start(&cluster, true).await,
+        );
+        let (one, two) = (gateways.0.client().await, gateways.1.client().await);
+        done(&one, create("/q")).await;
+        limit(
+            &one,
+            "/q",
+            "count=-1,bytes=-1=;byteHardLimit=-1;countHardLimit=3",
+        )
+        .await;
+        done(&one, create("/q/1")).await;
+        done(&two, create("/q/2")).await;
+        for client in [&one, &two] {
+            is_refused(client, create("/q/3")).await;
+            is_refused(client, create("/q/1/below")).await;
+            done(client, set("/q/1", "data is not limited")).await;
+        }
+        done(&two, delete("/q/1")).await;
+        // All of a multi together, or nothing of it.
+        let two_more = vec![create("/q/a"), create("/q/b")];
+        let answer = ask(
+            &one,
+            Request::Multi {
+                operations: two_more,
+            },
+        )
+        .await;
+        let text = format!("{answer:?}");
+        assert!(
+            text.contains("QuotaExceeded") || text.contains("-125"),
+            "{text}"
+        );
+        let replaced = vec![delete("/q/2"), create("/q/a"), create("/q/b")];
+        done(
+            &one,
+            Request::Multi {
+                operations: replaced,
+            },
+        )
+        .await;
+        is_refused(&two, create("/q/3")).await;
+        assert_eq!(statistics(&two, "/q").await, "count=3,bytes=0");
+        // A quota that has gone limits nothing.
+        done(&two, delete("/zookeeper/quota/q/zookeeper_limits")).await;
+        done(&one, create("/q/3")).await;
+    });
+}
+
+#[test]
+fn a_hard_limit_of_bytes_is_about_what_a_change_adds() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let gateway = Gateway::start(&cluster, true).await;
+        let client = gateway.client().await;
+        done(&client, create_with("/q", "12345")).await;
+        limit(
+            &client,
+            "/q",
+            "count=1,bytes=1=;byteHardLimit=10;countHardLimit=-1",
+        )
+        .await;
+        // The soft limits are passed all the time, and the trace says so.
+        done(&client, create_with("/q/1", "12345")).await;
+        is_refused(&client, create_with("/q/2", "1")).await;
+        is_refused(&client, set("/q/1", "123456")).await;
+        done(&client, create("/q/2")).await;
+        done(&client, set("/q/1", "1234")).await;
+        done(&client, set("/q/2", "1")).await;
+        assert_eq!(statistics(&client, "/q").await, "count=3,bytes=10");
+        // Another limit counts from the moment when it is set.
+        let limits = "count=-1,bytes=-1=;byteHardLimit=12;countHardLimit=-1";
+        done(&client, set("/zookeeper/quota/q/zookeeper_limits", limits)).await;
+        done(&client, set("/q/2", "123")).await;
+        is_refused(&client, set("/q/2", "1234")).await;
+    });
+}
+
+#[test]
+fn nothing_is_refused_without_the_flag_and_everything_is_counted() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let gateway = Gateway::start(&cluster, false).await;
+        let client = gateway.client().await;
+        done(&client, create("/q")).await;
+        limit(
+            &client,
+            "/q",
+            "count=-1,bytes=-1=;byteHardLimit=1;countHardLimit=1",
+        )
+        .await;
+        done(&client, create_with("/q/1", "12345")).await;
+        assert_eq!(statistics(&client, "/q").await, "count=2,bytes=5");
+        // A gateway that comes later knows it from the rows.
+        let later = Gateway::start(&cluster, true).await;
+        let client = later.client().await;
+        is_refused(&client, create("/q/2")).await;
+    });
+}
+
+#[test]
+fn the_quota_that_is_nearest_decides() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let gateway = Gateway::start(&cluster, true).await;
+        let client = gateway.client().await;
+        for path in ["/q", "/q/inner"] {
+            done(&client, create(path)).await;
+        }
+        limit(&client, "/q", "countHardLimit=2").await;
+        limit(&client, "/q/inner", "countHardLimit=2").await;
+        is_refused(&client, create("/q/1")).await;
+        done(&client, create("/q/inner/1")).await;
+        is_refused(&client, create("/q/inner/2")).await;
+        done(&client, create("/quite-another")).await;
+        assert_eq!(statistics(&client, "/q").await, "count=3,bytes=0");
+        assert_eq!(statistics(&client, "/q/inner").await, "count=2,bytes=0");
+    });
+}
+
+/// Creates, changes and deletes nodes below `/q` until the time is over.
+async fn write_on(client: &Client, turns: usize) {
+    for _ in 0..turns {
+        let (a, b) = (random::below(20), random::below(20));
+        let path = match random::chance(0.3) {
+            true => format!("/q/{a}"),
+            false => format!("/q/{a}/{b}"),
+        };
+        let data = "x".repeat(random::below(30) as usize);
+        let request = match random::below(3) {
+            0 => create_with(&path, &data),
+            1 => set(&path, &data),
+            _ => delete(&path),
+        };
+        let _ = ask(client, request).await;
+    }
+}
+
+/// What there is below a node, counted node by node.
+async fn counted(client: &Client, path: &str) -> (i64, i64) {
+    let (mut nodes, mut bytes, mut left) = (0, 0, vec![path.to_string()]);
+    while let Some(path) = left.pop() {
+        let request = Request::GetChildren2 {
+            path: path.as_str().into(),
+            watch: false,
+        };
+        match ask(client, request).await {
+            Ok(Answer::ChildrenAndStat(names, stat)) => {
+                nodes += 1;
+                bytes += i64::from(stat.data_length);
+                left.extend(names.iter().map(|name| format!("{path}/{name}")));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    (nodes, bytes)
+}
+
+/// The quota is counted, as its row says.
+fn is_counted(cluster: &MemoryCluster, path: &str) -> bool {
+    let rows = Rows::new("default");
+    let row = cluster.rows().get(&rows.quota(path)[..]).cloned();
+    let quota = row.and_then(|row| Quota::from_row(&row));
+    quota.is_some_and(|quota| quota.counted == Counted::All)
+}
+
+#[test]
+fn what_is_used_is_what_there_is_after_writes_at_two_gateways_while_it_was_counted() {
+    let mut knobs = Knobs::default();
+    knobs.set("keeper_quota_piece_rows", "7").expect("a knob");
+    knobs.set("keeper_reap_ms", "200").expect("a knob");
+    set_knobs(knobs);
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        cluster.set_chunk_rows_max(5);
+        let gateways = [
+            Gateway::start(&cluster, true).await,
+            Gateway::start(&cluster, false).await,
+        ];
+        let client = gateways[1].client().await;
+        done(&client, create("/q")).await;
+        write_on(&client, 600).await;
+        let writing = gateways.iter().map(|gateway| async {
+            write_on(&gateway.client().await, 500).await;
+        });
+        let writing = join_all(writing);
+        let limiting = async {
+            sleep(Duration::from_millis(20)).await;
+            limit(&client, "/q", "count=1,bytes=1").await;
+            assert!(!is_counted(&cluster, "/q"), "there is little to count");
+            sleep(Duration::from_secs(3600)).await;
+        };
+        race(writing, limiting).await;
+        let counting = async {
+            while !is_counted(&cluster, "/q") {
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(Duration::from_secs(30), counting)
+            .await
+            .expect("it is counted");
+        let (nodes, bytes) = counted(&client, "/q").await;
+        assert!(nodes > 20, "{nodes}");
+        let used = format!("count={nodes},bytes={bytes}");
+        assert_eq!(statistics(&client, "/q").await, used);
+        // The rows say the same.
+        let later = Gateway::start(&cluster, true).await;
+        assert_eq!(statistics(&later.client().await, "/q").await, used);
+    });
+}
+
+#[test]
+fn a_quota_that_was_imported_is_counted_by_the_first_gateway() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let before = Gateway::start(&cluster, true).await;
+        let client = before.client().await;
+        for path in ["/q", "/q/1"] {
+            done(&client, create_with(path, "12")).await;
+        }
+        limit(&client, "/q", "countHardLimit=2").await;
+        drop((client, before));
+        // As an import leaves it: with the node of limits, and without what gateways keep about it.
+        let around = Rows::new("default").around_quota("/q");
+        let database = cluster.database();
+        let cleared = database.run(async |transaction| {
+            transaction.clear_range(around.begin.clone(), around.end.clone());
+            Ok(())
+        });
+        cleared.await.expect("cleared");
+        let gateway = Gateway::start(&cluster, true).await;
+        let client = gateway.client().await;
+        let counting = async {
+            while !is_counted(&cluster, "/q") {
+                sleep(Duration::from_millis(50)).await;
+            }
+        };
+        timeout(Duration::from_secs(30), counting)
+            .await
+            .expect("it is counted");
+        is_refused(&client, create("/q/2")).await;
+        assert_eq!(statistics(&client, "/q").await, "count=2,bytes=4");
+    });
+}
