@@ -1,5 +1,9 @@
 //! Connections by address: no machine takes them all (ZooKeeper's `maxClientCnxns`).
+//!
+//! Who comes when the address has all that it may have takes the place of the oldest connection of the address that
+//! has not said who it is. So connections that say nothing keep nobody out.
 
+use plinth_runtime::sync::Notify;
 use plinth_runtime::{Duration, Instant, now, probe, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,26 +13,47 @@ use std::rc::Rc;
 /// The trace tells of an address again after this time.
 const QUIET_FOR: Duration = Duration::from_secs(60);
 
-/// How many connections each address has.
+/// The connections of an address.
+#[derive(Default)]
+struct Taken {
+    count: usize,
+    /// Those that have not said who they are, the oldest first.
+    silent: BTreeMap<u64, Notify>,
+}
+
+/// See the module.
 #[derive(Default)]
 pub struct Addresses {
-    counts: RefCell<BTreeMap<IpAddr, usize>>,
+    taken: RefCell<BTreeMap<IpAddr, Taken>>,
+    next: Cell<u64>,
     refused: Cell<u64>,
     told: Cell<Option<Instant>>,
 }
 
 impl Addresses {
-    /// A place for one more connection of the address; `None` if it has `most` already. 0 is no limit.
+    /// A place for one more connection of the address; `None` if `most` others have said who they are. 0 is no limit.
     pub fn take(self: &Rc<Self>, address: IpAddr, most: usize) -> Option<Place> {
         let address = address.to_canonical();
-        let mut counts = self.counts.borrow_mut();
-        let count = counts.entry(address).or_default();
-        if most > 0 && *count >= most {
+        let mut all = self.taken.borrow_mut();
+        let taken = all.entry(address).or_default();
+        if most > 0 && taken.count >= most {
             self.refuse(address, most);
-            return None;
+            let (_, oldest) = taken.silent.pop_first()?;
+            taken.count -= 1;
+            oldest.notify_one();
         }
-        *count += 1;
-        Some(Place(self.clone(), address))
+        let number = self.next.get();
+        self.next.set(number + 1);
+        let given_up = Notify::new();
+        taken.count += 1;
+        taken.silent.insert(number, given_up.clone());
+        Some(Place {
+            addresses: self.clone(),
+            address,
+            number,
+            given_up,
+            is_silent: Cell::new(true),
+        })
     }
 
     fn refuse(&self, address: IpAddr, most: usize) {
@@ -40,23 +65,50 @@ impl Addresses {
         }
     }
 
-    /// Connections that found no place.
+    /// Connections that found no place, or lost it to one that came later.
     pub fn refused(&self) -> u64 {
         self.refused.get()
     }
 }
 
 /// The place of a connection, as long as it lives.
-pub struct Place(Rc<Addresses>, IpAddr);
+pub struct Place {
+    addresses: Rc<Addresses>,
+    address: IpAddr,
+    number: u64,
+    given_up: Notify,
+    is_silent: Cell<bool>,
+}
+
+impl Place {
+    /// Ends if another connection takes the place.
+    pub async fn given_up(&self) {
+        self.given_up.notified().await;
+    }
+
+    /// The client has said who it is: nobody takes its place any more.
+    pub fn keep(&self) {
+        if let Some(taken) = self.addresses.taken.borrow_mut().get_mut(&self.address)
+            && taken.silent.remove(&self.number).is_some()
+        {
+            self.is_silent.set(false);
+        }
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut counts = self.0.counts.borrow_mut();
-        if let Some(count) = counts.get_mut(&self.1) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.1);
-            }
+        let mut all = self.addresses.taken.borrow_mut();
+        let Some(taken) = all.get_mut(&self.address) else {
+            return;
+        };
+        let was_silent = taken.silent.remove(&self.number).is_some();
+        // Otherwise another connection has its place.
+        if was_silent || !self.is_silent.get() {
+            taken.count -= 1;
+        }
+        if taken.count == 0 {
+            all.remove(&self.address);
         }
     }
 }
@@ -64,21 +116,50 @@ impl Drop for Place {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_runtime::{real, timeout};
+
+    fn address(text: &str) -> IpAddr {
+        text.parse().expect("an address")
+    }
 
     #[test]
     fn an_address_gets_as_many_places_as_it_may_have_at_the_same_time() {
-        plinth_runtime::real::block_on(async {
+        real::block_on(async {
             let addresses = Rc::new(Addresses::default());
-            let [one, other] = ["10.0.0.1", "10.0.0.2"].map(|a| a.parse::<IpAddr>().expect("one"));
-            let mapped = "::ffff:10.0.0.1".parse().expect("an address");
-            let places = [addresses.take(one, 2), addresses.take(mapped, 2)];
-            assert!(places.iter().all(Option::is_some));
+            let (one, other) = (address("10.0.0.1"), address("10.0.0.2"));
+            let mapped = address("::ffff:10.0.0.1");
+            let places = [one, mapped].map(|of| addresses.take(of, 2).expect("a place"));
+            places.iter().for_each(Place::keep);
             assert!(addresses.take(one, 2).is_none() && addresses.take(other, 2).is_some());
             assert!(addresses.take(one, 0).is_some(), "there is no limit");
             drop(places);
             assert!(addresses.take(one, 2).is_some());
             assert_eq!(addresses.refused(), 1);
-            assert!(addresses.counts.borrow().is_empty());
+            assert!(addresses.taken.borrow().is_empty());
+        });
+    }
+
+    #[test]
+    fn the_oldest_connection_that_says_nothing_makes_room() {
+        real::block_on(async {
+            let addresses = Rc::new(Addresses::default());
+            let one = address("10.0.0.1");
+            let take = || addresses.take(one, 3).expect("a place");
+            let (kept, oldest, younger) = (take(), take(), take());
+            kept.keep();
+            let next = take();
+            oldest.given_up().await;
+            let moment = Duration::from_millis(1);
+            assert!(timeout(moment, younger.given_up()).await.is_none());
+            // It has lost its place: neither its greeting nor its end changes anything.
+            oldest.keep();
+            drop(oldest);
+            assert_eq!(addresses.taken.borrow()[&one].count, 3);
+            younger.keep();
+            next.keep();
+            assert!(addresses.take(one, 3).is_none());
+            drop((kept, younger, next));
+            assert!(addresses.taken.borrow().is_empty());
         });
     }
 }

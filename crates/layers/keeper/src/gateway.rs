@@ -85,8 +85,8 @@ impl Keeper {
             let client = gateway.next_client.get();
             gateway.next_client.set(client + 1);
             connections.spawn("keeper client", async move {
-                requests::serve(gateway, client, connection).await;
-                drop(place);
+                let serving = requests::serve(gateway, client, connection, &place);
+                race(serving, place.given_up()).await;
             });
             ControlFlow::Continue(())
         };

@@ -52,7 +52,7 @@ impl Default for Options {
             tick_ms: 2000,
             min_session_timeout_ms: None,
             max_session_timeout_ms: None,
-            max_connections_per_address: 1000,
+            max_connections_per_address: 10_000,
             super_digest: None,
             enforce_quota: false,
         }

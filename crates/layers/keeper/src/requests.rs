@@ -5,6 +5,7 @@
 //! sees those before it and none behind it (FDBKeeper §5.2, §5.3). Other requests wait until the writes are done.
 //! All writes of a gateway go through one pipeline in order, so no locks of nodes are needed.
 
+use crate::addresses::Place;
 use crate::connection::Connection;
 use crate::counters::{Asked, Kind};
 use crate::life::{Gateway, Life};
@@ -31,16 +32,21 @@ const UNSENT_BYTES_MAX: usize = 1 << 20;
 const PENDING_MAX: usize = 1000;
 
 /// Serves an accepted connection until it ends.
-pub async fn serve(gateway: Rc<Gateway>, client: Client, accepted: serve::Connection) {
+pub async fn serve(
+    gateway: Rc<Gateway>,
+    client: Client,
+    accepted: serve::Connection,
+    place: &Place,
+) {
     let peer = accepted.peer;
-    let work = |inbox, outbox| talk(gateway, client, peer, inbox, outbox);
+    let work = |inbox, outbox| talk(gateway, client, (peer, place), inbox, outbox);
     serve::session(accepted, work).await;
 }
 
 async fn talk(
     gateway: Rc<Gateway>,
     client: Client,
-    peer: SocketAddr,
+    (peer, place): (SocketAddr, &Place),
     mut inbox: Inbox,
     outbox: Rc<Outbox>,
 ) {
@@ -52,6 +58,7 @@ async fn talk(
         greeting::Begun::Word(word) => return admin::answer_word(&gateway, word, &outbox).await,
         greeting::Begun::Connect(request) => request,
     };
+    place.keep();
     let Some(accepted) = greeting::accept(&gateway, client, &request, &outbox).await else {
         return;
     };

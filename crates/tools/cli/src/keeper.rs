@@ -64,7 +64,7 @@ pub struct Arguments {
     )]
     max_session_timeout_ms: Option<u32>,
     /// Most connections that one address may have, as ZooKeeper's maxClientCnxns; 0 is no limit
-    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
     max_connections_per_address: usize,
     /// Refuse what hard limits of quotas do not allow, and trace what passes soft ones, as ZooKeeper's enforceQuota
     #[arg(long)]

@@ -297,17 +297,25 @@ fn ten_thousand_silent_connections_cost_little_and_are_closed() {
     real::block_on(stay_well_beside_silence(&cluster));
 }
 
-async fn refuse_the_fourth(cluster: &Cluster) {
+async fn come_when_all_places_are_taken(cluster: &Cluster) {
     let address = SocketAddr::from(([127, 0, 0, 1], free_ports(1)));
     let limit = ["--max-connections-per-address", "3"];
     let _gateway = start_gateway(cluster, address, &limit);
     let client = connect(address, None).await;
-    let mut others = [open(address), open(address)];
+    let [mut oldest, mut younger] = [open(address), open(address)];
+    let next = connect(address, None).await;
+    let is_over = || is_closed(&mut oldest);
+    wait_until("the oldest silent one makes room", PATIENCE, is_over).await;
+    assert!(!is_closed(&mut younger));
+    let last = connect(address, None).await;
+    let is_over = || is_closed(&mut younger);
+    wait_until("the other one makes room", PATIENCE, is_over).await;
     let mut fourth = open(address);
     wait_until("the fourth is refused", PATIENCE, || is_closed(&mut fourth)).await;
-    assert!(!others.iter_mut().any(is_closed));
-    ask(&client, create("/served", 1)).await.expect("created");
-    drop(others);
+    for (client, path) in [(&client, "/a"), (&next, "/b"), (&last, "/c")] {
+        ask(client, create(path, 1)).await.expect("created");
+    }
+    drop(next);
     let later = timeout(PATIENCE, connect(address, None)).await;
     assert!(later.is_some(), "there is room again");
 }
@@ -315,5 +323,5 @@ async fn refuse_the_fourth(cluster: &Cluster) {
 #[test]
 fn an_address_has_no_more_connections_than_it_may_have() {
     let cluster = Cluster::start("keeper-addresses", 1, &[]);
-    real::block_on(refuse_the_fourth(&cluster));
+    real::block_on(come_when_all_places_are_taken(&cluster));
 }
