@@ -347,7 +347,8 @@ fn a_quota_that_was_imported_is_counted_by_the_first_gateway() {
         drop((client, before));
         // As an import leaves it: with the node of limits, and without what gateways keep about it.
         let around = Rows::new("default").around_quota("/q");
-        let cleared = cluster.database().run(async |transaction| {
+        let database = cluster.database();
+        let cleared = database.run(async |transaction| {
             transaction.clear_range(around.begin.clone(), around.end.clone());
             Ok(())
         });

@@ -1,7 +1,7 @@
 //! Requests of the simulated workload.
 
 use crate::client::{Client, Failure};
-use crate::wire::{Acl, Answer, Code, CreateKind, Request, Text, create_flags};
+use crate::wire::{Acl, Answer, Code, CreateKind, Request, Text};
 use bytes::Bytes;
 use plinth_runtime::{Duration, timeout};
 
