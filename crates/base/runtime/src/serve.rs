@@ -120,8 +120,8 @@ pub async fn until_over(
     race(race(reading, writing), stranger).await;
 }
 
-/// Serves one connection with `work`, which reads requests and adds answers, until `work` ends or the outbox is closed,
-/// or the connection breaks. Answers that the peer does not read in ten seconds more are dropped.
+/// Serves one connection with `work`, which reads requests and adds answers, until `work` ends or the outbox is
+/// closed, or the connection breaks. Answers that the peer does not read in ten seconds more are dropped.
 pub async fn session<F: Future<Output = ()>>(
     connection: Connection,
     work: impl FnOnce(Inbox, Rc<Outbox>) -> F,

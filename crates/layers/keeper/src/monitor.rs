@@ -31,7 +31,8 @@ metric! {
     QUOTA_BYTES_MAX: Gauge = "quota_bytes_limit_per_namespace",
         "bytes of data that quotas allow, by the first name of their paths; -1 for a quota without a limit";
     QUOTA_NODES: Gauge = "quota_count_usage_per_namespace", "nodes in quotas, by the first name of their paths";
-    QUOTA_BYTES: Gauge = "quota_bytes_usage_per_namespace", "bytes of data in quotas, by the first name of their paths";
+    QUOTA_BYTES: Gauge = "quota_bytes_usage_per_namespace",
+        "bytes of data in quotas, by the first name of their paths";
     QUOTA_EXCEEDED: Counter = "quota_exceeded_error_per_namespace",
         "changes that this gateway has refused because of a quota, by the first name of their paths";
     UPTIME: Gauge = "uptime", "milliseconds since the gateway's start";

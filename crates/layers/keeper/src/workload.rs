@@ -6,11 +6,12 @@
 //! - A session's reads see its writes and never go back, over connections to other gateways too. A read after `sync`
 //!   sees every write that was answered before.
 //! - Who watches a node hears of a change before seeing it, and of every change that it sees later.
-//! - The totals of the tree are those of its nodes, and so is what is used of each quota. A hard limit is never passed.
+//! - The totals of the tree are those of its nodes, and so is what is used of each quota. No hard limit is passed.
 //! - Odd requests are answered as ZooKeeper answers them.
 //! - Ephemeral nodes are there while their session lives, gone when its end was answered, and gone in time when its
 //!   client has gone.
 
+mod asking;
 mod exact;
 mod quotas;
 
@@ -20,8 +21,9 @@ use crate::replica::all_rows;
 use crate::tree::node::Node;
 use crate::tree::rows::Rows;
 use crate::tree::totals::Totals;
-use crate::wire::{Acl, Answer, Code, CreateKind, Request, Stat, Text, create_flags, event};
+use crate::wire::{Answer, Code, Request, Stat, Text, create_flags, event};
 use crate::zxid::Zxids;
+use asking::{ANSWER_LIMIT, ask, create, settle, sync};
 use bytes::Bytes;
 use plinth_client::Database;
 use plinth_core::Error;
@@ -34,8 +36,6 @@ use std::rc::Rc;
 
 const REGISTERS: usize = 3;
 const TIMEOUT_MS: i32 = 4000;
-/// An answer that has not come by then will not be waited for.
-const ANSWER_LIMIT: Duration = Duration::from_secs(5);
 /// The longest that a client's ephemeral nodes may outlive it when all machines are well again.
 const END_LIMIT: Duration = Duration::from_secs(120);
 
@@ -83,36 +83,6 @@ pub struct Keeping {
 
 fn register(r: usize) -> Text {
     format!("/simulated/r{r}").into()
-}
-
-fn create(path: Text, flags: i32) -> Request {
-    Request::Create {
-        kind: CreateKind::WithStat,
-        path,
-        data: Some(Bytes::new()),
-        acl: Acl::open(),
-        flags,
-        ttl: -1,
-    }
-}
-
-fn sync(path: Text) -> Request {
-    Request::Sync { path: Some(path) }
-}
-
-/// `Err(None)`: the connection is of no use any more.
-type Asked = Result<Answer, Option<Code>>;
-
-async fn ask(client: &Client, request: Request) -> Asked {
-    settle(timeout(ANSWER_LIMIT, client.submit(request)).await)
-}
-
-fn settle(answered: Option<Result<(i64, Answer), Failure>>) -> Asked {
-    match answered {
-        Some(Ok((_, answer))) => Ok(answer),
-        Some(Err(Failure::Refused(code))) => Err(Some(code)),
-        Some(Err(_)) | None => Err(None),
-    }
 }
 
 impl Keeping {

@@ -178,13 +178,17 @@ fn a_peer_that_never_reads_is_cut_off_after_its_outbox_was_closed() {
 
 /// Adds more than anybody takes unread, closes the outbox while it waits for room, and never ends by itself.
 async fn fill_and_close(_: Inbox, outbox: Rc<Outbox>) {
-    for _ in 0..10_000 {
+    let fill = || {
         let append = |out: &mut Output| {
-            out.buffer().put_bytes(b'x', ANSWER_BYTES);
+            out.buffer().put_bytes(b'x', 100 * UNSENT_BYTES_MAX);
             Ok::<(), ()>(())
         };
         outbox.push(append).expect("there is room");
-    }
+    };
+    fill();
+    // The first bytes are being written from now on, the others wait.
+    sleep(Duration::from_secs(1)).await;
+    fill();
     let closing = async {
         sleep(Duration::from_secs(1)).await;
         outbox.close();

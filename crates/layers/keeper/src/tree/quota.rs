@@ -3,9 +3,9 @@
 //!
 //! What is used of a quota is kept in rows that each transaction adds to, if it changes anything there. So nobody has
 //! to count, and transactions of several gateways do not conflict. What is there when the quota is made is counted
-//! afterwards, piece by piece in the order of the nodes' rows ([`Counted`]). A change adds to the rows only where it was
-//! counted already. All gateways know how far that is: they have the quotas in memory, and no transaction commits that
-//! does not know the newest of them ([`Lock::Quotas`](super::rows::Lock::Quotas)).
+//! afterwards, piece by piece in the order of the nodes' rows ([`Counted`]). A change adds to the rows only where it
+//! was counted already. All gateways know how far that is: they have the quotas in memory, and no transaction commits
+//! that does not know the newest of them ([`Lock::Quotas`](super::rows::Lock::Quotas)).
 
 use super::node::{Data, Node};
 use crate::paths;

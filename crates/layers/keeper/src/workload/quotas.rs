@@ -1,12 +1,12 @@
 //! Quotas in the simulated workload: what they let in, and what is kept of their use.
 
-use super::{Asked, ask, create};
 use crate::client::Client;
 use crate::replica::all_rows;
 use crate::tree::node::Node;
 use crate::tree::quota::{Counted, Quota, Used};
 use crate::tree::rows::Rows;
 use crate::wire::{Acl, Answer, Code, CreateKind, Request, Text, create_flags};
+use crate::workload::asking::{Asked, ask, create};
 use crate::zxid::Zxids;
 use bytes::Bytes;
 use plinth_client::{Database, Transaction};
