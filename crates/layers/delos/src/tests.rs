@@ -6,6 +6,7 @@ mod far;
 mod lease;
 mod lease_order;
 mod session_order;
+mod store;
 mod time;
 
 use crate::base::{Base, Stopped};

@@ -23,7 +23,7 @@ const FLOORS: [&[&str]; 10] = [
     &["transaction", "storage", "client"],
     &["control", "workload"],
     &["server"], // and every layer
-    &["services"],
+    &["services", "table"],
     &["sim", "bench", "capi", "stack", "migrate", "cli"],
 ];
 
@@ -64,7 +64,7 @@ const FOLDERS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("client", &["capi", "client", "foreign", "workload"]),
-    ("replicated", &["services"]),
+    ("replicated", &["services", "table"]),
     ("tools", &["bench", "cli", "migrate", "sim", "stack"]),
 ];
 
