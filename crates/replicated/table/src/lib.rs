@@ -8,6 +8,7 @@
 //!   transaction    conditions, then operations     alter     changes of schemas
 //!   query          pages of rows of a snapshot     scan, plan     the way to the rows
 //!   rows           rows with their entries in indexes     work     what is done in steps
+//!   language       the shell's statements
 //!   schema, keys   what is stored                  request, filter, value     what is asked
 //! ```
 //! The contract is `proto/table.proto`. Requests are checked before they are proposed, and written anew from what was
@@ -21,6 +22,7 @@ pub mod application;
 pub mod backend;
 pub mod filter;
 mod keys;
+pub mod language;
 mod plan;
 #[rustfmt::skip] // it is written by the test `generated`
 pub mod proto;

@@ -162,7 +162,7 @@ fn way(table: &Table, index: Option<usize>, filter: &Bound, order: &Order) -> Wa
     }
 }
 
-/// The best way to the rows of `filter` in an order made by [`whole_order`]; `hint` is taken as it is, if there is one.
+/// The best way to the rows of `filter` in an order made by [`whole_order`]; a `hint` is taken as it is.
 pub fn choose(table: &Table, filter: &Bound, order: &Order, hint: Option<Option<usize>>) -> Path {
     if let Some(index) = hint {
         return way(table, index, filter, order).path;

@@ -12,7 +12,7 @@ use bytes::{BufMut, Bytes, BytesMut};
 use plinth_core::Error;
 use prost::Message;
 
-/// Raised when a request can mean something that an earlier release would not do.
+/// Raised when a request can lead to something that an earlier release would not do; also when a limit changes.
 const VERSION: u8 = 1;
 
 /// Names and values of some columns.

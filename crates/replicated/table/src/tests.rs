@@ -2,6 +2,7 @@
 
 mod cases;
 mod hostile;
+mod language;
 mod model;
 mod random;
 mod steps;

@@ -3,7 +3,7 @@
 use super::{Alone, code, column, index, insert, user, users};
 use crate::filter::Filter;
 use crate::proto::{self, Comparison, Kind};
-use crate::request::{Condition, Expect, Operation, Request, Transaction};
+use crate::request::{Assignment, Condition, Expect, Operation, Request, To, Transaction};
 use crate::value::Value;
 use crate::{Code, limits};
 
@@ -283,6 +283,36 @@ fn a_transaction_whose_condition_fails_changes_nothing() {
             code(alone.execute(asked(Expect::Exists))),
             Code::ConditionFailed
         );
+    });
+}
+
+#[test]
+fn rows_of_a_filter_are_changed_in_the_order_of_their_keys_whichever_way_they_are_found() {
+    Alone::run(async |alone| {
+        let table = proto::Table {
+            name: "users".into(),
+            columns: vec![
+                column("id", Kind::Int, false),
+                column("n", Kind::Int, false),
+            ],
+            key: vec!["id".into()],
+            indexes: vec![index("by_n", &["n"], true)],
+        };
+        alone.execute(Request::CreateTable(table)).expect("created");
+        let row = |id: i64, n: i64| vec![("id".into(), id.into()), ("n".into(), n.into())];
+        alone
+            .operate(vec![insert(row(1, 2)), insert(row(2, 1))])
+            .expect("inserted");
+        // By the index, the row with 1 would come first, and meet the other one.
+        let changed = alone.operate(vec![Operation::UpdateWhere {
+            table: "users".into(),
+            filter: compare("n", Comparison::Greater, 0),
+            set: vec![Assignment {
+                column: "n".into(),
+                to: To::Add(Value::Int(1)),
+            }],
+        }]);
+        assert_eq!(changed.expect("one after the other").changed, [2]);
     });
 }
 
