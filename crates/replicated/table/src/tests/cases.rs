@@ -2,6 +2,7 @@
 
 use super::{Alone, code, column, index, insert, user, users};
 use crate::filter::Filter;
+use crate::language::{Statement, parse};
 use crate::proto::{self, Comparison, Kind};
 use crate::request::{Assignment, Condition, Expect, Operation, Request, To, Transaction};
 use crate::value::Value;
@@ -51,103 +52,41 @@ fn fill(alone: &Alone, count: i64) {
 fn a_query_takes_the_way_that_the_rules_say() {
     Alone::run(async |alone| {
         fill(&alone, 100);
-        let all = Filter::everything();
-        let both = |a: Filter, b: Filter| Filter::All(vec![a, b]);
-        let old = compare("age", Comparison::GreaterOrEqual, 8);
-        for (filter, order, way, sorted, scanned, rows) in [
+        // What is asked for; the way, whether it sorts, how many rows it looks at, how many it finds.
+        for (text, way, sorted, scanned, rows) in [
+            ("where id = 3", "primary", false, 1, 1),
+            ("where id < 3", "primary", false, 3, 3),
+            ("where age = 3", "by_age", false, 10, 10),
+            ("where age = 3 order by id desc", "by_age", false, 10, 10),
+            ("where age >= 8", "by_age", true, 20, 20),
+            ("where age >= 8 order by age", "by_age", false, 20, 20),
+            ("where age >= 8 order by age desc", "by_age", false, 20, 20),
             (
-                compare("id", Comparison::Equal, 3),
-                &[][..],
-                "primary",
-                false,
-                1,
-                1,
-            ),
-            (
-                compare("id", Comparison::Less, 3),
-                &[],
-                "primary",
-                false,
-                3,
-                3,
-            ),
-            (
-                compare("age", Comparison::Equal, 3),
-                &[],
-                "by_age",
-                false,
-                10,
-                10,
-            ),
-            (
-                compare("age", Comparison::Equal, 3),
-                &[("id", true)],
-                "by_age",
-                false,
-                10,
-                10,
-            ),
-            (old.clone(), &[], "by_age", true, 20, 20),
-            (old.clone(), &[("age", false)], "by_age", false, 20, 20),
-            (old.clone(), &[("age", true)], "by_age", false, 20, 20),
-            (
-                old.clone(),
-                &[("age", true), ("id", false)],
+                "where age >= 8 order by age desc, id",
                 "by_age",
                 true,
                 20,
                 20,
             ),
-            (all.clone(), &[], "primary", false, 100, 100),
-            (all.clone(), &[("name", true)], "by_name", false, 100, 100),
-            (
-                compare("name", Comparison::Prefix, "n1"),
-                &[],
-                "by_name",
-                true,
-                11,
-                11,
-            ),
-            (
-                both(
-                    compare("age", Comparison::Equal, 3),
-                    compare("name", Comparison::Equal, "n1"),
-                ),
-                &[],
-                "by_age",
-                false,
-                10,
-                0,
-            ),
-            (
-                both(
-                    compare("id", Comparison::Equal, 3),
-                    compare("age", Comparison::Equal, 3),
-                ),
-                &[],
-                "primary",
-                false,
-                1,
-                1,
-            ),
-            (
-                Filter::Not(Box::new(old.clone())),
-                &[],
-                "primary",
-                false,
-                100,
-                80,
-            ),
+            ("", "primary", false, 100, 100),
+            ("order by name desc", "by_name", false, 100, 100),
+            ("where name starts with 'n1'", "by_name", true, 11, 11),
+            ("where age = 3 and name = 'n1'", "by_age", false, 10, 0),
+            ("where age > 3 and name = 'n0'", "by_name", false, 1, 0),
+            ("where id = 3 and age = 3", "primary", false, 1, 1),
+            ("where not age >= 8", "primary", false, 100, 80),
+            ("where age = 3 or age = 4", "primary", false, 100, 20),
+            ("where age = 3 using by_name", "by_name", true, 100, 10),
         ] {
-            let mut asked = query(filter, order);
-            asked.limit = 1000;
-            let found = alone.read(asked.clone()).await.expect("read");
-            assert_eq!((&found.index[..], found.sorted), (way, sorted), "{asked:?}");
-            assert!(found.scanned >= rows as u64, "{asked:?}");
-            assert_eq!(found.rows.len(), rows, "{asked:?}");
-            if way != "by_name" {
-                assert_eq!(found.scanned, scanned, "{asked:?}");
-            }
+            let parsed = parse(&format!("select * from users {text}"));
+            let Ok([Statement::Select { query, .. }]) = parsed.as_deref() else {
+                panic!("{text}: {parsed:?}")
+            };
+            let mut query = (**query).clone();
+            query.limit = 1000;
+            let found = alone.read(query).await.expect("read");
+            assert_eq!((&found.index[..], found.sorted), (way, sorted), "{text}");
+            assert_eq!((found.scanned, found.rows.len()), (scanned, rows), "{text}");
         }
     });
 }
