@@ -5,6 +5,7 @@ mod engines;
 mod far;
 mod lease;
 mod lease_order;
+mod log_backup;
 mod session_order;
 mod store;
 mod time;
