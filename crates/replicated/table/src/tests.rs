@@ -5,6 +5,7 @@ mod hostile;
 mod language;
 mod model;
 mod random;
+mod replicated;
 mod steps;
 
 use crate::application::{Answer, Tables};

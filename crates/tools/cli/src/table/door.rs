@@ -4,7 +4,7 @@
 
 use crate::Outcome;
 use plinth_runtime::real::spawn_worker;
-use plinth_runtime::spawn;
+use plinth_runtime::{Duration, spawn};
 use plinth_table::backend::{Backend, Problem, Server};
 use plinth_table::proto::{Answer, Described, Description, Page, Query, Request};
 use plinth_table::service::tables_server::{Tables, TablesServer};
@@ -20,6 +20,8 @@ use tonic::{Response, Status};
 /// Requests that are dealt with at a time; others wait at the door, unread by the loop.
 const REQUESTS_MAX: usize = 256;
 const REQUESTS_OF_CONNECTION_MAX: usize = 64;
+/// A client that is silent for so long is asked, and let go if it does not answer in the same time.
+const SILENCE: Duration = Duration::from_secs(30);
 /// The word for programs beside the line of a refusal.
 pub const CODE: &str = "plinth-code";
 
@@ -116,6 +118,8 @@ pub fn open(address: SocketAddr) -> Outcome<Calls> {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             let served = tonic::transport::Server::builder()
                 .concurrency_limit_per_connection(REQUESTS_OF_CONNECTION_MAX)
+                .http2_keepalive_interval(Some(SILENCE))
+                .http2_keepalive_timeout(Some(SILENCE))
                 .add_service(service)
                 .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)));
             served.await.map_err(std::io::Error::other)
