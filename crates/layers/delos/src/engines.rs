@@ -6,6 +6,7 @@ pub mod batching;
 pub mod brain_doctor;
 pub mod guard;
 pub mod lease;
+pub mod log_backup;
 pub mod observer;
 pub mod session_order;
 pub mod time;

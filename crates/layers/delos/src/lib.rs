@@ -14,6 +14,7 @@
 //! every replica sees its effect. A proposal is applied in one transaction of the store, whole or not at all.
 //! What may never happen: two replicas with different stores at one position; an entry applied twice or skipped.
 
+pub mod backup;
 pub mod base;
 mod blocks;
 pub mod engines;

@@ -11,6 +11,9 @@
 //!
 //! A checksum of all rows is kept along the log. Replicas with different checksums at one position have diverged.
 
+mod newer;
+
+use self::newer::{Change, Newer, Source, is_before};
 use crate::log::LogPos;
 use bytes::{Buf, BufMut, Bytes};
 use plinth_core::hash::hash_bytes;
@@ -73,6 +76,16 @@ fn hash_of(key: &[u8], value: &[u8]) -> u64 {
     row.put_slice(key);
     row.put_slice(value);
     hash_bytes(&row)
+}
+
+fn ordered<'a>(
+    changes: impl DoubleEndedIterator<Item = Change<'a>> + 'a,
+    reverse: bool,
+) -> Source<'a> {
+    match reverse {
+        false => Box::new(changes),
+        true => Box::new(changes.rev()),
+    }
 }
 
 impl LocalStore {
@@ -143,47 +156,47 @@ impl LocalStore {
         self.engine.get(&engine_key(key))
     }
 
-    /// The first rows of `[begin, end)` at a position, up to `limit`, as `changes` has changed them.
+    /// The first rows of `[begin, end)` at a position, or the last ones in reverse order, up to `limit`, as `changes`
+    /// has changed them.
     fn range_at(
         &self,
         (begin, end): (&[u8], &[u8]),
         pos: LogPos,
         changes: &[BTreeMap<Bytes, Option<Bytes>>],
         limit: usize,
+        reverse: bool,
     ) -> Result<Vec<(Bytes, Bytes)>> {
         if begin >= end || limit == 0 {
             return Ok(Vec::new());
         }
         let bounds = (Bound::Included(begin), Bound::Excluded(end));
-        let mut newer: BTreeMap<Bytes, Option<Bytes>> = BTreeMap::new();
         let unflushed = self.unflushed.borrow();
-        for (key, revisions) in unflushed.rows.range::<[u8], _>(bounds) {
-            if let Some(found) = revisions.iter().rev().find(|r| r.pos <= pos) {
-                newer.insert(key.clone(), found.value.clone());
-            }
-        }
-        for level in changes {
-            let of_level = level.range::<[u8], _>(bounds);
-            newer.extend(of_level.map(|(key, value)| (key.clone(), value.clone())));
-        }
+        let revisions = unflushed.rows.range::<[u8], _>(bounds);
+        let of_store = revisions.filter_map(|(key, revisions)| {
+            let found = revisions.iter().rev().find(|r| r.pos <= pos)?;
+            Some((key, &found.value))
+        });
+        let of_levels = changes.iter().rev();
+        let of_levels = of_levels.map(|level| ordered(level.range::<[u8], _>(bounds), reverse));
+        let sources = of_levels.chain([ordered(of_store, reverse)]);
+        let mut newer = Newer::new(sources, reverse);
         let mut found: Vec<(Bytes, Bytes)> = Vec::new();
-        let mut newer = newer.into_iter().peekable();
-        let mut take_newer = |found: &mut Vec<(Bytes, Bytes)>, below: Option<&[u8]>| {
-            let is_below = |key: &Bytes| below.is_none_or(|below| key[..] < *below);
+        let mut take_newer = |found: &mut Vec<(Bytes, Bytes)>, until: Option<&[u8]>| {
+            let is_next = |key: &[u8]| until.is_none_or(|until| is_before(key, until, reverse));
             while found.len() < limit
-                && let Some((key, value)) = newer.next_if(|(key, _)| is_below(key))
+                && let Some((key, value)) = newer.next_if(is_next)
             {
-                found.extend(value.map(|value| (key, value)));
+                found.extend(value.clone().map(|value| (key.clone(), value)));
             }
-            let replaced = newer.next_if(|(key, _)| below.is_some_and(|at| key[..] == *at));
+            let replaced = newer.next_if(|key| until.is_some_and(|until| key == until));
             if let Some((key, value)) = replaced {
-                found.extend(value.map(|value| (key, value)));
+                found.extend(value.clone().map(|value| (key.clone(), value)));
                 return true;
             }
             false
         };
         let (from, to) = (engine_key(begin), engine_key(end));
-        self.engine.range(&from, &to, false, &mut |key, value| {
+        self.engine.range(&from, &to, reverse, &mut |key, value| {
             let key = &key[1..];
             let is_replaced = take_newer(&mut found, Some(key));
             if !is_replaced && found.len() < limit {
@@ -313,7 +326,23 @@ impl RoTx {
     /// As [`get`](Self::get).
     pub fn range(&self, begin: &[u8], end: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
         self.check()?;
-        self.store.range_at((begin, end), self.pos, &[], limit)
+        let range = (begin, end);
+        self.store.range_at(range, self.pos, &[], limit, false)
+    }
+
+    /// The last rows of `[begin, end)`, up to `limit`, the last one first.
+    ///
+    /// # Errors
+    /// As [`get`](Self::get).
+    pub fn range_back(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        limit: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>> {
+        self.check()?;
+        let range = (begin, end);
+        self.store.range_at(range, self.pos, &[], limit, true)
     }
 }
 
@@ -353,8 +382,24 @@ impl RwTx {
     /// # Errors
     /// The disk fails.
     pub fn range(&self, begin: &[u8], end: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
+        let range = (begin, end);
         self.store
-            .range_at((begin, end), self.pos, &self.levels, limit)
+            .range_at(range, self.pos, &self.levels, limit, false)
+    }
+
+    /// The last rows of `[begin, end)`, up to `limit`, the last one first.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn range_back(
+        &self,
+        begin: &[u8],
+        end: &[u8],
+        limit: usize,
+    ) -> Result<Vec<(Bytes, Bytes)>> {
+        let range = (begin, end);
+        self.store
+            .range_at(range, self.pos, &self.levels, limit, true)
     }
 
     fn change(&mut self, key: &[u8], value: Option<Bytes>) {

@@ -5,7 +5,9 @@ mod engines;
 mod far;
 mod lease;
 mod lease_order;
+mod log_backup;
 mod session_order;
+mod store;
 mod time;
 
 use crate::base::{Base, Stopped};

@@ -20,6 +20,7 @@ mod shell;
 mod sim;
 mod status;
 mod stream;
+mod table;
 mod top;
 mod trace_file;
 
@@ -67,6 +68,8 @@ enum Command {
     Stream(stream::Arguments),
     /// Serve ZooKeeper's clients from a cluster; import and export its nodes
     Keeper(keeper::Arguments),
+    /// Use tables on a replicated log: an interactive shell, or statements from the command line
+    Table(table::Arguments),
     /// Measure how fast a cluster is
     Bench(bench::Arguments),
     /// Run simulated clusters with faults; workloads check each run
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
         Command::Top(arguments) => top::run(arguments),
         Command::Stream(arguments) => stream::run(arguments),
         Command::Keeper(arguments) => keeper::run(arguments),
+        Command::Table(arguments) => table::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
     };

@@ -14,6 +14,8 @@ use std::path::{Path, PathBuf};
 const LINES_MAX: usize = 800;
 const FUNCTION_LINES_MAX: usize = 70;
 const COLUMNS_MAX: usize = 119;
+/// Written by a machine, as a test beside it proves. Its functions are as long as they come.
+const GENERATED: &str = "replicated/table/src/service.rs";
 const FLOORS: [&[&str]; 10] = [
     &["core"],
     &["runtime"],
@@ -23,7 +25,7 @@ const FLOORS: [&[&str]; 10] = [
     &["transaction", "storage", "client"],
     &["control", "workload"],
     &["server"], // and every layer
-    &["services"],
+    &["services", "table"],
     &["sim", "bench", "capi", "stack", "migrate", "cli"],
 ];
 
@@ -64,7 +66,7 @@ const FOLDERS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("client", &["capi", "client", "foreign", "workload"]),
-    ("replicated", &["services"]),
+    ("replicated", &["services", "table"]),
     ("tools", &["bench", "cli", "migrate", "sim", "stack"]),
 ];
 
@@ -148,6 +150,9 @@ fn begins_function(line: &str) -> Option<&str> {
 #[test]
 fn no_function_is_longer_than_a_screen() {
     for (file, text) in sources() {
+        if file.ends_with(GENERATED) {
+            continue;
+        }
         let lines: Vec<&str> = text.lines().collect();
         for (first, line) in lines.iter().enumerate() {
             let Some(indentation) = begins_function(line) else {

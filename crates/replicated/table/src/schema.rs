@@ -1,0 +1,246 @@
+//! What a table looks like, as it is stored: names for people, numbers in keys and rows.
+//!
+//! The number of a column or an index is never used again, so rows and entries of dropped ones do no harm. To drop a
+//! column costs no rewriting: what rows have of it goes when they are written next.
+
+use crate::Result;
+use crate::keys::{COUNTERS, Key, Reads, SCHEMAS, SCHEMAS_END};
+use crate::proto::{self, Kind};
+use crate::value::Value;
+use crate::{Code, Ended, Refused, limits, refuse};
+use bytes::Bytes;
+use plinth_core::Error;
+use plinth_delos::store::RwTx;
+use prost::Message;
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Schema {
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// In the order of their numbers.
+    #[prost(message, repeated, tag = "3")]
+    pub columns: Vec<Column>,
+    /// Numbers of the columns of the primary key.
+    #[prost(uint32, repeated, tag = "4")]
+    pub key: Vec<u32>,
+    /// In the order of their numbers.
+    #[prost(message, repeated, tag = "5")]
+    pub indexes: Vec<Index>,
+    /// Numbers for the next ones.
+    #[prost(uint32, tag = "6")]
+    pub next_column: u32,
+    #[prost(uint32, tag = "7")]
+    pub next_index: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Column {
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    #[prost(string, tag = "2")]
+    pub name: String,
+    #[prost(enumeration = "Kind", tag = "3")]
+    pub kind: i32,
+    #[prost(bool, tag = "4")]
+    pub nullable: bool,
+    /// Also of rows that are older than the column.
+    #[prost(message, optional, tag = "5")]
+    pub default: Option<proto::Value>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+pub struct Index {
+    #[prost(uint32, tag = "1")]
+    pub id: u32,
+    #[prost(string, tag = "2")]
+    pub name: String,
+    /// Numbers of columns.
+    #[prost(uint32, repeated, tag = "3")]
+    pub columns: Vec<u32>,
+    #[prost(bool, tag = "4")]
+    pub unique: bool,
+    #[prost(enumeration = "State", tag = "5")]
+    pub state: i32,
+    #[prost(string, tag = "6")]
+    pub failed: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, prost::Enumeration)]
+#[repr(i32)]
+pub enum State {
+    Ready = 0,
+    /// Rows are still to be added. Those that are written get in already.
+    Building = 1,
+    /// It is not kept any more.
+    Failed = 2,
+}
+
+/// Numbers for the next table, and the next piece of work.
+#[derive(Clone, PartialEq, Message)]
+pub struct Counters {
+    #[prost(uint32, tag = "1")]
+    pub next_table: u32,
+    #[prost(uint64, tag = "2")]
+    pub next_work: u64,
+    #[prost(uint32, tag = "3")]
+    pub tables: u32,
+}
+
+impl Column {
+    /// What a row gets that says nothing of the column.
+    pub fn default_value(&self) -> Value {
+        self.default.clone().map_or(Value::Null, Value::from)
+    }
+}
+
+impl Index {
+    /// True if writers keep it up.
+    pub fn is_kept(&self) -> bool {
+        self.state() != State::Failed
+    }
+}
+
+impl Schema {
+    /// Where a row has the column of this number.
+    pub fn place(&self, id: u32) -> Result<usize> {
+        let found = self.columns.binary_search_by_key(&id, |column| column.id);
+        found.map_err(|_| Error::file_corrupt)
+    }
+
+    /// # Errors
+    /// There is no such column.
+    pub fn column(&self, name: &str) -> Result<usize, Refused> {
+        let found = self.columns.iter().position(|column| column.name == name);
+        match found {
+            Some(at) => Ok(at),
+            None => {
+                let all: Vec<&str> = self.columns.iter().map(|c| &c.name[..]).collect();
+                refuse(
+                    Code::BadRequest,
+                    format!(
+                        "table {:?} has no column {name:?}; it has {}",
+                        self.name,
+                        all.join(", ")
+                    ),
+                )
+            }
+        }
+    }
+
+    /// # Errors
+    /// There is no such index.
+    pub fn index(&self, name: &str) -> Result<usize, Refused> {
+        let found = self.indexes.iter().position(|index| index.name == name);
+        match found {
+            Some(at) => Ok(at),
+            None => refuse(
+                Code::Unknown,
+                format!("table {:?} has no index {name:?}", self.name),
+            ),
+        }
+    }
+
+    /// Where a row has the columns of the primary key.
+    pub fn key_places(&self) -> Result<Vec<usize>> {
+        self.key.iter().map(|id| self.place(*id)).collect()
+    }
+
+    /// Where a row has the columns of an index.
+    pub fn index_places(&self, index: &Index) -> Result<Vec<usize>> {
+        index.columns.iter().map(|id| self.place(*id)).collect()
+    }
+
+    pub fn store(&self, tx: &mut RwTx) {
+        tx.set(&Key::schema(&self.name).0, self.encode_to_vec());
+    }
+
+    /// For people and clients.
+    pub fn describe(&self) -> proto::Table {
+        let name_of = |id: &u32| {
+            let place = self.place(*id);
+            place.map_or(String::new(), |at| self.columns[at].name.clone())
+        };
+        let names = |ids: &[u32]| ids.iter().map(name_of).collect();
+        proto::Table {
+            name: self.name.clone(),
+            columns: self.columns.iter().map(Column::describe).collect(),
+            key: names(&self.key),
+            indexes: self
+                .indexes
+                .iter()
+                .map(|index| proto::Index {
+                    name: index.name.clone(),
+                    columns: names(&index.columns),
+                    unique: index.unique,
+                    building: index.state() == State::Building,
+                    failed: index.failed.clone(),
+                })
+                .collect(),
+        }
+    }
+}
+
+impl Column {
+    fn describe(&self) -> proto::Column {
+        proto::Column {
+            name: self.name.clone(),
+            kind: self.kind,
+            nullable: self.nullable,
+            default: self.default.clone(),
+        }
+    }
+}
+
+fn parse(row: Bytes) -> Result<Schema> {
+    Schema::decode(row).map_err(|_| Error::file_corrupt)
+}
+
+pub fn find(rows: &impl Reads, name: &str) -> Result<Option<Schema>> {
+    let row = rows.get(&Key::schema(name).0)?;
+    row.map(parse).transpose()
+}
+
+/// # Errors
+/// There is no such table.
+pub fn load(rows: &impl Reads, name: &str) -> Result<Schema, Ended> {
+    match find(rows, name)? {
+        Some(schema) => Ok(schema),
+        None => refuse(Code::Unknown, format!("there is no table {name:?}")),
+    }
+}
+
+pub fn counters(rows: &impl Reads) -> Result<Counters> {
+    match rows.get(COUNTERS)? {
+        Some(row) => Counters::decode(row).map_err(|_| Error::file_corrupt),
+        None => Ok(Counters::default()),
+    }
+}
+
+pub fn set_counters(tx: &mut RwTx, counters: &Counters) {
+    tx.set(COUNTERS, counters.encode_to_vec());
+}
+
+/// The tables whose names are after `after`, up to about a page of bytes; whether there are more.
+pub fn all(rows: &impl Reads, after: &str) -> Result<(Vec<proto::Table>, bool)> {
+    let mut begin = match after {
+        "" => SCHEMAS.to_vec(),
+        _ => Key::schema(after).end().0,
+    };
+    let (mut found, mut bytes) = (Vec::new(), 0);
+    loop {
+        let page = rows.range((&begin, SCHEMAS_END), 50, false)?;
+        let Some((last, _)) = page.last() else {
+            return Ok((found, false));
+        };
+        begin = [last, &[0][..]].concat();
+        for (_, row) in page {
+            if bytes > 0 && bytes + row.len() > limits::PAGE_BYTES {
+                return Ok((found, true));
+            }
+            bytes += row.len();
+            found.push(parse(row)?.describe());
+        }
+    }
+}

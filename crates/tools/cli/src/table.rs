@@ -1,0 +1,115 @@
+//! `plinth table`: a shell for tables on a replicated log; and a server of tables that is one process.
+//!
+//! - [`session`]: executes statements, whose language is [`plinth_table::language`].
+//! - [`answer`]: formats the answers as text or as JSON.
+//! - [`door`]: gRPC on a thread of its own, in front of whatever replicates the tables.
+//! - [`alone`]: a replica without others, over a log in files.
+
+mod alone;
+mod answer;
+mod door;
+mod session;
+
+use crate::{Outcome, trace_file};
+use plinth_runtime::real::block_on;
+use plinth_table::language::{Statement, parse};
+use session::Session;
+use std::io::{BufRead, IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+#[derive(clap::Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// Address of a server of tables
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:4680")]
+    connect: SocketAddr,
+    /// Statements to run, separated by ';', instead of an interactive shell
+    #[arg(long, value_name = "STATEMENTS")]
+    exec: Option<String>,
+    /// Print one JSON object per statement
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Serve tables from this process alone, without replicas, over a log in files
+    Serve(Serve),
+}
+
+#[derive(clap::Args, Debug)]
+struct Serve {
+    /// Directory for the log and the tables; made if it is not there
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    /// Address for clients, who speak gRPC: proto/table.proto
+    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:4680")]
+    listen: SocketAddr,
+    /// File for trace events, one JSON object per line
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    match arguments.command {
+        Some(Command::Serve(serve)) => {
+            trace_file::start(serve.trace.as_deref())?;
+            let outcome = block_on(alone::serve(serve.data_dir, serve.listen));
+            trace_file::flush();
+            outcome
+        }
+        None => block_on(shell(arguments)),
+    }
+}
+
+async fn shell(arguments: Arguments) -> Outcome {
+    let mut session = Session::connect(arguments.connect)?;
+    let input = std::io::stdin();
+    let is_terminal = input.is_terminal() && arguments.exec.is_none();
+    if let Some(text) = &arguments.exec {
+        execute(&mut session, text, arguments.json).await?;
+        return session.end();
+    }
+    if is_terminal {
+        println!(
+            "plinth {}: `help' lists the statements, `exit' leaves.",
+            env!("CARGO_PKG_VERSION")
+        );
+    }
+    loop {
+        if is_terminal {
+            print!("{}", session.prompt());
+            let _ = std::io::stdout().flush();
+        }
+        let mut line = String::new();
+        let read = input.lock().read_line(&mut line);
+        if read.map_err(|error| format!("standard input: {error}"))? == 0 {
+            return session.end();
+        }
+        match execute(&mut session, &line, arguments.json).await {
+            Ok(true) => {}
+            Ok(false) => return session.end(),
+            // A person goes on.
+            Err(error) if is_terminal => eprintln!("ERROR: {error}"),
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Runs statements up to the first that fails; false if the user leaves.
+async fn execute(session: &mut Session, text: &str, json: bool) -> Outcome<bool> {
+    for statement in parse(text)? {
+        if statement == Statement::Exit {
+            return Ok(false);
+        }
+        let answer = session.execute(statement).await?;
+        let text = answer.render(json);
+        if !text.is_empty() {
+            println!("{text}");
+        }
+    }
+    Ok(true)
+}

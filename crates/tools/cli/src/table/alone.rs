@@ -1,0 +1,52 @@
+//! A replica without others, over a log in files of its own directory.
+
+use super::door;
+use crate::Outcome;
+use plinth_core::{EngineKind, Error, Uid};
+use plinth_delos::base::Base;
+use plinth_delos::file_log::FileLog;
+use plinth_delos::stack::Top;
+use plinth_delos::store::LocalStore;
+use plinth_runtime::real::interrupted;
+use plinth_runtime::{Either, disk, race};
+use plinth_table::application::Tables;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// The log's identity: there is one in a directory.
+const LOG: Uid = Uid(1);
+const CACHE_BYTES: usize = 64 << 20;
+
+type Replica = Rc<Base<FileLog, Top<Tables>>>;
+
+async fn open(directory: &Path) -> Result<Replica, Error> {
+    let log = Rc::new(FileLog::open(&directory.join("log"), LOG).await?);
+    let tables = directory.join("tables");
+    let engine = plinth_engine::open(EngineKind::Ssd, &tables, true, CACHE_BYTES).await?;
+    let store = LocalStore::open(engine)?;
+    Ok(Base::new(log, store, Top(Tables)))
+}
+
+pub async fn serve(directory: PathBuf, listen: SocketAddr) -> Outcome {
+    let at = |line: String| format!("table {}: {line}", directory.display());
+    let made = disk::create_dir_all(&directory).await;
+    made.map_err(|error| at(format!("cannot make the directory: {error}")))?;
+    let locked = disk::lock_dir(&directory).await;
+    let _locked = locked.map_err(|error| {
+        at(format!(
+            "cannot lock the directory: {error}; is another process using it?"
+        ))
+    })?;
+    let calls = door::open(listen)?;
+    let replica = open(&directory).await;
+    let replica = replica
+        .map_err(|error| at(format!("cannot open the log and the tables there: {error}")))?;
+    let serving = race(replica.run(), calls.serve(replica.clone()));
+    match race(interrupted(), serving).await {
+        Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
+        Either::Left(Ok(())) => Ok(()),
+        Either::Right(Either::Left(stopped)) => Err(at(stopped.to_string())),
+        Either::Right(Either::Right(())) => Ok(()),
+    }
+}

@@ -1,0 +1,192 @@
+//! Answers as text for people, or as JSON for programs.
+
+use plinth_table::language::time;
+use plinth_table::proto;
+use plinth_table::value::{Value, kind_name};
+use serde_json::{Map, Value as Json, json};
+use std::fmt::Write;
+
+pub enum Answer {
+    Done,
+    /// Part of a transaction that is open.
+    Queued,
+    /// So many rows.
+    Changed(u64),
+    /// Rows; and whether there are more that were not asked for.
+    Rows(proto::Page, bool),
+    Tables(Vec<proto::Table>),
+    Text(String),
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold("0x".to_owned(), |mut text, byte| {
+        let _ = write!(text, "{byte:02x}"); // into memory
+        text
+    })
+}
+
+fn shown(value: &proto::Value) -> String {
+    match Value::from(value.clone()) {
+        Value::Null => "null".into(),
+        Value::Bool(value) => value.to_string(),
+        Value::Int(value) => value.to_string(),
+        Value::Float(value) => format!("{value:?}"),
+        // A line stays a line, and a terminal unharmed.
+        Value::Text(text) if text.chars().any(char::is_control) => format!("{text:?}"),
+        Value::Text(text) => text,
+        Value::Bytes(bytes) => hex(&bytes),
+        Value::Timestamp(micros) => time::format(micros),
+    }
+}
+
+/// Floats that JSON does not have are texts, as bytes and timestamps are.
+fn json_of(value: &proto::Value) -> Json {
+    match Value::from(value.clone()) {
+        Value::Null => Json::Null,
+        Value::Bool(value) => value.into(),
+        Value::Int(value) => value.into(),
+        Value::Float(float) if float.is_finite() => float.into(),
+        Value::Text(text) => text.into(),
+        _ => shown(value).into(),
+    }
+}
+
+fn table_of(page: &proto::Page, is_cut: bool) -> String {
+    let mut lines = vec![page.columns.clone()];
+    let rows = page.rows.iter();
+    lines.extend(rows.map(|row| row.values.iter().map(shown).collect::<Vec<String>>()));
+    let width = |column: usize| {
+        let widths = lines.iter().map(|line| line[column].chars().count());
+        widths.max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..page.columns.len()).map(width).collect();
+    let mut text = String::new();
+    for (number, line) in lines.iter().enumerate() {
+        let cells = line.iter().zip(&widths);
+        let cells: Vec<String> = cells
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
+        text += cells.join("  ").trim_end();
+        text.push('\n');
+        if number == 0 {
+            let rules: Vec<String> = widths.iter().map(|width| "-".repeat(*width)).collect();
+            text += &rules.join("  ");
+            text.push('\n');
+        }
+    }
+    let more = if is_cut {
+        ", and there are more: add a limit"
+    } else {
+        ""
+    };
+    let sorted = if page.sorted { " and a sort" } else { "" };
+    let _ = write!(
+        text,
+        "({} rows by {}{sorted}, {} looked at{more})",
+        page.rows.len(),
+        page.index,
+        page.scanned
+    );
+    text
+}
+
+fn rows_json(page: &proto::Page, is_cut: bool) -> Json {
+    let row = |row: &proto::Row| {
+        let cells = page
+            .columns
+            .iter()
+            .cloned()
+            .zip(row.values.iter().map(json_of));
+        Json::Object(Map::from_iter(cells))
+    };
+    json!({
+        "rows": page.rows.iter().map(row).collect::<Vec<Json>>(),
+        "index": page.index,
+        "sorted": page.sorted,
+        "scanned": page.scanned,
+        "position": page.position,
+        "more": is_cut,
+    })
+}
+
+fn index_text(index: &proto::Index) -> String {
+    let state = match (index.building, &index.failed[..]) {
+        (true, _) => " -- it is being built".to_owned(),
+        (false, "") => String::new(),
+        (false, why) => format!(" -- it cannot be used: {why}"),
+    };
+    let unique = if index.unique { "unique " } else { "" };
+    format!(
+        "  {unique}index {} ({}){state}",
+        index.name,
+        index.columns.join(", ")
+    )
+}
+
+fn table_text(table: &proto::Table) -> String {
+    let column = |column: &proto::Column| {
+        let null = if column.nullable { " null" } else { "" };
+        let default = column.default.as_ref().map(shown);
+        let default = default.map_or(String::new(), |default| format!(" default {default}"));
+        format!(
+            "  {} {}{null}{default}",
+            column.name,
+            kind_name(column.kind())
+        )
+    };
+    let mut lines = vec![format!("table {}", table.name)];
+    lines.extend(table.columns.iter().map(column));
+    lines.push(format!("  primary key ({})", table.key.join(", ")));
+    lines.extend(table.indexes.iter().map(index_text));
+    lines.join("\n")
+}
+
+fn table_json(table: &proto::Table) -> Json {
+    let column = |column: &proto::Column| {
+        json!({
+            "name": column.name,
+            "kind": kind_name(column.kind()),
+            "nullable": column.nullable,
+            "default": column.default.as_ref().map(json_of),
+        })
+    };
+    let index = |index: &proto::Index| {
+        json!({
+            "name": index.name,
+            "columns": index.columns,
+            "unique": index.unique,
+            "building": index.building,
+            "failed": index.failed,
+        })
+    };
+    json!({
+        "name": table.name,
+        "columns": table.columns.iter().map(column).collect::<Vec<Json>>(),
+        "key": table.key,
+        "indexes": table.indexes.iter().map(index).collect::<Vec<Json>>(),
+    })
+}
+
+impl Answer {
+    pub fn render(&self, json: bool) -> String {
+        match (self, json) {
+            (Answer::Done, false) => "done".into(),
+            (Answer::Queued, false) => "noted for `commit`".into(),
+            (Answer::Done | Answer::Queued, true) => json!({}).to_string(),
+            (Answer::Changed(rows), false) => format!("{rows} rows changed"),
+            (Answer::Changed(rows), true) => json!({ "changed": rows }).to_string(),
+            (Answer::Rows(page, is_cut), false) => table_of(page, *is_cut),
+            (Answer::Rows(page, is_cut), true) => rows_json(page, *is_cut).to_string(),
+            (Answer::Tables(tables), false) => {
+                let texts: Vec<String> = tables.iter().map(table_text).collect();
+                texts.join("\n")
+            }
+            (Answer::Tables(tables), true) => {
+                let tables: Vec<Json> = tables.iter().map(table_json).collect();
+                json!({ "tables": tables }).to_string()
+            }
+            (Answer::Text(text), false) => text.clone(),
+            (Answer::Text(text), true) => json!({ "text": text }).to_string(),
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! gRPC on a thread of its own. Requests go to the loop of the replica, and answers come back.
+
+#![allow(clippy::disallowed_types)] // gRPC is served beside the replica, on a thread and a socket of its own
+
+use crate::Outcome;
+use plinth_runtime::real::spawn_worker;
+use plinth_runtime::{Duration, spawn};
+use plinth_table::backend::{Backend, Problem, Server};
+use plinth_table::proto::{Answer, Described, Description, Page, Query, Request};
+use plinth_table::service::tables_server::{Tables, TablesServer};
+use plinth_table::{Code, limits};
+use std::net::{SocketAddr, TcpListener};
+use std::rc::Rc;
+use std::sync::Arc;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tonic::metadata::MetadataValue;
+use tonic::transport::server::TcpIncoming;
+use tonic::{Response, Status};
+
+/// Requests that are dealt with at a time; others wait at the door, unread by the loop.
+const REQUESTS_MAX: usize = 256;
+const REQUESTS_OF_CONNECTION_MAX: usize = 64;
+/// A client that is silent for so long is asked, and let go if it does not answer in the same time.
+const SILENCE: Duration = Duration::from_secs(30);
+/// The word for programs beside the line of a refusal.
+pub const CODE: &str = "plinth-code";
+
+type Reply<T> = oneshot::Sender<Result<T, Problem>>;
+
+/// What the thread of the door wants from the loop's.
+enum Call {
+    Execute(Request, Reply<Answer>),
+    Read(Query, Reply<Page>),
+    Describe(Description, Reply<Described>),
+}
+
+struct Door {
+    calls: mpsc::Sender<Call>,
+    room: Arc<Semaphore>,
+}
+
+fn status(problem: Problem) -> Status {
+    let mut status = match &problem {
+        Problem::Refused(refused) => {
+            let why = &refused.why;
+            match refused.code {
+                Code::BadRequest => Status::invalid_argument(why),
+                Code::ConditionFailed => Status::failed_precondition(why),
+                Code::Exists | Code::RowExists | Code::Duplicate => Status::already_exists(why),
+                Code::Unknown | Code::RowNotFound => Status::not_found(why),
+                Code::TooLarge => Status::out_of_range(why),
+            }
+        }
+        Problem::Unavailable(why) => Status::unavailable(why),
+        Problem::Unknown(why) => Status::unknown(why),
+    };
+    if let Problem::Refused(refused) = problem {
+        let word = MetadataValue::from_static(refused.code.word());
+        status.metadata_mut().insert(CODE, word);
+    }
+    status
+}
+
+impl Door {
+    async fn ask<T>(&self, call: impl FnOnce(Reply<T>) -> Call) -> Result<Response<T>, Status> {
+        let ended = || Status::unavailable("the replica has stopped: ask another one");
+        let _room = self.room.acquire().await.map_err(|_| ended())?;
+        let (reply, answer) = oneshot::channel();
+        self.calls.send(call(reply)).await.map_err(|_| ended())?;
+        let answer = answer.await.map_err(|_| ended())?;
+        answer.map(Response::new).map_err(status)
+    }
+}
+
+#[tonic::async_trait]
+impl Tables for Door {
+    async fn execute(&self, asked: tonic::Request<Request>) -> Result<Response<Answer>, Status> {
+        self.ask(|reply| Call::Execute(asked.into_inner(), reply))
+            .await
+    }
+
+    async fn read(&self, asked: tonic::Request<Query>) -> Result<Response<Page>, Status> {
+        self.ask(|reply| Call::Read(asked.into_inner(), reply))
+            .await
+    }
+
+    async fn describe(
+        &self,
+        asked: tonic::Request<Description>,
+    ) -> Result<Response<Described>, Status> {
+        self.ask(|reply| Call::Describe(asked.into_inner(), reply))
+            .await
+    }
+}
+
+/// An open door, whose requests wait for [`serve`](Calls::serve).
+pub struct Calls(mpsc::Receiver<Call>);
+
+/// Binds the address; a thread of its own speaks gRPC there.
+///
+/// # Errors
+/// The address cannot be listened at: one line for the user.
+pub fn open(address: SocketAddr) -> Outcome<Calls> {
+    let cannot = |error: std::io::Error| {
+        format!("--listen {address}: cannot listen there: {error}; choose another")
+    };
+    let listener = TcpListener::bind(address).map_err(cannot)?;
+    listener.set_nonblocking(true).map_err(cannot)?;
+    let (calls, waiting) = mpsc::channel(REQUESTS_MAX);
+    let door = Door {
+        calls,
+        room: Arc::new(Semaphore::new(REQUESTS_MAX)),
+    };
+    spawn_worker("grpc", move || async move {
+        // A request is a little larger before it is understood.
+        let service = TablesServer::new(door).max_decoding_message_size(2 * limits::REQUEST_BYTES);
+        let served = async {
+            let listener = tokio::net::TcpListener::from_std(listener)?;
+            let served = tonic::transport::Server::builder()
+                .concurrency_limit_per_connection(REQUESTS_OF_CONNECTION_MAX)
+                .http2_keepalive_interval(Some(SILENCE))
+                .http2_keepalive_timeout(Some(SILENCE))
+                .add_service(service)
+                .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)));
+            served.await.map_err(std::io::Error::other)
+        };
+        if let Err(error) = served.await {
+            eprintln!("plinth: --listen {address}: {error}; no clients from now on");
+        }
+    });
+    Ok(Calls(waiting))
+}
+
+impl Calls {
+    /// Answers all requests from what `backend` replicates. Never returns.
+    pub async fn serve<B: Backend>(mut self, backend: B) {
+        let server = Rc::new(Server::new(backend));
+        let working = server.clone();
+        let _working = spawn("table work", async move { working.work().await });
+        while let Some(call) = self.0.recv().await {
+            let server = server.clone();
+            let answering = spawn("table request", async move {
+                // A client that has gone gets no answer.
+                match call {
+                    Call::Execute(asked, reply) => drop(reply.send(server.execute(asked).await)),
+                    Call::Read(asked, reply) => drop(reply.send(server.read(asked).await)),
+                    Call::Describe(asked, reply) => {
+                        drop(reply.send(server.describe(&asked).await));
+                    }
+                }
+            });
+            answering.detach();
+        }
+        std::future::pending().await
+    }
+}

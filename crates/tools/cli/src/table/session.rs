@@ -1,0 +1,210 @@
+//! Executes statements; holds a transaction that is open between them.
+
+use super::answer::Answer;
+use super::door::CODE;
+use crate::Outcome;
+use plinth_table::language::{HELP, Statement};
+use plinth_table::limits;
+use plinth_table::proto::{self, request::What};
+use plinth_table::request::{Operation, Request, Transaction};
+use plinth_table::service::tables_client::TablesClient;
+use std::net::SocketAddr;
+use tonic::Status;
+use tonic::transport::{Channel, Endpoint};
+
+/// Rows of a `select` without a limit.
+const ROWS_DEFAULT: u64 = 1000;
+
+pub struct Session {
+    address: SocketAddr,
+    client: TablesClient<Channel>,
+    /// Between `begin` and `commit`.
+    open: Option<Transaction>,
+}
+
+impl Session {
+    /// A session with the server at `address`, which is not asked for anything yet.
+    ///
+    /// # Errors
+    /// Nothing that a user can cause.
+    pub fn connect(address: SocketAddr) -> Outcome<Session> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}"));
+        let endpoint = endpoint.map_err(|error| format!("--connect {address}: {error}"))?;
+        let client = TablesClient::new(endpoint.connect_lazy());
+        Ok(Session {
+            address,
+            client: client.max_decoding_message_size(4 * limits::REQUEST_BYTES),
+            open: None,
+        })
+    }
+
+    pub fn prompt(&self) -> &'static str {
+        match self.open {
+            None => "table> ",
+            Some(_) => "table (transaction)> ",
+        }
+    }
+
+    /// # Errors
+    /// A transaction is left open: what was meant has not happened.
+    pub fn end(&self) -> Outcome {
+        match &self.open {
+            None => Ok(()),
+            Some(_) => Err("the transaction is not committed: nothing of it has happened".into()),
+        }
+    }
+
+    fn explain(&self, status: &Status) -> String {
+        let word = status
+            .metadata()
+            .get(CODE)
+            .and_then(|word| word.to_str().ok());
+        match word {
+            Some(word) => format!("{word}: {}", status.message()),
+            None if status.code() == tonic::Code::Unavailable => format!(
+                "--connect {}: {}; is a server of tables there (`plinth table serve`)?",
+                self.address,
+                status.message()
+            ),
+            None => format!("--connect {}: {}", self.address, status.message()),
+        }
+    }
+
+    async fn send(&mut self, request: proto::Request) -> Outcome<proto::Answer> {
+        let answer = self.client.execute(request).await;
+        let answer = answer.map_err(|status| self.explain(&status))?;
+        Ok(answer.into_inner())
+    }
+
+    async fn commit(&mut self, transaction: Transaction) -> Outcome<Answer> {
+        let asked = Request::Transaction(transaction).into();
+        let answer = self.send(asked).await?;
+        Ok(Answer::Changed(answer.changed.iter().sum()))
+    }
+
+    async fn operate(&mut self, operations: Vec<Operation>) -> Outcome<Answer> {
+        match &mut self.open {
+            Some(transaction) => {
+                transaction.operations.extend(operations);
+                Ok(Answer::Queued)
+            }
+            None => {
+                let conditions = Vec::new();
+                let transaction = Transaction {
+                    conditions,
+                    operations,
+                };
+                self.commit(transaction).await
+            }
+        }
+    }
+
+    /// # Errors
+    /// A line for the user.
+    pub async fn execute(&mut self, statement: Statement) -> Outcome<Answer> {
+        let not_open = || "there is no transaction: it starts with `begin`".to_owned();
+        match statement {
+            Statement::Alter(request) => self.alter(*request).await,
+            Statement::Operations(operations) => self.operate(operations).await,
+            Statement::Select { query, limit } => self.select(*query, limit).await,
+            Statement::Begin if self.open.is_some() => {
+                Err("a transaction is open already: `commit` or `rollback` it".into())
+            }
+            Statement::Begin => {
+                self.open = Some(Transaction::default());
+                Ok(Answer::Done)
+            }
+            Statement::Require(condition) => {
+                let transaction = self.open.as_mut().ok_or_else(not_open)?;
+                transaction.conditions.push(condition);
+                Ok(Answer::Queued)
+            }
+            Statement::Commit => {
+                let transaction = self.open.take().ok_or_else(not_open)?;
+                self.commit(transaction).await
+            }
+            Statement::Rollback => {
+                self.open.take().ok_or_else(not_open)?;
+                Ok(Answer::Done)
+            }
+            Statement::Tables => self.describe("").await,
+            Statement::Describe(table) => self.describe(&table).await,
+            Statement::Help | Statement::Exit => Ok(Answer::Text(HELP.into())),
+        }
+    }
+
+    async fn alter(&mut self, request: proto::Request) -> Outcome<Answer> {
+        if self.open.is_some() {
+            return Err("schemas are changed outside of transactions: `commit` first".into());
+        }
+        let builds = match &request.what {
+            Some(What::CreateIndex(asked)) => Some(asked.clone()),
+            _ => None,
+        };
+        let mut answer = self.send(request).await?;
+        let Some(asked) = builds else {
+            return Ok(Answer::Done);
+        };
+        // The index can be used when this returns.
+        while answer.working {
+            let what = Some(What::Step(proto::Step {}));
+            answer = self.send(proto::Request { what }).await?;
+        }
+        let name = asked.index.unwrap_or_default().name;
+        let told = self.tables(&asked.table).await?;
+        let indexes = told.iter().flat_map(|table| &table.indexes);
+        match indexes.clone().find(|index| index.name == name) {
+            Some(index) if !index.failed.is_empty() => Err(format!(
+                "index {name:?} cannot be used: {}; drop it",
+                index.failed
+            )),
+            _ => Ok(Answer::Done),
+        }
+    }
+
+    async fn tables(&mut self, table: &str) -> Outcome<Vec<proto::Table>> {
+        let mut tables: Vec<proto::Table> = Vec::new();
+        loop {
+            let asked = proto::Description {
+                table: table.into(),
+                after: tables
+                    .last()
+                    .map_or(String::new(), |last| last.name.clone()),
+            };
+            let told = self.client.describe(asked).await;
+            let told = told.map_err(|status| self.explain(&status))?.into_inner();
+            tables.extend(told.tables);
+            if !told.more {
+                return Ok(tables);
+            }
+        }
+    }
+
+    async fn describe(&mut self, table: &str) -> Outcome<Answer> {
+        Ok(Answer::Tables(self.tables(table).await?))
+    }
+
+    async fn select(&mut self, mut query: proto::Query, limit: Option<u64>) -> Outcome<Answer> {
+        if self.open.is_some() {
+            return Err("a transaction only changes rows: `commit` first, or use `require`".into());
+        }
+        let wanted = limit.unwrap_or(ROWS_DEFAULT);
+        let mut found = proto::Page::default();
+        loop {
+            let left = wanted - found.rows.len() as u64;
+            query.limit = left.min(limits::PAGE_ROWS as u64) as u32;
+            let page = self.client.read(query.clone()).await;
+            let page = page.map_err(|status| self.explain(&status))?.into_inner();
+            let (mut rows, scanned) = (found.rows, found.scanned + page.scanned);
+            found = page;
+            rows.append(&mut found.rows);
+            (found.rows, found.scanned) = (rows, scanned);
+            if found.continuation.is_empty() || found.rows.len() as u64 >= wanted {
+                break;
+            }
+            query.continuation = found.continuation.clone();
+        }
+        let is_cut = limit.is_none() && !found.continuation.is_empty();
+        Ok(Answer::Rows(found, is_cut))
+    }
+}

@@ -1,0 +1,186 @@
+//! `plinth table` on real processes: a server of tables over a log in files, and the shell, who speak gRPC.
+
+mod common;
+
+use common::{Directory, free_ports};
+use serde_json::{Value, json};
+use std::net::TcpStream;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::Duration;
+
+const BINARY: &str = env!("CARGO_BIN_EXE_plinth");
+
+struct Server {
+    process: Child,
+    port: u16,
+}
+
+impl Server {
+    fn start(directory: &Directory, port: u16) -> Server {
+        let address = format!("127.0.0.1:{port}");
+        let process = Command::new(BINARY)
+            .args(["table", "serve", "--listen", &address, "--data-dir"])
+            .arg(directory.file("tables"))
+            .spawn();
+        let server = Server {
+            process: process.expect("the binary was built"),
+            port,
+        };
+        let mut tries = (0..300).map(|_| {
+            plinth_runtime::real::block_on(plinth_runtime::sleep(Duration::from_millis(50)));
+            TcpStream::connect(("127.0.0.1", port)).is_ok()
+        });
+        assert!(tries.any(|listens| listens), "it listens");
+        server
+    }
+
+    fn shell(&self, more: &[&str]) -> Output {
+        let address = format!("127.0.0.1:{}", self.port);
+        let mut shell = Command::new(BINARY);
+        shell.args(["table", "--connect", &address]).args(more);
+        shell
+            .stdin(Stdio::null())
+            .output()
+            .expect("the binary was built")
+    }
+
+    /// The answers to statements, one a line.
+    fn ask(&self, statements: &str) -> Vec<Value> {
+        let output = self.shell(&["--json", "--exec", statements]);
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{statements}: {error}");
+        let text = String::from_utf8(output.stdout).expect("text");
+        let lines = text
+            .lines()
+            .map(|line| serde_json::from_str(line).expect("JSON"));
+        lines.collect()
+    }
+
+    /// The line of an error.
+    fn refused(&self, statements: &str) -> String {
+        let output = self.shell(&["--exec", statements]);
+        assert_eq!(output.status.code(), Some(1), "{statements}");
+        let error = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        error.trim_end().to_owned()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn rows_outlive_a_killed_server_and_transactions_are_whole() {
+    let directory = Directory::new("table");
+    let port = free_ports(1);
+    let server = Server::start(&directory, port);
+    let made = "create table accounts (id int, owner text, balance int default 0, since timestamp null, \
+                primary key (id), index by_owner (owner))";
+    assert_eq!(server.ask(made), [json!({})]);
+    let rows = "insert into accounts (id, owner, balance) values (1, 'ann', 100), (2, 'bob', 50); \
+                insert into accounts (id, owner, since) values (3, 'ann', timestamp '2026-01-31 12:00:00')";
+    assert_eq!(
+        server.ask(rows),
+        [json!({ "changed": 2 }), json!({ "changed": 1 })]
+    );
+    let pay = |amount: u32| {
+        format!(
+            "begin; require accounts (id = 1) where balance >= {amount}; \
+             update accounts set balance = balance - {amount} where id = 1; \
+             update accounts set balance = balance + {amount} where id = 2; commit"
+        )
+    };
+    assert_eq!(server.ask(&pay(70)).last(), Some(&json!({ "changed": 2 })));
+    let refused = server.refused(&pay(70));
+    let says = "plinth: condition_failed: condition 1 does not hold: the row does not match in table \"accounts\"";
+    assert_eq!(refused, says);
+    drop(server); // killed
+    let server = Server::start(&directory, port);
+    let found =
+        server.ask("select id, balance, since from accounts where owner = 'ann' order by id desc");
+    let rows = json!([
+        { "id": 3, "balance": 0, "since": "2026-01-31 12:00:00" },
+        { "id": 1, "balance": 30, "since": null },
+    ]);
+    assert_eq!(
+        (&found[0]["rows"], &found[0]["index"]),
+        (&rows, &json!("by_owner"))
+    );
+    let shown = server.shell(&["--exec", "select id, owner from accounts where id < 3"]);
+    let text = "id  owner\n--  -----\n1   ann\n2   bob\n(2 rows by primary, 2 looked at)\n";
+    assert_eq!(String::from_utf8_lossy(&shown.stdout), text);
+    // An index of more rows than one step takes can be used when its statement returns.
+    let rows = |begin: u32| {
+        let rows: Vec<String> = (begin..begin + 1000)
+            .map(|id| format!("({id}, 'x{id}')"))
+            .collect();
+        format!(
+            "insert into accounts (id, owner) values {}",
+            rows.join(", ")
+        )
+    };
+    for begin in [1000, 2000, 3000] {
+        server.ask(&rows(begin));
+    }
+    let found = server.ask(
+        "create unique index by_balance on accounts (id, balance); \
+         select id from accounts where id > 3995 using by_balance",
+    );
+    assert_eq!(found[1]["rows"].as_array().map(Vec::len), Some(4));
+    let failed = server.refused("create unique index bad on accounts (balance)");
+    assert!(failed.starts_with("plinth: duplicate: "), "{failed}");
+}
+
+#[test]
+fn bad_input_gets_one_line() {
+    let directory = Directory::new("table-bad-input");
+    let port = free_ports(2);
+    let server = Server::start(&directory, port);
+    for (statements, says) in [
+        (
+            "select * from nobody",
+            "unknown: there is no table \"nobody\"",
+        ),
+        ("select from", "`from` is expected at the end"),
+        ("commit", "there is no transaction: it starts with `begin`"),
+        (
+            "begin",
+            "the transaction is not committed: nothing of it has happened",
+        ),
+        (
+            "create table t (a int)",
+            "bad_request: a primary key has 1 to 8 columns",
+        ),
+    ] {
+        let error = server.refused(statements);
+        assert!(error.starts_with(&format!("plinth: {says}")), "{error}");
+    }
+    let run = |directory: &Directory, port: u16| {
+        let address = format!("127.0.0.1:{port}");
+        let output = Command::new(BINARY)
+            .args(["table", "serve", "--listen", &address, "--data-dir"])
+            .arg(directory.file("tables"))
+            .output()
+            .expect("the binary was built");
+        assert_eq!(output.status.code(), Some(1));
+        let error = String::from_utf8(output.stderr).expect("text");
+        assert_eq!(error.lines().count(), 1, "{error}");
+        error
+    };
+    let error = run(&directory, port + 1);
+    assert!(error.contains("another process"), "{error}");
+    let other = Directory::new("table-bad-input-2");
+    let error = run(&other, port);
+    assert!(error.contains("cannot listen there"), "{error}");
+    drop(server);
+    let gone = Server {
+        process: Command::new("true").spawn().expect("a program"),
+        port,
+    };
+    let error = gone.refused("tables");
+    assert!(error.contains("is a server of tables there"), "{error}");
+}
