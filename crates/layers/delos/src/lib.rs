@@ -22,6 +22,7 @@ pub mod file_log;
 pub mod log;
 pub mod quorum;
 pub mod stack;
+pub mod stacks;
 pub mod store;
 pub mod store_register;
 pub mod stream_log;
