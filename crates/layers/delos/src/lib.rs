@@ -16,6 +16,7 @@
 
 pub mod base;
 mod blocks;
+pub mod coordinated_register;
 pub mod engines;
 pub mod entry;
 pub mod file_log;
