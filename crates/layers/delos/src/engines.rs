@@ -7,6 +7,7 @@ pub mod brain_doctor;
 pub mod guard;
 pub mod lease;
 pub mod observer;
+pub mod roster;
 pub mod session_order;
 pub mod time;
 pub mod view_tracking;

@@ -8,13 +8,15 @@
 //!   lease            one replica reads without asking the log
 //!   time             timers
 //!   view_tracking    who has how much of the log on disk
+//!   roster           the replicas by name, and which engines each has
 //!   base             plays the log
 //! ```
 //! Why this order: only the application may be above Batching. BrainDoctor's entries change what those above Lease
 //! read, and all replicas propose entries of Time and ViewTracking, whoever has the lease. An [`Observer`] above each
 //! engine measures it.
 //!
-//! All engines but Base and the observers are off until the log switches them on ([`Standard::switch`]).
+//! All engines but Base, Roster and the observers are off until the log switches them on ([`Standard::switch`]), which
+//! the roster lets it do when all replicas have the engine (§3.4).
 
 use crate::base::{Base, Stopped};
 use crate::engines::batching::{self, BatchingAbove, BatchingBelow, Returned};
@@ -22,6 +24,7 @@ use crate::engines::brain_doctor::{self, BrainDoctorAbove, BrainDoctorBelow};
 use crate::engines::guard::Guard;
 use crate::engines::lease::{self, LeaseAbove, LeaseBelow};
 use crate::engines::observer::Observer;
+use crate::engines::roster::{self, Member, RosterAbove, Told};
 use crate::engines::session_order::{self, SessionOrderAbove, SessionOrderBelow};
 use crate::engines::time::{self, TimeAbove, TimeBelow};
 use crate::engines::view_tracking::{self, ViewTrackingAbove, ViewTrackingBelow};
@@ -55,7 +58,8 @@ type OnDoctor<D> = SessionOrderAbove<OnOrder<D>>;
 type OnLease<D> = BrainDoctorAbove<OnDoctor<D>>;
 type OnTime<D> = LeaseAbove<OnLease<D>>;
 type OnViews<D> = TimeAbove<OnTime<D>>;
-type OnBase<D> = ViewTrackingAbove<OnViews<D>>;
+type OnRoster<D> = ViewTrackingAbove<OnViews<D>>;
+type OnBase<D> = RosterAbove<OnRoster<D>>;
 
 type Return<D> = <D as Application>::Return;
 type Refusal<D> = <D as Application>::Refusal;
@@ -105,8 +109,9 @@ impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
         let above = SessionOrderAbove::new(BatchingAbove::new(Top(application)));
         let above = LeaseAbove::new(BrainDoctorAbove::new(above));
         let above = ViewTrackingAbove::new(TimeAbove::new(above));
+        let above = RosterAbove::new(above, &ENGINES, &store);
         let base = Base::new(log, store.clone(), above);
-        let on_views = base.applicator().above();
+        let on_views = base.applicator().above().above();
         let on_time = on_views.above();
         let on_doctor = on_time.above().above();
         let seen_base = seen("base", &base);
@@ -151,26 +156,59 @@ impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
         let low = race(self.views.run(), race(self.time.run(), self.lease.run()));
         let high = race(self.order.run(), self.batching.run());
         match race(self.base.run(), race(low, high)).await {
-            Either::Left(stopped) => stopped,
+            Either::Left(stopped) => self.roster().stopped().map_or(stopped, Stopped),
             Either::Right(_) => unreachable!("they run for ever"),
         }
     }
 
+    fn roster(&self) -> &OnBase<D> {
+        self.base.applicator()
+    }
+
     pub fn application(&self) -> &D {
-        let on_doctor = self.base.applicator().above().above().above().above();
-        &on_doctor.above().above().0
+        let on_time = self.roster().above().above().above();
+        &on_time.above().above().above().above().0
     }
 
     pub fn store(&self) -> &Rc<LocalStore> {
         self.base.store()
     }
 
-    /// Switches an engine on or off, on all replicas at one position of the log. All of them must have it (§3.4).
+    /// Switches an engine on or off, on all replicas at one position of the log. Refused if a replica lacks it (§3.4).
     ///
     /// # Errors
     /// Those of the proposal.
-    pub async fn switch(&self, engine: Guard, on: bool) -> std::result::Result<(), Lost> {
-        engine.switch(&self.base, on).await
+    pub async fn switch(&self, engine: Guard, on: bool) -> std::result::Result<Told, Lost> {
+        roster::propose_switch(&self.base, engine, on).await
+    }
+
+    /// Says who the replica with this identity is. Refused if another one has its name or its address.
+    ///
+    /// # Errors
+    /// Those of the proposal.
+    pub async fn join(&self, id: ReplicaId, member: &Member) -> std::result::Result<Told, Lost> {
+        roster::propose_join(&self.base, id, member).await
+    }
+
+    /// Removes a replica from the roster, for good.
+    ///
+    /// # Errors
+    /// Those of the proposal.
+    pub async fn remove(&self, id: ReplicaId) -> std::result::Result<Told, Lost> {
+        roster::propose_leave(&self.base, id).await
+    }
+
+    /// Marks a position at which every replica remembers the checksum of its rows.
+    ///
+    /// # Errors
+    /// Those of the proposal.
+    pub async fn mark(&self) -> std::result::Result<Told, Lost> {
+        roster::propose_mark(&self.base).await
+    }
+
+    /// The checksum at a mark, if this replica has it.
+    pub fn checksum_at(&self, mark: LogPos) -> Option<u64> {
+        self.roster().checksum_at(mark)
     }
 
     /// The engines, from the bottom to the top, and whether each is on as far as this replica has applied the log.

@@ -5,6 +5,7 @@ mod engines;
 mod far;
 mod lease;
 mod lease_order;
+mod roster;
 mod session_order;
 mod time;
 

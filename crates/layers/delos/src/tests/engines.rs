@@ -43,7 +43,11 @@ async fn whole(log: &Rc<FileLog>, id: u64, kind: EngineKind) -> Whole {
 
 async fn switch_all_on(replica: &Whole) {
     for engine in ENGINES {
-        replica.switch(engine, true).await.expect("it runs");
+        replica
+            .switch(engine, true)
+            .await
+            .expect("it runs")
+            .expect("all have it");
     }
 }
 
@@ -91,7 +95,8 @@ fn proposals_that_come_together_share_an_entry_and_fail_alone() {
         assert_eq!(notes.len(), 180);
         // Switched off, each has an entry of its own.
         let switched = one.switch(batching::GUARD, false);
-        switched.await.expect("it runs");
+        let switched = switched.await.expect("it runs");
+        switched.expect("all have it");
         let proposed = join_all((201..207).map(|n| one.stack.propose(note(n)))).await;
         assert!(
             proposed
@@ -176,7 +181,8 @@ async fn live(known: Rc<RefCell<Known>>) {
         if random::chance(0.01) {
             let engine = ENGINES[random::below(ENGINES.len() as u64) as usize];
             let switched = replica.switch(engine, random::chance(0.5));
-            switched.await.expect("it runs");
+            let switched = switched.await.expect("it runs");
+            switched.expect("all have it");
         }
     };
     join_all((0..10).map(|n| propose(&both[n % 2]))).await;
@@ -198,7 +204,10 @@ fn a_read_sees_what_its_replica_has_proposed_before_though_it_waits_for_a_batch(
         let log = open_log().await;
         let one = whole(&log, 1, EngineKind::Memory).await;
         for engine in [session_order::GUARD, batching::GUARD] {
-            one.switch(engine, true).await.expect("it runs");
+            one.switch(engine, true)
+                .await
+                .expect("it runs")
+                .expect("all have it");
         }
         for round in 0..20u64 {
             let numbers = (1..50).map(|n| round * 1000 + 10 * n);
