@@ -22,6 +22,7 @@ pub mod entry;
 pub mod file_log;
 pub mod log;
 pub mod quorum;
+pub mod replica;
 pub mod stack;
 pub mod stacks;
 pub mod store;

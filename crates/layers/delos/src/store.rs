@@ -27,6 +27,8 @@ pub const SNAPSHOT_LIMIT: Duration = Duration::from_secs(5);
 /// The row with the flushed position and its checksum. All others begin with [`ROWS`].
 const META: &[u8] = b"m";
 const ROWS: u8 = b'r';
+/// The row that says whose store it is, if somebody has claimed it.
+const OWNER: &[u8] = b"o";
 
 struct Revision {
     pos: LogPos,
@@ -90,9 +92,9 @@ impl LocalStore {
             }
             None => {
                 let mut is_empty = true;
-                engine.range(b"", b"\xff", false, &mut |_, _| {
-                    is_empty = false;
-                    false
+                engine.range(b"", b"\xff", false, &mut |key, _| {
+                    is_empty = key == OWNER;
+                    is_empty
                 })?;
                 if !is_empty {
                     return Err(Error::file_corrupt);
@@ -110,6 +112,23 @@ impl LocalStore {
             next_snapshot: Cell::new(0),
             is_writing: Cell::new(false),
         }))
+    }
+
+    /// Makes the store this owner's, if nobody has it yet. False if it is somebody else's.
+    ///
+    /// # Errors
+    /// The disk is full or broken.
+    pub async fn claim(&self, owner: &str) -> Result<bool> {
+        if let Some(of) = self.engine.get(OWNER)? {
+            return Ok(of == owner);
+        }
+        if self.flushed() > 0 {
+            return Ok(false);
+        }
+        let mut batch = WriteBatch::new();
+        batch.set(OWNER, owner.as_bytes());
+        self.engine.commit(batch).await?;
+        Ok(true)
     }
 
     /// All entries up to this one have been applied.

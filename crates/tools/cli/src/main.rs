@@ -7,6 +7,7 @@ mod allocator;
 mod bench;
 mod connect;
 mod copy;
+mod delos;
 mod demo;
 mod dev;
 mod dump;
@@ -67,6 +68,8 @@ enum Command {
     Stream(stream::Arguments),
     /// Serve ZooKeeper's clients from a cluster; import and export its nodes
     Keeper(keeper::Arguments),
+    /// Replicated services without a database: run them, use them, operate them
+    Delos(delos::Arguments),
     /// Measure how fast a cluster is
     Bench(bench::Arguments),
     /// Run simulated clusters with faults; workloads check each run
@@ -100,6 +103,7 @@ fn main() -> ExitCode {
         Command::Top(arguments) => top::run(arguments),
         Command::Stream(arguments) => stream::run(arguments),
         Command::Keeper(arguments) => keeper::run(arguments),
+        Command::Delos(arguments) => delos::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
     };
