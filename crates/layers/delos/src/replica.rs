@@ -139,13 +139,11 @@ async fn live(site: &Rc<Site>, identity: &Identity) -> String {
     let coordinators = Coordinators::from(identity.service.clone());
     let key = coordinators.key();
     let coordinator = coordinator::start(&site.transport, directory, &key, true).await;
+    // One that has lost its registers takes no part, and says so in the trace. The others go on.
     let coordinator = match coordinator {
         Ok(coordinator) => coordinator,
         Err(line) => return line,
     };
-    if let Some(line) = coordinator.lost.get() {
-        return line;
-    }
     let path = service_file(directory);
     let keeping = coordinators.keep_file(&path, identity.service.clone());
     let living = be_replica(site, identity, &coordinators);
@@ -156,17 +154,18 @@ async fn live(site: &Rc<Site>, identity: &Identity) -> String {
     }
 }
 
-/// Waits until an operator has made the service.
-async fn find_log(site: &Site, coordinators: &Coordinators) -> ServiceLog {
+/// Waits until an operator has made the service. Also tells whether it was there before.
+async fn find_log(site: &Site, coordinators: &Coordinators) -> (ServiceLog, bool) {
     let transport = &site.transport;
+    let mut was_there = true;
     loop {
         let register = CoordinatedRegister::new(transport, coordinators);
         let loglets = QuorumLoglets {
             transport: transport.clone(),
         };
         match VirtualLog::find(register, loglets).await {
-            Ok(Some(log)) => return log,
-            Ok(None) => {}
+            Ok(Some(log)) => return (log, was_there),
+            Ok(None) => was_there = false,
             Err(error) => trace_warn!("DelosMapUnreadable", "error" => error),
         }
         sleep(RETRY_PAUSE).await;
@@ -213,7 +212,10 @@ fn check_engines(store: &Rc<LocalStore>, path: &Path) -> Result<(), String> {
 
 async fn be_replica(site: &Rc<Site>, identity: &Identity, coordinators: &Coordinators) -> String {
     site.wait_for("the service to be created, or a majority of its coordinators");
-    let log = Rc::new(find_log(site, coordinators).await);
+    let (log, was_there) = find_log(site, coordinators).await;
+    let log = Rc::new(log);
+    // Its sequencer was another process's, if this one lived here before.
+    let stale = was_there.then(|| caretaker::last(&log));
     let store = match open_store(site, identity).await {
         Ok(store) => store,
         Err(line) => return line,
@@ -222,7 +224,7 @@ async fn be_replica(site: &Rc<Site>, identity: &Identity, coordinators: &Coordin
     let replica = (kind.start)(log.clone(), store, identity.id);
     site.begin(&replica, &log);
     let work = async {
-        let caring = caretaker::care(&site.transport, identity.address, &log);
+        let caring = caretaker::care(&site.transport, identity.address, &log, stale);
         match race(join(site, identity, replica.as_ref()), caring).await {
             Either::Left(line) => line,
             Either::Right(never) => match never {},

@@ -26,7 +26,8 @@ pub fn fresh_loglet() -> Uid {
     Uid::from_parts(high, low)
 }
 
-fn last(log: &ServiceLog) -> Bytes {
+/// The loglet that takes the entries.
+pub fn last(log: &ServiceLog) -> Bytes {
     let last = log.parts().pop();
     last.expect("a map is never empty").1
 }
@@ -37,9 +38,13 @@ async fn changed(log: &ServiceLog, from: &Bytes) {
     }
 }
 
-/// Watches the sequencer, for ever. `own` is this process.
-pub async fn care(transport: &Transport, own: SocketAddr, log: &ServiceLog) -> Infallible {
-    let found = last(log);
+/// Watches the sequencer, for ever. `own` is this process; what was there when it started is `stale`.
+pub async fn care(
+    transport: &Transport,
+    own: SocketAddr,
+    log: &ServiceLog,
+    stale: Option<Bytes>,
+) -> Infallible {
     loop {
         let current = last(log);
         let Some(config) = Config::from_description(&current) else {
@@ -48,7 +53,7 @@ pub async fn care(transport: &Transport, own: SocketAddr, log: &ServiceLog) -> I
             continue;
         };
         // A loglet that came while this process lived has its sequencer.
-        if config.sequencer == own && current != found {
+        if config.sequencer == own && stale.as_ref() != Some(&current) {
             changed(log, &current).await;
             continue;
         }

@@ -274,7 +274,10 @@ impl Site {
     }
 
     fn trim(&self, before: u64) -> Result<u64, String> {
-        self.serving()?.replica.trim(before);
+        let running = self.serving()?;
+        // What comes later is not meant.
+        let before = before.min(running.replica.store().applied() + 1);
+        running.replica.trim(before);
         Ok(before)
     }
 }
