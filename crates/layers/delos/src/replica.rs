@@ -21,6 +21,7 @@ mod hosting;
 pub mod identity;
 pub mod kind;
 pub mod messages;
+pub mod serves;
 mod site;
 
 use crate::coordinated_register::CoordinatedRegister;
@@ -33,36 +34,21 @@ use crate::store::LocalStore;
 use crate::virtual_log::VirtualLog;
 use hosting::Replica;
 use identity::{Identity, service_file};
-use kind::{Kind, ServiceLog};
+pub use kind::{Config, Kind, RELEASE};
 use messages::PROCESS;
 use plinth_coordination::{Coordinators, coordinator};
-use plinth_core::{EngineKind, Error};
+use plinth_core::Error;
 use plinth_rpc::{FailureBeacon, Transport};
 use plinth_runtime::{Duration, Either, disk, race, sleep, trace, trace_warn};
+use serves::ServiceLog;
 use site::Site;
 use std::convert::Infallible;
-use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
-/// Of this program.
-pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 const STORE: &str = "store";
 const LOG: &str = "log";
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
-
-/// How a process is started.
-#[derive(Clone)]
-pub struct Config {
-    pub directory: PathBuf,
-    pub listen: SocketAddr,
-    /// Kinds of services that it can host.
-    pub kinds: &'static [Kind],
-    pub engine: EngineKind,
-    pub cache_bytes: usize,
-    /// Only a replica of this service, if one is named.
-    pub service: Option<String>,
-}
 
 /// Serves until it has to stop. The line says why.
 ///
@@ -74,6 +60,10 @@ pub async fn serve(config: Config) -> Result<Infallible, String> {
     let log_directory = directory.join(LOG);
     let made = disk::create_dir_all(&log_directory).await;
     made.map_err(unusable)?;
+    disk::sync_dir(directory).await.map_err(unusable)?;
+    for above in directory.ancestors().skip(1) {
+        let _ = disk::sync_dir(above).await; // one that this user may not read was there before
+    }
     let _lock = disk::lock_dir(directory).await.map_err(|_| {
         format!(
             "data directory {}: another process has it",
@@ -120,17 +110,13 @@ fn check(identity: &Identity, config: &Config) -> Result<(), String> {
             identity.address
         ));
     }
-    if find_kind(config.kinds, &identity.kind).is_none() {
+    if config.kind(&identity.kind).is_none() {
         return Err(format!(
             "data directory {at} has a service of kind {:?}, which this release does not have: upgrade it",
             identity.kind
         ));
     }
     Ok(())
-}
-
-fn find_kind(kinds: &'static [Kind], name: &str) -> Option<&'static Kind> {
-    kinds.iter().find(|kind| kind.name == name)
 }
 
 /// Lives as this replica; why it ends.
@@ -220,7 +206,7 @@ async fn be_replica(site: &Rc<Site>, identity: &Identity, coordinators: &Coordin
         Ok(store) => store,
         Err(line) => return line,
     };
-    let kind = find_kind(site.config.kinds, &identity.kind).expect("it was checked");
+    let kind = site.config.kind(&identity.kind).expect("it was checked");
     let replica = (kind.start)(log.clone(), store, identity.id);
     site.begin(&replica, &log);
     let work = async {

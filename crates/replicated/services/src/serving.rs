@@ -4,8 +4,8 @@ use crate::{Hosted, REQUEST_BYTES_MAX, Refused, Rows, Service, TICK_MS, request,
 use bytes::Bytes;
 use plinth_delos::engines::roster;
 use plinth_delos::entry::Entry;
-use plinth_delos::replica::kind::{Serves, ServiceStack, lost};
 use plinth_delos::replica::messages::Called;
+use plinth_delos::replica::serves::{Serves, ServiceStack, lost};
 use plinth_delos::stack::{Answer, Engine, Failure, ReplicaId};
 use plinth_runtime::{Duration, sleep};
 use serde_json::Value;

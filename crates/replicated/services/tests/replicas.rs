@@ -1,5 +1,5 @@
-//! Three processes of a queue service in the simulator: they are killed and started again while clients push, and what
-//! was answered is there, once.
+//! Three processes of a queue service in the simulator: they and their network break while clients push, and what was
+//! answered is there, once.
 
 use bytes::Bytes;
 use plinth_coordination::{ClusterFile, Coordinators};
@@ -14,7 +14,9 @@ use plinth_delos::replica::messages::{
 use plinth_delos::replica::{Config, serve};
 use plinth_delos::virtual_log::VirtualLog;
 use plinth_rpc::{Interface, Request, Transport};
-use plinth_runtime::sim::{KillKind, Locality, ProcessId, SimConfig, Simulation, control};
+use plinth_runtime::sim::{
+    KillKind, Locality, MachineId, ProcessId, SimConfig, Simulation, control,
+};
 use plinth_runtime::{Duration, join_all, race, random, sleep, timeout};
 use serde_json::{Value, json};
 use std::cell::RefCell;
@@ -39,6 +41,7 @@ fn service() -> ClusterFile {
 /// A process of a replica on a machine of its own, and the lines with which it ended.
 #[derive(Clone)]
 struct Node {
+    machine: MachineId,
     process: ProcessId,
     said: Rc<RefCell<Vec<String>>>,
 }
@@ -65,7 +68,11 @@ fn node(sim: &Simulation, n: u8) -> Node {
             told.borrow_mut().push(line);
         })
     });
-    Node { process, said }
+    Node {
+        machine,
+        process,
+        said,
+    }
 }
 
 async fn ask<R: Request>(n: u8, request: R) -> Result<R::Reply, Error> {
@@ -197,11 +204,16 @@ async fn push_some(known: &RefCell<Known>, count: usize) {
 }
 
 /// Everything that was answered is there once, and nothing twice.
-async fn check(known: &Known) {
+async fn check(known: &RefCell<Known>) {
     let mut there: BTreeMap<String, u64> = BTreeMap::new();
+    let mut n = 0;
     loop {
         let take = json!({ "queue": "q", "for_ms": 3_600_000 });
-        let taken = call(1, "take", take).await;
+        let taken = call(n, "take", take).await;
+        if matches!(taken, Ok(Called::Elsewhere(_))) {
+            n = (n + 1) % 3;
+            continue;
+        }
         let Ok(Called::Done(answer)) = taken else {
             panic!("nothing is taken: {taken:?}");
         };
@@ -214,6 +226,7 @@ async fn check(known: &Known) {
         let before = there.insert(body.clone(), id);
         assert_eq!(before, None, "{body} is there twice");
     }
+    let known = known.borrow();
     for (body, id) in &known.pushed {
         assert_eq!(there.get(body), Some(id), "{body} was answered");
     }
@@ -235,13 +248,34 @@ async fn compare() {
     assert!(sums[0].is_some() && is_equal, "{sums:?}");
 }
 
+/// Breaks one thing at a time, and mends it.
 async fn break_things(nodes: Vec<Node>) {
     loop {
-        sleep(Duration::from_millis(random::below(3000))).await;
-        let node = &nodes[random::below(3) as usize];
-        control().kill_process(node.process, KillKind::Kill);
         sleep(Duration::from_millis(random::below(2000))).await;
-        control().restart_process(node.process);
+        let first = random::below(3) as usize;
+        let (node, other) = (&nodes[first], &nodes[(first + 1) % 3]);
+        let while_ms = Duration::from_millis(random::below(2000));
+        match random::below(6) {
+            0 => {
+                control().kill_process(node.process, KillKind::Kill);
+                sleep(while_ms).await;
+                control().restart_process(node.process);
+            }
+            1 => control().reboot_machine(node.machine, while_ms),
+            2 => control().pause_process(node.process, while_ms),
+            3 => {
+                control().partition(node.machine, other.machine, random::chance(0.5));
+                sleep(while_ms).await;
+                control().heal(node.machine, other.machine);
+            }
+            4 => drop(control().cut_connections(node.machine, other.machine)),
+            _ => {
+                let engines = ["lease", "batching", "session_order"];
+                let engine = engines[random::below(3) as usize].into();
+                let on = random::chance(0.5);
+                let _ = ask(first as u8, SwitchEngine { engine, on }).await; // it may be gone
+            }
+        }
     }
 }
 
@@ -253,12 +287,14 @@ async fn survive(nodes: Vec<Node>) -> (usize, usize) {
     let known = RefCell::new(Known::default());
     let pushing = join_all((0..4).map(|_| push_some(&known, 30)));
     race(pushing, break_things(nodes.clone())).await;
+    control().heal_all();
     for node in &nodes[..3] {
+        control().boot(node.machine);
         control().restart_process(node.process);
     }
     await_service(0..3).await;
     push_some(&known, 3).await;
-    check(&known.borrow()).await;
+    check(&known).await;
     compare().await;
     for node in &nodes {
         assert_eq!(*node.said.borrow(), Vec::<String>::new());
@@ -277,9 +313,9 @@ fn run<T: 'static, W: Future<Output = T> + 'static>(
 }
 
 #[test]
-fn what_was_answered_is_there_once_while_processes_are_killed_and_started() {
+fn what_was_answered_is_there_once_while_processes_and_the_network_break() {
     let (mut pushed, mut unsure) = (0, 0);
-    for seed in 0..10 {
+    for seed in 0..40 {
         let of = run(seed, survive);
         pushed += of.0;
         unsure += of.1;
@@ -308,7 +344,7 @@ fn the_log_goes_on_elsewhere_under_load_and_no_request_fails() {
         assert_eq!(known.borrow().unsure, Vec::<String>::new());
         let loglets = status(0).await.loglets.len();
         assert!(loglets > 3, "it was hardly exchanged: {loglets}");
-        check(&known.borrow()).await;
+        check(&known).await;
         compare().await;
     });
 }

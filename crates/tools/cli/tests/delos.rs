@@ -1,6 +1,8 @@
 //! A replicated service on real processes, without a database: three replicas and a log on their disks. A process is
 //! killed, the log is exchanged under load, and what was answered stays.
 
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes processes from outside
+
 mod common;
 
 use common::{BINARY, Directory, error_line, free_ports, text};
@@ -249,11 +251,12 @@ fn what_is_asked_wrongly_is_answered_with_one_line() {
     other.args(["--service", "queues"]);
     assert!(ends(other).contains("has a replica of \"locks\""));
     // The local store of another replica.
-    let store = |i: u16| PathBuf::from(replicas.data(i));
+    let directory = replicas.directory.0.clone();
+    let store = |i: u16| directory.join(format!("r{i}"));
     let mine: Vec<PathBuf> = store_files(&store(2));
     assert!(!mine.is_empty(), "there is a local store");
     let first = store(0);
-    let mut wrong = replicas.command(2, &replicas.data(2));
+    let (own, mut wrong) = (store(2), replicas.command(2, &replicas.data(2)));
     replicas.kill(0);
     for file in &mine {
         let name = file.file_name().expect("a name");
@@ -262,7 +265,7 @@ fn what_is_asked_wrongly_is_answered_with_one_line() {
     replicas.restart(0);
     wrong.stdin(Stdio::null());
     assert!(ends(wrong).contains("is of another service or replica"));
-    std::fs::write(store(2).join("replica"), "x").expect("written");
+    std::fs::write(own.join("replica"), "x").expect("written");
     let damaged = replicas.command(2, &replicas.data(2));
     assert!(ends(damaged).contains("is damaged"));
 }

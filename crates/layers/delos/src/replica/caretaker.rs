@@ -4,8 +4,8 @@
 //! seals the loglet and goes on in a new one, with the same log servers, unless somebody else was faster. A process
 //! that starts does so at once if the sequencer was its own, because a sequencer does not outlive its process.
 
-use super::kind::ServiceLog;
 use super::messages::process;
+use super::serves::ServiceLog;
 use crate::quorum::messages::Config;
 use bytes::Bytes;
 use plinth_core::Uid;

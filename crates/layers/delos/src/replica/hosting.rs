@@ -1,7 +1,7 @@
 //! A replica of some kind, as its process sees it: whatever its application is.
 
-use super::kind::{Serves, ServiceLog, ServiceStack};
 use super::messages::{Called, EngineStatus, ReplicaStatus};
+use super::serves::{Serves, ServiceLog, ServiceStack};
 use crate::base::Stopped;
 use crate::engines::guard::Guard;
 use crate::engines::roster::{self, Member, Told};

@@ -1,41 +1,16 @@
-//! The kinds of services that a process can host.
-
-use super::messages::Called;
-use crate::coordinated_register::CoordinatedRegister;
-use crate::log::LogError;
-use crate::quorum::client::QuorumLoglets;
-use crate::stack::{Application, Lost, ReplicaId};
-use crate::stacks::Standard;
-use crate::store::LocalStore;
-use crate::virtual_log::VirtualLog;
-use bytes::Bytes;
-use std::convert::Infallible;
-use std::net::SocketAddr;
-use std::rc::Rc;
+//! The kinds of services that a process can host, and how it is started.
 
 use super::hosting::{Hosting, Replica};
+use super::serves::{Serves, ServiceLog};
+use crate::stack::ReplicaId;
+use crate::store::LocalStore;
+use plinth_core::EngineKind;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
 
-/// The log of a service: on log servers, with its map on coordinators.
-pub type ServiceLog = VirtualLog<CoordinatedRegister, QuorumLoglets>;
-pub type ServiceStack<D> = Standard<ServiceLog, D>;
-
-/// An application whose requests come by the process's own protocol.
-#[allow(async_fn_in_trait)] // all tasks of a process share one thread
-pub trait Serves: Application + Sized {
-    /// What operators call it.
-    const KIND: &'static str;
-
-    fn create() -> Self;
-
-    /// Answers a client's request.
-    async fn call(stack: &ServiceStack<Self>, operation: &str, request: &Bytes) -> Called;
-
-    /// Does what the service needs beside requests, for ever.
-    async fn attend(stack: &ServiceStack<Self>) -> Infallible {
-        let _ = stack;
-        std::future::pending().await
-    }
-}
+/// Of this program.
+pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 /// A kind of service. A process is given a list of them.
 pub struct Kind {
@@ -52,18 +27,21 @@ impl Kind {
     }
 }
 
-/// What a client is told about a proposal without an answer. `find` knows the addresses of replicas.
-pub fn lost(lost: Lost, find: impl Fn(ReplicaId) -> Option<SocketAddr>) -> Called {
-    let may_be_done = match lost {
-        Lost::Elsewhere(holder) => match find(holder) {
-            Some(address) => return Called::Elsewhere(address),
-            None => false,
-        },
-        Lost::Log(LogError::Sealed | LogError::TooLong(_)) => false,
-        Lost::Log(_) | Lost::Stopped => true,
-    };
-    Called::Lost {
-        may_be_done,
-        why: lost.to_string(),
+/// How a process is started.
+#[derive(Clone)]
+pub struct Config {
+    pub directory: PathBuf,
+    pub listen: SocketAddr,
+    /// Kinds of services that it can host.
+    pub kinds: &'static [Kind],
+    pub engine: EngineKind,
+    pub cache_bytes: usize,
+    /// Only a replica of this service, if one is named.
+    pub service: Option<String>,
+}
+
+impl Config {
+    pub fn kind(&self, name: &str) -> Option<&'static Kind> {
+        self.kinds.iter().find(|kind| kind.name == name)
     }
 }

@@ -3,12 +3,12 @@
 use super::caretaker::fresh_loglet;
 use super::hosting::Replica;
 use super::identity::{Identity, is_name};
-use super::kind::ServiceLog;
+use super::kind::{Config, RELEASE};
 use super::messages::{
     Adopt, AskChecksum, AskStatus, CallService, Called, ChecksumAt, Greet, Greeting, MarkLog,
     PROCESS, ReconfigureLog, RemoveReplica, ReplicaStatus, SwitchEngine, Told, TrimLog,
 };
-use super::{Config, RELEASE, find_kind};
+use super::serves::ServiceLog;
 use crate::engines::roster::{self, Member};
 use crate::quorum::messages::Config as LogletConfig;
 use crate::stack::Lost;
@@ -157,7 +157,7 @@ impl Site {
                 wanted.as_deref().unwrap_or_default()
             ));
         }
-        if find_kind(self.config.kinds, &asked.kind).is_none() {
+        if self.config.kind(&asked.kind).is_none() {
             return Err(format!("its release has no kind {:?}", asked.kind));
         }
         let identity = Identity::draw(service, &asked.kind, &asked.name, self.config.listen);
