@@ -9,6 +9,7 @@ use plinth_coordination::{CoordinatedState, Coordinators};
 use plinth_core::{Error, Uid};
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, probe, random, sleep};
+use std::net::SocketAddr;
 
 /// Pause before another attempt, when somebody else has read or written in between.
 const PAUSE_MS: std::ops::Range<u64> = 10..60;
@@ -47,6 +48,32 @@ impl CoordinatedRegister {
             &self.coordinators,
             Uid::from_parts(high, low),
         )
+    }
+}
+
+impl CoordinatedRegister {
+    /// Moves the register to other coordinators, all of which live and are of this cluster. Whoever asks the former
+    /// ones is told where it is.
+    ///
+    /// # Errors
+    /// The register is empty ([`Error::client_invalid_operation`]), or cannot be read.
+    pub async fn move_to(&self, coordinators: Vec<SocketAddr>) -> Result<(), Error> {
+        loop {
+            let mut attempt = self.attempt();
+            let moved = async {
+                let state = attempt.read().await?;
+                if self.coordinators.file().coordinators == coordinators {
+                    return Ok(()); // an attempt before this one
+                }
+                let state = state.ok_or(Error::client_invalid_operation)?;
+                let to = coordinators.clone();
+                attempt.move_to(to, state, Vec::new()).await
+            };
+            match moved.await {
+                Err(error) if is_transient(error) => pause().await,
+                outcome => return outcome,
+            }
+        }
     }
 }
 
@@ -105,7 +132,6 @@ mod tests {
     use plinth_coordination::{ClusterFile, coordinator};
     use plinth_runtime::sim::{KillKind, Locality, ProcessId, SimConfig, Simulation, control};
     use plinth_runtime::{Either, disk, join_all, now, race};
-    use std::net::SocketAddr;
     use std::path::Path;
 
     fn address(n: u8) -> SocketAddr {

@@ -9,7 +9,7 @@ use plinth_delos::quorum::client::QuorumLoglets;
 use plinth_delos::quorum::messages::Config as LogletConfig;
 use plinth_delos::replica::messages::{
     Adopt, AskChecksum, AskStatus, CallService, Called, Greet, MarkLog, ReconfigureLog,
-    ReplicaStatus, SwitchEngine, process,
+    RemoveReplica, ReplicaStatus, SwitchEngine, process,
 };
 use plinth_delos::replica::{Config, serve};
 use plinth_delos::virtual_log::VirtualLog;
@@ -206,7 +206,7 @@ async fn push_some(known: &RefCell<Known>, count: usize) {
 /// Everything that was answered is there once, and nothing twice.
 async fn check(known: &RefCell<Known>) {
     let mut there: BTreeMap<String, u64> = BTreeMap::new();
-    let mut n = 0;
+    let mut n = 1;
     loop {
         let take = json!({ "queue": "q", "for_ms": 3_600_000 });
         let taken = call(n, "take", take).await;
@@ -346,6 +346,45 @@ fn the_log_goes_on_elsewhere_under_load_and_no_request_fails() {
         assert!(loglets > 3, "it was hardly exchanged: {loglets}");
         check(&known).await;
         compare().await;
+    });
+}
+
+#[test]
+fn another_machine_takes_the_place_of_one_that_is_lost_for_good() {
+    run(9, |nodes| async move {
+        create().await;
+        let known = RefCell::new(Known::default());
+        push_some(&known, 20).await;
+        assert_eq!(adopt(3).await, "");
+        await_service(3..4).await;
+        control().lose_machine(nodes[0].machine);
+        let transport = Transport::client();
+        let coordinators = Coordinators::from(service());
+        let register = CoordinatedRegister::new(&transport, &coordinators);
+        let moved = register.move_to((1..4).map(address).collect()).await;
+        moved.expect("it is moved");
+        let reconfigured = ReconfigureLog {
+            sequencer: address(1),
+            servers: servers(1..4).await,
+        };
+        assert_eq!(insist(1, reconfigured).await.refused, "");
+        let lost = status(1).await.members;
+        let lost = lost.iter().find(|(_, member)| member.name == "replica-0");
+        let id = lost.expect("it is in the roster").0;
+        assert_eq!(insist(2, RemoveReplica { id }).await.refused, "");
+        push_some(&known, 20).await;
+        // Now one of the former three may be gone, too.
+        control().kill_process(nodes[1].process, KillKind::Kill);
+        push_some(&known, 20).await;
+        for n in [2, 3] {
+            control().kill_process(nodes[n].process, KillKind::Kill);
+            control().restart_process(nodes[n].process);
+        }
+        await_service(2..4).await;
+        control().restart_process(nodes[1].process);
+        await_service(1..4).await;
+        check(&known).await;
+        assert_eq!(status(3).await.members.len(), 3);
     });
 }
 

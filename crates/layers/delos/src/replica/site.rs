@@ -135,7 +135,7 @@ impl Site {
         let service = ClusterFile::parse(&asked.service);
         let service = service.map_err(|error| format!("the service's file: {error}"))?;
         if let Some(identity) = self.identity.get() {
-            let is_same = identity.service == service && identity.name == asked.name;
+            let is_same = identity.service.key() == service.key() && identity.name == asked.name;
             return match is_same && identity.kind == asked.kind {
                 true => Ok(()),
                 false => Err(format!(

@@ -1,11 +1,13 @@
 //! What clients and operators do with a service.
 
-use super::create::{adopt, greet};
+use super::create::{COORDINATORS_MAX, adopt, greet, seats};
 use super::service::{RETRY_PAUSE, Seen, Service, ask};
 use super::{AddReplica, Call, Common, Engine, ReconfigureLog, RemoveReplica, Trim, Upgrade};
 use crate::Outcome;
 use bytes::Bytes;
+use plinth_coordination::Coordinators;
 use plinth_core::Error;
+use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::quorum::messages::{Config, SERVERS_MAX};
 use plinth_delos::replica::messages::{
     AskChecksum, CallService, Called, MarkLog, ReconfigureLog as Reconfigure,
@@ -198,6 +200,36 @@ pub async fn reconfigure_log(arguments: &ReconfigureLog) -> Outcome {
     Ok(())
 }
 
+/// Moves the map of the log to coordinators among these replicas, the present ones first, and updates the service's
+/// file.
+async fn choose_coordinators(service: &Service, common: &Common, among: &[Seen]) -> Outcome {
+    let serving = among.iter().filter(|seen| seen.serves());
+    let mut wanted: Vec<SocketAddr> = serving.map(|seen| seen.member.address).collect();
+    wanted.sort_by_key(|address| !service.file.coordinators.contains(address));
+    wanted.truncate(seats(wanted.len(), COORDINATORS_MAX));
+    if wanted.is_empty() {
+        return Err(format!(
+            "service {} has no other replica that serves",
+            service.name()
+        ));
+    }
+    let coordinators = Coordinators::from(service.file.clone());
+    let register = CoordinatedRegister::new(&service.transport, &coordinators);
+    let limit = service.left().max(Duration::from_secs(5));
+    let moved = timeout(limit, register.move_to(wanted)).await;
+    let moved = moved.ok_or_else(|| {
+        format!(
+            "the coordinators of {} do not answer: a majority of the present ones and of the next ones must live",
+            service.name()
+        )
+    })?;
+    moved.map_err(|error| format!("the coordinators of {}: {error}", service.name()))?;
+    coordinators
+        .write_file(&common.service, service.file.clone())
+        .await;
+    Ok(())
+}
+
 pub async fn add_replica(arguments: &AddReplica) -> Outcome {
     let service = Service::open(&arguments.common).await?;
     let (at, common) = (&arguments.replica, &arguments.common);
@@ -246,6 +278,9 @@ pub async fn add_replica(arguments: &AddReplica) -> Outcome {
     };
     let servers = seen.iter().map(log_server).collect();
     reconfigure(&service, &seen, None, servers).await?;
+    if seats(seen.len(), COORDINATORS_MAX) > service.file.coordinators.len() {
+        choose_coordinators(&service, common, &seen).await?;
+    }
     let line = format!(
         "replica {} serves, and its log server keeps the log",
         at.name
@@ -264,13 +299,10 @@ pub async fn remove_replica(arguments: &RemoveReplica) -> Outcome {
     let seen = service.look().await?;
     let removed = find(&seen, name, &service)?;
     let (id, address) = (removed.id, removed.member.address);
-    if service.file.coordinators.contains(&address) {
-        return Err(format!(
-            "replica {name:?} is a coordinator of {}, and coordinators cannot be exchanged yet",
-            service.name()
-        ));
-    }
     let left: Vec<Seen> = seen.into_iter().filter(|seen| seen.id != id).collect();
+    if service.file.coordinators.contains(&address) {
+        choose_coordinators(&service, common, &left).await?;
+    }
     let is_in_log = last_config(&left).is_none_or(|config| {
         let mut servers = config.servers.iter();
         config.sequencer == address || servers.any(|server| server.address == address)

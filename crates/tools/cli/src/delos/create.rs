@@ -17,6 +17,8 @@ use std::path::{Path, PathBuf};
 
 /// On from the beginning. Lease, Time and BrainDoctor are for those who want them.
 const ENGINES: [&str; 3] = ["view_tracking", "session_order", "batching"];
+/// Two of five may be gone. More would only make each change of the log's map slower.
+pub const COORDINATORS_MAX: usize = 5;
 const ASK_LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(clap::Args, Debug)]
@@ -59,7 +61,7 @@ pub fn parse_kind(name: &str) -> Result<String, String> {
 
 /// How many of so many replicas are coordinators, and how many log servers keep the log: an odd number, because one
 /// more process that may fail must not be one more that is needed.
-fn seats(replicas: usize, most: usize) -> usize {
+pub fn seats(replicas: usize, most: usize) -> usize {
     let most = replicas.min(most);
     most - (most + 1) % 2
 }
@@ -168,7 +170,7 @@ async fn make(transport: &Transport, arguments: &Arguments) -> Outcome<ClusterFi
 /// The service's file: that of an attempt before this one, which may have stopped on the way, or a new one.
 fn choose_file(arguments: &Arguments, greetings: &[Greeting]) -> Outcome<ClusterFile> {
     let addresses: Vec<SocketAddr> = arguments.replicas.iter().map(|at| at.address).collect();
-    let coordinators = addresses[..seats(addresses.len(), 5)].to_vec();
+    let coordinators = addresses[..seats(addresses.len(), COORDINATORS_MAX)].to_vec();
     let mut chosen: Option<ClusterFile> = None;
     for (at, greeting) in arguments.replicas.iter().zip(greetings) {
         if !greeting.kinds.contains(&arguments.kind) {
