@@ -17,6 +17,7 @@
 //! its own.
 
 mod caretaker;
+mod copies;
 mod hosting;
 pub mod identity;
 pub mod kind;
@@ -26,11 +27,13 @@ mod site;
 
 use crate::coordinated_register::CoordinatedRegister;
 use crate::engines::roster;
+use crate::log::{LogError, SharedLog};
 use crate::quorum::client::QuorumLoglets;
 use crate::quorum::sequencer::SequencerHost;
 use crate::quorum::server::LogServer;
 use crate::stacks::ENGINES;
 use crate::store::LocalStore;
+use crate::store::copy::clear_interrupted;
 use crate::virtual_log::VirtualLog;
 use hosting::Replica;
 use identity::{Identity, service_file};
@@ -158,7 +161,11 @@ async fn find_log(site: &Site, coordinators: &Coordinators) -> (ServiceLog, bool
     }
 }
 
-async fn open_store(site: &Site, identity: &Identity) -> Result<Rc<LocalStore>, String> {
+async fn open_store(
+    site: &Site,
+    identity: &Identity,
+    log: &ServiceLog,
+) -> Result<Rc<LocalStore>, String> {
     let path = site.config.directory.join(STORE);
     let failed = |error: Error| format!("local store {}: {error}", path.display());
     let (kind, cache_bytes) = (site.config.engine, site.config.cache_bytes);
@@ -166,13 +173,24 @@ async fn open_store(site: &Site, identity: &Identity) -> Result<Rc<LocalStore>, 
         Err(Error::file_not_found) => plinth_engine::open(kind, &path, true, cache_bytes).await,
         opened => opened,
     };
-    let store = LocalStore::open(opened.map_err(failed)?).map_err(failed)?;
+    let engine = opened.map_err(failed)?;
+    clear_interrupted(&engine).await.map_err(failed)?;
+    let mut store = LocalStore::open(engine.clone()).map_err(failed)?;
     if !store.claim(&owner(identity)).await.map_err(failed)? {
         return Err(format!(
             "local store {} is of another service or replica: put the right one there, or remove this replica and \
              add one with an empty directory",
             path.display()
         ));
+    }
+    // A new replica cannot play a log whose begin is gone.
+    if store.applied() == 0
+        && let Err(LogError::Trimmed(first)) = log.read_next(1, 1).await
+    {
+        site.wait_for("a copy of another replica");
+        let own = owner(identity);
+        copies::fetch(&site.transport, identity, &own, &engine, first).await?;
+        store = LocalStore::open(engine).map_err(failed)?;
     }
     check_engines(&store, &path)?;
     Ok(store)
@@ -202,7 +220,7 @@ async fn be_replica(site: &Rc<Site>, identity: &Identity, coordinators: &Coordin
     let log = Rc::new(log);
     // Its sequencer was another process's, if this one lived here before.
     let stale = was_there.then(|| caretaker::last(&log));
-    let store = match open_store(site, identity).await {
+    let store = match open_store(site, identity, &log).await {
         Ok(store) => store,
         Err(line) => return line,
     };

@@ -11,6 +11,8 @@
 //!
 //! A checksum of all rows is kept along the log. Replicas with different checksums at one position have diverged.
 
+pub mod copy;
+
 use crate::log::LogPos;
 use bytes::{Buf, BufMut, Bytes};
 use plinth_core::hash::hash_bytes;
@@ -56,6 +58,8 @@ pub struct LocalStore {
     snapshots: RefCell<VecDeque<Snapshot>>,
     next_snapshot: Cell<u64>,
     is_writing: Cell<bool>,
+    /// Somebody copies what is on disk (copy.rs): nothing is flushed.
+    held: Cell<usize>,
 }
 
 struct Snapshot {
@@ -111,6 +115,7 @@ impl LocalStore {
             snapshots: RefCell::default(),
             next_snapshot: Cell::new(0),
             is_writing: Cell::new(false),
+            held: Cell::new(0),
         }))
     }
 
@@ -254,7 +259,7 @@ impl LocalStore {
             let oldest = snapshots.front().map_or(LogPos::MAX, |s| s.pos);
             self.applied().min(oldest)
         };
-        if target <= self.flushed() {
+        if target <= self.flushed() || self.held.get() > 0 {
             return Ok(());
         }
         let mut batch = WriteBatch::new();

@@ -9,7 +9,7 @@ use plinth_delos::quorum::client::QuorumLoglets;
 use plinth_delos::quorum::messages::Config as LogletConfig;
 use plinth_delos::replica::messages::{
     Adopt, AskChecksum, AskStatus, CallService, Called, Greet, MarkLog, ReconfigureLog,
-    RemoveReplica, ReplicaStatus, SwitchEngine, process,
+    RemoveReplica, ReplicaStatus, SwitchEngine, TrimLog, process,
 };
 use plinth_delos::replica::{Config, serve};
 use plinth_delos::virtual_log::VirtualLog;
@@ -236,13 +236,13 @@ async fn check(known: &RefCell<Known>) {
     }
 }
 
-async fn compare() {
+async fn compare(nodes: &[u8]) {
     let told = insist(0, MarkLog {}).await;
     assert_eq!(told.refused, "");
     let mark = told.pos;
     let mut sums = Vec::new();
-    for n in 0..3 {
-        sums.push(insist(n, AskChecksum { mark }).await.checksum);
+    for n in nodes {
+        sums.push(insist(*n, AskChecksum { mark }).await.checksum);
     }
     let is_equal = sums.iter().all(|sum| *sum == sums[0]);
     assert!(sums[0].is_some() && is_equal, "{sums:?}");
@@ -295,7 +295,7 @@ async fn survive(nodes: Vec<Node>) -> (usize, usize) {
     await_service(0..3).await;
     push_some(&known, 3).await;
     check(&known).await;
-    compare().await;
+    compare(&[0, 1, 2]).await;
     for node in &nodes {
         assert_eq!(*node.said.borrow(), Vec::<String>::new());
     }
@@ -345,7 +345,7 @@ fn the_log_goes_on_elsewhere_under_load_and_no_request_fails() {
         let loglets = status(0).await.loglets.len();
         assert!(loglets > 3, "it was hardly exchanged: {loglets}");
         check(&known).await;
-        compare().await;
+        compare(&[0, 1, 2]).await;
     });
 }
 
@@ -388,6 +388,41 @@ fn another_machine_takes_the_place_of_one_that_is_lost_for_good() {
     });
 }
 
+async fn await_end(node: &Node) -> String {
+    let ended = async {
+        while node.said.borrow().is_empty() {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    timeout(PATIENCE, ended).await.expect("it ends");
+    node.said.borrow()[0].clone()
+}
+
+#[test]
+fn who_was_away_while_the_log_was_trimmed_ends_and_a_new_replica_is_a_copy() {
+    run(10, |nodes| async move {
+        create().await;
+        assert_eq!(switch(0, "view_tracking", true).await, "");
+        let known = RefCell::new(Known::default());
+        push_some(&known, 20).await;
+        control().kill_process(nodes[2].process, KillKind::Kill);
+        push_some(&known, 20).await;
+        // Nobody waits for it any more.
+        sleep(Duration::from_secs(130)).await;
+        assert_eq!(insist(0, TrimLog { before: u64::MAX }).await.refused, "");
+        sleep(Duration::from_secs(5)).await;
+        control().restart_process(nodes[2].process);
+        let line = await_end(&nodes[2]).await;
+        let start = "replica \"replica-2\" of \"jobs\": the log begins at ";
+        assert!(line.starts_with(start), "{line}");
+        assert_eq!(adopt(3).await, "");
+        await_service(3..4).await;
+        push_some(&known, 5).await;
+        compare(&[0, 1, 3]).await;
+        check(&known).await;
+    });
+}
+
 #[test]
 fn a_process_that_cannot_be_what_it_is_asked_to_be_says_so() {
     run(8, |nodes| async move {
@@ -400,13 +435,7 @@ fn a_process_that_cannot_be_what_it_is_asked_to_be_says_so() {
         let jobs = service().to_string();
         let taken = adopt(&jobs, "queue", "replica-1");
         assert_eq!(insist(3, taken).await.refused, "");
-        let ended = async {
-            while nodes[3].said.borrow().is_empty() {
-                sleep(Duration::from_millis(100)).await;
-            }
-        };
-        timeout(PATIENCE, ended).await.expect("it ends");
-        let line = nodes[3].said.borrow()[0].clone();
+        let line = await_end(&nodes[3]).await;
         let start = "replica \"replica-1\" of \"jobs\": another replica, at 10.0.3.1:4700, has";
         assert!(line.starts_with(start), "{line}");
         for (node, asked, says) in [

@@ -186,6 +186,23 @@ record! {
         pub servers: Vec<Interface>,
     }
 
+    /// Asks for a page of the rows that a replica has on disk. Without a `copy` it begins one.
+    pub struct CopyStore {
+        pub copy: Option<u64>,
+        /// The rows behind this key.
+        pub after: Option<Bytes>,
+    }
+
+    pub struct CopiedPage {
+        /// Names the copy, as long as its pages are asked for one after the other.
+        pub copy: u64,
+        /// The rows are those of this position.
+        pub pos: u64,
+        pub checksum: u64,
+        /// None at the end.
+        pub rows: Vec<(Bytes, Bytes)>,
+    }
+
     /// Nobody needs the entries before this position any more; replicas may still keep them.
     pub struct TrimLog {
         pub before: u64,
@@ -203,6 +220,7 @@ requests! {
     AskChecksum = 127 => ChecksumAt;
     ReconfigureLog = 128 => Told;
     TrimLog = 129 => Told;
+    CopyStore = 130 => CopiedPage;
 }
 
 impl Told {

@@ -1,12 +1,14 @@
 //! What a process knows of itself, and how it answers clients and operators.
 
 use super::caretaker::fresh_loglet;
+use super::copies::Copies;
 use super::hosting::Replica;
 use super::identity::{Identity, is_name};
 use super::kind::{Config, RELEASE};
 use super::messages::{
-    Adopt, AskChecksum, AskStatus, CallService, Called, ChecksumAt, Greet, Greeting, MarkLog,
-    PROCESS, ReconfigureLog, RemoveReplica, ReplicaStatus, SwitchEngine, Told, TrimLog,
+    Adopt, AskChecksum, AskStatus, CallService, Called, ChecksumAt, CopiedPage, CopyStore, Greet,
+    Greeting, MarkLog, PROCESS, ReconfigureLog, RemoveReplica, ReplicaStatus, SwitchEngine, Told,
+    TrimLog,
 };
 use super::serves::ServiceLog;
 use crate::engines::roster::{self, Member};
@@ -41,6 +43,7 @@ pub struct Site {
     /// Empty if it serves.
     waits_for: RefCell<String>,
     running: RefCell<Option<Rc<Running>>>,
+    copies: Rc<Copies>,
     tasks: TaskGroup,
     under_way: Rc<Cell<usize>>,
 }
@@ -60,6 +63,7 @@ impl Site {
             is_adopting: Cell::new(false),
             waits_for: RefCell::new("an operator to make it a replica of a service".into()),
             running: RefCell::default(),
+            copies: Rc::default(),
             tasks: TaskGroup::new(),
             under_way: Rc::default(),
         })
@@ -273,6 +277,16 @@ impl Site {
         said(running.replica.mark().await)
     }
 
+    fn copy(&self, asked: &CopyStore) -> Result<CopiedPage, Error> {
+        let running = self.running().map_err(|_| Error::operation_cancelled)?;
+        let (page, begun) = self.copies.page(running.replica.store(), asked)?;
+        if begun {
+            self.tasks
+                .spawn("delos copy", self.copies.clone().forget_later(page.copy));
+        }
+        Ok(page)
+    }
+
     fn trim(&self, before: u64) -> Result<u64, String> {
         let running = self.serving()?;
         // What comes later is not meant.
@@ -349,7 +363,7 @@ async fn reply<R: Request>(
 }
 
 /// Answers until the result is dropped.
-pub fn serve(site: &Rc<Site>) -> [Registration; 10] {
+pub fn serve(site: &Rc<Site>) -> [Registration; 11] {
     [
         answer(site, |site, _: Greet| async move { Ok(site.greeting()) }),
         answer(site, |site, asked: Adopt| async move {
@@ -380,6 +394,10 @@ pub fn serve(site: &Rc<Site>) -> [Registration; 10] {
         answer(site, |site, asked: ReconfigureLog| async move {
             Ok(told(site.reconfigure(asked)).await)
         }),
+        answer(
+            site,
+            |site, asked: CopyStore| async move { site.copy(&asked) },
+        ),
         answer(site, |site, asked: TrimLog| async move {
             Ok(told(async { site.trim(asked.before) }).await)
         }),
