@@ -7,8 +7,8 @@
 //!   mark      every replica remembers the checksum of its rows at this position
 //! ```
 //! The log decides each of these, at one position: who is told that a replica joined, or that an engine is on, can
-//! rely on it everywhere. A replica that lacks an engine which the others switch on stops, and applies nothing more: it
-//! would make other rows of the same entries.
+//! rely on it everywhere. A replica that lacks an engine which the others switch on stops, and applies nothing more:
+//! it would make other rows of the same entries.
 
 use super::guard::{Guard, SWITCH};
 use crate::entry::Entry;

@@ -6,6 +6,7 @@ use crate::engines::roster::{
     propose_switch,
 };
 use crate::engines::{batching, guard::Guard, lease};
+use plinth_core::codec::Codec;
 
 type Bottom = Rc<Base<FileLog, RosterAbove<Top<Notes>>>>;
 
@@ -127,5 +128,40 @@ fn replicas_have_one_checksum_at_a_mark() {
         let at = |n: usize| both[n].base.applicator().checksum_at(mark);
         assert!(at(0).is_some() && at(0) == at(1));
         assert_ne!(at(0), Some(both[0].base.store().checksum()));
+    });
+}
+
+#[test]
+fn hostile_bytes_do_the_same_to_all_replicas() {
+    on_a_machine(async {
+        let log = open_log().await;
+        let both = [one(&log, "a", &[]).await, one(&log, "b", &[]).await];
+        for _ in 0..300 {
+            let mut said = vec![0; random::below(60) as usize];
+            random::fill(&mut said);
+            if let Some(kind) = said.first_mut() {
+                *kind %= 4;
+            }
+            // Half of them are cut off a replica that is sound.
+            if random::chance(0.5) {
+                let sound = member("x", random::below(3) as u16, &["y"]).to_bytes();
+                let id = random::below(3).to_le_bytes();
+                said = [&[random::below(2) as u8][..], &id, &sound].concat();
+                said.truncate(random::below(2 * said.len() as u64) as usize);
+            }
+            let mut entry = note(random::u64());
+            entry.set_header("roster", said);
+            let answer = both[0].base.propose(entry).await;
+            assert!(matches!(answer, Ok(Answer::Own(_))), "{answer:?}");
+            // What goes off need not be there.
+            let mut entry = note(random::u64());
+            entry.set_header("switch", random::below(256).to_le_bytes()[1..].to_vec());
+            both[1].base.propose(entry).await.expect("answered");
+        }
+        for replica in &both {
+            drop(replica.base.sync().await.expect("it runs"));
+        }
+        let (a, b) = (both[0].base.store(), both[1].base.store());
+        assert_eq!((a.applied(), a.checksum()), (b.applied(), b.checksum()));
     });
 }

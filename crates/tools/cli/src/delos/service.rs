@@ -45,15 +45,11 @@ pub async fn ask<R: Request>(
 }
 
 pub async fn load(path: &Path) -> Outcome<ClusterFile> {
-    let bytes = plinth_runtime::disk::read_file(path).await;
-    bytes.map_err(|error| {
-        format!(
-            "service file {}: {error}; name the file that `plinth delos create` or `dev` wrote",
-            path.display()
-        )
-    })?;
     let file = ClusterFile::load(path).await;
-    file.map_err(|error| error.0.replacen("cluster file", "service file", 1))
+    file.map_err(|error| {
+        let line = error.0.replacen("cluster file", "service file", 1);
+        format!("{line}; name the file that `plinth delos create` or `dev` wrote")
+    })
 }
 
 impl Service {
