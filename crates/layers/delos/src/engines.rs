@@ -8,6 +8,7 @@ pub mod guard;
 pub mod lease;
 pub mod log_backup;
 pub mod observer;
+pub mod roster;
 pub mod session_order;
 pub mod time;
 pub mod view_tracking;

@@ -17,12 +17,15 @@
 pub mod backup;
 pub mod base;
 mod blocks;
+pub mod coordinated_register;
 pub mod engines;
 pub mod entry;
 pub mod file_log;
 pub mod log;
 pub mod quorum;
+pub mod replica;
 pub mod stack;
+pub mod stacks;
 pub mod store;
 pub mod store_register;
 pub mod stream_log;

@@ -119,12 +119,15 @@ impl<E: Engine> Engine for Rc<E> {
     type Return = E::Return;
     type Refusal = E::Refusal;
 
-    async fn propose(&self, entry: Entry) -> Result<Answer<E::Return, E::Refusal>, Lost> {
-        (**self).propose(entry).await
+    fn propose(
+        &self,
+        entry: Entry,
+    ) -> impl Future<Output = Result<Answer<E::Return, E::Refusal>, Lost>> {
+        (**self).propose(entry)
     }
 
-    async fn sync(&self) -> Result<RoTx, Lost> {
-        (**self).sync().await
+    fn sync(&self) -> impl Future<Output = Result<RoTx, Lost>> {
+        (**self).sync()
     }
 
     fn set_trim_prefix(&self, pos: LogPos) {

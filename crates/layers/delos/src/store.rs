@@ -11,6 +11,7 @@
 //!
 //! A checksum of all rows is kept along the log. Replicas with different checksums at one position have diverged.
 
+pub mod copy;
 mod newer;
 
 use self::newer::{Change, Newer, Source, is_before};
@@ -30,6 +31,8 @@ pub const SNAPSHOT_LIMIT: Duration = Duration::from_secs(5);
 /// The row with the flushed position and its checksum. All others begin with [`ROWS`].
 const META: &[u8] = b"m";
 const ROWS: u8 = b'r';
+/// The row that says whose store it is, if somebody has claimed it.
+const OWNER: &[u8] = b"o";
 
 struct Revision {
     pos: LogPos,
@@ -57,6 +60,8 @@ pub struct LocalStore {
     snapshots: RefCell<VecDeque<Snapshot>>,
     next_snapshot: Cell<u64>,
     is_writing: Cell<bool>,
+    /// Somebody copies what is on disk (copy.rs): nothing is flushed.
+    held: Cell<usize>,
 }
 
 struct Snapshot {
@@ -103,9 +108,9 @@ impl LocalStore {
             }
             None => {
                 let mut is_empty = true;
-                engine.range(b"", b"\xff", false, &mut |_, _| {
-                    is_empty = false;
-                    false
+                engine.range(b"", b"\xff", false, &mut |key, _| {
+                    is_empty = key == OWNER;
+                    is_empty
                 })?;
                 if !is_empty {
                     return Err(Error::file_corrupt);
@@ -122,7 +127,25 @@ impl LocalStore {
             snapshots: RefCell::default(),
             next_snapshot: Cell::new(0),
             is_writing: Cell::new(false),
+            held: Cell::new(0),
         }))
+    }
+
+    /// Makes the store this owner's, if nobody has it yet. False if it is somebody else's.
+    ///
+    /// # Errors
+    /// The disk is full or broken.
+    pub async fn claim(&self, owner: &str) -> Result<bool> {
+        if let Some(of) = self.engine.get(OWNER)? {
+            return Ok(of == owner);
+        }
+        if self.flushed() > 0 {
+            return Ok(false);
+        }
+        let mut batch = WriteBatch::new();
+        batch.set(OWNER, owner.as_bytes());
+        self.engine.commit(batch).await?;
+        Ok(true)
     }
 
     /// All entries up to this one have been applied.
@@ -248,7 +271,7 @@ impl LocalStore {
             let oldest = snapshots.front().map_or(LogPos::MAX, |s| s.pos);
             self.applied().min(oldest)
         };
-        if target <= self.flushed() {
+        if target <= self.flushed() || self.held.get() > 0 {
             return Ok(());
         }
         let mut batch = WriteBatch::new();

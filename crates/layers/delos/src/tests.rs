@@ -6,6 +6,7 @@ mod far;
 mod lease;
 mod lease_order;
 mod log_backup;
+mod roster;
 mod session_order;
 mod store;
 mod time;
@@ -319,7 +320,10 @@ where
     known.borrow_mut().next += 1;
     match top.propose(note(number)).await.expect("it runs") {
         Answer::Done(pos) => drop(known.borrow_mut().noted.insert(number, pos)),
-        Answer::Refused(NoNote::Seven) => known.borrow_mut().refused.push(number),
+        // Filtered: an engine that keeps an order was switched off meanwhile.
+        Answer::Refused(NoNote::Seven) | Answer::Filtered => {
+            known.borrow_mut().refused.push(number);
+        }
         other => panic!("note {number} is answered {other:?}"),
     }
     if random::chance(0.3) {

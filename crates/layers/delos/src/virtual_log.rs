@@ -34,7 +34,8 @@ pub trait Register {
     /// It cannot be read now.
     async fn read(&self) -> Result<(u64, Bytes), Error>;
 
-    /// Replaces the value if it has this version; false if it has another.
+    /// Replaces the value if it has this version; false if it has another: the new value may have been there in
+    /// between. No two callers swap in the same value, but for the first.
     ///
     /// # Errors
     /// It may have been replaced, or not.
@@ -125,14 +126,7 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
     /// # Errors
     /// The register cannot be read, or has no map.
     pub async fn open(register: R, loglets: L, first: Bytes) -> Result<Self, Error> {
-        let log = VirtualLog {
-            register,
-            loglets,
-            map: RefCell::default(),
-            version: Cell::new(0),
-            open: RefCell::default(),
-            opening: Permits::new(1),
-        };
+        let log = Self::unread(register, loglets);
         if log.register.read().await?.0 == 0 {
             let parts = vec![Part {
                 first: 1,
@@ -143,6 +137,26 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
         }
         log.refresh().await?;
         Ok(log)
+    }
+
+    /// Opens the log if there is one: if the register is not empty.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn find(register: R, loglets: L) -> Result<Option<Self>, Error> {
+        let log = Self::unread(register, loglets);
+        Ok(log.refresh().await?.then_some(log))
+    }
+
+    fn unread(register: R, loglets: L) -> Self {
+        VirtualLog {
+            register,
+            loglets,
+            map: RefCell::default(),
+            version: Cell::new(0),
+            open: RefCell::default(),
+            opening: Permits::new(1),
+        }
     }
 
     /// Reads the map; true if it has changed.
@@ -195,15 +209,37 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
     /// A loglet or the register cannot be reached; the same may be tried again. A loglet that the log had before is
     /// [`Error::client_invalid_operation`].
     pub async fn reconfigure(&self, description: Bytes) -> Result<(), LogError> {
+        self.replace_last(None, description).await.map(drop)
+    }
+
+    /// As [`reconfigure`](Self::reconfigure), if the loglet that takes the entries now is still `last`. False if it is
+    /// another one: somebody else was faster.
+    ///
+    /// # Errors
+    /// As [`reconfigure`](Self::reconfigure).
+    pub async fn replace(&self, last: &Bytes, description: Bytes) -> Result<bool, LogError> {
+        self.replace_last(Some(last), description).await
+    }
+
+    async fn replace_last(
+        &self,
+        expected: Option<&Bytes>,
+        description: Bytes,
+    ) -> Result<bool, LogError> {
+        let mut has_tried = false;
         loop {
             self.refresh().await.map_err(LogError::Failed)?;
             // The two belong together: others may refresh them while this waits.
             let (version, mut map) = (self.version.get(), self.map.borrow().clone());
             let part = map.last().clone();
-            if part.description == description {
-                return Ok(()); // an attempt before this one, whose outcome nobody knew
+            let is_there = map.0.iter().any(|part| part.description == description);
+            if part.description == description || (is_there && has_tried) {
+                return Ok(true); // an attempt before this one, whose outcome nobody knew
             }
-            if map.0.iter().any(|part| part.description == description) {
+            if expected.is_some_and(|last| part.description != last) {
+                return Ok(false);
+            }
+            if is_there {
                 return Err(LogError::Failed(Error::client_invalid_operation));
             }
             let tail = self.loglet(&part).await?.seal().await?;
@@ -212,11 +248,12 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
                 first,
                 description: description.clone(),
             });
+            has_tried = true;
             let swapped = self.register.swap(version, map.encode()).await;
             if swapped.map_err(LogError::Failed)? {
                 self.refresh().await.map_err(LogError::Failed)?;
                 trace!("DelosLogletAdded", "first" => first);
-                return Ok(());
+                return Ok(true);
             }
         }
     }

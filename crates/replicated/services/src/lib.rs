@@ -7,20 +7,30 @@
 //!   ─────────────────────────────────────────────────────────
 //!   the stack of engines, the shared log                           (plinth-delos)
 //! ```
+//! The process of a replica hosts any of [`KINDS`] (serving.rs).
+//!
 //! The clock is a row. It goes on when the log says so, so it is the same on all replicas, and stands still while the
 //! service cannot be reached: nobody's time runs out because nobody could ask.
 
 pub mod lock;
 pub mod queue;
+mod serving;
 #[cfg(test)]
 mod testing;
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
 use plinth_delos::log::LogPos;
+use plinth_delos::replica::kind::Kind;
 use plinth_delos::stack::{Application, Failure};
 use plinth_delos::store::{RoTx, RwTx};
 use serde_json::Value;
+
+/// The kinds of services that there are.
+pub const KINDS: &[Kind] = &[
+    Kind::of::<Hosted<lock::Locks>>(),
+    Kind::of::<Hosted<queue::Queues>>(),
+];
 
 /// By how much the clock goes on at a time.
 pub const TICK_MS: u64 = 500;

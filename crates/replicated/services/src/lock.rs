@@ -25,6 +25,7 @@ const TTL_MS_MAX: u64 = 24 * 3600 * 1000;
 const OPERATIONS: [&str; 5] = ["acquire", "renew", "release", "holder", "list"];
 
 /// See the module.
+#[derive(Default)]
 pub struct Locks;
 
 /// A row: JSON `[owner, token, until_ms, ttl_ms]`.

@@ -31,6 +31,7 @@ const BACK_AT_ONCE: usize = 100;
 const OPERATIONS: [&str; 6] = ["push", "take", "done", "back", "peek", "size"];
 
 /// See the module.
+#[derive(Default)]
 pub struct Queues;
 
 /// Rows of one queue. No name has a NUL.

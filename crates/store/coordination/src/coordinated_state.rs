@@ -84,6 +84,16 @@ impl CoordinatedState {
         }
     }
 
+    /// Reads the newest value, without holding up those who write. `None` if it is not certain, because somebody is
+    /// writing it or moves it now: [`read`](Self::read) tells then. Waits until a majority answers.
+    pub async fn peek(&self) -> Option<Option<Bytes>> {
+        match self.register.peek().await? {
+            None => Some(None),
+            Some(value) if value.successor.is_empty() => Some(Some(value.state)),
+            Some(_) => None,
+        }
+    }
+
     /// Reads the value, which must still be the `state` that this owner left there.
     pub async fn read_own(&mut self, state: &Bytes) -> Result<()> {
         match self.read().await? {

@@ -71,6 +71,24 @@ impl Register {
         }
     }
 
+    /// Reads the newest value and fences nobody. `None` if a majority is not known to have it: then nothing may follow
+    /// from it. Waits until a majority answers.
+    pub async fn peek(&self) -> Option<Option<CoordinatedValue>> {
+        let request = ReadRegister {
+            register: self.file.register(),
+            generation: Generation::default(),
+        };
+        let majority = self.file.majority();
+        let is_open = |replies: &[ReadRegisterReply]| {
+            let newest = replies.iter().map(|reply| reply.write_generation).max();
+            let have_it = replies.iter().map(|reply| Some(reply.write_generation));
+            have_it.filter(|of| *of == newest).count() < majority
+        };
+        let replies = self.ask_majority(request, is_open).await;
+        let found = found(replies, majority);
+        found.is_settled.then_some(found.value)
+    }
+
     /// Like [`read`](Self::read), and ensures that a majority has the value. Fails if there was another reader since.
     pub async fn read_settled(&mut self) -> Result<Option<CoordinatedValue>> {
         loop {

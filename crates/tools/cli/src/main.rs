@@ -7,6 +7,7 @@ mod allocator;
 mod bench;
 mod connect;
 mod copy;
+mod delos;
 mod demo;
 mod dev;
 mod dump;
@@ -70,6 +71,8 @@ enum Command {
     Keeper(keeper::Arguments),
     /// Use tables on a replicated log: an interactive shell, or statements from the command line
     Table(table::Arguments),
+    /// Replicated services without a database: run them, use them, operate them
+    Delos(delos::Arguments),
     /// Measure how fast a cluster is
     Bench(bench::Arguments),
     /// Run simulated clusters with faults; workloads check each run
@@ -104,6 +107,7 @@ fn main() -> ExitCode {
         Command::Stream(arguments) => stream::run(arguments),
         Command::Keeper(arguments) => keeper::run(arguments),
         Command::Table(arguments) => table::run(arguments),
+        Command::Delos(arguments) => delos::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
     };

@@ -15,7 +15,7 @@ use crate::stack::{Answer, Applicator, Applied, Engine, Failure, Lost, Upper};
 use crate::store::{LocalStore, RoTx, RwTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
-use plinth_runtime::sync::{Notify, OneshotSender, oneshot};
+use plinth_runtime::sync::{Notify, OneshotSender, Watch, oneshot};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -82,6 +82,11 @@ impl<A: Applicator> BatchingAbove<A> {
             is_batch: Cell::new(false),
         }
     }
+
+    /// What is above.
+    pub fn above(&self) -> &A {
+        &self.upper.applicator
+    }
 }
 
 impl<A: Applicator> Applicator for BatchingAbove<A> {
@@ -144,6 +149,9 @@ pub struct BatchingBelow<E, R, F> {
     store: Rc<LocalStore>,
     waiting: RefCell<VecDeque<Waiting<R, F>>>,
     wake: Notify,
+    /// How many proposals have come, and how many of them have gone down.
+    come: Cell<u64>,
+    gone: Watch<u64>,
 }
 
 impl<E, R, F> BatchingBelow<E, R, F>
@@ -158,6 +166,8 @@ where
             store,
             waiting: RefCell::default(),
             wake: Notify::new(),
+            come: Cell::new(0),
+            gone: Watch::new(0),
         }
     }
 
@@ -175,6 +185,8 @@ where
             }
             batch.extend(waiting.pop_front());
         }
+        drop(waiting);
+        self.gone.update(|gone| *gone += batch.len() as u64);
         batch
     }
 
@@ -250,11 +262,15 @@ where
         self.waiting
             .borrow_mut()
             .push_back(Waiting { entry, reply });
+        self.come.update(|come| come + 1);
         self.wake.notify_one();
         receiver.await.unwrap_or(Err(Lost::Stopped))
     }
 
+    /// Goes down after the proposals that came before it: an engine below may promise an order.
     async fn sync(&self) -> Result<RoTx, Lost> {
+        let come = self.come.get();
+        self.gone.wait_until(|gone| *gone >= come).await;
         self.down.sync().await
     }
 

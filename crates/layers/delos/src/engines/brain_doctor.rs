@@ -55,6 +55,11 @@ impl<A: Applicator> BrainDoctorAbove<A> {
             upper: Upper::new(above),
         }
     }
+
+    /// What is above, for its lower half.
+    pub fn above(&self) -> &A {
+        &self.upper.applicator
+    }
 }
 
 impl<A: Applicator> Applicator for BrainDoctorAbove<A> {
@@ -108,12 +113,15 @@ impl<E: Engine> Engine for BrainDoctorBelow<E> {
     type Return = E::Return;
     type Refusal = E::Refusal;
 
-    async fn propose(&self, entry: Entry) -> Result<Answer<E::Return, E::Refusal>, Lost> {
-        self.down.propose(entry).await
+    fn propose(
+        &self,
+        entry: Entry,
+    ) -> impl Future<Output = Result<Answer<E::Return, E::Refusal>, Lost>> {
+        self.down.propose(entry)
     }
 
-    async fn sync(&self) -> Result<RoTx, Lost> {
-        self.down.sync().await
+    fn sync(&self) -> impl Future<Output = Result<RoTx, Lost>> {
+        self.down.sync()
     }
 
     fn set_trim_prefix(&self, pos: LogPos) {

@@ -19,6 +19,9 @@ const OWN: u8 = 1;
 const ON: u8 = 2;
 const OFF: u8 = 3;
 
+/// Header of an entry that switches an engine, for those below that have to know: `is it on u8 | name`.
+pub const SWITCH: &str = "switch";
+
 /// What an entry is to an engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Seen {
@@ -106,14 +109,20 @@ impl Guard {
         entry
     }
 
+    /// An entry that switches the engine.
+    pub fn switch_entry(&self, on: bool) -> Entry {
+        let mut entry = Entry::default();
+        entry.set_header(self.name, Self::header(if on { ON } else { OFF }, b""));
+        entry.set_header(SWITCH, [&[u8::from(on)], self.name.as_bytes()].concat());
+        entry
+    }
+
     /// Switches the engine on or off, everywhere.
     ///
     /// # Errors
     /// Those of the proposal.
     pub async fn switch<E: Engine>(&self, down: &E, on: bool) -> std::result::Result<(), Lost> {
-        let mut entry = Entry::default();
-        entry.set_header(self.name, Self::header(if on { ON } else { OFF }, b""));
-        let answer = down.propose(entry).await?;
+        let answer = down.propose(self.switch_entry(on)).await?;
         debug_assert!(matches!(answer, Answer::Own(_)));
         Ok(())
     }

@@ -41,12 +41,15 @@ impl<E: Engine> Engine for Observer<E> {
     type Return = E::Return;
     type Refusal = E::Refusal;
 
-    async fn propose(&self, entry: Entry) -> Result<Answer<E::Return, E::Refusal>, Lost> {
-        measured(&self.proposals, self.down.propose(entry)).await
+    fn propose(
+        &self,
+        entry: Entry,
+    ) -> impl Future<Output = Result<Answer<E::Return, E::Refusal>, Lost>> {
+        measured(&self.proposals, self.down.propose(entry))
     }
 
-    async fn sync(&self) -> Result<RoTx, Lost> {
-        measured(&self.syncs, self.down.sync()).await
+    fn sync(&self) -> impl Future<Output = Result<RoTx, Lost>> {
+        measured(&self.syncs, self.down.sync())
     }
 
     fn set_trim_prefix(&self, pos: LogPos) {

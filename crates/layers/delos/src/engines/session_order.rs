@@ -176,6 +176,11 @@ impl<A: Applicator> SessionOrderAbove<A> {
             answering: RefCell::default(),
         }
     }
+
+    /// What is above, for its lower half.
+    pub fn above(&self) -> &A {
+        &self.upper.applicator
+    }
 }
 
 impl<A: Applicator> Applicator for SessionOrderAbove<A> {
@@ -404,6 +409,9 @@ where
     }
 
     async fn sync(&self) -> std::result::Result<RoTx, Lost> {
+        if !self.carrier.is_on() {
+            return self.carrier.down.sync().await;
+        }
         let own = &self.carrier.own;
         let (session, last) = (own.session.get(), own.last.get());
         let is_over = |settled: &u64| *settled >= last || own.session.get() != session;

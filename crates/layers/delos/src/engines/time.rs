@@ -334,15 +334,15 @@ impl<E: Engine> Engine for TimeBelow<E> {
     type Return = E::Return;
     type Refusal = E::Refusal;
 
-    async fn propose(
+    fn propose(
         &self,
         entry: Entry,
-    ) -> std::result::Result<Answer<E::Return, E::Refusal>, Lost> {
-        self.down.propose(entry).await
+    ) -> impl Future<Output = std::result::Result<Answer<E::Return, E::Refusal>, Lost>> {
+        self.down.propose(entry)
     }
 
-    async fn sync(&self) -> std::result::Result<RoTx, Lost> {
-        self.down.sync().await
+    fn sync(&self) -> impl Future<Output = std::result::Result<RoTx, Lost>> {
+        self.down.sync()
     }
 
     fn set_trim_prefix(&self, pos: LogPos) {

@@ -61,6 +61,11 @@ impl<A: Applicator> ViewTrackingAbove<A> {
             upper: Upper::new(above),
         }
     }
+
+    /// What is above, for its lower half.
+    pub fn above(&self) -> &A {
+        &self.upper.applicator
+    }
 }
 
 /// A report: `replica | flushed position`. Its row: `flushed position | position of the report`.
@@ -217,16 +222,16 @@ impl<E: Engine> Engine for ViewTrackingBelow<E> {
     type Return = E::Return;
     type Refusal = E::Refusal;
 
-    async fn propose(
+    fn propose(
         &self,
         mut entry: Entry,
-    ) -> std::result::Result<Answer<E::Return, E::Refusal>, Lost> {
+    ) -> impl Future<Output = std::result::Result<Answer<E::Return, E::Refusal>, Lost>> {
         GUARD.note(&mut entry, &self.report());
-        self.down.propose(entry).await
+        self.down.propose(entry)
     }
 
-    async fn sync(&self) -> std::result::Result<RoTx, Lost> {
-        self.down.sync().await
+    fn sync(&self) -> impl Future<Output = std::result::Result<RoTx, Lost>> {
+        self.down.sync()
     }
 
     fn set_trim_prefix(&self, pos: LogPos) {

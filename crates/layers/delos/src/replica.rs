@@ -1,0 +1,281 @@
+//! The process of a replica: all that a service needs on one machine, without a database.
+//!
+//! ```text
+//!   requests, operators ──► service on its stack of engines ──► local store       DIR/store
+//!                                     │ virtual log
+//!            sequencers, log server ◄─┴─► those of the other processes            DIR/log
+//!            coordinator, with the map of the log                                 DIR/coordination
+//! ```
+//! A process with an empty directory waits until an operator makes it a replica of a service
+//! ([`Adopt`](messages::Adopt)). From then on the directory is that replica's (`identity.rs`). The replica plays the
+//! log, joins the roster, and then answers requests. When the process with the log's sequencer is gone, another one
+//! goes on in a new loglet (`caretaker.rs`).
+//!
+//! Promises: a request that was answered is in the log for good, and every replica executes it once, in the same
+//! order. A process that cannot keep that up ends with one line that says why.
+//! What may never happen: two processes execute requests as one replica; a replica goes on with a store that is not
+//! its own.
+
+mod caretaker;
+mod copies;
+mod hosting;
+pub mod identity;
+pub mod kind;
+pub mod messages;
+pub mod serves;
+mod site;
+
+use crate::coordinated_register::CoordinatedRegister;
+use crate::engines::roster;
+use crate::log::{LogError, SharedLog};
+use crate::quorum::client::QuorumLoglets;
+use crate::quorum::sequencer::SequencerHost;
+use crate::quorum::server::LogServer;
+use crate::stacks::ENGINES;
+use crate::store::LocalStore;
+use crate::store::copy::clear_interrupted;
+use crate::virtual_log::VirtualLog;
+use hosting::Replica;
+use identity::{Identity, service_file};
+pub use kind::{Config, Kind, RELEASE};
+use messages::PROCESS;
+use plinth_coordination::{Coordinators, coordinator};
+use plinth_core::Error;
+use plinth_rpc::{FailureBeacon, Transport};
+use plinth_runtime::{Duration, Either, disk, race, sleep, trace, trace_warn};
+use serves::ServiceLog;
+use site::Site;
+use std::convert::Infallible;
+use std::path::Path;
+use std::rc::Rc;
+
+const STORE: &str = "store";
+const LOG: &str = "log";
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// Serves until it has to stop. The line says why.
+///
+/// # Errors
+/// Always. Nothing is half-made: the same may be started again.
+pub async fn serve(config: Config) -> Result<Infallible, String> {
+    let directory = &config.directory;
+    let unusable = |error| format!("data directory {}: {error}", directory.display());
+    let log_directory = directory.join(LOG);
+    let made = disk::create_dir_all(&log_directory).await;
+    made.map_err(unusable)?;
+    disk::sync_dir(directory).await.map_err(unusable)?;
+    for above in directory.ancestors().skip(1) {
+        let _ = disk::sync_dir(above).await; // one that this user may not read was there before
+    }
+    let _lock = disk::lock_dir(directory).await.map_err(|_| {
+        format!(
+            "data directory {}: another process has it",
+            directory.display()
+        )
+    })?;
+    let identity = Identity::load(directory).await?;
+    if let Some(identity) = &identity {
+        check(identity, &config)?;
+    }
+    let transport = Transport::listen(config.listen).await.map_err(|error| {
+        format!(
+            "cannot listen at {}: {error}; choose another address",
+            config.listen
+        )
+    })?;
+    let log_server = LogServer::open(&transport, &log_directory).await;
+    let log_server = log_server
+        .map_err(|error| format!("log server in {}: {error}", log_directory.display()))?;
+    let _sequencers = SequencerHost::new(&transport);
+    let _beacon = FailureBeacon::new(&transport, PROCESS);
+    let site = Site::new(config, transport, log_server.interface(), identity);
+    let _serving = site::serve(&site);
+    let identity = site.adopted().await;
+    Err(live(&site, &identity).await)
+}
+
+/// Refuses a directory that this process cannot go on with.
+fn check(identity: &Identity, config: &Config) -> Result<(), String> {
+    let at = config.directory.display();
+    let service = &identity.service.description;
+    if config
+        .service
+        .as_ref()
+        .is_some_and(|wanted| wanted != service)
+    {
+        return Err(format!(
+            "data directory {at} has a replica of {service:?}: choose another directory"
+        ));
+    }
+    if identity.address != config.listen {
+        return Err(format!(
+            "the replica in {at} is known at {}: start it there, or remove it and add one with an empty directory",
+            identity.address
+        ));
+    }
+    if config.kind(&identity.kind).is_none() {
+        return Err(format!(
+            "data directory {at} has a service of kind {:?}, which this release does not have: upgrade it",
+            identity.kind
+        ));
+    }
+    Ok(())
+}
+
+/// Lives as this replica; why it ends.
+async fn live(site: &Rc<Site>, identity: &Identity) -> String {
+    let directory = &site.config.directory;
+    let coordinators = Coordinators::from(identity.service.clone());
+    let key = coordinators.key();
+    let coordinator = coordinator::start(&site.transport, directory, &key, true).await;
+    // One that has lost its registers takes no part, and says so in the trace. The others go on.
+    let coordinator = match coordinator {
+        Ok(coordinator) => coordinator,
+        Err(line) => return line,
+    };
+    let path = service_file(directory);
+    let keeping = coordinators.keep_file(&path, identity.service.clone());
+    let living = be_replica(site, identity, &coordinators);
+    match race(living, race(coordinator.life, keeping)).await {
+        Either::Left(line) => line,
+        Either::Right(Either::Left(error)) => format!("the coordinator ends: {error}"),
+        Either::Right(Either::Right(never)) => match never {},
+    }
+}
+
+/// Waits until an operator has made the service. Also tells whether it was there before.
+async fn find_log(site: &Site, coordinators: &Coordinators) -> (ServiceLog, bool) {
+    let transport = &site.transport;
+    let mut was_there = true;
+    loop {
+        let register = CoordinatedRegister::new(transport, coordinators);
+        let loglets = QuorumLoglets {
+            transport: transport.clone(),
+        };
+        match VirtualLog::find(register, loglets).await {
+            Ok(Some(log)) => return (log, was_there),
+            Ok(None) => was_there = false,
+            Err(error) => trace_warn!("DelosMapUnreadable", "error" => error),
+        }
+        sleep(RETRY_PAUSE).await;
+    }
+}
+
+async fn open_store(
+    site: &Site,
+    identity: &Identity,
+    log: &ServiceLog,
+) -> Result<Rc<LocalStore>, String> {
+    let path = site.config.directory.join(STORE);
+    let failed = |error: Error| format!("local store {}: {error}", path.display());
+    let (kind, cache_bytes) = (site.config.engine, site.config.cache_bytes);
+    let opened = match plinth_engine::open(kind, &path, false, cache_bytes).await {
+        Err(Error::file_not_found) => plinth_engine::open(kind, &path, true, cache_bytes).await,
+        opened => opened,
+    };
+    let engine = opened.map_err(failed)?;
+    clear_interrupted(&engine).await.map_err(failed)?;
+    let mut store = LocalStore::open(engine.clone()).map_err(failed)?;
+    if !store.claim(&owner(identity)).await.map_err(failed)? {
+        return Err(format!(
+            "local store {} is of another service or replica: put the right one there, or remove this replica and \
+             add one with an empty directory",
+            path.display()
+        ));
+    }
+    // A new replica cannot play a log whose begin is gone.
+    if store.applied() == 0
+        && let Err(LogError::Trimmed(first)) = log.read_next(1, 1).await
+    {
+        site.wait_for("a copy of another replica");
+        let own = owner(identity);
+        copies::fetch(&site.transport, identity, &own, &engine, first).await?;
+        store = LocalStore::open(engine).map_err(failed)?;
+    }
+    check_engines(&store, &path)?;
+    Ok(store)
+}
+
+/// What a store says about whose it is.
+fn owner(identity: &Identity) -> String {
+    format!("{} {:016x}", identity.service.key(), identity.id)
+}
+
+/// Refuses a store in which an engine is on that this release does not have.
+fn check_engines(store: &Rc<LocalStore>, path: &Path) -> Result<(), String> {
+    let on = roster::engines_on(&store.snapshot());
+    let on = on.map_err(|error| format!("local store {}: {error}", path.display()))?;
+    let has = |name: &String| ENGINES.iter().any(|engine| engine.name == *name);
+    match on.iter().find(|name| !has(name)) {
+        Some(name) => Err(format!(
+            "engine {name} is on in this service, and this release ({RELEASE}) does not have it: upgrade this replica"
+        )),
+        None => Ok(()),
+    }
+}
+
+async fn be_replica(site: &Rc<Site>, identity: &Identity, coordinators: &Coordinators) -> String {
+    site.wait_for("the service to be created, or a majority of its coordinators");
+    let (log, was_there) = find_log(site, coordinators).await;
+    let log = Rc::new(log);
+    // Its sequencer was another process's, if this one lived here before.
+    let stale = was_there.then(|| caretaker::last(&log));
+    let store = match open_store(site, identity, &log).await {
+        Ok(store) => store,
+        Err(line) => return line,
+    };
+    let kind = site.config.kind(&identity.kind).expect("it was checked");
+    let replica = (kind.start)(log.clone(), store, identity.id);
+    site.begin(&replica, &log);
+    let work = async {
+        let caring = caretaker::care(&site.transport, identity.address, &log, stale);
+        match race(join(site, identity, replica.as_ref()), caring).await {
+            Either::Left(line) => line,
+            Either::Right(never) => match never {},
+        }
+    };
+    let ended = match race(replica.run(), work).await {
+        Either::Left(stopped) => stopped.to_string(),
+        Either::Right(line) => line,
+    };
+    trace!("DelosReplicaEnds", "reason" => ended);
+    format!(
+        "replica {:?} of {:?}: {ended}",
+        identity.name, identity.service.description
+    )
+}
+
+/// Says who this replica is, again when the roster says something else. Resolves if it is refused.
+async fn join(site: &Rc<Site>, identity: &Identity, replica: &dyn Replica) -> String {
+    let member = site.member(identity);
+    let mut has_joined = false;
+    site.wait_for("its place in the roster");
+    loop {
+        let known = replica.members().await;
+        let is_known = match &known {
+            Ok(all) => all
+                .iter()
+                .any(|(id, of)| *id == identity.id && *of == member),
+            Err(_) => has_joined,
+        };
+        if has_joined && !is_known {
+            return "it was removed from the service".into();
+        }
+        if !is_known {
+            match replica.join(identity.id, &member).await {
+                Ok(Err(refused)) => return refused,
+                Ok(Ok(_)) => {}
+                Err(lost) => {
+                    trace_warn!("DelosJoinFails", "error" => lost);
+                    sleep(RETRY_PAUSE).await;
+                    continue;
+                }
+            }
+        }
+        if !std::mem::replace(&mut has_joined, true) {
+            trace!("DelosReplicaJoined", "name" => identity.name);
+            site.serve_now();
+        }
+        sleep(Duration::from_secs(1)).await;
+    }
+}

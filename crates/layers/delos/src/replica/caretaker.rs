@@ -1,0 +1,90 @@
+//! Replaces a sequencer that is gone.
+//!
+//! Every process watches the process of the log's sequencer. When it is gone, one after the other offers itself: it
+//! seals the loglet and goes on in a new one, with the same log servers, unless somebody else was faster. A process
+//! that starts does so at once if the sequencer was its own, because a sequencer does not outlive its process.
+
+use super::messages::process;
+use super::serves::ServiceLog;
+use crate::quorum::messages::Config;
+use bytes::Bytes;
+use plinth_core::Uid;
+use plinth_rpc::{Transport, wait_failure};
+use plinth_runtime::{Duration, Either, probe, race, random, sleep, trace, trace_warn};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
+/// How often the map is looked at.
+const LOOK_INTERVAL: Duration = Duration::from_millis(200);
+/// A process offers itself after up to so long, so that not all do at the same time.
+const SPREAD_MS: u64 = 300;
+const RETRY_PAUSE: Duration = Duration::from_millis(500);
+
+/// The id of a loglet that nobody has used.
+pub fn fresh_loglet() -> Uid {
+    let (high, low) = random::uid();
+    Uid::from_parts(high, low)
+}
+
+/// The loglet that takes the entries.
+pub fn last(log: &ServiceLog) -> Bytes {
+    let last = log.parts().pop();
+    last.expect("a map is never empty").1
+}
+
+async fn changed(log: &ServiceLog, from: &Bytes) {
+    while last(log) == *from {
+        sleep(LOOK_INTERVAL).await;
+    }
+}
+
+/// Watches the sequencer, for ever. `own` is this process; what was there when it started is `stale`.
+pub async fn care(
+    transport: &Transport,
+    own: SocketAddr,
+    log: &ServiceLog,
+    stale: Option<Bytes>,
+) -> Infallible {
+    loop {
+        let current = last(log);
+        let Some(config) = Config::from_description(&current) else {
+            trace_warn!("DelosLogletUnknown", "description" => String::from_utf8_lossy(&current));
+            changed(log, &current).await;
+            continue;
+        };
+        // A loglet that came while this process lived has its sequencer.
+        if config.sequencer == own && stale.as_ref() != Some(&current) {
+            changed(log, &current).await;
+            continue;
+        }
+        if config.sequencer != own {
+            let gone = wait_failure(transport, process(config.sequencer));
+            match race(gone, changed(log, &current)).await {
+                Either::Left(gone) => {
+                    trace!("DelosSequencerGone", "address" => config.sequencer, "reason" => gone);
+                    sleep(Duration::from_millis(random::below(SPREAD_MS))).await;
+                }
+                Either::Right(()) => continue,
+            }
+        }
+        offer(own, log, &current, config).await;
+    }
+}
+
+async fn offer(own: SocketAddr, log: &ServiceLog, current: &Bytes, config: Config) {
+    let next = Config {
+        loglet: fresh_loglet(),
+        sequencer: own,
+        ..config
+    };
+    match log.replace(current, next.to_description()).await {
+        Ok(is_own) => {
+            probe!("delos_sequencer_replaced");
+            trace!("DelosSequencerReplaced", "by_this_process" => is_own);
+        }
+        Err(error) => {
+            trace_warn!("DelosSequencerStays", "error" => error);
+            sleep(RETRY_PAUSE).await;
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! A replica of some kind, as its process sees it: whatever its application is.
+
+use super::messages::{Called, EngineStatus, ReplicaStatus};
+use super::serves::{Serves, ServiceLog, ServiceStack};
+use crate::base::Stopped;
+use crate::engines::guard::Guard;
+use crate::engines::roster::{self, Member, Told};
+use crate::log::LogPos;
+use crate::stack::{Engine, Lost, ReplicaId};
+use crate::stacks::{Measured, Standard};
+use crate::store::LocalStore;
+use bytes::Bytes;
+use plinth_core::Result;
+use plinth_engine::LocalBoxFuture;
+use plinth_runtime::metric::latency::{Timed, bucket_end};
+use plinth_runtime::{Either, race};
+use std::rc::Rc;
+
+type Asked<'a, T> = LocalBoxFuture<'a, std::result::Result<T, Lost>>;
+
+/// See the module.
+pub trait Replica {
+    /// Runs until it has to stop.
+    fn run(&self) -> LocalBoxFuture<'_, Stopped>;
+    fn call<'a>(&'a self, operation: &'a str, request: &'a Bytes) -> LocalBoxFuture<'a, Called>;
+    /// The replicas, with everything that was decided anywhere before the call.
+    fn members(&self) -> Asked<'_, Vec<(ReplicaId, Member)>>;
+    fn join<'a>(&'a self, id: ReplicaId, member: &'a Member) -> Asked<'a, Told>;
+    fn remove(&self, id: ReplicaId) -> Asked<'_, Told>;
+    fn switch(&self, engine: Guard, on: bool) -> Asked<'_, Told>;
+    fn mark(&self) -> Asked<'_, Told>;
+    /// Waits until this replica has applied the log up to its end.
+    fn catch_up(&self) -> Asked<'_, ()>;
+    fn checksum_at(&self, mark: LogPos) -> Option<u64>;
+    fn trim(&self, before: LogPos);
+    fn store(&self) -> &Rc<LocalStore>;
+    /// Adds what the stack knows.
+    fn describe(&self, status: &mut ReplicaStatus) -> Result<()>;
+}
+
+pub struct Hosting<D: Serves> {
+    stack: Rc<ServiceStack<D>>,
+}
+
+impl<D: Serves> Hosting<D> {
+    pub fn new(log: Rc<ServiceLog>, store: Rc<LocalStore>, id: ReplicaId) -> Self {
+        let stack = Standard::new(log, store, id, D::create());
+        // Whoever is first has the lease, while the engine is on.
+        stack.lease.want(true);
+        Hosting { stack }
+    }
+}
+
+impl<D: Serves> Replica for Hosting<D> {
+    fn run(&self) -> LocalBoxFuture<'_, Stopped> {
+        Box::pin(async {
+            let Either::Left(stopped) = race(self.stack.run(), D::attend(&self.stack)).await;
+            stopped
+        })
+    }
+
+    fn call<'a>(&'a self, operation: &'a str, request: &'a Bytes) -> LocalBoxFuture<'a, Called> {
+        Box::pin(D::call(&self.stack, operation, request))
+    }
+
+    fn members(&self) -> Asked<'_, Vec<(ReplicaId, Member)>> {
+        Box::pin(async {
+            let rows = self.stack.base.sync().await?;
+            let members = roster::members(&rows);
+            members.map_err(|error| Lost::Log(crate::log::LogError::Failed(error)))
+        })
+    }
+
+    fn join<'a>(&'a self, id: ReplicaId, member: &'a Member) -> Asked<'a, Told> {
+        Box::pin(self.stack.join(id, member))
+    }
+
+    fn remove(&self, id: ReplicaId) -> Asked<'_, Told> {
+        Box::pin(self.stack.remove(id))
+    }
+
+    fn switch(&self, engine: Guard, on: bool) -> Asked<'_, Told> {
+        Box::pin(self.stack.switch(engine, on))
+    }
+
+    fn mark(&self) -> Asked<'_, Told> {
+        Box::pin(self.stack.mark())
+    }
+
+    fn catch_up(&self) -> Asked<'_, ()> {
+        Box::pin(async { self.stack.base.sync().await.map(drop) })
+    }
+
+    fn checksum_at(&self, mark: LogPos) -> Option<u64> {
+        self.stack.checksum_at(mark)
+    }
+
+    fn trim(&self, before: LogPos) {
+        self.stack.set_trim_prefix(before);
+    }
+
+    fn store(&self) -> &Rc<LocalStore> {
+        self.stack.store()
+    }
+
+    fn describe(&self, status: &mut ReplicaStatus) -> Result<()> {
+        let switches = self.stack.switches()?.into_iter();
+        status.engines = switches.map(|(of, on)| (of.name.into(), on)).collect();
+        status.members = roster::members(&self.stack.store().snapshot())?;
+        status.in_view = self.stack.views.replicas();
+        status.lease_holder = self.stack.lease.holder()?;
+        let measured = self.stack.measured();
+        status.measured = measured.iter().map(describe_engine).collect();
+        Ok(())
+    }
+}
+
+/// The time below which this part of the timed requests was answered, in microseconds.
+fn percentile(timed: &Timed, part: f64) -> u64 {
+    let wanted = (timed.count as f64 * part).ceil() as u64;
+    let mut seen = 0;
+    for (i, count) in timed.buckets.iter().enumerate() {
+        seen += count;
+        if seen >= wanted.max(1) {
+            return bucket_end(i).map_or(u64::MAX, |end| end.as_micros() as u64);
+        }
+    }
+    0
+}
+
+fn describe_engine(of: &Measured<'_>) -> EngineStatus {
+    let timed = of.proposals.timed();
+    EngineStatus {
+        name: of.below.into(),
+        proposals: of.proposals.asked(),
+        syncs: of.syncs.asked(),
+        median_us: percentile(&timed, 0.5),
+        p99_us: percentile(&timed, 0.99),
+    }
+}

@@ -1,0 +1,266 @@
+//! What clients and operators say to the process of a replica, and what it answers.
+
+use crate::engines::roster::Member;
+use bytes::Bytes;
+use plinth_core::codec::{Codec, Source};
+use plinth_core::output::Output;
+use plinth_core::{Uid, record};
+use plinth_rpc::{Interface, requests};
+use std::net::SocketAddr;
+
+/// Role id at which every process of a replica serves: others know it by its address alone.
+pub const PROCESS: Uid = Uid(0x6465_6c6f_7300_7265_706c_6963_6100_0001);
+
+/// The process of a replica at an address.
+pub fn process(address: SocketAddr) -> Interface {
+    Interface::new(address, PROCESS)
+}
+
+/// What a service said to a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Called {
+    /// The answer.
+    Done(Bytes),
+    /// The service refused it, and nothing has changed: a word for programs and a line for people.
+    Refused { code: String, why: String },
+    /// It was not executed. Only the replica with this address executes requests now.
+    Elsewhere(SocketAddr),
+    /// There is no answer. If it `may_be_done`, it may be executed, now or later; otherwise it is not.
+    Lost { may_be_done: bool, why: String },
+}
+
+impl Codec for Called {
+    fn put(&self, out: &mut Output) {
+        match self {
+            Called::Done(answer) => {
+                0u8.put(out);
+                answer.put(out);
+            }
+            Called::Refused { code, why } => {
+                1u8.put(out);
+                code.put(out);
+                why.put(out);
+            }
+            Called::Elsewhere(address) => {
+                2u8.put(out);
+                address.put(out);
+            }
+            Called::Lost { may_be_done, why } => {
+                3u8.put(out);
+                may_be_done.put(out);
+                why.put(out);
+            }
+        }
+    }
+
+    fn take(input: &mut Bytes) -> Option<Self> {
+        Some(match u8::take(input)? {
+            0 => Called::Done(<Bytes as Codec>::take(input)?),
+            1 => Called::Refused {
+                code: String::take(input)?,
+                why: String::take(input)?,
+            },
+            2 => Called::Elsewhere(SocketAddr::take(input)?),
+            3 => Called::Lost {
+                may_be_done: bool::take(input)?,
+                why: String::take(input)?,
+            },
+            _ => return None,
+        })
+    }
+
+    fn draw(source: &mut dyn Source) -> Self {
+        match source.below(4) {
+            0 => Called::Done(Bytes::draw(source)),
+            1 => Called::Refused {
+                code: String::draw(source),
+                why: String::draw(source),
+            },
+            2 => Called::Elsewhere(SocketAddr::draw(source)),
+            _ => Called::Lost {
+                may_be_done: bool::draw(source),
+                why: String::draw(source),
+            },
+        }
+    }
+}
+
+record! {
+    /// Asks a process who it is.
+    pub struct Greet {}
+
+    pub struct Greeting {
+        /// The service's file, if the process has a replica; else empty.
+        pub service: String,
+        pub kind: String,
+        pub name: String,
+        /// Its log server.
+        pub log_server: Interface,
+        /// Kinds of services that it can host.
+        pub kinds: Vec<String>,
+        pub release: String,
+    }
+
+    /// Makes a process that has no replica a replica of a service.
+    pub struct Adopt {
+        /// The service's file.
+        pub service: String,
+        pub kind: String,
+        pub name: String,
+    }
+
+    /// A request to the service.
+    pub struct CallService {
+        pub operation: String,
+        pub request: Bytes,
+    }
+
+    pub struct AskStatus {}
+
+    pub struct ReplicaStatus {
+        pub service: String,
+        pub kind: String,
+        pub name: String,
+        pub id: u64,
+        pub release: String,
+        /// What it waits for; empty if it serves.
+        pub waits_for: String,
+        pub applied: u64,
+        pub flushed: u64,
+        /// Each switchable engine, and whether it is on.
+        pub engines: Vec<(String, bool)>,
+        pub members: Vec<(u64, Member)>,
+        /// Replicas for which the log is kept, as this one saw them last.
+        pub in_view: Vec<u64>,
+        pub lease_holder: Option<u64>,
+        /// First position and description of each loglet.
+        pub loglets: Vec<(u64, Bytes)>,
+        /// From the bottom of the stack to its top.
+        pub measured: Vec<EngineStatus>,
+    }
+
+    /// What went through an engine of this replica since it started.
+    pub struct EngineStatus {
+        pub name: String,
+        pub proposals: u64,
+        pub syncs: u64,
+        /// Of the proposals, with all that is below the engine: in steps of a power of two.
+        pub median_us: u64,
+        pub p99_us: u64,
+    }
+
+    /// What an operator's request led to.
+    pub struct Told {
+        /// Position in the log, if it has one.
+        pub pos: u64,
+        /// Why it is refused; empty if it is done.
+        pub refused: String,
+    }
+
+    pub struct SwitchEngine {
+        pub engine: String,
+        pub on: bool,
+    }
+
+    pub struct RemoveReplica {
+        pub id: u64,
+    }
+
+    /// Marks a position at which all replicas remember their checksums.
+    pub struct MarkLog {}
+
+    /// Asks for the checksum at a mark.
+    pub struct AskChecksum {
+        pub mark: u64,
+    }
+
+    pub struct ChecksumAt {
+        pub applied: u64,
+        pub checksum: Option<u64>,
+    }
+
+    /// Lets another loglet take the entries from now on.
+    pub struct ReconfigureLog {
+        /// The process that gives positions.
+        pub sequencer: SocketAddr,
+        pub servers: Vec<Interface>,
+    }
+
+    /// Asks for a page of the rows that a replica has on disk. Without a `copy` it begins one.
+    pub struct CopyStore {
+        pub copy: Option<u64>,
+        /// The rows behind this key.
+        pub after: Option<Bytes>,
+    }
+
+    pub struct CopiedPage {
+        /// Names the copy, as long as its pages are asked for one after the other.
+        pub copy: u64,
+        /// The rows are those of this position.
+        pub pos: u64,
+        pub checksum: u64,
+        /// None at the end.
+        pub rows: Vec<(Bytes, Bytes)>,
+    }
+
+    /// Nobody needs the entries before this position any more; replicas may still keep them.
+    pub struct TrimLog {
+        pub before: u64,
+    }
+}
+
+requests! {
+    Greet = 120 => Greeting;
+    Adopt = 121 => Told;
+    CallService = 122 => Called;
+    AskStatus = 123 => ReplicaStatus;
+    SwitchEngine = 124 => Told;
+    RemoveReplica = 125 => Told;
+    MarkLog = 126 => Told;
+    AskChecksum = 127 => ChecksumAt;
+    ReconfigureLog = 128 => Told;
+    TrimLog = 129 => Told;
+    CopyStore = 130 => CopiedPage;
+}
+
+impl Told {
+    pub fn refused(why: impl Into<String>) -> Told {
+        Told {
+            pos: 0,
+            refused: why.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_core::testing::fuzz;
+
+    #[test]
+    fn a_damaged_answer_is_refused_or_means_what_it_says() {
+        let answers = [
+            Called::Done(Bytes::from_static(b"{}")),
+            Called::Refused {
+                code: "held".into(),
+                why: "one has it".into(),
+            },
+            Called::Elsewhere(([10, 0, 0, 1], 7).into()),
+            Called::Lost {
+                may_be_done: true,
+                why: "it is gone".into(),
+            },
+        ];
+        let good = answers.map(|answer| {
+            assert_eq!(Called::from_bytes(answer.to_bytes()), Some(answer.clone()));
+            answer.to_bytes().to_vec()
+        });
+        fuzz("delos called", 1, good, |input| {
+            let Some(value) = Called::from_bytes(Bytes::copy_from_slice(input)) else {
+                return false;
+            };
+            assert_eq!(Called::from_bytes(value.to_bytes()), Some(value));
+            true
+        });
+    }
+}

@@ -1,0 +1,50 @@
+//! What a service is to the process that hosts it.
+
+use super::messages::Called;
+use crate::coordinated_register::CoordinatedRegister;
+use crate::log::LogError;
+use crate::quorum::client::QuorumLoglets;
+use crate::stack::{Application, Lost, ReplicaId};
+use crate::stacks::Standard;
+use crate::virtual_log::VirtualLog;
+use bytes::Bytes;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
+/// The log of a service: on log servers, with its map on coordinators.
+pub type ServiceLog = VirtualLog<CoordinatedRegister, QuorumLoglets>;
+pub type ServiceStack<D> = Standard<ServiceLog, D>;
+
+/// An application whose requests come by the process's own protocol.
+#[allow(async_fn_in_trait)] // all tasks of a process share one thread
+pub trait Serves: Application + Sized {
+    /// What operators call it.
+    const KIND: &'static str;
+
+    fn create() -> Self;
+
+    /// Answers a client's request.
+    async fn call(stack: &ServiceStack<Self>, operation: &str, request: &Bytes) -> Called;
+
+    /// Does what the service needs beside requests, for ever.
+    async fn attend(stack: &ServiceStack<Self>) -> Infallible {
+        let _ = stack;
+        std::future::pending().await
+    }
+}
+
+/// What a client is told about a proposal without an answer. `find` knows the addresses of replicas.
+pub fn lost(lost: Lost, find: impl Fn(ReplicaId) -> Option<SocketAddr>) -> Called {
+    let may_be_done = match lost {
+        Lost::Elsewhere(holder) => match find(holder) {
+            Some(address) => return Called::Elsewhere(address),
+            None => false,
+        },
+        Lost::Log(LogError::Sealed | LogError::TooLong(_)) => false,
+        Lost::Log(_) | Lost::Stopped => true,
+    };
+    Called::Lost {
+        may_be_done,
+        why: lost.to_string(),
+    }
+}

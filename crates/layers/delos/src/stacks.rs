@@ -1,0 +1,265 @@
+//! The standard stack (Figure 6): all engines, in one order, under any application and over any log.
+//!
+//! ```text
+//!   application
+//!   batching         proposals that come together share an entry
+//!   session_order    each proposal once, in the order of its replica
+//!   brain_doctor     an operator changes rows
+//!   lease            one replica reads without asking the log
+//!   time             timers
+//!   view_tracking    who has how much of the log on disk
+//!   roster           the replicas by name, and which engines each has
+//!   base             plays the log
+//! ```
+//! Why this order: only the application may be above Batching. BrainDoctor's entries change what those above Lease
+//! read, and all replicas propose entries of Time and ViewTracking, whoever has the lease. An [`Observer`] above each
+//! engine measures it.
+//!
+//! All engines but Base, Roster and the observers are off until the log switches them on ([`Standard::switch`]), which
+//! the roster lets it do when all replicas have the engine (§3.4).
+
+use crate::base::{Base, Stopped};
+use crate::engines::batching::{self, BatchingAbove, BatchingBelow, Returned};
+use crate::engines::brain_doctor::{self, BrainDoctorAbove, BrainDoctorBelow};
+use crate::engines::guard::Guard;
+use crate::engines::lease::{self, LeaseAbove, LeaseBelow};
+use crate::engines::observer::Observer;
+use crate::engines::roster::{self, Member, RosterAbove, Told};
+use crate::engines::session_order::{self, SessionOrderAbove, SessionOrderBelow};
+use crate::engines::time::{self, TimeAbove, TimeBelow};
+use crate::engines::view_tracking::{self, ViewTrackingAbove, ViewTrackingBelow};
+use crate::entry::Entry;
+use crate::log::{LogPos, SharedLog};
+use crate::stack::{Answer, Application, Engine, Lost, ReplicaId, Top};
+use crate::store::{LocalStore, RoTx};
+use plinth_core::Result;
+use plinth_runtime::metric::latency::Latency;
+use plinth_runtime::{Either, race};
+use std::rc::Rc;
+
+/// The engines that the log switches on and off, from the bottom to the top.
+pub const ENGINES: [Guard; 6] = [
+    view_tracking::GUARD,
+    time::GUARD,
+    lease::GUARD,
+    brain_doctor::GUARD,
+    session_order::GUARD,
+    batching::GUARD,
+];
+
+/// The engine with this name.
+pub fn engine(name: &str) -> Option<Guard> {
+    ENGINES.into_iter().find(|guard| guard.name == name)
+}
+
+/// What is above each engine, from the top to the bottom.
+type OnOrder<D> = BatchingAbove<Top<D>>;
+type OnDoctor<D> = SessionOrderAbove<OnOrder<D>>;
+type OnLease<D> = BrainDoctorAbove<OnDoctor<D>>;
+type OnTime<D> = LeaseAbove<OnLease<D>>;
+type OnViews<D> = TimeAbove<OnTime<D>>;
+type OnRoster<D> = ViewTrackingAbove<OnViews<D>>;
+type OnBase<D> = RosterAbove<OnRoster<D>>;
+
+type Return<D> = <D as Application>::Return;
+type Refusal<D> = <D as Application>::Refusal;
+
+type Seen<E> = Rc<Observer<Rc<E>>>;
+type Bottom<L, D> = Base<L, OnBase<D>>;
+type Views<L, D> = ViewTrackingBelow<Seen<Bottom<L, D>>>;
+type Time<L, D> = TimeBelow<Seen<Views<L, D>>>;
+type Lease<L, D> = LeaseBelow<Seen<Time<L, D>>>;
+type Doctor<L, D> = BrainDoctorBelow<Seen<Lease<L, D>>>;
+type Order<L, D> =
+    SessionOrderBelow<Seen<Doctor<L, D>>, Returned<Return<D>, Refusal<D>>, Refusal<D>>;
+type Batching<L, D> = BatchingBelow<Seen<Order<L, D>>, Return<D>, Refusal<D>>;
+
+/// How long what is below a place of the stack takes.
+pub struct Measured<'a> {
+    pub below: &'static str,
+    pub proposals: &'a Latency,
+    pub syncs: &'a Latency,
+}
+
+/// See the module. Nothing goes on while [`Standard::run`] does not run.
+pub struct Standard<L: SharedLog + 'static, D: Application> {
+    pub base: Rc<Bottom<L, D>>,
+    pub views: Rc<Views<L, D>>,
+    pub time: Rc<Time<L, D>>,
+    pub lease: Rc<Lease<L, D>>,
+    pub doctor: Rc<Doctor<L, D>>,
+    order: Rc<Order<L, D>>,
+    batching: Rc<Batching<L, D>>,
+    seen_base: Seen<Bottom<L, D>>,
+    seen_views: Seen<Views<L, D>>,
+    seen_time: Seen<Time<L, D>>,
+    seen_lease: Seen<Lease<L, D>>,
+    seen_doctor: Seen<Doctor<L, D>>,
+    seen_order: Seen<Order<L, D>>,
+    top: Seen<Batching<L, D>>,
+}
+
+fn seen<E: Engine>(below: &'static str, engine: &Rc<E>) -> Seen<E> {
+    Rc::new(Observer::new(below, engine.clone()))
+}
+
+impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
+    /// The stack of the replica with this identity, which has `store` for itself.
+    pub fn new(log: Rc<L>, store: Rc<LocalStore>, replica: ReplicaId, application: D) -> Rc<Self> {
+        let above = SessionOrderAbove::new(BatchingAbove::new(Top(application)));
+        let above = LeaseAbove::new(BrainDoctorAbove::new(above));
+        let above = ViewTrackingAbove::new(TimeAbove::new(above));
+        let above = RosterAbove::new(above, &ENGINES, &store);
+        let base = Base::new(log, store.clone(), above);
+        let on_views = base.applicator().above().above();
+        let on_time = on_views.above();
+        let on_doctor = on_time.above().above();
+        let seen_base = seen("base", &base);
+        let views = ViewTrackingBelow::new(seen_base.clone(), store.clone(), replica);
+        let views = Rc::new(views);
+        let seen_views = seen(view_tracking::GUARD.name, &views);
+        let time = TimeBelow::new(seen_views.clone(), store.clone(), replica, on_views);
+        let time = Rc::new(time);
+        let seen_time = seen(time::GUARD.name, &time);
+        let lease = LeaseBelow::new(seen_time.clone(), store.clone(), replica, on_time);
+        let lease = Rc::new(lease);
+        let seen_lease = seen(lease::GUARD.name, &lease);
+        let doctor = Rc::new(BrainDoctorBelow {
+            down: seen_lease.clone(),
+        });
+        let seen_doctor = seen(brain_doctor::GUARD.name, &doctor);
+        let order = SessionOrderBelow::new(seen_doctor.clone(), store.clone(), on_doctor);
+        let order = Rc::new(order);
+        let seen_order = seen(session_order::GUARD.name, &order);
+        let batching = Rc::new(BatchingBelow::new(seen_order.clone(), store));
+        let top = seen(batching::GUARD.name, &batching);
+        Rc::new(Standard {
+            base,
+            views,
+            time,
+            lease,
+            doctor,
+            order,
+            batching,
+            seen_base,
+            seen_views,
+            seen_time,
+            seen_lease,
+            seen_doctor,
+            seen_order,
+            top,
+        })
+    }
+
+    /// Runs all engines until the replica has to stop.
+    pub async fn run(&self) -> Stopped {
+        let low = race(self.views.run(), race(self.time.run(), self.lease.run()));
+        let high = race(self.order.run(), self.batching.run());
+        match race(self.base.run(), race(low, high)).await {
+            Either::Left(stopped) => self.roster().stopped().map_or(stopped, Stopped),
+            Either::Right(_) => unreachable!("they run for ever"),
+        }
+    }
+
+    fn roster(&self) -> &OnBase<D> {
+        self.base.applicator()
+    }
+
+    pub fn application(&self) -> &D {
+        let on_time = self.roster().above().above().above();
+        &on_time.above().above().above().above().0
+    }
+
+    pub fn store(&self) -> &Rc<LocalStore> {
+        self.base.store()
+    }
+
+    /// Switches an engine on or off, on all replicas at one position of the log. Refused if a replica lacks it (§3.4).
+    ///
+    /// # Errors
+    /// Those of the proposal.
+    pub async fn switch(&self, engine: Guard, on: bool) -> std::result::Result<Told, Lost> {
+        roster::propose_switch(&self.base, engine, on).await
+    }
+
+    /// Says who the replica with this identity is. Refused if another one has its name or its address.
+    ///
+    /// # Errors
+    /// Those of the proposal.
+    pub async fn join(&self, id: ReplicaId, member: &Member) -> std::result::Result<Told, Lost> {
+        roster::propose_join(&self.base, id, member).await
+    }
+
+    /// Removes a replica from the roster, for good.
+    ///
+    /// # Errors
+    /// Those of the proposal.
+    pub async fn remove(&self, id: ReplicaId) -> std::result::Result<Told, Lost> {
+        roster::propose_leave(&self.base, id).await
+    }
+
+    /// Marks a position at which every replica remembers the checksum of its rows.
+    ///
+    /// # Errors
+    /// Those of the proposal.
+    pub async fn mark(&self) -> std::result::Result<Told, Lost> {
+        roster::propose_mark(&self.base).await
+    }
+
+    /// The checksum at a mark, if this replica has it.
+    pub fn checksum_at(&self, mark: LogPos) -> Option<u64> {
+        self.roster().checksum_at(mark)
+    }
+
+    /// The engines, from the bottom to the top, and whether each is on as far as this replica has applied the log.
+    ///
+    /// # Errors
+    /// The disk fails.
+    pub fn switches(&self) -> Result<Vec<(Guard, bool)>> {
+        let rows = self.store().snapshot();
+        let engines = ENGINES.into_iter();
+        engines
+            .map(|guard| Ok((guard, guard.was_on(&rows)?)))
+            .collect()
+    }
+
+    /// Of each engine with all that is below it, from the bottom to the top.
+    pub fn measured(&self) -> [Measured<'_>; 7] {
+        fn of<E>(seen: &Observer<E>) -> Measured<'_> {
+            Measured {
+                below: seen.below,
+                proposals: &seen.proposals,
+                syncs: &seen.syncs,
+            }
+        }
+        [
+            of(&self.seen_base),
+            of(&self.seen_views),
+            of(&self.seen_time),
+            of(&self.seen_lease),
+            of(&self.seen_doctor),
+            of(&self.seen_order),
+            of(&self.top),
+        ]
+    }
+}
+
+impl<L: SharedLog + 'static, D: Application> Engine for Standard<L, D> {
+    type Return = D::Return;
+    type Refusal = D::Refusal;
+
+    fn propose(
+        &self,
+        entry: Entry,
+    ) -> impl Future<Output = std::result::Result<Answer<D::Return, D::Refusal>, Lost>> {
+        self.top.propose(entry)
+    }
+
+    fn sync(&self) -> impl Future<Output = std::result::Result<RoTx, Lost>> {
+        self.top.sync()
+    }
+
+    fn set_trim_prefix(&self, pos: LogPos) {
+        self.top.set_trim_prefix(pos);
+    }
+}

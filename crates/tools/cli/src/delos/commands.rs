@@ -1,0 +1,392 @@
+//! What clients and operators do with a service.
+
+use super::create::{COORDINATORS_MAX, adopt, greet, seats};
+use super::service::{RETRY_PAUSE, Seen, Service, ask};
+use super::{AddReplica, Call, Common, Engine, ReconfigureLog, RemoveReplica, Trim, Upgrade};
+use crate::Outcome;
+use bytes::Bytes;
+use plinth_coordination::Coordinators;
+use plinth_core::Error;
+use plinth_delos::coordinated_register::CoordinatedRegister;
+use plinth_delos::quorum::messages::{Config, SERVERS_MAX};
+use plinth_delos::replica::messages::{
+    AskChecksum, CallService, Called, MarkLog, ReconfigureLog as Reconfigure,
+    RemoveReplica as Remove, SwitchEngine, TrimLog,
+};
+use plinth_rpc::Interface;
+use plinth_runtime::{Duration, join_all, sleep, timeout};
+use serde_json::{Value, json};
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+
+/// Prints a line, or the same as JSON.
+fn say(common: &Common, line: &str, value: &Value) {
+    match common.json {
+        true => println!("{value}"),
+        false => println!("{line}"),
+    }
+}
+
+pub async fn call(arguments: &Call) -> Outcome {
+    let service = Service::open(&arguments.common).await?;
+    let request = Bytes::from(arguments.request.to_string());
+    let mut last_word = String::new();
+    let mut next: VecDeque<SocketAddr> = service.file.coordinators.iter().copied().collect();
+    loop {
+        let Some(address) = next.pop_front() else {
+            if !service.has_time() {
+                return Err(service.silent(&last_word));
+            }
+            sleep(RETRY_PAUSE).await;
+            next = service
+                .look()
+                .await?
+                .iter()
+                .map(|seen| seen.member.address)
+                .collect();
+            continue;
+        };
+        let called = CallService {
+            operation: arguments.operation.clone(),
+            request: request.clone(),
+        };
+        let limit = service.left().max(Duration::from_secs(1));
+        let unsure = |why: String| {
+            let name = service.name();
+            Err(format!(
+                "service {name}: {why}: the request may be executed, now or later"
+            ))
+        };
+        match ask(&service.transport, address, called, limit).await {
+            Ok(Called::Done(answer)) => {
+                println!("{}", String::from_utf8_lossy(&answer));
+                return Ok(());
+            }
+            Ok(Called::Refused { code, why }) => {
+                if arguments.common.json {
+                    println!("{}", json!({ "refused": code, "why": why }));
+                }
+                return Err(format!(
+                    "service {}: refused ({code}): {why}",
+                    service.name()
+                ));
+            }
+            Ok(Called::Elsewhere(address)) => next.push_front(address),
+            Ok(Called::Lost {
+                may_be_done: true,
+                why,
+            }) => return unsure(why),
+            Ok(Called::Lost { why, .. }) => last_word = format!(": {why}"),
+            Err(Error::connection_failed | Error::broken_promise | Error::server_overloaded) => {}
+            Err(error) => return unsure(format!("{address} gave no answer ({error})")),
+        }
+        if !service.has_time() {
+            return Err(service.silent(&last_word));
+        }
+    }
+}
+
+pub async fn switch(arguments: &Engine, on: bool) -> Outcome {
+    let service = Service::open(&arguments.common).await?;
+    switch_engine(&service, &arguments.common, &arguments.engine, on).await
+}
+
+async fn switch_engine(service: &Service, common: &Common, engine: &str, on: bool) -> Outcome {
+    let asked = SwitchEngine {
+        engine: engine.into(),
+        on,
+    };
+    let pos = service.operate(asked).await?;
+    let how = if on { "on" } else { "off" };
+    say(
+        common,
+        &format!("engine {engine} is {how} from position {pos} on"),
+        &json!({ "engine": engine, "on": on, "position": pos }),
+    );
+    Ok(())
+}
+
+/// §3.4: first all replicas get the engine, switched off, then it is switched on.
+pub async fn upgrade(arguments: &Upgrade) -> Outcome {
+    let service = Service::open(&arguments.common).await?;
+    loop {
+        let seen = service.look().await?;
+        let has = |seen: &&Seen| seen.member.engines.contains(&arguments.engine);
+        let lacking: Vec<&str> = seen
+            .iter()
+            .filter(|seen| !has(seen))
+            .map(|seen| seen.member.name.as_str())
+            .collect();
+        if lacking.is_empty() {
+            let engine = &arguments.engine;
+            return switch_engine(&service, &arguments.common, engine, true).await;
+        }
+        if !service.has_time() {
+            return Err(format!(
+                "engine {} is not in the release of replica {}: start these with the new release, one after the \
+                 other, and try again",
+                arguments.engine,
+                lacking.join(", ")
+            ));
+        }
+        sleep(RETRY_PAUSE).await;
+    }
+}
+
+/// The configuration of the part of the log that takes the entries.
+fn last_config(seen: &[Seen]) -> Option<Config> {
+    let statuses = seen.iter().filter_map(|seen| seen.status.as_ref());
+    let newest = statuses.max_by_key(|status| status.loglets.len())?;
+    let (_, description) = newest.loglets.last()?;
+    Config::from_description(description)
+}
+
+fn find<'a>(seen: &'a [Seen], name: &str, service: &Service) -> Outcome<&'a Seen> {
+    seen.iter()
+        .find(|seen| seen.member.name == name)
+        .ok_or_else(|| {
+            let names: Vec<&str> = seen.iter().map(|seen| seen.member.name.as_str()).collect();
+            format!(
+                "service {} has no replica {name:?}; there are {}",
+                service.name(),
+                names.join(", ")
+            )
+        })
+}
+
+/// Goes on in a part of the log with these log servers. Prefers `sequencer` to the present one.
+async fn reconfigure(
+    service: &Service,
+    seen: &[Seen],
+    sequencer: Option<SocketAddr>,
+    servers: Vec<Interface>,
+) -> Outcome<u64> {
+    let present = last_config(seen).map(|config| config.sequencer);
+    let serves = |address: &SocketAddr| {
+        let mut serving = seen.iter().filter(|seen| seen.serves());
+        serving.any(|seen| seen.member.address == *address)
+    };
+    let first = seen.iter().find(|seen| seen.serves());
+    let sequencer = sequencer
+        .or(present.filter(serves))
+        .or(first.map(|seen| seen.member.address))
+        .ok_or_else(|| service.silent(""))?;
+    service.operate(Reconfigure { sequencer, servers }).await
+}
+
+fn log_server(seen: &Seen) -> Interface {
+    Interface::new(seen.member.address, seen.member.log_server)
+}
+
+pub async fn reconfigure_log(arguments: &ReconfigureLog) -> Outcome {
+    let service = Service::open(&arguments.common).await?;
+    let seen = service.look().await?;
+    let sequencer = match &arguments.sequencer {
+        Some(name) => Some(find(&seen, name, &service)?.member.address),
+        None => None,
+    };
+    let mut servers: Vec<Interface> = seen.iter().map(log_server).collect();
+    if !arguments.servers.is_empty() {
+        let named = arguments.servers.iter();
+        let named = named.map(|name| find(&seen, name, &service).map(log_server));
+        servers = named.collect::<Outcome<_>>()?;
+    }
+    let pos = reconfigure(&service, &seen, sequencer, servers).await?;
+    say(
+        &arguments.common,
+        &format!("the log goes on in a new part from position {pos} on"),
+        &json!({ "position": pos }),
+    );
+    Ok(())
+}
+
+/// Moves the map of the log to coordinators among these replicas, the present ones first, and updates the service's
+/// file.
+async fn choose_coordinators(service: &Service, common: &Common, among: &[Seen]) -> Outcome {
+    let serving = among.iter().filter(|seen| seen.serves());
+    let mut wanted: Vec<SocketAddr> = serving.map(|seen| seen.member.address).collect();
+    wanted.sort_by_key(|address| !service.file.coordinators.contains(address));
+    wanted.truncate(seats(wanted.len(), COORDINATORS_MAX));
+    if wanted.is_empty() {
+        return Err(format!(
+            "service {} has no other replica that serves",
+            service.name()
+        ));
+    }
+    let coordinators = Coordinators::from(service.file.clone());
+    let register = CoordinatedRegister::new(&service.transport, &coordinators);
+    let limit = service.left().max(Duration::from_secs(5));
+    let moved = timeout(limit, register.move_to(wanted)).await;
+    let moved = moved.ok_or_else(|| {
+        format!(
+            "the coordinators of {} do not answer: a majority of the present ones and of the next ones must live",
+            service.name()
+        )
+    })?;
+    moved.map_err(|error| format!("the coordinators of {}: {error}", service.name()))?;
+    coordinators
+        .write_file(&common.service, service.file.clone())
+        .await;
+    Ok(())
+}
+
+pub async fn add_replica(arguments: &AddReplica) -> Outcome {
+    let service = Service::open(&arguments.common).await?;
+    let (at, common) = (&arguments.replica, &arguments.common);
+    let seen = service.look().await?;
+    if seen.len() >= SERVERS_MAX {
+        return Err(format!(
+            "service {} has {SERVERS_MAX} replicas already",
+            service.name()
+        ));
+    }
+    if let Some(other) = seen.iter().find(|seen| seen.member.name == at.name)
+        && other.member.address != at.address
+    {
+        return Err(format!(
+            "replica {:?} of {} is at {}: choose another name, or remove that one first",
+            at.name,
+            service.name(),
+            other.member.address
+        ));
+    }
+    let known = seen.iter().find_map(|seen| seen.status.as_ref());
+    let kind = known.map(|status| status.kind.clone());
+    let kind = kind.ok_or_else(|| service.silent(""))?;
+    let greeted = timeout(service.left(), greet(service.transport.clone(), at.clone())).await;
+    greeted.ok_or_else(|| {
+        format!(
+            "no process answers at {}: start `plinth delos serve` there",
+            at.address
+        )
+    })??;
+    adopt(&service.transport, at, &service.file, &kind).await?;
+    let seen = loop {
+        let seen = service.look().await?;
+        let is_there = |seen: &&Seen| seen.member.name == at.name && seen.serves();
+        if seen.iter().any(|seen| is_there(&seen)) {
+            break seen;
+        }
+        if !service.has_time() {
+            return Err(format!(
+                "replica {:?} does not serve yet; `plinth delos status` shows when it does. Then \
+                 `plinth delos reconfigure-log` lets its log server take part",
+                at.name
+            ));
+        }
+        sleep(RETRY_PAUSE).await;
+    };
+    let servers = seen.iter().map(log_server).collect();
+    reconfigure(&service, &seen, None, servers).await?;
+    if seats(seen.len(), COORDINATORS_MAX) > service.file.coordinators.len() {
+        choose_coordinators(&service, common, &seen).await?;
+    }
+    let line = format!(
+        "replica {} serves, and its log server keeps the log",
+        at.name
+    );
+    say(
+        common,
+        &line,
+        &json!({ "replica": at.name, "address": at.address.to_string() }),
+    );
+    Ok(())
+}
+
+pub async fn remove_replica(arguments: &RemoveReplica) -> Outcome {
+    let service = Service::open(&arguments.common).await?;
+    let (name, common) = (&arguments.replica, &arguments.common);
+    let seen = service.look().await?;
+    let removed = find(&seen, name, &service)?;
+    let (id, address) = (removed.id, removed.member.address);
+    let left: Vec<Seen> = seen.into_iter().filter(|seen| seen.id != id).collect();
+    if service.file.coordinators.contains(&address) {
+        choose_coordinators(&service, common, &left).await?;
+    }
+    let is_in_log = last_config(&left).is_none_or(|config| {
+        let mut servers = config.servers.iter();
+        config.sequencer == address || servers.any(|server| server.address == address)
+    });
+    // First the log: it must not lose a log server that it counts on.
+    if is_in_log {
+        let servers = left.iter().map(log_server).collect();
+        let own = left.iter().find(|seen| seen.serves());
+        let present = last_config(&left).map(|config| config.sequencer);
+        let sequencer = present.filter(|present| *present != address);
+        let sequencer = sequencer.or(own.map(|seen| seen.member.address));
+        reconfigure(&service, &left, sequencer, servers).await?;
+    }
+    let pos = service.operate(Remove { id }).await?;
+    say(
+        common,
+        &format!("replica {name} is removed; its process ends"),
+        &json!({ "removed": name, "position": pos }),
+    );
+    Ok(())
+}
+
+pub async fn trim(arguments: &Trim) -> Outcome {
+    let service = Service::open(&arguments.common).await?;
+    let before = arguments.before.unwrap_or(u64::MAX);
+    service.operate(TrimLog { before }).await?;
+    let line = "the log will forget what all replicas have on disk, as far as no engine needs it";
+    say(
+        &arguments.common,
+        line,
+        &json!({ "before": arguments.before }),
+    );
+    Ok(())
+}
+
+/// Compares the checksums of all replicas at one position.
+pub async fn check(common: &Common) -> Outcome {
+    let service = Service::open(common).await?;
+    let mark = service.operate(MarkLog {}).await?;
+    let seen = service.look().await?;
+    let limit = service.left().max(Duration::from_secs(2));
+    let asked = seen.iter().map(|seen| async {
+        let asked = AskChecksum { mark };
+        let at = ask(&service.transport, seen.member.address, asked, limit).await;
+        (seen.member.name.clone(), at.ok().and_then(|at| at.checksum))
+    });
+    let found = join_all(asked.collect::<Vec<_>>()).await;
+    let known: Vec<u64> = found.iter().filter_map(|(_, sum)| *sum).collect();
+    let is_equal = known.windows(2).all(|pair| pair[0] == pair[1]);
+    let hex = |sum: &Option<u64>| sum.map(|sum| format!("{sum:016x}"));
+    if common.json {
+        let replicas: Vec<Value> = found
+            .iter()
+            .map(|(name, sum)| json!({ "name": name, "checksum": hex(sum) }))
+            .collect();
+        println!(
+            "{}",
+            json!({ "position": mark, "equal": is_equal, "replicas": replicas })
+        );
+    } else {
+        println!("position {mark}");
+        for (name, sum) in &found {
+            println!(
+                "  {name}  {}",
+                hex(sum).unwrap_or_else(|| "no answer".into())
+            );
+        }
+    }
+    if !is_equal {
+        return Err(format!(
+            "replicas of {} differ at position {mark}: compare their rows, and replace those that are wrong",
+            service.name()
+        ));
+    }
+    let silent: Vec<&str> = found
+        .iter()
+        .filter(|(_, sum)| sum.is_none())
+        .map(|(name, _)| name.as_str())
+        .collect();
+    match silent.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "replica {} could not be compared",
+            silent.join(", ")
+        )),
+    }
+}

@@ -1,0 +1,252 @@
+//! `plinth delos create`: makes a service of processes that wait for one.
+
+use super::names::{At, file_name, parse_at, parse_service_name};
+use super::service::{RETRY_PAUSE, Service, ask};
+use crate::Outcome;
+use plinth_coordination::{ClusterFile, Coordinators};
+use plinth_delos::coordinated_register::CoordinatedRegister;
+use plinth_delos::quorum::client::QuorumLoglets;
+use plinth_delos::quorum::messages::{Config, SERVERS_MAX};
+use plinth_delos::replica::messages::{Adopt, Greet, Greeting, SwitchEngine};
+use plinth_delos::virtual_log::VirtualLog;
+use plinth_rpc::Transport;
+use plinth_runtime::{Duration, join_all, random, sleep, timeout};
+use serde_json::json;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+/// On from the beginning. Lease, Time and BrainDoctor are for those who want them.
+const ENGINES: [&str; 3] = ["view_tracking", "session_order", "batching"];
+/// Two of five may be gone. More would only make each change of the log's map slower.
+pub const COORDINATORS_MAX: usize = 5;
+const ASK_LIMIT: Duration = Duration::from_secs(5);
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// Name of the service
+    #[arg(value_name = "NAME", value_parser = parse_service_name)]
+    pub name: String,
+    /// Kind of service: lock, queue
+    #[arg(long, value_name = "KIND", value_parser = parse_kind)]
+    pub kind: String,
+    /// A replica: its name, and where its process listens; once for each
+    #[arg(long = "replica", value_name = "NAME=IP:PORT", required = true, value_parser = parse_at)]
+    pub replicas: Vec<At>,
+    /// File of the service, for all other commands; without it NAME.delos in the current directory
+    #[arg(long, value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// Seconds to wait for the processes before giving up; the same may be tried again
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 30,
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    pub timeout: u64,
+}
+
+pub fn parse_kind(name: &str) -> Result<String, String> {
+    let kinds: Vec<&str> = plinth_services::KINDS
+        .iter()
+        .map(|kind| kind.name)
+        .collect();
+    match kinds.contains(&name) {
+        true => Ok(name.into()),
+        false => Err(format!("expected {}", kinds.join(" or "))),
+    }
+}
+
+/// How many of so many replicas are coordinators, and how many log servers keep the log: an odd number, because one
+/// more process that may fail must not be one more that is needed.
+pub fn seats(replicas: usize, most: usize) -> usize {
+    let most = replicas.min(most);
+    most - (most + 1) % 2
+}
+
+pub async fn run(arguments: &Arguments) -> Outcome {
+    let path = arguments.file.clone();
+    let path = path.unwrap_or_else(|| file_name(&arguments.name).into());
+    if plinth_runtime::disk::exists(&path).await {
+        return Err(format!(
+            "service file {} is there already: choose another name, or another --file",
+            path.display()
+        ));
+    }
+    let file = create(arguments, &path).await?;
+    if arguments.json {
+        println!(
+            "{}",
+            json!({ "service": file.to_string(), "file": path.display().to_string() })
+        );
+        return Ok(());
+    }
+    println!(
+        "service {} of kind {}, with {} replicas",
+        arguments.name,
+        arguments.kind,
+        arguments.replicas.len()
+    );
+    println!("its file: {}", path.display());
+    Ok(())
+}
+
+fn check(replicas: &[At]) -> Outcome {
+    for (i, one) in replicas.iter().enumerate() {
+        for other in &replicas[i + 1..] {
+            if one.name == other.name || one.address == other.address {
+                return Err(format!(
+                    "replicas {}={} and {}={}: each needs a name and an address of its own",
+                    one.name, one.address, other.name, other.address
+                ));
+            }
+        }
+    }
+    match replicas.len() > SERVERS_MAX {
+        true => Err(format!("a service has at most {SERVERS_MAX} replicas")),
+        false => Ok(()),
+    }
+}
+
+/// Makes the service and writes its file. After a failure the same may be tried again.
+pub async fn create(arguments: &Arguments, path: &Path) -> Outcome<ClusterFile> {
+    let replicas = &arguments.replicas;
+    check(replicas)?;
+    let transport = Transport::client();
+    let limit = Duration::from_secs(arguments.timeout);
+    let file = timeout(limit, make(&transport, arguments)).await;
+    let file = file.unwrap_or_else(|| {
+        Err(format!(
+            "service {} is not ready after {} s; when the processes of its replicas run, try the same again",
+            arguments.name, arguments.timeout
+        ))
+    })?;
+    let saved = file.save(path).await;
+    saved.map_err(|error| {
+        format!(
+            "service file {}: {error}; choose another --file",
+            path.display()
+        )
+    })?;
+    Ok(file)
+}
+
+async fn make(transport: &Transport, arguments: &Arguments) -> Outcome<ClusterFile> {
+    let replicas = &arguments.replicas;
+    let greet = |at: &At| greet(transport.clone(), at.clone());
+    let greetings = join_all(replicas.iter().map(greet).collect::<Vec<_>>()).await;
+    let greetings = greetings.into_iter().collect::<Outcome<Vec<Greeting>>>()?;
+    let file = choose_file(arguments, &greetings)?;
+    for at in replicas {
+        adopt(transport, at, &file, &arguments.kind).await?;
+    }
+    let servers: Vec<_> = greetings
+        .iter()
+        .map(|greeting| greeting.log_server)
+        .collect();
+    let config = Config {
+        loglet: plinth_core::Uid::from_parts(random::u64(), random::u64()),
+        sequencer: replicas[0].address,
+        servers: servers[..seats(servers.len(), SERVERS_MAX)].to_vec(),
+    };
+    let coordinators = Coordinators::from(file.clone());
+    let register = CoordinatedRegister::new(transport, &coordinators);
+    let loglets = QuorumLoglets {
+        transport: transport.clone(),
+    };
+    let log = VirtualLog::open(register, loglets, config.to_description()).await;
+    log.map_err(|error| format!("the map of the log: {error}"))?;
+    let service = Service::of(file.clone(), arguments.timeout);
+    await_all(&service, replicas.len()).await?;
+    for engine in ENGINES {
+        let (engine, on) = (engine.to_string(), true);
+        service.operate(SwitchEngine { engine, on }).await?;
+    }
+    Ok(file)
+}
+
+/// The service's file: that of an attempt before this one, which may have stopped on the way, or a new one.
+fn choose_file(arguments: &Arguments, greetings: &[Greeting]) -> Outcome<ClusterFile> {
+    let addresses: Vec<SocketAddr> = arguments.replicas.iter().map(|at| at.address).collect();
+    let coordinators = addresses[..seats(addresses.len(), COORDINATORS_MAX)].to_vec();
+    let mut chosen: Option<ClusterFile> = None;
+    for (at, greeting) in arguments.replicas.iter().zip(greetings) {
+        if !greeting.kinds.contains(&arguments.kind) {
+            return Err(format!(
+                "the process at {} has no kind {:?}: upgrade it",
+                at.address, arguments.kind
+            ));
+        }
+        if greeting.service.is_empty() {
+            continue;
+        }
+        let of = ClusterFile::parse(&greeting.service).ok();
+        let is_same = |of: &ClusterFile| {
+            of.description == arguments.name
+                && of.coordinators == coordinators
+                && chosen.as_ref().is_none_or(|chosen| chosen == of)
+        };
+        match of.filter(is_same) {
+            Some(of) => chosen = Some(of),
+            None => {
+                return Err(format!(
+                    "the process at {} is replica {:?} of another service, {}",
+                    at.address, greeting.name, greeting.service
+                ));
+            }
+        }
+    }
+    Ok(chosen.unwrap_or_else(|| ClusterFile {
+        description: arguments.name.clone(),
+        id: format!("{:016x}", random::u64()),
+        coordinators,
+    }))
+}
+
+/// Waits until the process answers.
+pub async fn greet(transport: Transport, at: At) -> Outcome<Greeting> {
+    loop {
+        if let Ok(greeting) = ask(&transport, at.address, Greet {}, ASK_LIMIT).await {
+            return Ok(greeting);
+        }
+        sleep(RETRY_PAUSE).await;
+    }
+}
+
+pub async fn adopt(transport: &Transport, at: &At, file: &ClusterFile, kind: &str) -> Outcome {
+    let adopt = Adopt {
+        service: file.to_string(),
+        kind: kind.into(),
+        name: at.name.clone(),
+    };
+    let told = ask(transport, at.address, adopt, ASK_LIMIT).await;
+    let told = told.map_err(|error| format!("the process at {}: {error}", at.address))?;
+    match told.refused.is_empty() {
+        true => Ok(()),
+        false => Err(format!("the process at {}: {}", at.address, told.refused)),
+    }
+}
+
+/// Waits until so many replicas are in the roster and serve.
+async fn await_all(service: &Service, count: usize) -> Outcome {
+    loop {
+        let seen = service.look().await?;
+        if seen.iter().filter(|seen| seen.serves()).count() == count {
+            return Ok(());
+        }
+        sleep(RETRY_PAUSE).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_more_process_is_not_one_more_that_is_needed() {
+        let of = [1, 2, 3, 4, 5, 6, 7].map(|replicas| seats(replicas, 5));
+        assert_eq!(of, [1, 1, 3, 3, 5, 5, 5]);
+    }
+}

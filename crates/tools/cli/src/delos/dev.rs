@@ -1,0 +1,251 @@
+//! `plinth delos dev`: a service on this machine, whose replicas are child processes.
+//!
+//! ```text
+//! DIR/NAME.delos     the service's file
+//! DIR/<replica>/     data directory of a replica, with trace.jsonl
+//! ```
+//! A process that dies is started again. When this process ends, for any reason, the others end too.
+
+use super::create::{self, parse_kind};
+use super::names::{At, file_name, parse_service_name};
+use super::service::load;
+use crate::Outcome;
+use crate::connect;
+use plinth_runtime::real::interrupted;
+use plinth_runtime::{Duration, Either, Instant, now, race, sleep};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+const RESTART_AFTER: Duration = Duration::from_secs(1);
+const CHECK_INTERVAL: Duration = Duration::from_millis(50);
+const STOP_LIMIT: Duration = Duration::from_secs(5);
+const REPLICAS_MAX: u16 = 15;
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// Name of the service
+    #[arg(value_name = "NAME", value_parser = parse_service_name)]
+    name: String,
+    /// Kind of service: lock, queue
+    #[arg(long, value_name = "KIND", value_parser = parse_kind)]
+    kind: String,
+    /// Replicas, each a process
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 3,
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(REPLICAS_MAX))
+    )]
+    replicas: u16,
+    /// Directory for all files; if it holds this service already, it is resumed
+    #[arg(long, value_name = "DIR", default_value = "plinth-delos")]
+    data_dir: PathBuf,
+    /// Port of the first replica; the others take the ports after it
+    #[arg(long, value_name = "PORT", default_value_t = 4700, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+}
+
+impl Arguments {
+    fn replica(&self, i: u16) -> At {
+        At {
+            name: format!("{}-{}", self.name, i + 1),
+            address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port + i),
+        }
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Outcome {
+    if u32::from(arguments.port) + u32::from(arguments.replicas) > 1 << 16 {
+        return Err(format!(
+            "ports from {} on do not suffice for {} replicas; choose a lower --port",
+            arguments.port, arguments.replicas
+        ));
+    }
+    connect::block_on(async {
+        let replicas: Vec<At> = (0..arguments.replicas)
+            .map(|i| arguments.replica(i))
+            .collect();
+        let path = arguments.data_dir.join(file_name(&arguments.name));
+        check(arguments, &replicas, &path).await?;
+        let start = |at: &At| Process::start(arguments, at);
+        let mut processes = replicas.iter().map(start).collect::<Outcome<Vec<_>>>()?;
+        let outcome = match race(
+            interrupted(),
+            serve(arguments, &replicas, &path, &mut processes),
+        )
+        .await
+        {
+            Either::Left(Ok(())) => Ok(()),
+            Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
+            Either::Right(outcome) => outcome,
+        };
+        stop(processes).await;
+        outcome
+    })
+}
+
+/// An existing service is resumed with what it has.
+async fn check(arguments: &Arguments, replicas: &[At], path: &std::path::Path) -> Outcome {
+    let directory = arguments.data_dir.display();
+    let made = plinth_runtime::disk::create_dir_all(&arguments.data_dir).await;
+    made.map_err(|error| {
+        format!("data directory {directory}: {error}; choose another with --data-dir")
+    })?;
+    if !plinth_runtime::disk::exists(path).await {
+        return Ok(());
+    }
+    let file = load(path).await?;
+    if file.coordinators.first() != Some(&replicas[0].address) {
+        return Err(format!(
+            "{} names replicas from {} on: resume it with that --port, or choose another --data-dir",
+            path.display(),
+            file.coordinators[0]
+        ));
+    }
+    for (i, at) in (1..).zip(replicas) {
+        let is_there = arguments.data_dir.join(&at.name).join("replica");
+        if !plinth_runtime::disk::exists(&is_there).await {
+            return Err(format!(
+                "data directory {directory} has a service without replica {:?}: resume it with --replicas {}",
+                at.name,
+                i - 1
+            ));
+        }
+    }
+    Ok(())
+}
+
+async fn serve(
+    arguments: &Arguments,
+    replicas: &[At],
+    path: &std::path::Path,
+    processes: &mut [Process],
+) -> Outcome {
+    let created = async {
+        if plinth_runtime::disk::exists(path).await {
+            return Ok(());
+        }
+        let create = create::Arguments {
+            name: arguments.name.clone(),
+            kind: arguments.kind.clone(),
+            replicas: replicas.to_vec(),
+            file: None,
+            json: false,
+            timeout: 60,
+        };
+        create::create(&create, path).await.map(drop)
+    };
+    match race(created, first_end(processes)).await {
+        Either::Left(outcome) => outcome?,
+        Either::Right(line) => return Err(line),
+    }
+    println!(
+        "{} replicas of {}, kind {}",
+        replicas.len(),
+        arguments.name,
+        arguments.kind
+    );
+    println!("use it with: plinth delos status {}", path.display());
+    println!("ready");
+    loop {
+        for process in processes.iter_mut() {
+            process.revive(arguments)?;
+        }
+        sleep(CHECK_INTERVAL).await;
+    }
+}
+
+struct Process {
+    at: At,
+    child: Child,
+    ended_at: Option<Instant>,
+}
+
+impl Process {
+    fn start(arguments: &Arguments, at: &At) -> Outcome<Process> {
+        let directory = arguments.data_dir.join(&at.name);
+        let made = std::fs::create_dir_all(&directory);
+        made.map_err(|error| {
+            format!(
+                "{}: {error}; choose another --data-dir",
+                directory.display()
+            )
+        })?;
+        // The running program itself, even if its file has been replaced since.
+        let child = Command::new("/proc/self/exe")
+            .arg0("plinth")
+            .args(["delos", "serve", "--service", &arguments.name])
+            .args(["--listen", &at.address.to_string()])
+            .arg("--data-dir")
+            .arg(&directory)
+            .arg("--trace")
+            .arg(directory.join("trace.jsonl"))
+            .args(["--parent", &std::process::id().to_string()])
+            .stdin(Stdio::null())
+            .spawn();
+        let child = child.map_err(|error| format!("cannot start a process: {error}"))?;
+        let (at, ended_at) = (at.clone(), None);
+        Ok(Process {
+            at,
+            child,
+            ended_at,
+        })
+    }
+
+    fn has_ended(&mut self) -> bool {
+        matches!(self.child.try_wait(), Ok(Some(_)))
+    }
+
+    fn revive(&mut self, arguments: &Arguments) -> Outcome {
+        if !self.has_ended() {
+            return Ok(());
+        }
+        let ended_at = *self.ended_at.get_or_insert_with(|| {
+            eprintln!(
+                "plinth: replica {} ended; it is started again",
+                self.at.name
+            );
+            now()
+        });
+        if ended_at.elapsed() >= RESTART_AFTER {
+            *self = Process::start(arguments, &self.at.clone())?;
+        }
+        Ok(())
+    }
+}
+
+/// The line about the first process that ends.
+async fn first_end(processes: &mut [Process]) -> String {
+    loop {
+        for process in processes.iter_mut() {
+            if process.has_ended() {
+                let At { name, address } = &process.at;
+                return format!(
+                    "replica {name} at {address} ended before the service was ready; it said why above"
+                );
+            }
+        }
+        sleep(CHECK_INTERVAL).await;
+    }
+}
+
+async fn stop(mut processes: Vec<Process>) {
+    for process in &processes {
+        if let Some(pid) = rustix::process::Pid::from_raw(process.child.id() as i32) {
+            // It may have ended by itself.
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
+        }
+    }
+    let asked_at = now();
+    while asked_at.elapsed() < STOP_LIMIT
+        && processes.iter_mut().any(|process| !process.has_ended())
+    {
+        sleep(CHECK_INTERVAL).await;
+    }
+    for mut process in processes {
+        let _ = process.child.kill();
+        let _ = process.child.wait();
+    }
+}

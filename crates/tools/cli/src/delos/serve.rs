@@ -1,0 +1,73 @@
+//! `plinth delos serve`: the process of one replica.
+
+use super::names::{parse_address, parse_service_name};
+use crate::Outcome;
+use crate::server::{follow_parent, parse_knobs, raise_file_limit};
+use crate::{allocator, trace_file};
+use plinth_core::EngineKind;
+use plinth_delos::replica::{Config, serve};
+use plinth_runtime::knobs::set_knobs;
+use plinth_runtime::real::{block_on, interrupted};
+use plinth_runtime::{Either, race};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// Address for clients, operators and the other replicas; it stays the same for the life of the replica
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
+    listen: SocketAddr,
+    /// Directory of the replica
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    /// Be a replica of the service with this name only
+    #[arg(long, value_name = "NAME", value_parser = parse_service_name)]
+    service: Option<String>,
+    /// Engine of the local store, when it is made: ssd, memory
+    #[arg(long, value_name = "ENGINE", default_value = "ssd", value_parser = parse_engine)]
+    engine: EngineKind,
+    /// Cache of the local store, in MiB
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    cache_mib: u64,
+    /// Set a limit or an interval; `plinth server --knob list` shows all knobs
+    #[arg(long = "knob", value_name = "NAME=VALUE")]
+    knobs: Vec<String>,
+    /// File for trace events, one JSON object per line
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// End when the process with this number, the parent, ends
+    #[arg(long, hide = true)]
+    parent: Option<u32>,
+}
+
+fn parse_engine(name: &str) -> Result<EngineKind, String> {
+    EngineKind::parse(name).ok_or_else(|| "expected ssd or memory".into())
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    set_knobs(parse_knobs(&arguments.knobs)?);
+    if let Some(parent) = arguments.parent {
+        follow_parent(parent)?;
+    }
+    trace_file::start(arguments.trace.as_deref())?;
+    allocator::return_free_memory_when_idle()?;
+    raise_file_limit();
+    let at = format!("delos serve {}", arguments.listen);
+    let config = Config {
+        directory: arguments.data_dir,
+        listen: arguments.listen,
+        kinds: plinth_services::KINDS,
+        engine: arguments.engine,
+        cache_bytes: (arguments.cache_mib as usize) << 20,
+        service: arguments.service,
+    };
+    let outcome = block_on(async {
+        match race(interrupted(), serve(config)).await {
+            Either::Left(Ok(())) => Ok(()),
+            Either::Left(Err(error)) => Err(format!("{at}: cannot wait for signals: {error}")),
+            Either::Right(Err(line)) => Err(format!("{at}: {line}")),
+        }
+    });
+    trace_file::flush();
+    outcome
+}

@@ -1,0 +1,148 @@
+//! `plinth delos status`.
+
+use super::Common;
+use super::service::{Seen, Service};
+use crate::Outcome;
+use plinth_delos::quorum::messages::Config;
+use plinth_delos::replica::messages::ReplicaStatus;
+use serde_json::{Value, json};
+
+pub async fn status(common: &Common) -> Outcome {
+    let service = Service::open(common).await?;
+    let seen = service.look().await?;
+    let statuses = seen.iter().filter_map(|seen| seen.status.as_ref());
+    let Some(best) = statuses.max_by_key(|status| status.applied) else {
+        return Err(service.silent(""));
+    };
+    match common.json {
+        true => println!("{}", as_json(&service, &seen, best)),
+        false => print(&service, &seen, best),
+    }
+    Ok(())
+}
+
+/// The name of the replica with this address, or the address.
+fn at(seen: &[Seen], address: std::net::SocketAddr) -> String {
+    let found = seen.iter().find(|seen| seen.member.address == address);
+    found.map_or_else(|| address.to_string(), |seen| seen.member.name.clone())
+}
+
+fn state(seen: &Seen) -> String {
+    match &seen.status {
+        None => "does not answer".into(),
+        Some(status) if status.waits_for.is_empty() => "serves".into(),
+        Some(status) => format!("waits for {}", status.waits_for),
+    }
+}
+
+fn lease_holder(seen: &[Seen], best: &ReplicaStatus) -> Option<String> {
+    let holder = best.lease_holder?;
+    let found = seen.iter().find(|seen| seen.id == holder);
+    Some(found.map_or_else(|| format!("{holder:016x}"), |seen| seen.member.name.clone()))
+}
+
+fn print(service: &Service, seen: &[Seen], best: &ReplicaStatus) {
+    println!(
+        "service {}, kind {}, at position {}",
+        service.name(),
+        best.kind,
+        best.applied
+    );
+    println!("replicas");
+    for one in seen {
+        let applied = one
+            .status
+            .as_ref()
+            .map_or_else(|| "-".into(), |of| of.applied.to_string());
+        println!(
+            "  {:<12} {:<21} release {}, position {applied}, {}",
+            one.member.name,
+            one.member.address,
+            one.member.release,
+            state(one)
+        );
+    }
+    println!("engines");
+    for (name, on) in &best.engines {
+        let how = if *on { "on" } else { "off" };
+        let held = lease_holder(seen, best).filter(|_| name == "lease");
+        let held = held
+            .map(|holder| format!(", held by {holder}"))
+            .unwrap_or_default();
+        println!("  {name:<14} {how}{held}");
+    }
+    println!("log");
+    for (first, description) in &best.loglets {
+        println!("  from {first:<10} {}", loglet(seen, description));
+    }
+}
+
+fn loglet(seen: &[Seen], description: &[u8]) -> String {
+    let Some(config) = Config::from_description(description) else {
+        return String::from_utf8_lossy(description).into_owned();
+    };
+    let servers = config.servers.iter();
+    let servers: Vec<String> = servers.map(|server| at(seen, server.address)).collect();
+    format!(
+        "sequencer {}, log servers {}",
+        at(seen, config.sequencer),
+        servers.join(" ")
+    )
+}
+
+fn loglet_json(seen: &[Seen], first: u64, description: &[u8]) -> Value {
+    let config = Config::from_description(description);
+    let servers = config.iter().flat_map(|config| config.servers.iter());
+    let servers: Vec<String> = servers.map(|server| at(seen, server.address)).collect();
+    json!({
+        "first": first,
+        "sequencer": config.as_ref().map(|config| at(seen, config.sequencer)),
+        "log_servers": servers,
+    })
+}
+
+fn as_json(service: &Service, seen: &[Seen], best: &ReplicaStatus) -> Value {
+    let replicas = seen.iter().map(|one| {
+        let status = one.status.as_ref();
+        let measured = status.map(|status| {
+            let engines = status.measured.iter().map(|of| {
+                json!({
+                    "name": of.name,
+                    "proposals": of.proposals,
+                    "syncs": of.syncs,
+                    "median_us": of.median_us,
+                    "p99_us": of.p99_us,
+                })
+            });
+            engines.collect::<Vec<_>>()
+        });
+        json!({
+            "name": one.member.name,
+            "address": one.member.address.to_string(),
+            "release": one.member.release,
+            "has_engines": one.member.engines,
+            "state": state(one),
+            "serves": one.serves(),
+            "applied": status.map(|status| status.applied),
+            "flushed": status.map(|status| status.flushed),
+            "in_view": best.in_view.contains(&one.id),
+            "through_engines": measured,
+        })
+    });
+    let engines = best.engines.iter();
+    let engines = engines.map(|(name, on)| json!({ "name": name, "on": on }));
+    let loglets = best.loglets.iter();
+    let loglets = loglets.map(|(first, description)| loglet_json(seen, *first, description));
+    let coordinators = service.file.coordinators.iter();
+    json!({
+        "service": service.name(),
+        "key": service.file.key(),
+        "kind": best.kind,
+        "position": best.applied,
+        "coordinators": coordinators.map(|address| at(seen, *address)).collect::<Vec<_>>(),
+        "lease_holder": lease_holder(seen, best),
+        "replicas": replicas.collect::<Vec<_>>(),
+        "engines": engines.collect::<Vec<_>>(),
+        "log": loglets.collect::<Vec<_>>(),
+    })
+}
