@@ -211,7 +211,10 @@ impl Keeping {
 
     async fn one(&self, me: &mut Me, client: &Client) -> Option<()> {
         let r = below(REGISTERS as u64) as usize;
-        match below(12) {
+        if chance(0.1) {
+            return self.use_quotas(client).await;
+        }
+        match below(10) {
             0..3 => self.set(me, client, r).await,
             3..6 => {
                 self.get(me, client, r, me.watched[r].is_none() && chance(0.7))
@@ -220,11 +223,6 @@ impl Keeping {
             6 => self.set_and_get(me, client, r).await,
             7 => self.sync_and_get(me, client, r).await,
             8 => self.create_ephemeral(me, client).await,
-            9 if chance(0.3) => quotas::come_and_go(client)
-                .await
-                .err()
-                .map_or(Some(()), |code| code.map(|_| ())),
-            9 | 10 => self.press(client).await,
             _ => self.create_numbered(client).await,
         }
     }
@@ -396,16 +394,29 @@ impl Keeping {
 
     async fn create_numbered(&self, client: &Client) -> Option<()> {
         let path = Text::from("/simulated/s/n");
-        match ask(client, create(path, create_flags::PERSISTENT_SEQUENTIAL)).await {
-            Ok(_) => {}
-            Err(code) => self.explain(client, code, "a numbered node cannot be created")?,
+        let request = create(path, create_flags::PERSISTENT_SEQUENTIAL);
+        // Several at once: of two gateways' or two batches' numbers, none may be given out twice.
+        let asked: Vec<_> = (0..1 + below(4))
+            .map(|_| client.submit(request.clone()))
+            .collect();
+        for answer in asked {
+            match settle(timeout(ANSWER_LIMIT, answer).await) {
+                Ok(_) => {}
+                Err(code) => self.explain(client, code, "a numbered node cannot be created")?,
+            }
         }
         Some(())
     }
 
-    async fn press(&self, client: &Client) -> Option<()> {
-        match quotas::press(client).await {
-            Ok(asked) => asked.err().map_or(Some(()), |code| code.map(|_| ())),
+    async fn use_quotas(&self, client: &Client) -> Option<()> {
+        let asked = match chance(0.2) {
+            true => Ok(quotas::come_and_go(client).await),
+            false => quotas::press(client).await,
+        };
+        match asked {
+            // Whether there was something to make or to delete is chance.
+            Ok(Ok(_) | Err(Some(_))) => Some(()),
+            Ok(Err(None)) => None,
             Err(wrong) => {
                 self.complaints.add(wrong);
                 Some(())
