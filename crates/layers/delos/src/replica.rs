@@ -74,8 +74,9 @@ pub async fn serve(config: Config) -> Result<Infallible, String> {
         )
     })?;
     let identity = Identity::load(directory).await?;
-    if let Some(identity) = &identity {
-        check(identity, &config)?;
+    match &identity {
+        Some(identity) => check(identity, &config)?,
+        None => check_empty(directory).await?,
     }
     let transport = Transport::listen(config.listen).await.map_err(|error| {
         format!(
@@ -92,6 +93,21 @@ pub async fn serve(config: Config) -> Result<Infallible, String> {
     let _serving = site::serve(&site);
     let identity = site.adopted().await;
     Err(live(&site, &identity).await)
+}
+
+/// Refuses a directory that has lost the file that says whose it is: its coordinator has promised something.
+async fn check_empty(directory: &Path) -> Result<(), String> {
+    let names = disk::list_dir(directory).await;
+    let names =
+        names.map_err(|error| format!("data directory {}: {error}", directory.display()))?;
+    match names.iter().any(|name| name.starts_with(STORE)) {
+        true => Err(format!(
+            "data directory {} has a local store, and no file `replica`: put that file back, or choose an empty \
+             directory",
+            directory.display()
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Refuses a directory that this process cannot go on with.

@@ -351,41 +351,43 @@ fn the_log_goes_on_elsewhere_under_load_and_no_request_fails() {
 
 #[test]
 fn another_machine_takes_the_place_of_one_that_is_lost_for_good() {
-    run(9, |nodes| async move {
-        create().await;
-        let known = RefCell::new(Known::default());
-        push_some(&known, 20).await;
-        assert_eq!(adopt(3).await, "");
-        await_service(3..4).await;
-        control().lose_machine(nodes[0].machine);
-        let transport = Transport::client();
-        let coordinators = Coordinators::from(service());
-        let register = CoordinatedRegister::new(&transport, &coordinators);
-        let moved = register.move_to((1..4).map(address).collect()).await;
-        moved.expect("it is moved");
-        let reconfigured = ReconfigureLog {
-            sequencer: address(1),
-            servers: servers(1..4).await,
-        };
-        assert_eq!(insist(1, reconfigured).await.refused, "");
-        let lost = status(1).await.members;
-        let lost = lost.iter().find(|(_, member)| member.name == "replica-0");
-        let id = lost.expect("it is in the roster").0;
-        assert_eq!(insist(2, RemoveReplica { id }).await.refused, "");
-        push_some(&known, 20).await;
-        // Now one of the former three may be gone, too.
-        control().kill_process(nodes[1].process, KillKind::Kill);
-        push_some(&known, 20).await;
-        for n in [2, 3] {
-            control().kill_process(nodes[n].process, KillKind::Kill);
-            control().restart_process(nodes[n].process);
-        }
-        await_service(2..4).await;
-        control().restart_process(nodes[1].process);
-        await_service(1..4).await;
-        check(&known).await;
-        assert_eq!(status(3).await.members.len(), 3);
-    });
+    for seed in 0..10 {
+        run(seed, |nodes| async move {
+            create().await;
+            let known = RefCell::new(Known::default());
+            push_some(&known, 20).await;
+            assert_eq!(adopt(3).await, "");
+            await_service(3..4).await;
+            control().lose_machine(nodes[0].machine);
+            let transport = Transport::client();
+            let coordinators = Coordinators::from(service());
+            let register = CoordinatedRegister::new(&transport, &coordinators);
+            let moved = register.move_to((1..4).map(address).collect()).await;
+            moved.expect("it is moved");
+            let reconfigured = ReconfigureLog {
+                sequencer: address(1),
+                servers: servers(1..4).await,
+            };
+            assert_eq!(insist(1, reconfigured).await.refused, "");
+            let lost = status(1).await.members;
+            let lost = lost.iter().find(|(_, member)| member.name == "replica-0");
+            let id = lost.expect("it is in the roster").0;
+            assert_eq!(insist(2, RemoveReplica { id }).await.refused, "");
+            push_some(&known, 20).await;
+            // Now one of the former three may be gone, too.
+            control().kill_process(nodes[1].process, KillKind::Kill);
+            push_some(&known, 20).await;
+            for n in [2, 3] {
+                control().kill_process(nodes[n].process, KillKind::Kill);
+                control().restart_process(nodes[n].process);
+            }
+            await_service(2..4).await;
+            control().restart_process(nodes[1].process);
+            await_service(1..4).await;
+            check(&known).await;
+            assert_eq!(status(3).await.members.len(), 3);
+        });
+    }
 }
 
 async fn await_end(node: &Node) -> String {
@@ -400,27 +402,29 @@ async fn await_end(node: &Node) -> String {
 
 #[test]
 fn who_was_away_while_the_log_was_trimmed_ends_and_a_new_replica_is_a_copy() {
-    run(10, |nodes| async move {
-        create().await;
-        assert_eq!(switch(0, "view_tracking", true).await, "");
-        let known = RefCell::new(Known::default());
-        push_some(&known, 20).await;
-        control().kill_process(nodes[2].process, KillKind::Kill);
-        push_some(&known, 20).await;
-        // Nobody waits for it any more.
-        sleep(Duration::from_secs(130)).await;
-        assert_eq!(insist(0, TrimLog { before: u64::MAX }).await.refused, "");
-        sleep(Duration::from_secs(5)).await;
-        control().restart_process(nodes[2].process);
-        let line = await_end(&nodes[2]).await;
-        let start = "replica \"replica-2\" of \"jobs\": the log begins at ";
-        assert!(line.starts_with(start), "{line}");
-        assert_eq!(adopt(3).await, "");
-        await_service(3..4).await;
-        push_some(&known, 5).await;
-        compare(&[0, 1, 3]).await;
-        check(&known).await;
-    });
+    for seed in 0..10 {
+        run(seed, |nodes| async move {
+            create().await;
+            assert_eq!(switch(0, "view_tracking", true).await, "");
+            let known = RefCell::new(Known::default());
+            push_some(&known, 20).await;
+            control().kill_process(nodes[2].process, KillKind::Kill);
+            push_some(&known, 20).await;
+            // Nobody waits for it any more.
+            sleep(Duration::from_secs(130)).await;
+            assert_eq!(insist(0, TrimLog { before: u64::MAX }).await.refused, "");
+            sleep(Duration::from_secs(5)).await;
+            control().restart_process(nodes[2].process);
+            let line = await_end(&nodes[2]).await;
+            let start = "replica \"replica-2\" of \"jobs\": the log begins at ";
+            assert!(line.starts_with(start), "{line}");
+            assert_eq!(adopt(3).await, "");
+            await_service(3..4).await;
+            push_some(&known, 5).await;
+            compare(&[0, 1, 3]).await;
+            check(&known).await;
+        });
+    }
 }
 
 #[test]

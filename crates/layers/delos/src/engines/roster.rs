@@ -120,6 +120,9 @@ fn join(tx: &mut RwTx, id: ReplicaId, member: &Member) -> Result<Verdict> {
 
 fn leave(tx: &mut RwTx, id: ReplicaId) -> Result<Verdict> {
     let row = key(MEMBERS, &id.to_be_bytes());
+    if tx.get(&key(REMOVED, &id.to_be_bytes()))?.is_some() {
+        return Ok(Verdict::Done); // an attempt before this one, whose outcome nobody knew
+    }
     if tx.get(&row)?.is_none() {
         return Ok(refuse("there is no such replica".into()));
     }

@@ -12,6 +12,7 @@ use super::messages::{
 };
 use super::serves::ServiceLog;
 use crate::engines::roster::{self, Member};
+use crate::log::LogError;
 use crate::quorum::messages::Config as LogletConfig;
 use crate::stack::Lost;
 use crate::stacks::{ENGINES, engine};
@@ -19,7 +20,7 @@ use plinth_coordination::ClusterFile;
 use plinth_core::Error;
 use plinth_rpc::{Interface, Registration, Request, Responder, Transport};
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, TaskGroup, timeout, trace};
+use plinth_runtime::{Duration, TaskGroup, sleep, timeout, trace};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -27,6 +28,7 @@ use std::rc::Rc;
 const REQUESTS_MAX: usize = 10_000;
 /// A request without an answer in this time is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
+const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 struct Running {
     replica: Rc<dyn Replica>,
@@ -264,17 +266,17 @@ impl Site {
                 names.join(", ")
             ));
         };
-        said(running.replica.switch(engine, asked.on).await)
+        decide(|| running.replica.switch(engine, asked.on)).await
     }
 
     async fn remove(&self, id: u64) -> Result<u64, String> {
         let running = self.serving()?;
-        said(running.replica.remove(id).await)
+        decide(|| running.replica.remove(id)).await
     }
 
     async fn mark(&self) -> Result<u64, String> {
         let running = self.serving()?;
-        said(running.replica.mark().await)
+        decide(|| running.replica.mark()).await
     }
 
     fn copy(&self, asked: &CopyStore) -> Result<CopiedPage, Error> {
@@ -296,8 +298,18 @@ impl Site {
     }
 }
 
-fn said(told: Result<roster::Told, Lost>) -> Result<u64, String> {
-    told.map_err(|lost| lost.to_string())?
+/// Lets the log decide what an operator asks for. The same may be asked again: when the log's sequencer goes, nobody
+/// knows what became of an entry.
+async fn decide<W>(ask: impl Fn() -> W) -> Result<u64, String>
+where
+    W: Future<Output = Result<roster::Told, Lost>>,
+{
+    loop {
+        match ask().await {
+            Err(Lost::Log(LogError::Unknown)) => sleep(RETRY_PAUSE).await,
+            told => return told.map_err(|lost| lost.to_string())?,
+        }
+    }
 }
 
 /// What an operator is told. No answer in time is one, too.

@@ -19,6 +19,8 @@ use serde_json::{Value, json};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 
+const REDIRECT_PAUSE: Duration = Duration::from_millis(5);
+
 /// Prints a line, or the same as JSON.
 fn say(common: &Common, line: &str, value: &Value) {
     match common.json {
@@ -71,13 +73,17 @@ pub async fn call(arguments: &Call) -> Outcome {
                     service.name()
                 ));
             }
-            Ok(Called::Elsewhere(address)) => next.push_front(address),
+            Ok(Called::Elsewhere(address)) => {
+                next.push_front(address);
+                sleep(REDIRECT_PAUSE).await; // the lease may be changing hands
+            }
             Ok(Called::Lost {
                 may_be_done: true,
                 why,
             }) => return unsure(why),
             Ok(Called::Lost { why, .. }) => last_word = format!(": {why}"),
-            Err(Error::connection_failed | Error::broken_promise | Error::server_overloaded) => {}
+            Err(Error::connection_failed | Error::server_overloaded) => {}
+            // Also when the process gave it up: it may have begun.
             Err(error) => return unsure(format!("{address} gave no answer ({error})")),
         }
         if !service.has_time() {
