@@ -200,7 +200,10 @@ fn next_number(tx: &mut RwTx, key: &[u8]) -> Result<u64, Error> {
 const NAME_BYTES_MAX: usize = 500;
 
 /// A name: not empty, not too long, and without control characters.
-fn name<'a>(request: &'a Value, field: &str) -> Result<&'a str, Failure<Refused>> {
+///
+/// # Errors
+/// The request is refused.
+pub fn name<'a>(request: &'a Value, field: &str) -> Result<&'a str, Failure<Refused>> {
     let text = text(request, field)?;
     match text.is_empty() || text.len() > NAME_BYTES_MAX || text.chars().any(char::is_control) {
         true => refuse(
@@ -211,14 +214,18 @@ fn name<'a>(request: &'a Value, field: &str) -> Result<&'a str, Failure<Refused>
     }
 }
 
-fn text<'a>(request: &'a Value, field: &str) -> Result<&'a str, Failure<Refused>> {
+/// # Errors
+/// The request is refused if the field is no text.
+pub fn text<'a>(request: &'a Value, field: &str) -> Result<&'a str, Failure<Refused>> {
     match &request[field] {
         Value::String(text) => Ok(text),
         _ => refuse("bad_request", format!("`{field}` must be a text")),
     }
 }
 
-fn whole_number(
+/// # Errors
+/// The request is refused if the field is no number, or outside the bounds.
+pub fn whole_number(
     request: &Value,
     field: &str,
     bounds: std::ops::RangeInclusive<u64>,
@@ -237,7 +244,11 @@ fn whole_number(
     }
 }
 
-fn unknown<T>(operation: &str, all: &[&str]) -> Result<T, Failure<Refused>> {
+/// Refuses an operation that is none of `all`.
+///
+/// # Errors
+/// Always.
+pub fn unknown<T>(operation: &str, all: &[&str]) -> Result<T, Failure<Refused>> {
     refuse(
         "unknown_operation",
         format!(

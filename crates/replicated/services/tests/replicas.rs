@@ -451,7 +451,7 @@ fn a_process_that_cannot_be_what_it_is_asked_to_be_says_so() {
             (
                 4,
                 adopt(&jobs, "ledger", "x"),
-                "its release has no kind \"ledger\"",
+                "its program has no kind \"ledger\"; it has lock, queue",
             ),
             (
                 4,

@@ -164,7 +164,12 @@ impl Site {
             ));
         }
         if self.config.kind(&asked.kind).is_none() {
-            return Err(format!("its release has no kind {:?}", asked.kind));
+            let kinds: Vec<&str> = self.config.kinds.iter().map(|kind| kind.name).collect();
+            let there_are = kinds.join(", ");
+            return Err(format!(
+                "its program has no kind {:?}; it has {there_are}",
+                asked.kind
+            ));
         }
         let identity = Identity::draw(service, &asked.kind, &asked.name, self.config.listen);
         identity.save(&self.config.directory).await?;

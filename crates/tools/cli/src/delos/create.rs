@@ -7,6 +7,7 @@ use plinth_coordination::{ClusterFile, Coordinators};
 use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::quorum::client::QuorumLoglets;
 use plinth_delos::quorum::messages::{Config, SERVERS_MAX};
+use plinth_delos::replica::identity::is_name;
 use plinth_delos::replica::messages::{Adopt, Greet, Greeting, SwitchEngine};
 use plinth_delos::virtual_log::VirtualLog;
 use plinth_rpc::Transport;
@@ -26,8 +27,8 @@ pub struct Arguments {
     /// Name of the service
     #[arg(value_name = "NAME", value_parser = parse_service_name)]
     pub name: String,
-    /// Kind of service: lock, queue
-    #[arg(long, value_name = "KIND", value_parser = parse_kind)]
+    /// Kind of service: lock, queue, or one that the processes have of their own
+    #[arg(long, value_name = "KIND", value_parser = parse_any_kind)]
     pub kind: String,
     /// A replica: its name, and where its process listens; once for each
     #[arg(long = "replica", value_name = "NAME=IP:PORT", required = true, value_parser = parse_at)]
@@ -48,6 +49,15 @@ pub struct Arguments {
     pub timeout: u64,
 }
 
+/// Programs of users have kinds that this one does not know.
+fn parse_any_kind(name: &str) -> Result<String, String> {
+    match is_name(name) {
+        true => Ok(name.into()),
+        false => Err("expected a word of letters, digits, '-', '_' and '.'".into()),
+    }
+}
+
+/// One of the kinds of `plinth delos serve`.
 pub fn parse_kind(name: &str) -> Result<String, String> {
     let kinds: Vec<&str> = plinth_services::KINDS
         .iter()
@@ -175,8 +185,10 @@ fn choose_file(arguments: &Arguments, greetings: &[Greeting]) -> Outcome<Cluster
     for (at, greeting) in arguments.replicas.iter().zip(greetings) {
         if !greeting.kinds.contains(&arguments.kind) {
             return Err(format!(
-                "the process at {} has no kind {:?}: upgrade it",
-                at.address, arguments.kind
+                "the process at {} has no kind {:?}; it has {}",
+                at.address,
+                arguments.kind,
+                greeting.kinds.join(", ")
             ));
         }
         if greeting.service.is_empty() {
