@@ -252,7 +252,7 @@ mod tests {
             let judge = Judge::default();
             let writes = judge.draw_burst(1, 2);
             judge.draw_burst(1, 1);
-            for (_, of) in &mut *judge.tried.borrow_mut() {
+            for of in judge.tried.borrow_mut().values_mut() {
                 of.write.is_refused = false;
             }
             judge.take_outcomes(0, &writes, &[Outcome::done(1), Outcome::UNKNOWN]);

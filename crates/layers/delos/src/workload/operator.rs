@@ -2,6 +2,7 @@
 
 use super::Delos;
 use crate::coordinated_register::CoordinatedRegister;
+use crate::engines::batching;
 use crate::engines::guard::Guard;
 use crate::quorum::client::QuorumLoglets;
 use crate::quorum::messages::Config;
@@ -147,12 +148,17 @@ impl Delos {
 
     async fn switch_some(&self) {
         let engine = ENGINES[below(ENGINES.len() as u64) as usize];
+        let on = chance(0.7);
+        // Proposals that are under way when Batching is switched off go down again, behind later ones.
+        if self.keeps_order && !on && engine.name == batching::GUARD.name {
+            return;
+        }
         if self.is_never_on(engine) || (self.keeps_order && self.is_order(engine)) {
             return;
         }
         let switch = SwitchEngine {
             engine: engine.name.into(),
-            on: chance(0.7),
+            on,
         };
         trace!("DelosSwitches", "engine" => engine.name, "on" => switch.on);
         let told = self.ask(self.any_server(), switch).await;
