@@ -42,6 +42,11 @@ fn replicas_on_log_servers_keep_every_promise() {
 }
 
 #[test]
+fn replicas_on_streams_of_the_store_keep_every_promise() {
+    keeps_every_promise("delos_stream", 16);
+}
+
+#[test]
 fn an_engine_that_acts_before_it_is_enabled_is_found() {
     is_found("delos", "delos_acts_before_enabled");
 }

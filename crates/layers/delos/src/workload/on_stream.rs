@@ -19,12 +19,22 @@ use bytes::Bytes;
 use plinth_client::{Database, connect};
 use plinth_core::{Error, Uid};
 use plinth_rpc::{Registration, Request, Responder, Transport};
-use plinth_runtime::{Either, TaskGroup, disk, race, random, sleep};
+use plinth_runtime::{Duration, Either, TaskGroup, disk, race, random, sleep};
 use plinth_workload::Place;
+use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 const NAME: &str = "simulated";
+
+/// A stream that is sealed gets another one behind it before so many looks, unless who has sealed it is gone.
+const SEALED_LOOKS: usize = 3;
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The name of a stream that nobody has used.
+fn fresh() -> Bytes {
+    format!("{NAME}/{:016x}", random::u64()).into()
+}
 
 struct Streams {
     database: Database,
@@ -80,11 +90,11 @@ async fn live(place: Place) -> Result<String, Error> {
     let work = async {
         replica.join(address).await;
         let _serving = answer_all(&transport, &replica);
-        std::future::pending::<()>().await;
+        replica.care().await
     };
     match race(replica.stack.run(), work).await {
         Either::Left(stopped) => Ok(stopped.to_string()),
-        Either::Right(()) => unreachable!("it is pending"),
+        Either::Right(never) => match never {},
     }
 }
 
@@ -148,9 +158,22 @@ impl Replica {
         }
     }
 
+    /// Goes on behind a stream that was sealed by somebody who has gone.
+    async fn care(&self) -> Infallible {
+        let mut looks = 0;
+        loop {
+            sleep(LOOK_INTERVAL).await;
+            let last = self.log.parts().pop().expect("a map is never empty").1;
+            let is_sealed = self.log.is_last_sealed().await;
+            looks = if is_sealed == Ok(true) { looks + 1 } else { 0 };
+            if looks >= SEALED_LOOKS {
+                let _ = self.log.replace(&last, fresh()).await; // the next look does the same
+            }
+        }
+    }
+
     async fn reconfigure(&self) -> Told {
-        let name = format!("{NAME}/{:016x}", random::u64());
-        let done = self.log.reconfigure(name.into()).await;
+        let done = self.log.reconfigure(fresh()).await;
         told(done.map(|()| Ok(0)).map_err(Lost::Log))
     }
 
