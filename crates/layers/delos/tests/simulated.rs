@@ -1,5 +1,5 @@
-//! Stacks in the simulator: replicas on the machines of a cluster, clients and an operator with every fault, and proofs
-//! that the oracles can fail.
+//! Stacks in the simulator: replicas on the machines of a cluster, clients and an operator with every fault, and
+//! proofs that the oracles can fail.
 
 use plinth_delos as _;
 use plinth_runtime::Duration;

@@ -105,7 +105,7 @@ impl Delos {
             }
         }
         for engine in ENGINES {
-            let is_first = chance(0.7) || (self.keeps_order && self.is_order(engine));
+            let is_first = chance(0.8) || (self.keeps_order && self.is_order(engine));
             if is_first && !self.is_never_on(engine) {
                 let engine_on = SwitchEngine {
                     engine: engine.name.into(),
@@ -148,7 +148,7 @@ impl Delos {
 
     async fn switch_some(&self) {
         let engine = ENGINES[below(ENGINES.len() as u64) as usize];
-        let on = chance(0.7);
+        let on = chance(0.8);
         // Proposals that are under way when Batching is switched off go down again, behind later ones.
         if self.keeps_order && !on && engine.name == batching::GUARD.name {
             return;
