@@ -35,7 +35,7 @@ use plinth_runtime::random::{below, chance};
 use plinth_runtime::{Duration, now, probe, sleep, trace_warn};
 use plinth_workload::{Boxed, Day, Place, Site, Verdict, Workload};
 use registers::{HISTORY_LEN, REGISTERS, Registers};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -118,6 +118,8 @@ pub struct Delos {
     transport: Transport,
     judge: Judge,
     log_servers: RefCell<Vec<Interface>>,
+    /// Nobody writes at this replica for a while.
+    cut_off: Cell<Option<SocketAddr>>,
     /// The engine that promises an order is on all the time.
     keeps_order: bool,
     /// This engine is never switched on.
@@ -135,6 +137,7 @@ impl Delos {
             transport: Transport::client(),
             judge: Judge::default(),
             log_servers: RefCell::default(),
+            cut_off: Cell::new(None),
             keeps_order,
             never_on: may_stay_off.then_some(never_on),
         }
@@ -175,6 +178,11 @@ impl Delos {
     }
 
     async fn write(&self, server: &mut SocketAddr) -> Option<()> {
+        if self.cut_off.get() == Some(*server) {
+            self.read(*server).await;
+            *server = self.any_server();
+            return Some(());
+        }
         let writes = self.judge.draw_burst(REGISTERS, 1 + below(BURST_MAX));
         let reads = chance(0.3);
         let floor = self.judge.floor();

@@ -18,6 +18,7 @@ use plinth_coordination::ClusterFile;
 use plinth_core::Uid;
 use plinth_rpc::{Interface, Request};
 use plinth_runtime::random::{self, below, chance};
+use plinth_runtime::sim::control;
 use plinth_runtime::{Duration, probe, sleep, timeout, trace};
 use std::net::SocketAddr;
 
@@ -138,7 +139,8 @@ impl Delos {
 
     /// Does something to the service that it must bear.
     pub async fn operate(&self) {
-        match below(10) {
+        match below(12) {
+            10.. => self.cut_off(self.any_server()).await,
             0..3 => self.switch_some().await,
             3..5 => self.reconfigure().await,
             5..7 => drop(self.compare_checksums().await),
@@ -165,6 +167,30 @@ impl Delos {
         if told.is_some_and(|told| is_done(&told)) {
             probe!("delos_engine_switched");
         }
+    }
+
+    /// Cuts a replica off from all others, but not from the clients, for longer than a lease lasts.
+    async fn cut_off(&self, server: SocketAddr) {
+        let processes = control().processes();
+        let machine_of = |address| processes.iter().find(|of| of.address == address);
+        let Some(one) = machine_of(server).map(|of| of.machine) else {
+            return;
+        };
+        let others = self.site.servers.iter().filter_map(|of| machine_of(*of));
+        let others: Vec<_> = others
+            .map(|of| of.machine)
+            .filter(|of| *of != one)
+            .collect();
+        // A write that is under way there would hold its reads up.
+        self.cut_off.set(Some(server));
+        sleep(Duration::from_millis(500)).await;
+        trace!("DelosCutsOff", "address" => server);
+        others
+            .iter()
+            .for_each(|other| control().partition(one, *other, true));
+        sleep(Duration::from_millis(random::range(1000..8000))).await;
+        others.iter().for_each(|other| control().heal(one, *other));
+        self.cut_off.set(None);
     }
 
     async fn reconfigure(&self) {
