@@ -39,6 +39,7 @@ plinth_workload::application! {
     plinth_workload::Application {
         name: "counter",
         serve: |place| Box::pin(server::run(place)),
+        keeps_data: false,
         workloads: &[plinth_workload::Kind {
             name: "counter",
             make: |site| std::rc::Rc::new(workload::Counting::new(site)),

@@ -1,13 +1,18 @@
 //! The application in the simulator, and a proof that its oracle can fail.
 
 use plinth_runtime::Duration;
-use plinth_sim::{HuntOptions, HuntReport, hunt};
+use plinth_sim::{HuntOptions, HuntReport, Limits, hunt};
 
 fn look(seeds: u64, fault: Option<&str>) -> HuntReport {
+    let limits = Limits {
+        workloads: Some(vec!["counter".into()]),
+        ..Limits::default()
+    };
     let options = HuntOptions {
         jobs: 2,
         budget: Some(Duration::from_secs(120)),
         planted_fault: fault.map(String::from),
+        limits,
         ..HuntOptions::new(1..=seeds, "applications")
     };
     hunt(&options, |_| ())

@@ -76,6 +76,12 @@ impl Entry {
         }
     }
 
+    pub fn remove_header(&mut self, name: &str) {
+        if let Ok(at) = self.place(name) {
+            self.headers.remove(at);
+        }
+    }
+
     pub fn encode(&self) -> Bytes {
         let mut out = BytesMut::with_capacity(self.encoded_len());
         out.put_u8(VERSION);

@@ -32,3 +32,4 @@ pub mod stream_log;
 #[cfg(test)]
 mod tests;
 pub mod virtual_log;
+mod workload;

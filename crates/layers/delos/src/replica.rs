@@ -91,8 +91,16 @@ pub async fn serve(config: Config) -> Result<Infallible, String> {
     let _beacon = FailureBeacon::new(&transport, PROCESS);
     let site = Site::new(config, transport, log_server.interface(), identity);
     let _serving = site::serve(&site);
-    let identity = site.adopted().await;
-    Err(live(&site, &identity).await)
+    let living = async {
+        let identity = site.adopted().await;
+        live(&site, &identity).await
+    };
+    let ended = match race(living, log_server.failed()).await {
+        Either::Left(line) => line,
+        Either::Right(error) => format!("log server in {}: {error}", log_directory.display()),
+    };
+    site.give_up();
+    Err(ended)
 }
 
 /// Refuses a directory that has lost the file that says whose it is: its coordinator has promised something.

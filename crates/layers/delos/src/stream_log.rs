@@ -182,7 +182,8 @@ impl Inner {
             let gaps = self.counted.borrow().gaps;
             match self.send(&batch).await {
                 Ok(Sent::At(version)) => {
-                    self.open_at.set(Some((version, now())));
+                    // Who has sealed the log may have the same version, behind this commit.
+                    self.open_at.set(Some((version - 1, now())));
                     self.count_through(Some(version)).await;
                     // All were found, unless others have removed them already.
                     return self.fail(batch, LogError::Unknown);

@@ -258,6 +258,15 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
         }
     }
 
+    /// True if the last loglet takes no more entries: somebody adds another one now, or has gone after sealing it.
+    ///
+    /// # Errors
+    /// The loglet cannot be reached.
+    pub async fn is_last_sealed(&self) -> Result<bool, LogError> {
+        let (_, loglet) = self.last().await?;
+        Ok(loglet.check_tail().await?.is_sealed)
+    }
+
     /// The descriptions of the loglets, with the first position of each.
     pub fn parts(&self) -> Vec<(LogPos, Bytes)> {
         let map = self.map.borrow();

@@ -80,6 +80,7 @@ plinth_workload::application! {
     plinth_workload::Application {
         name: "keeper",
         serve: |place| Box::pin(gateway::run(place)),
+        keeps_data: false,
         workloads: &[plinth_workload::Kind {
             name: "keeper",
             make: |site| std::rc::Rc::new(workload::Keeping::new(site)),

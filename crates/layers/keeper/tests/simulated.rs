@@ -3,14 +3,19 @@
 
 use plinth_keeper as _;
 use plinth_runtime::Duration;
-use plinth_sim::{HuntOptions, HuntReport, hunt};
+use plinth_sim::{HuntOptions, HuntReport, Limits, hunt};
 
-/// Looks at runs of the scenario with applications; about half of them have the keeper.
+/// Looks at runs of the scenario with applications that have the keeper, without other workloads beside it.
 fn look(seeds: u64, fault: Option<&str>) -> HuntReport {
+    let limits = Limits {
+        workloads: Some(vec!["keeper".into()]),
+        ..Limits::default()
+    };
     let options = HuntOptions {
         jobs: 2,
         budget: Some(Duration::from_secs(180)),
         planted_fault: fault.map(String::from),
+        limits,
         ..HuntOptions::new(1..=seeds, "applications")
     };
     hunt(&options, |_| ())

@@ -3,9 +3,10 @@
 //! An application registers itself in its own crate ([`plinth_workload::application!`]). It is linked, and so known to
 //! the simulator, if it is named here.
 
-use crate::cluster::Shape;
+use crate::cluster::{Shape, index_of};
 use crate::scenario::APPLICATION_PORT;
 use plinth_counter as _;
+use plinth_delos as _;
 use plinth_keeper as _;
 use plinth_runtime::sim::{MachineId, Simulation};
 use plinth_runtime::{Duration, sleep, trace_warn};
@@ -28,6 +29,12 @@ impl Shape {
             servers: (0..self.machines.min(PROCESSES_MAX)).map(address).collect(),
             cluster: self.cluster_file(),
         }
+    }
+
+    /// True for a machine whose disk keeps all that was synced, because an application has nothing else.
+    pub fn keeps_data(&self, machine: MachineId) -> bool {
+        let keeps = self.application.is_some_and(|of| of.keeps_data);
+        keeps && index_of(machine) < PROCESSES_MAX
     }
 }
 

@@ -58,7 +58,8 @@ pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) {
                 // Without replicas no bit rot: a server that holds nothing yet may become the only holder of
                 // something, and cannot know that its file is damaged.
                 let is_copied = !matches!(fault, Fault::BitRot) || shape.config.replication > 1;
-                if !lost.has(machine) && is_copied && may_lose.await {
+                let is_spared = lost.has(machine) || shape.keeps_data(machine);
+                if !is_spared && is_copied && may_lose.await {
                     lost.add(machine);
                     lose(machine, fault);
                 }
@@ -81,7 +82,7 @@ pub async fn one_disk_stays_sick(shape: &Shape, mix: &FaultMix) {
     let database = plinth_client::connect(shape.cluster_file());
     let mut machines: Vec<MachineId> = control().machines().iter().map(|m| m.id).collect();
     plinth_runtime::random::shuffle(&mut machines);
-    machines.retain(|machine| !shape.lost.has(*machine));
+    machines.retain(|machine| !shape.lost.has(*machine) && !shape.keeps_data(*machine));
     for machine in machines.into_iter().take(TRIES) {
         if protection::may_lose(shape, &transport, &database, machine).await {
             shape.lost.add(machine);

@@ -64,7 +64,7 @@ const CACHE_BYTES: usize = 1 << 20;
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
 
 impl Shape {
-    pub fn draw(scenario: &Scenario, seed: u64) -> Self {
+    pub fn draw(scenario: &Scenario, seed: u64, only: Option<&[String]>) -> Self {
         let mut draw = Draw::new(seed, 3);
         let mut machines = draw.between(*scenario.machines.start(), *scenario.machines.end());
         if machines < scenario.machines_max && draw.below(10) == 0 {
@@ -112,7 +112,7 @@ impl Shape {
             sets: CoordinatorSets::default(),
             lost: Lost::default(),
             last_moments: LastMoments::default(),
-            application: scenario.draw_application(seed),
+            application: scenario.draw_application(seed, only),
         }
     }
 

@@ -3,7 +3,7 @@
 //! A simulation lives in thread-locals and shares nothing, so each job is a thread. The result of a seed depends
 //! neither on the number of jobs nor on the job that runs it.
 
-use crate::{Outcome, RunOptions, run};
+use crate::{Limits, Outcome, RunOptions, run};
 use plinth_runtime::{Duration, probe};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -19,6 +19,7 @@ pub struct HuntOptions {
     pub budget: Option<Duration>,
     pub scenario: String,
     pub planted_fault: Option<String>,
+    pub limits: Limits,
     /// One of this many seeds is run twice to compare fingerprints; 0: none.
     pub check_determinism_every: u64,
 }
@@ -31,6 +32,7 @@ impl HuntOptions {
             budget: None,
             scenario: scenario.to_owned(),
             planted_fault: None,
+            limits: Limits::default(),
             check_determinism_every: 20,
         }
     }
@@ -39,6 +41,7 @@ impl HuntOptions {
         let every = self.check_determinism_every;
         RunOptions {
             planted_fault: self.planted_fault.clone(),
+            limits: self.limits.clone(),
             check_determinism: every > 0 && seed.is_multiple_of(every),
             ..RunOptions::new(seed, &self.scenario)
         }

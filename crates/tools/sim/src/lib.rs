@@ -292,7 +292,7 @@ fn run_once(options: &RunOptions) -> Outcome {
     let limit = RUN_LIMIT + Duration::from_secs(scenario.idle_hours * 3600);
     let wall_limit = wall_limit(options, &scenario);
     let finished = catch_unwind(AssertUnwindSafe(|| {
-        let mut shape = cluster::Shape::draw(&scenario, options.seed);
+        let mut shape = cluster::Shape::draw(&scenario, options.seed, limits.workloads.as_deref());
         shape.shrink(limits.machines, limits.processes);
         let machines = cluster::start(&simulation, &shape);
         applications::start(&simulation, &shape, &machines);

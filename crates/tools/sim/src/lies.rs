@@ -99,7 +99,7 @@ async fn find_victim(shape: &Shape, transport: &Transport, database: &Database) 
         let info = cluster::info(shape, transport).await;
         let mut machines: Vec<MachineId> = control().machines().iter().map(|m| m.id).collect();
         shuffle(&mut machines);
-        machines.retain(|machine| !shape.lost.has(*machine));
+        machines.retain(|machine| !shape.lost.has(*machine) && !shape.keeps_data(*machine));
         machines.sort_by_key(|machine| !info.as_ref().is_some_and(|info| has_log(info, *machine)));
         for machine in machines {
             if protection::may_lose(shape, transport, database, machine).await && all_are_up(shape)

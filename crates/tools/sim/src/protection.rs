@@ -184,7 +184,7 @@ mod tests {
     #[test]
     fn a_machine_stays_if_operators_do_without_the_disks_of_too_many_others() {
         let scenario = scenario::find("standard").expect("there is one");
-        let mut shape = Shape::draw(&scenario, 1);
+        let mut shape = Shape::draw(&scenario, 1, None);
         (shape.machines, shape.racks, shape.halls) = (3, 3, 1);
         shape.processes_a_machine = 2;
         shape.config.domain = plinth_core::config::FaultDomain::Zone;

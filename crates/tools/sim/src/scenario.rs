@@ -459,9 +459,20 @@ impl Scenario {
         }
     }
 
-    /// The application of the run, if the scenario has one.
-    pub fn draw_application(&self, seed: u64) -> Option<&'static Application> {
-        let all = applications();
+    /// The application of the run, if the scenario has one. If only some workloads are wanted, one that has such.
+    pub fn draw_application(
+        &self,
+        seed: u64,
+        only: Option<&[String]>,
+    ) -> Option<&'static Application> {
+        let mut all = applications();
+        let is_wanted = |of: &&Application| {
+            let mut names = of.workloads.iter().map(|kind| kind.name);
+            names.any(|name| only.is_some_and(|only| only.iter().any(|one| one == name)))
+        };
+        if all.iter().any(is_wanted) {
+            all.retain(is_wanted);
+        }
         let last = all.len().checked_sub(1).filter(|_| self.with_application)?;
         Some(all[Draw::new(seed, 5).between(0, last)])
     }

@@ -15,6 +15,7 @@ use crate::stack::{Answer, Applicator, Applied, Engine, Failure, Lost, Upper};
 use crate::store::{LocalStore, RoTx, RwTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
+use plinth_runtime::planted;
 use plinth_runtime::sync::{Notify, OneshotSender, Watch, oneshot};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -66,12 +67,19 @@ fn stop<E>(malformed: Malformed) -> Failure<E> {
     })
 }
 
+type Tried<A> = Result<
+    Vec<Answer<<A as Applicator>::Return, <A as Applicator>::Refusal>>,
+    Failure<<A as Applicator>::Refusal>,
+>;
+
 /// See the module.
 pub struct BatchingAbove<A> {
     upper: Upper<A>,
     /// The proposals of the batch that is being applied, which those above have applied.
     applied: RefCell<Vec<Entry>>,
     is_batch: Cell<bool>,
+    /// Of a planted fault: what is left of the batch before.
+    late: RefCell<Vec<(Entry, LogPos)>>,
 }
 
 impl<A: Applicator> BatchingAbove<A> {
@@ -80,7 +88,27 @@ impl<A: Applicator> BatchingAbove<A> {
             upper: Upper::new(above),
             applied: RefCell::default(),
             is_batch: Cell::new(false),
+            late: RefCell::default(),
         }
+    }
+
+    /// What a planted fault has put off.
+    fn apply_late(&self, tx: &mut RwTx) -> Result<(), Failure<A::Refusal>> {
+        for (entry, pos) in self.late.take() {
+            self.upper.apply(tx, &entry, pos)?;
+        }
+        Ok(())
+    }
+
+    /// Of a planted fault: answers the entries now, and applies them along with the next one.
+    fn put_off(&self, tx: &mut RwTx, late: Vec<Entry>, pos: LogPos) -> Tried<A> {
+        let tried = tx.nested(|tx| {
+            let each = late.iter().map(|entry| self.upper.apply(tx, entry, pos));
+            Err::<(), Tried<A>>(each.collect())
+        });
+        let late = late.into_iter().map(|entry| (entry, pos));
+        self.late.replace(late.collect());
+        tried.expect_err("it is taken back")
     }
 
     /// What is above.
@@ -99,10 +127,11 @@ impl<A: Applicator> Applicator for BatchingAbove<A> {
         entry: &Entry,
         pos: LogPos,
     ) -> Applied<Self::Return, A::Refusal> {
+        self.apply_late(tx)?;
         self.upper.pass_over();
         self.applied.borrow_mut().clear();
         self.is_batch.set(false);
-        let batch = match GUARD.look(tx, entry)? {
+        let mut batch = match GUARD.look(tx, entry)? {
             Seen::Passing(_) => {
                 let answer = self.upper.apply(tx, entry, pos)?;
                 return Ok(match answer {
@@ -116,12 +145,23 @@ impl<A: Applicator> Applicator for BatchingAbove<A> {
             Seen::Own(said) => decode(said).map_err(stop)?,
         };
         self.is_batch.set(true);
+        let is_split = planted!(
+            "delos_batch_in_two",
+            "the second half of a batch is applied in another transaction than the first"
+        );
+        let late = match is_split {
+            true => batch.split_off(batch.len().div_ceil(2)),
+            false => Vec::new(),
+        };
         let mut answers = Vec::with_capacity(batch.len());
         for entry in batch {
             answers.push(self.upper.apply(tx, &entry, pos)?);
             if self.upper.has_applied() {
                 self.applied.borrow_mut().push(entry);
             }
+        }
+        if !late.is_empty() {
+            answers.extend(self.put_off(tx, late, pos)?);
         }
         Ok(Answer::Done(Returned::Many(answers)))
     }

@@ -11,6 +11,7 @@ use crate::stack::{Answer, Engine, Lost};
 use crate::store::{RoTx, RwTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Result;
+use plinth_runtime::planted;
 
 /// Said along with somebody else's entry.
 const NOTE: u8 = 0;
@@ -72,7 +73,11 @@ impl Guard {
         };
         let mut said = header.clone();
         let kind = said.try_get_u8().unwrap_or(NOTE);
-        let is_on = self.is_on(tx)?;
+        let acts_early = planted!(
+            "delos_acts_before_enabled",
+            "an engine acts on what it is told before the log has switched it on"
+        );
+        let is_on = self.is_on(tx)? || acts_early;
         Ok(match kind {
             ON => {
                 tx.set(self.row().as_bytes(), "");

@@ -8,7 +8,7 @@
 //! Each loglet has a disk queue of its own, `loglet-<id>`, and a task that does one thing after the other there.
 //!
 //! It promises: what it has answered is on disk. A full disk makes requests wait; any other failure of the disk ends
-//! the loglet here until the process starts again.
+//! the loglet here until the process starts again ([`LogServer::failed`]).
 //! What may never happen: a vote, a seal, a promise or an entry that others rely on is forgotten. A directory that was
 //! lost begins with another id, so that the log server counts as another one.
 
@@ -25,7 +25,7 @@ use plinth_log::disk_queue::{DiskQueue, FinishedBlock, Position};
 use plinth_rpc::{Interface, Registration, Request, Responder, Transport};
 use plinth_runtime::disk::{self, DirLock};
 use plinth_runtime::gauge::Gauge;
-use plinth_runtime::sync::{QueueReceiver, QueueSender, queue};
+use plinth_runtime::sync::{QueueReceiver, QueueSender, Watch, queue};
 use plinth_runtime::{Duration, Task, nobody_has_lied, probe, random, sleep, spawn, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -160,6 +160,8 @@ struct Keeper {
     disk: Option<DiskQueue>,
     /// The sequencer that has a majority of the votes, as far as it was heard of.
     sequencer: Option<Uid>,
+    /// Of the log server.
+    failed: Watch<Option<Error>>,
 }
 
 impl Keeper {
@@ -170,6 +172,9 @@ impl Keeper {
             if let Err(error) = self.answer(next).await {
                 trace_warn!("QuorumLogletFailed", "loglet" => self.id, "error" => error);
                 self.loglet.failed.set(Some(error));
+                if error != Error::file_corrupt {
+                    self.failed.set(Some(error));
+                }
                 return; // and what waits is answered that its promise is broken
             }
         }
@@ -342,6 +347,7 @@ struct Opened {
 struct Server {
     directory: PathBuf,
     loglets: RefCell<BTreeMap<Uid, Opened>>,
+    failed: Watch<Option<Error>>,
 }
 
 impl Server {
@@ -381,6 +387,7 @@ impl Server {
             id,
             disk,
             sequencer: None,
+            failed: self.failed.clone(),
         };
         Opened {
             loglet,
@@ -421,6 +428,9 @@ impl Server {
     }
 
     /// Opens the loglets that are in the directory. A damaged one answers with its error.
+    ///
+    /// # Errors
+    /// The disk fails.
     async fn open_all(&self) -> Result<(), Error> {
         let names = disk::list_dir(&self.directory).await.map_err(io_error)?;
         let ids = names.iter().filter_map(|name| loglet_of(name));
@@ -438,11 +448,15 @@ impl Server {
                 }
                 Ok(())
             });
-            let disk = disk.await.unwrap_or_else(|error| {
-                trace_warn!("QuorumLogletUnreadable", "loglet" => id, "error" => error);
-                loglet.failed.set(Some(error));
-                None
-            });
+            let disk = match disk.await {
+                Err(Error::io_error) => return Err(Error::io_error),
+                Err(error) => {
+                    trace_warn!("QuorumLogletUnreadable", "loglet" => id, "error" => error);
+                    loglet.failed.set(Some(error));
+                    None
+                }
+                Ok(disk) => disk,
+            };
             let opened = self.start(id, disk, loglet);
             self.loglets.borrow_mut().insert(id, opened);
         }
@@ -501,7 +515,7 @@ async fn id_in(directory: &Path) -> Result<Uid, Error> {
 pub struct LogServer {
     interface: Interface,
     _registrations: [Registration; 9],
-    _server: Rc<Server>,
+    server: Rc<Server>,
     _gauge: Gauge,
     _lock: DirLock,
 }
@@ -521,6 +535,7 @@ impl LogServer {
         let server = Rc::new(Server {
             directory: directory.to_path_buf(),
             loglets: RefCell::default(),
+            failed: Watch::default(),
         });
         server.open_all().await?;
         Ok(LogServer {
@@ -530,7 +545,7 @@ impl LogServer {
                 let loglets = server.loglets.borrow();
                 loglets.values().map(|opened| opened.ask.len()).sum()
             }),
-            _server: server,
+            server,
             _lock: lock,
         })
     }
@@ -538,6 +553,14 @@ impl LogServer {
     /// What a [`Config`](crate::quorum::messages::Config) names it by.
     pub fn interface(&self) -> Interface {
         self.interface
+    }
+
+    /// Resolves when the disk fails. What it has of a loglet is not used any more then, and its process should start
+    /// again.
+    pub async fn failed(&self) -> Error {
+        let failed = &self.server.failed;
+        failed.wait_until(Option::is_some).await;
+        failed.get().unwrap_or(Error::io_error)
     }
 }
 

@@ -14,7 +14,7 @@ use judge::Judge;
 use plinth_core::{Error, Uid};
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::sim::{
-    KillKind, Locality, MachineId, ProcessId, SimConfig, Simulation, control,
+    KillKind, Locality, MachineId, ProcessId, Sickness, SimConfig, Simulation, control,
 };
 use plinth_runtime::{Duration, disk, join_all, now, random, sleep, timeout};
 use std::cell::RefCell;
@@ -38,7 +38,7 @@ struct Cluster {
     servers: Rc<RefCell<Vec<Option<Interface>>>>,
 }
 
-async fn serve(address: SocketAddr, tell: impl FnOnce(Interface)) {
+async fn serve(address: SocketAddr, tell: impl Fn(Interface)) {
     let directory = Path::new(DIRECTORY);
     disk::create_dir_all(directory).await.expect("a directory");
     for above in directory.ancestors().skip(1) {
@@ -46,21 +46,22 @@ async fn serve(address: SocketAddr, tell: impl FnOnce(Interface)) {
     }
     let transport = Transport::listen(address).await.expect("it listens");
     let _host = SequencerHost::new(&transport);
-    let server = loop {
+    loop {
         match LogServer::open(&transport, directory).await {
-            Ok(server) => break server,
+            Ok(server) => {
+                tell(server.interface());
+                server.failed().await;
+            }
             Err(error) => {
-                assert_eq!(
-                    error,
-                    Error::io_error,
-                    "only a full disk keeps it from starting"
+                let is_of_the_disk = matches!(error, Error::io_error | Error::lock_file_failure);
+                assert!(
+                    is_of_the_disk,
+                    "only its disk keeps it from starting: {error}"
                 );
                 sleep(Duration::from_millis(200)).await;
             }
         }
-    };
-    tell(server.interface());
-    std::future::pending::<()>().await;
+    }
 }
 
 impl Cluster {
@@ -389,6 +390,30 @@ fn a_full_disk_at_one_server_holds_nobody_up() {
         while behind.tail().await.is_none_or(|held| held.next.0 < 21) {
             sleep(Duration::from_millis(10)).await;
         }
+    });
+}
+
+#[test]
+fn a_server_whose_disk_failed_comes_back_with_what_it_had() {
+    run(8, 3, |cluster| async move {
+        let config = cluster.config(7, 0).await;
+        let log = log(&config);
+        append_some(&log, 0..10).await;
+        let sick = cluster.nodes[2].machine;
+        let read_only = Sickness {
+            read_only: true,
+            ..Sickness::default()
+        };
+        control().set_disk_sickness(sick, read_only);
+        append_some(&log, 10..20).await;
+        sleep(Duration::from_secs(1)).await;
+        let behind = Peer(log_peers(&config), 2);
+        assert!(behind.tail().await.is_none(), "its disk has failed");
+        control().end_disk_sickness(sick);
+        while behind.tail().await.is_none_or(|held| held.next.0 < 21) {
+            sleep(Duration::from_millis(10)).await;
+        }
+        assert_eq!(log.check_tail().await, tail(21, false));
     });
 }
 

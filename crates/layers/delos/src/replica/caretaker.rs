@@ -1,4 +1,4 @@
-//! Replaces a sequencer that is gone.
+//! Replaces a sequencer that is gone, and a loglet whose sealer has gone before it could add the next one.
 //!
 //! Every process watches the process of the log's sequencer. When it is gone, one after the other offers itself: it
 //! seals the loglet and goes on in a new one, with the same log servers, unless somebody else was faster. A process
@@ -18,6 +18,9 @@ use std::net::SocketAddr;
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
 /// A process offers itself after up to so long, so that not all do at the same time.
 const SPREAD_MS: u64 = 300;
+/// A loglet that is sealed gets another one behind it before so many looks, unless who has sealed it is gone.
+const SEALED_LOOKS: usize = 3;
+const SEALED_LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The id of a loglet that nobody has used.
@@ -38,6 +41,28 @@ async fn changed(log: &ServiceLog, from: &Bytes) {
     }
 }
 
+/// Resolves when the loglet takes no more entries, and nobody seems to add another one. Without a `sequencer`, that is
+/// in this process.
+async fn ends(transport: &Transport, sequencer: Option<SocketAddr>, log: &ServiceLog) {
+    let gone = async {
+        let Some(address) = sequencer else {
+            return std::future::pending().await;
+        };
+        let gone = wait_failure(transport, process(address)).await;
+        trace!("DelosSequencerGone", "address" => address, "reason" => gone);
+    };
+    let stays_sealed = async {
+        let mut looks = 0;
+        while looks < SEALED_LOOKS {
+            sleep(SEALED_LOOK_INTERVAL).await;
+            let is_sealed = log.is_last_sealed().await;
+            looks = if is_sealed == Ok(true) { looks + 1 } else { 0 };
+        }
+        probe!("delos_stays_sealed");
+    };
+    race(gone, stays_sealed).await;
+}
+
 /// Watches the sequencer, for ever. `own` is this process; what was there when it started is `stale`.
 pub async fn care(
     transport: &Transport,
@@ -53,17 +78,11 @@ pub async fn care(
             continue;
         };
         // A loglet that came while this process lived has its sequencer.
-        if config.sequencer == own && stale.as_ref() != Some(&current) {
-            changed(log, &current).await;
-            continue;
-        }
-        if config.sequencer != own {
-            let gone = wait_failure(transport, process(config.sequencer));
-            match race(gone, changed(log, &current)).await {
-                Either::Left(gone) => {
-                    trace!("DelosSequencerGone", "address" => config.sequencer, "reason" => gone);
-                    sleep(Duration::from_millis(random::below(SPREAD_MS))).await;
-                }
+        let lives_here = config.sequencer == own && stale.as_ref() != Some(&current);
+        if lives_here || config.sequencer != own {
+            let sequencer = (!lives_here).then_some(config.sequencer);
+            match race(ends(transport, sequencer, log), changed(log, &current)).await {
+                Either::Left(()) => sleep(Duration::from_millis(random::below(SPREAD_MS))).await,
                 Either::Right(()) => continue,
             }
         }

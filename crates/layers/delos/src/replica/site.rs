@@ -92,6 +92,11 @@ impl Site {
         self.wait_for("");
     }
 
+    /// Answers no request any more, not even those under way: they hold the site.
+    pub fn give_up(&self) {
+        self.tasks.cancel_all();
+    }
+
     /// What the roster is to say about this replica.
     pub fn member(&self, identity: &Identity) -> Member {
         Member {

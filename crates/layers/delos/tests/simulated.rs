@@ -1,0 +1,67 @@
+//! Stacks in the simulator: replicas on the machines of a cluster, clients and an operator with every fault, and
+//! proofs that the oracles can fail.
+
+use plinth_delos as _;
+use plinth_runtime::Duration;
+use plinth_sim::{HuntOptions, HuntReport, Limits, hunt};
+
+fn look(workload: &str, seeds: u64, fault: Option<&str>) -> HuntReport {
+    let limits = Limits {
+        workloads: Some(vec![workload.into()]),
+        ..Limits::default()
+    };
+    let options = HuntOptions {
+        jobs: 2,
+        budget: Some(Duration::from_secs(180)),
+        planted_fault: fault.map(String::from),
+        limits,
+        ..HuntOptions::new(1..=seeds, "applications")
+    };
+    hunt(&options, |_| ())
+}
+
+fn is_found(workload: &str, fault: &str) {
+    let report = look(workload, 200, Some(fault));
+    let found = report
+        .failure
+        .unwrap_or_else(|| panic!("{fault} went unnoticed in {} runs", report.runs));
+    println!("{fault}: seed {}: {:?}", found.seed, found.result);
+}
+
+fn keeps_every_promise(workload: &str, seeds: u64) {
+    let report = look(workload, seeds, None);
+    if let Some(failed) = report.failure {
+        panic!("{:?}\nagain with: {}", failed.result, failed.command());
+    }
+    assert_eq!(report.runs, seeds);
+}
+
+#[test]
+fn replicas_on_log_servers_keep_every_promise() {
+    keeps_every_promise("delos", 16);
+}
+
+#[test]
+fn replicas_on_streams_of_the_store_keep_every_promise() {
+    keeps_every_promise("delos_stream", 16);
+}
+
+#[test]
+fn an_engine_that_acts_before_it_is_enabled_is_found() {
+    is_found("delos", "delos_acts_before_enabled");
+}
+
+#[test]
+fn a_lease_that_is_used_after_its_end_is_found() {
+    is_found("delos", "delos_lease_stale");
+}
+
+#[test]
+fn a_batch_that_is_applied_in_two_transactions_is_found() {
+    is_found("delos", "delos_batch_in_two");
+}
+
+#[test]
+fn a_header_that_an_old_replica_drops_is_found() {
+    is_found("delos", "delos_header_dropped");
+}
