@@ -1,5 +1,5 @@
-//! The tutorial of Delos works as it is written: its program is the example that is compiled, and its commands say what
-//! the page says.
+//! The tutorial of Delos works as it is written: its program is the example that is compiled, and its commands print
+//! what the page says.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it runs what a reader types
 
