@@ -13,8 +13,7 @@ pub struct Application {
     pub name: &'static str,
     /// The life of one process. It ends by being killed, or it is started again soon after it has ended.
     pub serve: fn(Place) -> Boxed<'static, ()>,
-    /// Its processes alone have what they keep on their disks. So these lose nothing that was synced:
-    /// no disk of theirs
+    /// Its processes alone have what they keep on their disks. So these lose nothing that was synced: no such disk
     /// lies, rots or is lost for good.
     pub keeps_data: bool,
     /// Workloads that use the processes.

@@ -84,7 +84,9 @@ pub async fn serve(config: Config) -> Result<Infallible, String> {
             config.listen
         )
     })?;
+    let starting = site::refuse_while_starting(&transport);
     let log_server = LogServer::open(&transport, &log_directory).await;
+    drop(starting);
     let log_server = log_server
         .map_err(|error| format!("log server in {}: {error}", log_directory.display()))?;
     let _sequencers = SequencerHost::new(&transport);

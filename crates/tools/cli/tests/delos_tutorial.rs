@@ -79,7 +79,8 @@ fn the_commands_of_the_tutorial_print_what_it_says() {
         String::from_utf8_lossy(&ran.stderr),
     );
     assert!(ran.status.success(), "{said}\n{errors}");
-    let mut said = said.split(&format!("{BLOCK_ENDS}\n"));
+    let end = format!("{BLOCK_ENDS}\n");
+    let mut said = said.split(&end);
     for (commands, expected) in steps() {
         let said = said.next().expect("as many blocks");
         if let Some(expected) = expected {

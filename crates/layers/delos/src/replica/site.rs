@@ -337,6 +337,16 @@ async fn told(work: impl Future<Output = Result<u64, String>>) -> Told {
     }
 }
 
+/// Until the process serves: a call that comes already certainly does nothing, and may be made elsewhere.
+pub fn refuse_while_starting(transport: &Transport) -> Registration {
+    transport.serve::<CallService>(PROCESS, |_, to: Responder<CallService>| {
+        to.ok(Called::Lost {
+            may_be_done: false,
+            why: "the process is starting".into(),
+        });
+    })
+}
+
 /// Answers requests of one kind, each in a task of its own.
 fn answer<R: Request, W>(
     site: &Rc<Site>,
