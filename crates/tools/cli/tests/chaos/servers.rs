@@ -87,6 +87,9 @@ impl Servers {
         if i < self.servers {
             command.arg("--data-dir").arg(self.data(i));
             command.args(["--machine", &format!("m{i}"), "--zone", &format!("z{i}")]);
+        } else {
+            // The workload holds the gateways to hard limits, as in the simulator.
+            command.arg("--enforce-quota");
         }
         let child = command
             .arg("-C")
