@@ -135,7 +135,8 @@ pub async fn session<F: Future<Output = ()>>(
     let outbox = Outbox::of_session();
     let writing = outbox.drain(writer, || ());
     let working = async {
-        let work = work(Inbox::new(reader), outbox.clone());
+        // Boxed: each frame that it is handed to would have room for all of it, once more.
+        let work = Box::pin(work(Inbox::new(reader), outbox.clone()));
         race(work, outbox.until_closed()).await;
         outbox.close();
         sleep(FLUSH_LIMIT).await;

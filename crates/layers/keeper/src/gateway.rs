@@ -85,7 +85,8 @@ impl Keeper {
             let client = gateway.next_client.get();
             gateway.next_client.set(client + 1);
             connections.spawn("keeper client", async move {
-                let serving = requests::serve(gateway, client, connection, &place);
+                // Boxed: a future that is handed on takes its room in each frame that it passes.
+                let serving = Box::pin(requests::serve(gateway, client, connection, &place));
                 race(serving, place.given_up()).await;
             });
             ControlFlow::Continue(())

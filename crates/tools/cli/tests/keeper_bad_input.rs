@@ -276,7 +276,8 @@ async fn stay_well_beside_silence(cluster: &Cluster) {
     let Either::Left(mut silent) = race(opening, ask_on_and_on(&client, &slowest)).await;
     let grown = resident_kib(pid).saturating_sub(before);
     let each = (grown << 10) as usize / SILENT;
-    eprintln!("{SILENT} silent connections cost {each} bytes each");
+    let open = open_files(pid) - files;
+    eprintln!("{SILENT} silent connections cost {each} bytes each; {open} are still open");
     assert!(each < SILENT_BYTES_MAX, "{each} bytes each");
 
     // All of them each time: who was greeted has something to read first.
