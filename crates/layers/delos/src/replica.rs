@@ -106,7 +106,7 @@ pub async fn serve_with_page(config: Config, page: Option<Page>) -> Result<Infal
         let identity = site.adopted().await;
         live(&site, &identity).await
     };
-    let living = race(living, metrics::collect(&site, page.as_ref()));
+    let living = race(living, site.keep_page(page.as_ref()));
     let ended = match race(living, log_server.failed()).await {
         Either::Left(Either::Left(line)) => line,
         Either::Left(Either::Right(never)) => match never {},
@@ -204,7 +204,9 @@ async fn be_replica(site: &Rc<Site>, identity: &Identity, coordinators: &Coordin
     let log = Rc::new(log);
     // Its sequencer was another process's, if this one lived here before.
     let stale = was_there.then(|| caretaker::last(&log));
-    let store = match stores::open(site, identity, &log).await {
+    let copies = || site.wait_for("a copy of another replica");
+    let opened = stores::open(&site.config, &site.transport, identity, &log, copies);
+    let store = match opened.await {
         Ok(store) => store,
         Err(line) => return line,
     };

@@ -119,9 +119,9 @@ pub fn above<D: Application>(application: D, store: &Rc<LocalStore>) -> OnBase<D
     RosterAbove::new(ViewTrackingAbove::new(above), &ENGINES, store)
 }
 
-/// Makes the rows of a service, which were restored, those of a new service with so many replicas: what they say of the
-/// old one's replicas and of its backup goes. The application's rows, and the engines that are on, stay. One entry more
-/// is applied then.
+/// Makes the rows of a service, which were restored, those of a new service with so many replicas: what they say of
+/// the old one's replicas and of its backup goes. The application's rows, and the engines that are on, stay. One entry
+/// more is applied then.
 ///
 /// # Errors
 /// The disk fails.
@@ -195,10 +195,12 @@ impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
 
     /// Runs all engines until the replica has to stop.
     pub async fn run(&self) -> Stopped {
-        let tracking = race(self.views.run(), self.backup.run());
-        let low = race(tracking, race(self.time.run(), self.lease.run()));
-        let high = race(self.order.run(), self.batching.run());
-        match race(self.base.run(), race(low, high)).await {
+        // Boxed: each race has room for what it races again.
+        let tracking = race(Box::pin(self.views.run()), Box::pin(self.backup.run()));
+        let timing = race(Box::pin(self.time.run()), Box::pin(self.lease.run()));
+        let high = race(Box::pin(self.order.run()), Box::pin(self.batching.run()));
+        let engines = race(race(tracking, timing), high);
+        match race(Box::pin(self.base.run()), engines).await {
             Either::Left(stopped) => self.roster().stopped().map_or(stopped, Stopped),
             Either::Right(_) => unreachable!("they run for ever"),
         }

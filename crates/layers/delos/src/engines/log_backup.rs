@@ -10,8 +10,8 @@
 //!   take     {first, bid, replica}  accepted if that bid is not done: its bidder was too slow, or is gone
 //!   done     {first, sum}           the segment is in the backup
 //! ```
-//! All but the first name their session. Segments follow each other without a gap. What all replicas know of them is rows; so everybody knows up to where
-//! the backup is whole, and the log is trimmed no further.
+//! All but the first name their session. Segments follow each other without a gap. What all replicas know of them is
+//! rows; so everybody knows up to where the backup is whole, and the log is trimmed no further.
 
 mod copier;
 mod rows;

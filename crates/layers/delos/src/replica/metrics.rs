@@ -1,17 +1,13 @@
 //! The numbers of a replica: for a page of metrics, and for who watches it.
 
 use super::messages::{EngineLoad, Load};
-use super::site::Site;
 use crate::engines::log_backup::BackupState;
 use crate::log::SharedLog;
 use crate::stack::Application;
 use crate::stacks::Standard;
 use plinth_core::Result;
-use plinth_runtime::metric::page::{Page, Samples};
-use plinth_runtime::{Duration, metric, sleep};
-use std::convert::Infallible;
-
-const INTERVAL: Duration = Duration::from_secs(1);
+use plinth_runtime::metric;
+use plinth_runtime::metric::page::Samples;
 
 metric! {
     REPLICA: Gauge = "plinth_delos_replica",
@@ -43,26 +39,10 @@ metric! {
     BACKUP_FAILS: Gauge = "plinth_delos_backup_fails", "1 if the replica cannot do its part of the backup now";
 }
 
-/// Keeps the page of a process up to date, for ever, if it has one.
-pub async fn collect(site: &Site, page: Option<&Page>) -> Infallible {
-    let Some(page) = page else {
-        return std::future::pending().await;
-    };
-    loop {
-        let mut out = Samples::of_process(site.config.listen);
-        let greeting = site.greeting();
-        let labels = [
-            ("service", site.service_name()),
-            ("kind", greeting.kind),
-            ("replica", greeting.name),
-        ];
-        out.add(&REPLICA, &labels, f64::from(u8::from(site.is_serving())));
-        // A disk that fails ends the replica, which says so itself.
-        let _ = site.add_samples(&mut out);
-        out.add_counted();
-        page.set(out.into_list());
-        sleep(INTERVAL).await;
-    }
+/// Adds who the replica is: its service, its kind and its name.
+pub fn add_identity(out: &mut Samples, [service, kind, replica]: [String; 3], serves: bool) {
+    let labels = [("service", service), ("kind", kind), ("replica", replica)];
+    out.add(&REPLICA, &labels, f64::from(u8::from(serves)));
 }
 
 fn add_backup(out: &mut Samples, state: &BackupState, applied: u64) {

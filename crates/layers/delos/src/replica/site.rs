@@ -22,16 +22,18 @@ use crate::stacks::{ENGINES, engine};
 use plinth_coordination::ClusterFile;
 use plinth_core::Error;
 use plinth_rpc::{Interface, Registration, Request, Responder, Transport};
-use plinth_runtime::metric::page::Samples;
+use plinth_runtime::metric::page::{Page, Samples};
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, TaskGroup, sleep, timeout, trace};
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::rc::Rc;
 
 /// Requests under way; more are refused.
 const REQUESTS_MAX: usize = 10_000;
 /// A request without an answer in this time is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
+const PAGE_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 struct Running {
@@ -112,7 +114,7 @@ impl Site {
         }
     }
 
-    pub fn greeting(&self) -> Greeting {
+    fn greeting(&self) -> Greeting {
         let identity = self.identity.get();
         let of = |fact: fn(&Identity) -> String| identity.as_ref().map(fact).unwrap_or_default();
         Greeting {
@@ -130,26 +132,34 @@ impl Site {
         }
     }
 
-    /// Empty if it has no replica.
-    pub fn service_name(&self) -> String {
-        let identity = self.identity.get();
-        identity.map_or(String::new(), |of| of.service.description)
-    }
-
-    pub fn is_serving(&self) -> bool {
-        self.serving().is_ok()
-    }
-
     /// Adds the numbers of the replica, if there is one.
-    ///
-    /// # Errors
-    /// The disk fails.
-    pub fn add_samples(&self, out: &mut Samples) -> Result<(), Error> {
-        let (Ok(running), Some(identity)) = (self.running(), self.identity.get()) else {
+    fn add_samples(&self, out: &mut Samples) -> Result<(), Error> {
+        let Some(identity) = self.identity.get() else {
+            return Ok(());
+        };
+        let Identity { kind, name, .. } = identity;
+        let names = [identity.service.description, kind, name];
+        metrics::add_identity(out, names, self.serving().is_ok());
+        let Ok(running) = self.running() else {
             return Ok(());
         };
         metrics::add_log(out, &running.log.parts());
         running.replica.add_samples(out, identity.id)
+    }
+
+    /// Keeps the page of the process up to date, for ever, if it has one.
+    pub async fn keep_page(&self, page: Option<&Page>) -> Infallible {
+        let Some(page) = page else {
+            return std::future::pending().await;
+        };
+        loop {
+            let mut out = Samples::of_process(self.config.listen);
+            // A disk that fails ends the replica, which says so itself.
+            let _ = self.add_samples(&mut out);
+            out.add_counted();
+            page.set(out.into_list());
+            sleep(PAGE_INTERVAL).await;
+        }
     }
 
     fn load(&self) -> Result<Load, Error> {

@@ -4,7 +4,6 @@ use super::copies;
 use super::identity::Identity;
 use super::kind::{Config, RELEASE};
 use super::serves::ServiceLog;
-use super::site::Site;
 use crate::backup::objects::Origin;
 use crate::engines::roster;
 use crate::log::{LogError, SharedLog};
@@ -14,6 +13,7 @@ use crate::store::copy::clear_interrupted;
 use plinth_coordination::ClusterFile;
 use plinth_core::Error;
 use plinth_engine::KeyValueStore;
+use plinth_rpc::Transport;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -54,11 +54,12 @@ pub async fn open_engine(config: &Config) -> Result<Rc<dyn KeyValueStore>, Strin
 /// # Errors
 /// A line for an operator.
 pub async fn open(
-    site: &Site,
+    config: &Config,
+    transport: &Transport,
     identity: &Identity,
     log: &ServiceLog,
+    says_that_it_copies: impl FnOnce(),
 ) -> Result<Rc<LocalStore>, String> {
-    let config = &site.config;
     let failed = |error: Error| failed(config, error);
     let engine = open_engine(config).await?;
     clear_interrupted(&engine).await.map_err(failed)?;
@@ -74,9 +75,9 @@ pub async fn open(
     if store.applied() == 0
         && let Err(LogError::Trimmed(first)) = log.read_next(1, 1).await
     {
-        site.wait_for("a copy of another replica");
+        says_that_it_copies();
         let own = owner(identity);
-        copies::fetch(&site.transport, identity, &own, &engine, first).await?;
+        copies::fetch(transport, identity, &own, &engine, first).await?;
         store = LocalStore::open(engine).map_err(failed)?;
     }
     check_engines(&store, &config.directory)?;

@@ -15,7 +15,7 @@ use std::path::Path;
 
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// When all is well, what was marked is in the backup by then, even if those who have bid for it are gone.
-const LIMIT: Duration = Duration::from_secs(600);
+const LIMIT: Duration = Duration::from_secs(150);
 
 impl Delos {
     pub fn may_back_up(&self) -> bool {
@@ -47,7 +47,7 @@ impl Delos {
 
     /// Waits until the backup goes beyond a mark. `None` if it is off.
     async fn marked_in_backup(&self) -> Result<Option<(u64, u64)>, String> {
-        let (begun, mut marked) = (now(), None);
+        let (begun, mut marked, mut server) = (now(), None, self.any_server());
         while begun.elapsed() < LIMIT {
             sleep(LOOK_INTERVAL).await;
             let Some(status) = self.ask(self.any_server(), AskBackup {}).await else {
@@ -58,7 +58,8 @@ impl Delos {
             }
             match marked {
                 Some((mark, _)) if status.next > mark => return Ok(marked),
-                Some(_) => {}
+                // Without requests, a segment may wait for longer.
+                Some(_) => drop(self.write(&mut server).await),
                 // One before the begin of the backup is of no use.
                 None if status.from.is_some() => marked = self.mark().await,
                 None => {}
