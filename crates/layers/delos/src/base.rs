@@ -10,8 +10,9 @@ use crate::stack::{Answer, Applicator, Engine, Failure, Lost, Upper};
 use crate::store::{LocalStore, RoTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
+use plinth_runtime::metric::latency::Latency;
 use plinth_runtime::sync::{Notify, OneshotSender, oneshot};
-use plinth_runtime::{Duration, Pace, planted, probe, race, random, sleep, trace_warn};
+use plinth_runtime::{Duration, Pace, now, planted, probe, race, random, sleep, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -51,6 +52,9 @@ pub struct Base<L, A: Applicator> {
     /// Play up to this position.
     target: Cell<LogPos>,
     trim_before: Cell<LogPos>,
+    /// What this replica has let the log forget.
+    trimmed: Cell<LogPos>,
+    applies: Latency,
     wake_player: Notify,
     wake_checker: Notify,
     wake_flusher: Notify,
@@ -70,6 +74,8 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
             syncing: RefCell::default(),
             target: Cell::new(0),
             trim_before: Cell::new(0),
+            trimmed: Cell::new(0),
+            applies: Latency::default(),
             wake_player: Notify::new(),
             wake_checker: Notify::new(),
             wake_flusher: Notify::new(),
@@ -83,6 +89,21 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
 
     pub fn applicator(&self) -> &A {
         &self.upper.applicator
+    }
+
+    /// The last entry of the log that this replica knows of.
+    pub fn tail(&self) -> LogPos {
+        self.target.get().max(self.store.applied())
+    }
+
+    /// The entries before this one may go from the log, as far as this replica is concerned.
+    pub fn trimmed(&self) -> LogPos {
+        self.trimmed.get()
+    }
+
+    /// How long it takes to apply an entry.
+    pub fn applies(&self) -> &Latency {
+        &self.applies
     }
 
     /// Plays, flushes and trims until the replica has to stop. Everything waits while this does not run.
@@ -147,6 +168,7 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
     fn apply(&self, pos: LogPos, bytes: Bytes) -> Result<(), Stopped> {
         let stop =
             |why: &dyn std::fmt::Display| Stopped(format!("the entry at position {pos}: {why}"));
+        let since = self.applies.ask().then(now);
         let mut entry = Entry::decode(bytes).map_err(|malformed| stop(&malformed))?;
         let is_old = planted!(
             "delos_header_dropped",
@@ -163,6 +185,9 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
         };
         tx.commit().map_err(|error| stop(&error))?;
         self.upper.post_apply(&entry, pos);
+        if let Some(since) = since {
+            self.applies.answered(since);
+        }
         if let Some((proposer, number)) = parse(&entry)
             && proposer == self.proposer
             && let Some(reply) = self.proposals.borrow_mut().remove(&number)
@@ -220,8 +245,9 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
                 Err(error) => return Stopped(format!("the local store fails: {error}")),
             }
             let before = self.trim_before.get().min(self.store.flushed() + 1);
-            if let Err(error) = self.log.prefix_trim(before).await {
-                trace_warn!("DelosTrimFailed", "error" => error);
+            match self.log.prefix_trim(before).await {
+                Ok(()) => self.trimmed.set(before),
+                Err(error) => trace_warn!("DelosTrimFailed", "error" => error),
             }
         }
     }

@@ -65,3 +65,8 @@ fn a_batch_that_is_applied_in_two_transactions_is_found() {
 fn a_header_that_an_old_replica_drops_is_found() {
     is_found("delos", "delos_header_dropped");
 }
+
+#[test]
+fn entries_that_are_trimmed_before_they_are_in_the_backup_are_found() {
+    is_found("delos", "delos_trims_beyond_backup");
+}

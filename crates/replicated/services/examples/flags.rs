@@ -1,6 +1,7 @@
 //! A replicated service of feature flags: which users see a feature.
 
 use plinth_core::EngineKind;
+use plinth_delos::backup::directories;
 use plinth_delos::replica::{Config, Kind, serve};
 use plinth_delos::store::{RoTx, RwTx};
 use plinth_runtime::real::block_on;
@@ -84,6 +85,7 @@ fn main() {
         engine: EngineKind::Ssd,
         cache_bytes: 64 << 20,
         service: None,
+        places: directories,
     };
     let Err(line) = block_on(serve(config));
     eprintln!("flags: {line}");

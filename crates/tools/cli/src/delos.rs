@@ -1,19 +1,24 @@
 //! `plinth delos`: replicated services without a database. Processes that host replicas, and what operators do.
 
+mod backup;
 mod commands;
 mod create;
 mod dev;
 mod names;
+mod places;
 mod serve;
 mod service;
 mod state;
+mod top;
 
 use crate::Outcome;
 use crate::connect;
 use clap::Subcommand;
-use names::{At, parse_at, parse_name, parse_service};
+pub use names::parse_service;
+use names::{At, parse_at, parse_name};
 use serde_json::Value;
 use std::path::PathBuf;
+pub use top::Watched;
 
 #[derive(clap::Args, Debug)]
 #[command(
@@ -51,6 +56,10 @@ enum Command {
     ReconfigureLog(ReconfigureLog),
     /// Compare the rows of all replicas at one position of the log
     Check(Plain),
+    /// Keep a backup of a service, in a directory or an object store: its rows, and all that is done from then on
+    Backup(backup::Backup),
+    /// Make a service out of a backup, as it was at any position
+    Restore(backup::RestoreArguments),
     /// Let the log forget what all replicas have on disk
     Trim(Trim),
 }
@@ -171,6 +180,8 @@ pub fn run(arguments: Arguments) -> Outcome {
             connect::block_on(commands::reconfigure_log(&arguments))
         }
         Command::Check(arguments) => connect::block_on(commands::check(&arguments.common)),
+        Command::Backup(arguments) => connect::block_on(backup::backup(&arguments)),
+        Command::Restore(arguments) => connect::block_on(backup::restore(&arguments)),
         Command::Trim(arguments) => connect::block_on(commands::trim(&arguments)),
     }
 }

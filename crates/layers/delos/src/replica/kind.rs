@@ -2,7 +2,10 @@
 
 use super::hosting::{Hosting, Replica};
 use super::serves::{Serves, ServiceLog};
-use crate::stack::ReplicaId;
+use crate::backup::restore::{Plan, play};
+use crate::backup::{Backups, Doing, OpenPlace, Place};
+use crate::stack::{ReplicaId, Upper};
+use crate::stacks::above;
 use crate::store::LocalStore;
 use plinth_core::EngineKind;
 use std::net::SocketAddr;
@@ -15,14 +18,22 @@ pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// A kind of service. A process is given a list of them.
 pub struct Kind {
     pub name: &'static str,
-    pub(super) start: fn(Rc<ServiceLog>, Rc<LocalStore>, ReplicaId) -> Rc<dyn Replica>,
+    pub(super) start: fn(Rc<ServiceLog>, Rc<LocalStore>, ReplicaId, Backups) -> Rc<dyn Replica>,
+    /// Plays the log of a backup.
+    pub(crate) play: for<'a> fn(&'a dyn Place, &'a Plan, &'a Rc<LocalStore>) -> Doing<'a>,
 }
 
 impl Kind {
     pub const fn of<D: Serves>() -> Kind {
         Kind {
             name: D::KIND,
-            start: |log, store, id| Rc::new(Hosting::<D>::new(log, store, id)),
+            start: |log, store, id, backups| Rc::new(Hosting::<D>::new(log, store, id, backups)),
+            play: |from, plan, store| {
+                Box::pin(async move {
+                    let upper = Upper::new(above(D::create(), store));
+                    play(from, plan, store, &upper).await
+                })
+            },
         }
     }
 }
@@ -38,6 +49,8 @@ pub struct Config {
     pub cache_bytes: usize,
     /// Only a replica of this service, if one is named.
     pub service: Option<String>,
+    /// Opens the places of backups: [`directories`](crate::backup::directories), if it can open no others.
+    pub places: OpenPlace,
 }
 
 impl Config {

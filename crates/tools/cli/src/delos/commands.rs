@@ -22,7 +22,7 @@ use std::net::SocketAddr;
 const REDIRECT_PAUSE: Duration = Duration::from_millis(5);
 
 /// Prints a line, or the same as JSON.
-fn say(common: &Common, line: &str, value: &Value) {
+pub fn say(common: &Common, line: &str, value: &Value) {
     match common.json {
         true => println!("{value}"),
         false => println!("{line}"),

@@ -45,6 +45,9 @@ pub struct Arguments {
     /// Port of the first replica; the others take the ports after it
     #[arg(long, value_name = "PORT", default_value_t = 4700, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
+    /// Port of the first replica's metrics page (/metrics, for Prometheus); the others take the ports after it
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    metrics_port: Option<u16>,
 }
 
 impl Arguments {
@@ -57,11 +60,17 @@ impl Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
-    if u32::from(arguments.port) + u32::from(arguments.replicas) > 1 << 16 {
-        return Err(format!(
-            "ports from {} on do not suffice for {} replicas; choose a lower --port",
-            arguments.port, arguments.replicas
-        ));
+    for (flag, first) in [
+        ("--port", Some(arguments.port)),
+        ("--metrics-port", arguments.metrics_port),
+    ] {
+        let first = first.unwrap_or(1);
+        if u32::from(first) + u32::from(arguments.replicas) > 1 << 16 {
+            return Err(format!(
+                "ports from {first} on do not suffice for {} replicas; choose a lower {flag}",
+                arguments.replicas
+            ));
+        }
     }
     connect::block_on(async {
         let replicas: Vec<At> = (0..arguments.replicas)
@@ -173,6 +182,10 @@ impl Process {
                 directory.display()
             )
         })?;
+        let index = at.address.port() - arguments.port;
+        let page = arguments
+            .metrics_port
+            .map(|port| SocketAddr::new(at.address.ip(), port + index).to_string());
         // The running program itself, even if its file has been replaced since.
         let child = Command::new("/proc/self/exe")
             .arg0("plinth")
@@ -182,6 +195,7 @@ impl Process {
             .arg(&directory)
             .arg("--trace")
             .arg(directory.join("trace.jsonl"))
+            .args(page.iter().flat_map(|page| ["--metrics", page]))
             .args(["--parent", &std::process::id().to_string()])
             .stdin(Stdio::null())
             .spawn();

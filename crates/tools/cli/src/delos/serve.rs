@@ -1,12 +1,14 @@
 //! `plinth delos serve`: the process of one replica.
 
 use super::names::{parse_address, parse_service_name};
+use super::places;
 use crate::Outcome;
 use crate::server::{follow_parent, parse_knobs, raise_file_limit};
-use crate::{allocator, trace_file};
+use crate::{allocator, pages, trace_file};
 use plinth_core::EngineKind;
-use plinth_delos::replica::{Config, serve};
+use plinth_delos::replica::{Config, serve_with_page};
 use plinth_runtime::knobs::set_knobs;
+use plinth_runtime::metric::page::Page;
 use plinth_runtime::real::{block_on, interrupted};
 use plinth_runtime::{Either, race};
 use std::net::SocketAddr;
@@ -29,6 +31,9 @@ pub struct Arguments {
     /// Cache of the local store, in MiB
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     cache_mib: u64,
+    /// Address of a metrics page (/metrics) for Prometheus
+    #[arg(long, value_name = "IP:PORT")]
+    metrics: Option<SocketAddr>,
     /// Set a limit or an interval; `plinth server --knob list` shows all knobs
     #[arg(long = "knob", value_name = "NAME=VALUE")]
     knobs: Vec<String>,
@@ -53,6 +58,12 @@ pub fn run(arguments: Arguments) -> Outcome {
     allocator::return_free_memory_when_idle()?;
     raise_file_limit();
     let at = format!("delos serve {}", arguments.listen);
+    let page = arguments.metrics.map(|address| (address, Page::default()));
+    if let Some((address, page)) = &page {
+        let served = pages::serve("--metrics", *address, pages::router(vec![page.clone()]));
+        served.map_err(|line| format!("{at}: {line}"))?;
+    }
+    let page = page.map(|(_, page)| page);
     let config = Config {
         directory: arguments.data_dir,
         listen: arguments.listen,
@@ -60,9 +71,10 @@ pub fn run(arguments: Arguments) -> Outcome {
         engine: arguments.engine,
         cache_bytes: (arguments.cache_mib as usize) << 20,
         service: arguments.service,
+        places: places::open,
     };
     let outcome = block_on(async {
-        match race(interrupted(), serve(config)).await {
+        match race(interrupted(), serve_with_page(config, page)).await {
             Either::Left(Ok(())) => Ok(()),
             Either::Left(Err(error)) => Err(format!("{at}: cannot wait for signals: {error}")),
             Either::Right(Err(line)) => Err(format!("{at}: {line}")),

@@ -67,6 +67,11 @@ impl Service {
         }
     }
 
+    /// Has all its time again.
+    pub fn renew(&mut self) {
+        self.end = now() + Duration::from_secs(self.seconds);
+    }
+
     pub fn name(&self) -> &str {
         &self.file.description
     }
