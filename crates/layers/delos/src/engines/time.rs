@@ -96,7 +96,7 @@ fn timers(rows: &RoTx) -> Result<Vec<(TimerId, Timer)>> {
 
 /// See the module.
 pub struct TimeAbove<A> {
-    upper: Upper<A>,
+    pub(crate) upper: Upper<A>,
     /// Rings when a timer is created, and when one fires.
     changes: Notify,
 }
