@@ -1,5 +1,6 @@
 //! `plinth delos serve`: the process of one replica.
 
+use super::kinds::KINDS;
 use super::names::{parse_address, parse_service_name};
 use crate::Outcome;
 use crate::server::{follow_parent, parse_knobs, raise_file_limit};
@@ -56,7 +57,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     let config = Config {
         directory: arguments.data_dir,
         listen: arguments.listen,
-        kinds: plinth_services::KINDS,
+        kinds: KINDS,
         engine: arguments.engine,
         cache_bytes: (arguments.cache_mib as usize) << 20,
         service: arguments.service,
