@@ -6,7 +6,7 @@
 
 use crate::entry::{ENTRY_BYTES_MAX, Entry};
 use crate::log::{LogError, LogPos, SharedLog};
-use crate::stack::{Answer, Applicator, Engine, Failure, Lost, Upper};
+use crate::stack::{Answer, Applicator, Engine, Failure, Lost, Spent, Upper};
 use crate::store::{LocalStore, RoTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
@@ -25,6 +25,19 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 /// With so many bytes the store is flushed without waiting for the interval.
 const FLUSH_BYTES: usize = 32 << 20;
 
+/// One entry in this many is timed: to read the clock for each would slow an engine by a fifth.
+const TIMED: u64 = 32;
+
+/// Where the time of applying goes, beside what is above, of the entries that are timed.
+#[derive(Default)]
+pub struct Stages {
+    /// Reading the entry, and making its transaction.
+    pub begin: Spent,
+    pub commit: Spent,
+    /// Telling those above that it is applied.
+    pub post_apply: Spent,
+}
+
 /// Why a replica stops. The line is for an operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Stopped(pub String);
@@ -41,7 +54,8 @@ type Reply<A> = OneshotSender<Answer<<A as Applicator>::Return, <A as Applicator
 pub struct Base<L, A: Applicator> {
     log: Rc<L>,
     store: Rc<LocalStore>,
-    upper: Upper<A>,
+    pub(crate) upper: Upper<A>,
+    pub stages: Stages,
     /// Names this life of the replica in the entries that it proposes.
     proposer: u64,
     next_proposal: Cell<u64>,
@@ -67,6 +81,7 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
             log,
             store,
             upper: Upper::new(applicator),
+            stages: Stages::default(),
             proposer: random::u64(),
             next_proposal: Cell::new(0),
             proposals: RefCell::default(),
@@ -168,7 +183,8 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
     fn apply(&self, pos: LogPos, bytes: Bytes) -> Result<(), Stopped> {
         let stop =
             |why: &dyn std::fmt::Display| Stopped(format!("the entry at position {pos}: {why}"));
-        let since = self.applies.ask().then(now);
+        let began = self.applies.ask().then(now);
+        let since = pos.is_multiple_of(TIMED).then(now);
         let mut entry = Entry::decode(bytes).map_err(|malformed| stop(&malformed))?;
         let is_old = planted!(
             "delos_header_dropped",
@@ -178,15 +194,22 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
             entry.remove_header("session_order");
         }
         let mut tx = self.store.begin(pos);
+        if since.is_some() {
+            tx.time();
+        }
+        self.stages.begin.add_since(since);
         let answer = match self.upper.apply(&mut tx, &entry, pos) {
             Ok(answer) => answer,
             Err(Failure::Stop(error)) => return Err(stop(&error)),
             Err(Failure::Refused(_)) => unreachable!("what is above makes an answer of it"),
         };
+        let since = since.map(|_| now());
         tx.commit().map_err(|error| stop(&error))?;
+        let since = self.stages.commit.add_since(since);
         self.upper.post_apply(&entry, pos);
-        if let Some(since) = since {
-            self.applies.answered(since);
+        self.stages.post_apply.add_since(since);
+        if let Some(began) = began {
+            self.applies.answered(began);
         }
         if let Some((proposer, number)) = parse(&entry)
             && proposer == self.proposer

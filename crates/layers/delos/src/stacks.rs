@@ -33,11 +33,11 @@ use crate::engines::time::{self, TimeAbove, TimeBelow};
 use crate::engines::view_tracking::{self, ViewTrackingAbove, ViewTrackingBelow};
 use crate::entry::Entry;
 use crate::log::{LogPos, SharedLog};
-use crate::stack::{Answer, Application, Engine, Lost, ReplicaId, Top};
+use crate::stack::{Answer, Application, Engine, Lost, ReplicaId, Spent, Top};
 use crate::store::{LocalStore, RoTx};
 use plinth_core::Result;
 use plinth_runtime::metric::latency::Latency;
-use plinth_runtime::{Either, race};
+use plinth_runtime::{Duration, Either, race};
 use std::rc::Rc;
 
 /// The engines that the log switches on and off, from the bottom to the top.
@@ -85,6 +85,15 @@ pub struct Measured<'a> {
     pub below: &'static str,
     pub proposals: &'a Latency,
     pub syncs: &'a Latency,
+}
+
+/// How long a part of the stack took to apply entries, of those that were timed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Applying {
+    pub part: &'static str,
+    pub sum: Duration,
+    /// How often the clock was read to know it.
+    pub clocks: u64,
 }
 
 /// See the module. Nothing goes on while [`Standard::run`] does not run.
@@ -277,6 +286,45 @@ impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
         engines
             .map(|guard| Ok((guard, guard.was_on(&rows)?)))
             .collect()
+    }
+
+    /// Where the time of applying entries goes: each part by itself, from the bottom to the top.
+    pub fn applying(&self) -> Vec<Applying> {
+        let stages = &self.base.stages;
+        let whole = |part, spent: &Spent| Applying {
+            part,
+            sum: spent.sum(),
+            clocks: spent.times(),
+        };
+        let roster = self.roster();
+        let views = roster.above();
+        let (backup, time) = (views.above(), views.above().above());
+        let lease = time.above();
+        let (doctor, order) = (lease.above(), lease.above().above());
+        let batching = order.above();
+        // What each has spent with all above it.
+        let above = [
+            ("roster", &self.base.upper.spent),
+            (view_tracking::GUARD.name, &roster.upper.spent),
+            (log_backup::GUARD.name, &views.upper.spent),
+            (time::GUARD.name, &backup.upper.spent),
+            (lease::GUARD.name, &time.upper.spent),
+            (brain_doctor::GUARD.name, &lease.upper.spent),
+            (session_order::GUARD.name, &doctor.upper.spent),
+            (batching::GUARD.name, &order.upper.spent),
+            ("application", &batching.upper.spent),
+        ];
+        let engines = above.windows(2).map(|pair| Applying {
+            part: pair[0].0,
+            sum: pair[0].1.sum().saturating_sub(pair[1].1.sum()),
+            clocks: pair[0].1.times() + pair[1].1.times(),
+        });
+        let begin = whole("base: begin", &stages.begin);
+        let mut all: Vec<Applying> = [begin].into_iter().chain(engines).collect();
+        all.push(whole("application", &batching.upper.spent));
+        all.push(whole("base: commit", &stages.commit));
+        all.push(whole("post_apply", &stages.post_apply));
+        all
     }
 
     /// Of each engine with all that is below it, from the bottom to the top.

@@ -4,10 +4,11 @@ mod backup;
 mod commands;
 mod create;
 mod dev;
-mod names;
+mod kinds;
+pub mod names;
 mod places;
 mod serve;
-mod service;
+pub mod service;
 mod state;
 mod top;
 
@@ -66,7 +67,7 @@ enum Command {
 
 /// What all commands for operators and clients have.
 #[derive(clap::Args, Clone, Debug)]
-struct Common {
+pub struct Common {
     /// File of the service; a name without `.delos` means NAME.delos in the current directory
     #[arg(value_name = "SERVICE", value_parser = parse_service)]
     service: PathBuf,

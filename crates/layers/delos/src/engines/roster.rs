@@ -160,7 +160,7 @@ fn without(tx: &RwTx, engine: &str) -> Result<Vec<String>> {
 
 /// See the module.
 pub struct RosterAbove<A> {
-    upper: Upper<A>,
+    pub(crate) upper: Upper<A>,
     /// The engines of this replica.
     engines: &'static [Guard],
     store: Rc<LocalStore>,

@@ -111,7 +111,7 @@ pub fn forget_votes(tx: &mut RwTx, replicas: u8) -> Result<()> {
 
 /// See the module.
 pub struct TimeAbove<A> {
-    upper: Upper<A>,
+    pub(crate) upper: Upper<A>,
     /// Rings when a timer is created, and when one fires.
     changes: Notify,
 }

@@ -16,6 +16,7 @@ use std::rc::Rc;
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
 /// A kind of service. A process is given a list of them.
+#[derive(Clone, Copy)]
 pub struct Kind {
     pub name: &'static str,
     pub(super) start: fn(Rc<ServiceLog>, Rc<LocalStore>, ReplicaId, Backups) -> Rc<dyn Replica>,

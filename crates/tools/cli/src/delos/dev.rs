@@ -28,7 +28,7 @@ pub struct Arguments {
     /// Name of the service
     #[arg(value_name = "NAME", value_parser = parse_service_name)]
     name: String,
-    /// Kind of service: lock, queue
+    /// Kind of service: lock, queue, table
     #[arg(long, value_name = "KIND", value_parser = parse_kind)]
     kind: String,
     /// Replicas, each a process

@@ -1,5 +1,6 @@
 //! `plinth delos serve`: the process of one replica.
 
+use super::kinds::KINDS;
 use super::names::{parse_address, parse_service_name};
 use super::places;
 use crate::Outcome;
@@ -67,7 +68,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     let config = Config {
         directory: arguments.data_dir,
         listen: arguments.listen,
-        kinds: plinth_services::KINDS,
+        kinds: KINDS,
         engine: arguments.engine,
         cache_bytes: (arguments.cache_mib as usize) << 20,
         service: arguments.service,

@@ -176,7 +176,7 @@ pub fn copy_bid(rows: &RoTx) -> Result<Option<CopyBid>> {
 
 /// See `log_backup.rs`.
 pub struct LogBackupAbove<A> {
-    upper: Upper<A>,
+    pub(crate) upper: Upper<A>,
 }
 
 impl<A: Applicator> LogBackupAbove<A> {
