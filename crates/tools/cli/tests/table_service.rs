@@ -224,6 +224,17 @@ async fn read(mut client: TablesClient<Channel>, is_over: &Cell<bool>) {
     }
 }
 
+/// Where clients of gRPC have their sockets.
+fn sockets() -> tokio::runtime::Handle {
+    let sockets = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .expect("a runtime");
+    let handle = sockets.handle().clone();
+    std::thread::spawn(move || sockets.block_on(std::future::pending::<()>()));
+    handle
+}
+
 #[test]
 fn transactions_go_on_when_a_replica_is_killed_and_none_is_lost_or_done_twice() {
     let mut service = Service::start("table-service");
@@ -234,6 +245,8 @@ fn transactions_go_on_when_a_replica_is_killed_and_none_is_lost_or_done_twice() 
          insert into counts (id, n) values (1, 0)",
     );
     service.shell(1, "tables");
+    let handle = sockets();
+    let _entered = handle.enter();
     let (next, is_over, told) = (Cell::new(0), Cell::new(false), RefCell::default());
     let clients: Vec<_> = (0..CLIENTS)
         .map(|i| service.client(i as u16 % GATEWAYS))
@@ -331,7 +344,7 @@ fn an_index_is_filled_in_steps_and_wrong_input_gets_one_line() {
         "select * from nobody",
     ]);
     assert_eq!(
-        error_line(&refused),
+        error_line(&refused).trim_end(),
         "plinth: unknown: there is no table \"nobody\""
     );
     let raw = plinth(&["delos", "call", &service.file(), "read", "{}"]);
