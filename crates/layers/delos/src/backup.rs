@@ -106,7 +106,8 @@ impl Place for Directory {
     fn get<'a>(&'a self, name: &'a str) -> Doing<'a, Option<Bytes>> {
         Box::pin(async move {
             let path = self.0.join(name);
-            if !disk::exists(&path).await {
+            let is_there = disk::exists(&path).await;
+            if !is_there.map_err(|error| self.explain(name, error))? {
                 return Ok(None);
             }
             let read = disk::read_file(&path).await;
@@ -116,7 +117,8 @@ impl Place for Directory {
 
     fn list<'a>(&'a self, prefix: &'a str) -> Doing<'a, Vec<String>> {
         Box::pin(async move {
-            if !disk::exists(&self.0).await {
+            let is_there = disk::exists(&self.0).await;
+            if !is_there.map_err(|error| self.explain("", error))? {
                 return Ok(Vec::new());
             }
             let listed = disk::list_dir(&self.0).await;

@@ -93,7 +93,8 @@ async fn load(
         );
         (Registers::lost(cluster.to_string(), start), Some(line))
     };
-    if !disk::exists(path).await {
+    let unreadable = |e| format!("cannot read {}: {e}", path.display());
+    if !disk::exists(path).await.map_err(unreadable)? {
         if !must_be_there
             || planted!(
                 "coordinator_forgets",
@@ -108,9 +109,7 @@ async fn load(
     let directory = path.parent().expect("a file lies in a directory");
     let unsynced = |e| format!("cannot sync {}: {e}", directory.display());
     disk::sync_dir(directory).await.map_err(unsynced)?;
-    let bytes = disk::read_file(path)
-        .await
-        .map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    let bytes = disk::read_file(path).await.map_err(unreadable)?;
     let Some(registers) = Registers::decode(&bytes) else {
         return Ok(lost("is corrupt"));
     };
@@ -246,7 +245,7 @@ async fn keep_registers(
 
 /// Sets damaged registers aside for inspection.
 async fn put_aside(path: &Path) {
-    if disk::exists(path).await {
+    if disk::exists(path).await.unwrap_or(true) {
         let aside = path.with_file_name(format!("damaged-{FILE_NAME}"));
         let renamed = disk::rename(path, &aside).await;
         trace!("CoordinatorSetAside", "file" => path.display(), "done" => renamed.is_ok()); // else it is overwritten

@@ -207,6 +207,7 @@ impl SsdEngine {
     pub async fn open(path: &Path, create: bool, cache_bytes: usize) -> Result<Rc<Self>> {
         let path = with_suffix(path, ".redb");
         let exists = disk::exists(&path).await;
+        let exists = exists.map_err(|error| disk_failure(&path, "look for", &error))?;
         if !exists && !create {
             return Err(Error::file_not_found);
         }

@@ -572,7 +572,7 @@ fn a_name_is_durable_after_a_sync_of_its_directory_and_maybe_before() {
             .run_on(machine, async move {
                 (
                     disk::read_file(safe).await.unwrap(),
-                    disk::exists(unsafe_).await,
+                    disk::exists(unsafe_).await.unwrap(),
                 )
             })
             .unwrap();
