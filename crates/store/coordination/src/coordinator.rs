@@ -405,3 +405,32 @@ fn serve_votes(
         }),
     ]
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_runtime::sim::{Locality, Sickness, SimConfig, Simulation, control};
+
+    #[test]
+    fn registers_on_a_disk_that_cannot_be_read_are_not_lost() {
+        let simulation = Simulation::new(1, SimConfig::default());
+        let machine = simulation.add_machine(Locality::default());
+        let ran = simulation.run_on(machine, async move {
+            let directory = Path::new("/data");
+            let path = file_in(directory);
+            disk::create_dir_all(directory).await.expect("made");
+            begin(directory, "a:b").await.expect("begun");
+            control().set_disk_sickness(machine, Sickness::errors(1.0));
+            let unread = load(&path, "a:b", true).await.err();
+            let line = unread.expect("nobody knows what it has promised");
+            assert!(line.starts_with("cannot read /data/coordination"), "{line}");
+            control().set_disk_sickness(machine, Sickness::errors(0.0));
+            let (_, lost) = load(&path, "a:b", true).await.expect("it can be read");
+            assert_eq!(lost, None);
+            disk::remove(&path).await.expect("removed");
+            let (_, lost) = load(&path, "a:b", true).await.expect("it can be read");
+            assert!(lost.is_some_and(|line| line.contains("is gone")));
+        });
+        ran.expect("it comes to its end");
+    }
+}

@@ -721,6 +721,10 @@ fn a_sick_disk_fails_hangs_and_refuses_writes_until_it_is_healed() {
         });
         control().heal_all();
         assert!(disk::remove(&directory.join("file")).await.is_err());
+        for name in ["file", "never made"] {
+            let looked = disk::exists(&directory.join(name)).await;
+            assert!(looked.is_err(), "it does not know whether there is {name}");
+        }
     })
     .unwrap();
 }
