@@ -268,7 +268,9 @@ impl SsdEngine {
             return Err(Error::disk_full);
         }
         *self.rows.borrow_mut() = Some(rows);
-        *self.tree.borrow_mut() = Some(Arc::new(tree));
+        if let Some(left) = self.tree.replace(Some(Arc::new(tree))) {
+            left.frames.leave();
+        }
         Ok(())
     }
 
