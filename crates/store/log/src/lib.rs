@@ -6,6 +6,7 @@
 //! - [`creation`]: makes the log server of a new generation, with the copying that a recovery asks for.
 //! - [`cursor`]: reads one tag through all generations of the log.
 
+mod block_index;
 pub mod creation;
 pub mod cursor;
 pub mod disk_queue;

@@ -12,6 +12,7 @@
 //! it is popped, across restarts; once sealed, nothing new is ever taken. Memory is bounded: versions that lagging
 //! readers still need leave memory and are read back from the disk queue.
 
+use crate::block_index::BlockIndex;
 use crate::disk_queue::{Persisted, Position};
 use bytes::Bytes;
 use plinth_core::codec::Codec;
@@ -26,8 +27,6 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Pushes that may wait for a missing link of the chain.
 const WAITING_MAX: usize = 10_000;
-/// The place of one block is remembered for about this many bytes of the disk queue.
-const INDEX_EVERY_BYTES: usize = 64 << 10;
 
 record! {
     /// First entry of every block.
@@ -131,9 +130,7 @@ pub struct LogServer {
     memory_bytes: usize,
     /// The newest version that has left memory.
     spilled: Version,
-    /// First versions of some blocks of the queue, and the positions of these blocks.
-    index: BTreeMap<Version, Position>,
-    bytes_since_index: usize,
+    index: BlockIndex,
 }
 
 impl LogServer {
@@ -151,8 +148,7 @@ impl LogServer {
             in_memory: VecDeque::new(),
             memory_bytes: 0,
             spilled: begin.start - 1,
-            index: BTreeMap::new(),
-            bytes_since_index: usize::MAX,
+            index: BlockIndex::default(),
         }
     }
 
@@ -274,11 +270,7 @@ impl LogServer {
             self.version
         );
         self.durable = self.durable.max(block.up_to(last));
-        self.bytes_since_index = self.bytes_since_index.saturating_add(bytes);
-        if self.bytes_since_index >= INDEX_EVERY_BYTES {
-            self.bytes_since_index = 0;
-            self.index.insert(first, block.position());
-        }
+        self.index.add(first, block.position(), bytes);
     }
 
     /// Refuses all versions from now on. Pushes that waited for a missing link are forgotten.
@@ -335,9 +327,7 @@ impl LogServer {
 
     /// Position of a block at or before the one that contains `version`. `None` while nothing is on disk.
     pub fn position_of(&self, version: Version) -> Option<Position> {
-        let before = self.index.range(..=version).next_back();
-        let place = before.or_else(|| self.index.first_key_value());
-        place.map(|(_, position)| *position)
+        self.index.position_of(version)
     }
 
     // ---- forgetting ----
@@ -431,14 +421,7 @@ impl LogServer {
 
     /// Where the disk queue may be cut: everything before it holds only versions that no tag needs.
     pub fn cut(&mut self) -> Option<Position> {
-        let needed = self.needed_from();
-        let (first, position) = self
-            .index
-            .range(..=needed)
-            .next_back()
-            .map(|(f, p)| (*f, *p))?;
-        self.index = self.index.split_off(&first);
-        Some(position)
+        self.index.cut(self.needed_from())
     }
 
     /// The first entry of a block whose first version is the next one taken after `prev_version`. Blocks before it may

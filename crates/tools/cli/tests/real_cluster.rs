@@ -107,7 +107,8 @@ fn a_run_is_measured_with_what_the_machine_is_worth_and_told_as_of_another() {
     let line = error_line(&run(&["--workload", "bulk-load", "--calibration", &bad]));
     assert!(line.contains("bench calibrate --json"), "{line}");
     let mut files = Vec::new();
-    for workload in ["bulk-load", "random-50-50"] {
+    // Reads use much CPU time in half a second, however slow the disk is: of less than a tick nothing can be said.
+    for workload in ["bulk-load", "point-reads"] {
         let output = run(&[&with[..], &["--workload", workload]].concat());
         assert!(output.status.success(), "{}", text(&output.stderr));
         let file = name(&format!("{workload}.json"));
