@@ -23,6 +23,7 @@ pub mod identity;
 pub mod kind;
 pub mod messages;
 pub mod serves;
+mod settings;
 mod site;
 
 use crate::coordinated_register::CoordinatedRegister;
@@ -44,6 +45,7 @@ use plinth_core::Error;
 use plinth_rpc::{FailureBeacon, Transport};
 use plinth_runtime::{Duration, Either, disk, race, sleep, trace, trace_warn};
 use serves::ServiceLog;
+pub use settings::Settings;
 use site::Site;
 use std::convert::Infallible;
 use std::path::Path;
@@ -251,7 +253,7 @@ async fn be_replica(site: &Rc<Site>, identity: &Identity, coordinators: &Coordin
         Err(line) => return line,
     };
     let kind = site.config.kind(&identity.kind).expect("it was checked");
-    let replica = (kind.start)(log.clone(), store, identity.id);
+    let replica = (kind.start)(log.clone(), store, identity.id, &site.config.settings);
     site.begin(&replica, &log);
     let work = async {
         let caring = caretaker::care(&site.transport, identity.address, &log, stale);
@@ -300,6 +302,7 @@ async fn join(site: &Rc<Site>, identity: &Identity, replica: &dyn Replica) -> St
         }
         if !std::mem::replace(&mut has_joined, true) {
             trace!("DelosReplicaJoined", "name" => identity.name);
+            replica.attend_now();
             site.serve_now();
         }
         sleep(Duration::from_secs(1)).await;

@@ -22,7 +22,7 @@ use crate::engines::guard::Guard;
 use crate::engines::session_order;
 use crate::replica::kind::Kind;
 use crate::replica::messages::{CallService, Called};
-use crate::replica::{self, Config};
+use crate::replica::{self, Config, Settings};
 use crate::stacks::ENGINES;
 use bytes::Bytes;
 use judge::Judge;
@@ -92,6 +92,7 @@ async fn serve(place: Place) {
         engine: engine_at(place.listen),
         cache_bytes: CACHE_BYTES,
         service: None,
+        settings: Settings::default(),
     };
     let Err(why) = replica::serve(config).await;
     trace_warn!("DelosReplicaStopped", "address" => place.listen, "reason" => why);

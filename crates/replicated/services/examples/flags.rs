@@ -1,7 +1,7 @@
 //! A replicated service of feature flags: which users see a feature.
 
 use plinth_core::EngineKind;
-use plinth_delos::replica::{Config, Kind, serve};
+use plinth_delos::replica::{Config, Kind, Settings, serve};
 use plinth_delos::store::{RoTx, RwTx};
 use plinth_runtime::real::block_on;
 use plinth_services::{Hosted, Outcome, Rows, Service, name, refuse, unknown, whole_number};
@@ -84,6 +84,7 @@ fn main() {
         engine: EngineKind::Ssd,
         cache_bytes: 64 << 20,
         service: None,
+        settings: Settings::default(),
     };
     let Err(line) = block_on(serve(config));
     eprintln!("flags: {line}");

@@ -2,15 +2,17 @@
 
 use crate::{Hosted, REQUEST_BYTES_MAX, Refused, Rows, Service, TICK_MS, request, tick};
 use bytes::Bytes;
+use plinth_delos::base::Stopped;
 use plinth_delos::engines::roster;
 use plinth_delos::entry::Entry;
+use plinth_delos::replica::Settings;
 use plinth_delos::replica::messages::Called;
 use plinth_delos::replica::serves::{Serves, ServiceStack, lost};
 use plinth_delos::stack::{Answer, Engine, Failure, ReplicaId};
 use plinth_runtime::{Duration, sleep};
 use serde_json::Value;
-use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 fn refused(refused: Refused) -> Called {
     Called::Refused {
@@ -78,7 +80,7 @@ async fn read<S: Service>(
 impl<S: Service + Default> Serves for Hosted<S> {
     const KIND: &'static str = S::NAME;
 
-    fn create() -> Self {
+    fn create(_: &Settings) -> Self {
         Hosted(S::default())
     }
 
@@ -91,7 +93,7 @@ impl<S: Service + Default> Serves for Hosted<S> {
     }
 
     /// Lets the clock go on, unless another replica has.
-    async fn attend(stack: &ServiceStack<Self>) -> Infallible {
+    async fn attend(stack: &Rc<ServiceStack<Self>>) -> Stopped {
         let mut seen = None;
         loop {
             sleep(Duration::from_millis(TICK_MS)).await;

@@ -2,6 +2,7 @@
 
 use super::hosting::{Hosting, Replica};
 use super::serves::{Serves, ServiceLog};
+use super::settings::Settings;
 use crate::stack::ReplicaId;
 use crate::store::LocalStore;
 use plinth_core::EngineKind;
@@ -15,14 +16,16 @@ pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 /// A kind of service. A process is given a list of them.
 pub struct Kind {
     pub name: &'static str,
-    pub(super) start: fn(Rc<ServiceLog>, Rc<LocalStore>, ReplicaId) -> Rc<dyn Replica>,
+    pub(super) start: fn(Rc<ServiceLog>, Rc<LocalStore>, ReplicaId, &Settings) -> Rc<dyn Replica>,
 }
 
 impl Kind {
     pub const fn of<D: Serves>() -> Kind {
         Kind {
             name: D::KIND,
-            start: |log, store, id| Rc::new(Hosting::<D>::new(log, store, id)),
+            start: |log, store, id, settings| {
+                Rc::new(Hosting::new(log, store, id, D::create(settings)))
+            },
         }
     }
 }
@@ -38,6 +41,7 @@ pub struct Config {
     pub cache_bytes: usize,
     /// Only a replica of this service, if one is named.
     pub service: Option<String>,
+    pub settings: Settings,
 }
 
 impl Config {

@@ -5,7 +5,7 @@ use crate::Outcome;
 use crate::server::{follow_parent, parse_knobs, raise_file_limit};
 use crate::{allocator, trace_file};
 use plinth_core::EngineKind;
-use plinth_delos::replica::{Config, serve};
+use plinth_delos::replica::{Config, Settings, serve};
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::real::{block_on, interrupted};
 use plinth_runtime::{Either, race};
@@ -60,6 +60,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         engine: arguments.engine,
         cache_bytes: (arguments.cache_mib as usize) << 20,
         service: arguments.service,
+        settings: Settings::default(),
     };
     let outcome = block_on(async {
         match race(interrupted(), serve(config)).await {
