@@ -3,6 +3,7 @@
 mod commands;
 mod create;
 mod dev;
+mod kinds;
 mod names;
 mod serve;
 mod service;

@@ -63,7 +63,8 @@ impl<D: Serves> Replica for Hosting<D> {
                 self.has_place.wait_until(|has_place| *has_place).await;
                 D::attend(&self.stack).await
             };
-            match race(self.stack.run(), attending).await {
+            // It is large, and would be moved about on the stack.
+            match race(Box::pin(self.stack.run()), attending).await {
                 Either::Left(stopped) | Either::Right(stopped) => stopped,
             }
         })

@@ -1,5 +1,6 @@
 //! `plinth delos create`: makes a service of processes that wait for one.
 
+use super::kinds::KINDS;
 use super::names::{At, file_name, parse_at, parse_service_name};
 use super::service::{RETRY_PAUSE, Service, ask};
 use crate::Outcome;
@@ -27,7 +28,7 @@ pub struct Arguments {
     /// Name of the service
     #[arg(value_name = "NAME", value_parser = parse_service_name)]
     pub name: String,
-    /// Kind of service: lock, queue, or one that the processes have of their own
+    /// Kind of service: lock, queue, zelos, or one that the processes have of their own
     #[arg(long, value_name = "KIND", value_parser = parse_any_kind)]
     pub kind: String,
     /// A replica: its name, and where its process listens; once for each
@@ -59,10 +60,7 @@ fn parse_any_kind(name: &str) -> Result<String, String> {
 
 /// One of the kinds of `plinth delos serve`.
 pub fn parse_kind(name: &str) -> Result<String, String> {
-    let kinds: Vec<&str> = plinth_services::KINDS
-        .iter()
-        .map(|kind| kind.name)
-        .collect();
+    let kinds: Vec<&str> = KINDS.iter().map(|kind| kind.name).collect();
     match kinds.contains(&name) {
         true => Ok(name.into()),
         false => Err(format!("expected {}", kinds.join(" or "))),
