@@ -6,12 +6,13 @@
 
 use crate::entry::{ENTRY_BYTES_MAX, Entry};
 use crate::log::{LogError, LogPos, SharedLog};
-use crate::stack::{Answer, Applicator, Engine, Failure, Lost, Upper};
+use crate::stack::{Answer, Applicator, Engine, Failure, Lost, Spent, Upper};
 use crate::store::{LocalStore, RoTx};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
+use plinth_runtime::metric::latency::Latency;
 use plinth_runtime::sync::{Notify, OneshotSender, oneshot};
-use plinth_runtime::{Duration, Pace, planted, probe, race, random, sleep, trace_warn};
+use plinth_runtime::{Duration, Pace, now, planted, probe, race, random, sleep, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -23,6 +24,19 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 /// With so many bytes the store is flushed without waiting for the interval.
 const FLUSH_BYTES: usize = 32 << 20;
+
+/// One entry in this many is timed: to read the clock for each would slow an engine by a fifth.
+const TIMED: u64 = 32;
+
+/// Where the time of applying goes, beside what is above, of the entries that are timed.
+#[derive(Default)]
+pub struct Stages {
+    /// Reading the entry, and making its transaction.
+    pub begin: Spent,
+    pub commit: Spent,
+    /// Telling those above that it is applied.
+    pub post_apply: Spent,
+}
 
 /// Why a replica stops. The line is for an operator.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -40,7 +54,8 @@ type Reply<A> = OneshotSender<Answer<<A as Applicator>::Return, <A as Applicator
 pub struct Base<L, A: Applicator> {
     log: Rc<L>,
     store: Rc<LocalStore>,
-    upper: Upper<A>,
+    pub(crate) upper: Upper<A>,
+    pub stages: Stages,
     /// Names this life of the replica in the entries that it proposes.
     proposer: u64,
     next_proposal: Cell<u64>,
@@ -51,6 +66,9 @@ pub struct Base<L, A: Applicator> {
     /// Play up to this position.
     target: Cell<LogPos>,
     trim_before: Cell<LogPos>,
+    /// What this replica has let the log forget.
+    trimmed: Cell<LogPos>,
+    applies: Latency,
     wake_player: Notify,
     wake_checker: Notify,
     wake_flusher: Notify,
@@ -63,6 +81,7 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
             log,
             store,
             upper: Upper::new(applicator),
+            stages: Stages::default(),
             proposer: random::u64(),
             next_proposal: Cell::new(0),
             proposals: RefCell::default(),
@@ -70,6 +89,8 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
             syncing: RefCell::default(),
             target: Cell::new(0),
             trim_before: Cell::new(0),
+            trimmed: Cell::new(0),
+            applies: Latency::default(),
             wake_player: Notify::new(),
             wake_checker: Notify::new(),
             wake_flusher: Notify::new(),
@@ -83,6 +104,21 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
 
     pub fn applicator(&self) -> &A {
         &self.upper.applicator
+    }
+
+    /// The last entry of the log that this replica knows of.
+    pub fn tail(&self) -> LogPos {
+        self.target.get().max(self.store.applied())
+    }
+
+    /// The entries before this one may go from the log, as far as this replica is concerned.
+    pub fn trimmed(&self) -> LogPos {
+        self.trimmed.get()
+    }
+
+    /// How long it takes to apply an entry.
+    pub fn applies(&self) -> &Latency {
+        &self.applies
     }
 
     /// Plays, flushes and trims until the replica has to stop. Everything waits while this does not run.
@@ -147,6 +183,8 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
     fn apply(&self, pos: LogPos, bytes: Bytes) -> Result<(), Stopped> {
         let stop =
             |why: &dyn std::fmt::Display| Stopped(format!("the entry at position {pos}: {why}"));
+        let began = self.applies.ask().then(now);
+        let since = pos.is_multiple_of(TIMED).then(now);
         let mut entry = Entry::decode(bytes).map_err(|malformed| stop(&malformed))?;
         let is_old = planted!(
             "delos_header_dropped",
@@ -156,13 +194,23 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
             entry.remove_header("session_order");
         }
         let mut tx = self.store.begin(pos);
+        if since.is_some() {
+            tx.time();
+        }
+        self.stages.begin.add_since(since);
         let answer = match self.upper.apply(&mut tx, &entry, pos) {
             Ok(answer) => answer,
             Err(Failure::Stop(error)) => return Err(stop(&error)),
             Err(Failure::Refused(_)) => unreachable!("what is above makes an answer of it"),
         };
+        let since = since.map(|_| now());
         tx.commit().map_err(|error| stop(&error))?;
+        let since = self.stages.commit.add_since(since);
         self.upper.post_apply(&entry, pos);
+        self.stages.post_apply.add_since(since);
+        if let Some(began) = began {
+            self.applies.answered(began);
+        }
         if let Some((proposer, number)) = parse(&entry)
             && proposer == self.proposer
             && let Some(reply) = self.proposals.borrow_mut().remove(&number)
@@ -220,8 +268,9 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
                 Err(error) => return Stopped(format!("the local store fails: {error}")),
             }
             let before = self.trim_before.get().min(self.store.flushed() + 1);
-            if let Err(error) = self.log.prefix_trim(before).await {
-                trace_warn!("DelosTrimFailed", "error" => error);
+            match self.log.prefix_trim(before).await {
+                Ok(()) => self.trimmed.set(before),
+                Err(error) => trace_warn!("DelosTrimFailed", "error" => error),
             }
         }
     }

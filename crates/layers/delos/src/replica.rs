@@ -22,27 +22,26 @@ mod hosting;
 pub mod identity;
 pub mod kind;
 pub mod messages;
+mod metrics;
+mod restoring;
 pub mod serves;
 mod settings;
 mod site;
+mod stores;
 
+use crate::backup::Backups;
 use crate::coordinated_register::CoordinatedRegister;
-use crate::engines::roster;
-use crate::log::{LogError, SharedLog};
 use crate::quorum::client::QuorumLoglets;
 use crate::quorum::sequencer::SequencerHost;
 use crate::quorum::server::LogServer;
-use crate::stacks::ENGINES;
-use crate::store::LocalStore;
-use crate::store::copy::clear_interrupted;
 use crate::virtual_log::VirtualLog;
 use hosting::Replica;
 use identity::{Identity, service_file};
 pub use kind::{Config, Kind, RELEASE};
 use messages::PROCESS;
 use plinth_coordination::{Coordinators, coordinator};
-use plinth_core::Error;
 use plinth_rpc::{FailureBeacon, Transport};
+use plinth_runtime::metric::page::Page;
 use plinth_runtime::{Duration, Either, disk, race, sleep, trace, trace_warn};
 use serves::ServiceLog;
 pub use settings::Settings;
@@ -51,7 +50,6 @@ use std::convert::Infallible;
 use std::path::Path;
 use std::rc::Rc;
 
-const STORE: &str = "store";
 const LOG: &str = "log";
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -60,6 +58,14 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// # Errors
 /// Always. Nothing is half-made: the same may be started again.
 pub async fn serve(config: Config) -> Result<Infallible, String> {
+    serve_with_page(config, None).await
+}
+
+/// As [`serve`], and keeps a page of metrics up to date.
+///
+/// # Errors
+/// As [`serve`].
+pub async fn serve_with_page(config: Config, page: Option<Page>) -> Result<Infallible, String> {
     let directory = &config.directory;
     let unusable = |error| format!("data directory {}: {error}", directory.display());
     let log_directory = directory.join(LOG);
@@ -78,7 +84,10 @@ pub async fn serve(config: Config) -> Result<Infallible, String> {
     let identity = Identity::load(directory).await?;
     match &identity {
         Some(identity) => check(identity, &config)?,
-        None => check_empty(directory).await?,
+        None => {
+            restoring::clear_interrupted(directory).await?;
+            check_empty(directory).await?;
+        }
     }
     let transport = Transport::listen(config.listen).await.map_err(|error| {
         format!(
@@ -99,8 +108,10 @@ pub async fn serve(config: Config) -> Result<Infallible, String> {
         let identity = site.adopted().await;
         live(&site, &identity).await
     };
+    let living = race(living, site.keep_page(page.as_ref()));
     let ended = match race(living, log_server.failed()).await {
-        Either::Left(line) => line,
+        Either::Left(Either::Left(line)) => line,
+        Either::Left(Either::Right(never)) => match never {},
         Either::Right(error) => format!("log server in {}: {error}", log_directory.display()),
     };
     site.give_up();
@@ -112,7 +123,7 @@ async fn check_empty(directory: &Path) -> Result<(), String> {
     let names = disk::list_dir(directory).await;
     let names =
         names.map_err(|error| format!("data directory {}: {error}", directory.display()))?;
-    match names.iter().any(|name| name.starts_with(STORE)) {
+    match names.iter().any(|name| name.starts_with(stores::STORE)) {
         true => Err(format!(
             "data directory {} has a local store, and no file `replica`: put that file back, or choose an empty \
              directory",
@@ -189,71 +200,25 @@ async fn find_log(site: &Site, coordinators: &Coordinators) -> (ServiceLog, bool
     }
 }
 
-async fn open_store(
-    site: &Site,
-    identity: &Identity,
-    log: &ServiceLog,
-) -> Result<Rc<LocalStore>, String> {
-    let path = site.config.directory.join(STORE);
-    let failed = |error: Error| format!("local store {}: {error}", path.display());
-    let (kind, cache_bytes) = (site.config.engine, site.config.cache_bytes);
-    let opened = match plinth_engine::open(kind, &path, false, cache_bytes).await {
-        Err(Error::file_not_found) => plinth_engine::open(kind, &path, true, cache_bytes).await,
-        opened => opened,
-    };
-    let engine = opened.map_err(failed)?;
-    clear_interrupted(&engine).await.map_err(failed)?;
-    let mut store = LocalStore::open(engine.clone()).map_err(failed)?;
-    if !store.claim(&owner(identity)).await.map_err(failed)? {
-        return Err(format!(
-            "local store {} is of another service or replica: put the right one there, or remove this replica and \
-             add one with an empty directory",
-            path.display()
-        ));
-    }
-    // A new replica cannot play a log whose begin is gone.
-    if store.applied() == 0
-        && let Err(LogError::Trimmed(first)) = log.read_next(1, 1).await
-    {
-        site.wait_for("a copy of another replica");
-        let own = owner(identity);
-        copies::fetch(&site.transport, identity, &own, &engine, first).await?;
-        store = LocalStore::open(engine).map_err(failed)?;
-    }
-    check_engines(&store, &path)?;
-    Ok(store)
-}
-
-/// What a store says about whose it is.
-fn owner(identity: &Identity) -> String {
-    format!("{} {:016x}", identity.service.key(), identity.id)
-}
-
-/// Refuses a store in which an engine is on that this release does not have.
-fn check_engines(store: &Rc<LocalStore>, path: &Path) -> Result<(), String> {
-    let on = roster::engines_on(&store.snapshot());
-    let on = on.map_err(|error| format!("local store {}: {error}", path.display()))?;
-    let has = |name: &String| ENGINES.iter().any(|engine| engine.name == *name);
-    match on.iter().find(|name| !has(name)) {
-        Some(name) => Err(format!(
-            "engine {name} is on in this service, and this release ({RELEASE}) does not have it: upgrade this replica"
-        )),
-        None => Ok(()),
-    }
-}
-
 async fn be_replica(site: &Rc<Site>, identity: &Identity, coordinators: &Coordinators) -> String {
     site.wait_for("the service to be created, or a majority of its coordinators");
     let (log, was_there) = find_log(site, coordinators).await;
     let log = Rc::new(log);
     // Its sequencer was another process's, if this one lived here before.
     let stale = was_there.then(|| caretaker::last(&log));
-    let store = match open_store(site, identity, &log).await {
+    let copies = || site.wait_for("a copy of another replica");
+    let opened = stores::open(&site.config, &site.transport, identity, &log, copies);
+    let store = match opened.await {
         Ok(store) => store,
         Err(line) => return line,
     };
     let kind = site.config.kind(&identity.kind).expect("it was checked");
-    let replica = (kind.start)(log.clone(), store, identity.id, &site.config.settings);
+    let backups = Backups {
+        origin: stores::origin(&identity.service, &identity.kind),
+        open: site.config.places,
+    };
+    let settings = &site.config.settings;
+    let replica = (kind.start)(log.clone(), store, identity.id, backups, settings);
     site.begin(&replica, &log);
     let work = async {
         let caring = caretaker::care(&site.transport, identity.address, &log, stale);

@@ -13,6 +13,7 @@ use crate::log::{LogError, LogPos};
 use crate::store::{RoTx, RwTx};
 use bytes::Bytes;
 use plinth_core::Error;
+use plinth_runtime::{Duration, Instant, now};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -179,10 +180,42 @@ impl<D: Application> Applicator for Top<D> {
     }
 }
 
+/// How long something took, of the entries that are timed ([`RwTx::is_timed`]).
+#[derive(Default)]
+pub struct Spent {
+    times: Cell<u64>,
+    sum: Cell<Duration>,
+}
+
+impl Spent {
+    pub fn add(&self, took: Duration) {
+        self.times.update(|times| times + 1);
+        self.sum.update(|sum| sum + took);
+    }
+
+    /// The time from `since` to now, if it is timed; the end is where the next part begins.
+    pub fn add_since(&self, since: Option<Instant>) -> Option<Instant> {
+        let since = since?;
+        let end = now();
+        self.add(end - since);
+        Some(end)
+    }
+
+    pub fn times(&self) -> u64 {
+        self.times.get()
+    }
+
+    pub fn sum(&self) -> Duration {
+        self.sum.get()
+    }
+}
+
 /// What is above an engine. Its changes are a transaction of their own.
 pub struct Upper<A> {
     pub applicator: A,
     has_applied: Cell<bool>,
+    /// By applying entries above.
+    pub spent: Spent,
 }
 
 impl<A: Applicator> Upper<A> {
@@ -190,6 +223,7 @@ impl<A: Applicator> Upper<A> {
         Upper {
             applicator,
             has_applied: Cell::new(false),
+            spent: Spent::default(),
         }
     }
 
@@ -204,7 +238,10 @@ impl<A: Applicator> Upper<A> {
         pos: LogPos,
     ) -> Applied<A::Return, A::Refusal> {
         self.has_applied.set(false);
-        match tx.nested(|tx| self.applicator.apply(tx, entry, pos)) {
+        let since = tx.is_timed().then(now);
+        let applied = tx.nested(|tx| self.applicator.apply(tx, entry, pos));
+        self.spent.add_since(since);
+        match applied {
             Ok(answer) => {
                 self.has_applied.set(true);
                 Ok(answer)

@@ -7,6 +7,7 @@
 //!   brain_doctor     an operator changes rows
 //!   lease            one replica reads without asking the log
 //!   time             timers
+//!   log_backup       a backup, up to which the log may be trimmed
 //!   view_tracking    who has how much of the log on disk
 //!   roster           the replicas by name, and which engines each has
 //!   base             plays the log
@@ -18,11 +19,13 @@
 //! All engines but Base, Roster and the observers are off until the log switches them on ([`Standard::switch`]), which
 //! the roster lets it do when all replicas have the engine (§3.4).
 
+use crate::backup::Backups;
 use crate::base::{Base, Stopped};
 use crate::engines::batching::{self, BatchingAbove, BatchingBelow, Returned};
 use crate::engines::brain_doctor::{self, BrainDoctorAbove, BrainDoctorBelow};
 use crate::engines::guard::Guard;
 use crate::engines::lease::{self, LeaseAbove, LeaseBelow};
+use crate::engines::log_backup::{self, LogBackupAbove, LogBackupBelow};
 use crate::engines::observer::Observer;
 use crate::engines::roster::{self, Member, RosterAbove, Told};
 use crate::engines::session_order::{self, SessionOrderAbove, SessionOrderBelow};
@@ -30,16 +33,17 @@ use crate::engines::time::{self, TimeAbove, TimeBelow};
 use crate::engines::view_tracking::{self, ViewTrackingAbove, ViewTrackingBelow};
 use crate::entry::Entry;
 use crate::log::{LogPos, SharedLog};
-use crate::stack::{Answer, Application, Engine, Lost, ReplicaId, Top};
+use crate::stack::{Answer, Application, Engine, Lost, ReplicaId, Spent, Top};
 use crate::store::{LocalStore, RoTx};
 use plinth_core::Result;
 use plinth_runtime::metric::latency::Latency;
-use plinth_runtime::{Either, race};
+use plinth_runtime::{Duration, Either, race};
 use std::rc::Rc;
 
 /// The engines that the log switches on and off, from the bottom to the top.
-pub const ENGINES: [Guard; 6] = [
+pub const ENGINES: [Guard; 7] = [
     view_tracking::GUARD,
+    log_backup::GUARD,
     time::GUARD,
     lease::GUARD,
     brain_doctor::GUARD,
@@ -57,9 +61,10 @@ type OnOrder<D> = BatchingAbove<Top<D>>;
 type OnDoctor<D> = SessionOrderAbove<OnOrder<D>>;
 type OnLease<D> = BrainDoctorAbove<OnDoctor<D>>;
 type OnTime<D> = LeaseAbove<OnLease<D>>;
-type OnViews<D> = TimeAbove<OnTime<D>>;
+type OnBackup<D> = TimeAbove<OnTime<D>>;
+type OnViews<D> = LogBackupAbove<OnBackup<D>>;
 type OnRoster<D> = ViewTrackingAbove<OnViews<D>>;
-type OnBase<D> = RosterAbove<OnRoster<D>>;
+pub type OnBase<D> = RosterAbove<OnRoster<D>>;
 
 type Return<D> = <D as Application>::Return;
 type Refusal<D> = <D as Application>::Refusal;
@@ -67,7 +72,8 @@ type Refusal<D> = <D as Application>::Refusal;
 type Seen<E> = Rc<Observer<Rc<E>>>;
 type Bottom<L, D> = Base<L, OnBase<D>>;
 type Views<L, D> = ViewTrackingBelow<Seen<Bottom<L, D>>>;
-type Time<L, D> = TimeBelow<Seen<Views<L, D>>>;
+type Backup<L, D> = LogBackupBelow<Seen<Views<L, D>>, L>;
+type Time<L, D> = TimeBelow<Seen<Backup<L, D>>>;
 type Lease<L, D> = LeaseBelow<Seen<Time<L, D>>>;
 type Doctor<L, D> = BrainDoctorBelow<Seen<Lease<L, D>>>;
 type Order<L, D> =
@@ -81,10 +87,20 @@ pub struct Measured<'a> {
     pub syncs: &'a Latency,
 }
 
+/// How long a part of the stack took to apply entries, of those that were timed.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Applying {
+    pub part: &'static str,
+    pub sum: Duration,
+    /// How often the clock was read to know it.
+    pub clocks: u64,
+}
+
 /// See the module. Nothing goes on while [`Standard::run`] does not run.
 pub struct Standard<L: SharedLog + 'static, D: Application> {
     pub base: Rc<Bottom<L, D>>,
     pub views: Rc<Views<L, D>>,
+    pub backup: Rc<Backup<L, D>>,
     pub time: Rc<Time<L, D>>,
     pub lease: Rc<Lease<L, D>>,
     pub doctor: Rc<Doctor<L, D>>,
@@ -92,6 +108,7 @@ pub struct Standard<L: SharedLog + 'static, D: Application> {
     batching: Rc<Batching<L, D>>,
     seen_base: Seen<Bottom<L, D>>,
     seen_views: Seen<Views<L, D>>,
+    seen_backup: Seen<Backup<L, D>>,
     seen_time: Seen<Time<L, D>>,
     seen_lease: Seen<Lease<L, D>>,
     seen_doctor: Seen<Doctor<L, D>>,
@@ -103,22 +120,54 @@ fn seen<E: Engine>(below: &'static str, engine: &Rc<E>) -> Seen<E> {
     Rc::new(Observer::new(below, engine.clone()))
 }
 
+/// What is above Base.
+pub fn above<D: Application>(application: D, store: &Rc<LocalStore>) -> OnBase<D> {
+    let above = SessionOrderAbove::new(BatchingAbove::new(Top(application)));
+    let above = LeaseAbove::new(BrainDoctorAbove::new(above));
+    let above = LogBackupAbove::new(TimeAbove::new(above));
+    RosterAbove::new(ViewTrackingAbove::new(above), &ENGINES, store)
+}
+
+/// Makes the rows of a service, which were restored, those of a new service with so many replicas: what they say of
+/// the old one's replicas and of its backup goes. The application's rows, and the engines that are on, stay. One entry
+/// more is applied then.
+///
+/// # Errors
+/// The disk fails.
+pub fn make_new(store: &Rc<LocalStore>, replicas: u8) -> Result<()> {
+    let mut tx = store.begin(store.applied() + 1);
+    roster::forget_replicas(&mut tx)?;
+    let of_replicas = [view_tracking::GUARD, lease::GUARD, session_order::GUARD];
+    for engine in [&of_replicas[..], &[log_backup::GUARD]].concat() {
+        tx.clear_range(&engine.key(b""), &engine.key(&[0xff; 9]))?;
+    }
+    roster::forget_switch(&mut tx, log_backup::GUARD);
+    time::forget_votes(&mut tx, replicas)?;
+    tx.commit()
+}
+
 impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
     /// The stack of the replica with this identity, which has `store` for itself.
-    pub fn new(log: Rc<L>, store: Rc<LocalStore>, replica: ReplicaId, application: D) -> Rc<Self> {
-        let above = SessionOrderAbove::new(BatchingAbove::new(Top(application)));
-        let above = LeaseAbove::new(BrainDoctorAbove::new(above));
-        let above = ViewTrackingAbove::new(TimeAbove::new(above));
-        let above = RosterAbove::new(above, &ENGINES, &store);
-        let base = Base::new(log, store.clone(), above);
-        let on_views = base.applicator().above().above();
-        let on_time = on_views.above();
+    pub fn new(
+        log: Rc<L>,
+        store: Rc<LocalStore>,
+        replica: ReplicaId,
+        application: D,
+        backups: Backups,
+    ) -> Rc<Self> {
+        let base = Base::new(log.clone(), store.clone(), above(application, &store));
+        let on_backup = base.applicator().above().above().above();
+        let on_time = on_backup.above();
         let on_doctor = on_time.above().above();
         let seen_base = seen("base", &base);
         let views = ViewTrackingBelow::new(seen_base.clone(), store.clone(), replica);
         let views = Rc::new(views);
         let seen_views = seen(view_tracking::GUARD.name, &views);
-        let time = TimeBelow::new(seen_views.clone(), store.clone(), replica, on_views);
+        let down = seen_views.clone();
+        let backup = LogBackupBelow::new(down, log, backups, store.clone(), replica);
+        let backup = Rc::new(backup);
+        let seen_backup = seen(log_backup::GUARD.name, &backup);
+        let time = TimeBelow::new(seen_backup.clone(), store.clone(), replica, on_backup);
         let time = Rc::new(time);
         let seen_time = seen(time::GUARD.name, &time);
         let lease = LeaseBelow::new(seen_time.clone(), store.clone(), replica, on_time);
@@ -136,6 +185,7 @@ impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
         Rc::new(Standard {
             base,
             views,
+            backup,
             time,
             lease,
             doctor,
@@ -143,6 +193,7 @@ impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
             batching,
             seen_base,
             seen_views,
+            seen_backup,
             seen_time,
             seen_lease,
             seen_doctor,
@@ -153,9 +204,12 @@ impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
 
     /// Runs all engines until the replica has to stop.
     pub async fn run(&self) -> Stopped {
-        let low = race(self.views.run(), race(self.time.run(), self.lease.run()));
-        let high = race(self.order.run(), self.batching.run());
-        match race(self.base.run(), race(low, high)).await {
+        // Boxed: each race has room for what it races again.
+        let tracking = race(Box::pin(self.views.run()), Box::pin(self.backup.run()));
+        let timing = race(Box::pin(self.time.run()), Box::pin(self.lease.run()));
+        let high = race(Box::pin(self.order.run()), Box::pin(self.batching.run()));
+        let engines = race(race(tracking, timing), high);
+        match race(Box::pin(self.base.run()), engines).await {
             Either::Left(stopped) => self.roster().stopped().map_or(stopped, Stopped),
             Either::Right(_) => unreachable!("they run for ever"),
         }
@@ -166,7 +220,7 @@ impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
     }
 
     pub fn application(&self) -> &D {
-        let on_time = self.roster().above().above().above();
+        let on_time = self.roster().above().above().above().above();
         &on_time.above().above().above().above().0
     }
 
@@ -180,6 +234,17 @@ impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
     /// Those of the proposal.
     pub async fn switch(&self, engine: Guard, on: bool) -> std::result::Result<Told, Lost> {
         roster::propose_switch(&self.base, engine, on).await
+    }
+
+    /// Begins a backup in this place, or goes on with the one that is there. The session, or why it is refused.
+    ///
+    /// # Errors
+    /// Those of the proposal.
+    pub async fn back_up(&self, place: &str) -> std::result::Result<Told, Lost> {
+        match self.switch(log_backup::GUARD, true).await? {
+            Ok(_) => self.backup.start(place).await,
+            Err(refused) => Ok(Err(refused)),
+        }
     }
 
     /// Says who the replica with this identity is. Refused if another one has its name or its address.
@@ -223,8 +288,47 @@ impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
             .collect()
     }
 
+    /// Where the time of applying entries goes: each part by itself, from the bottom to the top.
+    pub fn applying(&self) -> Vec<Applying> {
+        let stages = &self.base.stages;
+        let whole = |part, spent: &Spent| Applying {
+            part,
+            sum: spent.sum(),
+            clocks: spent.times(),
+        };
+        let roster = self.roster();
+        let views = roster.above();
+        let (backup, time) = (views.above(), views.above().above());
+        let lease = time.above();
+        let (doctor, order) = (lease.above(), lease.above().above());
+        let batching = order.above();
+        // What each has spent with all above it.
+        let above = [
+            ("roster", &self.base.upper.spent),
+            (view_tracking::GUARD.name, &roster.upper.spent),
+            (log_backup::GUARD.name, &views.upper.spent),
+            (time::GUARD.name, &backup.upper.spent),
+            (lease::GUARD.name, &time.upper.spent),
+            (brain_doctor::GUARD.name, &lease.upper.spent),
+            (session_order::GUARD.name, &doctor.upper.spent),
+            (batching::GUARD.name, &order.upper.spent),
+            ("application", &batching.upper.spent),
+        ];
+        let engines = above.windows(2).map(|pair| Applying {
+            part: pair[0].0,
+            sum: pair[0].1.sum().saturating_sub(pair[1].1.sum()),
+            clocks: pair[0].1.times() + pair[1].1.times(),
+        });
+        let begin = whole("base: begin", &stages.begin);
+        let mut all: Vec<Applying> = [begin].into_iter().chain(engines).collect();
+        all.push(whole("application", &batching.upper.spent));
+        all.push(whole("base: commit", &stages.commit));
+        all.push(whole("post_apply", &stages.post_apply));
+        all
+    }
+
     /// Of each engine with all that is below it, from the bottom to the top.
-    pub fn measured(&self) -> [Measured<'_>; 7] {
+    pub fn measured(&self) -> [Measured<'_>; 8] {
         fn of<E>(seen: &Observer<E>) -> Measured<'_> {
             Measured {
                 below: seen.below,
@@ -235,6 +339,7 @@ impl<L: SharedLog + 'static, D: Application> Standard<L, D> {
         [
             of(&self.seen_base),
             of(&self.seen_views),
+            of(&self.seen_backup),
             of(&self.seen_time),
             of(&self.seen_lease),
             of(&self.seen_doctor),

@@ -31,6 +31,8 @@ pub const SNAPSHOT_LIMIT: Duration = Duration::from_secs(5);
 /// The row with the flushed position and its checksum. All others begin with [`ROWS`].
 const META: &[u8] = b"m";
 const ROWS: u8 = b'r';
+/// So many levels of a transaction the standard stack needs.
+const LEVELS: usize = 10;
 /// The row that says whose store it is, if somebody has claimed it.
 const OWNER: &[u8] = b"o";
 
@@ -81,6 +83,13 @@ fn hash_of(key: &[u8], value: &[u8]) -> u64 {
     row.put_slice(key);
     row.put_slice(value);
     hash_bytes(&row)
+}
+
+/// The lowest level, with room for others.
+fn lowest_of(levels: usize) -> Vec<BTreeMap<Bytes, Option<Bytes>>> {
+    let mut lowest = Vec::with_capacity(levels);
+    lowest.push(BTreeMap::new());
+    lowest
 }
 
 fn ordered<'a>(
@@ -239,7 +248,8 @@ impl LocalStore {
         RwTx {
             store: self.clone(),
             pos,
-            levels: vec![BTreeMap::new()],
+            levels: lowest_of(LEVELS),
+            is_timed: false,
         }
     }
 
@@ -372,7 +382,10 @@ impl RoTx {
 impl Drop for RoTx {
     fn drop(&mut self) {
         let mut snapshots = self.store.snapshots.borrow_mut();
-        snapshots.retain(|snapshot| snapshot.number != self.number);
+        // A flush may have given it up.
+        if let Ok(at) = snapshots.binary_search_by_key(&self.number, |snapshot| snapshot.number) {
+            snapshots.remove(at);
+        }
     }
 }
 
@@ -382,12 +395,22 @@ pub struct RwTx {
     pos: LogPos,
     /// The later ones are nested in those before.
     levels: Vec<BTreeMap<Bytes, Option<Bytes>>>,
+    is_timed: bool,
 }
 
 impl RwTx {
     /// The position of the entry that it applies.
     pub fn pos(&self) -> LogPos {
         self.pos
+    }
+
+    /// Everybody who applies this entry measures how long it takes.
+    pub fn time(&mut self) {
+        self.is_timed = true;
+    }
+
+    pub fn is_timed(&self) -> bool {
+        self.is_timed
     }
 
     /// # Errors
@@ -462,7 +485,10 @@ impl RwTx {
         let changes = self.levels.pop().expect("pushed above");
         if done.is_ok() {
             let below = self.levels.last_mut().expect("the lowest level stays");
-            below.extend(changes);
+            match below.is_empty() {
+                true => *below = changes,
+                false => below.extend(changes),
+            }
         }
         done
     }

@@ -24,6 +24,9 @@ use std::rc::Rc;
 const REFRESH_PAUSE: Duration = Duration::from_millis(10);
 const FORMAT: u8 = 1;
 const LOGLETS_MAX: usize = 10_000;
+/// So many of the newest parts stay in the map although they were trimmed: who tries a change again, because nobody
+/// has said what became of it, finds it there.
+const PARTS_KEPT: usize = 16;
 
 /// Where the map is. One value, with a version that grows by one with each change.
 #[allow(async_fn_in_trait)] // all tasks of a process share one thread
@@ -96,6 +99,14 @@ impl Map {
         (!parts.is_empty()).then_some(Map(parts))
     }
 
+    /// Forgets the oldest parts, if all their entries are before this position.
+    fn forget_before(&mut self, trimmed: LogPos) {
+        let ends = self.0.iter().skip(1).map(|next| next.first);
+        let gone = ends.take_while(|end| *end <= trimmed).count();
+        self.0
+            .drain(..gone.min(self.0.len().saturating_sub(PARTS_KEPT)));
+    }
+
     /// The part with this position, and the first position behind it; `None` for the last part.
     fn part_of(&self, pos: LogPos) -> Option<(&Part, Option<LogPos>)> {
         let after = self.0.partition_point(|part| part.first <= pos);
@@ -114,6 +125,8 @@ pub struct VirtualLog<R, L: Loglets> {
     loglets: L,
     map: RefCell<Map>,
     version: Cell<u64>,
+    /// The entries before this position are trimmed.
+    trimmed: Cell<LogPos>,
     /// By their descriptions: empty loglets may begin at one position.
     open: RefCell<BTreeMap<Bytes, Rc<L::Log>>>,
     /// One loglet is opened at a time, and each once.
@@ -126,10 +139,23 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
     /// # Errors
     /// The register cannot be read, or has no map.
     pub async fn open(register: R, loglets: L, first: Bytes) -> Result<Self, Error> {
+        Self::open_from(register, loglets, 1, first).await
+    }
+
+    /// As [`open`](Self::open); a new log begins at this position.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub async fn open_from(
+        register: R,
+        loglets: L,
+        begin: LogPos,
+        first: Bytes,
+    ) -> Result<Self, Error> {
         let log = Self::unread(register, loglets);
         if log.register.read().await?.0 == 0 {
             let parts = vec![Part {
-                first: 1,
+                first: begin,
                 description: first,
             }];
             // If somebody else is faster, theirs counts.
@@ -154,6 +180,7 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
             loglets,
             map: RefCell::default(),
             version: Cell::new(0),
+            trimmed: Cell::new(0),
             open: RefCell::default(),
             opening: Permits::new(1),
         }
@@ -166,6 +193,12 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
             return Ok(false);
         }
         let map = Map::decode(value).ok_or(Error::file_corrupt)?;
+        let mut open = self.open.borrow_mut();
+        if open.len() > map.0.len() {
+            let is_there = |of: &Bytes| map.0.iter().any(|part| part.description == *of);
+            open.retain(|description, _| is_there(description));
+        }
+        drop(open);
         *self.map.borrow_mut() = map;
         self.version.set(version);
         Ok(true)
@@ -248,6 +281,7 @@ impl<R: Register, L: Loglets> VirtualLog<R, L> {
                 first,
                 description: description.clone(),
             });
+            map.forget_before(self.trimmed.get());
             has_tried = true;
             let swapped = self.register.swap(version, map.encode()).await;
             if swapped.map_err(LogError::Failed)? {
@@ -343,6 +377,7 @@ impl<R: Register, L: Loglets> SharedLog for VirtualLog<R, L> {
             let loglet = self.loglet(part).await?;
             loglet.prefix_trim(before - part.first + 1).await?;
         }
+        self.trimmed.set(self.trimmed.get().max(before));
         Ok(())
     }
 
@@ -501,6 +536,38 @@ mod tests {
                 assert!(within.is_some(), "an append waits for another loglet still");
             });
         }
+    }
+
+    #[test]
+    fn parts_that_are_trimmed_go_from_the_map_but_for_the_newest() {
+        on_a_machine(7, async {
+            let register = Memory(Rc::default());
+            let files = Files(Rc::default(), Permits::new(1));
+            let log = VirtualLog::open(register, files, Bytes::from_static(b"loglet-0")).await;
+            let log = log.expect("a log");
+            for i in 1..40u64 {
+                log.append(Bytes::from(format!("{i}")))
+                    .await
+                    .expect("added");
+                if i == 30 {
+                    log.prefix_trim(20).await.expect("trimmed");
+                }
+                let next = Bytes::from(format!("loglet-{i}"));
+                log.reconfigure(next).await.expect("exchanged");
+            }
+            // Those with the entries from 20 on, and the one that takes entries.
+            assert_eq!(log.parts().first().map(|(first, _)| *first), Some(20));
+            assert_eq!(log.parts().len(), 21);
+            let gone = log.read_next(19, 1).await;
+            assert_eq!(gone, Err(LogError::Trimmed(20)));
+            let read = log.read_next(20, 1).await.expect("it is there");
+            assert_eq!(read, [(20, Bytes::from_static(b"20"))]);
+            log.prefix_trim(40).await.expect("trimmed");
+            log.reconfigure(Bytes::from_static(b"loglet-40"))
+                .await
+                .expect("exchanged");
+            assert_eq!(log.parts().len(), PARTS_KEPT);
+        });
     }
 
     #[test]

@@ -8,15 +8,18 @@
 //! - No read sees an entry of the log by half (Batching).
 //! - Replicas have the same rows at the same position.
 //! - An engine that was never switched on has no rows.
+//! - What is restored from the backup has the rows that the replicas had at that position.
 //! - No replica is behind the beginning of the log, and all serve again when all is well.
 //!
-//! Meanwhile the operator switches engines, exchanges loglets and trims the log.
+//! Meanwhile the operator switches engines, exchanges loglets, trims the log and has it backed up.
 
+mod backups;
 mod judge;
 mod messages;
 mod on_stream;
 mod operator;
 mod registers;
+mod shelf;
 
 use crate::engines::guard::Guard;
 use crate::engines::session_order;
@@ -93,6 +96,7 @@ async fn serve(place: Place) {
         cache_bytes: CACHE_BYTES,
         service: None,
         settings: Settings::default(),
+        places: shelf::open,
     };
     let Err(why) = replica::serve(config).await;
     trace_warn!("DelosReplicaStopped", "address" => place.listen, "reason" => why);
@@ -129,6 +133,7 @@ pub struct Delos {
 
 impl Delos {
     fn new(site: Rc<Site>, log_in: LogIn) -> Self {
+        shelf::clear();
         let keeps_order = chance(0.7);
         let never_on = ENGINES[below(ENGINES.len() as u64) as usize];
         let may_stay_off = !keeps_order || never_on.name != session_order::GUARD.name;
@@ -287,6 +292,9 @@ impl Delos {
             self.look_at_engine(*server).await;
         }
         self.surely_compare_checksums().await?;
+        if self.log_in == LogIn::LogServers {
+            self.check_backup().await?;
+        }
         if self.judge.done.get() > 100 {
             probe!("delos_many_writes");
         }
@@ -308,6 +316,9 @@ impl Workload for Delos {
                 self.create().await;
             }
             self.begin().await;
+            if self.log_in == LogIn::LogServers && chance(0.6) {
+                self.back_up().await;
+            }
             self.await_all().await;
         })
     }

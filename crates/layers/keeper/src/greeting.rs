@@ -254,6 +254,11 @@ async fn take(
         probe!("keeper_taken_session_ends");
         return Some(None);
     }
+    if life.clients.sessions.borrow().get(session).is_none() {
+        // It ended, or went on elsewhere, while its row was read. The client asks again.
+        probe!("keeper_taken_session_is_gone");
+        return None;
+    }
     // The connection that it had here is over.
     let before = life.clients.sessions.borrow_mut().remove(session);
     let connections = life.clients.connections.borrow();

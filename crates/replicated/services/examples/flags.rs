@@ -1,6 +1,7 @@
 //! A replicated service of feature flags: which users see a feature.
 
 use plinth_core::EngineKind;
+use plinth_delos::backup::directories;
 use plinth_delos::replica::{Config, Kind, Settings, serve};
 use plinth_delos::store::{RoTx, RwTx};
 use plinth_runtime::real::block_on;
@@ -85,6 +86,7 @@ fn main() {
         cache_bytes: 64 << 20,
         service: None,
         settings: Settings::default(),
+        places: directories,
     };
     let Err(line) = block_on(serve(config));
     eprintln!("flags: {line}");

@@ -3,15 +3,13 @@
 use crate::{Hosted, REQUEST_BYTES_MAX, Refused, Rows, Service, TICK_MS, request, tick};
 use bytes::Bytes;
 use plinth_delos::base::Stopped;
-use plinth_delos::engines::roster;
 use plinth_delos::entry::Entry;
 use plinth_delos::replica::Settings;
 use plinth_delos::replica::messages::Called;
-use plinth_delos::replica::serves::{Serves, ServiceStack, lost};
-use plinth_delos::stack::{Answer, Engine, Failure, ReplicaId};
+use plinth_delos::replica::serves::{Serves, ServiceStack, lost_at};
+use plinth_delos::stack::{Answer, Engine, Failure};
 use plinth_runtime::{Duration, sleep};
 use serde_json::Value;
-use std::net::SocketAddr;
 use std::rc::Rc;
 
 fn refused(refused: Refused) -> Called {
@@ -34,13 +32,6 @@ fn parse(payload: &Bytes) -> Result<Value, Refused> {
     parsed.map_err(|error| Refused::new("bad_request", format!("the request is not JSON: {error}")))
 }
 
-/// Where a replica is, as far as this one has applied the log.
-fn address_of<S: Service>(stack: &ServiceStack<Hosted<S>>, id: ReplicaId) -> Option<SocketAddr> {
-    let members = roster::members(&stack.store().snapshot()).ok()?;
-    let found = members.into_iter().find(|(other, _)| *other == id);
-    found.map(|(_, member)| member.address)
-}
-
 async fn change<S: Service>(
     stack: &ServiceStack<Hosted<S>>,
     operation: &str,
@@ -54,7 +45,7 @@ async fn change<S: Service>(
             may_be_done: true,
             why: "an engine was switched meanwhile".into(),
         },
-        Err(error) => lost(error, |id| address_of(stack, id)),
+        Err(error) => lost_at(stack, error),
     }
 }
 
@@ -65,7 +56,7 @@ async fn read<S: Service>(
 ) -> Called {
     let rows = match stack.sync().await {
         Ok(rows) => rows,
-        Err(error) => return lost(error, |id| address_of(stack, id)),
+        Err(error) => return lost_at(stack, error),
     };
     match stack.application().0.read(&rows, operation, asked) {
         Ok(answer) => done(&answer),

@@ -95,10 +95,81 @@ impl<E: Engine<Return = Answer, Refusal = Refused>> Backend for E {
     }
 }
 
+/// What is proposed for a request of a client.
+///
+/// # Errors
+/// It makes no sense, or is too large.
+pub fn payload(asked: proto::Request) -> Result<Bytes, Refused> {
+    let payload = Request::understand(asked)?.payload();
+    if payload.len() > limits::REQUEST_BYTES {
+        return refuse(
+            Code::TooLarge,
+            format!(
+                "the request has {} bytes; at most {} are taken",
+                payload.len(),
+                limits::REQUEST_BYTES
+            ),
+        );
+    }
+    Ok(payload)
+}
+
+impl From<Answer> for proto::Answer {
+    fn from(answer: Answer) -> Self {
+        proto::Answer {
+            position: answer.pos,
+            changed: answer.changed,
+            working: answer.is_working,
+        }
+    }
+}
+
 /// Answers clients of the tables.
+#[allow(async_fn_in_trait)] // as above
+pub trait Answers: 'static {
+    /// Executes a request.
+    ///
+    /// # Errors
+    /// It is refused, or there is no answer.
+    async fn execute(&self, asked: proto::Request) -> Result<proto::Answer, Problem>;
+
+    /// A page of rows.
+    ///
+    /// # Errors
+    /// It is refused, or cannot be read here and now.
+    async fn read(&self, asked: proto::Query) -> Result<proto::Page, Problem>;
+
+    /// What the tables look like.
+    ///
+    /// # Errors
+    /// As [`read`](Self::read).
+    async fn describe(&self, asked: proto::Description) -> Result<proto::Described, Problem>;
+}
+
+/// Answers clients from what this process replicates.
 pub struct Server<B> {
     backend: B,
     wake_worker: Notify,
+}
+
+impl<B: Backend> Answers for Server<B> {
+    async fn execute(&self, asked: proto::Request) -> Result<proto::Answer, Problem> {
+        let answer = self.backend.propose(payload(asked)?).await?;
+        if answer.is_working {
+            self.wake_worker.notify_one();
+        }
+        Ok(answer.into())
+    }
+
+    async fn read(&self, asked: proto::Query) -> Result<proto::Page, Problem> {
+        let rows = self.backend.sync().await?;
+        Ok(query::page(&rows, asked).await?)
+    }
+
+    async fn describe(&self, asked: proto::Description) -> Result<proto::Described, Problem> {
+        let rows = self.backend.sync().await?;
+        Ok(query::describe(&rows, &asked)?)
+    }
 }
 
 impl<B: Backend> Server<B> {
@@ -107,51 +178,6 @@ impl<B: Backend> Server<B> {
             backend,
             wake_worker: Notify::new(),
         }
-    }
-
-    /// Executes a request.
-    ///
-    /// # Errors
-    /// It is refused, or there is no answer.
-    pub async fn execute(&self, asked: proto::Request) -> Result<proto::Answer, Problem> {
-        let payload = Request::understand(asked)?.payload();
-        if payload.len() > limits::REQUEST_BYTES {
-            return refuse(
-                Code::TooLarge,
-                format!(
-                    "the request has {} bytes; at most {} are taken",
-                    payload.len(),
-                    limits::REQUEST_BYTES
-                ),
-            );
-        }
-        let answer = self.backend.propose(payload).await?;
-        if answer.is_working {
-            self.wake_worker.notify_one();
-        }
-        Ok(proto::Answer {
-            position: answer.pos,
-            changed: answer.changed,
-            working: answer.is_working,
-        })
-    }
-
-    /// A page of rows.
-    ///
-    /// # Errors
-    /// It is refused, or cannot be read here and now.
-    pub async fn read(&self, asked: proto::Query) -> Result<proto::Page, Problem> {
-        let rows = self.backend.sync().await?;
-        Ok(query::page(&rows, asked).await?)
-    }
-
-    /// What the tables look like.
-    ///
-    /// # Errors
-    /// As [`read`](Self::read).
-    pub async fn describe(&self, asked: &proto::Description) -> Result<proto::Described, Problem> {
-        let rows = self.backend.sync().await?;
-        Ok(query::describe(&rows, asked)?)
     }
 
     /// Goes on with what requests have left to be done in steps. Never returns.

@@ -3,6 +3,7 @@
 //!
 //! ```text
 //!   backend        a server's half: requests are checked, proposed or read        (backend.rs)
+//!   serving        the same in the process of a replica, for gateways              (serving.rs)
 //!   ─────────────────────────────────────────────────────────────────────
 //!   tables         the application of a stack: a request changes rows, or nothing  (application.rs)
 //!   transaction    conditions, then operations     alter     changes of schemas
@@ -31,6 +32,7 @@ pub mod request;
 mod rows;
 mod scan;
 pub mod schema;
+pub mod serving;
 #[cfg(feature = "grpc")]
 #[rustfmt::skip] // as above
 pub mod service;
@@ -107,6 +109,22 @@ pub enum Code {
 }
 
 impl Code {
+    const ALL: [Code; 8] = [
+        Code::BadRequest,
+        Code::ConditionFailed,
+        Code::Exists,
+        Code::Unknown,
+        Code::RowExists,
+        Code::RowNotFound,
+        Code::Duplicate,
+        Code::TooLarge,
+    ];
+
+    /// The one with this word, if this release has it.
+    pub fn parse(word: &str) -> Option<Code> {
+        Code::ALL.into_iter().find(|code| code.word() == word)
+    }
+
     pub fn word(self) -> &'static str {
         match self {
             Code::BadRequest => "bad_request",

@@ -3,6 +3,7 @@
 
 use plinth_coordination::{ClusterFile, Coordinators};
 use plinth_core::{EngineKind, Error, Uid};
+use plinth_delos::backup::directories;
 use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::quorum::client::QuorumLoglets;
 use plinth_delos::quorum::messages::Config as LogletConfig;
@@ -69,6 +70,7 @@ fn config(n: u8) -> Config {
         cache_bytes: 1 << 20,
         service: None,
         settings: Settings::default().with(Door { listen, options }),
+        places: directories,
     }
 }
 

@@ -7,12 +7,14 @@
 //! - [`server_cpu`]: CPU time and memory of the servers on this machine during a run, from the operating system.
 //! - [`calibrate`]: the speed of the machine; [`scale`]: results converted to another machine.
 //! - [`keeper`]: servers that speak ZooKeeper's protocol, side by side.
+//! - [`delos`]: stacks of engines over logs, on this machine.
 //! - [`report`]: an HTML page with plots, from the JSON objects of many runs.
 //!
 //! The load generator usually shares the machine with the servers and is then the bottleneck. So the cost of a
 //! server is also given as the CPU time of the server processes over the measured interval.
 
 pub mod calibrate;
+pub mod delos;
 pub mod keeper;
 pub mod report;
 pub mod run;

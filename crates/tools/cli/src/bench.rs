@@ -3,6 +3,7 @@
 #![allow(clippy::disallowed_types)] // the user's files
 
 mod calibration;
+mod delos;
 mod keeper;
 
 use crate::connect::{self, ClusterArguments, Connection};
@@ -32,6 +33,8 @@ enum Command {
     Run(Run),
     /// Compare servers that speak ZooKeeper's protocol, in alternating runs
     Keeper(keeper::Arguments),
+    /// Reproduce the figures about log-structured protocols, with replicas and log servers in this process
+    Delos(delos::Arguments),
     /// Make an HTML page with plots from the output of `bench run --json` or of `bench keeper --json`
     Report(Report),
     /// Measure the speed of this machine, in a few seconds and without a cluster
@@ -144,6 +147,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         }
         Command::Run(run) => measure(run),
         Command::Keeper(arguments) => keeper::run(arguments),
+        Command::Delos(arguments) => delos::run(&arguments),
         Command::Report(report) => write_report(report),
         Command::Calibrate(arguments) => calibrate(&arguments),
         Command::Table(table) => {

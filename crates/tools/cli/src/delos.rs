@@ -1,20 +1,25 @@
 //! `plinth delos`: replicated services without a database. Processes that host replicas, and what operators do.
 
+mod backup;
 mod commands;
 mod create;
 mod dev;
 mod kinds;
-mod names;
+pub mod names;
+mod places;
 mod serve;
-mod service;
+pub mod service;
 mod state;
+mod top;
 
 use crate::Outcome;
 use crate::connect;
 use clap::Subcommand;
-use names::{At, parse_at, parse_name, parse_service};
+pub use names::parse_service;
+use names::{At, parse_at, parse_name};
 use serde_json::Value;
 use std::path::PathBuf;
+pub use top::Watched;
 
 #[derive(clap::Args, Debug)]
 #[command(
@@ -52,13 +57,17 @@ enum Command {
     ReconfigureLog(ReconfigureLog),
     /// Compare the rows of all replicas at one position of the log
     Check(Plain),
+    /// Keep a backup of a service, in a directory or an object store: its rows, and all that is done from then on
+    Backup(backup::Backup),
+    /// Make a service out of a backup, as it was at any position
+    Restore(backup::RestoreArguments),
     /// Let the log forget what all replicas have on disk
     Trim(Trim),
 }
 
 /// What all commands for operators and clients have.
 #[derive(clap::Args, Clone, Debug)]
-struct Common {
+pub struct Common {
     /// File of the service; a name without `.delos` means NAME.delos in the current directory
     #[arg(value_name = "SERVICE", value_parser = parse_service)]
     service: PathBuf,
@@ -172,6 +181,8 @@ pub fn run(arguments: Arguments) -> Outcome {
             connect::block_on(commands::reconfigure_log(&arguments))
         }
         Command::Check(arguments) => connect::block_on(commands::check(&arguments.common)),
+        Command::Backup(arguments) => connect::block_on(backup::backup(&arguments)),
+        Command::Restore(arguments) => connect::block_on(backup::restore(&arguments)),
         Command::Trim(arguments) => connect::block_on(commands::trim(&arguments)),
     }
 }

@@ -81,6 +81,8 @@ struct Hunt {
     /// Scenario; `plinth sim list` lists them
     #[arg(long, value_name = "NAME", default_value = STANDARD)]
     scenario: String,
+    #[command(flatten)]
+    less: Less,
     /// Runs at the same time; default: one per core
     #[arg(long, value_name = "J")]
     jobs: Option<usize>,
@@ -271,6 +273,7 @@ fn run_many(arguments: Hunt) -> Outcome {
     options.jobs = arguments.jobs.unwrap_or(cores).max(1);
     options.budget = arguments.budget;
     options.planted_fault = arguments.planted_fault;
+    options.limits = arguments.less.limits()?;
     let seeds = (arguments.seeds.end() - arguments.seeds.start()).saturating_add(1);
     let bar = progress::bar(seeds, "hunting");
     let report = hunt(&options, |outcome| {

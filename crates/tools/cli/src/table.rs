@@ -1,15 +1,18 @@
-//! `plinth table`: a shell for tables on a replicated log; and a server of tables that is one process.
+//! `plinth table`: a shell for tables on a replicated log; and a server of them, for one process or for a service.
 //!
 //! - [`session`]: executes statements, whose language is [`plinth_table::language`].
 //! - [`answer`]: formats the answers as text or as JSON.
 //! - [`door`]: gRPC on a thread of its own, in front of whatever replicates the tables.
 //! - [`alone`]: a replica without others, over a log in files.
+//! - [`gateway`]: the tables of a service of `plinth delos`.
 
 mod alone;
 mod answer;
 mod door;
+mod gateway;
 mod session;
 
+use crate::delos::names::parse_service;
 use crate::{Outcome, trace_file};
 use plinth_runtime::real::block_on;
 use plinth_table::language::{Statement, parse};
@@ -36,15 +39,18 @@ pub struct Arguments {
 
 #[derive(clap::Subcommand, Debug)]
 enum Command {
-    /// Serve tables from this process alone, without replicas, over a log in files
+    /// Serve gRPC: the tables of a service of `plinth delos`, or of this process alone, without replicas
     Serve(Serve),
 }
 
 #[derive(clap::Args, Debug)]
 struct Serve {
-    /// Directory for the log and the tables; made if it is not there
-    #[arg(long, value_name = "DIR")]
-    data_dir: PathBuf,
+    /// Be alone, over a log in files: directory for the log and the tables; made if it is not there
+    #[arg(long, value_name = "DIR", required_unless_present = "service")]
+    data_dir: Option<PathBuf>,
+    /// Be a gateway of this service, which keeps nothing: file of the service; NAME means NAME.delos
+    #[arg(long, value_name = "SERVICE", value_parser = parse_service, conflicts_with = "data_dir")]
+    service: Option<PathBuf>,
     /// Address for clients, who speak gRPC: proto/table.proto
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:4680")]
     listen: SocketAddr,
@@ -57,11 +63,19 @@ pub fn run(arguments: Arguments) -> Outcome {
     match arguments.command {
         Some(Command::Serve(serve)) => {
             trace_file::start(serve.trace.as_deref())?;
-            let outcome = block_on(alone::serve(serve.data_dir, serve.listen));
+            let outcome = block_on(serve_tables(&serve));
             trace_file::flush();
             outcome
         }
         None => block_on(shell(arguments)),
+    }
+}
+
+async fn serve_tables(serve: &Serve) -> Outcome {
+    match (&serve.service, &serve.data_dir) {
+        (Some(file), _) => gateway::serve(file, serve.listen).await,
+        (None, Some(directory)) => alone::serve(directory.clone(), serve.listen).await,
+        (None, None) => unreachable!("one of them is required"),
     }
 }
 

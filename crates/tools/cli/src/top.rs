@@ -1,14 +1,15 @@
-//! `plinth top`: the state and load of the cluster, updated every second.
+//! `plinth top`: the state and load of a cluster, or of a replicated service, updated every second.
 
 use crate::Outcome;
 use crate::connect::{self, ClusterArguments};
-use crate::status;
+use crate::{delos, status};
 use crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use crossterm::{cursor, execute, terminal};
 use plinth_bench::report::grouped;
 use plinth_runtime::{Duration, sleep};
 use serde_json::Value;
 use std::io::{IsTerminal, Write, stdout};
+use std::path::PathBuf;
 
 /// Interval between checks of the keyboard.
 const KEYS_INTERVAL: Duration = Duration::from_millis(50);
@@ -19,6 +20,9 @@ const WIDTH: usize = 160;
 pub struct Arguments {
     #[command(flatten)]
     cluster: ClusterArguments,
+    /// Watch a service of `plinth delos`, by its file, and not a cluster
+    #[arg(long, value_name = "SERVICE", value_parser = delos::parse_service)]
+    delos: Option<PathBuf>,
     /// Seconds between two updates
     #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_interval)]
     interval: f64,
@@ -36,25 +40,55 @@ fn parse_interval(text: &str) -> Result<f64, String> {
 
 pub fn run(arguments: Arguments) -> Outcome {
     connect::block_on(async {
-        let connection = arguments.cluster.open().await?;
-        if arguments.once || !stdout().is_terminal() {
-            let document = status::fetch(&connection).await?;
-            println!("{}", frame(&document, WIDTH).join("\n"));
-            return status::available(&document);
-        }
-        let _screen = Screen::enter()?;
-        loop {
-            let lines = match status::fetch(&connection).await {
-                Ok(document) => frame(&document, width()),
-                // The cluster may come back, so show the error and continue.
-                Err(line) => vec![line],
-            };
-            draw(&lines);
-            if wait_or_quit(Duration::from_secs_f64(arguments.interval)).await {
-                return Ok(());
+        if let Some(service) = &arguments.delos {
+            let mut watched = delos::Watched::open(service).await?;
+            if is_once(&arguments) {
+                // Rates are of the time between two looks.
+                watched.frame().await?;
+                sleep(Duration::from_secs_f64(arguments.interval)).await;
             }
+            return watch(&arguments, async || Ok((watched.frame().await?, Ok(())))).await;
         }
+        let connection = arguments.cluster.open().await?;
+        watch(&arguments, async || {
+            let document = status::fetch(&connection).await?;
+            Ok((frame(&document), status::available(&document)))
+        })
+        .await
     })
+}
+
+fn is_once(arguments: &Arguments) -> bool {
+    arguments.once || !stdout().is_terminal()
+}
+
+/// Shows what `look` sees, again and again, or once; then its verdict is the command's.
+async fn watch(
+    arguments: &Arguments,
+    mut look: impl AsyncFnMut() -> Outcome<(Vec<String>, Outcome)>,
+) -> Outcome {
+    if is_once(arguments) {
+        let (lines, verdict) = look().await?;
+        println!("{}", cut(lines, WIDTH).join("\n"));
+        return verdict;
+    }
+    let _screen = Screen::enter()?;
+    loop {
+        let lines = match look().await {
+            Ok((lines, _)) => cut(lines, width()),
+            // What is watched may come back, so show the error and continue.
+            Err(line) => vec![line],
+        };
+        draw(&lines);
+        if wait_or_quit(Duration::from_secs_f64(arguments.interval)).await {
+            return Ok(());
+        }
+    }
+}
+
+fn cut(lines: Vec<String>, width: usize) -> Vec<String> {
+    let cut = |line: String| line.chars().take(width).collect();
+    lines.into_iter().map(cut).collect()
 }
 
 /// The terminal's alternate screen, until it is dropped.
@@ -113,7 +147,7 @@ async fn wait_or_quit(time: Duration) -> bool {
 }
 
 /// The lines of the screen: a summary of the cluster, then one line per process.
-fn frame(document: &Value, width: usize) -> Vec<String> {
+fn frame(document: &Value) -> Vec<String> {
     let cluster = &document["cluster"];
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_string();
     let available = match cluster["database_available"].as_bool() {
@@ -164,8 +198,7 @@ fn frame(document: &Value, width: usize) -> Vec<String> {
         .collect();
     rows.sort_unstable();
     lines.extend(rows.into_iter().map(|(_, line)| line));
-    let cut = |line: String| line.chars().take(width).collect();
-    lines.into_iter().map(cut).collect()
+    lines
 }
 
 fn row([process, stored, window, behind, queue, free, lag, roles]: [String; 8]) -> String {
@@ -250,7 +283,7 @@ mod tests {
             "storage_servers": [{"address": "10.0.0.2:4500", "version": 7_500_000,
                                  "stored_bytes": 42, "window_bytes": 1_000_000}],
         }});
-        let lines = frame(&document, 200);
+        let lines = frame(&document);
         assert!(lines[0].contains("available; accepting_commits; epoch 7; double ssd"));
         assert!(
             lines[1].contains("4 shards, 0 moving; 12 MB"),
@@ -271,10 +304,10 @@ mod tests {
             assert!(last.contains(part), "{part} in {last}");
         }
         assert!(
-            frame(&document, 40)
+            cut(frame(&document), 40)
                 .iter()
                 .all(|line| line.chars().count() <= 40)
         );
-        assert!(frame(&json!({}), 80).len() >= 5);
+        assert!(frame(&json!({})).len() >= 5);
     }
 }

@@ -1,9 +1,9 @@
 //! Gathers proposals into one entry, and applies all of them in one transaction of the store (§4.4 G).
 //!
 //! A proposal goes down at once if fewer than [`IN_FLIGHT`] entries are under way; those that come meanwhile share the
-//! next entry. So nobody waits when the engine is idle, and batches grow with the load. Each proposal is applied in a
-//! transaction nested in the batch's: one that is refused takes back its own changes only. All have the position of
-//! the batch.
+//! next entry. So nobody waits when the engine is idle, and batches grow with the load. While the engine is off,
+//! proposals go down at once. Each proposal is applied in a transaction nested in the batch's: one that is refused
+//! takes back its own changes only. All have the position of the batch.
 //!
 //! Only the application may be above it. An engine there remembers one entry between `apply` and `post_apply`, and
 //! would be told of the batch's last.
@@ -74,7 +74,7 @@ type Tried<A> = Result<
 
 /// See the module.
 pub struct BatchingAbove<A> {
-    upper: Upper<A>,
+    pub(crate) upper: Upper<A>,
     /// The proposals of the batch that is being applied, which those above have applied.
     applied: RefCell<Vec<Entry>>,
     is_batch: Cell<bool>,
@@ -211,12 +211,14 @@ where
         }
     }
 
+    fn is_on(&self) -> bool {
+        GUARD.was_on(&self.store.snapshot()).unwrap_or(false)
+    }
+
     fn take_batch(&self) -> Vec<Waiting<R, F>> {
-        let is_on = GUARD.was_on(&self.store.snapshot()).unwrap_or(false);
-        let proposals_max = if is_on { BATCH_PROPOSALS } else { 1 };
         let mut waiting = self.waiting.borrow_mut();
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        while batch.len() < proposals_max
+        while batch.len() < BATCH_PROPOSALS
             && let Some(next) = waiting.front()
         {
             bytes += next.entry.encoded_len();
@@ -239,12 +241,17 @@ where
         })
     }
 
+    /// They go down in this order, and do not wait for each other.
+    async fn propose_each(&self, all: Vec<Waiting<R, F>>) {
+        let each = all.into_iter().map(|Waiting { entry, reply }| async {
+            let _ = reply.send(self.propose_one(entry).await); // it may wait no longer
+        });
+        plinth_runtime::join_all(each).await;
+    }
+
     async fn propose_batch(&self, batch: Vec<Waiting<R, F>>) {
         if batch.len() == 1 {
-            for Waiting { entry, reply } in batch {
-                let _ = reply.send(self.propose_one(entry).await); // it may wait no longer
-            }
-            return;
+            return self.propose_each(batch).await;
         }
         let (entries, replies): (Vec<_>, Vec<_>) =
             batch.into_iter().map(|w| (w.entry, w.reply)).unzip();
@@ -256,9 +263,9 @@ where
             }
             // The engine was switched off meanwhile: nothing of the batch was applied.
             Ok(_) => {
-                for (entry, reply) in entries.into_iter().zip(replies) {
-                    let _ = reply.send(self.propose_one(entry).await); // as above
-                }
+                let both = entries.into_iter().zip(replies);
+                let each = both.map(|(entry, reply)| Waiting { entry, reply });
+                self.propose_each(each.collect()).await;
             }
             Err(lost) => replies.into_iter().for_each(|reply| {
                 let _ = reply.send(Err(lost)); // as above
@@ -272,8 +279,10 @@ where
             let batch = self.take_batch();
             if batch.is_empty() {
                 self.wake.notified().await;
-            } else {
+            } else if self.is_on() {
                 self.propose_batch(batch).await;
+            } else {
+                self.propose_each(batch).await;
             }
         }
     }
@@ -297,6 +306,10 @@ where
         let bytes = entry.encoded_len();
         if bytes > ENTRY_BYTES_MAX {
             return Err(Lost::Log(LogError::TooLong(bytes)));
+        }
+        // Those that came before go down before.
+        if self.waiting.borrow().is_empty() && !self.is_on() {
+            return self.propose_one(entry).await;
         }
         let (reply, receiver) = oneshot();
         self.waiting

@@ -46,7 +46,7 @@ fn decode(mut said: Bytes) -> Option<Vec<Write>> {
 
 /// See the module.
 pub struct BrainDoctorAbove<A> {
-    upper: Upper<A>,
+    pub(crate) upper: Upper<A>,
 }
 
 impl<A: Applicator> BrainDoctorAbove<A> {

@@ -175,7 +175,7 @@ impl Own {
 
 /// See the module.
 pub struct LeaseAbove<A> {
-    upper: Upper<A>,
+    pub(crate) upper: Upper<A>,
     own: Rc<Own>,
 }
 

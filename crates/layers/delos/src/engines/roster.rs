@@ -27,6 +27,7 @@ const HEADER: &str = "roster";
 const MEMBERS: &[u8] = b"roster/of/member/";
 const MEMBERS_END: &[u8] = b"roster/of/member0";
 const REMOVED: &[u8] = b"roster/of/removed/";
+const REMOVED_END: &[u8] = b"roster/of/removed0";
 const ENGINES_ON: &[u8] = b"roster/of/on/";
 const ENGINES_ON_END: &[u8] = b"roster/of/on0";
 const JOIN: u8 = 0;
@@ -68,6 +69,21 @@ fn parse_members(rows: Vec<(Bytes, Bytes)>) -> Result<Vec<(ReplicaId, Member)>> 
 /// The snapshot is too old, or the disk fails.
 pub fn members(rows: &RoTx) -> Result<Vec<(ReplicaId, Member)>> {
     parse_members(rows.range(MEMBERS, MEMBERS_END, usize::MAX)?)
+}
+
+/// Forgets the replicas, those that were removed, too: what was restored becomes another service.
+///
+/// # Errors
+/// The disk fails.
+pub fn forget_replicas(tx: &mut RwTx) -> Result<()> {
+    tx.clear_range(MEMBERS, MEMBERS_END)?;
+    tx.clear_range(REMOVED, REMOVED_END)
+}
+
+/// Switches an engine off, where there is no log yet that says so.
+pub fn forget_switch(tx: &mut RwTx, engine: Guard) {
+    tx.clear(&key(ENGINES_ON, engine.name.as_bytes()));
+    engine.forget(tx);
 }
 
 /// The engines that are on, whether this release has them or not.
@@ -144,7 +160,7 @@ fn without(tx: &RwTx, engine: &str) -> Result<Vec<String>> {
 
 /// See the module.
 pub struct RosterAbove<A> {
-    upper: Upper<A>,
+    pub(crate) upper: Upper<A>,
     /// The engines of this replica.
     engines: &'static [Guard],
     store: Rc<LocalStore>,

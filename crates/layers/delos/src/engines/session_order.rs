@@ -155,7 +155,7 @@ impl<R, E> Own<R, E> {
 
 /// See the module.
 pub struct SessionOrderAbove<A: Applicator> {
-    upper: Upper<A>,
+    pub(crate) upper: Upper<A>,
     own: Rc<Own<A::Return, A::Refusal>>,
     /// Number and answer of the own entry that is being applied.
     answering: RefCell<Option<(u64, Answer<A::Return, A::Refusal>)>>,

@@ -94,9 +94,24 @@ fn timers(rows: &RoTx) -> Result<Vec<(TimerId, Timer)>> {
     timers.ok_or(Error::file_corrupt)
 }
 
+/// Forgets which replicas have waited: what was restored becomes another service, with so many replicas. Its timers
+/// begin again.
+///
+/// # Errors
+/// The disk fails.
+pub fn forget_votes(tx: &mut RwTx, replicas: u8) -> Result<()> {
+    for (key, row) in tx.range(&GUARD.key(b""), &GUARD.key(&[0xff; 9]), usize::MAX)? {
+        let mut timer = Timer::parse(&row).ok_or(Error::file_corrupt)?;
+        timer.voters.clear();
+        timer.needed = timer.needed.min(replicas);
+        tx.set(&key, timer.encode());
+    }
+    Ok(())
+}
+
 /// See the module.
 pub struct TimeAbove<A> {
-    upper: Upper<A>,
+    pub(crate) upper: Upper<A>,
     /// Rings when a timer is created, and when one fires.
     changes: Notify,
 }

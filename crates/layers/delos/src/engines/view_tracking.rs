@@ -52,7 +52,7 @@ fn row_of(replica: ReplicaId) -> Vec<u8> {
 
 /// See the module.
 pub struct ViewTrackingAbove<A> {
-    upper: Upper<A>,
+    pub(crate) upper: Upper<A>,
 }
 
 impl<A: Applicator> ViewTrackingAbove<A> {

@@ -24,7 +24,7 @@ const COPY_LIMIT: Duration = Duration::from_secs(300);
 const PAGE_LIMIT: Duration = Duration::from_secs(5);
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// Times that each replica is asked to begin a copy: one that flushes is asked again.
-const TRIES: usize = 10;
+const TRIES: usize = 150;
 
 struct Copy {
     held: Held,

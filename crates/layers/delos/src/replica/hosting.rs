@@ -1,9 +1,12 @@
 //! A replica of some kind, as its process sees it: whatever its application is.
 
-use super::messages::{Called, EngineStatus, ReplicaStatus};
+use super::messages::{Called, EngineStatus, Load, ReplicaStatus};
+use super::metrics;
 use super::serves::{Serves, ServiceLog, ServiceStack};
+use crate::backup::Backups;
 use crate::base::Stopped;
 use crate::engines::guard::Guard;
+use crate::engines::log_backup::BackupState;
 use crate::engines::roster::{self, Member, Told};
 use crate::log::LogPos;
 use crate::stack::{Engine, Lost, ReplicaId};
@@ -13,6 +16,7 @@ use bytes::Bytes;
 use plinth_core::Result;
 use plinth_engine::LocalBoxFuture;
 use plinth_runtime::metric::latency::{Timed, bucket_end};
+use plinth_runtime::metric::page::Samples;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Either, race};
 use std::rc::Rc;
@@ -32,11 +36,18 @@ pub trait Replica {
     fn remove(&self, id: ReplicaId) -> Asked<'_, Told>;
     fn switch(&self, engine: Guard, on: bool) -> Asked<'_, Told>;
     fn mark(&self) -> Asked<'_, Told>;
+    fn back_up<'a>(&'a self, place: &'a str) -> Asked<'a, Told>;
+    /// How far the backup is; `None` while it is off.
+    fn backup(&self) -> Result<Option<BackupState>>;
     /// Waits until this replica has applied the log up to its end.
     fn catch_up(&self) -> Asked<'_, ()>;
     fn checksum_at(&self, mark: LogPos) -> Option<u64>;
     fn trim(&self, before: LogPos);
     fn store(&self) -> &Rc<LocalStore>;
+    /// What it has done since it started.
+    fn load(&self) -> Result<Load>;
+    /// Adds what is on a page of metrics.
+    fn add_samples(&self, out: &mut Samples, id: ReplicaId) -> Result<()>;
     /// Adds what the stack knows.
     fn describe(&self, status: &mut ReplicaStatus) -> Result<()>;
 }
@@ -47,8 +58,14 @@ pub struct Hosting<D: Serves> {
 }
 
 impl<D: Serves> Hosting<D> {
-    pub fn new(log: Rc<ServiceLog>, store: Rc<LocalStore>, id: ReplicaId, application: D) -> Self {
-        let stack = Standard::new(log, store, id, application);
+    pub fn new(
+        log: Rc<ServiceLog>,
+        store: Rc<LocalStore>,
+        id: ReplicaId,
+        backups: Backups,
+        application: D,
+    ) -> Self {
+        let stack = Standard::new(log, store, id, application, backups);
         // Whoever is first has the lease, while the engine is on.
         stack.lease.want(true);
         let has_place = Watch::new(false);
@@ -102,6 +119,14 @@ impl<D: Serves> Replica for Hosting<D> {
         Box::pin(self.stack.mark())
     }
 
+    fn back_up<'a>(&'a self, place: &'a str) -> Asked<'a, Told> {
+        Box::pin(self.stack.back_up(place))
+    }
+
+    fn backup(&self) -> Result<Option<BackupState>> {
+        self.stack.backup.backup()
+    }
+
     fn catch_up(&self) -> Asked<'_, ()> {
         Box::pin(async { self.stack.base.sync().await.map(drop) })
     }
@@ -116,6 +141,14 @@ impl<D: Serves> Replica for Hosting<D> {
 
     fn store(&self) -> &Rc<LocalStore> {
         self.stack.store()
+    }
+
+    fn load(&self) -> Result<Load> {
+        metrics::load(&self.stack)
+    }
+
+    fn add_samples(&self, out: &mut Samples, id: ReplicaId) -> Result<()> {
+        metrics::add_stack(out, &self.stack, id)
     }
 
     fn describe(&self, status: &mut ReplicaStatus) -> Result<()> {

@@ -3,7 +3,10 @@
 use super::hosting::{Hosting, Replica};
 use super::serves::{Serves, ServiceLog};
 use super::settings::Settings;
-use crate::stack::ReplicaId;
+use crate::backup::restore::{Plan, play};
+use crate::backup::{Backups, Doing, OpenPlace, Place};
+use crate::stack::{ReplicaId, Upper};
+use crate::stacks::above;
 use crate::store::LocalStore;
 use plinth_core::EngineKind;
 use std::net::SocketAddr;
@@ -13,18 +16,30 @@ use std::rc::Rc;
 /// Of this program.
 pub const RELEASE: &str = env!("CARGO_PKG_VERSION");
 
+type Start = fn(Rc<ServiceLog>, Rc<LocalStore>, ReplicaId, Backups, &Settings) -> Rc<dyn Replica>;
+
 /// A kind of service. A process is given a list of them.
+#[derive(Clone, Copy)]
 pub struct Kind {
     pub name: &'static str,
-    pub(super) start: fn(Rc<ServiceLog>, Rc<LocalStore>, ReplicaId, &Settings) -> Rc<dyn Replica>,
+    pub(super) start: Start,
+    /// Plays the log of a backup.
+    pub(crate) play: for<'a> fn(&'a dyn Place, &'a Plan, &'a Rc<LocalStore>) -> Doing<'a>,
 }
 
 impl Kind {
     pub const fn of<D: Serves>() -> Kind {
         Kind {
             name: D::KIND,
-            start: |log, store, id, settings| {
-                Rc::new(Hosting::new(log, store, id, D::create(settings)))
+            start: |log, store, id, backups, settings| {
+                let application = D::create(settings);
+                Rc::new(Hosting::new(log, store, id, backups, application))
+            },
+            play: |from, plan, store| {
+                Box::pin(async move {
+                    let upper = Upper::new(above(D::create(&Settings::default()), store));
+                    play(from, plan, store, &upper).await
+                })
             },
         }
     }
@@ -42,6 +57,8 @@ pub struct Config {
     /// Only a replica of this service, if one is named.
     pub service: Option<String>,
     pub settings: Settings,
+    /// Opens the places of backups: [`directories`](crate::backup::directories), if it can open no others.
+    pub places: OpenPlace,
 }
 
 impl Config {

@@ -203,6 +203,76 @@ record! {
         pub rows: Vec<(Bytes, Bytes)>,
     }
 
+    /// Begins a backup in a place, or goes on with the one that is there.
+    pub struct BackUp {
+        pub place: String,
+    }
+
+    pub struct AskBackup {}
+
+    /// How far the backup is, as far as the replica knows.
+    pub struct BackupStatus {
+        /// Empty if the backup is off, or no place was named.
+        pub place: String,
+        /// The service can be restored to any position from this one on.
+        pub from: Option<u64>,
+        /// All entries before this one are in the backup.
+        pub next: u64,
+        pub applied: u64,
+        /// What hinders the replica; empty if nothing does.
+        pub problem: String,
+    }
+
+    /// Makes a process that has no replica the first one of a service that is restored from a backup.
+    pub struct Restore {
+        /// The service's file.
+        pub service: String,
+        pub name: String,
+        /// Where the backup is.
+        pub place: String,
+        /// All that is there, without one.
+        pub to: Option<u64>,
+        /// How many replicas the service will have.
+        pub replicas: u64,
+    }
+
+    /// What was restored.
+    pub struct Restored {
+        /// The position in the old service's log.
+        pub pos: u64,
+        /// The new service's log begins there.
+        pub first: u64,
+        pub kind: String,
+        /// Why it is refused; empty if it is done.
+        pub refused: String,
+    }
+
+    pub struct AskLoad {}
+
+    /// What a replica has done since it started.
+    pub struct Load {
+        /// What it waits for; empty if it serves.
+        pub waits_for: String,
+        pub applied: u64,
+        pub flushed: u64,
+        /// The last entry of the log that it knows of.
+        pub tail: u64,
+        /// The entries before this one may go from the log, as far as it is concerned.
+        pub trimmed: u64,
+        /// The last entry in the backup, if there is one.
+        pub backup: Option<u64>,
+        /// From the bottom of the stack to its top.
+        pub engines: Vec<EngineLoad>,
+    }
+
+    pub struct EngineLoad {
+        pub name: String,
+        pub proposals: u64,
+        pub syncs: u64,
+        /// How many proposals took up to 1 µs, up to 2 µs, and so on; one in sixteen is measured.
+        pub times: Vec<u64>,
+    }
+
     /// Nobody needs the entries before this position any more; replicas may still keep them.
     pub struct TrimLog {
         pub before: u64,
@@ -221,6 +291,10 @@ requests! {
     ReconfigureLog = 128 => Told;
     TrimLog = 129 => Told;
     CopyStore = 130 => CopiedPage;
+    BackUp = 131 => Told;
+    AskBackup = 132 => BackupStatus;
+    Restore = 133 => Restored;
+    AskLoad = 134 => Load;
 }
 
 impl Told {
@@ -228,6 +302,17 @@ impl Told {
         Told {
             pos: 0,
             refused: why.into(),
+        }
+    }
+}
+
+impl Restored {
+    pub fn refused(why: String) -> Restored {
+        Restored {
+            pos: 0,
+            first: 0,
+            kind: String::new(),
+            refused: why,
         }
     }
 }

@@ -6,11 +6,14 @@ use super::hosting::Replica;
 use super::identity::{Identity, is_name};
 use super::kind::{Config, RELEASE};
 use super::messages::{
-    Adopt, AskChecksum, AskStatus, CallService, Called, ChecksumAt, CopiedPage, CopyStore, Greet,
-    Greeting, MarkLog, PROCESS, ReconfigureLog, RemoveReplica, ReplicaStatus, SwitchEngine, Told,
-    TrimLog,
+    Adopt, AskBackup, AskChecksum, AskLoad, AskStatus, BackUp, BackupStatus, CallService, Called,
+    ChecksumAt, CopiedPage, CopyStore, Greet, Greeting, Load, MarkLog, PROCESS, ReconfigureLog,
+    RemoveReplica, ReplicaStatus, Restore, Restored, SwitchEngine, Told, TrimLog,
 };
+use super::metrics;
+use super::restoring;
 use super::serves::ServiceLog;
+use crate::backup::PLACE_BYTES_MAX;
 use crate::engines::roster::{self, Member};
 use crate::log::LogError;
 use crate::quorum::messages::Config as LogletConfig;
@@ -19,15 +22,18 @@ use crate::stacks::{ENGINES, engine};
 use plinth_coordination::ClusterFile;
 use plinth_core::Error;
 use plinth_rpc::{Interface, Registration, Request, Responder, Transport};
+use plinth_runtime::metric::page::{Page, Samples};
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, TaskGroup, sleep, timeout, trace};
 use std::cell::{Cell, RefCell};
+use std::convert::Infallible;
 use std::rc::Rc;
 
 /// Requests under way; more are refused.
 const REQUESTS_MAX: usize = 10_000;
 /// A request without an answer in this time is given up.
 const PATIENCE: Duration = Duration::from_secs(30);
+const PAGE_INTERVAL: Duration = Duration::from_secs(1);
 const RETRY_PAUSE: Duration = Duration::from_millis(20);
 
 struct Running {
@@ -126,6 +132,43 @@ impl Site {
         }
     }
 
+    /// Adds the numbers of the replica, if there is one.
+    fn add_samples(&self, out: &mut Samples) -> Result<(), Error> {
+        let Some(identity) = self.identity.get() else {
+            return Ok(());
+        };
+        let Identity { kind, name, .. } = identity;
+        let names = [identity.service.description, kind, name];
+        metrics::add_identity(out, names, self.serving().is_ok());
+        let Ok(running) = self.running() else {
+            return Ok(());
+        };
+        metrics::add_log(out, &running.log.parts());
+        running.replica.add_samples(out, identity.id)
+    }
+
+    /// Keeps the page of the process up to date, for ever, if it has one.
+    pub async fn keep_page(&self, page: Option<&Page>) -> Infallible {
+        let Some(page) = page else {
+            return std::future::pending().await;
+        };
+        loop {
+            let mut out = Samples::of_process(self.config.listen);
+            // A disk that fails ends the replica, which says so itself.
+            let _ = self.add_samples(&mut out);
+            out.add_counted();
+            page.set(out.into_list());
+            sleep(PAGE_INTERVAL).await;
+        }
+    }
+
+    fn load(&self) -> Result<Load, Error> {
+        let running = self.running().map_err(|_| Error::operation_cancelled)?;
+        let mut load = running.replica.load()?;
+        load.waits_for = self.waits_for.borrow().clone();
+        Ok(load)
+    }
+
     /// The replica, or why there is none.
     fn running(&self) -> Result<Rc<Running>, String> {
         let running = self.running.borrow().clone();
@@ -143,8 +186,7 @@ impl Site {
     }
 
     async fn adopt(&self, asked: Adopt) -> Result<(), String> {
-        let service = ClusterFile::parse(&asked.service);
-        let service = service.map_err(|error| format!("the service's file: {error}"))?;
+        let service = parse(&asked.service)?;
         if let Some(identity) = self.identity.get() {
             let is_same = identity.service.key() == service.key() && identity.name == asked.name;
             return match is_same && identity.kind == asked.kind {
@@ -155,19 +197,7 @@ impl Site {
                 )),
             };
         }
-        if !is_name(&asked.name) {
-            return Err("the name of a replica may have letters, digits, `_`, `-` and `.`".into());
-        }
-        let wanted = &self.config.service;
-        if wanted
-            .as_ref()
-            .is_some_and(|wanted| *wanted != service.description)
-        {
-            return Err(format!(
-                "it was started for the service {:?} only",
-                wanted.as_deref().unwrap_or_default()
-            ));
-        }
+        self.check_names(&service, &asked.name)?;
         if self.config.kind(&asked.kind).is_none() {
             let kinds: Vec<&str> = self.config.kinds.iter().map(|kind| kind.name).collect();
             let there_are = kinds.join(", ");
@@ -181,6 +211,33 @@ impl Site {
         trace!("DelosAdopted", "service" => identity.service, "name" => identity.name);
         self.identity.set(Some(identity));
         Ok(())
+    }
+
+    /// Refuses a replica or a service that this process is not for.
+    fn check_names(&self, service: &ClusterFile, name: &str) -> Result<(), String> {
+        if !is_name(name) {
+            return Err("the name of a replica may have letters, digits, `_`, `-` and `.`".into());
+        }
+        match &self.config.service {
+            Some(wanted) if *wanted != service.description => {
+                Err(format!("it was started for the service {wanted:?} only"))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    async fn restore(&self, asked: Restore) -> Result<Restored, String> {
+        let service = parse(&asked.service)?;
+        if let Some(identity) = self.identity.get() {
+            return Err(format!(
+                "it is replica {:?} of {:?} already",
+                identity.name, identity.service.description
+            ));
+        }
+        self.check_names(&service, &asked.name)?;
+        let (identity, restored) = restoring::restore(&self.config, service, &asked).await?;
+        self.identity.set(Some(identity));
+        Ok(restored)
     }
 
     async fn call(&self, asked: CallService) -> Called {
@@ -289,6 +346,36 @@ impl Site {
         decide(|| running.replica.mark()).await
     }
 
+    async fn back_up(&self, place: &str) -> Result<u64, String> {
+        let running = self.serving()?;
+        if place.len() > PLACE_BYTES_MAX {
+            return Err(format!("a place has at most {PLACE_BYTES_MAX} bytes"));
+        }
+        decide(|| running.replica.back_up(place)).await
+    }
+
+    fn backup(&self) -> Result<BackupStatus, Error> {
+        let running = self.running().map_err(|_| Error::operation_cancelled)?;
+        let state = running.replica.backup()?;
+        let applied = running.replica.store().applied();
+        Ok(match state {
+            None => BackupStatus {
+                place: String::new(),
+                from: None,
+                next: 0,
+                applied,
+                problem: String::new(),
+            },
+            Some(state) => BackupStatus {
+                place: state.place,
+                from: state.from,
+                next: state.next,
+                applied,
+                problem: state.problem,
+            },
+        })
+    }
+
     fn copy(&self, asked: &CopyStore) -> Result<CopiedPage, Error> {
         let running = self.running().map_err(|_| Error::operation_cancelled)?;
         let (page, begun) = self.copies.page(running.replica.store(), asked)?;
@@ -306,6 +393,11 @@ impl Site {
         running.replica.trim(before);
         Ok(before)
     }
+}
+
+fn parse(file: &str) -> Result<ClusterFile, String> {
+    let service = ClusterFile::parse(file);
+    service.map_err(|error| format!("the service's file: {error}"))
 }
 
 /// Lets the log decide what an operator asks for. The same may be asked again: when the log's sequencer goes, nobody
@@ -395,7 +487,7 @@ async fn reply<R: Request>(
 }
 
 /// Answers until the result is dropped.
-pub fn serve(site: &Rc<Site>) -> [Registration; 11] {
+pub fn serve(site: &Rc<Site>) -> [Registration; 15] {
     [
         answer(site, |site, _: Greet| async move { Ok(site.greeting()) }),
         answer(site, |site, asked: Adopt| async move {
@@ -425,6 +517,21 @@ pub fn serve(site: &Rc<Site>) -> [Registration; 11] {
         }),
         answer(site, |site, asked: ReconfigureLog| async move {
             Ok(told(site.reconfigure(asked)).await)
+        }),
+        answer(site, |site, asked: BackUp| async move {
+            Ok(told(site.back_up(&asked.place)).await)
+        }),
+        answer(site, |site, _: AskBackup| async move { site.backup() }),
+        answer(site, |site, _: AskLoad| async move { site.load() }),
+        answer(site, |site, asked: Restore| async move {
+            if site.is_adopting.replace(true) {
+                return Ok(Restored::refused(
+                    "somebody else makes it a replica now".into(),
+                ));
+            }
+            let restored = site.restore(asked).await;
+            site.is_adopting.set(false);
+            Ok(restored.unwrap_or_else(Restored::refused))
         }),
         answer(
             site,

@@ -1,8 +1,10 @@
 //! The standard stack, whose engines are switched on and off.
 
 use super::*;
+use crate::backup::objects::Origin;
+use crate::backup::{Backups, directories};
 use crate::engines::view_tracking::EJECT_AFTER;
-use crate::engines::{batching, session_order};
+use crate::engines::{batching, log_backup, session_order};
 use crate::stacks::{ENGINES, Standard};
 use plinth_runtime::timeout;
 use std::ops::Deref;
@@ -30,7 +32,11 @@ async fn whole(log: &Rc<FileLog>, id: u64, kind: EngineKind) -> Whole {
         }
     };
     let store = LocalStore::open(engine).expect("a store");
-    let stack = Standard::new(log.clone(), store, id, Notes);
+    let backups = Backups {
+        origin: Origin::new("whole:1", "notes", "whole"),
+        open: directories,
+    };
+    let stack = Standard::new(log.clone(), store, id, Notes, backups);
     let running = stack.clone();
     let running = spawn("replica", async move {
         running.run().await;
@@ -113,6 +119,9 @@ fn the_log_is_trimmed_to_what_all_have_and_a_silent_replica_is_put_out() {
         let one = whole(&log, 1, EngineKind::Memory).await;
         let two = whole(&log, 2, EngineKind::Ssd).await;
         switch_all_on(&one).await;
+        // Without a place for the backup, it would keep all.
+        let off = one.switch(log_backup::GUARD, false).await;
+        off.expect("it runs").expect("all have it");
         for number in (10..1000).step_by(10) {
             let at = if number % 20 == 0 { &one } else { &two };
             at.stack.propose(note(number)).await.expect("answered");

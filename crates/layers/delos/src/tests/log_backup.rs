@@ -1,64 +1,76 @@
 //! The log in a backup: copied by two replicas, restored to a position, cut short, damaged.
 
 use super::*;
-use crate::backup::{Destination, Directory, restore};
-use crate::engines::log_backup::{GUARD, LogBackupAbove, LogBackupBelow, TAKE_AFTER};
+use crate::backup::objects::Origin;
+use crate::backup::restore::{copy_rows, plan, play};
+use crate::backup::{Backups, Directory, Doing, OpenPlace, Place, claim};
+use crate::engines::log_backup::{BackupState, GUARD, LogBackupAbove, LogBackupBelow, TAKE_AFTER};
+use plinth_engine::KeyValueStore;
 use plinth_runtime::race;
 use std::cell::Cell;
 
 type Up = LogBackupAbove<Top<Notes>>;
 type Bottom = Rc<Base<FileLog, Up>>;
+const PLACE: &str = "/backup";
 
-/// A directory that can be out of reach.
-struct Shelf {
-    directory: Directory,
-    is_away: Rc<Cell<bool>>,
+thread_local! {
+    static IS_AWAY: Cell<bool> = const { Cell::new(false) };
 }
 
-impl Destination for Shelf {
-    async fn put(&self, name: &str, content: Bytes) -> Result<(), String> {
-        match self.is_away.get() {
-            true => Err("it is away".into()),
-            false => self.directory.put(name, content).await,
+/// A directory that can be out of reach for a writer, the first replica.
+struct Shelf(Directory);
+
+impl Place for Shelf {
+    fn put<'a>(&'a self, name: &'a str, content: Bytes) -> Doing<'a> {
+        match IS_AWAY.get() {
+            true => Box::pin(async { Err("it is away".into()) }),
+            false => self.0.put(name, content),
         }
     }
-    async fn get(&self, name: &str) -> Result<Option<Bytes>, String> {
-        self.directory.get(name).await
+    fn get<'a>(&'a self, name: &'a str) -> Doing<'a, Option<Bytes>> {
+        self.0.get(name)
     }
-    async fn list(&self) -> Result<Vec<String>, String> {
-        self.directory.list().await
+    fn list<'a>(&'a self, prefix: &'a str) -> Doing<'a, Vec<String>> {
+        self.0.list(prefix)
     }
-    async fn remove(&self, name: &str) -> Result<(), String> {
-        self.directory.remove(name).await
+    fn remove<'a>(&'a self, name: &'a str) -> Doing<'a> {
+        self.0.remove(name)
     }
-    fn place(&self) -> String {
-        self.directory.place()
+    fn name(&self) -> String {
+        self.0.name()
     }
+}
+
+fn origin() -> Origin {
+    Origin::new("notes:1", "notes", "notes")
 }
 
 struct Copying {
     base: Bottom,
-    top: Rc<LogBackupBelow<Bottom, FileLog, Shelf>>,
-    is_away: Rc<Cell<bool>>,
+    top: Rc<LogBackupBelow<Bottom, FileLog>>,
     _running: Task<()>,
 }
 
-async fn fresh_store(name: &str) -> Rc<LocalStore> {
+async fn fresh_engine(name: &str) -> Rc<dyn KeyValueStore> {
     let path = Path::new("/data").join(name);
     let engine = plinth_engine::open(EngineKind::Memory, &path, true, 1 << 20).await;
-    LocalStore::open(engine.expect("an engine")).expect("a store")
+    engine.expect("an engine")
 }
 
 async fn copying(log: &Rc<FileLog>, id: u64) -> Copying {
-    let store = fresh_store(&format!("copying-{id}")).await;
+    let engine = fresh_engine(&format!("copying-{id}")).await;
+    let store = LocalStore::open(engine).expect("a store");
     let above = LogBackupAbove::new(Top(Notes));
     let base = Base::new(log.clone(), store.clone(), above);
-    let is_away = Rc::new(Cell::new(false));
-    let shelf = Shelf {
-        directory: shelf(),
-        is_away: is_away.clone(),
+    let open: OpenPlace = match id {
+        1 => |place| Ok(Rc::new(Shelf(Directory(place.into())))),
+        _ => |place| Ok(Rc::new(Directory(place.into()))),
     };
-    let top = LogBackupBelow::new(base.clone(), log.clone(), LOG, shelf, store, id);
+    let backups = Backups {
+        origin: origin(),
+        open,
+    };
+    let top = LogBackupBelow::new(base.clone(), log.clone(), backups, store, id);
     let top = Rc::new(top);
     let (b, t) = (base.clone(), top.clone());
     let running = spawn("replica", async move {
@@ -67,13 +79,26 @@ async fn copying(log: &Rc<FileLog>, id: u64) -> Copying {
     Copying {
         base,
         top,
-        is_away,
         _running: running,
     }
 }
 
+impl Copying {
+    /// Switches the engine on and names the place.
+    async fn back_up(&self) {
+        GUARD.switch(&self.base, true).await.expect("it runs");
+        let started = self.top.start(PLACE).await.expect("it runs");
+        started.expect("the place is good");
+    }
+
+    fn state(&self) -> BackupState {
+        let state = self.top.backup().expect("read");
+        state.expect("it is on")
+    }
+}
+
 fn shelf() -> Directory {
-    Directory("/backup".into())
+    Directory(PLACE.into())
 }
 
 async fn notes(top: &impl Engine, numbers: std::ops::Range<u64>) {
@@ -96,14 +121,18 @@ fn noted(store: &Rc<LocalStore>, last: LogPos) -> Vec<(Bytes, Bytes)> {
 }
 
 async fn restored(name: &str, to: Option<LogPos>) -> Result<(LogPos, Rc<LocalStore>), String> {
-    let store = fresh_store(name).await;
+    let from = shelf();
+    let plan = plan(&from, to).await?;
+    let engine = fresh_engine(name).await;
+    copy_rows(&from, &plan, &engine, "me").await?;
+    let store = LocalStore::open(engine).expect("a store");
     let upper = Upper::new(LogBackupAbove::new(Top(Notes)));
-    let pos = restore(&shelf(), LOG, to, &store, &upper).await?;
-    Ok((pos, store))
+    play(&from, &plan, &store, &upper).await?;
+    Ok((store.applied(), store))
 }
 
-async fn files() -> Vec<String> {
-    let mut all = shelf().list().await.unwrap_or_default();
+async fn files(prefix: &str) -> Vec<String> {
+    let mut all = shelf().list(prefix).await.expect("listed");
     all.sort();
     all
 }
@@ -115,16 +144,18 @@ fn the_log_is_copied_by_all_and_restored_to_any_position() {
         let (one, two) = (copying(&log, 1).await, copying(&log, 2).await);
         notes(&one.top, 0..1500).await;
         sleep(Duration::from_secs(60)).await;
-        let start = [&[0][..], &1u64.to_le_bytes()].concat();
-        one.base.propose(GUARD.own(&start)).await.expect("it runs");
-        assert_eq!(files().await, [""; 0], "the engine is off");
+        let early = one.top.start(PLACE).await.expect("it runs");
+        assert!(early.is_err(), "the engine is off");
+        shelf().remove("service").await.expect("it was made");
         let all = one
             .base
             .store()
             .snapshot()
             .range(b"log_backup", b"log_backuq", 10);
         assert_eq!(all, Ok(Vec::new()), "and changes nothing");
-        GUARD.switch(&one.base, true).await.expect("it runs");
+        one.back_up().await;
+        sleep(Duration::from_secs(5)).await;
+        let begin = one.state().from.expect("the rows are copied");
         notes(&two.top, 1500..6000).await;
         one.top.set_trim_prefix(LogPos::MAX);
         two.top.set_trim_prefix(LogPos::MAX);
@@ -133,35 +164,34 @@ fn the_log_is_copied_by_all_and_restored_to_any_position() {
             two.top.sync().await.expect("it runs");
             sleep(Duration::from_secs(1)).await;
         }
-        let segments = files().await.len() - 1;
-        assert!(segments >= 3, "{segments} segments and a manifest");
+        let segments = files("segment-").await.len();
+        assert!(segments >= 3, "{segments} segments");
+        assert_eq!(files("manifest-").await.len(), 1);
         let (end, store) = restored("whole", None).await.expect("restored");
         assert!(end > 6000, "{end}");
         let both = (noted(&store, end), noted(one.base.store(), end));
         assert_eq!(both.0, both.1);
         assert_eq!(both.0.len(), 5400, "all but those that end with 7");
-        for to in [1, 999, 1000, 1001, 3777] {
+        for to in [begin, begin + 1, begin + 1001, end - 1] {
             let (pos, store) = restored(&format!("to-{to}"), Some(to))
                 .await
                 .expect("restored");
             assert_eq!((pos, store.applied()), (to, to));
             assert_eq!(noted(&store, LogPos::MAX), noted(one.base.store(), to));
         }
-        let beyond = restored("beyond", Some(end + 1000))
-            .await
-            .err()
-            .expect("too far");
-        assert!(beyond.contains("it ends at position"), "{beyond}");
+        for to in [begin - 1, end + 1000] {
+            let error = restored("beyond", Some(to)).await.err().expect("too far");
+            assert!(
+                error.contains(&format!("it has positions {begin} to {end}, ")),
+                "{error}"
+            );
+        }
         // What is in the backup may be trimmed, and is; nothing else is.
         let first = match log.read_next(1, 1).await {
             Err(LogError::Trimmed(first)) => first,
             other => panic!("{other:?}"),
         };
         assert!(first <= end + 1, "{first} and {end}");
-        // A store that has all of it gets nothing twice.
-        let upper = Upper::new(LogBackupAbove::new(Top(Notes)));
-        let again = restore(&shelf(), LOG, Some(end), &store, &upper).await;
-        assert_eq!(again, Ok(end));
     });
 }
 
@@ -211,47 +241,84 @@ fn a_backup_that_is_cut_short_or_damaged_says_so_in_one_line() {
     on_a_machine(async {
         let log = open_log().await;
         let one = copying(&log, 1).await;
-        assert!(restored("empty", None).await.is_err());
-        GUARD.switch(&one.base, true).await.expect("it runs");
-        notes(&one.top, 0..5000).await;
+        let error = restored("empty", None).await.err().expect("nothing there");
+        assert!(error.contains("it is no backup of a service"), "{error}");
+        notes(&one.top, 0..100).await;
+        one.back_up().await;
+        let error = restored("begun", None).await.err().expect("nothing yet");
+        assert!(error.contains("there is no manifest"), "{error}");
+        notes(&one.top, 100..5000).await;
         sleep(Duration::from_secs(60)).await;
-        let all = files().await;
-        let segments: Vec<&String> = all
-            .iter()
-            .filter(|name| name.starts_with("segment"))
-            .collect();
-        assert!(segments.len() >= 3, "{all:?}");
-        damage(segments[0], segments[1]).await;
+        let segments = files("segment-").await;
+        assert!(segments.len() >= 3, "{segments:?}");
+        damage(&segments[0], &segments[1]).await;
         restored("good again", None).await.expect("restored");
-        let manifest = all
-            .iter()
-            .find(|name| name.starts_with("manifest"))
-            .expect("one");
+        let page = &files("rows-").await[0];
+        let good = shelf().get(page).await.expect("read").expect("it is there");
+        let mut flipped = good.to_vec();
+        flipped[good.len() / 2] ^= 1;
+        for (name, content) in [("flipped", flipped), ("short", good[..40].to_vec())] {
+            shelf().put(page, content.into()).await.expect("written");
+            let error = restored(name, None).await.err().expect("damaged");
+            assert!(error.contains("its checksum is wrong"), "{error}");
+        }
+        shelf().remove(page).await.expect("removed");
+        let error = restored("without rows", None).await.err().expect("damaged");
+        assert!(
+            error.contains("is missing: the backup is cut short"),
+            "{error}"
+        );
+        shelf().put(page, good).await.expect("written");
+        let manifest = &files("manifest-").await[0];
         shelf().remove(manifest).await.expect("removed");
-        let error = restored("no manifest", None)
-            .await
-            .err()
-            .expect("there is none");
+        let error = restored("no manifest", None).await.err().expect("none");
         assert!(error.contains("there is no manifest"), "{error}");
     });
 }
 
 #[test]
-fn a_segment_whose_bidder_is_gone_is_copied_by_another() {
+fn a_place_with_the_backup_of_another_service_is_refused() {
+    on_a_machine(async {
+        let other = Origin::new("other:1", "notes", "other");
+        let claimed = claim(&shelf(), &other).await;
+        assert_eq!(claimed, Ok(true));
+        assert_eq!(claim(&shelf(), &other).await, Ok(false), "it goes on");
+        let log = open_log().await;
+        let one = copying(&log, 1).await;
+        GUARD.switch(&one.base, true).await.expect("it runs");
+        let started = one.top.start(PLACE).await.expect("it runs");
+        let error = started.expect_err("it is another's");
+        assert!(
+            error.contains("the backup of another service, \"other\""),
+            "{error}"
+        );
+        one.top.set_trim_prefix(LogPos::MAX);
+        notes(&one.top, 0..100).await;
+        sleep(Duration::from_secs(30)).await;
+        assert!(
+            log.read_next(1, 1).await.is_ok(),
+            "nothing is trimmed without a backup"
+        );
+    });
+}
+
+#[test]
+fn what_a_replica_that_is_gone_has_bid_for_is_copied_by_another() {
     on_a_machine(async {
         let log = open_log().await;
         let one = copying(&log, 1).await;
-        one.is_away.set(true);
-        GUARD.switch(&one.base, true).await.expect("it runs");
+        one.back_up().await;
+        IS_AWAY.set(true);
         notes(&one.top, 0..1200).await;
         sleep(Duration::from_secs(10)).await;
-        assert_eq!(files().await, [""; 0], "it has bid, and cannot copy");
+        assert_eq!(files("").await, ["service"], "it has bid, and cannot copy");
         let two = copying(&log, 2).await;
         two.top.set_trim_prefix(LogPos::MAX);
         two.top.sync().await.expect("it runs");
         sleep(TAKE_AFTER / 2).await;
-        assert_eq!(files().await, [""; 0], "its time is not over");
-        assert!(log.read_next(1, 1).await.is_ok(), "nothing is trimmed");
+        let state = two.state();
+        assert_eq!(state.next, state.session + 1, "its time is not over");
+        assert!(log.read_next(3, 1).await.is_ok(), "nothing is trimmed");
         sleep(TAKE_AFTER * 2).await;
         let (end, store) = restored("taken", None).await.expect("restored");
         assert!(end >= 1000, "{end}");
@@ -264,12 +331,15 @@ fn a_backup_begins_anew_after_entries_that_went_while_it_was_off() {
     on_a_machine(async {
         let log = open_log().await;
         let one = copying(&log, 1).await;
-        one.is_away.set(true);
-        GUARD.switch(&one.base, true).await.expect("it runs");
+        one.back_up().await;
+        IS_AWAY.set(true);
         notes(&one.top, 0..1200).await;
         sleep(Duration::from_secs(30)).await;
-        one.is_away.set(false);
+        assert!(one.state().problem.contains("it is away"));
+        IS_AWAY.set(false);
         sleep(Duration::from_secs(30)).await;
+        assert_eq!(one.state().problem, "");
+        let first = one.state();
         let (end, _) = restored("first", None)
             .await
             .expect("its own bid is copied");
@@ -283,11 +353,22 @@ fn a_backup_begins_anew_after_entries_that_went_while_it_was_off() {
         GUARD.switch(&one.base, true).await.expect("it runs");
         notes(&one.top, 3000..5000).await;
         sleep(Duration::from_secs(60)).await;
-        let error = restored("second", None)
-            .await
-            .err()
-            .expect("it begins later");
-        assert!(error.contains("it begins at position 3"), "{error}");
-        assert!(error.contains("the store needs position 1"), "{error}");
+        let second = one.state();
+        assert!(second.session > first.session, "{second:?}");
+        let (last, store) = restored("second", None).await.expect("restored");
+        assert_eq!(noted(&store, last), noted(one.base.store(), last));
+        let (pos, _) = restored("the first", Some(end)).await.expect("it is there");
+        assert_eq!(pos, end);
+        let between = restored("between", Some(end + 1)).await.err();
+        let between = between.expect("nobody has it");
+        assert!(between.contains("was asked for"), "{between}");
+        // Where nothing is any more, it begins anew.
+        for name in files("").await {
+            shelf().remove(&name).await.expect("removed");
+        }
+        one.back_up().await;
+        sleep(Duration::from_secs(60)).await;
+        assert!(one.state().session > second.session);
+        restored("third", None).await.expect("restored");
     });
 }

@@ -1,7 +1,10 @@
 //! A replica whose log is a stream of the store, answering what a process of a service answers.
 
 use super::registers::{self, Registers};
+use super::shelf;
 use super::{CACHE_BYTES, RETRY_PAUSE, engine_at};
+use crate::backup::Backups;
+use crate::backup::objects::Origin;
 use crate::engines::roster::Member;
 use crate::log::LogError;
 use crate::replica::RELEASE;
@@ -84,7 +87,12 @@ async fn live(place: Place) -> Result<String, Error> {
     let register = StoreRegister::new(&database, NAME);
     let first = Bytes::from_static(b"simulated/first");
     let log = Rc::new(VirtualLog::open(register, Streams { database }, first).await?);
-    let stack = Standard::new(Rc::new(log.clone()), store, id_of(address), Registers);
+    let backups = Backups {
+        origin: Origin::new(NAME, "registers", NAME),
+        open: shelf::open,
+    };
+    let (of_stack, id) = (Rc::new(log.clone()), id_of(address));
+    let stack = Standard::new(of_stack, store, id, Registers, backups);
     stack.lease.want(true);
     let replica = Rc::new(Replica { log, stack });
     let work = async {

@@ -1,6 +1,6 @@
 //! What an operator of the simulated service does: makes it, and changes it while it is used.
 
-use super::Delos;
+use super::{Delos, LogIn};
 use crate::coordinated_register::CoordinatedRegister;
 use crate::engines::batching;
 use crate::engines::guard::Guard;
@@ -139,7 +139,8 @@ impl Delos {
 
     /// Does something to the service that it must bear.
     pub async fn operate(&self) {
-        match below(12) {
+        match below(13) {
+            12 if self.log_in == LogIn::LogServers => self.back_up().await,
             10.. => self.cut_off(self.any_server()).await,
             0..3 => self.switch_some().await,
             3..5 => self.reconfigure().await,

@@ -2,7 +2,7 @@
 
 use super::{column, index};
 use crate::application::{Answer, Tables};
-use crate::backend::{Problem, Server};
+use crate::backend::{Answers, Problem, Server};
 use crate::filter::Filter;
 use crate::proto::{self, Comparison, Kind};
 use crate::request::{Assignment, Condition, Expect, Operation, Request, To, Transaction};

@@ -87,7 +87,7 @@ pub struct Arguments {
     html: Option<PathBuf>,
 }
 
-fn parse_positive(text: &str) -> Result<f64, String> {
+pub fn parse_positive(text: &str) -> Result<f64, String> {
     match super::parse_seconds(text)? {
         0.0 => Err("expected more than 0 seconds".into()),
         seconds => Ok(seconds),

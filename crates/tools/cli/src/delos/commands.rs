@@ -1,28 +1,23 @@
 //! What clients and operators do with a service.
 
 use super::create::{COORDINATORS_MAX, adopt, greet, seats};
-use super::service::{RETRY_PAUSE, Seen, Service, ask};
+use super::service::{RETRY_PAUSE, Seen, Service, Unanswered, ask};
 use super::{AddReplica, Call, Common, Engine, ReconfigureLog, RemoveReplica, Trim, Upgrade};
 use crate::Outcome;
-use bytes::Bytes;
 use plinth_coordination::Coordinators;
-use plinth_core::Error;
 use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::quorum::messages::{Config, SERVERS_MAX};
 use plinth_delos::replica::messages::{
-    AskChecksum, CallService, Called, MarkLog, ReconfigureLog as Reconfigure,
-    RemoveReplica as Remove, SwitchEngine, TrimLog,
+    AskChecksum, CallService, MarkLog, ReconfigureLog as Reconfigure, RemoveReplica as Remove,
+    SwitchEngine, TrimLog,
 };
 use plinth_rpc::Interface;
 use plinth_runtime::{Duration, join_all, sleep, timeout};
 use serde_json::{Value, json};
-use std::collections::VecDeque;
 use std::net::SocketAddr;
 
-const REDIRECT_PAUSE: Duration = Duration::from_millis(5);
-
 /// Prints a line, or the same as JSON.
-fn say(common: &Common, line: &str, value: &Value) {
+pub fn say(common: &Common, line: &str, value: &Value) {
     match common.json {
         true => println!("{value}"),
         false => println!("{line}"),
@@ -31,64 +26,25 @@ fn say(common: &Common, line: &str, value: &Value) {
 
 pub async fn call(arguments: &Call) -> Outcome {
     let service = Service::open(&arguments.common).await?;
-    let request = Bytes::from(arguments.request.to_string());
-    let mut last_word = String::new();
-    let mut next: VecDeque<SocketAddr> = service.file.coordinators.iter().copied().collect();
-    loop {
-        let Some(address) = next.pop_front() else {
-            if !service.has_time() {
-                return Err(service.silent(&last_word));
+    let called = CallService {
+        operation: arguments.operation.clone(),
+        request: arguments.request.to_string().into(),
+    };
+    match service.call(called, false).await {
+        Ok(answer) => {
+            println!("{}", String::from_utf8_lossy(&answer));
+            Ok(())
+        }
+        Err(Unanswered::Refused { code, why }) => {
+            if arguments.common.json {
+                println!("{}", json!({ "refused": code, "why": why }));
             }
-            sleep(RETRY_PAUSE).await;
-            next = service
-                .look()
-                .await?
-                .iter()
-                .map(|seen| seen.member.address)
-                .collect();
-            continue;
-        };
-        let called = CallService {
-            operation: arguments.operation.clone(),
-            request: request.clone(),
-        };
-        let limit = service.left().max(Duration::from_secs(1));
-        let unsure = |why: String| {
-            let name = service.name();
             Err(format!(
-                "service {name}: {why}: the request may be executed, now or later"
+                "service {}: refused ({code}): {why}",
+                service.name()
             ))
-        };
-        match ask(&service.transport, address, called, limit).await {
-            Ok(Called::Done(answer)) => {
-                println!("{}", String::from_utf8_lossy(&answer));
-                return Ok(());
-            }
-            Ok(Called::Refused { code, why }) => {
-                if arguments.common.json {
-                    println!("{}", json!({ "refused": code, "why": why }));
-                }
-                return Err(format!(
-                    "service {}: refused ({code}): {why}",
-                    service.name()
-                ));
-            }
-            Ok(Called::Elsewhere(address)) => {
-                next.push_front(address);
-                sleep(REDIRECT_PAUSE).await; // the lease may be changing hands
-            }
-            Ok(Called::Lost {
-                may_be_done: true,
-                why,
-            }) => return unsure(why),
-            Ok(Called::Lost { why, .. }) => last_word = format!(": {why}"),
-            Err(Error::connection_failed | Error::server_overloaded) => {}
-            // Also when the process gave it up: it may have begun.
-            Err(error) => return unsure(format!("{address} gave no answer ({error})")),
         }
-        if !service.has_time() {
-            return Err(service.silent(&last_word));
-        }
+        Err(Unanswered::Unsure(line) | Unanswered::Silent(line)) => Err(line),
     }
 }
 

@@ -28,7 +28,7 @@ pub struct Arguments {
     /// Name of the service
     #[arg(value_name = "NAME", value_parser = parse_service_name)]
     pub name: String,
-    /// Kind of service: lock, queue, zelos, or one that the processes have of their own
+    /// Kind of service: lock, queue, table, zelos, or one that the processes have of their own
     #[arg(long, value_name = "KIND", value_parser = parse_any_kind)]
     pub kind: String,
     /// A replica: its name, and where its process listens; once for each
@@ -77,12 +77,7 @@ pub fn seats(replicas: usize, most: usize) -> usize {
 pub async fn run(arguments: &Arguments) -> Outcome {
     let path = arguments.file.clone();
     let path = path.unwrap_or_else(|| file_name(&arguments.name).into());
-    if plinth_runtime::disk::exists(&path).await {
-        return Err(format!(
-            "service file {} is there already: choose another name, or another --file",
-            path.display()
-        ));
-    }
+    check_file(&path).await?;
     let file = create(arguments, &path).await?;
     if arguments.json {
         println!(
@@ -101,7 +96,29 @@ pub async fn run(arguments: &Arguments) -> Outcome {
     Ok(())
 }
 
-fn check(replicas: &[At]) -> Outcome {
+/// Refuses a file that is there.
+pub async fn check_file(path: &Path) -> Outcome {
+    match plinth_runtime::disk::exists(path).await {
+        true => Err(format!(
+            "service file {} is there already: choose another name, or another --file",
+            path.display()
+        )),
+        false => Ok(()),
+    }
+}
+
+pub async fn save(file: &ClusterFile, path: &Path) -> Outcome {
+    let saved = file.save(path).await;
+    saved.map_err(|error| {
+        format!(
+            "service file {}: {error}; choose another --file",
+            path.display()
+        )
+    })
+}
+
+/// Refuses replicas that nobody can tell apart.
+pub fn check(replicas: &[At]) -> Outcome {
     for (i, one) in replicas.iter().enumerate() {
         for other in &replicas[i + 1..] {
             if one.name == other.name || one.address == other.address {
@@ -131,29 +148,55 @@ pub async fn create(arguments: &Arguments, path: &Path) -> Outcome<ClusterFile> 
             arguments.name, arguments.timeout
         ))
     })?;
-    let saved = file.save(path).await;
-    saved.map_err(|error| {
-        format!(
-            "service file {}: {error}; choose another --file",
-            path.display()
-        )
-    })?;
+    save(&file, path).await?;
     Ok(file)
 }
 
 async fn make(transport: &Transport, arguments: &Arguments) -> Outcome<ClusterFile> {
     let replicas = &arguments.replicas;
+    let greetings = greet_all(transport, replicas).await?;
+    let file = choose_file(arguments, &greetings)?;
+    adopt_others(transport, replicas, &file, &arguments.kind).await?;
+    make_log(transport, &file, &greetings, replicas, 1).await?;
+    let service = Service::of(file.clone(), arguments.timeout);
+    await_all(&service, replicas.len()).await?;
+    for engine in ENGINES {
+        let (engine, on) = (engine.to_string(), true);
+        service.operate(SwitchEngine { engine, on }).await?;
+    }
+    Ok(file)
+}
+
+/// Waits until all processes answer.
+pub async fn greet_all(transport: &Transport, replicas: &[At]) -> Outcome<Vec<Greeting>> {
     let greet = |at: &At| greet(transport.clone(), at.clone());
     let greetings = join_all(replicas.iter().map(greet).collect::<Vec<_>>()).await;
-    let greetings = greetings.into_iter().collect::<Outcome<Vec<Greeting>>>()?;
-    let file = choose_file(arguments, &greetings)?;
+    greetings.into_iter().collect()
+}
+
+/// Makes these processes replicas of the service.
+pub async fn adopt_others(
+    transport: &Transport,
+    replicas: &[At],
+    file: &ClusterFile,
+    kind: &str,
+) -> Outcome {
     for at in replicas {
-        adopt(transport, at, &file, &arguments.kind).await?;
+        adopt(transport, at, file, kind).await?;
     }
-    let servers: Vec<_> = greetings
-        .iter()
-        .map(|greeting| greeting.log_server)
-        .collect();
+    Ok(())
+}
+
+/// Makes the log of the service, which begins at this position, unless there is one.
+pub async fn make_log(
+    transport: &Transport,
+    file: &ClusterFile,
+    greetings: &[Greeting],
+    replicas: &[At],
+    begin: u64,
+) -> Outcome {
+    let servers = greetings.iter().map(|greeting| greeting.log_server);
+    let servers: Vec<_> = servers.collect();
     let config = Config {
         loglet: plinth_core::Uid::from_parts(random::u64(), random::u64()),
         sequencer: replicas[0].address,
@@ -164,21 +207,30 @@ async fn make(transport: &Transport, arguments: &Arguments) -> Outcome<ClusterFi
     let loglets = QuorumLoglets {
         transport: transport.clone(),
     };
-    let log = VirtualLog::open(register, loglets, config.to_description()).await;
-    log.map_err(|error| format!("the map of the log: {error}"))?;
-    let service = Service::of(file.clone(), arguments.timeout);
-    await_all(&service, replicas.len()).await?;
-    for engine in ENGINES {
-        let (engine, on) = (engine.to_string(), true);
-        service.operate(SwitchEngine { engine, on }).await?;
+    let log = VirtualLog::open_from(register, loglets, begin, config.to_description()).await;
+    log.map(drop)
+        .map_err(|error| format!("the map of the log: {error}"))
+}
+
+/// A service's file that nobody has used.
+pub fn new_file(name: &str, replicas: &[At]) -> ClusterFile {
+    ClusterFile {
+        description: name.into(),
+        id: format!("{:016x}", random::u64()),
+        coordinators: coordinators(replicas),
     }
-    Ok(file)
+}
+
+fn coordinators(replicas: &[At]) -> Vec<SocketAddr> {
+    let addresses = replicas.iter().map(|at| at.address);
+    addresses
+        .take(seats(replicas.len(), COORDINATORS_MAX))
+        .collect()
 }
 
 /// The service's file: that of an attempt before this one, which may have stopped on the way, or a new one.
 fn choose_file(arguments: &Arguments, greetings: &[Greeting]) -> Outcome<ClusterFile> {
-    let addresses: Vec<SocketAddr> = arguments.replicas.iter().map(|at| at.address).collect();
-    let coordinators = addresses[..seats(addresses.len(), COORDINATORS_MAX)].to_vec();
+    let coordinators = coordinators(&arguments.replicas);
     let mut chosen: Option<ClusterFile> = None;
     for (at, greeting) in arguments.replicas.iter().zip(greetings) {
         if !greeting.kinds.contains(&arguments.kind) {
@@ -208,11 +260,7 @@ fn choose_file(arguments: &Arguments, greetings: &[Greeting]) -> Outcome<Cluster
             }
         }
     }
-    Ok(chosen.unwrap_or_else(|| ClusterFile {
-        description: arguments.name.clone(),
-        id: format!("{:016x}", random::u64()),
-        coordinators,
-    }))
+    Ok(chosen.unwrap_or_else(|| new_file(&arguments.name, &arguments.replicas)))
 }
 
 /// Waits until the process answers.
@@ -240,7 +288,7 @@ pub async fn adopt(transport: &Transport, at: &At, file: &ClusterFile, kind: &st
 }
 
 /// Waits until so many replicas are in the roster and serve.
-async fn await_all(service: &Service, count: usize) -> Outcome {
+pub async fn await_all(service: &Service, count: usize) -> Outcome {
     loop {
         let seen = service.look().await?;
         if seen.iter().filter(|seen| seen.serves()).count() == count {

@@ -32,7 +32,7 @@ pub struct Arguments {
     /// Name of the service
     #[arg(value_name = "NAME", value_parser = parse_service_name)]
     name: String,
-    /// Kind of service: lock, queue, zelos
+    /// Kind of service: lock, queue, table, zelos
     #[arg(long, value_name = "KIND", value_parser = parse_kind)]
     kind: String,
     /// Replicas, each a process
@@ -58,6 +58,9 @@ pub struct Arguments {
     /// Set a limit or an interval of the replicas; `plinth server --knob list` shows all knobs
     #[arg(long = "knob", value_name = "NAME=VALUE")]
     knobs: Vec<String>,
+    /// Port of the first replica's metrics page (/metrics, for Prometheus); the others take the ports after it
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    metrics_port: Option<u16>,
 }
 
 impl Arguments {
@@ -79,18 +82,16 @@ impl Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
-    let ports = [
-        (arguments.port, "--port", true),
-        (
-            arguments.zookeeper_port,
-            "--zookeeper-port",
-            arguments.is_zelos(),
-        ),
-    ];
-    for (port, flag, is_used) in ports {
-        if is_used && u32::from(port) + u32::from(arguments.replicas) > 1 << 16 {
+    let zookeeper = arguments.is_zelos().then_some(arguments.zookeeper_port);
+    for (flag, first) in [
+        ("--port", Some(arguments.port)),
+        ("--metrics-port", arguments.metrics_port),
+        ("--zookeeper-port", zookeeper),
+    ] {
+        let first = first.unwrap_or(1);
+        if u32::from(first) + u32::from(arguments.replicas) > 1 << 16 {
             return Err(format!(
-                "ports from {port} on do not suffice for {} replicas; choose a lower {flag}",
+                "ports from {first} on do not suffice for {} replicas; choose a lower {flag}",
                 arguments.replicas
             ));
         }
@@ -217,6 +218,10 @@ impl Process {
                 directory.display()
             )
         })?;
+        let index = at.address.port() - arguments.port;
+        let page = arguments
+            .metrics_port
+            .map(|port| SocketAddr::new(at.address.ip(), port + index).to_string());
         // The running program itself, even if its file has been replaced since.
         let mut command = Command::new("/proc/self/exe");
         command
@@ -227,6 +232,7 @@ impl Process {
             .arg(&directory)
             .arg("--trace")
             .arg(directory.join("trace.jsonl"))
+            .args(page.iter().flat_map(|page| ["--metrics", page]))
             .args(["--parent", &std::process::id().to_string()])
             .stdin(Stdio::null());
         for knob in &arguments.knobs {

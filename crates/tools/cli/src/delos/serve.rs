@@ -2,13 +2,15 @@
 
 use super::kinds::KINDS;
 use super::names::{parse_address, parse_service_name};
+use super::places;
 use crate::Outcome;
 use crate::server::{follow_parent, parse_knobs, raise_file_limit};
 use crate::zookeeper::ForClients;
-use crate::{allocator, trace_file};
+use crate::{allocator, pages, trace_file};
 use plinth_core::EngineKind;
-use plinth_delos::replica::{Config, Settings, serve};
+use plinth_delos::replica::{Config, Settings, serve_with_page};
 use plinth_runtime::knobs::set_knobs;
+use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::listen;
 use plinth_runtime::real::{block_on, interrupted};
 use plinth_runtime::{Either, race};
@@ -41,6 +43,9 @@ pub struct Arguments {
     zookeeper_listen: Option<SocketAddr>,
     #[command(flatten)]
     clients: ForClients,
+    /// Address of a metrics page (/metrics) for Prometheus
+    #[arg(long, value_name = "IP:PORT")]
+    metrics: Option<SocketAddr>,
     /// Set a limit or an interval; `plinth server --knob list` shows all knobs
     #[arg(long = "knob", value_name = "NAME=VALUE")]
     knobs: Vec<String>,
@@ -65,6 +70,12 @@ pub fn run(arguments: Arguments) -> Outcome {
     allocator::return_free_memory_when_idle()?;
     raise_file_limit();
     let at = format!("delos serve {}", arguments.listen);
+    let page = arguments.metrics.map(|address| (address, Page::default()));
+    if let Some((address, page)) = &page {
+        let served = pages::serve("--metrics", *address, pages::router(vec![page.clone()]));
+        served.map_err(|line| format!("{at}: {line}"))?;
+    }
+    let page = page.map(|(_, page)| page);
     let zookeeper = arguments.zookeeper_listen;
     let door = Door {
         listen: zookeeper.unwrap_or(SocketAddr::new(arguments.listen.ip(), ZOOKEEPER_PORT)),
@@ -73,11 +84,12 @@ pub fn run(arguments: Arguments) -> Outcome {
     let config = Config {
         directory: arguments.data_dir,
         listen: arguments.listen,
-        kinds: &KINDS,
+        kinds: KINDS,
         engine: arguments.engine,
         cache_bytes: (arguments.cache_mib as usize) << 20,
         service: arguments.service,
         settings: Settings::default().with(door),
+        places: places::open,
     };
     let outcome = block_on(async {
         if let Some(address) = zookeeper {
@@ -89,7 +101,7 @@ pub fn run(arguments: Arguments) -> Outcome {
                 )
             })?;
         }
-        match race(interrupted(), serve(config)).await {
+        match race(interrupted(), serve_with_page(config, page)).await {
             Either::Left(Ok(())) => Ok(()),
             Either::Left(Err(error)) => Err(format!("{at}: cannot wait for signals: {error}")),
             Either::Right(Err(line)) => Err(format!("{at}: {line}")),

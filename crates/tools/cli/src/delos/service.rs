@@ -2,24 +2,43 @@
 
 use super::Common;
 use crate::Outcome;
+use bytes::Bytes;
 use plinth_coordination::ClusterFile;
 use plinth_core::Error;
 use plinth_delos::engines::roster::Member;
-use plinth_delos::replica::messages::{AskStatus, ReplicaStatus, Told, process};
+use plinth_delos::replica::messages::{
+    AskStatus, CallService, Called, ReplicaStatus, Told, process,
+};
 use plinth_rpc::{Request, Transport};
 use plinth_runtime::{Duration, Instant, join_all, now, sleep, timeout};
-use std::collections::BTreeSet;
+use std::cell::RefCell;
+use std::collections::{BTreeSet, VecDeque};
 use std::net::SocketAddr;
 use std::path::Path;
+use std::rc::Rc;
 
 /// A process that says nothing for so long is passed over.
 const GLANCE: Duration = Duration::from_secs(2);
 pub const RETRY_PAUSE: Duration = Duration::from_millis(200);
+const REDIRECT_PAUSE: Duration = Duration::from_millis(5);
+
+/// Why a request to a service has no answer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Unanswered {
+    /// The service refused it: a word for programs, and a line for people.
+    Refused { code: String, why: String },
+    /// It may be executed, now or later.
+    Unsure(String),
+    /// It is not executed.
+    Silent(String),
+}
 
 /// See the module.
 pub struct Service {
     pub file: ClusterFile,
     pub transport: Transport,
+    /// Where requests are sent, those first that answered last.
+    known: Rc<RefCell<VecDeque<SocketAddr>>>,
     end: Instant,
     seconds: u64,
 }
@@ -59,12 +78,30 @@ impl Service {
     }
 
     pub fn of(file: ClusterFile, seconds: u64) -> Service {
+        let known = file.coordinators.iter().copied().collect();
         Service {
             file,
             transport: Transport::client(),
+            known: Rc::new(RefCell::new(known)),
             end: now() + Duration::from_secs(seconds),
             seconds,
         }
+    }
+
+    /// The same, for a request that has so much time from now on.
+    pub fn again(&self, seconds: u64) -> Service {
+        Service {
+            file: self.file.clone(),
+            transport: self.transport.clone(),
+            known: self.known.clone(),
+            end: now() + Duration::from_secs(seconds),
+            seconds,
+        }
+    }
+
+    /// Has all its time again.
+    pub fn renew(&mut self) {
+        self.end = now() + Duration::from_secs(self.seconds);
     }
 
     pub fn name(&self) -> &str {
@@ -152,6 +189,76 @@ impl Service {
             self.seconds,
             at.join(", ")
         )
+    }
+
+    /// Sends a request to the service, to another replica when one certainly has not executed it. One that only
+    /// `reads` is also sent again when nobody knows.
+    ///
+    /// # Errors
+    /// It is refused, or has no answer.
+    pub async fn call(&self, called: CallService, reads: bool) -> Result<Bytes, Unanswered> {
+        let mut last_word = String::new();
+        let mut next = self.known.borrow().clone();
+        loop {
+            let Some(address) = next.pop_front() else {
+                if !self.has_time() {
+                    return Err(Unanswered::Silent(self.silent(&last_word)));
+                }
+                sleep(RETRY_PAUSE).await;
+                let seen = self.look().await.map_err(Unanswered::Silent)?;
+                next = seen.iter().map(|seen| seen.member.address).collect();
+                self.known.replace(next.clone());
+                continue;
+            };
+            let limit = self.left().max(Duration::from_secs(1));
+            let unsure = match ask(&self.transport, address, called.clone(), limit).await {
+                Ok(Called::Done(answer)) => {
+                    self.prefer(address);
+                    return Ok(answer);
+                }
+                Ok(Called::Refused { code, why }) => {
+                    return Err(Unanswered::Refused { code, why });
+                }
+                Ok(Called::Elsewhere(address)) => {
+                    next.push_front(address);
+                    sleep(REDIRECT_PAUSE).await; // the lease may be changing hands
+                    None
+                }
+                Ok(Called::Lost {
+                    may_be_done: true,
+                    why,
+                }) => Some(why),
+                Ok(Called::Lost { why, .. }) => {
+                    last_word = format!(": {why}");
+                    None
+                }
+                Err(Error::connection_failed | Error::server_overloaded) => None,
+                // Also when the process gave it up: it may have begun.
+                Err(error) => Some(format!("{address} gave no answer ({error})")),
+            };
+            match unsure {
+                Some(why) if !reads => {
+                    let name = self.name();
+                    return Err(Unanswered::Unsure(format!(
+                        "service {name}: {why}: the request may be executed, now or later"
+                    )));
+                }
+                Some(why) => last_word = format!(": {why}"),
+                None => {}
+            }
+            if !self.has_time() {
+                return Err(Unanswered::Silent(self.silent(&last_word)));
+            }
+        }
+    }
+
+    /// Requests begin with this replica from now on.
+    fn prefer(&self, address: SocketAddr) {
+        let mut known = self.known.borrow_mut();
+        if known.front() != Some(&address) {
+            known.retain(|other| *other != address);
+            known.push_front(address);
+        }
     }
 
     /// Asks a replica that serves, whichever is found first. `R` may be sent again if it certainly did not arrive.

@@ -1,10 +1,11 @@
 //! `plinth delos status`.
 
-use super::Common;
 use super::service::{Seen, Service};
+use super::{Common, backup};
 use crate::Outcome;
+use plinth_delos::engines::log_backup;
 use plinth_delos::quorum::messages::Config;
-use plinth_delos::replica::messages::ReplicaStatus;
+use plinth_delos::replica::messages::{BackupStatus, ReplicaStatus};
 use serde_json::{Value, json};
 
 pub async fn status(common: &Common) -> Outcome {
@@ -14,9 +15,14 @@ pub async fn status(common: &Common) -> Outcome {
     let Some(best) = statuses.max_by_key(|status| status.applied) else {
         return Err(service.silent(""));
     };
+    let is_on = |(name, on): &(String, bool)| *on && name == log_backup::GUARD.name;
+    let backup = match best.engines.iter().any(is_on) {
+        true => backup::status(&service).await,
+        false => None,
+    };
     match common.json {
-        true => println!("{}", as_json(&service, &seen, best)),
-        false => print(&service, &seen, best),
+        true => println!("{}", as_json(&service, &seen, best, backup.as_ref())),
+        false => print(&service, &seen, best, backup.as_ref()),
     }
     Ok(())
 }
@@ -27,7 +33,7 @@ fn at(seen: &[Seen], address: std::net::SocketAddr) -> String {
     found.map_or_else(|| address.to_string(), |seen| seen.member.name.clone())
 }
 
-fn state(seen: &Seen) -> String {
+pub fn state(seen: &Seen) -> String {
     match &seen.status {
         None => "does not answer".into(),
         Some(status) if status.waits_for.is_empty() => "serves".into(),
@@ -35,13 +41,13 @@ fn state(seen: &Seen) -> String {
     }
 }
 
-fn lease_holder(seen: &[Seen], best: &ReplicaStatus) -> Option<String> {
+pub fn lease_holder(seen: &[Seen], best: &ReplicaStatus) -> Option<String> {
     let holder = best.lease_holder?;
     let found = seen.iter().find(|seen| seen.id == holder);
     Some(found.map_or_else(|| format!("{holder:016x}"), |seen| seen.member.name.clone()))
 }
 
-fn print(service: &Service, seen: &[Seen], best: &ReplicaStatus) {
+fn print(service: &Service, seen: &[Seen], best: &ReplicaStatus, backup: Option<&BackupStatus>) {
     println!(
         "service {}, kind {}, at position {}",
         service.name(),
@@ -70,6 +76,10 @@ fn print(service: &Service, seen: &[Seen], best: &ReplicaStatus) {
             .map(|holder| format!(", held by {holder}"))
             .unwrap_or_default();
         println!("  {name:<14} {how}{held}");
+    }
+    if let Some(backup) = backup {
+        println!("backup");
+        println!("  {}", backup::line(backup));
     }
     println!("log");
     for (first, description) in &best.loglets {
@@ -101,7 +111,12 @@ fn loglet_json(seen: &[Seen], first: u64, description: &[u8]) -> Value {
     })
 }
 
-fn as_json(service: &Service, seen: &[Seen], best: &ReplicaStatus) -> Value {
+fn as_json(
+    service: &Service,
+    seen: &[Seen],
+    best: &ReplicaStatus,
+    backup: Option<&BackupStatus>,
+) -> Value {
     let replicas = seen.iter().map(|one| {
         let status = one.status.as_ref();
         let measured = status.map(|status| {
@@ -142,6 +157,7 @@ fn as_json(service: &Service, seen: &[Seen], best: &ReplicaStatus) -> Value {
         "coordinators": coordinators.map(|address| at(seen, *address)).collect::<Vec<_>>(),
         "lease_holder": lease_holder(seen, best),
         "replicas": replicas.collect::<Vec<_>>(),
+        "backup": backup.map(backup::as_json),
         "engines": engines.collect::<Vec<_>>(),
         "log": loglets.collect::<Vec<_>>(),
     })

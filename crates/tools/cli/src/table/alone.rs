@@ -10,6 +10,7 @@ use plinth_delos::store::LocalStore;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Either, disk, race};
 use plinth_table::application::Tables;
+use plinth_table::backend::Server;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -42,11 +43,13 @@ pub async fn serve(directory: PathBuf, listen: SocketAddr) -> Outcome {
     let replica = open(&directory).await;
     let replica = replica
         .map_err(|error| at(format!("cannot open the log and the tables there: {error}")))?;
-    let serving = race(replica.run(), calls.serve(replica.clone()));
+    let server = Rc::new(Server::new(replica.clone()));
+    let answering = race(calls.serve(server.clone()), server.work());
+    let serving = race(replica.run(), answering);
     match race(interrupted(), serving).await {
         Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
         Either::Left(Ok(())) => Ok(()),
         Either::Right(Either::Left(stopped)) => Err(at(stopped.to_string())),
-        Either::Right(Either::Right(())) => Ok(()),
+        Either::Right(Either::Right(_)) => Ok(()),
     }
 }

@@ -5,7 +5,7 @@
 use crate::Outcome;
 use plinth_runtime::real::spawn_worker;
 use plinth_runtime::{Duration, spawn};
-use plinth_table::backend::{Backend, Problem, Server};
+use plinth_table::backend::{Answers, Problem};
 use plinth_table::proto::{Answer, Described, Description, Page, Query, Request};
 use plinth_table::service::tables_server::{Tables, TablesServer};
 use plinth_table::{Code, limits};
@@ -67,7 +67,9 @@ impl Door {
         let _room = self.room.acquire().await.map_err(|_| ended())?;
         let (reply, answer) = oneshot::channel();
         self.calls.send(call(reply)).await.map_err(|_| ended())?;
-        let answer = answer.await.map_err(|_| ended())?;
+        let lost =
+            |_| Status::unknown("the replica has stopped: the request may be executed, or not");
+        let answer = answer.await.map_err(lost)?;
         answer.map(Response::new).map_err(status)
     }
 }
@@ -132,20 +134,17 @@ pub fn open(address: SocketAddr) -> Outcome<Calls> {
 }
 
 impl Calls {
-    /// Answers all requests from what `backend` replicates. Never returns.
-    pub async fn serve<B: Backend>(mut self, backend: B) {
-        let server = Rc::new(Server::new(backend));
-        let working = server.clone();
-        let _working = spawn("table work", async move { working.work().await });
+    /// Answers all requests. Never returns.
+    pub async fn serve<A: Answers>(mut self, answers: Rc<A>) {
         while let Some(call) = self.0.recv().await {
-            let server = server.clone();
+            let answers = answers.clone();
             let answering = spawn("table request", async move {
                 // A client that has gone gets no answer.
                 match call {
-                    Call::Execute(asked, reply) => drop(reply.send(server.execute(asked).await)),
-                    Call::Read(asked, reply) => drop(reply.send(server.read(asked).await)),
+                    Call::Execute(asked, reply) => drop(reply.send(answers.execute(asked).await)),
+                    Call::Read(asked, reply) => drop(reply.send(answers.read(asked).await)),
                     Call::Describe(asked, reply) => {
-                        drop(reply.send(server.describe(&asked).await));
+                        drop(reply.send(answers.describe(asked).await));
                     }
                 }
             });

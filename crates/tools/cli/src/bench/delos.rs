@@ -1,0 +1,101 @@
+//! `plinth bench delos`: the figures of the paper about log-structured protocols, measured on this machine.
+
+use crate::server::raise_file_limit;
+use crate::{Outcome, connect};
+use plinth_bench::delos::figure::{Figure, page};
+use plinth_bench::delos::parts::{Part, measure};
+use plinth_bench::delos::plan::Plan;
+use plinth_runtime::real::interrupted;
+use plinth_runtime::{Duration, Either, race};
+use std::path::PathBuf;
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    /// What to measure; `list` explains the parts. Default: all
+    #[arg(value_name = "PART", value_parser = parse_part)]
+    parts: Vec<Asked>,
+    /// Seconds of each measured interval
+    #[arg(long, value_name = "S", default_value_t = 2.0, value_parser = super::keeper::parse_positive)]
+    seconds: f64,
+    /// How often things that are compared are measured, in turn
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Milliseconds to a replica far away and back, in figure-10
+    #[arg(long, value_name = "MS", default_value_t = 48, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    round_trip_ms: u64,
+    /// Directory on whose disk it is measured; what is made there is removed
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    directory: PathBuf,
+    /// Print JSON, an object for each part
+    #[arg(long)]
+    json: bool,
+    /// File for an HTML page
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Asked {
+    List,
+    One(Part),
+}
+
+fn parse_part(name: &str) -> Result<Asked, String> {
+    if name == "list" {
+        return Ok(Asked::List);
+    }
+    Part::parse(name).map(Asked::One).ok_or_else(|| {
+        let names = Part::ALL.map(Part::name);
+        format!("there are {}, and list", names.join(", "))
+    })
+}
+
+pub fn run(arguments: &Arguments) -> Outcome {
+    if arguments.parts.contains(&Asked::List) {
+        for part in Part::ALL {
+            println!("{:<14} {}", part.name(), part.about());
+        }
+        return Ok(());
+    }
+    let asked = arguments.parts.iter().filter_map(|asked| match asked {
+        Asked::List => None,
+        Asked::One(part) => Some(*part),
+    });
+    let mut parts: Vec<Part> = asked.collect();
+    if parts.is_empty() {
+        parts = Part::ALL.to_vec();
+    }
+    let plan = Plan {
+        directory: arguments.directory.clone(),
+        duration: Duration::from_secs_f64(arguments.seconds),
+        rounds: arguments.rounds as usize,
+        round_trip: Duration::from_millis(arguments.round_trip_ms),
+    };
+    raise_file_limit();
+    connect::block_on(async {
+        match race(interrupted(), measure_all(arguments, &parts, &plan)).await {
+            Either::Left(Ok(())) => Err("bench delos: it was interrupted".into()),
+            Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
+            Either::Right(outcome) => outcome,
+        }
+    })
+}
+
+async fn measure_all(arguments: &Arguments, parts: &[Part], plan: &Plan) -> Outcome {
+    let tell = |line: &str| eprintln!("plinth: {line}");
+    let mut figures: Vec<Figure> = Vec::new();
+    for part in parts {
+        let measured = measure(*part, plan, &tell).await;
+        let figure = measured.map_err(|line| format!("bench delos {}: {line}", part.name()))?;
+        match arguments.json {
+            true => println!("{}", figure.to_json()),
+            false => print!("{}", figure.text()),
+        }
+        figures.push(figure);
+    }
+    if let Some(path) = &arguments.html {
+        let written = std::fs::write(path, page(&figures));
+        written.map_err(|error| format!("--html {}: {error}", path.display()))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,250 @@
+//! `plinth delos backup` and `restore`.
+
+use super::commands::say;
+use super::create::{self, adopt_others, check, greet_all, make_log};
+use super::names::{At, file_name, parse_at, parse_service_name};
+use super::service::{RETRY_PAUSE, Service, ask};
+use super::{Common, places};
+use crate::Outcome;
+use plinth_coordination::ClusterFile;
+use plinth_core::Error;
+use plinth_delos::engines::log_backup;
+use plinth_delos::replica::messages::{
+    AskBackup, BackUp, BackupStatus, Greeting, Restore, Restored, SwitchEngine,
+};
+use plinth_rpc::Transport;
+use plinth_runtime::{Duration, sleep, timeout};
+use serde_json::{Value, json};
+use std::path::PathBuf;
+
+#[derive(clap::Args, Debug)]
+#[command(group(clap::ArgGroup::new("what").required(true)))]
+pub struct Backup {
+    #[command(flatten)]
+    common: Common,
+    /// Keep a backup there from now on: a directory that all replicas reach, or s3://BUCKET/PREFIX
+    #[arg(long, value_name = "PLACE", group = "what", value_parser = places::parse)]
+    to: Option<String>,
+    /// End the backup; what is there stays
+    #[arg(long, group = "what")]
+    off: bool,
+}
+
+#[derive(clap::Args, Debug)]
+pub struct RestoreArguments {
+    /// Name of the new service
+    #[arg(value_name = "NAME", value_parser = parse_service_name)]
+    name: String,
+    /// Where the backup is: a directory, or s3://BUCKET/PREFIX
+    #[arg(long, value_name = "PLACE", value_parser = places::parse)]
+    from: String,
+    /// Restore what the service was after this position of its log; without it all that is in the backup
+    #[arg(long, value_name = "POSITION")]
+    to_position: Option<u64>,
+    /// A replica: its name, and where its process listens; once for each. The first one reads the backup
+    #[arg(long = "replica", value_name = "NAME=IP:PORT", required = true, value_parser = parse_at)]
+    replicas: Vec<At>,
+    /// File of the service, for all other commands; without it NAME.delos in the current directory
+    #[arg(long, value_name = "FILE")]
+    file: Option<PathBuf>,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Seconds to wait for the processes, and for the backup to be read, before giving up
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 3600,
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    timeout: u64,
+}
+
+/// What any replica knows of the backup.
+pub async fn status(service: &Service) -> Option<BackupStatus> {
+    let mut best: Option<BackupStatus> = None;
+    for seen in service.look().await.ok()? {
+        let limit = Duration::from_secs(2);
+        let asked = ask(&service.transport, seen.member.address, AskBackup {}, limit).await;
+        let Ok(status) = asked else {
+            continue;
+        };
+        let is_newer = best
+            .as_ref()
+            .is_none_or(|best| status.applied > best.applied);
+        let problem = match &best {
+            Some(best) if status.problem.is_empty() => best.problem.clone(),
+            _ => status.problem.clone(),
+        };
+        if is_newer {
+            best = Some(status);
+        }
+        if let Some(best) = &mut best {
+            best.problem = problem;
+        }
+    }
+    best
+}
+
+/// How far the backup is, for people.
+pub fn line(status: &BackupStatus) -> String {
+    let problem = match status.problem.is_empty() {
+        true => String::new(),
+        false => format!("; {}", status.problem),
+    };
+    if status.place.is_empty() {
+        return "no place is named: name one with `plinth delos backup --to`".into();
+    }
+    let Some(from) = status.from else {
+        return format!("the rows are being copied to {}{problem}", status.place);
+    };
+    let last = last_of(status, from);
+    format!(
+        "in {}: positions {from} to {last}, {} behind{problem}",
+        status.place,
+        status.applied.saturating_sub(last)
+    )
+}
+
+fn last_of(status: &BackupStatus, from: u64) -> u64 {
+    from.max(status.next.saturating_sub(1))
+}
+
+pub fn as_json(status: &BackupStatus) -> Value {
+    let last = status.from.map(|from| last_of(status, from));
+    json!({
+        "place": status.place,
+        "from": status.from,
+        "to": last,
+        "behind": last.map(|last| status.applied.saturating_sub(last)),
+        "problem": status.problem,
+    })
+}
+
+pub async fn backup(arguments: &Backup) -> Outcome {
+    let common = &arguments.common;
+    let service = Service::open(common).await?;
+    let Some(place) = &arguments.to else {
+        let (engine, on) = (log_backup::GUARD.name.to_string(), false);
+        let pos = service.operate(SwitchEngine { engine, on }).await?;
+        let line = format!("the backup ends; from position {pos} on the log does not wait for it");
+        say(common, &line, &json!({ "on": false, "position": pos }));
+        return Ok(());
+    };
+    let place = place.clone();
+    let asked = BackUp {
+        place: place.clone(),
+    };
+    let session = service.operate(asked).await?;
+    let status = loop {
+        let found = status(&service).await;
+        let is_there = |found: &BackupStatus| found.place == place && found.from.is_some();
+        if let Some(found) = found.filter(is_there) {
+            break found;
+        }
+        if !service.has_time() {
+            println!(
+                "the backup to {place} has begun at position {session}; `plinth delos status` shows how far it is"
+            );
+            return Ok(());
+        }
+        sleep(RETRY_PAUSE).await;
+    };
+    say(
+        common,
+        &format!("the backup is on: {}", line(&status)),
+        &as_json(&status),
+    );
+    Ok(())
+}
+
+pub async fn restore(arguments: &RestoreArguments) -> Outcome {
+    let path = arguments.file.clone();
+    let path = path.unwrap_or_else(|| file_name(&arguments.name).into());
+    create::check_file(&path).await?;
+    check(&arguments.replicas)?;
+    let limit = Duration::from_secs(arguments.timeout);
+    let made = timeout(limit, make(arguments)).await;
+    let (file, restored) = made.unwrap_or_else(|| {
+        Err(format!(
+            "service {} is not restored after {} s; start again with empty data directories",
+            arguments.name, arguments.timeout
+        ))
+    })?;
+    create::save(&file, &path).await?;
+    let (pos, first) = (restored.pos, restored.first);
+    if arguments.json {
+        println!(
+            "{}",
+            json!({ "service": file.to_string(), "file": path.display().to_string(), "position": pos, "first": first })
+        );
+        return Ok(());
+    }
+    println!(
+        "service {} of kind {}, with {} replicas, as it was at position {pos}; its log begins at {first}",
+        arguments.name,
+        restored.kind,
+        arguments.replicas.len()
+    );
+    println!("its file: {}", path.display());
+    Ok(())
+}
+
+async fn make(arguments: &RestoreArguments) -> Outcome<(ClusterFile, Restored)> {
+    let transport = Transport::client();
+    let replicas = &arguments.replicas;
+    let greetings = greet_all(&transport, replicas).await?;
+    let busy = |greeting: &&Greeting| !greeting.service.is_empty();
+    if let Some((at, of)) = replicas
+        .iter()
+        .zip(&greetings)
+        .find(|(_, greeting)| busy(greeting))
+    {
+        return Err(format!(
+            "the process at {} is replica {:?} of a service already: restore into processes with empty directories",
+            at.address, of.name
+        ));
+    }
+    let file = create::new_file(&arguments.name, replicas);
+    let asked = Restore {
+        service: file.to_string(),
+        name: replicas[0].name.clone(),
+        place: arguments.from.clone(),
+        to: arguments.to_position,
+        replicas: replicas.len() as u64,
+    };
+    let address = replicas[0].address;
+    let limit = Duration::from_secs(arguments.timeout);
+    let restored = match ask(&transport, address, asked, limit).await {
+        Ok(restored) if restored.refused.is_empty() => restored,
+        Ok(restored) => {
+            return Err(format!(
+                "the process at {address}: {}; nothing is made",
+                restored.refused
+            ));
+        }
+        Err(error) => return Err(unsure(address, error)),
+    };
+    let lacking = replicas
+        .iter()
+        .zip(&greetings)
+        .find(|(_, greeting)| !greeting.kinds.contains(&restored.kind));
+    if let Some((at, _)) = lacking {
+        return Err(format!(
+            "the process at {} has no kind {:?}: start again with empty data directories",
+            at.address, restored.kind
+        ));
+    }
+    adopt_others(&transport, &replicas[1..], &file, &restored.kind).await?;
+    make_log(&transport, &file, &greetings, replicas, restored.first).await?;
+    let service = Service::of(file.clone(), arguments.timeout);
+    create::await_all(&service, replicas.len()).await?;
+    Ok((file, restored))
+}
+
+fn unsure(address: std::net::SocketAddr, error: Error) -> String {
+    format!(
+        "the process at {address} gave no answer ({error}): start it again with an empty data directory, and try the \
+         same again"
+    )
+}

@@ -1,0 +1,81 @@
+//! Tables of a replicated service: requests go to a replica, and its answers come back. It keeps nothing, so there can
+//! be any number of gateways, beside clients or replicas.
+
+use super::door;
+use crate::Outcome;
+use crate::delos::service::{Service, Unanswered, load};
+use plinth_delos::replica::messages::CallService;
+use plinth_runtime::real::interrupted;
+use plinth_runtime::{Either, race};
+use plinth_table::backend::{Answers, Problem};
+use plinth_table::proto::{Answer, Described, Description, Page, Query, Request};
+use plinth_table::serving::Operation;
+use plinth_table::{Code, Refused};
+use prost::Message;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+
+/// A request without an answer in this time is given up.
+const SECONDS: u64 = 30;
+
+struct Gateway {
+    service: Service,
+}
+
+impl Gateway {
+    async fn ask<T: Message + Default>(
+        &self,
+        operation: Operation,
+        request: impl Message,
+    ) -> Result<T, Problem> {
+        let called = CallService {
+            operation: operation.name().into(),
+            request: request.encode_to_vec().into(),
+        };
+        let service = self.service.again(SECONDS);
+        let answer = service.call(called, operation.reads()).await;
+        let answer = answer.map_err(|unanswered| match unanswered {
+            Unanswered::Refused { code, why } => {
+                // A later release's word is passed on as one that every client knows.
+                let code = Code::parse(&code).unwrap_or(Code::BadRequest);
+                Problem::Refused(Refused { code, why })
+            }
+            Unanswered::Unsure(why) => Problem::Unknown(why),
+            Unanswered::Silent(why) => Problem::Unavailable(why),
+        })?;
+        T::decode(answer).map_err(|error| {
+            let why = format!("the replica's answer is damaged: {error}");
+            match operation.reads() {
+                true => Problem::Unavailable(why),
+                false => Problem::Unknown(why),
+            }
+        })
+    }
+}
+
+impl Answers for Gateway {
+    async fn execute(&self, asked: Request) -> Result<Answer, Problem> {
+        self.ask(Operation::Execute, asked).await
+    }
+
+    async fn read(&self, asked: Query) -> Result<Page, Problem> {
+        self.ask(Operation::Read, asked).await
+    }
+
+    async fn describe(&self, asked: Description) -> Result<Described, Problem> {
+        self.ask(Operation::Describe, asked).await
+    }
+}
+
+pub async fn serve(file: &Path, listen: SocketAddr) -> Outcome {
+    let file = load(file).await?;
+    let calls = door::open(listen)?;
+    let service = Service::of(file, SECONDS);
+    match race(interrupted(), calls.serve(Rc::new(Gateway { service }))).await {
+        Either::Left(Ok(())) | Either::Right(()) => Ok(()),
+        Either::Left(Err(error)) => {
+            Err(format!("table {listen}: cannot wait for signals: {error}"))
+        }
+    }
+}
