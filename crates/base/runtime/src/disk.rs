@@ -299,7 +299,7 @@ impl RealDisk {
     async fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
         real::disk::create_dir_all(dir).await
     }
-    async fn exists(&self, path: &Path) -> bool {
+    async fn exists(&self, path: &Path) -> io::Result<bool> {
         real::disk::exists(path).await
     }
     async fn list_dir(&self, dir: &Path) -> io::Result<Vec<String>> {
@@ -331,10 +331,9 @@ pub async fn create_dir_all(dir: &Path) -> io::Result<()> {
     on_disk!(in dir, "making of a directory", disk => disk.create_dir_all(dir))
 }
 
-pub async fn exists(path: &Path) -> bool {
-    let looked: io::Result<bool> =
-        on_disk!(path, "look at a file", disk => async { Ok(disk.exists(path).await) });
-    looked.unwrap_or(false)
+/// Whether there is a file or directory. Who takes a disk that cannot be read for an empty one loses what is on it.
+pub async fn exists(path: &Path) -> io::Result<bool> {
+    on_disk!(path, "look at a file", disk => disk.exists(path))
 }
 
 /// The names in a directory, sorted.

@@ -18,7 +18,7 @@ use bytes::Bytes;
 use objects::{MANIFEST, Manifest, Origin, SERVICE, Segment, position_of, sum_of};
 use plinth_core::Uid;
 use plinth_engine::LocalBoxFuture;
-use plinth_runtime::disk;
+use plinth_runtime::{Duration, disk, timeout};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -52,6 +52,46 @@ pub trait Place {
 
     /// For people.
     fn name(&self) -> String;
+}
+
+/// A place that says within a while that it gives no answer: a disk behind a network may hang for ever.
+pub struct Patient {
+    pub place: Rc<dyn Place>,
+    pub limit: Duration,
+}
+
+impl Patient {
+    fn within<'a, T: 'a>(&'a self, doing: Doing<'a, T>) -> Doing<'a, T> {
+        Box::pin(async move {
+            let done = timeout(self.limit, doing).await;
+            done.unwrap_or_else(|| {
+                let (name, seconds) = (self.place.name(), self.limit.as_secs());
+                Err(format!("backup {name}: no answer within {seconds} s"))
+            })
+        })
+    }
+}
+
+impl Place for Patient {
+    fn put<'a>(&'a self, name: &'a str, content: Bytes) -> Doing<'a> {
+        self.within(self.place.put(name, content))
+    }
+
+    fn get<'a>(&'a self, name: &'a str) -> Doing<'a, Option<Bytes>> {
+        self.within(self.place.get(name))
+    }
+
+    fn list<'a>(&'a self, prefix: &'a str) -> Doing<'a, Vec<String>> {
+        self.within(self.place.list(prefix))
+    }
+
+    fn remove<'a>(&'a self, name: &'a str) -> Doing<'a> {
+        self.within(self.place.remove(name))
+    }
+
+    fn name(&self) -> String {
+        self.place.name()
+    }
 }
 
 /// Opens a place by what operators call it. Nothing is read or written yet.
@@ -106,7 +146,8 @@ impl Place for Directory {
     fn get<'a>(&'a self, name: &'a str) -> Doing<'a, Option<Bytes>> {
         Box::pin(async move {
             let path = self.0.join(name);
-            if !disk::exists(&path).await {
+            let is_there = disk::exists(&path).await;
+            if !is_there.map_err(|error| self.explain(name, error))? {
                 return Ok(None);
             }
             let read = disk::read_file(&path).await;
@@ -116,7 +157,8 @@ impl Place for Directory {
 
     fn list<'a>(&'a self, prefix: &'a str) -> Doing<'a, Vec<String>> {
         Box::pin(async move {
-            if !disk::exists(&self.0).await {
+            let is_there = disk::exists(&self.0).await;
+            if !is_there.map_err(|error| self.explain("", error))? {
                 return Ok(Vec::new());
             }
             let listed = disk::list_dir(&self.0).await;

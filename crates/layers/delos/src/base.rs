@@ -25,9 +25,6 @@ const FLUSH_INTERVAL: Duration = Duration::from_millis(500);
 /// With so many bytes the store is flushed without waiting for the interval.
 const FLUSH_BYTES: usize = 32 << 20;
 
-/// One entry in this many is timed: to read the clock for each would slow an engine by a fifth.
-const TIMED: u64 = 32;
-
 /// Where the time of applying goes, beside what is above, of the entries that are timed.
 #[derive(Default)]
 pub struct Stages {
@@ -183,8 +180,8 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
     fn apply(&self, pos: LogPos, bytes: Bytes) -> Result<(), Stopped> {
         let stop =
             |why: &dyn std::fmt::Display| Stopped(format!("the entry at position {pos}: {why}"));
+        // To read the clock for each entry would slow an engine by a fifth.
         let began = self.applies.ask().then(now);
-        let since = pos.is_multiple_of(TIMED).then(now);
         let mut entry = Entry::decode(bytes).map_err(|malformed| stop(&malformed))?;
         let is_old = planted!(
             "delos_header_dropped",
@@ -194,16 +191,16 @@ impl<L: SharedLog + 'static, A: Applicator> Base<L, A> {
             entry.remove_header("session_order");
         }
         let mut tx = self.store.begin(pos);
-        if since.is_some() {
+        if began.is_some() {
             tx.time();
         }
-        self.stages.begin.add_since(since);
+        self.stages.begin.add_since(began);
         let answer = match self.upper.apply(&mut tx, &entry, pos) {
             Ok(answer) => answer,
             Err(Failure::Stop(error)) => return Err(stop(&error)),
             Err(Failure::Refused(_)) => unreachable!("what is above makes an answer of it"),
         };
-        let since = since.map(|_| now());
+        let since = began.map(|_| now());
         tx.commit().map_err(|error| stop(&error))?;
         let since = self.stages.commit.add_since(since);
         self.upper.post_apply(&entry, pos);

@@ -467,7 +467,8 @@ fn a_process_that_cannot_be_what_it_is_asked_to_be_says_so() {
             assert!(refused.starts_with(says), "{refused}");
         }
         let unknown = switch(0, "warp", true).await;
-        let says = "there is no engine \"warp\"; there are view_tracking, time, lease, ";
+        let says =
+            "there is no engine \"warp\"; there are view_tracking, log_backup, time, lease, ";
         assert!(unknown.starts_with(says), "{unknown}");
         let Ok(Called::Refused { code, .. }) = call(0, "fly", json!({})).await else {
             panic!("there is no such operation");

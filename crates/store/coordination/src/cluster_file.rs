@@ -200,7 +200,8 @@ pub async fn find(given: Option<&Path>, environment: Option<&str>) -> PathBuf {
         return PathBuf::from(path);
     }
     let here = PathBuf::from(DEFAULT_NAME);
-    if plinth_runtime::disk::exists(&here).await {
+    // One that cannot be looked at is named to who opens it.
+    if plinth_runtime::disk::exists(&here).await.unwrap_or(true) {
         here
     } else {
         PathBuf::from(SYSTEM_WIDE_PATH)

@@ -93,7 +93,8 @@ async fn load(
         );
         (Registers::lost(cluster.to_string(), start), Some(line))
     };
-    if !disk::exists(path).await {
+    let unreadable = |e| format!("cannot read {}: {e}", path.display());
+    if !disk::exists(path).await.map_err(unreadable)? {
         if !must_be_there
             || planted!(
                 "coordinator_forgets",
@@ -108,9 +109,7 @@ async fn load(
     let directory = path.parent().expect("a file lies in a directory");
     let unsynced = |e| format!("cannot sync {}: {e}", directory.display());
     disk::sync_dir(directory).await.map_err(unsynced)?;
-    let bytes = disk::read_file(path)
-        .await
-        .map_err(|e| format!("cannot read {}: {e}", path.display()))?;
+    let bytes = disk::read_file(path).await.map_err(unreadable)?;
     let Some(registers) = Registers::decode(&bytes) else {
         return Ok(lost("is corrupt"));
     };
@@ -246,7 +245,7 @@ async fn keep_registers(
 
 /// Sets damaged registers aside for inspection.
 async fn put_aside(path: &Path) {
-    if disk::exists(path).await {
+    if disk::exists(path).await.unwrap_or(true) {
         let aside = path.with_file_name(format!("damaged-{FILE_NAME}"));
         let renamed = disk::rename(path, &aside).await;
         trace!("CoordinatorSetAside", "file" => path.display(), "done" => renamed.is_ok()); // else it is overwritten
@@ -405,4 +404,33 @@ fn serve_votes(
             }
         }),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_runtime::sim::{Locality, Sickness, SimConfig, Simulation, control};
+
+    #[test]
+    fn registers_on_a_disk_that_cannot_be_read_are_not_lost() {
+        let simulation = Simulation::new(1, SimConfig::default());
+        let machine = simulation.add_machine(Locality::default());
+        let ran = simulation.run_on(machine, async move {
+            let directory = Path::new("/data");
+            let path = file_in(directory);
+            disk::create_dir_all(directory).await.expect("made");
+            begin(directory, "a:b").await.expect("begun");
+            control().set_disk_sickness(machine, Sickness::errors(1.0));
+            let unread = load(&path, "a:b", true).await.err();
+            let line = unread.expect("nobody knows what it has promised");
+            assert!(line.starts_with("cannot read /data/coordination"), "{line}");
+            control().set_disk_sickness(machine, Sickness::errors(0.0));
+            let (_, lost) = load(&path, "a:b", true).await.expect("it can be read");
+            assert_eq!(lost, None);
+            disk::remove(&path).await.expect("removed");
+            let (_, lost) = load(&path, "a:b", true).await.expect("it can be read");
+            assert!(lost.is_some_and(|line| line.contains("is gone")));
+        });
+        ran.expect("it comes to its end");
+    }
 }

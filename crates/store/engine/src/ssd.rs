@@ -207,6 +207,7 @@ impl SsdEngine {
     pub async fn open(path: &Path, create: bool, cache_bytes: usize) -> Result<Rc<Self>> {
         let path = with_suffix(path, ".redb");
         let exists = disk::exists(&path).await;
+        let exists = exists.map_err(|error| disk_failure(&path, "look for", &error))?;
         if !exists && !create {
             return Err(Error::file_not_found);
         }
@@ -267,7 +268,9 @@ impl SsdEngine {
             return Err(Error::disk_full);
         }
         *self.rows.borrow_mut() = Some(rows);
-        *self.tree.borrow_mut() = Some(Arc::new(tree));
+        if let Some(left) = self.tree.replace(Some(Arc::new(tree))) {
+            left.frames.leave();
+        }
         Ok(())
     }
 

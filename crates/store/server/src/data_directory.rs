@@ -77,7 +77,9 @@ impl DataDirectory {
         let lock = disk::lock_dir(path).await.map_err(|e| {
             at("cannot lock it; is another server using it? Give each server a directory of its own", e)
         })?;
-        let (owner, is_former) = match disk::exists(&path.join("process")).await {
+        let is_used = disk::exists(&path.join("process")).await;
+        let is_used = is_used.map_err(|e| at("cannot read it", e))?;
+        let (owner, is_former) = match is_used {
             true => read_owner(path, cluster).await?,
             false => (make_owner(path, cluster).await?, false),
         };
@@ -97,7 +99,11 @@ impl DataDirectory {
         if !self.is_former.get() {
             return true;
         }
-        let is_there = disk::exists(&coordinator::file_in(&self.path)).await;
+        // What cannot be read may be there, and must not be begun anew.
+        let looked = disk::exists(&coordinator::file_in(&self.path)).await;
+        let Ok(is_there) = looked else {
+            return true;
+        };
         if !is_there && is_named {
             return true;
         }
@@ -296,7 +302,9 @@ async fn make_owner(path: &Path, cluster: &str) -> Result<Owner, String> {
         process: Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64()),
         epoch: epoch_of_files(path).await?,
     };
+    let unreadable = |e| format!("data directory {}: cannot read it: {e}", path.display());
     let is_there = disk::exists(&coordinator::file_in(path)).await;
+    let is_there = is_there.map_err(unreadable)?;
     let unwritable = |e| format!("data directory {}: cannot write to it: {e}", path.display());
     if owner.epoch == 0 && !is_there {
         // This file comes first, because the owner's file implies that it exists.
@@ -389,6 +397,7 @@ mod tests {
                 let opened = DataDirectory::open(path, "a:b").await.expect("opens");
                 let must = opened.must_have_registers(is_named).await;
                 let is_there = disk::exists(&coordinator::file_in(path)).await;
+                let is_there = is_there.expect("it can be read");
                 (must, is_there, opened.epoch())
             })
             .result

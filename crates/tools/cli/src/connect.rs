@@ -48,7 +48,8 @@ impl ClusterArguments {
     pub async fn open(&self) -> Outcome<Connection> {
         let environment = std::env::var(cluster_file::ENVIRONMENT_VARIABLE).ok();
         let path = cluster_file::find(self.cluster_file.as_deref(), environment.as_deref()).await;
-        if !plinth_runtime::disk::exists(&path).await {
+        // One that cannot be read says so when it is loaded.
+        if !plinth_runtime::disk::exists(&path).await.unwrap_or(true) {
             return Err(format!(
                 "cluster file {}: there is none; name one with -C, \
                 or start a cluster with `plinth dev --data-dir DIR`",

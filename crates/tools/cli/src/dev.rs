@@ -163,7 +163,7 @@ async fn prepare(
         .map_err(cannot)?;
     let there: BTreeSet<u16> = names.iter().filter_map(|name| name.parse().ok()).collect();
     let wanted: BTreeSet<u16> = addresses.iter().map(SocketAddr::port).collect();
-    if plinth_runtime::disk::exists(path).await {
+    if plinth_runtime::disk::exists(path).await.map_err(cannot)? {
         let cluster = ClusterFile::load(path)
             .await
             .map_err(|error| error.to_string())?;

@@ -5,24 +5,15 @@
 
 mod common;
 
-use common::{BINARY, Directory, error_line, free_ports, text};
+use common::{BINARY, Directory, Server, error_line, free_ports, text};
 use plinth_runtime::Duration;
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
 
 fn plinth(arguments: &[&str]) -> Output {
     let mut command = Command::new(BINARY);
@@ -33,7 +24,7 @@ fn plinth(arguments: &[&str]) -> Output {
 struct Replicas {
     directory: Directory,
     first_port: u16,
-    processes: Vec<Option<Process>>,
+    processes: Vec<Option<Server>>,
 }
 
 impl Replicas {
@@ -66,9 +57,9 @@ impl Replicas {
         command
     }
 
-    fn start(&self, i: u16) -> Process {
+    fn start(&self, i: u16) -> Server {
         let mut command = self.command(i, &self.data(i));
-        Process(command.stdin(Stdio::null()).spawn().expect("it starts"))
+        Server(command.stdin(Stdio::null()).spawn().expect("it starts"))
     }
 
     /// Kills a process, as `kill -9` does.

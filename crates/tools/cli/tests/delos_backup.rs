@@ -7,31 +7,22 @@ mod common;
 #[path = "common/object_server.rs"]
 mod object_server;
 
-use common::{BINARY, Directory, error_line, free_ports, text};
+use common::{BINARY, Directory, Server, error_line, free_ports, text};
 use object_server::ObjectServer;
 use plinth_runtime::Duration;
 use serde_json::{Value, json};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 const AGAIN: &str = "again and again";
 const PATIENCE: Duration = Duration::from_secs(60);
 
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 struct Machines {
     directory: Directory,
     first_port: u16,
     endpoint: String,
-    processes: Vec<Option<Process>>,
+    processes: Vec<Option<Server>>,
 }
 
 impl Machines {
@@ -54,7 +45,7 @@ impl Machines {
         format!("127.0.0.1:{}", self.first_port + i)
     }
 
-    fn start(&self, i: u16) -> Process {
+    fn start(&self, i: u16) -> Server {
         let mut command = Command::new(BINARY);
         command
             .args(["delos", "serve", "--listen", &self.address(i)])
@@ -65,7 +56,7 @@ impl Machines {
             .env("AWS_SECRET_ACCESS_KEY", "secret")
             .env("AWS_ENDPOINT_URL", &self.endpoint)
             .stdin(Stdio::null());
-        Process(command.spawn().expect("it starts"))
+        Server(command.spawn().expect("it starts"))
     }
 
     fn file(&self, service: &str) -> String {

@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{BINARY, Directory, error_line, free_ports, text};
+use common::{BINARY, Directory, Server, error_line, free_ports, text};
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, join_all, race, sleep};
 use plinth_table::language::{Statement, parse};
@@ -15,7 +15,7 @@ use plinth_table::service::tables_client::TablesClient;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 use std::time::Instant;
 use tonic::transport::{Channel, Endpoint};
 
@@ -24,20 +24,11 @@ const GATEWAYS: u16 = 2;
 const CLIENTS: usize = 8;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-struct Process(Child);
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
 struct Service {
     directory: Directory,
     first_port: u16,
-    replicas: Vec<Option<Process>>,
-    _gateways: Vec<Process>,
+    replicas: Vec<Option<Server>>,
+    _gateways: Vec<Server>,
 }
 
 fn plinth(arguments: &[&str]) -> Output {
@@ -94,19 +85,19 @@ impl Service {
         self.directory.file("tables.delos").display().to_string()
     }
 
-    fn replica(&self, i: u16) -> Process {
+    fn replica(&self, i: u16) -> Server {
         let mut command = Command::new(BINARY);
         command
             .args(["delos", "serve", "--listen", &self.address(i), "--data-dir"])
             .arg(self.directory.file(&format!("r{i}")));
-        Process(command.stdin(Stdio::null()).spawn().expect("it starts"))
+        Server(command.stdin(Stdio::null()).spawn().expect("it starts"))
     }
 
-    fn gateway(&self, i: u16) -> Process {
+    fn gateway(&self, i: u16) -> Server {
         let (file, address) = (self.file(), self.gateway_address(i));
         let mut command = Command::new(BINARY);
         command.args(["table", "serve", "--service", &file, "--listen", &address]);
-        Process(command.stdin(Stdio::null()).spawn().expect("it starts"))
+        Server(command.stdin(Stdio::null()).spawn().expect("it starts"))
     }
 
     fn kill(&mut self, i: u16) {

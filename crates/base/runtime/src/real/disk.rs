@@ -250,10 +250,8 @@ pub(crate) async fn create_dir_all(dir: &Path) -> io::Result<()> {
     on_pool(dir, std::fs::create_dir_all).await
 }
 
-pub(crate) async fn exists(path: &Path) -> bool {
-    on_pool(path, |path| path.try_exists())
-        .await
-        .unwrap_or(false)
+pub(crate) async fn exists(path: &Path) -> io::Result<bool> {
+    on_pool(path, |path| path.try_exists()).await
 }
 
 pub(crate) async fn space(dir: &Path) -> io::Result<Space> {

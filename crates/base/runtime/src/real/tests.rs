@@ -100,7 +100,7 @@ fn a_file_gives_back_what_was_written() {
         assert_eq!(disk::read_file(&path).await.unwrap(), "new");
         assert_eq!(disk::list_dir(&scratch.0).await.unwrap(), ["data"]);
         disk::remove(&path).await.unwrap();
-        assert!(!disk::exists(&path).await);
+        assert!(!disk::exists(&path).await.unwrap());
     });
 }
 

@@ -511,10 +511,10 @@ impl Disk {
         Ok(())
     }
 
-    pub async fn exists(&self, path: &Path) -> bool {
-        let readable = self.delay(Operation::Read).await.is_ok();
+    pub async fn exists(&self, path: &Path) -> io::Result<bool> {
+        self.delay(Operation::Read).await?;
         let names = self.state.names.borrow();
-        readable && (names.current.contains_key(path) || names.has_directory(path))
+        Ok(names.current.contains_key(path) || names.has_directory(path))
     }
 
     pub async fn list_dir(&self, dir: &Path) -> io::Result<Vec<String>> {

@@ -572,7 +572,7 @@ fn a_name_is_durable_after_a_sync_of_its_directory_and_maybe_before() {
             .run_on(machine, async move {
                 (
                     disk::read_file(safe).await.unwrap(),
-                    disk::exists(unsafe_).await,
+                    disk::exists(unsafe_).await.unwrap(),
                 )
             })
             .unwrap();
@@ -721,6 +721,10 @@ fn a_sick_disk_fails_hangs_and_refuses_writes_until_it_is_healed() {
         });
         control().heal_all();
         assert!(disk::remove(&directory.join("file")).await.is_err());
+        for name in ["file", "never made"] {
+            let looked = disk::exists(&directory.join(name)).await;
+            assert!(looked.is_err(), "it does not know whether there is {name}");
+        }
     })
     .unwrap();
 }

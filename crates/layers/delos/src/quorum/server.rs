@@ -492,7 +492,7 @@ fn io_error(error: std::io::Error) -> Error {
 /// The directory cannot be used, or its id is gone although it has loglets.
 async fn id_in(directory: &Path) -> Result<Uid, Error> {
     let path = directory.join(ID_FILE);
-    if disk::exists(&path).await {
+    if disk::exists(&path).await.map_err(io_error)? {
         // An interrupted write may be visible and not yet durable.
         disk::sync_dir(directory).await.map_err(io_error)?;
         let bytes = disk::read_file(&path).await.map_err(io_error)?;

@@ -91,7 +91,8 @@ impl Identity {
     /// A line for an operator.
     pub async fn load(directory: &Path) -> Result<Option<Identity>, String> {
         let path = directory.join(FILE);
-        if !disk::exists(&path).await {
+        let unreadable = |error| format!("cannot read {}: {error}", path.display());
+        if !disk::exists(&path).await.map_err(unreadable)? {
             return Ok(None);
         }
         let damaged = || {
@@ -100,7 +101,6 @@ impl Identity {
                 path.display()
             )
         };
-        let unreadable = |error| format!("cannot read {}: {error}", path.display());
         disk::sync_dir(directory).await.map_err(unreadable)?;
         let bytes = disk::read_file(&path).await.map_err(unreadable)?;
         let service = ClusterFile::load(&service_file(directory)).await;

@@ -45,7 +45,8 @@ async fn unmark(directory: &Path) -> std::io::Result<()> {
 /// # Errors
 /// A line: the directory cannot be used.
 pub async fn clear_interrupted(directory: &Path) -> Outcome {
-    if !disk::exists(&directory.join(MARK)).await {
+    let is_there = disk::exists(&directory.join(MARK)).await;
+    if !is_there.map_err(|error| unusable(directory, error))? {
         return Ok(());
     }
     let cleared = clear(directory).await;

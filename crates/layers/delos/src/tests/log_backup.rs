@@ -15,16 +15,18 @@ const PLACE: &str = "/backup";
 
 thread_local! {
     static IS_AWAY: Cell<bool> = const { Cell::new(false) };
+    static HANGS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// A directory that can be out of reach for a writer, the first replica.
+/// A directory that can be out of reach for a writer, the first replica, or gives it no answer.
 struct Shelf(Directory);
 
 impl Place for Shelf {
     fn put<'a>(&'a self, name: &'a str, content: Bytes) -> Doing<'a> {
-        match IS_AWAY.get() {
-            true => Box::pin(async { Err("it is away".into()) }),
-            false => self.0.put(name, content),
+        match (IS_AWAY.get(), HANGS.get()) {
+            (true, _) => Box::pin(async { Err("it is away".into()) }),
+            (_, true) => Box::pin(std::future::pending()),
+            _ => self.0.put(name, content),
         }
     }
     fn get<'a>(&'a self, name: &'a str) -> Doing<'a, Option<Bytes>> {
@@ -323,6 +325,25 @@ fn what_a_replica_that_is_gone_has_bid_for_is_copied_by_another() {
         let (end, store) = restored("taken", None).await.expect("restored");
         assert!(end >= 1000, "{end}");
         assert_eq!(noted(&store, end), noted(two.base.store(), end));
+    });
+}
+
+#[test]
+fn a_place_that_gives_no_answer_is_told_and_the_backup_goes_on_when_it_does() {
+    on_a_machine(async {
+        let log = open_log().await;
+        let one = copying(&log, 1).await;
+        one.back_up().await;
+        HANGS.set(true);
+        notes(&one.top, 0..1200).await;
+        sleep(TAKE_AFTER * 3 / 2).await;
+        let problem = one.state().problem;
+        assert_eq!(problem, format!("backup {PLACE}: no answer within 60 s"));
+        HANGS.set(false);
+        sleep(TAKE_AFTER * 3).await;
+        assert_eq!(one.state().problem, "");
+        let (end, store) = restored("answered", None).await.expect("restored");
+        assert_eq!(noted(&store, end), noted(one.base.store(), end));
     });
 }
 

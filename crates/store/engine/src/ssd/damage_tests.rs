@@ -132,3 +132,25 @@ fn a_sync_that_finds_the_disk_full_takes_nothing_back_and_loses_nothing() {
         assert_eq!(row.value(), [i; 3000]);
     }
 }
+
+#[test]
+fn a_tree_whose_file_was_opened_anew_reads_nothing_of_the_next_one() {
+    let file = Memory::default();
+    let first = open_tree(file.clone(), 0).expect("a tree");
+    commit(&first, 0..40).expect("there is room");
+    drop(first);
+    // It has written nothing itself, and without a cache every block comes from the file.
+    let left = open_tree(file.clone(), 0).expect("the same tree");
+    left.touch(b"", b"\xff", false, usize::MAX)
+        .expect("its own");
+    let next = open_tree(file, 0).expect("the same tree");
+    left.frames.leave();
+    for i in 0..20 {
+        commit(&next, i..i + 20).expect("there is room");
+    }
+    let refused = left.touch(b"", b"\xff", false, usize::MAX);
+    let line = refused.expect_err("the blocks are another's").to_string();
+    assert!(line.contains("opened anew"), "{line}");
+    next.touch(b"", b"\xff", false, usize::MAX)
+        .expect("its own");
+}

@@ -129,6 +129,8 @@ pub(super) struct Frames<F: BlockFile> {
     /// The length as the tree sees it. While the disk is full the file may be shorter.
     len: AtomicU64,
     is_full: AtomicBool,
+    /// Another tree has the file, and overwrites what this one leads to.
+    is_left: AtomicBool,
     /// Blocks that were written while the disk was full.
     without_room: Mutex<BTreeMap<u64, Box<[u8]>>>,
     damaged_at: AtomicU64,
@@ -185,6 +187,7 @@ impl<F: BlockFile> Frames<F> {
             header: Mutex::new(header),
             len: AtomicU64::new(len),
             is_full: AtomicBool::new(false),
+            is_left: AtomicBool::new(false),
             without_room: Mutex::default(),
             damaged_at: AtomicU64::new(NO_DAMAGE),
             written: Mutex::default(),
@@ -199,6 +202,12 @@ impl<F: BlockFile> Frames<F> {
 
     pub fn is_full(&self) -> bool {
         self.is_full.load(Ordering::Acquire)
+    }
+
+    /// Refuses reads from now on: another tree has opened the file. A reader that still has this one would take blocks
+    /// of the other for its own.
+    pub fn leave(&self) {
+        self.is_left.store(true, Ordering::Release);
     }
 
     /// Number of reads by readers that found nothing in the page cache and had to wait for the disk.
@@ -271,6 +280,15 @@ impl<F: BlockFile> Frames<F> {
     }
 
     fn read(&self, first: u64, out: &mut [u8]) -> io::Result<()> {
+        let read = self.read_own(first, out);
+        // Looked at after the read: what was read before it was left is its own.
+        match self.is_left.load(Ordering::Acquire) {
+            true => Err(io::Error::other("the file was opened anew")),
+            false => read,
+        }
+    }
+
+    fn read_own(&self, first: u64, out: &mut [u8]) -> io::Result<()> {
         if !self.is_full() {
             return self.read_blocks(first, out);
         }

@@ -251,7 +251,7 @@ pub async fn measure(plan: &Plan, at: &Path, tell: &dyn Fn(&str)) -> Result<Figu
         data.push(part_data(name, &played, &whole, &raw, [with, without]));
     }
     remarks.push(format!(
-        "One entry in 32 is timed. A look at the clock costs {} ns, and is subtracted. base: begin reads the entry \
+        "One entry in 16 is timed. A look at the clock costs {} ns, and is subtracted. base: begin reads the entry \
          and makes its transaction.",
         clock.as_nanos()
     ));

@@ -99,11 +99,15 @@ pub async fn run(arguments: &Arguments) -> Outcome {
 /// Refuses a file that is there.
 pub async fn check_file(path: &Path) -> Outcome {
     match plinth_runtime::disk::exists(path).await {
-        true => Err(format!(
+        Ok(true) => Err(format!(
             "service file {} is there already: choose another name, or another --file",
             path.display()
         )),
-        false => Ok(()),
+        Ok(false) => Ok(()),
+        Err(error) => Err(format!(
+            "service file {}: {error}: choose another --file",
+            path.display()
+        )),
     }
 }
 

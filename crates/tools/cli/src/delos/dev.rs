@@ -129,10 +129,11 @@ pub fn run(arguments: &Arguments) -> Outcome {
 async fn check(arguments: &Arguments, replicas: &[At], path: &std::path::Path) -> Outcome {
     let directory = arguments.data_dir.display();
     let made = plinth_runtime::disk::create_dir_all(&arguments.data_dir).await;
-    made.map_err(|error| {
+    let cannot = |error: std::io::Error| {
         format!("data directory {directory}: {error}; choose another with --data-dir")
-    })?;
-    if !plinth_runtime::disk::exists(path).await {
+    };
+    made.map_err(cannot)?;
+    if !plinth_runtime::disk::exists(path).await.map_err(cannot)? {
         return Ok(());
     }
     let file = load(path).await?;
@@ -145,7 +146,8 @@ async fn check(arguments: &Arguments, replicas: &[At], path: &std::path::Path) -
     }
     for (i, at) in (1..).zip(replicas) {
         let is_there = arguments.data_dir.join(&at.name).join("replica");
-        if !plinth_runtime::disk::exists(&is_there).await {
+        let looked = plinth_runtime::disk::exists(&is_there).await;
+        if !looked.map_err(cannot)? {
             return Err(format!(
                 "data directory {directory} has a service without replica {:?}: resume it with --replicas {}",
                 at.name,
@@ -163,7 +165,8 @@ async fn serve(
     processes: &mut [Process],
 ) -> Outcome {
     let created = async {
-        if plinth_runtime::disk::exists(path).await {
+        // What cannot be read is there, and says so when it is opened.
+        if plinth_runtime::disk::exists(path).await.unwrap_or(true) {
             return Ok(());
         }
         let create = create::Arguments {

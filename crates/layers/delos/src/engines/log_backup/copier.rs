@@ -5,7 +5,7 @@ use super::rows::{
     words,
 };
 use crate::backup::objects::{Page, RowsCopy, Segment};
-use crate::backup::{Backups, Outcome, Place, claim, put_manifest, put_segment};
+use crate::backup::{Backups, Outcome, Patient, Place, claim, put_manifest, put_segment};
 use crate::engines::batching;
 use crate::entry::Entry;
 use crate::log::{LogError, LogPos, SharedLog};
@@ -32,7 +32,8 @@ knob! {
 const SEGMENT_BYTES: usize = 4 << 20;
 const SEGMENT_ENTRIES: usize = 1000;
 const LOOK_INTERVAL: Duration = Duration::from_millis(500);
-/// Who has not copied a segment after this time is not waited for. Nor is one who copies rows and says nothing.
+/// Who has not copied a segment after this time is not waited for, nor one who copies rows and says nothing. Nor is a
+/// place that does not answer.
 pub const TAKE_AFTER: Duration = Duration::from_secs(60);
 const SAY_AGAIN_AFTER: Duration = Duration::from_secs(15);
 const PAGE_BYTES: usize = 2 << 20;
@@ -144,7 +145,7 @@ impl<E: Engine, L: SharedLog + 'static> LogBackupBelow<E, L> {
     /// # Errors
     /// A line: the place cannot be used, or is another service's. Or those of the proposal.
     pub async fn start(&self, place: &str) -> std::result::Result<Said<LogPos>, Lost> {
-        let opened = match (self.backups.open)(place) {
+        let opened = match self.open(place) {
             Ok(opened) => opened,
             Err(line) => return Ok(Err(line)),
         };
@@ -230,15 +231,17 @@ impl<E: Engine, L: SharedLog + 'static> LogBackupBelow<E, L> {
         }
     }
 
-    fn open(&self, state: &State) -> Said<Rc<dyn Place>> {
+    fn open(&self, name: &str) -> Said<Rc<dyn Place>> {
         let mut known = self.place.borrow_mut();
-        if let Some((name, place)) = &*known
-            && *name == state.place
+        if let Some((known, place)) = &*known
+            && *known == name
         {
             return Ok(place.clone());
         }
-        let place = (self.backups.open)(&state.place)?;
-        *known = Some((state.place.clone(), place.clone()));
+        let place = (self.backups.open)(name)?;
+        let limit = TAKE_AFTER;
+        let place: Rc<dyn Place> = Rc::new(Patient { place, limit });
+        *known = Some((name.into(), place.clone()));
         Ok(place)
     }
 
@@ -246,7 +249,7 @@ impl<E: Engine, L: SharedLog + 'static> LogBackupBelow<E, L> {
         let Some(Some(state)) = self.state().map_err(failed)? else {
             return Ok(());
         };
-        let place = self.open(&state)?;
+        let place = self.open(&state.place)?;
         let place = place.as_ref();
         self.tell(place, &state).await?;
         self.look_at_bids(place, &state).await?;
