@@ -27,6 +27,7 @@ help:
 	@echo "make large   $(LARGE_TRANSACTIONS) transactions of 9 MB side by side, and a clear of $(LARGE_ROWS) rows, hold up nobody"
 	@echo "make chaos   $(CHAOS_SECONDS) s of real processes in network namespaces, under every fault that can be had"
 	@echo "make keeper-clients   ZooKeeper's own clients and their tests against the keeper: $(KEEPER_CLIENTS_RUN)"
+	@echo "make zelos-clients    the same against Zelos, on a Delos stack: $(ZELOS_CLIENTS_RUN)"
 	@echo "make stack   $(STACK_SEEDS) random programs on the stack machines of FoundationDB's bindings"
 	@echo "make keeper-bench     the keeper beside Debian's ZooKeeper, in alternating rounds; bench-results/keeper.html"
 	@echo "make bench   calibrate the machine, measure every workload; figures, plots and scaled tables in bench-results/"
@@ -108,6 +109,13 @@ KEEPER_CLIENTS_FORM ?=
 .PHONY: keeper-clients
 keeper-clients: release keeper-tools
 	crates/tools/cli/tests/keeper/run-all $(PLINTH) $(KEEPER_CLIENTS_FORM) $(KEEPER_CLIENTS_RUN)
+
+# Those of them that Zelos is tested with.
+ZELOS_CLIENTS_RUN ?= kazoo go c java curator oracle
+
+.PHONY: zelos-clients
+zelos-clients: release keeper-tools
+	crates/tools/cli/tests/keeper/run-all $(PLINTH) --zelos $(KEEPER_CLIENTS_FORM) $(ZELOS_CLIENTS_RUN)
 
 CHAOS_SECONDS ?= 1800
 

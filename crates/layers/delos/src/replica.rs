@@ -25,6 +25,7 @@ pub mod messages;
 mod metrics;
 mod restoring;
 pub mod serves;
+mod settings;
 mod site;
 mod stores;
 
@@ -43,6 +44,7 @@ use plinth_rpc::{FailureBeacon, Transport};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::{Duration, Either, disk, race, sleep, trace, trace_warn};
 use serves::ServiceLog;
+pub use settings::Settings;
 use site::Site;
 use std::convert::Infallible;
 use std::path::Path;
@@ -215,7 +217,8 @@ async fn be_replica(site: &Rc<Site>, identity: &Identity, coordinators: &Coordin
         origin: stores::origin(&identity.service, &identity.kind),
         open: site.config.places,
     };
-    let replica = (kind.start)(log.clone(), store, identity.id, backups);
+    let settings = &site.config.settings;
+    let replica = (kind.start)(log.clone(), store, identity.id, backups, settings);
     site.begin(&replica, &log);
     let work = async {
         let caring = caretaker::care(&site.transport, identity.address, &log, stale);
@@ -264,6 +267,7 @@ async fn join(site: &Rc<Site>, identity: &Identity, replica: &dyn Replica) -> St
         }
         if !std::mem::replace(&mut has_joined, true) {
             trace!("DelosReplicaJoined", "name" => identity.name);
+            replica.attend_now();
             site.serve_now();
         }
         sleep(Duration::from_secs(1)).await;

@@ -25,7 +25,7 @@ use crate::engines::guard::Guard;
 use crate::engines::session_order;
 use crate::replica::kind::Kind;
 use crate::replica::messages::{CallService, Called};
-use crate::replica::{self, Config};
+use crate::replica::{self, Config, Settings};
 use crate::stacks::ENGINES;
 use bytes::Bytes;
 use judge::Judge;
@@ -95,6 +95,7 @@ async fn serve(place: Place) {
         engine: engine_at(place.listen),
         cache_bytes: CACHE_BYTES,
         service: None,
+        settings: Settings::default(),
         places: shelf::open,
     };
     let Err(why) = replica::serve(config).await;

@@ -80,6 +80,10 @@ impl Cache {
         self.slots.len()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     pub fn get(&self, path: &str) -> Known {
         if let Some(slot) = self.slots.get(path) {
             slot.used.set(true);

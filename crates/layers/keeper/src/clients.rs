@@ -2,7 +2,6 @@
 
 use crate::alarm::Alarm;
 use crate::connection::Connection;
-use crate::pipeline::Listener;
 use crate::replica::Replica;
 use crate::sessions::Sessions;
 use crate::tree::change::Change;
@@ -11,6 +10,7 @@ use crate::tree::plan::Known;
 use crate::tree::quota::Exceeded;
 use crate::watches::{Client, Happened, Watches};
 use crate::wire::{Acl, Text, WatchEvent, encode_event, permission};
+use crate::writes::Listener;
 use crate::{EVENTS, acl};
 use plinth_runtime::{planted, random, trace_warn};
 use std::cell::RefCell;

@@ -1,7 +1,8 @@
 //! What operators see of ephemeral nodes.
 
 use crate::life::Life;
-use crate::replica::{NAMES_BYTES_MAX, all_rows};
+use crate::replica::NAMES_BYTES_MAX;
+use crate::store::Most;
 use crate::wire::Text;
 use plinth_runtime::{Duration, timeout};
 use std::collections::BTreeMap;
@@ -14,10 +15,10 @@ const LIMIT: Duration = Duration::from_secs(5);
 pub async fn ephemerals(life: &Life) -> Option<BTreeMap<i64, Vec<Text>>> {
     let reading = async {
         life.pipeline.refreshed().await.ok()?;
-        let (_, transaction) = life.replica.reader();
         let rows = &life.replica.rows;
         let range = rows.all_ephemerals();
-        let (found, _) = all_rows(&transaction, range, NAMES_BYTES_MAX).await.ok()?;
+        let reading = life.replica.page(range, Most::bytes(NAMES_BYTES_MAX));
+        let found = reading.await.ok()?.rows;
         let sessions = life.clients.sessions.borrow();
         let mut by_session: BTreeMap<i64, Vec<Text>> = BTreeMap::new();
         for (key, _) in &found {

@@ -1,7 +1,9 @@
 //! A gateway: clients on one side, the store on the other, and between them one life after the other.
 
+use crate::backing::Backing;
 use crate::counters::Counters;
 use crate::life::{Gateway, Life, Options};
+use crate::stored::Stored;
 use crate::{commands, leases, monitor, requests};
 use plinth_client::Database;
 use plinth_runtime::metric::page::Sample;
@@ -32,14 +34,15 @@ pub async fn run(place: plinth_workload::Place) {
     }
 }
 
-/// A gateway that serves ZooKeeper's clients from a database.
+/// A gateway that serves ZooKeeper's clients, from a database or something else.
 pub struct Keeper {
     gateway: Rc<Gateway>,
     listener: RefCell<Option<Listener>>,
 }
 
 impl Keeper {
-    /// A gateway that listens at `address` (port 0: any free one), and serves as long as [`serve`](Self::serve) runs.
+    /// A gateway of a database. It listens at `address` (port 0: any free one), and serves as long as
+    /// [`serve`](Self::serve) runs.
     ///
     /// # Errors
     /// The address cannot be listened at.
@@ -48,11 +51,23 @@ impl Keeper {
         address: SocketAddr,
         options: Options,
     ) -> std::io::Result<Keeper> {
+        Self::listen_over(Rc::new(Stored(database)), address, options).await
+    }
+
+    /// As [`listen`](Self::listen), a gateway that stands on `backing`.
+    ///
+    /// # Errors
+    /// The address cannot be listened at.
+    pub async fn listen_over(
+        backing: Rc<dyn Backing>,
+        address: SocketAddr,
+        options: Options,
+    ) -> std::io::Result<Keeper> {
         let listener = listen(address).await?;
         let address = listener.local_addr()?;
         let gateway = Rc::new(Gateway {
             options,
-            database,
+            backing,
             address,
             life: Watch::new(None),
             next_client: Cell::new(1),

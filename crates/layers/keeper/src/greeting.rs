@@ -1,13 +1,13 @@
 //! The first bytes of a connection: an administrator's word, or a client that wants a session.
 
 use crate::life::{Gateway, Life};
-use crate::pipeline::{Outcome, code_of};
 use crate::replica::Replica;
 use crate::tree::execute::Operation;
 use crate::watches::Client;
 use crate::wire::{
     ConnectAnswer, ConnectRequest, decode_connect_request, encode_connect_answer, take_frame,
 };
+use crate::writes::{Outcome, code_of};
 use crate::{admin, sessions};
 use bytes::Bytes;
 use plinth_core::output::Output;

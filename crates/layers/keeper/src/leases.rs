@@ -10,10 +10,10 @@
 //! So no session ends before its client has been silent for its time-out.
 
 use crate::life::Life;
-use crate::pipeline::{Outcome, code_of};
 use crate::tree::execute::{Operation, Owner};
 use crate::tree::plan::Known;
 use crate::tree::quota::Counted;
+use crate::writes::{Outcome, code_of};
 use crate::{BEAT_MS, ISOLATION_MS, REAP_MS, quotas};
 use plinth_core::Result;
 use plinth_runtime::{Duration, Instant, now, probe, sleep, trace, trace_warn, unix_time_ms};

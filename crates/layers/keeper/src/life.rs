@@ -6,18 +6,17 @@
 
 use crate::addresses::Addresses;
 use crate::alarm::Alarm;
+use crate::backing::{Backing, Beginning};
 use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::counters::Counters;
-use crate::pipeline::{Outcome, Pipeline};
 use crate::replica::Replica;
 use crate::tree::execute::{Operation, Owner};
-use crate::tree::rows::Rows;
 use crate::tree::totals::Totals;
 use crate::watches::{Client, Watches};
 use crate::wire::Code;
-use crate::{BEAT_MS, CACHE_BYTES_MAX, ISOLATION_MS, quotas, setup};
-use plinth_client::Database;
+use crate::writes::{Outcome, Writes, code_of};
+use crate::{BEAT_MS, ISOLATION_MS};
 use plinth_core::Result;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, Instant, now, probe, random, sleep, trace, trace_warn};
@@ -71,7 +70,7 @@ impl Options {
 /// The part of a gateway that lasts.
 pub struct Gateway {
     pub options: Options,
-    pub database: Database,
+    pub backing: Rc<dyn Backing>,
     pub address: SocketAddr,
     /// `None` while there is no life.
     pub life: Watch<Option<Rc<Life>>>,
@@ -90,7 +89,7 @@ fn lease_row(beat: u64, address: SocketAddr) -> Vec<u8> {
 /// See the module.
 pub struct Life {
     pub id: u64,
-    pub pipeline: Rc<Pipeline>,
+    pub pipeline: Rc<dyn Writes>,
     pub replica: Rc<Replica>,
     pub clients: Rc<Clients>,
     /// It has the smallest id of the gateways that live, and cleans up what others leave.
@@ -103,8 +102,6 @@ pub struct Life {
 
 impl Life {
     pub async fn begin(gateway: &Gateway) -> Result<Rc<Life>> {
-        let rows = Rows::new(&gateway.options.tree);
-        let tree = setup::open(&gateway.database, &rows, &gateway.options.tree).await?;
         // Positive, and never taken for "none".
         let id = (random::u64() >> 1).max(1);
         let clients = Rc::new(Clients {
@@ -115,21 +112,16 @@ impl Life {
             guards: RefCell::default(),
             alarm: gateway.options.enforce_quota.then(|| gateway.alarm.clone()),
         });
-        let cache_bytes = CACHE_BYTES_MAX.get();
-        let replica = Replica::new(
-            gateway.database.clone(),
-            rows,
-            tree.zxids,
-            tree.version,
-            cache_bytes,
-        );
-        quotas::load(&replica).await?;
-        let replica = Rc::new(replica);
-        let pipeline = Pipeline::new(replica.clone(), tree.stream, id, clients.clone());
+        let by = Beginning {
+            gateway: id,
+            tree: &gateway.options.tree,
+            listener: clients.clone(),
+        };
+        let begun = gateway.backing.begin(by).await?;
         let life = Life {
             id,
-            pipeline,
-            replica,
+            pipeline: begun.writes,
+            replica: begun.replica,
             clients,
             is_first: Cell::new(false),
             totals: Cell::default(),
@@ -206,7 +198,7 @@ impl Life {
     fn close_session(&self, session: i64) {
         let clients = self.clients.clone();
         let done = move |_: &Replica, outcome: Outcome, _: Vec<_>| {
-            match crate::pipeline::code_of(&outcome) {
+            match code_of(&outcome) {
                 None => {}
                 // Its opening failed, or another gateway has it: here it is over.
                 Some(Code::SESSION_EXPIRED | Code::SESSION_MOVED) => clients.drop_session(session),

@@ -1,4 +1,4 @@
-//! The one place where a gateway writes, and where its replica moves on.
+//! How a gateway writes to the store, and where its replica moves on ([`Writes`]).
 //!
 //! ```text
 //!   operations ──► batch ──► plan (executed on the replica) ──► one transaction ──► commit
@@ -23,14 +23,14 @@ mod catch_up;
 mod flight;
 
 use crate::replica::Replica;
-use crate::tree::change::Change;
-use crate::tree::execute::{Executed, Operation};
+use crate::store::Boxed;
+use crate::tree::execute::Operation;
 use crate::tree::plan::{Known, View};
 use crate::tree::quota::{Exceeded, Quotas};
-use crate::wire::Code;
-use crate::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX, QUEUE_BYTES_MAX};
+use crate::writes::{Complete, Listener, Writes};
+use crate::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX};
 use flight::{Flight, Later, Turn};
-use plinth_client::{Position, Stream};
+use plinth_client::{Database, Position, Stream};
 use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, Watch, oneshot};
 use plinth_runtime::{Duration, Either, Instant, now, race, random, sleep};
 use std::cell::{Cell, RefCell};
@@ -43,21 +43,6 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 const IDLE_AFTER: Duration = Duration::from_millis(10);
 /// How often a wait for news begins again.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-
-/// What a written operation leads to.
-pub enum Outcome {
-    /// It was executed and its effects, if any, are durable and in the replica.
-    Done { zxid: i64, executed: Executed },
-    /// It cannot be executed as it is: it is larger than a transaction may be.
-    TooLarge,
-}
-
-/// Takes an operation's outcome, at the moment when the replica has its changes and none after them. `stat_of` reads
-/// nodes as the operation's own steps have left them.
-pub type Complete = Box<dyn FnOnce(&Replica, Outcome, Vec<StepStat>)>;
-
-/// What the `Stat` of a node was right after a step of the operation.
-pub type StepStat = Option<crate::wire::Stat>;
 
 struct Queued {
     operation: Operation,
@@ -96,23 +81,10 @@ impl View for Seen<'_> {
     }
 }
 
-/// Whom the pipeline tells of changes, in the order of the commits.
-pub trait Listener {
-    /// Before the replica has it: events go out now.
-    fn before(&self, replica: &Replica, change: &Change, zxid: i64);
-    /// True if the gateway has this session.
-    fn owns(&self, session: i64) -> bool;
-    /// True if hard limits of quotas are hard.
-    fn enforces_quotas(&self) -> bool;
-    /// A client has come to a limit of a quota.
-    fn exceeds(&self, exceeded: &Exceeded, path: &str);
-    /// The gateway is no longer the one that it was: its lease was taken, or it has missed changes that are gone.
-    fn lost(&self, why: &'static str);
-}
-
 /// See the module.
 pub struct Pipeline {
     pub replica: Rc<Replica>,
+    database: Database,
     stream: Stream,
     gateway: u64,
     listener: Rc<dyn Listener>,
@@ -148,13 +120,14 @@ pub struct Pipeline {
 impl Pipeline {
     pub fn new(
         replica: Rc<Replica>,
-        stream: Stream,
+        (database, stream): (Database, Stream),
         gateway: u64,
         listener: Rc<dyn Listener>,
     ) -> Rc<Self> {
         let next = Position::of_version(replica.version() + 1);
         Rc::new(Pipeline {
             replica,
+            database,
             stream,
             gateway,
             listener,
@@ -177,62 +150,10 @@ impl Pipeline {
         })
     }
 
-    /// Has `operation` executed after all that were submitted before.
-    pub fn submit(&self, operation: Operation, complete: Complete) {
-        self.queued_bytes
-            .update(|bytes| *bytes += operation.held_bytes());
-        self.queue.borrow_mut().push_back(Queued {
-            operation,
-            complete,
-        });
-        self.wake.notify_one();
-    }
-
-    /// Ends when clients' requests may be submitted.
-    pub async fn has_room(&self) {
-        let most = QUEUE_BYTES_MAX.get();
-        self.queued_bytes.wait_until(|bytes| *bytes < most).await;
-    }
-
-    /// As [`submit`](Self::submit); the result when it is durable. `None` if the gateway ends first.
-    pub async fn run(&self, operation: Operation) -> Option<Outcome> {
-        let (sender, receiver) = oneshot();
-        let complete = move |_: &Replica, outcome, _| {
-            let _ = sender.send(outcome);
-        };
-        self.submit(operation, Box::new(complete));
-        receiver.await.ok()
-    }
-
-    /// Ends when the replica has everything that was committed before the call.
-    pub fn refreshed(&self) -> OneshotReceiver<()> {
-        let (sender, receiver) = oneshot();
-        self.waiting.borrow_mut().push(sender);
-        self.wake.notify_one();
-        receiver
-    }
-
-    pub fn queued(&self) -> usize {
-        self.queue.borrow().len()
-    }
-
-    pub fn in_touch(&self) -> Instant {
-        self.in_touch.get()
-    }
-
-    pub fn is_lost(&self) -> bool {
-        self.is_lost.get()
-    }
-
     fn lose(&self, why: &'static str) {
         if !self.is_lost.replace(true) {
             self.listener.lost(why);
         }
-    }
-
-    /// Runs until the gateway is lost.
-    pub async fn serve(self: Rc<Self>) {
-        race(self.work(), self.look_for_news()).await;
     }
 
     /// Has the replica catch up when somebody has appended to the stream. A gateway that commits all the time needs no
@@ -240,10 +161,7 @@ impl Pipeline {
     async fn look_for_news(&self) {
         loop {
             let batch = self.batch.get();
-            let waiting = self
-                .replica
-                .database
-                .wait_for_stream(&self.stream, self.next.get());
+            let waiting = self.database.wait_for_stream(&self.stream, self.next.get());
             let either = race(self.commits(batch), sleep(LOOK_INTERVAL));
             match race(waiting, either).await {
                 Either::Left(Ok(())) => {
@@ -330,14 +248,43 @@ impl Pipeline {
     }
 }
 
-/// The answer that a client gets.
-pub fn code_of(outcome: &Outcome) -> Option<Code> {
-    match outcome {
-        Outcome::Done {
-            executed: Executed::One(Err(code)),
-            ..
-        } => Some(*code),
-        Outcome::TooLarge => Some(Code::MARSHALLING_ERROR),
-        Outcome::Done { .. } => None,
+impl Writes for Pipeline {
+    fn submit(&self, operation: Operation, complete: Complete) {
+        self.queued_bytes
+            .update(|bytes| *bytes += operation.held_bytes());
+        self.queue.borrow_mut().push_back(Queued {
+            operation,
+            complete,
+        });
+        self.wake.notify_one();
+    }
+
+    fn refreshed(&self) -> OneshotReceiver<()> {
+        let (sender, receiver) = oneshot();
+        self.waiting.borrow_mut().push(sender);
+        self.wake.notify_one();
+        receiver
+    }
+
+    fn queued(&self) -> usize {
+        self.queue.borrow().len()
+    }
+
+    fn queued_bytes(&self) -> &Watch<usize> {
+        &self.queued_bytes
+    }
+
+    fn in_touch(&self) -> Instant {
+        self.in_touch.get()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.is_lost.get()
+    }
+
+    fn serve(self: Rc<Self>) -> Boxed<'static, ()> {
+        Box::pin(async move {
+            race(self.work(), self.look_for_news()).await;
+        })
     }
 }

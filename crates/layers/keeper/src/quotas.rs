@@ -2,25 +2,36 @@
 
 use crate::QUOTA_PIECE_ROWS;
 use crate::paths;
-use crate::replica::{Replica, all_rows};
+use crate::replica::Replica;
+use crate::store::{Most, Page};
 use crate::tree::node::Node;
 use crate::tree::quota::{Counted, Piece, Quota, Quotas, Used, Watched, limited};
 use crate::tree::rows::Rows;
 use crate::wire::Text;
-use plinth_client::{RangeOptions, StreamingMode};
+use crate::zxid::Zxids;
+use bytes::Bytes;
 use plinth_core::key::KeyRange;
-use plinth_core::{Error, KeySelector, Result};
+use plinth_core::{Error, Result};
 use plinth_runtime::probe;
 use std::rc::Rc;
 
 /// Reads all quotas into the replica, which has not moved yet.
 pub async fn load(replica: &Replica) -> Result<()> {
-    let (_, transaction) = replica.reader();
-    let (found, _) = all_rows(&transaction, replica.rows.all_quotas(), usize::MAX).await?;
+    let page = replica.page(replica.rows.all_quotas(), Most::ALL).await?;
+    let quotas = parse(&replica.rows, &page.rows)?;
+    *replica.quotas.borrow_mut() = Rc::new(quotas);
+    Ok(())
+}
+
+/// The quotas in all of their rows.
+///
+/// # Errors
+/// The rows are damaged.
+pub fn parse(rows: &Rows, found: &[(Bytes, Bytes)]) -> Result<Quotas> {
     let mut quotas = Quotas::new();
     // A quota's own row comes before those of what is used of it.
-    for (key, row) in &found {
-        let (path, of) = replica.rows.quota_path(key).ok_or(Error::file_corrupt)?;
+    for (key, row) in found {
+        let (path, of) = rows.quota_path(key).ok_or(Error::file_corrupt)?;
         let Some(of) = of else {
             let watched = Watched {
                 quota: Quota::from_row(row).ok_or(Error::file_corrupt)?,
@@ -38,8 +49,7 @@ pub async fn load(replica: &Replica) -> Result<()> {
             _ => return Err(Error::file_corrupt),
         }
     }
-    *replica.quotas.borrow_mut() = Rc::new(quotas);
-    Ok(())
+    Ok(quotas)
 }
 
 /// The quotas that have nodes not yet counted. Among them are those of which only the node of limits is known, if
@@ -55,9 +65,8 @@ pub async fn uncounted(replica: &Replica, is_thorough: bool) -> Result<Vec<Text>
         if !is_thorough {
             break;
         }
-        let (_, transaction) = replica.reader();
         let range = replica.rows.below("/zookeeper/quota", depth);
-        let (found, _) = all_rows(&transaction, range, usize::MAX).await?;
+        let found = replica.page(range, Most::ALL).await?.rows;
         let paths = found
             .iter()
             .filter_map(|(key, _)| replica.rows.node_path(key));
@@ -76,73 +85,90 @@ pub async fn uncounted(replica: &Replica, is_thorough: bool) -> Result<Vec<Text>
 
 /// The nodes of a quota after those that are counted.
 pub async fn next_piece(replica: &Replica, path: &str) -> Result<Piece> {
-    let known = replica
-        .quotas
-        .borrow()
-        .get(path)
-        .map(|watched| watched.quota.counted.clone());
-    let from = known.unwrap_or(Counted::Nothing);
-    let mut piece = Piece {
-        to: from.clone(),
-        from,
-        used: Used::default(),
-        ranges: Vec::new(),
-    };
-    let mut left = QUOTA_PIECE_ROWS.get() as i32;
-    while left > 0 && piece.to != Counted::All {
-        left -= count_on(replica, path, &mut piece, left).await?;
+    let mut counting = Counting::begin(&replica.quotas.borrow(), path, QUOTA_PIECE_ROWS.get());
+    while let Some((range, most)) = counting.next(&replica.rows) {
+        let page = replica.page(range.clone(), most).await?;
+        counting.take(&replica.rows, replica.zxids, range, page)?;
     }
-    if piece.to != Counted::All {
-        probe!("keeper_quota_is_counted_in_pieces");
-    }
-    Ok(piece)
+    Ok(counting.piece)
 }
 
-/// Adds nodes of one depth to the piece, and returns how many rows were read.
-async fn count_on(replica: &Replica, path: &str, piece: &mut Piece, limit: i32) -> Result<i32> {
-    let rows = &replica.rows;
-    let (range, depth, is_begun) = match &piece.to {
-        Counted::Nothing => (rows.around_node(path), paths::depth(path), true),
-        Counted::Depth(last) => {
-            let depth = usize::from(*last) + 1;
-            (rows.below(path, depth), depth, false)
+/// Nodes that are being counted, page by page.
+pub struct Counting<'a> {
+    path: &'a str,
+    pub piece: Piece,
+    rows_left: usize,
+}
+
+impl<'a> Counting<'a> {
+    /// The next nodes of the quota of `path`: as many as have `rows_max` rows.
+    pub fn begin(quotas: &Quotas, path: &'a str, rows_max: usize) -> Counting<'a> {
+        let known = quotas.get(path);
+        let from = known.map_or(Counted::Nothing, |known| known.quota.counted.clone());
+        Counting {
+            path,
+            piece: Piece {
+                to: from.clone(),
+                from,
+                used: Used::default(),
+                ranges: Vec::new(),
+            },
+            rows_left: rows_max,
         }
-        Counted::Through(last) => {
-            let depth = paths::depth(last);
-            let begin = rows.around_node(last).end;
-            let rest = KeyRange::new(begin, rows.below(path, depth).end);
-            (rest, depth, true)
-        }
-        Counted::All => return Ok(0),
-    };
-    let (_, transaction) = replica.reader();
-    let options = RangeOptions {
-        limit,
-        mode: StreamingMode::WantAll,
-        ..RangeOptions::default()
-    };
-    let begin = KeySelector::first_greater_or_equal(range.begin.clone());
-    let end = KeySelector::first_greater_or_equal(range.end.clone());
-    let chunk = transaction.get_range(begin, end, options, true).await?;
-    let mut last = None;
-    for (key, row) in chunk.rows.iter().filter(|(key, _)| Rows::is_node(key)) {
-        let node = Node::from_row(row, replica.zxids).ok_or(Error::file_corrupt)?;
-        piece.used = piece.used.plus(Used::of(Some(&node)));
-        last = rows.node_path(key);
     }
-    let depth = u16::try_from(depth).map_err(|_| Error::file_corrupt)?;
-    let (to, looked_at) = match last {
-        Some(last) if chunk.more => {
-            let end = rows.around_node(last).end;
-            (
-                Counted::Through(last.into()),
-                KeyRange::new(range.begin, end),
-            )
+
+    /// What is to be read next; `None` at the end.
+    pub fn next(&self, rows: &Rows) -> Option<(KeyRange, Most)> {
+        if self.rows_left == 0 {
+            probe!("keeper_quota_is_counted_in_pieces");
+            return None;
         }
-        None if !is_begun => (Counted::All, range),
-        _ => (Counted::Depth(depth), range),
-    };
-    piece.to = to;
-    piece.ranges.push(looked_at);
-    Ok(chunk.rows.len().max(1) as i32)
+        let range = match &self.piece.to {
+            Counted::Nothing => rows.around_node(self.path),
+            Counted::Depth(last) => rows.below(self.path, usize::from(*last) + 1),
+            Counted::Through(last) => {
+                let begin = rows.around_node(last).end;
+                KeyRange::new(begin, rows.below(self.path, paths::depth(last)).end)
+            }
+            Counted::All => return None,
+        };
+        let most = Most {
+            rows: self.rows_left,
+            ..Most::ALL
+        };
+        Some((range, most))
+    }
+
+    /// Counts what was read.
+    ///
+    /// # Errors
+    /// The rows are damaged.
+    pub fn take(&mut self, rows: &Rows, zxids: Zxids, range: KeyRange, page: Page) -> Result<()> {
+        let (depth, is_begun) = match &self.piece.to {
+            Counted::Nothing => (paths::depth(self.path), true),
+            Counted::Depth(last) => (usize::from(*last) + 1, false),
+            Counted::Through(last) => (paths::depth(last), true),
+            Counted::All => return Ok(()),
+        };
+        let mut last = None;
+        for (key, row) in page.rows.iter().filter(|(key, _)| Rows::is_node(key)) {
+            let node = Node::from_row(row, zxids).ok_or(Error::file_corrupt)?;
+            self.piece.used = self.piece.used.plus(Used::of(Some(&node)));
+            last = rows.node_path(key);
+        }
+        let depth = u16::try_from(depth).map_err(|_| Error::file_corrupt)?;
+        let (to, looked_at) = match last {
+            Some(last) if page.more => {
+                let end = rows.around_node(last).end;
+                let through = Counted::Through(last.into());
+                (through, KeyRange::new(range.begin, end))
+            }
+            None if !is_begun => (Counted::All, range),
+            _ => (Counted::Depth(depth), range),
+        };
+        self.piece.to = to;
+        self.piece.ranges.push(looked_at);
+        self.rows_left = self.rows_left.saturating_sub(page.rows.len().max(1));
+        Ok(())
+    }
 }

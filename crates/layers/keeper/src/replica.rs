@@ -12,8 +12,9 @@ use crate::END_NODES_MAX;
 use crate::cache::Cache;
 use crate::paths;
 use crate::sessions::SessionRow;
+use crate::store::{Most, Page, Store};
 use crate::tree::change::Change;
-use crate::tree::node::{Counts, Data, Node, pzxid_from_row};
+use crate::tree::node::{Data, Node};
 use crate::tree::plan::Known;
 use crate::tree::quota::{self, Quotas};
 use crate::tree::rows::Rows;
@@ -21,9 +22,8 @@ use crate::tree::totals::Totals;
 use crate::wire::Text;
 use crate::zxid::Zxids;
 use bytes::{Bytes, BytesMut};
-use plinth_client::{Database, RangeOptions, StreamingMode, Transaction};
 use plinth_core::key::KeyRange;
-use plinth_core::{Error, KeySelector, Result, Version};
+use plinth_core::{Error, Result, Version};
 use plinth_runtime::{planted, probe, random};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -36,11 +36,13 @@ pub const NAMES_BYTES_MAX: usize = 64 << 20;
 /// A list with at most so many rows fills the cache with the children themselves.
 const SMALL_LIST: usize = 1000;
 /// Bytes of the paths of ephemeral nodes that one transaction deletes. For each it writes about eight times as much.
-const END_PATHS_BYTES: i32 = 200_000;
+const END_PATHS_BYTES: usize = 200_000;
+/// Bytes of rows that are counted at one version.
+const COUNT_BYTES: usize = 1 << 20;
 
 /// See the module.
 pub struct Replica {
-    pub database: Database,
+    store: Rc<dyn Store>,
     pub rows: Rows,
     pub zxids: Zxids,
     cache: RefCell<Cache>,
@@ -57,14 +59,14 @@ pub struct Replica {
 
 impl Replica {
     pub fn new(
-        database: Database,
+        store: Rc<dyn Store>,
         rows: Rows,
         zxids: Zxids,
         version: Version,
         cache_bytes_max: usize,
     ) -> Self {
         Replica {
-            database,
+            store,
             rows,
             zxids,
             cache: RefCell::new(Cache::new(random::u64(), cache_bytes_max)),
@@ -157,12 +159,20 @@ impl Replica {
         since.into_iter().all(|(_, path)| !touches(path))
     }
 
-    /// A transaction that reads at the replica's version.
-    pub fn reader(&self) -> (Version, Transaction) {
-        let version = self.version.get();
-        let transaction = self.database.create_transaction();
-        transaction.set_read_version(version);
-        (version, transaction)
+    async fn row(&self, key: Vec<u8>) -> Result<Option<Bytes>> {
+        self.store.row(self.version(), &key).await
+    }
+
+    /// The first rows of a range, at the replica's version.
+    ///
+    /// # Errors
+    /// Those of the store.
+    pub async fn page(&self, range: KeyRange, most: Most) -> Result<Page> {
+        self.store.page(self.version(), range, most).await
+    }
+
+    async fn all_rows(&self, range: KeyRange) -> Result<Vec<(Bytes, Bytes)>> {
+        Ok(self.page(range, Most::ALL).await?.rows)
     }
 
     /// The node, if it is in the cache. Its long data may be unread.
@@ -172,8 +182,8 @@ impl Replica {
 
     /// Reads the node into the cache. False if it has changed since the version that was read: a later one is needed.
     pub async fn load(&self, path: &str) -> Result<bool> {
-        let (version, transaction) = self.reader();
-        let (found, _) = all_rows(&transaction, self.rows.around_node(path), usize::MAX).await?;
+        let version = self.version();
+        let found = self.all_rows(self.rows.around_node(path)).await?;
         let node = self.parse_node(path, &found)?;
         let is_about = |changed: &str| changed == path || paths::parent(changed) == Some(path);
         if !self.is_unchanged(version, is_about) {
@@ -185,26 +195,7 @@ impl Replica {
     }
 
     fn parse_node(&self, path: &str, found: &[(Bytes, Bytes)]) -> Result<Option<Node>> {
-        let own = self.rows.node(path);
-        let Some((_, row)) = found.iter().find(|(key, _)| *key == own) else {
-            return Ok(None);
-        };
-        let mut node = Node::from_row(row, self.zxids).ok_or(Error::file_corrupt)?;
-        for (key, row) in found {
-            self.add_row(&mut node, key, row)?;
-        }
-        Ok(Some(node))
-    }
-
-    fn add_row(&self, node: &mut Node, key: &[u8], row: &[u8]) -> Result<()> {
-        match key {
-            [.., 0, b'c'] => node.counts = Counts::from_bytes(row).ok_or(Error::file_corrupt)?,
-            [.., 0, b'z'] => {
-                node.pzxid = pzxid_from_row(row, self.zxids).ok_or(Error::file_corrupt)?
-            }
-            _ => {}
-        }
-        Ok(())
+        Node::from_rows(&self.rows.node(path), found, self.zxids)
     }
 
     /// The node's data; reads it if it is not in the cache. `None` if the node has changed meanwhile.
@@ -220,8 +211,8 @@ impl Replica {
                 _ => None,
             });
         }
-        let (version, transaction) = self.reader();
-        let (found, _) = all_rows(&transaction, self.rows.data(path), usize::MAX).await?;
+        let version = self.version();
+        let found = self.all_rows(self.rows.data(path)).await?;
         if !self.is_unchanged(version, |changed| changed == path) {
             return Ok(None);
         }
@@ -254,9 +245,10 @@ impl Replica {
 
     /// Reads the list of children into the cache, if the node is there. False if the list is too long.
     pub async fn load_children(&self, path: &str) -> Result<bool> {
-        let (version, transaction) = self.reader();
-        let (found, is_all) =
-            all_rows(&transaction, self.rows.children(path), NAMES_BYTES_MAX).await?;
+        let version = self.version();
+        let children = self.rows.children(path);
+        let page = self.page(children, Most::bytes(NAMES_BYTES_MAX)).await?;
+        let (found, is_all) = (page.rows, !page.more);
         let is_about = |changed: &str| changed == path || paths::parent(changed) == Some(path);
         if !is_all || !self.is_unchanged(version, is_about) {
             return Ok(is_all);
@@ -309,26 +301,18 @@ impl Replica {
     }
 
     /// Each part is read at the version of its time: one version would be too old before all is counted.
-    async fn count_nodes(&self, range: KeyRange) -> Result<(usize, usize)> {
-        let mut begin = KeySelector::first_greater_or_equal(range.begin);
-        let end = KeySelector::first_greater_or_equal(range.end);
-        let options = RangeOptions {
-            mode: StreamingMode::WantAll,
-            ..RangeOptions::default()
-        };
+    async fn count_nodes(&self, mut range: KeyRange) -> Result<(usize, usize)> {
         let (mut nodes, mut bytes) = (0, 0);
         loop {
-            let (_, transaction) = self.reader();
-            let reading = transaction.get_range(begin, end.clone(), options, true);
-            let chunk = reading.await?;
-            for (_, row) in chunk.rows.iter().filter(|(key, _)| Rows::is_node(key)) {
+            let page = self.page(range.clone(), Most::bytes(COUNT_BYTES)).await?;
+            for (_, row) in page.rows.iter().filter(|(key, _)| Rows::is_node(key)) {
                 let node = Node::from_row(row, self.zxids).ok_or(Error::file_corrupt)?;
                 nodes += 1;
                 bytes += node.data.len();
             }
-            match chunk.rows.last() {
-                Some((last, _)) if chunk.more => {
-                    begin = KeySelector::first_greater_than(last.clone());
+            match page.rows.last() {
+                Some((last, _)) if page.more => {
+                    range.begin = [&last[..], b"\0"].concat().into();
                 }
                 _ => return Ok((nodes, bytes)),
             }
@@ -336,16 +320,14 @@ impl Replica {
     }
 
     pub async fn session(&self, session: i64) -> Result<Option<SessionRow>> {
-        let (_, transaction) = self.reader();
-        let row = transaction.get(self.rows.session(session), true).await?;
+        let row = self.row(self.rows.session(session)).await?;
         let parse = |row: Bytes| SessionRow::parse(&row).ok_or(Error::file_corrupt);
         row.map(parse).transpose()
     }
 
     /// Numbers of the whole tree.
     pub async fn totals(&self) -> Result<Totals> {
-        let (_, transaction) = self.reader();
-        let (found, _) = all_rows(&transaction, self.rows.totals(), usize::MAX).await?;
+        let found = self.all_rows(self.rows.totals()).await?;
         let mut totals = Totals::default();
         found
             .iter()
@@ -355,23 +337,20 @@ impl Replica {
 
     /// The row of a gateway.
     pub async fn lease(&self, gateway: u64) -> Result<Option<Vec<u8>>> {
-        let (_, transaction) = self.reader();
-        let row = transaction.get(self.rows.gateway(gateway), true).await?;
+        let row = self.row(self.rows.gateway(gateway)).await?;
         Ok(row.map(|row| row.to_vec()))
     }
 
     /// The rows of all gateways.
     pub async fn leases(&self) -> Result<Vec<(u64, Vec<u8>)>> {
-        let (_, transaction) = self.reader();
-        let (found, _) = all_rows(&transaction, self.rows.all_gateways(), usize::MAX).await?;
+        let found = self.all_rows(self.rows.all_gateways()).await?;
         let lease = |(key, row): &(Bytes, Bytes)| Some((Rows::last_number(key)?, row.to_vec()));
         Ok(found.iter().filter_map(lease).collect())
     }
 
     /// The sessions of a gateway, with their time-outs in milliseconds.
     pub async fn owned_by(&self, gateway: u64) -> Result<Vec<(i64, u32)>> {
-        let (_, transaction) = self.reader();
-        let (found, _) = all_rows(&transaction, self.rows.all_owned(gateway), usize::MAX).await?;
+        let found = self.all_rows(self.rows.all_owned(gateway)).await?;
         let session = |(key, row): &(Bytes, Bytes)| {
             let timeout_ms = u32::from_be_bytes(row[..].try_into().ok()?);
             Some((Rows::last_number(key)? as i64, timeout_ms))
@@ -381,34 +360,26 @@ impl Replica {
 
     /// The paths of the containers and of the nodes with a time to live.
     pub async fn timed(&self) -> Result<Vec<Text>> {
-        let (_, transaction) = self.reader();
-        let (found, _) = all_rows(&transaction, self.rows.all_timed(), usize::MAX).await?;
+        let found = self.all_rows(self.rows.all_timed()).await?;
         let path = |(key, _): &(Bytes, Bytes)| self.rows.timed_path(key).map(Text::from);
         Ok(found.iter().filter_map(path).collect())
     }
 
     /// The first ephemeral nodes of a session, and whether that is all: as many as one transaction deletes.
     pub async fn first_ephemerals(&self, session: i64) -> Result<(Vec<Text>, bool)> {
-        let (_, transaction) = self.reader();
-        let range = self.rows.ephemerals(session);
-        let options = RangeOptions {
-            limit: END_NODES_MAX.get() as i32,
-            target_bytes: END_PATHS_BYTES,
-            mode: StreamingMode::Exact,
-            ..RangeOptions::default()
+        let most = Most {
+            rows: END_NODES_MAX.get(),
+            bytes: END_PATHS_BYTES,
         };
-        let begin = KeySelector::first_greater_or_equal(range.begin);
-        let end = KeySelector::first_greater_or_equal(range.end);
-        let chunk = transaction.get_range(begin, end, options, true).await?;
+        let page = self.page(self.rows.ephemerals(session), most).await?;
         let path = |(key, _): &(Bytes, Bytes)| self.rows.ephemeral_path(key).map(Text::from);
-        let paths = chunk.rows.iter().filter_map(path).collect();
-        Ok((paths, !chunk.more))
+        let paths = page.rows.iter().filter_map(path).collect();
+        Ok((paths, !page.more))
     }
 
     /// The ephemeral nodes of a session.
     pub async fn ephemerals(&self, session: i64) -> Result<Vec<Text>> {
-        let (_, transaction) = self.reader();
-        let (found, _) = all_rows(&transaction, self.rows.ephemerals(session), usize::MAX).await?;
+        let found = self.all_rows(self.rows.ephemerals(session)).await?;
         let path = |(key, _): &(Bytes, Bytes)| self.rows.ephemeral_path(key).map(Text::from);
         Ok(found.iter().filter_map(path).collect())
     }
@@ -429,37 +400,5 @@ impl Drop for KeepAll {
 impl Clone for KeepAll {
     fn clone(&self) -> Self {
         self.0.keep_all()
-    }
-}
-
-/// All rows of a range without conflicts, and whether that is all: reading ends after `bytes_max`.
-pub async fn all_rows(
-    transaction: &Transaction,
-    range: KeyRange,
-    bytes_max: usize,
-) -> Result<(Vec<(Bytes, Bytes)>, bool)> {
-    let mut begin = KeySelector::first_greater_or_equal(range.begin);
-    let end = KeySelector::first_greater_or_equal(range.end);
-    let (mut all, mut bytes) = (Vec::new(), 0);
-    let options = RangeOptions {
-        mode: StreamingMode::WantAll,
-        ..RangeOptions::default()
-    };
-    loop {
-        let chunk = transaction
-            .get_range(begin, end.clone(), options, true)
-            .await?;
-        bytes += chunk
-            .rows
-            .iter()
-            .map(|(key, value)| key.len() + value.len())
-            .sum::<usize>();
-        all.extend(chunk.rows);
-        match all.last() {
-            Some((last, _)) if chunk.more && bytes <= bytes_max => {
-                begin = KeySelector::first_greater_than(last.clone());
-            }
-            _ => return Ok((all, !chunk.more)),
-        }
     }
 }

@@ -9,7 +9,6 @@ use crate::addresses::Place;
 use crate::connection::Connection;
 use crate::counters::{Asked, Kind};
 use crate::life::{Gateway, Life};
-use crate::pipeline::{Outcome, StepStat};
 use crate::replica::Replica;
 use crate::talk::Talk;
 use crate::tree::execute::{Caller, Executed, Operation, Owner, Shape};
@@ -18,6 +17,7 @@ use crate::wire::{
     Answer, AnswerHeader, Code, FrameError, Header, MultiResult, Request, Skip, decode_request,
     encode_answer, take_frame, xid,
 };
+use crate::writes::{Outcome, StepStat};
 use crate::{FRAME_BYTES_MAX, acl, admin, greeting, read_only, reads};
 use plinth_runtime::serve::{self, Inbox, Outbox};
 use plinth_runtime::sync::Notify;

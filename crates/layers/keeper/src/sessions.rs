@@ -112,6 +112,10 @@ impl Sessions {
         self.owned.len()
     }
 
+    pub fn is_empty(&self) -> bool {
+        self.owned.is_empty()
+    }
+
     /// The client was heard of.
     #[inline]
     pub fn touch(&mut self, session: i64, now: Instant) {

@@ -131,7 +131,7 @@ pub async fn end_import(
     record[..8].copy_from_slice(&zxids.base.to_be_bytes());
     record.put_u8(FORMAT);
     transaction.set(rows.meta(), record);
-    put_totals(transaction, rows, totals);
+    put_totals(rows, totals, |key, row| transaction.set(key, row));
     Ok(())
 }
 
@@ -199,23 +199,28 @@ fn make(transaction: &Transaction, rows: &Rows) -> Result<()> {
     record.put_u8(FORMAT);
     record.put_u32_le(0); // the stamp's place
     transaction.atomic_op(MutationKind::SetVersionstampedValue, rows.meta(), record);
-    let mut totals = Totals::default();
-    for (path, present) in ALWAYS_THERE {
-        let node = first_node(path, present);
-        transaction.set(rows.node(path), node.to_row().0);
-        totals.add_change(path, None, Some(&node));
-        if present > 0 {
-            transaction.set(rows.counts(path), node.counts.to_bytes());
-        }
-    }
-    put_totals(transaction, rows, totals);
+    first_rows(rows, |key, row| transaction.set(key, row));
     Ok(())
 }
 
+/// The rows of a new tree, but for its record.
+pub fn first_rows(rows: &Rows, mut set: impl FnMut(Vec<u8>, Vec<u8>)) {
+    let mut totals = Totals::default();
+    for (path, present) in ALWAYS_THERE {
+        let node = first_node(path, present);
+        set(rows.node(path), node.to_row().0);
+        totals.add_change(path, None, Some(&node));
+        if present > 0 {
+            set(rows.counts(path), node.counts.to_bytes().to_vec());
+        }
+    }
+    put_totals(rows, totals, set);
+}
+
 /// Writes the tree's numbers, counted over all nodes.
-fn put_totals(transaction: &Transaction, rows: &Rows, mut totals: Totals) {
+fn put_totals(rows: &Rows, mut totals: Totals, mut set: impl FnMut(Vec<u8>, Vec<u8>)) {
     totals.nodes += 1; // ZooKeeper counts the root under two names
     for (of, total) in totals.rows() {
-        transaction.set(rows.total(of), total.to_le_bytes());
+        set(rows.total(of), total.to_le_bytes().to_vec());
     }
 }

@@ -17,7 +17,8 @@ mod quotas;
 
 use crate::client::{Client, Failure};
 use crate::life::Options;
-use crate::replica::all_rows;
+use crate::store::Most;
+use crate::stored::read_page;
 use crate::tree::node::Node;
 use crate::tree::rows::Rows;
 use crate::tree::totals::Totals;
@@ -545,13 +546,17 @@ async fn check_totals(database: &Database) -> Verdict {
     let rows = Rows::new(&Options::default().tree);
     let both = database.run(async |transaction| {
         let mut kept = Totals::default();
-        let (found, _) = all_rows(&transaction, rows.totals(), usize::MAX).await?;
+        let found = read_page(&transaction, rows.totals(), Most::ALL)
+            .await?
+            .rows;
         found.iter().for_each(|(key, row)| kept.take_row(key, row));
         let mut counted = Totals {
             nodes: 1, // the root's second name
             ..Totals::default()
         };
-        let (found, _) = all_rows(&transaction, rows.all_nodes(), usize::MAX).await?;
+        let found = read_page(&transaction, rows.all_nodes(), Most::ALL)
+            .await?
+            .rows;
         for (key, row) in found.iter().filter(|(key, _)| Rows::is_node(key)) {
             let node = Node::from_row(row, Zxids { base: 0 }).ok_or(Error::file_corrupt)?;
             let path = rows.node_path(key).ok_or(Error::file_corrupt)?;
@@ -568,6 +573,48 @@ async fn check_totals(database: &Database) -> Verdict {
     }
 }
 
+/// What needs nothing but the gateways.
+impl Keeping {
+    pub async fn make_nodes(&self) {
+        for path in ["/simulated", "/simulated/e", "/simulated/s"] {
+            self.make(path).await;
+        }
+        for r in 0..REGISTERS {
+            self.make(&register(r)).await;
+        }
+        for path in quotas::nodes() {
+            self.make(&path).await;
+        }
+        self.make_with(quotas::limit()).await;
+    }
+
+    /// What the client with this number does until the end of the day.
+    pub async fn live(&self, client: u64, day: Day) {
+        let mut me = Me {
+            number: client,
+            ..Me::default()
+        };
+        while !day.is_over() {
+            if chance(0.05) {
+                self.ask_oddly().await;
+            }
+            if self.visit(&mut me, day).await.is_none() {
+                day.think().await;
+            }
+        }
+    }
+
+    /// Looks at everything when all machines are well again.
+    ///
+    /// # Errors
+    /// A promise was broken: it says which.
+    pub async fn check_clients(&self) -> Verdict {
+        self.check_registers().await?;
+        self.await_end_of_ephemerals().await?;
+        self.complaints.verdict()
+    }
+}
+
 impl Workload for Keeping {
     fn name(&self) -> &'static str {
         "keeper"
@@ -575,16 +622,7 @@ impl Workload for Keeping {
 
     fn setup(&self, database: Database) -> Boxed<'_, ()> {
         Box::pin(async move {
-            for path in ["/simulated", "/simulated/e", "/simulated/s"] {
-                self.make(path).await;
-            }
-            for r in 0..REGISTERS {
-                self.make(&register(r)).await;
-            }
-            for path in quotas::nodes() {
-                self.make(&path).await;
-            }
-            self.make_with(quotas::limit()).await;
+            self.make_nodes().await;
             while !quotas::is_counted(&database).await {
                 sleep(Duration::from_millis(200)).await;
             }
@@ -596,28 +634,14 @@ impl Workload for Keeping {
     }
 
     fn work(&self, _: Database, client: u64, day: Day) -> Boxed<'_, ()> {
-        Box::pin(async move {
-            let mut me = Me {
-                number: client,
-                ..Me::default()
-            };
-            while !day.is_over() {
-                if chance(0.05) {
-                    self.ask_oddly().await;
-                }
-                if self.visit(&mut me, day).await.is_none() {
-                    day.think().await;
-                }
-            }
-        })
+        Box::pin(self.live(client, day))
     }
 
     fn check(&self, database: Database) -> Boxed<'_, Verdict> {
         Box::pin(async move {
-            self.check_registers().await?;
-            self.await_end_of_ephemerals().await?;
+            let of_clients = self.check_clients().await;
             check_totals(&database).await?;
-            self.complaints.verdict()
+            of_clients
         })
     }
 }

@@ -2,7 +2,7 @@
 
 use plinth_core::EngineKind;
 use plinth_delos::backup::directories;
-use plinth_delos::replica::{Config, Kind, serve};
+use plinth_delos::replica::{Config, Kind, Settings, serve};
 use plinth_delos::store::{RoTx, RwTx};
 use plinth_runtime::real::block_on;
 use plinth_services::{Hosted, Outcome, Rows, Service, name, refuse, unknown, whole_number};
@@ -85,6 +85,7 @@ fn main() {
         engine: EngineKind::Ssd,
         cache_bytes: 64 << 20,
         service: None,
+        settings: Settings::default(),
         places: directories,
     };
     let Err(line) = block_on(serve(config));

@@ -2,13 +2,15 @@
 
 use crate::{Hosted, REQUEST_BYTES_MAX, Refused, Rows, Service, TICK_MS, request, tick};
 use bytes::Bytes;
+use plinth_delos::base::Stopped;
 use plinth_delos::entry::Entry;
+use plinth_delos::replica::Settings;
 use plinth_delos::replica::messages::Called;
 use plinth_delos::replica::serves::{Serves, ServiceStack, lost_at};
 use plinth_delos::stack::{Answer, Engine, Failure};
 use plinth_runtime::{Duration, sleep};
 use serde_json::Value;
-use std::convert::Infallible;
+use std::rc::Rc;
 
 fn refused(refused: Refused) -> Called {
     Called::Refused {
@@ -69,7 +71,7 @@ async fn read<S: Service>(
 impl<S: Service + Default> Serves for Hosted<S> {
     const KIND: &'static str = S::NAME;
 
-    fn create() -> Self {
+    fn create(_: &Settings) -> Self {
         Hosted(S::default())
     }
 
@@ -82,7 +84,7 @@ impl<S: Service + Default> Serves for Hosted<S> {
     }
 
     /// Lets the clock go on, unless another replica has.
-    async fn attend(stack: &ServiceStack<Self>) -> Infallible {
+    async fn attend(stack: &Rc<ServiceStack<Self>>) -> Stopped {
         let mut seen = None;
         loop {
             sleep(Duration::from_millis(TICK_MS)).await;

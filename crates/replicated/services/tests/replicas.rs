@@ -12,7 +12,7 @@ use plinth_delos::replica::messages::{
     Adopt, AskChecksum, AskStatus, CallService, Called, Greet, MarkLog, ReconfigureLog,
     RemoveReplica, ReplicaStatus, SwitchEngine, TrimLog, process,
 };
-use plinth_delos::replica::{Config, serve};
+use plinth_delos::replica::{Config, Settings, serve};
 use plinth_delos::virtual_log::VirtualLog;
 use plinth_rpc::{Interface, Request, Transport};
 use plinth_runtime::sim::{
@@ -55,6 +55,7 @@ fn config(n: u8) -> Config {
         engine: EngineKind::Memory,
         cache_bytes: 1 << 20,
         service: None,
+        settings: Settings::default(),
         places: directories,
     }
 }

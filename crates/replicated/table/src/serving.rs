@@ -8,13 +8,15 @@ use crate::request::Request;
 use crate::{Code, Ended, Refused, proto, query};
 use bytes::Bytes;
 use plinth_core::Error;
+use plinth_delos::base::Stopped;
 use plinth_delos::entry::Entry;
+use plinth_delos::replica::Settings;
 use plinth_delos::replica::messages::Called;
 use plinth_delos::replica::serves::{Serves, ServiceStack, lost_at};
 use plinth_delos::stack::{Answer as Proposed, Engine};
 use plinth_runtime::{Duration, probe, random, sleep};
 use prost::Message;
-use std::convert::Infallible;
+use std::rc::Rc;
 
 /// A replica looks now and then whether something is to be done in steps, and nobody does it.
 const LOOK_MS: std::ops::Range<u64> = 100..300;
@@ -142,7 +144,7 @@ async fn answer(
 impl Serves for Tables {
     const KIND: &'static str = "table";
 
-    fn create() -> Self {
+    fn create(_: &Settings) -> Self {
         Tables
     }
 
@@ -162,7 +164,7 @@ impl Serves for Tables {
     }
 
     /// Goes on with what requests have left to be done in steps, unless another replica does.
-    async fn attend(stack: &Stack) -> Infallible {
+    async fn attend(stack: &Rc<Stack>) -> Stopped {
         let mut seen = None;
         loop {
             sleep(Duration::from_millis(random::range(LOOK_MS))).await;

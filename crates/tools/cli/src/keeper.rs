@@ -6,6 +6,7 @@ mod name;
 
 use crate::Outcome;
 use crate::server::{follow_parent, parse_knobs, raise_file_limit};
+use crate::zookeeper::ForClients;
 use crate::{allocator, trace_file};
 use name::parse_tree;
 use plinth_coordination::{ClusterFile, cluster_file};
@@ -15,11 +16,6 @@ use plinth_runtime::real::{block_on, interrupted};
 use plinth_runtime::{Either, race};
 use std::net::SocketAddr;
 use std::path::PathBuf;
-
-/// No time-out of a session may be shorter than a gateway's own time-outs.
-const SESSION_TIMEOUT_MS_MIN: i64 = 4000;
-const SESSION_TIMEOUT_MS_MAX: i64 = 24 * 3_600_000;
-const TICK_MS_MIN: i64 = SESSION_TIMEOUT_MS_MIN / 2;
 
 #[derive(clap::Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -41,37 +37,8 @@ pub struct Arguments {
     /// Name of the tree of nodes; a cluster can keep several, which know nothing of each other
     #[arg(long, value_name = "NAME", default_value = "default", value_parser = parse_tree)]
     tree: String,
-    /// ZooKeeper's tickTime, in milliseconds: time-outs of sessions are from 2 to 20 ticks, unless others are given
-    #[arg(
-        long,
-        value_name = "MS",
-        default_value_t = 2000,
-        value_parser = clap::value_parser!(u32).range(TICK_MS_MIN..=600_000)
-    )]
-    tick_ms: u32,
-    /// Shortest time-out of a session, as ZooKeeper's minSessionTimeout [default: 2 ticks]
-    #[arg(
-        long,
-        value_name = "MS",
-        value_parser = clap::value_parser!(u32).range(SESSION_TIMEOUT_MS_MIN..=SESSION_TIMEOUT_MS_MAX)
-    )]
-    min_session_timeout_ms: Option<u32>,
-    /// Longest time-out of a session, as ZooKeeper's maxSessionTimeout [default: 20 ticks]
-    #[arg(
-        long,
-        value_name = "MS",
-        value_parser = clap::value_parser!(u32).range(SESSION_TIMEOUT_MS_MIN..=SESSION_TIMEOUT_MS_MAX)
-    )]
-    max_session_timeout_ms: Option<u32>,
-    /// Most connections that one address may have, as ZooKeeper's maxClientCnxns; 0 is no limit
-    #[arg(long, value_name = "N", default_value_t = 10_000)]
-    max_connections_per_address: usize,
-    /// Refuse what hard limits of quotas do not allow, and trace what passes soft ones, as ZooKeeper's enforceQuota
-    #[arg(long)]
-    enforce_quota: bool,
-    /// Id of the super user, as ZooKeeper's superDigest: `super:` and the hash of the password
-    #[arg(long, value_name = "DIGEST", env = "PLINTH_KEEPER_SUPER_DIGEST")]
-    super_digest: Option<String>,
+    #[command(flatten)]
+    clients: ForClients,
     /// Address of ZooKeeper's AdminServer (/commands) and of a metrics page (/metrics), open to all who reach it
     #[arg(long, value_name = "IP:PORT")]
     admin: Option<SocketAddr>,
@@ -93,7 +60,9 @@ pub fn run(arguments: Arguments) -> Outcome {
     if let Some(command) = arguments.command {
         return migrate::run(command);
     }
-    check_timeouts(&arguments)?;
+    let options = arguments
+        .clients
+        .options("keeper", arguments.tree.clone())?;
     let mut texts = vec![format!(
         "keeper_cache_bytes_max={}",
         arguments.cache_mib << 20
@@ -106,41 +75,16 @@ pub fn run(arguments: Arguments) -> Outcome {
     trace_file::start(arguments.trace.as_deref())?;
     allocator::return_free_memory_when_idle()?;
     raise_file_limit();
-    let outcome = block_on(serve(arguments));
+    let outcome = block_on(serve(arguments, options));
     trace_file::flush();
     outcome
 }
 
-fn check_timeouts(arguments: &Arguments) -> Outcome {
-    let shortest = arguments
-        .min_session_timeout_ms
-        .unwrap_or(2 * arguments.tick_ms);
-    let longest = arguments
-        .max_session_timeout_ms
-        .unwrap_or(20 * arguments.tick_ms);
-    if shortest > longest {
-        return Err(format!(
-            "keeper: the shortest time-out of a session, {shortest} ms, is longer than the longest, {longest} ms: \
-            give others with --min-session-timeout-ms and --max-session-timeout-ms"
-        ));
-    }
-    Ok(())
-}
-
-async fn serve(arguments: Arguments) -> Outcome {
+async fn serve(arguments: Arguments, options: Options) -> Outcome {
     let at = |line: String| format!("keeper {}: {line}", arguments.listen);
     let cluster = ClusterFile::load(&arguments.cluster_file)
         .await
         .map_err(|error| at(format!("{error}; name it with -C")))?;
-    let options = Options {
-        tree: arguments.tree,
-        tick_ms: arguments.tick_ms,
-        min_session_timeout_ms: arguments.min_session_timeout_ms,
-        max_session_timeout_ms: arguments.max_session_timeout_ms,
-        max_connections_per_address: arguments.max_connections_per_address,
-        super_digest: arguments.super_digest,
-        enforce_quota: arguments.enforce_quota,
-    };
     let database = plinth_client::connect(cluster);
     let listening = Keeper::listen(database, arguments.listen, options);
     let keeper = listening.await.map_err(|error| {

@@ -24,6 +24,7 @@ mod stream;
 mod table;
 mod top;
 mod trace_file;
+mod zookeeper;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;

@@ -25,7 +25,7 @@ const FLOORS: [&[&str]; 10] = [
     &["transaction", "storage", "client"],
     &["control", "workload"],
     &["server"], // and every layer
-    &["services", "table"],
+    &["services", "table", "zelos"],
     &["sim", "bench", "capi", "stack", "migrate", "cli"],
 ];
 
@@ -66,7 +66,7 @@ const FOLDERS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("client", &["capi", "client", "foreign", "workload"]),
-    ("replicated", &["services", "table"]),
+    ("replicated", &["services", "table", "zelos"]),
     ("tools", &["bench", "cli", "migrate", "sim", "stack"]),
 ];
 

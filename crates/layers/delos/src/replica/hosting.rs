@@ -17,6 +17,7 @@ use plinth_core::Result;
 use plinth_engine::LocalBoxFuture;
 use plinth_runtime::metric::latency::{Timed, bucket_end};
 use plinth_runtime::metric::page::Samples;
+use plinth_runtime::sync::Watch;
 use plinth_runtime::{Either, race};
 use std::rc::Rc;
 
@@ -26,6 +27,8 @@ type Asked<'a, T> = LocalBoxFuture<'a, std::result::Result<T, Lost>>;
 pub trait Replica {
     /// Runs until it has to stop.
     fn run(&self) -> LocalBoxFuture<'_, Stopped>;
+    /// It has its place in the roster: what the service needs beside requests begins.
+    fn attend_now(&self);
     fn call<'a>(&'a self, operation: &'a str, request: &'a Bytes) -> LocalBoxFuture<'a, Called>;
     /// The replicas, with everything that was decided anywhere before the call.
     fn members(&self) -> Asked<'_, Vec<(ReplicaId, Member)>>;
@@ -51,6 +54,7 @@ pub trait Replica {
 
 pub struct Hosting<D: Serves> {
     stack: Rc<ServiceStack<D>>,
+    has_place: Watch<bool>,
 }
 
 impl<D: Serves> Hosting<D> {
@@ -59,20 +63,32 @@ impl<D: Serves> Hosting<D> {
         store: Rc<LocalStore>,
         id: ReplicaId,
         backups: Backups,
+        application: D,
     ) -> Self {
-        let stack = Standard::new(log, store, id, D::create(), backups);
+        let stack = Standard::new(log, store, id, application, backups);
         // Whoever is first has the lease, while the engine is on.
         stack.lease.want(true);
-        Hosting { stack }
+        let has_place = Watch::new(false);
+        Hosting { stack, has_place }
     }
 }
 
 impl<D: Serves> Replica for Hosting<D> {
     fn run(&self) -> LocalBoxFuture<'_, Stopped> {
         Box::pin(async {
-            let Either::Left(stopped) = race(self.stack.run(), D::attend(&self.stack)).await;
-            stopped
+            let attending = async {
+                self.has_place.wait_until(|has_place| *has_place).await;
+                D::attend(&self.stack).await
+            };
+            // It is large, and would be moved about on the stack.
+            match race(Box::pin(self.stack.run()), attending).await {
+                Either::Left(stopped) | Either::Right(stopped) => stopped,
+            }
         })
+    }
+
+    fn attend_now(&self) {
+        self.has_place.set(true);
     }
 
     fn call<'a>(&'a self, operation: &'a str, request: &'a Bytes) -> LocalBoxFuture<'a, Called> {

@@ -1,6 +1,8 @@
 //! What a service is to the process that hosts it.
 
 use super::messages::Called;
+use super::settings::Settings;
+use crate::base::Stopped;
 use crate::coordinated_register::CoordinatedRegister;
 use crate::engines::roster;
 use crate::log::LogError;
@@ -9,8 +11,8 @@ use crate::stack::{Application, Lost, ReplicaId};
 use crate::stacks::Standard;
 use crate::virtual_log::VirtualLog;
 use bytes::Bytes;
-use std::convert::Infallible;
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 /// The log of a service: on log servers, with its map on coordinators.
 pub type ServiceLog = VirtualLog<CoordinatedRegister, QuorumLoglets>;
@@ -22,13 +24,13 @@ pub trait Serves: Application + Sized {
     /// What operators call it.
     const KIND: &'static str;
 
-    fn create() -> Self;
+    fn create(settings: &Settings) -> Self;
 
     /// Answers a client's request.
     async fn call(stack: &ServiceStack<Self>, operation: &str, request: &Bytes) -> Called;
 
-    /// Does what the service needs beside requests, for ever.
-    async fn attend(stack: &ServiceStack<Self>) -> Infallible {
+    /// Does what the service needs beside requests, until the process has to stop.
+    async fn attend(stack: &Rc<ServiceStack<Self>>) -> Stopped {
         let _ = stack;
         std::future::pending().await
     }

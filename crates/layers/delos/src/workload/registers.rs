@@ -11,6 +11,7 @@ use super::messages::{Burst, BurstDone, History, OfEngine, Outcome, Past, Regist
 use crate::engines::roster;
 use crate::entry::Entry;
 use crate::log::{LogPos, SharedLog};
+use crate::replica::Settings;
 use crate::replica::messages::Called;
 use crate::replica::serves::{Serves, ServiceStack, lost};
 use crate::stack::{Answer, Application, Engine, Failure, Lost, ReplicaId};
@@ -207,7 +208,7 @@ pub async fn call<L: SharedLog + 'static>(
 impl Serves for Registers {
     const KIND: &'static str = "registers";
 
-    fn create() -> Self {
+    fn create(_: &Settings) -> Self {
         Registers
     }
 

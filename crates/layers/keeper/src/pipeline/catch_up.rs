@@ -1,12 +1,13 @@
 //! The replica moves on: by the gateway's own batches, and by what the stream of changes has of others.
 
 use super::flight::Flight;
-use super::{Outcome, Pipeline, Queued, RETRY_PAUSE, StepStat};
+use super::{Pipeline, Queued, RETRY_PAUSE};
 use crate::REFRESHES;
 use crate::tree::change::{Change, parse_entry};
 use crate::tree::execute::{Executed, Operation, Shape};
 use crate::tree::plan::Known;
 use crate::tree::quota::{Counted, QuotaChange};
+use crate::writes::{Outcome, StepStat, Writes};
 use plinth_client::{Position, StreamContent, StreamEntry, StreamLimit};
 use plinth_core::version::Versionstamp;
 use plinth_core::{Error, Result, Version};
@@ -25,7 +26,7 @@ impl Pipeline {
             let zxid = zxid_of(piece);
             let mut stats = Vec::new();
             while let Some((_, mut change)) = changes.next_if(|(of, _)| *of == piece) {
-                settle(&mut change, zxid_of);
+                change.settle(zxid_of);
                 self.apply(stamp.version(), &change, zxid);
                 if !matches!(change, Change::Guarded(..) | Change::Quota(..)) {
                     stats.push(self.stat_after(&change));
@@ -142,7 +143,7 @@ impl Pipeline {
     }
 
     async fn read_on(&self, own: Option<(u64, Versionstamp)>) -> Result<()> {
-        let transaction = self.replica.database.create_transaction();
+        let transaction = self.database.create_transaction();
         if let Some((_, stamp)) = own {
             transaction.set_read_version(stamp.version());
         }
@@ -196,12 +197,5 @@ impl Pipeline {
         }
         self.next.set(position.next());
         Ok(())
-    }
-}
-
-/// Puts in the zxids of the commit.
-fn settle(change: &mut Change, zxid_of: impl Fn(u16) -> i64) {
-    if let Change::Created(_, node) | Change::DataSet(_, node) | Change::AclSet(_, node) = change {
-        node.settle(zxid_of);
     }
 }

@@ -1,6 +1,6 @@
 //! Batches on their way: executed, sent to the store, answered or executed again.
 
-use super::{Outcome, Pipeline, Queued, RETRY_PAUSE, Seen};
+use super::{Pipeline, Queued, RETRY_PAUSE, Seen};
 use crate::commit::{Mode, Relied, Writer};
 use crate::paths;
 use crate::quotas;
@@ -11,6 +11,7 @@ use crate::tree::locks::LockSet;
 use crate::tree::plan::{Known, Plan};
 use crate::tree::rows::{Lock, Rows};
 use crate::wire::{Request, Text};
+use crate::writes::{Outcome, Writes};
 use crate::{ALONE_AFTER_MS, BATCHES, BATCHES_AT_ONCE, CONFLICTS};
 use plinth_client::Transaction;
 use plinth_core::version::Versionstamp;
@@ -331,7 +332,7 @@ impl Pipeline {
         self.batch.set(number);
         self.begun.notify_one();
         let mode = self.mode();
-        let transaction = self.replica.database.create_transaction();
+        let transaction = self.database.create_transaction();
         let writes = std::mem::take(&mut plan.writes).seal();
         let relied = Relied {
             reads: &reads,

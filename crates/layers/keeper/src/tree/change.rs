@@ -46,6 +46,16 @@ pub enum Change {
     Quota(Text, QuotaChange),
 }
 
+impl Change {
+    /// Puts in the zxids of the commit.
+    pub fn settle(&mut self, zxid_of: impl Fn(u16) -> i64) {
+        if let Change::Created(_, node) | Change::DataSet(_, node) | Change::AclSet(_, node) = self
+        {
+            node.settle(zxid_of);
+        }
+    }
+}
+
 const CREATED: u8 = 1;
 const DATA_SET: u8 = 2;
 const ACL_SET: u8 = 3;

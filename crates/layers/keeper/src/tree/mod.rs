@@ -11,3 +11,4 @@ pub mod rows;
 mod tests;
 pub mod totals;
 pub mod touched;
+pub mod written;

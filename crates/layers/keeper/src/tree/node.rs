@@ -4,6 +4,7 @@ use crate::wire::{Acl, Stat, Text};
 use crate::zxid::Zxids;
 use bytes::{Buf, BufMut, Bytes};
 use plinth_core::version::Versionstamp;
+use plinth_core::{Error, Result};
 use std::rc::Rc;
 
 /// Owners that are no sessions, as ZooKeeper has them.
@@ -298,6 +299,32 @@ impl Node {
             acl,
             data,
         })
+    }
+}
+
+impl Node {
+    /// The node whose own row has the key `own`, in that row and those of its counts and pzxid; `None` if it does not
+    /// exist.
+    ///
+    /// # Errors
+    /// [`Error::file_corrupt`] if a row is damaged.
+    pub fn from_rows(own: &[u8], found: &[(Bytes, Bytes)], zxids: Zxids) -> Result<Option<Node>> {
+        let Some((_, row)) = found.iter().find(|(key, _)| *key == own) else {
+            return Ok(None);
+        };
+        let mut node = Node::from_row(row, zxids).ok_or(Error::file_corrupt)?;
+        for (key, row) in found {
+            match key[..] {
+                [.., 0, b'c'] => {
+                    node.counts = Counts::from_bytes(row).ok_or(Error::file_corrupt)?
+                }
+                [.., 0, b'z'] => {
+                    node.pzxid = pzxid_from_row(row, zxids).ok_or(Error::file_corrupt)?;
+                }
+                _ => {}
+            }
+        }
+        Ok(Some(node))
     }
 }
 

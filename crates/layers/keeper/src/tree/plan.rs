@@ -290,6 +290,16 @@ impl<'v> Plan<'v> {
         Ok(())
     }
 
+    /// Puts in the zxids, once they are known; `zxid_of` gives that of an operation.
+    pub fn settle(&mut self, zxid_of: impl Fn(u16) -> i64 + Copy) {
+        self.touched
+            .afters_mut()
+            .for_each(|node| node.settle(zxid_of));
+        self.changes
+            .iter_mut()
+            .for_each(|(_, change)| change.settle(zxid_of));
+    }
+
     /// All operations are executed: what they have done to quotas is known.
     pub fn end(&mut self) {
         let touched = self.touched.iter();

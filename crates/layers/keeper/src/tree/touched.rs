@@ -62,6 +62,15 @@ impl TouchedNodes {
         }
     }
 
+    /// What the nodes become.
+    pub fn afters_mut(&mut self) -> impl Iterator<Item = &mut Node> {
+        let touched = self
+            .nodes
+            .iter_mut()
+            .filter_map(|(_, touched)| touched.as_mut());
+        touched.filter_map(|touched| touched.after.as_mut())
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (&Text, &Touched)> {
         let nodes = self.nodes.iter();
         nodes.filter_map(|(path, touched)| Some((path, touched.as_ref()?)))

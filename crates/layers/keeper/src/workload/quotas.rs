@@ -1,7 +1,8 @@
 //! Quotas in the simulated workload: what they let in, and what is kept of their use.
 
 use crate::client::Client;
-use crate::replica::all_rows;
+use crate::store::Most;
+use crate::stored::read_page;
 use crate::tree::node::Node;
 use crate::tree::quota::{Counted, Quota, Used};
 use crate::tree::rows::Rows;
@@ -97,8 +98,12 @@ pub async fn check(
     transaction: &Transaction,
     rows: &Rows,
 ) -> Result<std::result::Result<(), String>> {
-    let (found, _) = all_rows(transaction, rows.all_quotas(), usize::MAX).await?;
-    let (nodes, _) = all_rows(transaction, rows.all_nodes(), usize::MAX).await?;
+    let found = read_page(transaction, rows.all_quotas(), Most::ALL)
+        .await?
+        .rows;
+    let nodes = read_page(transaction, rows.all_nodes(), Most::ALL)
+        .await?
+        .rows;
     let number = |key: Vec<u8>| {
         let row = found.iter().find(|(found, _)| *found == key);
         let row = row.and_then(|(_, row)| row.first_chunk::<8>());

@@ -28,7 +28,7 @@ pub struct Arguments {
     /// Name of the service
     #[arg(value_name = "NAME", value_parser = parse_service_name)]
     pub name: String,
-    /// Kind of service: lock, queue, table, or one that the processes have of their own
+    /// Kind of service: lock, queue, table, zelos, or one that the processes have of their own
     #[arg(long, value_name = "KIND", value_parser = parse_any_kind)]
     pub kind: String,
     /// A replica: its name, and where its process listens; once for each

@@ -7,10 +7,14 @@
 //! A process that dies is started again. When this process ends, for any reason, the others end too.
 
 use super::create::{self, parse_kind};
+use super::kinds::ZELOS;
 use super::names::{At, file_name, parse_service_name};
+use super::serve::ZOOKEEPER_PORT;
 use super::service::load;
 use crate::Outcome;
 use crate::connect;
+use crate::server::parse_knobs;
+use crate::zookeeper::ForClients;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -28,7 +32,7 @@ pub struct Arguments {
     /// Name of the service
     #[arg(value_name = "NAME", value_parser = parse_service_name)]
     name: String,
-    /// Kind of service: lock, queue, table
+    /// Kind of service: lock, queue, table, zelos
     #[arg(long, value_name = "KIND", value_parser = parse_kind)]
     kind: String,
     /// Replicas, each a process
@@ -45,12 +49,30 @@ pub struct Arguments {
     /// Port of the first replica; the others take the ports after it
     #[arg(long, value_name = "PORT", default_value_t = 4700, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
+    /// Port for ZooKeeper's clients of the first replica of kind zelos; the others take the ports after it
+    #[arg(long, value_name = "PORT", default_value_t = ZOOKEEPER_PORT)]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    zookeeper_port: u16,
+    #[command(flatten)]
+    clients: ForClients,
+    /// Set a limit or an interval of the replicas; `plinth server --knob list` shows all knobs
+    #[arg(long = "knob", value_name = "NAME=VALUE")]
+    knobs: Vec<String>,
     /// Port of the first replica's metrics page (/metrics, for Prometheus); the others take the ports after it
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     metrics_port: Option<u16>,
 }
 
 impl Arguments {
+    fn is_zelos(&self) -> bool {
+        self.kind == ZELOS
+    }
+
+    /// Where ZooKeeper's clients find the replica with the number `i`.
+    fn zookeeper(&self, i: u16) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.zookeeper_port + i)
+    }
+
     fn replica(&self, i: u16) -> At {
         At {
             name: format!("{}-{}", self.name, i + 1),
@@ -60,9 +82,11 @@ impl Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Outcome {
+    let zookeeper = arguments.is_zelos().then_some(arguments.zookeeper_port);
     for (flag, first) in [
         ("--port", Some(arguments.port)),
         ("--metrics-port", arguments.metrics_port),
+        ("--zookeeper-port", zookeeper),
     ] {
         let first = first.unwrap_or(1);
         if u32::from(first) + u32::from(arguments.replicas) > 1 << 16 {
@@ -72,14 +96,20 @@ pub fn run(arguments: &Arguments) -> Outcome {
             ));
         }
     }
+    parse_knobs(&arguments.knobs)?;
+    let name = format!("delos dev {}", arguments.name);
+    arguments.clients.options(&name, String::new())?;
     connect::block_on(async {
         let replicas: Vec<At> = (0..arguments.replicas)
             .map(|i| arguments.replica(i))
             .collect();
         let path = arguments.data_dir.join(file_name(&arguments.name));
         check(arguments, &replicas, &path).await?;
-        let start = |at: &At| Process::start(arguments, at);
-        let mut processes = replicas.iter().map(start).collect::<Outcome<Vec<_>>>()?;
+        let start = |(i, at): (u16, &At)| Process::start(arguments, i, at);
+        let mut processes = (0..)
+            .zip(&replicas)
+            .map(start)
+            .collect::<Outcome<Vec<_>>>()?;
         let outcome = match race(
             interrupted(),
             serve(arguments, &replicas, &path, &mut processes),
@@ -160,6 +190,11 @@ async fn serve(
         arguments.kind
     );
     println!("use it with: plinth delos status {}", path.display());
+    if arguments.is_zelos() {
+        let all = (0..arguments.replicas).map(|i| arguments.zookeeper(i).to_string());
+        let all: Vec<String> = all.collect();
+        println!("ZooKeeper's clients connect to {}", all.join(","));
+    }
     println!("ready");
     loop {
         for process in processes.iter_mut() {
@@ -170,13 +205,14 @@ async fn serve(
 }
 
 struct Process {
+    number: u16,
     at: At,
     child: Child,
     ended_at: Option<Instant>,
 }
 
 impl Process {
-    fn start(arguments: &Arguments, at: &At) -> Outcome<Process> {
+    fn start(arguments: &Arguments, number: u16, at: &At) -> Outcome<Process> {
         let directory = arguments.data_dir.join(&at.name);
         let made = std::fs::create_dir_all(&directory);
         made.map_err(|error| {
@@ -190,7 +226,8 @@ impl Process {
             .metrics_port
             .map(|port| SocketAddr::new(at.address.ip(), port + index).to_string());
         // The running program itself, even if its file has been replaced since.
-        let child = Command::new("/proc/self/exe")
+        let mut command = Command::new("/proc/self/exe");
+        command
             .arg0("plinth")
             .args(["delos", "serve", "--service", &arguments.name])
             .args(["--listen", &at.address.to_string()])
@@ -200,11 +237,20 @@ impl Process {
             .arg(directory.join("trace.jsonl"))
             .args(page.iter().flat_map(|page| ["--metrics", page]))
             .args(["--parent", &std::process::id().to_string()])
-            .stdin(Stdio::null())
-            .spawn();
+            .stdin(Stdio::null());
+        for knob in &arguments.knobs {
+            command.args(["--knob", knob]);
+        }
+        if arguments.is_zelos() {
+            let address = arguments.zookeeper(number).to_string();
+            command.args(["--zookeeper-listen", &address]);
+            arguments.clients.hand_on(&mut command);
+        }
+        let child = command.spawn();
         let child = child.map_err(|error| format!("cannot start a process: {error}"))?;
         let (at, ended_at) = (at.clone(), None);
         Ok(Process {
+            number,
             at,
             child,
             ended_at,
@@ -227,7 +273,7 @@ impl Process {
             now()
         });
         if ended_at.elapsed() >= RESTART_AFTER {
-            *self = Process::start(arguments, &self.at.clone())?;
+            *self = Process::start(arguments, self.number, &self.at.clone())?;
         }
         Ok(())
     }

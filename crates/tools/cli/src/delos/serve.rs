@@ -5,15 +5,21 @@ use super::names::{parse_address, parse_service_name};
 use super::places;
 use crate::Outcome;
 use crate::server::{follow_parent, parse_knobs, raise_file_limit};
+use crate::zookeeper::ForClients;
 use crate::{allocator, pages, trace_file};
 use plinth_core::EngineKind;
-use plinth_delos::replica::{Config, serve_with_page};
+use plinth_delos::replica::{Config, Settings, serve_with_page};
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::metric::page::Page;
+use plinth_runtime::net::listen;
 use plinth_runtime::real::{block_on, interrupted};
 use plinth_runtime::{Either, race};
+use plinth_zelos::Door;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+
+/// Where ZooKeeper's clients look for it.
+pub const ZOOKEEPER_PORT: u16 = 2181;
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
@@ -32,6 +38,11 @@ pub struct Arguments {
     /// Cache of the local store, in MiB
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     cache_mib: u64,
+    /// Address for ZooKeeper's clients, for a replica of kind zelos [default: port 2181 of the IP of --listen]
+    #[arg(long, value_name = "IP:PORT")]
+    zookeeper_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    clients: ForClients,
     /// Address of a metrics page (/metrics) for Prometheus
     #[arg(long, value_name = "IP:PORT")]
     metrics: Option<SocketAddr>,
@@ -65,6 +76,11 @@ pub fn run(arguments: Arguments) -> Outcome {
         served.map_err(|line| format!("{at}: {line}"))?;
     }
     let page = page.map(|(_, page)| page);
+    let zookeeper = arguments.zookeeper_listen;
+    let door = Door {
+        listen: zookeeper.unwrap_or(SocketAddr::new(arguments.listen.ip(), ZOOKEEPER_PORT)),
+        options: arguments.clients.options(&at, "default".into())?,
+    };
     let config = Config {
         directory: arguments.data_dir,
         listen: arguments.listen,
@@ -72,9 +88,19 @@ pub fn run(arguments: Arguments) -> Outcome {
         engine: arguments.engine,
         cache_bytes: (arguments.cache_mib as usize) << 20,
         service: arguments.service,
+        settings: Settings::default().with(door),
         places: places::open,
     };
     let outcome = block_on(async {
+        if let Some(address) = zookeeper {
+            // Before it becomes a replica that nobody can use.
+            let found = listen(address).await;
+            found.map(drop).map_err(|error| {
+                format!(
+                    "{at}: cannot listen at {address}: {error}; choose another --zookeeper-listen"
+                )
+            })?;
+        }
         match race(interrupted(), serve_with_page(config, page)).await {
             Either::Left(Ok(())) => Ok(()),
             Either::Left(Err(error)) => Err(format!("{at}: cannot wait for signals: {error}")),

@@ -1,0 +1,91 @@
+//! What an operator may choose for ZooKeeper's clients, wherever they come in.
+
+use crate::Outcome;
+use plinth_keeper::Options;
+
+/// No time-out of a session may be shorter than a gateway's own time-outs.
+const SESSION_TIMEOUT_MS_MIN: i64 = 4000;
+const SESSION_TIMEOUT_MS_MAX: i64 = 24 * 3_600_000;
+const TICK_MS_MIN: i64 = SESSION_TIMEOUT_MS_MIN / 2;
+const SUPER_DIGEST: &str = "PLINTH_KEEPER_SUPER_DIGEST";
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct ForClients {
+    /// ZooKeeper's tickTime, in milliseconds: time-outs of sessions are from 2 to 20 ticks, unless others are given
+    #[arg(
+        long,
+        value_name = "MS",
+        default_value_t = 2000,
+        value_parser = clap::value_parser!(u32).range(TICK_MS_MIN..=600_000)
+    )]
+    tick_ms: u32,
+    /// Shortest time-out of a session, as ZooKeeper's minSessionTimeout [default: 2 ticks]
+    #[arg(
+        long,
+        value_name = "MS",
+        value_parser = clap::value_parser!(u32).range(SESSION_TIMEOUT_MS_MIN..=SESSION_TIMEOUT_MS_MAX)
+    )]
+    min_session_timeout_ms: Option<u32>,
+    /// Longest time-out of a session, as ZooKeeper's maxSessionTimeout [default: 20 ticks]
+    #[arg(
+        long,
+        value_name = "MS",
+        value_parser = clap::value_parser!(u32).range(SESSION_TIMEOUT_MS_MIN..=SESSION_TIMEOUT_MS_MAX)
+    )]
+    max_session_timeout_ms: Option<u32>,
+    /// Most connections that one address may have, as ZooKeeper's maxClientCnxns; 0 is no limit
+    #[arg(long, value_name = "N", default_value_t = 10_000)]
+    max_connections_per_address: usize,
+    /// Refuse what hard limits of quotas do not allow, and trace what passes soft ones, as ZooKeeper's enforceQuota
+    #[arg(long)]
+    enforce_quota: bool,
+    /// Id of the super user, as ZooKeeper's superDigest: `super:` and the hash of the password
+    #[arg(long, value_name = "DIGEST", env = SUPER_DIGEST)]
+    super_digest: Option<String>,
+}
+
+impl ForClients {
+    /// # Errors
+    /// They contradict each other: one line, which begins with `at`.
+    pub fn options(&self, at: &str, tree: String) -> Outcome<Options> {
+        let options = Options {
+            tree,
+            tick_ms: self.tick_ms,
+            min_session_timeout_ms: self.min_session_timeout_ms,
+            max_session_timeout_ms: self.max_session_timeout_ms,
+            max_connections_per_address: self.max_connections_per_address,
+            super_digest: self.super_digest.clone(),
+            enforce_quota: self.enforce_quota,
+        };
+        let shortest = self.min_session_timeout_ms.unwrap_or(2 * self.tick_ms);
+        let longest = self.max_session_timeout_ms.unwrap_or(20 * self.tick_ms);
+        match shortest > longest {
+            true => Err(format!(
+                "{at}: the shortest time-out of a session, {shortest} ms, is longer than the longest, {longest} ms: \
+                give others with --min-session-timeout-ms and --max-session-timeout-ms"
+            )),
+            false => Ok(options),
+        }
+    }
+
+    /// Chooses the same in a process that is started. A secret is not for its arguments, which others see.
+    pub fn hand_on(&self, command: &mut std::process::Command) {
+        command.args(["--tick-ms", &self.tick_ms.to_string()]);
+        let most = self.max_connections_per_address.to_string();
+        command.args(["--max-connections-per-address", &most]);
+        for (name, chosen) in [
+            ("--min-session-timeout-ms", self.min_session_timeout_ms),
+            ("--max-session-timeout-ms", self.max_session_timeout_ms),
+        ] {
+            if let Some(ms) = chosen {
+                command.args([name, &ms.to_string()]);
+            }
+        }
+        if self.enforce_quota {
+            command.arg("--enforce-quota");
+        }
+        if let Some(digest) = &self.super_digest {
+            command.env(SUPER_DIGEST, digest);
+        }
+    }
+}
