@@ -1,9 +1,9 @@
 //! Knows the replicas, and how far each has the log on its own disk, so that the log can be trimmed (§4.1 A).
 //!
-//! A replica says its flushed position along with its proposals, and by itself when it has nothing to propose. Who is
-//! silent for [`EJECT_AFTER`] is put out of the view by another replica, through the log, unless an entry of its own
-//! came before that. It is in the view again with its next entry. The log may go up to what all in the view have; who
-//! has never said anything is not waited for.
+//! A replica reports its flushed position along with the first proposal after a flush, and by itself when it has
+//! reported nothing for a second. Who is silent for [`EJECT_AFTER`] is put out of the view by another replica, through
+//! the log, unless a report of its own came before that. It is in the view again with its next report. The log may go
+//! up to what all in the view have; who has never reported is not waited for.
 
 use super::guard::{Guard, Seen};
 use crate::entry::Entry;
@@ -131,6 +131,8 @@ pub struct ViewTrackingBelow<E> {
     /// What those above allow to trim.
     wanted: Cell<LogPos>,
     reported: Cell<Option<Instant>>,
+    /// The position in the last report.
+    told: Cell<Option<LogPos>>,
 }
 
 impl<E: Engine> ViewTrackingBelow<E> {
@@ -143,12 +145,15 @@ impl<E: Engine> ViewTrackingBelow<E> {
             everybody_has: Cell::new(0),
             wanted: Cell::new(0),
             reported: Cell::new(None),
+            told: Cell::new(None),
         }
     }
 
     fn report(&self) -> Bytes {
+        let flushed = self.store.flushed();
         self.reported.set(Some(now()));
-        words(self.replica, self.store.flushed())
+        self.told.set(Some(flushed));
+        words(self.replica, flushed)
     }
 
     /// Reports, ejects and trims, for ever.
@@ -226,7 +231,10 @@ impl<E: Engine> Engine for ViewTrackingBelow<E> {
         &self,
         mut entry: Entry,
     ) -> impl Future<Output = std::result::Result<Answer<E::Return, E::Refusal>, Lost>> {
-        GUARD.note(&mut entry, &self.report());
+        // With each proposal it would cost every replica a row an entry.
+        if self.told.get() != Some(self.store.flushed()) {
+            GUARD.note(&mut entry, &self.report());
+        }
         self.down.propose(entry)
     }
 
