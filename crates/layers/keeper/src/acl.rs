@@ -11,6 +11,8 @@ use std::rc::Rc;
 /// that of the request.
 const ENTRIES_MAX: usize = 1000;
 const NAMES_BYTES_MAX: usize = 32 << 10;
+/// Of all names of a client, in memory.
+const IDENTITIES_BYTES_MAX: usize = 64 << 10;
 
 /// One of the names by which a client is known.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -31,6 +33,11 @@ impl Identity {
     pub fn of_address(address: IpAddr) -> Identity {
         Identity::new("ip", &address.to_canonical().to_string())
     }
+
+    /// Approximate size in memory.
+    pub fn bytes(&self) -> usize {
+        size_of::<Identity>() + self.scheme.len() + self.id.len()
+    }
 }
 
 /// Who a client is before it says anything: what its connection proves. Here a layer for TLS adds the name in the
@@ -41,11 +48,17 @@ pub fn of_connection(peer: SocketAddr) -> Rc<[Identity]> {
 
 /// Adds what is not there yet. They stand in the order in which ZooKeeper's server would go through them, which
 /// decides what `whoAmI` says and which entries stand for `auth` in an access list.
-pub fn add_identities(all: &mut Vec<Identity>, new: Vec<Identity>) {
+///
+/// # Errors
+/// The client would have more names than anybody needs.
+pub fn add_identities(all: &mut Vec<Identity>, new: Vec<Identity>) -> Result<(), Code> {
     for identity in new {
         if !all.contains(&identity) {
             all.push(identity);
         }
+    }
+    if all.iter().map(Identity::bytes).sum::<usize>() > IDENTITIES_BYTES_MAX {
+        return Err(Code::AUTH_FAILED);
     }
     // It has them in Java's hash set, which begins with 16 places and has no more than three for every four.
     let mut places = 16;
@@ -53,6 +66,7 @@ pub fn add_identities(all: &mut Vec<Identity>, new: Vec<Identity>) {
         places *= 2;
     }
     all.sort_by_key(|identity| java_hash(identity) as usize % places);
+    Ok(())
 }
 
 /// `hashCode` of ZooKeeper's `Id`, spread as Java's maps do it.
@@ -229,6 +243,14 @@ mod tests {
 
     /// What `whoAmI` of ZooKeeper 3.9.3 says after logins as super, one, two, user0, user1 and so on.
     #[test]
+    fn a_client_has_no_more_names_than_a_batch_has_room_for() {
+        let mut all = Vec::new();
+        let long = |n: usize| vec![Identity::new("digest", &format!("{n}{}", "x".repeat(1000)))];
+        let added = (0..100).take_while(|n| add_identities(&mut all, long(*n)).is_ok());
+        assert!((50..65).contains(&added.count()));
+    }
+
+    #[test]
     fn the_names_of_a_client_stand_in_javas_order() {
         let mut all = vec![Identity::of_address([127, 0, 0, 1].into())];
         let mut log_in = |user: &str| {
@@ -236,8 +258,8 @@ mod tests {
             if user == "super:test" {
                 new.insert(0, Identity::new("super", ""));
             }
-            add_identities(&mut all, new.clone());
-            add_identities(&mut all, new);
+            add_identities(&mut all, new.clone()).expect("they are few");
+            add_identities(&mut all, new).expect("they are there already");
             let shown = |identity: &Identity| match &*identity.scheme {
                 "digest" => identity.id.split(':').next().expect("a user").to_string(),
                 scheme => scheme.to_string(),

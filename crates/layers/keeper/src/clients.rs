@@ -115,6 +115,10 @@ impl Listener for Clients {
         self.sessions.borrow().get(session).is_some()
     }
 
+    fn has_clients(&self) -> bool {
+        !self.connections.borrow().is_empty()
+    }
+
     fn enforces_quotas(&self) -> bool {
         self.alarm.is_some()
     }

@@ -323,6 +323,11 @@ impl Talk {
     fn authenticate(&self, xid: i32, scheme: &str, auth: Option<&[u8]>) {
         let super_digest = self.gateway.options.super_digest.as_deref();
         let identities = acl::authenticate(scheme, auth, self.peer.ip(), super_digest);
+        let identities = identities.and_then(|new| {
+            let mut all = self.identities.borrow().to_vec();
+            acl::add_identities(&mut all, new)?;
+            Ok(all)
+        });
         let error = match &identities {
             Ok(_) => 0,
             Err(code) => code.0,
@@ -334,11 +339,7 @@ impl Talk {
         };
         self.push(|out| encode_answer(out, header, &Answer::Empty));
         match identities {
-            Ok(new) => {
-                let mut all = self.identities.borrow().to_vec();
-                acl::add_identities(&mut all, new);
-                *self.identities.borrow_mut() = all.into();
-            }
+            Ok(all) => *self.identities.borrow_mut() = all.into(),
             Err(_) => self.hang_up(),
         }
     }

@@ -34,6 +34,8 @@ pub trait Listener {
     fn before(&self, replica: &Replica, change: &Change, zxid: i64);
     /// True if the gateway has this session.
     fn owns(&self, session: i64) -> bool;
+    /// True if clients are connected, who may wait for events.
+    fn has_clients(&self) -> bool;
     /// True if hard limits of quotas are hard.
     fn enforces_quotas(&self) -> bool;
     /// A client has come to a limit of a quota.

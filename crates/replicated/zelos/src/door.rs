@@ -1,11 +1,17 @@
 //! Where ZooKeeper's clients come in.
 
-use plinth_keeper::Options;
+use plinth_keeper::store::Boxed;
+use plinth_keeper::{Keeper, Options};
 use std::net::SocketAddr;
+use std::rc::Rc;
+
+/// What a process does beside a gateway, for ever: it may show pages about it.
+pub type Beside = Rc<dyn Fn(Rc<Keeper>) -> Boxed<'static, ()>>;
 
 /// A setting of a process.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Door {
     pub listen: SocketAddr,
     pub options: Options,
+    pub beside: Option<Beside>,
 }

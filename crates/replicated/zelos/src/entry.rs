@@ -61,6 +61,15 @@ pub struct Head {
     pub enforces_quotas: bool,
 }
 
+/// Approximate size of an operation in a batch.
+pub fn bytes_of(operation: &Operation) -> usize {
+    let of_caller = match operation {
+        Operation::Request(caller, _) => caller.identities.iter().map(Identity::bytes).sum(),
+        _ => 0,
+    };
+    operation.bytes() + of_caller
+}
+
 /// A batch that is being written.
 pub struct Writing {
     out: Output,

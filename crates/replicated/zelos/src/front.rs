@@ -12,8 +12,8 @@
 //! because the session's row names another life.
 
 use crate::done::Done;
-use crate::entry::{Head, OPERATIONS_MAX, Writing};
-use crate::{ENTRIES, ENTRIES_AT_ONCE, LOOK_MS};
+use crate::entry::{Head, OPERATIONS_MAX, Writing, bytes_of};
+use crate::{ENTRIES, ENTRIES_AT_ONCE, IDLE_LOOK_MS, LOOK_MS};
 use plinth_core::Result;
 use plinth_delos::entry::Entry;
 use plinth_delos::log::LogPos;
@@ -167,7 +167,7 @@ impl Front {
         while batch.len() < OPERATIONS_MAX
             && let Some(next) = queue.front()
         {
-            bytes += next.operation.bytes();
+            bytes += bytes_of(&next.operation);
             if bytes > BATCH_BYTES && !batch.is_empty() {
                 break;
             }
@@ -385,8 +385,11 @@ impl Front {
 
     /// Plays the log when somebody asks for it, or this gateway has executed nothing of its own for a while.
     async fn follow(&self) {
-        let pause = Duration::from_millis(LOOK_MS.get());
         loop {
+            let pause = Duration::from_millis(match self.listener.has_clients() {
+                true => LOOK_MS.get(),
+                false => IDLE_LOOK_MS.get(),
+            });
             race(self.wake_looker.notified(), sleep(pause)).await;
             let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
             let is_busy = self.executed.get().elapsed() < pause;

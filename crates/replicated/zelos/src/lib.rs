@@ -26,13 +26,15 @@ mod tests;
 mod view;
 
 pub use application::Zelos;
-pub use door::Door;
+pub use door::{Beside, Door};
 
 use plinth_runtime::{knob, metric};
 
 knob! {
     /// How often a replica whose own clients write nothing looks for what those of others have written.
     pub LOOK_MS: u64 = "zelos_look_ms", 5, sim 1, 50, legal 1, 1000;
+    /// The same for a replica to which no client is connected.
+    pub IDLE_LOOK_MS: u64 = "zelos_idle_look_ms", 100, sim 1, 200, legal 1, 1000;
     /// Most entries of a replica that are under way; what comes meanwhile shares the next one.
     pub ENTRIES_AT_ONCE: usize = "zelos_entries_at_once", 4, sim 1, 4, legal 1, 100;
 }

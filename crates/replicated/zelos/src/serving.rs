@@ -4,10 +4,12 @@ use crate::application::Zelos;
 use crate::backing::OnStack;
 use bytes::Bytes;
 use plinth_delos::base::Stopped;
+use plinth_delos::engines::{brain_doctor, lease};
 use plinth_delos::replica::Settings;
 use plinth_delos::replica::messages::Called;
 use plinth_delos::replica::serves::{Serves, ServiceStack};
 use plinth_keeper::Keeper;
+use plinth_runtime::race;
 use std::rc::Rc;
 
 impl Serves for Zelos {
@@ -15,6 +17,14 @@ impl Serves for Zelos {
 
     fn create(settings: &Settings) -> Self {
         Zelos::new(settings.get())
+    }
+
+    fn refuses(engine: &str) -> Option<&'static str> {
+        if engine == lease::GUARD.name {
+            return Some("only clients of the replica with the lease could write");
+        }
+        (engine == brain_doctor::GUARD.name)
+            .then_some("replicas keep nodes in memory, and would not see rows that it changes")
     }
 
     async fn call(stack: &ServiceStack<Self>, _: &str, _: &Bytes) -> Called {
@@ -35,8 +45,15 @@ impl Serves for Zelos {
         let backing = Rc::new(OnStack::new(stack));
         match Keeper::listen_over(backing, door.listen, door.options.clone()).await {
             Ok(keeper) => {
+                let keeper = Rc::new(keeper);
+                let beside = door.beside.as_ref();
+                let beside = beside.map(|beside| beside(keeper.clone()));
                 // It is large, and whoever runs a replica would move it about on the stack.
-                Box::pin(keeper.serve()).await;
+                let serving = Box::pin(keeper.serve());
+                match beside {
+                    Some(beside) => drop(race(serving, beside).await),
+                    None => serving.await,
+                }
                 Stopped("it takes no clients any more".into())
             }
             Err(error) => Stopped(format!(

@@ -61,7 +61,12 @@ fn config(n: u8) -> Config {
         enforce_quota: true,
         ..Options::default()
     };
-    let listen = door(n);
+    let (listen, beside) = (door(n), None);
+    let door = Door {
+        listen,
+        options,
+        beside,
+    };
     Config {
         directory: "/data".into(),
         listen: address(n),
@@ -69,7 +74,7 @@ fn config(n: u8) -> Config {
         engine: EngineKind::Memory,
         cache_bytes: 1 << 20,
         service: None,
-        settings: Settings::default().with(Door { listen, options }),
+        settings: Settings::default().with(door),
         places: directories,
     }
 }

@@ -1,6 +1,6 @@
 //! `plinth keeper`: a gateway that serves ZooKeeper's clients from a cluster; and trees that come and go.
 
-mod admin;
+pub mod admin;
 mod migrate;
 mod name;
 
@@ -93,7 +93,7 @@ async fn serve(arguments: Arguments, options: Options) -> Outcome {
         ))
     })?;
     let questions = match arguments.admin {
-        Some(address) => Some(admin::listen(address).map_err(at)?),
+        Some(address) => Some(admin::listen("--admin", address).map_err(at)?),
         None => None,
     };
     let serving = race(keeper.serve(), admin::answer(&keeper, questions));

@@ -3,13 +3,12 @@
 
 mod common;
 
-use common::gateways::{PATIENCE, SESSION_TIMEOUT_MS, ask, connect, start_gateway};
+use common::gateways::{PATIENCE, SESSION_TIMEOUT_MS, ask, connect, page, start_gateway};
 use common::{Cluster, free_ports};
 use plinth_keeper::client::Client;
 use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, Text, create_flags, event};
 use plinth_runtime::{Duration, real, sleep, timeout};
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::process::Command;
 
 fn create(path: &str, flags: i32) -> Request {
@@ -109,18 +108,6 @@ async fn move_to(address: SocketAddr, one: Client, two: &Client) {
     ask(two, live.clone()).await.expect("its session lives");
     one.close().await.expect("closed");
     assert_eq!(ask(two, live).await, Err(Code::NO_NODE));
-}
-
-/// The body of a page.
-fn page(address: SocketAddr, path: &str) -> String {
-    let mut connection = TcpStream::connect(address).expect("the page is served");
-    let request = format!("GET {path} HTTP/1.1\r\nHost: keeper\r\nConnection: close\r\n\r\n");
-    connection.write_all(request.as_bytes()).expect("sent");
-    let mut text = String::new();
-    connection.read_to_string(&mut text).expect("an answer");
-    let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
-    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
-    body.to_string()
 }
 
 async fn look_at_pages(cluster: &Cluster) {

@@ -5,11 +5,11 @@
 
 mod common;
 
-use common::gateways::{PATIENCE, ask, connect};
+use common::gateways::{PATIENCE, ask, connect, page};
 use common::{BINARY, Directory, Server, error_line, free_ports, text};
 use plinth_keeper::wire::{Acl, Answer, CreateKind, Request, create_flags};
 use plinth_runtime::real::block_on;
-use plinth_runtime::{Duration, sleep, timeout};
+use plinth_runtime::{Duration, now, sleep, timeout};
 use std::net::{SocketAddr, TcpListener};
 use std::process::{Command, Stdio};
 
@@ -63,6 +63,17 @@ impl Service {
         command
     }
 
+    /// Starts it, and waits until all its engines are on.
+    fn start(&self, mut dev: Command) -> Server {
+        let server = Server(dev.spawn().expect("it starts"));
+        let begun = now();
+        while !std::path::Path::new(&self.file()).exists() {
+            assert!(begun.elapsed() < PATIENCE, "it is not ready");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        server
+    }
+
     fn file(&self) -> String {
         self.directory.file("data/tree.delos").display().to_string()
     }
@@ -91,7 +102,7 @@ impl Service {
 #[test]
 fn sessions_go_on_at_another_replica_when_one_is_killed() {
     let service = Service::new("zelos");
-    let _dev = Server(service.dev().spawn().expect("it starts"));
+    let _dev = service.start(service.dev());
     block_on(async {
         let first = connect(service.address(0), None).await;
         for (path, flags) in [
@@ -126,6 +137,32 @@ fn sessions_go_on_at_another_replica_when_one_is_killed() {
         }
     });
     service.delos("check");
+}
+
+#[test]
+fn operators_have_zookeepers_pages_and_cannot_switch_on_a_lease() {
+    let service = Service::new("zelos-admin");
+    let pages = free_ports(3);
+    let mut dev = service.dev();
+    dev.args(["--zookeeper-admin-port", &pages.to_string()]);
+    let _dev = service.start(dev);
+    block_on(async {
+        let client = connect(service.address(1), None).await;
+        let made = ask(&client, create("/a", create_flags::PERSISTENT)).await;
+        made.expect("made");
+    });
+    let stat = page(([127, 0, 0, 1], pages + 1).into(), "/commands/stats");
+    assert!(stat.contains("\"node_count\""), "{stat}");
+    let metrics = page(([127, 0, 0, 1], pages + 1).into(), "/metrics");
+    assert!(metrics.contains("znode_count"), "{metrics}");
+    for engine in ["lease", "brain_doctor"] {
+        let mut switch = Command::new(BINARY);
+        switch.args(["delos", "enable-engine", &service.file(), engine]);
+        let said = error_line(&switch.output().expect("it runs"));
+        let line = format!("a service of kind zelos cannot do with the engine {engine}: ");
+        assert!(said.contains(&line), "{said}");
+    }
+    assert!(service.delos("status").contains("session_order"));
 }
 
 #[test]

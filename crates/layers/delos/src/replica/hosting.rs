@@ -35,6 +35,8 @@ pub trait Replica {
     fn join<'a>(&'a self, id: ReplicaId, member: &'a Member) -> Asked<'a, Told>;
     fn remove(&self, id: ReplicaId) -> Asked<'_, Told>;
     fn switch(&self, engine: Guard, on: bool) -> Asked<'_, Told>;
+    /// The kind of the service, and why it cannot do with this engine, if so.
+    fn refuses(&self, engine: Guard) -> Option<(&'static str, &'static str)>;
     fn mark(&self) -> Asked<'_, Told>;
     fn back_up<'a>(&'a self, place: &'a str) -> Asked<'a, Told>;
     /// How far the backup is; `None` while it is off.
@@ -113,6 +115,10 @@ impl<D: Serves> Replica for Hosting<D> {
 
     fn switch(&self, engine: Guard, on: bool) -> Asked<'_, Told> {
         Box::pin(self.stack.switch(engine, on))
+    }
+
+    fn refuses(&self, engine: Guard) -> Option<(&'static str, &'static str)> {
+        D::refuses(engine.name).map(|why| (D::KIND, why))
     }
 
     fn mark(&self) -> Asked<'_, Told> {

@@ -26,6 +26,12 @@ pub trait Serves: Application + Sized {
 
     fn create(settings: &Settings) -> Self;
 
+    /// Why operators must not switch on the engine with this name, if the service cannot do with it.
+    fn refuses(engine: &str) -> Option<&'static str> {
+        let _ = engine;
+        None
+    }
+
     /// Answers a client's request.
     async fn call(stack: &ServiceStack<Self>, operation: &str, request: &Bytes) -> Called;
 

@@ -333,6 +333,14 @@ impl Site {
                 names.join(", ")
             ));
         };
+        if asked.on
+            && let Some((kind, why)) = running.replica.refuses(engine)
+        {
+            return Err(format!(
+                "a service of kind {kind} cannot do with the engine {}: {why}",
+                engine.name
+            ));
+        }
         decide(|| running.replica.switch(engine, asked.on)).await
     }
 

@@ -53,6 +53,9 @@ pub struct Arguments {
     #[arg(long, value_name = "PORT", default_value_t = ZOOKEEPER_PORT)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     zookeeper_port: u16,
+    /// Port of ZooKeeper's AdminServer (/commands) of the first replica of kind zelos; the others take the ports after it
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    zookeeper_admin_port: Option<u16>,
     #[command(flatten)]
     clients: ForClients,
     /// Set a limit or an interval of the replicas; `plinth server --knob list` shows all knobs
@@ -87,6 +90,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
         ("--port", Some(arguments.port)),
         ("--metrics-port", arguments.metrics_port),
         ("--zookeeper-port", zookeeper),
+        ("--zookeeper-admin-port", arguments.zookeeper_admin_port),
     ] {
         let first = first.unwrap_or(1);
         if u32::from(first) + u32::from(arguments.replicas) > 1 << 16 {
@@ -244,6 +248,10 @@ impl Process {
         if arguments.is_zelos() {
             let address = arguments.zookeeper(number).to_string();
             command.args(["--zookeeper-listen", &address]);
+            if let Some(first) = arguments.zookeeper_admin_port {
+                let address = SocketAddr::new(at.address.ip(), first + number);
+                command.args(["--zookeeper-admin", &address.to_string()]);
+            }
             arguments.clients.hand_on(&mut command);
         }
         let child = command.spawn();

@@ -4,6 +4,7 @@ use super::kinds::KINDS;
 use super::names::{parse_address, parse_service_name};
 use super::places;
 use crate::Outcome;
+use crate::keeper::admin;
 use crate::server::{follow_parent, parse_knobs, raise_file_limit};
 use crate::zookeeper::ForClients;
 use crate::{allocator, pages, trace_file};
@@ -14,9 +15,11 @@ use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::listen;
 use plinth_runtime::real::{block_on, interrupted};
 use plinth_runtime::{Either, race};
-use plinth_zelos::Door;
+use plinth_zelos::{Beside, Door};
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 /// Where ZooKeeper's clients look for it.
 pub const ZOOKEEPER_PORT: u16 = 2181;
@@ -41,6 +44,9 @@ pub struct Arguments {
     /// Address for ZooKeeper's clients, for a replica of kind zelos [default: port 2181 of the IP of --listen]
     #[arg(long, value_name = "IP:PORT")]
     zookeeper_listen: Option<SocketAddr>,
+    /// Address of ZooKeeper's AdminServer (/commands) and of a page of its metrics (/metrics), for kind zelos
+    #[arg(long, value_name = "IP:PORT")]
+    zookeeper_admin: Option<SocketAddr>,
     #[command(flatten)]
     clients: ForClients,
     /// Address of a metrics page (/metrics) for Prometheus
@@ -59,6 +65,16 @@ pub struct Arguments {
 
 fn parse_engine(name: &str) -> Result<EngineKind, String> {
     EngineKind::parse(name).ok_or_else(|| "expected ssd or memory".into())
+}
+
+/// Pages about the gateway of a Zelos. Until there is one, and if the replica is of another kind, questions wait.
+fn admin_pages(address: SocketAddr) -> Outcome<Beside> {
+    let questions = admin::listen("--zookeeper-admin", address)?;
+    let questions = Cell::new(Some(questions));
+    Ok(Rc::new(move |keeper| {
+        let questions = questions.take();
+        Box::pin(async move { admin::answer(&keeper, questions).await })
+    }))
 }
 
 pub fn run(arguments: Arguments) -> Outcome {
@@ -80,6 +96,10 @@ pub fn run(arguments: Arguments) -> Outcome {
     let door = Door {
         listen: zookeeper.unwrap_or(SocketAddr::new(arguments.listen.ip(), ZOOKEEPER_PORT)),
         options: arguments.clients.options(&at, "default".into())?,
+        beside: match arguments.zookeeper_admin {
+            Some(address) => Some(admin_pages(address).map_err(|line| format!("{at}: {line}"))?),
+            None => None,
+        },
     };
     let config = Config {
         directory: arguments.data_dir,

@@ -1,4 +1,4 @@
-//! `plinth keeper --admin`: ZooKeeper's AdminServer, and the metrics page.
+//! ZooKeeper's AdminServer, and the metrics page: `plinth keeper --admin`, and for Zelos `--zookeeper-admin`.
 
 #![allow(clippy::disallowed_types)] // the pages are served on a thread and a socket of their own
 
@@ -26,13 +26,13 @@ pub enum Question {
 pub type Questions = mpsc::Receiver<(Question, oneshot::Sender<String>)>;
 type Asking = mpsc::Sender<(Question, oneshot::Sender<String>)>;
 
-/// Binds the address; a thread of its own serves the pages.
+/// Binds the address that `flag` names; a thread of its own serves the pages.
 ///
 /// # Errors
 /// The address cannot be listened at: one line for the user.
-pub fn listen(address: SocketAddr) -> Result<Questions, String> {
+pub fn listen(flag: &'static str, address: SocketAddr) -> Result<Questions, String> {
     let (asking, questions) = mpsc::channel(WAITING_MAX);
-    pages::serve("--admin", address, router(asking))?;
+    pages::serve(flag, address, router(asking))?;
     Ok(questions)
 }
 

@@ -4,7 +4,8 @@ use super::{BINARY, Cluster, Server};
 use plinth_keeper::client::{Client, Failure};
 use plinth_keeper::wire::{Answer, Code, Request};
 use plinth_runtime::{Duration, sleep, timeout};
-use std::net::SocketAddr;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::process::{Command, Stdio};
 
 pub const SESSION_TIMEOUT_MS: i32 = 20_000;
@@ -39,4 +40,16 @@ pub async fn ask(client: &Client, request: Request) -> Result<Answer, Code> {
         Some(Err(Failure::Refused(code))) => Err(code),
         other => panic!("no answer: {other:?}"),
     }
+}
+
+/// The body of a page.
+pub fn page(address: SocketAddr, path: &str) -> String {
+    let mut connection = TcpStream::connect(address).expect("the page is served");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: keeper\r\nConnection: close\r\n\r\n");
+    connection.write_all(request.as_bytes()).expect("sent");
+    let mut text = String::new();
+    connection.read_to_string(&mut text).expect("an answer");
+    let (head, body) = text.split_once("\r\n\r\n").expect("a head and a body");
+    assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+    body.to_string()
 }

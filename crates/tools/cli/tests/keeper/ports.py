@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Free ports, and whether a server serves at one.
 
-    ports.py free            prints one
+    ports.py free [N]        prints one, the first of N in a row
     ports.py serves PORT     ends with 0 if clients can have a session there
     ports.py wait PORT       returns when they can; ends with 1 after a minute
 """
@@ -14,15 +14,20 @@ import time
 HOST = "127.0.0.1"
 
 
-def free_port():
+def is_free(port):
+    try:
+        with socket.create_server((HOST, port)):
+            return True
+    except OSError:
+        return False
+
+
+def free_port(count=1):
     """Below the ports that Linux takes for outgoing connections: another process would get such a port later."""
     while True:
         port = random.randrange(10_000, 32_000)
-        try:
-            with socket.create_server((HOST, port)):
-                return port
-        except OSError:
-            pass
+        if all(is_free(port + i) for i in range(count)):
+            return port
 
 
 def ask_word(host, port, word):
@@ -56,6 +61,9 @@ def main(arguments):
     match arguments:
         case ["free"]:
             print(free_port())
+            return 0
+        case ["free", count]:
+            print(free_port(int(count)))
             return 0
         case ["serves", port]:
             return 0 if serves(HOST, int(port)) else 1
