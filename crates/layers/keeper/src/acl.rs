@@ -241,7 +241,6 @@ mod tests {
         }
     }
 
-    /// What `whoAmI` of ZooKeeper 3.9.3 says after logins as super, one, two, user0, user1 and so on.
     #[test]
     fn a_client_has_no_more_names_than_a_batch_has_room_for() {
         let mut all = Vec::new();
@@ -250,6 +249,7 @@ mod tests {
         assert!((50..65).contains(&added.count()));
     }
 
+    /// What `whoAmI` of ZooKeeper 3.9.3 says after logins as super, one, two, user0, user1 and so on.
     #[test]
     fn the_names_of_a_client_stand_in_javas_order() {
         let mut all = vec![Identity::of_address([127, 0, 0, 1].into())];
