@@ -53,6 +53,7 @@ fn object(plan: &Plan, compared: &Compared, server: &str, rounds: &[Round]) -> V
         "clients": compared.clients,
         "outstanding": plan.outstanding,
         "nodes": plan.nodes,
+        "node_bytes": plan.node_bytes,
         "seed": plan.seed,
         "duration_s": round(duration_s, 3),
         "operations": all.len(),

@@ -55,6 +55,8 @@ pub struct Plan {
     pub rounds: usize,
     /// Nodes to get; also the nodes that the bulk load creates, in all rounds together.
     pub nodes: u64,
+    /// Of the nodes to get and to set; one of [`RECORD_BYTES`](super::tree::RECORD_BYTES).
+    pub node_bytes: usize,
     pub seed: u64,
     pub disturbance: Option<Disturbance>,
     /// Time-out of sessions that are disturbed.
@@ -136,7 +138,7 @@ pub async fn run(
                 "{name}: removed {removed} nodes of an earlier run"
             ));
         }
-        let (tree, began) = (Tree::new(plan.seed, plan.nodes), now());
+        let (tree, began) = (Tree::new(plan.seed, plan.nodes, plan.node_bytes), now());
         let made = setup::make(addresses, &tree, &plan.workloads).await;
         let made = made.map_err(|why| at(server, &why))?;
         let took = began.elapsed().as_secs_f64();

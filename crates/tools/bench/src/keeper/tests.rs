@@ -211,6 +211,7 @@ fn bench(names: &[&str], faults: &[Fault]) -> Result<(Plan, Vec<Compared>), Stri
         duration: Duration::from_millis(500),
         rounds: 2,
         nodes: 500,
+        node_bytes: 1024,
         seed: 7,
         disturbance: None,
         timeout_ms: TIMEOUT_MS,

@@ -1,9 +1,9 @@
 //! The nodes that the workloads use, and what is known of them: every answer can be checked.
 //!
 //! ```text
-//! /plinth-bench/get/N     read, and in the YCSB workloads written; 1024 bytes
+//! /plinth-bench/get/N     read, and in the YCSB workloads written; 1024 bytes, unless said
 //! /plinth-bench/list/N    listed; each has ten children
-//! /plinth-bench/set/N     written; 1024 bytes
+//! /plinth-bench/set/N     written; the same
 //! /plinth-bench/churn/N   parents of nodes that are created and removed; 100 to 500 bytes
 //! /plinth-bench/load/N    parents of the nodes of the bulk load; 128 bytes
 //! ```
@@ -15,6 +15,7 @@ use crate::keeper::mix::{Kind, Shape, Workload, Zipf, pick};
 use bytes::{BufMut, Bytes, BytesMut};
 use plinth_keeper::wire::{Acl, Answer, CreateKind, Request, Stat, Text, create_flags};
 use plinth_runtime::random::{Generator, spread};
+use std::ops::RangeInclusive;
 
 /// Everything that the bench makes is below this node.
 pub const ROOT: &str = "/plinth-bench";
@@ -24,7 +25,8 @@ const SET: u64 = 1000;
 const PARENTS: u64 = 1000;
 /// Nodes that can be removed before any was created: removes and creates are then in balance from the beginning.
 const REMOVABLE_AT_FIRST: u64 = 2000;
-const RECORD_BYTES: usize = 1024;
+/// Sizes of nodes that are read and written.
+pub const RECORD_BYTES: RangeInclusive<usize> = TAG_BYTES..=16 << 10;
 const CHURN_BYTES: (usize, usize) = (100, 500);
 const LOAD_BYTES: usize = 128;
 /// Data is cut from a pool of random bytes of this size.
@@ -82,6 +84,7 @@ pub struct Tree {
     zipf: Zipf,
     /// Nodes to get at first.
     records: u64,
+    record_bytes: usize,
     record_writes: Writes,
     /// Inserted records with a smaller number exist.
     records_there: u64,
@@ -123,8 +126,9 @@ fn under_parent(directory: &str, parents: u64, number: u64) -> Text {
 
 impl Tree {
     /// # Panics
-    /// If `records` is 0.
-    pub fn new(seed: u64, records: u64) -> Self {
+    /// If `records` is 0, or `record_bytes` is not one of [`RECORD_BYTES`].
+    pub fn new(seed: u64, records: u64, record_bytes: usize) -> Self {
+        assert!(RECORD_BYTES.contains(&record_bytes));
         let mut random = Generator::new(seed);
         let words = (0..POOL_BYTES / 8).flat_map(|_| random.u64().to_le_bytes());
         Tree {
@@ -133,6 +137,7 @@ impl Tree {
             acl: Acl::open(),
             zipf: Zipf::new(records),
             records,
+            record_bytes,
             record_writes: Writes::new(records),
             records_there: records,
             set_writes: Writes::new(SET),
@@ -195,7 +200,7 @@ impl Tree {
         let records = numbers(mixes, self.records).map(|node| {
             self.create(
                 in_directory("get", node),
-                self.data(node, RECORD_BYTES, node),
+                self.data(node, self.record_bytes, node),
             )
         });
         empties.map(empty).chain(churn).chain(records)
@@ -205,7 +210,7 @@ impl Tree {
     fn data(&self, node: u64, bytes: usize, place: u64) -> Bytes {
         let mut data = BytesMut::with_capacity(bytes);
         data.put_u64(spread(node));
-        let at = (place as usize) % (POOL_BYTES - RECORD_BYTES);
+        let at = (place as usize) % (POOL_BYTES - RECORD_BYTES.end());
         data.extend_from_slice(&self.pool[at..at + bytes - TAG_BYTES]);
         data.freeze()
     }
@@ -296,7 +301,7 @@ impl Tree {
             }
             Asked::Insert { node } => self.create(
                 self.path_of_new(asked),
-                self.data(node, RECORD_BYTES, place),
+                self.data(node, self.record_bytes, place),
             ),
             Asked::Load { node } => {
                 self.create(self.path_of_new(asked), self.data(node, LOAD_BYTES, place))
@@ -311,7 +316,7 @@ impl Tree {
     fn set(&self, path: Text, node: u64, place: u64) -> Request {
         Request::SetData {
             path,
-            data: Some(self.data(node, RECORD_BYTES, place)),
+            data: Some(self.data(node, self.record_bytes, place)),
             version: -1,
         }
     }
@@ -330,8 +335,8 @@ impl Tree {
     pub fn check(&mut self, asked: Asked, answer: &Answer) -> Result<(), String> {
         let is_right = match (asked, answer) {
             (Asked::Get { node, .. }, Answer::Data(Some(data), stat)) => {
-                let is_whole = data.len() == RECORD_BYTES
-                    && stat.data_length as usize == RECORD_BYTES
+                let is_whole = data.len() == self.record_bytes
+                    && stat.data_length as usize == self.record_bytes
                     && data[..TAG_BYTES] == spread(node).to_be_bytes();
                 is_whole
                     && (0..=self.record_writes.sent[node as usize] as i32).contains(&stat.version)
@@ -341,10 +346,10 @@ impl Tree {
                     && children.iter().all(|child| child.len() == NAME_BYTES)
             }
             (Asked::Set { node }, Answer::Stat(stat)) => {
-                is_written(&mut self.set_writes, node, stat)
+                is_written(&mut self.set_writes, node, stat, self.record_bytes)
             }
             (Asked::SetRecord { node }, Answer::Stat(stat)) => {
-                is_written(&mut self.record_writes, node, stat)
+                is_written(&mut self.record_writes, node, stat, self.record_bytes)
             }
             (
                 Asked::Create { .. } | Asked::Insert { .. } | Asked::Load { .. },
@@ -415,11 +420,10 @@ impl Tree {
     }
 }
 
-fn is_written(writes: &mut Writes, node: u64, stat: &Stat) -> bool {
+fn is_written(writes: &mut Writes, node: u64, stat: &Stat, bytes: usize) -> bool {
     let node = node as usize;
     writes.answered[node] += 1;
-    stat.data_length as usize == RECORD_BYTES
-        && (1..=writes.sent[node] as i32).contains(&stat.version)
+    stat.data_length as usize == bytes && (1..=writes.sent[node] as i32).contains(&stat.version)
 }
 
 /// An answer without its data, for an error line.

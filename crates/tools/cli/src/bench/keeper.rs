@@ -42,7 +42,7 @@ pub struct Arguments {
     /// Times that each workload runs on each server
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
-    /// Nodes of 1024 bytes that are read; also the nodes of 128 bytes that the bulk load creates
+    /// Nodes that are read; also the nodes of 128 bytes that the bulk load creates
     #[arg(
         long,
         value_name = "N",
@@ -50,6 +50,9 @@ pub struct Arguments {
         value_parser = clap::value_parser!(u64).range(1..=1 << 32)
     )]
     nodes: u64,
+    /// Bytes of the nodes that are read and set, 8 to 16384
+    #[arg(long, value_name = "BYTES", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(8..=16384))]
+    node_bytes: u32,
     /// Processes of a server, for its CPU time and memory; default: those that listen at its addresses
     #[arg(long = "pids", value_name = "NAME=PID,PID…", value_parser = parse_pids)]
     pids: Vec<(String, Vec<u32>)>,
@@ -197,6 +200,7 @@ fn plan(arguments: &Arguments) -> Outcome<Plan> {
         duration: Duration::from_secs_f64(arguments.seconds),
         rounds: arguments.rounds as usize,
         nodes: arguments.nodes,
+        node_bytes: arguments.node_bytes as usize,
         seed: arguments.seed.unwrap_or_else(|| random::below(1 << 32)),
         disturbance,
         timeout_ms: arguments.session_timeout_ms,
