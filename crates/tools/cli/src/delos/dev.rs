@@ -53,7 +53,7 @@ pub struct Arguments {
     #[arg(long, value_name = "PORT", default_value_t = ZOOKEEPER_PORT)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     zookeeper_port: u16,
-    /// Port of ZooKeeper's AdminServer (/commands) of the first replica of kind zelos; the others take the ports after it
+    /// Port of the AdminServer (/commands) of the first replica of kind zelos; the others take the ports after it
     #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
     zookeeper_admin_port: Option<u16>,
     #[command(flatten)]
