@@ -230,6 +230,51 @@ fn replicas_that_have_other_things_in_memory_make_the_same_rows() {
 }
 
 #[test]
+fn an_operation_of_a_session_that_has_moved_is_not_executed() {
+    in_simulator(1, async {
+        let replica = Replica::new("/a").await;
+        let beat = || Operation::Beat { row: vec![1] };
+        let take = Operation::TakeSession {
+            session: 5,
+            timeout_ms: 4000,
+            password: b"secret".to_vec(),
+            found: None,
+        };
+        let create = |path: &str| {
+            let request = Request::Create {
+                kind: CreateKind::Plain,
+                path: path.into(),
+                data: None,
+                acl: Acl::open(),
+                flags: create_flags::EPHEMERAL,
+                ttl: -1,
+            };
+            let caller = Caller {
+                session: 5,
+                identities: [].into(),
+            };
+            Operation::Request(caller, request)
+        };
+        let changes = |gateway, number, operation| {
+            let before = replica.store.checksum();
+            let done = replica.execute(&[batch(gateway, number, &[operation])]);
+            assert_eq!(done, [Ok(())]);
+            replica.store.checksum() != before
+        };
+        assert!(changes(1, 1, beat()) && changes(2, 1, beat()));
+        assert!(changes(1, 2, open(5)));
+        assert!(changes(1, 3, create("/before")));
+        assert!(changes(2, 2, take));
+        // The first gateway proposed these before it knew.
+        assert!(!changes(1, 4, create("/after")));
+        assert!(!changes(1, 5, close(5)));
+        assert!(changes(2, 3, create("/after")));
+        assert!(changes(2, 4, close(5)));
+        assert!(!changes(2, 5, create("/later")));
+    });
+}
+
+#[test]
 fn nothing_of_a_gateway_without_a_lease_is_executed() {
     in_simulator(1, async {
         let replica = Replica::new("/a").await;
