@@ -25,7 +25,8 @@ help:
 	@echo "make kills   kill -9 each process of a triple cluster $(KILL_ROUNDS) times under a checked load"
 	@echo "make growth  load $(GROWTH_MB) MB into a cluster that grows from one server to eight, then loses two"
 	@echo "make large   $(LARGE_TRANSACTIONS) transactions of 9 MB side by side, and a clear of $(LARGE_ROWS) rows, hold up nobody"
-	@echo "make chaos   $(CHAOS_SECONDS) s of real processes in network namespaces, under every fault that can be had"
+	@echo "make chaos   $(CHAOS_SECONDS) s of real processes in network namespaces, under every fault that can be had;"
+	@echo "             and as long a service of Delos whose replicas are killed and stopped"
 	@echo "make keeper-clients   ZooKeeper's own clients and their tests against the keeper: $(KEEPER_CLIENTS_RUN)"
 	@echo "make zelos-clients    the same against Zelos, on a Delos stack: $(ZELOS_CLIENTS_RUN)"
 	@echo "make stack   $(STACK_SEEDS) random programs on the stack machines of FoundationDB's bindings"
@@ -124,7 +125,8 @@ CHAOS_SECONDS ?= 1800
 
 .PHONY: chaos
 chaos: tools namespaces
-	PLINTH_CHAOS_SECONDS=$(CHAOS_SECONDS) cargo test --locked --release --package plinth-cli --test chaos -- --nocapture
+	PLINTH_CHAOS_SECONDS=$(CHAOS_SECONDS) cargo test --locked --release --package plinth-cli --test chaos \
+		--test delos_chaos -- --nocapture
 
 # What the test makes its networks of.
 .PHONY: namespaces

@@ -5,145 +5,23 @@
 
 mod common;
 
-use common::{BINARY, Directory, Server, error_line, free_ports, text};
-use plinth_runtime::Duration;
+use common::replicas::{Replicas, Service};
+use common::{error_line, text};
 use serde_json::{Value, json};
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-fn plinth(arguments: &[&str]) -> Output {
-    let mut command = Command::new(BINARY);
-    command.arg("delos").args(arguments);
-    command.output().expect("it runs")
-}
-
-struct Replicas {
-    directory: Directory,
-    first_port: u16,
-    processes: Vec<Option<Server>>,
-}
-
-impl Replicas {
-    fn new(name: &str, count: u16) -> Self {
-        let mut all = Replicas {
-            directory: Directory::new(name),
-            first_port: free_ports(count),
-            processes: Vec::new(),
-        };
-        for i in 0..count {
-            let process = all.start(i);
-            all.processes.push(Some(process));
-        }
-        all
-    }
-
-    fn address(&self, i: u16) -> String {
-        format!("127.0.0.1:{}", self.first_port + i)
-    }
-
-    fn data(&self, i: u16) -> String {
-        self.directory.file(&format!("r{i}")).display().to_string()
-    }
-
-    fn command(&self, i: u16, directory: &str) -> Command {
-        let mut command = Command::new(BINARY);
-        command
-            .args(["delos", "serve", "--listen", &self.address(i)])
-            .args(["--data-dir", directory]);
-        command
-    }
-
-    fn start(&self, i: u16) -> Server {
-        let mut command = self.command(i, &self.data(i));
-        Server(command.stdin(Stdio::null()).spawn().expect("it starts"))
-    }
-
-    /// Kills a process, as `kill -9` does.
-    fn kill(&mut self, i: u16) {
-        self.processes[usize::from(i)] = None;
-    }
-
-    fn restart(&mut self, i: u16) {
-        self.processes[usize::from(i)] = Some(self.start(i));
-    }
-
-    fn file(&self) -> PathBuf {
-        self.directory.file("locks.delos")
-    }
-
-    fn run(&self, command: &str, more: &[&str]) -> Output {
-        let file = self.file().display().to_string();
-        plinth(&[&[command, file.as_str(), "--timeout", "20"], more].concat())
-    }
-
-    fn succeeds(&self, command: &str, more: &[&str]) -> String {
-        let output = self.run(command, more);
-        assert!(
-            output.status.success(),
-            "{command}: {}",
-            text(&output.stderr)
-        );
-        text(&output.stdout)
-    }
-
-    fn call(&self, operation: &str, request: &Value) -> Value {
-        let said = self.succeeds("call", &[operation, &request.to_string()]);
-        serde_json::from_str(&said).expect("JSON")
-    }
-
-    fn status(&self) -> Value {
-        let said = self.succeeds("status", &["--json"]);
-        serde_json::from_str(&said).expect("JSON")
-    }
-
-    fn create(&self) -> Output {
-        let replica = |i: u16| format!("r{i}={}", self.address(i));
-        let file = self.file().display().to_string();
-        let (a, b, c) = (replica(0), replica(1), replica(2));
-        plinth(&[
-            "create",
-            "locks",
-            "--kind",
-            "lock",
-            "--file",
-            &file,
-            "--replica",
-            &a,
-            "--replica",
-            &b,
-            "--replica",
-            &c,
-        ])
-    }
-
-    fn await_all(&self) {
-        let begun = Instant::now();
-        loop {
-            let status = self.status();
-            let replicas = status["replicas"].as_array().expect("a list");
-            if replicas.iter().all(|replica| replica["serves"] == true) {
-                return;
-            }
-            assert!(begun.elapsed() < PATIENCE, "{status}");
-            std::thread::sleep(Duration::from_millis(100));
-        }
-    }
-}
 
 fn acquire(name: &str) -> Value {
     json!({ "name": name, "owner": "me", "ttl_ms": 3_600_000 })
 }
 
 /// Acquires locks until it is told to end. Their tokens.
-fn load(replicas: &Replicas, prefix: &str, is_over: &AtomicBool) -> Vec<u64> {
+fn load(service: &Service, prefix: &str, is_over: &AtomicBool) -> Vec<u64> {
     let mut tokens = Vec::new();
     while !is_over.load(Ordering::Relaxed) {
         let name = format!("{prefix}-{}", tokens.len());
-        let held = replicas.call("acquire", &acquire(&name));
+        let held = service.call("acquire", &acquire(&name));
         tokens.push(held["token"].as_u64().expect("a token"));
     }
     tokens
@@ -152,33 +30,34 @@ fn load(replicas: &Replicas, prefix: &str, is_over: &AtomicBool) -> Vec<u64> {
 #[test]
 fn a_service_of_three_processes_lives_on_when_one_is_killed_and_its_log_is_exchanged() {
     let mut replicas = Replicas::new("delos", 4);
-    let created = replicas.create();
+    let service = replicas.service.clone();
+    let created = replicas.create("lock");
     assert!(created.status.success(), "{}", text(&created.stderr));
-    assert!(error_line(&replicas.create()).contains("is there already"));
-    let first = replicas.call("acquire", &acquire("first"));
+    assert!(error_line(&replicas.create("lock")).contains("is there already"));
+    let first = service.call("acquire", &acquire("first"));
     assert_eq!(first["token"], 1);
     let refused = json!({ "name": "first", "owner": "you", "ttl_ms": 1000 });
-    let refused = replicas.run("call", &["acquire", &refused.to_string()]);
+    let refused = service.run("call", &["acquire", &refused.to_string()]);
     assert!(error_line(&refused).contains("refused (held): \"me\" has \"first\""));
 
     // The first one has the log's sequencer.
     replicas.kill(0);
-    let second = replicas.call("acquire", &acquire("second"));
+    let second = service.call("acquire", &acquire("second"));
     assert_eq!(second["token"], 2);
     replicas.restart(0);
     replicas.await_all();
-    let holder = replicas.call("holder", &json!({ "name": "first" }));
+    let holder = service.call("holder", &json!({ "name": "first" }));
     assert_eq!(
         (&holder["owner"], &holder["token"]),
         (&json!("me"), &json!(1))
     );
 
     let is_over = AtomicBool::new(false);
-    let shared = &replicas;
+    let service = &service;
     let mut tokens = std::thread::scope(|scope| {
-        let clients = ["a", "b"].map(|prefix| scope.spawn(|| load(shared, prefix, &is_over)));
+        let clients = ["a", "b"].map(|prefix| scope.spawn(|| load(service, prefix, &is_over)));
         for sequencer in ["r1", "r2", "r0"] {
-            shared.succeeds("reconfigure-log", &["--sequencer", sequencer]);
+            service.succeeds("reconfigure-log", &["--sequencer", sequencer]);
         }
         is_over.store(true, Ordering::Relaxed);
         clients
@@ -190,27 +69,27 @@ fn a_service_of_three_processes_lives_on_when_one_is_killed_and_its_log_is_excha
     assert_eq!(tokens, all, "each lock has a token of its own");
 
     let added = format!("r3={}", replicas.address(3));
-    replicas.succeeds("add-replica", &[&added]);
-    replicas.succeeds("enable-engine", &["lease"]);
-    replicas.call("acquire", &acquire("with a lease"));
-    replicas.succeeds("disable-engine", &["lease"]);
-    replicas.succeeds("upgrade", &["time"]);
-    let checked = replicas.succeeds("check", &["--json"]);
+    service.succeeds("add-replica", &[&added]);
+    service.succeeds("enable-engine", &["lease"]);
+    service.call("acquire", &acquire("with a lease"));
+    service.succeeds("disable-engine", &["lease"]);
+    service.succeeds("upgrade", &["time"]);
+    let checked = service.succeeds("check", &["--json"]);
     let checked: Value = serde_json::from_str(&checked).expect("JSON");
     assert_eq!(checked["equal"], true);
     assert_eq!(checked["replicas"].as_array().map(Vec::len), Some(4));
-    replicas.succeeds("trim", &[]);
+    service.succeeds("trim", &[]);
     // Its machine is lost for good. It had a seat among the coordinators.
     replicas.kill(0);
-    replicas.succeeds("remove-replica", &["r0"]);
-    assert_eq!(replicas.status()["coordinators"], json!(["r1", "r2", "r3"]));
-    let holder = replicas.call("holder", &json!({ "name": "first" }));
+    service.succeeds("remove-replica", &["r0"]);
+    assert_eq!(service.status()["coordinators"], json!(["r1", "r2", "r3"]));
+    let holder = service.call("holder", &json!({ "name": "first" }));
     assert_eq!(holder["token"], 1);
-    replicas.succeeds("remove-replica", &["r3"]);
+    service.succeeds("remove-replica", &["r3"]);
     let mut removed = replicas.processes[3].take().expect("it runs");
     let ended = removed.0.wait().expect("it ends");
     assert_eq!(ended.code(), Some(1));
-    let status = replicas.status();
+    let status = service.status();
     let last = status["log"]
         .as_array()
         .and_then(|log| log.last())
@@ -226,17 +105,21 @@ fn ends(mut command: Command) -> String {
 #[test]
 fn what_is_asked_wrongly_is_answered_with_one_line() {
     let mut replicas = Replicas::new("delos-wrong", 3);
-    let missing = replicas.run("status", &[]);
+    let missing = replicas.service.run("status", &[]);
     assert!(error_line(&missing).contains("service file"));
-    assert!(replicas.create().status.success());
-    let wrong = replicas.run("enable-engine", &["warp"]);
+    assert!(replicas.create("lock").status.success());
+    let wrong = replicas.service.run("enable-engine", &["warp"]);
     assert!(error_line(&wrong).contains("there is no engine \"warp\"; there are view_tracking"));
-    let wrong = replicas.run("call", &["fly", "{}"]);
+    let wrong = replicas.service.run("call", &["fly", "{}"]);
     assert!(error_line(&wrong).contains("there is no operation \"fly\"; there are acquire"));
-    let wrong = replicas.run("remove-replica", &["x"]);
+    let wrong = replicas.service.run("remove-replica", &["x"]);
     assert!(error_line(&wrong).contains("has no replica \"x\"; there are r0, r1, r2"));
     assert_eq!(
-        replicas.run("call", &["acquire", "{"]).status.code(),
+        replicas
+            .service
+            .run("call", &["acquire", "{"])
+            .status
+            .code(),
         Some(2)
     );
     let taken = replicas.command(0, &replicas.data(1));
@@ -246,7 +129,7 @@ fn what_is_asked_wrongly_is_answered_with_one_line() {
     assert!(ends(moved).contains("is known at"));
     let mut other = replicas.command(2, &replicas.data(2));
     other.args(["--service", "queues"]);
-    assert!(ends(other).contains("has a replica of \"locks\""));
+    assert!(ends(other).contains("has a replica of \"service\""));
     // The local store of another replica.
     let directory = replicas.directory.0.clone();
     let store = |i: u16| directory.join(format!("r{i}"));

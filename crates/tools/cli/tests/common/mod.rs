@@ -5,6 +5,7 @@
 
 pub mod client_programs;
 pub mod gateways;
+pub mod replicas;
 pub mod small_disk;
 pub mod strangers;
 
