@@ -51,7 +51,12 @@ pub struct Arguments {
     )]
     nodes: u64,
     /// Bytes of the nodes that are read and set, 8 to 16384
-    #[arg(long, value_name = "BYTES", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(8..=16384))]
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = 1024,
+        value_parser = clap::value_parser!(u32).range(8..=16384)
+    )]
     node_bytes: u32,
     /// Processes of a server, for its CPU time and memory; default: those that listen at its addresses
     #[arg(long = "pids", value_name = "NAME=PID,PID…", value_parser = parse_pids)]
