@@ -16,5 +16,5 @@
 mod copier;
 mod rows;
 
-pub use copier::{BackupState, LogBackupBelow, TAKE_AFTER};
+pub use copier::{BackupState, LogBackupBelow, TAKE_AFTER, wait};
 pub use rows::{GUARD, LogBackupAbove};

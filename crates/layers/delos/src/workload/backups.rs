@@ -14,7 +14,8 @@ use plinth_workload::Verdict;
 use std::path::Path;
 
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// When all is well, what was marked is in the backup by then, even if those who have bid for it are gone.
+/// When all is well, what was marked is in the backup so long after the time that it may wait, even if those who have
+/// bid for it are gone.
 const LIMIT: Duration = Duration::from_secs(150);
 
 impl Delos {
@@ -48,7 +49,7 @@ impl Delos {
     /// Waits until the backup goes beyond a mark. `None` if it is off.
     async fn marked_in_backup(&self) -> Result<Option<(u64, u64)>, String> {
         let (begun, mut marked, mut server) = (now(), None, self.any_server());
-        while begun.elapsed() < LIMIT {
+        while begun.elapsed() < LIMIT + log_backup::wait() {
             sleep(LOOK_INTERVAL).await;
             let Some(status) = self.ask(self.any_server(), AskBackup {}).await else {
                 continue;

@@ -28,6 +28,11 @@ knob! {
     BACKUP_OWN_WAIT_MS: u64 = "delos_backup_own_wait_ms", 600_000, sim 1000, 60_000, legal 1000, 3_600_000;
 }
 
+/// Requests that were executed wait for so long before they are copied, if they are few.
+pub fn wait() -> Duration {
+    Duration::from_millis(BACKUP_WAIT_MS.get())
+}
+
 /// A segment ends with the read of the log that goes over this.
 const SEGMENT_BYTES: usize = 4 << 20;
 const SEGMENT_ENTRIES: usize = 1000;
@@ -323,10 +328,9 @@ impl<E: Engine, L: SharedLog + 'static> LogBackupBelow<E, L> {
             return is_full(segment);
         }
         let is_over = |wait: Duration| since.elapsed() >= wait;
-        let wait = Duration::from_millis(BACKUP_WAIT_MS.get());
         let own_wait = Duration::from_millis(BACKUP_OWN_WAIT_MS.get());
         is_full(segment)
-            || (is_over(wait) && has_request(segment))
+            || (is_over(wait()) && has_request(segment))
             || (is_over(own_wait) && !segment.entries.is_empty())
     }
 
