@@ -27,6 +27,7 @@ use crate::store::Boxed;
 use crate::tree::execute::Operation;
 use crate::tree::plan::{Known, View};
 use crate::tree::quota::{Exceeded, Quotas};
+use crate::wire::Request;
 use crate::writes::{Complete, Listener, Writes};
 use crate::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX};
 use flight::{Flight, Later, Turn};
@@ -52,6 +53,14 @@ struct Queued {
 impl Queued {
     fn is_look(&self) -> bool {
         matches!(self.operation, Operation::Look { .. })
+    }
+
+    /// True for a read whose batch cannot commit once others have changed the node.
+    fn looks_at_data(&self) -> bool {
+        let Operation::Look { request, .. } = &self.operation else {
+            return false;
+        };
+        matches!(request, Request::GetData { .. })
     }
 
     /// Approximate size of what it writes.
@@ -106,6 +115,9 @@ pub struct Pipeline {
     apart: Cell<u32>,
     /// What `apart` becomes when a batch relies on another next time: it doubles, and halves when none does.
     penalty: Cell<u32>,
+    /// Of how many operations, the next that are taken, reads and writes do not share a batch. A batch of reads has
+    /// nothing to commit, so they get on however often others change what is read, and hold up no writes.
+    looks_apart: Cell<usize>,
     /// How many operations the next batch may have, because more were too large.
     halved: Cell<Option<usize>>,
     /// When somebody else's change was last seen.
@@ -142,6 +154,7 @@ impl Pipeline {
             flights: RefCell::default(),
             apart: Cell::new(0),
             penalty: Cell::new(0),
+            looks_apart: Cell::new(0),
             halved: Cell::new(None),
             others: Cell::new(None),
             in_touch: Cell::new(now()),
@@ -218,7 +231,7 @@ impl Pipeline {
             && later.operations.len() < BATCH_OPERATIONS_MAX.get()
             && let Some(next) = queue.pop_front()
         {
-            match self.turn(&next, &later) {
+            match self.turn(&next, &batch, &later) {
                 Turn::Now if batch.is_empty() || bytes + next.bytes() <= BATCH_BYTES_MAX.get() => {
                     bytes += next.bytes();
                     batch.push(next);
@@ -233,6 +246,8 @@ impl Pipeline {
         let later = later.operations.into_iter().rev();
         later.for_each(|queued| queue.push_front(queued));
         drop(queue);
+        let left = self.looks_apart.get().saturating_sub(batch.len());
+        self.looks_apart.set(left);
         let taken: usize = batch.iter().map(|q| q.operation.held_bytes()).sum();
         self.queued_bytes.update(|bytes| *bytes -= taken);
         batch

@@ -310,10 +310,9 @@ impl Talk {
                 gateway,
             };
             if !reads::answer_now(&talk, xid, request) {
-                // Others have changed the node in the same moment, and its data was not with the change. Later answers
-                // must not go before this one.
+                // A list that is too long for any answer.
                 probe!("keeper_read_could_not_ride");
-                talk.hang_up();
+                talk.answer_with(xid, Err(Code::CONNECTION_LOSS));
             }
         };
         self.life.pipeline.submit(look, Box::new(complete));

@@ -228,9 +228,11 @@ impl Keeping {
         }
     }
 
+    /// As long as what changes carry along, as what is in a node's row only, or as what has rows of its own.
     fn next_value(&self, me: &mut Me) -> String {
         me.writes += 1;
-        format!("{}-{}", me.number, me.writes)
+        let more = [0, 0, 100, 2000][below(4) as usize];
+        format!("{}-{}{:more$}", me.number, me.writes, "")
     }
 
     fn set_request(r: usize, value: &str) -> Request {
@@ -326,13 +328,15 @@ impl Keeping {
         }
     }
 
-    /// All are sent before any is answered. The read sees the write before it, and not the one behind it.
+    /// All are sent before any is answered. The read sees the write before it, and not the one behind it. Half of the
+    /// reads are of another register.
     async fn set_and_get(&self, me: &mut Me, client: &Client, r: usize) -> Option<()> {
         let (first, second) = (self.next_value(me), self.next_value(me));
         let least = self.known.borrow()[r].newest();
         let set = client.submit(Self::set_request(r, &first));
+        let of = if chance(0.5) { r } else { (r + 1) % REGISTERS };
         let get = client.submit(Request::GetData {
-            path: register(r),
+            path: register(of),
             watch: false,
         });
         let set_again = client.submit(Self::set_request(r, &second));
@@ -340,16 +344,18 @@ impl Keeping {
             return None;
         };
         self.note_written(me, r, first, least, before);
-        let Ok(Answer::Data(data, read)) = settle(timeout(ANSWER_LIMIT, get).await) else {
-            return None;
+        let (data, read) = match settle(timeout(ANSWER_LIMIT, get).await) {
+            Ok(Answer::Data(data, read)) => (data, read),
+            Ok(_) => return None,
+            Err(code) => return self.explain(client, code, "a read behind a write fails"),
         };
         self.take_events(me, client).await;
-        self.note_read(me, r, data, read);
+        self.note_read(me, of, data, read);
         let Ok(Answer::Stat(after)) = settle(timeout(ANSWER_LIMIT, set_again).await) else {
             return None;
         };
         self.note_written(me, r, second, least, after);
-        if !(before.version..after.version).contains(&read.version) {
+        if of == r && !(before.version..after.version).contains(&read.version) {
             self.complaints.add(format!(
                 "a read of register {r} between writes of versions {} and {} saw {}",
                 before.version, after.version, read.version

@@ -279,8 +279,14 @@ impl Front {
         if has_data {
             replica.data(path, &node).await?;
         }
-        if has_children && replica.with_children(path, |_| ()).is_none() {
-            replica.load_children(path).await?;
+        // Again if a child has come or gone meanwhile. A list that is too long stays unknown.
+        while has_children
+            && matches!(replica.node_if_known(path), Known::Here(_))
+            && replica.with_children(path, |_| ()).is_none()
+        {
+            if !replica.load_children(path).await? {
+                break;
+            }
         }
         Ok(())
     }

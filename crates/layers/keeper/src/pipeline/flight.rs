@@ -94,10 +94,12 @@ impl Pipeline {
         has_room && is_worth_it && self.apart.get() == 0
     }
 
-    /// When the operation may begin, beside the batches that are under way.
-    pub(super) fn turn(&self, queued: &Queued, later: &Later) -> Turn {
+    /// When the operation may begin, in a batch that has `batch` already, beside the batches that are under way.
+    pub(super) fn turn(&self, queued: &Queued, batch: &[Queued], later: &Later) -> Turn {
+        let is_other = |first: &Queued| first.is_look() != queued.is_look();
+        let is_kept_apart = self.looks_apart.get() > 0 && batch.first().is_some_and(is_other);
         let flights = self.flights.borrow();
-        if flights.is_empty() {
+        if flights.is_empty() && later.operations.is_empty() && !is_kept_apart {
             return Turn::Now;
         }
         let Some(session) = queued.operation.session() else {
@@ -109,7 +111,8 @@ impl Pipeline {
                 .as_ref()
                 .is_none_or(|s| s.contains(&session))
         };
-        if later.sessions.contains(&session) || flights.iter().any(is_in) {
+        let is_behind = later.sessions.contains(&session) || flights.iter().any(is_in);
+        if is_behind || is_kept_apart {
             return Turn::Later;
         }
         let mut is_written = false;
@@ -177,33 +180,41 @@ impl Pipeline {
         }
         self.load(needed.into_iter().collect()).await?;
         for queued in &*batch {
-            if let Operation::Look { request, .. } = &queued.operation {
-                self.load_more(request).await?;
+            if let Operation::Look { request, .. } = &queued.operation
+                && !self.load_more(request).await?
+            {
+                probe!("keeper_look_behind_own_changes");
+                self.refresh().await;
+                return Ok(false);
             }
         }
         Ok(self.replica.version() == version)
     }
 
-    /// Reads what a read needs besides its node.
-    async fn load_more(&self, request: &Request) -> Result<()> {
+    /// Reads what a read needs besides its node. False if the store's rows, at the replica's version, lack what this
+    /// gateway itself has changed last.
+    async fn load_more(&self, request: &Request) -> Result<bool> {
         let replica = &self.replica;
         match request {
             Request::GetData { path, .. } => {
                 let path = paths::named(path);
-                if let Known::Here(node) = replica.node_if_known(path) {
-                    replica.data(path, &node).await?;
+                match replica.node_if_known(path) {
+                    Known::Here(node) => Ok(replica.data(path, &node).await?.is_some()),
+                    Known::Absent | Known::Unknown => Ok(true),
                 }
             }
             Request::GetChildren { path, .. } | Request::GetChildren2 { path, .. } => {
                 let path = paths::named(path);
+                let is_known = || replica.with_children(path, |_| ()).is_some();
                 let is_here = matches!(replica.node_if_known(path), Known::Here(_));
-                if is_here && replica.with_children(path, |_| ()).is_none() {
-                    replica.load_children(path).await?;
+                if !is_here || is_known() {
+                    return Ok(true);
                 }
+                let is_short = replica.load_children(path).await?;
+                Ok(!is_short || is_known())
             }
-            _ => {}
+            _ => Ok(true),
         }
-        Ok(())
     }
 
     async fn look_up(&self, operation: &mut Operation) -> Result<()> {
@@ -417,6 +428,10 @@ impl Pipeline {
             Err(Error::not_committed) => {
                 CONFLICTS.add(1);
                 self.others.set(Some(now()));
+                if flight.operations.iter().any(Queued::looks_at_data) {
+                    probe!("keeper_look_at_what_others_change");
+                    self.looks_apart.set(flight.operations.len());
+                }
                 self.put_back(flight.operations);
                 self.refresh().await;
             }

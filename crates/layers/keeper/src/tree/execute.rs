@@ -238,8 +238,21 @@ pub fn execute(plan: &mut Plan<'_>, operation: &Operation, gateway: u64) -> Exec
             plan.read(Lock::Session, caller.session as u64);
             Executed::One(one(plan, caller, request))
         }
-        Operation::Look { .. } => Executed::One(Ok(Shape::Empty)),
+        Operation::Look { request, .. } => {
+            look(plan, request);
+            Executed::One(Ok(Shape::Empty))
+        }
         other => Executed::One(internal(plan, other, gateway)),
+    }
+}
+
+/// Others' changes come without data that is more than tiny. So a node whose data is read must still be the one that
+/// the gateway has in memory when the batch commits.
+fn look(plan: &mut Plan<'_>, request: &Request) {
+    if let Request::GetData { path, .. } = request {
+        let hash = Rows::path_hash(paths::named(path));
+        plan.read(Lock::Existence, hash);
+        plan.read(Lock::Data, hash);
     }
 }
 

@@ -1,0 +1,167 @@
+//! Reads behind writes of the same client are answered in the middle of a batch, whatever is not in memory yet.
+
+use plinth_client::testing::MemoryCluster;
+use plinth_keeper::client::Client;
+use plinth_keeper::wire::{Acl, Answer, CreateKind, Request};
+use plinth_keeper::{Keeper, Options};
+use plinth_runtime::real::block_on;
+use plinth_runtime::{Duration, Task, sleep, spawn};
+use std::rc::Rc;
+
+/// Data of this size is not in the stream of changes, but in the node's row.
+const IN_ROW: usize = 500;
+/// Data of this size has rows of its own.
+const LONG: usize = 5000;
+
+/// A gateway, and what runs it.
+struct Gateway(
+    Rc<Keeper>,
+    #[expect(dead_code, reason = "ends when it is dropped")] Task<()>,
+);
+
+impl Gateway {
+    async fn start(cluster: &MemoryCluster) -> Gateway {
+        let address = ([127, 0, 0, 1], 0).into();
+        let keeper = Keeper::listen(cluster.database(), address, Options::default()).await;
+        let keeper = Rc::new(keeper.expect("a free port"));
+        let serving = keeper.clone();
+        let serving = spawn("gateway", async move { serving.serve().await });
+        Gateway(keeper, serving)
+    }
+
+    async fn client(&self) -> Client {
+        let client = Client::connect(self.0.address(), 30_000, None).await;
+        client.expect("it serves")
+    }
+}
+
+/// Waits until the gateways count on being alone: they do not read what they have written themselves.
+async fn calm() {
+    sleep(Duration::from_millis(1500)).await;
+}
+
+fn create(path: &str, data: Vec<u8>) -> Request {
+    Request::Create {
+        kind: CreateKind::Plain,
+        path: path.into(),
+        data: Some(data.into()),
+        acl: Acl::open(),
+        flags: 0,
+        ttl: -1,
+    }
+}
+
+fn set(path: &str, data: Vec<u8>) -> Request {
+    Request::SetData {
+        path: path.into(),
+        data: Some(data.into()),
+        version: -1,
+    }
+}
+
+fn get(path: &str) -> Request {
+    Request::GetData {
+        path: path.into(),
+        watch: false,
+    }
+}
+
+async fn done(client: &Client, request: Request) -> Answer {
+    client.submit(request).await.expect("done").1
+}
+
+#[test]
+fn a_list_that_the_gateways_own_last_batch_has_changed_is_read_behind_a_write() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let before = Gateway::start(&cluster).await;
+        let other = before.client().await;
+        for i in 0..20 {
+            done(&other, create(&format!("/{i}"), Vec::new())).await;
+            done(&other, create(&format!("/{i}/old"), Vec::new())).await;
+        }
+        // One that has not seen them come does not know the lists.
+        let gateway = Gateway::start(&cluster).await;
+        let client = gateway.client().await;
+        calm().await;
+        for i in 0..20 {
+            done(&client, create(&format!("/{i}/a"), Vec::new())).await;
+            let written = client.submit(create(&format!("/{i}/b"), Vec::new()));
+            let path = format!("/{i}").as_str().into();
+            let read = client.submit(Request::GetChildren { path, watch: false });
+            written.await.expect("created");
+            let (_, answer) = read.await.expect("listed");
+            let names = ["a", "b", "old"].map(Into::into).to_vec();
+            assert_eq!(answer, Answer::Children(names));
+        }
+    });
+}
+
+#[test]
+fn long_data_whose_access_list_the_gateway_has_just_changed_is_read_behind_a_write() {
+    block_on(async {
+        let cluster = MemoryCluster::new();
+        let gateways = [
+            Gateway::start(&cluster).await,
+            Gateway::start(&cluster).await,
+        ];
+        let (client, other) = (gateways[0].client().await, gateways[1].client().await);
+        for i in 0..20 {
+            done(&other, create(&format!("/{i}"), vec![i; LONG])).await;
+        }
+        calm().await;
+        for i in 0..20 {
+            let path = format!("/{i}");
+            let set_acl = Request::SetAcl {
+                path: path.as_str().into(),
+                acl: Acl::open(),
+                version: -1,
+            };
+            done(&client, set_acl).await;
+            let written = client.submit(create(&format!("/{i}/b"), Vec::new()));
+            let read = client.submit(get(&path));
+            written.await.expect("created");
+            let (_, answer) = read.await.expect("read");
+            assert!(matches!(answer, Answer::Data(Some(data), _) if data == vec![i; LONG]));
+        }
+    });
+}
+
+#[test]
+fn data_that_another_gateway_changes_all_the_time_is_read_behind_writes() {
+    block_on(async {
+        for bytes in [IN_ROW, LONG] {
+            let cluster = MemoryCluster::new();
+            let gateways = [
+                Gateway::start(&cluster).await,
+                Gateway::start(&cluster).await,
+            ];
+            let (client, other) = (gateways[0].client().await, gateways[1].client().await);
+            done(&client, create("/hot", vec![0; bytes])).await;
+            done(&client, create("/own", Vec::new())).await;
+            let changes = spawn("changes", async move {
+                for i in 1.. {
+                    done(&other, set("/hot", vec![(i % 251) as u8; bytes])).await;
+                }
+            });
+            let mut newest = 0;
+            for _ in 0..300 {
+                let written = client.submit(set("/own", Vec::new()));
+                let read = client.submit(get("/hot"));
+                let written_again = client.submit(set("/own", Vec::new()));
+                written.await.expect("written");
+                let (_, answer) = read.await.expect("read");
+                written_again.await.expect("written");
+                let Answer::Data(Some(data), stat) = answer else {
+                    panic!("{answer:?}");
+                };
+                let expected = (stat.version % 251) as u8;
+                assert_eq!(data, vec![expected; bytes], "of version {}", stat.version);
+                assert!(stat.version >= newest, "{} {newest}", stat.version);
+                newest = stat.version;
+            }
+            assert!(newest > 10, "only {newest} changes");
+            drop(changes);
+        }
+    });
+}
