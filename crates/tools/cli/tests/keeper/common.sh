@@ -39,9 +39,11 @@ java_tests() {
     work=$(mktemp -d)
     trap 'rm -rf "$work"' EXIT
     set -- "$lists-tests" "$lists-left-out" ${2:+"$lists-slow"}
-    # A gate stands where each test starts a server; what these servers write, nobody needs.
+    # A gate stands where each test starts a server; what these servers write, nobody needs. Of four ranges of ports the
+    # second: the first is the one that the Go client's tests take theirs from.
     (cd "$work" && java -Xmx1g "-Dplinth.apart=${apart:-false}" -Dzookeeper.serverCnxnFactory=plinth.keeper.Gate -Dzookeeper.admin.enableServer=false \
         -Dzookeeper.4lw.commands.whitelist='*' -Dzookeeper.extendedTypesEnabled=true -Dzookeeper.preAllocSize=100 \
+        -Dtest.junit.threads=4 -Dzookeeper.junit.threadid=2 \
         -Dbuild.test.dir="$work" -Djava.io.tmpdir="$work" -Dorg.slf4j.simpleLogger.defaultLogLevel=off \
         -classpath "$installed/java/classes:$installed/java/junit/*:$installed/java/lib/*" plinth.keeper.Run "$@" |
         grep --line-buffered -v '^latch:')
