@@ -20,6 +20,7 @@ mod life;
 mod monitor;
 pub mod paths;
 mod pipeline;
+pub mod queue;
 pub mod quotas;
 mod read_only;
 mod reads;

@@ -22,12 +22,12 @@
 mod catch_up;
 mod flight;
 
+use crate::queue::{Queue, Queued};
 use crate::replica::Replica;
 use crate::store::Boxed;
 use crate::tree::execute::Operation;
 use crate::tree::plan::{Known, View};
 use crate::tree::quota::{Exceeded, Quotas};
-use crate::wire::Request;
 use crate::writes::{Complete, Listener, Writes};
 use crate::{BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX};
 use flight::{Flight, Later, Turn};
@@ -44,30 +44,6 @@ const RETRY_PAUSE: Duration = Duration::from_millis(20);
 const IDLE_AFTER: Duration = Duration::from_millis(10);
 /// How often a wait for news begins again.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-
-struct Queued {
-    operation: Operation,
-    complete: Complete,
-}
-
-impl Queued {
-    fn is_look(&self) -> bool {
-        matches!(self.operation, Operation::Look { .. })
-    }
-
-    /// True for a read whose batch cannot commit once others have changed the node.
-    fn looks_at_data(&self) -> bool {
-        let Operation::Look { request, .. } = &self.operation else {
-            return false;
-        };
-        matches!(request, Request::GetData { .. })
-    }
-
-    /// Approximate size of what it writes.
-    fn bytes(&self) -> usize {
-        self.operation.bytes()
-    }
-}
 
 /// What operations are executed on.
 struct Seen<'a>(&'a Replica, &'a dyn Listener);
@@ -97,9 +73,7 @@ pub struct Pipeline {
     stream: Stream,
     gateway: u64,
     listener: Rc<dyn Listener>,
-    queue: RefCell<VecDeque<Queued>>,
-    /// Bytes of the clients' requests in the queue.
-    queued_bytes: Watch<usize>,
+    queue: Queue,
     waiting: RefCell<Vec<OneshotSender<()>>>,
     wake: Rc<Notify>,
     begun: Notify,
@@ -143,8 +117,7 @@ impl Pipeline {
             stream,
             gateway,
             listener,
-            queue: RefCell::default(),
-            queued_bytes: Watch::new(0),
+            queue: Queue::default(),
             waiting: RefCell::default(),
             wake: Rc::new(Notify::new()),
             begun: Notify::new(),
@@ -225,49 +198,34 @@ impl Pipeline {
     fn take_batch(&self) -> Vec<Queued> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
         let most = self.halved.take().unwrap_or(BATCH_OPERATIONS_MAX.get());
-        let mut queue = self.queue.borrow_mut();
         let mut later = Later::default();
         while batch.len() < most
             && later.operations.len() < BATCH_OPERATIONS_MAX.get()
-            && let Some(next) = queue.pop_front()
+            && let Some(next) = self.queue.pop_front()
         {
+            let size = next.operation.bytes();
             match self.turn(&next, &batch, &later) {
-                Turn::Now if batch.is_empty() || bytes + next.bytes() <= BATCH_BYTES_MAX.get() => {
-                    bytes += next.bytes();
+                Turn::Now if batch.is_empty() || bytes + size <= BATCH_BYTES_MAX.get() => {
+                    bytes += size;
                     batch.push(next);
                 }
                 Turn::Later => later.push(next),
                 Turn::Now | Turn::Alone => {
-                    queue.push_front(next);
+                    self.queue.push_front(next);
                     break;
                 }
             }
         }
-        let later = later.operations.into_iter().rev();
-        later.for_each(|queued| queue.push_front(queued));
-        drop(queue);
+        self.queue.put_back(later.operations);
         let left = self.looks_apart.get().saturating_sub(batch.len());
         self.looks_apart.set(left);
-        let taken: usize = batch.iter().map(|q| q.operation.held_bytes()).sum();
-        self.queued_bytes.update(|bytes| *bytes -= taken);
         batch
-    }
-
-    /// Puts operations back where they were.
-    fn put_back(&self, batch: Vec<Queued>) {
-        let held: usize = batch.iter().map(|q| q.operation.held_bytes()).sum();
-        self.queued_bytes.update(|bytes| *bytes += held);
-        let mut queue = self.queue.borrow_mut();
-        let last_first = batch.into_iter().rev();
-        last_first.for_each(|queued| queue.push_front(queued));
     }
 }
 
 impl Writes for Pipeline {
     fn submit(&self, operation: Operation, complete: Complete) {
-        self.queued_bytes
-            .update(|bytes| *bytes += operation.held_bytes());
-        self.queue.borrow_mut().push_back(Queued {
+        self.queue.push_back(Queued {
             operation,
             complete,
         });
@@ -282,11 +240,11 @@ impl Writes for Pipeline {
     }
 
     fn queued(&self) -> usize {
-        self.queue.borrow().len()
+        self.queue.len()
     }
 
     fn queued_bytes(&self) -> &Watch<usize> {
-        &self.queued_bytes
+        self.queue.bytes()
     }
 
     fn in_touch(&self) -> Instant {

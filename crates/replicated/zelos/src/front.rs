@@ -19,6 +19,7 @@ use plinth_delos::entry::Entry;
 use plinth_delos::log::LogPos;
 use plinth_delos::stack::Lost;
 use plinth_keeper::paths;
+use plinth_keeper::queue::{Queue, Queued};
 use plinth_keeper::replica::{KeepAll, Replica};
 use plinth_keeper::store::Boxed;
 use plinth_keeper::tree::change::Change;
@@ -57,17 +58,6 @@ pub trait Proposes {
     fn applied(&self) -> LogPos;
 }
 
-struct Queued {
-    operation: Operation,
-    complete: Complete,
-}
-
-impl Queued {
-    fn is_look(&self) -> bool {
-        matches!(self.operation, Operation::Look { .. })
-    }
-}
-
 /// A batch under way.
 struct Flight {
     number: u64,
@@ -85,9 +75,7 @@ pub struct Front {
     stack: Rc<dyn Proposes>,
     gateway: u64,
     listener: Rc<dyn Listener>,
-    queue: RefCell<VecDeque<Queued>>,
-    /// Bytes of the clients' requests in the queue.
-    queued_bytes: Watch<usize>,
+    queue: Queue,
     wake: Notify,
     /// Who waits until the replica has everything, from the next look at the log's end on.
     waiting: RefCell<Vec<OneshotSender<()>>>,
@@ -116,8 +104,7 @@ impl Front {
             stack,
             gateway,
             listener,
-            queue: RefCell::default(),
-            queued_bytes: Watch::new(0),
+            queue: Queue::default(),
             wake: Notify::new(),
             waiting: RefCell::default(),
             wake_looker: Notify::new(),
@@ -163,19 +150,16 @@ impl Front {
 
     fn take_batch(&self) -> Vec<Queued> {
         let (mut batch, mut bytes) = (Vec::new(), 0);
-        let mut queue = self.queue.borrow_mut();
         while batch.len() < OPERATIONS_MAX
-            && let Some(next) = queue.front()
+            && let Some(next) = self.queue.pop_front()
         {
             bytes += bytes_of(&next.operation);
             if bytes > BATCH_BYTES && !batch.is_empty() {
+                self.queue.push_front(next);
                 break;
             }
-            batch.extend(queue.pop_front());
+            batch.push(next);
         }
-        drop(queue);
-        let taken: usize = batch.iter().map(|q| q.operation.held_bytes()).sum();
-        self.queued_bytes.update(|bytes| *bytes -= taken);
         batch
     }
 
@@ -369,10 +353,7 @@ impl Front {
                 if is_own && quota.counted == Counted::Nothing =>
             {
                 let operation = Operation::CountQuota { path, found: None };
-                self.queue.borrow_mut().push_front(Queued {
-                    operation,
-                    complete: Box::new(|_, _, _| ()),
-                });
+                self.queue.push_front(Queued::of_the_gateway(operation));
             }
             _ => {}
         }
@@ -381,7 +362,7 @@ impl Front {
     fn finish(&self, queued: Queued, zxid: i64, executed: Executed, stats: Vec<StepStat>) {
         if executed == Executed::One(Ok(Shape::Unfinished)) {
             probe!("zelos_session_ends_in_pieces");
-            return self.queue.borrow_mut().push_front(queued);
+            return self.queue.push_front(queued);
         }
         let outcome = Outcome::Done { zxid, executed };
         (queued.complete)(&self.replica, outcome, stats);
@@ -432,9 +413,7 @@ fn stat_after(change: &Change) -> StepStat {
 
 impl Writes for Front {
     fn submit(&self, operation: Operation, complete: Complete) {
-        self.queued_bytes
-            .update(|bytes| *bytes += operation.held_bytes());
-        self.queue.borrow_mut().push_back(Queued {
+        self.queue.push_back(Queued {
             operation,
             complete,
         });
@@ -449,11 +428,11 @@ impl Writes for Front {
     }
 
     fn queued(&self) -> usize {
-        self.queue.borrow().len()
+        self.queue.len()
     }
 
     fn queued_bytes(&self) -> &Watch<usize> {
-        &self.queued_bytes
+        self.queue.bytes()
     }
 
     fn in_touch(&self) -> Instant {

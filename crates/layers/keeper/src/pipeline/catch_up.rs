@@ -1,8 +1,9 @@
 //! The replica moves on: by the gateway's own batches, and by what the stream of changes has of others.
 
 use super::flight::Flight;
-use super::{Pipeline, Queued, RETRY_PAUSE};
+use super::{Pipeline, RETRY_PAUSE};
 use crate::REFRESHES;
+use crate::queue::Queued;
 use crate::tree::change::{Change, parse_entry};
 use crate::tree::execute::{Executed, Operation, Shape};
 use crate::tree::plan::Known;
@@ -39,7 +40,7 @@ impl Pipeline {
             }
             if executed == Executed::One(Ok(Shape::Unfinished)) {
                 probe!("keeper_session_ends_in_pieces");
-                self.queue.borrow_mut().push_front(queued);
+                self.queue.push_front(queued);
                 continue;
             }
             let outcome = Outcome::Done { zxid, executed };
@@ -57,10 +58,7 @@ impl Pipeline {
             && quota.counted == Counted::Nothing
         {
             let operation = Operation::CountQuota { path, found: None };
-            self.queue.borrow_mut().push_front(Queued {
-                operation,
-                complete: Box::new(|_, _, _| ()),
-            });
+            self.queue.push_front(Queued::of_the_gateway(operation));
         }
     }
 

@@ -1,8 +1,9 @@
 //! Batches on their way: executed, sent to the store, answered or executed again.
 
-use super::{Pipeline, Queued, RETRY_PAUSE, Seen};
+use super::{Pipeline, RETRY_PAUSE, Seen};
 use crate::commit::{Mode, Relied, Writer};
 use crate::paths;
+use crate::queue::Queued;
 use crate::quotas;
 use crate::replica::KeepAll;
 use crate::tree::change::{Change, Origin};
@@ -80,8 +81,7 @@ impl Pipeline {
 
     /// True if a batch may begin now.
     pub(super) fn may_begin(&self) -> bool {
-        let queue = self.queue.borrow();
-        if queue.is_empty() {
+        if self.queue.is_empty() {
             return false;
         }
         let flights = self.flights.borrow();
@@ -89,7 +89,7 @@ impl Pipeline {
             return true;
         };
         // Each transaction costs something besides its operations: a few of them do not go by themselves.
-        let is_worth_it = 2 * queue.len() >= last.operations.len();
+        let is_worth_it = 2 * self.queue.len() >= last.operations.len();
         let has_room = flights.len() < BATCHES_AT_ONCE.get() && !self.replica.is_over_full();
         has_room && is_worth_it && self.apart.get() == 0
     }
@@ -432,7 +432,7 @@ impl Pipeline {
                     probe!("keeper_look_at_what_others_change");
                     self.looks_apart.set(flight.operations.len());
                 }
-                self.put_back(flight.operations);
+                self.queue.put_back(flight.operations);
                 self.refresh().await;
             }
             Err(Error::transaction_too_large | Error::value_too_large | Error::key_too_large) => {
@@ -444,11 +444,11 @@ impl Pipeline {
                 self.refresh().await;
                 // The stream would have had it.
                 if let Some(flight) = self.take_flight(number) {
-                    self.put_back(flight.operations);
+                    self.queue.put_back(flight.operations);
                 }
             }
             Err(error) => {
-                self.put_back(flight.operations);
+                self.queue.put_back(flight.operations);
                 self.recover_from(error).await;
             }
         }
@@ -468,7 +468,7 @@ impl Pipeline {
             return (only.complete)(&self.replica, Outcome::TooLarge, Vec::new());
         }
         self.halved.set(Some(operations.len() / 2));
-        self.put_back(operations);
+        self.queue.put_back(operations);
     }
 
     /// Answers reads that nobody's writes stand before any more.

@@ -1,0 +1,132 @@
+//! Operations that wait until they are written ([`crate::writes::Writes`]), and the memory that they take.
+
+use crate::tree::execute::Operation;
+use crate::wire::Request;
+use crate::writes::Complete;
+use plinth_runtime::sync::Watch;
+use std::cell::RefCell;
+use std::collections::VecDeque;
+
+/// An operation, and who waits for its outcome.
+pub struct Queued {
+    pub operation: Operation,
+    pub complete: Complete,
+}
+
+impl Queued {
+    /// One that nobody waits for.
+    pub fn of_the_gateway(operation: Operation) -> Queued {
+        let complete = Box::new(|_: &_, _, _| ());
+        Queued {
+            operation,
+            complete,
+        }
+    }
+
+    pub fn is_look(&self) -> bool {
+        matches!(self.operation, Operation::Look { .. })
+    }
+
+    /// True for a read of data behind a write.
+    pub fn looks_at_data(&self) -> bool {
+        let Operation::Look { request, .. } = &self.operation else {
+            return false;
+        };
+        matches!(request, Request::GetData { .. })
+    }
+}
+
+/// In the order in which they are to be written.
+#[derive(Default)]
+pub struct Queue {
+    operations: RefCell<VecDeque<Queued>>,
+    /// Bytes of the clients' requests.
+    bytes: Watch<usize>,
+}
+
+impl Queue {
+    pub fn push_back(&self, queued: Queued) {
+        self.count(&queued);
+        self.operations.borrow_mut().push_back(queued);
+    }
+
+    pub fn push_front(&self, queued: Queued) {
+        self.count(&queued);
+        self.operations.borrow_mut().push_front(queued);
+    }
+
+    /// Puts operations before all others, in their order.
+    pub fn put_back(&self, operations: Vec<Queued>) {
+        let last_first = operations.into_iter().rev();
+        last_first.for_each(|queued| self.push_front(queued));
+    }
+
+    pub fn pop_front(&self) -> Option<Queued> {
+        let first = self.operations.borrow_mut().pop_front()?;
+        let held = first.operation.held_bytes();
+        self.bytes.update(|bytes| *bytes -= held);
+        Some(first)
+    }
+
+    pub fn len(&self) -> usize {
+        self.operations.borrow().len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.operations.borrow().is_empty()
+    }
+
+    pub fn bytes(&self) -> &Watch<usize> {
+        &self.bytes
+    }
+
+    fn count(&self, queued: &Queued) {
+        let held = queued.operation.held_bytes();
+        self.bytes.update(|bytes| *bytes += held);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn look(path: &str) -> Queued {
+        let request = Request::Exists {
+            path: path.into(),
+            watch: false,
+        };
+        Queued::of_the_gateway(Operation::Look {
+            session: 1,
+            request,
+        })
+    }
+
+    fn path(queued: Queued) -> String {
+        match queued.operation {
+            Operation::Look {
+                request: Request::Exists { path, .. },
+                ..
+            } => path.to_string(),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn what_is_put_back_comes_first_and_bytes_are_those_of_what_waits() {
+        let queue = Queue::default();
+        for name in ["/a", "/b", "/c"] {
+            queue.push_back(look(name));
+        }
+        let all = queue.bytes().get();
+        let taken = vec![
+            queue.pop_front().expect("/a"),
+            queue.pop_front().expect("/b"),
+        ];
+        assert!(queue.bytes().get() > 0 && queue.bytes().get() < all);
+        queue.put_back(taken);
+        assert_eq!((queue.len(), queue.bytes().get()), (3, all));
+        let rest: Vec<String> = std::iter::from_fn(|| queue.pop_front()).map(path).collect();
+        assert_eq!(rest, ["/a", "/b", "/c"]);
+        assert_eq!((queue.is_empty(), queue.bytes().get()), (true, 0));
+    }
+}
