@@ -24,6 +24,8 @@ use std::rc::Rc;
 pub const DRIFT: f64 = 0.05;
 /// A gateway whose row has not changed for so many beats does not take part in the choice of who cleans up.
 const BEATS_TO_LIVE: u32 = 3;
+/// How often the gateway that cleans up looks for quotas that are not counted.
+const UNCOUNTED_LOOK: Duration = Duration::from_secs(1);
 
 struct Seen {
     row: Vec<u8>,
@@ -159,7 +161,7 @@ pub async fn reap(life: &Rc<Life>) {
 pub async fn count_quotas(life: &Rc<Life>) {
     let mut is_thorough = true;
     loop {
-        sleep(Duration::from_millis(REAP_MS.get() / 10)).await;
+        sleep(UNCOUNTED_LOOK).await;
         if !life.is_first.get() {
             continue;
         }
