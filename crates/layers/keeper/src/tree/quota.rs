@@ -505,3 +505,41 @@ pub fn apply(quotas: &mut Quotas, path: &Text, change: &QuotaChange) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn quota(counted: Counted) -> Watched {
+        Watched {
+            quota: Quota {
+                limits: Limits::NONE,
+                counted,
+            },
+            used: Used::default(),
+        }
+    }
+
+    #[test]
+    fn a_change_below_a_quota_is_in_the_way_of_whoever_counts_it_until_all_is_counted() {
+        let mut quotas = Quotas::new();
+        quotas.insert("/done".into(), quota(Counted::All));
+        for counted in [
+            Counted::Nothing,
+            Counted::Depth(2),
+            Counted::Through("/new/a".into()),
+        ] {
+            quotas.insert("/new".into(), quota(counted));
+            let mut draft = Draft::new(Rc::new(quotas.clone()));
+            for path in ["/new", "/new/a", "/new/a/b"] {
+                assert!(draft.is_counted_soon(path), "{path}");
+            }
+            for path in ["/", "/done", "/done/a", "/newer", "/other/new"] {
+                assert!(!draft.is_counted_soon(path), "{path}");
+            }
+            // One that the same transaction removes is counted by nobody.
+            draft.note("/zookeeper/quota/new/zookeeper_limits", None, None);
+            assert!(!draft.is_counted_soon("/new/a"));
+        }
+    }
+}
