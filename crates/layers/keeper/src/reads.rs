@@ -12,6 +12,7 @@ use crate::wire::{
     Answer, AnswerHeader, ClientInfo, Code, MultiResult, Request, Text, WatchEvent, encode_answer,
     encode_children, encode_data, encode_event, event, permission,
 };
+use bytes::Bytes;
 use plinth_core::{Error, Result as StoreResult};
 use plinth_runtime::{Duration, Pace, sleep, trace_warn};
 use std::pin::pin;
@@ -201,7 +202,7 @@ async fn readable_with_data(connection: &Talk, path: &str) -> Result<Rc<Node>, C
         if let Some(counted) = paths::counted(path) {
             return Ok(with_counts(connection, &node, counted).await);
         }
-        if !matches!(node.data, Data::Unread(_)) {
+        if !node.data.is_unread() {
             return Ok(node);
         }
         let whole = patiently(connection, async |replica| replica.data(path, &node).await).await;
@@ -267,10 +268,11 @@ async fn exists(connection: &Talk, xid: i32, path: &str, watch: bool) {
     connection.answer_with(xid, answer.as_ref().map_err(|code| *code));
 }
 
-fn data_of(node: &Node) -> Option<&[u8]> {
+fn data_of(node: &Node) -> Option<&Bytes> {
     match &node.data {
         Data::Here(bytes) => Some(bytes),
-        Data::None | Data::Unread(_) => None,
+        Data::None => None,
+        Data::Unread(_) => unreachable!("data is read before it is answered"),
     }
 }
 
@@ -284,7 +286,12 @@ async fn get_data(connection: &Talk, xid: i32, path: &str, watch: bool) {
             }
             let header = header(connection, xid);
             connection.answer(header, |out| {
-                encode_data(out, header, data_of(&node), &node.stat())
+                encode_data(
+                    out,
+                    header,
+                    data_of(&node).map(|data| &data[..]),
+                    &node.stat(),
+                )
             });
         }
     }
@@ -353,13 +360,9 @@ async fn get_acl(connection: &Talk, path: &str) -> Result<Answer, Code> {
 
 async fn read_one(connection: &Talk, operation: Request) -> MultiResult {
     let result = match operation {
-        Request::GetData { path, .. } => readable_with_data(connection, &path).await.map(|node| {
-            let data = match &node.data {
-                Data::Here(bytes) => Some(bytes.clone()),
-                Data::None | Data::Unread(_) => None,
-            };
-            MultiResult::Data(data, node.stat())
-        }),
+        Request::GetData { path, .. } => readable_with_data(connection, &path)
+            .await
+            .map(|node| MultiResult::Data(data_of(&node).cloned(), node.stat())),
         Request::GetChildren { path, .. } => readable_list(connection, &path).await.map(|_| {
             let replica = &connection.life.replica;
             let names = replica.with_children(paths::named(&path), |names| {

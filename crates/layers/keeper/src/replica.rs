@@ -206,8 +206,9 @@ impl Replica {
         if !node.data.is_long() {
             probe!("keeper_data_left_in_row");
             let is_loaded = self.load(path).await?;
+            // Meanwhile it may have become long, and then its row does not have the data either.
             return Ok(match self.node_if_known(path) {
-                Known::Here(node) if is_loaded && !node.data.is_left_in_row() => Some(node),
+                Known::Here(node) if is_loaded && !node.data.is_unread() => Some(node),
                 _ => None,
             });
         }
@@ -400,5 +401,72 @@ impl Drop for KeepAll {
 impl Clone for KeepAll {
     fn clone(&self) -> Self {
         self.0.keep_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::Boxed;
+    use crate::tree::node::{Counts, Lifetime, open_acl};
+    use plinth_runtime::real::block_on;
+
+    /// The same rows at every version: a node and its data.
+    struct Kept {
+        node: Vec<u8>,
+        data: Vec<u8>,
+    }
+
+    impl Store for Kept {
+        fn row<'a>(&'a self, _: Version, _: &'a [u8]) -> Boxed<'a, Result<Option<Bytes>>> {
+            Box::pin(async { Ok(None) })
+        }
+
+        fn page(&self, _: Version, range: KeyRange, _: Most) -> Boxed<'_, Result<Page>> {
+            let rows = Rows::new("t");
+            let row = match range == rows.around_node("/a") {
+                true => (rows.node("/a"), self.node.clone()),
+                false => (range.begin.to_vec(), self.data.clone()),
+            };
+            let rows = vec![(row.0.into(), row.1.into())];
+            Box::pin(async { Ok(Page { rows, more: false }) })
+        }
+    }
+
+    fn node(data: Data) -> Rc<Node> {
+        Rc::new(Node {
+            czxid: 1,
+            mzxid: 1,
+            pzxid: 1,
+            ctime: 0,
+            mtime: 0,
+            version: 0,
+            aversion: 0,
+            counts: Counts::default(),
+            lifetime: Lifetime::Persistent,
+            acl: open_acl(),
+            data,
+        })
+    }
+
+    #[test]
+    fn data_that_has_become_long_while_it_was_read_is_not_taken_for_none() {
+        block_on(async {
+            let long = Data::Here(vec![7; 5000].into());
+            let store = Kept {
+                node: node(long.clone()).to_row().0,
+                data: vec![7; 5000],
+            };
+            let (rows, zxids) = (Rows::new("t"), Zxids { base: 0 });
+            let replica = Replica::new(Rc::new(store), rows, zxids, 10, 1 << 20);
+            // What a reader had seen before it waited.
+            let seen = node(Data::Unread(500));
+            assert_eq!(replica.data("/a", &seen).await, Ok(None));
+            let Known::Here(now) = replica.node_if_known("/a") else {
+                panic!("it was loaded");
+            };
+            let whole = replica.data("/a", &now).await.expect("read");
+            assert_eq!(whole.expect("unchanged").data, long);
+        });
     }
 }

@@ -254,14 +254,18 @@ impl Front {
             return Ok(());
         }
         let replica = &self.replica;
-        while matches!(replica.node_if_known(path), Known::Unknown) {
-            replica.load(path).await?;
-        }
-        let Known::Here(node) = replica.node_if_known(path) else {
-            return Ok(());
-        };
-        if has_data {
-            replica.data(path, &node).await?;
+        // Again if somebody has changed it meanwhile.
+        loop {
+            match replica.node_if_known(path) {
+                Known::Unknown => {
+                    replica.load(path).await?;
+                }
+                Known::Absent => return Ok(()),
+                Known::Here(node) if !has_data || replica.data(path, &node).await?.is_some() => {
+                    break;
+                }
+                Known::Here(_) => {}
+            }
         }
         // Again if a child has come or gone meanwhile. A list that is too long stays unknown.
         while has_children

@@ -86,9 +86,14 @@ impl Data {
         self.len() > INLINE_BYTES_MAX
     }
 
+    /// There is some, and nobody has read it.
+    pub fn is_unread(&self) -> bool {
+        matches!(self, Data::Unread(_))
+    }
+
     /// It is in the node's own row, which has not been read since it was written.
     pub fn is_left_in_row(&self) -> bool {
-        matches!(self, Data::Unread(_)) && !self.is_long()
+        self.is_unread() && !self.is_long()
     }
 }
 
