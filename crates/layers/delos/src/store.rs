@@ -31,8 +31,6 @@ pub const SNAPSHOT_LIMIT: Duration = Duration::from_secs(5);
 /// The row with the flushed position and its checksum. All others begin with [`ROWS`].
 const META: &[u8] = b"m";
 const ROWS: u8 = b'r';
-/// So many levels of a transaction the standard stack needs.
-const LEVELS: usize = 10;
 /// The row that says whose store it is, if somebody has claimed it.
 const OWNER: &[u8] = b"o";
 
@@ -86,12 +84,6 @@ fn hash_of(key: &[u8], value: &[u8]) -> u64 {
 }
 
 /// The lowest level, with room for others.
-fn lowest_of(levels: usize) -> Vec<BTreeMap<Bytes, Option<Bytes>>> {
-    let mut lowest = Vec::with_capacity(levels);
-    lowest.push(BTreeMap::new());
-    lowest
-}
-
 fn ordered<'a>(
     changes: impl DoubleEndedIterator<Item = Change<'a>> + 'a,
     reverse: bool,
@@ -194,7 +186,7 @@ impl LocalStore {
         &self,
         (begin, end): (&[u8], &[u8]),
         pos: LogPos,
-        changes: &[BTreeMap<Bytes, Option<Bytes>>],
+        changes: Option<&BTreeMap<Bytes, Option<Bytes>>>,
         limit: usize,
         reverse: bool,
     ) -> Result<Vec<(Bytes, Bytes)>> {
@@ -208,9 +200,8 @@ impl LocalStore {
             let found = revisions.iter().rev().find(|r| r.pos <= pos)?;
             Some((key, &found.value))
         });
-        let of_levels = changes.iter().rev();
-        let of_levels = of_levels.map(|level| ordered(level.range::<[u8], _>(bounds), reverse));
-        let sources = of_levels.chain([ordered(of_store, reverse)]);
+        let changes = changes.map(|changes| ordered(changes.range::<[u8], _>(bounds), reverse));
+        let sources = changes.into_iter().chain([ordered(of_store, reverse)]);
         let mut newer = Newer::new(sources, reverse);
         let mut found: Vec<(Bytes, Bytes)> = Vec::new();
         let mut take_newer = |found: &mut Vec<(Bytes, Bytes)>, until: Option<&[u8]>| {
@@ -248,7 +239,9 @@ impl LocalStore {
         RwTx {
             store: self.clone(),
             pos,
-            levels: lowest_of(LEVELS),
+            changes: BTreeMap::new(),
+            undo: Vec::new(),
+            depth: 0,
             is_timed: false,
         }
     }
@@ -360,7 +353,7 @@ impl RoTx {
     pub fn range(&self, begin: &[u8], end: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
         self.check()?;
         let range = (begin, end);
-        self.store.range_at(range, self.pos, &[], limit, false)
+        self.store.range_at(range, self.pos, None, limit, false)
     }
 
     /// The last rows of `[begin, end)`, up to `limit`, the last one first.
@@ -375,7 +368,7 @@ impl RoTx {
     ) -> Result<Vec<(Bytes, Bytes)>> {
         self.check()?;
         let range = (begin, end);
-        self.store.range_at(range, self.pos, &[], limit, true)
+        self.store.range_at(range, self.pos, None, limit, true)
     }
 }
 
@@ -393,8 +386,13 @@ impl Drop for RoTx {
 pub struct RwTx {
     store: Rc<LocalStore>,
     pos: LogPos,
-    /// The later ones are nested in those before.
-    levels: Vec<BTreeMap<Bytes, Option<Bytes>>>,
+    changes: BTreeMap<Bytes, Option<Bytes>>,
+    /// What nested transactions have changed, and the change that was there before, if there was one. A stack of
+    /// engines nests ten transactions for each entry and hardly ever takes anything back: so nesting is free, and
+    /// taking back is work.
+    undo: Vec<(Bytes, Option<Option<Bytes>>)>,
+    /// Nested transactions under way.
+    depth: usize,
     is_timed: bool,
 }
 
@@ -416,8 +414,7 @@ impl RwTx {
     /// # Errors
     /// The disk fails.
     pub fn get(&self, key: &[u8]) -> Result<Option<Bytes>> {
-        let changed = self.levels.iter().rev().find_map(|level| level.get(key));
-        match changed {
+        match self.changes.get(key) {
             Some(value) => Ok(value.clone()),
             None => self.store.get_at(key, self.pos),
         }
@@ -429,8 +426,8 @@ impl RwTx {
     /// The disk fails.
     pub fn range(&self, begin: &[u8], end: &[u8], limit: usize) -> Result<Vec<(Bytes, Bytes)>> {
         let range = (begin, end);
-        self.store
-            .range_at(range, self.pos, &self.levels, limit, false)
+        let changes = Some(&self.changes);
+        self.store.range_at(range, self.pos, changes, limit, false)
     }
 
     /// The last rows of `[begin, end)`, up to `limit`, the last one first.
@@ -444,13 +441,18 @@ impl RwTx {
         limit: usize,
     ) -> Result<Vec<(Bytes, Bytes)>> {
         let range = (begin, end);
-        self.store
-            .range_at(range, self.pos, &self.levels, limit, true)
+        let changes = Some(&self.changes);
+        self.store.range_at(range, self.pos, changes, limit, true)
     }
 
     fn change(&mut self, key: &[u8], value: Option<Bytes>) {
-        let level = self.levels.last_mut().expect("the lowest level stays");
-        level.insert(Bytes::copy_from_slice(key), value);
+        let key = Bytes::copy_from_slice(key);
+        if self.depth == 0 {
+            self.changes.insert(key, value);
+            return;
+        }
+        let before = self.changes.insert(key.clone(), value);
+        self.undo.push((key, before));
     }
 
     pub fn set(&mut self, key: &[u8], value: impl Into<Bytes>) {
@@ -480,15 +482,19 @@ impl RwTx {
         &mut self,
         work: impl FnOnce(&mut RwTx) -> std::result::Result<T, E>,
     ) -> std::result::Result<T, E> {
-        self.levels.push(BTreeMap::new());
+        let begin = self.undo.len();
+        self.depth += 1;
         let done = work(self);
-        let changes = self.levels.pop().expect("pushed above");
-        if done.is_ok() {
-            let below = self.levels.last_mut().expect("the lowest level stays");
-            match below.is_empty() {
-                true => *below = changes,
-                false => below.extend(changes),
+        self.depth -= 1;
+        if done.is_err() {
+            for (key, before) in self.undo.drain(begin..).rev() {
+                match before {
+                    Some(change) => self.changes.insert(key, change),
+                    None => self.changes.remove(&key),
+                };
             }
+        } else if self.depth == 0 {
+            self.undo.clear();
         }
         done
     }
@@ -498,7 +504,7 @@ impl RwTx {
     /// # Errors
     /// The disk fails, and nothing has changed.
     pub fn commit(mut self) -> Result<()> {
-        let changes = self.levels.pop().expect("the lowest level stays");
+        let changes = std::mem::take(&mut self.changes);
         let store = self.store.clone();
         let mut checksum = store.checksum();
         for (key, value) in &changes {

@@ -42,8 +42,8 @@ pub struct Guard {
 }
 
 impl Guard {
-    fn row(&self) -> String {
-        format!("{}/on", self.name)
+    fn row(&self) -> Vec<u8> {
+        [self.name.as_bytes(), b"/on"].concat()
     }
 
     /// The key of one of the engine's rows.
@@ -54,13 +54,13 @@ impl Guard {
     /// # Errors
     /// The disk fails.
     pub fn is_on(&self, tx: &RwTx) -> Result<bool> {
-        Ok(tx.get(self.row().as_bytes())?.is_some())
+        Ok(tx.get(&self.row())?.is_some())
     }
 
     /// # Errors
     /// The snapshot is too old, or the disk fails.
     pub fn was_on(&self, rows: &RoTx) -> Result<bool> {
-        Ok(rows.get(self.row().as_bytes())?.is_some())
+        Ok(rows.get(&self.row())?.is_some())
     }
 
     /// Looks at an entry that is applied, and switches the engine if it says so.
@@ -80,11 +80,11 @@ impl Guard {
         let is_on = self.is_on(tx)? || acts_early;
         Ok(match kind {
             ON => {
-                tx.set(self.row().as_bytes(), "");
+                tx.set(&self.row(), "");
                 Seen::Over
             }
             OFF => {
-                tx.clear(self.row().as_bytes());
+                tx.clear(&self.row());
                 Seen::Over
             }
             OWN if is_on => Seen::Own(said),
@@ -97,7 +97,7 @@ impl Guard {
 
     /// Switches the engine off, where there is no log yet that says so.
     pub fn forget(&self, tx: &mut RwTx) {
-        tx.clear(self.row().as_bytes());
+        tx.clear(&self.row());
     }
 
     fn header(kind: u8, said: &[u8]) -> Bytes {
