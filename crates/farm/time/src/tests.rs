@@ -1,0 +1,6 @@
+//! The pure parts against a model with true time, and servers in the simulator.
+
+mod drift;
+mod intervals;
+mod model;
+mod timestamps;
