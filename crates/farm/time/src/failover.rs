@@ -330,10 +330,9 @@ impl Server {
     fn dispatch(&mut self, from: MemberId, body: &Body, now: u64) {
         match &mut self.stage {
             // While it proposes to take the master's place, it promises the master nothing.
-            Stage::Following(member) if self.proposed.is_none() => {
-                if from == member.configuration.master {
-                    member.receive(&mut self.state, body, now);
-                }
+            Stage::Following(_) if self.proposed.is_some() => (),
+            Stage::Following(member) if member.configuration.master == from => {
+                member.receive(&mut self.state, body, now);
             }
             Stage::Leading(master) if master.configuration.contains(from) => {
                 master.receive(&mut self.state, from, body, now);

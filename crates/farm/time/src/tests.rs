@@ -3,4 +3,5 @@
 mod drift;
 mod intervals;
 mod model;
+mod simulated;
 mod timestamps;

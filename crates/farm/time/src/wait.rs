@@ -14,8 +14,8 @@
 //! then `ts₁ < G(end₁) ≤ G(begin₂) ≤ ts₂`: its timestamp is smaller, and never equal.
 //!
 //! A read timestamp needs the right part before the first read: no later write then gets a timestamp at or below it.
-//! A write timestamp needs the left part when all locks are held, so that a reader at or above it finds the lock or the
-//! new version, and the right part before reads are validated. No part of the wait may be left out (§7.3).
+//! A write timestamp needs the left part when all locks are held, so that a reader at or above it finds the lock or
+//! the new version, and the right part before reads are validated. No part of the wait may be left out (§7.3).
 
 use crate::interval::{Bounds, Interval};
 use plinth_runtime::planted;

@@ -1,0 +1,113 @@
+//! What stands outside the machines: the coordinators' register, who lives where, and the judge of timestamps.
+
+use crate::{Configuration, MemberId};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+#[derive(Default)]
+pub struct World {
+    register: RefCell<Option<Configuration>>,
+    /// The lives that processes have begun.
+    lives: RefCell<BTreeMap<MemberId, SocketAddr>>,
+    /// Those that want to be members.
+    pub waiting: RefCell<BTreeSet<MemberId>>,
+    /// Probability that a message is lost.
+    pub loss: Cell<f64>,
+    /// The highest timestamp of a call that has ended.
+    highest: Cell<u64>,
+    timestamps: Cell<u64>,
+    masters: Cell<u64>,
+    violation: RefCell<Option<String>>,
+}
+
+impl World {
+    pub fn begin_life(&self, id: MemberId, address: SocketAddr) {
+        let mut lives = self.lives.borrow_mut();
+        lives.retain(|_, at| *at != address);
+        lives.insert(id, address);
+        self.waiting
+            .borrow_mut()
+            .retain(|id| lives.contains_key(id));
+    }
+
+    pub fn address(&self, id: MemberId) -> Option<SocketAddr> {
+        self.lives.borrow().get(&id).copied()
+    }
+
+    pub fn everybody(&self) -> Vec<MemberId> {
+        self.lives.borrow().keys().copied().collect()
+    }
+
+    pub fn read(&self) -> Option<Configuration> {
+        self.register.borrow().clone()
+    }
+
+    /// Takes the configuration if it follows what the register holds.
+    pub fn compare_and_swap(&self, proposed: &Configuration) -> bool {
+        let register = &mut *self.register.borrow_mut();
+        let number = register.as_ref().map_or(0, |held| held.number);
+        let fits = proposed.number == number + 1;
+        if fits {
+            if register
+                .as_ref()
+                .is_none_or(|held| held.era != proposed.era)
+            {
+                self.masters.set(self.masters.get() + 1);
+            }
+            *register = Some(proposed.clone());
+        }
+        fits
+    }
+
+    /// Where the master lives.
+    pub fn master(&self) -> Option<SocketAddr> {
+        let register = self.register.borrow();
+        register.as_ref().and_then(|held| self.address(held.master))
+    }
+
+    /// Living members that have been so for a while: since a configuration before the present one.
+    pub fn knowing(&self) -> usize {
+        let register = self.register.borrow();
+        let Some(held) = &*register else { return 0 };
+        let lives = self.lives.borrow();
+        let knows = |since: u64| since < held.number || held.number == 1;
+        let members = held.members.iter();
+        members
+            .filter(|m| lives.contains_key(&m.id) && knows(m.since))
+            .count()
+    }
+
+    // ---- the judge ----
+
+    /// A call begins. Its timestamp must be above those of all calls that have ended.
+    pub fn begin(&self) -> u64 {
+        self.highest.get()
+    }
+
+    pub fn end(&self, above: u64, timestamp: u64) {
+        if timestamp <= above {
+            self.blame(format!(
+                "{timestamp} comes after {above}, whose call had ended before"
+            ));
+        }
+        self.highest.set(self.highest.get().max(timestamp));
+        self.timestamps.set(self.timestamps.get() + 1);
+    }
+
+    pub fn blame(&self, violation: String) {
+        self.violation.borrow_mut().get_or_insert(violation);
+    }
+
+    pub fn violation(&self) -> Option<String> {
+        self.violation.borrow().clone()
+    }
+
+    pub fn timestamps(&self) -> u64 {
+        self.timestamps.get()
+    }
+
+    pub fn masters(&self) -> u64 {
+        self.masters.get()
+    }
+}
