@@ -139,6 +139,17 @@ impl Server {
         time
     }
 
+    /// This server knows an upper bound of all timestamps that were given out: it may take the time over. If no member
+    /// does, nobody ever can, so a configuration should keep more than one that does.
+    pub fn knows_time(&self) -> bool {
+        let configuration = self.configuration.as_ref();
+        let Some(own) = configuration.and_then(|c| c.member(self.state.id)) else {
+            return false;
+        };
+        // Before the first configuration there was nothing to know.
+        !self.state.is_broken && (self.state.known_in >= own.since || own.since == 1)
+    }
+
     /// Members that are to be removed: the master's lease here has ended, or this is the master and theirs have.
     pub fn suspects(&self, now: u64) -> Vec<MemberId> {
         if self.state.is_broken || self.proposed.is_some() {
@@ -176,7 +187,7 @@ impl Server {
         let start = Start {
             proposed_at: now,
             skips_wait,
-            stopped: self.state.sync.time(now).ok().map(|time| time.lower),
+            stopped: self.state.sync.lower_at(now),
         };
         let configuration = Configuration::after(former, id, ids, era);
         self.proposed = Some(Proposed {
@@ -200,9 +211,10 @@ impl Server {
         let Some(former) = &self.configuration else {
             return Ok(());
         };
-        let own = former.member(id).ok_or(Refusal::NotAMember)?;
-        // Before the first configuration there was nothing to know.
-        if self.state.known_in < own.since && own.since > 1 {
+        if !former.contains(id) {
+            return Err(Refusal::NotAMember);
+        }
+        if !self.knows_time() {
             return Err(Refusal::KnowsNoTime);
         }
         match &self.stage {

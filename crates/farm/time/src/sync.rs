@@ -160,7 +160,8 @@ impl Sync {
         }
     }
 
-    fn lower_at(&self, now: u64) -> Option<u64> {
+    /// The lower bound at `now`, not given out: the floor stays. It may be of a time that has ended.
+    pub(crate) fn lower_at(&self, now: u64) -> Option<u64> {
         match self.own {
             Some(own) => Some(self.own_at(&own, now).lower),
             None => self.lower.map(|lower| self.lower_of(&lower, now)),

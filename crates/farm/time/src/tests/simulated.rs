@@ -64,9 +64,10 @@ impl Fleet {
         }
     }
 
-    /// Kills a process that comes back as another member, unless too few would still know the time.
+    /// Kills a process that comes back as another member, unless nobody else knows the time.
     fn kill(&self, at: usize) {
-        if self.world.knowing() > 2 {
+        if self.world.is_known_beside(self.addresses[at]) {
+            self.world.end_life(self.addresses[at]);
             let after = some_ms(150);
             control().kill_process(self.processes[at], KillKind::RebootProcess { after });
         }
@@ -132,7 +133,7 @@ struct Shown {
 }
 
 /// Runs one seed; an error is what the oracle has found.
-fn run(seed: u64) -> Result<Shown, String> {
+fn run(seed: u64, may_break: bool) -> Result<Shown, String> {
     let config = SimConfig {
         clock_drift_ppm_max: DRIFT_PPM_MAX as u64,
         ..SimConfig::default()
@@ -140,6 +141,7 @@ fn run(seed: u64) -> Result<Shown, String> {
     let sim = Simulation::new(seed, config);
     let fleet = Fleet::start(&sim);
     let world = fleet.world.clone();
+    world.may_break.set(may_break);
     let is_alive = sim.run(async move {
         sleep(Duration::from_millis(100)).await;
         for _ in 0..40 {
@@ -157,7 +159,11 @@ fn run(seed: u64) -> Result<Shown, String> {
         return Err(format!("seed {seed}: {violation}"));
     }
     if !is_alive.result {
-        return Err(format!("seed {seed}: no timestamps any more"));
+        return Err(format!(
+            "seed {seed}: no timestamps any more, {:?} {:?}",
+            world.read(),
+            world.everybody()
+        ));
     }
     Ok(Shown {
         timestamps: world.timestamps(),
@@ -170,7 +176,7 @@ fn run(seed: u64) -> Result<Shown, String> {
 fn timestamps_are_monotonic_over_all_machines_and_masters() {
     let (mut timestamps, mut masters) = (0, 0);
     for seed in 0..200 {
-        let shown = run(seed).unwrap_or_else(|violation| panic!("{violation}"));
+        let shown = run(seed, false).unwrap_or_else(|violation| panic!("{violation}"));
         timestamps += shown.timestamps;
         masters += shown.masters;
     }
@@ -180,17 +186,16 @@ fn timestamps_are_monotonic_over_all_machines_and_masters() {
 
 #[test]
 fn a_seed_gives_the_same_run_again() {
-    let fingerprint = |seed| run(seed).map(|shown| shown.fingerprint);
+    let fingerprint = |seed| run(seed, false).map(|shown| shown.fingerprint);
     assert_eq!(fingerprint(7), fingerprint(7));
 }
 
 fn is_found(planted: &'static str) {
     fault::plant(Some(planted));
-    let found = (0..200).find_map(|seed| run(seed).err());
+    let mut found = (0..200).filter_map(|seed| run(seed, true).err());
+    let found = found.find(|found| found.contains("comes after"));
     fault::plant(None);
-    let found = found.expect("the oracle finds it");
-    println!("{planted}: {found}");
-    assert!(found.contains("comes after"), "{found}");
+    println!("{planted}: {}", found.expect("the oracle finds it"));
 }
 
 #[test]

@@ -12,6 +12,10 @@ pub struct World {
     lives: RefCell<BTreeMap<MemberId, SocketAddr>>,
     /// Those that want to be members.
     pub waiting: RefCell<BTreeSet<MemberId>>,
+    /// Those that may take the time over.
+    pub knowing: RefCell<BTreeSet<MemberId>>,
+    /// A server whose clock is called broken is no violation: a planted fault may be noticed so.
+    pub may_break: Cell<bool>,
     /// Probability that a message is lost.
     pub loss: Cell<f64>,
     /// The highest timestamp of a call that has ended.
@@ -33,6 +37,11 @@ impl World {
 
     pub fn address(&self, id: MemberId) -> Option<SocketAddr> {
         self.lives.borrow().get(&id).copied()
+    }
+
+    /// The process at the address has been killed.
+    pub fn end_life(&self, address: SocketAddr) {
+        self.lives.borrow_mut().retain(|_, at| *at != address);
     }
 
     pub fn everybody(&self) -> Vec<MemberId> {
@@ -66,16 +75,14 @@ impl World {
         register.as_ref().and_then(|held| self.address(held.master))
     }
 
-    /// Living members that have been so for a while: since a configuration before the present one.
-    pub fn knowing(&self) -> usize {
-        let register = self.register.borrow();
-        let Some(held) = &*register else { return 0 };
-        let lives = self.lives.borrow();
-        let knows = |since: u64| since < held.number || held.number == 1;
-        let members = held.members.iter();
-        members
-            .filter(|m| lives.contains_key(&m.id) && knows(m.since))
-            .count()
+    /// Somebody who is not at this address may take the time over.
+    pub fn is_known_beside(&self, address: SocketAddr) -> bool {
+        let (register, lives) = (self.register.borrow(), self.lives.borrow());
+        let lives_elsewhere = |id| lives.get(id).is_some_and(|at| *at != address);
+        let is_member = |id| register.as_ref().is_some_and(|held| held.contains(id));
+        let knowing = self.knowing.borrow();
+        let mut others = knowing.iter().filter(|id| lives_elsewhere(id));
+        others.any(|id| is_member(*id))
     }
 
     // ---- the judge ----

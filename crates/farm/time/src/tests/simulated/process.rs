@@ -5,6 +5,7 @@ use super::post::{self, Post};
 use super::some_ms;
 use crate::{Bounds, Clock, Configuration, MemberId, Notice, Server, Settings};
 use plinth_core::id::Uid;
+use plinth_runtime::sim::{KillKind, control, current_process};
 use plinth_runtime::{Duration, TaskGroup, net, random, sleep};
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -72,11 +73,19 @@ impl Process {
         for notice in notices {
             match notice {
                 Notice::Outdated { .. } => self.is_outdated.set(true),
+                Notice::Broken if self.world.may_break.get() => self.leave(),
                 Notice::Broken => self.world.blame("an honest clock is called broken".into()),
                 Notice::Drifting { .. } => (), // these clocks are far apart, and may be
             }
         }
         changed
+    }
+
+    /// As a process does whose clock is broken.
+    fn leave(&self) {
+        let after = some_ms(20);
+        let kind = KillKind::RebootProcess { after };
+        control().kill_process(current_process(), kind);
     }
 
     /// Proposes a configuration of these members to the register.
@@ -130,7 +139,15 @@ impl Process {
 async fn tick(process: Rc<Process>) {
     loop {
         sleep(Duration::from_micros(500)).await;
-        process.update(|server, now| server.tick(now));
+        let knows = process.update(|server, now| {
+            server.tick(now);
+            server.knows_time()
+        });
+        let mut knowing = process.world.knowing.borrow_mut();
+        match knows {
+            true => knowing.insert(process.id),
+            false => knowing.remove(&process.id),
+        };
     }
 }
 
