@@ -109,7 +109,8 @@ proptest! {
         for (sent, received, lower, upper) in exchanges {
             let master = Interval { lower, upper };
             let is_taken = sync.learn(&Exchange { sent, received, master });
-            prop_assert!(!is_taken || (sent <= received && lower <= upper && !own.0));
+            let is_late = u128::from(sent) > u128::from(received) + 2 * u128::from(bounds.1);
+            prop_assert!(!is_taken || (!is_late && lower <= upper && !own.0));
         }
         let mut floor = 0;
         for now in reads {
@@ -148,6 +149,17 @@ fn the_uncertainty_is_the_round_trip_and_a_thousandth_on_either_side() {
     let later = sync.time(member.read(101_020_000, 0)).expect("a time");
     let grown = later.uncertainty() - at_once.uncertainty();
     assert!((200_000..=201_000).contains(&grown), "{grown}");
+}
+
+#[test]
+fn readings_of_two_threads_may_be_apart_the_wrong_way() {
+    let master = Master::new(steady(0), 0);
+    let mut sync = Sync::new(BOUNDS);
+    let mut exchange = master.exchange(&steady(0), &plan(1_000_000));
+    exchange.received = exchange.sent - 2 * 400;
+    assert!(sync.learn(&exchange));
+    exchange.received = exchange.sent - 2 * 400 - 1;
+    assert!(!sync.learn(&exchange));
 }
 
 #[test]
