@@ -100,9 +100,25 @@ impl Fleet {
         }
     }
 
+    /// Kills the next master, soon after the register has taken its configuration.
+    async fn kill_the_next(&self) {
+        let before = self.world.masters();
+        for _ in 0..100 {
+            sleep(Duration::from_millis(1)).await;
+            if self.world.masters() > before {
+                break;
+            }
+        }
+        sleep(some_ms(60)).await;
+        let master = self.world.master();
+        if let Some(at) = self.addresses.iter().position(|a| Some(*a) == master) {
+            self.kill(at);
+        }
+    }
+
     async fn disturb_once(&self) {
         let at = self.victim();
-        match random::below(8) {
+        match random::below(9) {
             0 | 1 => self.kill(at),
             2 => control().pause_process(self.processes[at], some_ms(80)),
             3 => control().busy_process(self.processes[at], some_ms(80)),
@@ -114,6 +130,10 @@ impl Fleet {
             6 => {
                 let other = random::below(MACHINES as u64) as usize;
                 control().cut_connections(self.machines[at], self.machines[other]);
+            }
+            7 => {
+                self.kill(at);
+                self.kill_the_next().await;
             }
             _ => {
                 self.cut_off(at, random::below(3));
@@ -136,6 +156,8 @@ struct Shown {
 fn run(seed: u64, may_break: bool) -> Result<Shown, String> {
     let config = SimConfig {
         clock_drift_ppm_max: DRIFT_PPM_MAX as u64,
+        // The slower the network, the wider the intervals.
+        network_latency_us: [100..2000, 20..300, 50..8000][seed as usize % 3].clone(),
         ..SimConfig::default()
     };
     let sim = Simulation::new(seed, config);

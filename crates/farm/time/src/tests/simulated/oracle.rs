@@ -1,6 +1,8 @@
 //! What stands outside the machines: the coordinators' register, who lives where, and the judge of timestamps.
 
-use crate::{Configuration, MemberId};
+use crate::tests::model::RATE_MAX_PPM;
+use crate::{Configuration, Interval, MemberId};
+use plinth_runtime::sim::control;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -20,6 +22,8 @@ pub struct World {
     pub loss: Cell<f64>,
     /// The highest timestamp of a call that has ended.
     highest: Cell<u64>,
+    /// Of each era, a true time and what the master's time was then.
+    times: RefCell<BTreeMap<u64, (u64, u64)>>,
     timestamps: Cell<u64>,
     masters: Cell<u64>,
     violation: RefCell<Option<String>>,
@@ -100,6 +104,28 @@ impl World {
         }
         self.highest.set(self.highest.get().max(timestamp));
         self.timestamps.set(self.timestamps.get() + 1);
+    }
+
+    /// The master's time of an era is `time` now.
+    pub fn note_master(&self, era: u64, time: u64) {
+        let at = control().elapsed().as_nanos() as u64;
+        self.times.borrow_mut().insert(era, (at, time));
+    }
+
+    /// An interval of this era was read now. It must contain what the master's time can be.
+    pub fn check(&self, era: u64, interval: Interval) {
+        let now = control().elapsed().as_nanos() as u64;
+        let times = self.times.borrow();
+        let Some((at, time)) = times.get(&era) else {
+            return;
+        };
+        let passed = now - at;
+        // What the clock is wrong by since then, and two roundings.
+        let error = passed * RATE_MAX_PPM as u64 / 1_000_000 + 3;
+        let time = time + passed;
+        if interval.lower > time + error || interval.upper + error < time {
+            self.blame(format!("{interval:?} is not around {time} ± {error}"));
+        }
     }
 
     pub fn blame(&self, violation: String) {

@@ -105,6 +105,20 @@ impl Process {
         }
     }
 
+    /// Shows the judge what time it is here.
+    fn show(&self, server: &mut Server, now: u64) {
+        let Ok(interval) = server.time(now) else {
+            return;
+        };
+        let era = server.configuration().map_or(0, |c| c.era);
+        self.world.check(era, interval);
+        if server.is_master() {
+            // The master's clock is the time, and its readings are right but for the last nanosecond.
+            let reading_ns = SETTINGS.bounds.reading_ns;
+            self.world.note_master(era, interval.upper - reading_ns);
+        }
+    }
+
     fn configuration(&self) -> Option<Configuration> {
         self.update(|server, _| server.configuration().cloned())
     }
@@ -114,6 +128,12 @@ impl Process {
         let Some(present) = self.configuration() else {
             return Some(self.world.everybody());
         };
+        if random::chance(0.02) {
+            // For no reason. The server must refuse it if it could do harm.
+            let stays = |id: &MemberId| *id == self.id || random::chance(0.7);
+            let ids = present.members.iter().map(|m| m.id);
+            return Some(ids.filter(stays).collect());
+        }
         let suspects = self.update(|server, now| server.suspects(now));
         let is_master = present.master == self.id;
         let joins = |id: &MemberId| is_master && !present.contains(*id);
@@ -141,6 +161,7 @@ async fn tick(process: Rc<Process>) {
         sleep(Duration::from_micros(500)).await;
         let knows = process.update(|server, now| {
             server.tick(now);
+            process.show(server, now);
             server.knows_time()
         });
         let mut knowing = process.world.knowing.borrow_mut();
