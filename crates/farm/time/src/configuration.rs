@@ -63,6 +63,7 @@ impl Configuration {
         let is_in_order = self.members.windows(2).all(|two| two[0].id < two[1].id);
         let is_of_past = |member: &Member| (1..=self.number).contains(&member.since);
         is_in_order
+            && self.number < u64::MAX
             && (1..=self.number).contains(&self.era)
             && self.members.len() <= MEMBERS_MAX
             && self.members.iter().all(is_of_past)

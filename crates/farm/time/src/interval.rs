@@ -5,7 +5,7 @@
 
 use plinth_core::codec_for;
 
-const MILLION: u128 = 1_000_000;
+const MILLION: u64 = 1_000_000;
 
 /// The master's time lies in it, bounds included, at the moment when the clock was read. In nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,26 +63,38 @@ impl Bounds {
         2 * u128::from(self.reading_ns)
     }
 
+    /// The highest rate of another clock, in millionths of this one's.
+    pub fn fastest(&self) -> u64 {
+        MILLION + u64::from(self.drift_ppm)
+    }
+
+    /// The lowest rate of another clock, in millionths of this one's.
+    pub fn slowest(&self) -> u64 {
+        MILLION.saturating_sub(self.drift_ppm.into())
+    }
+
     /// The most by which another clock has advanced while two readings of this one were `elapsed` nanoseconds apart.
     pub fn most(&self, elapsed: u64) -> u64 {
         let elapsed = u128::from(elapsed) + self.of_two_readings();
-        saturated((elapsed * (MILLION + u128::from(self.drift_ppm))).div_ceil(MILLION))
+        saturated((elapsed * u128::from(self.fastest())).div_ceil(MILLION.into()))
     }
 
     /// The least by which another clock has advanced while two readings of this one were `elapsed` nanoseconds apart.
     pub fn least(&self, elapsed: u64) -> u64 {
         let elapsed = u128::from(elapsed).saturating_sub(self.of_two_readings());
-        saturated(elapsed * MILLION.saturating_sub(u128::from(self.drift_ppm)) / MILLION)
+        saturated(elapsed * u128::from(self.slowest()) / u128::from(MILLION))
     }
 
     /// How long this clock must run until another has surely advanced by `ns`: [`least`](Bounds::least) of it is at
     /// least `ns`.
     pub fn until_least(&self, ns: u64) -> u64 {
-        let rate = MILLION.saturating_sub(u128::from(self.drift_ppm));
-        match (ns, rate) {
+        match (ns, u128::from(self.slowest())) {
             (0, _) => 0,
             (_, 0) => u64::MAX,
-            _ => saturated((u128::from(ns) * MILLION).div_ceil(rate) + self.of_two_readings()),
+            (_, rate) => {
+                let elapsed = (u128::from(ns) * u128::from(MILLION)).div_ceil(rate);
+                saturated(elapsed + self.of_two_readings())
+            }
         }
     }
 

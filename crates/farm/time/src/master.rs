@@ -148,7 +148,7 @@ impl Leading {
             Body::Grant { asked } => self.hold(from, *asked, state, now),
             _ => (),
         }
-        self.proceed(state, now);
+        self.tick(state, now);
     }
 
     fn tell_time(&mut self, state: &mut State, from: MemberId, sent: u64, now: u64) {

@@ -61,6 +61,12 @@ impl Anchor {
     fn elapsed(&self, now: u64) -> u64 {
         now.saturating_sub(self.local)
     }
+
+    /// Orders anchors by the bounds that they give at any later reading, if the master's clock has this rate: in
+    /// millionths of nanoseconds, at the reading 0. Exact, other than bounds, which are rounded.
+    fn merit(&self, rate_ppm: u64) -> i128 {
+        i128::from(self.time) * 1_000_000 - i128::from(self.local) * i128::from(rate_ppm)
+    }
 }
 
 /// The synchronisation state of one machine. Readings are passed in the order in which they were taken.
@@ -129,10 +135,13 @@ impl Sync {
         if !is_possible {
             return false;
         }
-        if known_least.is_none_or(|known| least > known) {
+        let bounds = self.bounds;
+        let is_higher = |old: Anchor| lower.merit(bounds.slowest()) > old.merit(bounds.slowest());
+        if self.lower.is_none_or(is_higher) {
             self.lower = Some(lower);
         }
-        if known_most.is_none_or(|known| most < known) {
+        let is_lower = |old: Anchor| upper.merit(bounds.fastest()) < old.merit(bounds.fastest());
+        if self.upper.is_none_or(is_lower) {
             self.upper = Some(upper);
         }
         true

@@ -15,8 +15,9 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 const MACHINES: usize = 5;
-/// Relative to true time. Two clocks that are as far off, one fast and one slow, are just within the bound.
-const DRIFT_PPM_MAX: i64 = super::model::RATE_MAX_PPM;
+/// How far clocks are from true time, and the bound that they just keep to each other, one fast and one slow. The second
+/// kind of clock makes everything visible that the bound has to cover.
+const CLOCKS: [(i64, u32); 2] = [(super::model::RATE_MAX_PPM, 1000), (47_000, 100_000)];
 
 fn some_ms(below: u64) -> Duration {
     Duration::from_micros(random::below(1000 * below))
@@ -30,8 +31,10 @@ struct Fleet {
 }
 
 impl Fleet {
-    fn start(sim: &Simulation) -> Fleet {
+    fn start(sim: &Simulation, rate_max_ppm: i64, drift_ppm: u32) -> Fleet {
         let world = Rc::new(World::default());
+        world.rate_max_ppm.set(rate_max_ppm);
+        world.drift_ppm.set(drift_ppm);
         let mut fleet = Fleet {
             world,
             addresses: Vec::new(),
@@ -93,9 +96,10 @@ impl Fleet {
     }
 
     fn drift(&self) {
+        let most = self.world.rate_max_ppm.get();
         for machine in &self.machines {
-            let any = random::below(2 * DRIFT_PPM_MAX as u64 + 1) as i64 - DRIFT_PPM_MAX;
-            let drift = [-DRIFT_PPM_MAX, DRIFT_PPM_MAX, any][random::below(3) as usize];
+            let any = random::below(2 * most as u64 + 1) as i64 - most;
+            let drift = [-most, most, any][random::below(3) as usize];
             control().set_clock_drift(*machine, drift);
         }
     }
@@ -154,14 +158,15 @@ struct Shown {
 
 /// Runs one seed; an error is what the oracle has found.
 fn run(seed: u64, may_break: bool) -> Result<Shown, String> {
+    let (rate_max_ppm, drift_ppm) = CLOCKS[seed as usize % 2];
     let config = SimConfig {
-        clock_drift_ppm_max: DRIFT_PPM_MAX as u64,
+        clock_drift_ppm_max: rate_max_ppm as u64,
         // The slower the network, the wider the intervals.
         network_latency_us: [100..2000, 20..300, 50..8000][seed as usize % 3].clone(),
         ..SimConfig::default()
     };
     let sim = Simulation::new(seed, config);
-    let fleet = Fleet::start(&sim);
+    let fleet = Fleet::start(&sim, rate_max_ppm, drift_ppm);
     let world = fleet.world.clone();
     world.may_break.set(may_break);
     let is_alive = sim.run(async move {

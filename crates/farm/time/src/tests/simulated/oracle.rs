@@ -1,6 +1,5 @@
 //! What stands outside the machines: the coordinators' register, who lives where, and the judge of timestamps.
 
-use crate::tests::model::RATE_MAX_PPM;
 use crate::{Configuration, Interval, MemberId};
 use plinth_runtime::sim::control;
 use std::cell::{Cell, RefCell};
@@ -18,6 +17,9 @@ pub struct World {
     pub knowing: RefCell<BTreeSet<MemberId>>,
     /// A server whose clock is called broken is no violation: a planted fault may be noticed so.
     pub may_break: Cell<bool>,
+    /// How far a clock is from true time at most, and how far from another.
+    pub rate_max_ppm: Cell<i64>,
+    pub drift_ppm: Cell<u32>,
     /// Probability that a message is lost.
     pub loss: Cell<f64>,
     /// The highest timestamp of a call that has ended.
@@ -121,7 +123,7 @@ impl World {
         };
         let passed = now - at;
         // What the clock is wrong by since then, and two roundings.
-        let error = passed * RATE_MAX_PPM as u64 / 1_000_000 + 3;
+        let error = passed * self.rate_max_ppm.get() as u64 / 1_000_000 + 3;
         let time = time + passed;
         if interval.lower > time + error || interval.upper + error < time {
             self.blame(format!("{interval:?} is not around {time} ± {error}"));

@@ -13,16 +13,20 @@ use std::rc::Rc;
 
 const CLIENTS: u64 = 3;
 
-const SETTINGS: Settings = Settings {
-    bounds: Bounds {
-        drift_ppm: 1000,
-        reading_ns: 400,
-    },
-    lease_ns: 20_000_000,
-    sync_ns: 2_000_000,
-    resend_ns: 3_000_000,
-    origin: 1000,
-};
+const READING_NS: u64 = 400;
+
+fn settings(drift_ppm: u32) -> Settings {
+    Settings {
+        bounds: Bounds {
+            drift_ppm,
+            reading_ns: READING_NS,
+        },
+        lease_ns: 20_000_000,
+        sync_ns: 2_000_000,
+        resend_ns: 3_000_000,
+        origin: 1000,
+    }
+}
 
 struct Process {
     world: Rc<World>,
@@ -37,8 +41,9 @@ pub async fn serve(world: Rc<World>, address: SocketAddr) {
     let id = Uid::from_parts(random::u64(), random::u64());
     world.begin_life(id, address);
     let group = TaskGroup::new();
+    let settings = settings(world.drift_ppm.get());
     let process = Rc::new(Process {
-        clock: Clock::new(Server::new(id, SETTINGS)),
+        clock: Clock::new(Server::new(id, settings)),
         post: Post::new(world.clone(), id, group.clone()),
         world,
         id,
@@ -114,8 +119,7 @@ impl Process {
         self.world.check(era, interval);
         if server.is_master() {
             // The master's clock is the time, and its readings are right but for the last nanosecond.
-            let reading_ns = SETTINGS.bounds.reading_ns;
-            self.world.note_master(era, interval.upper - reading_ns);
+            self.world.note_master(era, interval.upper - READING_NS);
         }
     }
 
