@@ -31,8 +31,8 @@ impl Interval {
 
 /// How far the clocks of a cluster can be wrong. Correctness rests on these two numbers.
 ///
-/// The drift is *relative*, between any two machines: while one clock advances by `d`, every other advances by at least
-/// `d * (1 - drift)` and at most `d * (1 + drift)`. Clocks that are within 499 ppm of true time keep a bound of
+/// The drift is *relative*, between any two machines: while one clock advances by `d`, every other advances by at
+/// least `d * (1 - drift)` and at most `d * (1 + drift)`. Clocks that are within 499 ppm of true time keep a bound of
 /// 1000 ppm; those at 500 ppm do not, because (1 + 0.0005) / (1 - 0.0005) is above 1.001.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bounds {

@@ -93,6 +93,12 @@ impl Process {
         control().kill_process(current_process(), kind);
     }
 
+    /// These wait no longer.
+    fn welcome(&self, ids: &[MemberId]) {
+        let mut waiting = self.world.waiting.borrow_mut();
+        waiting.retain(|id| !ids.contains(id));
+    }
+
     /// Proposes a configuration of these members to the register.
     async fn propose(&self, ids: &[MemberId]) {
         let Ok(proposed) = self.update(|server, now| server.propose(ids, now)) else {
@@ -202,9 +208,7 @@ async fn configure(process: Rc<Process>) {
             continue;
         }
         if let Some(ids) = process.wanted() {
-            let mut waiting = process.world.waiting.borrow_mut();
-            waiting.retain(|id| !ids.contains(id));
-            drop(waiting);
+            process.welcome(&ids);
             process.propose(&ids).await;
         }
     }
