@@ -62,13 +62,14 @@ impl Clock {
     /// it is in the past, and when this was called it was not.
     pub async fn timestamp(&self) -> Result<u64, Broken> {
         let bounds = *self.server.borrow().bounds();
-        let pending = Pending::new(self.interval().await?);
+        let mut now = self.interval().await?;
+        let pending = Pending::new(now);
         loop {
-            let now = self.interval().await?;
             match pending.check(now, &bounds) {
                 Verdict::Past(timestamp) => return Ok(timestamp),
                 Verdict::Wait(ns) => sleep(Duration::from_nanos(ns)).await,
             }
+            now = self.interval().await?;
         }
     }
 

@@ -340,7 +340,11 @@ impl Server {
     }
 
     fn dispatch(&mut self, from: MemberId, body: &Body, now: u64) {
+        let proposed = self.proposed.as_ref();
+        let leaves = proposed.is_some_and(|p| !p.configuration.contains(from));
         match &mut self.stage {
+            // Its lease had ended when the proposal was made. It must not get another one.
+            Stage::Leading(_) if leaves => (),
             // While it proposes to take the master's place, it promises the master nothing.
             Stage::Following(_) if self.proposed.is_some() => (),
             Stage::Following(member) if member.configuration.master == from => {

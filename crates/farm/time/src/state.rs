@@ -82,11 +82,12 @@ impl State {
         self.out.push((to, Message { number, body }));
     }
 
-    /// Tells the caller, unless it has not seen the same yet.
+    /// Tells the caller. Of each kind it gets the newest.
     pub fn tell(&mut self, notice: Notice) {
-        if !self.notices.contains(&notice) {
-            self.notices.push(notice);
-        }
+        let kind = std::mem::discriminant(&notice);
+        let is_other = |old: &Notice| std::mem::discriminant(old) != kind;
+        self.notices.retain(is_other);
+        self.notices.push(notice);
     }
 
     pub fn break_down(&mut self) {

@@ -11,8 +11,8 @@
 //! The master read its clock at some unknown moment between `sent` and `received`, so each bound assumes the extreme.
 //!
 //! What is widened, and why:
-//! - **Upper bound**: all of `now - sent`, the round trip included, is measured by this machine's clock, and stands for
-//!   an advance of the master's. It is multiplied by (1 + drift), because this clock may be the slower one.
+//! - **Upper bound**: all of `now - sent`, the round trip included, is measured by this machine's clock, and stands
+//!   for an advance of the master's. It is multiplied by (1 + drift), because this clock may be the slower one.
 //! - **Lower bound**: `now - received` likewise, by (1 - drift), because this clock may be the faster one.
 //! - **Readings**: each of the two differences is between two readings, each wrong by [`Bounds::reading_ns`]. It is
 //!   widened by twice that before the drift.

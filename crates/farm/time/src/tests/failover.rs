@@ -356,3 +356,41 @@ fn a_clock_that_jumps_stops_its_server() {
     net.pass(LEASE_WAIT + 1_000_000);
     assert_eq!(net.suspects(1), [Uid(3)], "it leaves");
 }
+
+#[test]
+fn a_member_that_is_about_to_be_removed_gets_no_lease() {
+    let mut net = Net::running(3);
+    net.cut.push(Uid(3));
+    net.pass(LEASE_WAIT + 1_000_000);
+    let now = net.now;
+    let ids = [Uid(1), Uid(2)];
+    let proposed = net.at(1).propose(&ids, now).expect("its lease has ended");
+    // The register is slow, and the member comes back.
+    net.cut.clear();
+    net.pass(5_000_000);
+    assert!(!net.enabled().contains(&3));
+    let now = net.now;
+    net.at(1).taken(now);
+    net.register = Some(proposed);
+    net.pass(5_000_000);
+    assert_eq!(net.enabled(), [1, 2]);
+}
+
+#[test]
+fn the_forward_marks_of_those_that_stayed_count_and_not_of_those_that_join() {
+    let mut net = Net::running(3);
+    net.servers.insert(Uid(4), Server::new(Uid(4), SETTINGS));
+    net.cut.push(Uid(1));
+    net.pass(LEASE_WAIT + 2_000_000);
+    net.configure(2, &[2, 3, 4]).expect("the master is gone");
+    for (from, forward) in [(3, 1 << 40), (4, 1 << 60)] {
+        let (number, asked, now) = (2, net.now, net.now);
+        let forward = Some(forward);
+        let body = Body::NewConfigAck { forward, asked };
+        net.at(2).receive(Uid(from), &Message { number, body }, now);
+    }
+    net.pass(1_000_000);
+    assert_eq!(net.enabled(), [2, 3, 4]);
+    let upper = net.upper(2);
+    assert!((1 << 40..1 << 41).contains(&upper), "{upper}");
+}

@@ -19,7 +19,7 @@ pub const MILLION: i128 = 1_000_000;
 #[derive(Clone, Debug)]
 pub struct TrueClock {
     pub origin: u64,
-    /// From when on, in true nanoseconds, it runs at true time and so many millionths. In order; the first begins at 0.
+    /// From when on, in true nanoseconds, it runs at true time and so many millionths. The first begins at 0.
     pub rates: Vec<(u64, i64)>,
 }
 

@@ -15,8 +15,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 const MACHINES: usize = 5;
-/// How far clocks are from true time, and the bound that they just keep to each other, one fast and one slow. The second
-/// kind of clock makes everything visible that the bound has to cover.
+/// How far clocks are from true time, and the bound that they just keep to each other, one fast and one slow. The
+/// second kind of clock makes everything visible that the bound has to cover.
 const CLOCKS: [(i64, u32); 2] = [(super::model::RATE_MAX_PPM, 1000), (47_000, 100_000)];
 
 fn some_ms(below: u64) -> Duration {

@@ -1,7 +1,7 @@
 //! Timestamps of many machines: Lemma 1 of §7, and its consequence.
 
 use super::model::{BOUNDS, MILLION, Master, Plan, TrueClock, clock, error, plans};
-use crate::{Pending, Sync, Verdict, non_strict};
+use crate::{Interval, Pending, Sync, Verdict, non_strict};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -162,4 +162,15 @@ proptest! {
         prop_assert!(matches!(pending.check(interval, &BOUNDS), Verdict::Past(_)));
         prop_assert!(interval.uncertainty() <= ns + ns / 500 + 10_000);
     }
+}
+
+#[test]
+fn a_timestamp_that_may_be_now_is_not_past() {
+    let interval = |lower, upper| Interval { lower, upper };
+    let pending = Pending::new(interval(10, 20));
+    assert!(matches!(
+        pending.check(interval(20, 25), &BOUNDS),
+        Verdict::Wait(_)
+    ));
+    assert_eq!(pending.check(interval(21, 25), &BOUNDS), Verdict::Past(20));
 }
