@@ -240,9 +240,11 @@ impl Leading {
         self.resend_at = now.saturating_add(state.settings.resend_ns);
         let others: Vec<MemberId> = self.configuration.others().map(|m| m.id).collect();
         let number = self.configuration.number;
+        // Those that have acknowledged are asked again, too, until they ask for the time themselves: each answer keeps
+        // them from taking this master's place.
         for id in others {
             match &self.phase {
-                Phase::Gathering { acks } if !acks.contains_key(&id) => {
+                Phase::Gathering { .. } | Phase::Waiting { .. } => {
                     let configuration = self.configuration.clone();
                     let asked = now;
                     let body = Body::NewConfig {
@@ -251,7 +253,7 @@ impl Leading {
                     };
                     state.send(id, number, body);
                 }
-                Phase::Advancing { time, acks } if !acks.contains(&id) => {
+                Phase::Advancing { time, .. } => {
                     let time = *time;
                     state.send(id, number, Body::ConfigCommit);
                     state.send(id, number, Body::Advance { time, asked: now });

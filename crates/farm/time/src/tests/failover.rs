@@ -171,6 +171,7 @@ fn a_lease_is_waited_for_if_more_than_the_master_has_left() {
     let since = net.now;
     while net.enabled().is_empty() {
         net.pass(100_000);
+        assert!(net.suspects(3).is_empty(), "a master that waits is alive");
     }
     let waited = net.now - since;
     assert!(
