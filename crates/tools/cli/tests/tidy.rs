@@ -20,7 +20,7 @@ const FLOORS: [&[&str]; 10] = [
     &["core"],
     &["runtime"],
     &["rpc", "engine", "foreign"],
-    &["protocol"],
+    &["protocol", "farm-time"],
     &["coordination", "log"],
     &["transaction", "storage", "client"],
     &["control", "workload"],
@@ -50,7 +50,7 @@ const CIRCLES: [(&str, &[&str]); 5] = [
 ];
 
 /// The crates in each folder below `crates`, except `layers`.
-const FOLDERS: [(&str, &[&str]); 5] = [
+const FOLDERS: [(&str, &[&str]); 6] = [
     ("base", &["core", "runtime", "rpc"]),
     (
         "store",
@@ -66,6 +66,7 @@ const FOLDERS: [(&str, &[&str]); 5] = [
         ],
     ),
     ("client", &["capi", "client", "foreign", "workload"]),
+    ("farm", &["time"]),
     ("replicated", &["services", "table", "zelos"]),
     ("tools", &["bench", "cli", "migrate", "sim", "stack"]),
 ];
@@ -255,17 +256,22 @@ fn a_crate_lies_in_the_folder_of_its_kind() {
 #[test]
 fn a_crate_imports_only_crates_on_lower_floors() {
     let floor_of = |name: &str| FLOORS.iter().position(|floor| floor.contains(&name));
+    // The rooms of the in-memory engine have the names of its parts, which are common words.
+    let full_name = |folder: &str, name: &str| match folder {
+        "farm" => format!("farm-{name}"),
+        _ => name.to_owned(),
+    };
     let of_folder = |(folder, names): (&'static str, &[&'static str])| {
         names
             .iter()
-            .map(|name| (crates().join(folder).join(name), *name))
+            .map(|name| (crates().join(folder).join(name), full_name(folder, name)))
             .collect::<Vec<_>>()
     };
     let layers = folders_in(&crates().join("layers")).into_iter();
     let layers = layers.map(|name| (crates().join("layers").join(&name), name, LAYERS));
     let others = FOLDERS.into_iter().flat_map(of_folder).map(|(path, name)| {
-        let own = floor_of(name).unwrap_or_else(|| panic!("{name} is on no floor"));
-        (path, name.to_owned(), own)
+        let own = floor_of(&name).unwrap_or_else(|| panic!("{name} is on no floor"));
+        (path, name, own)
     });
     let is_layer = |name: &str| crates().join("layers").join(name).exists();
     for (path, name, own) in others.chain(layers) {

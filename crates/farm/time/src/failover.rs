@@ -1,0 +1,373 @@
+//! A server of the cluster: takes readings and messages, gives messages, and says what time it is when it may.
+//!
+//! Who is master is decided by one compare-and-swap in the coordinators' register, which the caller makes: it passes
+//! what [`Server::propose`] returned, expecting the number before, and reports with [`Server::taken`] or
+//! [`Server::lost`]. Until then the server keeps still. If the caller does not learn what became of it, it reads the
+//! register until it shows this configuration or a later one.
+
+use crate::configuration::{Configuration, MemberId};
+use crate::interval::{Bounds, Interval};
+use crate::master::{Leading, Start};
+use crate::member::Following;
+use crate::messages::{Body, Message};
+use crate::state::{Notice, Settings, State};
+use crate::sync::Untimed;
+use crate::watch::Rate;
+use plinth_runtime::probe;
+use std::fmt;
+
+/// Why a configuration cannot be proposed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Refusal {
+    /// Its clock has broken its bounds.
+    Broken,
+    /// The proposal before is not decided yet.
+    UnderWay,
+    /// It is not a member of the present configuration, or would not be one of the new one.
+    NotAMember,
+    /// It has joined, and has not synchronised since: it does not know what timestamps were given out.
+    KnowsNoTime,
+    /// The master's lease may still run, or the new configuration would keep the master.
+    MasterLives,
+    /// This member would be removed, and its lease may still run.
+    LeaseRuns(MemberId),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Broken => write!(f, "the clock of this machine has broken its bounds"),
+            Refusal::UnderWay => write!(f, "a proposal is under way"),
+            Refusal::NotAMember => write!(f, "this server is not a member"),
+            Refusal::KnowsNoTime => write!(f, "this server has not synchronised since it joined"),
+            Refusal::MasterLives => write!(f, "the master may still be alive"),
+            Refusal::LeaseRuns(id) => write!(f, "the lease of member {id} may still run"),
+        }
+    }
+}
+
+struct Proposed {
+    configuration: Configuration,
+    start: Start,
+}
+
+enum Stage {
+    /// In no configuration that it knows of.
+    Out,
+    Following(Following),
+    Leading(Box<Leading>),
+}
+
+/// The state of one server. `now` is always a new reading of this machine's clock, in nanoseconds.
+pub struct Server {
+    state: State,
+    /// The newest that it knows of. It may not be a member.
+    configuration: Option<Configuration>,
+    stage: Stage,
+    proposed: Option<Proposed>,
+}
+
+impl Server {
+    /// `id` is new in every life of the process.
+    pub fn new(id: MemberId, settings: Settings) -> Server {
+        Server {
+            state: State::new(id, settings),
+            configuration: None,
+            stage: Stage::Out,
+            proposed: None,
+        }
+    }
+
+    pub fn id(&self) -> MemberId {
+        self.state.id
+    }
+
+    pub fn bounds(&self) -> &Bounds {
+        &self.state.settings.bounds
+    }
+
+    pub fn configuration(&self) -> Option<&Configuration> {
+        self.configuration.as_ref()
+    }
+
+    pub fn is_member(&self) -> bool {
+        let configuration = self.configuration.as_ref();
+        configuration.is_some_and(|c| c.contains(self.state.id))
+    }
+
+    pub fn is_master(&self) -> bool {
+        matches!(self.stage, Stage::Leading(_))
+    }
+
+    fn number(&self) -> u64 {
+        self.configuration.as_ref().map_or(0, |c| c.number)
+    }
+
+    /// What is to be sent, in order.
+    pub fn take_messages(&mut self) -> Vec<(MemberId, Message)> {
+        std::mem::take(&mut self.state.out)
+    }
+
+    pub fn take_notices(&mut self) -> Vec<Notice> {
+        std::mem::take(&mut self.state.notices)
+    }
+
+    /// The rate of the master's clock against this machine's, as the newest exchange shows it.
+    pub fn rate(&self) -> Option<Rate> {
+        self.state.watch.rate()
+    }
+
+    /// The master's time at `now`, if timestamps may be given out.
+    pub fn time(&mut self, now: u64) -> Result<Interval, Untimed> {
+        if self.state.is_broken {
+            return Err(Untimed::Broken);
+        }
+        let is_usable = match &self.stage {
+            Stage::Out => false,
+            Stage::Following(member) => {
+                self.proposed.is_none() && member.is_usable(&self.state, now)
+            }
+            Stage::Leading(master) => master.is_usable(&self.state, now),
+        };
+        if !is_usable {
+            return Err(Untimed::Disabled);
+        }
+        let time = self.state.sync.time(now);
+        if time == Err(Untimed::Broken) {
+            self.state.break_down();
+        }
+        time
+    }
+
+    /// This server knows an upper bound of all timestamps that were given out: it may take the time over. If no member
+    /// does, nobody ever can, so a configuration should keep more than one that does.
+    pub fn knows_time(&self) -> bool {
+        let configuration = self.configuration.as_ref();
+        let Some(own) = configuration.and_then(|c| c.member(self.state.id)) else {
+            return false;
+        };
+        // Before the first configuration there was nothing to know.
+        !self.state.is_broken && (self.state.known_in >= own.since || own.since == 1)
+    }
+
+    /// Members that are to be removed: the master's lease here has ended, or this is the master and theirs have.
+    pub fn suspects(&self, now: u64) -> Vec<MemberId> {
+        if self.state.is_broken || self.proposed.is_some() {
+            return Vec::new();
+        }
+        match &self.stage {
+            Stage::Following(member) if member.suspects_master(&self.state, now) => {
+                vec![member.configuration.master]
+            }
+            Stage::Leading(master) => master.suspects(&self.state, now),
+            _ => Vec::new(),
+        }
+    }
+
+    // ---- configurations ----
+
+    /// Makes a configuration of these members with this server as its master, for the register. The members must
+    /// include this server. Which members may be left out is the caller's decision, within [`Refusal`].
+    pub fn propose(&mut self, ids: &[MemberId], now: u64) -> Result<Configuration, Refusal> {
+        self.check_proposal(ids, now)?;
+        let former = self.configuration.as_ref();
+        let id = self.state.id;
+        let mut era = None;
+        let mut skips_wait = former.is_none();
+        if let Some(former) = former {
+            let knows_era = self.state.era == former.era;
+            if self.is_master() && knows_era {
+                era = Some(former.era);
+            }
+            // That this server knows the era proves that the master has waited for all that were removed before.
+            let removed = former.members.iter().filter(|m| !ids.contains(&m.id));
+            let only_master = removed.map(|m| m.id).eq([former.master]);
+            skips_wait = knows_era && only_master;
+        }
+        let start = Start {
+            proposed_at: now,
+            skips_wait,
+            stopped: self.state.sync.lower_at(now),
+        };
+        let configuration = Configuration::after(former, id, ids, era);
+        self.proposed = Some(Proposed {
+            configuration: configuration.clone(),
+            start,
+        });
+        Ok(configuration)
+    }
+
+    fn check_proposal(&self, ids: &[MemberId], now: u64) -> Result<(), Refusal> {
+        let id = self.state.id;
+        if self.state.is_broken {
+            return Err(Refusal::Broken);
+        }
+        if self.proposed.is_some() {
+            return Err(Refusal::UnderWay);
+        }
+        if !ids.contains(&id) {
+            return Err(Refusal::NotAMember);
+        }
+        let Some(former) = &self.configuration else {
+            return Ok(());
+        };
+        if !former.contains(id) {
+            return Err(Refusal::NotAMember);
+        }
+        if !self.knows_time() {
+            return Err(Refusal::KnowsNoTime);
+        }
+        match &self.stage {
+            Stage::Out => Err(Refusal::NotAMember),
+            Stage::Following(member) => {
+                let has_ended = member.suspects_master(&self.state, now);
+                match has_ended && !ids.contains(&former.master) {
+                    true => Ok(()),
+                    false => Err(Refusal::MasterLives),
+                }
+            }
+            Stage::Leading(master) => {
+                let removed = former.others().filter(|m| !ids.contains(&m.id));
+                let mut running = removed.filter(|m| !master.has_stopped(m.id, &self.state, now));
+                let found = running.next();
+                found.map_or(Ok(()), |m| Err(Refusal::LeaseRuns(m.id)))
+            }
+        }
+    }
+
+    /// The register has taken the configuration that this server has proposed.
+    pub fn taken(&mut self, now: u64) {
+        let Some(Proposed {
+            configuration,
+            start,
+        }) = self.proposed.take()
+        else {
+            return; // a later one was learnt of meanwhile
+        };
+        let keeps_era = configuration.era != configuration.number;
+        let former = match std::mem::replace(&mut self.stage, Stage::Out) {
+            Stage::Leading(master) if keeps_era => Some(*master),
+            _ => None,
+        };
+        if !keeps_era && self.state.known_in < self.number() {
+            probe!("farm configuration begun in the middle of another");
+        }
+        let mut master = Leading::new(configuration.clone(), former, start, &self.state);
+        master.tick(&mut self.state, now);
+        self.stage = Stage::Leading(Box::new(master));
+        self.configuration = Some(configuration);
+    }
+
+    /// The register has refused the proposal, and holds `current`. Not to be called while it may still take it.
+    pub fn lost(&mut self, current: Configuration, now: u64) {
+        let is_own = |p: &Proposed| p.configuration == current;
+        if self.proposed.as_ref().is_some_and(is_own) {
+            return self.taken(now);
+        }
+        self.proposed = None;
+        self.learn(current, now);
+    }
+
+    /// The register holds `current`. An old one is ignored.
+    pub fn learn(&mut self, current: Configuration, now: u64) {
+        if let Some(proposed) = &self.proposed {
+            if proposed.configuration == current {
+                return self.taken(now);
+            }
+            if current.number < proposed.configuration.number {
+                return;
+            }
+        }
+        if current.number > self.number() && current.is_sane() {
+            self.adopt(current, now);
+        }
+    }
+
+    fn adopt(&mut self, configuration: Configuration, now: u64) {
+        self.proposed = None;
+        let id = self.state.id;
+        let follows = configuration.contains(id) && configuration.master != id;
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Out) {
+            Stage::Following(former) if follows => {
+                Stage::Following(Following::new(configuration.clone(), Some(&former), now))
+            }
+            _ if follows => Stage::Following(Following::new(configuration.clone(), None, now)),
+            _ => Stage::Out,
+        };
+        self.configuration = Some(configuration);
+    }
+
+    // ---- messages ----
+
+    /// Takes a message in. `from` is who has sent it: the transport vouches for that.
+    pub fn receive(&mut self, from: MemberId, message: &Message, now: u64) {
+        if self.state.is_broken {
+            return;
+        }
+        let (number, own) = (message.number, self.number());
+        match &message.body {
+            Body::Outdated if number > own => self.state.tell(Notice::Outdated { number }),
+            Body::Outdated => (),
+            Body::NewConfig { configuration, .. } if number > own => {
+                let is_theirs = configuration.number == number && configuration.master == from;
+                if is_theirs && configuration.is_sane() {
+                    self.adopt(configuration.clone(), now);
+                    self.dispatch(from, &message.body, now);
+                }
+            }
+            _ if number > own => self.state.tell(Notice::Outdated { number }),
+            _ if number < own => self.refuse(from, message),
+            _ => self.dispatch(from, &message.body, now),
+        }
+    }
+
+    /// A message of an old configuration has no effect. Whoever acts in that configuration hears of the new one.
+    fn refuse(&mut self, from: MemberId, message: &Message) {
+        let acts = match &message.body {
+            Body::NewConfig { .. } | Body::ConfigCommit | Body::Advance { .. } => true,
+            // The master repeats the new configuration until its members acknowledge it.
+            Body::TimeRequest { .. } => !self.is_master() || !self.contains(from),
+            _ => false,
+        };
+        if acts {
+            self.state.send(from, self.number(), Body::Outdated);
+        }
+    }
+
+    fn contains(&self, id: MemberId) -> bool {
+        let configuration = self.configuration.as_ref();
+        configuration.is_some_and(|c| c.contains(id))
+    }
+
+    fn dispatch(&mut self, from: MemberId, body: &Body, now: u64) {
+        let proposed = self.proposed.as_ref();
+        let leaves = proposed.is_some_and(|p| !p.configuration.contains(from));
+        match &mut self.stage {
+            // Its lease had ended when the proposal was made. It must not get another one.
+            Stage::Leading(_) if leaves => (),
+            // While it proposes to take the master's place, it promises the master nothing.
+            Stage::Following(_) if self.proposed.is_some() => (),
+            Stage::Following(member) if member.configuration.master == from => {
+                member.receive(&mut self.state, body, now);
+            }
+            Stage::Leading(master) if master.configuration.contains(from) => {
+                master.receive(&mut self.state, from, body, now);
+            }
+            _ => (),
+        }
+    }
+
+    /// To be called often: a few times in each of the settings' intervals.
+    pub fn tick(&mut self, now: u64) {
+        if self.state.is_broken {
+            return;
+        }
+        match &mut self.stage {
+            Stage::Following(member) if self.proposed.is_none() => {
+                member.tick(&mut self.state, now);
+            }
+            Stage::Leading(master) => master.tick(&mut self.state, now),
+            _ => (),
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Floor 3: global time of the in-memory engine, after *Fast General Distributed Transactions with Opacity using
+//! Global Time* (FaRMv2, §4.1 to 4.3). "§" in this crate refers to that paper.
+//!
+//! One machine's clock is the time of the cluster. Every other machine knows an interval that holds it, from
+//! exchanges with that machine. A timestamp is the upper bound of the interval, and may be used when the lower bound
+//! has passed it: no machine is asked for it.
+//!
+//! ```text
+//!   clock master  ══╤═══════╤═══════════════════════  its clock is the time
+//!                   │       │   TimeRequest, Time, Grant: the time, and leases in both directions
+//!   member        ──┴───────┴─────[ lower  upper ]──────────────[ lower  upper ]───▶
+//!                                           └── timestamp: wait ──┘ use it
+//!
+//!   master dies   ═══✕
+//!   new master         lease ends, compare-and-swap ─▶ NewConfig ─▶ wait ─▶ Advance ─▶ ═══════════════
+//!   members       ─────────────────────────────────────▶ disabled, ack ───▶ ack ─────▶ TimeRequest ────
+//!                      the time jumps forward, above every upper bound of anybody
+//! ```
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `interval` | intervals, and the bounds of clocks: relative drift and the error of a reading |
+//! | `sync` | what exchanges tell of the master's time; which terms are widened, and why |
+//! | `wait` | timestamps, and the relation that makes them monotonic |
+//! | `clock` | the two above on this process's clock: the one part that is not plain state |
+//! | `failover` | a server: takes readings and messages, gives messages. `master` and `member` are its two parts |
+//! | `watch` | the rate of the master's clock, and when it is reported |
+//!
+//! Promises, while every two clocks keep their [`Bounds`]:
+//! - An interval holds the master's time at the moment of the reading. On one machine the lower bound never goes
+//!   back.
+//! - If one call of [`Clock::timestamp`] ends before another begins, on whatever machines and under whatever
+//!   masters, its timestamp is smaller.
+//! - A network that delays, loses, repeats or reorders messages costs time, never correctness.
+//!
+//! What may never happen: a server that gives out timestamps while another may already have gone forward without it.
+//! So a timestamp needs a lease at both ends of its wait. A member holds one from the master; the master holds one
+//! from every member, because any of them may take its place. Leases are measured from when they were asked for by
+//! who holds them, and from when they were given, and longer by the drift, by who gives them.
+//!
+//! Where this differs from the paper:
+//! - **The forward mark ages.** In the paper `FF` is a number. A server that has acknowledged it, has not
+//!   synchronised since and becomes the next master would continue at it, although the master in between may have
+//!   given out timestamps above it for as long as a lease. Here the mark is an upper bound from the moment of the
+//!   acknowledgement, which grows with this machine's clock like that of any exchange.
+//! - **Who may take over.** A server that has joined knows nothing of the time until it has synchronised. Until then
+//!   it is no successor ([`Refusal::KnowsNoTime`]), and its own mark is not asked for. If nobody knows the time,
+//!   nobody can continue it: the caller keeps enough members that do ([`Server::knows_time`]).
+//! - **When the wait for leases is left out**: only the old master has left, as in the paper, and the server that
+//!   takes over has heard of the old master's forward mark. Otherwise the configuration before may not have waited
+//!   itself.
+//!
+//! A clock that breaks its bounds is noticed when it goes back, or when what is known of the master's time
+//! contradicts itself: the server stops ([`Notice::Broken`]). The watch is stricter, and only reports
+//! ([`Notice::Drifting`]). A jump forward by more than a lease disables the clock at once, because no lease lasts so
+//! long. Whose clock it was, a member cannot know: if several members accuse the master, the caller removes it.
+//!
+//! What is not here: the register of the coordinators (the caller makes its compare-and-swap), the transport, and
+//! short waits. A sleep on the real clock has the resolution of a millisecond; who wants less polls
+//! [`Pending::check`].
+
+mod clock;
+mod configuration;
+mod failover;
+mod interval;
+mod master;
+mod member;
+mod messages;
+mod state;
+mod sync;
+mod wait;
+mod watch;
+
+pub use clock::{Broken, Clock};
+pub use configuration::{Configuration, MEMBERS_MAX, Member, MemberId};
+pub use failover::{Refusal, Server};
+pub use interval::{Bounds, Interval};
+pub use messages::{Body, Message};
+pub use state::{Notice, Settings};
+pub use sync::{Exchange, Sync, Untimed};
+pub use wait::{Pending, Verdict, non_strict};
+pub use watch::{REPORTED_PPM, Rate, Watch};
+
+#[cfg(test)]
+mod tests;

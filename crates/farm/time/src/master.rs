@@ -1,0 +1,268 @@
+//! The configuration manager, which is the clock master: it commits its configuration, fast-forwards the time, and
+//! answers what time it is (FaRMv2 §4.3, Figure 6).
+//!
+//! ```text
+//!   Gathering ── all acks ──▶ Waiting ── a lease ──▶ Advancing ── all advance-acks ──▶ Settled
+//!       └───────────── the era stays: the clock was never disabled ─────────────────────▲
+//! ```
+
+use crate::configuration::{Configuration, MemberId};
+use crate::messages::Body;
+use crate::state::State;
+use plinth_runtime::{planted, probe};
+use std::collections::{BTreeMap, BTreeSet};
+
+enum Phase {
+    /// Members acknowledge the configuration, each with the highest time that it may have seen.
+    Gathering {
+        acks: BTreeMap<MemberId, u64>,
+    },
+    /// Those that were removed give out timestamps until their leases end.
+    Waiting {
+        since: u64,
+        forward: u64,
+    },
+    /// Members acknowledge where the time continues.
+    Advancing {
+        time: u64,
+        acks: BTreeSet<MemberId>,
+    },
+    Settled,
+}
+
+/// What the proposal of a configuration has found out.
+pub(crate) struct Start {
+    /// The reading before the configuration was taken. Nobody knew of it then.
+    pub proposed_at: u64,
+    /// Nobody but the old master was removed, and its lease had ended.
+    pub skips_wait: bool,
+    /// The lower bound when the clock was disabled.
+    pub stopped: Option<u64>,
+}
+
+pub(crate) struct Leading {
+    pub configuration: Configuration,
+    phase: Phase,
+    start: Start,
+    /// Until when each member will not take this master's place. A member that is not in it cannot do so.
+    held: BTreeMap<MemberId, u64>,
+    /// When each member was last given a lease.
+    given: BTreeMap<MemberId, u64>,
+    /// Members that have asked for the time in this configuration: they know that it is committed.
+    asked: BTreeSet<MemberId>,
+    resend_at: u64,
+}
+
+impl Leading {
+    /// `former` is the same master in the configuration before, if the era stays.
+    pub fn new(
+        configuration: Configuration,
+        former: Option<Leading>,
+        start: Start,
+        state: &State,
+    ) -> Leading {
+        // In a new era, members keep still for a lease from when they learn of the configuration.
+        let end = state.settings.end(start.proposed_at);
+        let newly_held = || configuration.others().map(|m| (m.id, end)).collect();
+        let (mut held, mut given) = match former {
+            Some(former) => (former.held, former.given),
+            None => (newly_held(), BTreeMap::new()),
+        };
+        let stays = |id| {
+            let member = configuration.member(id);
+            member.is_some_and(|m| m.since < configuration.number)
+        };
+        if configuration.era != configuration.number {
+            held.retain(|id, _| stays(*id));
+            given.retain(|id, _| stays(*id));
+        }
+        Leading {
+            phase: Phase::Gathering {
+                acks: BTreeMap::new(),
+            },
+            resend_at: 0,
+            asked: BTreeSet::new(),
+            configuration,
+            start,
+            held,
+            given,
+        }
+    }
+
+    /// The time has been taken over, and no member may have taken this master's place.
+    pub fn is_usable(&self, state: &State, now: u64) -> bool {
+        let is_ahead = |until: &u64| state.settings.bounds.is_ahead(*until, now);
+        let holds = |id| self.held.get(&id).is_none_or(is_ahead);
+        state.era == self.configuration.era && self.configuration.others().all(|m| holds(m.id))
+    }
+
+    /// The member holds no lease of this master.
+    pub fn has_stopped(&self, id: MemberId, state: &State, now: u64) -> bool {
+        let has_ended = |given: &u64| state.settings.has_ended(*given, now);
+        self.given.get(&id).is_none_or(has_ended)
+    }
+
+    /// Members that have not been heard of for a lease, and hold none.
+    pub fn suspects(&self, state: &State, now: u64) -> Vec<MemberId> {
+        let default = state.settings.end(self.start.proposed_at);
+        let is_silent = |id: &MemberId| {
+            let until = *self.held.get(id).unwrap_or(&default);
+            state.settings.bounds.has_passed(until, now) && self.has_stopped(*id, state, now)
+        };
+        let others = self.configuration.others().map(|m| m.id);
+        others.filter(is_silent).collect()
+    }
+
+    fn hold(&mut self, from: MemberId, asked: u64, state: &State, now: u64) {
+        // A reading from the future was never sent.
+        if asked <= now {
+            let until = self.held.entry(from).or_default();
+            *until = state.settings.end(asked).max(*until);
+        }
+    }
+
+    /// A message of a member in this configuration.
+    pub fn receive(&mut self, state: &mut State, from: MemberId, body: &Body, now: u64) {
+        match body {
+            Body::NewConfigAck { forward, asked } => {
+                if let Phase::Gathering { acks } = &mut self.phase {
+                    let ack = acks.entry(from).or_default();
+                    // Whoever joins has stopped long ago. What it believes may be far ahead, and is not needed.
+                    let member = self.configuration.member(from);
+                    if member.is_some_and(|m| m.since < self.configuration.number) {
+                        *ack = forward.unwrap_or(0).max(*ack);
+                    }
+                }
+                // A member that joins holds nothing back until it knows the time.
+                if self.held.contains_key(&from) {
+                    self.hold(from, *asked, state, now);
+                }
+            }
+            Body::AdvanceAck { asked } => {
+                if let Phase::Advancing { acks, .. } = &mut self.phase {
+                    acks.insert(from);
+                }
+                self.hold(from, *asked, state, now);
+            }
+            Body::TimeRequest { sent } => self.tell_time(state, from, *sent, now),
+            Body::Grant { asked } => self.hold(from, *asked, state, now),
+            _ => (),
+        }
+        self.tick(state, now);
+    }
+
+    fn tell_time(&mut self, state: &mut State, from: MemberId, sent: u64, now: u64) {
+        self.asked.insert(from);
+        let mut interval = None;
+        if self.is_usable(state, now) {
+            let Ok(time) = state.sync.time(now) else {
+                return state.break_down();
+            };
+            interval = Some(time);
+            self.given.insert(from, now);
+            let end = state.settings.end(now);
+            self.held.entry(from).or_insert(end);
+        }
+        let asked = now;
+        let body = Body::Time {
+            sent,
+            interval,
+            asked,
+        };
+        state.send(from, self.configuration.number, body);
+    }
+
+    /// Goes from phase to phase as far as it can.
+    fn proceed(&mut self, state: &mut State, now: u64) {
+        let members = self.configuration.members.len() - 1;
+        match &self.phase {
+            Phase::Gathering { acks } if acks.len() == members => {
+                if state.era == self.configuration.era {
+                    self.phase = Phase::Settled;
+                    self.resend_at = 0;
+                } else {
+                    let forward = acks.values().copied().max().unwrap_or(0);
+                    self.phase = Phase::Waiting {
+                        since: now,
+                        forward,
+                    };
+                }
+                self.proceed(state, now);
+            }
+            Phase::Waiting { since, forward } => {
+                if !self.start.skips_wait && !state.settings.has_ended(*since, now) {
+                    return;
+                }
+                if self.start.skips_wait {
+                    probe!("farm time taken over without a wait");
+                }
+                let time = self.fast_forward(state, *forward, now);
+                self.phase = Phase::Advancing {
+                    time,
+                    acks: BTreeSet::new(),
+                };
+                self.resend_at = 0;
+                self.proceed(state, now);
+            }
+            Phase::Advancing { time, acks } if acks.len() == members => {
+                // This reading and that of any thread may be apart. The time begins at or above the forward mark, and
+                // at or below what members were told.
+                let begin = time.saturating_sub(state.settings.bounds.reading_ns);
+                state.sync.lead(begin, now);
+                state.era = self.configuration.era;
+                state.known_in = self.configuration.number;
+                self.phase = Phase::Settled;
+                self.resend_at = 0;
+            }
+            _ => (),
+        }
+    }
+
+    /// Where the time continues: above all that was given out.
+    fn fast_forward(&self, state: &State, forward: u64, now: u64) -> u64 {
+        let stands_still = planted!(
+            "farm_master_does_not_fast_forward",
+            "a new clock master continues where its clock was disabled"
+        );
+        if let (true, Some(stopped)) = (stands_still, self.start.stopped) {
+            return stopped;
+        }
+        let own = state.sync.ceiling(now).unwrap_or(0);
+        let highest = own.max(forward).max(state.settings.origin);
+        highest.saturating_add(2 * state.settings.bounds.reading_ns)
+    }
+
+    pub fn tick(&mut self, state: &mut State, now: u64) {
+        self.proceed(state, now);
+        if now < self.resend_at {
+            return;
+        }
+        self.resend_at = now.saturating_add(state.settings.resend_ns);
+        let others: Vec<MemberId> = self.configuration.others().map(|m| m.id).collect();
+        let number = self.configuration.number;
+        // Those that have acknowledged are asked again, too, until they ask for the time themselves: each answer keeps
+        // them from taking this master's place.
+        for id in others {
+            match &self.phase {
+                Phase::Gathering { .. } | Phase::Waiting { .. } => {
+                    let configuration = self.configuration.clone();
+                    let asked = now;
+                    let body = Body::NewConfig {
+                        configuration,
+                        asked,
+                    };
+                    state.send(id, number, body);
+                }
+                Phase::Advancing { time, .. } => {
+                    let time = *time;
+                    state.send(id, number, Body::ConfigCommit);
+                    state.send(id, number, Body::Advance { time, asked: now });
+                }
+                Phase::Settled if !self.asked.contains(&id) => {
+                    state.send(id, number, Body::ConfigCommit);
+                }
+                _ => (),
+            }
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! A member that is not the master: it synchronises, holds a lease from the master, and gives the master one.
+
+use crate::configuration::Configuration;
+use crate::interval::Interval;
+use crate::messages::Body;
+use crate::state::{Notice, State};
+use crate::sync::Exchange;
+
+pub(crate) struct Following {
+    pub configuration: Configuration,
+    is_committed: bool,
+    /// When this member last gave the master a lease.
+    granted_at: u64,
+    /// End of the lease that the master has given; 0 if it has given none.
+    held_until: u64,
+    /// The question that waits for an answer, by its reading.
+    asking: Option<u64>,
+    ask_at: u64,
+}
+
+impl Following {
+    /// Learning of the configuration gives its master a lease.
+    pub fn new(configuration: Configuration, former: Option<&Following>, now: u64) -> Following {
+        let same_era = former.filter(|former| former.configuration.era == configuration.era);
+        Following {
+            configuration,
+            is_committed: false,
+            granted_at: now,
+            held_until: same_era.map_or(0, |former| former.held_until),
+            asking: None,
+            ask_at: now,
+        }
+    }
+
+    /// Its time is that of the configuration, and the master's lease runs.
+    pub fn is_usable(&self, state: &State, now: u64) -> bool {
+        let bounds = &state.settings.bounds;
+        state.era == self.configuration.era && bounds.is_ahead(self.held_until, now)
+    }
+
+    /// The lease that the master has from here has ended: the master has stopped, or soon nobody will know that it
+    /// has not.
+    pub fn suspects_master(&self, state: &State, now: u64) -> bool {
+        state.settings.has_ended(self.granted_at, now)
+    }
+
+    fn answer(&mut self, state: &mut State, body: Body) {
+        let (master, number) = (self.configuration.master, self.configuration.number);
+        state.send(master, number, body);
+    }
+
+    /// A message of the master in this configuration.
+    pub fn receive(&mut self, state: &mut State, body: &Body, now: u64) {
+        match body {
+            Body::NewConfig { asked, .. } => {
+                self.granted_at = now;
+                let forward = state.sync.ceiling(now);
+                let asked = *asked;
+                self.answer(state, Body::NewConfigAck { forward, asked });
+            }
+            Body::ConfigCommit => self.is_committed = true,
+            Body::Advance { time, asked } if self.is_committed => {
+                self.advance(state, *time, now);
+                self.granted_at = now;
+                self.answer(state, Body::AdvanceAck { asked: *asked });
+            }
+            Body::Time {
+                sent,
+                interval,
+                asked,
+            } if self.asking == Some(*sent) => {
+                self.asking = None;
+                self.ask_at = sent.saturating_add(state.settings.sync_ns);
+                if let Some(master) = interval {
+                    self.synchronise(state, *sent, *master, now);
+                }
+                if !state.is_broken {
+                    self.granted_at = now;
+                    self.answer(state, Body::Grant { asked: *asked });
+                }
+            }
+            _ => (),
+        }
+    }
+
+    /// The master's clock continues at `time` or less, when this member has acknowledged: an upper bound that ages
+    /// from now on, until the first synchronisation gives a better one. Only the first message counts, because the
+    /// master may go by its acknowledgement.
+    fn advance(&mut self, state: &mut State, time: u64, now: u64) {
+        if state.era != self.configuration.era {
+            state.sync.cap(time, now);
+            state.era = self.configuration.era;
+            state.known_in = self.configuration.number;
+        }
+    }
+
+    fn synchronise(&mut self, state: &mut State, sent: u64, master: Interval, now: u64) {
+        let Configuration { number, era, .. } = self.configuration;
+        if state.synced_era != era {
+            state.sync.clear();
+            state.watch.clear();
+            (state.era, state.synced_era) = (era, era);
+        }
+        let exchange = Exchange {
+            sent,
+            received: now,
+            master,
+        };
+        if !state.sync.learn(&exchange) {
+            state.break_down();
+            return;
+        }
+        state.known_in = number;
+        self.held_until = self.held_until.max(state.settings.end(sent));
+        if let Some(rate) = state.watch.learn(&exchange) {
+            let master = self.configuration.master;
+            state.tell(Notice::Drifting { master, rate });
+        }
+    }
+
+    pub fn tick(&mut self, state: &mut State, now: u64) {
+        let may_ask = self.is_committed || state.era == self.configuration.era;
+        if may_ask && now >= self.ask_at {
+            self.asking = Some(now);
+            // Without an answer for so long, the question or the answer is lost.
+            self.ask_at = now.saturating_add(state.settings.lease_ns / 4);
+            self.answer(state, Body::TimeRequest { sent: now });
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! The pure parts against a model with true time, and servers in the simulator.
+
+mod drift;
+mod failover;
+mod intervals;
+mod messages;
+mod model;
+mod simulated;
+mod timestamps;

@@ -1,0 +1,238 @@
+//! A process: a server, what moves its messages, who decides on configurations, and clients.
+
+use super::oracle::World;
+use super::post::{self, Post};
+use super::some_ms;
+use crate::{Bounds, Clock, Configuration, MemberId, Notice, Server, Settings};
+use plinth_core::id::Uid;
+use plinth_runtime::sim::{KillKind, control, current_process};
+use plinth_runtime::{Duration, TaskGroup, net, random, sleep};
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+const CLIENTS: u64 = 3;
+
+const READING_NS: u64 = 400;
+
+fn settings(drift_ppm: u32) -> Settings {
+    Settings {
+        bounds: Bounds {
+            drift_ppm,
+            reading_ns: READING_NS,
+        },
+        lease_ns: 20_000_000,
+        sync_ns: 2_000_000,
+        resend_ns: 3_000_000,
+        origin: 1000,
+    }
+}
+
+struct Process {
+    world: Rc<World>,
+    id: MemberId,
+    clock: Clock,
+    post: Post,
+    is_outdated: Cell<bool>,
+}
+
+/// One life of a process.
+pub async fn serve(world: Rc<World>, address: SocketAddr) {
+    let id = Uid::from_parts(random::u64(), random::u64());
+    world.begin_life(id, address);
+    let group = TaskGroup::new();
+    let settings = settings(world.drift_ppm.get());
+    let process = Rc::new(Process {
+        clock: Clock::new(Server::new(id, settings)),
+        post: Post::new(world.clone(), id, group.clone()),
+        world,
+        id,
+        is_outdated: Cell::new(true),
+    });
+    for _ in 0..CLIENTS {
+        group.spawn("client", use_clock(process.clone()));
+    }
+    group.spawn("configure", configure(process.clone()));
+    group.spawn("tick", tick(process.clone()));
+    let mut listener = net::listen(address).await.expect("a free address");
+    while let Ok((reader, _writer, _)) = listener.accept().await {
+        let process = process.clone();
+        group.spawn("receive", async move {
+            let take = |from, message: crate::Message| {
+                process.update(|server, now| server.receive(from, &message, now));
+            };
+            post::receive(reader, process.id, take).await;
+        });
+    }
+}
+
+impl Process {
+    fn update<T>(&self, change: impl FnOnce(&mut Server, u64) -> T) -> T {
+        let (changed, messages, notices) = self.clock.update(|server, now| {
+            let changed = change(server, now);
+            (changed, server.take_messages(), server.take_notices())
+        });
+        for (to, message) in messages {
+            self.post.send(to, &message);
+        }
+        for notice in notices {
+            match notice {
+                Notice::Outdated { .. } => self.is_outdated.set(true),
+                Notice::Broken if self.world.may_break.get() => self.leave(),
+                Notice::Broken => self.world.blame("an honest clock is called broken".into()),
+                Notice::Drifting { .. } => (), // these clocks are far apart, and may be
+            }
+        }
+        changed
+    }
+
+    /// As a process does whose clock is broken.
+    fn leave(&self) {
+        let after = some_ms(20);
+        let kind = KillKind::RebootProcess { after };
+        control().kill_process(current_process(), kind);
+    }
+
+    /// These wait no longer.
+    fn welcome(&self, ids: &[MemberId]) {
+        let mut waiting = self.world.waiting.borrow_mut();
+        waiting.retain(|id| !ids.contains(id));
+    }
+
+    /// Proposes a configuration of these members to the register.
+    async fn propose(&self, ids: &[MemberId]) {
+        let Ok(proposed) = self.update(|server, now| server.propose(ids, now)) else {
+            return;
+        };
+        sleep(some_ms(4)).await;
+        let is_taken = self.world.compare_and_swap(&proposed);
+        sleep(some_ms(4)).await;
+        match is_taken {
+            true => self.update(|server, now| server.taken(now)),
+            false => {
+                let current = self.world.read().expect("somebody was first");
+                self.update(|server, now| server.lost(current, now));
+            }
+        }
+    }
+
+    /// Shows the judge what time it is here.
+    fn show(&self, server: &mut Server, now: u64) {
+        let Ok(interval) = server.time(now) else {
+            return;
+        };
+        let era = server.configuration().map_or(0, |c| c.era);
+        self.world.check(era, interval);
+        if server.is_master() {
+            // The master's clock is the time, and its readings are right but for the last nanosecond.
+            self.world.note_master(era, interval.upper - READING_NS);
+        }
+    }
+
+    fn configuration(&self) -> Option<Configuration> {
+        self.update(|server, _| server.configuration().cloned())
+    }
+
+    /// Whom this server would have in the next configuration, if it would have one.
+    fn wanted(&self) -> Option<Vec<MemberId>> {
+        let Some(present) = self.configuration() else {
+            return Some(self.world.everybody());
+        };
+        if random::chance(0.02) {
+            // For no reason. The server must refuse it if it could do harm.
+            let stays = |id: &MemberId| *id == self.id || random::chance(0.7);
+            let ids = present.members.iter().map(|m| m.id);
+            return Some(ids.filter(stays).collect());
+        }
+        let suspects = self.update(|server, now| server.suspects(now));
+        let is_master = present.master == self.id;
+        let joins = |id: &MemberId| is_master && !present.contains(*id);
+        let waiting = self.world.waiting.borrow();
+        let mut joining = waiting.iter().copied().filter(joins).peekable();
+        if suspects.is_empty() && joining.peek().is_none() {
+            return None;
+        }
+        let stay = present.members.iter().map(|m| m.id);
+        let mut ids: Vec<MemberId> = stay.filter(|id| !suspects.contains(id)).collect();
+        ids.extend(joining);
+        if !is_master && ids.len() > 3 && random::chance(0.3) {
+            // It may believe that somebody is gone who lives, and has a lease of the old master.
+            let at = random::below(ids.len() as u64) as usize;
+            if ids[at] != self.id {
+                ids.remove(at);
+            }
+        }
+        Some(ids)
+    }
+}
+
+async fn tick(process: Rc<Process>) {
+    loop {
+        sleep(Duration::from_micros(500)).await;
+        let knows = process.update(|server, now| {
+            server.tick(now);
+            process.show(server, now);
+            server.knows_time()
+        });
+        let mut knowing = process.world.knowing.borrow_mut();
+        match knows {
+            true => knowing.insert(process.id),
+            false => knowing.remove(&process.id),
+        };
+    }
+}
+
+/// Decides on configurations, and follows the register.
+async fn configure(process: Rc<Process>) {
+    loop {
+        sleep(some_ms(5)).await;
+        let is_member = process.update(|server, _| server.is_member());
+        if process.is_outdated.take() || (!is_member && random::chance(0.2)) {
+            sleep(some_ms(3)).await;
+            if let Some(current) = process.world.read() {
+                process.update(|server, now| server.learn(current, now));
+            }
+        }
+        let configuration = process.configuration();
+        let is_member = configuration
+            .as_ref()
+            .is_some_and(|c| c.contains(process.id));
+        {
+            let mut waiting = process.world.waiting.borrow_mut();
+            match is_member || configuration.is_none() {
+                true => waiting.remove(&process.id),
+                false => waiting.insert(process.id),
+            };
+        }
+        if !(is_member || configuration.is_none()) {
+            continue;
+        }
+        if let Some(ids) = process.wanted() {
+            process.welcome(&ids);
+            process.propose(&ids).await;
+        }
+    }
+}
+
+/// Takes timestamps.
+async fn use_clock(process: Rc<Process>) {
+    let mut floor = 0;
+    loop {
+        sleep(some_ms(3)).await;
+        let above = process.world.begin();
+        let Ok(timestamp) = process.clock.timestamp().await else {
+            return;
+        };
+        process.world.end(above, timestamp);
+        if random::chance(0.1) {
+            let Ok(lower) = process.clock.non_strict().await else {
+                return;
+            };
+            if lower < floor {
+                let blame = format!("the lower bound {lower} comes after {floor}");
+                process.world.blame(blame);
+            }
+            floor = lower;
+        }
+    }
+}
