@@ -269,23 +269,10 @@ impl Cache {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tree::node::{Counts, Lifetime, open_acl};
     use bytes::Bytes;
 
     fn node(zxid: i64) -> Node {
-        Node {
-            czxid: zxid,
-            mzxid: zxid,
-            pzxid: zxid,
-            ctime: 0,
-            mtime: 0,
-            version: 0,
-            aversion: 0,
-            counts: Counts::default(),
-            lifetime: Lifetime::Persistent,
-            acl: open_acl(),
-            data: Data::Here(Bytes::from_static(b"data")),
-        }
+        Node::new(zxid, Data::Here(Bytes::from_static(b"data")))
     }
 
     fn here(cache: &Cache, path: &str) -> Option<Rc<Node>> {

@@ -408,7 +408,6 @@ impl Clone for KeepAll {
 mod tests {
     use super::*;
     use crate::store::Boxed;
-    use crate::tree::node::{Counts, Lifetime, open_acl};
     use plinth_runtime::real::block_on;
 
     /// The same rows at every version: a node and its data.
@@ -433,34 +432,18 @@ mod tests {
         }
     }
 
-    fn node(data: Data) -> Rc<Node> {
-        Rc::new(Node {
-            czxid: 1,
-            mzxid: 1,
-            pzxid: 1,
-            ctime: 0,
-            mtime: 0,
-            version: 0,
-            aversion: 0,
-            counts: Counts::default(),
-            lifetime: Lifetime::Persistent,
-            acl: open_acl(),
-            data,
-        })
-    }
-
     #[test]
     fn data_that_has_become_long_while_it_was_read_is_not_taken_for_none() {
         block_on(async {
             let long = Data::Here(vec![7; 5000].into());
             let store = Kept {
-                node: node(long.clone()).to_row().0,
+                node: Node::new(1, long.clone()).to_row().0,
                 data: vec![7; 5000],
             };
             let (rows, zxids) = (Rows::new("t"), Zxids { base: 0 });
             let replica = Replica::new(Rc::new(store), rows, zxids, 10, 1 << 20);
             // What a reader had seen before it waited.
-            let seen = node(Data::Unread(500));
+            let seen = Rc::new(Node::new(1, Data::Unread(500)));
             assert_eq!(replica.data("/a", &seen).await, Ok(None));
             let Known::Here(now) = replica.node_if_known("/a") else {
                 panic!("it was loaded");

@@ -425,6 +425,26 @@ pub fn take_bytes<'a>(input: &mut &'a [u8]) -> Option<&'a [u8]> {
 }
 
 #[cfg(test)]
+impl Node {
+    /// What tests begin with: an open node that was made with this zxid, and has not changed since.
+    pub fn new(zxid: i64, data: Data) -> Node {
+        Node {
+            czxid: zxid,
+            mzxid: zxid,
+            pzxid: zxid,
+            ctime: 0,
+            mtime: 0,
+            version: 0,
+            aversion: 0,
+            counts: Counts::default(),
+            lifetime: Lifetime::Persistent,
+            acl: open_acl(),
+            data,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

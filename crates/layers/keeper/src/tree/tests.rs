@@ -40,17 +40,10 @@ fn node(lifetime: Lifetime, children: i32, acl: Rc<[Acl]>) -> Rc<Node> {
         present: children,
     };
     Rc::new(Node {
-        czxid: 1,
-        mzxid: 1,
-        pzxid: 1,
-        ctime: 1,
-        mtime: 1,
-        version: 0,
-        aversion: 0,
         counts,
         lifetime,
         acl,
-        data: Data::None,
+        ..Node::new(1, Data::None)
     })
 }
 
