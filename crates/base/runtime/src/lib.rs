@@ -18,6 +18,7 @@ pub mod disk;
 pub mod fault;
 pub mod gauge;
 pub mod knobs;
+pub mod memory;
 pub mod metric;
 pub mod net;
 mod pace;

@@ -20,7 +20,7 @@ const FLOORS: [&[&str]; 10] = [
     &["core"],
     &["runtime"],
     &["rpc", "engine", "foreign"],
-    &["protocol", "farm-time"],
+    &["protocol", "farm-fabric", "farm-time"],
     &["coordination", "log"],
     &["transaction", "storage", "client"],
     &["control", "workload"],
@@ -66,7 +66,7 @@ const FOLDERS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("client", &["capi", "client", "foreign", "workload"]),
-    ("farm", &["time"]),
+    ("farm", &["fabric", "time"]),
     ("replicated", &["services", "table", "zelos"]),
     ("tools", &["bench", "cli", "migrate", "sim", "stack"]),
 ];

@@ -6,6 +6,7 @@
 
 pub(crate) mod disk;
 pub(crate) mod lane;
+pub(crate) mod memory;
 pub(crate) mod net;
 pub(crate) mod pulse;
 mod remote;

@@ -2,6 +2,7 @@
 
 use super::disk::DiskState;
 use super::executor::{Event, Kind, TaskKey};
+use super::memory::Memories;
 use super::{World, enter_process};
 use crate::disk::Healths;
 use crate::random;
@@ -95,6 +96,7 @@ pub(super) struct Machine {
     /// The machine is lost for good.
     pub is_lost: bool,
     pub disk: Rc<DiskState>,
+    pub memories: Memories,
 }
 
 pub(super) type Main = Rc<dyn Fn() -> Pin<Box<dyn Future<Output = ()>>>>;
@@ -145,6 +147,7 @@ impl World {
             is_up: true,
             is_lost: false,
             disk: Rc::default(),
+            memories: Memories::new(),
         };
         self.machines.borrow_mut().push(machine);
         let process = self.add_process(MachineId::TESTER, None);
@@ -164,6 +167,7 @@ impl World {
             is_up: true,
             is_lost: false,
             disk: Rc::default(),
+            memories: Memories::new(),
         });
         MachineId(machines.len() as u32 - 1)
     }
@@ -289,6 +293,9 @@ impl World {
         for id in self.processes_on(machine) {
             self.end_process(id, true);
         }
+        self.machines.borrow_mut()[machine.0 as usize]
+            .memories
+            .clear();
         let disk = self.machines.borrow()[machine.0 as usize].disk.clone();
         disk.power_cut();
     }

@@ -22,6 +22,7 @@ mod executor;
 mod faults;
 mod image;
 mod machine;
+mod memory;
 pub(crate) mod network;
 mod pulse;
 mod sickness;

@@ -1,0 +1,116 @@
+//! Memory that outlives the process: words of 64 bits, which other processes of the machine may map.
+//!
+//! Promises: one process at a time owns a memory. What was stored in it is there for the next owner, and for all who
+//! have mapped it, until the machine loses power or the file is removed. A new memory has all zeros; nobody finds one
+//! that is half made. Words are reached only as atomics, so a process that writes at the same time does no harm.
+//!
+//! Trust: whoever may write to the file may store anything, and can end its readers by truncating it. So only the
+//! user who made it may open it (mode 0600). On Linux, put it below `/dev/shm`: elsewhere, pages are also written to
+//! the disk.
+
+use crate::{real, sim};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+const TOO_SMALL: &str = "a memory has at least one word";
+
+/// A memory that is mapped here. The mapping ends when the last clone is dropped.
+#[derive(Clone)]
+pub struct Mapping(Any);
+
+#[derive(Clone)]
+enum Any {
+    Shared(Arc<real::memory::Shared>),
+    Plain(Arc<[AtomicU64]>),
+}
+
+/// A memory that this process owns. Dropping it lets another process become its owner.
+pub struct Owned {
+    pub mapping: Mapping,
+    /// False if a former owner has made it.
+    pub is_new: bool,
+    _lock: Lock,
+}
+
+enum Lock {
+    Real { _file: real::memory::Lock },
+    Sim { _owner: Arc<()> },
+}
+
+pub(crate) fn plain(words: usize) -> Arc<[AtomicU64]> {
+    (0..words).map(|_| AtomicU64::new(0)).collect()
+}
+
+impl Mapping {
+    /// Memory of this process alone, all zeros.
+    pub fn private(words: usize) -> Mapping {
+        Mapping(Any::Plain(plain(words)))
+    }
+
+    #[inline]
+    pub fn words(&self) -> &[AtomicU64] {
+        match &self.0 {
+            Any::Shared(shared) => shared.words(),
+            Any::Plain(words) => words,
+        }
+    }
+}
+
+/// Makes the memory in the file `path` with this number of words, or takes over the one that is there.
+///
+/// Errors: `WouldBlock` if another process owns it, `InvalidData` if it has another size, and those of the system.
+pub async fn own(path: &Path, words: usize) -> io::Result<Owned> {
+    if words == 0 {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, TOO_SMALL));
+    }
+    Ok(match sim::current() {
+        Some(world) => {
+            let (words, is_new, owner) = world.own_memory(path, words)?;
+            Owned {
+                mapping: Mapping(Any::Plain(words)),
+                is_new,
+                _lock: Lock::Sim { _owner: owner },
+            }
+        }
+        None => {
+            let (shared, is_new, file) = real::memory::own(path, words).await?;
+            Owned {
+                mapping: Mapping(Any::Shared(Arc::new(shared))),
+                is_new,
+                _lock: Lock::Real { _file: file },
+            }
+        }
+    })
+}
+
+/// Maps a memory that a process of this machine has made. The owner may be dead.
+pub async fn attach(path: &Path) -> io::Result<Mapping> {
+    Ok(Mapping(match sim::current() {
+        Some(world) => Any::Plain(world.attach_memory(path)?),
+        None => Any::Shared(Arc::new(real::memory::attach(path).await?)),
+    }))
+}
+
+/// True if a living process owns the memory. False if there is none.
+pub async fn is_owned(path: &Path) -> io::Result<bool> {
+    match sim::current() {
+        Some(world) => Ok(world.is_memory_owned(path)),
+        None => real::memory::is_owned(path).await,
+    }
+}
+
+pub(crate) fn wrong_size(path: &Path, found: u64, wanted: usize) -> io::Error {
+    let text = format!(
+        "{} has {found} bytes where {} are wanted: remove it, or ask for the size that it has",
+        path.display(),
+        wanted as u64 * 8
+    );
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+pub(crate) fn owned_already(path: &Path) -> io::Error {
+    let text = format!("another process owns the memory {}", path.display());
+    io::Error::new(io::ErrorKind::WouldBlock, text)
+}

@@ -1,0 +1,197 @@
+//! The machine that this process is: its own memory, the configuration that it is in, and the messages to it.
+
+use crate::address::{Asker, Error, Machine};
+use crate::host::{Host, Layout};
+use crate::ring::{Reader, Tail};
+use bytes::Bytes;
+use plinth_runtime::memory::{self, Owned};
+use plinth_runtime::{Duration, sleep};
+use std::cell::Cell;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Between two looks at a door that is open.
+const DOOR_PAUSE: Duration = Duration::from_millis(1);
+
+/// A message, which lies in the memory of this machine until [`Local::release`] frees it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Message {
+    pub from: Machine,
+    /// The one in which it was sent.
+    pub configuration: u64,
+    pub body: Bytes,
+    pub(crate) end: u64,
+}
+
+/// This machine.
+pub struct Local {
+    machine: Machine,
+    directory: PathBuf,
+    host: Rc<Host>,
+    readers: Vec<Reader>,
+    /// To itself.
+    tail: Tail,
+    /// The machine whose ring is looked at next.
+    next: Cell<usize>,
+    configuration: Cell<u64>,
+    /// Whether each machine is a member.
+    members: Vec<Cell<bool>>,
+    _owned: Owned,
+}
+
+/// Where the memory of a machine of this host lies.
+pub fn path(directory: &Path, machine: Machine) -> PathBuf {
+    directory.join(format!("machine-{}.memory", machine.0))
+}
+
+/// Maps the memory of a machine of this host. Its process may be dead.
+///
+/// Errors: `InvalidData` if the memory is not ready or damaged, and those of the system.
+pub async fn attach(directory: &Path, machine: Machine) -> io::Result<Host> {
+    let path = path(directory, machine);
+    let host = Host::open(memory::attach(&path).await?);
+    host.ok_or_else(|| damaged(&path, "it has no head"))
+}
+
+fn damaged(path: &Path, what: &str) -> io::Error {
+    let text = format!("{}: {what}; remove the file", path.display());
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+impl Local {
+    /// Makes the memory of `machine` in `directory`, or takes over what its former process has left there.
+    ///
+    /// Errors: `WouldBlock` if that process lives, `InvalidData` if the memory has another layout or is damaged,
+    /// `InvalidInput` if there is no such layout.
+    pub async fn start(directory: &Path, machine: Machine, layout: &Layout) -> io::Result<Local> {
+        let is_one = usize::from(machine.0) < layout.machines;
+        let Some(words) = layout.words().filter(|_| is_one) else {
+            let text = format!("machine {} has no memory with {layout:?}", machine.0);
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+        };
+        let path = path(directory, machine);
+        let owned = memory::own(&path, words).await?;
+        // Without a first word, its maker has died before anybody could use it.
+        if owned.mapping.words()[0].load(std::sync::atomic::Ordering::Acquire) == 0 {
+            Host::make(&owned.mapping, layout);
+        }
+        let host = Host::open(owned.mapping.clone());
+        let host = host.filter(|host| host.layout() == layout);
+        let host = host.ok_or_else(|| damaged(&path, "it has another layout, or is damaged"))?;
+        let readers = host.readers();
+        let readers = readers.map_err(|_| damaged(&path, "a ring of messages is damaged"))?;
+        let tail = host.join(machine).map_err(io::Error::other)?;
+        Ok(Local {
+            machine,
+            directory: directory.to_owned(),
+            host: Rc::new(host),
+            readers,
+            tail,
+            next: Cell::new(0),
+            configuration: Cell::new(0),
+            members: vec![Cell::new(false); layout.machines],
+            _owned: owned,
+        })
+    }
+
+    #[inline]
+    pub fn machine(&self) -> Machine {
+        self.machine
+    }
+
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// The number of the configuration; 0 before the first.
+    pub fn configuration(&self) -> u64 {
+        self.configuration.get()
+    }
+
+    pub fn host(&self) -> &Rc<Host> {
+        &self.host
+    }
+
+    /// This machine as one that asks `whom`, which must be a member.
+    #[inline]
+    pub fn asker(&self, whom: Machine) -> Result<Asker, Error> {
+        if !self.is_member(whom) {
+            return Err(Error::Closed);
+        }
+        Ok(Asker {
+            machine: self.machine,
+            configuration: self.configuration.get(),
+        })
+    }
+
+    #[inline]
+    pub fn is_member(&self, machine: Machine) -> bool {
+        let member = self.members.get(usize::from(machine.0));
+        member.is_some_and(Cell::get)
+    }
+
+    /// Goes to a configuration, and closes all before it. When this has returned, nothing changes here any more that
+    /// was asked for in one of them, or by a machine that is no member. Messages that had arrived before are still
+    /// given out: they were acknowledged.
+    ///
+    /// Waits for a living process that is in the middle of an operation. If that one is stopped, so is this.
+    ///
+    /// Error: `Closed` if this machine, in this life or a former one, has been in a later configuration.
+    pub async fn configure(&self, number: u64, members: &[Machine]) -> Result<(), Error> {
+        let machines = (0..self.readers.len()).map(|at| Machine(at as u16));
+        let newest = machines.clone().map(|m| self.host.fence(m)).max();
+        if number == 0 || number < newest.unwrap_or(0).max(self.configuration.get()) {
+            return Err(Error::Closed);
+        }
+        self.configuration.set(number);
+        for (machine, member) in machines.clone().zip(&self.members) {
+            member.set(members.contains(&machine));
+            let fence = if member.get() { number } else { 0 };
+            self.host.set_fence(machine, fence);
+        }
+        for machine in machines {
+            while self.host.is_inside(machine) && self.may_live(machine).await {
+                sleep(DOOR_PAUSE).await;
+            }
+        }
+        Ok(())
+    }
+
+    /// False if the process of this machine is dead: it is no longer in the middle of anything.
+    async fn may_live(&self, machine: Machine) -> bool {
+        let owned = memory::is_owned(&path(&self.directory, machine)).await;
+        owned.unwrap_or(true)
+    }
+
+    pub fn send(&self, message: &[u8]) -> Result<(), Error> {
+        self.host
+            .append(self.asker(self.machine)?, &self.tail, message)
+    }
+
+    /// The next message that has arrived. Those of one sender come in its order. One that was not released before the
+    /// process ended comes again.
+    pub fn receive(&self) -> Option<Message> {
+        let first = self.next.get();
+        for at in (first..self.readers.len()).chain(0..first) {
+            let Some(record) = self.readers[at].next() else {
+                continue;
+            };
+            self.next.set((at + 1) % self.readers.len());
+            return Some(Message {
+                from: Machine(at as u16),
+                configuration: record.configuration,
+                body: record.body,
+                end: record.end,
+            });
+        }
+        None
+    }
+
+    /// Frees the message and all before it of the same sender.
+    pub fn release(&self, message: &Message) {
+        if let Some(reader) = self.readers.get(usize::from(message.from.0)) {
+            reader.free(message.end);
+        }
+    }
+}

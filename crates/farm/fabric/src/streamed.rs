@@ -1,0 +1,298 @@
+//! Machines that others reach over streams: TCP between hosts, and the simulator's network.
+
+use crate::address::{Address, Error, MESSAGE_BYTES_MAX, Machine, OPERATION_BYTES_MAX, WORD_BYTES};
+use crate::fabric::Fabric;
+use crate::local::Local;
+use crate::wire::{Answer, Body, Greeting, Request, put_frame, take_frame};
+use bytes::{Bytes, BytesMut};
+use plinth_core::output::Output;
+use plinth_runtime::net::{self, Reader, Writer};
+use plinth_runtime::serve::Outbox;
+use plinth_runtime::sync::{OneshotSender, oneshot};
+use plinth_runtime::{Duration, Task, race, spawn, timeout};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+/// Most operations under way to one machine. More are refused with [`Error::Full`].
+const UNDER_WAY_MAX: usize = 1024;
+/// The same in bytes that were not sent yet.
+const UNSENT_BYTES_MAX: usize = 16 << 20;
+
+struct Link {
+    outbox: Rc<Outbox>,
+    /// Who waits, in the order of the requests.
+    waiting: RefCell<VecDeque<OneshotSender<Answer>>>,
+    is_broken: Cell<bool>,
+}
+
+impl Link {
+    /// Nothing is sent any more, and who waits gets no answer.
+    fn end(&self) {
+        self.is_broken.set(true);
+        self.outbox.close();
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        drop(waiting);
+    }
+}
+
+struct Open {
+    link: Rc<Link>,
+    _task: Task<()>,
+}
+
+/// The backend. Others reach this machine's memory through [`serve`](crate::serve).
+pub struct Streamed {
+    local: Local,
+    addresses: Vec<SocketAddr>,
+    /// An operation that takes longer breaks the connection.
+    limit: Duration,
+    links: RefCell<Vec<Option<Open>>>,
+}
+
+impl Streamed {
+    /// `addresses` has one of each machine, by its number.
+    pub fn new(local: Local, addresses: Vec<SocketAddr>, limit: Duration) -> Streamed {
+        let links = addresses.iter().map(|_| None).collect();
+        Streamed {
+            local,
+            addresses,
+            limit,
+            links: RefCell::new(links),
+        }
+    }
+
+    fn link(&self, machine: Machine) -> Result<Rc<Link>, Error> {
+        let links = self.links.borrow();
+        let open = links.get(usize::from(machine.0)).and_then(Option::as_ref);
+        let open = open.ok_or(Error::Unreachable)?;
+        match open.link.is_broken.get() {
+            true => Err(Error::Closed),
+            false => Ok(open.link.clone()),
+        }
+    }
+
+    async fn greet(&self, machine: Machine) -> Option<(Reader, Writer)> {
+        let address = *self.addresses.get(usize::from(machine.0))?;
+        let (mut reader, mut writer) = net::connect(address).await.ok()?;
+        let mut out = Output::copying();
+        let greeting = Greeting {
+            from: self.local.machine().0,
+            to: machine.0,
+        };
+        put_frame(&mut out, &greeting);
+        writer.write_all(out.into_bytes()).await.ok()?;
+        let mut buffer = BytesMut::new();
+        loop {
+            reader.read(&mut buffer).await.ok().filter(|n| *n > 0)?;
+            match take_frame::<Answer>(&mut buffer).ok()? {
+                None => (),
+                // It says nothing more before it is asked.
+                Some(first) => {
+                    return (first == Answer::Done && buffer.is_empty())
+                        .then_some((reader, writer));
+                }
+            }
+        }
+    }
+
+    /// Asks and waits for the answer.
+    async fn ask(&self, machine: Machine, configuration: u64, body: Body) -> Result<Answer, Error> {
+        let link = self.link(machine)?;
+        let is_full =
+            link.waiting.borrow().len() >= UNDER_WAY_MAX || link.outbox.len() >= UNSENT_BYTES_MAX;
+        if is_full {
+            return Err(Error::Full);
+        }
+        let (sender, receiver) = oneshot();
+        link.waiting.borrow_mut().push_back(sender);
+        let request = Request {
+            configuration,
+            body,
+        };
+        let pushed = link.outbox.push(|out| {
+            put_frame(out, &request);
+            Ok::<(), Infallible>(())
+        });
+        if pushed.is_err() {
+            link.end();
+        }
+        match timeout(self.limit, receiver).await {
+            Some(Ok(Answer::Failed(error))) => Err(error),
+            Some(Ok(answer)) => Ok(answer),
+            Some(Err(_)) => Err(Error::Unreachable),
+            None => {
+                link.end();
+                Err(Error::Unreachable)
+            }
+        }
+    }
+
+    /// An answer of another kind than the question: the other side is not what it says.
+    fn break_link(&self, machine: Machine) -> Error {
+        if let Ok(link) = self.link(machine) {
+            link.end();
+        }
+        Error::Unreachable
+    }
+}
+
+async fn carry(link: Rc<Link>, reader: Reader, writer: Writer) {
+    race(
+        read_answers(&link, reader),
+        link.outbox.drain(writer, || ()),
+    )
+    .await;
+    link.end();
+}
+
+async fn read_answers(link: &Link, mut reader: Reader) {
+    let mut buffer = BytesMut::new();
+    loop {
+        match take_frame::<Answer>(&mut buffer) {
+            Ok(Some(answer)) => {
+                let waiting = link.waiting.borrow_mut().pop_front();
+                let Some(waiting) = waiting else { return };
+                let is_closed = answer == Answer::Failed(Error::Closed);
+                // Who was dropped needs no answer.
+                let _ = waiting.send(answer);
+                if is_closed {
+                    return;
+                }
+            }
+            Ok(None) => {
+                if !matches!(reader.read(&mut buffer).await, Ok(bytes) if bytes > 0) {
+                    return;
+                }
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// What would be refused by the other side, refused here.
+fn check(offset: u64, bytes: usize) -> Result<(), Error> {
+    if !offset.is_multiple_of(WORD_BYTES as u64) || !bytes.is_multiple_of(WORD_BYTES) {
+        return Err(Error::Unaligned);
+    }
+    match bytes > OPERATION_BYTES_MAX {
+        true => Err(Error::TooLarge),
+        false => Ok(()),
+    }
+}
+
+impl Fabric for Streamed {
+    fn local(&self) -> &Local {
+        &self.local
+    }
+
+    async fn open(&self, machine: Machine) -> Result<(), Error> {
+        if machine == self.local.machine() || self.link(machine).is_ok() {
+            return Ok(());
+        }
+        let greeted = timeout(self.limit, self.greet(machine)).await.flatten();
+        let (reader, writer) = greeted.ok_or(Error::Unreachable)?;
+        // Of two tasks that have asked, the later one has the connection that counts.
+        let link = Rc::new(Link {
+            outbox: Outbox::new(),
+            waiting: RefCell::default(),
+            is_broken: Cell::new(false),
+        });
+        let task = spawn("fabric", carry(link.clone(), reader, writer));
+        let open = Open { link, _task: task };
+        let former = self.links.borrow_mut()[usize::from(machine.0)].replace(open);
+        if let Some(former) = former {
+            former.link.end();
+        }
+        Ok(())
+    }
+
+    async fn configure(&self, number: u64, members: &[Machine]) -> Result<(), Error> {
+        self.local.configure(number, members).await?;
+        let mut ended = Vec::new();
+        for (link, machine) in self.links.borrow_mut().iter_mut().zip(0..) {
+            if !self.local.is_member(Machine(machine)) {
+                ended.extend(link.take());
+            }
+        }
+        for open in ended {
+            open.link.end();
+        }
+        Ok(())
+    }
+
+    async fn read(&self, at: Address, into: &mut [u8]) -> Result<(), Error> {
+        let who = self.local.asker(at.machine)?;
+        if at.machine == self.local.machine() {
+            return self.local.host().region(at.region)?.read(at.offset, into);
+        }
+        check(at.offset, into.len())?;
+        let body = Body::Read {
+            region: at.region,
+            offset: at.offset,
+            bytes: into.len() as u32,
+        };
+        match self.ask(at.machine, who.configuration, body).await? {
+            Answer::Read(bytes) if bytes.len() == into.len() => {
+                into.copy_from_slice(&bytes);
+                Ok(())
+            }
+            _ => Err(self.break_link(at.machine)),
+        }
+    }
+
+    async fn write(&self, at: Address, from: &[u8]) -> Result<(), Error> {
+        let who = self.local.asker(at.machine)?;
+        if at.machine == self.local.machine() {
+            return self.local.host().region(at.region)?.write(at.offset, from);
+        }
+        check(at.offset, from.len())?;
+        let body = Body::Write {
+            region: at.region,
+            offset: at.offset,
+            from: Bytes::copy_from_slice(from),
+        };
+        match self.ask(at.machine, who.configuration, body).await? {
+            Answer::Done => Ok(()),
+            _ => Err(self.break_link(at.machine)),
+        }
+    }
+
+    async fn compare_and_swap(&self, at: Address, expected: u64, new: u64) -> Result<u64, Error> {
+        let who = self.local.asker(at.machine)?;
+        if at.machine == self.local.machine() {
+            let region = self.local.host().region(at.region)?;
+            return region.compare_and_swap(at.offset, expected, new);
+        }
+        check(at.offset, WORD_BYTES)?;
+        let body = Body::Swap {
+            region: at.region,
+            offset: at.offset,
+            expected,
+            new,
+        };
+        match self.ask(at.machine, who.configuration, body).await? {
+            Answer::Was(word) => Ok(word),
+            _ => Err(self.break_link(at.machine)),
+        }
+    }
+
+    async fn send(&self, to: Machine, message: &[u8]) -> Result<(), Error> {
+        let who = self.local.asker(to)?;
+        if to == self.local.machine() {
+            return self.local.send(message);
+        }
+        if message.len() > MESSAGE_BYTES_MAX {
+            return Err(Error::TooLarge);
+        }
+        let body = Body::Send {
+            message: Bytes::copy_from_slice(message),
+        };
+        match self.ask(to, who.configuration, body).await? {
+            Answer::Done => Ok(()),
+            _ => Err(self.break_link(to)),
+        }
+    }
+}

@@ -1,0 +1,4 @@
+//! The parts alone, one contract for all backends, and machines in the simulator.
+
+mod contract;
+mod stands;

@@ -1,0 +1,111 @@
+//! Machines that the contract is tried on: one stand for each backend.
+
+use crate::{Fabric, Layout, Local, Machine, Shared, Streamed, serve};
+use plinth_runtime::{Duration, Task, disk, net, spawn};
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+pub const MACHINES: usize = 3;
+
+pub fn layout() -> Layout {
+    Layout {
+        machines: MACHINES,
+        ring_words: 100,
+        region_words: vec![64, 5000],
+    }
+}
+
+pub trait Stand {
+    type Fabric: Fabric + 'static;
+
+    /// Starts the machine's process. Its former life was dropped, and stopped.
+    async fn start(&self, machine: Machine) -> Rc<Self::Fabric>;
+
+    /// What the death of its process ends beside the fabric.
+    fn stop(&self, machine: Machine);
+}
+
+pub struct SharedStand(pub PathBuf);
+
+impl Stand for SharedStand {
+    type Fabric = Shared;
+
+    async fn start(&self, machine: Machine) -> Rc<Shared> {
+        let local = Local::start(&self.0, machine, &layout()).await;
+        Rc::new(Shared::new(local.expect("a memory")))
+    }
+
+    fn stop(&self, _: Machine) {}
+}
+
+pub struct StreamedStand {
+    directory: PathBuf,
+    addresses: Vec<SocketAddr>,
+    servers: RefCell<Vec<Option<Task<()>>>>,
+}
+
+impl StreamedStand {
+    pub async fn new(directory: PathBuf, ip: &str) -> StreamedStand {
+        let mut addresses = Vec::new();
+        let mut listeners = Vec::new();
+        for _ in 0..MACHINES {
+            let listener = net::listen(format!("{ip}:0").parse().expect("an address")).await;
+            let listener = listener.expect("a listener");
+            addresses.push(listener.local_addr().expect("an address"));
+            listeners.push(listener);
+        }
+        StreamedStand {
+            directory,
+            addresses,
+            servers: RefCell::new((0..MACHINES).map(|_| None).collect()),
+        }
+    }
+}
+
+impl Stand for StreamedStand {
+    type Fabric = Streamed;
+
+    async fn start(&self, machine: Machine) -> Rc<Streamed> {
+        let local = Local::start(&self.directory, machine, &layout()).await;
+        let local = local.expect("a memory");
+        let at = usize::from(machine.0);
+        let listener = net::listen(self.addresses[at]).await.expect("its port");
+        let server = spawn("serve", serve(listener, machine, local.host().clone()));
+        self.servers.borrow_mut()[at] = Some(server);
+        let limit = Duration::from_secs(5);
+        Rc::new(Streamed::new(local, self.addresses.clone(), limit))
+    }
+
+    fn stop(&self, machine: Machine) {
+        let server = self.servers.borrow_mut()[usize::from(machine.0)].take();
+        drop(server);
+    }
+}
+
+/// A directory in memory that is removed at the end.
+pub struct Scratch(pub PathBuf);
+
+impl Scratch {
+    pub fn new(name: &str) -> Scratch {
+        let memory = Path::new("/dev/shm");
+        let base = match memory.is_dir() {
+            true => memory.to_owned(),
+            false => std::env::temp_dir(),
+        };
+        Scratch(base.join(format!("plinth-fabric-{}-{name}", std::process::id())))
+    }
+
+    pub async fn make(&self) -> PathBuf {
+        disk::create_dir_all(&self.0).await.expect("a directory");
+        self.0.clone()
+    }
+}
+
+impl Drop for Scratch {
+    #[allow(clippy::disallowed_methods)] // a test removes what it has made
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
