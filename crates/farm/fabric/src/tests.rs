@@ -1,4 +1,5 @@
 //! The parts alone, one contract for all backends, and machines in the simulator.
 
 mod contract;
+mod simulated;
 mod stands;
