@@ -17,6 +17,7 @@ use crate::address::{Address, Asker, Error, MACHINES_MAX, Machine, REGIONS_MAX};
 use crate::memory::Memory;
 use crate::ring::{HEAD_WORDS, Reader, Ring, Tail};
 use plinth_runtime::memory::Mapping;
+use plinth_runtime::planted;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 
@@ -171,8 +172,11 @@ impl Host {
     #[inline]
     fn may_enter(&self, who: Asker) -> Result<(), Error> {
         let fence = self.gate(who.machine, FENCE)?.load(SeqCst);
-        let may = fence != 0 && who.configuration >= fence;
-        may.then_some(()).ok_or(Error::Closed)
+        let is_open = fence != 0 && who.configuration >= fence;
+        if is_open || planted!("farm_fence_is_open", "a closed configuration is let in") {
+            return Ok(());
+        }
+        Err(Error::Closed)
     }
 
     #[inline]

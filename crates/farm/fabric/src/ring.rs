@@ -126,7 +126,8 @@ impl Tail {
     /// Behind the last whole record. The former sender has died; the receiver may be at work.
     pub fn find(ring: Ring) -> Tail {
         let mut position = ring.head(TAKEN).load(Acquire);
-        loop {
+        // No more records than words: a receiver that is none must not keep this busy for ever.
+        for _ in 0..ring.data().len() {
             if let Some(record) = ring.record(position) {
                 position = record.end;
                 continue;

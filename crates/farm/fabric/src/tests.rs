@@ -1,5 +1,8 @@
 //! The parts alone, one contract for all backends, and machines in the simulator.
 
 mod contract;
+mod memories;
+mod rings;
 mod simulated;
 mod stands;
+mod wire;

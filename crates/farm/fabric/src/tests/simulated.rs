@@ -174,11 +174,25 @@ fn a_seed_gives_the_same_run_again() {
     assert_eq!(fingerprint(7), fingerprint(7));
 }
 
+fn is_found(planted: &'static str, said: &str) {
+    fault::plant(Some(planted));
+    let mut found = (0..200).filter_map(|seed| run(seed).err());
+    let found = found.find(|found| found.contains(said));
+    fault::plant(None);
+    println!("{planted}: {}", found.expect("the oracle finds it"));
+}
+
 #[test]
 fn an_acknowledgement_before_the_write_is_found() {
-    fault::plant(Some("farm_ack_before_write"));
-    let mut found = (0..200).filter_map(|seed| run(seed).err());
-    let found = found.find(|found| found.contains("acknowledged"));
-    fault::plant(None);
-    println!("{}", found.expect("the oracle finds it"));
+    is_found("farm_ack_before_write", "acknowledged");
+}
+
+#[test]
+fn an_operation_of_a_closed_configuration_is_found() {
+    is_found("farm_fence_is_open", "closed");
+}
+
+#[test]
+fn a_connection_that_overtakes_is_found() {
+    is_found("farm_old_connection_counts", "");
 }

@@ -1,0 +1,176 @@
+//! Memories that are not what they should be, and who may own one.
+
+use super::stands::{Scratch, layout};
+use crate::host::{Host, Layout};
+use crate::local::path;
+use crate::{Local, Machine, attach};
+use plinth_core::testing::fuzz;
+use plinth_runtime::memory::Mapping;
+use plinth_runtime::real::block_on;
+use plinth_runtime::sim::{Locality, SimConfig, Simulation};
+use plinth_runtime::{disk, memory};
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::atomic::Ordering::Relaxed;
+
+fn image(layout: &Layout) -> Vec<u8> {
+    let mapping = Mapping::private(layout.words().expect("a layout"));
+    Host::make(&mapping, layout);
+    let words = mapping.words().iter();
+    words
+        .flat_map(|word| word.load(Relaxed).to_le_bytes())
+        .collect()
+}
+
+#[test]
+fn a_damaged_head_does_no_harm() {
+    let small = |machines, ring_words, region_words: &[u64]| Layout {
+        machines,
+        ring_words,
+        region_words: region_words.to_vec(),
+    };
+    let layouts = [
+        small(1, 1, &[]),
+        small(3, 9, &[1, 0, 70]),
+        small(2, 100, &[8; 20]),
+    ];
+    fuzz("memory", 1, layouts.iter().map(image), |input| {
+        let mapping = Mapping::private((input.len() / 8).max(1));
+        for (word, bytes) in mapping.words().iter().zip(input.chunks_exact(8)) {
+            word.store(
+                u64::from_le_bytes(bytes.try_into().expect("eight")),
+                Relaxed,
+            );
+        }
+        let host = Host::open(mapping);
+        if let Some(host) = &host {
+            let regions = host.layout().region_words.iter().zip(0..);
+            for (words, region) in regions {
+                assert_eq!(host.region(region).expect("one").bytes(), words * 8);
+            }
+            let _ = host.readers();
+        }
+        host.is_some()
+    });
+}
+
+#[test]
+fn a_layout_that_no_memory_has_is_refused() {
+    let layout = |machines, ring_words, region_words| Layout {
+        machines,
+        ring_words,
+        region_words,
+    };
+    for none in [
+        layout(0, 1, vec![]),
+        layout(1025, 1, vec![]),
+        layout(1, 0, vec![]),
+        layout(1, u64::MAX, vec![]),
+        layout(1, 1, vec![1; 1025]),
+        layout(1, 1, vec![u64::MAX]),
+        layout(1, 1, vec![1 << 60; 8]),
+        layout(1024, 1 << 30, vec![1 << 59; 2]),
+    ] {
+        assert_eq!(none.words(), None, "{none:?}");
+        let started = block_on(Local::start(Path::new("/nowhere"), Machine(0), &none));
+        assert_eq!(
+            started.err().map(|e| e.kind()),
+            Some(ErrorKind::InvalidInput)
+        );
+    }
+}
+
+/// What somebody who starts finds: another owner, another layout, damage, nothing.
+async fn start_and_find(directory: &Path) {
+    let start = |layout: Layout| async move {
+        let started = Local::start(directory, Machine(0), &layout).await;
+        started.map(|_| ()).map_err(|e| (e.kind(), e.to_string()))
+    };
+    let missing = attach(directory, Machine(0)).await.err().map(|e| e.kind());
+    assert_eq!(missing, Some(ErrorKind::NotFound));
+    let path = path(directory, Machine(0));
+    assert!(!memory::is_owned(&path).await.expect("an answer"));
+    let first = Local::start(directory, Machine(0), &layout()).await;
+    let first = first.expect("a memory");
+    assert!(memory::is_owned(&path).await.expect("an answer"));
+    let second = start(layout()).await.expect_err("it is owned");
+    assert_eq!(second.0, ErrorKind::WouldBlock);
+    let mapped = attach(directory, Machine(0)).await.expect("mapped");
+    first.host().region(1).expect("one").words()[9].store(5, Relaxed);
+    drop(first);
+    let region = mapped.region(1).expect("one");
+    assert_eq!(region.words()[9].load(Relaxed), 5);
+    // Without an owner it is still there.
+    assert!(!memory::is_owned(&path).await.expect("an answer"));
+    let larger = Layout {
+        ring_words: 5000,
+        ..layout()
+    };
+    let other = start(larger).await.expect_err("another size");
+    assert_eq!(other.0, ErrorKind::InvalidData);
+    assert!(
+        other.1.contains("machine-0.memory") && other.1.contains("remove"),
+        "{}",
+        other.1
+    );
+    let again = Local::start(directory, Machine(0), &layout()).await;
+    let again = again.expect("the same");
+    let head = &memory::attach(&path).await.expect("mapped");
+    head.words()[1].store(77, Relaxed);
+    drop(again);
+    let damaged = start(layout()).await.expect_err("damaged");
+    assert_eq!(damaged.0, ErrorKind::InvalidData);
+}
+
+#[test]
+fn a_memory_has_one_owner_and_is_taken_over_as_it_is() {
+    let scratch = Scratch::new("owner");
+    block_on(async { start_and_find(&scratch.make().await).await });
+    let sim = Simulation::new(1, SimConfig::default());
+    sim.run(start_and_find(Path::new("/m")));
+}
+
+#[test]
+fn a_file_that_is_no_memory_is_refused() {
+    let scratch = Scratch::new("file");
+    block_on(async {
+        let directory = scratch.make().await;
+        let create = disk::OpenOptions {
+            create: true,
+            ..Default::default()
+        };
+        let file = disk::open(&path(&directory, Machine(0)), create).await;
+        let file = file.expect("a file");
+        for bytes in [0, 7, 4096] {
+            file.write_at(0, vec![1; bytes].into())
+                .await
+                .expect("written");
+            let attached = attach(&directory, Machine(0)).await;
+            assert_eq!(
+                attached.err().map(|e| e.kind()),
+                Some(ErrorKind::InvalidData)
+            );
+        }
+    });
+}
+
+#[test]
+fn memory_outlives_a_simulated_process_and_not_its_machine() {
+    let sim = Simulation::new(1, SimConfig::default());
+    let machine = sim.add_machine(Locality::default());
+    let count = || {
+        sim.run_on(machine, async {
+            let owned = memory::own(Path::new("/m"), 4).await.expect("owned");
+            owned.mapping.words()[0].fetch_add(1, Relaxed)
+        })
+    };
+    assert_eq!((count(), count()), (Some(0), Some(1)));
+    let elsewhere = sim.add_machine(Locality::default());
+    let found = sim.run_on(elsewhere, async {
+        memory::attach(Path::new("/m")).await.is_ok()
+    });
+    assert_eq!(found, Some(false));
+    sim.power_cut(machine);
+    sim.boot(machine);
+    assert_eq!(count(), Some(0));
+}
