@@ -8,9 +8,10 @@ use plinth_core::testing::fuzz;
 use plinth_runtime::memory::Mapping;
 use plinth_runtime::real::block_on;
 use plinth_runtime::sim::{Locality, SimConfig, Simulation};
-use plinth_runtime::{disk, memory};
+use plinth_runtime::{Duration, disk, memory, sleep, spawn};
 use std::io::ErrorKind;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
 fn image(layout: &Layout) -> Vec<u8> {
@@ -173,4 +174,41 @@ fn memory_outlives_a_simulated_process_and_not_its_machine() {
     sim.power_cut(machine);
     sim.boot(machine);
     assert_eq!(count(), Some(0));
+}
+
+/// Opens the door of machine 1 at machine 0, as one who is in the middle of an operation.
+async fn wait_for_doors(directory: &Path) {
+    let all = [Machine(0), Machine(1)];
+    let closes = Local::start(directory, Machine(0), &layout()).await;
+    let closes = Rc::new(closes.expect("a memory"));
+    let writes = Local::start(directory, Machine(1), &layout()).await;
+    let writes = writes.expect("a memory");
+    let mapping = memory::attach(&path(directory, Machine(0))).await;
+    let mapping = mapping.expect("mapped");
+    // Behind two lines of the head; see the drawing in `host`.
+    let door = &mapping.words()[16 + 8 + 1];
+    let close = |number| {
+        let closes = closes.clone();
+        spawn("close", async move { closes.configure(number, &all).await })
+    };
+    door.store(1, Relaxed);
+    let closing = close(1);
+    sleep(Duration::from_millis(50)).await;
+    assert!(!closing.is_finished(), "it lives, and is inside");
+    door.store(0, Relaxed);
+    assert_eq!(closing.await, Ok(()));
+    door.store(1, Relaxed);
+    let closing = close(2);
+    sleep(Duration::from_millis(20)).await;
+    assert!(!closing.is_finished(), "it lives, and is inside");
+    drop(writes);
+    assert_eq!(closing.await, Ok(()), "it is dead");
+}
+
+#[test]
+fn who_closes_a_configuration_waits_for_a_living_writer_and_not_for_a_dead_one() {
+    let scratch = Scratch::new("doors");
+    block_on(async { wait_for_doors(&scratch.make().await).await });
+    let sim = Simulation::new(1, SimConfig::default());
+    sim.run(wait_for_doors(Path::new("/m")));
 }

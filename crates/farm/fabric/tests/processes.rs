@@ -1,0 +1,292 @@
+//! Real processes that share memory, one of which is killed at any moment. The other process is this program again,
+//! which runs only the test `other_process`.
+
+use plinth_farm_fabric::{Address, Error, Fabric, Layout, Local, Machine, Message, Shared, attach};
+use plinth_runtime::real::block_on;
+use plinth_runtime::{Duration, disk, random, sleep, yield_now};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::sync::atomic::Ordering::{Acquire, Release};
+
+const DIRECTORY: &str = "PLINTH_FABRIC_TEST_DIRECTORY";
+const WORK: &str = "PLINTH_FABRIC_TEST_WORK";
+const OWN: Machine = Machine(0);
+const OTHER: Machine = Machine(1);
+const THIRD: Machine = Machine(2);
+const ALL: [Machine; 3] = [OWN, OTHER, THIRD];
+/// Words of a region in which the other process notes what was acknowledged.
+const WRITTEN: usize = 0;
+const SENT: usize = 1;
+const COUNTER: u64 = 8 * 100;
+const COUNTS: u64 = 200_000;
+const BLOCK_BYTES: usize = 8 * 32;
+
+fn layout() -> Layout {
+    Layout {
+        machines: 3,
+        ring_words: 300,
+        region_words: vec![128],
+    }
+}
+
+fn at(machine: Machine, offset: u64) -> Address {
+    Address {
+        machine,
+        region: 0,
+        offset,
+    }
+}
+
+struct Scratch(PathBuf);
+
+impl Scratch {
+    async fn make(name: &str) -> Scratch {
+        let memory = Path::new("/dev/shm");
+        let base = match memory.is_dir() {
+            true => memory.to_owned(),
+            false => std::env::temp_dir(),
+        };
+        let path = base.join(format!("plinth-processes-{}-{name}", std::process::id()));
+        disk::create_dir_all(&path).await.expect("a directory");
+        Scratch(path)
+    }
+}
+
+impl Drop for Scratch {
+    #[allow(clippy::disallowed_methods)] // a test removes what it has made
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+async fn start(directory: &Path, machine: Machine) -> Shared {
+    let local = Local::start(directory, machine, &layout()).await;
+    Shared::new(local.expect("a memory"))
+}
+
+/// Another process, killed when it is dropped.
+struct Other(Child);
+
+impl Other {
+    fn start(directory: &Path, machine: Machine, work: &str) -> Other {
+        let program = std::env::current_exe().expect("its own path");
+        let mut command = Command::new(program);
+        command.args(["--exact", "other_process", "--nocapture"]);
+        command
+            .env(DIRECTORY, directory)
+            .env(WORK, format!("{work} {}", machine.0));
+        Other(command.spawn().expect("a process"))
+    }
+
+    fn kill(&mut self) {
+        self.0.kill().expect("it is ours");
+        self.0.wait().expect("it has ended");
+    }
+}
+
+impl Drop for Other {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+// ---- what the other process does ----
+
+#[test]
+fn other_process() {
+    let (Ok(directory), Ok(work)) = (std::env::var(DIRECTORY), std::env::var(WORK)) else {
+        return; // an ordinary run of the tests
+    };
+    let (work, machine) = work.split_once(' ').expect("two words");
+    let machine = Machine(machine.parse().expect("a number"));
+    block_on(async {
+        let fabric = start(Path::new(&directory), machine).await;
+        fabric.configure(1, &ALL).await.expect("the first");
+        fabric.open(OWN).await.expect("it is there");
+        match work {
+            "write" => write_for_ever(&fabric).await,
+            _ => count(&fabric).await,
+        }
+    });
+}
+
+/// Writes blocks of one number and sends messages, and notes in its own memory what was acknowledged.
+async fn write_for_ever(fabric: &Shared) {
+    let notes = fabric.local().host().region(0).expect("a region").words();
+    // A number that was written and not sent is written again.
+    for number in notes[SENT].load(Acquire) + 1.. {
+        let block = number.to_le_bytes().repeat(BLOCK_BYTES / 8);
+        match fabric.write(at(OWN, 0), &block).await {
+            Ok(()) => notes[WRITTEN].store(number, Release),
+            Err(Error::Closed) => yield_now().await,
+            Err(error) => panic!("{error}"),
+        }
+        let length = 1 + number as usize % 20;
+        let message = number.to_le_bytes().repeat(length);
+        loop {
+            match fabric.send(OWN, &message).await {
+                Ok(()) => break notes[SENT].store(number, Release),
+                Err(Error::Full | Error::Closed) => yield_now().await,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+async fn count(fabric: &Shared) {
+    for _ in 0..COUNTS {
+        let mut bytes = [0; 8];
+        fabric
+            .read(at(OWN, COUNTER), &mut bytes)
+            .await
+            .expect("read");
+        let mut expected = u64::from_le_bytes(bytes);
+        loop {
+            let found = fabric.compare_and_swap(at(OWN, COUNTER), expected, expected + 1);
+            match found.await.expect("answered") {
+                found if found == expected => break,
+                found => expected = found,
+            }
+        }
+    }
+}
+
+// ---- what this process judges ----
+
+/// Checks that the message follows, and is what was sent. A message that was sent and not noted may have no follower
+/// of its number: the next life sends the number that was noted last, and one.
+fn judge(message: &Message, last: &mut u64) {
+    let head = message.body[..8].try_into().expect("eight bytes");
+    let number = u64::from_le_bytes(head);
+    let length = 1 + number as usize % 20;
+    assert_eq!(message.body, number.to_le_bytes().repeat(length));
+    let again = *last;
+    assert!(
+        number == *last + 1 || number == again,
+        "{number} after {last}"
+    );
+    *last = number;
+}
+
+async fn receive_for(fabric: &Shared, time: Duration, last: &mut u64) -> u64 {
+    let (begin, mut count) = (plinth_runtime::now(), 0);
+    while begin.elapsed() < time {
+        while let Some(message) = fabric.receive() {
+            judge(&message, last);
+            fabric.release(&message);
+            count += 1;
+        }
+        yield_now().await;
+    }
+    count
+}
+
+/// What the dead process was told is true.
+async fn check(directory: &Path, fabric: &Shared, last: u64) -> bool {
+    let notes = attach(directory, OTHER).await.expect("its memory");
+    let notes = notes.region(0).expect("a region").words();
+    let (written, sent) = (notes[WRITTEN].load(Acquire), notes[SENT].load(Acquire));
+    assert!(
+        last == sent || last == sent + 1,
+        "{last} came, {sent} were acknowledged"
+    );
+    let mut block = [0; BLOCK_BYTES];
+    fabric.read(at(OWN, 0), &mut block).await.expect("read");
+    let words = block
+        .chunks_exact(8)
+        .map(|word| u64::from_le_bytes(word.try_into().expect("eight")));
+    let words: Vec<u64> = words.collect();
+    // Of a write that was not acknowledged, the first words may be there, in order.
+    assert!(words.is_sorted_by(|one, two| one >= two), "{words:?}");
+    let (newest, oldest) = (words[0], words[words.len() - 1]);
+    assert!(
+        oldest >= written && newest <= written + 1,
+        "{written}: {words:?}"
+    );
+    newest != oldest
+}
+
+#[test]
+fn what_a_killed_process_was_told_is_there_and_nothing_is_half_read() {
+    const LIVES: u64 = 40;
+    block_on(async {
+        let scratch = Scratch::make("killed").await;
+        let fabric = start(&scratch.0, OWN).await;
+        fabric.configure(1, &ALL).await.expect("the first");
+        let (mut last, mut messages, mut torn) = (0, 0, 0);
+        for life in 0..LIVES {
+            let mut other = Other::start(&scratch.0, OTHER, "write");
+            let before = messages;
+            while messages == before {
+                messages += receive_for(&fabric, Duration::from_millis(1), &mut last).await;
+            }
+            let time = Duration::from_micros(random::below(8000));
+            messages += receive_for(&fabric, time, &mut last).await;
+            other.kill();
+            // A dead process holds no door, wherever it was.
+            fabric.configure(1, &ALL).await.expect("the same");
+            receive_for(&fabric, Duration::from_micros(1), &mut last).await;
+            torn += u64::from(check(&scratch.0, &fabric, last).await);
+            assert!(life == 0 || last > life);
+        }
+        println!("{LIVES} lives, {messages} messages, {torn} writes cut in the middle");
+    });
+}
+
+#[test]
+fn processes_that_count_in_one_word_lose_no_count() {
+    block_on(async {
+        let scratch = Scratch::make("count").await;
+        let fabric = start(&scratch.0, OWN).await;
+        fabric.configure(1, &ALL).await.expect("the first");
+        let mut others = [OTHER, THIRD].map(|machine| Other::start(&scratch.0, machine, "count"));
+        count(&fabric).await;
+        for other in &mut others {
+            while other.0.try_wait().expect("ours").is_none() {
+                sleep(Duration::from_millis(5)).await;
+            }
+            assert!(other.0.wait().expect("ours").success());
+        }
+        let mut bytes = [0; 8];
+        fabric
+            .read(at(OWN, COUNTER), &mut bytes)
+            .await
+            .expect("read");
+        assert_eq!(u64::from_le_bytes(bytes), 3 * COUNTS);
+    });
+}
+
+#[test]
+fn a_process_that_was_removed_writes_nothing_more() {
+    block_on(async {
+        for _ in 0..20 {
+            let scratch = Scratch::make("removed").await;
+            let fabric = start(&scratch.0, OWN).await;
+            fabric.configure(1, &ALL).await.expect("the first");
+            let _other = Other::start(&scratch.0, OTHER, "write");
+            let mut last = 0;
+            while last < 100 {
+                receive_all(&fabric, &mut last);
+                yield_now().await;
+            }
+            let members = [OWN, THIRD];
+            fabric.configure(2, &members).await.expect("a later one");
+            // What had arrived is received. Then nothing comes, although the process lives.
+            receive_all(&fabric, &mut last);
+            let mut before = [0; BLOCK_BYTES];
+            fabric.read(at(OWN, 0), &mut before).await.expect("read");
+            sleep(Duration::from_millis(5)).await;
+            let mut after = [0; BLOCK_BYTES];
+            fabric.read(at(OWN, 0), &mut after).await.expect("read");
+            assert!(before == after && fabric.receive().is_none());
+        }
+    });
+}
+
+fn receive_all(fabric: &Shared, last: &mut u64) {
+    while let Some(message) = fabric.receive() {
+        judge(&message, last);
+        fabric.release(&message);
+    }
+}
