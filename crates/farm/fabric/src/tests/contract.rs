@@ -17,27 +17,32 @@ macro_rules! on_every_backend {
     ($($name:ident)*) => {
         mod shared {
             use super::*;
-            $(#[test]
+            $(
+            #[test]
             fn $name() {
                 let scratch = Scratch::new(concat!("shared-", stringify!($name)));
                 block_on(async {
                     super::$name(SharedStand(scratch.make().await)).await;
                 });
-            })*
+            }
+            )*
         }
         mod tcp {
             use super::*;
-            $(#[test]
+            $(
+            #[test]
             fn $name() {
                 let scratch = Scratch::new(concat!("tcp-", stringify!($name)));
                 block_on(async {
                     super::$name(StreamedStand::new(scratch.make().await, "127.0.0.1").await).await;
                 });
-            })*
+            }
+            )*
         }
         mod simulated {
             use super::*;
-            $(#[test]
+            $(
+            #[test]
             fn $name() {
                 for seed in 0..20 {
                     Simulation::new(seed, SimConfig::default()).run(async {
@@ -45,7 +50,8 @@ macro_rules! on_every_backend {
                         super::$name(stand).await;
                     });
                 }
-            })*
+            }
+            )*
         }
     };
 }
