@@ -19,11 +19,18 @@ const GENERATED: &str = "replicated/table/src/service.rs";
 const FLOORS: [&[&str]; 10] = [
     &["core"],
     &["runtime"],
-    &["rpc", "engine", "foreign"],
+    &["rpc", "engine", "foreign", "farm-judge"],
     &["protocol", "farm-fabric", "farm-time"],
-    &["coordination", "log"],
-    &["transaction", "storage", "client"],
-    &["control", "workload"],
+    &["coordination", "log", "farm-memory"],
+    &[
+        "transaction",
+        "storage",
+        "client",
+        "farm-disk",
+        "farm-member",
+        "farm-structures",
+    ],
+    &["control", "workload", "farm-engine"],
     &["server"], // and every layer
     &["services", "table", "zelos"],
     &["sim", "bench", "capi", "stack", "migrate", "cli"],
@@ -66,7 +73,19 @@ const FOLDERS: [(&str, &[&str]); 6] = [
         ],
     ),
     ("client", &["capi", "client", "foreign", "workload"]),
-    ("farm", &["fabric", "time"]),
+    (
+        "farm",
+        &[
+            "disk",
+            "engine",
+            "fabric",
+            "judge",
+            "member",
+            "memory",
+            "structures",
+            "time",
+        ],
+    ),
     ("replicated", &["services", "table", "zelos"]),
     ("tools", &["bench", "cli", "migrate", "sim", "stack"]),
 ];

@@ -1,0 +1,1 @@
+//! Floor 2: judges histories of transactions for opacity.
