@@ -4,9 +4,17 @@
 //! have mapped it, until the machine loses power or the file is removed. A new memory has all zeros; nobody finds one
 //! that is half made. Words are reached only as atomics, so a process that writes at the same time does no harm.
 //!
+//! A memory has all the room that it will need before anybody gets it: who stored to a page for which there is none
+//! would be killed. A file system that cannot reserve room gets zeros written instead. That finds out that it is full,
+//! but one that copies what it overwrites, or packs zeros, may be full later: keep memories off those.
+//!
 //! Trust: whoever may write to the file may store anything, and can end its readers by truncating it. So only the
 //! user who made it may open it (mode 0600). On Linux, put it below `/dev/shm`: elsewhere, pages are also written to
 //! the disk.
+
+mod bell;
+
+pub use bell::{Bell, Rope};
 
 use crate::{real, sim};
 use std::io;
@@ -60,7 +68,8 @@ impl Mapping {
 
 /// Makes the memory in the file `path` with this number of words, or takes over the one that is there.
 ///
-/// Errors: `WouldBlock` if another process owns it, `InvalidData` if it has another size, and those of the system.
+/// Errors: `WouldBlock` if another process owns it, `InvalidData` if it has another size, `StorageFull` if there is no
+/// room for it, and those of the system.
 pub async fn own(path: &Path, words: usize) -> io::Result<Owned> {
     if words == 0 {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, TOO_SMALL));
@@ -95,9 +104,25 @@ pub async fn attach(path: &Path) -> io::Result<Mapping> {
 
 /// True if a living process owns the memory. False if there is none.
 pub async fn is_owned(path: &Path) -> io::Result<bool> {
+    Ok(owner(path).await?.is_some())
+}
+
+/// The number of the living process that owns the memory. It is 0 while nobody knows.
+pub async fn owner(path: &Path) -> io::Result<Option<u32>> {
     match sim::current() {
-        Some(world) => Ok(world.is_memory_owned(path)),
-        None => real::memory::is_owned(path).await,
+        Some(world) => Ok(world.memory_owner(path)),
+        None => real::memory::owner(path).await,
+    }
+}
+
+/// Kills the process that owns the memory, as a power cut would. Returns false if there is none. It may live on for a
+/// moment: [`is_owned`] says when it is dead.
+///
+/// Errors: `InvalidInput` if it is this process, `PermissionDenied`, and those of the system.
+pub async fn kill_owner(path: &Path) -> io::Result<bool> {
+    match sim::current() {
+        Some(world) => world.kill_memory_owner(path),
+        None => real::memory::kill_owner(path).await,
     }
 }
 
@@ -110,7 +135,26 @@ pub(crate) fn wrong_size(path: &Path, found: u64, wanted: usize) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
+/// `bytes` are wanted, and `free` are left.
+pub(crate) fn no_room(path: &Path, bytes: u64, free: u64) -> io::Error {
+    let text = format!(
+        "{}: no room for a memory of {bytes} bytes, {} too few are free there: make room, enlarge the file system, \
+         or ask for a smaller memory",
+        path.display(),
+        bytes.saturating_sub(free).max(1)
+    );
+    io::Error::new(io::ErrorKind::StorageFull, text)
+}
+
+pub(crate) fn own_process(path: &Path) -> io::Error {
+    let text = format!("this process owns the memory {} itself", path.display());
+    io::Error::new(io::ErrorKind::InvalidInput, text)
+}
+
 pub(crate) fn owned_already(path: &Path) -> io::Error {
     let text = format!("another process owns the memory {}", path.display());
     io::Error::new(io::ErrorKind::WouldBlock, text)
 }
+
+#[cfg(test)]
+mod tests;

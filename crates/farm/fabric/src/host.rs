@@ -1,7 +1,7 @@
 //! The memory of a machine: gates, rings and regions in one mapping, and what others may do with it.
 //!
 //! ```text
-//!   head      magic and checksum | number of machines | words of a ring | number of regions
+//!   head      magic and checksum | number of machines | words of a ring | number of regions | asleep (see `sleep`)
 //!   sizes     of each region, in words, to a line of cache
 //!   gates     a line for each machine: fence | door
 //!   rings     one for each machine
@@ -16,13 +16,17 @@
 use crate::address::{Address, Asker, Error, MACHINES_MAX, Machine, REGIONS_MAX};
 use crate::memory::Memory;
 use crate::ring::{HEAD_WORDS, Reader, Ring, Tail};
-use plinth_runtime::memory::Mapping;
+use crate::sleep::rouse;
+use plinth_runtime::memory::{Mapping, Rope};
 use plinth_runtime::planted;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 
 const MAGIC: u64 = 0x4641_524d; // "FARM", in the upper half of the first word
 const LINE_WORDS: usize = 8;
+/// In the head.
+const ASLEEP: usize = 4;
+/// In a gate.
 const FENCE: usize = 0;
 const DOOR: usize = 1;
 const RING_WORDS_MAX: u64 = 1 << 30;
@@ -104,6 +108,9 @@ impl Layout {
 /// A machine's memory, mapped here.
 pub struct Host {
     layout: Layout,
+    head: Memory,
+    /// Wakes the owner. Memory that nobody sleeps over has none.
+    rope: Option<Rope>,
     gates: Memory,
     rings: Vec<Ring>,
     regions: Vec<Memory>,
@@ -129,6 +136,7 @@ impl Host {
         let layout = Layout::take(mapping.words())?;
         let memory = Memory::new(mapping);
         let mut at = layout.head_words()?;
+        let head = memory.part(0, LINE_WORDS)?;
         let mut next = |words: usize, used: usize| {
             let part = memory.part(at, used);
             at += words;
@@ -147,14 +155,28 @@ impl Host {
         let regions = regions.collect::<Option<Vec<Memory>>>()?;
         Some(Host {
             layout,
+            head,
+            rope: None,
             gates,
             rings,
             regions,
         })
     }
 
+    /// The same, with a rope to the bell of its owner.
+    pub(crate) fn with_rope(self, rope: Rope) -> Host {
+        let rope = Some(rope);
+        Host { rope, ..self }
+    }
+
     pub fn layout(&self) -> &Layout {
         &self.layout
+    }
+
+    /// Odd while the owner sleeps.
+    #[inline]
+    pub(crate) fn asleep(&self) -> &AtomicU64 {
+        &self.head.words()[ASLEEP]
     }
 
     #[inline]
@@ -209,11 +231,16 @@ impl Host {
         region.compare_and_swap(at.offset, expected, new)
     }
 
-    /// Appends a message to the ring that `tail` is of.
+    /// Appends a message to the ring that `tail` is of, and wakes its owner if he sleeps.
     #[inline]
     pub fn append(&self, who: Asker, tail: &Tail, message: &[u8]) -> Result<(), Error> {
-        let _door = self.enter(who)?;
-        tail.append(who.configuration, message)
+        let door = self.enter(who)?;
+        tail.append(who.configuration, message)?;
+        drop(door);
+        if let Some(rope) = &self.rope {
+            rouse(self.asleep(), || rope.ring());
+        }
+        Ok(())
     }
 
     /// A sender begins. Its former life is dead, so it changes nothing any more.

@@ -19,6 +19,7 @@
 //! | `memory` | words that others use at the same time, and the order in which they see them |
 //! | `ring` | messages of one sender to one receiver, in the receiver's memory |
 //! | `host` | the memory of a machine, and the gate where an operation of a closed configuration ends |
+//! | `sleep` | a machine that has nothing to do, and what wakes it |
 //! | `local` | this machine: its memory, its configuration, messages to it |
 //! | `fabric` | the trait, and what all backends promise |
 //! | `shared` | processes of one host |
@@ -46,6 +47,7 @@ mod memory;
 mod ring;
 mod serve;
 mod shared;
+mod sleep;
 mod streamed;
 mod wire;
 

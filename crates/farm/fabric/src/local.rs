@@ -3,8 +3,9 @@
 use crate::address::{Asker, Error, Machine};
 use crate::host::{Host, Layout};
 use crate::ring::{Reader, Tail};
+use crate::sleep::Sleeper;
 use bytes::Bytes;
-use plinth_runtime::memory::{self, Owned};
+use plinth_runtime::memory::{self, Bell, Owned, Rope};
 use plinth_runtime::{Duration, sleep};
 use std::cell::Cell;
 use std::io;
@@ -32,6 +33,7 @@ pub struct Local {
     readers: Vec<Reader>,
     /// To itself.
     tail: Tail,
+    sleeper: Sleeper,
     /// The machine whose ring is looked at next.
     next: Cell<usize>,
     configuration: Cell<u64>,
@@ -45,13 +47,19 @@ pub fn path(directory: &Path, machine: Machine) -> PathBuf {
     directory.join(format!("machine-{}.memory", machine.0))
 }
 
+/// What wakes a machine of this host.
+fn bell_path(directory: &Path, machine: Machine) -> PathBuf {
+    directory.join(format!("machine-{}.bell", machine.0))
+}
+
 /// Maps the memory of a machine of this host. Its process may be dead.
 ///
 /// Errors: `InvalidData` if the memory is not ready or damaged, and those of the system.
 pub async fn attach(directory: &Path, machine: Machine) -> io::Result<Host> {
     let path = path(directory, machine);
     let host = Host::open(memory::attach(&path).await?);
-    host.ok_or_else(|| damaged(&path, "it has no head"))
+    let host = host.ok_or_else(|| damaged(&path, "it has no head"))?;
+    Ok(host.with_rope(Rope::find(&bell_path(directory, machine)).await?))
 }
 
 fn damaged(path: &Path, what: &str) -> io::Error {
@@ -63,7 +71,7 @@ impl Local {
     /// Makes the memory of `machine` in `directory`, or takes over what its former process has left there.
     ///
     /// Errors: `WouldBlock` if that process lives, `InvalidData` if the memory has another layout or is damaged,
-    /// `InvalidInput` if there is no such layout.
+    /// `InvalidInput` if there is no such layout, `StorageFull` if there is no room for it.
     pub async fn start(directory: &Path, machine: Machine, layout: &Layout) -> io::Result<Local> {
         let is_one = usize::from(machine.0) < layout.machines;
         let Some(words) = layout.words().filter(|_| is_one) else {
@@ -79,6 +87,9 @@ impl Local {
         let host = Host::open(owned.mapping.clone());
         let host = host.filter(|host| host.layout() == layout);
         let host = host.ok_or_else(|| damaged(&path, "it has another layout, or is damaged"))?;
+        let bell = bell_path(directory, machine);
+        let sleeper = Sleeper::new(Bell::hang(&bell).await?);
+        let host = host.with_rope(Rope::find(&bell).await?);
         let readers = host.readers();
         let readers = readers.map_err(|_| damaged(&path, "a ring of messages is damaged"))?;
         let tail = host.join(machine).map_err(io::Error::other)?;
@@ -88,6 +99,7 @@ impl Local {
             host: Rc::new(host),
             readers,
             tail,
+            sleeper,
             next: Cell::new(0),
             configuration: Cell::new(0),
             members: vec![Cell::new(false); layout.machines],
@@ -186,6 +198,14 @@ impl Local {
             });
         }
         None
+    }
+
+    /// Returns when [`receive`](Local::receive) has a message: at once if it has, or else as soon as one arrives,
+    /// whoever has appended it. In between it takes no processor time. It may be dropped at any time, and several
+    /// tasks may wait. A message that it has announced may be gone if another task has taken it.
+    pub async fn arrival(&self) {
+        let is_there = || self.readers.iter().any(|reader| reader.peek().is_some());
+        self.sleeper.until(self.host.asleep(), is_there).await;
     }
 
     /// Frees the message and all before it of the same sender.

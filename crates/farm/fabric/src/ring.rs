@@ -194,6 +194,14 @@ impl Reader {
     /// The next message, if it is there.
     #[inline]
     pub fn next(&self) -> Option<Record> {
+        let record = self.peek()?;
+        self.position.set(record.end);
+        Some(record)
+    }
+
+    /// The same, and it stays the next.
+    #[inline]
+    pub fn peek(&self) -> Option<Record> {
         let position = self.position.get();
         let data = self.ring.data();
         if data[self.ring.place(position)].load(Acquire) == 0 {
@@ -202,11 +210,7 @@ impl Reader {
         let record = self.ring.record(position)?;
         // More than the data has room for beside what was not freed: only a damaged ring has that.
         let held = record.end.wrapping_sub(self.freed());
-        if held > data.len() as u64 {
-            return None;
-        }
-        self.position.set(record.end);
-        Some(record)
+        (held <= data.len() as u64).then_some(record)
     }
 
     fn freed(&self) -> u64 {

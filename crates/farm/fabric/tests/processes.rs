@@ -3,7 +3,7 @@
 
 use plinth_farm_fabric::{Address, Error, Fabric, Layout, Local, Machine, Message, Shared, attach};
 use plinth_runtime::real::block_on;
-use plinth_runtime::{Duration, disk, random, sleep, yield_now};
+use plinth_runtime::{Duration, disk, fault, random, sleep, timeout, yield_now};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -106,6 +106,8 @@ fn other_process() {
         fabric.open(OWN).await.expect("it is there");
         match work {
             "write" => write_for_ever(&fabric).await,
+            "answer" => answer(&fabric, false).await,
+            "answer-asleep" => answer(&fabric, true).await,
             _ => count(&fabric).await,
         }
     });
@@ -131,6 +133,32 @@ async fn write_for_ever(fabric: &Shared) {
                 Err(error) => panic!("{error}"),
             }
         }
+    }
+}
+
+/// Sends back what comes, after a moment. It sleeps meanwhile, or looks all the time.
+async fn answer(fabric: &Shared, sleeps: bool) {
+    let mut spins = 0u64;
+    loop {
+        let Some(message) = fabric.receive() else {
+            spins += 1;
+            if sleeps {
+                fabric.local().arrival().await;
+            } else if spins.is_multiple_of(10_000) {
+                std::thread::yield_now();
+            }
+            continue;
+        };
+        fabric.release(&message);
+        wait_a_moment();
+        fabric.send(OWN, &message.body).await.expect("room");
+    }
+}
+
+/// As long as it takes to lie down, more or less.
+fn wait_a_moment() {
+    for _ in 0..random::below(200) {
+        std::hint::spin_loop();
     }
 }
 
@@ -289,4 +317,59 @@ fn receive_all(fabric: &Shared, last: &mut u64) {
         judge(&message, last);
         fabric.release(&message);
     }
+}
+
+const SLEEP_MAX: Duration = Duration::from_secs(5);
+
+/// Sends and sleeps until the answer is there. False if it was there, and nobody was woken.
+async fn is_woken(fabric: &Shared, limit: Duration) -> bool {
+    fabric.send(OTHER, &[1; 9]).await.expect("room");
+    wait_a_moment();
+    let woken = timeout(limit, fabric.local().arrival()).await;
+    let message = fabric.receive().expect("an answer");
+    fabric.release(&message);
+    woken.is_some()
+}
+
+async fn with_one_that_answers(name: &str) -> (Scratch, Shared, Other) {
+    let scratch = Scratch::make(name).await;
+    let fabric = start(&scratch.0, OWN).await;
+    fabric.configure(1, &ALL).await.expect("the first");
+    let other = Other::start(&scratch.0, OTHER, name);
+    while fabric.open(OTHER).await == Err(Error::Unreachable) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    while fabric.send(OTHER, &[]).await == Err(Error::Closed) {
+        sleep(Duration::from_millis(1)).await;
+    }
+    fabric.local().arrival().await;
+    fabric.release(&fabric.receive().expect("the first answer"));
+    (scratch, fabric, other)
+}
+
+#[test]
+fn who_sleeps_is_woken_by_another_process_every_time() {
+    for name in ["answer", "answer-asleep"] {
+        block_on(async {
+            let (_scratch, fabric, _other) = with_one_that_answers(name).await;
+            for round in 0..20_000 {
+                assert!(is_woken(&fabric, SLEEP_MAX).await, "{name}: {round}");
+            }
+        });
+    }
+}
+
+#[test]
+fn a_sleeper_who_does_not_look_again_is_found() {
+    block_on(async {
+        let (_scratch, fabric, _other) = with_one_that_answers("answer").await;
+        fault::plant(Some("farm_sleeps_at_once"));
+        let mut rounds = 0;
+        while is_woken(&fabric, Duration::from_millis(200)).await {
+            rounds += 1;
+            assert!(rounds < 200_000, "never found");
+        }
+        fault::plant(None);
+        println!("a wake-up was lost after {rounds} rounds");
+    });
 }

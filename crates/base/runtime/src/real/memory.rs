@@ -1,13 +1,14 @@
 //! Files that are mapped. The only unsafe code of the runtime.
 
 use super::offload;
-use crate::memory::{owned_already, wrong_size};
-use rustix::fs::FlockOperation;
+use crate::memory::{no_room, own_process, owned_already, wrong_size};
+use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
+use rustix::process::{Pid, PidfdFlags, Signal};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -27,8 +28,52 @@ unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
-/// Held by the owner. The kernel releases it when the process dies.
-pub(crate) struct Lock(#[allow(dead_code)] File);
+/// Held by the owner. The kernel releases it when the process dies. Until then it names the process, so that a lock
+/// that is held names a process that is dead, or its owner.
+pub(crate) struct Lock(File);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        let _ = self.0.write_all_at(&[0; NAME_BYTES], 0);
+    }
+}
+
+/// A process: its number, and when it was started, because numbers are used again.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Name {
+    number: u32,
+    started: u64,
+}
+
+const NAME_BYTES: usize = 12;
+
+impl Name {
+    fn of(number: u32) -> io::Result<Name> {
+        const STARTED: usize = 19; // of the fields behind the name of the program; proc(5) calls it 22
+        let text = std::fs::read_to_string(format!("/proc/{number}/stat"))?;
+        let fields = text.rsplit(')').next().unwrap_or_default();
+        let started = fields.split_whitespace().nth(STARTED);
+        let started = started.and_then(|ticks| ticks.parse().ok());
+        let started = started.ok_or(io::ErrorKind::InvalidData)?;
+        Ok(Name { number, started })
+    }
+
+    fn put(self, lock: &File) -> io::Result<()> {
+        let mut bytes = self.number.to_le_bytes().to_vec();
+        bytes.extend(self.started.to_le_bytes());
+        lock.write_all_at(&bytes, 0)
+    }
+
+    /// `None` if the lock names nobody yet.
+    fn take(lock: &File) -> Option<Name> {
+        let mut bytes = [0; NAME_BYTES];
+        lock.read_exact_at(&mut bytes, 0).ok()?;
+        let (number, started) = bytes.split_at(4);
+        let number = u32::from_le_bytes(number.try_into().ok()?);
+        let started = u64::from_le_bytes(started.try_into().ok()?);
+        (number != 0).then_some(Name { number, started })
+    }
+}
 
 impl Shared {
     fn map(file: &File, words: usize) -> io::Result<Shared> {
@@ -69,13 +114,17 @@ fn lock_path(path: &Path) -> PathBuf {
     name.into()
 }
 
-fn lock(path: &Path) -> io::Result<File> {
+fn lock(path: &Path, bytes: u64) -> io::Result<Lock> {
     let mut options = File::options();
     options.read(true).write(true).create(true).mode(0o600);
     let file = options.open(lock_path(path))?;
     for _ in 0..LOCK_TRIES {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
+            Ok(()) => {
+                let named = Name::of(std::process::id()).and_then(|own| own.put(&file));
+                named.map_err(|error| explain(error, path, &file, bytes))?;
+                return Ok(Lock(file));
+            }
             // Perhaps somebody only asks whether it is owned.
             Err(Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
             Err(error) => return Err(error.into()),
@@ -92,15 +141,63 @@ fn make(path: &Path, words: usize) -> io::Result<File> {
     let mut options = File::options();
     options.read(true).write(true).create(true).truncate(true);
     let file = options.mode(0o600).open(&unfinished)?;
-    file.set_len(words as u64 * 8)?;
-    std::fs::rename(&unfinished, path)?;
+    let bytes = words as u64 * 8;
+    let made = match reserve(&file, bytes) {
+        Err(error) if cannot_reserve(&error) => fill(&file, bytes),
+        reserved => reserved,
+    };
+    let named = made.and_then(|()| std::fs::rename(&unfinished, path));
+    named.map_err(|error| {
+        // Before the file is removed: then there is more room.
+        let error = explain(error, path, &file, bytes);
+        let _ = std::fs::remove_file(&unfinished);
+        error
+    })?;
     Ok(file)
+}
+
+/// Takes the room for all of the file, so that no store finds none.
+fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+    loop {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+            Err(Errno::INTR) => {}
+            reserved => return Ok(reserved?),
+        }
+    }
+}
+
+fn cannot_reserve(error: &io::Error) -> bool {
+    let kind = Errno::from_io_error(error);
+    matches!(kind, Some(Errno::OPNOTSUPP | Errno::NOSYS))
+}
+
+/// What [`reserve`] does, on a file system that cannot: writes zeros.
+fn fill(file: &File, bytes: u64) -> io::Result<()> {
+    let zeros = vec![0; 1 << 20];
+    let mut at = 0;
+    while at < bytes {
+        let some = (bytes - at).min(zeros.len() as u64);
+        file.write_all_at(&zeros[..some as usize], at)?;
+        at += some;
+    }
+    Ok(())
+}
+
+/// What a lack of room means to who reads it. Beside the free bytes there is what the file holds already.
+fn explain(error: io::Error, path: &Path, file: &File, bytes: u64) -> io::Error {
+    use std::os::unix::fs::MetadataExt;
+    if error.kind() != io::ErrorKind::StorageFull {
+        return error;
+    }
+    let held = file.metadata().map_or(0, |data| data.blocks() * 512);
+    let free = rustix::fs::fstatvfs(file).map_or(0, |fs| fs.f_bavail.saturating_mul(fs.f_frsize));
+    no_room(path, bytes, free.saturating_add(held))
 }
 
 pub(crate) async fn own(path: &Path, words: usize) -> io::Result<(Shared, bool, Lock)> {
     let path = path.to_owned();
     offload(move || {
-        let lock = lock(&path)?;
+        let lock = lock(&path, words as u64 * 8)?;
         let (file, is_new) = match open(&path) {
             Ok(file) => (file, false),
             Err(e) if e.kind() == io::ErrorKind::NotFound => (make(&path, words)?, true),
@@ -110,7 +207,13 @@ pub(crate) async fn own(path: &Path, words: usize) -> io::Result<(Shared, bool, 
         if bytes != words as u64 * 8 {
             return Err(wrong_size(&path, bytes, words));
         }
-        Ok((Shared::map(&file, words)?, is_new, Lock(lock)))
+        match reserve(&file, bytes) {
+            Err(error) if !cannot_reserve(&error) => {
+                return Err(explain(error, &path, &file, bytes));
+            }
+            _ => (),
+        }
+        Ok((Shared::map(&file, words)?, is_new, lock))
     })
     .await
 }
@@ -129,20 +232,54 @@ pub(crate) async fn attach(path: &Path) -> io::Result<Shared> {
     .await
 }
 
-pub(crate) async fn is_owned(path: &Path) -> io::Result<bool> {
+/// The file of the lock while somebody holds it.
+fn held(path: &Path) -> io::Result<Option<File>> {
+    let file = match File::open(lock_path(path)) {
+        Ok(file) => file,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    // Shared, so that two who ask do not take each other for the owner.
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
+        Ok(()) => Ok(None),
+        Err(Errno::WOULDBLOCK) => Ok(Some(file)),
+        Err(error) => Err(error.into()),
+    }
+}
+
+pub(crate) async fn owner(path: &Path) -> io::Result<Option<u32>> {
     let path = path.to_owned();
     offload(move || {
-        let file = match open(&lock_path(&path)) {
-            Ok(file) => file,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(false),
-            Err(error) => return Err(error),
+        let named = |lock| Name::take(&lock).map_or(0, |name| name.number);
+        Ok(held(&path)?.map(named))
+    })
+    .await
+}
+
+pub(crate) async fn kill_owner(path: &Path) -> io::Result<bool> {
+    let path = path.to_owned();
+    offload(move || {
+        let Some(lock) = held(&path)? else {
+            return Ok(false);
         };
-        // Shared, so that two who ask do not take each other for the owner.
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) {
-            Ok(()) => Ok(false),
-            Err(Errno::WOULDBLOCK) => Ok(true),
-            Err(error) => Err(error.into()),
+        // It has the lock, and has not said yet who it is.
+        let owner = Name::take(&lock).ok_or(io::ErrorKind::WouldBlock)?;
+        if owner.number == std::process::id() {
+            return Err(own_process(&path));
         }
+        let number = i32::try_from(owner.number).ok().and_then(Pid::from_raw);
+        let number = number.ok_or(io::ErrorKind::InvalidData)?;
+        let process = match rustix::process::pidfd_open(number, PidfdFlags::empty()) {
+            Ok(process) => process,
+            Err(Errno::SRCH) => return Ok(false),
+            Err(error) => return Err(error.into()),
+        };
+        // What was opened is the owner, or was started later under its number.
+        let is_it = Name::of(owner.number).is_ok_and(|found| found == owner);
+        if is_it {
+            rustix::process::pidfd_send_signal(process, Signal::KILL)?;
+        }
+        Ok(is_it)
     })
     .await
 }

@@ -4,6 +4,7 @@
 //! recovery replaces it; it never continues with only some of its tasks.
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // this module is the access to the outside world
 
+pub(crate) mod bell;
 pub(crate) mod disk;
 pub(crate) mod lane;
 pub(crate) mod memory;

@@ -227,6 +227,14 @@ impl Control {
         });
     }
 
+    /// Memories that are made fail with `StorageFull`; those that are there stay.
+    pub fn set_memory_full(&self, machine: MachineId, full: bool) {
+        self.within(|world| {
+            let mut machines = world.machines.borrow_mut();
+            machines[machine.0 as usize].memories.is_full = full;
+        });
+    }
+
     /// Replaces the sickness of the machine's disk.
     pub fn set_disk_sickness(&self, machine: MachineId, sickness: Sickness) {
         self.within(|world| {
@@ -308,8 +316,9 @@ impl Control {
     pub fn heal_all(&self) {
         self.within(|world| {
             world.unblock(|_| true);
-            for machine in world.machines.borrow().iter() {
+            for machine in world.machines.borrow_mut().iter_mut() {
                 machine.disk.faults.heal(&machine.disk.changed);
+                machine.memories.is_full = false;
             }
             let mut config = world.config.borrow_mut();
             config.bit_flip_probability = 0.0;

@@ -147,7 +147,7 @@ impl World {
             is_up: true,
             is_lost: false,
             disk: Rc::default(),
-            memories: Memories::new(),
+            memories: Memories::default(),
         };
         self.machines.borrow_mut().push(machine);
         let process = self.add_process(MachineId::TESTER, None);
@@ -167,7 +167,7 @@ impl World {
             is_up: true,
             is_lost: false,
             disk: Rc::default(),
-            memories: Memories::new(),
+            memories: Memories::default(),
         });
         MachineId(machines.len() as u32 - 1)
     }

@@ -1,24 +1,46 @@
 //! Memory of a machine: it outlives its processes, and is gone after a power cut.
 
 use super::World;
-use crate::memory::{owned_already, plain, wrong_size};
+use super::bell::Bells;
+use super::machine::ProcessId;
+use crate::memory::{no_room, own_process, owned_already, plain, wrong_size};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 
-pub(super) type Memories = BTreeMap<PathBuf, Held>;
+#[derive(Default)]
+pub(super) struct Memories {
+    held: BTreeMap<PathBuf, Held>,
+    pub bells: Bells,
+    /// No memory can be made.
+    pub is_full: bool,
+}
 
-pub(super) struct Held {
+struct Held {
     words: Arc<[AtomicU64]>,
-    /// The life of the owner's process, and the owner's handle.
-    owner: (Arc<AtomicBool>, Weak<()>),
+    owner: Owner,
+}
+
+struct Owner {
+    process: ProcessId,
+    /// Of the process.
+    life: Arc<AtomicBool>,
+    handle: Weak<()>,
 }
 
 impl Held {
     fn is_owned(&self) -> bool {
-        self.owner.0.load(Ordering::Relaxed) && self.owner.1.strong_count() > 0
+        self.owner.life.load(Ordering::Relaxed) && self.owner.handle.strong_count() > 0
+    }
+}
+
+impl Memories {
+    pub fn clear(&mut self) {
+        self.held.clear();
+        self.bells.clear();
     }
 }
 
@@ -33,16 +55,24 @@ impl World {
         path: &Path,
         words: usize,
     ) -> io::Result<(Arc<[AtomicU64]>, bool, Arc<()>)> {
-        let (life, handle) = (self.life_of(self.current.get()), Arc::new(()));
-        let owner = (life, Arc::downgrade(&handle));
+        let process = self.current.get();
+        let (life, handle) = (self.life_of(process), Arc::new(()));
+        let owner = Owner {
+            process,
+            life,
+            handle: Arc::downgrade(&handle),
+        };
         self.with_memories(|memories| {
-            let Some(held) = memories.get_mut(path) else {
+            let Some(held) = memories.held.get_mut(path) else {
+                if memories.is_full {
+                    return Err(no_room(path, words as u64 * 8, 0));
+                }
                 let words = plain(words);
                 let held = Held {
                     words: words.clone(),
                     owner,
                 };
-                memories.insert(path.to_owned(), held);
+                memories.held.insert(path.to_owned(), held);
                 return Ok((words, true, handle));
             };
             if held.is_owned() {
@@ -58,11 +88,30 @@ impl World {
 
     pub(crate) fn attach_memory(&self, path: &Path) -> io::Result<Arc<[AtomicU64]>> {
         let found =
-            self.with_memories(|memories| memories.get(path).map(|held| held.words.clone()));
+            self.with_memories(|memories| memories.held.get(path).map(|held| held.words.clone()));
         found.ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    pub(crate) fn is_memory_owned(&self, path: &Path) -> bool {
-        self.with_memories(|memories| memories.get(path).is_some_and(Held::is_owned))
+    /// The process that owns the memory. The tester's number is 0.
+    fn owner_of(&self, path: &Path) -> Option<ProcessId> {
+        self.with_memories(|memories| {
+            let held = memories.held.get(path).filter(|held| held.is_owned());
+            held.map(|held| held.owner.process)
+        })
+    }
+
+    pub(crate) fn memory_owner(&self, path: &Path) -> Option<u32> {
+        self.owner_of(path).map(|process| process.0)
+    }
+
+    pub(crate) fn kill_memory_owner(self: &Rc<Self>, path: &Path) -> io::Result<bool> {
+        let Some(process) = self.owner_of(path) else {
+            return Ok(false);
+        };
+        if process == self.current.get() {
+            return Err(own_process(path));
+        }
+        self.end_process(process, false);
+        Ok(true)
     }
 }

@@ -17,6 +17,7 @@
 //! destructors can neither send nor write: `kill -9` runs no destructors. The code that drives a simulation runs as
 //! process 0, on machine 0, which has a perfect clock and never fails.
 
+pub(crate) mod bell;
 pub(crate) mod disk;
 mod executor;
 mod faults;

@@ -4,7 +4,7 @@ use super::stands::{MACHINES, Scratch, SharedStand, Stand, StreamedStand};
 use crate::{Address, Error, Fabric, MESSAGE_BYTES_MAX, Machine, Message, OPERATION_BYTES_MAX};
 use plinth_runtime::real::block_on;
 use plinth_runtime::sim::{SimConfig, Simulation};
-use plinth_runtime::{Duration, join_all, sleep, yield_now};
+use plinth_runtime::{Duration, TaskGroup, join_all, race, sleep, spawn, timeout, yield_now};
 use std::path::PathBuf;
 use std::rc::Rc;
 
@@ -67,6 +67,8 @@ on_every_backend! {
     a_machine_that_is_removed_has_no_effect
     an_acknowledged_message_is_found_by_the_next_life
     before_a_configuration_nothing_is_allowed
+    who_sleeps_is_woken_by_each_arrival
+    several_tasks_sleep_and_some_are_dropped
 }
 
 fn at(machine: Machine, region: u16, offset: u64) -> Address {
@@ -372,4 +374,76 @@ async fn before_a_configuration_nothing_is_allowed(stand: impl Stand) {
     b.configure(1, &ALL).await.expect("the first");
     a.open(B).await.expect("it is there");
     assert_eq!(word(&*b, at(B, 0, 0)).await, Ok(0));
+}
+
+const SLEEP_MAX: Duration = Duration::from_secs(10);
+
+/// Sleeps until a message is there.
+async fn arrived(fabric: &impl Fabric) -> Message {
+    let next = async {
+        loop {
+            fabric.local().arrival().await;
+            if let Some(message) = fabric.receive() {
+                fabric.release(&message);
+                return message;
+            }
+        }
+    };
+    timeout(SLEEP_MAX, next).await.expect("it is woken")
+}
+
+async fn who_sleeps_is_woken_by_each_arrival(stand: impl Stand) {
+    let machines = all(&stand).await;
+    let idle = timeout(Duration::from_millis(5), machines[0].local().arrival());
+    assert_eq!(idle.await, None, "nothing has arrived");
+    // Each passes on what comes, to itself as well, and sleeps in between.
+    let group = TaskGroup::new();
+    for (at, machine) in machines.iter().enumerate().skip(1) {
+        let machine = machine.clone();
+        group.spawn("pass", async move {
+            loop {
+                let message = arrived(&*machine).await;
+                let to = if message.from == ALL[at] {
+                    ALL[(at + 1) % MACHINES]
+                } else {
+                    ALL[at]
+                };
+                machine.send(to, &message.body).await.expect("passed on");
+            }
+        });
+    }
+    for round in 0..50u64 {
+        let body = round.to_le_bytes();
+        machines[0].send(B, &body).await.expect("sent");
+        assert_eq!(arrived(&*machines[0]).await.body, body[..]);
+    }
+    // What is there already is no reason to sleep.
+    group.cancel_all();
+    for n in 0..3 {
+        machines[0].send(B, &[n]).await.expect("sent");
+    }
+    for n in 0..3 {
+        assert_eq!(arrived(&*machines[1]).await.body, [n][..]);
+    }
+}
+
+async fn several_tasks_sleep_and_some_are_dropped(stand: impl Stand) {
+    let machines = all(&stand).await;
+    let machine = machines[1].clone();
+    let sleeper = || {
+        let machine = machine.clone();
+        spawn("sleeper", async move { machine.local().arrival().await })
+    };
+    for round in 0..20 {
+        let (one, two, three) = (sleeper(), sleeper(), sleeper());
+        yield_now().await;
+        drop(two);
+        // A sleep that ends by itself takes nothing from the others.
+        race(machine.local().arrival(), yield_now()).await;
+        machines[0].send(B, &[round]).await.expect("sent");
+        for sleeper in [one, three] {
+            assert_eq!(timeout(SLEEP_MAX, sleeper).await, Some(()), "{round}");
+        }
+        assert_eq!(arrived(&*machine).await.body, [round][..]);
+    }
 }
