@@ -66,6 +66,17 @@ impl Mapping {
     }
 }
 
+impl Mapping {
+    /// True if `path` names this memory: nobody has removed it, and made another there.
+    pub async fn is_at(&self, path: &Path) -> io::Result<bool> {
+        match (&self.0, sim::current()) {
+            (Any::Shared(shared), _) => shared.is_at(path).await,
+            (Any::Plain(words), Some(world)) => Ok(world.is_memory_at(words, path)),
+            (Any::Plain(_), None) => Ok(false),
+        }
+    }
+}
+
 /// Makes the memory in the file `path` with this number of words, or takes over the one that is there.
 ///
 /// Errors: `WouldBlock` if another process owns it, `InvalidData` if it has another size, `StorageFull` if there is no

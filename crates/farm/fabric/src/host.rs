@@ -169,6 +169,10 @@ impl Host {
         Host { rope, ..self }
     }
 
+    pub(crate) fn mapping(&self) -> &Mapping {
+        self.head.mapping()
+    }
+
     pub fn layout(&self) -> &Layout {
         &self.layout
     }

@@ -8,6 +8,7 @@
 //!
 //! ```text
 //!   Shared    ──────────────────────────────┐
+//!   Mixed     ── one of the two
 //!   Streamed  ── wire ──▶ network ──▶ serve ─┴─▶ Host:  gates │ rings │ regions     memory of a machine
 //!                                                  ▲       (one mapping, which outlives the process)
 //!   Local: owns it, closes configurations, takes ──┘
@@ -22,8 +23,9 @@
 //! | `sleep` | a machine that has nothing to do, and what wakes it |
 //! | `local` | this machine: its memory, its configuration, messages to it |
 //! | `fabric` | the trait, and what all backends promise |
-//! | `shared` | processes of one host |
+//! | `shared` | machines of one host |
 //! | `streamed`, `serve`, `wire` | between hosts, and in the simulator |
+//! | `mixed` | some here, some elsewhere |
 //!
 //! What may never happen: an acknowledged write or message that is not in the memory of the other machine; an
 //! operation of a configuration that its receiver has closed; a message twice in one life of its receiver, or out of
@@ -44,6 +46,7 @@ mod fabric;
 mod host;
 mod local;
 mod memory;
+mod mixed;
 mod ring;
 mod serve;
 mod shared;
@@ -59,6 +62,7 @@ pub use fabric::Fabric;
 pub use host::{Host, Layout};
 pub use local::{Local, Message, attach};
 pub use memory::Memory;
+pub use mixed::{Mixed, Place};
 pub use serve::serve;
 pub use shared::Shared;
 pub use streamed::Streamed;

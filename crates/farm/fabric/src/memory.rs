@@ -33,6 +33,10 @@ impl Memory {
         }
     }
 
+    pub(crate) fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
     /// The words `first..first + len` of this view; `None` if it has fewer.
     pub(crate) fn part(&self, first: usize, len: usize) -> Option<Memory> {
         let end = first.checked_add(len)?;

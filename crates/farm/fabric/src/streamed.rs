@@ -45,8 +45,9 @@ struct Open {
 
 /// The backend. Others reach this machine's memory through [`serve`](crate::serve).
 pub struct Streamed {
-    local: Local,
-    addresses: Vec<SocketAddr>,
+    local: Rc<Local>,
+    /// Of each machine, if it is known.
+    addresses: Vec<Cell<Option<SocketAddr>>>,
     /// An operation that takes longer breaks the connection.
     limit: Duration,
     links: RefCell<Vec<Option<Open>>>,
@@ -54,13 +55,49 @@ pub struct Streamed {
 
 impl Streamed {
     /// `addresses` has one of each machine, by its number.
-    pub fn new(local: Local, addresses: Vec<SocketAddr>, limit: Duration) -> Streamed {
-        let links = addresses.iter().map(|_| None).collect();
+    pub fn new(
+        local: impl Into<Rc<Local>>,
+        addresses: Vec<SocketAddr>,
+        limit: Duration,
+    ) -> Streamed {
+        let streamed = Streamed::without_addresses(local.into(), limit);
+        for (own, address) in streamed.addresses.iter().zip(addresses) {
+            own.set(Some(address));
+        }
+        streamed
+    }
+
+    pub(crate) fn without_addresses(local: Rc<Local>, limit: Duration) -> Streamed {
+        let machines = local.host().layout().machines;
         Streamed {
             local,
-            addresses,
+            addresses: vec![Cell::new(None); machines],
             limit,
-            links: RefCell::new(links),
+            links: RefCell::new((0..machines).map(|_| None).collect()),
+        }
+    }
+
+    /// Says where the machine's memory is served. If that is news, the connection to it ends.
+    pub(crate) fn set_address(&self, machine: Machine, address: Option<SocketAddr>) {
+        let at = usize::from(machine.0);
+        if self.addresses[at].replace(address) != address {
+            let former = self.links.borrow_mut()[at].take();
+            if let Some(former) = former {
+                former.link.end();
+            }
+        }
+    }
+
+    /// Ends connections to machines that are no members.
+    pub(crate) fn close_strangers(&self) {
+        let mut ended = Vec::new();
+        for (link, machine) in self.links.borrow_mut().iter_mut().zip(0..) {
+            if !self.local.is_member(Machine(machine)) {
+                ended.extend(link.take());
+            }
+        }
+        for open in ended {
+            open.link.end();
         }
     }
 
@@ -74,8 +111,11 @@ impl Streamed {
         }
     }
 
-    async fn greet(&self, machine: Machine) -> Option<(Reader, Writer)> {
-        let address = *self.addresses.get(usize::from(machine.0))?;
+    fn address(&self, machine: Machine) -> Option<SocketAddr> {
+        self.addresses.get(usize::from(machine.0))?.get()
+    }
+
+    async fn greet(&self, machine: Machine, address: SocketAddr) -> Option<(Reader, Writer)> {
         let (mut reader, mut writer) = net::connect(address).await.ok()?;
         let mut out = Output::copying();
         let greeting = Greeting {
@@ -184,6 +224,7 @@ fn check(offset: u64, bytes: usize) -> Result<(), Error> {
 }
 
 impl Fabric for Streamed {
+    #[inline]
     fn local(&self) -> &Local {
         &self.local
     }
@@ -192,8 +233,12 @@ impl Fabric for Streamed {
         if machine == self.local.machine() || self.link(machine).is_ok() {
             return Ok(());
         }
-        let greeted = timeout(self.limit, self.greet(machine)).await.flatten();
-        let (reader, writer) = greeted.ok_or(Error::Unreachable)?;
+        let address = self.address(machine).ok_or(Error::Unreachable)?;
+        let greeted = timeout(self.limit, self.greet(machine, address)).await;
+        let (reader, writer) = greeted.flatten().ok_or(Error::Unreachable)?;
+        if self.address(machine) != Some(address) {
+            return Err(Error::Unreachable); // it is elsewhere by now
+        }
         // Of two tasks that have asked, the later one has the connection that counts.
         let link = Rc::new(Link {
             outbox: Outbox::new(),
@@ -211,15 +256,7 @@ impl Fabric for Streamed {
 
     async fn configure(&self, number: u64, members: &[Machine]) -> Result<(), Error> {
         self.local.configure(number, members).await?;
-        let mut ended = Vec::new();
-        for (link, machine) in self.links.borrow_mut().iter_mut().zip(0..) {
-            if !self.local.is_member(Machine(machine)) {
-                ended.extend(link.take());
-            }
-        }
-        for open in ended {
-            open.link.end();
-        }
+        self.close_strangers();
         Ok(())
     }
 

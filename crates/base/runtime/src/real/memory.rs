@@ -8,7 +8,7 @@ use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
@@ -21,6 +21,8 @@ const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
 pub(crate) struct Shared {
     first: NonNull<AtomicU64>,
     words: usize,
+    /// Of the file: device and number.
+    file: (u64, u64),
 }
 
 // SAFETY: the pointer is to memory of no thread, which lives until the drop, and is only read and written as atomics.
@@ -84,7 +86,13 @@ impl Shared {
             rustix::mm::mmap(hint, bytes, protection, MapFlags::SHARED, file, 0)?
         };
         let first = NonNull::new(place.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        Ok(Shared { first, words })
+        let file = identity(&file.metadata()?);
+        Ok(Shared { first, words, file })
+    }
+
+    pub async fn is_at(&self, path: &Path) -> io::Result<bool> {
+        let (path, file) = (path.to_owned(), self.file);
+        offload(move || Ok(identity(&std::fs::metadata(path)?) == file)).await
     }
 
     #[inline]
@@ -100,6 +108,10 @@ impl Drop for Shared {
         // SAFETY: this is what `map` has mapped, and no reference to it outlives `self`. It cannot fail so.
         let _ = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), self.words * 8) };
     }
+}
+
+fn identity(data: &std::fs::Metadata) -> (u64, u64) {
+    (data.dev(), data.ino())
 }
 
 fn open(path: &Path) -> io::Result<File> {
@@ -185,7 +197,6 @@ fn fill(file: &File, bytes: u64) -> io::Result<()> {
 
 /// What a lack of room means to who reads it. Beside the free bytes there is what the file holds already.
 fn explain(error: io::Error, path: &Path, file: &File, bytes: u64) -> io::Error {
-    use std::os::unix::fs::MetadataExt;
     if error.kind() != io::ErrorKind::StorageFull {
         return error;
     }

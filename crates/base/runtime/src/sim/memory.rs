@@ -1,8 +1,7 @@
 //! Memory of a machine: it outlives its processes, and is gone after a power cut.
 
-use super::World;
 use super::bell::Bells;
-use super::machine::ProcessId;
+use super::{ProcessId, World};
 use crate::memory::{no_room, own_process, owned_already, plain, wrong_size};
 use std::collections::BTreeMap;
 use std::io;
@@ -90,6 +89,13 @@ impl World {
         let found =
             self.with_memories(|memories| memories.held.get(path).map(|held| held.words.clone()));
         found.ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    pub(crate) fn is_memory_at(&self, words: &Arc<[AtomicU64]>, path: &Path) -> bool {
+        self.with_memories(|memories| {
+            let held = memories.held.get(path);
+            held.is_some_and(|held| Arc::ptr_eq(&held.words, words))
+        })
     }
 
     /// The process that owns the memory. The tester's number is 0.

@@ -1,6 +1,7 @@
-//! What every backend keeps. Each test runs on processes that share memory, on sockets, and in the simulator.
+//! What every backend keeps. Each test runs on machines that share memory, on sockets, on a mixture
+//! of both, and in the simulator.
 
-use super::stands::{MACHINES, Scratch, SharedStand, Stand, StreamedStand};
+use super::stands::{MACHINES, MixedStand, Scratch, SharedStand, Stand, StreamedStand};
 use crate::{Address, Error, Fabric, MESSAGE_BYTES_MAX, Machine, Message, OPERATION_BYTES_MAX};
 use plinth_runtime::real::block_on;
 use plinth_runtime::sim::{SimConfig, Simulation};
@@ -39,14 +40,34 @@ macro_rules! on_every_backend {
             }
             )*
         }
+        mod mixed {
+            use super::*;
+            $(
+            #[test]
+            fn $name() {
+                let scratch = Scratch::new(concat!("mixed-", stringify!($name)));
+                block_on(async {
+                    super::$name(MixedStand::new(scratch.make().await, "127.0.0.1").await).await;
+                });
+            }
+            )*
+        }
         mod simulated {
             use super::*;
             $(
             #[test]
             fn $name() {
                 for seed in 0..20 {
-                    Simulation::new(seed, SimConfig::default()).run(async {
+                    let config = SimConfig {
+                        buggify_enabled: seed % 4 == 3,
+                        ..SimConfig::default()
+                    };
+                    Simulation::new(seed, config.clone()).run(async {
                         let stand = StreamedStand::new(PathBuf::from("/m"), "10.255.0.0").await;
+                        super::$name(stand).await;
+                    });
+                    Simulation::new(seed, config).run(async {
+                        let stand = MixedStand::new(PathBuf::from("/m"), "10.255.0.0").await;
                         super::$name(stand).await;
                     });
                 }

@@ -3,7 +3,7 @@
 use super::stands::{Scratch, layout};
 use crate::host::{Host, Layout};
 use crate::local::path;
-use crate::{Local, Machine, attach};
+use crate::{Address, Error, Fabric, Local, Machine, Shared, attach};
 use plinth_core::testing::fuzz;
 use plinth_runtime::memory::Mapping;
 use plinth_runtime::real::block_on;
@@ -174,6 +174,51 @@ fn memory_outlives_a_simulated_process_and_not_its_machine() {
     sim.power_cut(machine);
     sim.boot(machine);
     assert_eq!(count(), Some(0));
+}
+
+#[test]
+fn what_is_written_goes_to_a_memory_that_was_made_anew_and_not_to_the_removed_one() {
+    let scratch = Scratch::new("anew");
+    let all = [Machine(0), Machine(1)];
+    let place = Address {
+        machine: Machine(0),
+        region: 0,
+        offset: 0,
+    };
+    block_on(async {
+        let directory = scratch.make().await;
+        let start = |machine| {
+            let directory = &directory;
+            async move {
+                let local = Local::start(directory, machine, &layout()).await;
+                Shared::new(local.expect("a memory"))
+            }
+        };
+        let (former, writer) = (start(Machine(0)).await, start(Machine(1)).await);
+        former.configure(1, &all).await.expect("the first");
+        writer.configure(1, &all).await.expect("the first");
+        writer.open(Machine(0)).await.expect("it is there");
+        // The same life, and the next, keep the connection.
+        writer.configure(2, &all).await.expect("a later one");
+        assert_eq!(writer.write(place, &[1; 8]).await, Ok(()));
+        drop(former);
+        writer.configure(3, &all).await.expect("a later one");
+        assert_eq!(writer.write(place, &[2; 8]).await, Ok(()));
+        disk::remove(&path(&directory, Machine(0)))
+            .await
+            .expect("removed");
+        let machine = start(Machine(0)).await;
+        for member in [&machine, &writer] {
+            member.configure(4, &all).await.expect("a later one");
+        }
+        let unopened = writer.write(place, &[3; 8]).await;
+        assert_eq!(unopened, Err(Error::Unreachable));
+        writer.open(Machine(0)).await.expect("it is there");
+        assert_eq!(writer.write(place, &[4; 8]).await, Ok(()));
+        let mut found = [0; 8];
+        machine.read(place, &mut found).await.expect("read");
+        assert_eq!(found, [4; 8]);
+    });
 }
 
 /// Opens the door of machine 1 at machine 0, as one who is in the middle of an operation.

@@ -1,6 +1,6 @@
 //! Machines that the contract is tried on: one stand for each backend.
 
-use crate::{Fabric, Layout, Local, Machine, Shared, Streamed, serve};
+use crate::{Fabric, Layout, Local, Machine, Mixed, Place, Shared, Streamed, serve};
 use plinth_runtime::{Duration, Task, disk, net, spawn};
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 pub const MACHINES: usize = 3;
+const LIMIT: Duration = Duration::from_secs(5);
 
 pub fn layout() -> Layout {
     Layout {
@@ -64,23 +65,75 @@ impl StreamedStand {
     }
 }
 
+impl StreamedStand {
+    async fn serve(&self, local: &Local) {
+        let at = usize::from(local.machine().0);
+        let listener = net::listen(self.addresses[at]).await.expect("its port");
+        let serve = serve(listener, local.machine(), local.host().clone());
+        self.servers.borrow_mut()[at] = Some(spawn("serve", serve));
+    }
+}
+
 impl Stand for StreamedStand {
     type Fabric = Streamed;
 
     async fn start(&self, machine: Machine) -> Rc<Streamed> {
         let local = Local::start(&self.directory, machine, &layout()).await;
         let local = local.expect("a memory");
-        let at = usize::from(machine.0);
-        let listener = net::listen(self.addresses[at]).await.expect("its port");
-        let server = spawn("serve", serve(listener, machine, local.host().clone()));
-        self.servers.borrow_mut()[at] = Some(server);
-        let limit = Duration::from_secs(5);
-        Rc::new(Streamed::new(local, self.addresses.clone(), limit))
+        self.serve(&local).await;
+        Rc::new(Streamed::new(local, self.addresses.clone(), LIMIT))
     }
 
     fn stop(&self, machine: Machine) {
         let server = self.servers.borrow_mut()[usize::from(machine.0)].take();
         drop(server);
+    }
+}
+
+/// The last machine is on another host than the others.
+pub struct MixedStand {
+    others: StreamedStand,
+    /// Of each machine.
+    directories: Vec<PathBuf>,
+}
+
+impl MixedStand {
+    pub async fn new(directory: PathBuf, ip: &str) -> MixedStand {
+        let host = |machine| format!("host-{}", usize::from(machine + 1 == MACHINES));
+        let directories = (0..MACHINES).map(|machine| directory.join(host(machine)));
+        let directories: Vec<PathBuf> = directories.collect();
+        for directory in &directories {
+            disk::create_dir_all(directory).await.expect("a directory");
+        }
+        MixedStand {
+            others: StreamedStand::new(directory, ip).await,
+            directories,
+        }
+    }
+}
+
+impl Stand for MixedStand {
+    type Fabric = Mixed;
+
+    async fn start(&self, machine: Machine) -> Rc<Mixed> {
+        let own = &self.directories[usize::from(machine.0)];
+        let local = Local::start(own, machine, &layout()).await;
+        let local = local.expect("a memory");
+        self.others.serve(&local).await;
+        let mixed = Mixed::new(local, LIMIT);
+        let places = self.directories.iter().zip(&self.others.addresses);
+        for ((directory, address), machine) in places.zip(0..) {
+            let place = match directory == own {
+                true => Place::Here,
+                false => Place::At(*address),
+            };
+            mixed.set_place(Machine(machine), place);
+        }
+        Rc::new(mixed)
+    }
+
+    fn stop(&self, machine: Machine) {
+        self.others.stop(machine);
     }
 }
 

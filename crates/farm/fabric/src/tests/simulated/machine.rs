@@ -85,7 +85,10 @@ async fn receive(world: Rc<World>, fabric: Rc<Streamed>) {
             fabric.release(&message);
             world.released(machine, &message);
         }
-        sleep(some_ms(1)).await;
+        match random::chance(0.5) {
+            true => fabric.local().arrival().await,
+            false => sleep(some_ms(1)).await,
+        }
     }
 }
 
