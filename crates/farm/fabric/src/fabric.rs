@@ -24,7 +24,8 @@ pub trait Fabric {
     /// Connects to a machine, for the first time or anew. Until then, operations on it fail.
     fn open(&self, machine: Machine) -> impl Future<Output = Result<(), Error>>;
 
-    /// Goes to a configuration with these members: [`Local::configure`]. Connections to others end.
+    /// Goes to a configuration with these members: [`Local::configure`], which says whom it may wait for. Connections
+    /// to others end, and to those whose memory was removed and made anew.
     fn configure(
         &self,
         number: u64,

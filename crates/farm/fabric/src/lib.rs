@@ -34,7 +34,7 @@
 //! Where this differs from the hardware:
 //! - **A network card closes a queue pair. A process cannot take a mapping from another.** So who writes opens a door
 //!   first, and who closes a configuration waits for doors. A process that was killed holds no door. One that was
-//!   stopped in the middle of an operation does: kill it.
+//!   stopped in the middle of an operation does: [`Local::inside`] names it, and [`Local::kill`] ends it.
 //! - **Memory outlives the process, not the machine.** Between hosts the memory of a dead process is there, but
 //!   nobody serves it until the next one starts.
 //! - **One thread a machine.** A memory has one gate and one ring for each machine. More threads are more machines.

@@ -6,7 +6,7 @@ use crate::ring::{Reader, Tail};
 use crate::sleep::Sleeper;
 use bytes::Bytes;
 use plinth_runtime::memory::{self, Bell, Owned, Rope};
-use plinth_runtime::{Duration, sleep};
+use plinth_runtime::{Duration, planted, sleep};
 use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -147,33 +147,72 @@ impl Local {
     /// was asked for in one of them, or by a machine that is no member. Messages that had arrived before are still
     /// given out: they were acknowledged.
     ///
-    /// Waits for a living process that is in the middle of an operation. If that one is stopped, so is this.
+    /// Waits for a living process that is in the middle of an operation, which takes no time. But if that process is
+    /// stopped, so is this. Who must not wait for ever drops the future after a while. Then [`inside`](Local::inside)
+    /// says whom it waits for, and [`kill`](Local::kill) ends that one. Until this has returned for the number, called
+    /// anew, the promise is not given. A dead process, and one that never comes back, holds up nobody.
     ///
     /// Error: `Closed` if this machine, in this life or a former one, has been in a later configuration.
     pub async fn configure(&self, number: u64, members: &[Machine]) -> Result<(), Error> {
-        let machines = (0..self.readers.len()).map(|at| Machine(at as u16));
-        let newest = machines.clone().map(|m| self.host.fence(m)).max();
+        let newest = self.machines().map(|m| self.host.fence(m)).max();
         if number == 0 || number < newest.unwrap_or(0).max(self.configuration.get()) {
             return Err(Error::Closed);
         }
         self.configuration.set(number);
-        for (machine, member) in machines.clone().zip(&self.members) {
+        for (machine, member) in self.machines().zip(&self.members) {
             member.set(members.contains(&machine));
             let fence = if member.get() { number } else { 0 };
             self.host.set_fence(machine, fence);
         }
-        for machine in machines {
-            while self.host.is_inside(machine) && self.may_live(machine).await {
+        if planted!("farm_doors_are_not_awaited", "who closes does not wait") {
+            return Ok(());
+        }
+        for machine in self.machines() {
+            while self.is_inside(machine).await {
                 sleep(DOOR_PAUSE).await;
             }
         }
         Ok(())
     }
 
-    /// False if the process of this machine is dead: it is no longer in the middle of anything.
-    async fn may_live(&self, machine: Machine) -> bool {
+    /// All that have a number.
+    fn machines(&self) -> impl Iterator<Item = Machine> + use<> {
+        (0..self.readers.len()).map(|at| Machine(at as u16))
+    }
+
+    /// True while the machine is in the middle of an operation here, and its process is not known to be dead.
+    async fn is_inside(&self, machine: Machine) -> bool {
+        if !self.host.is_inside(machine) {
+            return false;
+        }
         let owned = memory::is_owned(&path(&self.directory, machine)).await;
-        owned.unwrap_or(true)
+        owned.unwrap_or(true) && self.host.is_inside(machine)
+    }
+
+    /// The machines of this host that are in the middle of an operation here at this moment. One that is among them
+    /// twice, some milliseconds apart, is stopped, or its host is overloaded.
+    pub async fn inside(&self) -> Vec<Machine> {
+        let mut inside = Vec::new();
+        for machine in self.machines() {
+            if self.is_inside(machine).await {
+                inside.push(machine);
+            }
+        }
+        inside
+    }
+
+    /// The number of the process that a machine of this host is; `None` if it is dead, or of another host, and 0 if
+    /// it is not known.
+    pub async fn process(&self, machine: Machine) -> io::Result<Option<u32>> {
+        memory::owner(&path(&self.directory, machine)).await
+    }
+
+    /// Kills the process that a machine of this host is, with all machines that are threads of it. Returns false if
+    /// there is none.
+    ///
+    /// Errors: `InvalidInput` if it is this process, `PermissionDenied`, and those of the system.
+    pub async fn kill(&self, machine: Machine) -> io::Result<bool> {
+        memory::kill_owner(&path(&self.directory, machine)).await
     }
 
     pub fn send(&self, message: &[u8]) -> Result<(), Error> {

@@ -2,8 +2,9 @@
 //! which runs only the test `other_process`.
 
 use plinth_farm_fabric::{Address, Error, Fabric, Layout, Local, Machine, Message, Shared, attach};
-use plinth_runtime::real::block_on;
+use plinth_runtime::real::{block_on, spawn_worker};
 use plinth_runtime::{Duration, disk, fault, random, sleep, timeout, yield_now};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -76,6 +77,21 @@ impl Other {
             .env(DIRECTORY, directory)
             .env(WORK, format!("{work} {}", machine.0));
         Other(command.spawn().expect("a process"))
+    }
+
+    fn pid(&self) -> Pid {
+        Pid::from_child(&self.0)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill_process(self.pid(), signal).expect("it is ours");
+    }
+
+    /// Stops it, wherever it is.
+    fn stop(&self) {
+        self.signal(Signal::STOP);
+        let stopped = waitpid(Some(self.pid()), WaitOptions::UNTRACED).expect("it is ours");
+        assert!(stopped.expect("it was waited for").1.stopped());
     }
 
     fn kill(&mut self) {
@@ -371,5 +387,124 @@ fn a_sleeper_who_does_not_look_again_is_found() {
         }
         fault::plant(None);
         println!("a wake-up was lost after {rounds} rounds");
+    });
+}
+
+#[test]
+fn machines_that_are_threads_of_one_process_are_like_processes() {
+    const ROUNDS: u64 = 3000;
+    let directory = block_on(async { Scratch::make("threads").await });
+    let live = |machine: Machine, directory: PathBuf| async move {
+        let fabric = start(&directory, machine).await;
+        fabric.configure(1, &ALL).await.expect("the first");
+        for other in ALL {
+            while fabric.open(other).await.is_err() {
+                sleep(Duration::from_millis(1)).await;
+            }
+        }
+        // A token goes round. Each sleeps until it comes, and counts it in the memory of the first.
+        let next = ALL[(usize::from(machine.0) + 1) % ALL.len()];
+        let mut mine = u64::from(machine == OWN);
+        for round in 0..ROUNDS {
+            while mine == 0 {
+                let arrival = timeout(SLEEP_MAX, fabric.local().arrival());
+                assert!(arrival.await.is_some(), "{machine:?} sleeps in {round}");
+                while let Some(message) = fabric.receive() {
+                    fabric.release(&message);
+                    mine += 1;
+                }
+            }
+            let expected = 3 * round + u64::from(machine.0);
+            let counter = at(OWN, COUNTER);
+            let found = fabric.compare_and_swap(counter, expected, expected + 1);
+            assert_eq!(found.await, Ok(expected));
+            mine -= 1;
+            while fabric.send(next, &[1; 20]).await == Err(Error::Closed) {
+                yield_now().await; // it is not in the configuration yet
+            }
+        }
+    };
+    let threads = ALL.map(|machine| {
+        let directory = directory.0.clone();
+        spawn_worker("machine", move || live(machine, directory))
+    });
+    for thread in threads {
+        thread.join().expect("no panic");
+    }
+}
+
+/// A process that was stopped in the middle of an operation on the memory of this one.
+async fn with_one_stopped_inside(name: &str) -> (Scratch, Shared, Other) {
+    let scratch = Scratch::make(name).await;
+    let fabric = start(&scratch.0, OWN).await;
+    fabric.configure(1, &ALL).await.expect("the first");
+    let other = Other::start(&scratch.0, OTHER, "write");
+    let mut last = 0;
+    while last == 0 {
+        receive_for(&fabric, Duration::from_millis(1), &mut last).await;
+    }
+    loop {
+        let time = Duration::from_micros(random::below(300));
+        receive_for(&fabric, time, &mut last).await;
+        other.stop();
+        if fabric.local().inside().await == [OTHER] {
+            return (scratch, fabric, other);
+        }
+        other.signal(Signal::CONT);
+    }
+}
+
+#[test]
+fn a_writer_that_is_stopped_in_the_middle_is_named_and_can_be_killed() {
+    block_on(async {
+        let (_scratch, fabric, mut other) = with_one_stopped_inside("stopped").await;
+        let members = [OWN, THIRD];
+        let short = Duration::from_millis(50);
+        for _ in 0..2 {
+            let closing = timeout(short, fabric.configure(2, &members));
+            assert_eq!(closing.await, None, "it may still write");
+        }
+        let local = fabric.local();
+        assert_eq!(local.inside().await, [OTHER]);
+        let process = local.process(OTHER).await.expect("an answer");
+        assert_eq!(process, Some(other.0.id()));
+        assert!(local.kill(OTHER).await.expect("it is ours"));
+        let closing = timeout(SLEEP_MAX, fabric.configure(2, &members));
+        assert_eq!(closing.await, Some(Ok(())));
+        // Its door is open for ever, and holds up nobody.
+        assert!(local.host().is_inside(OTHER));
+        assert_eq!(local.inside().await, []);
+        assert_eq!(local.process(OTHER).await.expect("an answer"), None);
+        assert!(!local.kill(OTHER).await.expect("nobody"));
+        assert_eq!(fabric.configure(3, &members).await, Ok(()));
+        other.0.wait().expect("it has ended");
+    });
+}
+
+#[test]
+fn who_closes_a_configuration_and_does_not_wait_for_doors_is_found() {
+    block_on(async {
+        for life in 1.. {
+            assert!(life < 200, "never found");
+            let (_scratch, fabric, other) = with_one_stopped_inside("doors").await;
+            fault::plant(Some("farm_doors_are_not_awaited"));
+            let closed = fabric.configure(2, &[OWN, THIRD]).await;
+            fault::plant(None);
+            assert_eq!(closed, Ok(()));
+            while let Some(message) = fabric.receive() {
+                fabric.release(&message);
+            }
+            let words = || async {
+                let mut words = [0; BLOCK_BYTES];
+                fabric.read(at(OWN, 0), &mut words).await.expect("read");
+                words
+            };
+            let before = words().await;
+            other.signal(Signal::CONT);
+            sleep(Duration::from_millis(5)).await;
+            if words().await != before || fabric.receive().is_some() {
+                return println!("a late write was seen in life {life}");
+            }
+        }
     });
 }
