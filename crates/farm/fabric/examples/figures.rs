@@ -1,13 +1,14 @@
 //! Figures of the fabric on this host: `cargo run --release -p plinth-farm-fabric --example figures`.
 //!
-//! Three reads of 64 bytes (own memory, that of another process, over a socket), and a message there and back. The
-//! other process is this program again; both poll, so that each needs a core.
+//! Reads of 64 bytes (own memory, that of another process, over a socket), a message alone, and one there and back,
+//! while the receiver looks all the time and while it sleeps; and the processor time of two machines that sleep. The
+//! other process is this program again.
 
 use plinth_farm_fabric::{
     Address, Error, Fabric, Layout, Local, Machine, Message, Shared, Streamed, serve,
 };
 use plinth_runtime::real::block_on;
-use plinth_runtime::{Duration, disk, net, now, spawn, yield_now};
+use plinth_runtime::{Duration, disk, net, now, spawn, timeout, yield_now};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
@@ -15,11 +16,17 @@ const OWN: Machine = Machine(0);
 const OTHER: Machine = Machine(1);
 const ALL: [Machine; 2] = [OWN, OTHER];
 const REGION_WORDS: u64 = 8 << 20;
+/// Lines of the cache.
+const WHOLE: u64 = REGION_WORDS / 8;
+const CACHED: u64 = 256;
 const READS: u64 = 5_000_000;
 const READS_OVER_SOCKETS: u64 = 20_000;
 const MESSAGES: u64 = 200_000;
 /// So many polls in vain, then others may run: with fewer cores than processes nobody waits for ever.
 const SPINS: u32 = 10_000;
+/// The first byte of a message after which the other does not sleep.
+const SPINS_FOR_IT: u8 = 1;
+const IDLE: Duration = Duration::from_secs(2);
 
 fn layout() -> Layout {
     Layout {
@@ -34,11 +41,15 @@ async fn start(directory: &Path, machine: Machine) -> Local {
     local.expect("a memory")
 }
 
-async fn next(fabric: &impl Fabric) -> Message {
+async fn next(fabric: &impl Fabric, sleeps: bool) -> Message {
     let mut spins = 0;
     loop {
         if let Some(message) = fabric.receive() {
             return message;
+        }
+        if sleeps {
+            fabric.local().arrival().await;
+            continue;
         }
         spins += 1;
         std::hint::spin_loop();
@@ -49,25 +60,27 @@ async fn next(fabric: &impl Fabric) -> Message {
     }
 }
 
-/// Sends back what comes.
+/// Sends back what comes. The first byte of a message says whether to sleep until the next.
 async fn echo(directory: &Path) {
     let fabric = Shared::new(start(directory, OTHER).await);
     fabric.configure(1, &ALL).await.expect("the first");
     while fabric.open(OWN).await == Err(Error::Unreachable) {
         yield_now().await;
     }
+    let mut sleeps = true;
     loop {
-        let message = next(&fabric).await;
+        let message = next(&fabric, sleeps).await;
         fabric.release(&message);
+        sleeps = message.body.first() != Some(&SPINS_FOR_IT);
         fabric.send(OWN, &message.body).await.expect("room");
     }
 }
 
-/// Nanoseconds of each of `count` reads of 64 bytes, at places far from each other.
-async fn read(fabric: &impl Fabric, machine: Machine, count: u64) -> f64 {
+/// Nanoseconds of each of `count` reads of 64 bytes, in so many lines, far from each other.
+async fn read(fabric: &impl Fabric, machine: Machine, lines: u64, count: u64) -> f64 {
     let (mut line, mut sum, begin) = ([0; 64], 0, now());
     for n in 0..count {
-        let place = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % (REGION_WORDS / 8);
+        let place = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) % lines;
         let at = Address {
             machine,
             region: 0,
@@ -81,14 +94,58 @@ async fn read(fabric: &impl Fabric, machine: Machine, count: u64) -> f64 {
 }
 
 /// Nanoseconds of each message of 64 bytes there and back.
-async fn send(fabric: &impl Fabric) -> f64 {
+async fn send(fabric: &impl Fabric, sleeps: bool, count: u64) -> f64 {
+    let first = if sleeps { 0 } else { SPINS_FOR_IT };
     let begin = now();
-    for _ in 0..MESSAGES {
-        fabric.send(OTHER, &[1; 64]).await.expect("room");
-        let message = next(fabric).await;
+    for _ in 0..count {
+        fabric.send(OTHER, &[first; 64]).await.expect("room");
+        let message = next(fabric, sleeps).await;
         fabric.release(&message);
     }
+    begin.elapsed().as_nanos() as f64 / count as f64
+}
+
+/// Nanoseconds of each message of 64 bytes to itself, sent, received and released.
+async fn alone(fabric: &impl Fabric) -> f64 {
+    let begin = now();
+    for _ in 0..MESSAGES {
+        fabric.send(OWN, &[0; 64]).await.expect("room");
+        fabric.release(&fabric.receive().expect("it is there"));
+    }
     begin.elapsed().as_nanos() as f64 / MESSAGES as f64
+}
+
+/// Nanoseconds of each write of 64 bytes at one place.
+async fn write(fabric: &impl Fabric, machine: Machine) -> f64 {
+    let at = Address {
+        machine,
+        region: 0,
+        offset: 0,
+    };
+    let begin = now();
+    for _ in 0..READS {
+        fabric.write(at, &[0; 64]).await.expect("written");
+    }
+    begin.elapsed().as_nanos() as f64 / READS as f64
+}
+
+/// Processor time that a process has used so far, in hundredths of a second.
+fn processor_time(process: u32) -> u64 {
+    let text = std::fs::read_to_string(format!("/proc/{process}/stat")).expect("it lives");
+    let fields = text.rsplit(')').next().expect("one").split_whitespace();
+    let times = fields
+        .skip(11)
+        .take(2)
+        .map(|ticks| ticks.parse::<u64>().expect("a number"));
+    times.sum()
+}
+
+/// Processor time of two machines, neither of which has anything to do.
+async fn idle(fabric: &impl Fabric, other: u32) -> u64 {
+    let both = || processor_time(other) + processor_time(std::process::id());
+    let before = both();
+    assert!(timeout(IDLE, fabric.local().arrival()).await.is_none());
+    both() - before
 }
 
 async fn over_sockets(directory: PathBuf) -> f64 {
@@ -106,7 +163,7 @@ async fn over_sockets(directory: PathBuf) -> f64 {
     );
     fabric.configure(1, &ALL).await.expect("the first");
     fabric.open(OTHER).await.expect("it is there");
-    read(&fabric, OTHER, READS_OVER_SOCKETS).await
+    read(&fabric, OTHER, WHOLE, READS_OVER_SOCKETS).await
 }
 
 async fn measure(directory: &Path, mut other: Child) {
@@ -119,18 +176,26 @@ async fn measure(directory: &Path, mut other: Child) {
         while fabric.send(OTHER, &[]).await == Err(Error::Closed) {
             yield_now().await;
         }
-        fabric.release(&next(&fabric).await);
+        fabric.release(&next(&fabric, true).await);
         for _ in 0..2 {
-            println!(
-                "own memory, 64 bytes: {:.1} ns",
-                read(&fabric, OWN, READS).await
+            for (name, place) in [("own memory", WHOLE), ("own memory, in the cache", CACHED)] {
+                let ns = read(&fabric, OWN, place, READS).await;
+                println!("{name}, 64 bytes: {ns:.1} ns");
+                let ns = read(&fabric, OTHER, place, READS).await;
+                println!("{name} of another process, 64 bytes: {ns:.1} ns");
+            }
+            let (own, other) = (write(&fabric, OWN).await, write(&fabric, OTHER).await);
+            println!("a write, 64 bytes: {own:.1} ns, to another process {other:.1} ns");
+            println!("a message to itself: {:.1} ns", alone(&fabric).await);
+            let (spins, sleeps) = (
+                send(&fabric, false, MESSAGES).await,
+                send(&fabric, true, MESSAGES / 4).await,
             );
-            println!(
-                "of another process, 64 bytes: {:.1} ns",
-                read(&fabric, OTHER, READS).await
-            );
-            println!("a message there and back: {:.1} ns", send(&fabric).await);
+            println!("a message there and back: {spins:.1} ns, if both sleep {sleeps:.1} ns");
         }
+        send(&fabric, true, 1).await;
+        let hundredths = idle(&fabric, other.id()).await;
+        println!("two that sleep for {IDLE:?}: {hundredths} hundredths of processor time");
     }
     other.kill().expect("it is ours");
     other.wait().expect("it has ended");

@@ -9,11 +9,15 @@ use std::future::Future;
 /// - **Acknowledged is there.** When a write, a swap or a message has returned `Ok`, it is in the memory of the other
 ///   machine. The other's process need not do anything for that, and its next life finds it (§4.2 waits for no more).
 /// - **Order.** Operations of one machine on another happen in the order of their first polls, messages among them.
+/// - **Refused is not ordered.** After [`Error::Full`] a later message may be sent, because it is shorter or because
+///   there is room again. Who needs the order among several messages has one send under way at a time to a receiver,
+///   or puts them into one.
 /// - **Once.** Nothing is repeated. When a connection breaks, what was under way fails with [`Error::Unreachable`],
 ///   and all later operations with [`Error::Closed`] until [`open`](Fabric::open) is called again: nothing overtakes.
 ///   What was under way has no effect after something asked over the new connection.
 /// - **Fences.** After [`configure`](Fabric::configure) has returned, nothing changes here that was asked for in an
-///   earlier configuration, or by a machine that is no member.
+///   earlier configuration, or by a machine that is no member. A read has seen nothing that was stored after the
+///   other had closed the reader's configuration.
 /// - **Words.** Ranges are whole words. Reads and writes are torn between words ([`Memory`](crate::Memory)). The
 ///   headers and versions of objects detect that (§4.4).
 ///

@@ -19,7 +19,7 @@ const DOOR_PAUSE: Duration = Duration::from_millis(1);
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Message {
     pub from: Machine,
-    /// The one in which it was sent.
+    /// The one in which it was sent. It may be later than the receiver's: the sender has gone ahead.
     pub configuration: u64,
     pub body: Bytes,
     pub(crate) end: u64,

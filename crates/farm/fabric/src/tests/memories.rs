@@ -3,16 +3,16 @@
 use super::stands::{Scratch, layout};
 use crate::host::{Host, Layout};
 use crate::local::path;
-use crate::{Address, Error, Fabric, Local, Machine, Shared, attach};
+use crate::{Address, Asker, Error, Fabric, Local, Machine, Shared, attach};
 use plinth_core::testing::fuzz;
 use plinth_runtime::memory::Mapping;
-use plinth_runtime::real::block_on;
+use plinth_runtime::real::{block_on, spawn_worker};
 use plinth_runtime::sim::{Locality, SimConfig, Simulation};
-use plinth_runtime::{Duration, disk, memory, sleep, spawn};
+use plinth_runtime::{Duration, disk, fault, memory, now, sleep, spawn};
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::Ordering::{Relaxed, Release};
 
 fn image(layout: &Layout) -> Vec<u8> {
     let mapping = Mapping::private(layout.words().expect("a layout"));
@@ -219,6 +219,69 @@ fn what_is_written_goes_to_a_memory_that_was_made_anew_and_not_to_the_removed_on
         machine.read(place, &mut found).await.expect("read");
         assert_eq!(found, [4; 8]);
     });
+}
+
+/// One thread closes configurations and stores the number of the newest, another reads it in the one that it knows.
+/// Returns whether it has ever seen a later one.
+fn sees_what_came_after(planted: Option<&'static str>) -> bool {
+    const TIME: Duration = Duration::from_millis(500);
+    let scratch = Scratch::new(planted.unwrap_or("read-fence"));
+    let path = block_on(scratch.make()).join("memory");
+    let open = |path: PathBuf| async move {
+        let words = layout().words().expect("a layout");
+        match memory::own(&path, words).await {
+            Ok(owned) if owned.is_new => Host::make(&owned.mapping, &layout()),
+            _ => (),
+        }
+        Host::open(memory::attach(&path).await.expect("mapped")).expect("a memory")
+    };
+    let reader = Machine(1);
+    block_on(async { open(path.clone()).await.set_fence(reader, 1) });
+    let of_owner = path.clone();
+    let owner = spawn_worker("owner", move || async move {
+        let (host, begin) = (open(of_owner).await, now());
+        for number in 2.. {
+            host.set_fence(reader, number);
+            host.region(0).expect("one").words()[0].store(number, Release);
+            if begin.elapsed() > TIME {
+                return;
+            }
+        }
+    });
+    let sees = block_on(async {
+        fault::plant(planted);
+        let (host, begin) = (open(path).await, now());
+        let (mut configuration, mut word) = (1, [0; 8]);
+        while begin.elapsed() < TIME {
+            let at = Address {
+                machine: Machine(0),
+                region: 0,
+                offset: 0,
+            };
+            let who = Asker {
+                machine: reader,
+                configuration,
+            };
+            let is_later = match host.read(who, at, &mut word) {
+                Ok(()) => u64::from_le_bytes(word) > configuration,
+                Err(_) => false,
+            };
+            if is_later {
+                return true;
+            }
+            configuration = host.fence(reader);
+        }
+        false
+    });
+    fault::plant(None);
+    owner.join().expect("no panic");
+    sees
+}
+
+#[test]
+fn a_read_sees_nothing_that_was_stored_after_its_configuration_was_closed() {
+    assert!(!sees_what_came_after(None));
+    assert!(sees_what_came_after(Some("farm_read_looks_first")));
 }
 
 /// Opens the door of machine 1 at machine 0, as one who is in the middle of an operation.
