@@ -10,7 +10,7 @@
 //!
 //! A machine's *fence*, written by the owner, is the oldest configuration in which it may still change something
 //! here; 0 means none. Its *door* is not 0 while it changes something. It opens the door, then looks at the fence. Who
-//! closes a configuration raises the fence, then waits until the door is shut. All four are sequentially consistent,
+//! closes a configuration raises the fence, then waits until the door is shut. These four are sequentially consistent,
 //! so one of the two sees the other: what is let in is complete before the configuration is closed. A read opens no
 //! door: it looks at the fence when it has read.
 //!
@@ -125,7 +125,8 @@ struct Door<'a>(&'a AtomicU64);
 
 impl Drop for Door<'_> {
     fn drop(&mut self) {
-        self.0.store(0, SeqCst);
+        // Who sees it shut sees all that was done behind it. That needs no order with what comes later.
+        self.0.store(0, Release);
     }
 }
 

@@ -67,8 +67,14 @@ impl Memory {
             return Err(Error::TooLarge);
         }
         let first = usize::try_from(offset).map_err(|_| Error::OutOfBounds)? / WORD_BYTES;
-        let words = self.words().get(first..);
-        let words = words.and_then(|words| words.get(..bytes / WORD_BYTES));
+        let end = first + bytes / WORD_BYTES; // of words: far from the greatest number
+        if end > self.len {
+            return Err(Error::OutOfBounds);
+        }
+        let words = self
+            .mapping
+            .words()
+            .get(self.first + first..self.first + end);
         words.ok_or(Error::OutOfBounds)
     }
 

@@ -63,8 +63,14 @@ impl Sleeper {
     /// Returns when `is_there` says so, which is asked again after each ring.
     pub async fn until(&self, word: &AtomicU64, is_there: impl Fn() -> bool) {
         while !is_there() {
+            if planted!("farm_sleeps_at_once", "who lies down does not look again") {
+                (0..1000).for_each(|_| std::hint::spin_loop()); // so long that it is met soon
+                let _asleep = self.lie_down(word);
+                self.bell.rung().await;
+                continue;
+            }
             let _asleep = self.lie_down(word);
-            if is_there() && !planted!("farm_sleeps_at_once", "who lies down does not look again") {
+            if is_there() {
                 return;
             }
             self.bell.rung().await;
