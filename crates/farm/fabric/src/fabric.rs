@@ -51,7 +51,7 @@ pub trait Fabric {
     /// Puts a message into the other's ring. Error: `Full` until the other has released earlier ones.
     fn send(&self, to: Machine, message: &[u8]) -> impl Future<Output = Result<(), Error>>;
 
-    /// The next message that has arrived here. Never waits: see [`Local::receive`].
+    /// The next message that has arrived here. Never waits: see [`Local::receive`], and [`Local::arrival`] to wait.
     fn receive(&self) -> Option<Message> {
         self.local().receive()
     }

@@ -124,6 +124,7 @@ pub struct Host {
 struct Door<'a>(&'a AtomicU64);
 
 impl Drop for Door<'_> {
+    #[inline]
     fn drop(&mut self) {
         // Who sees it shut sees all that was done behind it. That needs no order with what comes later.
         self.0.store(0, Release);
@@ -195,6 +196,7 @@ impl Host {
             .ok_or(Error::OutOfBounds)
     }
 
+    #[inline]
     fn gate(&self, machine: Machine, which: usize) -> Result<&AtomicU64, Error> {
         let at = usize::from(machine.0) * LINE_WORDS + which;
         self.gates.words().get(at).ok_or(Error::Closed)
