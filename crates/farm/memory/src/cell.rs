@@ -276,7 +276,7 @@ impl<'a> Cell<'a> {
 
     /// The header is first and the footer last: `take` is in between.
     #[inline]
-    fn see<P>(&self, take: impl FnOnce(&'a [AtomicU64]) -> P) -> Seen<P> {
+    pub(crate) fn see<P>(&self, take: impl FnOnce(&'a [AtomicU64]) -> P) -> Seen<P> {
         let (header, older) = (self.header(), self.older());
         let is_one = || self.footer.load(Acquire) == header.timestamp();
         if header.is_locked() {
@@ -317,7 +317,7 @@ impl<'a> Cell<'a> {
     /// Ends a lock without effect: `header` is the one that was locked.
     #[inline]
     pub fn unlock(&self, header: Header) {
-        self.header.store(header.unlocked().0, Release);
+        store(self.header, header.unlocked().0);
     }
 
     /// Replaces the version of a cell that the caller has locked, and ends the lock. What is missing at the end of
@@ -347,12 +347,12 @@ impl<'a> Cell<'a> {
             payload.len() <= self.payload_bytes(),
             "a payload that fits the cell"
         );
-        self.footer.store(header.timestamp(), Release);
-        self.older.store(older.0, Release);
+        store(self.footer, header.timestamp());
+        store(self.older, older.0);
         if header.is_allocated() {
             self.fill(payload);
         }
-        self.header.store(header.0, Release);
+        store(self.header, header.0);
     }
 
     #[inline]
@@ -360,20 +360,20 @@ impl<'a> Cell<'a> {
         let (whole, rest) = payload.as_chunks::<WORD_BYTES>();
         let (written, zeros) = self.payload.split_at(whole.len());
         for (word, bytes) in written.iter().zip(whole) {
-            word.store(u64::from_le_bytes(*bytes), Release);
+            store(word, u64::from_le_bytes(*bytes));
         }
         let mut last = [0; WORD_BYTES];
         last[..rest.len()].copy_from_slice(rest);
         let mut last = u64::from_le_bytes(last);
         for word in zeros {
-            word.store(std::mem::take(&mut last), Release);
+            store(word, std::mem::take(&mut last));
         }
     }
 
     /// A cell that never had a version.
     pub(crate) fn clear(&self) {
         for word in [self.header, self.older, self.footer] {
-            word.store(0, Release);
+            store(word, 0);
         }
     }
 
@@ -392,6 +392,14 @@ impl<'a> Cell<'a> {
     }
 }
 
+/// Every change of a cell but its lock.
+#[inline]
+fn store(word: &AtomicU64, value: u64) {
+    #[cfg(test)]
+    stores::record(word, value);
+    word.store(value, Release);
+}
+
 /// The bytes of the words, as many as there are of both.
 #[inline]
 pub(crate) fn copy(words: &[AtomicU64], into: &mut [u8]) {
@@ -402,5 +410,31 @@ pub(crate) fn copy(words: &[AtomicU64], into: &mut [u8]) {
     if let Some(word) = words.get(whole.len()) {
         let bytes = word.load(Acquire).to_le_bytes();
         rest.copy_from_slice(&bytes[..rest.len()]);
+    }
+}
+
+/// The order of stores, which a race shows only now and then.
+#[cfg(test)]
+pub(crate) mod stores {
+    use std::cell::RefCell;
+    use std::sync::atomic::AtomicU64;
+
+    thread_local! {
+        /// Address and value, if this thread records.
+        static STORES: RefCell<Option<Vec<(usize, u64)>>> = const { RefCell::new(None) };
+    }
+
+    pub fn record(word: &AtomicU64, value: u64) {
+        STORES.with_borrow_mut(|stores| {
+            if let Some(stores) = stores {
+                stores.push((std::ptr::from_ref(word).addr(), value));
+            }
+        });
+    }
+
+    pub fn of(change: impl FnOnce()) -> Vec<(usize, u64)> {
+        STORES.set(Some(Vec::new()));
+        change();
+        STORES.take().unwrap_or_default()
     }
 }
