@@ -119,6 +119,12 @@ impl Older {
     pub fn word(self) -> Option<u64> {
         self.0.checked_sub(1)
     }
+
+    /// The same in bytes, for an operation of the fabric.
+    #[inline]
+    pub fn offset(self) -> Option<u64> {
+        self.word()?.checked_mul(WORD_BYTES as u64)
+    }
 }
 
 /// What a read of a cell shows. A version that is not allocated has an empty payload.
@@ -260,11 +266,7 @@ impl<'a> Cell<'a> {
     /// The newest version, with one allocation.
     #[inline]
     pub fn read(&self) -> Seen<Bytes> {
-        self.see(|words| {
-            let mut bytes = vec![0; words.len() * WORD_BYTES];
-            copy(words, &mut bytes);
-            Bytes::from(bytes)
-        })
+        self.see(bytes)
     }
 
     /// The newest version, without an allocation. Fills `into`, up to the end of the payload if that comes first, if
@@ -321,8 +323,10 @@ impl<'a> Cell<'a> {
     }
 
     /// Replaces the version of a cell that the caller has locked, and ends the lock. What is missing at the end of
-    /// `payload` becomes zeros; it is not longer than [`payload_bytes`](Cell::payload_bytes). It means nothing if the
-    /// new version is not allocated.
+    /// `payload` becomes zeros. It means nothing if the new version is not allocated.
+    ///
+    /// Who takes these from a message checks them first: this panics if `payload` is longer than
+    /// [`payload_bytes`](Cell::payload_bytes), or `timestamp` is above [`TIMESTAMP_MAX`].
     #[inline]
     pub fn install(&self, timestamp: u64, allocated: bool, older: Older, payload: &[u8]) {
         debug_assert!(self.header().is_locked(), "who installs has locked");
@@ -330,8 +334,7 @@ impl<'a> Cell<'a> {
     }
 
     /// Replaces the version if this one is newer, and says whether: at a backup, whose cells nobody locks, and in
-    /// recovery, where it ends a lock. There is no version before it. About `payload`, see
-    /// [`install`](Cell::install).
+    /// recovery, where it ends a lock. There is no version before it. About the rest, see [`install`](Cell::install).
     #[inline]
     pub fn apply(&self, timestamp: u64, allocated: bool, payload: &[u8]) -> bool {
         let is_newer = timestamp > self.header().timestamp();
@@ -400,9 +403,16 @@ fn store(word: &AtomicU64, value: u64) {
     word.store(value, Release);
 }
 
+/// The bytes of the words, with one allocation.
+#[inline]
+pub(crate) fn bytes(words: &[AtomicU64]) -> Bytes {
+    let bytes = words.iter().map(|word| word.load(Acquire).to_le_bytes());
+    Bytes::from(bytes.collect::<Vec<_>>().into_flattened())
+}
+
 /// The bytes of the words, as many as there are of both.
 #[inline]
-pub(crate) fn copy(words: &[AtomicU64], into: &mut [u8]) {
+fn copy(words: &[AtomicU64], into: &mut [u8]) {
     let (whole, rest) = into.as_chunks_mut::<WORD_BYTES>();
     for (bytes, word) in whole.iter_mut().zip(words) {
         *bytes = word.load(Acquire).to_le_bytes();

@@ -178,8 +178,8 @@ impl Stand {
     /// By an operation of the fabric, which reads all that the class may have.
     fn read_as_another(&self, older: Older, object: usize) -> Vec<u8> {
         let mut bytes = vec![0; Snapshot::old_bytes(class(object))];
-        let word = older.word().expect("a place");
-        let read = self.memory.read(8 * word, &mut bytes);
+        let offset = older.offset().expect("a place");
+        let read = self.memory.read(offset, &mut bytes);
         read.expect("in the memory");
         bytes
     }

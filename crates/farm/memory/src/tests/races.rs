@@ -107,9 +107,9 @@ impl Stand {
             Seen::Locked { .. } | Seen::Torn => return None,
         };
         while header.timestamp() > snapshot {
-            let word = older.word().expect("its history reaches back");
+            let offset = older.offset().expect("its history reaches back");
             let bytes = &mut bytes[..Snapshot::old_bytes(class())];
-            self.old.read(8 * word, bytes).expect("in the memory");
+            self.old.read(offset, bytes).expect("in the memory");
             let before = header.timestamp();
             let version = Snapshot::judge_old(bytes, class(), before);
             let (found, next, payload) = version.expect("nobody has collected it");
