@@ -53,7 +53,9 @@
 //! assert_eq!((old.collect(200), old.collect(201)), (0, 1));
 //! // The end: its place is given out again, and its slab, when nobody can know it any more.
 //! assert!(cell.lock(header));
-//! cell.install(300, false, Older::NONE, b"");
+//! let kept = old.keep(cell).expect("room");
+//! cell.install(300, false, kept.older(), b"");
+//! old.commit(kept, 300);
 //! slabs.release(at, 300)?;
 //! assert_eq!(slabs.release(at, 300), Err(Error::NotReserved));
 //! assert_eq!(slabs.reuse(301), [0]);
