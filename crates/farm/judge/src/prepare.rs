@@ -1,6 +1,8 @@
 //! Brings a history into a form that can be judged fast, and refuses what contradicts itself without any order.
 
-use crate::history::{Change, History, Id, NEVER, Object, Outcome, Seen, Timestamp, Transaction};
+use crate::history::{
+    Change, History, Id, Isolation, Moment, NEVER, Object, Outcome, Seen, Timestamp, Transaction,
+};
 use crate::resolve;
 use crate::violation::{Kind, Saw as Shown, Violation, violation};
 
@@ -54,11 +56,16 @@ pub(crate) struct Groups<T> {
 
 impl<T> Groups<T> {
     pub fn of(&self, group: u32) -> &[T] {
+        &self.items[self.range(group)]
+    }
+
+    /// Where the items of a group lie among all.
+    pub fn range(&self, group: u32) -> std::ops::Range<usize> {
         let group = group as usize;
         let begin = group
             .checked_sub(1)
             .map_or(0, |before| self.ends[before] as usize);
-        &self.items[begin..self.ends[group] as usize]
+        begin..self.ends[group] as usize
     }
 
     pub fn all(&self) -> &[T] {
@@ -133,6 +140,45 @@ impl<'a> Prepared<'a> {
 
     pub fn object(&self, number: u32) -> Object {
         self.objects[number as usize]
+    }
+
+    /// The moment after which all that begins, and is strict, must come after `number`. There is none if nobody was told
+    /// of the outcome, nor if it did not wait for its write timestamp: it may end before that. Only snapshot isolation
+    /// may leave out that wait (§4.2).
+    pub fn ended(&self, number: u32) -> Option<Moment> {
+        let transaction = self.transaction(number);
+        let waited = !self.is_split(number) || transaction.options.strict;
+        let was_told =
+            !matches!(transaction.outcome, Outcome::Unknown(_)) && transaction.end != NEVER;
+        (waited && was_told).then_some(transaction.end)
+    }
+
+    /// True if `number` must come after all that ended before it began.
+    pub fn is_strict(&self, number: u32) -> bool {
+        let options = self.transaction(number).options;
+        options.strict && !options.stale
+    }
+
+    /// True if it reads at one moment of the order and writes at another: it took effect under snapshot isolation.
+    pub fn is_split(&self, number: u32) -> bool {
+        let isolation = self.transaction(number).options.isolation;
+        isolation == Isolation::Snapshot && self.wrote_at[number as usize].is_some()
+    }
+
+    /// Where among all writes the one of `writer` to `object` is.
+    pub fn write_index(&self, writer: u32, object: u32) -> Option<usize> {
+        let own = self.writes.of(writer);
+        let at = own
+            .binary_search_by_key(&object, |write| write.object)
+            .ok()?;
+        Some(self.writes.range(writer).start + at)
+    }
+
+    /// What `reader` saw of `object`, if it read it.
+    pub fn saw(&self, reader: u32, object: u32) -> Option<Saw> {
+        let own = self.reads.of(reader);
+        let at = own.binary_search_by_key(&object, |read| read.object).ok()?;
+        Some(own[at].saw)
     }
 
     pub fn shown(&self, saw: Saw) -> Shown {
