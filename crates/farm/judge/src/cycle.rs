@@ -42,8 +42,13 @@ impl Graph {
     }
 
     /// The shortest circle, by the number of its transactions: nodes below `transactions` are those of transactions,
-    /// others cost nothing. Each node comes with why the next one follows.
-    pub fn cycle(mut self, transactions: u32) -> Option<Vec<(u32, Why)>> {
+    /// others cost nothing. Each node comes with why the next one follows. The more an edge goes `back` in time, the
+    /// earlier a circle through it is looked for: it is the likely culprit, if the search cannot try all.
+    pub fn cycle(
+        mut self,
+        transactions: u32,
+        back: impl Fn(u32, u32) -> u64,
+    ) -> Option<Vec<(u32, Why)>> {
         self.seal();
         let left = self.on_circles();
         if !left.contains(&true) {
@@ -61,7 +66,7 @@ impl Graph {
         };
         let mut best: Option<Vec<u32>> = None;
         let mut best_cost = u32::MAX;
-        for start in (0..transactions).filter(|&node| left[node as usize]) {
+        for start in self.starts(&left, transactions, back) {
             if search.followed > EDGES_FOLLOWED_MAX && best.is_some() {
                 break;
             }
@@ -73,6 +78,21 @@ impl Graph {
         let edges = best.expect("a circle goes through a transaction");
         let told = edges.into_iter().map(|at| self.edges[at as usize]);
         Some(told.map(|edge| (edge.from, edge.why)).collect())
+    }
+
+    /// Where circles are looked for, in that order.
+    fn starts(&self, left: &[bool], transactions: u32, back: impl Fn(u32, u32) -> u64) -> Vec<u32> {
+        let is_asked = |node: u32| node < transactions && left[node as usize];
+        let mut starts: Vec<(u64, u32)> = Vec::new();
+        for node in (0..transactions).filter(|&node| is_asked(node)) {
+            let edges = self.edges[self.leaving(node)].iter();
+            let farthest = edges
+                .filter(|edge| is_asked(edge.to))
+                .map(|edge| back(node, edge.to));
+            starts.push((farthest.max().unwrap_or(0), node));
+        }
+        starts.sort_unstable_by_key(|&(farthest, node)| (std::cmp::Reverse(farthest), node));
+        starts.into_iter().map(|start| start.1).collect()
     }
 
     /// Sorts the edges by the node that they leave.

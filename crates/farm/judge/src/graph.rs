@@ -18,7 +18,7 @@
 use crate::cycle::{Graph, Why};
 use crate::history::{Change, Moment};
 use crate::order::Ordered;
-use crate::prepare::Prepared;
+use crate::prepare::{Prepared, Saw};
 use crate::violation::{Kind, Violation};
 
 /// Judges without a look at timestamps, except where the history leaves the order of versions open.
@@ -37,7 +37,11 @@ pub(crate) fn judge(prepared: &Prepared<'_>) -> Result<(), Box<Violation>> {
     add_reads(&ordered, &nodes, &mut graph)?;
     add_versions(&ordered, &nodes, &mut graph);
     add_time(prepared, &nodes, &moments, &mut graph);
-    match graph.cycle(nodes.transactions()) {
+    let back = |from: u32, to: u32| {
+        let end = prepared.transaction(to / 2).end;
+        prepared.transaction(from / 2).begin.saturating_sub(end)
+    };
+    match graph.cycle(nodes.transactions(), back) {
         None => Ok(()),
         Some(cycle) => Err(circle(&ordered, &nodes, &cycle)),
     }
@@ -82,7 +86,7 @@ fn add_reads(
             let object = read.object;
             let Some(place) = ordered.place(reader, *read)? else {
                 // The version is one of a circle. This read is an edge of it.
-                if let crate::prepare::Saw::By(writer) = read.saw {
+                if let Saw::By(writer) = read.saw {
                     graph.add(
                         nodes.commit(writer),
                         nodes.snapshot(reader),
@@ -188,7 +192,7 @@ fn told(ordered: &Ordered<'_, '_>, from: u32, to: u32, why: Why) -> String {
     let object = |number: u32| prepared.object(number);
     let because = match why {
         Why::Read(it) => match prepared.saw(to, it) {
-            Some(crate::prepare::Saw::Absent) => {
+            Some(Saw::Absent) => {
                 format!("T{} found that it had freed {:#x}", after.id, object(it))
             }
             _ => format!("T{} read {:#x} from it", after.id, object(it)),

@@ -3,10 +3,13 @@
 mod cycle;
 mod graph;
 mod history;
+#[cfg(feature = "second-opinion")]
+mod opinion;
 mod order;
 mod prepare;
 mod record;
 mod resolve;
+mod text;
 mod timestamps;
 mod violation;
 
@@ -15,6 +18,7 @@ pub use history::{
     Transaction, Write,
 };
 pub use record::{Recorder, Recording};
+pub use text::{HEADER, NotAHistory};
 pub use violation::{Kind, Violation};
 
 use prepare::Prepared;
@@ -39,21 +43,30 @@ pub struct Summary {
 
 /// Judges by the timestamps that the engine has given: [`judge`] does more.
 pub fn judge_by_timestamps(history: &History) -> Result<Summary, Box<Violation>> {
-    let prepared = Prepared::new(history)?;
+    let prepared = resolve::prepare(history)?;
     timestamps::judge(&prepared)?;
     Ok(summary(&prepared))
 }
 
 /// Judges without a look at timestamps, except where reads leave the order of versions open: [`judge`] does more.
 pub fn judge_by_order(history: &History) -> Result<Summary, Box<Violation>> {
-    let prepared = Prepared::new(history)?;
+    let prepared = resolve::prepare(history)?;
     graph::judge(&prepared)?;
+    Ok(summary(&prepared))
+}
+
+/// Asks `adya` what it thinks of the transactions that committed. It is slower than the others, the more so the more
+/// versions of objects there are that were read before anybody wrote them: some thousand transactions are well.
+#[cfg(feature = "second-opinion")]
+pub fn second_opinion(history: &History) -> Result<Summary, Box<Violation>> {
+    let prepared = resolve::prepare(history)?;
+    opinion::judge(&prepared)?;
     Ok(summary(&prepared))
 }
 
 /// Judges a history in both ways.
 pub fn judge(history: &History) -> Result<Summary, Box<Violation>> {
-    let prepared = Prepared::new(history)?;
+    let prepared = resolve::prepare(history)?;
     timestamps::judge(&prepared)?;
     graph::judge(&prepared)?;
     Ok(summary(&prepared))

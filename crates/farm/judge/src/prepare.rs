@@ -3,7 +3,6 @@
 use crate::history::{
     Change, History, Id, Isolation, Moment, NEVER, Object, Outcome, Seen, Timestamp, Transaction,
 };
-use crate::resolve;
 use crate::violation::{Kind, Saw as Shown, Violation, violation};
 
 /// What a read returned. The number is a transaction's place in the history.
@@ -91,6 +90,7 @@ impl<T> Groups<T> {
 const OPERATIONS_MAX: usize = 1 << 30;
 
 impl<'a> Prepared<'a> {
+    /// Nothing has taken effect in it yet: `resolve` tells what has.
     pub fn new(history: &'a History) -> Result<Prepared<'a>, Box<Violation>> {
         let all = &history.transactions[..];
         let operations: usize = all.iter().map(|t| 1 + t.reads.len() + t.writes.len()).sum();
@@ -106,17 +106,15 @@ impl<'a> Prepared<'a> {
         let objects = objects_of(all);
         let writes = writes_of(all, &objects)?;
         let reads = reads_of(all, &objects, &ids, &writes)?;
-        let mut prepared = Prepared {
+        let groups = objects.len();
+        Ok(Prepared {
             all,
             objects,
             reads,
             writes,
-            versions: Groups::from_sorted(Vec::new(), 0, |_| 0),
-            wrote_at: Vec::new(),
-        };
-        prepared.wrote_at = resolve::wrote_at(&prepared);
-        prepared.versions = versions_of(&prepared, |t| prepared.wrote_at[t as usize]);
-        Ok(prepared)
+            versions: Groups::from_sorted(Vec::new(), groups, |_| 0),
+            wrote_at: vec![None; all.len()],
+        })
     }
 
     pub fn transaction(&self, number: u32) -> &'a Transaction {
@@ -142,9 +140,9 @@ impl<'a> Prepared<'a> {
         self.objects[number as usize]
     }
 
-    /// The moment after which all that begins, and is strict, must come after `number`. There is none if nobody was told
-    /// of the outcome, nor if it did not wait for its write timestamp: it may end before that. Only snapshot isolation
-    /// may leave out that wait (§4.2).
+    /// The moment after which all that begins, and is strict, must come after `number`. There is none if nobody was
+    /// told of the outcome, nor if it did not wait for its write timestamp: it may end before that. Only snapshot
+    /// isolation may leave out that wait (§4.2).
     pub fn ended(&self, number: u32) -> Option<Moment> {
         let transaction = self.transaction(number);
         let waited = !self.is_split(number) || transaction.options.strict;

@@ -6,11 +6,20 @@
 //! If its write timestamp is not known, the latest one is taken that agrees with those who saw it and those who
 //! replaced what it saw. Those who saw it bound it from above; a bound from below is what the judges check.
 
-use crate::history::{Change, Isolation, Outcome, Timestamp};
+use crate::history::{Change, History, Isolation, Outcome, Timestamp, Transaction};
 use crate::prepare::{Groups, Prepared, ReadOf, Saw, Version, versions_of};
+use crate::violation::Violation;
+
+/// Reads a history, and tells what took effect.
+pub(crate) fn prepare(history: &History) -> Result<Prepared<'_>, Box<Violation>> {
+    let mut prepared = Prepared::new(history)?;
+    prepared.wrote_at = wrote_at(&prepared);
+    prepared.versions = versions_of(&prepared, |t| prepared.wrote_at[t as usize]);
+    Ok(prepared)
+}
 
 /// Of each transaction: the timestamp of its versions, if it took effect.
-pub(crate) fn wrote_at(prepared: &Prepared<'_>) -> Vec<Option<Timestamp>> {
+fn wrote_at(prepared: &Prepared<'_>) -> Vec<Option<Timestamp>> {
     let mut known: Vec<Option<Timestamp>> = prepared
         .all
         .iter()
@@ -20,7 +29,7 @@ pub(crate) fn wrote_at(prepared: &Prepared<'_>) -> Vec<Option<Timestamp>> {
         })
         .collect();
     let has_unknown =
-        |t: &crate::Transaction| matches!(t.outcome, Outcome::Unknown(_)) && !t.writes.is_empty();
+        |t: &Transaction| matches!(t.outcome, Outcome::Unknown(_)) && !t.writes.is_empty();
     if !prepared.all.iter().any(has_unknown) {
         return known;
     }
@@ -176,8 +185,8 @@ struct Open<'o, 'a> {
 
 impl Open<'_, '_> {
     /// Who freed an object that was `what`, and was found absent at a timestamp. Best is one of which is known that it
-    /// took effect. If it is not, and it wrote something else, nobody has seen that. Two that only freed the same thing
-    /// cannot be told apart.
+    /// took effect. If it is not, and it wrote something else, nobody has seen that. Two that only freed the same
+    /// object cannot be told apart.
     fn take(&mut self, object: u32, what: Saw, at: Timestamp) -> Option<u32> {
         let seen = self
             .sightings

@@ -178,3 +178,36 @@ fn every_read_of_another_version_is_found_by_timestamps() {
     }
     assert!(changed > 1000, "{changed} reads");
 }
+
+#[test]
+fn the_second_judge_agrees() {
+    let (mut by_both, mut by_first_only, mut whole) = (0, 0, 0);
+    for seed in 0..1500 {
+        let mut random = Random(seed);
+        let shape = Shape {
+            transactions: 12,
+            options: *random.of(&[0, 30, 80]),
+            frees: *random.of(&[0, 0, 20]),
+            unknown: *random.of(&[0, 20]),
+            ..SMALL
+        };
+        let mut history = generate(seed, shape);
+        if let Err(violation) = second_opinion(&history) {
+            panic!("seed {seed}: {violation}");
+        }
+        mutate(&mut history, &mut random);
+        match (judge_by_order(&history), second_opinion(&history)) {
+            (Ok(_), Err(violation)) => {
+                panic!("seed {seed}: only the second judge, {violation}\n{history:#?}")
+            }
+            (Err(_), Err(_)) => by_both += 1,
+            (Err(_), Ok(_)) => by_first_only += 1,
+            (Ok(_), Ok(_)) => whole += 1,
+        }
+    }
+    // It does not look at transactions that aborted, nor at real time unless all are strict.
+    assert!(
+        by_both > 150 && whole > 500,
+        "{by_both} by both, {by_first_only} only by the first"
+    );
+}
