@@ -19,9 +19,9 @@
 //!   that it allocated may have been freed in between.
 //! - A write timestamp is above the read timestamp of its transaction, and no object has two versions with one.
 //! - Objects are allocated and freed in turn, and nobody writes one that is not allocated.
-//! - A strict transaction reads at the timestamp of everything that ended before it began, or later (§4.2). Two are
-//!   excepted: a snapshot of the past was asked for (§4.6); what ended was not strict, under snapshot isolation, and so
-//!   had not waited for its write timestamp.
+//! - A strict transaction reads at the timestamp of everything that ended before it began, or later (§4.2). Two
+//!   things are excepted: that a snapshot of the past was asked for (§4.6), and that what ended was not strict, under
+//!   snapshot isolation, and so had not waited for its write timestamp.
 //! - A transaction that is not strict does so for what ended on its own machine.
 //!
 //! And [by order](judge_by_order): there is an order of all transactions, with those that aborted as readers, in which
@@ -64,6 +64,7 @@ pub use text::{HEADER, NotAHistory};
 pub use violation::{Kind, Violation};
 
 use prepare::Prepared;
+use std::fmt;
 
 /// What a history was made of. It tells a test that there was something to judge.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -81,6 +82,25 @@ pub struct Summary {
     pub aborted_reads: usize,
     pub versions: usize,
     pub objects: usize,
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} transactions wrote, {} only read, {} aborted; of {} the outcome was unknown, {} of those took effect; \
+             {} reads ({} of those that aborted) of {} objects with {} versions",
+            self.committed,
+            self.read_only,
+            self.aborted,
+            self.unknown,
+            self.unknown_took_effect,
+            self.reads,
+            self.aborted_reads,
+            self.objects,
+            self.versions
+        )
+    }
 }
 
 /// Judges by the timestamps that the engine has given: [`judge`] does more.

@@ -9,6 +9,7 @@
 use crate::history::{Change, History, Isolation, Outcome, Timestamp, Transaction};
 use crate::prepare::{Groups, Prepared, ReadOf, Saw, Version, versions_of};
 use crate::violation::Violation;
+use std::collections::BTreeMap;
 
 /// Reads a history, and tells what took effect.
 pub(crate) fn prepare(history: &History) -> Result<Prepared<'_>, Box<Violation>> {
@@ -145,20 +146,18 @@ fn frees(
         let object = freed[0].0;
         let from = sightings.partition_point(|sighting| sighting.object < object);
         let to = sightings.partition_point(|sighting| sighting.object <= object);
-        let mut open = Open {
-            prepared,
-            known,
-            freed_it: freed.iter().map(|candidate| candidate.1).collect(),
-            sightings: &sightings[from..to],
-        };
-        // When the last one was found.
+        let mut open: Vec<u32> = freed.iter().map(|candidate| candidate.1).collect();
+        // When the last one was found, and until when each version was seen.
         let mut absent_from = None;
-        let absences = sightings[from..to]
-            .iter()
-            .filter(|sighting| sighting.saw == Saw::Absent);
-        for absence in absences {
+        let mut seen_until: BTreeMap<Saw, Timestamp> = BTreeMap::new();
+        for sighting in &sightings[from..to] {
+            let at = sighting.at;
+            if sighting.saw != Saw::Absent {
+                seen_until.insert(sighting.saw, at);
+                continue;
+            }
             let of_object = versions.of(object);
-            let before = of_object.partition_point(|version| version.at <= absence.at);
+            let before = of_object.partition_point(|version| version.at <= at);
             let last = before.checked_sub(1).map(|place| of_object[place]);
             let last_at = last.map(|version| version.at);
             let is_absent = last.is_some_and(|version| version.change == Change::Free);
@@ -166,55 +165,44 @@ fn frees(
                 continue;
             }
             let what = last.map_or(Saw::Initial, |version| Saw::By(version.writer));
-            if let Some(number) = open.take(object, what, absence.at) {
-                lower(&mut seen[number as usize], absence.at);
-                absent_from = Some(absence.at);
+            let is_here = |number: u32| rank(prepared, known, number, object, what);
+            let can = |number: u32| match prepared.transaction(number).outcome {
+                Outcome::Unknown(Some(wrote_at)) => {
+                    wrote_at <= at && Some(&wrote_at) > seen_until.get(&what)
+                }
+                _ => prepared.read_at(number) < at,
+            };
+            let can_be = (0..).zip(&open).filter(|(_, number)| can(**number));
+            let ranked = can_be.filter_map(|(place, &number)| Some((is_here(number)?, place)));
+            if let Some((_, place)) = ranked.min() {
+                lower(&mut seen[open.swap_remove(place) as usize], at);
+                absent_from = Some(at);
             }
         }
     }
     true
 }
 
-/// Those that may have freed an object.
-struct Open<'o, 'a> {
-    prepared: &'o Prepared<'a>,
-    known: &'o [Option<Timestamp>],
-    freed_it: Vec<u32>,
-    sightings: &'o [Sighting],
-}
-
-impl Open<'_, '_> {
-    /// Who freed an object that was `what`, and was found absent at a timestamp. Best is one of which is known that it
-    /// took effect. If it is not, and it wrote something else, nobody has seen that. Two that only freed the same
-    /// object cannot be told apart.
-    fn take(&mut self, object: u32, what: Saw, at: Timestamp) -> Option<u32> {
-        let seen = self
-            .sightings
-            .iter()
-            .filter(|sighting| sighting.saw == what && sighting.at < at);
-        let seen_until = seen.map(|sighting| sighting.at).max();
-        let rank = |number: u32| {
-            let saw = self.prepared.saw(number, object);
-            let can = match self.prepared.transaction(number).outcome {
-                Outcome::Unknown(Some(wrote_at)) => wrote_at <= at && Some(wrote_at) > seen_until,
-                _ => self.prepared.read_at(number) < at,
-            };
-            let writes = self.prepared.writes.of(number);
-            match (saw, self.known[number as usize].is_some()) {
-                _ if !can || saw.is_some_and(|saw| saw != what) => None,
-                (Some(_), true) => Some(0),
-                (Some(_), false) if writes.iter().all(|write| write.change == Change::Free) => {
-                    Some(1)
-                }
-                (Some(_), false) => Some(2),
-                (None, _) => Some(3),
-            }
-        };
-        let ranked = (0..)
-            .zip(&self.freed_it)
-            .filter_map(|(place, &number)| Some((rank(number)?, place)));
-        let (_, place) = ranked.min()?;
-        Some(self.freed_it.swap_remove(place))
+/// How well it explains that `number` freed an object that was `what`; the lower the better. Best is one of which is
+/// known that it took effect. If it is not, and it wrote something else, nobody has seen that. Two that only freed the
+/// same object cannot be told apart.
+fn rank(
+    prepared: &Prepared<'_>,
+    known: &[Option<Timestamp>],
+    number: u32,
+    object: u32,
+    what: Saw,
+) -> Option<u32> {
+    let writes = prepared.writes.of(number);
+    match (
+        prepared.saw(number, object),
+        known[number as usize].is_some(),
+    ) {
+        (Some(saw), _) if saw != what => None,
+        (Some(_), true) => Some(0),
+        (Some(_), false) if writes.iter().all(|write| write.change == Change::Free) => Some(1),
+        (Some(_), false) => Some(2),
+        (None, _) => Some(3),
     }
 }
 

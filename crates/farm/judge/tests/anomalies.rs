@@ -509,6 +509,74 @@ fn who_was_not_told_of_an_outcome_is_resolved_by_readers() {
 }
 
 #[test]
+fn who_was_not_told_of_an_outcome_may_take_effect_late() {
+    let lost = |outcome: Outcome| {
+        let t = tx(1, 0, 10).reads_at(5).initial(X).sets(X);
+        t.change(|t| t.outcome = outcome)
+    };
+    let before = tx(2, 20, 30).reads_at(25).initial(X).commits();
+    let after = tx(3, 40, 50).reads_at(45).of(X, 1).commits();
+    for outcome in [Outcome::Unknown(None), Outcome::Unknown(Some(40))] {
+        accepted(&history([lost(outcome), before.clone(), after.clone()]));
+    }
+    refused(
+        &history([lost(Outcome::Committed(40)), before, after]),
+        Strictness,
+        Cycle,
+    );
+}
+
+#[test]
+fn when_an_unknown_outcome_took_effect_follows_from_all_that_is_known() {
+    // T1 was before T3, which changed X, so T2, which did not see T1's Y, was before T3, too. T5 wrote Z blindly.
+    let lost = |id| tx(id, 0, NEVER).reads_at(5);
+    accepted(&history([
+        lost(1).initial(X).initial(Y).sets(Y),
+        lost(2).initial(Y).initial(Z).sets(Z),
+        tx(3, 0, 100).reads_at(10).initial(X).sets(X).commits_at(30),
+        tx(4, 0, 100)
+            .reads_at(60)
+            .of(X, 3)
+            .of(Y, 1)
+            .of(Z, 5)
+            .commits(),
+        tx(5, 0, 100).with(SI).reads_at(52).sets(Z).commits_at(55),
+        tx(6, 0, 100).reads_at(53).of(Z, 2).aborts(),
+    ]));
+    accepted(&history([
+        lost(1).with(SI).sets(X).sets(Y),
+        tx(2, 0, 100).reads_at(60).of(Y, 1).commits(),
+        tx(3, 0, 100).with(SI).reads_at(52).sets(X).commits_at(55),
+        tx(4, 0, 100).reads_at(70).of(X, 3).commits(),
+    ]));
+}
+
+#[test]
+fn a_blind_write_relies_on_the_version_that_it_replaces() {
+    let writer = tx(1, 0, 100)
+        .with(SI)
+        .reads_at(5)
+        .initial(Y)
+        .sets(X)
+        .sets(Y)
+        .commits_at(50);
+    let blind = |options| {
+        tx(2, 0, 100)
+            .with(options)
+            .reads_at(6)
+            .initial(Y)
+            .sets(X)
+            .commits_at(60)
+    };
+    refused(&history([writer.clone(), blind(SI)]), Overtaken, Cycle);
+    refused(
+        &history([writer, blind(Options::DEFAULT)]),
+        Overtaken,
+        Cycle,
+    );
+}
+
+#[test]
 fn a_record_that_contradicts_itself_is_refused() {
     for record in [
         tx(1, 10, 5).reads_at(5).initial(X).commits(),
