@@ -473,6 +473,18 @@ fn timestamps_of_writes_are_unique_and_come_after_reads() {
         found(&history([first, at_once])),
         (Some(TimestampOrder), None)
     );
+    let both = |id| {
+        tx(id, 0, 100)
+            .reads_at(5)
+            .initial(X)
+            .initial(Y)
+            .commits_at(50)
+    };
+    refused(
+        &history([both(1).sets(X), both(2).sets(Y)]),
+        Overtaken,
+        Cycle,
+    );
 }
 
 #[test]
