@@ -43,10 +43,11 @@ fn wrote_at(prepared: &Prepared<'_>) -> Vec<Option<Timestamp>> {
             }
         }
     }
-    settle(prepared, &seen, &mut known);
+    let mut inferred = settle(prepared, &seen, &mut known);
     if frees(prepared, &known, &mut seen) {
-        settle(prepared, &seen, &mut known);
+        inferred = settle(prepared, &seen, &mut known);
     }
+    refine(prepared, &inferred, &mut known);
     known
 }
 
@@ -54,8 +55,13 @@ fn lower(bound: &mut Option<Timestamp>, by: Timestamp) {
     *bound = Some(bound.map_or(by, |bound| bound.min(by)));
 }
 
-/// Gives a timestamp to those of unknown outcome that somebody saw: `seen` is when first.
-fn settle(prepared: &Prepared<'_>, seen: &[Option<Timestamp>], known: &mut [Option<Timestamp>]) {
+/// Gives a timestamp to those of unknown outcome that somebody saw: `seen` is when first. Returns those
+/// whose own timestamp is not known.
+fn settle(
+    prepared: &Prepared<'_>,
+    seen: &[Option<Timestamp>],
+    known: &mut [Option<Timestamp>],
+) -> Vec<u32> {
     let mut inferred = Vec::new();
     for number in prepared.numbers() {
         if let (Outcome::Unknown(at), Some(seen)) =
@@ -67,11 +73,16 @@ fn settle(prepared: &Prepared<'_>, seen: &[Option<Timestamp>], known: &mut [Opti
             }
         }
     }
+    inferred
+}
+
+/// Lowers timestamps that were inferred until nobody has replaced before what they relied on.
+fn refine(prepared: &Prepared<'_>, inferred: &[u32], known: &mut [Option<Timestamp>]) {
     // One bound may lower another. Circles of bounds do not end; the judges will refuse them.
     for _ in 0..ROUNDS_MAX {
         let versions = versions_of(prepared, |t| known[t as usize]);
         let mut is_changed = false;
-        for &number in &inferred {
+        for &number in inferred {
             let bound = latest(prepared, &versions, number);
             let at = &mut known[number as usize];
             is_changed |= bound < *at && bound.is_some();
@@ -98,9 +109,9 @@ fn latest(prepared: &Prepared<'_>, versions: &Groups<Version>, number: u32) -> O
     let mut latest = None;
     for write in prepared.writes.of(number) {
         if let Some(next) = next_of(write.object) {
-            let bound = match next.change {
-                Change::Allocate => next.at.saturating_sub(1),
-                _ => prepared.read_at(next.writer),
+            let bound = match prepared.relies_on(next.writer, next.object, next.change) {
+                false => next.at.saturating_sub(1),
+                true => prepared.read_at(next.writer),
             };
             lower(&mut latest, bound);
         }
@@ -140,47 +151,91 @@ fn frees(
         return false;
     }
     candidates.sort_unstable();
-    let versions = versions_of(prepared, |t| known[t as usize]);
-    let sightings = sightings(prepared, known, &candidates);
-    for freed in candidates.chunk_by(|a, b| a.0 == b.0) {
-        let object = freed[0].0;
-        let from = sightings.partition_point(|sighting| sighting.object < object);
-        let to = sightings.partition_point(|sighting| sighting.object <= object);
-        let mut open: Vec<u32> = freed.iter().map(|candidate| candidate.1).collect();
+    let frees = Frees {
+        prepared,
+        known,
+        versions: versions_of(prepared, |t| known[t as usize]),
+        sightings: sightings(prepared, known, &candidates),
+    };
+    // What is certain of one object helps to choose at another.
+    for may_choose in [false, true] {
+        for freed in candidates.chunk_by(|a, b| a.0 == b.0) {
+            let open = freed.iter().map(|candidate| candidate.1).collect();
+            frees.explain(freed[0].0, open, may_choose, seen);
+        }
+    }
+    true
+}
+
+struct Frees<'f, 'a> {
+    prepared: &'f Prepared<'a>,
+    known: &'f [Option<Timestamp>],
+    versions: Groups<Version>,
+    sightings: Vec<Sighting>,
+}
+
+impl Frees<'_, '_> {
+    /// Finds who of `open` has freed `object` whenever it was found absent and nobody known has freed it.
+    fn explain(
+        &self,
+        object: u32,
+        mut open: Vec<u32>,
+        may_choose: bool,
+        seen: &mut [Option<Timestamp>],
+    ) {
+        let from = self
+            .sightings
+            .partition_point(|sighting| sighting.object < object);
+        let to = self
+            .sightings
+            .partition_point(|sighting| sighting.object <= object);
+        let versions = self.versions.of(object);
         // When the last one was found, and until when each version was seen.
         let mut absent_from = None;
         let mut seen_until: BTreeMap<Saw, Timestamp> = BTreeMap::new();
-        for sighting in &sightings[from..to] {
+        for sighting in &self.sightings[from..to] {
             let at = sighting.at;
             if sighting.saw != Saw::Absent {
                 seen_until.insert(sighting.saw, at);
                 continue;
             }
-            let of_object = versions.of(object);
-            let before = of_object.partition_point(|version| version.at <= at);
-            let last = before.checked_sub(1).map(|place| of_object[place]);
+            let before = versions.partition_point(|version| version.at <= at);
+            let last = before.checked_sub(1).map(|place| versions[place]);
             let last_at = last.map(|version| version.at);
             let is_absent = last.is_some_and(|version| version.change == Change::Free);
             if is_absent || absent_from.is_some_and(|from| Some(from) >= last_at) {
                 continue;
             }
             let what = last.map_or(Saw::Initial, |version| Saw::By(version.writer));
-            let is_here = |number: u32| rank(prepared, known, number, object, what);
-            let can = |number: u32| match prepared.transaction(number).outcome {
-                Outcome::Unknown(Some(wrote_at)) => {
-                    wrote_at <= at && Some(&wrote_at) > seen_until.get(&what)
-                }
-                _ => prepared.read_at(number) < at,
-            };
-            let can_be = (0..).zip(&open).filter(|(_, number)| can(**number));
-            let ranked = can_be.filter_map(|(place, &number)| Some((is_here(number)?, place)));
-            if let Some((_, place)) = ranked.min() {
+            let until = seen_until.get(&what).copied();
+            let ranked = (0..).zip(&open).filter_map(|(place, &number)| {
+                let is_possible = self.is_possible(number, until, at);
+                let is_known = self.known[number as usize]
+                    .or(seen[number as usize])
+                    .is_some();
+                let rank = rank(self.prepared, number, object, what, is_known)?;
+                is_possible.then_some((rank, place))
+            });
+            let ranked: Vec<(u32, usize)> = ranked.collect();
+            if let Some(&(rank, place)) = ranked.iter().min()
+                && (may_choose || rank == 0 || ranked.len() == 1)
+            {
                 lower(&mut seen[open.swap_remove(place) as usize], at);
                 absent_from = Some(at);
             }
         }
     }
-    true
+
+    /// True if `number` can have taken effect between two timestamps.
+    fn is_possible(&self, number: u32, from: Option<Timestamp>, to: Timestamp) -> bool {
+        match self.prepared.transaction(number).outcome {
+            Outcome::Unknown(Some(wrote_at)) => wrote_at <= to && Some(wrote_at) > from,
+            _ => {
+                let latest = latest(self.prepared, &self.versions, number);
+                self.prepared.read_at(number) < to && latest.is_none_or(|at| Some(at) > from)
+            }
+        }
+    }
 }
 
 /// How well it explains that `number` freed an object that was `what`; the lower the better. Best is one of which is
@@ -188,21 +243,18 @@ fn frees(
 /// same object cannot be told apart.
 fn rank(
     prepared: &Prepared<'_>,
-    known: &[Option<Timestamp>],
     number: u32,
     object: u32,
     what: Saw,
+    is_known: bool,
 ) -> Option<u32> {
     let writes = prepared.writes.of(number);
-    match (
-        prepared.saw(number, object),
-        known[number as usize].is_some(),
-    ) {
-        (Some(saw), _) if saw != what => None,
-        (Some(_), true) => Some(0),
-        (Some(_), false) if writes.iter().all(|write| write.change == Change::Free) => Some(1),
-        (Some(_), false) => Some(2),
-        (None, _) => Some(3),
+    match prepared.saw(number, object) {
+        Some(saw) if saw != what => None,
+        Some(_) if is_known => Some(0),
+        Some(_) if writes.iter().all(|write| write.change == Change::Free) => Some(1),
+        Some(_) => Some(2),
+        None => Some(3),
     }
 }
 
@@ -236,7 +288,9 @@ fn sightings(
             continue;
         };
         for write in prepared.writes.of(number) {
-            if write.change == Change::Allocate && is_asked(write.object) {
+            // Who has read it has been counted.
+            let is_blind = !prepared.relies_on(number, write.object, write.change);
+            if is_blind && is_asked(write.object) {
                 sightings.push(Sighting {
                     object: write.object,
                     at: at.saturating_sub(1),
