@@ -31,7 +31,7 @@
 //!
 //! What they need of a workload:
 //! - A value carries the number of the transaction that wrote it.
-//! - Who writes an object has read it before, or allocates it. Otherwise the order of versions is taken from timestamps.
+//! - Who writes an object has read it before, or allocates it. Otherwise timestamps tell the order of versions.
 //! - A last transaction reads everything, after all others. What nobody has read may be wrong, or lost.
 //!
 //! What they cannot see:

@@ -44,11 +44,28 @@ fn wrote_at(prepared: &Prepared<'_>) -> Vec<Option<Timestamp>> {
         }
     }
     let mut inferred = settle(prepared, &seen, &mut known);
-    if frees(prepared, &known, &mut seen) {
-        inferred = settle(prepared, &seen, &mut known);
+    // What is certain of one object helps to choose at another.
+    for choice in [Choice::Known, Choice::Only, Choice::Best] {
+        for _ in 0..ROUNDS_MAX {
+            if !frees(prepared, &known, choice, &mut seen) {
+                break;
+            }
+            inferred = settle(prepared, &seen, &mut known);
+        }
     }
     refine(prepared, &inferred, &mut known);
     known
+}
+
+/// Who may be taken for the one that freed an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    /// Only one of which is known that it took effect.
+    Known,
+    /// Also one if no other could.
+    Only,
+    /// The best one.
+    Best,
 }
 
 fn lower(bound: &mut Option<Timestamp>, by: Timestamp) {
@@ -127,10 +144,11 @@ fn latest(prepared: &Prepared<'_>, versions: &Groups<Version>, number: u32) -> O
 }
 
 /// Finds transactions that only an absent object tells of: readers of a freed object do not learn who freed it. False
-/// if there is none that could be one.
+/// if that changed nothing.
 fn frees(
     prepared: &Prepared<'_>,
     known: &[Option<Timestamp>],
+    choice: Choice,
     seen: &mut [Option<Timestamp>],
 ) -> bool {
     let mut candidates: Vec<(u32, u32)> = Vec::new();
@@ -151,38 +169,42 @@ fn frees(
         return false;
     }
     candidates.sort_unstable();
+    let sightings = sightings(prepared, known, &candidates);
+    let last = sightings
+        .iter()
+        .map(|sighting| ((sighting.object, sighting.saw), sighting.at));
     let frees = Frees {
         prepared,
         known,
         versions: versions_of(prepared, |t| known[t as usize]),
-        sightings: sightings(prepared, known, &candidates),
+        seen_until: last.collect(),
+        sightings,
+        choice,
     };
-    // What is certain of one object helps to choose at another.
-    for may_choose in [false, true] {
-        for freed in candidates.chunk_by(|a, b| a.0 == b.0) {
-            let open = freed.iter().map(|candidate| candidate.1).collect();
-            frees.explain(freed[0].0, open, may_choose, seen);
-        }
+    let mut is_changed = false;
+    for freed in candidates.chunk_by(|a, b| a.0 == b.0) {
+        let open = freed.iter().map(|candidate| candidate.1).collect();
+        is_changed |= frees.explain(freed[0].0, open, seen);
     }
-    true
+    is_changed
 }
 
 struct Frees<'f, 'a> {
     prepared: &'f Prepared<'a>,
     known: &'f [Option<Timestamp>],
     versions: Groups<Version>,
+    /// Of all objects that candidates wrote, by object and time.
     sightings: Vec<Sighting>,
+    /// When each version of those was seen last.
+    seen_until: BTreeMap<(u32, Saw), Timestamp>,
+    choice: Choice,
 }
 
 impl Frees<'_, '_> {
-    /// Finds who of `open` has freed `object` whenever it was found absent and nobody known has freed it.
-    fn explain(
-        &self,
-        object: u32,
-        mut open: Vec<u32>,
-        may_choose: bool,
-        seen: &mut [Option<Timestamp>],
-    ) {
+    /// Finds who of `open` has freed `object` whenever it was found absent and nobody known has freed it. True if that
+    /// changed anything.
+    fn explain(&self, object: u32, mut open: Vec<u32>, seen: &mut [Option<Timestamp>]) -> bool {
+        let mut is_changed = false;
         let from = self
             .sightings
             .partition_point(|sighting| sighting.object < object);
@@ -190,13 +212,11 @@ impl Frees<'_, '_> {
             .sightings
             .partition_point(|sighting| sighting.object <= object);
         let versions = self.versions.of(object);
-        // When the last one was found, and until when each version was seen.
+        // When the last one was found.
         let mut absent_from = None;
-        let mut seen_until: BTreeMap<Saw, Timestamp> = BTreeMap::new();
         for sighting in &self.sightings[from..to] {
             let at = sighting.at;
             if sighting.saw != Saw::Absent {
-                seen_until.insert(sighting.saw, at);
                 continue;
             }
             let before = versions.partition_point(|version| version.at <= at);
@@ -207,9 +227,8 @@ impl Frees<'_, '_> {
                 continue;
             }
             let what = last.map_or(Saw::Initial, |version| Saw::By(version.writer));
-            let until = seen_until.get(&what).copied();
             let ranked = (0..).zip(&open).filter_map(|(place, &number)| {
-                let is_possible = self.is_possible(number, until, at);
+                let is_possible = self.is_possible(number, at);
                 let is_known = self.known[number as usize]
                     .or(seen[number as usize])
                     .is_some();
@@ -217,22 +236,43 @@ impl Frees<'_, '_> {
                 is_possible.then_some((rank, place))
             });
             let ranked: Vec<(u32, usize)> = ranked.collect();
-            if let Some(&(rank, place)) = ranked.iter().min()
-                && (may_choose || rank == 0 || ranked.len() == 1)
-            {
-                lower(&mut seen[open.swap_remove(place) as usize], at);
+            let Some(&(rank, place)) = ranked.iter().min() else {
+                continue;
+            };
+            let may_be_taken = match self.choice {
+                Choice::Known => rank == 0,
+                Choice::Only => rank == 0 || ranked.len() == 1,
+                Choice::Best => true,
+            };
+            if may_be_taken {
+                let bound = &mut seen[open.swap_remove(place) as usize];
+                is_changed |= bound.is_none_or(|bound| at < bound);
+                lower(bound, at);
                 absent_from = Some(at);
             }
         }
+        is_changed
     }
 
-    /// True if `number` can have taken effect between two timestamps.
-    fn is_possible(&self, number: u32, from: Option<Timestamp>, to: Timestamp) -> bool {
-        match self.prepared.transaction(number).outcome {
-            Outcome::Unknown(Some(wrote_at)) => wrote_at <= to && Some(wrote_at) > from,
+    /// True if `number` can have taken effect until a timestamp, and after everybody who saw what it replaced.
+    fn is_possible(&self, number: u32, until: Timestamp) -> bool {
+        let prepared = self.prepared;
+        let replaced = prepared.writes.of(number).iter().filter_map(|write| {
+            let saw = prepared.saw(number, write.object)?;
+            // An object may be absent again and again.
+            if saw == Saw::Absent {
+                return None;
+            }
+            self.seen_until.get(&(write.object, saw)).copied()
+        });
+        let after = replaced
+            .max()
+            .max(prepared.transaction(number).read_timestamp);
+        match prepared.transaction(number).outcome {
+            Outcome::Unknown(Some(wrote_at)) => wrote_at <= until && Some(wrote_at) > after,
             _ => {
-                let latest = latest(self.prepared, &self.versions, number);
-                self.prepared.read_at(number) < to && latest.is_none_or(|at| Some(at) > from)
+                let latest = latest(prepared, &self.versions, number);
+                Some(until) > after && latest.is_none_or(|at| Some(at) > after)
             }
         }
     }
@@ -258,7 +298,7 @@ fn rank(
     }
 }
 
-/// What somebody found at an object that candidates freed.
+/// What somebody found at an object that candidates wrote.
 struct Sighting {
     object: u32,
     at: Timestamp,
@@ -271,11 +311,13 @@ fn sightings(
     known: &[Option<Timestamp>],
     candidates: &[(u32, u32)],
 ) -> Vec<Sighting> {
-    let is_asked = |object: u32| {
-        candidates
-            .binary_search_by_key(&object, |candidate| candidate.0)
-            .is_ok()
-    };
+    let written = candidates
+        .iter()
+        .flat_map(|candidate| prepared.writes.of(candidate.1));
+    let mut asked: Vec<u32> = written.map(|write| write.object).collect();
+    asked.sort_unstable();
+    asked.dedup();
+    let is_asked = |object: u32| asked.binary_search(&object).is_ok();
     let mut sightings = Vec::new();
     for number in prepared.numbers() {
         for &ReadOf { object, saw } in prepared.reads.of(number) {
