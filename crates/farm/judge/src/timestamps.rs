@@ -203,8 +203,8 @@ fn snapshot(
 }
 
 /// Nothing that it relied on changed between its timestamps (Lemma 3). Under snapshot isolation it relies on what it
-/// wrote, otherwise on what it read, too. An object that it allocated may have been freed meanwhile, if it had not read
-/// it.
+/// wrote, otherwise on what it read, too. An object that it allocated may have been freed meanwhile, if it had not
+/// read it.
 fn still_current(prepared: &Prepared<'_>, number: u32) -> Result<(), Box<Violation>> {
     let Some(wrote_at) = prepared.wrote_at[number as usize] else {
         return Ok(());
