@@ -440,6 +440,19 @@ fn an_object_is_allocated_and_freed_in_turn() {
 }
 
 #[test]
+fn who_has_read_that_an_object_is_not_allocated_relies_on_that() {
+    let first = tx(1, 0, 10).reads_at(5).allocates(X).commits_at(8);
+    let freed = tx(2, 20, 30).reads_at(25).of(X, 1).frees(X).commits_at(28);
+    let blind = tx(3, 0, 50)
+        .reads_at(3)
+        .with(SI)
+        .allocates(X)
+        .commits_at(48);
+    accepted(&history([first.clone(), freed.clone(), blind.clone()]));
+    refused(&history([first, freed, blind.absent(X)]), Overtaken, Cycle);
+}
+
+#[test]
 fn reads_agree_on_the_beginning() {
     let was_there = tx(1, 0, 10).reads_at(5).initial(X).commits();
     let was_not = tx(2, 0, 10).reads_at(5).absent(X).commits();
