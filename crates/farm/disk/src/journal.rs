@@ -170,8 +170,8 @@ impl Journal {
         Ok(Position(state.next - 1))
     }
 
-    /// Waits until the record at `position` is on disk. After `Full` it still waits to be written: ask again. Any other
-    /// error is the end of the journal, and nobody knows whether the record is there.
+    /// Waits until the record at `position` is on disk. After `Full` it still waits to be written: ask again. Any
+    /// other error is the end of the journal, and nobody knows whether the record is there.
     pub async fn durable(&self, position: Position) -> Result<Durable, Error> {
         let fulls = self.shared.state.borrow().fulls;
         loop {

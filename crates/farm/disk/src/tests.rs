@@ -1,5 +1,6 @@
 //! A machine of the simulator with the crate's files on its disk, and what breaks there.
 
+mod backup;
 mod formats;
 mod journal;
 
