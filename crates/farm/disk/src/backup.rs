@@ -268,7 +268,8 @@ impl Backup {
             let group = state.groups.get_mut(&key).expect("just seen");
             *group = group::Group {
                 extents: std::mem::take(&mut group.extents),
-                is_dirty: true,
+                changes: group.changes + 1,
+                synced: group.synced,
                 ..group::Group::new(key, &self.0.layout)
             };
             for extent in group.extents.iter_mut().flatten() {

@@ -147,8 +147,8 @@ impl Journal {
         })
     }
 
-    /// Appends a record; its write begins soon. Errors: `Full` if too much waits for a full disk; `Refused` if too much
-    /// waits for a slow one, or the record is too long; `Failed` if the disk has failed.
+    /// Appends a record; its write begins soon. Errors: `Full` if too much waits for a full disk; `Refused` if too
+    /// much waits for a slow one, or the record is too long; `Failed` if the disk has failed.
     pub fn append(&self, record: Bytes) -> Result<Position, Error> {
         let state = &mut *self.shared.state.borrow_mut();
         if let Some(failed) = &state.failed {

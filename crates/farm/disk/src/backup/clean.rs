@@ -9,6 +9,7 @@ use crate::layout::{Key, Place};
 use crate::{BACKUP_CLEAN_BELOW, BACKUP_CLEAN_BYTES_PER_SECOND, Error};
 use plinth_core::hash::HashMap;
 use plinth_runtime::{Duration, Pace, planted, probe, sleep};
+use std::rc::Rc;
 
 /// With so little live data an extent is worth cleaning when there is no room otherwise.
 const ROOM_BELOW: f64 = 0.9;
@@ -71,7 +72,7 @@ impl Store {
     }
 
     /// Cleans one extent. False if there is none that is worth it.
-    pub async fn clean(&self, below: f64, within: Option<Key>) -> Result<bool, Error> {
+    pub async fn clean(self: &Rc<Self>, below: f64, within: Option<Key>) -> Result<bool, Error> {
         let _permit = self.cleaning.take().await;
         let Some((key, local, extent)) = self.victim(below, within) else {
             return Ok(false);
@@ -90,7 +91,7 @@ impl Store {
             let freed = group.extent_mut(local);
             assert!(freed.live == 0, "the cleaner has left something behind");
             freed.is_freed = true;
-            group.is_dirty = true;
+            group.changes += 1;
             if planted!(
                 "farm_disk_reuses_before_sync",
                 "the place of a cleaned extent is written to before the copies are on disk"
@@ -115,7 +116,12 @@ impl Store {
             ) && !version.is_allocated
     }
 
-    async fn copy_live(&self, key: Key, local: usize, extent: &Extent) -> Result<(), Error> {
+    async fn copy_live(
+        self: &Rc<Self>,
+        key: Key,
+        local: usize,
+        extent: &Extent,
+    ) -> Result<(), Error> {
         probe!("farm_disk_cleans");
         let mut blocks = Blocks::new(self.layout.block_bytes, 0);
         self.load(key, local, extent, &mut blocks, extent.blocks)
@@ -146,7 +152,7 @@ impl Store {
     }
 
     /// Makes room where there is none, at best in this group. False if there is nothing to clean.
-    pub async fn make_room(&self, key: Key) -> Result<bool, Error> {
+    pub async fn make_room(self: &Rc<Self>, key: Key) -> Result<bool, Error> {
         let cleaned =
             self.clean(ROOM_BELOW, Some(key)).await? || self.clean(ROOM_BELOW, None).await?;
         if cleaned {
@@ -156,7 +162,7 @@ impl Store {
     }
 
     /// Cleans in the background, at the pace of the knob, until the disk fails.
-    pub async fn clean_forever(&self) -> Error {
+    pub async fn clean_forever(self: &Rc<Self>) -> Error {
         loop {
             let pause = match self.clean(BACKUP_CLEAN_BELOW.get(), None).await {
                 Ok(true) => {

@@ -63,8 +63,9 @@ pub struct Group {
     /// By slab: versions up to this timestamp are of objects that were there before the slab was freed.
     pub freed: BTreeMap<u32, u64>,
     pub tail: Option<Tail>,
-    /// Something has changed that the manifest does not say.
-    pub is_dirty: bool,
+    /// Counts changes; the manifest has those up to `synced`.
+    pub changes: u64,
+    pub synced: u64,
 }
 
 impl Group {
@@ -75,8 +76,14 @@ impl Group {
             slabs: (0..layout.subregion_slabs).map(|_| None).collect(),
             freed: BTreeMap::new(),
             tail: None,
-            is_dirty: false,
+            changes: 0,
+            synced: 0,
         }
+    }
+
+    /// Something has changed that the manifest does not say.
+    pub fn is_dirty(&self) -> bool {
+        self.changes > self.synced
     }
 
     pub fn extent_mut(&mut self, local: usize) -> &mut Extent {
@@ -144,7 +151,7 @@ impl Group {
         if let Some(former) = former {
             self.forget_live(layout, former);
         }
-        self.is_dirty = true;
+        self.changes += 1;
     }
 
     /// A version that begins in this block is not the newest any more.
@@ -161,7 +168,7 @@ impl Group {
                 self.forget_live(layout, block);
             }
         }
-        self.is_dirty = true;
+        self.changes += 1;
     }
 
     /// The first extent from this sequence number on that is in use.

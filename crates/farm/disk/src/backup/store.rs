@@ -7,11 +7,12 @@ use crate::layout::{Key, Layout, Place};
 use crate::{BACKUP_BUFFER_BYTES, Error, Journal};
 use bytes::Bytes;
 use plinth_runtime::disk::{File, Synced};
-use plinth_runtime::probe;
-use plinth_runtime::sync::Permits;
+use plinth_runtime::sync::{Permits, oneshot};
+use plinth_runtime::{probe, spawn};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
+use std::rc::Rc;
 
 /// Free places that only the cleaner may take: without them a full disk could not be cleaned.
 const RESERVED_PLACES: usize = 2;
@@ -161,6 +162,22 @@ pub enum Wish {
     Leave,
 }
 
+/// Runs work on the image to its end, even if its caller is dropped: a write that is under way then must not happen
+/// after later ones.
+async fn to_its_end(
+    name: &'static str,
+    work: impl Future<Output = Result<(), Error>> + 'static,
+) -> Result<(), Error> {
+    let (done, ended) = oneshot();
+    let work = async move {
+        let result = work.await;
+        let _ = done.send(result); // nobody may wait any more
+    };
+    spawn(name, work).detach();
+    let stopped = |_| Err(Error::refused("the process is ending"));
+    ended.await.unwrap_or_else(stopped)
+}
+
 impl Store {
     pub fn fail<T>(&self, error: Error) -> Result<T, Error> {
         if !error.is_full() {
@@ -191,7 +208,12 @@ impl Store {
     }
 
     /// Makes the image one extent longer.
-    async fn grow(&self) -> Result<(), Error> {
+    async fn grow(self: &Rc<Self>) -> Result<(), Error> {
+        let store = self.clone();
+        to_its_end("farm backup grow", async move { store.grow_once().await }).await
+    }
+
+    async fn grow_once(&self) -> Result<(), Error> {
         let _permit = self.growing.take().await;
         let place = {
             let state = self.state.borrow();
@@ -256,7 +278,7 @@ impl Store {
 
     /// Appends a version if `decide` says so at the moment when there is room for it. False if it did not.
     pub async fn append(
-        &self,
+        self: &Rc<Self>,
         version: &Version,
         place: &Place,
         cleans: bool,
@@ -296,7 +318,7 @@ impl Store {
     }
 
     /// Writes what is complete, if so much has gathered that memory should not hold more.
-    pub async fn flush_if_much(&self) -> Result<(), Error> {
+    pub async fn flush_if_much(self: &Rc<Self>) -> Result<(), Error> {
         if self.state.borrow().unwritten < BACKUP_BUFFER_BYTES.get() {
             return Ok(());
         }
@@ -304,7 +326,12 @@ impl Store {
     }
 
     /// Writes everything that is complete now.
-    pub async fn flush(&self) -> Result<(), Error> {
+    pub async fn flush(self: &Rc<Self>) -> Result<(), Error> {
+        let store = self.clone();
+        to_its_end("farm backup write", async move { store.flush_now().await }).await
+    }
+
+    async fn flush_now(&self) -> Result<(), Error> {
         let _permit = self.writing.take().await;
         self.state.borrow_mut().gather();
         let mut left = self.state.borrow().chunks.len();

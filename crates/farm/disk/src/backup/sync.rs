@@ -11,6 +11,7 @@ use crate::layout::Key;
 use crate::{BACKUP_MANIFEST_BYTES, Error};
 use plinth_runtime::disk::Synced;
 use plinth_runtime::{planted, probe};
+use std::rc::Rc;
 
 /// The manifest is written whole when it is so many times as long as a whole one, and has as much as the knob says.
 const MANIFEST_FACTOR: u64 = 4;
@@ -20,6 +21,8 @@ struct Capture {
     record: Record,
     /// Extents that are free when the record is on disk: the group, the number in it, the place.
     freed: Vec<(Key, usize, u32)>,
+    /// The changes of groups that the record has.
+    changes: Vec<(Key, u64)>,
 }
 
 fn record_of(group: &Group) -> GroupRecord {
@@ -43,14 +46,14 @@ impl Store {
     fn capture(&self, is_whole: bool) -> Capture {
         let state = &mut *self.state.borrow_mut();
         let keys: Vec<Key> = state.groups.keys().copied().collect();
-        let (mut groups, mut freed) = (Vec::new(), Vec::new());
+        let (mut groups, mut freed, mut changes) = (Vec::new(), Vec::new(), Vec::new());
         for key in keys {
-            if !is_whole && !state.groups[&key].is_dirty {
+            if !is_whole && !state.groups[&key].is_dirty() {
                 continue;
             }
             state.close_block(key);
-            let group = state.groups.get_mut(&key).expect("just seen");
-            group.is_dirty = false;
+            let group = &state.groups[&key];
+            changes.push((key, group.changes));
             groups.push(record_of(group));
             let all = group.extents.iter().enumerate();
             let gone = all.filter_map(|(local, e)| Some((local, e.as_ref()?)));
@@ -64,26 +67,20 @@ impl Store {
             next_sequence: state.next_sequence,
             groups,
         };
-        Capture { record, freed }
-    }
-
-    /// The groups of a capture are not in the manifest after all.
-    fn undo(&self, record: &Record) {
-        let state = &mut *self.state.borrow_mut();
-        for group in &record.groups {
-            if let Some(group) = state.groups.get_mut(&group.key) {
-                group.is_dirty = true;
-            }
+        Capture {
+            record,
+            freed,
+            changes,
         }
     }
 
     fn has_changed(&self) -> bool {
         let state = self.state.borrow();
-        let is_dirty = state.groups.values().any(|group| group.is_dirty);
+        let is_dirty = state.groups.values().any(Group::is_dirty);
         is_dirty || state.safe_point > state.synced_safe_point
     }
 
-    pub async fn sync(&self) -> Result<Synced, Error> {
+    pub async fn sync(self: &Rc<Self>) -> Result<Synced, Error> {
         let _permit = self.syncing.take().await;
         self.check_failed()?;
         if !self.has_changed() {
@@ -99,10 +96,7 @@ impl Store {
                 self.release(state, &capture);
                 Ok(synced)
             }
-            Err(error) => {
-                self.undo(&capture.record);
-                self.fail(error)
-            }
+            Err(error) => self.fail(error),
         }
     }
 
@@ -114,7 +108,7 @@ impl Store {
         state.manifest_bytes > (BACKUP_MANIFEST_BYTES.get() as u64).max(MANIFEST_FACTOR * whole)
     }
 
-    async fn write(&self, capture: &Capture) -> Result<Synced, Error> {
+    async fn write(self: &Rc<Self>, capture: &Capture) -> Result<Synced, Error> {
         self.flush().await?;
         // A record that has found no room comes first.
         self.manifest.sync().await?;
@@ -145,6 +139,10 @@ impl Store {
     }
 
     fn release(&self, state: &mut State, capture: &Capture) {
+        for (key, changes) in &capture.changes {
+            let group = state.groups.get_mut(key);
+            group.expect("only a sync removes groups").synced = *changes;
+        }
         for &(key, local, place) in &capture.freed {
             let group = state.groups.get_mut(&key).expect("it has extents");
             group.extents[local] = None;
@@ -152,7 +150,7 @@ impl Store {
         }
         state.groups.retain(|_, group| {
             let is_used = group.extents.iter().any(Option::is_some);
-            is_used || group.is_dirty || !group.freed.is_empty()
+            is_used || group.is_dirty() || !group.freed.is_empty()
         });
     }
 }

@@ -13,6 +13,14 @@ use std::path::{Path, PathBuf};
 /// A longer file is not read.
 const FILE_BYTES_MAX: u64 = 2 << 30;
 const SPARE: &str = "spare";
+/// A journal that was dropped may still be writing. Who opens its files waits for the end of that.
+const OWNED: OpenOptions = OpenOptions {
+    create: true,
+    truncate: false,
+    create_new: false,
+    read_only: false,
+    exclusive: true,
+};
 
 /// A file that takes no more blocks.
 struct Full {
@@ -89,11 +97,7 @@ async fn existing(prefix: &Path) -> Result<Vec<u64>, Error> {
 
 /// Makes, or makes whole, the file that becomes the next segment.
 async fn make_spare(prefix: PathBuf) -> io::Result<File> {
-    let options = OpenOptions {
-        create: true,
-        ..OpenOptions::default()
-    };
-    let file = disk::open(&named(&prefix, SPARE), options).await?;
+    let file = disk::open(&named(&prefix, SPARE), OWNED).await?;
     file.allocate(JOURNAL_SEGMENT_BYTES.get() as u64).await?;
     file.sync().await?;
     Ok(file)
@@ -217,9 +221,7 @@ impl Files {
     ) -> Result<(), Error> {
         let path = segment_path(&self.prefix, first);
         let failed = |e| Error::of(&path, &e);
-        let file = disk::open(&path, OpenOptions::default())
-            .await
-            .map_err(failed)?;
+        let file = disk::open(&path, OWNED).await.map_err(failed)?;
         let size = file.size().await.map_err(failed)?;
         if size > FILE_BYTES_MAX {
             return Err(Error::damaged(&path, FILE_BYTES_MAX, "it is too long"));

@@ -215,6 +215,33 @@ impl Machine {
         }
     }
 
+    /// Scans a region while transactions go on.
+    async fn scan(self: Rc<Self>) -> Option<()> {
+        loop {
+            sleep(5 * pause()).await;
+            let region = random::below(2) as u16;
+            let active = self.active.borrow().first().copied().unwrap_or(u64::MAX);
+            let objects = self.model.objects().into_iter();
+            let least = objects.filter(|p| p.region() == region).map(|pointer| {
+                let expected = self.model.expected(pointer);
+                (pointer, expected.filter(|newest| *newest < active))
+            });
+            let least: Vec<_> = least.collect();
+            let mut scanned: BTreeMap<Pointer, Version> = BTreeMap::new();
+            let mut scan = self.backup.scan(region);
+            loop {
+                match scan.next().await {
+                    Ok(Some(found)) => scanned.extend(found.into_iter().map(|v| (v.pointer, v))),
+                    Ok(None) => break,
+                    Err(error) => is_worth_another_try(&self.model, error).await?,
+                }
+            }
+            for (pointer, least) in least {
+                self.model.check(pointer, least, scanned.get(&pointer));
+            }
+        }
+    }
+
     /// Reads all objects one by one, and all at once.
     async fn check_all(&self) -> Option<()> {
         let mut scanned: BTreeMap<Pointer, Version> = BTreeMap::new();
@@ -318,6 +345,7 @@ async fn live_on(model: Rc<Model>, layout: Layout) -> Option<()> {
     all("write", Box::pin(machine.clone().write()));
     all("free", Box::pin(machine.clone().free()));
     all("read", Box::pin(machine.clone().read_on()));
+    all("scan", Box::pin(machine.clone().scan()));
     all("settle", Box::pin(machine.clone().settle()));
     all("clean", Box::pin(machine.clone().clean()));
     machine.write().await
