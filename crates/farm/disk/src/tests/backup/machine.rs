@@ -3,7 +3,7 @@
 use super::model::{Model, Record, Slab, count, slab_of, word};
 use crate::{Backup, Error, Journal, Layout, Position, Version};
 use plinth_farm_memory::Pointer;
-use plinth_runtime::{Duration, TaskGroup, disk, random, sleep};
+use plinth_runtime::{Duration, TaskGroup, disk, random, sleep, timeout};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -50,6 +50,11 @@ impl Machine {
     }
 
     async fn apply(&self, versions: &[Version]) -> Option<()> {
+        if random::chance(0.05) {
+            // Left in the middle, and done again.
+            let applied = timeout(pause() / 10, self.backup.apply(versions));
+            let _ = applied.await;
+        }
         while let Err(error) = self.backup.apply(versions).await {
             is_worth_another_try(&self.model, error).await?;
         }
@@ -194,6 +199,9 @@ impl Machine {
             sleep(4 * pause()).await;
             let needed = self.positions.borrow().first().copied();
             let needed = needed.unwrap_or(self.journal.end());
+            if random::chance(0.1) {
+                let _ = timeout(pause(), self.backup.sync()).await;
+            }
             match self.backup.sync().await {
                 Ok(synced) => self.journal.truncate_below(needed, synced),
                 Err(error) => is_worth_another_try(&self.model, error).await?,
@@ -207,6 +215,9 @@ impl Machine {
     async fn clean(self: Rc<Self>) -> Option<()> {
         loop {
             sleep(pause()).await;
+            if random::chance(0.1) {
+                let _ = timeout(pause(), self.backup.clean()).await;
+            }
             match self.backup.clean().await {
                 Ok(true) => count(&self.model.cleaned),
                 Ok(false) => {}
