@@ -12,10 +12,10 @@
 //! ```
 //!
 //! What [`Backup::apply`] takes is in the log's end, in memory. It is durable when a [`Backup::sync`] that began later
-//! has returned: its proof is what [`Journal::truncate_below`](crate::Journal::truncate_below) wants. After a crash the
-//! backup is what it was at the last sync that has come to its end, or a later one; the caller applies again what its
-//! journal has, in any order. Blocks that the manifest does not list are not read; a block that it lists and that is
-//! not what was written is damage.
+//! has returned: its proof is what [`Journal::truncate_below`](crate::Journal::truncate_below) wants. After a crash
+//! the backup is what it was at the last sync that has come to its end, or a later one; the caller applies again what
+//! its journal has, in any order. Blocks that the manifest does not list are not read; a block that it lists and that
+//! is not what was written is damage. Every call may be left in the middle.
 
 pub mod blocks;
 mod clean;
@@ -258,7 +258,7 @@ impl Backup {
         Ok(())
     }
 
-    /// This machine has the region no more.
+    /// This machine has the region no more. Until the next sync a crash brings it back.
     pub fn drop_region(&self, region: u16) {
         let state = &mut *self.0.state.borrow_mut();
         let keys = state.groups.keys().filter(|key| key.region == region);
@@ -300,7 +300,8 @@ impl Backup {
         self.0.clean(crate::BACKUP_CLEAN_BELOW.get(), None).await
     }
 
-    /// Cleans in the background, at the pace of the knob. Ends with an error of the disk.
+    /// Cleans in the background, at the pace of the knob. Ends with an error of the disk. What was cleaned can be
+    /// written to when a sync has returned: the cleaner itself syncs only when it has no room.
     pub async fn clean_forever(&self) -> Error {
         self.0.clean_forever().await
     }

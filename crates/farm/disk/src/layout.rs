@@ -51,7 +51,7 @@ impl Layout {
         Layout {
             head_words,
             slab_words,
-            subregion_slabs: ((16 << 20) / slab_words).clamp(1, 1 << 16) as u32,
+            subregion_slabs: ((16 << 20) / slab_words.max(1)).clamp(1, 1 << 16) as u32,
             block_bytes: 4 << 10,
             extent_blocks: 256,
             group_extents: 255,
@@ -59,20 +59,25 @@ impl Layout {
     }
 
     pub(crate) fn check(&self) -> Result<(), Error> {
-        let group_blocks = self.group_blocks();
-        let capacity = self.group_extents as u64 * self.extent_capacity() as u64;
-        let memory = u64::from(self.subregion_slabs) * self.slab_words * WORD_BYTES;
+        if !BLOCK_BYTES.contains(&self.block_bytes) {
+            return Err(Error::refused("a block has 512 to 65536 bytes"));
+        }
+        if !(1..=BLOCKS_MAX).contains(&self.group_blocks()) {
+            return Err(Error::refused("a group has 1 to 65535 blocks"));
+        }
+        let capacity = u64::from(self.group_extents) * self.extent_capacity() as u64;
+        let memory = u64::from(self.subregion_slabs) * WORD_BYTES;
+        let memory = memory.saturating_mul(self.slab_words);
         let largest = (0..CLASSES).filter_map(Class::new);
         let largest = largest.filter(|class| class.cell_words() as u64 <= self.slab_words);
         let largest = largest.map(|class| class.payload_bytes()).max();
         let refusal = match largest {
             None => "no object has room in a slab",
-            Some(_) if !BLOCK_BYTES.contains(&self.block_bytes) => "a block has 512 to 65536 bytes",
-            Some(_) if !(1..=BLOCKS_MAX).contains(&group_blocks) => "a group has 1 to 65535 blocks",
+            Some(_) if self.slab_words > u32::MAX.into() => "a slab is too large",
             Some(bytes) if self.extent_capacity() < bytes + OBJECT_HEAD_BYTES => {
                 "the largest object has no room in an extent"
             }
-            Some(_) if self.subregion_slabs == 0 || capacity < memory + memory / 4 => {
+            Some(_) if self.subregion_slabs == 0 || capacity - capacity / 5 < memory => {
                 "a group of extents has less than 5/4 of the bytes of a subregion"
             }
             Some(_) => return Ok(()),

@@ -226,6 +226,14 @@ impl Machine {
         }
     }
 
+    async fn clean_forever(self: Rc<Self>) -> Option<()> {
+        let error = self.backup.clean_forever().await;
+        self.model.violations.check(!error.is_full(), || {
+            "the cleaner has ended because the disk is full".into()
+        });
+        is_worth_another_try(&self.model, error).await
+    }
+
     /// Scans a region while transactions go on.
     async fn scan(self: Rc<Self>) -> Option<()> {
         loop {
@@ -359,6 +367,7 @@ async fn live_on(model: Rc<Model>, layout: Layout) -> Option<()> {
     all("scan", Box::pin(machine.clone().scan()));
     all("settle", Box::pin(machine.clone().settle()));
     all("clean", Box::pin(machine.clone().clean()));
+    all("clean forever", Box::pin(machine.clone().clean_forever()));
     machine.write().await
 }
 

@@ -133,7 +133,7 @@ impl Model {
         if slab.is_freeing {
             return None;
         }
-        let any_class = || Class::new(random::below(16) as u8).expect("a class");
+        let any_class = || Class::new(random::below(20) as u8).expect("a class");
         let class = *slab.class.get_or_insert_with(any_class);
         let words = class.cell_words() as u64;
         let cells = (super::SLAB_WORDS / words).min(CELLS);
