@@ -1,9 +1,10 @@
-//! Figures of journals and backups on a disk: `cargo run --release -p plinth-farm-disk --example figures -- DIRECTORY`.
+//! Figures of journals and backups on a disk:
+//! `cargo run --release -p plinth-farm-disk --example figures -- DIRECTORY`.
 //!
 //! First the floor: what the disk needs for a write of 4 KiB and an `fdatasync`. Then a journal with one record after
 //! another, and with many at a time. Then a backup: objects of 64 bytes applied, synced, read in random order from the
-//! system's cache and from the disk, scanned, half of them replaced, cleaned, and opened again. Everything lies in a new
-//! directory below DIRECTORY, which goes at the end.
+//! system's cache and from the disk, scanned, most of them replaced, cleaned, and opened again. Everything lies in a
+//! new directory below DIRECTORY, which goes at the end.
 
 use bytes::Bytes;
 use plinth_farm_disk::{Backup, Journal, Layout, Version};
