@@ -1,0 +1,4 @@
+//! The pure parts as properties, and members in the simulator.
+
+mod placement;
+mod records;
