@@ -3,12 +3,14 @@
 mod change;
 mod placement;
 mod record;
+mod register;
 
 pub use placement::{NoRoom, Regions};
 pub use record::{
     Cluster, Place, REGIONS_MAX, REPLICATION_MAX, Record, Replica, Seat, ZONE_BYTES_MAX, is_lost,
     primary,
 };
+pub use register::{CoordinatedRegister, LocalRegister, Register};
 
 #[cfg(test)]
 mod tests;

@@ -2,3 +2,4 @@
 
 mod placement;
 mod records;
+mod registers;
