@@ -96,21 +96,48 @@ impl Leading {
         state.era == self.configuration.era && self.configuration.others().all(|m| holds(m.id))
     }
 
-    /// The member holds no lease of this master.
+    /// The member holds no lease of this master, or is dead.
     pub fn has_stopped(&self, id: MemberId, state: &State, now: u64) -> bool {
         let has_ended = |given: &u64| state.settings.has_ended(*given, now);
-        self.given.get(&id).is_none_or(has_ended)
+        state.dead.contains(&id) || self.given.get(&id).is_none_or(has_ended)
     }
 
-    /// Members that have not been heard of for a lease, and hold none.
+    /// Members that have not been heard of for a lease, and hold none; and those that are dead.
     pub fn suspects(&self, state: &State, now: u64) -> Vec<MemberId> {
         let default = state.settings.end(self.start.proposed_at);
         let is_silent = |id: &MemberId| {
             let until = *self.held.get(id).unwrap_or(&default);
-            state.settings.bounds.has_passed(until, now) && self.has_stopped(*id, state, now)
+            let has_passed = state.settings.bounds.has_passed(until, now);
+            state.dead.contains(id) || (has_passed && self.has_stopped(*id, state, now))
         };
         let others = self.configuration.others().map(|m| m.id);
         others.filter(is_silent).collect()
+    }
+
+    /// The member is dead. If the lease that this master has from it still runs, it has not taken this master's place
+    /// before it died, and never will. If the lease has ended, it may have done so, and been followed by others, whose
+    /// leases to this master still run: then only a configuration without it, which the register takes, shows that it
+    /// has not.
+    pub fn died(&mut self, id: MemberId, state: &State, now: u64) {
+        let revives = planted!(
+            "farm_lease_of_the_dead_revives",
+            "a dead member holds nothing back, although it may have become the master before it died"
+        );
+        if let Some(until) = self.held.get_mut(&id)
+            && (revives || state.settings.bounds.is_ahead(*until, now))
+        {
+            *until = u64::MAX;
+        }
+    }
+
+    /// All members have acknowledged the configuration, and those that were removed have stopped.
+    pub fn is_committed(&self) -> bool {
+        matches!(self.phase, Phase::Advancing { .. } | Phase::Settled)
+    }
+
+    /// The configuration was proposed without the need to wait for somebody who was removed.
+    pub fn skips_wait(&self) -> bool {
+        self.start.skips_wait
     }
 
     fn hold(&mut self, from: MemberId, asked: u64, state: &State, now: u64) {

@@ -38,10 +38,14 @@ impl Following {
         state.era == self.configuration.era && bounds.is_ahead(self.held_until, now)
     }
 
-    /// The lease that the master has from here has ended: the master has stopped, or soon nobody will know that it
-    /// has not.
+    /// The lease that the master has from here has ended, so that the master has stopped; or the master is dead.
     pub fn suspects_master(&self, state: &State, now: u64) -> bool {
-        state.settings.has_ended(self.granted_at, now)
+        let is_dead = state.dead.contains(&self.configuration.master);
+        is_dead || state.settings.has_ended(self.granted_at, now)
+    }
+
+    pub fn is_committed(&self) -> bool {
+        self.is_committed
     }
 
     fn answer(&mut self, state: &mut State, body: Body) {

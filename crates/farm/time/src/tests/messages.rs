@@ -117,7 +117,8 @@ proptest! {
                 1 => server.taken(now),
                 2 => server.lost(configuration(&mut random), now),
                 3 => server.learn(configuration(&mut random), now),
-                4 | 5 => server.tick(now),
+                4 => server.tick(now),
+                5 => server.died(Uid(1 + random.below(4) as u128), now),
                 _ => {
                     let from = Uid(1 + random.below(4) as u128);
                     server.receive(from, &message(&mut random), now);
