@@ -25,13 +25,13 @@ impl Record {
         next
     }
 
-    /// The replicas of these regions on `machine` are whole.
-    pub fn with_whole(&self, machine: u16, regions: &[u16]) -> Record {
+    /// These replicas, each by its machine and region, are whole.
+    pub fn with_whole(&self, replicas: &[(u16, u16)]) -> Record {
         let mut next = self.next();
-        for region in regions {
-            let replicas = next.regions.get_mut(usize::from(*region));
-            for replica in replicas.into_iter().flatten() {
-                replica.is_whole |= replica.machine == machine;
+        for (machine, region) in replicas {
+            let held = next.regions.get_mut(usize::from(*region));
+            for replica in held.into_iter().flatten() {
+                replica.is_whole |= replica.machine == *machine;
             }
         }
         next

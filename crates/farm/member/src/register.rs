@@ -37,6 +37,17 @@ pub trait Register {
 #[derive(Clone, Default)]
 pub struct LocalRegister(Rc<RefCell<Option<Record>>>);
 
+#[cfg(test)]
+impl LocalRegister {
+    pub fn held(&self) -> Option<Record> {
+        self.0.borrow().clone()
+    }
+
+    pub fn put(&self, record: Record) {
+        *self.0.borrow_mut() = Some(record);
+    }
+}
+
 impl Register for LocalRegister {
     async fn read(&self) -> Result<Option<Record>, Error> {
         Ok(self.0.borrow().clone())

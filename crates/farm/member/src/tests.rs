@@ -3,3 +3,4 @@
 mod placement;
 mod records;
 mod registers;
+mod simulated;

@@ -325,6 +325,12 @@ impl Server {
         self.learn(current, now);
     }
 
+    /// The register has refused the proposal, and holds no newer configuration. Not to be called while it may still
+    /// take it.
+    pub fn refused(&mut self) {
+        self.proposed = None;
+    }
+
     /// The register holds `current`. An old one is ignored.
     pub fn learn(&mut self, current: Configuration, now: u64) {
         if let Some(proposed) = &self.proposed {

@@ -46,10 +46,12 @@ pub(crate) struct Leading {
     start: Start,
     /// Until when each member will not take this master's place. A member that is not in it cannot do so.
     held: BTreeMap<MemberId, u64>,
+    /// Of members that are not in it: until when they have been heard of, for as long as a lease lasts.
+    heard: BTreeMap<MemberId, u64>,
     /// When each member was last given a lease.
     given: BTreeMap<MemberId, u64>,
-    /// Members that have asked for the time in this configuration: they know that it is committed.
-    asked: BTreeSet<MemberId>,
+    /// Members that know that this configuration is committed.
+    informed: BTreeSet<MemberId>,
     resend_at: u64,
 }
 
@@ -81,7 +83,8 @@ impl Leading {
                 acks: BTreeMap::new(),
             },
             resend_at: 0,
-            asked: BTreeSet::new(),
+            heard: BTreeMap::new(),
+            informed: BTreeSet::new(),
             configuration,
             start,
             held,
@@ -106,7 +109,8 @@ impl Leading {
     pub fn suspects(&self, state: &State, now: u64) -> Vec<MemberId> {
         let default = state.settings.end(self.start.proposed_at);
         let is_silent = |id: &MemberId| {
-            let until = *self.held.get(id).unwrap_or(&default);
+            let heard = self.held.get(id).or_else(|| self.heard.get(id));
+            let until = *heard.unwrap_or(&default);
             let has_passed = state.settings.bounds.has_passed(until, now);
             state.dead.contains(id) || (has_passed && self.has_stopped(*id, state, now))
         };
@@ -163,6 +167,9 @@ impl Leading {
                 // A member that joins holds nothing back until it knows the time.
                 if self.held.contains_key(&from) {
                     self.hold(from, *asked, state, now);
+                } else {
+                    let until = self.heard.entry(from).or_default();
+                    *until = state.settings.end((*asked).min(now)).max(*until);
                 }
             }
             Body::AdvanceAck { asked } => {
@@ -171,7 +178,12 @@ impl Leading {
                 }
                 self.hold(from, *asked, state, now);
             }
-            Body::TimeRequest { sent } => self.tell_time(state, from, *sent, now),
+            Body::TimeRequest { sent, is_committed } => {
+                if *is_committed {
+                    self.informed.insert(from);
+                }
+                self.tell_time(state, from, *sent, now);
+            }
             Body::Grant { asked } => self.hold(from, *asked, state, now),
             _ => (),
         }
@@ -179,7 +191,6 @@ impl Leading {
     }
 
     fn tell_time(&mut self, state: &mut State, from: MemberId, sent: u64, now: u64) {
-        self.asked.insert(from);
         let mut interval = None;
         if self.is_usable(state, now) {
             let Ok(time) = state.sync.time(now) else {
@@ -268,7 +279,7 @@ impl Leading {
         let others: Vec<MemberId> = self.configuration.others().map(|m| m.id).collect();
         let number = self.configuration.number;
         // Those that have acknowledged are asked again, too, until they ask for the time themselves: each answer keeps
-        // them from taking this master's place.
+        // them from taking this master's place. Within an era they ask all the time, and hear of the commit so.
         for id in others {
             match &self.phase {
                 Phase::Gathering { .. } | Phase::Waiting { .. } => {
@@ -285,7 +296,7 @@ impl Leading {
                     state.send(id, number, Body::ConfigCommit);
                     state.send(id, number, Body::Advance { time, asked: now });
                 }
-                Phase::Settled if !self.asked.contains(&id) => {
+                Phase::Settled if !self.informed.contains(&id) => {
                     state.send(id, number, Body::ConfigCommit);
                 }
                 _ => (),

@@ -128,7 +128,14 @@ impl Following {
             self.asking = Some(now);
             // Without an answer for so long, the question or the answer is lost.
             self.ask_at = now.saturating_add(state.settings.lease_ns / 4);
-            self.answer(state, Body::TimeRequest { sent: now });
+            let is_committed = self.is_committed;
+            self.answer(
+                state,
+                Body::TimeRequest {
+                    sent: now,
+                    is_committed,
+                },
+            );
         }
     }
 }

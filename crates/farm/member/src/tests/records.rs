@@ -37,7 +37,9 @@ fn history(seed: u64) -> Vec<Record> {
         let machine = random.below(8) as u16;
         record = match random.below(3) {
             0 => record.with_waiting(seat(machine, life, u128::from(machine % 3), 6)),
-            1 if record.configuration.is_some() => record.with_whole(machine, &[0, 1, 2, 3]),
+            1 if record.configuration.is_some() => {
+                record.with_whole(&[0, 1, 2, 3].map(|region| (machine, region)))
+            }
             _ => {
                 let members = record.machines.iter().map(|s| s.id);
                 let waiting = record.waiting.iter().map(|s| s.id);

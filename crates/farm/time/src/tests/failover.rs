@@ -204,6 +204,10 @@ fn new_members_disable_no_clock() {
         net.pass(100_000);
     }
     assert_eq!(net.enabled(), [1, 2, 3, 4]);
+    assert!(
+        (1..=4).all(|id| net.at(id).is_committed()),
+        "they hear of it"
+    );
     assert_eq!(net.register.as_ref().map(|held| held.era), Some(1));
 }
 
@@ -496,4 +500,14 @@ fn a_lease_that_has_ended_does_not_come_back_with_the_death_of_its_giver() {
     let is_enabled = enabled_after_the_death_of_its_successor();
     fault::plant(None);
     assert!(is_enabled, "the test sees the fault");
+}
+
+#[test]
+fn who_joins_is_not_missed_while_another_keeps_the_configuration_from_being_committed() {
+    let mut net = Net::running(3);
+    net.servers.insert(Uid(4), Server::new(Uid(4), SETTINGS));
+    net.cut.push(Uid(3));
+    net.configure(1, &[1, 2, 3, 4]).expect("nobody leaves");
+    net.pass(2 * LEASE_WAIT);
+    assert_eq!(net.suspects(1), [Uid(3)]);
 }

@@ -58,7 +58,10 @@ fn message(random: &mut Generator) -> Message {
         2 => Body::ConfigCommit,
         3 => Body::Advance { time, asked },
         4 => Body::AdvanceAck { asked },
-        5 => Body::TimeRequest { sent: asked },
+        5 => Body::TimeRequest {
+            sent: asked,
+            is_committed: time.is_multiple_of(2),
+        },
         6 => Body::Time {
             sent: asked,
             interval: Some(Interval {
