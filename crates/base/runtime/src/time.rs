@@ -1,6 +1,6 @@
 //! Time of this machine's monotonic clock. Simulated machines' clocks drift apart, as real ones do.
 
-use crate::{Either, race, real, sim};
+use crate::{Either, race, real, sim, yield_now};
 use std::future::Future;
 use std::ops::{Add, AddAssign, Sub};
 use std::pin::Pin;
@@ -74,6 +74,18 @@ pub fn unix_time_ms() -> u64 {
 /// Waits for `d`. Real timers have a resolution of one millisecond.
 pub fn sleep(d: Duration) -> Sleep {
     sleep_until(now() + d)
+}
+
+/// Waits for `d` as exactly as the clock can be read, by looking at it in every turn of the loop. The loop does not rest
+/// meanwhile, so this is for waits that are shorter than the resolution of timers.
+pub async fn spin(d: Duration) {
+    let deadline = now() + d;
+    if sim::is_entered() {
+        return sleep_until(deadline).await; // where timers are exact, and time stands still in a turn
+    }
+    while now() < deadline {
+        yield_now().await;
+    }
 }
 
 pub fn sleep_until(deadline: Instant) -> Sleep {

@@ -55,9 +55,7 @@
 //! ([`Notice::Drifting`]). A jump forward by more than a lease disables the clock at once, because no lease lasts so
 //! long. Whose clock it was, a member cannot know: if several members accuse the master, the caller removes it.
 //!
-//! What is not here: the register of the coordinators (the caller makes its compare-and-swap), the transport, and
-//! short waits. A sleep on the real clock has the resolution of a millisecond; who wants less polls
-//! [`Pending::check`].
+//! What is not here: the register of the coordinators (the caller makes its compare-and-swap), and the transport.
 
 mod clock;
 mod configuration;
