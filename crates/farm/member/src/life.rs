@@ -11,22 +11,28 @@
 //! Two hosts may have a directory with the same path. So the number of the directory, drawn at random, is in the place
 //! of each member, and nobody judges a member of another directory.
 //!
+//! The clock master says here how its time follows from the clock of the host, which all processes of the host have.
+//! So they know the time without a message, and however busy the master is. It is written once in an era.
+//!
 //! Trust: whoever removes the lock of a living process ([`plinth_runtime::memory`]) makes others believe that it is
 //! dead, and then two masters may give out timestamps. The directory is the processes' alone.
 
 use crate::record::Seat;
-use plinth_farm_time::MemberId;
+use plinth_farm_time::{MemberId, Shared};
 use plinth_runtime::memory::{self, Mapping, Owned};
-use plinth_runtime::{Duration, probe, random, sleep};
+use plinth_runtime::{Duration, HOST_CLOCK_ERROR_NS, host_clock_origin, probe, random, sleep};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::{Acquire, Release};
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 
 const WORDS: usize = 8;
 const ID_WORDS: std::ops::Range<usize> = 0..2;
+const ERA: usize = 2;
+const TIME: usize = 3;
+const CLOCK: usize = 4;
 const HOST_TRIES: usize = 100;
 const HOST_PAUSE: Duration = Duration::from_millis(2);
 
@@ -35,7 +41,7 @@ const HOST_PAUSE: Duration = Duration::from_millis(2);
 pub struct Life {
     directory: PathBuf,
     host: u128,
-    _owned: Owned,
+    owned: Owned,
     /// Of other members of the host.
     others: RefCell<BTreeMap<u16, Mapping>>,
 }
@@ -90,11 +96,13 @@ impl Life {
     pub async fn begin(directory: &Path, machine: u16, id: MemberId) -> io::Result<Life> {
         let host = host_of(directory).await?;
         let owned = memory::own(&path(directory, machine), WORDS).await?;
+        // What the life before has said of the time is of no use under another id.
+        owned.mapping.words()[ERA].store(0, Release);
         store(&owned.mapping.words()[ID_WORDS], id.0);
         Ok(Life {
             directory: directory.to_owned(),
             host,
-            _owned: owned,
+            owned,
             others: RefCell::default(),
         })
     }
@@ -137,5 +145,41 @@ impl Life {
         }
         let owned = memory::is_owned(&path(&self.directory, seat.machine)).await;
         owned.is_ok_and(|is_owned| !is_owned)
+    }
+
+    /// Says what time it is, as the clock master. `shared` counts the clock as this process does.
+    pub fn publish(&self, shared: &Shared) {
+        let words = self.owned.mapping.words();
+        let Some(origin) = host_clock_origin() else {
+            return;
+        };
+        if words[ERA].load(Acquire) != shared.era {
+            words[ERA].store(0, SeqCst);
+            words[TIME].store(shared.time, SeqCst);
+            words[CLOCK].store(shared.local.saturating_add(origin), SeqCst);
+            words[ERA].store(shared.era, SeqCst);
+        }
+    }
+
+    /// What the master in this seat says of the time, as this process counts the clock. `None` if it is on another host,
+    /// or has not said anything.
+    pub async fn published(&self, master: &Seat) -> Option<Shared> {
+        if !self.is_near(master) {
+            return None;
+        }
+        let (mapping, origin) = (self.mapping(master.machine).await?, host_clock_origin()?);
+        let words = mapping.words();
+        let era = words[ERA].load(SeqCst);
+        let (time, clock) = (words[TIME].load(SeqCst), words[CLOCK].load(SeqCst));
+        let is_whole =
+            era != 0 && words[ERA].load(SeqCst) == era && load(&words[ID_WORDS]) == master.id.0;
+        // The master may have begun before this process did: later on, it is the same time.
+        let late = origin.saturating_sub(clock);
+        is_whole.then(|| Shared {
+            era,
+            time: time.saturating_add(late),
+            local: clock.saturating_add(late) - origin,
+            error_ns: 2 * HOST_CLOCK_ERROR_NS,
+        })
     }
 }

@@ -159,8 +159,29 @@ impl<F: Fabric + 'static, R: Register + 'static> Member<F, R> {
 async fn tick<F: Fabric + 'static, R: Register + 'static>(core: Rc<Core<F, R>>, step: Duration) {
     while !core.has_left() {
         core.update(|server, now| server.tick(now));
+        share_time(&core).await;
         core.show();
         sleep(step).await;
+    }
+}
+
+/// Says what time it is to the processes of this host, as the master, or hears it from the master.
+async fn share_time<F: Fabric + 'static, R: Register + 'static>(core: &Core<F, R>) {
+    let (own, master) = core.clock.update(|server, _| {
+        let master = server.configuration().map(|c| c.master);
+        (server.shared(), master)
+    });
+    if let Some(own) = own {
+        core.life.publish(&own);
+        return;
+    }
+    let record = core.record();
+    let Some(seat) = master.and_then(|master| record.seat_of(master)) else {
+        return;
+    };
+    if let Some(shared) = core.life.published(seat).await {
+        core.clock
+            .update(|server, now| server.share(seat.id, shared, now));
     }
 }
 

@@ -11,7 +11,7 @@ use crate::master::{Leading, Start};
 use crate::member::Following;
 use crate::messages::{Body, Message};
 use crate::state::{Notice, Settings, State};
-use crate::sync::Untimed;
+use crate::sync::{Shared, Untimed};
 use crate::watch::Rate;
 use plinth_runtime::probe;
 use std::fmt;
@@ -137,6 +137,40 @@ impl Server {
             self.state.break_down();
         }
         time
+    }
+
+    /// The time as the clock of this master has it; `None` while this server is no master, or does not know the time.
+    pub fn shared(&self) -> Option<Shared> {
+        let Stage::Leading(master) = &self.stage else {
+            return None;
+        };
+        let era = master.configuration.era;
+        let (time, local) = self.state.sync.own().filter(|_| self.state.era == era)?;
+        Some(Shared {
+            era,
+            time,
+            local,
+            error_ns: 0,
+        })
+    }
+
+    /// What the master `of` has as [`shared`](Server::shared), with `local` as this process counts the clock that both
+    /// have. It makes intervals narrow, and is no lease. Ignored if this server does not follow that master, has not
+    /// synchronised with it, or finds that the clock is another one.
+    pub fn share(&mut self, of: MemberId, shared: Shared, now: u64) {
+        let state = &mut self.state;
+        let Stage::Following(member) = &self.stage else {
+            return;
+        };
+        let Configuration { master, era, .. } = member.configuration;
+        let is_known = state.synced_era == era && state.era == era && !state.is_broken;
+        if !is_known || (of, shared.era) != (master, era) || state.sync.is_shared() {
+            return;
+        }
+        match state.sync.share(shared, now) {
+            true => probe!("farm time of one host is shared"),
+            false => probe!("farm clock of one host is another one"),
+        }
     }
 
     /// This server knows an upper bound of all timestamps that were given out: it may take the time over. If no member

@@ -86,7 +86,11 @@ impl Fleet {
     async fn disturb_once(&self) {
         let machine = self.victim();
         let process = self.processes[usize::from(machine)];
-        match random::below(8) {
+        match random::below(9) {
+            8 => {
+                let drift = random::below(999) as i64 - 499;
+                control().set_clock_drift(self.hosts[HOSTS[usize::from(machine)]], drift);
+            }
             0..3 => drop(self.kill(machine)),
             3 => control().pause_process(process, some_ms(150)),
             4 => control().busy_process(process, some_ms(100)),
@@ -111,6 +115,7 @@ struct Shown {
     timestamps: u64,
     configurations: u64,
     wholes: u64,
+    narrow: u64,
     /// All that had a region died.
     is_lost: bool,
     fingerprint: u64,
@@ -162,6 +167,7 @@ fn run(seed: u64) -> Result<Shown, String> {
         timestamps: judged.timestamps(),
         configurations: judged.held().map_or(0, |record| record.number()),
         wholes: judged.wholes.get(),
+        narrow: judged.narrow.get(),
         is_lost: judged.is_over.get(),
         fingerprint: sim.fingerprint(),
     })
@@ -169,15 +175,22 @@ fn run(seed: u64) -> Result<Shown, String> {
 
 #[test]
 fn members_agree_and_nothing_is_lost_while_somebody_has_it() {
-    let mut sum = [0; 4];
+    let mut sum = [0; 5];
     for seed in 0..SEEDS {
         let shown = run(seed).unwrap_or_else(|violation| panic!("{violation}"));
-        let lost = u64::from(shown.is_lost);
-        let shown = [shown.timestamps, shown.configurations, shown.wholes, lost];
+        let (lost, narrow) = (u64::from(shown.is_lost), shown.narrow);
+        let shown = [
+            shown.timestamps,
+            shown.configurations,
+            shown.wholes,
+            narrow,
+            lost,
+        ];
         sum.iter_mut().zip(shown).for_each(|(sum, n)| *sum += n);
     }
-    println!("timestamps, configurations, replicas that became whole, clusters lost: {sum:?}");
-    assert!(sum[0] > 50_000 && sum[1] > 1000 && sum[2] > 1000 && sum[3] < SEEDS / 20);
+    println!("timestamps, configurations, replicas made whole, narrow, clusters lost: {sum:?}");
+    assert!(sum[0] > 50_000 && sum[1] > 1000 && sum[2] > 1000 && sum[3] > 10_000);
+    assert!(sum[4] < SEEDS / 20);
 }
 
 #[test]

@@ -3,7 +3,8 @@
 use super::{MACHINES, some_ms};
 use crate::{LocalRegister, Record, Register, View, is_lost};
 use plinth_core::Error;
-use plinth_farm_time::MemberId;
+use plinth_farm_time::{Interval, MemberId};
+use plinth_runtime::sim::control;
 use plinth_runtime::{Duration, random, sleep};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,6 +26,10 @@ pub struct World {
     reported: RefCell<BTreeSet<(MemberId, u16)>>,
     /// The newest view of each machine.
     views: RefCell<BTreeMap<u16, View>>,
+    /// Of each era, a true time and what the master's time was then.
+    times: RefCell<BTreeMap<u64, (u64, u64)>>,
+    /// Intervals that were narrower than any message could make them.
+    pub narrow: Cell<u64>,
     pub calm: Cell<bool>,
     highest: Cell<u64>,
     timestamps: Cell<u64>,
@@ -190,6 +195,30 @@ impl World {
         }
         self.highest.set(self.highest.get().max(timestamp));
         self.timestamps.set(self.timestamps.get() + 1);
+    }
+
+    /// The master's time of an era is `time` now.
+    pub fn note_time(&self, era: u64, time: u64) {
+        let at = control().elapsed().as_nanos() as u64;
+        self.times.borrow_mut().insert(era, (at, time));
+    }
+
+    /// An interval of this era was read now. It must contain what the master's time can be.
+    pub fn check_time(&self, era: u64, interval: Interval) {
+        let now = control().elapsed().as_nanos() as u64;
+        let times = self.times.borrow();
+        let Some((at, time)) = times.get(&era) else {
+            return;
+        };
+        let passed = now - at;
+        // What the clock is wrong by since then, and two roundings.
+        let error = passed * 499 / 1_000_000 + 3;
+        let time = time + passed;
+        if interval.lower > time + error || interval.upper + error < time {
+            self.blame(format!("{interval:?} is not around {time} ± {error}"));
+        }
+        let is_narrow = interval.uncertainty() < 2000;
+        self.narrow.set(self.narrow.get() + u64::from(is_narrow));
     }
 
     /// All machines are members, all of them show the same, and every region has all its replicas.

@@ -106,7 +106,17 @@ async fn follow(world: Rc<World>, machine: u16, member: One) {
         if let Some(view) = &view {
             world.see(machine, view);
         }
-        let knows = member.clock().update(|server, _| server.knows_time());
+        let knows = member.clock().update(|server, now| {
+            let era = server.configuration().map_or(0, |c| c.era);
+            match server.time(now) {
+                Ok(time) if server.is_master() => {
+                    world.note_time(era, time.upper - server.bounds().reading_ns);
+                }
+                Ok(time) => world.check_time(era, time),
+                Err(_) => (),
+            }
+            server.knows_time()
+        });
         world.knows(member.id(), knows);
         sleep(Duration::from_millis(1)).await;
     }
