@@ -155,7 +155,11 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
         }
         match frame.what {
             What::Time(message) => {
-                self.update(|server, now| server.receive(frame.from, &message, now));
+                // What it has to say next is said now, and not a tick later.
+                self.update(|server, now| {
+                    server.receive(frame.from, &message, now);
+                    server.tick(now);
+                });
             }
             What::News(revision) if revision > record.revision => {
                 self.is_outdated.set(true);

@@ -10,7 +10,9 @@ use crate::register::Register;
 use crate::view::Left;
 use plinth_farm_fabric::{Address, Error, Fabric, Machine};
 use plinth_farm_time::MemberId;
-use plinth_runtime::{Duration, Instant, join_all, now, probe, race, sleep, timeout, trace};
+use plinth_runtime::{
+    Duration, Either, Instant, join_all, now, probe, race, sleep, timeout, trace,
+};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
@@ -19,7 +21,7 @@ const READ_WAITING: Duration = Duration::from_millis(20);
 const READ_MASTER: Duration = Duration::from_millis(100);
 const READ_OTHERS: Duration = Duration::from_secs(1);
 /// One that may take the master's place begins so long after the one before it.
-const STAGGER: Duration = Duration::from_millis(10);
+const STAGGER: Duration = Duration::from_millis(20);
 /// The same for who makes the first configuration.
 const STAGGER_FIRST: Duration = Duration::from_millis(200);
 /// Pause before the register is tried again.
@@ -93,16 +95,44 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
         self.put(&record.with_waiting(self.core.own.clone())).await;
     }
 
-    /// Puts a record into the register. False if somebody else has put another one there.
-    async fn put(&self, next: &Record) -> bool {
-        let is_taken = loop {
-            match self.core.register.swap(next).await {
-                Ok(is_taken) => break is_taken,
-                Err(error) => trace!("FarmRegisterUnwritten", "error" => error),
+    /// Swaps a record in, and tells whether it was taken. `None` if there is a configuration with this number or a later
+    /// one, of another member: the record is not taken any more, because that one was.
+    async fn swap(&self, next: &Record, superseded_by: u64) -> Option<bool> {
+        let swap = async {
+            loop {
+                match self.core.register.swap(next).await {
+                    Ok(is_taken) => return is_taken,
+                    Err(error) => trace!("FarmRegisterUnwritten", "error" => error),
+                }
+                probe!("farm_swap_without_an_answer");
+                sleep(RETRY).await;
             }
-            probe!("farm_swap_without_an_answer");
-            sleep(RETRY).await;
         };
+        let superseded = async {
+            loop {
+                let kicked = self.core.kick.notified();
+                let number = self
+                    .core
+                    .update(|server, _| server.configuration().map_or(0, |c| c.number));
+                if number >= superseded_by {
+                    return;
+                }
+                kicked.await;
+            }
+        };
+        match race(swap, superseded).await {
+            Either::Left(is_taken) => Some(is_taken),
+            Either::Right(()) => {
+                probe!("farm_swap_superseded");
+                None
+            }
+        }
+    }
+
+    /// Puts a record with the present configuration into the register. False if somebody else has put another one
+    /// there.
+    async fn put(&self, next: &Record) -> bool {
+        let is_taken = self.swap(next, next.number() + 1).await == Some(true);
         match is_taken {
             true => self.core.learn(next.clone()),
             false => self.core.is_outdated.set(true),
@@ -126,15 +156,8 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
         let Ok(next) = record.with_configuration(proposed) else {
             return self.core.update(|server, _| server.refused());
         };
-        let is_taken = loop {
-            match self.core.register.swap(&next).await {
-                Ok(is_taken) => break is_taken,
-                Err(error) => trace!("FarmRegisterUnwritten", "error" => error),
-            }
-            probe!("farm_swap_without_an_answer");
-            sleep(RETRY).await;
-        };
-        if is_taken {
+        // Another configuration with this number, or a later one, makes the server forget the proposal.
+        if self.swap(&next, number).await == Some(true) {
             trace!("FarmConfigurationTaken", "number" => number, "members" => ids.len());
             self.core.update(|server, now| server.taken(now));
             self.core.learn(next);
@@ -220,7 +243,9 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
         let seats = others.filter_map(|id| record.seat_of(id)).collect();
         let reached = self.reached(seats, record).await;
         // Somebody may have been faster.
-        self.core.read().await;
+        if rank > 0 {
+            self.core.read().await;
+        }
         if self.core.record().revision != record.revision {
             return;
         }

@@ -50,7 +50,7 @@ pub(crate) struct Leading {
     heard: BTreeMap<MemberId, u64>,
     /// When each member was last given a lease.
     given: BTreeMap<MemberId, u64>,
-    /// Members that know that this configuration is committed.
+    /// Members that know that this configuration is committed, and have been told the time since.
     informed: BTreeSet<MemberId>,
     resend_at: u64,
 }
@@ -179,10 +179,10 @@ impl Leading {
                 self.hold(from, *asked, state, now);
             }
             Body::TimeRequest { sent, is_committed } => {
-                if *is_committed {
+                let is_told = self.tell_time(state, from, *sent, now);
+                if *is_committed && is_told {
                     self.informed.insert(from);
                 }
-                self.tell_time(state, from, *sent, now);
             }
             Body::Grant { asked } => self.hold(from, *asked, state, now),
             _ => (),
@@ -190,11 +190,13 @@ impl Leading {
         self.tick(state, now);
     }
 
-    fn tell_time(&mut self, state: &mut State, from: MemberId, sent: u64, now: u64) {
+    /// False if this master cannot tell the time now.
+    fn tell_time(&mut self, state: &mut State, from: MemberId, sent: u64, now: u64) -> bool {
         let mut interval = None;
         if self.is_usable(state, now) {
             let Ok(time) = state.sync.time(now) else {
-                return state.break_down();
+                state.break_down();
+                return false;
             };
             interval = Some(time);
             self.given.insert(from, now);
@@ -208,6 +210,7 @@ impl Leading {
             asked,
         };
         state.send(from, self.configuration.number, body);
+        interval.is_some()
     }
 
     /// Goes from phase to phase as far as it can.

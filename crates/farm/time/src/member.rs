@@ -3,7 +3,7 @@
 use crate::configuration::Configuration;
 use crate::interval::Interval;
 use crate::messages::Body;
-use crate::state::{Notice, State};
+use crate::state::{Notice, Settings, State};
 use crate::sync::Exchange;
 
 pub(crate) struct Following {
@@ -62,7 +62,12 @@ impl Following {
                 let asked = *asked;
                 self.answer(state, Body::NewConfigAck { forward, asked });
             }
-            Body::ConfigCommit => self.is_committed = true,
+            Body::ConfigCommit => {
+                self.is_committed = true;
+                if !self.is_usable(state, now) {
+                    self.ask_at = now; // the master may know the time by now
+                }
+            }
             Body::Advance { time, asked } if self.is_committed => {
                 self.advance(state, *time, now);
                 self.granted_at = now;
@@ -74,7 +79,15 @@ impl Following {
                 asked,
             } if self.asking == Some(*sent) => {
                 self.asking = None;
-                self.ask_at = sent.saturating_add(state.settings.sync_ns);
+                let Settings {
+                    sync_ns, resend_ns, ..
+                } = state.settings;
+                let pause = if interval.is_some() {
+                    sync_ns
+                } else {
+                    resend_ns.min(sync_ns)
+                };
+                self.ask_at = sent.saturating_add(pause);
                 if let Some(master) = interval {
                     self.synchronise(state, *sent, *master, now);
                 }
