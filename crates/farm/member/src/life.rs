@@ -20,7 +20,9 @@
 use crate::record::Seat;
 use plinth_farm_time::{MemberId, Shared};
 use plinth_runtime::memory::{self, Mapping, Owned};
-use plinth_runtime::{Duration, HOST_CLOCK_ERROR_NS, host_clock_origin, probe, random, sleep};
+use plinth_runtime::{
+    Duration, HOST_CLOCK_ERROR_NS, host_clock_origin, planted, probe, random, sleep,
+};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::io;
@@ -139,6 +141,13 @@ impl Life {
         let Some(mapping) = self.mapping(seat.machine).await else {
             return false;
         };
+        if planted!(
+            "farm_death_is_guessed",
+            "a member that may live is called dead"
+        ) && random::chance(0.002)
+        {
+            return true;
+        }
         if load(&mapping.words()[ID_WORDS]) != seat.id.0 {
             probe!("farm_life_followed_by_another");
             return true;

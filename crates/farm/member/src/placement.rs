@@ -10,6 +10,7 @@
 //! Load does not move to machines that join: they get replicas that are missing, and primaries when others leave.
 
 use crate::record::{Cluster, Replica, Seat, is_lost, primary};
+use plinth_runtime::planted;
 use std::collections::{BTreeMap, BTreeSet};
 
 pub type Regions = Vec<Vec<Replica>>;
@@ -172,9 +173,13 @@ pub fn next(
             choose_primary(region, &mut load);
         }
     }
+    let is_whole = planted!(
+        "farm_new_replica_is_whole",
+        "a new replica is whole before it has copied anything"
+    );
     for region in next.iter_mut().filter(|region| !is_lost(region)) {
         while region.len() < usize::from(cluster.replication) {
-            if !load.add(region, false, |load, machine| load.replicas(machine)) {
+            if !load.add(region, is_whole, |load, machine| load.replicas(machine)) {
                 break;
             }
         }

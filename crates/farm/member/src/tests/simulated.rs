@@ -9,7 +9,7 @@ use oracle::World;
 use plinth_runtime::sim::{
     KillKind, Locality, MachineId, ProcessId, SimConfig, Simulation, control,
 };
-use plinth_runtime::{Duration, TaskGroup, random, sleep};
+use plinth_runtime::{Duration, TaskGroup, fault, random, sleep};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -197,4 +197,28 @@ fn members_agree_and_nothing_is_lost_while_somebody_has_it() {
 fn a_seed_gives_the_same_run_again() {
     let fingerprint = |seed| run(seed).map(|shown| shown.fingerprint);
     assert_eq!(fingerprint(7), fingerprint(7));
+}
+
+fn is_found(planted: &'static str, said: &[&str]) {
+    fault::plant(Some(planted));
+    let mut found = (0..200).filter_map(|seed| run(seed).err());
+    let found = found.find(|found| said.iter().any(|said| found.contains(said)));
+    fault::plant(None);
+    println!("{planted}: {}", found.expect("the oracle finds it"));
+}
+
+#[test]
+fn a_death_that_is_guessed_is_found() {
+    let said = ["comes after", "is lost, and", "is not around"];
+    is_found("farm_death_is_guessed", &said);
+}
+
+#[test]
+fn a_few_that_go_on_alone_are_found() {
+    is_found("farm_few_go_on", &["is lost, and"]);
+}
+
+#[test]
+fn a_replica_that_is_whole_too_early_is_found() {
+    is_found("farm_new_replica_is_whole", &["has become whole by itself"]);
 }
