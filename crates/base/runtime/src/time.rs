@@ -92,8 +92,8 @@ pub fn sleep(d: Duration) -> Sleep {
     sleep_until(now() + d)
 }
 
-/// Waits for `d` as exactly as the clock can be read, by looking at it in every turn of the loop. The loop does not rest
-/// meanwhile, so this is for waits that are shorter than the resolution of timers.
+/// Waits for `d` as exactly as the clock can be read, by looking at it in every turn of the loop. The loop does not
+/// rest meanwhile, so this is for waits that are shorter than the resolution of timers.
 pub async fn spin(d: Duration) {
     let deadline = now() + d;
     if sim::is_entered() {

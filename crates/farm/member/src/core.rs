@@ -206,6 +206,10 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
             "number" => record.number(),
             "members" => record.machines.len(),
         );
+        let lost = record.lost().count();
+        if lost > 0 {
+            trace_warn!("FarmRegionsLost", "regions" => lost, "number" => record.number());
+        }
         self.has_entered.set(is_in || self.has_entered());
         *self.record.borrow_mut() = Rc::new(record);
         if let Some(configuration) = configuration {

@@ -170,8 +170,8 @@ impl Life {
         }
     }
 
-    /// What the master in this seat says of the time, as this process counts the clock. `None` if it is on another host,
-    /// or has not said anything.
+    /// What the master in this seat says of the time, as this process counts the clock. `None` if it is on another
+    /// host, or has not said anything.
     pub async fn published(&self, master: &Seat) -> Option<Shared> {
         if !self.is_near(master) {
             return None;

@@ -11,7 +11,7 @@ use crate::view::Left;
 use plinth_farm_fabric::{Address, Error, Fabric, Machine};
 use plinth_farm_time::MemberId;
 use plinth_runtime::{
-    Duration, Either, Instant, join_all, now, probe, race, sleep, timeout, trace,
+    Duration, Either, Instant, join_all, now, probe, race, sleep, timeout, trace, trace_warn,
 };
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -83,9 +83,22 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
                 self.act_as_member(&record).await;
             }
         } else if record.is_waiting(own) {
+            self.warn_of_namesake(&record);
             self.begin_if_enough_wait(&record).await;
         } else if !self.core.has_entered() {
             self.enter(&record).await;
+        }
+    }
+
+    fn warn_of_namesake(&self, record: &Record) {
+        let own = &self.core.own;
+        let namesake = record.seat(own.machine);
+        if namesake.is_some_and(|seat| seat.place.host != own.place.host) {
+            trace_warn!(
+                "FarmMachineTwice",
+                "machine" => own.machine,
+                "what" => "a member in another directory has this number: end it, or choose another number",
+            );
         }
     }
 
@@ -95,8 +108,8 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
         self.put(&record.with_waiting(self.core.own.clone())).await;
     }
 
-    /// Swaps a record in, and tells whether it was taken. `None` if there is a configuration with this number or a later
-    /// one, of another member: the record is not taken any more, because that one was.
+    /// Swaps a record in, and tells whether it was taken. `None` if there is a configuration with this number or a
+    /// later one, of another member: the record is not taken any more, because that one was.
     async fn swap(&self, next: &Record, superseded_by: u64) -> Option<bool> {
         let swap = async {
             loop {

@@ -236,6 +236,11 @@ impl Record {
         self.machines.iter().find(|seat| seat.id == id)
     }
 
+    /// The configuration manager, which is also the clock master.
+    pub fn master(&self) -> Option<&Seat> {
+        self.seat_of(self.configuration.as_ref()?.master)
+    }
+
     pub fn is_waiting(&self, id: MemberId) -> bool {
         self.waiting.iter().any(|seat| seat.id == id)
     }

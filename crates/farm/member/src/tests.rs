@@ -1,5 +1,6 @@
 //! The pure parts as properties, and members in the simulator.
 
+mod lives;
 mod placement;
 mod records;
 mod registers;

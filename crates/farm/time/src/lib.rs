@@ -38,6 +38,9 @@
 //! from every member, because any of them may take its place. Leases are measured from when they were asked for by
 //! who holds them, and from when they were given, and longer by the drift, by who gives them.
 //!
+//! A member that is dead for sure ([`Server::died`]) counts like a lease that has ended, so leases may be long where
+//! the operating system tells of deaths.
+//!
 //! Where this differs from the paper:
 //! - **The forward mark ages.** In the paper `FF` is a number. A server that has acknowledged it, has not
 //!   synchronised since and becomes the next master would continue at it, although the master in between may have

@@ -19,9 +19,9 @@
 //! - **The master's reading** is in the interval that the master sends. Nothing else of it is widened: the master's
 //!   clock is the time, and has no drift against itself.
 //!
-//! Processes of one host read one clock. If the master is on this host, its time is known without a message: it is what
-//! this machine's clock shows, and a constant ([`Shared`]). There is no drift, only the error of readings. Exchanges go
-//! on, and must agree with it: so a process whose clock is not the host's is found.
+//! Processes of one host read one clock. If the master is on this host, its time is known without a message: it is
+//! what this machine's clock shows, and a constant ([`Shared`]). There is no drift, only the error of readings.
+//! Exchanges go on, and must agree with it: so a process whose clock is not the host's is found.
 //!
 //! The exchange with the highest lower bound and the one with the lowest upper bound are kept. Of two exchanges the
 //! better one stays better, because all bounds move at the same rate; so two are enough.
