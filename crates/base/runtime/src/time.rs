@@ -1,6 +1,6 @@
 //! Time of this machine's monotonic clock. Simulated machines' clocks drift apart, as real ones do.
 
-use crate::{Either, race, real, sim};
+use crate::{Either, race, real, sim, yield_now};
 use std::future::Future;
 use std::ops::{Add, AddAssign, Sub};
 use std::pin::Pin;
@@ -63,6 +63,22 @@ pub fn now() -> Instant {
     }
 }
 
+/// How far [`host_clock_origin`] is off at most.
+pub const HOST_CLOCK_ERROR_NS: u64 = 100;
+
+/// What the monotonic clock of the host showed when [`now`] was 0, in nanoseconds. All processes of a host have that
+/// clock, so `now().0 + host_clock_origin()` is the same number for all of them at any moment, to within
+/// [`HOST_CLOCK_ERROR_NS`] and a reading's own error. `None` where there is no such clock.
+///
+/// A process that was started with another clock than its host's (a time namespace, `faketime`) cannot know it: who
+/// relies on this compares it with another source.
+pub fn host_clock_origin() -> Option<u64> {
+    match sim::is_entered() {
+        true => Some(0), // processes of a simulated machine have one clock
+        false => real::host_clock_origin(),
+    }
+}
+
 /// The wall clock in milliseconds since 1970. Only for people (logs, the time keeper): no decision may depend on it.
 pub fn unix_time_ms() -> u64 {
     match sim::current() {
@@ -74,6 +90,18 @@ pub fn unix_time_ms() -> u64 {
 /// Waits for `d`. Real timers have a resolution of one millisecond.
 pub fn sleep(d: Duration) -> Sleep {
     sleep_until(now() + d)
+}
+
+/// Waits for `d` as exactly as the clock can be read, by looking at it in every turn of the loop. The loop does not
+/// rest meanwhile, so this is for waits that are shorter than the resolution of timers.
+pub async fn spin(d: Duration) {
+    let deadline = now() + d;
+    if sim::is_entered() {
+        return sleep_until(deadline).await; // where timers are exact, and time stands still in a turn
+    }
+    while now() < deadline {
+        yield_now().await;
+    }
 }
 
 pub fn sleep_until(deadline: Instant) -> Sleep {

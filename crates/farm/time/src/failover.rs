@@ -11,7 +11,7 @@ use crate::master::{Leading, Start};
 use crate::member::Following;
 use crate::messages::{Body, Message};
 use crate::state::{Notice, Settings, State};
-use crate::sync::Untimed;
+use crate::sync::{Shared, Untimed};
 use crate::watch::Rate;
 use plinth_runtime::probe;
 use std::fmt;
@@ -139,6 +139,40 @@ impl Server {
         time
     }
 
+    /// The time as the clock of this master has it; `None` while this server is no master, or does not know the time.
+    pub fn shared(&self) -> Option<Shared> {
+        let Stage::Leading(master) = &self.stage else {
+            return None;
+        };
+        let era = master.configuration.era;
+        let (time, local) = self.state.sync.own().filter(|_| self.state.era == era)?;
+        Some(Shared {
+            era,
+            time,
+            local,
+            error_ns: 0,
+        })
+    }
+
+    /// What the master `of` has as [`shared`](Server::shared), with `local` as this process counts the clock that both
+    /// have. It makes intervals narrow, and is no lease. Ignored if this server does not follow that master, has not
+    /// synchronised with it, or finds that the clock is another one.
+    pub fn share(&mut self, of: MemberId, shared: Shared, now: u64) {
+        let state = &mut self.state;
+        let Stage::Following(member) = &self.stage else {
+            return;
+        };
+        let Configuration { master, era, .. } = member.configuration;
+        let is_known = state.synced_era == era && state.era == era && !state.is_broken;
+        if !is_known || (of, shared.era) != (master, era) || state.sync.is_shared() {
+            return;
+        }
+        match state.sync.share(shared, now) {
+            true => probe!("farm time of one host is shared"),
+            false => probe!("farm clock of one host is another one"),
+        }
+    }
+
     /// This server knows an upper bound of all timestamps that were given out: it may take the time over. If no member
     /// does, nobody ever can, so a configuration should keep more than one that does.
     pub fn knows_time(&self) -> bool {
@@ -166,6 +200,46 @@ impl Server {
 
     // ---- configurations ----
 
+    /// The life of this member has ended: it does nothing any more, and nothing that it has done goes on but messages
+    /// that are under way. This is not to be guessed; the word of the operating system of its host is good. Of others
+    /// than members it is ignored.
+    ///
+    /// It counts like a lease that has ended, at both ends of it:
+    /// - The master is dead: it gives out no timestamps, so its place may be taken at once.
+    /// - A member is dead: it gives out no timestamps, so the master may remove it at once. But that it has not taken
+    ///   the master's place before is only known if the lease from it still runs when its death is known. A proposal
+    ///   of it, too, may reach the register after its death, and then it is the (dead) master of a configuration.
+    ///
+    /// A new master need not wait for the leases of the dead, if it needs to wait for nobody else.
+    pub fn died(&mut self, id: MemberId, now: u64) {
+        if id == self.state.id || !self.contains(id) || !self.state.dead.insert(id) {
+            return;
+        }
+        if let Stage::Leading(master) = &mut self.stage {
+            master.died(id, &self.state, now);
+        }
+    }
+
+    /// This member is known to be dead.
+    pub fn is_dead(&self, id: MemberId) -> bool {
+        self.state.dead.contains(&id)
+    }
+
+    /// All members have acknowledged the present configuration, and those that were removed have stopped.
+    pub fn is_committed(&self) -> bool {
+        match &self.stage {
+            Stage::Out => false,
+            Stage::Following(member) => member.is_committed(),
+            Stage::Leading(master) => master.is_committed(),
+        }
+    }
+
+    /// Gives out no timestamp any more, and says nothing.
+    pub fn leave(&mut self) {
+        self.state.is_broken = true;
+        self.state.out.clear();
+    }
+
     /// Makes a configuration of these members with this server as its master, for the register. The members must
     /// include this server. Which members may be left out is the caller's decision, within [`Refusal`].
     pub fn propose(&mut self, ids: &[MemberId], now: u64) -> Result<Configuration, Refusal> {
@@ -179,10 +253,7 @@ impl Server {
             if self.is_master() && knows_era {
                 era = Some(former.era);
             }
-            // That this server knows the era proves that the master has waited for all that were removed before.
-            let removed = former.members.iter().filter(|m| !ids.contains(&m.id));
-            let only_master = removed.map(|m| m.id).eq([former.master]);
-            skips_wait = knows_era && only_master;
+            skips_wait = self.have_all_stopped(former, ids);
         }
         let start = Start {
             proposed_at: now,
@@ -195,6 +266,25 @@ impl Server {
             start,
         });
         Ok(configuration)
+    }
+
+    /// Nobody who is not of `ids` gives out timestamps of `former` or a configuration before it.
+    ///
+    /// - Those that were removed before: that this server knows the era proves that its master has waited for them.
+    ///   If this server is the master, and does not know the era yet, it has found out when it made its proposal.
+    /// - The old master: it needs a lease from this member, which has ended, or it is dead.
+    /// - Others have leases from the old master, which this server does not know of. Only their death counts.
+    fn have_all_stopped(&self, former: &Configuration, ids: &[MemberId]) -> bool {
+        let have_before = match &self.stage {
+            Stage::Leading(master) if self.state.era != former.era => master.skips_wait(),
+            _ => self.state.era == former.era,
+        };
+        let has_stopped = |id: MemberId| {
+            let is_old_master = id == former.master && id != self.state.id;
+            is_old_master || self.state.dead.contains(&id)
+        };
+        let mut removed = former.members.iter().filter(|m| !ids.contains(&m.id));
+        have_before && removed.all(|m| has_stopped(m.id))
     }
 
     fn check_proposal(&self, ids: &[MemberId], now: u64) -> Result<(), Refusal> {
@@ -256,6 +346,7 @@ impl Server {
         master.tick(&mut self.state, now);
         self.stage = Stage::Leading(Box::new(master));
         self.configuration = Some(configuration);
+        self.forget_dead();
     }
 
     /// The register has refused the proposal, and holds `current`. Not to be called while it may still take it.
@@ -266,6 +357,12 @@ impl Server {
         }
         self.proposed = None;
         self.learn(current, now);
+    }
+
+    /// The register has refused the proposal, and holds no newer configuration. Not to be called while it may still
+    /// take it.
+    pub fn refused(&mut self) {
+        self.proposed = None;
     }
 
     /// The register holds `current`. An old one is ignored.
@@ -295,6 +392,14 @@ impl Server {
             _ => Stage::Out,
         };
         self.configuration = Some(configuration);
+        self.forget_dead();
+    }
+
+    /// Those that are no members any more. Who is a member again is reported again.
+    fn forget_dead(&mut self) {
+        let configuration = self.configuration.as_ref();
+        let is_member = |id: &MemberId| configuration.is_some_and(|c| c.contains(*id));
+        self.state.dead.retain(is_member);
     }
 
     // ---- messages ----

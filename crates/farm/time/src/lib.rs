@@ -38,6 +38,9 @@
 //! from every member, because any of them may take its place. Leases are measured from when they were asked for by
 //! who holds them, and from when they were given, and longer by the drift, by who gives them.
 //!
+//! A member that is dead for sure ([`Server::died`]) counts like a lease that has ended, so leases may be long where
+//! the operating system tells of deaths.
+//!
 //! Where this differs from the paper:
 //! - **The forward mark ages.** In the paper `FF` is a number. A server that has acknowledged it, has not
 //!   synchronised since and becomes the next master would continue at it, although the master in between may have
@@ -55,9 +58,7 @@
 //! ([`Notice::Drifting`]). A jump forward by more than a lease disables the clock at once, because no lease lasts so
 //! long. Whose clock it was, a member cannot know: if several members accuse the master, the caller removes it.
 //!
-//! What is not here: the register of the coordinators (the caller makes its compare-and-swap), the transport, and
-//! short waits. A sleep on the real clock has the resolution of a millisecond; who wants less polls
-//! [`Pending::check`].
+//! What is not here: the register of the coordinators (the caller makes its compare-and-swap), and the transport.
 
 mod clock;
 mod configuration;
@@ -77,7 +78,7 @@ pub use failover::{Refusal, Server};
 pub use interval::{Bounds, Interval};
 pub use messages::{Body, Message};
 pub use state::{Notice, Settings};
-pub use sync::{Exchange, Sync, Untimed};
+pub use sync::{Exchange, Shared, Sync, Untimed};
 pub use wait::{Pending, Verdict, non_strict};
 pub use watch::{REPORTED_PPM, Rate, Watch};
 

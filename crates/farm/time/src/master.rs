@@ -46,10 +46,12 @@ pub(crate) struct Leading {
     start: Start,
     /// Until when each member will not take this master's place. A member that is not in it cannot do so.
     held: BTreeMap<MemberId, u64>,
+    /// Of members that are not in it: until when they have been heard of, for as long as a lease lasts.
+    heard: BTreeMap<MemberId, u64>,
     /// When each member was last given a lease.
     given: BTreeMap<MemberId, u64>,
-    /// Members that have asked for the time in this configuration: they know that it is committed.
-    asked: BTreeSet<MemberId>,
+    /// Members that know that this configuration is committed, and have been told the time since.
+    informed: BTreeSet<MemberId>,
     resend_at: u64,
 }
 
@@ -81,7 +83,8 @@ impl Leading {
                 acks: BTreeMap::new(),
             },
             resend_at: 0,
-            asked: BTreeSet::new(),
+            heard: BTreeMap::new(),
+            informed: BTreeSet::new(),
             configuration,
             start,
             held,
@@ -96,21 +99,49 @@ impl Leading {
         state.era == self.configuration.era && self.configuration.others().all(|m| holds(m.id))
     }
 
-    /// The member holds no lease of this master.
+    /// The member holds no lease of this master, or is dead.
     pub fn has_stopped(&self, id: MemberId, state: &State, now: u64) -> bool {
         let has_ended = |given: &u64| state.settings.has_ended(*given, now);
-        self.given.get(&id).is_none_or(has_ended)
+        state.dead.contains(&id) || self.given.get(&id).is_none_or(has_ended)
     }
 
-    /// Members that have not been heard of for a lease, and hold none.
+    /// Members that have not been heard of for a lease, and hold none; and those that are dead.
     pub fn suspects(&self, state: &State, now: u64) -> Vec<MemberId> {
         let default = state.settings.end(self.start.proposed_at);
         let is_silent = |id: &MemberId| {
-            let until = *self.held.get(id).unwrap_or(&default);
-            state.settings.bounds.has_passed(until, now) && self.has_stopped(*id, state, now)
+            let heard = self.held.get(id).or_else(|| self.heard.get(id));
+            let until = *heard.unwrap_or(&default);
+            let has_passed = state.settings.bounds.has_passed(until, now);
+            state.dead.contains(id) || (has_passed && self.has_stopped(*id, state, now))
         };
         let others = self.configuration.others().map(|m| m.id);
         others.filter(is_silent).collect()
+    }
+
+    /// The member is dead. If the lease that this master has from it still runs, it has not taken this master's place
+    /// before it died, and never will. If the lease has ended, it may have done so, and been followed by others, whose
+    /// leases to this master still run: then only a configuration without it, which the register takes, shows that it
+    /// has not.
+    pub fn died(&mut self, id: MemberId, state: &State, now: u64) {
+        let revives = planted!(
+            "farm_lease_of_the_dead_revives",
+            "a dead member holds nothing back, although it may have become the master before it died"
+        );
+        if let Some(until) = self.held.get_mut(&id)
+            && (revives || state.settings.bounds.is_ahead(*until, now))
+        {
+            *until = u64::MAX;
+        }
+    }
+
+    /// All members have acknowledged the configuration, and those that were removed have stopped.
+    pub fn is_committed(&self) -> bool {
+        matches!(self.phase, Phase::Advancing { .. } | Phase::Settled)
+    }
+
+    /// The configuration was proposed without the need to wait for somebody who was removed.
+    pub fn skips_wait(&self) -> bool {
+        self.start.skips_wait
     }
 
     fn hold(&mut self, from: MemberId, asked: u64, state: &State, now: u64) {
@@ -136,6 +167,9 @@ impl Leading {
                 // A member that joins holds nothing back until it knows the time.
                 if self.held.contains_key(&from) {
                     self.hold(from, *asked, state, now);
+                } else {
+                    let until = self.heard.entry(from).or_default();
+                    *until = state.settings.end((*asked).min(now)).max(*until);
                 }
             }
             Body::AdvanceAck { asked } => {
@@ -144,19 +178,25 @@ impl Leading {
                 }
                 self.hold(from, *asked, state, now);
             }
-            Body::TimeRequest { sent } => self.tell_time(state, from, *sent, now),
+            Body::TimeRequest { sent, is_committed } => {
+                let is_told = self.tell_time(state, from, *sent, now);
+                if *is_committed && is_told {
+                    self.informed.insert(from);
+                }
+            }
             Body::Grant { asked } => self.hold(from, *asked, state, now),
             _ => (),
         }
         self.tick(state, now);
     }
 
-    fn tell_time(&mut self, state: &mut State, from: MemberId, sent: u64, now: u64) {
-        self.asked.insert(from);
+    /// False if this master cannot tell the time now.
+    fn tell_time(&mut self, state: &mut State, from: MemberId, sent: u64, now: u64) -> bool {
         let mut interval = None;
         if self.is_usable(state, now) {
             let Ok(time) = state.sync.time(now) else {
-                return state.break_down();
+                state.break_down();
+                return false;
             };
             interval = Some(time);
             self.given.insert(from, now);
@@ -170,6 +210,7 @@ impl Leading {
             asked,
         };
         state.send(from, self.configuration.number, body);
+        interval.is_some()
     }
 
     /// Goes from phase to phase as far as it can.
@@ -241,7 +282,7 @@ impl Leading {
         let others: Vec<MemberId> = self.configuration.others().map(|m| m.id).collect();
         let number = self.configuration.number;
         // Those that have acknowledged are asked again, too, until they ask for the time themselves: each answer keeps
-        // them from taking this master's place.
+        // them from taking this master's place. Within an era they ask all the time, and hear of the commit so.
         for id in others {
             match &self.phase {
                 Phase::Gathering { .. } | Phase::Waiting { .. } => {
@@ -258,7 +299,7 @@ impl Leading {
                     state.send(id, number, Body::ConfigCommit);
                     state.send(id, number, Body::Advance { time, asked: now });
                 }
-                Phase::Settled if !self.asked.contains(&id) => {
+                Phase::Settled if !self.informed.contains(&id) => {
                     state.send(id, number, Body::ConfigCommit);
                 }
                 _ => (),

@@ -3,7 +3,7 @@
 use crate::configuration::Configuration;
 use crate::interval::Interval;
 use crate::messages::Body;
-use crate::state::{Notice, State};
+use crate::state::{Notice, Settings, State};
 use crate::sync::Exchange;
 
 pub(crate) struct Following {
@@ -38,10 +38,14 @@ impl Following {
         state.era == self.configuration.era && bounds.is_ahead(self.held_until, now)
     }
 
-    /// The lease that the master has from here has ended: the master has stopped, or soon nobody will know that it
-    /// has not.
+    /// The lease that the master has from here has ended, so that the master has stopped; or the master is dead.
     pub fn suspects_master(&self, state: &State, now: u64) -> bool {
-        state.settings.has_ended(self.granted_at, now)
+        let is_dead = state.dead.contains(&self.configuration.master);
+        is_dead || state.settings.has_ended(self.granted_at, now)
+    }
+
+    pub fn is_committed(&self) -> bool {
+        self.is_committed
     }
 
     fn answer(&mut self, state: &mut State, body: Body) {
@@ -58,7 +62,12 @@ impl Following {
                 let asked = *asked;
                 self.answer(state, Body::NewConfigAck { forward, asked });
             }
-            Body::ConfigCommit => self.is_committed = true,
+            Body::ConfigCommit => {
+                self.is_committed = true;
+                if !self.is_usable(state, now) {
+                    self.ask_at = now; // the master may know the time by now
+                }
+            }
             Body::Advance { time, asked } if self.is_committed => {
                 self.advance(state, *time, now);
                 self.granted_at = now;
@@ -70,7 +79,15 @@ impl Following {
                 asked,
             } if self.asking == Some(*sent) => {
                 self.asking = None;
-                self.ask_at = sent.saturating_add(state.settings.sync_ns);
+                let Settings {
+                    sync_ns, resend_ns, ..
+                } = state.settings;
+                let pause = if interval.is_some() {
+                    sync_ns
+                } else {
+                    resend_ns.min(sync_ns)
+                };
+                self.ask_at = sent.saturating_add(pause);
                 if let Some(master) = interval {
                     self.synchronise(state, *sent, *master, now);
                 }
@@ -124,7 +141,14 @@ impl Following {
             self.asking = Some(now);
             // Without an answer for so long, the question or the answer is lost.
             self.ask_at = now.saturating_add(state.settings.lease_ns / 4);
-            self.answer(state, Body::TimeRequest { sent: now });
+            let is_committed = self.is_committed;
+            self.answer(
+                state,
+                Body::TimeRequest {
+                    sent: now,
+                    is_committed,
+                },
+            );
         }
     }
 }

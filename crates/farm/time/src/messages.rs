@@ -41,9 +41,11 @@ pub enum Body {
     AdvanceAck {
         asked: u64,
     },
-    /// Asks for the time and a lease. `sent` is the member's reading.
+    /// Asks for the time and a lease. `sent` is the member's reading. Until the member knows that the configuration
+    /// is committed, the master repeats it.
     TimeRequest {
         sent: u64,
+        is_committed: bool,
     },
     /// No interval and no lease while the master's clock is disabled.
     Time {
@@ -90,7 +92,7 @@ impl Codec for Message {
             Body::NewConfigAck { forward, asked } => (*forward, *asked).put(out),
             Body::Advance { time, asked } => (*time, *asked).put(out),
             Body::AdvanceAck { asked } | Body::Grant { asked } => asked.put(out),
-            Body::TimeRequest { sent } => sent.put(out),
+            Body::TimeRequest { sent, is_committed } => (*sent, *is_committed).put(out),
             Body::Time {
                 sent,
                 interval,
@@ -121,6 +123,7 @@ impl Codec for Message {
             },
             5 => Body::TimeRequest {
                 sent: u64::take(input)?,
+                is_committed: bool::take(input)?,
             },
             6 => Body::Time {
                 sent: u64::take(input)?,
@@ -153,7 +156,10 @@ impl Codec for Message {
                 asked,
             },
             4 => Body::AdvanceAck { asked },
-            5 => Body::TimeRequest { sent: asked },
+            5 => Body::TimeRequest {
+                sent: asked,
+                is_committed: bool::draw(source),
+            },
             6 => Body::Time {
                 sent: u64::draw(source),
                 interval: Codec::draw(source),

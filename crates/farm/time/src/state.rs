@@ -5,6 +5,7 @@ use crate::interval::Bounds;
 use crate::messages::{Body, Message};
 use crate::sync::Sync;
 use crate::watch::{Rate, Watch};
+use std::collections::BTreeSet;
 
 /// The same on all servers of a cluster, except for the intervals.
 #[derive(Clone, Copy, Debug)]
@@ -57,6 +58,8 @@ pub(crate) struct State {
     /// that it was asked to acknowledge and did not.
     pub known_in: u64,
     pub is_broken: bool,
+    /// Members of the present configuration whose lives have ended.
+    pub dead: BTreeSet<MemberId>,
     pub watch: Watch,
     pub out: Vec<(MemberId, Message)>,
     pub notices: Vec<Notice>,
@@ -72,6 +75,7 @@ impl State {
             synced_era: 0,
             known_in: 0,
             is_broken: false,
+            dead: BTreeSet::new(),
             watch: Watch::new(settings.bounds),
             out: Vec::new(),
             notices: Vec::new(),

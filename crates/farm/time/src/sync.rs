@@ -19,6 +19,10 @@
 //! - **The master's reading** is in the interval that the master sends. Nothing else of it is widened: the master's
 //!   clock is the time, and has no drift against itself.
 //!
+//! Processes of one host read one clock. If the master is on this host, its time is known without a message: it is
+//! what this machine's clock shows, and a constant ([`Shared`]). There is no drift, only the error of readings.
+//! Exchanges go on, and must agree with it: so a process whose clock is not the host's is found.
+//!
 //! The exchange with the highest lower bound and the one with the lowest upper bound are kept. Of two exchanges the
 //! better one stays better, because all bounds move at the same rate; so two are enough.
 
@@ -37,6 +41,17 @@ impl Exchange {
     pub fn round_trip(&self) -> u64 {
         self.received.saturating_sub(self.sent)
     }
+}
+
+/// The time of a master whose clock is this machine's, too: `time` when the clock shows `local`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Shared {
+    /// The era of which this is the time.
+    pub era: u64,
+    pub time: u64,
+    pub local: u64,
+    /// How far `local` may be off.
+    pub error_ns: u64,
 }
 
 /// Why there is no interval.
@@ -69,12 +84,22 @@ impl Anchor {
     }
 }
 
+fn around(anchor: &Anchor, now: u64, error: u64) -> Interval {
+    let time = anchor.time.saturating_add(anchor.elapsed(now));
+    Interval {
+        lower: time.saturating_sub(error),
+        upper: time.saturating_add(error),
+    }
+}
+
 /// The synchronisation state of one machine. Readings are passed in the order in which they were taken.
 #[derive(Clone, Debug)]
 pub struct Sync {
     bounds: Bounds,
     /// Set on the clock master: its own clock is the time.
     own: Option<Anchor>,
+    /// Set beside a master whose clock is this machine's.
+    shared: Option<Shared>,
     lower: Option<Anchor>,
     upper: Option<Anchor>,
     /// The highest lower bound that was given out.
@@ -88,6 +113,7 @@ impl Sync {
         Sync {
             bounds,
             own: None,
+            shared: None,
             lower: None,
             upper: None,
             floor: 0,
@@ -110,7 +136,33 @@ impl Sync {
 
     /// Forgets everything but the floor: lower bounds do not go back, whoever is master.
     pub fn clear(&mut self) {
-        (self.own, self.lower, self.upper) = (None, None, None);
+        (self.own, self.shared, self.lower, self.upper) = (None, None, None, None);
+    }
+
+    /// The master's time at its beginning, and its clock then.
+    pub fn own(&self) -> Option<(u64, u64)> {
+        self.own.map(|own| (own.time, own.local))
+    }
+
+    /// Knows the time from the clock that this machine has together with the master. False if that contradicts what
+    /// exchanges have told: it is another clock.
+    #[must_use]
+    pub fn share(&mut self, shared: Shared, now: u64) -> bool {
+        let (Some(lower), Some(upper)) = (self.lower_at(now), self.ceiling(now)) else {
+            return false;
+        };
+        let found = self.shared_at(&shared, now);
+        let is_begun = shared.local <= now.saturating_add(found.uncertainty());
+        let is_possible = found.lower <= upper && lower <= found.upper && self.floor <= found.upper;
+        let is_possible = is_possible && is_begun;
+        if is_possible {
+            self.shared = Some(shared);
+        }
+        is_possible
+    }
+
+    pub fn is_shared(&self) -> bool {
+        self.shared.is_some()
     }
 
     /// Takes an exchange in; false if it contradicts what is known, so that some clock has broken its bounds.
@@ -165,18 +217,22 @@ impl Sync {
 
     /// The upper bound of the master's time at the local reading `now`, if there is one.
     pub fn ceiling(&self, now: u64) -> Option<u64> {
-        match self.own {
-            Some(own) => Some(self.own_at(&own, now).upper),
-            None => self.upper.map(|upper| self.upper_of(&upper, now)),
+        if let Some(own) = &self.own {
+            return Some(self.own_at(own, now).upper);
         }
+        let told = self.upper.map(|upper| self.upper_of(&upper, now));
+        let shared = self.shared.map(|shared| self.shared_at(&shared, now).upper);
+        told.into_iter().chain(shared).min()
     }
 
     /// The lower bound at `now`, not given out: the floor stays. It may be of a time that has ended.
     pub(crate) fn lower_at(&self, now: u64) -> Option<u64> {
-        match self.own {
-            Some(own) => Some(self.own_at(&own, now).lower),
-            None => self.lower.map(|lower| self.lower_of(&lower, now)),
+        if let Some(own) = &self.own {
+            return Some(self.own_at(own, now).lower);
         }
+        let told = self.lower.map(|lower| self.lower_of(&lower, now));
+        let shared = self.shared.map(|shared| self.shared_at(&shared, now).lower);
+        told.into_iter().chain(shared).max()
     }
 
     fn lower_of(&self, anchor: &Anchor, now: u64) -> u64 {
@@ -191,11 +247,14 @@ impl Sync {
 
     /// The clock is the time. Only the reading is uncertain.
     fn own_at(&self, own: &Anchor, now: u64) -> Interval {
-        let time = own.time.saturating_add(own.elapsed(now));
-        Interval {
-            lower: time.saturating_sub(self.bounds.reading_ns),
-            upper: time.saturating_add(self.bounds.reading_ns),
-        }
+        around(own, now, self.bounds.reading_ns)
+    }
+
+    /// The same clock, read by another process: where its count begins is uncertain, too.
+    fn shared_at(&self, shared: &Shared, now: u64) -> Interval {
+        let Shared { time, local, .. } = *shared;
+        let error = self.bounds.reading_ns.saturating_add(shared.error_ns);
+        around(&Anchor { time, local }, now, error)
     }
 
     /// Notes a reading; false if the clock went back by more than readings can differ.

@@ -7,3 +7,4 @@ mod messages;
 mod model;
 mod simulated;
 mod timestamps;
+mod waits;

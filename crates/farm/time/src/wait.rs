@@ -21,7 +21,7 @@ use crate::interval::{Bounds, Interval};
 use plinth_runtime::planted;
 
 /// A timestamp that is not known to be in the past yet.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Pending(u64);
 
 /// What the clock says about a pending timestamp.

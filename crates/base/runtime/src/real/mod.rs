@@ -146,6 +146,26 @@ pub(crate) fn now() -> Instant {
     Instant(origin().elapsed().as_nanos() as u64)
 }
 
+/// See [`crate::host_clock_origin`].
+pub(crate) fn host_clock_origin() -> Option<u64> {
+    static ORIGIN: OnceLock<Option<u64>> = OnceLock::new();
+    *ORIGIN.get_or_init(|| {
+        // Elsewhere the standard library's clock is another one.
+        if !cfg!(target_os = "linux") {
+            return None;
+        }
+        let look = |_| {
+            let before = now().0;
+            let host = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+            let half = (now().0 - before) / 2;
+            let host = u64::try_from(host.tv_sec).ok()? * 1_000_000_000 + host.tv_nsec as u64;
+            let is_exact = half < crate::HOST_CLOCK_ERROR_NS;
+            is_exact.then(|| host.checked_sub(before + half)).flatten()
+        };
+        (0..1000).find_map(look)
+    })
+}
+
 pub(crate) fn unix_time_ms() -> u64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)

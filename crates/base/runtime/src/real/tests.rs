@@ -293,3 +293,31 @@ fn a_loop_that_is_always_busy_looks_at_its_timers_after_every_turn() {
         assert!(polls.get() < 1000, "{} polls", polls.get());
     });
 }
+
+#[test]
+fn a_spin_is_not_shorter_than_asked_and_lets_others_run() {
+    block_on(async {
+        let begun = crate::now();
+        let others = crate::spawn("other", async {
+            crate::yield_now().await;
+            crate::now()
+        });
+        crate::spin(Duration::from_micros(200)).await;
+        assert!(begun.elapsed() >= Duration::from_micros(200));
+        let ran = others.await;
+        assert!(ran > begun && ran <= crate::now());
+    });
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_origin_is_where_the_clock_of_the_host_was() {
+    let origin = crate::host_clock_origin().expect("there is one");
+    assert_eq!(crate::host_clock_origin(), Some(origin), "it stays");
+    let before = crate::now().0 + origin;
+    let host = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    let after = crate::now().0 + origin;
+    let host = host.tv_sec as u64 * 1_000_000_000 + host.tv_nsec as u64;
+    let error = crate::HOST_CLOCK_ERROR_NS;
+    assert!(before <= host + error && host <= after + error);
+}

@@ -3,6 +3,7 @@
 use super::model::BOUNDS;
 use crate::{Body, Configuration, MemberId, Message, Notice, Refusal, Server, Settings, Untimed};
 use plinth_core::id::Uid;
+use plinth_runtime::fault;
 use std::collections::{BTreeMap, VecDeque};
 
 const LEASE: u64 = 10_000_000;
@@ -110,6 +111,18 @@ impl Net {
         Ok(())
     }
 
+    /// The process of `id` has been killed, and `of` are told.
+    fn kill(&mut self, id: u128, of: &[u128]) {
+        self.at(id).leave();
+        self.cut.push(Uid(id));
+        self.under_way
+            .retain(|(from, to, _)| *from != Uid(id) && *to != Uid(id));
+        let now = self.now;
+        for told in of {
+            self.at(*told).died(Uid(id), now);
+        }
+    }
+
     fn enabled(&mut self) -> Vec<u128> {
         let now = self.now;
         let servers = self.servers.iter_mut();
@@ -191,6 +204,10 @@ fn new_members_disable_no_clock() {
         net.pass(100_000);
     }
     assert_eq!(net.enabled(), [1, 2, 3, 4]);
+    assert!(
+        (1..=4).all(|id| net.at(id).is_committed()),
+        "they hear of it"
+    );
     assert_eq!(net.register.as_ref().map(|held| held.era), Some(1));
 }
 
@@ -394,4 +411,103 @@ fn the_forward_marks_of_those_that_stayed_count_and_not_of_those_that_join() {
     assert_eq!(net.enabled(), [2, 3, 4]);
     let upper = net.upper(2);
     assert!((1 << 40..1 << 41).contains(&upper), "{upper}");
+}
+
+#[test]
+fn the_place_of_a_dead_master_is_taken_at_once() {
+    let mut net = Net::running(3);
+    let before = (1..=3).map(|id| net.upper(id)).max();
+    net.kill(1, &[2]);
+    assert_eq!(net.suspects(2), [Uid(1)]);
+    assert!(net.suspects(3).is_empty(), "it was not told");
+    net.configure(2, &[2, 3]).expect("the master is dead");
+    let since = net.now;
+    net.pass(1_000_000);
+    assert_eq!(net.enabled(), [2, 3]);
+    assert!(net.now - since < LEASE / 2, "no lease was waited for");
+    let now = net.now;
+    assert!(Some(net.at(3).time(now).expect("a time").lower) > before);
+}
+
+#[test]
+fn the_leases_of_the_dead_are_not_waited_for() {
+    let mut net = Net::running(4);
+    net.kill(1, &[2]);
+    net.kill(4, &[2]);
+    net.configure(2, &[2, 3]).expect("the master is dead");
+    net.pass(1_000_000);
+    assert_eq!(net.enabled(), [2, 3]);
+    // In the middle of the change, another one dies.
+    let mut net = Net::running(4);
+    net.kill(1, &[2]);
+    net.configure(2, &[2, 3, 4]).expect("the master is dead");
+    net.deliver_until(|body| matches!(body, Body::NewConfigAck { .. }));
+    net.kill(4, &[2]);
+    assert_eq!(net.suspects(2), [Uid(4)]);
+    net.configure(2, &[2, 3]).expect("it is dead");
+    net.pass(1_000_000);
+    assert_eq!(net.enabled(), [2, 3]);
+}
+
+#[test]
+fn who_is_silent_beside_a_dead_master_is_waited_for() {
+    let mut net = Net::running(4);
+    net.kill(1, &[2]);
+    net.cut.push(Uid(4));
+    net.configure(2, &[2, 3]).expect("the master is dead");
+    net.pass(LEASE_WAIT - 100_000);
+    let enabled = net.enabled();
+    assert!(!enabled.contains(&2), "4 may give out timestamps");
+    net.pass(1_000_000);
+    assert_eq!(net.enabled(), [2, 3]);
+}
+
+#[test]
+fn a_dead_member_disables_no_clock() {
+    let mut net = Net::running(3);
+    net.kill(3, &[1]);
+    assert_eq!(net.suspects(1), [Uid(3)]);
+    for _ in 0..2 * LEASE_WAIT / 1_000_000 {
+        net.pass(1_000_000);
+        assert!(net.enabled().starts_with(&[1, 2]), "it holds nothing back");
+    }
+    net.configure(1, &[1, 2]).expect("it is dead");
+    net.pass(100_000);
+    assert_eq!(net.enabled(), [1, 2]);
+    assert_eq!(net.register.as_ref().map(|held| held.era), Some(1));
+}
+
+/// 2 takes the place of 1, which does not hear of it, gives out timestamps, and dies.
+fn enabled_after_the_death_of_its_successor() -> bool {
+    let mut net = Net::running(4);
+    net.cut = vec![Uid(2)];
+    net.pass(LEASE_WAIT + 1_000_000);
+    let now = net.now;
+    assert!(net.at(1).time(now).is_err(), "the lease of 2 has ended");
+    net.configure(2, &[2, 3, 4]).expect("its lease has ended");
+    net.cut = vec![Uid(1)];
+    net.pass(3_000_000);
+    assert_eq!(net.enabled(), [2, 3, 4]);
+    // The leases that 3 and 4 have given to 1 still run.
+    net.kill(2, &[1]);
+    net.enabled().contains(&1)
+}
+
+#[test]
+fn a_lease_that_has_ended_does_not_come_back_with_the_death_of_its_giver() {
+    assert!(!enabled_after_the_death_of_its_successor());
+    fault::plant(Some("farm_lease_of_the_dead_revives"));
+    let is_enabled = enabled_after_the_death_of_its_successor();
+    fault::plant(None);
+    assert!(is_enabled, "the test sees the fault");
+}
+
+#[test]
+fn who_joins_is_not_missed_while_another_keeps_the_configuration_from_being_committed() {
+    let mut net = Net::running(3);
+    net.servers.insert(Uid(4), Server::new(Uid(4), SETTINGS));
+    net.cut.push(Uid(3));
+    net.configure(1, &[1, 2, 3, 4]).expect("nobody leaves");
+    net.pass(2 * LEASE_WAIT);
+    assert_eq!(net.suspects(1), [Uid(3)]);
 }

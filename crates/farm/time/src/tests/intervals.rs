@@ -1,7 +1,7 @@
 //! Intervals contain the master's time, and stay narrow.
 
 use super::model::{BOUNDS, Master, Plan, TrueClock, clock, error, plans};
-use crate::{Bounds, Exchange, Interval, Sync, Untimed};
+use crate::{Bounds, Exchange, Interval, Shared, Sync, Untimed};
 use proptest::prelude::*;
 
 const SPAN: u64 = 100_000_000_000;
@@ -35,6 +35,55 @@ fn alone(exchange: &Exchange, now: u64) -> Interval {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1000))]
+
+    #[test]
+    fn the_time_of_a_shared_clock_is_as_exact_as_its_readings(
+        master in (clock(SPAN), begins()),
+        plans in plans(SPAN, 40),
+        reads in prop::collection::vec((0..2 * SPAN, error()), 1..60),
+        // Where this process begins to count, and how wrong it is about that.
+        origin in 0u64..1 << 50,
+        wrong in -200i64..=200,
+    ) {
+        let master = Master::new(master.0, master.1);
+        let mut clock = master.clock.clone();
+        clock.origin += origin;
+        let (time, local) = master.sync().own().expect("it leads");
+        let local = (local + origin).saturating_add_signed(wrong);
+        let shared = Shared { era: 1, time, local, error_ns: 200 };
+        let mut sync = Sync::new(BOUNDS);
+        prop_assert!(!sync.share(shared, clock.read(0, 0)), "nothing else is known");
+        for (at, step) in steps(&plans, &reads) {
+            match step {
+                Step::Learn(plan) => {
+                    prop_assert!(sync.learn(&master.exchange(&clock, plan)));
+                    prop_assert!(sync.share(shared, clock.read(at, 0)));
+                }
+                Step::Read(error) => if let Ok(interval) = sync.time(clock.read(at, error)) {
+                    prop_assert!(master.is_in(interval, at), "{interval:?} at {at}");
+                    prop_assert!(interval.uncertainty() <= 2 * (BOUNDS.reading_ns + 200));
+                },
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_not_shared_is_found(
+        master in (clock(SPAN), begins()), plan in plans(SPAN, 2), apart in 1u64..1 << 34,
+    ) {
+        let Some(plan) = plan.first() else { return Ok(()) };
+        let master = Master::new(master.0, master.1);
+        let (time, local) = master.sync().own().expect("it leads");
+        let mut sync = Sync::new(BOUNDS);
+        let exchange = master.exchange(&master.clock, plan);
+        prop_assert!(sync.learn(&exchange));
+        let now = exchange.received;
+        let uncertainty = sync.time(now).expect("a time").uncertainty();
+        let local = local + uncertainty + 2000 + apart;
+        let shared = Shared { era: 1, time, local, error_ns: 200 };
+        // One that is nearer than the exchange can tell is found when a better exchange comes.
+        prop_assert!(!sync.share(shared, now));
+    }
 
     #[test]
     fn every_interval_contains_the_masters_time_and_lower_bounds_do_not_go_back(

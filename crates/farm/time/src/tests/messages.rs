@@ -58,7 +58,10 @@ fn message(random: &mut Generator) -> Message {
         2 => Body::ConfigCommit,
         3 => Body::Advance { time, asked },
         4 => Body::AdvanceAck { asked },
-        5 => Body::TimeRequest { sent: asked },
+        5 => Body::TimeRequest {
+            sent: asked,
+            is_committed: time.is_multiple_of(2),
+        },
         6 => Body::Time {
             sent: asked,
             interval: Some(Interval {
@@ -117,7 +120,8 @@ proptest! {
                 1 => server.taken(now),
                 2 => server.lost(configuration(&mut random), now),
                 3 => server.learn(configuration(&mut random), now),
-                4 | 5 => server.tick(now),
+                4 => server.tick(now),
+                5 => server.died(Uid(1 + random.below(4) as u128), now),
                 _ => {
                     let from = Uid(1 + random.below(4) as u128);
                     server.receive(from, &message(&mut random), now);

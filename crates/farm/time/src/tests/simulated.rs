@@ -234,3 +234,8 @@ fn a_timestamp_that_is_used_in_the_future_is_found() {
 fn a_clock_master_that_does_not_fast_forward_is_found() {
     is_found("farm_master_does_not_fast_forward");
 }
+
+#[test]
+fn a_lease_that_comes_back_with_the_death_of_its_giver_is_found() {
+    is_found("farm_lease_of_the_dead_revives");
+}

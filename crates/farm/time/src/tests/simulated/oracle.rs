@@ -50,6 +50,11 @@ impl World {
         self.lives.borrow_mut().retain(|_, at| *at != address);
     }
 
+    /// The life has ended. It may be known later than it happened.
+    pub fn is_dead(&self, id: MemberId) -> bool {
+        !self.lives.borrow().contains_key(&id)
+    }
+
     pub fn everybody(&self) -> Vec<MemberId> {
         self.lives.borrow().keys().copied().collect()
     }

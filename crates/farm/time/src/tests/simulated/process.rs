@@ -54,6 +54,9 @@ pub async fn serve(world: Rc<World>, address: SocketAddr) {
     }
     group.spawn("configure", configure(process.clone()));
     group.spawn("tick", tick(process.clone()));
+    if random::chance(0.7) {
+        group.spawn("mourn", mourn(process.clone()));
+    }
     let mut listener = net::listen(address).await.expect("a free address");
     while let Ok((reader, _writer, _)) = listener.accept().await {
         let process = process.clone();
@@ -144,7 +147,15 @@ impl Process {
             let ids = present.members.iter().map(|m| m.id);
             return Some(ids.filter(stays).collect());
         }
-        let suspects = self.update(|server, now| server.suspects(now));
+        let suspects = self.update(|server, now| {
+            let mut suspects = server.suspects(now);
+            let members = present.members.iter().map(|m| m.id);
+            // The dead are left out of what is proposed for another reason, and sometimes forgotten.
+            if !suspects.is_empty() && random::chance(0.8) {
+                suspects.extend(members.filter(|id| server.is_dead(*id)));
+            }
+            suspects
+        });
         let is_master = present.master == self.id;
         let joins = |id: &MemberId| is_master && !present.contains(*id);
         let waiting = self.world.waiting.borrow();
@@ -179,6 +190,25 @@ async fn tick(process: Rc<Process>) {
             true => knowing.insert(process.id),
             false => knowing.remove(&process.id),
         };
+    }
+}
+
+/// Reports deaths as the host of a process would: truly, sooner or later, and not all of them.
+async fn mourn(process: Rc<Process>) {
+    loop {
+        sleep(some_ms(8)).await;
+        let Some(configuration) = process.configuration() else {
+            continue;
+        };
+        for member in configuration.others() {
+            if process.world.is_dead(member.id) && random::chance(0.4) {
+                process.update(|server, now| server.died(member.id, now));
+            }
+        }
+        let master = configuration.master;
+        if process.world.is_dead(master) && random::chance(0.4) {
+            process.update(|server, now| server.died(master, now));
+        }
     }
 }
 

@@ -1,0 +1,263 @@
+//! A running member: a process whose server is in a cluster on a fabric.
+
+use crate::core::Core;
+use crate::life::Life;
+use crate::manage::{Manager, misfit};
+use crate::record::{Cluster, Place, Record, Seat};
+use crate::register::Register;
+use crate::view::{Left, View};
+use bytes::Bytes;
+use plinth_core::{Error, Uid};
+use plinth_farm_fabric::{Fabric, Machine};
+use plinth_farm_time::{Clock, MemberId, Server};
+use plinth_runtime::sync::Watch;
+use plinth_runtime::{Duration, TaskGroup, join_all, race, random, sleep, timeout, trace};
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
+const STEP_MAX: Duration = Duration::from_millis(5);
+/// A new configuration is shown when all its machines are open, or after so long.
+const OPEN_LIMIT: Duration = Duration::from_millis(50);
+
+/// What a process brings to the cluster.
+pub struct Options {
+    /// Regions that the machine's memory has room for. 0: it only runs transactions.
+    pub slots: u16,
+    /// Where other hosts reach its memory.
+    pub socket: Option<SocketAddr>,
+    /// Machines of one zone may fail together. Empty: those of one host do.
+    pub zone: String,
+    /// Called with each machine before the fabric opens it: a fabric may have to learn where it is.
+    pub meet: Box<dyn Fn(&Seat)>,
+}
+
+/// Makes a cluster, unless the register has one. Returns what it has then.
+///
+/// # Errors
+/// The register cannot be read or written now. Whether there is a cluster then is not known.
+pub async fn create(register: &impl Register, cluster: Cluster) -> Result<Record, Error> {
+    let first = Record::of_new(cluster);
+    if !first.is_sane() {
+        return Err(Error::client_invalid_operation);
+    }
+    loop {
+        if let Some(record) = register.read().await? {
+            return Ok(record);
+        }
+        register.swap(&first).await?;
+    }
+}
+
+/// A handle of the process's membership. When it is dropped, the process is no member any more: its clock stops, and
+/// the others will notice.
+pub struct Member<F: Fabric + 'static, R: Register + 'static> {
+    core: Rc<Core<F, R>>,
+    _tasks: TaskGroup,
+}
+
+impl<F: Fabric + 'static, R: Register + 'static> Drop for Member<F, R> {
+    fn drop(&mut self) {
+        // Before the life ends, which others may see at once.
+        self.core.leave(Left::Removed);
+    }
+}
+
+impl<F: Fabric + 'static, R: Register + 'static> Member<F, R> {
+    /// Begins a life of this process's machine, and asks to be let in. `record` is one that the register has had.
+    ///
+    /// The caller takes what the fabric receives and hands frames that begin with [`TAG`](crate::TAG) to
+    /// [`receive`](Member::receive).
+    ///
+    /// # Errors
+    /// `InvalidInput` if the machine does not fit the cluster, `WouldBlock` if another process of this machine lives,
+    /// and those of the system.
+    pub async fn start(
+        fabric: Rc<F>,
+        register: R,
+        record: Record,
+        options: Options,
+    ) -> io::Result<Member<F, R>> {
+        let local = fabric.local();
+        let (high, low) = random::uid();
+        let (id, machine) = (Uid::from_parts(high, low), local.machine().0);
+        let life = Life::begin(local.directory(), machine, id).await?;
+        let place = Place {
+            host: life.host(),
+            socket: options.socket,
+            zone: options.zone,
+        };
+        let own = Seat {
+            machine,
+            id,
+            place,
+            slots: options.slots,
+        };
+        if let Some(misfit) = misfit(&record, &own, local.host().layout().machines) {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                misfit.to_string(),
+            ));
+        }
+        let cluster = record.cluster.clone();
+        let server = Server::new(id, cluster.time());
+        let mut core = Core::new((fabric, register, own, life), server, record);
+        core.meet = options.meet;
+        let core = Rc::new(core);
+        let tasks = TaskGroup::new();
+        let step = Duration::from_nanos(cluster.sync_ns.min(cluster.resend_ns) / 4);
+        let step = step.min(STEP_MAX);
+        tasks.spawn("member tick", tick(core.clone(), step));
+        tasks.spawn("member deaths", watch_deaths(core.clone(), step));
+        tasks.spawn("member configure", configure(core.clone()));
+        tasks.spawn("member manage", Manager::new(&core, step).run());
+        Ok(Member {
+            core,
+            _tasks: tasks,
+        })
+    }
+
+    /// This life.
+    pub fn id(&self) -> MemberId {
+        self.core.id()
+    }
+
+    /// Gives timestamps while this process is a member.
+    pub fn clock(&self) -> &Rc<Clock> {
+        &self.core.clock
+    }
+
+    /// The membership; `None` before this process is a member. It does not change any more when the process has left.
+    pub fn view(&self) -> &Watch<Option<View>> {
+        &self.core.view
+    }
+
+    /// Set when the process must end.
+    pub fn left(&self) -> &Watch<Option<Left>> {
+        &self.core.left
+    }
+
+    pub fn is_master(&self) -> bool {
+        self.core.update(|server, _| server.is_master())
+    }
+
+    /// Takes a message of the fabric whose first byte is [`TAG`](crate::TAG). `from` is who the fabric says has sent
+    /// it.
+    pub fn receive(&self, from: Machine, message: Bytes) {
+        self.core.receive(from, message);
+    }
+
+    /// This machine's replicas of these regions are whole, in the configuration with this number. The record will show
+    /// it. If there is another configuration, the report is dropped: the replica may lack what the change has brought.
+    pub fn report_whole(&self, number: u64, regions: &[u16]) {
+        let own = self.core.own.machine;
+        self.core.note_whole(number, own, regions);
+        self.core.kick.notify_all();
+    }
+}
+
+async fn tick<F: Fabric + 'static, R: Register + 'static>(core: Rc<Core<F, R>>, step: Duration) {
+    while !core.has_left() {
+        core.update(|server, now| server.tick(now));
+        share_time(&core).await;
+        core.show();
+        sleep(step).await;
+    }
+}
+
+/// Says what time it is to the processes of this host, as the master, or hears it from the master.
+async fn share_time<F: Fabric + 'static, R: Register + 'static>(core: &Core<F, R>) {
+    let (own, master) = core.clock.update(|server, _| {
+        let master = server.configuration().map(|c| c.master);
+        (server.shared(), master)
+    });
+    if let Some(own) = own {
+        core.life.publish(&own);
+        return;
+    }
+    let record = core.record();
+    let Some(seat) = master.and_then(|master| record.seat_of(master)) else {
+        return;
+    };
+    if let Some(shared) = core.life.published(seat).await {
+        core.clock
+            .update(|server, now| server.share(seat.id, shared, now));
+    }
+}
+
+/// Asks the operating system whether members of this host live: the master asks for all, the others for the master,
+/// and for all when it is gone.
+async fn watch_deaths<F: Fabric + 'static, R: Register + 'static>(
+    core: Rc<Core<F, R>>,
+    step: Duration,
+) {
+    while !core.has_left() {
+        let record = core.record();
+        let (is_master, master) = core.update(|server, _| {
+            let master = server.configuration().map(|c| c.master);
+            (server.is_master(), master)
+        });
+        let near = record
+            .machines
+            .iter()
+            .filter(|seat| core.life.is_near(seat));
+        let (masters, others): (Vec<&Seat>, Vec<&Seat>) = near
+            .filter(|seat| seat.id != core.id())
+            .partition(|seat| Some(seat.id) == master);
+        let mut dead = Vec::new();
+        for seat in masters {
+            if core.life.is_over(seat).await {
+                dead.push(seat.id);
+            }
+        }
+        if is_master || !dead.is_empty() {
+            for seat in others {
+                if core.life.is_over(seat).await {
+                    dead.push(seat.id);
+                }
+            }
+        }
+        let is_news = core.update(|server, now| {
+            let news: Vec<_> = dead.into_iter().filter(|id| !server.is_dead(*id)).collect();
+            news.iter().for_each(|id| server.died(*id, now));
+            !news.is_empty()
+        });
+        if is_news {
+            core.kick.notify_all();
+        }
+        sleep(step).await;
+    }
+}
+
+/// Takes the fabric to each new configuration, and shows it then.
+async fn configure<F: Fabric + 'static, R: Register + 'static>(core: Rc<Core<F, R>>) {
+    while !core.has_left() {
+        let news = core.news.notified();
+        let record = core.record();
+        let number = record.number();
+        let is_member = record.seat_of(core.id()).is_some();
+        if !is_member || core.post.configured.get() >= number {
+            news.await;
+            continue;
+        }
+        let machines: Vec<Machine> = record.machines.iter().map(|s| Machine(s.machine)).collect();
+        record.machines.iter().for_each(|seat| (core.meet)(seat));
+        match core.fabric.configure(number, &machines).await {
+            Ok(()) => core.post.configured.set(number),
+            Err(error) => {
+                // A former life of this machine has been in a later one, so the record is old.
+                core.is_outdated.set(true);
+                trace!("FarmFabricRefuses", "number" => number, "error" => error);
+                sleep(STEP_MAX).await;
+                continue;
+            }
+        }
+        let limit = Duration::from_nanos(record.cluster.lease_ns / 8).min(OPEN_LIMIT);
+        let others = machines
+            .iter()
+            .filter(|machine| machine.0 != core.own.machine);
+        let opened = join_all(others.map(|machine| core.post.open(machine.0)));
+        race(timeout(limit, opened), news).await;
+        core.show();
+    }
+}

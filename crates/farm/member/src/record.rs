@@ -1,0 +1,316 @@
+//! What the coordinators' register holds: the configuration, where its machines are, and which regions they have.
+//!
+//! Each change is a compare-and-swap on the revision, so a change of the configuration and one of the regions cannot
+//! pass each other. Whoever reads it believes nothing that is not [sane](Record::is_sane).
+
+use plinth_core::codec_for;
+use plinth_core::id::Uid;
+use plinth_farm_fabric::MACHINES_MAX;
+use plinth_farm_time::{self as time, Configuration, MemberId};
+use std::net::SocketAddr;
+
+/// Most regions of a cluster.
+pub const REGIONS_MAX: u16 = 4096;
+/// Most replicas of a region.
+pub const REPLICATION_MAX: u8 = 8;
+/// Most bytes of the name of a failure zone.
+pub const ZONE_BYTES_MAX: usize = 64;
+/// A lease is shorter than this, so that sums of times stay far from the end of the numbers.
+const LEASE_NS_MAX: u64 = 3_600_000_000_000;
+
+/// Chosen when the cluster is made, and never changed.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Cluster {
+    pub id: Uid,
+    /// The first configuration is made when so many machines wait.
+    pub first_machines: u16,
+    pub regions: u16,
+    /// Replicas of a region, the primary among them.
+    pub replication: u8,
+    /// Of a slot, and of the region in it.
+    pub region_bytes: u64,
+    pub slab_bytes: u64,
+    /// Numbers of machines are below. A memory has so many rings.
+    pub machines: u16,
+    pub lease_ns: u64,
+    pub sync_ns: u64,
+    pub resend_ns: u64,
+    /// The bounds of clocks: [`time::Bounds`].
+    pub drift_ppm: u32,
+    pub reading_ns: u64,
+    /// Where time begins: [`time::Settings::origin`].
+    pub origin: u64,
+}
+
+codec_for!(Cluster {
+    id: Uid,
+    first_machines: u16,
+    regions: u16,
+    replication: u8,
+    region_bytes: u64,
+    slab_bytes: u64,
+    machines: u16,
+    lease_ns: u64,
+    sync_ns: u64,
+    resend_ns: u64,
+    drift_ppm: u32,
+    reading_ns: u64,
+    origin: u64,
+});
+
+impl Cluster {
+    /// A small cluster with leases that two busy cores do not break.
+    pub fn new(id: Uid, machines: u16, regions: u16, replication: u8) -> Cluster {
+        let bounds = time::Bounds::default();
+        Cluster {
+            id,
+            first_machines: u16::from(replication),
+            regions,
+            replication,
+            region_bytes: 64 << 20,
+            slab_bytes: 1 << 20,
+            machines,
+            lease_ns: 500_000_000,
+            sync_ns: 50_000_000,
+            resend_ns: 10_000_000,
+            drift_ppm: bounds.drift_ppm,
+            reading_ns: bounds.reading_ns,
+            origin: 0,
+        }
+    }
+
+    pub fn time(&self) -> time::Settings {
+        time::Settings {
+            bounds: time::Bounds {
+                drift_ppm: self.drift_ppm,
+                reading_ns: self.reading_ns,
+            },
+            lease_ns: self.lease_ns,
+            sync_ns: self.sync_ns,
+            resend_ns: self.resend_ns,
+            origin: self.origin,
+        }
+    }
+
+    /// False for what no cluster can be made with.
+    pub fn is_sane(&self) -> bool {
+        (1..=REGIONS_MAX).contains(&self.regions)
+            && (1..=REPLICATION_MAX).contains(&self.replication)
+            && (1..=MACHINES_MAX).contains(&usize::from(self.machines))
+            && (1..=self.machines).contains(&self.first_machines)
+            && self.slab_bytes > 0
+            && self.slab_bytes <= self.region_bytes
+            && self.region_bytes <= 1 << 43
+            && (1..=LEASE_NS_MAX).contains(&self.lease_ns)
+            && (1..=self.lease_ns).contains(&self.sync_ns)
+            && (1..=self.lease_ns).contains(&self.resend_ns)
+            && self.drift_ppm < 1_000_000
+            && (1..=self.lease_ns).contains(&self.reading_ns)
+            && self.origin < u64::MAX / 2
+    }
+}
+
+/// Where a machine is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// Machines with the same number share the directory in which their memories lie, so they are on one host. The
+    /// directory has the number ([`Life`](crate::Life)).
+    pub host: u128,
+    /// Where other hosts reach its memory.
+    pub socket: Option<SocketAddr>,
+    /// Machines of one zone may fail together. Empty: those of one host do.
+    pub zone: String,
+}
+
+codec_for!(Place {
+    host: u128,
+    socket: Option<SocketAddr>,
+    zone: String,
+});
+
+impl Place {
+    pub fn is_same_zone(&self, other: &Place) -> bool {
+        match self.zone.is_empty() && other.zone.is_empty() {
+            true => self.host == other.host,
+            false => self.zone == other.zone,
+        }
+    }
+}
+
+/// A machine with its process: a member, or one that waits.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Seat {
+    pub machine: u16,
+    /// One life of its process.
+    pub id: MemberId,
+    pub place: Place,
+    /// How many regions its memory has room for.
+    pub slots: u16,
+}
+
+codec_for!(Seat {
+    machine: u16,
+    id: MemberId,
+    place: Place,
+    slots: u16,
+});
+
+/// A copy of a region in a slot of a machine.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Replica {
+    pub machine: u16,
+    pub slot: u16,
+    /// It has all that the region has. Until then it takes part in commits, and copies the rest.
+    pub is_whole: bool,
+}
+
+codec_for!(Replica {
+    machine: u16,
+    slot: u16,
+    is_whole: bool,
+});
+
+/// The first whole replica.
+pub fn primary(region: &[Replica]) -> Option<Replica> {
+    region.iter().find(|replica| replica.is_whole).copied()
+}
+
+/// No whole replica is left.
+pub fn is_lost(region: &[Replica]) -> bool {
+    primary(region).is_none()
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    pub cluster: Cluster,
+    /// 1 for the first, and one more with each change.
+    pub revision: u64,
+    /// `None` until enough machines wait.
+    pub configuration: Option<Configuration>,
+    /// The members, in the order of their machines.
+    pub machines: Vec<Seat>,
+    /// Those that want to be members, in the order of their machines. One may have the machine of a member that is
+    /// dead.
+    pub waiting: Vec<Seat>,
+    /// Of each region, its replicas. The first whole one is the primary.
+    pub regions: Vec<Vec<Replica>>,
+}
+
+codec_for!(Record {
+    cluster: Cluster,
+    revision: u64,
+    configuration: Option<Configuration>,
+    machines: Vec<Seat>,
+    waiting: Vec<Seat>,
+    regions: Vec<Vec<Replica>>,
+});
+
+fn is_in_order(seats: &[Seat]) -> bool {
+    seats.windows(2).all(|two| two[0].machine < two[1].machine)
+}
+
+impl Record {
+    /// The first record of a cluster.
+    pub fn of_new(cluster: Cluster) -> Record {
+        Record {
+            cluster,
+            revision: 1,
+            configuration: None,
+            machines: Vec::new(),
+            waiting: Vec::new(),
+            regions: Vec::new(),
+        }
+    }
+
+    /// The number of the configuration; 0 before the first.
+    pub fn number(&self) -> u64 {
+        self.configuration.as_ref().map_or(0, |c| c.number)
+    }
+
+    pub fn seat(&self, machine: u16) -> Option<&Seat> {
+        let at = self.machines.binary_search_by_key(&machine, |s| s.machine);
+        at.ok().map(|at| &self.machines[at])
+    }
+
+    pub fn seat_of(&self, id: MemberId) -> Option<&Seat> {
+        self.machines.iter().find(|seat| seat.id == id)
+    }
+
+    /// The configuration manager, which is also the clock master.
+    pub fn master(&self) -> Option<&Seat> {
+        self.seat_of(self.configuration.as_ref()?.master)
+    }
+
+    pub fn is_waiting(&self, id: MemberId) -> bool {
+        self.waiting.iter().any(|seat| seat.id == id)
+    }
+
+    /// The primary of a region; `None` if the region is lost, or not placed yet.
+    pub fn primary(&self, region: u16) -> Option<Replica> {
+        primary(self.regions.get(usize::from(region))?)
+    }
+
+    /// Regions of which no whole replica is left.
+    pub fn lost(&self) -> impl Iterator<Item = u16> {
+        let regions = self.regions.iter().zip(0..);
+        regions.filter_map(|(replicas, region)| is_lost(replicas).then_some(region))
+    }
+
+    /// False for what no member writes.
+    pub fn is_sane(&self) -> bool {
+        let machines = self.cluster.machines;
+        let is_seat = |seat: &Seat| {
+            seat.machine < machines
+                && seat.place.zone.len() <= ZONE_BYTES_MAX
+                && seat.slots <= REGIONS_MAX
+        };
+        let are_seats = |seats: &[Seat]| is_in_order(seats) && seats.iter().all(is_seat);
+        self.cluster.is_sane()
+            && (1..u64::MAX).contains(&self.revision)
+            && are_seats(&self.machines)
+            && are_seats(&self.waiting)
+            && self.has_sane_members()
+            && self.has_sane_regions()
+    }
+
+    fn has_sane_members(&self) -> bool {
+        let Some(configuration) = &self.configuration else {
+            return self.machines.is_empty() && self.regions.is_empty();
+        };
+        let mut ids: Vec<MemberId> = self.machines.iter().map(|seat| seat.id).collect();
+        ids.sort_unstable();
+        let waits = |id: &MemberId| self.is_waiting(*id);
+        configuration.is_sane()
+            && ids.iter().eq(configuration.members.iter().map(|m| &m.id))
+            && !ids.iter().any(waits)
+    }
+
+    /// Every replica has a slot of its own on a member.
+    fn has_sane_regions(&self) -> bool {
+        let placed = match self.configuration {
+            Some(_) => usize::from(self.cluster.regions),
+            None => 0,
+        };
+        if self.regions.len() != placed {
+            return false;
+        }
+        let mut slots: Vec<(u16, u16)> = Vec::new();
+        for replicas in &self.regions {
+            if replicas.len() > usize::from(self.cluster.replication) {
+                return false;
+            }
+            for (at, replica) in replicas.iter().enumerate() {
+                let is_there = |r: &Replica| r.machine == replica.machine;
+                let seat = self.seat(replica.machine);
+                if seat.is_none_or(|seat| replica.slot >= seat.slots)
+                    || replicas[..at].iter().any(is_there)
+                {
+                    return false;
+                }
+                slots.push((replica.machine, replica.slot));
+            }
+        }
+        slots.sort_unstable();
+        slots.windows(2).all(|two| two[0] != two[1])
+    }
+}

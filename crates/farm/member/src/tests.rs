@@ -1,0 +1,7 @@
+//! The pure parts as properties, and members in the simulator.
+
+mod lives;
+mod placement;
+mod records;
+mod registers;
+mod simulated;

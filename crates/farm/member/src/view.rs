@@ -1,0 +1,48 @@
+//! What a member shows to the parts of its process that follow the membership.
+
+use crate::record::Record;
+use std::fmt;
+use std::rc::Rc;
+
+/// The membership, as this machine's fabric has it: everything before the configuration is closed here.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct View {
+    /// It has a configuration, and this process is a member of it.
+    pub record: Rc<Record>,
+    /// All members have closed what was before the configuration, and members that it has removed have stopped.
+    pub is_committed: bool,
+}
+
+impl View {
+    /// The number of the configuration.
+    pub fn number(&self) -> u64 {
+        self.record.number()
+    }
+}
+
+/// Why the process is no member any more, and will not be one again: it must end. Its next life may join.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Left {
+    /// A configuration without it was taken, or another life of its machine has come.
+    Removed,
+    /// Its clock, or the master's, has broken its bounds.
+    Broken,
+    /// It cannot be a member of this cluster.
+    Refused(String),
+}
+
+impl fmt::Display for Left {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Left::Removed => write!(
+                f,
+                "the cluster goes on without this process: start it again, and it joins as a new member"
+            ),
+            Left::Broken => write!(
+                f,
+                "a clock has drifted or jumped beyond its bounds: start the process again when the clock is right"
+            ),
+            Left::Refused(why) => f.write_str(why),
+        }
+    }
+}
