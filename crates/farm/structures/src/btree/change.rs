@@ -1,0 +1,288 @@
+//! Changes of a tree: insertions with splits, removals with leaves that go.
+
+use super::node::{Fences, Inner, Leaf, LeafPage, Seek};
+use super::tree::{BROKEN_ENTRY, BTree, NOT_A_NODE};
+use crate::error::{Result, damaged};
+use crate::value::{self, Entry};
+use bytes::Bytes;
+use plinth_farm_memory::{Objects, Pointer};
+use plinth_runtime::{planted, probe};
+
+const TOO_LARGE: &str = "a node holds more than it may";
+
+/// What to do with a key depending on whether it is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Always,
+    Absent,
+    Present,
+}
+
+/// A node of an edge whose fences are to be moved.
+enum Node {
+    Leaf(Leaf),
+    Inner(Inner),
+}
+
+impl Node {
+    fn fences_mut(&mut self) -> &mut Fences {
+        match self {
+            Node::Leaf(leaf) => &mut leaf.fences,
+            Node::Inner(inner) => &mut inner.fences,
+        }
+    }
+}
+
+impl BTree {
+    /// Sets the value of a key. True if the key is new.
+    pub async fn set<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8]) -> Result<bool> {
+        let was_there = self.put(tx, key, value, When::Always).await?;
+        Ok(!was_there)
+    }
+
+    /// Sets the value of a new key. False, and nothing is changed, if the key is there.
+    pub async fn insert<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8]) -> Result<bool> {
+        let was_there = self.put(tx, key, value, When::Absent).await?;
+        Ok(!was_there)
+    }
+
+    /// Sets the value of a key that is there. False, and nothing is changed, if it is not.
+    pub async fn update<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.put(tx, key, value, When::Present).await
+    }
+
+    /// Returns whether the key was there.
+    async fn put<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8], when: When) -> Result<bool> {
+        let limits = self.settings.limits();
+        limits.check(key, value)?;
+        let (at, page) = self.leaf(tx, Seek::At(key)).await?;
+        let (Some(found), Some(mut leaf)) = (page.search(key), page.to_leaf()) else {
+            return damaged(at, BROKEN_ENTRY);
+        };
+        match found {
+            Ok(_) if when == When::Absent => return Ok(true),
+            Err(_) if when == When::Present => return Ok(false),
+            _ => {}
+        }
+        let former = found.ok().map(|i| leaf.entries[i].stored.clone());
+        let stored = value::store(tx, self.root, at, limits, value, former.clone()).await?;
+        if former.as_ref() == Some(&stored) {
+            return Ok(true);
+        }
+        match found {
+            Ok(i) => leaf.entries[i].stored = stored,
+            Err(i) => {
+                let key = Bytes::copy_from_slice(key);
+                leaf.entries.insert(i, Entry { key, stored });
+            }
+        }
+        if leaf.fits(&self.settings) {
+            tx.write(at, leaf.encode(self.root)).await?;
+        } else {
+            let appended = found == Err(leaf.entries.len() - 1);
+            self.split(tx, key, at, leaf, appended).await?;
+        }
+        Ok(found.is_ok())
+    }
+
+    /// Writes a leaf that has become too large as two, and what that needs up to the root object.
+    async fn split<O: Objects>(
+        &self,
+        tx: &O,
+        key: &[u8],
+        at: Pointer,
+        mut left: Leaf,
+        appended: bool,
+    ) -> Result<()> {
+        let (mut way, leaf_at) = self.way(tx, Seek::At(key)).await?;
+        if leaf_at != at {
+            return damaged(leaf_at, NOT_A_NODE);
+        }
+        if left.entries.len() < 2 {
+            return damaged(at, TOO_LARGE);
+        }
+        let right = left.split(appended);
+        if !left.fits(&self.settings) || !right.fits(&self.settings) {
+            return damaged(at, TOO_LARGE);
+        }
+        let right_at = tx.allocate(self.settings.leaf_bytes, self.near()).await?;
+        let mut fence = right.fences.lower.clone();
+        if planted!(
+            "btree_fence_is_late",
+            "a leaf that splits goes on claiming the keys of its new neighbour"
+        ) {
+            left.fences.upper = right.fences.upper.clone();
+        }
+        tx.write(at, left.encode(self.root)).await?;
+        tx.write(right_at, right.encode(self.root)).await?;
+        let mut new = right_at;
+        while let Some(step) = way.pop() {
+            let mut inner = (*step.node).clone();
+            inner.separators.insert(step.child, fence);
+            inner.children.insert(step.child + 1, new);
+            if inner.content_bytes() <= self.settings.inner_room() {
+                tx.write(step.at, inner.encode(self.root)).await?;
+                return Ok(());
+            }
+            probe!("btree_inner_split");
+            let behind = inner.split();
+            let larger = inner.content_bytes().max(behind.content_bytes());
+            if larger > self.settings.inner_room() {
+                return damaged(step.at, TOO_LARGE);
+            }
+            new = tx.allocate(self.settings.inner_bytes, self.near()).await?;
+            fence = behind.fences.lower.clone();
+            tx.write(step.at, inner.encode(self.root)).await?;
+            tx.write(new, behind.encode(self.root)).await?;
+            if way.is_empty() {
+                return self.grow(tx, inner.level + 1, [step.at, new], fence).await;
+            }
+        }
+        self.grow(tx, 1, [at, new], fence).await
+    }
+
+    /// A new root node above two.
+    async fn grow<O: Objects>(
+        &self,
+        tx: &O,
+        level: u8,
+        children: [Pointer; 2],
+        fence: Bytes,
+    ) -> Result<()> {
+        let node = Inner {
+            level,
+            fences: Fences::default(),
+            children: children.to_vec(),
+            separators: vec![fence],
+        };
+        let at = tx.allocate(self.settings.inner_bytes, self.near()).await?;
+        tx.write(at, node.encode(self.root)).await?;
+        self.write_root(tx, at, level).await
+    }
+
+    /// Removes a key. True if it was there.
+    pub async fn remove<O: Objects>(&self, tx: &O, key: &[u8]) -> Result<bool> {
+        self.settings.limits().check_key(key)?;
+        let (at, page) = self.leaf(tx, Seek::At(key)).await?;
+        let i = match page.search(key) {
+            Some(Ok(i)) => i,
+            Some(Err(_)) => return Ok(false),
+            None => return damaged(at, BROKEN_ENTRY),
+        };
+        let Some(mut leaf) = page.to_leaf() else {
+            return damaged(at, BROKEN_ENTRY);
+        };
+        let gone = leaf.entries.remove(i);
+        value::drop_stored(tx, Some(gone.stored)).await?;
+        let is_only = leaf.fences == Fences::default();
+        if leaf.entries.is_empty() && !is_only {
+            self.unlink(tx, key, at).await?;
+        } else {
+            tx.write(at, leaf.encode(self.root)).await?;
+        }
+        Ok(true)
+    }
+
+    /// Takes an empty leaf out, with the nodes that are there for it alone. A neighbour gets its keys: the nodes along
+    /// the neighbour's edge get other fences.
+    async fn unlink<O: Objects>(&self, tx: &O, key: &[u8], at: Pointer) -> Result<()> {
+        let (mut way, leaf_at) = self.way(tx, Seek::At(key)).await?;
+        if leaf_at != at {
+            return damaged(leaf_at, NOT_A_NODE);
+        }
+        let mut doomed = vec![at];
+        while let Some(step) = way.pop_if(|step| step.node.children.len() == 1) {
+            doomed.push(step.at);
+        }
+        let Some(step) = way.pop() else {
+            return damaged(at, "a leaf that is not the only one is");
+        };
+        let mut parent = (*step.node).clone();
+        parent.children.remove(step.child);
+        parent.separators.remove(step.child.saturating_sub(1));
+        let is_left = step.child > 0;
+        let neighbour = parent.children[step.child.saturating_sub(1)];
+        let fences = step.node.child_fences(step.child);
+        let edge = self
+            .edge(tx, neighbour, parent.level - 1, is_left, fences)
+            .await?;
+        let mut edge = edge.into_iter().peekable();
+        if way.is_empty() && parent.children.len() == 1 {
+            probe!("btree_root_falls");
+            doomed.push(step.at);
+            let has_one = |(_, node): &(Pointer, Node)| matches!(node, Node::Inner(i) if i.children.len() == 1);
+            while let Some((at, _)) = edge.next_if(has_one) {
+                doomed.push(at);
+            }
+            let Some((at, node)) = edge.peek() else {
+                return damaged(step.at, NOT_A_NODE);
+            };
+            let level = match node {
+                Node::Leaf(_) => 0,
+                Node::Inner(inner) => inner.level,
+            };
+            self.write_root(tx, *at, level).await?;
+        } else {
+            tx.write(step.at, parent.encode(self.root)).await?;
+        }
+        for (at, node) in edge {
+            let bytes = match node {
+                Node::Leaf(leaf) => leaf.encode(self.root),
+                Node::Inner(inner) => inner.encode(self.root),
+            };
+            tx.write(at, bytes).await?;
+        }
+        for at in doomed {
+            tx.free(at).await?;
+        }
+        Ok(())
+    }
+
+    /// The nodes along one side of a subtree, from its top to the leaf, with the keys of `gained` beside their own.
+    async fn edge<O: Objects>(
+        &self,
+        tx: &O,
+        top: Pointer,
+        top_level: u8,
+        is_left: bool,
+        gained: Fences,
+    ) -> Result<Vec<(Pointer, Node)>> {
+        let mut edge = Vec::new();
+        let mut at = top;
+        for level in (0..=top_level).rev() {
+            let bytes = tx.read(at).await?;
+            let node = if level == 0 {
+                let page = LeafPage::parse(bytes, self.root);
+                page.and_then(|page| page.to_leaf()).map(Node::Leaf)
+            } else {
+                let inner = Inner::parse(bytes, self.root);
+                inner.filter(|inner| inner.level == level).map(Node::Inner)
+            };
+            let Some(mut node) = node else {
+                return damaged(at, NOT_A_NODE);
+            };
+            let fences = node.fences_mut();
+            let meets = if is_left {
+                fences.upper.as_ref() == Some(&gained.lower)
+            } else {
+                gained.upper.as_ref() == Some(&fences.lower)
+            };
+            if !meets {
+                return damaged(at, "its fences do not meet those of its neighbour");
+            }
+            if is_left {
+                fences.upper = gained.upper.clone();
+            } else {
+                fences.lower = gained.lower.clone();
+            }
+            let next = match &node {
+                Node::Inner(inner) if is_left => inner.children.last().copied(),
+                Node::Inner(inner) => inner.children.first().copied(),
+                Node::Leaf(_) => None,
+            };
+            edge.push((at, node));
+            at = next.unwrap_or(at);
+        }
+        Ok(edge)
+    }
+}

@@ -1,0 +1,2 @@
+mod btree;
+mod model;
