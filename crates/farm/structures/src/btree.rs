@@ -23,7 +23,6 @@ mod scan;
 mod tree;
 
 pub use cache::Cache;
-pub use census::Census;
 pub use node::Settings;
 pub use scan::Rows;
 pub use tree::BTree;

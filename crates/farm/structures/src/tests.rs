@@ -1,2 +1,4 @@
 mod btree;
+mod hash;
+mod judge;
 mod model;

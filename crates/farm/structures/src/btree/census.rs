@@ -2,20 +2,10 @@
 
 use super::node::{Fences, Inner, LeafPage, Root};
 use super::tree::{BROKEN_ENTRY, BTree, NOT_A_NODE};
+use crate::census::Census;
 use crate::error::{Result, damaged};
 use crate::value::{self, Stored};
 use plinth_farm_memory::{Objects, Pointer};
-
-/// What a walk has found.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Census {
-    /// Every object that the structure has, the root object first.
-    pub objects: Vec<Pointer>,
-    pub entries: usize,
-    /// Of these, objects that only hold long values.
-    pub values: usize,
-    pub levels: u8,
-}
 
 impl BTree {
     /// Reads the whole tree. Error: `Damaged` at the first thing that is wrong: levels, fences that do not meet, keys

@@ -1,6 +1,7 @@
 //! The B-tree against a map.
 
-use super::model::{Calls, Store, Tx, interleave, run};
+use super::judge::{History, Map, calls, client, key, value};
+use super::model::{Store, Tx, interleave, run};
 use crate::btree::{BTree, Cache, Settings};
 use crate::{Error, Result};
 use bytes::Bytes;
@@ -11,8 +12,6 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
-
-type Map = BTreeMap<Bytes, Bytes>;
 
 /// As small as nodes can be with such keys.
 fn small() -> Settings {
@@ -35,18 +34,6 @@ fn one_a_leaf() -> Settings {
 fn create(store: &Rc<Store>, settings: Settings, cache: &Cache) -> BTree {
     let made = store.run(async |tx| BTree::create(tx, settings, Pointer::NULL, cache).await);
     run(made).expect("a tree")
-}
-
-fn key(random: &mut Generator, keys: usize) -> Bytes {
-    let number = random.below(keys);
-    // Lengths vary, and some keys are prefixes of others.
-    Bytes::from(format!("{number:04}")[..1 + number % 4].repeat(1 + number % 3))
-}
-
-fn value(random: &mut Generator) -> Bytes {
-    let lengths = [0, 3, 10, 11, 60, 300];
-    let length = lengths[random.below(lengths.len())];
-    Bytes::from(vec![random.below(256) as u8; length])
 }
 
 fn rows_of(map: &Map, begin: &[u8], end: Option<&[u8]>) -> Vec<(Bytes, Bytes)> {
@@ -183,47 +170,6 @@ fn a_tree_holds_what_a_map_holds() {
     }
 }
 
-/// Maps by the version that committed them.
-type History = RefCell<BTreeMap<u64, Map>>;
-
-/// What a commit makes of the newest map: others may have committed since its snapshot.
-fn record(history: &mut BTreeMap<u64, Map>, tx: &Tx, version: u64, own: Map) {
-    let before = &history[&tx.snapshot];
-    let mut newest = history[&(version - 1)].clone();
-    newest.retain(|key, _| own.contains_key(key) || !before.contains_key(key));
-    for (key, value) in own {
-        if before.get(&key) != Some(&value) {
-            newest.insert(key, value);
-        }
-    }
-    history.insert(version, newest);
-}
-
-/// Transactions that run at the same time, and conflict. Every one of them, also those that abort, sees the map of its
-/// snapshot with its own changes at each step.
-async fn client(store: &Rc<Store>, tree: &BTree, history: &History, seed: u64, keys: usize) {
-    let mut random = Generator::new(seed);
-    for _ in 0..40 {
-        let tx = store.begin();
-        let mut own = history.borrow()[&tx.snapshot].clone();
-        let steps = 1 + random.below(6);
-        let attempt = async {
-            for _ in 0..steps {
-                step(tree, &tx, &mut own, &mut random, keys).await?;
-                if random.below(4) == 0 {
-                    tree.cache().evict();
-                }
-            }
-            Ok(tx.commit().await?)
-        };
-        match attempt.await {
-            Ok(version) if version == tx.snapshot => assert_eq!(own, history.borrow()[&version]),
-            Ok(version) => record(&mut history.borrow_mut(), &tx, version, own),
-            Err(error) => assert!(Error::is_retryable(error), "{error}"),
-        }
-    }
-}
-
 fn concurrent(seed: u64, settings: Settings, cache_bytes: usize, keys: usize) {
     let store = Store::new(seed);
     // Two machines with caches of their own.
@@ -236,7 +182,13 @@ fn concurrent(seed: u64, settings: Settings, cache_bytes: usize, keys: usize) {
     store.abort_one_in.set(200);
     let clients = (0..6).map(|i| {
         let tree = if i % 2 == 0 { &tree } else { &other };
-        let client = client(&store, tree, &history, seed * 100 + i, keys);
+        let step = async |tx: &Tx, map: &mut Map, random: &mut Generator| {
+            if random.below(4) == 0 {
+                tree.cache().evict();
+            }
+            step(tree, tx, map, random, keys).await
+        };
+        let client = client(&store, &history, seed * 100 + i, step);
         Box::pin(client) as Pin<Box<dyn Future<Output = ()>>>
     });
     interleave(seed, clients.collect());
@@ -275,14 +227,6 @@ fn a_late_fence_is_found() {
     }
     plinth_runtime::fault::plant(None);
     assert!(matches!(found, Some(Error::Damaged { .. })), "{found:?}");
-}
-
-fn calls(store: &Rc<Store>, body: impl AsyncFnOnce(&Tx) -> Result<()>) -> Calls {
-    let tx = store.begin();
-    run(body(&tx)).expect("nothing fails");
-    let calls = tx.calls.get();
-    run(tx.commit()).expect("nobody conflicts");
-    calls
 }
 
 #[test]
