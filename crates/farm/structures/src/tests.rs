@@ -1,4 +1,6 @@
 mod btree;
+mod catalog;
 mod hash;
 mod judge;
+mod kv;
 mod model;
