@@ -11,8 +11,8 @@
 //! - Reads are futures that are not issued before their first poll; they see the writes made until then.
 //! - Every read conflicts with those who change what it has read: there are no snapshot reads. What conflicts is a
 //!   leaf of the tree, so neighbours of a key may conflict too. With `leaf_entries_max: 1` they do not.
-//! - A write reads its leaf at the commit, and conflicts with those who change it before. An atomic operation reads the
-//!   value, and conflicts with every other change of it.
+//! - A write reads its leaf at the commit, and conflicts with those who change it before. An atomic operation reads
+//!   the value, and conflicts with every other change of it.
 //! - Reads never become too old while their transaction lives, as long as the engine keeps old versions.
 //! - Keys are as long as the tree allows (256 bytes by default), values as in the store. There are no system keys.
 //! - There are no options, versionstamps, watches, read versions and special keys.

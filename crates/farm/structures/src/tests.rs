@@ -3,4 +3,3 @@ mod catalog;
 mod hash;
 mod judge;
 mod kv;
-mod model;

@@ -1,8 +1,8 @@
 //! The B-tree against a map.
 
 use super::judge::{History, Map, calls, client, key, value};
-use super::model::{Store, Tx, interleave, run};
 use crate::btree::{BTree, Cache, Settings};
+use crate::testing::{Store, Tx, interleave, run};
 use crate::{Error, Result};
 use bytes::Bytes;
 use plinth_core::testing::Generator;

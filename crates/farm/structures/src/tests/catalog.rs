@@ -1,9 +1,9 @@
 //! The catalogue.
 
-use super::model::{Store, run};
 use crate::btree::{self, BTree, Cache};
 use crate::catalog::{Catalog, Kind, Named};
 use crate::hash::{self, HashTable};
+use crate::testing::{Store, run};
 use crate::{Error, Result};
 use plinth_farm_memory::{Objects, Pointer};
 

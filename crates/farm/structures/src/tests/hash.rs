@@ -1,8 +1,8 @@
 //! The hash table against a map.
 
 use super::judge::{History, Map, calls, client, key, value};
-use super::model::{Store, Tx, interleave, run};
 use crate::hash::{HashTable, Settings};
+use crate::testing::{Store, Tx, interleave, run};
 use crate::{Census, Error, Result};
 use bytes::Bytes;
 use plinth_core::testing::Generator;

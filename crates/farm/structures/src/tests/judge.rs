@@ -1,6 +1,6 @@
 //! What the tests of all structures share: contents as maps, and transactions that are judged by them.
 
-use super::model::{Calls, Store, Tx, run};
+use crate::testing::{Calls, Store, Tx, run};
 use crate::{Error, Result};
 use bytes::Bytes;
 use plinth_core::testing::Generator;

@@ -1,29 +1,17 @@
 //! Keys and values against a map, and the retry loop.
 
 use super::judge::{Map, key, value};
-use super::model::{Store, Tx};
 use crate::btree::{BTree, Cache, Settings};
-use crate::kv::{Database, Engine, RangeOptions, Transaction};
+use crate::kv::{Database, RangeOptions, Transaction};
+use crate::testing::Store;
 use bytes::Bytes;
 use plinth_core::key::key_after;
 use plinth_core::testing::Generator;
 use plinth_core::{Error, KeySelector, MutationKind, Result, atomic};
-use plinth_farm_memory::{Abort, Pointer};
+use plinth_farm_memory::Pointer;
 use plinth_runtime::sim::{SimConfig, Simulation};
 use plinth_runtime::{join_all, spawn};
 use std::rc::Rc;
-
-impl Engine for Rc<Store> {
-    type Transaction = Tx;
-
-    async fn begin(&self) -> std::result::Result<Tx, Abort> {
-        Ok(Store::begin(self))
-    }
-
-    async fn commit(&self, tx: &Tx) -> std::result::Result<(), Abort> {
-        tx.commit().await.map(|_| ())
-    }
-}
 
 type Db = Database<Rc<Store>>;
 

@@ -1,8 +1,10 @@
-//! A simple store of objects with versions, in one thread: the model of the engine behind [`Objects`].
+//! Test support: a simple store of objects with versions, in one thread. It is the model of the engine behind
+//! [`Objects`], for tests of structures and of what is built on them.
 //!
 //! It is as unfriendly as an engine may be: freed places are used again at once, by whatever wants the same size; a
 //! transaction can be made to abort at any call; a transaction that goes on after an error is a bug.
 
+use crate::kv::Engine;
 use bytes::Bytes;
 use plinth_core::testing::Generator;
 use plinth_farm_memory::{Abort, Class, Objects, Pointer};
@@ -23,6 +25,7 @@ struct State {
     random: Generator,
 }
 
+/// The objects, and their versions.
 pub struct Store {
     state: RefCell<State>,
     /// A call in so many aborts; 0: none.
@@ -40,17 +43,21 @@ pub struct Calls {
     pub frees: usize,
 }
 
+/// A transaction.
 pub struct Tx {
     store: Rc<Store>,
+    /// The version that it reads.
     pub snapshot: u64,
     reads: RefCell<BTreeMap<Pointer, u64>>,
     writes: RefCell<BTreeMap<Pointer, Option<Bytes>>>,
     allocated: RefCell<BTreeSet<Pointer>>,
     is_over: Cell<bool>,
+    /// Calls up to now.
     pub calls: Cell<Calls>,
 }
 
 impl Store {
+    /// A store without objects; `seed` decides everything that happens at random.
     pub fn new(seed: u64) -> Rc<Store> {
         Rc::new(Store {
             state: RefCell::new(State {
@@ -65,6 +72,7 @@ impl Store {
         })
     }
 
+    /// A transaction at the newest version.
     pub fn begin(self: &Rc<Self>) -> Tx {
         Tx {
             store: Rc::clone(self),
@@ -77,7 +85,7 @@ impl Store {
         }
     }
 
-    pub fn below(&self, n: usize) -> usize {
+    fn below(&self, n: usize) -> usize {
         self.state.borrow_mut().random.below(n)
     }
 
@@ -200,6 +208,18 @@ impl Drop for Tx {
         for at in self.allocated.take() {
             state.free.entry(at.class()).or_default().push(at);
         }
+    }
+}
+
+impl Engine for Rc<Store> {
+    type Transaction = Tx;
+
+    async fn begin(&self) -> Result<Tx, Abort> {
+        Ok(Store::begin(self))
+    }
+
+    async fn commit(&self, tx: &Tx) -> Result<(), Abort> {
+        tx.commit().await.map(|_| ())
     }
 }
 
