@@ -51,23 +51,91 @@ impl BTree {
         self.put(tx, key, value, When::Present).await
     }
 
-    /// Returns whether the key was there.
-    async fn put<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8], when: When) -> Result<bool> {
-        let limits = self.settings.limits();
-        limits.check(key, value)?;
-        let (at, page) = self.leaf(tx, Seek::At(key)).await?;
-        let (Some(found), Some(mut leaf)) = (page.search(key), page.to_leaf()) else {
-            return damaged(at, BROKEN_ENTRY);
+    /// Sets the value of a key that is there to what `change` makes of it. False if the key is not there. An error of
+    /// `change` changes nothing.
+    pub async fn modify<O: Objects>(
+        &self,
+        tx: &O,
+        key: &[u8],
+        change: impl FnOnce(Bytes) -> Result<Vec<u8>>,
+    ) -> Result<bool> {
+        self.settings.limits().check_key(key)?;
+        let (at, mut leaf, found) = self.leaf_of(tx, key).await?;
+        let Ok(i) = found else {
+            return Ok(false);
         };
-        match found {
-            Ok(_) if when == When::Absent => return Ok(true),
-            Err(_) if when == When::Present => return Ok(false),
-            _ => {}
+        let former = value::load(tx, self.root, leaf.entries[i].stored.clone()).await?;
+        let value = change(former)?;
+        self.settings.limits().check(key, &value)?;
+        if self.edit(tx, at, &mut leaf, found, key, &value).await? {
+            self.write_leaf(tx, key, at, leaf, found).await?;
         }
+        Ok(true)
+    }
+
+    /// Sets many values. Those of keys that are neighbours are written together: rows in the order of their keys cost
+    /// a read and a write for each leaf, not for each row.
+    pub async fn set_many<O: Objects, K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        tx: &O,
+        rows: impl IntoIterator<Item = (K, V)>,
+    ) -> Result<()> {
+        let mut open: Option<(Pointer, Leaf)> = None;
+        for (key, value) in rows {
+            let (key, value) = (key.as_ref(), value.as_ref());
+            self.settings.limits().check(key, value)?;
+            let (at, mut leaf) = match open.take() {
+                Some((at, leaf)) if leaf.fences.covers(Seek::At(key)) => (at, leaf),
+                other => {
+                    if let Some((at, leaf)) = other {
+                        tx.write(at, leaf.encode(self.root)).await?;
+                    }
+                    let (at, leaf, _) = self.leaf_of(tx, key).await?;
+                    (at, leaf)
+                }
+            };
+            let found = leaf.entries.binary_search_by(|e| e.key[..].cmp(key));
+            self.edit(tx, at, &mut leaf, found, key, value).await?;
+            if leaf.fits(&self.settings) {
+                open = Some((at, leaf));
+            } else {
+                self.write_leaf(tx, key, at, leaf, found).await?;
+            }
+        }
+        if let Some((at, leaf)) = open {
+            tx.write(at, leaf.encode(self.root)).await?;
+        }
+        Ok(())
+    }
+
+    /// The key's leaf, to be changed, and where the key is in it or would be.
+    async fn leaf_of<O: Objects>(
+        &self,
+        tx: &O,
+        key: &[u8],
+    ) -> Result<(Pointer, Leaf, std::result::Result<usize, usize>)> {
+        let (at, page) = self.leaf(tx, Seek::At(key)).await?;
+        match (page.to_leaf(), page.search(key)) {
+            (Some(leaf), Some(found)) => Ok((at, leaf, found)),
+            _ => damaged(at, BROKEN_ENTRY),
+        }
+    }
+
+    /// Sets a value in a leaf that is to be written. False if the leaf has not changed by that.
+    async fn edit<O: Objects>(
+        &self,
+        tx: &O,
+        at: Pointer,
+        leaf: &mut Leaf,
+        found: std::result::Result<usize, usize>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<bool> {
         let former = found.ok().map(|i| leaf.entries[i].stored.clone());
+        let limits = self.settings.limits();
         let stored = value::store(tx, self.root, at, limits, value, former.clone()).await?;
         if former.as_ref() == Some(&stored) {
-            return Ok(true);
+            return Ok(false);
         }
         match found {
             Ok(i) => leaf.entries[i].stored = stored,
@@ -76,11 +144,36 @@ impl BTree {
                 leaf.entries.insert(i, Entry { key, stored });
             }
         }
+        Ok(true)
+    }
+
+    /// Writes a leaf after `key`, which was `found` there, has changed it.
+    async fn write_leaf<O: Objects>(
+        &self,
+        tx: &O,
+        key: &[u8],
+        at: Pointer,
+        leaf: Leaf,
+        found: std::result::Result<usize, usize>,
+    ) -> Result<()> {
         if leaf.fits(&self.settings) {
-            tx.write(at, leaf.encode(self.root)).await?;
-        } else {
-            let appended = found == Err(leaf.entries.len() - 1);
-            self.split(tx, key, at, leaf, appended).await?;
+            return Ok(tx.write(at, leaf.encode(self.root)).await?);
+        }
+        let appended = found == Err(leaf.entries.len() - 1);
+        self.split(tx, key, at, leaf, appended).await
+    }
+
+    /// Returns whether the key was there.
+    async fn put<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8], when: When) -> Result<bool> {
+        self.settings.limits().check(key, value)?;
+        let (at, mut leaf, found) = self.leaf_of(tx, key).await?;
+        match found {
+            Ok(_) if when == When::Absent => return Ok(true),
+            Err(_) if when == When::Present => return Ok(false),
+            _ => {}
+        }
+        if self.edit(tx, at, &mut leaf, found, key, value).await? {
+            self.write_leaf(tx, key, at, leaf, found).await?;
         }
         Ok(found.is_ok())
     }

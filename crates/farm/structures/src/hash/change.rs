@@ -78,6 +78,45 @@ impl HashTable {
         self.put(tx, key, value, When::Present).await
     }
 
+    /// Sets the value of a key that is there to what `change` makes of it. False if the key is not there. An error of
+    /// `change` changes nothing.
+    pub async fn modify<O: Objects>(
+        &self,
+        tx: &O,
+        key: &[u8],
+        change: impl FnOnce(Bytes) -> Result<Vec<u8>>,
+    ) -> Result<bool> {
+        let found = self.find(tx, key).await?;
+        let Some(place) = found.place else {
+            return Ok(false);
+        };
+        let (open, i) = opened(&found, place)?;
+        let former = value::load(tx, self.root, open.bucket.entries[i].stored.clone()).await?;
+        let value = change(former)?;
+        self.settings.limits().check(key, &value)?;
+        self.replace(tx, found.home_at, open, i, &value).await?;
+        Ok(true)
+    }
+
+    /// Sets the value of an entry.
+    async fn replace<O: Objects>(
+        &self,
+        tx: &O,
+        near: Pointer,
+        mut open: Open,
+        i: usize,
+        value: &[u8],
+    ) -> Result<()> {
+        let former = open.bucket.entries[i].stored.clone();
+        let limits = self.settings.limits();
+        let stored = value::store(tx, self.root, near, limits, value, Some(former.clone())).await?;
+        if stored != former {
+            open.bucket.entries[i].stored = stored;
+            self.write(tx, &open).await?;
+        }
+        Ok(())
+    }
+
     /// Returns whether the key was there.
     async fn put<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8], when: When) -> Result<bool> {
         let limits = self.settings.limits();
@@ -96,13 +135,8 @@ impl HashTable {
         if when == When::Absent {
             return Ok(true);
         }
-        let (mut open, i) = opened(&found, place)?;
-        let former = open.bucket.entries[i].stored.clone();
-        let stored = value::store(tx, self.root, near, limits, value, Some(former.clone())).await?;
-        if stored != former {
-            open.bucket.entries[i].stored = stored;
-            self.write(tx, &open).await?;
-        }
+        let (open, i) = opened(&found, place)?;
+        self.replace(tx, near, open, i, value).await?;
         Ok(true)
     }
 

@@ -26,15 +26,18 @@ pub async fn apply<O: Objects>(tree: &BTree, tx: &O, writes: &Writes) -> Result<
             }
         }
     }
+    let mut rows = Vec::new();
     for (key, own) in writes.keys() {
         let value = match own {
             Own::Value(value) => value.clone(),
             Own::Operations(operations) => fold(operations, tree.get(tx, key).await?),
         };
         match value {
-            Some(value) => tree.set(tx, key, &value).await?,
-            None => tree.remove(tx, key).await?,
-        };
+            Some(value) => rows.push((key, value)),
+            None => {
+                tree.remove(tx, key).await?;
+            }
+        }
     }
-    Ok(())
+    tree.set_many(tx, rows).await
 }

@@ -52,7 +52,7 @@ async fn step(
     keys: usize,
 ) -> Result<()> {
     let (key, new) = (key(random, keys), value(random));
-    match random.below(9) {
+    match random.below(11) {
         0 | 1 => {
             let is_new = tree.set(tx, &key, &new).await?;
             assert_eq!(is_new, map.insert(key.clone(), new.clone()).is_none());
@@ -76,6 +76,23 @@ async fn step(
         6 => {
             assert_eq!(tree.get(tx, &key).await?, map.get(&key).cloned());
             assert_eq!(tree.contains(tx, &key).await?, map.contains_key(&key));
+        }
+        7 => {
+            let longer = |value: Bytes| Ok([&value[..], b"+"].concat());
+            let was_there = tree.modify(tx, &key, longer).await?;
+            assert_eq!(was_there, map.contains_key(&key));
+            map.entry(key)
+                .and_modify(|value| *value = [&value[..], b"+"].concat().into());
+        }
+        8 => {
+            let mut rows: Vec<_> = (0..random.below(9))
+                .map(|_| (super::judge::key(random, keys), value(random)))
+                .collect();
+            if random.below(2) == 0 {
+                rows.sort();
+            }
+            tree.set_many(tx, rows.clone()).await?;
+            map.extend(rows);
         }
         _ => range(tree, tx, map, random, key, keys).await?,
     }

@@ -54,7 +54,14 @@ async fn step(
             assert_eq!(is_new, !map.contains_key(&key));
             map.entry(key).or_insert(new);
         }
-        30..40 => {
+        30..34 => {
+            let longer = |value: Bytes| Ok([&value[..], b"+"].concat());
+            let was_there = table.modify(tx, &key, longer).await?;
+            assert_eq!(was_there, map.contains_key(&key));
+            map.entry(key)
+                .and_modify(|value| *value = [&value[..], b"+"].concat().into());
+        }
+        34..40 => {
             let was_there = table.update(tx, &key, &new).await?;
             assert_eq!(was_there, map.contains_key(&key));
             map.entry(key).and_modify(|value| *value = new);
