@@ -13,7 +13,8 @@
 //! Promises: an operation sees its transaction's snapshot with the transaction's own changes, whatever caches hold,
 //! and also if the transaction will abort. Objects that a structure does not need any more are freed in the
 //! transaction that makes them so. Damaged memory is an error that names the object ([`Error::Damaged`]), never a
-//! panic.
+//! panic. A call that refuses its arguments has changed nothing; after any other error of a change the transaction
+//! must be given up.
 //!
 //! Caches hold places of objects that may be gone, or be other objects by now. A place is followed by a read in the
 //! transaction, and the object there must say whose it is. So structures rely on an engine in this:

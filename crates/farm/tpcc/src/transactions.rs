@@ -100,7 +100,7 @@ pub async fn new_order<O: Objects>(
         sum += row.amount;
         rows.push((line_key(input.district, id, number), row.encode()));
     }
-    warehouse.order_lines.set_many(tx, rows).await?;
+    warehouse.order_lines.set_many(tx, &rows).await?;
     let taxed = sum * i64::from(10_000 + warehouse_tax + district_tax) / 10_000;
     let total = taxed * (10_000 - i64::from(customer.discount)) / 10_000;
     Ok(Placed::Order { id, total })
@@ -367,7 +367,7 @@ async fn deliver<O: Objects>(
         line.delivered = now;
         rows.push((line_key(district, id, number), line.encode()));
     }
-    warehouse.order_lines.set_many(tx, rows).await?;
+    warehouse.order_lines.set_many(tx, &rows).await?;
     let get = |customer: &mut Customer| {
         customer.balance += sum;
         customer.deliveries += 1;

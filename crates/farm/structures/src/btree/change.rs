@@ -78,12 +78,17 @@ impl BTree {
     pub async fn set_many<O: Objects, K: AsRef<[u8]>, V: AsRef<[u8]>>(
         &self,
         tx: &O,
-        rows: impl IntoIterator<Item = (K, V)>,
+        rows: &[(K, V)],
     ) -> Result<()> {
-        let mut open: Option<(Pointer, Leaf)> = None;
-        for (key, value) in rows {
-            let (key, value) = (key.as_ref(), value.as_ref());
+        let pairs = || {
+            rows.iter()
+                .map(|(key, value)| (key.as_ref(), value.as_ref()))
+        };
+        for (key, value) in pairs() {
             self.settings.limits().check(key, value)?;
+        }
+        let mut open: Option<(Pointer, Leaf)> = None;
+        for (key, value) in pairs() {
             let (at, mut leaf) = match open.take() {
                 Some((at, leaf)) if leaf.fences.covers(Seek::At(key)) => (at, leaf),
                 other => {
@@ -285,6 +290,7 @@ impl BTree {
         }
         let mut doomed = vec![at];
         while let Some(step) = way.pop_if(|step| step.node.children.len() == 1) {
+            probe!("btree_branch_goes");
             doomed.push(step.at);
         }
         let Some(step) = way.pop() else {

@@ -206,6 +206,7 @@ impl HashTable {
             open.push(Open::new(head.next, Kind::Bucket, &page)?);
         }
         for i in (1..open.len()).rev() {
+            probe!("hash_room_is_moved");
             let Some(own) = self.own_entry(&open[i - 1]) else {
                 return damaged(open[i - 1].at, NOT_A_BUCKET);
             };

@@ -39,5 +39,5 @@ pub async fn apply<O: Objects>(tree: &BTree, tx: &O, writes: &Writes) -> Result<
             }
         }
     }
-    tree.set_many(tx, rows).await
+    tree.set_many(tx, &rows).await
 }

@@ -1,6 +1,6 @@
 //! The B-tree against a map.
 
-use super::judge::{History, Map, calls, client, key, value};
+use super::judge::{History, Map, assert_taken, calls, client, key, value};
 use crate::btree::{BTree, Cache, Settings};
 use crate::testing::{Store, Tx, interleave, run};
 use crate::{Error, Result};
@@ -91,7 +91,7 @@ async fn step(
             if random.below(2) == 0 {
                 rows.sort();
             }
-            tree.set_many(tx, rows.clone()).await?;
+            tree.set_many(tx, &rows).await?;
             map.extend(rows);
         }
         _ => range(tree, tx, map, random, key, keys).await?,
@@ -185,6 +185,12 @@ fn a_tree_holds_what_a_map_holds() {
         serial(seed, one_a_leaf(), 100_000, 250, 200);
         serial(seed, Settings::default(), 0, 60, 3000);
     }
+    assert_taken(&[
+        "btree_cache_is_stale",
+        "btree_inner_split",
+        "btree_branch_goes",
+        "btree_root_falls",
+    ]);
 }
 
 fn concurrent(seed: u64, settings: Settings, cache_bytes: usize, keys: usize) {
@@ -333,6 +339,13 @@ fn what_is_too_long_is_refused() {
             bytes: most + 1,
             most
         })
+    );
+    let rows = [(&b"a"[..], &b"1"[..]), (&[1; 13], b"2")];
+    assert!(run(tree.set_many(&tx, &rows)).is_err());
+    assert_eq!(
+        run(tree.get(&tx, b"a")),
+        Ok(None),
+        "nothing is done by halves"
     );
     run(tree.set(&tx, b"a", &value[1..])).expect("the longest value");
     assert_eq!(

@@ -1,6 +1,6 @@
 //! The hash table against a map.
 
-use super::judge::{History, Map, calls, client, key, value};
+use super::judge::{History, Map, assert_taken, calls, client, key, value};
 use crate::hash::{HashTable, Settings};
 use crate::testing::{Store, Tx, interleave, run};
 use crate::{Census, Error, Result};
@@ -124,6 +124,11 @@ fn a_table_holds_what_a_map_holds() {
         assert_eq!(census.overflow, 0, "chains are gone");
     }
     assert!(overflow > 100, "there were chains");
+    assert_taken(&[
+        "hash_overflow",
+        "hash_room_is_moved",
+        "hash_directory_is_stale",
+    ]);
 }
 
 fn concurrent(seed: u64, keys: usize) {

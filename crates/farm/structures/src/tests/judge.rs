@@ -71,3 +71,14 @@ pub fn calls(store: &Rc<Store>, body: impl AsyncFnOnce(&Tx) -> Result<()>) -> Ca
     run(tx.commit()).expect("nobody conflicts");
     calls
 }
+
+/// This test has come past these places.
+pub fn assert_taken(probes: &[&str]) {
+    let hits = plinth_runtime::probe::hits();
+    for probe in probes {
+        assert!(
+            hits.contains_key(probe),
+            "{probe} was never taken: {hits:?}"
+        );
+    }
+}
