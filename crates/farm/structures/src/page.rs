@@ -1,15 +1,17 @@
 //! How an object of a structure lies in its bytes: a few records behind a table of where they end.
 //!
 //! ```text
-//!   kind 1 | level 1 | records 2 | zeros 4 | owner 8 | end of each record 4 … | records …    little-endian
+//!   kind 1 | level 1 | records 2 | zeros 4 | mark 8 | end of each record 4 … | records …    little-endian
 //! ```
 //!
-//! The owner is the place of the structure's root: at any snapshot it tells the objects of one structure from all
-//! others, so that a pointer from an old cache is seen to be stale. Bytes come from memory that may be damaged: every
+//! The mark is a random number that a structure was given when it was made. It tells its objects from all others, and
+//! from bytes that somebody else has chosen: a pointer from an old cache may lead into anything, also into the middle
+//! of a client's value. The mark is never shown to anybody. Bytes come from memory that may be damaged: every
 //! access is checked, and nothing panics.
 
 use bytes::Bytes;
 use plinth_farm_memory::Pointer;
+use plinth_runtime::random;
 use std::ops::Range;
 
 const HEAD_BYTES: usize = 16;
@@ -30,6 +32,31 @@ pub enum Kind {
     Value = 0xa8,
 }
 
+/// What the objects of a structure have in common.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark(u64);
+
+impl Mark {
+    pub const BYTES: usize = 8;
+
+    pub fn random() -> Mark {
+        Mark(random::u64())
+    }
+
+    /// That of a root object alone: it must be known before the object is read.
+    pub fn of_root(at: Pointer) -> Mark {
+        Mark(at.bits())
+    }
+
+    pub fn pack(self) -> [u8; Mark::BYTES] {
+        self.0.to_le_bytes()
+    }
+
+    pub fn take(bytes: &[u8]) -> Option<(Mark, &[u8])> {
+        take_u64(bytes).map(|(mark, rest)| (Mark(mark), rest))
+    }
+}
+
 /// Bytes of a page of so many records with so many bytes in all.
 pub const fn page_bytes(records: usize, bytes: usize) -> usize {
     HEAD_BYTES + records * RECORD_BYTES + bytes
@@ -43,12 +70,12 @@ pub struct Page {
 }
 
 impl Page {
-    /// None if these are not the bytes of a page of this kind and owner.
+    /// None if these are not the bytes of a page of this kind with this mark.
     #[inline]
-    pub fn parse(bytes: Bytes, kind: Kind, owner: Pointer) -> Option<Page> {
+    pub fn parse(bytes: Bytes, kind: Kind, mark: Mark) -> Option<Page> {
         let head = bytes.get(..HEAD_BYTES)?;
         let count = usize::from(u16::from_le_bytes([head[2], head[3]]));
-        let is_ours = head[0] == kind as u8 && head[8..] == owner.bits().to_le_bytes();
+        let is_ours = head[0] == kind as u8 && head[8..] == mark.pack();
         let has_table = HEAD_BYTES + count * RECORD_BYTES <= bytes.len();
         (is_ours && has_table).then_some(Page { bytes, count })
     }
@@ -113,13 +140,13 @@ pub struct PageWriter {
 
 impl PageWriter {
     /// A page of exactly so many records, and about so many bytes.
-    pub fn new(kind: Kind, level: u8, owner: Pointer, records: usize, bytes: usize) -> PageWriter {
+    pub fn new(kind: Kind, level: u8, mark: Mark, records: usize, bytes: usize) -> PageWriter {
         assert!(records <= usize::from(u16::MAX), "a page of 65,535 records");
         let mut page = Vec::with_capacity(bytes);
         page.extend_from_slice(&[kind as u8, level]);
         page.extend_from_slice(&(records as u16).to_le_bytes());
         page.extend_from_slice(&[0; 4]);
-        page.extend_from_slice(&owner.bits().to_le_bytes());
+        page.extend_from_slice(&mark.pack());
         page.resize(HEAD_BYTES + records * RECORD_BYTES, 0);
         PageWriter {
             bytes: page,

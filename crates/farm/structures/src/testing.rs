@@ -30,6 +30,8 @@ pub struct Store {
     state: RefCell<State>,
     /// A call in so many aborts; 0: none.
     pub abort_one_in: Cell<usize>,
+    /// Places where a read finds neither an object nor that there is none, as after a slab has changed its size.
+    pub lost: RefCell<BTreeSet<Pointer>>,
     /// Others may run in the middle of any call.
     pub yields: Cell<bool>,
 }
@@ -68,6 +70,7 @@ impl Store {
                 random: Generator::new(seed),
             }),
             abort_one_in: Cell::new(0),
+            lost: RefCell::default(),
             yields: Cell::new(false),
         })
     }
@@ -228,6 +231,10 @@ impl Objects for Tx {
         self.call(|calls| calls.reads += 1).await?;
         if let Some(own) = self.writes.borrow().get(&at) {
             return own.clone().ok_or(Abort::NotAllocated);
+        }
+        if self.store.lost.borrow().contains(&at) {
+            self.is_over.set(true);
+            return Err(Abort::TooOld);
         }
         let (version, payload) = self.of_snapshot(at).ok_or(Abort::NotAllocated)?;
         self.reads.borrow_mut().insert(at, version);

@@ -8,7 +8,7 @@
 //! ```
 
 use crate::error::{Error, Result, damaged};
-use crate::page::{Kind, Page, PageWriter, page_bytes, take_pointer, take_u16};
+use crate::page::{Kind, Mark, Page, PageWriter, page_bytes, take_pointer, take_u16};
 use bytes::Bytes;
 use plinth_farm_memory::{Class, OBJECT_BYTES_MAX, Objects, Pointer};
 
@@ -129,12 +129,12 @@ impl Limits {
 }
 
 /// The value itself.
-pub async fn load<O: Objects>(tx: &O, owner: Pointer, stored: Stored) -> Result<Bytes> {
+pub async fn load<O: Objects>(tx: &O, mark: Mark, stored: Stored) -> Result<Bytes> {
     let at = match stored {
         Stored::Inline(value) => return Ok(value),
         Stored::Long(at) => at,
     };
-    let page = Page::parse(tx.read(at).await?, Kind::Value, owner);
+    let page = Page::parse(tx.read(at).await?, Kind::Value, mark);
     match page.and_then(|page| page.whole(0)) {
         Some(value) => Ok(value),
         None => damaged(at, "it is not the value that a key points to"),
@@ -144,7 +144,7 @@ pub async fn load<O: Objects>(tx: &O, owner: Pointer, stored: Stored) -> Result<
 /// Puts a value where it belongs; `former` is where the key's value was before, and its object ends or is used again.
 pub async fn store<O: Objects>(
     tx: &O,
-    owner: Pointer,
+    mark: Mark,
     near: Pointer,
     limits: Limits,
     value: &[u8],
@@ -163,7 +163,7 @@ pub async fn store<O: Objects>(
             tx.allocate(bytes, near).await?
         }
     };
-    let mut writer = PageWriter::new(Kind::Value, 0, owner, 1, bytes);
+    let mut writer = PageWriter::new(Kind::Value, 0, mark, 1, bytes);
     writer.record(&[value]);
     tx.write(at, writer.finish()).await?;
     Ok(Stored::Long(at))

@@ -98,6 +98,14 @@ impl Cache {
         state.bytes += bytes;
     }
 
+    /// Forgets a node that has led astray.
+    pub(crate) fn forget(&self, tree: Pointer, at: Pointer) {
+        let mut state = self.0.borrow_mut();
+        if let Some(&i) = state.index.get(&(tree.bits(), at.bits())) {
+            state.remove(i);
+        }
+    }
+
     /// Forgets one.
     #[cfg(test)]
     pub(crate) fn evict(&self) {

@@ -11,8 +11,9 @@ impl BTree {
     /// Reads the whole tree. Error: `Damaged` at the first thing that is wrong: levels, fences that do not meet, keys
     /// outside fences or out of order, nodes that are too large or have no children, values that are not there.
     pub async fn check<O: Objects>(&self, tx: &O) -> Result<Census> {
-        let Some(root) = Root::parse(tx.read(self.root).await?, self.root) else {
-            return damaged(self.root, "it is not the root of a tree");
+        let root = Root::parse(tx.read(self.root).await?, self.root);
+        let Some(root) = root.filter(|root| root.mark == self.mark) else {
+            return damaged(self.root, "it is not the root of the tree");
         };
         let mut census = Census {
             objects: vec![self.root],
@@ -23,14 +24,14 @@ impl BTree {
         while let Some((at, level, fences)) = left.pop() {
             census.objects.push(at);
             if level == 0 {
-                let leaf = LeafPage::parse(tx.read(at).await?, self.root);
+                let leaf = LeafPage::parse(tx.read(at).await?, self.mark);
                 match leaf.filter(|leaf| leaf.fences().as_ref() == Some(&fences)) {
                     Some(leaf) => self.check_leaf(tx, at, &leaf, &mut census).await?,
                     None => return damaged(at, NOT_A_NODE),
                 }
                 continue;
             }
-            let inner = Inner::parse(tx.read(at).await?, self.root);
+            let inner = Inner::parse(tx.read(at).await?, self.mark);
             let Some(inner) = inner.filter(|i| i.level == level && i.fences == fences) else {
                 return damaged(at, NOT_A_NODE);
             };
@@ -84,7 +85,7 @@ impl BTree {
                 census.objects.push(at);
                 census.values += 1;
             }
-            value::load(tx, self.root, entry.stored).await?;
+            value::load(tx, self.mark, entry.stored).await?;
         }
         Ok(())
     }

@@ -64,7 +64,7 @@ impl BTree {
         let Ok(i) = found else {
             return Ok(false);
         };
-        let former = value::load(tx, self.root, leaf.entries[i].stored.clone()).await?;
+        let former = value::load(tx, self.mark, leaf.entries[i].stored.clone()).await?;
         let value = change(former)?;
         self.settings.limits().check(key, &value)?;
         if self.edit(tx, at, &mut leaf, found, key, &value).await? {
@@ -93,7 +93,7 @@ impl BTree {
                 Some((at, leaf)) if leaf.fences.covers(Seek::At(key)) => (at, leaf),
                 other => {
                     if let Some((at, leaf)) = other {
-                        tx.write(at, leaf.encode(self.root)).await?;
+                        tx.write(at, leaf.encode(self.mark)).await?;
                     }
                     let (at, leaf, _) = self.leaf_of(tx, key).await?;
                     (at, leaf)
@@ -108,7 +108,7 @@ impl BTree {
             }
         }
         if let Some((at, leaf)) = open {
-            tx.write(at, leaf.encode(self.root)).await?;
+            tx.write(at, leaf.encode(self.mark)).await?;
         }
         Ok(())
     }
@@ -138,7 +138,7 @@ impl BTree {
     ) -> Result<bool> {
         let former = found.ok().map(|i| leaf.entries[i].stored.clone());
         let limits = self.settings.limits();
-        let stored = value::store(tx, self.root, at, limits, value, former.clone()).await?;
+        let stored = value::store(tx, self.mark, at, limits, value, former.clone()).await?;
         if former.as_ref() == Some(&stored) {
             return Ok(false);
         }
@@ -162,7 +162,7 @@ impl BTree {
         found: std::result::Result<usize, usize>,
     ) -> Result<()> {
         if leaf.fits(&self.settings) {
-            return Ok(tx.write(at, leaf.encode(self.root)).await?);
+            return Ok(tx.write(at, leaf.encode(self.mark)).await?);
         }
         let appended = found == Err(leaf.entries.len() - 1);
         self.split(tx, key, at, leaf, appended).await
@@ -211,15 +211,15 @@ impl BTree {
         ) {
             left.fences.upper = right.fences.upper.clone();
         }
-        tx.write(at, left.encode(self.root)).await?;
-        tx.write(right_at, right.encode(self.root)).await?;
+        tx.write(at, left.encode(self.mark)).await?;
+        tx.write(right_at, right.encode(self.mark)).await?;
         let mut new = right_at;
         while let Some(step) = way.pop() {
             let mut inner = (*step.node).clone();
             inner.separators.insert(step.child, fence);
             inner.children.insert(step.child + 1, new);
             if inner.content_bytes() <= self.settings.inner_room() {
-                tx.write(step.at, inner.encode(self.root)).await?;
+                tx.write(step.at, inner.encode(self.mark)).await?;
                 return Ok(());
             }
             probe!("btree_inner_split");
@@ -230,8 +230,8 @@ impl BTree {
             }
             new = tx.allocate(self.settings.inner_bytes, self.near()).await?;
             fence = behind.fences.lower.clone();
-            tx.write(step.at, inner.encode(self.root)).await?;
-            tx.write(new, behind.encode(self.root)).await?;
+            tx.write(step.at, inner.encode(self.mark)).await?;
+            tx.write(new, behind.encode(self.mark)).await?;
             if way.is_empty() {
                 return self.grow(tx, inner.level + 1, [step.at, new], fence).await;
             }
@@ -254,7 +254,7 @@ impl BTree {
             separators: vec![fence],
         };
         let at = tx.allocate(self.settings.inner_bytes, self.near()).await?;
-        tx.write(at, node.encode(self.root)).await?;
+        tx.write(at, node.encode(self.mark)).await?;
         self.write_root(tx, at, level).await
     }
 
@@ -276,7 +276,7 @@ impl BTree {
         if leaf.entries.is_empty() && !is_only {
             self.unlink(tx, key, at).await?;
         } else {
-            tx.write(at, leaf.encode(self.root)).await?;
+            tx.write(at, leaf.encode(self.mark)).await?;
         }
         Ok(true)
     }
@@ -322,12 +322,12 @@ impl BTree {
             };
             self.write_root(tx, *at, level).await?;
         } else {
-            tx.write(step.at, parent.encode(self.root)).await?;
+            tx.write(step.at, parent.encode(self.mark)).await?;
         }
         for (at, node) in edge {
             let bytes = match node {
-                Node::Leaf(leaf) => leaf.encode(self.root),
-                Node::Inner(inner) => inner.encode(self.root),
+                Node::Leaf(leaf) => leaf.encode(self.mark),
+                Node::Inner(inner) => inner.encode(self.mark),
             };
             tx.write(at, bytes).await?;
         }
@@ -351,10 +351,10 @@ impl BTree {
         for level in (0..=top_level).rev() {
             let bytes = tx.read(at).await?;
             let node = if level == 0 {
-                let page = LeafPage::parse(bytes, self.root);
+                let page = LeafPage::parse(bytes, self.mark);
                 page.and_then(|page| page.to_leaf()).map(Node::Leaf)
             } else {
-                let inner = Inner::parse(bytes, self.root);
+                let inner = Inner::parse(bytes, self.mark);
                 inner.filter(|inner| inner.level == level).map(Node::Inner)
             };
             let Some(mut node) = node else {

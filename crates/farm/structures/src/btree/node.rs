@@ -3,7 +3,7 @@
 //! ```text
 //!   leaf:    lower fence | upper fence | entry …
 //!   inner:   lower fence | upper fence | child 8 | child 8, separator | child 8, separator …
-//!   root:    root node 8 | settings                its level is one above that of the root node
+//!   root:    root node 8, mark 8 | settings                its level is one above that of the root node
 //! ```
 //!
 //! A separator is the lower fence of the child that it stands with. An upper fence is 1 and the key, or 0 if there is
@@ -11,7 +11,9 @@
 //! can be moved in a full node.
 
 use crate::error::{Error, Result};
-use crate::page::{Kind, Page, PageWriter, RECORD_BYTES, page_bytes, take, take_pointer, take_u32};
+use crate::page::{
+    Kind, Mark, Page, PageWriter, RECORD_BYTES, page_bytes, take, take_pointer, take_u32,
+};
 use crate::value::{Entry, Limits, Stored, key_of};
 use bytes::Bytes;
 use plinth_farm_memory::{Class, Pointer};
@@ -215,8 +217,8 @@ pub struct Inner {
 }
 
 impl Inner {
-    pub fn parse(bytes: Bytes, owner: Pointer) -> Option<Inner> {
-        let page = Page::parse(bytes, Kind::Inner, owner)?;
+    pub fn parse(bytes: Bytes, mark: Mark) -> Option<Inner> {
+        let page = Page::parse(bytes, Kind::Inner, mark)?;
         let count = page.count().checked_sub(FENCES)?;
         if count == 0 || page.level() == 0 || page.level() > LEVELS_MAX {
             return None;
@@ -237,10 +239,10 @@ impl Inner {
         })
     }
 
-    pub fn encode(&self, owner: Pointer) -> Bytes {
+    pub fn encode(&self, mark: Mark) -> Bytes {
         let records = FENCES + self.children.len();
         let bytes = page_bytes(FENCES, self.fences.bytes()) + self.content_bytes();
-        let mut writer = PageWriter::new(Kind::Inner, self.level, owner, records, bytes);
+        let mut writer = PageWriter::new(Kind::Inner, self.level, mark, records, bytes);
         self.fences.write(&mut writer);
         for (i, child) in self.children.iter().enumerate() {
             let separator = i.checked_sub(1).map_or(&[][..], |i| &self.separators[i]);
@@ -310,8 +312,8 @@ impl Inner {
 pub struct LeafPage(Page);
 
 impl LeafPage {
-    pub fn parse(bytes: Bytes, owner: Pointer) -> Option<LeafPage> {
-        let page = Page::parse(bytes, Kind::Leaf, owner)?;
+    pub fn parse(bytes: Bytes, mark: Mark) -> Option<LeafPage> {
+        let page = Page::parse(bytes, Kind::Leaf, mark)?;
         (page.count() >= FENCES && page.level() == 0).then_some(LeafPage(page))
     }
 
@@ -378,10 +380,10 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    pub fn encode(&self, owner: Pointer) -> Bytes {
+    pub fn encode(&self, mark: Mark) -> Bytes {
         let records = FENCES + self.entries.len();
         let bytes = page_bytes(FENCES, self.fences.bytes()) + self.content_bytes();
-        let mut writer = PageWriter::new(Kind::Leaf, 0, owner, records, bytes);
+        let mut writer = PageWriter::new(Kind::Leaf, 0, mark, records, bytes);
         self.fences.write(&mut writer);
         for entry in &self.entries {
             entry.write(&mut writer);
@@ -448,16 +450,20 @@ pub struct Root {
     pub node: Pointer,
     /// Of the root node.
     pub level: u8,
+    /// Of all other objects of the tree.
+    pub mark: Mark,
     pub settings: Settings,
 }
 
 /// Bytes of the root object.
-pub const ROOT_BYTES: usize = page_bytes(2, CHILD_BYTES + Settings::RECORD_BYTES);
+pub const ROOT_BYTES: usize = page_bytes(2, CHILD_BYTES + Mark::BYTES + Settings::RECORD_BYTES);
 
 impl Root {
-    pub fn parse(bytes: Bytes, owner: Pointer) -> Option<Root> {
-        let page = Page::parse(bytes, Kind::TreeRoot, owner)?;
+    /// The root object that lies at `at`.
+    pub fn parse(bytes: Bytes, at: Pointer) -> Option<Root> {
+        let page = Page::parse(bytes, Kind::TreeRoot, Mark::of_root(at))?;
         let (node, rest) = take_pointer(page.record(0)?)?;
+        let (mark, rest) = Mark::take(rest)?;
         let settings = Settings::unpack(page.record(1)?)?;
         let level = page
             .level()
@@ -466,13 +472,15 @@ impl Root {
         rest.is_empty().then_some(Root {
             node,
             level,
+            mark,
             settings,
         })
     }
 
-    pub fn encode(&self, owner: Pointer) -> Bytes {
-        let mut writer = PageWriter::new(Kind::TreeRoot, self.level + 1, owner, 2, ROOT_BYTES);
-        writer.record(&[&self.node.bits().to_le_bytes()]);
+    pub fn encode(&self, at: Pointer) -> Bytes {
+        let mark = Mark::of_root(at);
+        let mut writer = PageWriter::new(Kind::TreeRoot, self.level + 1, mark, 2, ROOT_BYTES);
+        writer.record(&[&self.node.bits().to_le_bytes(), &self.mark.pack()]);
         writer.record(&[&self.settings.pack()]);
         writer.finish()
     }

@@ -70,7 +70,7 @@ impl BTree {
                 let Some(Entry { key, stored }) = leaf.entry(i) else {
                     return damaged(at, BROKEN_ENTRY);
                 };
-                let value = value::load(tx, self.root, stored).await?;
+                let value = value::load(tx, self.mark, stored).await?;
                 found.rows.push((key, value));
             }
             if reverse {

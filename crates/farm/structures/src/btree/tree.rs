@@ -3,6 +3,7 @@
 use super::cache::Cache;
 use super::node::{Inner, Leaf, LeafPage, ROOT_BYTES, Root, Seek, Settings};
 use crate::error::{Error, Result, damaged};
+use crate::page::Mark;
 use crate::value;
 use bytes::Bytes;
 use plinth_farm_memory::{Abort, Objects, Pointer};
@@ -14,6 +15,7 @@ use std::rc::Rc;
 #[derive(Clone)]
 pub struct BTree {
     pub(super) root: Pointer,
+    pub(super) mark: Mark,
     pub(super) settings: Settings,
     pub(super) cache: Cache,
 }
@@ -50,11 +52,12 @@ impl BTree {
         let root = tx.allocate(ROOT_BYTES, near).await?;
         let tree = BTree {
             root,
+            mark: Mark::random(),
             settings,
             cache: cache.clone(),
         };
         let node = tx.allocate(settings.leaf_bytes, tree.near()).await?;
-        tx.write(node, Leaf::default().encode(root)).await?;
+        tx.write(node, Leaf::default().encode(tree.mark)).await?;
         tree.write_root(tx, node, 0).await?;
         Ok(tree)
     }
@@ -64,6 +67,7 @@ impl BTree {
         match Root::parse(tx.read(root).await?, root) {
             Some(found) => Ok(BTree {
                 root,
+                mark: found.mark,
                 settings: found.settings,
                 cache: cache.clone(),
             }),
@@ -102,6 +106,7 @@ impl BTree {
         let root = Root {
             node,
             level,
+            mark: self.mark,
             settings: self.settings,
         };
         Ok(tx.write(self.root, root.encode(self.root)).await?)
@@ -109,8 +114,9 @@ impl BTree {
 
     /// The root object as a node, read in the transaction.
     async fn read_root<O: Objects>(&self, tx: &O) -> Result<Rc<Inner>> {
-        let Some(root) = Root::parse(tx.read(self.root).await?, self.root) else {
-            return damaged(self.root, "it is not the root of a tree");
+        let root = Root::parse(tx.read(self.root).await?, self.root);
+        let Some(root) = root.filter(|root| root.mark == self.mark) else {
+            return damaged(self.root, "it is not the root of the tree");
         };
         let node = Rc::new(root.as_inner());
         self.cache.put(self.root, self.root, Rc::clone(&node));
@@ -120,7 +126,7 @@ impl BTree {
     /// The node, read in the transaction; None if there is none of this tree.
     async fn read_inner<O: Objects>(&self, tx: &O, at: Pointer) -> Result<Option<Rc<Inner>>> {
         let bytes = read_if_there(tx, at).await?;
-        let node = bytes.and_then(|bytes| Inner::parse(bytes, self.root));
+        let node = bytes.and_then(|bytes| Inner::parse(bytes, self.mark));
         Ok(node.map(|node| {
             let node = Rc::new(node);
             self.cache.put(self.root, at, Rc::clone(&node));
@@ -134,7 +140,7 @@ impl BTree {
         at: Pointer,
     ) -> Result<Option<LeafPage>> {
         let bytes = read_if_there(tx, at).await?;
-        Ok(bytes.and_then(|bytes| LeafPage::parse(bytes, self.root)))
+        Ok(bytes.and_then(|bytes| LeafPage::parse(bytes, self.mark)))
     }
 
     /// The leaf, read in the transaction, by inner nodes that may be old. The leaves of a tree share out all keys at
@@ -145,6 +151,7 @@ impl BTree {
         tx: &O,
         seek: Seek<'_>,
     ) -> Result<Option<(Pointer, LeafPage)>> {
+        let mut above = self.root;
         let mut node = match self.cache.get(self.root, self.root) {
             Some(root) => root,
             None => self.read_root(tx).await?,
@@ -153,18 +160,29 @@ impl BTree {
             let at = node.children[node.child(seek)];
             let level = node.level - 1;
             if level == 0 {
-                let leaf = self.read_leaf(tx, at).await?;
+                let leaf = self.led_to(above, self.read_leaf(tx, at).await)?;
                 return Ok(leaf.filter(|leaf| leaf.covers(seek)).map(|leaf| (at, leaf)));
             }
             let next = match self.cache.get(self.root, at) {
                 Some(next) => Some(next),
-                None => self.read_inner(tx, at).await?,
+                None => self.led_to(above, self.read_inner(tx, at).await)?,
             };
             match next {
                 Some(next) if next.level == level && next.fences.covers(seek) => node = next,
                 _ => return Ok(None),
             }
+            above = at;
         }
+    }
+
+    /// What was read where the node at `above` led. A place that has gone to other objects may look like one whose
+    /// old version is lost: the next attempt must not be led there again.
+    fn led_to<T>(&self, above: Pointer, read: Result<T>) -> Result<T> {
+        if let Err(Error::Abort(Abort::TooOld)) = read {
+            probe!("btree_leads_astray");
+            self.cache.forget(self.root, above);
+        }
+        read
     }
 
     /// The way to the leaf through nodes of the snapshot, from the root node, and the leaf's place.
@@ -222,7 +240,7 @@ impl BTree {
             None => None,
         };
         match found {
-            Some(Some(stored)) => Ok(Some(value::load(tx, self.root, stored).await?)),
+            Some(Some(stored)) => Ok(Some(value::load(tx, self.mark, stored).await?)),
             Some(None) => Ok(None),
             None => damaged(at, BROKEN_ENTRY),
         }

@@ -3,13 +3,13 @@
 //! ```text
 //!   bucket, overflow block:   index 4 | bits 1 | guests 2 | next 8 | overflow 8   then entries
 //!   directory page:           place of each bucket 8 …
-//!   root:                     settings | buckets 4 | place of each directory page 8 …
+//!   root:                     settings | mark 8 | buckets 4 | place of each directory page 8 …
 //! ```
 
 use crate::error::{Error, Result};
 use crate::page::{
-    Kind, Page, PageWriter, RECORD_BYTES, page_bytes, take, take_link, take_pointer, take_u16,
-    take_u32, take_u64,
+    Kind, Mark, Page, PageWriter, RECORD_BYTES, page_bytes, take, take_link, take_pointer,
+    take_u16, take_u32, take_u64,
 };
 use crate::value::{Entry, Limits, key_of};
 use bytes::Bytes;
@@ -164,8 +164,8 @@ pub struct BucketPage {
 }
 
 impl BucketPage {
-    pub fn parse(bytes: Bytes, kind: Kind, owner: Pointer) -> Option<BucketPage> {
-        let page = Page::parse(bytes, kind, owner)?;
+    pub fn parse(bytes: Bytes, kind: Kind, mark: Mark) -> Option<BucketPage> {
+        let page = Page::parse(bytes, kind, mark)?;
         let head = Head::read(&page)?;
         Some(BucketPage { page, head })
     }
@@ -200,10 +200,10 @@ pub struct Bucket {
 }
 
 impl Bucket {
-    pub fn encode(&self, kind: Kind, owner: Pointer) -> Bytes {
+    pub fn encode(&self, kind: Kind, mark: Mark) -> Bytes {
         let entries: usize = self.entries.iter().map(|e| RECORD_BYTES + e.bytes()).sum();
         let bytes = page_bytes(HEAD, HEAD_BYTES) + entries;
-        let mut writer = PageWriter::new(kind, 0, owner, HEAD + self.entries.len(), bytes);
+        let mut writer = PageWriter::new(kind, 0, mark, HEAD + self.entries.len(), bytes);
         writer.record(&[
             &self.head.index.to_le_bytes(),
             &[self.head.bits],
@@ -222,19 +222,26 @@ impl Bucket {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Root {
     pub settings: Settings,
+    /// Of all other objects of the table.
+    pub mark: Mark,
     /// How many there are by now: a multiple of the ring.
     pub buckets: usize,
     pub segments: Vec<Pointer>,
 }
 
 /// Bytes of the root object.
-pub const ROOT_BYTES: usize = page_bytes(2, Settings::RECORD_BYTES + 4 + 8 * SEGMENTS_MAX);
+pub const ROOT_BYTES: usize = page_bytes(
+    2,
+    Settings::RECORD_BYTES + Mark::BYTES + 4 + 8 * SEGMENTS_MAX,
+);
 
 impl Root {
-    pub fn parse(bytes: Bytes, owner: Pointer) -> Option<Root> {
-        let page = Page::parse(bytes, Kind::TableRoot, owner)?;
+    /// The root object that lies at `at`.
+    pub fn parse(bytes: Bytes, at: Pointer) -> Option<Root> {
+        let page = Page::parse(bytes, Kind::TableRoot, Mark::of_root(at))?;
         let settings = Settings::unpack(page.record(0)?)?;
-        let (buckets, rest) = take_u32(page.record(1)?)?;
+        let (mark, rest) = Mark::take(page.record(1)?)?;
+        let (buckets, rest) = take_u32(rest)?;
         let buckets = buckets as usize;
         let segments = read_pointers(rest)?;
         let is_sound = buckets >= settings.buckets
@@ -243,16 +250,19 @@ impl Root {
             && segments.len() <= SEGMENTS_MAX;
         is_sound.then_some(Root {
             settings,
+            mark,
             buckets,
             segments,
         })
     }
 
-    pub fn encode(&self, owner: Pointer) -> Bytes {
-        let mut writer = PageWriter::new(Kind::TableRoot, 0, owner, 2, ROOT_BYTES);
+    pub fn encode(&self, at: Pointer) -> Bytes {
+        let mark = Mark::of_root(at);
+        let mut writer = PageWriter::new(Kind::TableRoot, 0, mark, 2, ROOT_BYTES);
         writer.record(&[&self.settings.pack()]);
         let segments = pack_pointers(&self.segments);
-        writer.record(&[&(self.buckets as u32).to_le_bytes(), &segments]);
+        let buckets = (self.buckets as u32).to_le_bytes();
+        writer.record(&[&self.mark.pack(), &buckets, &segments]);
         writer.finish()
     }
 }
@@ -279,14 +289,14 @@ pub fn directory_bytes(buckets: usize) -> usize {
     page_bytes(1, 8 * buckets)
 }
 
-pub fn encode_directory(buckets: &[Pointer], owner: Pointer) -> Bytes {
+pub fn encode_directory(buckets: &[Pointer], mark: Mark) -> Bytes {
     let bytes = directory_bytes(buckets.len());
-    let mut writer = PageWriter::new(Kind::Directory, 0, owner, 1, bytes);
+    let mut writer = PageWriter::new(Kind::Directory, 0, mark, 1, bytes);
     writer.record(&[&pack_pointers(buckets)]);
     writer.finish()
 }
 
-pub fn parse_directory(bytes: Bytes, owner: Pointer) -> Option<Vec<Pointer>> {
-    let page = Page::parse(bytes, Kind::Directory, owner)?;
+pub fn parse_directory(bytes: Bytes, mark: Mark) -> Option<Vec<Pointer>> {
+    let page = Page::parse(bytes, Kind::Directory, mark)?;
     read_pointers(page.record(0)?)
 }

@@ -51,7 +51,7 @@ impl HashTable {
                     census.objects.extend(long_value(&entry));
                     census.values += usize::from(long_value(&entry).is_some());
                     census.entries += 1;
-                    let value = value::load(tx, self.root, entry.stored.clone()).await?;
+                    let value = value::load(tx, self.mark, entry.stored.clone()).await?;
                     each(&entry, value);
                     if !keys.insert(entry.key) {
                         return damaged(at, "a key lies in two places");

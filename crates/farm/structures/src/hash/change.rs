@@ -53,7 +53,7 @@ impl Open {
 
 impl HashTable {
     async fn write<O: Objects>(&self, tx: &O, open: &Open) -> Result<()> {
-        let bytes = open.bucket.encode(open.kind, self.root);
+        let bytes = open.bucket.encode(open.kind, self.mark);
         Ok(tx.write(open.at, bytes).await?)
     }
 
@@ -91,7 +91,7 @@ impl HashTable {
             return Ok(false);
         };
         let (open, i) = opened(&found, place)?;
-        let former = value::load(tx, self.root, open.bucket.entries[i].stored.clone()).await?;
+        let former = value::load(tx, self.mark, open.bucket.entries[i].stored.clone()).await?;
         let value = change(former)?;
         self.settings.limits().check(key, &value)?;
         self.replace(tx, found.home_at, open, i, &value).await?;
@@ -109,7 +109,7 @@ impl HashTable {
     ) -> Result<()> {
         let former = open.bucket.entries[i].stored.clone();
         let limits = self.settings.limits();
-        let stored = value::store(tx, self.root, near, limits, value, Some(former.clone())).await?;
+        let stored = value::store(tx, self.mark, near, limits, value, Some(former.clone())).await?;
         if stored != former {
             open.bucket.entries[i].stored = stored;
             self.write(tx, &open).await?;
@@ -127,7 +127,7 @@ impl HashTable {
             if when == When::Present {
                 return Ok(false);
             }
-            let stored = value::store(tx, self.root, near, limits, value, None).await?;
+            let stored = value::store(tx, self.mark, near, limits, value, None).await?;
             let key = Bytes::copy_from_slice(key);
             self.add(tx, found, Entry { key, stored }).await?;
             return Ok(false);

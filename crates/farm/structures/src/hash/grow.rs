@@ -71,7 +71,7 @@ impl HashTable {
         }
         segment.extend_from_slice(new);
         let at = root.segments[root.buckets / per_segment];
-        tx.write(at, encode_directory(&segment, self.root)).await?;
+        tx.write(at, encode_directory(&segment, self.mark)).await?;
         root.buckets += RING;
         Ok(tx.write(self.root, root.encode(self.root)).await?)
     }
@@ -145,12 +145,12 @@ impl HashTable {
                 let at = tx.allocate(bytes, places[i]).await?;
                 block.head.guests = 0;
                 block.head.overflow = std::mem::replace(&mut ring[i].head.overflow, at);
-                tx.write(at, block.encode(Kind::Overflow, self.root))
+                tx.write(at, block.encode(Kind::Overflow, self.mark))
                     .await?;
             }
         }
         for (bucket, at) in ring.iter().zip(places) {
-            tx.write(*at, bucket.encode(Kind::Bucket, self.root))
+            tx.write(*at, bucket.encode(Kind::Bucket, self.mark))
                 .await?;
         }
         Ok(())

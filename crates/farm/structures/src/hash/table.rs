@@ -5,8 +5,8 @@ use super::bucket::{
     parse_directory,
 };
 use super::sip;
-use crate::error::{Result, damaged};
-use crate::page::Kind;
+use crate::error::{Error, Result, damaged};
+use crate::page::{Kind, Mark};
 use crate::value;
 use bytes::Bytes;
 use plinth_farm_memory::{Abort, Objects, Pointer};
@@ -19,6 +19,7 @@ use std::rc::Rc;
 #[derive(Clone)]
 pub struct HashTable {
     pub(super) root: Pointer,
+    pub(super) mark: Mark,
     pub(super) settings: Settings,
     directory: Rc<RefCell<Directory>>,
 }
@@ -106,6 +107,7 @@ impl HashTable {
         let root = tx.allocate(ROOT_BYTES, near).await?;
         let table = HashTable {
             root,
+            mark: Mark::random(),
             settings,
             directory: Rc::default(),
         };
@@ -117,14 +119,17 @@ impl HashTable {
         let bits = settings.buckets.ilog2() as u8;
         for (i, ring) in places.chunks_exact(RING).enumerate() {
             for (bucket, at) in new_ring(ring, i * RING, bits).iter().zip(ring) {
-                tx.write(*at, bucket.encode(Kind::Bucket, root)).await?;
+                tx.write(*at, bucket.encode(Kind::Bucket, table.mark))
+                    .await?;
             }
         }
         let bytes = directory_bytes(settings.buckets);
         let segment = tx.allocate(bytes, table.near()).await?;
-        tx.write(segment, encode_directory(&places, root)).await?;
+        tx.write(segment, encode_directory(&places, table.mark))
+            .await?;
         let made = Root {
             settings,
+            mark: table.mark,
             buckets: settings.buckets,
             segments: vec![segment],
         };
@@ -137,6 +142,7 @@ impl HashTable {
         match Root::parse(tx.read(root).await?, root) {
             Some(found) => Ok(HashTable {
                 root,
+                mark: found.mark,
                 settings: found.settings,
                 directory: Rc::default(),
             }),
@@ -168,7 +174,7 @@ impl HashTable {
 
     pub(super) async fn read_root<O: Objects>(&self, tx: &O) -> Result<Root> {
         match Root::parse(tx.read(self.root).await?, self.root) {
-            Some(root) if root.settings == self.settings => Ok(root),
+            Some(root) if root.settings == self.settings && root.mark == self.mark => Ok(root),
             _ => damaged(self.root, "it is not the root of a table"),
         }
     }
@@ -182,7 +188,7 @@ impl HashTable {
         let Some(at) = root.segments.get(segment).copied() else {
             return damaged(self.root, "a table without a directory");
         };
-        let places = parse_directory(tx.read(at).await?, self.root);
+        let places = parse_directory(tx.read(at).await?, self.mark);
         let there = (root.buckets - segment * self.settings.buckets).min(self.settings.buckets);
         match places {
             Some(places) if places.len() == there => Ok(places),
@@ -198,7 +204,7 @@ impl HashTable {
         kind: Kind,
     ) -> Result<Option<BucketPage>> {
         match tx.read(at).await {
-            Ok(bytes) => Ok(BucketPage::parse(bytes, kind, self.root)),
+            Ok(bytes) => Ok(BucketPage::parse(bytes, kind, self.mark)),
             Err(Abort::NotAllocated) => Ok(None),
             Err(abort) => Err(abort.into()),
         }
@@ -208,11 +214,17 @@ impl HashTable {
     /// it is for this one is the right one, however it was found.
     async fn home<O: Objects>(&self, tx: &O, hash: u64) -> Result<(Pointer, BucketPage)> {
         let known = self.directory.borrow().locate(hash, self.settings.buckets);
-        if let Some(at) = known
-            && let Some(home) = self.read_bucket(tx, at, Kind::Bucket).await?
-            && home.head.is_home(hash)
-        {
-            return Ok((at, home));
+        if let Some(at) = known {
+            let read = self.read_bucket(tx, at, Kind::Bucket).await;
+            if let Err(Error::Abort(Abort::TooOld)) = read {
+                // A place that has gone to other objects may look like one whose old version is lost.
+                self.directory.take();
+            }
+            if let Some(home) = read?
+                && home.head.is_home(hash)
+            {
+                return Ok((at, home));
+            }
         }
         probe!("hash_directory_is_stale");
         let root = self.read_root(tx).await?;
@@ -296,7 +308,7 @@ impl HashTable {
             },
         };
         match entry {
-            Some(entry) => Ok(Some(value::load(tx, self.root, entry.stored).await?)),
+            Some(entry) => Ok(Some(value::load(tx, self.mark, entry.stored).await?)),
             None => damaged(at, BROKEN_ENTRY),
         }
     }

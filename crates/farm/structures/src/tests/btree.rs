@@ -406,3 +406,35 @@ fn damaged_memory_is_an_error() {
         assert!(outcome.is_ok() || outcome.is_err_and(is_fine));
     }
 }
+
+#[test]
+fn a_cache_that_leads_into_other_objects_does_so_once() {
+    let store = Store::new(5);
+    let (near, far) = (Cache::new(10_000), Cache::new(10_000));
+    let tree = create(&store, one_a_leaf(), &near);
+    let opened = store.run(async |tx| BTree::open(tx, tree.root(), &far).await);
+    let other = run(opened).expect("the tree");
+    for i in 0..20u32 {
+        let put = store.run(async |tx| tree.set(tx, &i.to_be_bytes(), b"v").await);
+        run(put).expect("set");
+    }
+    let before = store.allocated();
+    let all = run(other.range(&store.begin(), b"", None, usize::MAX, false));
+    assert_eq!(all.expect("all rows").rows.len(), 20);
+    for i in 5..10u32 {
+        let removed = store.run(async |tx| tree.remove(tx, &i.to_be_bytes()).await);
+        assert_eq!(run(removed), Ok(true));
+    }
+    let left = store.allocated();
+    store.lost.borrow_mut().extend(before.difference(&left));
+    for i in 5..10u32 {
+        let mut attempts = 0;
+        let found = store.run(async |tx| {
+            attempts += 1;
+            other.get(tx, &i.to_be_bytes()).await
+        });
+        assert_eq!(run(found), Ok(None));
+        assert!(attempts <= 2);
+    }
+    assert_taken(&["btree_leads_astray"]);
+}
