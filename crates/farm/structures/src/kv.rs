@@ -16,6 +16,7 @@
 //! - Reads never become too old while their transaction lives, as long as the engine keeps old versions.
 //! - Keys are as long as the tree allows (256 bytes by default), values as in the store. There are no system keys.
 //! - There are no options, versionstamps, watches, read versions and special keys.
+//! - A commit does not wait for reads: it fails with `commit_read_incomplete` while one is under way.
 //! - A call after the commit fails with `used_during_commit` until [`Transaction::reset`].
 //! - `file_corrupt`: an object of the tree is damaged. The trace tells which (`FarmObjectDamaged`).
 

@@ -17,13 +17,10 @@
 //! must be given up.
 //!
 //! Caches hold places of objects that may be gone, or be other objects by now. A place is followed by a read in the
-//! transaction, and the object there must say whose it is. So structures rely on an engine in this:
-//! - A read at a place that once was an object's gives what the snapshot has there, or `NotAllocated`, whatever size
-//!   of objects has its memory now; and the transaction goes on.
+//! transaction, and the object there must carry the mark of its structure. So structures rely on an engine in this:
+//! - A read at a place that once was an object's gives what the snapshot has there, or `NotAllocated`, and the
+//!   transaction goes on. Where memory has gone to objects of another size, any bytes will do, and `TooOld`.
 //! - A place is not allocated to a transaction whose snapshot still has another object there.
-//!
-//! The first byte of an object of a structure is from 0xa1 to 0xa8. An application's own objects should not begin with
-//! bytes that a client chooses: a stale place could lead there.
 
 pub mod btree;
 pub mod catalog;

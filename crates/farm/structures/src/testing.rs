@@ -221,7 +221,7 @@ impl Engine for Rc<Store> {
         Ok(Store::begin(self))
     }
 
-    async fn commit(&self, tx: &Tx) -> Result<(), Abort> {
+    async fn commit(&self, tx: Tx) -> Result<(), Abort> {
         tx.commit().await.map(|_| ())
     }
 }

@@ -35,7 +35,7 @@ pub async fn run<E: Engine, T>(
     loop {
         let error = match engine.begin().await {
             Ok(tx) => match body(&tx).await {
-                Ok(output) => match engine.commit(&tx).await {
+                Ok(output) => match engine.commit(tx).await {
                     Ok(()) => return Ok(output),
                     Err(abort) => abort.into(),
                 },

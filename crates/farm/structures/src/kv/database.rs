@@ -15,8 +15,8 @@ pub trait Engine: 'static {
     /// A transaction at a snapshot that has everything that was committed before the call.
     fn begin(&self) -> impl Future<Output = Result<Self::Transaction, Abort>>;
 
-    /// Makes all of its writes visible to others, or none. Nothing else is called on the transaction afterwards.
-    fn commit(&self, tx: &Self::Transaction) -> impl Future<Output = Result<(), Abort>>;
+    /// Makes all of its writes visible to others, or none.
+    fn commit(&self, tx: Self::Transaction) -> impl Future<Output = Result<(), Abort>>;
 }
 
 /// Keys and values in a tree. Clones are the same database.

@@ -58,7 +58,7 @@ impl<E: Engine> Transaction<E> {
             Own::Value(value) => Ok(value),
             Own::Operations(operations) => {
                 let attempt = self.attempt().await?;
-                let found = tree.get(&*attempt, key).await;
+                let found = tree.get(&*attempt.tx, key).await;
                 Ok(fold(&operations, self.outcome(&attempt, found)?))
             }
         }
@@ -140,7 +140,7 @@ impl<E: Engine> Transaction<E> {
             };
             let tree = self.database.tree();
             let found = tree
-                .range(&*attempt, &begin, Some(&end), asked, reverse)
+                .range(&*attempt.tx, &begin, Some(&end), asked, reverse)
                 .await;
             let found = self.outcome(&attempt, found)?;
             // The part of the range that the rows are all of.

@@ -37,11 +37,29 @@ struct State<E: Engine> {
     /// The engine's transaction, from the first read on.
     attempt: Option<Rc<E::Transaction>>,
     retries: u32,
+    /// Of this attempt.
+    number: u64,
+}
+
+/// A part in the engine's transaction.
+pub(super) struct Attempt<E: Engine> {
+    pub tx: Rc<E::Transaction>,
+    number: u64,
+}
+
+impl<E: Engine> Attempt<E> {
+    fn new(tx: &Rc<E::Transaction>, number: u64) -> Self {
+        Attempt {
+            tx: Rc::clone(tx),
+            number,
+        }
+    }
 }
 
 impl<E: Engine> State<E> {
-    fn new() -> Self {
+    fn new(number: u64) -> Self {
         State {
+            number,
             writes: Rc::default(),
             error: None,
             is_committing: false,
@@ -76,12 +94,12 @@ impl<E: Engine> Transaction<E> {
     }
 
     /// The engine's transaction, which begins if it has not yet.
-    pub(super) async fn attempt(&self) -> Result<Rc<E::Transaction>> {
+    pub(super) async fn attempt(&self) -> Result<Attempt<E>> {
         {
             let state = self.state.borrow();
             state.check_usable()?;
-            if let Some(attempt) = &state.attempt {
-                return Ok(Rc::clone(attempt));
+            if let Some(tx) = &state.attempt {
+                return Ok(Attempt::new(tx, state.number));
             }
         }
         let begun = self.database.engine().begin().await;
@@ -89,22 +107,19 @@ impl<E: Engine> Transaction<E> {
         state.check_usable()?;
         match begun {
             // Another read may have begun one meanwhile.
-            Ok(begun) => Ok(Rc::clone(
-                state.attempt.get_or_insert_with(|| Rc::new(begun)),
-            )),
+            Ok(begun) => {
+                let number = state.number;
+                let tx = state.attempt.get_or_insert_with(|| Rc::new(begun));
+                Ok(Attempt::new(tx, number))
+            }
             Err(abort) => Err(state.fail(error_of(abort.into()))),
         }
     }
 
     /// What a read returns that was part of `attempt`.
-    pub(super) fn outcome<T>(
-        &self,
-        attempt: &Rc<E::Transaction>,
-        result: StructureResult<T>,
-    ) -> Result<T> {
+    pub(super) fn outcome<T>(&self, attempt: &Attempt<E>, result: StructureResult<T>) -> Result<T> {
         let mut state = self.state.borrow_mut();
-        let is_current = |current: &Rc<E::Transaction>| Rc::ptr_eq(current, attempt);
-        if !state.attempt.as_ref().is_some_and(is_current) {
+        if state.number != attempt.number {
             return Err(Error::transaction_cancelled);
         }
         result.map_err(|error| state.fail(error_of(error)))
@@ -181,32 +196,47 @@ impl<E: Engine> Transaction<E> {
 
     /// Makes all writes visible to others at one moment, or none. After an error the outcome is that of the error:
     /// only after `commit_unknown_result` it may have happened. Nothing works afterwards until
-    /// [`on_error`](Transaction::on_error) or [`reset`](Transaction::reset).
+    /// [`on_error`](Transaction::on_error) or [`reset`](Transaction::reset). Error: `commit_read_incomplete` if a read
+    /// of it has begun and not ended.
     pub async fn commit(&self) -> Result<()> {
-        let (writes, attempt) = {
-            let state = self.state.borrow();
+        let writes = self.writes()?;
+        if writes.is_empty() && self.state.borrow().attempt.is_none() {
+            self.state.borrow_mut().is_committing = true;
+            return Ok(());
+        }
+        self.attempt().await?;
+        let (attempt, number) = {
+            let mut state = self.state.borrow_mut();
             state.check_usable()?;
-            (Rc::clone(&state.writes), state.attempt.clone())
+            state.is_committing = true;
+            (state.attempt.take(), state.number)
         };
-        let attempt = match attempt {
-            Some(attempt) => attempt,
-            None if writes.is_empty() => {
-                self.state.borrow_mut().is_committing = true;
-                return Ok(());
-            }
-            None => self.attempt().await?,
+        let Some(attempt) = attempt else {
+            return Err(Error::transaction_cancelled);
         };
-        self.state.borrow_mut().is_committing = true;
+        let result = self.finish(attempt, &writes).await;
+        let mut state = self.state.borrow_mut();
+        if state.number != number {
+            return Err(Error::transaction_cancelled);
+        }
+        result.map_err(|error| state.fail(error))
+    }
+
+    /// Carries out the writes, and commits.
+    async fn finish(&self, attempt: Rc<E::Transaction>, writes: &Writes) -> Result<()> {
         let tree = self.database.tree();
-        let applied = super::commit::apply(tree, &*attempt, &writes).await;
-        self.outcome(&attempt, applied)?;
-        let committed = self.database.engine().commit(&attempt).await;
-        self.outcome(&attempt, committed.map_err(Into::into))
+        let applied = super::commit::apply(tree, &*attempt, writes).await;
+        applied.map_err(error_of)?;
+        // Whoever still reads has a part in it.
+        let attempt = Rc::try_unwrap(attempt).map_err(|_| Error::commit_read_incomplete)?;
+        let committed = self.database.engine().commit(attempt).await;
+        committed.map_err(|abort| error_of(abort.into()))
     }
 
     /// Forgets everything, and begins another attempt. Reads under way fail with `transaction_cancelled`.
     pub fn reset(&self) {
-        *self.state.borrow_mut() = State::new();
+        let mut state = self.state.borrow_mut();
+        *state = State::new(state.number + 1);
     }
 
     /// Fails everything of this attempt with `transaction_cancelled`, until [`reset`](Transaction::reset).
@@ -214,6 +244,7 @@ impl<E: Engine> Transaction<E> {
         let mut state = self.state.borrow_mut();
         state.error = Some(Error::transaction_cancelled);
         state.attempt = None;
+        state.number += 1;
     }
 
     /// Waits for a time that suits `error` and begins another attempt. If the error will not go away, returns it and
@@ -232,7 +263,7 @@ impl<E: Engine> Transaction<E> {
             sleep(Duration::from_secs_f64(delay_ms / 1000.0)).await;
         }
         let mut state = self.state.borrow_mut();
-        *state = State::new();
+        *state = State::new(state.number + 1);
         state.retries = retries + 1;
         Ok(())
     }
@@ -243,7 +274,7 @@ impl<E: Engine> Database<E> {
     pub fn create_transaction(&self) -> Transaction<E> {
         Transaction {
             database: self.clone(),
-            state: Rc::new(RefCell::new(State::new())),
+            state: Rc::new(RefCell::new(State::new(0))),
         }
     }
 

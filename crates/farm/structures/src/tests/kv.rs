@@ -211,7 +211,7 @@ async fn client(db: Db, seed: u64) {
 #[test]
 fn errors_are_those_of_the_store() {
     simulate(1, async {
-        let (store, db) = create(1).await;
+        let (_, db) = create(1).await;
         let failing = async |write: &dyn Fn(&Transaction<Rc<Store>>)| {
             let tx = db.create_transaction();
             write(&tx);
@@ -263,6 +263,29 @@ fn errors_are_those_of_the_store() {
         assert_eq!(tx.get("a").await, Err(Error::not_committed));
         tx.on_error(Error::not_committed).await.expect("again");
         assert_eq!(tx.get("a").await, Ok(Some(Bytes::from_static(b"c"))));
-        drop(store);
     });
+}
+
+#[test]
+fn a_commit_waits_for_no_read() {
+    for seed in 0..20 {
+        simulate(seed, async move {
+            let (store, db) = create(seed).await;
+            store.yields.set(true);
+            let tx = db.create_transaction();
+            let read = spawn("read", {
+                let tx = tx.clone();
+                async move { tx.get("a").await }
+            });
+            plinth_runtime::yield_now().await;
+            tx.set("b", "c");
+            match tx.commit().await {
+                Ok(()) => {
+                    let read = read.await;
+                    assert!(read.is_ok() || read == Err(Error::used_during_commit));
+                }
+                Err(error) => assert_eq!(error, Error::commit_read_incomplete),
+            }
+        });
+    }
 }
