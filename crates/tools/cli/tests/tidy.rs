@@ -30,7 +30,7 @@ const FLOORS: [&[&str]; 10] = [
         "farm-member",
         "farm-structures",
     ],
-    &["control", "workload", "farm-engine"],
+    &["control", "workload", "farm-engine", "farm-tpcc"],
     &["server"], // and every layer
     &["services", "table", "zelos"],
     &["sim", "bench", "capi", "stack", "migrate", "cli"],
@@ -84,6 +84,7 @@ const FOLDERS: [(&str, &[&str]); 6] = [
             "memory",
             "structures",
             "time",
+            "tpcc",
         ],
     ),
     ("replicated", &["services", "table", "zelos"]),

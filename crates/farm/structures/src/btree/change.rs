@@ -1,0 +1,387 @@
+//! Changes of a tree: insertions with splits, removals with leaves that go.
+
+use super::node::{Fences, Inner, Leaf, LeafPage, Seek};
+use super::tree::{BROKEN_ENTRY, BTree, NOT_A_NODE};
+use crate::error::{Result, damaged};
+use crate::value::{self, Entry};
+use bytes::Bytes;
+use plinth_farm_memory::{Objects, Pointer};
+use plinth_runtime::{planted, probe};
+
+const TOO_LARGE: &str = "a node holds more than it may";
+
+/// What to do with a key depending on whether it is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Always,
+    Absent,
+    Present,
+}
+
+/// A node of an edge whose fences are to be moved.
+enum Node {
+    Leaf(Leaf),
+    Inner(Inner),
+}
+
+impl Node {
+    fn fences_mut(&mut self) -> &mut Fences {
+        match self {
+            Node::Leaf(leaf) => &mut leaf.fences,
+            Node::Inner(inner) => &mut inner.fences,
+        }
+    }
+}
+
+impl BTree {
+    /// Sets the value of a key. True if the key is new.
+    pub async fn set<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8]) -> Result<bool> {
+        let was_there = self.put(tx, key, value, When::Always).await?;
+        Ok(!was_there)
+    }
+
+    /// Sets the value of a new key. False, and nothing is changed, if the key is there.
+    pub async fn insert<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8]) -> Result<bool> {
+        let was_there = self.put(tx, key, value, When::Absent).await?;
+        Ok(!was_there)
+    }
+
+    /// Sets the value of a key that is there. False, and nothing is changed, if it is not.
+    pub async fn update<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.put(tx, key, value, When::Present).await
+    }
+
+    /// Sets the value of a key that is there to what `change` makes of it. False if the key is not there. An error of
+    /// `change` changes nothing.
+    pub async fn modify<O: Objects>(
+        &self,
+        tx: &O,
+        key: &[u8],
+        change: impl FnOnce(Bytes) -> Result<Vec<u8>>,
+    ) -> Result<bool> {
+        self.settings.limits().check_key(key)?;
+        let (at, mut leaf, found) = self.leaf_of(tx, key).await?;
+        let Ok(i) = found else {
+            return Ok(false);
+        };
+        let former = value::load(tx, self.mark, leaf.entries[i].stored.clone()).await?;
+        let value = change(former)?;
+        self.settings.limits().check(key, &value)?;
+        if self.edit(tx, at, &mut leaf, found, key, &value).await? {
+            self.write_leaf(tx, key, at, leaf, found).await?;
+        }
+        Ok(true)
+    }
+
+    /// Sets many values. Those of keys that are neighbours are written together: rows in the order of their keys cost
+    /// a read and a write for each leaf, not for each row.
+    pub async fn set_many<O: Objects, K: AsRef<[u8]>, V: AsRef<[u8]>>(
+        &self,
+        tx: &O,
+        rows: &[(K, V)],
+    ) -> Result<()> {
+        let pairs = || {
+            rows.iter()
+                .map(|(key, value)| (key.as_ref(), value.as_ref()))
+        };
+        for (key, value) in pairs() {
+            self.settings.limits().check(key, value)?;
+        }
+        let mut open: Option<(Pointer, Leaf)> = None;
+        for (key, value) in pairs() {
+            let (at, mut leaf) = match open.take() {
+                Some((at, leaf)) if leaf.fences.covers(Seek::At(key)) => (at, leaf),
+                other => {
+                    if let Some((at, leaf)) = other {
+                        tx.write(at, leaf.encode(self.mark)).await?;
+                    }
+                    let (at, leaf, _) = self.leaf_of(tx, key).await?;
+                    (at, leaf)
+                }
+            };
+            let found = leaf.entries.binary_search_by(|e| e.key[..].cmp(key));
+            self.edit(tx, at, &mut leaf, found, key, value).await?;
+            if leaf.fits(&self.settings) {
+                open = Some((at, leaf));
+            } else {
+                self.write_leaf(tx, key, at, leaf, found).await?;
+            }
+        }
+        if let Some((at, leaf)) = open {
+            tx.write(at, leaf.encode(self.mark)).await?;
+        }
+        Ok(())
+    }
+
+    /// The key's leaf, to be changed, and where the key is in it or would be.
+    async fn leaf_of<O: Objects>(
+        &self,
+        tx: &O,
+        key: &[u8],
+    ) -> Result<(Pointer, Leaf, std::result::Result<usize, usize>)> {
+        let (at, page) = self.leaf(tx, Seek::At(key)).await?;
+        match (page.to_leaf(), page.search(key)) {
+            (Some(leaf), Some(found)) => Ok((at, leaf, found)),
+            _ => damaged(at, BROKEN_ENTRY),
+        }
+    }
+
+    /// Sets a value in a leaf that is to be written. False if the leaf has not changed by that.
+    async fn edit<O: Objects>(
+        &self,
+        tx: &O,
+        at: Pointer,
+        leaf: &mut Leaf,
+        found: std::result::Result<usize, usize>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<bool> {
+        let former = found.ok().map(|i| leaf.entries[i].stored.clone());
+        let limits = self.settings.limits();
+        let stored = value::store(tx, self.mark, at, limits, value, former.clone()).await?;
+        if former.as_ref() == Some(&stored) {
+            return Ok(false);
+        }
+        match found {
+            Ok(i) => leaf.entries[i].stored = stored,
+            Err(i) => {
+                let key = Bytes::copy_from_slice(key);
+                leaf.entries.insert(i, Entry { key, stored });
+            }
+        }
+        Ok(true)
+    }
+
+    /// Writes a leaf after `key`, which was `found` there, has changed it.
+    async fn write_leaf<O: Objects>(
+        &self,
+        tx: &O,
+        key: &[u8],
+        at: Pointer,
+        leaf: Leaf,
+        found: std::result::Result<usize, usize>,
+    ) -> Result<()> {
+        if leaf.fits(&self.settings) {
+            return Ok(tx.write(at, leaf.encode(self.mark)).await?);
+        }
+        let appended = found == Err(leaf.entries.len() - 1);
+        self.split(tx, key, at, leaf, appended).await
+    }
+
+    /// Returns whether the key was there.
+    async fn put<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8], when: When) -> Result<bool> {
+        self.settings.limits().check(key, value)?;
+        let (at, mut leaf, found) = self.leaf_of(tx, key).await?;
+        match found {
+            Ok(_) if when == When::Absent => return Ok(true),
+            Err(_) if when == When::Present => return Ok(false),
+            _ => {}
+        }
+        if self.edit(tx, at, &mut leaf, found, key, value).await? {
+            self.write_leaf(tx, key, at, leaf, found).await?;
+        }
+        Ok(found.is_ok())
+    }
+
+    /// Writes a leaf that has become too large as two, and what that needs up to the root object.
+    async fn split<O: Objects>(
+        &self,
+        tx: &O,
+        key: &[u8],
+        at: Pointer,
+        mut left: Leaf,
+        appended: bool,
+    ) -> Result<()> {
+        let (mut way, leaf_at) = self.way(tx, Seek::At(key)).await?;
+        if leaf_at != at {
+            return damaged(leaf_at, NOT_A_NODE);
+        }
+        if left.entries.len() < 2 {
+            return damaged(at, TOO_LARGE);
+        }
+        let right = left.split(appended);
+        if !left.fits(&self.settings) || !right.fits(&self.settings) {
+            return damaged(at, TOO_LARGE);
+        }
+        let right_at = tx.allocate(self.settings.leaf_bytes, self.near()).await?;
+        let mut fence = right.fences.lower.clone();
+        if planted!(
+            "btree_fence_is_late",
+            "a leaf that splits goes on claiming the keys of its new neighbour"
+        ) {
+            left.fences.upper = right.fences.upper.clone();
+        }
+        tx.write(at, left.encode(self.mark)).await?;
+        tx.write(right_at, right.encode(self.mark)).await?;
+        let mut new = right_at;
+        while let Some(step) = way.pop() {
+            let mut inner = (*step.node).clone();
+            inner.separators.insert(step.child, fence);
+            inner.children.insert(step.child + 1, new);
+            if inner.content_bytes() <= self.settings.inner_room() {
+                tx.write(step.at, inner.encode(self.mark)).await?;
+                return Ok(());
+            }
+            probe!("btree_inner_split");
+            let behind = inner.split();
+            let larger = inner.content_bytes().max(behind.content_bytes());
+            if larger > self.settings.inner_room() {
+                return damaged(step.at, TOO_LARGE);
+            }
+            new = tx.allocate(self.settings.inner_bytes, self.near()).await?;
+            fence = behind.fences.lower.clone();
+            tx.write(step.at, inner.encode(self.mark)).await?;
+            tx.write(new, behind.encode(self.mark)).await?;
+            if way.is_empty() {
+                return self.grow(tx, inner.level + 1, [step.at, new], fence).await;
+            }
+        }
+        self.grow(tx, 1, [at, new], fence).await
+    }
+
+    /// A new root node above two.
+    async fn grow<O: Objects>(
+        &self,
+        tx: &O,
+        level: u8,
+        children: [Pointer; 2],
+        fence: Bytes,
+    ) -> Result<()> {
+        let node = Inner {
+            level,
+            fences: Fences::default(),
+            children: children.to_vec(),
+            separators: vec![fence],
+        };
+        let at = tx.allocate(self.settings.inner_bytes, self.near()).await?;
+        tx.write(at, node.encode(self.mark)).await?;
+        self.write_root(tx, at, level).await
+    }
+
+    /// Removes a key. True if it was there.
+    pub async fn remove<O: Objects>(&self, tx: &O, key: &[u8]) -> Result<bool> {
+        self.settings.limits().check_key(key)?;
+        let (at, page) = self.leaf(tx, Seek::At(key)).await?;
+        let i = match page.search(key) {
+            Some(Ok(i)) => i,
+            Some(Err(_)) => return Ok(false),
+            None => return damaged(at, BROKEN_ENTRY),
+        };
+        let Some(mut leaf) = page.to_leaf() else {
+            return damaged(at, BROKEN_ENTRY);
+        };
+        let gone = leaf.entries.remove(i);
+        value::drop_stored(tx, Some(gone.stored)).await?;
+        let is_only = leaf.fences == Fences::default();
+        if leaf.entries.is_empty() && !is_only {
+            self.unlink(tx, key, at).await?;
+        } else {
+            tx.write(at, leaf.encode(self.mark)).await?;
+        }
+        Ok(true)
+    }
+
+    /// Takes an empty leaf out, with the nodes that are there for it alone. A neighbour gets its keys: the nodes along
+    /// the neighbour's edge get other fences.
+    async fn unlink<O: Objects>(&self, tx: &O, key: &[u8], at: Pointer) -> Result<()> {
+        let (mut way, leaf_at) = self.way(tx, Seek::At(key)).await?;
+        if leaf_at != at {
+            return damaged(leaf_at, NOT_A_NODE);
+        }
+        let mut doomed = vec![at];
+        while let Some(step) = way.pop_if(|step| step.node.children.len() == 1) {
+            probe!("btree_branch_goes");
+            doomed.push(step.at);
+        }
+        let Some(step) = way.pop() else {
+            return damaged(at, "a leaf that is not the only one is");
+        };
+        let mut parent = (*step.node).clone();
+        parent.children.remove(step.child);
+        parent.separators.remove(step.child.saturating_sub(1));
+        let is_left = step.child > 0;
+        let neighbour = parent.children[step.child.saturating_sub(1)];
+        let fences = step.node.child_fences(step.child);
+        let edge = self
+            .edge(tx, neighbour, parent.level - 1, is_left, fences)
+            .await?;
+        let mut edge = edge.into_iter().peekable();
+        if way.is_empty() && parent.children.len() == 1 {
+            probe!("btree_root_falls");
+            doomed.push(step.at);
+            let has_one = |(_, node): &(Pointer, Node)| matches!(node, Node::Inner(i) if i.children.len() == 1);
+            while let Some((at, _)) = edge.next_if(has_one) {
+                doomed.push(at);
+            }
+            let Some((at, node)) = edge.peek() else {
+                return damaged(step.at, NOT_A_NODE);
+            };
+            let level = match node {
+                Node::Leaf(_) => 0,
+                Node::Inner(inner) => inner.level,
+            };
+            self.write_root(tx, *at, level).await?;
+        } else {
+            tx.write(step.at, parent.encode(self.mark)).await?;
+        }
+        for (at, node) in edge {
+            let bytes = match node {
+                Node::Leaf(leaf) => leaf.encode(self.mark),
+                Node::Inner(inner) => inner.encode(self.mark),
+            };
+            tx.write(at, bytes).await?;
+        }
+        for at in doomed {
+            tx.free(at).await?;
+        }
+        Ok(())
+    }
+
+    /// The nodes along one side of a subtree, from its top to the leaf, with the keys of `gained` beside their own.
+    async fn edge<O: Objects>(
+        &self,
+        tx: &O,
+        top: Pointer,
+        top_level: u8,
+        is_left: bool,
+        gained: Fences,
+    ) -> Result<Vec<(Pointer, Node)>> {
+        let mut edge = Vec::new();
+        let mut at = top;
+        for level in (0..=top_level).rev() {
+            let bytes = tx.read(at).await?;
+            let node = if level == 0 {
+                let page = LeafPage::parse(bytes, self.mark);
+                page.and_then(|page| page.to_leaf()).map(Node::Leaf)
+            } else {
+                let inner = Inner::parse(bytes, self.mark);
+                inner.filter(|inner| inner.level == level).map(Node::Inner)
+            };
+            let Some(mut node) = node else {
+                return damaged(at, NOT_A_NODE);
+            };
+            let fences = node.fences_mut();
+            let meets = if is_left {
+                fences.upper.as_ref() == Some(&gained.lower)
+            } else {
+                gained.upper.as_ref() == Some(&fences.lower)
+            };
+            if !meets {
+                return damaged(at, "its fences do not meet those of its neighbour");
+            }
+            if is_left {
+                fences.upper = gained.upper.clone();
+            } else {
+                fences.lower = gained.lower.clone();
+            }
+            let next = match &node {
+                Node::Inner(inner) if is_left => inner.children.last().copied(),
+                Node::Inner(inner) => inner.children.first().copied(),
+                Node::Leaf(_) => None,
+            };
+            edge.push((at, node));
+            at = next.unwrap_or(at);
+        }
+        Ok(edge)
+    }
+}

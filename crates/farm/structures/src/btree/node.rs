@@ -1,0 +1,497 @@
+//! Nodes of a B-tree: what they hold, and how they lie in their bytes.
+//!
+//! ```text
+//!   leaf:    lower fence | upper fence | entry …
+//!   inner:   lower fence | upper fence | child 8 | child 8, separator | child 8, separator …
+//!   root:    root node 8, mark 8 | settings                its level is one above that of the root node
+//! ```
+//!
+//! A separator is the lower fence of the child that it stands with. An upper fence is 1 and the key, or 0 if there is
+//! no upper bound. Fences do not count for the size of a node: room for two of the longest is always kept, so a fence
+//! can be moved in a full node.
+
+use crate::error::{Error, Result};
+use crate::page::{
+    Kind, Mark, Page, PageWriter, RECORD_BYTES, page_bytes, take, take_pointer, take_u32,
+};
+use crate::value::{Entry, Limits, Stored, key_of};
+use bytes::Bytes;
+use plinth_farm_memory::{Class, Pointer};
+
+const FENCES: usize = 2;
+const CHILD_BYTES: usize = 8;
+/// An inner node holds at least so many of the longest separators.
+const FANOUT_MIN: usize = 4;
+/// No tree is higher: each inner node that splits leaves two children or more.
+pub const LEVELS_MAX: u8 = 64;
+
+/// How a tree is built. Chosen when it is made.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Settings {
+    /// Bytes of a leaf; made up to the size of an object.
+    pub leaf_bytes: usize,
+    /// Bytes of an inner node; made up to the size of an object.
+    pub inner_bytes: usize,
+    pub key_bytes_max: usize,
+    /// Longer values lie in objects of their own.
+    pub inline_bytes_max: usize,
+    /// Most entries of a leaf. 1: a read or an update of a key is one of an object (§5.1 has YCSB so).
+    pub leaf_entries_max: usize,
+    /// True: nodes lie on any machine. False: on the machine of the root object, if there is room.
+    pub is_spread: bool,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Settings {
+            leaf_bytes: 4000,
+            inner_bytes: 4000,
+            key_bytes_max: 256,
+            inline_bytes_max: 512,
+            leaf_entries_max: usize::from(u16::MAX) - FENCES,
+            is_spread: false,
+        }
+    }
+}
+
+impl Settings {
+    const RECORD_BYTES: usize = 21;
+
+    pub(super) fn limits(&self) -> Limits {
+        Limits {
+            key_bytes_max: self.key_bytes_max,
+            inline_bytes_max: self.inline_bytes_max,
+        }
+    }
+
+    /// What is left of a node for anything but fences.
+    fn room(&self, bytes: usize) -> usize {
+        let fences = page_bytes(FENCES, 1 + 2 * self.key_bytes_max);
+        bytes.saturating_sub(fences)
+    }
+
+    pub(super) fn leaf_room(&self) -> usize {
+        self.room(self.leaf_bytes)
+    }
+
+    pub(super) fn inner_room(&self) -> usize {
+        self.room(self.inner_bytes)
+    }
+
+    /// The same, with nodes as large as the objects in which they lie.
+    pub(super) fn checked(mut self) -> Result<Settings> {
+        for bytes in [&mut self.leaf_bytes, &mut self.inner_bytes] {
+            let Some(class) = Class::of(*bytes) else {
+                return Err(Error::Settings("a node is larger than an object may be"));
+            };
+            *bytes = class.payload_bytes();
+        }
+        self.leaf_entries_max = self
+            .leaf_entries_max
+            .min(usize::from(u16::MAX) - FENCES - 1);
+        if self.leaf_entries_max == 0 {
+            return Err(Error::Settings("a leaf without entries"));
+        }
+        let entry = RECORD_BYTES + self.limits().entry_bytes_max();
+        let leaf_entries = self.leaf_entries_max.min(2);
+        if self.leaf_room() < leaf_entries * entry {
+            return Err(Error::Settings(
+                "a leaf has no room for its fences and two of the longest entries",
+            ));
+        }
+        let child = RECORD_BYTES + CHILD_BYTES + self.key_bytes_max;
+        if self.inner_room() < FANOUT_MIN * child {
+            return Err(Error::Settings(
+                "an inner node has no room for its fences and four of the longest keys",
+            ));
+        }
+        Ok(self)
+    }
+
+    fn pack(&self) -> [u8; Self::RECORD_BYTES] {
+        let numbers = [
+            self.leaf_bytes,
+            self.inner_bytes,
+            self.key_bytes_max,
+            self.inline_bytes_max,
+            self.leaf_entries_max,
+        ];
+        let mut packed = [0; Self::RECORD_BYTES];
+        for (place, number) in packed.chunks_exact_mut(4).zip(numbers) {
+            place.copy_from_slice(&(number as u32).to_le_bytes());
+        }
+        packed[Self::RECORD_BYTES - 1] = u8::from(self.is_spread);
+        packed
+    }
+
+    fn unpack(mut bytes: &[u8]) -> Option<Settings> {
+        let mut numbers = [0; 5];
+        for number in &mut numbers {
+            let (word, rest) = take_u32(bytes)?;
+            (*number, bytes) = (word as usize, rest);
+        }
+        let ([is_spread], rest) = take::<1>(bytes)?;
+        let [
+            leaf_bytes,
+            inner_bytes,
+            key_bytes_max,
+            inline_bytes_max,
+            leaf_entries_max,
+        ] = numbers;
+        let settings = Settings {
+            leaf_bytes,
+            inner_bytes,
+            key_bytes_max,
+            inline_bytes_max,
+            leaf_entries_max,
+            is_spread: is_spread == 1,
+        };
+        let is_sound = settings.checked() == Ok(settings);
+        (rest.is_empty() && is_spread <= 1 && is_sound).then_some(settings)
+    }
+}
+
+/// Which leaf is looked for.
+#[derive(Clone, Copy, Debug)]
+pub enum Seek<'a> {
+    /// The one that the key is in, or would be in.
+    At(&'a [u8]),
+    /// The one with the last keys below this one, which is not empty.
+    Before(&'a [u8]),
+    Last,
+}
+
+/// The keys of a node: from `lower`, below `upper`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Fences {
+    pub lower: Bytes,
+    pub upper: Option<Bytes>,
+}
+
+fn covers(lower: &[u8], upper: Option<&[u8]>, seek: Seek<'_>) -> bool {
+    match seek {
+        Seek::At(key) => lower <= key && upper.is_none_or(|upper| key < upper),
+        Seek::Before(key) => lower < key && upper.is_none_or(|upper| key <= upper),
+        Seek::Last => upper.is_none(),
+    }
+}
+
+impl Fences {
+    pub fn covers(&self, seek: Seek<'_>) -> bool {
+        covers(&self.lower, self.upper.as_deref(), seek)
+    }
+
+    fn write(&self, writer: &mut PageWriter) {
+        writer.record(&[&self.lower]);
+        match &self.upper {
+            Some(upper) => writer.record(&[&[1], upper]),
+            None => writer.record(&[&[0]]),
+        }
+    }
+
+    fn read(page: &Page) -> Option<Fences> {
+        let upper = page.record(1)?;
+        let upper = match upper.first()? {
+            1 => Some(page.part(1, 1..upper.len())?),
+            0 if upper.len() == 1 => None,
+            _ => return None,
+        };
+        let lower = page.whole(0)?;
+        Some(Fences { lower, upper })
+    }
+
+    fn bytes(&self) -> usize {
+        self.lower.len() + 1 + self.upper.as_ref().map_or(0, Bytes::len)
+    }
+}
+
+/// An inner node. One with a single child may occur, except at the root.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Inner {
+    /// Steps to the leaves, from 1.
+    pub level: u8,
+    pub fences: Fences,
+    pub children: Vec<Pointer>,
+    /// One less than children: `separators[i]` is the lower fence of `children[i + 1]`.
+    pub separators: Vec<Bytes>,
+}
+
+impl Inner {
+    pub fn parse(bytes: Bytes, mark: Mark) -> Option<Inner> {
+        let page = Page::parse(bytes, Kind::Inner, mark)?;
+        let count = page.count().checked_sub(FENCES)?;
+        if count == 0 || page.level() == 0 || page.level() > LEVELS_MAX {
+            return None;
+        }
+        let (mut children, mut separators) = (Vec::with_capacity(count), Vec::with_capacity(count));
+        for i in FENCES..FENCES + count {
+            let (child, separator) = take_pointer(page.record(i)?)?;
+            children.push(child);
+            if i > FENCES {
+                separators.push(page.part(i, CHILD_BYTES..CHILD_BYTES + separator.len())?);
+            }
+        }
+        Some(Inner {
+            level: page.level(),
+            fences: Fences::read(&page)?,
+            children,
+            separators,
+        })
+    }
+
+    pub fn encode(&self, mark: Mark) -> Bytes {
+        let records = FENCES + self.children.len();
+        let bytes = page_bytes(FENCES, self.fences.bytes()) + self.content_bytes();
+        let mut writer = PageWriter::new(Kind::Inner, self.level, mark, records, bytes);
+        self.fences.write(&mut writer);
+        for (i, child) in self.children.iter().enumerate() {
+            let separator = i.checked_sub(1).map_or(&[][..], |i| &self.separators[i]);
+            writer.record(&[&child.bits().to_le_bytes(), separator]);
+        }
+        writer.finish()
+    }
+
+    /// What counts for its size.
+    pub fn content_bytes(&self) -> usize {
+        let separators: usize = self.separators.iter().map(Bytes::len).sum();
+        self.children.len() * (RECORD_BYTES + CHILD_BYTES) + separators
+    }
+
+    /// Bytes that it takes in memory, about.
+    pub fn footprint_bytes(&self) -> usize {
+        self.content_bytes() + self.children.len() * size_of::<Bytes>() + size_of::<Inner>()
+    }
+
+    /// Which child the leaf is below, if it is below this node.
+    pub fn child(&self, seek: Seek<'_>) -> usize {
+        match seek {
+            Seek::At(key) => self.separators.partition_point(|s| &s[..] <= key),
+            Seek::Before(key) => self.separators.partition_point(|s| &s[..] < key),
+            Seek::Last => self.separators.len(),
+        }
+    }
+
+    /// The fences that child `i` must have.
+    pub fn child_fences(&self, i: usize) -> Fences {
+        let lower = match i.checked_sub(1) {
+            Some(i) => self.separators[i].clone(),
+            None => self.fences.lower.clone(),
+        };
+        let upper = self.separators.get(i).cloned();
+        Fences {
+            lower,
+            upper: upper.or_else(|| self.fences.upper.clone()),
+        }
+    }
+
+    /// Keeps about half of the bytes, and gives the rest as the node behind it.
+    pub fn split(&mut self) -> Inner {
+        let sizes = self.separators.iter().map(Bytes::len);
+        let kept = middle(
+            std::iter::once(0)
+                .chain(sizes)
+                .map(|s| s + RECORD_BYTES + CHILD_BYTES),
+        );
+        let separators = self.separators.split_off(kept);
+        let middle = self.separators.pop().expect("one before the child");
+        let upper = self.fences.upper.replace(middle.clone());
+        Inner {
+            level: self.level,
+            fences: Fences {
+                lower: middle,
+                upper,
+            },
+            children: self.children.split_off(kept),
+            separators,
+        }
+    }
+}
+
+/// A leaf as it lies in its bytes, for reading.
+#[derive(Clone, Debug)]
+pub struct LeafPage(Page);
+
+impl LeafPage {
+    pub fn parse(bytes: Bytes, mark: Mark) -> Option<LeafPage> {
+        let page = Page::parse(bytes, Kind::Leaf, mark)?;
+        (page.count() >= FENCES && page.level() == 0).then_some(LeafPage(page))
+    }
+
+    /// False also if the fences are damaged.
+    pub fn covers(&self, seek: Seek<'_>) -> bool {
+        let (Some(lower), Some(upper)) = (self.0.record(0), self.0.record(1)) else {
+            return false;
+        };
+        match upper {
+            [0] => covers(lower, None, seek),
+            [1, upper @ ..] => covers(lower, Some(upper), seek),
+            _ => false,
+        }
+    }
+
+    pub fn fences(&self) -> Option<Fences> {
+        Fences::read(&self.0)
+    }
+
+    pub fn len(&self) -> usize {
+        self.0.count() - FENCES
+    }
+
+    pub fn key(&self, i: usize) -> Option<&[u8]> {
+        key_of(self.0.record(FENCES + i)?)
+    }
+
+    pub fn entry(&self, i: usize) -> Option<Entry> {
+        Entry::read(&self.0, FENCES + i)
+    }
+
+    pub fn stored(&self, i: usize) -> Option<Stored> {
+        Entry::read_stored(&self.0, FENCES + i)
+    }
+
+    /// Where the key is, or would be. None if the leaf is damaged.
+    pub fn search(&self, key: &[u8]) -> Option<std::result::Result<usize, usize>> {
+        let (mut low, mut high) = (0, self.len());
+        while low < high {
+            let middle = (low + high) / 2;
+            match self.key(middle)?.cmp(key) {
+                std::cmp::Ordering::Less => low = middle + 1,
+                std::cmp::Ordering::Greater => high = middle,
+                std::cmp::Ordering::Equal => return Some(Ok(middle)),
+            }
+        }
+        Some(Err(low))
+    }
+
+    pub fn to_leaf(&self) -> Option<Leaf> {
+        let entries: Option<Vec<Entry>> = (0..self.len()).map(|i| self.entry(i)).collect();
+        Some(Leaf {
+            fences: self.fences()?,
+            entries: entries?,
+        })
+    }
+}
+
+/// A leaf to be changed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Leaf {
+    pub fences: Fences,
+    pub entries: Vec<Entry>,
+}
+
+impl Leaf {
+    pub fn encode(&self, mark: Mark) -> Bytes {
+        let records = FENCES + self.entries.len();
+        let bytes = page_bytes(FENCES, self.fences.bytes()) + self.content_bytes();
+        let mut writer = PageWriter::new(Kind::Leaf, 0, mark, records, bytes);
+        self.fences.write(&mut writer);
+        for entry in &self.entries {
+            entry.write(&mut writer);
+        }
+        writer.finish()
+    }
+
+    /// What counts for its size.
+    pub fn content_bytes(&self) -> usize {
+        let entries = self.entries.iter().map(|e| RECORD_BYTES + e.bytes());
+        entries.sum()
+    }
+
+    pub fn fits(&self, settings: &Settings) -> bool {
+        self.content_bytes() <= settings.leaf_room()
+            && self.entries.len() <= settings.leaf_entries_max
+    }
+
+    /// Keeps about half of the bytes, and gives the rest as the leaf behind it. If `appended`, the last entry alone
+    /// goes there, so that leaves are full behind one who writes keys in their order.
+    pub fn split(&mut self, appended: bool) -> Leaf {
+        let kept = if appended {
+            self.entries.len() - 1
+        } else {
+            middle(self.entries.iter().map(|e| RECORD_BYTES + e.bytes()))
+        };
+        let entries = self.entries.split_off(kept);
+        let fence = separator(&self.entries[kept - 1].key, &entries[0].key);
+        let upper = self.fences.upper.replace(fence.clone());
+        Leaf {
+            fences: Fences {
+                lower: fence,
+                upper,
+            },
+            entries,
+        }
+    }
+}
+
+/// How many of two or more items to keep, so that the larger half is as small as can be.
+fn middle(sizes: impl Iterator<Item = usize> + Clone) -> usize {
+    let all: usize = sizes.clone().sum();
+    let (mut kept, mut least) = (1, usize::MAX);
+    let mut before = 0;
+    for (i, size) in sizes.enumerate() {
+        let larger = before.max(all - before);
+        if i > 0 && larger < least {
+            (kept, least) = (i, larger);
+        }
+        before += size;
+    }
+    kept
+}
+
+/// The shortest key above `below` and not above `key`.
+fn separator(below: &[u8], key: &Bytes) -> Bytes {
+    let common = below.iter().zip(key).take_while(|(a, b)| a == b).count();
+    key.slice(..key.len().min(common + 1))
+}
+
+/// The root object.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Root {
+    pub node: Pointer,
+    /// Of the root node.
+    pub level: u8,
+    /// Of all other objects of the tree.
+    pub mark: Mark,
+    pub settings: Settings,
+}
+
+/// Bytes of the root object.
+pub const ROOT_BYTES: usize = page_bytes(2, CHILD_BYTES + Mark::BYTES + Settings::RECORD_BYTES);
+
+impl Root {
+    /// The root object that lies at `at`.
+    pub fn parse(bytes: Bytes, at: Pointer) -> Option<Root> {
+        let page = Page::parse(bytes, Kind::TreeRoot, Mark::of_root(at))?;
+        let (node, rest) = take_pointer(page.record(0)?)?;
+        let (mark, rest) = Mark::take(rest)?;
+        let settings = Settings::unpack(page.record(1)?)?;
+        let level = page
+            .level()
+            .checked_sub(1)
+            .filter(|level| *level <= LEVELS_MAX)?;
+        rest.is_empty().then_some(Root {
+            node,
+            level,
+            mark,
+            settings,
+        })
+    }
+
+    pub fn encode(&self, at: Pointer) -> Bytes {
+        let mark = Mark::of_root(at);
+        let mut writer = PageWriter::new(Kind::TreeRoot, self.level + 1, mark, 2, ROOT_BYTES);
+        writer.record(&[&self.node.bits().to_le_bytes(), &self.mark.pack()]);
+        writer.record(&[&self.settings.pack()]);
+        writer.finish()
+    }
+
+    /// As a node above the root node.
+    pub fn as_inner(&self) -> Inner {
+        Inner {
+            level: self.level + 1,
+            fences: Fences::default(),
+            children: vec![self.node],
+            separators: Vec::new(),
+        }
+    }
+}

@@ -1,0 +1,324 @@
+//! Changes of a table: where a new entry goes, and what comes back when one goes.
+
+use super::bucket::{Bucket, BucketPage, Head};
+use super::table::{BROKEN_ENTRY, Found, HashTable, NOT_A_BUCKET, Place};
+use crate::error::{Error, Result, damaged};
+use crate::page::Kind;
+use crate::value::{self, Entry, Stored};
+use bytes::Bytes;
+use plinth_farm_memory::{Objects, Pointer};
+use plinth_runtime::{planted, probe};
+
+/// How far away an empty slot may be that is moved into the neighbourhood of a key. Each step is a bucket read and
+/// written.
+const MOVES_MAX: usize = 2;
+
+/// What to do with a key depending on whether it is there.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Always,
+    Absent,
+    Present,
+}
+
+/// A bucket or block to be changed, and where it lies.
+struct Open {
+    at: Pointer,
+    kind: Kind,
+    bucket: Bucket,
+}
+
+impl Open {
+    fn new(at: Pointer, kind: Kind, page: &BucketPage) -> Result<Open> {
+        match page.to_bucket() {
+            Some(bucket) => Ok(Open { at, kind, bucket }),
+            None => damaged(at, BROKEN_ENTRY),
+        }
+    }
+
+    fn head(&mut self) -> &mut Head {
+        &mut self.bucket.head
+    }
+
+    /// One more entry of this home lies in the next bucket, or one less.
+    fn count_guest(&mut self, change: i32) -> Result<()> {
+        let guests = i32::from(self.bucket.head.guests) + change;
+        match u16::try_from(guests) {
+            Ok(guests) => self.bucket.head.guests = guests,
+            Err(_) => return damaged(self.at, "its guests are counted wrong"),
+        }
+        Ok(())
+    }
+}
+
+impl HashTable {
+    async fn write<O: Objects>(&self, tx: &O, open: &Open) -> Result<()> {
+        let bytes = open.bucket.encode(open.kind, self.mark);
+        Ok(tx.write(open.at, bytes).await?)
+    }
+
+    fn is_full(&self, open: &Open) -> bool {
+        open.bucket.entries.len() >= self.settings.slots
+    }
+
+    /// Sets the value of a key. True if the key is new.
+    pub async fn set<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8]) -> Result<bool> {
+        let was_there = self.put(tx, key, value, When::Always).await?;
+        Ok(!was_there)
+    }
+
+    /// Sets the value of a new key. False, and nothing is changed, if the key is there.
+    pub async fn insert<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8]) -> Result<bool> {
+        let was_there = self.put(tx, key, value, When::Absent).await?;
+        Ok(!was_there)
+    }
+
+    /// Sets the value of a key that is there. False, and nothing is changed, if it is not.
+    pub async fn update<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8]) -> Result<bool> {
+        self.put(tx, key, value, When::Present).await
+    }
+
+    /// Sets the value of a key that is there to what `change` makes of it. False if the key is not there. An error of
+    /// `change` changes nothing.
+    pub async fn modify<O: Objects>(
+        &self,
+        tx: &O,
+        key: &[u8],
+        change: impl FnOnce(Bytes) -> Result<Vec<u8>>,
+    ) -> Result<bool> {
+        let found = self.find(tx, key).await?;
+        let Some(place) = found.place else {
+            return Ok(false);
+        };
+        let (open, i) = opened(&found, place)?;
+        let former = value::load(tx, self.mark, open.bucket.entries[i].stored.clone()).await?;
+        let value = change(former)?;
+        self.settings.limits().check(key, &value)?;
+        self.replace(tx, found.home_at, open, i, &value).await?;
+        Ok(true)
+    }
+
+    /// Sets the value of an entry.
+    async fn replace<O: Objects>(
+        &self,
+        tx: &O,
+        near: Pointer,
+        mut open: Open,
+        i: usize,
+        value: &[u8],
+    ) -> Result<()> {
+        let former = open.bucket.entries[i].stored.clone();
+        let limits = self.settings.limits();
+        let stored = value::store(tx, self.mark, near, limits, value, Some(former.clone())).await?;
+        if stored != former {
+            open.bucket.entries[i].stored = stored;
+            self.write(tx, &open).await?;
+        }
+        Ok(())
+    }
+
+    /// Returns whether the key was there.
+    async fn put<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8], when: When) -> Result<bool> {
+        let limits = self.settings.limits();
+        limits.check(key, value)?;
+        let found = self.find(tx, key).await?;
+        let near = found.home_at;
+        let Some(place) = found.place else {
+            if when == When::Present {
+                return Ok(false);
+            }
+            let stored = value::store(tx, self.mark, near, limits, value, None).await?;
+            let key = Bytes::copy_from_slice(key);
+            self.add(tx, found, Entry { key, stored }).await?;
+            return Ok(false);
+        };
+        if when == When::Absent {
+            return Ok(true);
+        }
+        let (open, i) = opened(&found, place)?;
+        self.replace(tx, near, open, i, value).await?;
+        Ok(true)
+    }
+
+    /// Puts a new entry where there is room: at home, in the next bucket, in an empty slot that can be moved there,
+    /// else in the home's chain.
+    async fn add<O: Objects>(&self, tx: &O, found: Found, entry: Entry) -> Result<()> {
+        let mut home = Open::new(found.home_at, Kind::Bucket, &found.home)?;
+        if !self.is_full(&home) {
+            home.bucket.entries.push(entry);
+            return self.write(tx, &home).await;
+        }
+        let (next_at, index) = (found.home.head.next, found.home.head.index);
+        let next = match &found.next {
+            Some(next) => Open::new(next_at, Kind::Bucket, next)?,
+            None => Open::new(next_at, Kind::Bucket, &self.next(tx, next_at, index).await?)?,
+        };
+        let mut moved = self.move_room(tx, home.at, next).await?;
+        if let Some(next) = moved.first_mut() {
+            next.bucket.entries.push(entry);
+            home.count_guest(1)?;
+            for open in moved.iter().chain([&home]) {
+                self.write(tx, open).await?;
+            }
+            return Ok(());
+        }
+        probe!("hash_overflow");
+        let with_room = |b: &&super::table::Block| b.page.len() < self.settings.slots;
+        if let Some(block) = found.chain.iter().find(with_room) {
+            let mut block = Open::new(block.at, Kind::Overflow, &block.page)?;
+            block.bucket.entries.push(entry);
+            return self.write(tx, &block).await;
+        }
+        let at = tx.allocate(self.settings.bucket_bytes(), home.at).await?;
+        let head = Head {
+            guests: 0,
+            next: Pointer::NULL,
+            ..home.bucket.head
+        };
+        let bucket = Bucket {
+            head,
+            entries: vec![entry],
+        };
+        let kind = Kind::Overflow;
+        self.write(tx, &Open { at, kind, bucket }).await?;
+        home.head().overflow = at;
+        self.write(tx, &home).await
+    }
+
+    /// Buckets from `next` on, of which the first has room after the others took entries that are at home before
+    /// them. None if there is no room within reach.
+    async fn move_room<O: Objects>(
+        &self,
+        tx: &O,
+        home_at: Pointer,
+        next: Open,
+    ) -> Result<Vec<Open>> {
+        let mut open = vec![next];
+        while let Some(last) = open.last()
+            && self.is_full(last)
+        {
+            let head = last.bucket.head;
+            let has_own = self.own_entry(last).is_some();
+            if open.len() > MOVES_MAX || !has_own || head.next == home_at {
+                return Ok(Vec::new());
+            }
+            let page = self.next(tx, head.next, head.index).await?;
+            open.push(Open::new(head.next, Kind::Bucket, &page)?);
+        }
+        for i in (1..open.len()).rev() {
+            probe!("hash_room_is_moved");
+            let Some(own) = self.own_entry(&open[i - 1]) else {
+                return damaged(open[i - 1].at, NOT_A_BUCKET);
+            };
+            let entry = open[i - 1].bucket.entries.swap_remove(own);
+            open[i].bucket.entries.push(entry);
+            open[i - 1].count_guest(1)?;
+        }
+        Ok(open)
+    }
+
+    /// An entry that is at home in the bucket where it lies.
+    fn own_entry(&self, open: &Open) -> Option<usize> {
+        let is_own = |entry: &Entry| open.bucket.head.is_home(self.hash(&entry.key));
+        open.bucket.entries.iter().position(is_own)
+    }
+
+    /// Removes a key. True if it was there.
+    pub async fn remove<O: Objects>(&self, tx: &O, key: &[u8]) -> Result<bool> {
+        let found = self.find(tx, key).await?;
+        let Some(place) = found.place else {
+            return Ok(false);
+        };
+        let (mut open, i) = opened(&found, place)?;
+        let gone = open.bucket.entries.swap_remove(i);
+        value::drop_stored(tx, Some(gone.stored)).await?;
+        let mut home = Open::new(found.home_at, Kind::Bucket, &found.home)?;
+        match place {
+            Place::Home(_) => {
+                if let Some(back) = self.pull(tx, &mut open).await? {
+                    open.bucket.entries.push(back);
+                }
+                self.write(tx, &open).await?;
+            }
+            Place::Next(_) => {
+                home.count_guest(-1)?;
+                if let Some(back) = self.pull(tx, &mut home).await? {
+                    open.bucket.entries.push(back);
+                    home.count_guest(1)?;
+                } else if let Some(back) = self.pull(tx, &mut open).await? {
+                    open.bucket.entries.push(back);
+                }
+                self.write(tx, &home).await?;
+                self.write(tx, &open).await?;
+            }
+            Place::Chain(_) if !open.bucket.entries.is_empty() => self.write(tx, &open).await?,
+            Place::Chain(_) => {
+                let mut before = match found.chain.iter().rev().nth(1) {
+                    Some(block) => Open::new(block.at, Kind::Overflow, &block.page)?,
+                    None => home,
+                };
+                before.head().overflow = open.bucket.head.overflow;
+                self.write(tx, &before).await?;
+                tx.free(open.at).await?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// Takes an entry out of the first block of the bucket's chain. The block goes with its last entry; the bucket is
+    /// for the caller to write.
+    async fn pull<O: Objects>(&self, tx: &O, bucket: &mut Open) -> Result<Option<Entry>> {
+        let at = bucket.bucket.head.overflow;
+        if at.is_null() {
+            return Ok(None);
+        }
+        if planted!(
+            "hash_chain_is_left",
+            "what is in the chain of a bucket stays there although the bucket has room"
+        ) {
+            return Ok(None);
+        }
+        let page = self.read_bucket(tx, at, Kind::Overflow).await?;
+        let Some(page) = page.filter(|page| page.head.index == bucket.bucket.head.index) else {
+            return damaged(at, NOT_A_BUCKET);
+        };
+        let mut block = Open::new(at, Kind::Overflow, &page)?;
+        let Some(entry) = block.bucket.entries.pop() else {
+            return damaged(at, "an overflow block without entries");
+        };
+        if block.bucket.entries.is_empty() {
+            bucket.head().overflow = block.bucket.head.overflow;
+            tx.free(at).await?;
+        } else {
+            self.write(tx, &block).await?;
+        }
+        Ok(Some(entry))
+    }
+}
+
+/// The object with the entry, to be changed.
+fn opened(found: &Found, place: Place) -> Result<(Open, usize)> {
+    let (at, kind, page, i) = match (place, &found.next, found.chain.last()) {
+        (Place::Next(i), Some(next), _) => (found.home.head.next, Kind::Bucket, next, i),
+        (Place::Chain(i), _, Some(block)) => (block.at, Kind::Overflow, &block.page, i),
+        (Place::Home(i) | Place::Next(i) | Place::Chain(i), ..) => {
+            (found.home_at, Kind::Bucket, &found.home, i)
+        }
+    };
+    let open = Open::new(at, kind, page)?;
+    if i >= open.bucket.entries.len() {
+        return Err(Error::Damaged {
+            at,
+            what: BROKEN_ENTRY,
+        });
+    }
+    Ok((open, i))
+}
+
+/// Where the value of an entry lies, if in an object of its own.
+pub(super) fn long_value(entry: &Entry) -> Option<Pointer> {
+    match entry.stored {
+        Stored::Long(at) => Some(at),
+        Stored::Inline(_) => None,
+    }
+}

@@ -1,0 +1,5 @@
+mod btree;
+mod catalog;
+mod hash;
+mod judge;
+mod kv;
