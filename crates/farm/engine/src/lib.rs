@@ -1,1 +1,13 @@
-//! Floor 6: transactions of the in-memory engine (FaRMv2, §4.2, 4.6, 4.7).
+mod active;
+mod ledger;
+mod numbers;
+mod post;
+mod settings;
+mod tally;
+mod view;
+mod wire;
+pub use settings::{Options, Settings};
+pub use view::{Place, Replicas, View};
+pub use wire::Room;
+#[cfg(test)]
+mod tests;

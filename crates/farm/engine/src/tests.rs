@@ -1,0 +1,3 @@
+//! Tests of the whole engine. Those of one part stand in its file.
+
+mod wire;
