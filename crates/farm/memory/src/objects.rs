@@ -72,11 +72,8 @@ pub trait Objects {
 
     /// A new object of zeros with room for so many bytes, on the machine of `near` if there is room; otherwise, and
     /// with null, on this one or another.
-    fn allocate(
-        &self,
-        bytes: usize,
-        near: Pointer,
-    ) -> impl Future<Output = Result<Pointer, Abort>>;
+    fn allocate(&self, bytes: usize, near: Pointer)
+    -> impl Future<Output = Result<Pointer, Abort>>;
 
     /// The object ends when the transaction commits. Error: `NotAllocated` if it has ended before.
     fn free(&self, at: Pointer) -> impl Future<Output = Result<(), Abort>>;
