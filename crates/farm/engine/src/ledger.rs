@@ -3,25 +3,36 @@
 
 use crate::wire::{Number, Truncation, Write};
 use plinth_farm_fabric::Machine;
+use plinth_farm_memory::{Header, Kept};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// As a primary.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Locked {
     pub writes: Vec<Write>,
+    /// Of each write: the header that was locked, and the copy of that version.
+    pub former: Vec<Former>,
     /// The write timestamp, once CommitPrimary has come: the objects have their new versions, and are unlocked.
     pub committed: Option<u64>,
 }
 
+/// The version that a write replaces.
+#[derive(Debug)]
+pub struct Former {
+    pub header: Header,
+    /// `None` if no old version is kept, or its part is decided.
+    pub kept: Option<Kept>,
+}
+
 /// As a backup: CommitBackup has come, and is not applied yet.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Logged {
     pub writes: Vec<Write>,
     pub written_at: u64,
 }
 
 /// What is known here of one transaction that is not truncated.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Known {
     /// All regions that it writes to, here or elsewhere.
     pub regions: Vec<u16>,

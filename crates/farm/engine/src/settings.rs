@@ -84,3 +84,17 @@ impl Options {
         }
     }
 }
+
+/// What a primary does when there is no memory for an old version (§5.3).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Policy {
+    /// The writer waits for a while ([`Settings::block`]), then it is refused.
+    MvBlock,
+    /// The writer is refused.
+    MvAbort,
+    /// The writer goes on, and all earlier versions of the object are gone.
+    #[default]
+    MvTruncate,
+    /// No old version is ever kept.
+    SingleVersion,
+}

@@ -111,12 +111,10 @@ pub enum Message {
     ReserveReply { ask: u64, at: Pointer },
     /// The cell is not needed.
     Unreserve { at: Pointer },
-    /// Primary to backup: the slab has this class, or none.
-    Slab {
-        region: u16,
-        slab: u32,
-        class: Option<u8>,
-    },
+    /// Primary to backup: the slab has no objects any more (§4.8). A backup learns of a slab's class from the objects.
+    FreeSlab { region: u16, slab: u32 },
+    /// It is free at this backup.
+    SlabIsFree { region: u16, slab: u32 },
     /// To the collector.
     Oat(Horizon),
     /// The collector's answer.
@@ -262,9 +260,10 @@ impl Message {
             Message::Reserve { .. } => 5,
             Message::ReserveReply { .. } => 6,
             Message::Unreserve { .. } => 7,
-            Message::Slab { .. } => 8,
-            Message::Oat(_) => 9,
-            Message::Safe(_) => 10,
+            Message::FreeSlab { .. } => 8,
+            Message::SlabIsFree { .. } => 9,
+            Message::Oat(_) => 10,
+            Message::Safe(_) => 11,
         }
     }
 }
@@ -301,11 +300,9 @@ impl Codec for Message {
                 put_pointer(*at, out);
             }
             Message::Unreserve { at } => put_pointer(*at, out),
-            Message::Slab {
-                region,
-                slab,
-                class,
-            } => (*region, (*slab, *class)).put(out),
+            Message::FreeSlab { region, slab } | Message::SlabIsFree { region, slab } => {
+                (*region, *slab).put(out);
+            }
             Message::Oat(horizon) | Message::Safe(horizon) => horizon.put(out),
         }
     }
@@ -347,13 +344,16 @@ impl Codec for Message {
             7 => Message::Unreserve {
                 at: take_pointer(input)?,
             },
-            8 => Message::Slab {
+            8 => Message::FreeSlab {
                 region: u16::take(input)?,
                 slab: u32::take(input)?,
-                class: Codec::take(input)?,
             },
-            9 => Message::Oat(Codec::take(input)?),
-            10 => Message::Safe(Codec::take(input)?),
+            9 => Message::SlabIsFree {
+                region: u16::take(input)?,
+                slab: u32::take(input)?,
+            },
+            10 => Message::Oat(Codec::take(input)?),
+            11 => Message::Safe(Codec::take(input)?),
             _ => return None,
         })
     }
@@ -361,7 +361,7 @@ impl Codec for Message {
     fn draw(source: &mut dyn Source) -> Message {
         let (number, time) = (Codec::draw(source), Codec::draw(source));
         let (regions, writes) = (Codec::draw(source), Codec::draw(source));
-        match source.below(11) {
+        match source.below(12) {
             0 => Message::Lock {
                 number,
                 read_at: time,
@@ -398,12 +398,15 @@ impl Codec for Message {
             7 => Message::Unreserve {
                 at: draw_pointer(source),
             },
-            8 => Message::Slab {
+            8 => Message::FreeSlab {
                 region: Codec::draw(source),
                 slab: Codec::draw(source),
-                class: Codec::draw(source),
             },
-            9 => Message::Oat(Codec::draw(source)),
+            9 => Message::SlabIsFree {
+                region: Codec::draw(source),
+                slab: Codec::draw(source),
+            },
+            10 => Message::Oat(Codec::draw(source)),
             _ => Message::Safe(Codec::draw(source)),
         }
     }

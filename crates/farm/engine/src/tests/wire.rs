@@ -74,10 +74,9 @@ fn message() -> impl Strategy<Value = Message> {
             at: Pointer::NULL,
         },
         9 => Message::Unreserve { at },
-        10 => Message::Slab {
+        10 => Message::FreeSlab {
             region: time as u16,
             slab: number as u32,
-            class: (time % 2 == 0).then_some(9),
         },
         _ => Message::Oat(Horizon {
             oldest: number,
