@@ -13,32 +13,12 @@ use crate::view::View;
 use crate::wire::Room;
 use plinth_farm_fabric::Fabric;
 use plinth_farm_memory::{Abort, Sizes};
-use plinth_farm_time::{Clock, Untimed};
+use plinth_farm_time::Clock;
+use plinth_runtime::TaskGroup;
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{TaskGroup, sleep};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::rc::Rc;
-
-/// Why a machine's engine does not start.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum StartError {
-    Unfit(Unfit),
-    /// The clock is broken.
-    Broken,
-}
-
-impl fmt::Display for StartError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            StartError::Unfit(unfit) => write!(f, "{unfit}"),
-            StartError::Broken => write!(f, "the clock of this machine is broken"),
-        }
-    }
-}
-
-impl std::error::Error for StartError {}
 
 /// The engine of one machine. It works as long as this, or one of its transactions, is there.
 pub struct Engine<F: Fabric + 'static> {
@@ -50,27 +30,19 @@ pub struct Engine<F: Fabric + 'static> {
 const RECORD_WORDS: u64 = 3;
 
 impl<F: Fabric + 'static> Engine<F> {
-    /// Starts in the view's configuration, to which the fabric has gone, with connections to all its machines. All
-    /// rings of the cluster have the same size. Waits until there is a time.
-    pub async fn start(
+    /// Starts in the view's first configuration, to which the fabric has gone, with connections to all its machines.
+    /// The regions are empty. All rings of the cluster have the same size.
+    pub fn start(
         fabric: Rc<F>,
         clock: Rc<Clock>,
         view: View,
         sizes: Sizes,
         policy: Policy,
         settings: Settings,
-    ) -> Result<Engine<F>, StartError> {
-        let time = loop {
-            match clock.update(|server, now| server.time(now)) {
-                Ok(interval) => break interval.upper,
-                Err(Untimed::Broken) => return Err(StartError::Broken),
-                Err(Untimed::Disabled | Untimed::Unsynchronised) => sleep(settings.idle).await,
-            }
-        };
+    ) -> Result<Engine<F>, Unfit> {
         let own = fabric.local().machine();
         let host = fabric.local().host().clone();
-        let store =
-            Store::open(&host, own, &view, sizes, policy, time).map_err(StartError::Unfit)?;
+        let store = Store::make(&host, own, &view, sizes, policy)?;
         let layout = host.layout();
         let ring_bytes = 8 * layout.ring_words.saturating_sub(RECORD_WORDS);
         let core = Core {

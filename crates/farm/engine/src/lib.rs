@@ -20,7 +20,7 @@ mod transaction;
 mod view;
 mod wire;
 
-pub use engine::{Engine, StartError};
+pub use engine::Engine;
 pub use settings::{Options, Policy, Settings};
 pub use site::Handler;
 pub use store::Unfit;

@@ -3,7 +3,7 @@
 use crate::settings::Policy;
 use crate::view::View;
 use plinth_farm_fabric::{Host, Machine};
-use plinth_farm_memory::{Abort, Error, Old, Region, Sizes, Slabs};
+use plinth_farm_memory::{Error, Old, Region, Sizes, Slabs};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -50,15 +50,13 @@ pub struct Store {
 }
 
 impl Store {
-    /// The replicas that the view has on `own`. A slot that holds another region, or none, is made empty.
-    /// `time` is not below any timestamp that was given out.
-    pub fn open(
+    /// The replicas that the view has on `own`, without objects, whatever their slots have held.
+    pub fn make(
         host: &Host,
         own: Machine,
         view: &View,
         sizes: Sizes,
         policy: Policy,
-        time: u64,
     ) -> Result<Store, Unfit> {
         sizes.check().map_err(Unfit::Memory)?;
         let memory = |slot: u16| host.region(slot).map_err(|_| Unfit::NoSlot(slot));
@@ -74,11 +72,9 @@ impl Store {
                 continue;
             };
             let memory = memory(slot)?;
-            let region = match Region::open(memory) {
-                Ok(region) if region.number() == number => region,
-                _ => Region::make(memory, number, sizes.slab_words).map_err(Unfit::Memory)?,
-            };
-            let slabs = is_primary.then(|| Slabs::scan(&region, time));
+            let region = Region::make(memory, number, sizes.slab_words);
+            let region = region.map_err(Unfit::Memory)?;
+            let slabs = is_primary.then(|| Slabs::open(&region));
             replicas.push(Some(Replica { region, slabs }));
         }
         let old = Old::new(memory(sizes.old())?, sizes.block_words).map_err(Unfit::Memory)?;
@@ -88,7 +84,7 @@ impl Store {
             replicas: RefCell::new(replicas),
             old: RefCell::new(old),
             leaving: RefCell::default(),
-            newest: Cell::new(time),
+            newest: Cell::new(0),
         })
     }
 
@@ -133,9 +129,4 @@ impl Store {
     pub fn newest(&self) -> u64 {
         self.newest.get()
     }
-}
-
-/// Why a cell cannot be used, to a transaction.
-pub fn abort_of(_: Error) -> Abort {
-    Abort::NotAllocated
 }

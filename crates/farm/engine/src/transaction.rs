@@ -31,6 +31,8 @@ struct Sets {
     reads: HashSet<u64>,
     writes: BTreeMap<Pointer, Intent>,
     write_bytes: usize,
+    /// Cells that are reserved until the end, and not used.
+    unused: Vec<Pointer>,
 }
 
 /// What has committed.
@@ -242,12 +244,40 @@ impl<F: Fabric + 'static> Transaction<F> {
         Ok((!at.is_null()).then_some(at))
     }
 
+    /// The same, where this transaction knows of no other object, which would be another one's now.
+    async fn reserve_new(&self, region: u16, class: Class) -> Result<Option<Pointer>, Abort> {
+        loop {
+            let Some(at) = self.reserve(region, class).await? else {
+                return Ok(None);
+            };
+            let mut sets = self.sets.borrow_mut();
+            if !sets.reads.contains(&at.bits()) && !sets.writes.contains_key(&at) {
+                return Ok(Some(at));
+            }
+            probe!("farm cell of an object that the transaction knew");
+            sets.unused.push(at);
+        }
+    }
+
+    fn made(&self, at: Pointer) -> Result<Pointer, Abort> {
+        let write = Write {
+            at,
+            change: Change::Allocate,
+            payload: Bytes::new(),
+        };
+        let mut sets = self.sets.borrow_mut();
+        sets.writes.insert(at, Intent::Allocate(Bytes::new()));
+        drop(sets);
+        self.take_room(write.bytes())?;
+        Ok(at)
+    }
+
     /// Commits, or ends without effect. If the future is dropped, one of the two happens all the same.
     pub async fn commit(self) -> Result<Committed, Abort> {
         self.check()?;
         let sets = std::mem::take(&mut *self.sets.borrow_mut());
         let read_at = self.read_at;
-        if sets.writes.is_empty() {
+        if sets.writes.is_empty() && sets.unused.is_empty() {
             return Ok(Committed {
                 read_at,
                 written_at: None,
@@ -269,7 +299,7 @@ impl<F: Fabric + 'static> Transaction<F> {
             token: self.token.take(),
             reads: Vec::new(),
             writes: Vec::new(),
-            unused: Vec::new(),
+            unused: sets.unused,
         };
         if self.options.is_serializable {
             let reads = sets.reads.into_iter().filter_map(Pointer::from_bits);
@@ -333,26 +363,11 @@ impl<F: Fabric + 'static> Objects for Transaction<F> {
             return self.fail(Abort::TooLarge);
         };
         for region in self.candidates(near) {
-            let reserved = match self.reserve(region, class).await {
-                Ok(reserved) => reserved,
+            match self.reserve_new(region, class).await {
+                Ok(Some(at)) => return self.made(at),
+                Ok(None) => (),
                 Err(abort) => return self.fail(abort),
-            };
-            let Some(at) = reserved else {
-                continue;
-            };
-            let former = self
-                .sets
-                .borrow_mut()
-                .writes
-                .insert(at, Intent::Allocate(Bytes::new()));
-            debug_assert!(former.is_none(), "a reserved cell is new to everybody");
-            let write = Write {
-                at,
-                change: Change::Allocate,
-                payload: Bytes::new(),
-            };
-            self.take_room(write.bytes())?;
-            return Ok(at);
+            }
         }
         self.fail(Abort::Full)
     }
@@ -378,6 +393,9 @@ impl<F: Fabric + 'static> Objects for Transaction<F> {
 impl<F: Fabric + 'static> Drop for Transaction<F> {
     fn drop(&mut self) {
         let sets = self.sets.get_mut();
+        for at in &sets.unused {
+            commit::unreserve(&self.site.core, *at);
+        }
         let made = sets
             .writes
             .iter()
