@@ -57,6 +57,7 @@ async fn one(world: &World, engine: &Engine<Streamed>) {
         Ok(transaction) => transaction,
         Err(Abort::NotAllowed) if options.at.is_some() => {
             recording.end(Outcome::Aborted);
+            world.aborted(Abort::NotAllowed);
             return;
         }
         Err(abort) => return world.blame(format!("a transaction does not begin: {abort}")),
@@ -108,7 +109,10 @@ impl Run<'_> {
                 self.seen(at, Seen::Absent);
                 Ok(())
             }
-            Abort::Conflict | Abort::TooOld | Abort::Full => Err(Ended),
+            Abort::Conflict | Abort::TooOld | Abort::Full => {
+                self.world.aborted(abort);
+                Err(Ended)
+            }
             abort => {
                 self.world.blame(format!("{at:?}: {abort}"));
                 Err(Ended)
@@ -125,21 +129,25 @@ impl Run<'_> {
         };
         let at = object.at;
         match random::below(if self.is_read_only { 4 } else { 10 }) {
-            0..4 => self.read(at).await,
+            0..4 => self.read(at).await.map(|_| ()),
             4..7 => {
-                self.read(at).await?;
-                self.write(at).await
+                // Most know better than to write to nothing.
+                match self.read(at).await? || random::chance(0.1) {
+                    true => self.write(at).await,
+                    false => Ok(()),
+                }
             }
-            7 => self.write(at).await,
-            8 => self.free(object).await,
+            7 if random::chance(0.3) => self.write(at).await,
+            7 | 8 => self.free(object).await,
             _ => self.allocate().await,
         }
     }
 
-    async fn read(&self, at: Pointer) -> Result<(), Ended> {
+    /// Whether there is an object.
+    async fn read(&self, at: Pointer) -> Result<bool, Ended> {
         let payload = match self.transaction.read(at).await {
             Ok(payload) => payload,
-            Err(abort) => return self.judge(at, abort),
+            Err(abort) => return self.judge(at, abort).map(|()| false),
         };
         let of = |from: usize| {
             let word = payload
@@ -153,7 +161,7 @@ impl Run<'_> {
             self.world.blame(format!("{at:?} is torn: {payload:?}"));
         }
         self.seen(at, Seen::Of(of(0)));
-        Ok(())
+        Ok(true)
     }
 
     fn value(&self, at: Pointer) -> Bytes {
@@ -203,7 +211,10 @@ impl Run<'_> {
         };
         let at = match self.transaction.allocate(bytes, near).await {
             Ok(at) => at,
-            Err(Abort::Full) => return Err(Ended),
+            Err(Abort::Full) => {
+                self.world.aborted(Abort::Full);
+                return Err(Ended);
+            }
             Err(abort) => {
                 self.world.blame(format!("no object: {abort}"));
                 return Err(Ended);
@@ -233,8 +244,8 @@ impl Run<'_> {
             recording.end(Outcome::Aborted);
             return;
         }
-        // Nobody can see who has freed an object, so its outcome has to be known.
-        let limit = match random::chance(0.05) && freed.is_empty() {
+        // Not all see who has made or freed an object, so its outcome has to be known.
+        let limit = match random::chance(0.05) && freed.is_empty() && made.is_empty() {
             true => world.latency * random::below(8) as u32,
             false => Duration::from_secs(1),
         };
@@ -245,7 +256,10 @@ impl Run<'_> {
                 None => Outcome::ReadOnly,
             },
             // A blind write may be to nothing.
-            Some(Err(Abort::Conflict | Abort::Full | Abort::NotAllocated)) => Outcome::Aborted,
+            Some(Err(abort @ (Abort::Conflict | Abort::Full | Abort::NotAllocated))) => {
+                world.aborted(abort);
+                Outcome::Aborted
+            }
             Some(Err(abort)) => {
                 world.blame(format!("a commit ends with: {abort}"));
                 Outcome::Unknown(None)

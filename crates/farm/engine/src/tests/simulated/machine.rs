@@ -21,12 +21,12 @@ pub fn address(machine: u16) -> SocketAddr {
 }
 
 /// Little of everything: slabs of a dozen objects, blocks of a dozen versions, rings that get full.
-fn sizes() -> Sizes {
+fn sizes(world: &World) -> Sizes {
     Sizes {
         slots: REGIONS,
-        region_words: 600,
+        region_words: if world.is_small { 300 } else { 600 },
         slab_words: 64,
-        old_words: 6 * 64,
+        old_words: if world.is_small { 2 * 64 } else { 6 * 64 },
         block_words: 64,
     }
 }
@@ -54,7 +54,7 @@ pub async fn live(world: Rc<World>, which: u16) {
     let layout = Layout {
         machines: world.machines,
         ring_words: 150,
-        region_words: sizes().region_words(),
+        region_words: sizes(&world).region_words(),
     };
     let local = Local::start(Path::new("/farm"), own, &layout)
         .await
@@ -84,7 +84,7 @@ pub async fn live(world: Rc<World>, which: u16) {
         fabric.clone(),
         clock.clone(),
         view,
-        sizes(),
+        sizes(&world),
         world.policy,
         settings,
     );

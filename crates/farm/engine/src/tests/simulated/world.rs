@@ -4,14 +4,15 @@ use super::machine;
 use crate::{Engine, Place, Policy, Replicas, View};
 use plinth_farm_fabric::{Host, Machine, Streamed};
 use plinth_farm_judge::Recorder;
-use plinth_farm_memory::{Pointer, Region, Seen};
+use plinth_farm_memory::{Abort, Pointer, Region, Seen};
 use plinth_runtime::{Duration, random, sleep};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub const REGIONS: u16 = 4;
 /// Each client begins so many transactions.
-const TRANSACTIONS: u64 = 12;
+const TRANSACTIONS: u64 = 24;
 const REPLICAS: usize = 3;
 
 /// An object that clients know, and how many are about to free it.
@@ -24,6 +25,8 @@ pub struct Object {
 pub struct World {
     pub machines: usize,
     pub policy: Policy,
+    /// Memory gets full.
+    pub is_small: bool,
     /// The greatest delay of a message.
     pub latency: Duration,
     pub recorder: Recorder,
@@ -37,13 +40,15 @@ pub struct World {
     objects: RefCell<Vec<Object>>,
     /// Snapshots of transactions that are, or were, active.
     pub snapshots: RefCell<Vec<u64>>,
+    /// How many transactions have ended with each error.
+    pub aborts: RefCell<BTreeMap<String, u64>>,
     pub left: Cell<u64>,
     pub running: Cell<usize>,
     pub engines: RefCell<Vec<Rc<Engine<Streamed>>>>,
 }
 
 impl World {
-    pub fn new(machines: usize, policy: Policy, latency: Duration, is_of_one_size: bool) -> World {
+    pub fn new(machines: usize, policy: Policy, latency: Duration, seed: u64) -> World {
         World {
             machines,
             policy,
@@ -51,9 +56,11 @@ impl World {
             recorder: Recorder::counting(),
             blame: RefCell::default(),
             ready: Cell::new(0),
-            is_of_one_size,
+            is_of_one_size: seed.is_multiple_of(2),
+            is_small: seed / 12 % 2 == 1,
             objects: RefCell::default(),
             snapshots: RefCell::default(),
+            aborts: RefCell::default(),
             left: Cell::new(TRANSACTIONS * machine::CLIENTS * machines as u64),
             running: Cell::new(0),
             engines: RefCell::default(),
@@ -62,6 +69,14 @@ impl World {
 
     pub fn blame(&self, what: String) {
         self.blame.borrow_mut().get_or_insert(what);
+    }
+
+    pub fn aborted(&self, abort: Abort) {
+        *self
+            .aborts
+            .borrow_mut()
+            .entry(format!("{abort:?}"))
+            .or_default() += 1;
     }
 
     pub fn view(&self) -> View {
