@@ -84,3 +84,43 @@ impl Bitmap {
         true
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Bitmap;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        #[test]
+        fn a_bitmap_is_a_set(
+            size in prop_oneof![1..70u32, 4000..4200u32, 262_100..262_200u32],
+            steps in prop::collection::vec((any::<bool>(), any::<prop::sample::Index>(), any::<bool>()), 0..200),
+        ) {
+            let (mut bitmap, mut set) = (Bitmap::new(size), BTreeSet::new());
+            for (inserts, index, near) in steps {
+                // Some often, the others anywhere.
+                let number = index.index(if near { size.min(4) } else { size } as usize) as u32;
+                if inserts {
+                    prop_assert_eq!(bitmap.insert(number), set.insert(number));
+                } else {
+                    prop_assert_eq!(bitmap.remove(number), set.remove(&number));
+                }
+                prop_assert_eq!(bitmap.first(), set.first().copied());
+                prop_assert_eq!(bitmap.len() as usize, set.len());
+                prop_assert_eq!(bitmap.contains(number), inserts);
+            }
+            while let Some(first) = set.pop_first() {
+                prop_assert_eq!(bitmap.first(), Some(first));
+                prop_assert!(bitmap.remove(first));
+            }
+            prop_assert_eq!((bitmap.first(), bitmap.len()), (None, 0));
+        }
+    }
+
+    #[test]
+    fn numbers_beyond_the_size_are_in_no_set() {
+        let bitmap = Bitmap::new(64);
+        assert!(!bitmap.contains(64) && !bitmap.contains(u32::MAX));
+    }
+}

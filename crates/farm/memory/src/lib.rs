@@ -43,3 +43,6 @@ pub use old::{BLOCK_WORDS, Blocks, Kept, Old, OldVersion};
 pub use pointer::{CELL_EXTRA_WORDS, CLASSES, Class, OBJECT_BYTES_MAX, Pointer};
 pub use region::{Region, SLAB_WORDS, Shape, Walk};
 pub use slabs::Slabs;
+
+#[cfg(test)]
+mod tests;

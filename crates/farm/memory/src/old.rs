@@ -194,6 +194,13 @@ impl Old {
         }
     }
 
+    /// Whether the block of a version is used, so that the version is there.
+    #[cfg(test)]
+    pub(crate) fn is_kept(&self, older: Older) -> bool {
+        let word = older.word().expect("a place") as usize;
+        self.blocks[word / self.block_words].is_used
+    }
+
     /// The version at `older`, of an object of the class, which came before the one at the timestamp `before`.
     /// `None` if it is gone.
     #[inline]

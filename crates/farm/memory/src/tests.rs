@@ -1,0 +1,6 @@
+mod cells;
+mod layouts;
+mod old;
+mod races;
+mod regions;
+mod slabs;

@@ -1,0 +1,226 @@
+//! One cell: what is written is what is read, by whatever way.
+
+use crate::{Cell, Class, Header, Older, Seen, Snapshot, TIMESTAMP_MAX};
+use plinth_farm_fabric::Memory;
+use proptest::prelude::*;
+use std::sync::atomic::Ordering::Relaxed;
+
+const WORD: u64 = 3;
+
+fn memory(class: Class) -> Memory {
+    Memory::private(WORD as usize + class.cell_words() + 2)
+}
+
+/// The bytes as an operation of the fabric reads them.
+fn bytes(memory: &Memory, class: Class) -> Vec<u8> {
+    let mut bytes = vec![0; Snapshot::bytes(class)];
+    let read = memory.read(8 * WORD, &mut bytes);
+    read.expect("in the memory");
+    bytes
+}
+
+/// What all ways of reading show, which is the same: header, older, payload of a whole version.
+fn read(memory: &Memory, class: Class) -> (Header, Older, Vec<u8>) {
+    let cell = Cell::new(memory, WORD, class).expect("in the memory");
+    let bytes = bytes(memory, class);
+    let judged = match Snapshot::judge(&bytes, class) {
+        Seen::Version {
+            header,
+            older,
+            payload,
+        } => (header, older, bytes[payload].to_vec()),
+        seen => panic!("{seen:?}"),
+    };
+    let Seen::Version {
+        header,
+        older,
+        payload,
+    } = cell.read()
+    else {
+        panic!("a whole version");
+    };
+    assert_eq!(judged, (header, older, payload.to_vec()));
+    for room in [0, 1, 7, 8, 13, payload.len(), payload.len() + 9] {
+        let mut into = vec![7; room];
+        let payload: &[u8] = &payload;
+        assert_eq!(
+            cell.read_into(&mut into),
+            Seen::Version {
+                header,
+                older,
+                payload: ()
+            }
+        );
+        let filled = room.min(payload.len());
+        assert_eq!(into[..filled], payload[..filled]);
+        assert!(into[filled..].iter().all(|byte| *byte == 7));
+    }
+    judged
+}
+
+fn classes() -> impl Strategy<Value = Class> {
+    (0..20u8).prop_map(|class| Class::new(class).expect("a class"))
+}
+
+proptest! {
+    #[test]
+    fn a_version_is_read_as_it_was_installed(
+        class in classes(),
+        payload in prop::collection::vec(any::<u8>(), 0..900),
+        (timestamp, older) in (1..=TIMESTAMP_MAX, any::<u64>()),
+        allocated: bool,
+    ) {
+        let memory = memory(class);
+        memory.words().iter().for_each(|word| word.store(u64::MAX, Relaxed));
+        let cell = Cell::new(&memory, WORD, class).expect("in the memory");
+        cell.clear();
+        prop_assert_eq!(read(&memory, class), (Header::new(0, false), Older::NONE, vec![]));
+        let payload = &payload[..payload.len().min(class.payload_bytes())];
+        let older = Older::from_bits(older);
+        prop_assert!(cell.lock(Header::new(0, false)));
+        cell.install(timestamp, allocated, older, payload);
+        let mut whole = payload.to_vec();
+        whole.resize(class.payload_bytes(), 0);
+        let whole = if allocated { whole } else { vec![] };
+        prop_assert_eq!(read(&memory, class), (Header::new(timestamp, allocated), older, whole));
+        // What lies before and behind it is as it was.
+        let words = memory.words();
+        let around = words[..WORD as usize].iter().chain(&words[WORD as usize + class.cell_words()..]);
+        prop_assert!(around.into_iter().all(|word| word.load(Relaxed) == u64::MAX));
+    }
+
+    #[test]
+    fn any_bytes_are_judged(class in classes(), bytes in prop::collection::vec(any::<u8>(), 0..400), before: u64) {
+        if let Seen::Version { payload, .. } = Snapshot::judge(&bytes, class) {
+            prop_assert!(bytes.get(payload).is_some());
+        }
+        if let Some((header, _, payload)) = Snapshot::judge_old(&bytes, class, before) {
+            prop_assert!(bytes.get(payload).is_some() && header.timestamp() < before);
+        }
+    }
+
+    #[test]
+    fn a_header_keeps_its_parts(bits: u64) {
+        let header = Header::from_bits(bits);
+        let plain = Header::new(header.timestamp(), header.is_allocated());
+        prop_assert_eq!(header.unlocked(), plain);
+        prop_assert_eq!(header.locked(), plain.locked());
+        prop_assert!(header == plain || header == plain.locked());
+        prop_assert_eq!(header.is_locked(), header != plain);
+    }
+}
+
+#[test]
+fn a_cell_that_is_not_in_the_memory_is_none() {
+    let class = Class::new(0).expect("a class");
+    let memory = Memory::private(5);
+    assert!(Cell::new(&memory, 1, class).is_some());
+    for word in [2, 5, 6, 1 << 40, u64::MAX] {
+        assert!(Cell::new(&memory, word, class).is_none());
+    }
+}
+
+#[test]
+fn a_lock_has_one_owner_and_names_the_version() {
+    let class = Class::of(16).expect("a class");
+    let memory = memory(class);
+    let cell = Cell::new(&memory, WORD, class).expect("in the memory");
+    let virgin = Header::new(0, false);
+    assert!(!cell.lock(virgin.locked()), "nobody expects a lock");
+    assert!(!cell.lock(Header::new(1, true)) && !cell.lock(Header::new(0, true)));
+    assert!(cell.lock(virgin));
+    assert!(!cell.lock(virgin) && !cell.lock(virgin.locked()));
+    assert_eq!(cell.header(), virgin.locked());
+    let locked = Seen::Locked {
+        header: virgin.locked(),
+        older: Older::NONE,
+    };
+    assert_eq!(cell.read_into(&mut []), locked);
+    cell.unlock(virgin);
+    assert_eq!(cell.header(), virgin);
+    assert!(cell.lock(virgin));
+    cell.install(5, true, Older::at(9), b"five");
+    assert!(!cell.lock(virgin), "another version");
+    assert!(cell.lock(Header::new(5, true)));
+    let bytes = bytes(&memory, class);
+    let Seen::Locked { header, older } = Snapshot::judge(&bytes, class) else {
+        panic!("it is locked");
+    };
+    assert_eq!((header.timestamp(), older.word()), (5, Some(9)));
+}
+
+#[test]
+fn only_a_newer_version_is_applied_and_it_ends_a_lock() {
+    let class = Class::of(16).expect("a class");
+    let memory = memory(class);
+    let cell = Cell::new(&memory, WORD, class).expect("in the memory");
+    assert!(!cell.apply(0, true, b"never"));
+    assert!(cell.apply(10, true, b"ten"));
+    for timestamp in [0, 9, 10] {
+        assert!(!cell.apply(timestamp, true, b"old"));
+    }
+    let (header, older, payload) = read(&memory, class);
+    assert_eq!(
+        (header, older, &payload[..3]),
+        (Header::new(10, true), Older::NONE, &b"ten"[..])
+    );
+    assert!(cell.lock(header));
+    assert!(!cell.apply(10, true, b"old") && cell.header().is_locked());
+    assert!(cell.apply(11, false, b""));
+    assert_eq!(read(&memory, class).0, Header::new(11, false));
+}
+
+/// The same cell, read while another version is installed: every state in which a reader may find the words.
+#[test]
+fn words_of_two_versions_are_never_a_version() {
+    let class = Class::of(32).expect("a class");
+    let words = class.cell_words();
+    let image = |timestamp: u64| {
+        let mut image = vec![timestamp; words];
+        image[0] = Header::new(timestamp, true).bits();
+        image
+    };
+    let (before, after) = (image(3), image(4));
+    // The order of stores: lock, footer, older, payload, header.
+    let order: Vec<usize> = [vec![0, words - 1], (1..words - 1).collect(), vec![0]].concat();
+    let mut states = vec![before.clone()];
+    for (step, at) in order.iter().enumerate() {
+        let mut state = states[step].clone();
+        state[*at] = match step {
+            0 => Header::from_bits(before[0]).locked().bits(),
+            _ => after[*at],
+        };
+        states.push(state);
+    }
+    // A reader may load each word in any state that is not before that of the word before it. It is enough that the
+    // state changes twice on the way.
+    let steps = states.len();
+    for (first, second, third) in triples(steps) {
+        for (left, right) in (0..=words).flat_map(|l| (l..=words).map(move |r| (l, r))) {
+            let seen: Vec<u8> = (0..words)
+                .flat_map(|at| {
+                    let state = if at < left {
+                        first
+                    } else if at < right {
+                        second
+                    } else {
+                        third
+                    };
+                    states[state][at].to_le_bytes()
+                })
+                .collect();
+            if let Seen::Version {
+                header, payload, ..
+            } = Snapshot::judge(&seen, class)
+            {
+                let timestamp = header.timestamp().to_le_bytes();
+                assert!(seen[payload].chunks_exact(8).all(|word| word == timestamp));
+            }
+        }
+    }
+}
+
+fn triples(steps: usize) -> impl Iterator<Item = (usize, usize, usize)> {
+    let pairs = (0..steps).flat_map(move |first| (first..steps).map(move |second| (first, second)));
+    pairs.flat_map(move |(first, second)| (second..steps).map(move |third| (first, second, third)))
+}
