@@ -80,7 +80,14 @@ impl Core {
     }
 
     /// The primary of the region has no objects in the slab any more, nor has anybody else.
-    pub fn free_slab(&self, region: u16, slab: u32) {
+    pub fn free_slab(&self, primary: Machine, region: u16, slab: u32) {
+        let view = self.view();
+        let is_right = view.replicas(region).is_some_and(|replicas| {
+            replicas.primary.machine == primary && replicas.backup_on(self.own).is_some()
+        });
+        if !is_right {
+            return;
+        }
         self.store.with(region, |region| region.free_slab(slab));
     }
 }

@@ -123,7 +123,7 @@ impl Core {
             Message::Unreserve { at } if !at.is_null() => self.give_back(at),
             Message::Unreserve { .. } => (),
             Message::FreeSlab { region, slab } => {
-                self.free_slab(region, slab);
+                self.free_slab(from, region, slab);
                 self.post
                     .push(from, Message::SlabIsFree { region, slab }, None);
             }

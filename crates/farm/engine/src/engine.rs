@@ -2,7 +2,7 @@
 
 use crate::active::Active;
 use crate::core::Core;
-use crate::ledger::Ledger;
+use crate::ledger::{Known, Ledger};
 use crate::numbers::Numbers;
 use crate::post::Post;
 use crate::settings::{Options, Policy, Settings};
@@ -11,7 +11,7 @@ use crate::store::{Store, Unfit};
 use crate::transaction::Transaction;
 use crate::view::View;
 use crate::wire::Room;
-use plinth_farm_fabric::Fabric;
+use plinth_farm_fabric::{Fabric, Machine};
 use plinth_farm_memory::{Abort, Sizes};
 use plinth_farm_time::Clock;
 use plinth_runtime::TaskGroup;
@@ -24,6 +24,40 @@ use std::rc::Rc;
 pub struct Engine<F: Fabric + 'static> {
     site: Rc<Site<F>>,
     group: TaskGroup,
+}
+
+/// The transactions of one coordinator, as a participant knows them.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct AccountState {
+    pub coordinator: Machine,
+    /// All its transactions below are truncated everywhere, or have had no effect.
+    pub below: u64,
+    pub known: Vec<KnownState>,
+}
+
+/// What a participant knows of a transaction that is not truncated.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct KnownState {
+    pub number: u64,
+    /// All regions that it writes to, here or elsewhere.
+    pub regions: Vec<u16>,
+    /// A primary here has locked its objects.
+    pub is_locked: bool,
+    /// A primary here has its new versions, with this timestamp.
+    pub committed: Option<u64>,
+    /// A backup here has its writes, with this timestamp.
+    pub logged: Option<u64>,
+}
+
+fn state(number: u64, known: &Known) -> KnownState {
+    let locked = known.locked.as_ref();
+    KnownState {
+        number,
+        regions: known.regions.clone(),
+        is_locked: locked.is_some_and(|locked| locked.committed.is_none()),
+        committed: locked.and_then(|locked| locked.committed),
+        logged: known.logged.as_ref().map(|logged| logged.written_at),
+    }
 }
 
 /// Words of a record in a ring beside the message.
@@ -108,6 +142,35 @@ impl<F: Fabric + 'static> Engine<F> {
     /// afterwards.
     pub fn on_message(&self, room: Room, handler: Handler) {
         self.site.handlers.borrow_mut().insert(room.tag(), handler);
+    }
+
+    /// What this machine knows of transactions that are not truncated here, by coordinator.
+    pub fn accounts(&self) -> Vec<AccountState> {
+        let ledger = self.site.core.ledger.borrow();
+        let accounts = ledger
+            .accounts()
+            .map(|(coordinator, account)| AccountState {
+                coordinator,
+                below: account.below(),
+                known: account
+                    .known()
+                    .map(|(number, known)| state(number, known))
+                    .collect(),
+            });
+        accounts.collect()
+    }
+
+    /// Transactions of this machine that are not truncated everywhere, each with the machines where it is not.
+    pub fn coordinated(&self) -> Vec<(u64, Vec<Machine>)> {
+        let numbers = self.site.core.numbers.borrow();
+        let open = numbers.open();
+        open.map(|(number, machines)| (number, machines.to_vec()))
+            .collect()
+    }
+
+    /// Messages of the fabric that the engine has sent.
+    pub fn messages(&self) -> u64 {
+        self.site.core.post.sent()
     }
 
     pub fn fabric(&self) -> &Rc<F> {

@@ -6,9 +6,9 @@ use plinth_farm_fabric::Machine;
 use std::collections::BTreeMap;
 
 /// A transaction that may still have state at participants.
-pub struct Open {
+struct Open {
     /// Machines that know something of it, and have not said that they have truncated it.
-    pub participants: Vec<Machine>,
+    participants: Vec<Machine>,
     /// It counts as active until it has ended here.
     _token: Option<Token>,
 }
@@ -50,14 +50,10 @@ impl Numbers {
         self.open.remove(&number);
     }
 
-    pub fn participants(&self, number: Number) -> &[Machine] {
-        self.open
-            .get(&number)
-            .map_or(&[], |open| &open.participants)
-    }
-
-    pub fn open(&self) -> impl Iterator<Item = (Number, &Open)> {
-        self.open.iter().map(|(number, open)| (*number, open))
+    /// Those that are not truncated everywhere, each with the machines that have not truncated it.
+    pub fn open(&self) -> impl Iterator<Item = (Number, &[Machine])> {
+        let open = self.open.iter();
+        open.map(|(number, open)| (*number, &open.participants[..]))
     }
 }
 
@@ -76,7 +72,7 @@ mod tests {
         numbers.truncated(first, b);
         numbers.truncated(first, b);
         assert_eq!(numbers.below(), first);
-        assert_eq!(numbers.participants(first), [a]);
+        assert!(numbers.open().eq([(first, &[a][..])]));
         numbers.truncated(first, a);
         assert_eq!(numbers.below(), second + 1);
         let third = numbers.begin(vec![a], None);

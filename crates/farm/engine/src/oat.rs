@@ -62,11 +62,6 @@ impl Oat {
         self.heard.safe = before.safe.max(horizon.safe);
         self.heard.safe > before.safe
     }
-
-    /// In a new configuration everybody says it anew.
-    pub fn begin(&mut self) {
-        self.said.clear();
-    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,9 @@
 //! Tests of the whole engine. Those of one part stand in its file.
 
+mod clocks;
+mod cluster;
+mod memories;
+mod options;
 mod simulated;
+mod transactions;
 mod wire;

@@ -81,7 +81,7 @@ pub struct Horizon {
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
-    /// Coordinator to primary. Refused if an object is locked, or newer than `read_at` (unless it is allocated by this).
+    /// Coordinator to primary. Refused if an object is locked, or newer than `read_at` and not new.
     Lock {
         number: Number,
         read_at: u64,

@@ -8,7 +8,7 @@ mod world;
 use crate::Policy;
 use plinth_farm_judge::{Summary, judge};
 use plinth_runtime::sim::{Locality, SimConfig, Simulation};
-use plinth_runtime::{Duration, fault, sleep};
+use plinth_runtime::{Duration, fault, probe, sleep};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 use world::World;
@@ -65,6 +65,18 @@ fn run(seed: u64) -> Result<Shown, String> {
     })
 }
 
+/// What these runs have to come by.
+const PATHS: [&str; 8] = [
+    "farm backup has a newer version already",
+    "farm cell of an object that the transaction knew",
+    "farm commit without its caller",
+    "farm old version read elsewhere",
+    "farm read waits for a lock",
+    "farm ring full",
+    "farm slab leaves its class",
+    "farm writer refused after it was blocked",
+];
+
 #[test]
 fn transactions_are_opaque_and_replicas_are_equal_in_the_end() {
     let (mut sum, mut aborts) = (Summary::default(), BTreeMap::<String, u64>::new());
@@ -81,6 +93,10 @@ fn transactions_are_opaque_and_replicas_are_equal_in_the_end() {
         sum.aborted_reads += shown.summary.aborted_reads;
     }
     println!("{sum:?} {aborts:?}");
+    let hits = probe::hits();
+    for path in PATHS {
+        assert!(hits.contains_key(path), "never: {path}");
+    }
     assert!(sum.committed > 10_000 && sum.read_only > 5_000 && sum.aborted_reads > 1_000);
 }
 

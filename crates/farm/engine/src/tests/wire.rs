@@ -111,7 +111,7 @@ proptest! {
 
     #[test]
     fn a_message_is_no_longer_than_it_says(message in message()) {
-        prop_assert!(message.to_bytes().len() <= message.bytes(), "{} > {}", message.to_bytes().len(), message.bytes());
+        prop_assert!(message.to_bytes().len() <= message.bytes(), "{message:?}");
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! What is outside of all machines: the objects, the history, and what is found wrong.
 
-use super::machine;
 use crate::{Engine, Place, Policy, Replicas, View};
 use plinth_farm_fabric::{Host, Machine, Streamed};
 use plinth_farm_judge::Recorder;
@@ -11,6 +10,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 pub const REGIONS: u16 = 4;
+/// Of a machine.
+pub const CLIENTS: u64 = 3;
 /// Each client begins so many transactions.
 const TRANSACTIONS: u64 = 24;
 const REPLICAS: usize = 3;
@@ -61,7 +62,7 @@ impl World {
             objects: RefCell::default(),
             snapshots: RefCell::default(),
             aborts: RefCell::default(),
-            left: Cell::new(TRANSACTIONS * machine::CLIENTS * machines as u64),
+            left: Cell::new(TRANSACTIONS * CLIENTS * machines as u64),
             running: Cell::new(0),
             engines: RefCell::default(),
         }

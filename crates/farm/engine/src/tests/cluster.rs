@@ -1,0 +1,187 @@
+//! Some machines in one simulated process, for tests of one thing.
+
+use super::clocks::{hear_time, keep_time, new_clock};
+use crate::{Engine, Options, Place, Policy, Replicas, Settings, Transaction, View};
+use bytes::Bytes;
+use plinth_farm_fabric::{Fabric, Layout, Local, Machine, Streamed, serve};
+use plinth_farm_memory::{Abort, Objects, Pointer, Sizes};
+use plinth_runtime::sim::{SimConfig, Simulation};
+use plinth_runtime::{Duration, TaskGroup, net, sleep};
+use std::path::Path;
+use std::rc::Rc;
+
+pub const MS: Duration = Duration::from_millis(1);
+
+/// Region `n` has its primary on machine `n`.
+pub struct Shape {
+    pub machines: u16,
+    pub backups: u16,
+    pub policy: Policy,
+    pub sizes: Sizes,
+    pub settings: Settings,
+}
+
+impl Default for Shape {
+    fn default() -> Shape {
+        Shape {
+            machines: 3,
+            backups: 2,
+            policy: Policy::MvTruncate,
+            sizes: Sizes {
+                slots: 3,
+                region_words: 600,
+                slab_words: 64,
+                old_words: 4 * 64,
+                block_words: 64,
+            },
+            settings: Settings {
+                pause: Duration::from_micros(20),
+                idle: Duration::from_micros(100),
+                round: MS,
+                block: 50 * MS,
+            },
+        }
+    }
+}
+
+impl Shape {
+    fn view(&self) -> View {
+        let place = |region: u16, at: u16| Place {
+            machine: Machine((region + at) % self.machines),
+            slot: region,
+        };
+        let replicas = |region| Replicas {
+            primary: place(region, 0),
+            backups: (1..=self.backups).map(|at| place(region, at)).collect(),
+        };
+        View {
+            number: 1,
+            machines: (0..self.machines).map(Machine).collect(),
+            master: Machine(0),
+            regions: (0..self.machines).map(replicas).collect(),
+        }
+    }
+}
+
+pub struct Cluster {
+    pub engines: Vec<Rc<Engine<Streamed>>>,
+    _group: TaskGroup,
+}
+
+impl Cluster {
+    pub async fn start(shape: &Shape) -> Cluster {
+        let (group, view) = (TaskGroup::new(), shape.view());
+        let layout = Layout {
+            machines: usize::from(shape.machines),
+            ring_words: 1000,
+            region_words: shape.sizes.region_words(),
+        };
+        let (mut addresses, mut locals) = (Vec::new(), Vec::new());
+        for machine in &view.machines {
+            let local = Local::start(Path::new("/farm"), *machine, &layout).await;
+            let local = local.expect("a memory");
+            let listener = net::listen("10.255.0.0:0".parse().expect("one")).await;
+            let listener = listener.expect("a port");
+            addresses.push(listener.local_addr().expect("an address"));
+            group.spawn("serve", serve(listener, *machine, local.host().clone()));
+            locals.push(local);
+        }
+        let limit = Duration::from_secs(5);
+        let fabrics: Vec<Rc<Streamed>> = locals
+            .into_iter()
+            .map(|local| Rc::new(Streamed::new(local, addresses.clone(), limit)))
+            .collect();
+        for fabric in &fabrics {
+            fabric
+                .configure(1, &view.machines)
+                .await
+                .expect("the first");
+        }
+        let mut engines = Vec::new();
+        for fabric in &fabrics {
+            for other in &view.machines {
+                fabric.open(*other).await.expect("it serves");
+            }
+            let clock = new_clock(fabric.local().machine());
+            let engine = Engine::start(
+                fabric.clone(),
+                clock.clone(),
+                view.clone(),
+                shape.sizes,
+                shape.policy,
+                shape.settings,
+            );
+            let engine = Rc::new(engine.expect("memory that fits"));
+            hear_time(&engine, &clock);
+            group.spawn("time", keep_time(view.clone(), clock, fabric.clone()));
+            engines.push(engine);
+        }
+        // The collector hears all machines, twice.
+        sleep(20 * MS).await;
+        Cluster {
+            engines,
+            _group: group,
+        }
+    }
+
+    pub async fn begin(&self, machine: usize, options: Options) -> Transaction<Streamed> {
+        let begun = self.engines[machine].begin(options).await;
+        begun.expect("a snapshot")
+    }
+
+    /// An object with this value in the region of a machine.
+    pub async fn object(&self, on: usize, value: &'static [u8]) -> Pointer {
+        let maker = self.begin(on, Options::default()).await;
+        let at = maker
+            .allocate(value.len(), Pointer::NULL)
+            .await
+            .expect("room");
+        assert_eq!(usize::from(at.region()), on);
+        maker
+            .write(at, Bytes::from_static(value))
+            .await
+            .expect("written");
+        maker.commit().await.expect("committed");
+        at
+    }
+
+    /// Replaces the object's value, from some machine.
+    pub async fn update(
+        &self,
+        from: usize,
+        at: Pointer,
+        value: &'static [u8],
+    ) -> Result<u64, Abort> {
+        let writer = self.begin(from, Options::default()).await;
+        writer.write(at, Bytes::from_static(value)).await?;
+        let committed = writer.commit().await?;
+        Ok(committed.written_at.expect("it has written"))
+    }
+
+    pub async fn value(&self, from: usize, at: Pointer) -> Result<Bytes, Abort> {
+        self.begin(from, Options::read_only()).await.read(at).await
+    }
+
+    /// Waits until nothing is active any more.
+    pub async fn quiet(&self) {
+        for _ in 0..1000 {
+            if self.engines.iter().all(|engine| engine.active() == 0) {
+                return;
+            }
+            sleep(MS).await;
+        }
+        panic!("transactions are still active");
+    }
+}
+
+/// Runs a test on a few seeds.
+pub fn on(shape: Shape, test: impl AsyncFn(&Cluster) + Copy + 'static) {
+    let shape = Rc::new(shape);
+    for seed in 0..5 {
+        let shape = shape.clone();
+        Simulation::new(seed, SimConfig::default()).run(async move {
+            let cluster = Cluster::start(&shape).await;
+            test(&cluster).await;
+        });
+    }
+}
