@@ -34,7 +34,7 @@ pub struct World {
     pub blame: RefCell<Option<String>>,
     /// Machines that have come so far.
     pub ready: Cell<usize>,
-    /// Objects have one size, and pointers outlive them. Otherwise a slab may go to objects of another size, and nobody
+    /// Objects have one size, and pointers outlive them. Otherwise a slab may go to objects of another size, and no one
     /// may use a pointer that is not from its own snapshot.
     pub is_of_one_size: bool,
     /// Objects that somebody has made.
