@@ -14,7 +14,7 @@ use crate::settings::Options;
 use crate::site::Site;
 use crate::tally::Tally;
 use crate::view::View;
-use crate::wire::{Change, Message, Number, Write};
+use crate::wire::{Change, Lock, Message, Number, Write};
 use plinth_farm_fabric::{Fabric, Machine};
 use plinth_farm_memory::{Abort, Pointer};
 use plinth_farm_time::Interval;
@@ -111,13 +111,13 @@ pub async fn run<F: Fabric>(site: Rc<Site<F>>, plan: Plan) -> Result<Option<u64>
 async fn attempt<F: Fabric>(site: &Site<F>, plan: Plan) -> Result<u64, Abort> {
     let core = &site.core;
     let view = core.view();
-    let parts = Parts::new(&view, &plan.writes).ok_or(Abort::NotAllocated)?;
+    let mut parts = Parts::new(&view, &plan.writes).ok_or(Abort::NotAllocated)?;
     let number = core
         .numbers
         .borrow_mut()
         .begin(parts.participants(), plan.token);
     core.post.set_below(core.numbers.borrow().below());
-    let locking = lock(core, &parts, number, plan.read_at).await?;
+    let locking = lock(core, &mut parts, number, plan.read_at).await?;
     let stamped = match locking.refused.get() {
         Some(abort) => Err(abort),
         None => {
@@ -138,7 +138,7 @@ async fn attempt<F: Fabric>(site: &Site<F>, plan: Plan) -> Result<u64, Abort> {
             return Err(abort);
         }
     };
-    log(core, &parts, number, written_at).await?;
+    log(core, &mut parts, number, written_at).await?;
     install(core, &parts, number, written_at).await?;
     let waited = match then {
         Some(then) => core.until_past(then).await.map(|_| ()),
@@ -158,7 +158,7 @@ async fn attempt<F: Fabric>(site: &Site<F>, plan: Plan) -> Result<u64, Abort> {
 /// Asks all primaries, and waits for all answers.
 async fn lock(
     core: &Core,
-    parts: &Parts,
+    parts: &mut Parts,
     number: Number,
     read_at: u64,
 ) -> Result<Rc<Locking>, Abort> {
@@ -176,18 +176,18 @@ async fn lock(
         .keys()
         .filter(|machine| **machine != core.own);
     let acknowledged = Tally::new(others.count());
-    for (machine, writes) in &parts.primaries {
-        let (regions, writes) = (parts.regions.clone(), writes.clone());
-        if *machine == core.own {
-            core.lock(core.own, number, read_at, regions, writes);
-            continue;
-        }
-        let lock = Message::Lock {
+    for (machine, writes) in &mut parts.primaries {
+        let lock = Lock {
             number,
             read_at,
-            regions,
-            writes,
+            regions: parts.regions.clone(),
+            writes: std::mem::take(writes),
         };
+        if *machine == core.own {
+            core.lock(core.own, lock);
+            continue;
+        }
+        let lock = Message::Lock(lock);
         core.post.push(*machine, lock, Some(acknowledged.clone()));
     }
     let _waiting = core.waiting();
@@ -273,11 +273,11 @@ async fn unlock(core: &Core, locking: &Locking, number: Number) {
     }
 }
 
-async fn log(core: &Core, parts: &Parts, number: Number, written_at: u64) -> Result<(), Abort> {
+async fn log(core: &Core, parts: &mut Parts, number: Number, written_at: u64) -> Result<(), Abort> {
     let others = parts.backups.keys().filter(|machine| **machine != core.own);
     let acknowledged = Tally::new(others.count());
-    for (machine, writes) in &parts.backups {
-        let (regions, writes) = (parts.regions.clone(), writes.clone());
+    for (machine, writes) in &mut parts.backups {
+        let (regions, writes) = (parts.regions.clone(), std::mem::take(writes));
         if *machine == core.own {
             core.log(core.own, number, written_at, regions, writes);
             continue;

@@ -9,10 +9,10 @@ use crate::settings::Settings;
 use crate::store::Store;
 use crate::tally::Tally;
 use crate::view::View;
-use crate::wire::{Message, Number};
+use crate::wire::{Lock, Message, Number};
 use plinth_farm_fabric::Machine;
 use plinth_farm_memory::{Abort, Pointer};
-use plinth_farm_time::{Clock, Interval, Pending, Untimed, Verdict};
+use plinth_farm_time::{Bounds, Clock, Interval, Pending, Untimed, Verdict};
 use plinth_runtime::sync::{Notify, OneshotSender};
 use plinth_runtime::{Duration, Instant, sleep};
 use std::cell::{Cell, RefCell};
@@ -36,7 +36,7 @@ pub struct Locking {
 /// A lock that waits for memory for old versions (`mv-block`, §5.3).
 pub struct Parked {
     pub coordinator: Machine,
-    pub lock: Message,
+    pub lock: Lock,
     pub until: Instant,
 }
 
@@ -44,6 +44,7 @@ pub struct Core {
     pub own: Machine,
     pub settings: Settings,
     pub clock: Rc<Clock>,
+    pub bounds: Bounds,
     pub view: RefCell<Rc<View>>,
     pub store: Store,
     pub post: Post,
@@ -112,10 +113,9 @@ impl Core {
     /// Waits until the upper bound of `then` is surely past (Figure 4). Returns it.
     pub async fn until_past(&self, then: Interval) -> Result<u64, Abort> {
         let pending = Pending::new(then);
-        let bounds = self.clock.update(|server, _| *server.bounds());
         let mut now = then;
         loop {
-            let ns = match pending.check(now, &bounds) {
+            let ns = match pending.check(now, &self.bounds) {
                 Verdict::Past(timestamp) => return Ok(timestamp),
                 Verdict::Wait(ns) => Duration::from_nanos(ns),
             };

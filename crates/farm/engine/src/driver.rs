@@ -90,12 +90,7 @@ impl Core {
 
     fn dispatch(&self, from: Machine, message: Message) {
         match message {
-            Message::Lock {
-                number,
-                read_at,
-                regions,
-                writes,
-            } => self.lock(from, number, read_at, regions, writes),
+            Message::Lock(lock) => self.lock(from, lock),
             Message::LockReply { number, reply } => self.lock_answered(number, from, reply),
             Message::Unlock { number } => self.unlock(from, number),
             Message::CommitBackup {

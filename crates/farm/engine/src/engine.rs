@@ -82,6 +82,7 @@ impl<F: Fabric + 'static> Engine<F> {
         let core = Core {
             own,
             settings,
+            bounds: clock.update(|server, _| *server.bounds()),
             clock,
             view: RefCell::new(Rc::new(view)),
             store,

@@ -75,9 +75,20 @@ impl Account {
         Some(self.known.entry(number).or_default())
     }
 
-    /// Its locks are released, and it has had no effect.
-    pub fn forget(&mut self, number: Number) -> Option<Known> {
-        self.known.remove(&number)
+    /// Its locks were refused.
+    pub fn forget_unless_logged(&mut self, number: Number) -> Option<Known> {
+        let known = self.known.get(&number)?;
+        known.logged.is_none().then(|| self.known.remove(&number))?
+    }
+
+    /// It has no effect. Returns the locks to be released. What is committed stays: nobody asks for that.
+    pub fn unlock(&mut self, number: Number) -> Option<Locked> {
+        let known = self.known.get(&number)?;
+        let is_locked = known
+            .locked
+            .as_ref()
+            .is_some_and(|locked| locked.committed.is_none());
+        is_locked.then(|| self.known.remove(&number))??.locked
     }
 
     /// Takes the transaction out. What its backup has logged is to be applied.

@@ -3,9 +3,9 @@
 use crate::core::{Core, Parked};
 use crate::ledger::{Former, Locked};
 use crate::settings::Policy;
-use crate::wire::{Change, Message, Number, Write};
+use crate::wire::{Change, Lock, Message, Number, Write};
 use plinth_farm_fabric::Machine;
-use plinth_farm_memory::{Abort, Class, Header, Pointer};
+use plinth_farm_memory::{Abort, Class, Header, Kept, Older, Pointer, TIMESTAMP_MAX};
 use plinth_runtime::{now, probe};
 
 /// Why a lock was not granted.
@@ -34,26 +34,16 @@ fn may_replace(header: Header, change: Change, read_at: u64) -> Result<(), Abort
 }
 
 impl Core {
-    /// Locks all objects of `writes` for the transaction, or none, and answers its coordinator.
-    pub fn lock(
-        &self,
-        coordinator: Machine,
-        number: Number,
-        read_at: u64,
-        regions: Vec<u16>,
-        writes: Vec<Write>,
-    ) {
-        match self.try_lock(coordinator, number, read_at, &regions, &writes) {
+    /// Locks all objects of the transaction, or none, and answers its coordinator.
+    pub fn lock(&self, coordinator: Machine, lock: Lock) {
+        let number = lock.number;
+        match self.try_lock(coordinator, lock) {
             Ok(newest) => self.answer_lock(coordinator, number, Ok(newest)),
-            Err(Denied::Refused(abort)) => self.answer_lock(coordinator, number, Err(abort)),
-            Err(Denied::NoRoom) => {
+            Err((_, Denied::Refused(abort))) => {
+                self.answer_lock(coordinator, number, Err(abort));
+            }
+            Err((lock, Denied::NoRoom)) => {
                 probe!("farm writer blocked");
-                let lock = Message::Lock {
-                    number,
-                    read_at,
-                    regions,
-                    writes,
-                };
                 self.parked.borrow_mut().push(Parked {
                     coordinator,
                     lock,
@@ -66,65 +56,57 @@ impl Core {
     /// Tries again the locks for which there was no memory.
     pub fn retry_parked(&self) {
         let parked = std::mem::take(&mut *self.parked.borrow_mut());
-        for parked in parked {
-            let Message::Lock {
-                number,
-                read_at,
-                regions,
-                writes,
-            } = &parked.lock
-            else {
-                continue;
-            };
-            let coordinator = parked.coordinator;
-            match self.try_lock(coordinator, *number, *read_at, regions, writes) {
-                Ok(newest) => self.answer_lock(coordinator, *number, Ok(newest)),
-                Err(Denied::Refused(abort)) => self.answer_lock(coordinator, *number, Err(abort)),
-                Err(Denied::NoRoom) if now() < parked.until => {
-                    self.parked.borrow_mut().push(parked);
+        for Parked {
+            coordinator,
+            lock,
+            until,
+        } in parked
+        {
+            let number = lock.number;
+            match self.try_lock(coordinator, lock) {
+                Ok(newest) => self.answer_lock(coordinator, number, Ok(newest)),
+                Err((_, Denied::Refused(abort))) => {
+                    self.answer_lock(coordinator, number, Err(abort));
                 }
-                Err(Denied::NoRoom) => {
+                Err((lock, Denied::NoRoom)) if now() < until => {
+                    self.parked.borrow_mut().push(Parked {
+                        coordinator,
+                        lock,
+                        until,
+                    });
+                }
+                Err((_, Denied::NoRoom)) => {
                     probe!("farm writer refused after it was blocked");
-                    self.answer_lock(coordinator, *number, Err(Abort::Full));
+                    self.answer_lock(coordinator, number, Err(Abort::Full));
                 }
             }
         }
     }
 
-    fn try_lock(
-        &self,
-        coordinator: Machine,
-        number: Number,
-        read_at: u64,
-        regions: &[u16],
-        writes: &[Write],
-    ) -> Result<u64, Denied> {
+    fn try_lock(&self, coordinator: Machine, lock: Lock) -> Result<u64, (Lock, Denied)> {
         let mut ledger = self.ledger.borrow_mut();
-        let known = ledger
-            .of(coordinator)
-            .and_then(|account| account.entry(number));
-        let known = known.filter(|known| known.locked.is_none());
-        // A transaction that has ended, or has its locks: nobody asks for that.
-        let known = known.ok_or(Denied::Refused(Abort::Conflict))?;
-        let mut former = Vec::with_capacity(writes.len());
-        for write in writes {
-            match self.lock_one(write, read_at) {
+        let account = ledger.of(coordinator);
+        let known = account.and_then(|account| account.entry(lock.number));
+        let Some(known) = known.filter(|known| known.locked.is_none()) else {
+            // A transaction that has ended, or has its locks: nobody asks for that.
+            return Err((lock, Denied::Refused(Abort::Conflict)));
+        };
+        let mut former = Vec::with_capacity(lock.writes.len());
+        for write in &lock.writes {
+            match self.lock_one(write, lock.read_at) {
                 Ok(one) => former.push(one),
                 Err(denied) => {
-                    self.release(writes, former);
-                    if known.logged.is_none() {
-                        ledger
-                            .of(coordinator)
-                            .and_then(|account| account.forget(number));
-                    }
-                    return Err(denied);
+                    self.release(&lock.writes, former);
+                    let account = ledger.of(coordinator);
+                    account.and_then(|account| account.forget_unless_logged(lock.number));
+                    return Err((lock, denied));
                 }
             }
         }
         let newest = former.iter().map(|former| former.header.timestamp()).max();
-        known.regions = regions.to_vec();
+        known.regions = lock.regions;
         known.locked = Some(Locked {
-            writes: writes.to_vec(),
+            writes: lock.writes,
             former,
             committed: None,
         });
@@ -178,21 +160,12 @@ impl Core {
 
     /// The transaction has no effect.
     pub fn unlock(&self, coordinator: Machine, number: Number) {
-        let known = {
+        let locked = {
             let mut ledger = self.ledger.borrow_mut();
             let account = ledger.of(coordinator);
-            // What is committed stays: nobody asks for that.
-            account.and_then(|account| {
-                let is_locked = account.get_mut(number).is_some_and(|known| {
-                    known
-                        .locked
-                        .as_ref()
-                        .is_some_and(|locked| locked.committed.is_none())
-                });
-                is_locked.then(|| account.forget(number)).flatten()
-            })
+            account.and_then(|account| account.unlock(number))
         };
-        if let Some(locked) = known.and_then(|known| known.locked) {
+        if let Some(locked) = locked {
             self.release(&locked.writes, locked.former);
         }
     }
@@ -206,16 +179,13 @@ impl Core {
         let Some(locked) = known.and_then(|known| known.locked.as_mut()) else {
             return;
         };
-        if locked.committed.is_some() || written_at > plinth_farm_memory::TIMESTAMP_MAX {
+        if locked.committed.is_some() || written_at > TIMESTAMP_MAX {
             return;
         }
         locked.committed = Some(written_at);
         self.store.installed(written_at);
         for (write, former) in locked.writes.iter().zip(&mut locked.former) {
-            let older = former
-                .kept
-                .as_ref()
-                .map_or(plinth_farm_memory::Older::NONE, |kept| kept.older());
+            let older = former.kept.as_ref().map_or(Older::NONE, Kept::older);
             let is_allocated = write.change != Change::Free;
             self.store.with_primary(write.at.region(), |region| {
                 if let Ok(cell) = region.cell(write.at) {

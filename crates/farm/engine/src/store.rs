@@ -3,7 +3,7 @@
 use crate::settings::Policy;
 use crate::view::View;
 use plinth_farm_fabric::{Host, Machine};
-use plinth_farm_memory::{Error, Old, Region, Sizes, Slabs};
+use plinth_farm_memory::{Error, Old, Region, Shape, Sizes, Slabs};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -40,6 +40,8 @@ type Leaving = BTreeMap<(u16, u32), Vec<Machine>>;
 
 pub struct Store {
     pub sizes: Sizes,
+    /// Of all regions of the cluster.
+    pub shape: Shape,
     pub policy: Policy,
     /// By the region's number.
     replicas: RefCell<Vec<Option<Replica>>>,
@@ -80,6 +82,7 @@ impl Store {
         let old = Old::new(memory(sizes.old())?, sizes.block_words).map_err(Unfit::Memory)?;
         Ok(Store {
             sizes,
+            shape: sizes.shape().map_err(Unfit::Memory)?,
             policy,
             replicas: RefCell::new(replicas),
             old: RefCell::new(old),

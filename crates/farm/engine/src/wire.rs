@@ -79,16 +79,21 @@ pub struct Horizon {
     pub safe: u64,
 }
 
+/// What a primary shall lock.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Lock {
+    pub number: Number,
+    /// The transaction's snapshot.
+    pub read_at: u64,
+    /// All regions that the transaction writes to, here or elsewhere.
+    pub regions: Vec<u16>,
+    pub writes: Vec<Write>,
+}
+
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Message {
     /// Coordinator to primary. Refused if an object is locked, or newer than `read_at` and not new.
-    Lock {
-        number: Number,
-        read_at: u64,
-        /// All regions that the transaction writes to, here or elsewhere.
-        regions: Vec<u16>,
-        writes: Vec<Write>,
-    },
+    Lock(Lock),
     /// Locked, with the newest timestamp of the objects; or why not.
     LockReply {
         number: Number,
@@ -161,9 +166,9 @@ impl Message {
     /// At least as many as its encoding has.
     pub fn bytes(&self) -> usize {
         let rest = match self {
-            Message::Lock {
+            Message::Lock(Lock {
                 regions, writes, ..
-            }
+            })
             | Message::CommitBackup {
                 regions, writes, ..
             } => 2 * regions.len() + writes.iter().map(Write::bytes).sum::<usize>(),
@@ -252,7 +257,7 @@ fn take_reply(input: &mut Bytes) -> Option<Result<u64, Abort>> {
 impl Message {
     fn kind(&self) -> u8 {
         match self {
-            Message::Lock { .. } => 0,
+            Message::Lock(_) => 0,
             Message::LockReply { .. } => 1,
             Message::Unlock { .. } => 2,
             Message::CommitBackup { .. } => 3,
@@ -272,12 +277,12 @@ impl Codec for Message {
     fn put(&self, out: &mut Output) {
         self.kind().put(out);
         match self {
-            Message::Lock {
+            Message::Lock(Lock {
                 number,
                 read_at: time,
                 regions,
                 writes,
-            }
+            })
             | Message::CommitBackup {
                 number,
                 written_at: time,
@@ -309,12 +314,12 @@ impl Codec for Message {
 
     fn take(input: &mut Bytes) -> Option<Message> {
         Some(match u8::take(input)? {
-            0 => Message::Lock {
+            0 => Message::Lock(Lock {
                 number: u64::take(input)?,
                 read_at: u64::take(input)?,
                 regions: Codec::take(input)?,
                 writes: Codec::take(input)?,
-            },
+            }),
             1 => Message::LockReply {
                 number: u64::take(input)?,
                 reply: take_reply(input)?,
@@ -362,12 +367,12 @@ impl Codec for Message {
         let (number, time) = (Codec::draw(source), Codec::draw(source));
         let (regions, writes) = (Codec::draw(source), Codec::draw(source));
         match source.below(12) {
-            0 => Message::Lock {
+            0 => Message::Lock(Lock {
                 number,
                 read_at: time,
                 regions,
                 writes,
-            },
+            }),
             1 => Message::LockReply {
                 number,
                 reply: match source.below(10) {

@@ -1,6 +1,6 @@
 //! Bundles come back from bytes, and no bytes do harm.
 
-use crate::wire::{Bundle, Change, Horizon, Message, Room, Truncation, Write};
+use crate::wire::{Bundle, Change, Horizon, Lock, Message, Room, Truncation, Write};
 use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::testing::fuzz;
@@ -38,12 +38,12 @@ fn message() -> impl Strategy<Value = Message> {
         pointer(),
     );
     parts.prop_map(|(kind, number, time, regions, writes, at)| match kind {
-        0 => Message::Lock {
+        0 => Message::Lock(Lock {
             number,
             read_at: time,
             regions,
             writes,
-        },
+        }),
         1 => Message::LockReply {
             number,
             reply: Ok(time),
@@ -134,12 +134,12 @@ fn a_damaged_bundle_does_no_harm() {
             truncated: vec![3],
         },
         messages: vec![
-            Message::Lock {
+            Message::Lock(Lock {
                 number: 8,
                 read_at: 1 << 40,
                 regions: vec![1, 2],
                 writes: vec![write; 3],
-            },
+            }),
             Message::Reserve {
                 ask: 1,
                 region: 2,
