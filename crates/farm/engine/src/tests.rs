@@ -2,6 +2,7 @@
 
 mod clocks;
 mod cluster;
+mod fabrics;
 mod memories;
 mod options;
 mod simulated;

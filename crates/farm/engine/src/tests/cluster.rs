@@ -1,9 +1,10 @@
 //! Some machines in one simulated process, for tests of one thing.
 
 use super::clocks::{hear_time, keep_time, new_clock};
+use super::fabrics::Any;
 use crate::{Engine, Options, Place, Policy, Replicas, Settings, Transaction, View};
 use bytes::Bytes;
-use plinth_farm_fabric::{Fabric, Layout, Local, Machine, Streamed, serve};
+use plinth_farm_fabric::{Fabric, Layout, Local, Machine, serve};
 use plinth_farm_memory::{Abort, Objects, Pointer, Sizes};
 use plinth_runtime::sim::{SimConfig, Simulation};
 use plinth_runtime::{Duration, TaskGroup, net, sleep};
@@ -64,12 +65,12 @@ impl Shape {
 }
 
 pub struct Cluster {
-    pub engines: Vec<Rc<Engine<Streamed>>>,
+    pub engines: Vec<Rc<Engine<Any>>>,
     _group: TaskGroup,
 }
 
 impl Cluster {
-    pub async fn start(shape: &Shape) -> Cluster {
+    pub async fn start(shape: &Shape, is_one_host: bool) -> Cluster {
         let (group, view) = (TaskGroup::new(), shape.view());
         let layout = Layout {
             machines: usize::from(shape.machines),
@@ -86,11 +87,11 @@ impl Cluster {
             group.spawn("serve", serve(listener, *machine, local.host().clone()));
             locals.push(local);
         }
-        let limit = Duration::from_secs(5);
-        let fabrics: Vec<Rc<Streamed>> = locals
-            .into_iter()
-            .map(|local| Rc::new(Streamed::new(local, addresses.clone(), limit)))
-            .collect();
+        let fabric = |local| match is_one_host {
+            true => Rc::new(Any::shared(local)),
+            false => Rc::new(Any::streamed(local, addresses.clone())),
+        };
+        let fabrics: Vec<Rc<Any>> = locals.into_iter().map(fabric).collect();
         for fabric in &fabrics {
             fabric
                 .configure(1, &view.machines)
@@ -124,7 +125,7 @@ impl Cluster {
         }
     }
 
-    pub async fn begin(&self, machine: usize, options: Options) -> Transaction<Streamed> {
+    pub async fn begin(&self, machine: usize, options: Options) -> Transaction<Any> {
         let begun = self.engines[machine].begin(options).await;
         begun.expect("a snapshot")
     }
@@ -177,10 +178,10 @@ impl Cluster {
 /// Runs a test on a few seeds.
 pub fn on(shape: Shape, test: impl AsyncFn(&Cluster) + Copy + 'static) {
     let shape = Rc::new(shape);
-    for seed in 0..5 {
+    for seed in 0..6 {
         let shape = shape.clone();
         Simulation::new(seed, SimConfig::default()).run(async move {
-            let cluster = Cluster::start(&shape).await;
+            let cluster = Cluster::start(&shape, seed % 2 == 1).await;
             test(&cluster).await;
         });
     }

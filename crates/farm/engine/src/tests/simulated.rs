@@ -40,8 +40,11 @@ fn run(seed: u64) -> Result<Shown, String> {
     let policy = POLICIES[seed as usize / 3 % 4];
     let latency = Duration::from_micros(latency.end);
     let world = Rc::new(World::new(machines, policy, latency, seed));
+    let mut host = None;
     for which in 0..machines as u16 {
-        let id = sim.add_machine(Locality::default());
+        let one = host.filter(|_| world.is_one_host);
+        let id = one.unwrap_or_else(|| sim.add_machine(Locality::default()));
+        host = Some(id);
         let world = world.clone();
         let live = move || Box::pin(machine::live(world.clone(), which)) as _;
         sim.start_process(id, machine::address(which), live);

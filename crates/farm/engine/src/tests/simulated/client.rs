@@ -1,16 +1,16 @@
 //! Random transactions, recorded.
 
 use super::world::{Object, World};
+use crate::tests::fabrics::Any;
 use crate::{Engine, Options, Transaction};
 use bytes::Bytes;
-use plinth_farm_fabric::Streamed;
 use plinth_farm_judge::{self as judge, Change, Isolation, Outcome, Recording, Seen};
 use plinth_farm_memory::{Abort, Objects, Pointer};
 use plinth_runtime::{Duration, random, sleep, timeout};
 use std::collections::BTreeSet;
 use std::rc::Rc;
 
-pub async fn work(world: Rc<World>, engine: Rc<Engine<Streamed>>) {
+pub async fn work(world: Rc<World>, engine: Rc<Engine<Any>>) {
     while world.begin_one() {
         sleep(world.latency * random::below(4) as u32).await;
         one(&world, &engine).await;
@@ -49,7 +49,7 @@ fn recorded(options: &Options) -> judge::Options {
 /// Whether the transaction may be tried on: it is aborted.
 struct Ended;
 
-async fn one(world: &World, engine: &Engine<Streamed>) {
+async fn one(world: &World, engine: &Engine<Any>) {
     let options = some_options(world);
     let machine = engine.machine_number();
     let recording = world.recorder.begin(machine, recorded(&options));
@@ -89,7 +89,7 @@ async fn one(world: &World, engine: &Engine<Streamed>) {
 struct Run<'a> {
     world: &'a World,
     recording: Recording,
-    transaction: Transaction<Streamed>,
+    transaction: Transaction<Any>,
     is_read_only: bool,
     /// Made and freed by this transaction: they are nothing to the history.
     gone: BTreeSet<Pointer>,
@@ -283,7 +283,7 @@ impl Run<'_> {
     }
 }
 
-impl Engine<Streamed> {
+impl Engine<Any> {
     fn machine_number(&self) -> u32 {
         u32::from(
             plinth_farm_fabric::Fabric::local(&**self.fabric())

@@ -3,8 +3,9 @@
 use super::client;
 use super::world::{CLIENTS, REGIONS, World};
 use crate::tests::clocks::{hear_time, keep_time, new_clock};
+use crate::tests::fabrics::Any;
 use crate::{Engine, Settings};
-use plinth_farm_fabric::{Fabric, Layout, Local, Machine, Streamed, serve};
+use plinth_farm_fabric::{Fabric, Layout, Local, Machine, serve};
 use plinth_farm_memory::Sizes;
 use plinth_runtime::{Duration, TaskGroup, net};
 use std::net::SocketAddr;
@@ -38,10 +39,15 @@ pub async fn live(world: Rc<World>, which: u16) {
         .await
         .expect("a memory");
     let group = TaskGroup::new();
-    let listener = net::listen(address(which)).await.expect("its port");
-    group.spawn("serve", serve(listener, own, local.host().clone()));
-    let addresses = (0..world.machines as u16).map(address).collect();
-    let fabric = Rc::new(Streamed::new(local, addresses, Duration::from_secs(5)));
+    let fabric = match world.is_one_host {
+        true => Rc::new(Any::shared(local)),
+        false => {
+            let listener = net::listen(address(which)).await.expect("its port");
+            group.spawn("serve", serve(listener, own, local.host().clone()));
+            let addresses = (0..world.machines as u16).map(address).collect();
+            Rc::new(Any::streamed(local, addresses))
+        }
+    };
     let view = world.view();
     fabric
         .configure(1, &view.machines)

@@ -1,7 +1,8 @@
 //! What is outside of all machines: the objects, the history, and what is found wrong.
 
+use crate::tests::fabrics::Any;
 use crate::{Engine, Place, Policy, Replicas, View};
-use plinth_farm_fabric::{Host, Machine, Streamed};
+use plinth_farm_fabric::{Host, Machine};
 use plinth_farm_judge::Recorder;
 use plinth_farm_memory::{Abort, Pointer, Region, Seen};
 use plinth_runtime::{Duration, random, sleep};
@@ -28,14 +29,16 @@ pub struct World {
     pub policy: Policy,
     /// Memory gets full.
     pub is_small: bool,
+    /// All machines are of one host, and share its memory.
+    pub is_one_host: bool,
     /// The greatest delay of a message.
     pub latency: Duration,
     pub recorder: Recorder,
     pub blame: RefCell<Option<String>>,
     /// Machines that have come so far.
     pub ready: Cell<usize>,
-    /// Objects have one size, and pointers outlive them. Otherwise a slab may go to objects of another size, and no one
-    /// may use a pointer that is not from its own snapshot.
+    /// Objects have one size, and pointers outlive them. Otherwise a slab may go to objects of another size, and then
+    /// nobody may use a pointer that is not from its own snapshot.
     pub is_of_one_size: bool,
     /// Objects that somebody has made.
     objects: RefCell<Vec<Object>>,
@@ -45,7 +48,7 @@ pub struct World {
     pub aborts: RefCell<BTreeMap<String, u64>>,
     pub left: Cell<u64>,
     pub running: Cell<usize>,
-    pub engines: RefCell<Vec<Rc<Engine<Streamed>>>>,
+    pub engines: RefCell<Vec<Rc<Engine<Any>>>>,
 }
 
 impl World {
@@ -59,6 +62,7 @@ impl World {
             ready: Cell::new(0),
             is_of_one_size: seed.is_multiple_of(2),
             is_small: seed / 12 % 2 == 1,
+            is_one_host: seed % 5 == 4,
             objects: RefCell::default(),
             snapshots: RefCell::default(),
             aborts: RefCell::default(),
@@ -195,7 +199,7 @@ impl World {
     }
 }
 
-impl Engine<Streamed> {
+impl Engine<Any> {
     fn fabric_machine(&self) -> Machine {
         plinth_farm_fabric::Fabric::local(&**self.fabric()).machine()
     }
