@@ -30,8 +30,9 @@
 //! its read timestamp. A serializable one commits only if that snapshot is the present at its write timestamp.
 //! Timestamps are in the order of real time for strict transactions. What was reported as committed is in the memory of
 //! all replicas of its regions, or in rings that they take in. What was not committed has no effect.
-//! What may never happen: a version that a transaction may still read is collected, or a slab goes to another size while
-//! one may still look at its headers; a lock that nobody ends; a commit that ends half because its caller is gone.
+//! What may never happen: a version that a transaction may still read is collected, or a slab goes to another size
+//! while one may still look at its headers; a lock that nobody ends; a commit that ends half because its caller is
+//! gone.
 //!
 //! Where this differs from the paper:
 //! - **One rule for locks and validation.** Whoever wants to rely on an object has a snapshot at which it has read it,

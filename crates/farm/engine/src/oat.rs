@@ -77,6 +77,29 @@ mod tests {
         active: Vec<u64>,
     }
 
+    #[test]
+    fn a_transaction_at_an_old_snapshot_that_begins_between_the_rounds_keeps_its_versions() {
+        let machines = [Machine(0), Machine(1)];
+        let mut oats = [Oat::default(), Oat::default()];
+        let mut round = |lower: u64, active: [Option<u64>; 2]| {
+            let collect = |at: usize, oats: &mut [Oat; 2]| {
+                let report = oats[at].report(lower, active[at]);
+                oats[0].collect(&machines, machines[at], report)
+            };
+            collect(0, &mut oats);
+            let answer = collect(1, &mut oats);
+            oats.iter_mut().for_each(|oat| {
+                oat.hear(answer);
+            });
+            (oats[1].floor(), oats[1].safe())
+        };
+        assert_eq!(round(50, [None, None]), (Some(50), 0));
+        // Machine 1 has not heard of 100 when the transaction begins, and hears of it afterwards.
+        assert_eq!(round(100, [None, None]), (Some(100), 50));
+        assert_eq!(round(150, [None, Some(60)]), (Some(100), 60));
+        assert_eq!(round(150, [None, None]), (Some(150), 100));
+    }
+
     proptest! {
         /// Reports and answers are delayed and mixed with transactions that begin, at old snapshots too.
         #[test]

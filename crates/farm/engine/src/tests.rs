@@ -3,6 +3,7 @@
 mod clocks;
 mod cluster;
 mod fabrics;
+mod hostile;
 mod memories;
 mod options;
 mod simulated;

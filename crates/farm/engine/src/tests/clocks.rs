@@ -32,7 +32,9 @@ pub fn new_clock(own: Machine) -> Rc<Clock> {
 pub fn hear_time<F: Fabric>(engine: &Engine<F>, clock: &Rc<Clock>) {
     let clock = clock.clone();
     let take = move |message: &plinth_farm_fabric::Message| {
-        let body = Message::from_bytes(message.body.slice(1..)).expect("a message");
+        let Some(body) = Message::from_bytes(message.body.slice(1..)) else {
+            return;
+        };
         clock.update(|server, now| server.receive(id(message.from), &body, now));
     };
     engine.on_message(Room::Member, Rc::new(take));

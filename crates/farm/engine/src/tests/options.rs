@@ -4,6 +4,7 @@ use super::cluster::{Shape, on};
 use crate::Options;
 use bytes::Bytes;
 use plinth_farm_memory::{Abort, Objects, Pointer};
+use std::task::{Context, Waker};
 
 const X: Bytes = Bytes::from_static(b"x");
 
@@ -177,6 +178,28 @@ fn a_pointer_to_nowhere_is_no_object() {
                     refused => refused,
                 };
                 assert_eq!(written, Err(Abort::NotAllocated), "{pointer:?}");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_transaction_counts_as_active_while_it_waits_for_its_snapshot() {
+    on(Shape::default(), async |cluster| {
+        let at = cluster.object(1, b"value").await;
+        for from in 0..3 {
+            let engine = cluster.engines[from].clone();
+            let mut begun = Box::pin(async move { engine.begin(Options::read_only()).await });
+            // It has begun, and nobody asks it again for a long time.
+            let mut context = Context::from_waker(Waker::noop());
+            assert!(begun.as_mut().poll(&mut context).is_pending());
+            for _ in 0..5 {
+                cluster.update(0, at, b"later").await.expect("alone");
+                plinth_runtime::sleep(5 * super::cluster::MS).await;
+            }
+            let reader = begun.await.expect("a snapshot");
+            for engine in &cluster.engines {
+                assert!(engine.safe_point() <= reader.read_at());
             }
         }
     });
