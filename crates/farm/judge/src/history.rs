@@ -138,3 +138,10 @@ pub struct History {
     /// In any order.
     pub transactions: Vec<Transaction>,
 }
+
+impl History {
+    /// Adds what another recorder has recorded, which agrees on moments.
+    pub fn add(&mut self, other: History) {
+        self.transactions.extend(other.transactions);
+    }
+}

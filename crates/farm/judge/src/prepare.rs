@@ -1,7 +1,8 @@
 //! Brings a history into a form that can be judged fast, and refuses what contradicts itself without any order.
 
-use crate::history::{Change, History, Id, NEVER, Object, Outcome, Seen, Timestamp, Transaction};
-use crate::resolve;
+use crate::history::{
+    Change, History, Id, Isolation, Moment, NEVER, Object, Outcome, Seen, Timestamp, Transaction,
+};
 use crate::violation::{Kind, Saw as Shown, Violation, violation};
 
 /// What a read returned. The number is a transaction's place in the history.
@@ -54,11 +55,16 @@ pub(crate) struct Groups<T> {
 
 impl<T> Groups<T> {
     pub fn of(&self, group: u32) -> &[T] {
+        &self.items[self.range(group)]
+    }
+
+    /// Where the items of a group lie among all.
+    pub fn range(&self, group: u32) -> std::ops::Range<usize> {
         let group = group as usize;
         let begin = group
             .checked_sub(1)
             .map_or(0, |before| self.ends[before] as usize);
-        &self.items[begin..self.ends[group] as usize]
+        begin..self.ends[group] as usize
     }
 
     pub fn all(&self) -> &[T] {
@@ -84,6 +90,7 @@ impl<T> Groups<T> {
 const OPERATIONS_MAX: usize = 1 << 30;
 
 impl<'a> Prepared<'a> {
+    /// Nothing has taken effect in it yet: `resolve` tells what has.
     pub fn new(history: &'a History) -> Result<Prepared<'a>, Box<Violation>> {
         let all = &history.transactions[..];
         let operations: usize = all.iter().map(|t| 1 + t.reads.len() + t.writes.len()).sum();
@@ -99,17 +106,15 @@ impl<'a> Prepared<'a> {
         let objects = objects_of(all);
         let writes = writes_of(all, &objects)?;
         let reads = reads_of(all, &objects, &ids, &writes)?;
-        let mut prepared = Prepared {
+        let groups = objects.len();
+        Ok(Prepared {
             all,
             objects,
             reads,
             writes,
-            versions: Groups::from_sorted(Vec::new(), 0, |_| 0),
-            wrote_at: Vec::new(),
-        };
-        prepared.wrote_at = resolve::wrote_at(&prepared);
-        prepared.versions = versions_of(&prepared, |t| prepared.wrote_at[t as usize]);
-        Ok(prepared)
+            versions: Groups::from_sorted(Vec::new(), groups, |_| 0),
+            wrote_at: vec![None; all.len()],
+        })
     }
 
     pub fn transaction(&self, number: u32) -> &'a Transaction {
@@ -133,6 +138,45 @@ impl<'a> Prepared<'a> {
 
     pub fn object(&self, number: u32) -> Object {
         self.objects[number as usize]
+    }
+
+    /// The moment after which all that begins, and is strict, must come after `number`. There is none if nobody was
+    /// told of the outcome, nor if it did not wait for its write timestamp: it may end before that. Only snapshot
+    /// isolation may leave out that wait (§4.2).
+    pub fn ended(&self, number: u32) -> Option<Moment> {
+        let transaction = self.transaction(number);
+        let waited = !self.is_split(number) || transaction.options.strict;
+        let was_told =
+            !matches!(transaction.outcome, Outcome::Unknown(_)) && transaction.end != NEVER;
+        (waited && was_told).then_some(transaction.end)
+    }
+
+    /// True if `number` must come after all that ended before it began.
+    pub fn is_strict(&self, number: u32) -> bool {
+        let options = self.transaction(number).options;
+        options.strict && !options.stale
+    }
+
+    /// True if it reads at one moment of the order and writes at another: it took effect under snapshot isolation.
+    pub fn is_split(&self, number: u32) -> bool {
+        let isolation = self.transaction(number).options.isolation;
+        isolation == Isolation::Snapshot && self.wrote_at[number as usize].is_some()
+    }
+
+    /// Where among all writes the one of `writer` to `object` is.
+    pub fn write_index(&self, writer: u32, object: u32) -> Option<usize> {
+        let own = self.writes.of(writer);
+        let at = own
+            .binary_search_by_key(&object, |write| write.object)
+            .ok()?;
+        Some(self.writes.range(writer).start + at)
+    }
+
+    /// What `reader` saw of `object`, if it read it.
+    pub fn saw(&self, reader: u32, object: u32) -> Option<Saw> {
+        let own = self.reads.of(reader);
+        let at = own.binary_search_by_key(&object, |read| read.object).ok()?;
+        Some(own[at].saw)
     }
 
     pub fn shown(&self, saw: Saw) -> Shown {

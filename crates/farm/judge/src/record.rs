@@ -1,9 +1,10 @@
-//! Records transactions while they run, in memory.
+//! Records transactions while they run.
 
 use crate::history::{
     Change, History, Id, Moment, NEVER, Object, Options, Outcome, Read, Seen, Timestamp,
     Transaction, Write,
 };
+use crate::text::HEADER;
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -14,7 +15,11 @@ pub struct Recorder(Rc<Inner>);
 struct Inner {
     next_id: Cell<Id>,
     clock: Box<dyn Fn() -> Moment>,
-    transactions: RefCell<Vec<Transaction>>,
+    /// Of a recorder that keeps what it records: all. Otherwise those that run, with gaps.
+    transactions: RefCell<Vec<Option<Transaction>>>,
+    gaps: RefCell<Vec<usize>>,
+    /// Takes lines, with their ends. Then transactions are not kept.
+    sink: Option<Box<dyn Fn(&str)>>,
 }
 
 impl Recorder {
@@ -32,10 +37,31 @@ impl Recorder {
     /// moment at which it is called; all those recorders must agree on it (a monotonic clock of one host, in
     /// nanoseconds).
     pub fn new(namespace: u32, clock: impl Fn() -> Moment + 'static) -> Recorder {
+        Recorder::with(namespace, Box::new(clock), None)
+    }
+
+    /// A recorder that hands out the lines of a file instead of keeping transactions, for a process that may be
+    /// killed: see [`Recording::commits`]. A line must be out of the process when `sink` returns.
+    pub fn writing(
+        namespace: u32,
+        clock: impl Fn() -> Moment + 'static,
+        sink: impl Fn(&str) + 'static,
+    ) -> Recorder {
+        sink(&format!("{HEADER}\n"));
+        Recorder::with(namespace, Box::new(clock), Some(Box::new(sink)))
+    }
+
+    fn with(
+        namespace: u32,
+        clock: Box<dyn Fn() -> Moment>,
+        sink: Option<Box<dyn Fn(&str)>>,
+    ) -> Recorder {
         Recorder(Rc::new(Inner {
             next_id: Cell::new((Id::from(namespace) << 32) + 1),
-            clock: Box::new(clock),
+            clock,
             transactions: RefCell::default(),
+            gaps: RefCell::default(),
+            sink,
         }))
     }
 
@@ -43,8 +69,7 @@ impl Recorder {
     pub fn begin(&self, machine: u32, options: Options) -> Recording {
         let inner = &self.0;
         let id = inner.next_id.replace(inner.next_id.get() + 1);
-        let mut transactions = inner.transactions.borrow_mut();
-        transactions.push(Transaction {
+        let transaction = Transaction {
             id,
             machine,
             begin: (inner.clock)(),
@@ -54,28 +79,37 @@ impl Recorder {
             reads: Vec::new(),
             writes: Vec::new(),
             outcome: Outcome::Unknown(None),
+        };
+        let mut transactions = inner.transactions.borrow_mut();
+        let gap = inner.gaps.borrow_mut().pop();
+        let index = gap.unwrap_or_else(|| {
+            transactions.push(None);
+            transactions.len() - 1
         });
+        transactions[index] = Some(transaction);
         Recording {
             recorder: self.clone(),
-            index: transactions.len() - 1,
+            index,
             id,
-        }
-    }
-
-    /// What has been recorded until now. Transactions without an end are of unknown outcome.
-    pub fn history(&self) -> History {
-        History {
-            transactions: self.0.transactions.borrow().clone(),
         }
     }
 
     /// Number of transactions that have begun.
     pub fn len(&self) -> usize {
-        self.0.transactions.borrow().len()
+        (self.0.next_id.get() as u32 - 1) as usize
     }
 
     pub fn is_empty(&self) -> bool {
         self.len() == 0
+    }
+
+    /// What has been recorded until now. Transactions without an end are of unknown outcome; a recorder that writes
+    /// has kept no others.
+    pub fn history(&self) -> History {
+        let transactions = self.0.transactions.borrow();
+        History {
+            transactions: transactions.iter().flatten().cloned().collect(),
+        }
     }
 }
 
@@ -92,8 +126,11 @@ impl Recording {
         self.id
     }
 
-    fn change<T>(&self, f: impl FnOnce(&mut Transaction) -> T) -> T {
-        f(&mut self.recorder.0.transactions.borrow_mut()[self.index])
+    fn change(&self, f: impl FnOnce(&mut Transaction)) {
+        let mut transactions = self.recorder.0.transactions.borrow_mut();
+        f(transactions[self.index]
+            .as_mut()
+            .expect("it is kept until its end"));
     }
 
     /// It has its read timestamp.
@@ -128,9 +165,10 @@ impl Recording {
         });
     }
 
-    /// What is known of it now: to be written to a file before commit is called, in case the process dies.
-    pub fn so_far(&self) -> Transaction {
-        self.change(|t| t.clone())
+    /// Call it before the engine is asked to commit, if the recorder writes: if the process dies, others may have seen
+    /// what this transaction wrote.
+    pub fn commits(&self) {
+        self.emit();
     }
 
     /// Call it after the engine has answered. `Committed` without a write is `ReadOnly`.
@@ -144,5 +182,24 @@ impl Recording {
             };
         });
         self.id
+    }
+
+    fn emit(&self) {
+        if let Some(sink) = &self.recorder.0.sink
+            && let Some(transaction) = &self.recorder.0.transactions.borrow()[self.index]
+        {
+            sink(&format!("{transaction}\n"));
+        }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        let inner = &self.recorder.0;
+        if inner.sink.is_some() {
+            self.emit();
+            inner.transactions.borrow_mut()[self.index] = None;
+            inner.gaps.borrow_mut().push(self.index);
+        }
     }
 }

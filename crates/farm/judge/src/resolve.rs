@@ -6,11 +6,21 @@
 //! If its write timestamp is not known, the latest one is taken that agrees with those who saw it and those who
 //! replaced what it saw. Those who saw it bound it from above; a bound from below is what the judges check.
 
-use crate::history::{Change, Isolation, Outcome, Timestamp};
-use crate::prepare::{Groups, Prepared, Saw, Version, versions_of};
+use crate::history::{Change, History, Isolation, Outcome, Timestamp, Transaction};
+use crate::prepare::{Groups, Prepared, ReadOf, Saw, Version, versions_of};
+use crate::violation::Violation;
+use std::collections::BTreeMap;
+
+/// Reads a history, and tells what took effect.
+pub(crate) fn prepare(history: &History) -> Result<Prepared<'_>, Box<Violation>> {
+    let mut prepared = Prepared::new(history)?;
+    prepared.wrote_at = wrote_at(&prepared);
+    prepared.versions = versions_of(&prepared, |t| prepared.wrote_at[t as usize]);
+    Ok(prepared)
+}
 
 /// Of each transaction: the timestamp of its versions, if it took effect.
-pub(crate) fn wrote_at(prepared: &Prepared<'_>) -> Vec<Option<Timestamp>> {
+fn wrote_at(prepared: &Prepared<'_>) -> Vec<Option<Timestamp>> {
     let mut known: Vec<Option<Timestamp>> = prepared
         .all
         .iter()
@@ -20,7 +30,7 @@ pub(crate) fn wrote_at(prepared: &Prepared<'_>) -> Vec<Option<Timestamp>> {
         })
         .collect();
     let has_unknown =
-        |t: &crate::Transaction| matches!(t.outcome, Outcome::Unknown(_)) && !t.writes.is_empty();
+        |t: &Transaction| matches!(t.outcome, Outcome::Unknown(_)) && !t.writes.is_empty();
     if !prepared.all.iter().any(has_unknown) {
         return known;
     }
@@ -33,17 +43,10 @@ pub(crate) fn wrote_at(prepared: &Prepared<'_>) -> Vec<Option<Timestamp>> {
             }
         }
     }
-    let versions = versions_of(prepared, |t| known[t as usize]);
-    for number in prepared.numbers() {
-        settle(
-            prepared,
-            &versions,
-            number,
-            seen[number as usize],
-            &mut known,
-        );
+    settle(prepared, &seen, &mut known);
+    if frees(prepared, &known, &mut seen) {
+        settle(prepared, &seen, &mut known);
     }
-    frees(prepared, &mut known);
     known
 }
 
@@ -51,122 +54,182 @@ fn lower(bound: &mut Option<Timestamp>, by: Timestamp) {
     *bound = Some(bound.map_or(by, |bound| bound.min(by)));
 }
 
-/// Gives `number` a timestamp if its outcome is unknown and somebody saw it at `seen`.
-fn settle(
-    prepared: &Prepared<'_>,
-    versions: &Groups<Version>,
-    number: u32,
-    seen: Option<Timestamp>,
-    known: &mut [Option<Timestamp>],
-) {
-    let (Outcome::Unknown(at), Some(seen)) = (prepared.transaction(number).outcome, seen) else {
-        return;
-    };
-    known[number as usize] = Some(at.unwrap_or_else(|| latest(prepared, versions, number, seen)));
+/// Gives a timestamp to those of unknown outcome that somebody saw: `seen` is when first.
+fn settle(prepared: &Prepared<'_>, seen: &[Option<Timestamp>], known: &mut [Option<Timestamp>]) {
+    let mut inferred = Vec::new();
+    for number in prepared.numbers() {
+        if let (Outcome::Unknown(at), Some(seen)) =
+            (prepared.transaction(number).outcome, seen[number as usize])
+        {
+            known[number as usize] = Some(at.unwrap_or(seen));
+            if at.is_none() {
+                inferred.push(number);
+            }
+        }
+    }
+    // One bound may lower another. Circles of bounds do not end; the judges will refuse them.
+    for _ in 0..ROUNDS_MAX {
+        let versions = versions_of(prepared, |t| known[t as usize]);
+        let mut is_changed = false;
+        for &number in &inferred {
+            let bound = latest(prepared, &versions, number);
+            let at = &mut known[number as usize];
+            is_changed |= bound < *at && bound.is_some();
+            *at = (*at).min(bound.or(*at));
+        }
+        if !is_changed {
+            return;
+        }
+    }
 }
 
-/// The latest write timestamp that it can have, if it was seen at `seen`.
-fn latest(
-    prepared: &Prepared<'_>,
-    versions: &Groups<Version>,
-    number: u32,
-    seen: Timestamp,
-) -> Timestamp {
+const ROUNDS_MAX: usize = 30;
+
+/// The latest write timestamp at which nobody has replaced yet what it relied on.
+fn latest(prepared: &Prepared<'_>, versions: &Groups<Version>, number: u32) -> Option<Timestamp> {
     let read_at = prepared.read_at(number);
-    let mut latest = seen;
     let next_of = |object: u32| {
         let versions = versions.of(object);
         let next = versions.partition_point(|version| version.at <= read_at);
-        versions.get(next).copied()
+        versions[next..]
+            .iter()
+            .find(|version| version.writer != number)
     };
+    let mut latest = None;
     for write in prepared.writes.of(number) {
         if let Some(next) = next_of(write.object) {
-            latest = latest.min(match next.change {
+            let bound = match next.change {
                 Change::Allocate => next.at.saturating_sub(1),
                 _ => prepared.read_at(next.writer),
-            });
+            };
+            lower(&mut latest, bound);
         }
     }
     if prepared.transaction(number).options.isolation == Isolation::Serializable {
         for read in prepared.reads.of(number) {
             if let Some(next) = next_of(read.object) {
-                latest = latest.min(next.at.saturating_sub(1));
+                lower(&mut latest, next.at.saturating_sub(1));
             }
         }
     }
     latest
 }
 
-/// A moment at which an object was found absent.
-struct Absence {
-    object: u32,
-    at: Timestamp,
-}
-
-/// Settles transactions that only an absent object tells of. Readers of a freed object do not learn who freed it.
-fn frees(prepared: &Prepared<'_>, known: &mut [Option<Timestamp>]) {
+/// Finds transactions that only an absent object tells of: readers of a freed object do not learn who freed it. False
+/// if there is none that could be one.
+fn frees(
+    prepared: &Prepared<'_>,
+    known: &[Option<Timestamp>],
+    seen: &mut [Option<Timestamp>],
+) -> bool {
     let mut candidates: Vec<(u32, u32)> = Vec::new();
     for number in prepared.numbers() {
-        let is_open = matches!(prepared.transaction(number).outcome, Outcome::Unknown(_));
-        if is_open && known[number as usize].is_none() {
-            let freed = prepared
-                .writes
-                .of(number)
-                .iter()
-                .filter(|write| write.change == Change::Free);
+        let is_open = match prepared.transaction(number).outcome {
+            // If it is known to have taken effect, it may have been earlier than who saw it says.
+            Outcome::Unknown(None) => true,
+            Outcome::Unknown(Some(_)) => known[number as usize].is_none(),
+            _ => false,
+        };
+        if is_open {
+            let writes = prepared.writes.of(number).iter();
+            let freed = writes.filter(|write| write.change == Change::Free);
             candidates.extend(freed.map(|write| (write.object, number)));
         }
     }
-    candidates.sort_unstable();
     if candidates.is_empty() {
-        return;
+        return false;
     }
-    for absence in absences(prepared, known, &candidates) {
-        let versions = versions_of(prepared, |t| known[t as usize]);
-        let of_object = versions.of(absence.object);
-        let before = of_object.partition_point(|version| version.at <= absence.at);
-        let last = before.checked_sub(1).map(|at| of_object[at]);
-        if last.is_some_and(|version| version.change == Change::Free) {
-            continue;
+    candidates.sort_unstable();
+    let versions = versions_of(prepared, |t| known[t as usize]);
+    let sightings = sightings(prepared, known, &candidates);
+    for freed in candidates.chunk_by(|a, b| a.0 == b.0) {
+        let object = freed[0].0;
+        let from = sightings.partition_point(|sighting| sighting.object < object);
+        let to = sightings.partition_point(|sighting| sighting.object <= object);
+        let mut open: Vec<u32> = freed.iter().map(|candidate| candidate.1).collect();
+        // When the last one was found, and until when each version was seen.
+        let mut absent_from = None;
+        let mut seen_until: BTreeMap<Saw, Timestamp> = BTreeMap::new();
+        for sighting in &sightings[from..to] {
+            let at = sighting.at;
+            if sighting.saw != Saw::Absent {
+                seen_until.insert(sighting.saw, at);
+                continue;
+            }
+            let of_object = versions.of(object);
+            let before = of_object.partition_point(|version| version.at <= at);
+            let last = before.checked_sub(1).map(|place| of_object[place]);
+            let last_at = last.map(|version| version.at);
+            let is_absent = last.is_some_and(|version| version.change == Change::Free);
+            if is_absent || absent_from.is_some_and(|from| Some(from) >= last_at) {
+                continue;
+            }
+            let what = last.map_or(Saw::Initial, |version| Saw::By(version.writer));
+            let is_here = |number: u32| rank(prepared, known, number, object, what);
+            let can = |number: u32| match prepared.transaction(number).outcome {
+                Outcome::Unknown(Some(wrote_at)) => {
+                    wrote_at <= at && Some(&wrote_at) > seen_until.get(&what)
+                }
+                _ => prepared.read_at(number) < at,
+            };
+            let can_be = (0..).zip(&open).filter(|(_, number)| can(**number));
+            let ranked = can_be.filter_map(|(place, &number)| Some((is_here(number)?, place)));
+            if let Some((_, place)) = ranked.min() {
+                lower(&mut seen[open.swap_remove(place) as usize], at);
+                absent_from = Some(at);
+            }
         }
-        let what = last.map_or(Saw::Initial, |version| Saw::By(version.writer));
-        let from = candidates.partition_point(|candidate| candidate.0 < absence.object);
-        let freed_it = candidates[from..]
-            .iter()
-            .take_while(|candidate| candidate.0 == absence.object)
-            .map(|candidate| candidate.1)
-            .find(|&number| {
-                let reads = prepared.reads.of(number);
-                let saw_it = |read: &crate::prepare::ReadOf| {
-                    read.object == absence.object && read.saw == what
-                };
-                known[number as usize].is_none() && reads.iter().any(saw_it)
-            });
-        if let Some(number) = freed_it {
-            settle(prepared, &versions, number, Some(absence.at), known);
-        }
+    }
+    true
+}
+
+/// How well it explains that `number` freed an object that was `what`; the lower the better. Best is one of which is
+/// known that it took effect. If it is not, and it wrote something else, nobody has seen that. Two that only freed the
+/// same object cannot be told apart.
+fn rank(
+    prepared: &Prepared<'_>,
+    known: &[Option<Timestamp>],
+    number: u32,
+    object: u32,
+    what: Saw,
+) -> Option<u32> {
+    let writes = prepared.writes.of(number);
+    match (
+        prepared.saw(number, object),
+        known[number as usize].is_some(),
+    ) {
+        (Some(saw), _) if saw != what => None,
+        (Some(_), true) => Some(0),
+        (Some(_), false) if writes.iter().all(|write| write.change == Change::Free) => Some(1),
+        (Some(_), false) => Some(2),
+        (None, _) => Some(3),
     }
 }
 
-/// Where objects that candidates freed were found absent, by time.
-fn absences(
+/// What somebody found at an object that candidates freed.
+struct Sighting {
+    object: u32,
+    at: Timestamp,
+    saw: Saw,
+}
+
+/// By object and time.
+fn sightings(
     prepared: &Prepared<'_>,
     known: &[Option<Timestamp>],
     candidates: &[(u32, u32)],
-) -> Vec<Absence> {
+) -> Vec<Sighting> {
     let is_asked = |object: u32| {
         candidates
             .binary_search_by_key(&object, |candidate| candidate.0)
             .is_ok()
     };
-    let mut absences = Vec::new();
+    let mut sightings = Vec::new();
     for number in prepared.numbers() {
-        for read in prepared.reads.of(number) {
-            if read.saw == Saw::Absent && is_asked(read.object) {
-                absences.push(Absence {
-                    object: read.object,
-                    at: prepared.read_at(number),
-                });
+        for &ReadOf { object, saw } in prepared.reads.of(number) {
+            if is_asked(object) {
+                let at = prepared.read_at(number);
+                sightings.push(Sighting { object, at, saw });
             }
         }
         let Some(at) = known[number as usize] else {
@@ -174,13 +237,14 @@ fn absences(
         };
         for write in prepared.writes.of(number) {
             if write.change == Change::Allocate && is_asked(write.object) {
-                absences.push(Absence {
+                sightings.push(Sighting {
                     object: write.object,
                     at: at.saturating_sub(1),
+                    saw: Saw::Absent,
                 });
             }
         }
     }
-    absences.sort_unstable_by_key(|absence| (absence.at, absence.object));
-    absences
+    sightings.sort_unstable_by_key(|sighting| (sighting.object, sighting.at, sighting.saw));
+    sightings
 }

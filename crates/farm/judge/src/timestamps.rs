@@ -2,7 +2,7 @@
 //!
 //! A transaction that took effect stands at its write timestamp, every other one at its read timestamp (§4.2, 7.2).
 
-use crate::history::{Change, Isolation, NEVER, Timestamp};
+use crate::history::{Change, Isolation, Moment, Timestamp};
 use crate::prepare::{Prepared, ReadOf, Saw, Version};
 use crate::violation::{Kind, Violation};
 
@@ -245,37 +245,23 @@ fn still_current(prepared: &Prepared<'_>, number: u32) -> Result<(), Box<Violati
     Ok(())
 }
 
-/// True if all that begins after the end of `number`, and is strict, must come after it. Without the wait for the
-/// write timestamp, which only snapshot isolation may leave out (§4.2), a transaction ends before its own time.
-pub(crate) fn waits(prepared: &Prepared<'_>, number: u32) -> bool {
-    let options = prepared.transaction(number).options;
-    let left_it_out = options.isolation == Isolation::Snapshot && !options.strict;
-    !(left_it_out && prepared.wrote_at[number as usize].is_some())
-}
-
-/// True if `number` must come after all that ended before it began.
-pub(crate) fn is_strict(prepared: &Prepared<'_>, number: u32) -> bool {
-    let options = prepared.transaction(number).options;
-    options.strict && !options.stale
-}
-
 /// If a transaction ended before another began, the other one reads at its timestamp or later.
 fn strictness(prepared: &Prepared<'_>) -> Result<(), Box<Violation>> {
-    let follows = |number: u32| is_strict(prepared, number);
+    let follows = |number: u32| prepared.is_strict(number);
     in_order(
         prepared,
         prepared.numbers().collect(),
+        |_| true,
         follows,
         |last, next| {
             let (before, after) = (prepared.transaction(last), prepared.transaction(next));
             let why = format!(
-                "T{} ended at moment {}, before T{} began at moment {}, but T{} reads at {} and comes before it, at {}",
-                before.id,
-                before.end,
+                "T{} began at moment {} and reads at {}; but T{} had ended at moment {} and stands at {}",
                 after.id,
                 after.begin,
-                after.id,
                 prepared.read_at(next),
+                before.id,
+                before.end,
                 prepared.point(last).unwrap_or_default()
             );
             prepared.violation(Kind::Strictness, &[next, last], None, why)
@@ -290,6 +276,8 @@ fn monotonic(prepared: &Prepared<'_>) -> Result<(), Box<Violation>> {
         let options = prepared.transaction(number).options;
         !options.strict && !options.stale
     };
+    // Whoever gave it a snapshot knew the time better.
+    let precedes = |number: u32| !prepared.transaction(number).options.stale;
     if !prepared.numbers().any(is_asked) {
         return Ok(());
     }
@@ -298,33 +286,45 @@ fn monotonic(prepared: &Prepared<'_>) -> Result<(), Box<Violation>> {
     for of_machine in numbers
         .chunk_by(|&a, &b| prepared.transaction(a).machine == prepared.transaction(b).machine)
     {
-        in_order(prepared, of_machine.to_vec(), is_asked, |last, next| {
-            let (before, after) = (prepared.transaction(last), prepared.transaction(next));
-            let why = format!(
-                "machine {} went back: T{} ended before T{} began, but stands at {}, after {}, where T{} reads",
-                after.machine,
-                before.id,
-                after.id,
-                prepared.point(last).unwrap_or_default(),
-                prepared.read_at(next),
-                after.id
-            );
-            prepared.violation(Kind::Monotonic, &[next, last], None, why)
-        })?;
+        in_order(
+            prepared,
+            of_machine.to_vec(),
+            precedes,
+            is_asked,
+            |last, next| {
+                let (before, after) = (prepared.transaction(last), prepared.transaction(next));
+                let why = format!(
+                    "machine {} went back: T{} reads at {}, and T{}, which had ended before, stands at {}",
+                    after.machine,
+                    after.id,
+                    prepared.read_at(next),
+                    before.id,
+                    prepared.point(last).unwrap_or_default()
+                );
+                prepared.violation(Kind::Monotonic, &[next, last], None, why)
+            },
+        )?;
     }
     Ok(())
 }
 
-/// Finds a pair of transactions, one ended before the other, which `follows`, began, whose timestamps say otherwise.
+/// Finds two transactions, the first ended before the second began, whose timestamps say otherwise. `precedes` tells
+/// who can be the first, `follows` who can be the second.
 fn in_order(
     prepared: &Prepared<'_>,
     numbers: Vec<u32>,
+    precedes: impl Fn(u32) -> bool,
     follows: impl Fn(u32) -> bool,
     told: impl Fn(u32, u32) -> Box<Violation>,
 ) -> Result<(), Box<Violation>> {
-    let mut ended = numbers.clone();
-    ended.retain(|&number| prepared.transaction(number).end != NEVER && waits(prepared, number));
-    ended.sort_by_key(|&number| prepared.transaction(number).end);
+    let with_end = |&number: &u32| {
+        prepared
+            .ended(number)
+            .filter(|_| precedes(number))
+            .map(|end| (end, number))
+    };
+    let mut ended: Vec<(Moment, u32)> = numbers.iter().filter_map(with_end).collect();
+    ended.sort_unstable();
     let mut begun = numbers;
     begun
         .retain(|&number| follows(number) && prepared.transaction(number).read_timestamp.is_some());
@@ -333,7 +333,7 @@ fn in_order(
     let mut last: Option<(Timestamp, u32)> = None;
     for next in begun {
         let begin = prepared.transaction(next).begin;
-        while let Some(number) = ended.next_if(|&number| prepared.transaction(number).end < begin) {
+        while let Some((_, number)) = ended.next_if(|ended| ended.0 < begin) {
             if let Some(point) = prepared.point(number) {
                 last = last.max(Some((point, number)));
             }

@@ -119,6 +119,12 @@ impl Older {
     pub fn word(self) -> Option<u64> {
         self.0.checked_sub(1)
     }
+
+    /// The same in bytes, for an operation of the fabric.
+    #[inline]
+    pub fn offset(self) -> Option<u64> {
+        self.word()?.checked_mul(WORD_BYTES as u64)
+    }
 }
 
 /// What a read of a cell shows. A version that is not allocated has an empty payload.
@@ -260,11 +266,7 @@ impl<'a> Cell<'a> {
     /// The newest version, with one allocation.
     #[inline]
     pub fn read(&self) -> Seen<Bytes> {
-        self.see(|words| {
-            let mut bytes = vec![0; words.len() * WORD_BYTES];
-            copy(words, &mut bytes);
-            Bytes::from(bytes)
-        })
+        self.see(bytes)
     }
 
     /// The newest version, without an allocation. Fills `into`, up to the end of the payload if that comes first, if
@@ -276,7 +278,7 @@ impl<'a> Cell<'a> {
 
     /// The header is first and the footer last: `take` is in between.
     #[inline]
-    fn see<P>(&self, take: impl FnOnce(&'a [AtomicU64]) -> P) -> Seen<P> {
+    pub(crate) fn see<P>(&self, take: impl FnOnce(&'a [AtomicU64]) -> P) -> Seen<P> {
         let (header, older) = (self.header(), self.older());
         let is_one = || self.footer.load(Acquire) == header.timestamp();
         if header.is_locked() {
@@ -317,12 +319,14 @@ impl<'a> Cell<'a> {
     /// Ends a lock without effect: `header` is the one that was locked.
     #[inline]
     pub fn unlock(&self, header: Header) {
-        self.header.store(header.unlocked().0, Release);
+        store(self.header, header.unlocked().0);
     }
 
     /// Replaces the version of a cell that the caller has locked, and ends the lock. What is missing at the end of
-    /// `payload` becomes zeros; it is not longer than [`payload_bytes`](Cell::payload_bytes). It means nothing if the
-    /// new version is not allocated.
+    /// `payload` becomes zeros. It means nothing if the new version is not allocated.
+    ///
+    /// Who takes these from a message checks them first: this panics if `payload` is longer than
+    /// [`payload_bytes`](Cell::payload_bytes), or `timestamp` is above [`TIMESTAMP_MAX`].
     #[inline]
     pub fn install(&self, timestamp: u64, allocated: bool, older: Older, payload: &[u8]) {
         debug_assert!(self.header().is_locked(), "who installs has locked");
@@ -330,8 +334,7 @@ impl<'a> Cell<'a> {
     }
 
     /// Replaces the version if this one is newer, and says whether: at a backup, whose cells nobody locks, and in
-    /// recovery, where it ends a lock. There is no version before it. About `payload`, see
-    /// [`install`](Cell::install).
+    /// recovery, where it ends a lock. There is no version before it. About the rest, see [`install`](Cell::install).
     #[inline]
     pub fn apply(&self, timestamp: u64, allocated: bool, payload: &[u8]) -> bool {
         let is_newer = timestamp > self.header().timestamp();
@@ -347,12 +350,12 @@ impl<'a> Cell<'a> {
             payload.len() <= self.payload_bytes(),
             "a payload that fits the cell"
         );
-        self.footer.store(header.timestamp(), Release);
-        self.older.store(older.0, Release);
+        store(self.footer, header.timestamp());
+        store(self.older, older.0);
         if header.is_allocated() {
             self.fill(payload);
         }
-        self.header.store(header.0, Release);
+        store(self.header, header.0);
     }
 
     #[inline]
@@ -360,20 +363,20 @@ impl<'a> Cell<'a> {
         let (whole, rest) = payload.as_chunks::<WORD_BYTES>();
         let (written, zeros) = self.payload.split_at(whole.len());
         for (word, bytes) in written.iter().zip(whole) {
-            word.store(u64::from_le_bytes(*bytes), Release);
+            store(word, u64::from_le_bytes(*bytes));
         }
         let mut last = [0; WORD_BYTES];
         last[..rest.len()].copy_from_slice(rest);
         let mut last = u64::from_le_bytes(last);
         for word in zeros {
-            word.store(std::mem::take(&mut last), Release);
+            store(word, std::mem::take(&mut last));
         }
     }
 
     /// A cell that never had a version.
     pub(crate) fn clear(&self) {
         for word in [self.header, self.older, self.footer] {
-            word.store(0, Release);
+            store(word, 0);
         }
     }
 
@@ -392,9 +395,24 @@ impl<'a> Cell<'a> {
     }
 }
 
+/// Every change of a cell but its lock.
+#[inline]
+fn store(word: &AtomicU64, value: u64) {
+    #[cfg(test)]
+    stores::record(word, value);
+    word.store(value, Release);
+}
+
+/// The bytes of the words, with one allocation.
+#[inline]
+pub(crate) fn bytes(words: &[AtomicU64]) -> Bytes {
+    let bytes = words.iter().map(|word| word.load(Acquire).to_le_bytes());
+    Bytes::from(bytes.collect::<Vec<_>>().into_flattened())
+}
+
 /// The bytes of the words, as many as there are of both.
 #[inline]
-pub(crate) fn copy(words: &[AtomicU64], into: &mut [u8]) {
+fn copy(words: &[AtomicU64], into: &mut [u8]) {
     let (whole, rest) = into.as_chunks_mut::<WORD_BYTES>();
     for (bytes, word) in whole.iter_mut().zip(words) {
         *bytes = word.load(Acquire).to_le_bytes();
@@ -402,5 +420,31 @@ pub(crate) fn copy(words: &[AtomicU64], into: &mut [u8]) {
     if let Some(word) = words.get(whole.len()) {
         let bytes = word.load(Acquire).to_le_bytes();
         rest.copy_from_slice(&bytes[..rest.len()]);
+    }
+}
+
+/// The order of stores, which a race shows only now and then.
+#[cfg(test)]
+pub(crate) mod stores {
+    use std::cell::RefCell;
+    use std::sync::atomic::AtomicU64;
+
+    thread_local! {
+        /// Address and value, if this thread records.
+        static STORES: RefCell<Option<Vec<(usize, u64)>>> = const { RefCell::new(None) };
+    }
+
+    pub fn record(word: &AtomicU64, value: u64) {
+        STORES.with_borrow_mut(|stores| {
+            if let Some(stores) = stores {
+                stores.push((std::ptr::from_ref(word).addr(), value));
+            }
+        });
+    }
+
+    pub fn of(change: impl FnOnce()) -> Vec<(usize, u64)> {
+        STORES.set(Some(Vec::new()));
+        change();
+        STORES.take().unwrap_or_default()
     }
 }

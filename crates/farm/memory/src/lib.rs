@@ -23,6 +23,46 @@
 //! given back, and a slab goes to objects of another size when no transaction can reach the former ones. Bytes that
 //! make no sense are an error, never a panic.
 //!
+//! An object's life at its primary:
+//!
+//! ```
+//! use plinth_farm_fabric::Memory;
+//! use plinth_farm_memory::{Class, Error, Old, Older, Region, Seen, Sizes, Slabs};
+//!
+//! let sizes = Sizes { slab_words: 1024, block_words: 1024, ..Sizes::new(1, 5000, 3000) };
+//! sizes.check()?;
+//! let [slot, old] = [sizes.region_words, sizes.old_words].map(|words| Memory::private(words as usize));
+//! let (region, mut old) = (Region::make(&slot, 7, sizes.slab_words)?, Old::new(&old, sizes.block_words)?);
+//! let mut slabs = Slabs::open(&region);
+//! let class = Class::of(5).expect("it is small");
+//! let (at, virgin) = slabs.reserve(class).expect("room");
+//! let cell = region.cell(at)?;
+//! assert!(cell.lock(virgin));
+//! cell.install(100, true, Older::NONE, b"first");
+//! // Another version, which a transaction locks, and commits at a time that it learns later.
+//! let first = cell.header();
+//! assert!(cell.lock(first));
+//! let kept = old.keep(cell).expect("room");
+//! cell.install(200, true, kept.older(), b"other");
+//! old.commit(kept, 200);
+//! let Seen::Version { header, older, payload } = cell.read() else { panic!("nobody has locked it") };
+//! assert_eq!((header.timestamp(), &payload[..5]), (200, &b"other"[..]));
+//! // A transaction with a snapshot at 150 goes on at the version before.
+//! let version = old.read(older, class, header.timestamp()).expect("the safe point is not above 150");
+//! assert_eq!((version.header.timestamp(), &version.payload[..5]), (100, &b"first"[..]));
+//! assert_eq!((old.collect(200), old.collect(201)), (0, 1));
+//! // The end: its place is given out again, and its slab, when nobody can know it any more.
+//! assert!(cell.lock(header));
+//! let kept = old.keep(cell).expect("room");
+//! cell.install(300, false, kept.older(), b"");
+//! old.commit(kept, 300);
+//! slabs.release(at, 300)?;
+//! assert_eq!(slabs.release(at, 300), Err(Error::NotReserved));
+//! assert_eq!(slabs.reuse(301), [0]);
+//! slabs.put_free(0)?;
+//! # Ok::<(), Error>(())
+//! ```
+//!
 //! One thread changes a machine's memory: its own. Nothing here waits, sends, or reads a clock; times are arguments.
 
 mod bitmap;

@@ -6,12 +6,12 @@
 //! A block is free again when each of its versions was replaced before the safe point, or was never used: every
 //! transaction that still reads has a snapshot at which a newer version is there. Nothing of the block is touched.
 
-use crate::cell::{Cell, Header, Older, Snapshot, WORD_BYTES, copy};
+use crate::cell::{Cell, Header, Older, Snapshot, WORD_BYTES, bytes};
 use crate::error::Error;
 use crate::pointer::Class;
 use bytes::Bytes;
 use plinth_farm_fabric::Memory;
-use plinth_runtime::planted;
+use plinth_runtime::{planted, probe};
 use std::sync::atomic::Ordering::Acquire;
 
 /// The paper's: 1 MB.
@@ -88,7 +88,7 @@ pub(crate) fn blocks(old_words: u64, block_words: u64) -> Result<u64, Error> {
 }
 
 impl Old {
-    /// No versions, whatever the memory has held. `None`s are all that comes of a memory of less than one block.
+    /// No versions, whatever the memory has held. One of less than a block never has room (single-version mode).
     /// Errors: [`Error::Sizes`].
     pub fn new(memory: &Memory, block_words: u64) -> Result<Old, Error> {
         let count = blocks(memory.words().len() as u64, block_words)?;
@@ -128,7 +128,10 @@ impl Old {
         if words > self.block_words {
             return None;
         }
-        let block = self.free.pop()?;
+        let Some(block) = self.free.pop() else {
+            probe!("farm_no_room_for_an_old_version");
+            return None;
+        };
         self.blocks[block as usize].is_used = true;
         self.next = block as usize * self.block_words;
         self.end = self.next + self.block_words;
@@ -215,13 +218,11 @@ impl Old {
         if !header.is_before(before) {
             return None;
         }
-        let words = if header.is_allocated() { payload } else { &[] };
-        let mut payload = vec![0; words.len() * WORD_BYTES];
-        copy(words, &mut payload);
+        let payload = if header.is_allocated() { payload } else { &[] };
         Some(OldVersion {
             header,
             older: Older::from_bits(older.load(Acquire)),
-            payload: payload.into(),
+            payload: bytes(payload),
         })
     }
 }

@@ -15,6 +15,7 @@ use crate::cell::Header;
 use crate::error::Error;
 use crate::pointer::{CLASSES, Class, Pointer};
 use crate::region::Region;
+use plinth_runtime::probe;
 use std::collections::{BTreeMap, BTreeSet};
 
 enum Slab {
@@ -229,16 +230,18 @@ impl Slabs {
         let mut leaving = Vec::new();
         let mut retired = std::mem::take(&mut self.retired);
         retired.retain(|slab, time| {
-            let stays = self.is_empty(*slab);
-            if stays && *time < safe_point {
+            let is_empty = self.is_empty(*slab);
+            if !is_empty {
+                probe!("farm_slab_kept_by_a_reservation");
+            } else if *time < safe_point {
                 leaving.push(*slab);
             }
-            stays && *time >= safe_point
+            is_empty && *time >= safe_point
         });
         self.retired = retired;
         for slab in &leaving {
-            let slab_was = std::mem::replace(&mut self.slabs[*slab as usize], Slab::Leaving);
-            if let Slab::Known { class, .. } = slab_was {
+            let was = std::mem::replace(&mut self.slabs[*slab as usize], Slab::Leaving);
+            if let Slab::Known { class, .. } = was {
                 self.room(class).known.remove(slab);
             }
         }
@@ -251,6 +254,7 @@ impl Slabs {
         let state = self.slabs.get_mut(slab as usize);
         let state = state.filter(|state| matches!(state, Slab::Leaving));
         *state.ok_or(Error::NotLeaving)? = Slab::Free;
+        probe!("farm_slab_goes_to_any_class");
         self.region.free_slab(slab)?;
         self.free.insert(slab);
         Ok(())

@@ -1,6 +1,9 @@
 //! Histories that are written by hand.
 #![allow(dead_code)] // each test binary uses some of it
 
+pub mod generate;
+pub mod search;
+
 use plinth_farm_judge::*;
 
 pub const X: Object = 0x10;

@@ -1,5 +1,6 @@
 //! One cell: what is written is what is read, by whatever way.
 
+use crate::cell::stores;
 use crate::{Cell, Class, Header, Older, Seen, Snapshot, TIMESTAMP_MAX};
 use plinth_farm_fabric::Memory;
 use proptest::prelude::*;
@@ -170,57 +171,137 @@ fn only_a_newer_version_is_applied_and_it_ends_a_lock() {
     assert_eq!(read(&memory, class).0, Header::new(11, false));
 }
 
-/// The same cell, read while another version is installed: every state in which a reader may find the words.
-#[test]
-fn words_of_two_versions_are_never_a_version() {
-    let class = Class::of(32).expect("a class");
-    let words = class.cell_words();
-    let image = |timestamp: u64| {
-        let mut image = vec![timestamp; words];
-        image[0] = Header::new(timestamp, true).bits();
-        image
-    };
-    let (before, after) = (image(3), image(4));
-    // The order of stores: lock, footer, older, payload, header.
-    let order: Vec<usize> = [vec![0, words - 1], (1..words - 1).collect(), vec![0]].concat();
-    let mut states = vec![before.clone()];
-    for (step, at) in order.iter().enumerate() {
-        let mut state = states[step].clone();
-        state[*at] = match step {
-            0 => Header::from_bits(before[0]).locked().bits(),
-            _ => after[*at],
-        };
-        states.push(state);
+/// The words of a cell before each store of `change`, and after the last.
+fn states(memory: &Memory, class: Class, change: impl FnOnce()) -> Vec<Vec<u64>> {
+    let words = &memory.words()[WORD as usize..][..class.cell_words()];
+    let first = std::ptr::from_ref(&words[0]).addr();
+    let mut state: Vec<u64> = words.iter().map(|word| word.load(Relaxed)).collect();
+    let mut states = vec![state.clone()];
+    for (address, value) in stores::of(change) {
+        state[(address - first) / 8] = value;
+        states.push(state.clone());
     }
-    // A reader may load each word in any state that is not before that of the word before it. It is enough that the
-    // state changes twice on the way.
+    let now = words.iter().map(|word| word.load(Relaxed));
+    assert_eq!(states.last(), Some(&now.collect()), "every store is known");
+    states
+}
+
+/// Judges what every reader may find that loads the words in their order: each in a state that is not before that of
+/// the word before it. It is enough that the state changes twice on the way.
+fn judge_all(states: &[Vec<u64>], class: Class, older_of: fn(u64) -> Older) -> usize {
+    let (words, mut whole) = (class.cell_words(), 0);
+    let mut judge = |[first, second, third]: [usize; 3], left: usize, right: usize| {
+        let state = |at| match at {
+            _ if at < left => &states[first],
+            _ if at < right => &states[second],
+            _ => &states[third],
+        };
+        let bytes: Vec<u8> = (0..words)
+            .flat_map(|at| state(at)[at].to_le_bytes())
+            .collect();
+        match Snapshot::judge(&bytes, class) {
+            Seen::Torn => {}
+            Seen::Locked { header, older } => assert_eq!(older, older_of(header.timestamp())),
+            Seen::Version {
+                header,
+                older,
+                payload,
+            } => {
+                whole += 1;
+                assert_eq!(older, older_of(header.timestamp()));
+                let word = header.timestamp().to_le_bytes();
+                let payload = bytes[payload].as_chunks::<8>().0;
+                assert!(
+                    payload.iter().all(|found| *found == word),
+                    "a mixed version"
+                );
+            }
+        }
+    };
     let steps = states.len();
-    for (first, second, third) in triples(steps) {
-        for (left, right) in (0..=words).flat_map(|l| (l..=words).map(move |r| (l, r))) {
-            let seen: Vec<u8> = (0..words)
-                .flat_map(|at| {
-                    let state = if at < left {
-                        first
-                    } else if at < right {
-                        second
-                    } else {
-                        third
-                    };
-                    states[state][at].to_le_bytes()
-                })
-                .collect();
-            if let Seen::Version {
-                header, payload, ..
-            } = Snapshot::judge(&seen, class)
-            {
-                let timestamp = header.timestamp().to_le_bytes();
-                assert!(seen[payload].chunks_exact(8).all(|word| word == timestamp));
+    for first in 0..steps {
+        for second in first..steps {
+            for third in second..steps {
+                for left in 0..=words {
+                    (left..=words).for_each(|right| judge([first, second, third], left, right));
+                }
             }
         }
     }
+    whole
 }
 
-fn triples(steps: usize) -> impl Iterator<Item = (usize, usize, usize)> {
-    let pairs = (0..steps).flat_map(move |first| (first..steps).map(move |second| (first, second)));
-    pairs.flat_map(move |(first, second)| (second..steps).map(move |third| (first, second, third)))
+#[test]
+fn words_of_two_versions_are_never_a_version() {
+    let class = Class::of(32).expect("a class");
+    let memory = memory(class);
+    let cell = Cell::new(&memory, WORD, class).expect("in the memory");
+    let payload = |timestamp: u64| timestamp.to_le_bytes().repeat(class.payload_bytes() / 8);
+    let install = |timestamp, allocated| {
+        let older = Older::at(timestamp);
+        cell.install(timestamp, allocated, older, &payload(timestamp));
+    };
+    assert!(cell.lock(Header::new(0, false)));
+    install(3, true);
+    for (was, next, allocated) in [(3, 4, true), (4, 5, false)] {
+        let header = Header::new(was, true);
+        let mut all = states(&memory, class, || ());
+        assert!(cell.lock(header));
+        all.extend(states(&memory, class, || install(next, allocated)));
+        assert!(judge_all(&all, class, Older::at) > 0);
+    }
+    // Back to life, beside a reader who begins in the middle of its lock.
+    assert!(cell.lock(Header::new(5, false)));
+    let all = states(&memory, class, || install(6, true));
+    assert!(judge_all(&all, class, Older::at) > 0);
+}
+
+#[test]
+fn a_backup_can_be_read_while_it_applies() {
+    let class = Class::of(32).expect("a class");
+    let memory = memory(class);
+    let cell = Cell::new(&memory, WORD, class).expect("in the memory");
+    let apply = |timestamp: u64| {
+        let payload = timestamp.to_le_bytes().repeat(class.payload_bytes() / 8);
+        assert!(cell.apply(timestamp, true, &payload));
+    };
+    apply(3);
+    let all = states(&memory, class, || apply(4));
+    assert!(judge_all(&all, class, |_| Older::NONE) > 0);
+}
+
+#[test]
+fn a_version_that_is_replaced_while_it_is_read_here_is_torn() {
+    let class = Class::of(32).expect("a class");
+    let memory = memory(class);
+    let cell = Cell::new(&memory, WORD, class).expect("in the memory");
+    let before = Header::new(3, true);
+    assert!(cell.apply(3, true, b"before"));
+    let read_while = |change: &dyn Fn()| cell.see(|_| change());
+    let whole = Seen::Version {
+        header: before,
+        older: Older::NONE,
+        payload: (),
+    };
+    assert_eq!(read_while(&|| assert!(cell.lock(before))), whole);
+    let install = || cell.install(4, true, Older::NONE, b"after");
+    cell.unlock(before);
+    let replace = || {
+        assert!(cell.lock(before));
+        install();
+    };
+    assert_eq!(read_while(&replace), Seen::Torn);
+    assert_eq!(
+        read_while(&|| assert!(cell.apply(5, true, b""))),
+        Seen::Torn
+    );
+    assert_eq!(
+        read_while(&|| assert!(cell.apply(6, false, b""))),
+        Seen::Torn
+    );
+    // Also if there is no payload to read.
+    assert_eq!(
+        read_while(&|| assert!(cell.apply(7, true, b""))),
+        Seen::Torn
+    );
 }

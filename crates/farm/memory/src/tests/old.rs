@@ -178,8 +178,8 @@ impl Stand {
     /// By an operation of the fabric, which reads all that the class may have.
     fn read_as_another(&self, older: Older, object: usize) -> Vec<u8> {
         let mut bytes = vec![0; Snapshot::old_bytes(class(object))];
-        let word = older.word().expect("a place");
-        let read = self.memory.read(8 * word, &mut bytes);
+        let offset = older.offset().expect("a place");
+        let read = self.memory.read(offset, &mut bytes);
         read.expect("in the memory");
         bytes
     }
@@ -247,7 +247,11 @@ fn a_block_with_versions_of_undecided_transactions_stays_and_aborted_ones_do_not
     assert_eq!(stand.old.collect(0), 0, "nothing is before the first time");
     assert_eq!(stand.old.collect(1), 1);
     let kept = stand.old.keep(cell).expect("room");
+    // Transactions commit in another order than that of their timestamps.
+    let earlier = stand.old.keep(cell).expect("room");
+    assert_eq!(stand.old.blocks().free, 3, "in the same block");
     stand.old.commit(kept, 10);
+    stand.old.commit(earlier, 5);
     assert_eq!((stand.old.collect(10), stand.old.collect(11)), (0, 1));
 }
 

@@ -10,14 +10,14 @@ const READERS: usize = 2;
 const IDLE: u64 = u64::MAX;
 
 fn class() -> Class {
-    Class::of(512).expect("a class")
+    Class::of(4000).expect("a class")
 }
 
 /// Every word tells the version and its place.
 fn payload(timestamp: u64) -> Vec<u8> {
     let words = 0..class().payload_bytes() as u64 / 8;
     words
-        .flat_map(|at| (timestamp << 8 | at).to_le_bytes())
+        .flat_map(|at| (timestamp << 16 | at).to_le_bytes())
         .collect()
 }
 
@@ -26,7 +26,11 @@ fn check(payload: &[u8], timestamp: u64) {
     assert_eq!(payload.len(), class().payload_bytes());
     for (word, at) in words.iter().zip(0..) {
         let word = u64::from_le_bytes(*word);
-        assert_eq!((word >> 8, word & 255), (timestamp, at), "a mixed version");
+        assert_eq!(
+            (word >> 16, word & 0xffff),
+            (timestamp, at),
+            "a mixed version"
+        );
     }
 }
 
@@ -48,7 +52,7 @@ impl Stand {
     fn new() -> Stand {
         let stand = Stand {
             cells: Memory::private(class().cell_words() + 1),
-            old: Memory::private(1 << 12),
+            old: Memory::private(1 << 15),
             now: AtomicU64::new(1),
             snapshots: [const { AtomicU64::new(IDLE) }; READERS],
             reads: [const { AtomicU64::new(0) }; READERS],
@@ -103,9 +107,9 @@ impl Stand {
             Seen::Locked { .. } | Seen::Torn => return None,
         };
         while header.timestamp() > snapshot {
-            let word = older.word().expect("its history reaches back");
+            let offset = older.offset().expect("its history reaches back");
             let bytes = &mut bytes[..Snapshot::old_bytes(class())];
-            self.old.read(8 * word, bytes).expect("in the memory");
+            self.old.read(offset, bytes).expect("in the memory");
             let before = header.timestamp();
             let version = Snapshot::judge_old(bytes, class(), before);
             let (found, next, payload) = version.expect("nobody has collected it");
@@ -150,14 +154,12 @@ impl Stand {
         snapshots.fold(now, u64::min)
     }
 
-    fn write(&self, timestamp: u64, older: Older) {
-        self.cell()
-            .install(timestamp, true, older, &payload(timestamp));
+    /// Replaces the version. The lock is short, so that readers often begin before it.
+    fn write(&self, timestamp: u64, keep: impl FnOnce() -> Older) {
+        let (cell, payload) = (self.cell(), payload(timestamp));
+        assert!(cell.lock(Header::new(timestamp - 1, true)));
+        cell.install(timestamp, true, keep(), &payload);
         self.now.store(timestamp, SeqCst);
-    }
-
-    fn lock(&self, timestamp: u64) {
-        assert!(self.cell().lock(Header::new(timestamp - 1, true)));
     }
 }
 
@@ -191,9 +193,8 @@ fn race(stand: &Stand, read: impl Fn(usize) + Sync, write: impl FnOnce()) {
 fn no_reader_sees_a_mixed_version() {
     let stand = Stand::new();
     let write = || {
-        for timestamp in stand.timestamps(100_000) {
-            stand.lock(timestamp);
-            stand.write(timestamp, Older::NONE);
+        for timestamp in stand.timestamps(40_000) {
+            stand.write(timestamp, || Older::NONE);
         }
     };
     race(&stand, |at| stand.read_newest(at), write);
@@ -202,7 +203,7 @@ fn no_reader_sees_a_mixed_version() {
 #[test]
 fn a_snapshot_stays_readable_while_versions_are_replaced_and_collected() {
     let stand = Stand::new();
-    let mut old = Old::new(&stand.old, 256).expect("sizes");
+    let mut old = Old::new(&stand.old, 1 << 11).expect("sizes");
     let keep = |old: &mut Old| loop {
         match old.keep(stand.cell()) {
             Some(kept) => return kept,
@@ -214,11 +215,10 @@ fn a_snapshot_stays_readable_while_versions_are_replaced_and_collected() {
         }
     };
     let write = || {
-        for timestamp in stand.timestamps(50_000) {
-            stand.lock(timestamp);
-            let kept = keep(&mut old);
-            stand.write(timestamp, kept.older());
-            old.commit(kept, timestamp);
+        for timestamp in stand.timestamps(20_000) {
+            let mut kept = None;
+            stand.write(timestamp, || kept.insert(keep(&mut old)).older());
+            old.commit(kept.expect("it was kept"), timestamp);
         }
     };
     race(&stand, |at| stand.read_snapshots(at), write);
