@@ -28,19 +28,20 @@
 //!
 //! Promises: all reads of a transaction, also of one that aborts, are of one snapshot: the newest versions at or below
 //! its read timestamp. A serializable one commits only if that snapshot is the present at its write timestamp.
-//! Timestamps are in the order of real time for strict transactions. What was reported as committed is in the memory of
-//! all replicas of its regions, or in rings that they take in. What was not committed has no effect.
+//! Timestamps are in the order of real time for strict transactions. What was reported as committed is in the memory
+//! of all replicas of its regions, or in rings that they take in. What was not committed has no effect.
 //! What may never happen: a version that a transaction may still read is collected, or a slab goes to another size
 //! while one may still look at its headers; a lock that nobody ends; a commit that ends half because its caller is
 //! gone.
 //!
 //! Where this differs from the paper:
-//! - **One rule for locks and validation.** Whoever wants to rely on an object has a snapshot at which it has read it,
-//!   or could have. So its newest version must not be above that snapshot: there is no version to compare.
+//! - **One rule for locks and validation.** Whoever relies on an object has a snapshot at which it has read it, or
+//!   could have. So its newest version must not be above that snapshot: there is no version to compare.
 //! - **A new object may lie where one has just been freed.** Its lock does not look at the snapshot. The primary's
 //!   answer tells the newest timestamp that is replaced, and the coordinator takes a later one or gives up.
 //! - **The second round of the safe point heeds what is active here**: see `oat`.
-//! - **A blocked writer (`mv-block`) waits for a time only.** What it waits for may be blocks that its own snapshot keeps.
+//! - **A blocked writer (`mv-block`) waits for a time only.** What it waits for may be blocks that its own snapshot
+//!   keeps.
 //!
 //! What is not here: failures. In one configuration nobody fails; a machine that cannot be reached makes its
 //! transactions `Failed`, or `Unknown` if they may have committed, and keeps what recovery asks for.

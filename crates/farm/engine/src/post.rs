@@ -37,6 +37,8 @@ struct Way {
     owed: RefCell<Owed>,
     /// What is owed shall go now, with or without messages.
     hurries: Cell<bool>,
+    /// The fabric has refused. Nothing goes there any more in this configuration.
+    is_broken: Cell<bool>,
     bell: Notify,
 }
 
@@ -74,7 +76,8 @@ impl Post {
 
     /// Sends it after all that was pushed before. `acknowledged` hears when it is in the other's memory.
     pub fn push(&self, to: Machine, message: Message, acknowledged: Option<Tally>) {
-        let Some(way) = self.ways.get(usize::from(to.0)) else {
+        let way = self.ways.get(usize::from(to.0));
+        let Some(way) = way.filter(|way| !way.is_broken.get()) else {
             if let Some(tally) = acknowledged {
                 tally.fail();
             }
@@ -174,9 +177,9 @@ impl Post {
         }
     }
 
-    /// Nothing goes to this machine any more in this configuration.
     fn give_up(&self, way: &Way) {
         probe!("farm machine given up");
+        way.is_broken.set(true);
         let queue = std::mem::take(&mut *way.queue.borrow_mut());
         for tally in queue.into_iter().filter_map(|letter| letter.acknowledged) {
             tally.fail();

@@ -4,7 +4,7 @@ use plinth_runtime::Duration;
 
 #[derive(Clone, Copy, Debug)]
 pub struct Settings {
-    /// How long who waits for another machine's memory, or for the clock, pauses between two looks. Zero is one turn of
+    /// How long who waits for another machine, or for the clock, pauses between two looks. Zero is one turn of
     /// the loop: for real machines. Simulated time stands still in a turn, so it needs more.
     pub pause: Duration,
     /// The same while nobody here waits for anything.

@@ -5,6 +5,7 @@ use crate::commit::{self, Plan};
 use crate::core::Core;
 use crate::settings::Options;
 use crate::site::Site;
+use crate::tally::Tally;
 use crate::wire::{Change, Message, Write};
 use bytes::Bytes;
 use plinth_core::hash::HashSet;
@@ -28,6 +29,7 @@ enum Intent {
 
 #[derive(Default)]
 struct Sets {
+    /// Snapshot isolation validates nothing. But it allocates nothing where it knows of another object.
     reads: HashSet<u64>,
     writes: BTreeMap<Pointer, Intent>,
     write_bytes: usize,
@@ -141,16 +143,17 @@ impl<F: Fabric + 'static> Transaction<F> {
             Err(abort) => return self.fail(abort),
         };
         let options = &self.options;
-        if !options.is_read_only && options.is_serializable {
-            let mut sets = self.sets.borrow_mut();
-            let will_write = options.will_write || !sets.writes.is_empty();
-            if will_write && !version.is_newest {
-                probe!("farm eager validation");
-                drop(sets);
-                return self.fail(Abort::Conflict);
-            }
-            sets.reads.insert(at.bits());
+        if options.is_read_only {
+            return version.payload.ok_or(Abort::NotAllocated);
         }
+        let mut sets = self.sets.borrow_mut();
+        let will_write = options.will_write || !sets.writes.is_empty();
+        if options.is_serializable && will_write && !version.is_newest {
+            probe!("farm eager validation");
+            drop(sets);
+            return self.fail(Abort::Conflict);
+        }
+        sets.reads.insert(at.bits());
         version.payload.ok_or(Abort::NotAllocated)
     }
 
@@ -235,11 +238,14 @@ impl<F: Fabric + 'static> Transaction<F> {
         core.asks.borrow_mut().insert(ask, sender);
         let _waiting = core.waiting();
         let class = class.number();
-        core.post.push(
-            primary.machine,
-            Message::Reserve { ask, region, class },
-            None,
-        );
+        let reserve = Message::Reserve { ask, region, class };
+        let acknowledged = Tally::new(1);
+        core.post
+            .push(primary.machine, reserve, Some(acknowledged.clone()));
+        if !acknowledged.wait().await {
+            core.asks.borrow_mut().remove(&ask);
+            return Err(Abort::Failed);
+        }
         let at = receiver.await.map_err(|_| Abort::Failed)?;
         Ok((!at.is_null()).then_some(at))
     }

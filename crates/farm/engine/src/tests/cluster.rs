@@ -7,7 +7,8 @@ use bytes::Bytes;
 use plinth_farm_fabric::{Fabric, Layout, Local, Machine, serve};
 use plinth_farm_memory::{Abort, Objects, Pointer, Sizes};
 use plinth_runtime::sim::{SimConfig, Simulation};
-use plinth_runtime::{Duration, TaskGroup, net, sleep};
+use plinth_runtime::{Duration, Task, TaskGroup, net, sleep, spawn};
+use std::cell::RefCell;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -66,6 +67,8 @@ impl Shape {
 
 pub struct Cluster {
     pub engines: Vec<Rc<Engine<Any>>>,
+    /// Who serves the memory of each machine to others.
+    servers: RefCell<Vec<Option<Task<()>>>>,
     _group: TaskGroup,
 }
 
@@ -77,14 +80,15 @@ impl Cluster {
             ring_words: 1000,
             region_words: shape.sizes.region_words(),
         };
-        let (mut addresses, mut locals) = (Vec::new(), Vec::new());
+        let (mut addresses, mut locals, mut servers) = (Vec::new(), Vec::new(), Vec::new());
         for machine in &view.machines {
             let local = Local::start(Path::new("/farm"), *machine, &layout).await;
             let local = local.expect("a memory");
             let listener = net::listen("10.255.0.0:0".parse().expect("one")).await;
             let listener = listener.expect("a port");
             addresses.push(listener.local_addr().expect("an address"));
-            group.spawn("serve", serve(listener, *machine, local.host().clone()));
+            let server = serve(listener, *machine, local.host().clone());
+            servers.push(Some(spawn("serve", server)));
             locals.push(local);
         }
         let fabric = |local| match is_one_host {
@@ -121,8 +125,15 @@ impl Cluster {
         sleep(20 * MS).await;
         Cluster {
             engines,
+            servers: RefCell::new(servers),
             _group: group,
         }
+    }
+
+    /// Nobody reaches the machine over the network any more.
+    pub fn cut_off(&self, machine: usize) {
+        let server = self.servers.borrow_mut()[machine].take();
+        drop(server);
     }
 
     pub async fn begin(&self, machine: usize, options: Options) -> Transaction<Any> {
@@ -175,14 +186,26 @@ impl Cluster {
     }
 }
 
-/// Runs a test on a few seeds.
+fn run(shape: &Rc<Shape>, seed: u64, is_one_host: bool, test: impl AsyncFn(&Cluster) + 'static) {
+    let shape = shape.clone();
+    Simulation::new(seed, SimConfig::default()).run(async move {
+        let cluster = Cluster::start(&shape, is_one_host).await;
+        test(&cluster).await;
+    });
+}
+
+/// Runs a test on a few seeds, with machines of one host and of several.
 pub fn on(shape: Shape, test: impl AsyncFn(&Cluster) + Copy + 'static) {
     let shape = Rc::new(shape);
     for seed in 0..6 {
-        let shape = shape.clone();
-        Simulation::new(seed, SimConfig::default()).run(async move {
-            let cluster = Cluster::start(&shape, seed % 2 == 1).await;
-            test(&cluster).await;
-        });
+        run(&shape, seed, seed % 2 == 1, test);
+    }
+}
+
+/// The same, with machines of several hosts only.
+pub fn on_hosts(shape: Shape, test: impl AsyncFn(&Cluster) + Copy + 'static) {
+    let shape = Rc::new(shape);
+    for seed in 0..6 {
+        run(&shape, seed, false, test);
     }
 }

@@ -11,80 +11,80 @@ use plinth_runtime::{random, sleep};
 
 /// Messages that make sense to machine 0, in an order that makes none.
 fn bundles(at: Pointer) -> Vec<Vec<u8>> {
-    let write = |change| Write {
+    let numbers = 1..4;
+    let bundle = |number: u64, message: Message| {
+        let bundle = Bundle {
+            truncation: Truncation {
+                below: 0,
+                truncate: vec![number],
+                truncated: vec![number, 9],
+            },
+            messages: vec![message],
+        };
+        bundle.to_bytes().to_vec()
+    };
+    let of = |number| {
+        let messages = commits(number, at).into_iter().chain(others(number, at));
+        messages.map(move |message| bundle(number, message))
+    };
+    numbers.flat_map(of).collect()
+}
+
+fn commits(number: u64, at: Pointer) -> Vec<Message> {
+    let change = [Change::Update, Change::Free, Change::Allocate][number as usize % 3];
+    let write = Write {
         at,
         change,
         payload: Bytes::from_static(b"hostile"),
     };
-    let mut bundles = Vec::new();
-    for number in 1..4 {
-        let writes = vec![write(
-            [Change::Update, Change::Free, Change::Allocate][number as usize - 1],
-        )];
-        let regions = vec![at.region()];
-        let messages = [
-            Message::Lock(Lock {
-                number,
-                read_at: 1 << 60,
-                regions: regions.clone(),
-                writes: writes.clone(),
-            }),
-            Message::LockReply {
-                number,
-                reply: Err(Abort::Full),
-            },
-            Message::Unlock { number },
-            Message::CommitBackup {
-                number,
-                written_at: 1 << 40,
-                regions,
-                writes,
-            },
-            Message::CommitPrimary {
-                number,
-                written_at: u64::MAX,
-            },
-            Message::CommitPrimary {
-                number,
-                written_at: 1 << 40,
-            },
-            Message::Reserve {
-                ask: number,
-                region: at.region(),
-                class: at.class().number(),
-            },
-            Message::ReserveReply { ask: number, at },
-            Message::Unreserve { at },
-            Message::FreeSlab {
-                region: number as u16,
-                slab: 0,
-            },
-            Message::SlabIsFree {
-                region: at.region(),
-                slab: 0,
-            },
-            Message::Oat(Horizon {
-                oldest: u64::MAX,
-                safe: u64::MAX,
-            }),
-            Message::Safe(Horizon {
-                oldest: u64::MAX,
-                safe: u64::MAX,
-            }),
-        ];
-        bundles.extend(messages.map(|message| {
-            let bundle = Bundle {
-                truncation: Truncation {
-                    below: 0,
-                    truncate: vec![number],
-                    truncated: vec![number, 9],
-                },
-                messages: vec![message],
-            };
-            bundle.to_bytes().to_vec()
-        }));
-    }
-    bundles
+    let (regions, writes) = (vec![at.region()], vec![write]);
+    let commit = |written_at| Message::CommitPrimary { number, written_at };
+    vec![
+        Message::Lock(Lock {
+            number,
+            read_at: 1 << 60,
+            regions: regions.clone(),
+            writes: writes.clone(),
+        }),
+        Message::Unlock { number },
+        Message::CommitBackup {
+            number,
+            written_at: 1 << 40,
+            regions,
+            writes,
+        },
+        commit(u64::MAX),
+        commit(1 << 40),
+    ]
+}
+
+fn others(number: u64, at: Pointer) -> Vec<Message> {
+    let never = Horizon {
+        oldest: u64::MAX,
+        safe: u64::MAX,
+    };
+    let (region, slab) = (at.region(), 0);
+    let class = at.class().number();
+    vec![
+        Message::LockReply {
+            number,
+            reply: Err(Abort::Full),
+        },
+        Message::Reserve {
+            ask: number,
+            region,
+            class,
+        },
+        Message::ReserveReply { ask: number, at },
+        Message::Unreserve { at },
+        Message::FreeSlab {
+            region: number as u16,
+            slab,
+        },
+        Message::SlabIsFree { region, slab },
+        Message::Oat(never),
+        Message::Safe(never),
+    ]
 }
 
 #[test]

@@ -100,6 +100,9 @@ fn transactions_are_opaque_and_replicas_are_equal_in_the_end() {
     for path in PATHS {
         assert!(hits.contains_key(path), "never: {path}");
     }
+    for path in ["farm backup has no such cell", "farm cell given back twice"] {
+        assert!(!hits.contains_key(path), "{path}");
+    }
     assert!(sum.committed > 10_000 && sum.read_only > 5_000 && sum.aborted_reads > 1_000);
 }
 

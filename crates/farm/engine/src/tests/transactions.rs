@@ -1,18 +1,14 @@
 //! What transactions promise, one thing a test.
 
-use super::cluster::{Cluster, MS, Shape, on};
+use super::cluster::{MS, Shape, on, on_hosts};
 use crate::Options;
 use bytes::Bytes;
 use plinth_farm_memory::{Abort, Objects, Pointer};
 use plinth_runtime::{Duration, sleep, timeout};
 
-fn one(shape: Shape, test: impl AsyncFn(&Cluster) + Copy + 'static) {
-    on(shape, test);
-}
-
 #[test]
 fn a_transaction_sees_its_own_writes_and_others_see_them_after_the_commit() {
-    one(Shape::default(), async |cluster| {
+    on(Shape::default(), async |cluster| {
         let at = cluster.object(1, b"before  ").await;
         for from in 0..3 {
             let value = [&b"first   "[..], b"second  ", b"third   "][from];
@@ -41,7 +37,7 @@ fn a_transaction_sees_its_own_writes_and_others_see_them_after_the_commit() {
 
 #[test]
 fn everything_is_truncated_after_a_while_and_the_safe_point_goes_on() {
-    one(Shape::default(), async |cluster| {
+    on(Shape::default(), async |cluster| {
         let at = cluster.object(2, b"value").await;
         let written_at = cluster.update(0, at, b"other").await.expect("no conflict");
         let reader = cluster.begin(1, Options::read_only()).await;
@@ -63,7 +59,7 @@ fn everything_is_truncated_after_a_while_and_the_safe_point_goes_on() {
 
 #[test]
 fn a_transaction_that_is_dropped_has_no_effect_and_gives_its_cells_back() {
-    one(Shape::default(), async |cluster| {
+    on(Shape::default(), async |cluster| {
         let at = cluster.object(1, b"stays").await;
         let mut counts = Vec::new();
         for from in [0, 1, 2] {
@@ -95,7 +91,7 @@ fn a_transaction_that_is_dropped_has_no_effect_and_gives_its_cells_back() {
 
 #[test]
 fn an_object_is_freed_once() {
-    one(Shape::default(), async |cluster| {
+    on(Shape::default(), async |cluster| {
         let at = cluster.object(1, b"object").await;
         let snapshot = cluster.begin(0, Options::read_only()).await;
         let late = cluster.begin(2, Options::default()).await;
@@ -124,7 +120,7 @@ fn an_object_is_freed_once() {
 
 #[test]
 fn an_object_that_is_made_and_freed_at_once_was_never_there() {
-    one(Shape::default(), async |cluster| {
+    on(Shape::default(), async |cluster| {
         let maker = cluster.begin(0, Options::default()).await;
         let near = Pointer::NULL;
         let at = maker.allocate(8, near).await.expect("room");
@@ -143,7 +139,7 @@ fn an_object_that_is_made_and_freed_at_once_was_never_there() {
 
 #[test]
 fn of_two_that_write_one_commits() {
-    one(Shape::default(), async |cluster| {
+    on(Shape::default(), async |cluster| {
         let at = cluster.object(2, b"zero").await;
         let (a, b) = (
             cluster.begin(0, Options::default()).await,
@@ -164,7 +160,7 @@ fn of_two_that_write_one_commits() {
 
 #[test]
 fn a_commit_goes_on_when_its_caller_is_gone() {
-    one(Shape::default(), async |cluster| {
+    on(Shape::default(), async |cluster| {
         let at = cluster.object(2, b"zero").await;
         for limit in (0..2000).step_by(100) {
             let writer = cluster.begin(0, Options::default()).await;
@@ -184,7 +180,7 @@ fn a_commit_goes_on_when_its_caller_is_gone() {
 
 #[test]
 fn what_is_too_large_is_refused() {
-    one(Shape::default(), async |cluster| {
+    on(Shape::default(), async |cluster| {
         let at = cluster.object(1, b"small").await;
         let writer = cluster.begin(0, Options::default()).await;
         let large = Bytes::from(vec![1; at.class().payload_bytes() + 1]);
@@ -221,7 +217,7 @@ fn what_is_on_one_machine_needs_no_message() {
         ..Shape::default()
     };
     shape.settings.round = Duration::from_secs(3600);
-    one(shape, async |cluster| {
+    on(shape, async |cluster| {
         let before = cluster.engines[1].messages();
         let at = cluster.object(1, b"own").await;
         cluster.update(1, at, b"new").await.expect("no conflict");
@@ -232,5 +228,41 @@ fn what_is_on_one_machine_needs_no_message() {
         let before = cluster.engines[0].messages();
         assert_eq!(&cluster.value(0, at).await.expect("there")[..3], b"new");
         assert_eq!(cluster.engines[0].messages(), before);
+    });
+}
+
+#[test]
+fn a_machine_that_is_cut_off_fails_transactions_and_holds_up_nobody() {
+    on_hosts(Shape::default(), async |cluster| {
+        let (near, far) = (
+            cluster.object(0, b"near").await,
+            cluster.object(2, b"far ").await,
+        );
+        let begin = || cluster.begin(0, Options::default());
+        let (reader, locks, logs) = (begin().await, begin().await, begin().await);
+        let (again, makes) = (begin().await, begin().await);
+        for (writer, at) in [(&locks, far), (&logs, near), (&again, far)] {
+            writer
+                .write(at, Bytes::from_static(b"more"))
+                .await
+                .expect("written");
+        }
+        cluster.cut_off(2);
+        assert_eq!(reader.read(far).await, Err(Abort::Failed));
+        // The primary does not lock it: it has had no effect.
+        assert_eq!(locks.commit().await.err(), Some(Abort::Failed));
+        // A backup may have it. Recovery decides.
+        assert_eq!(logs.commit().await.err(), Some(Abort::Unknown));
+        assert_eq!(again.commit().await.err(), Some(Abort::Failed));
+        assert_eq!(makes.allocate(8, far).await, Err(Abort::Failed));
+        let engine = &cluster.engines[0];
+        let known = &engine.accounts()[0].known;
+        assert!(
+            known
+                .iter()
+                .any(|known| known.is_locked && known.regions == [0]),
+            "{known:?}"
+        );
+        assert!(engine.active() > 0, "what is not truncated counts");
     });
 }
