@@ -6,6 +6,7 @@ mod fabrics;
 mod hostile;
 mod memories;
 mod options;
+mod real;
 mod simulated;
 mod transactions;
 mod wire;
