@@ -74,9 +74,8 @@ impl Core {
 
     /// A machine has truncated a transaction of this one.
     pub fn truncated(&self, number: Number, by: Machine) {
-        let mut numbers = self.numbers.borrow_mut();
-        numbers.truncated(number, by);
-        self.post.set_below(numbers.below());
+        self.numbers.borrow_mut().truncated(number, by);
+        self.raise_below();
     }
 
     /// The primary of the region has no objects in the slab any more, nor has anybody else.

@@ -116,7 +116,6 @@ async fn attempt<F: Fabric>(site: &Site<F>, plan: Plan) -> Result<u64, Abort> {
         .numbers
         .borrow_mut()
         .begin(parts.participants(), plan.token);
-    core.post.set_below(core.numbers.borrow().below());
     let locking = lock(core, &mut parts, number, plan.read_at).await?;
     let stamped = match locking.refused.get() {
         Some(abort) => Err(abort),
@@ -267,9 +266,8 @@ async fn unlock(core: &Core, locking: &Locking, number: Number) {
         }
     }
     if acknowledged.wait().await {
-        let mut numbers = core.numbers.borrow_mut();
-        numbers.forget(number);
-        core.post.set_below(numbers.below());
+        core.numbers.borrow_mut().forget(number);
+        core.raise_below();
     }
 }
 

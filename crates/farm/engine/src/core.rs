@@ -85,6 +85,15 @@ impl Core {
         self.view.borrow().clone()
     }
 
+    /// A transaction of this machine has ended everywhere. Others hear of the mark with the next message.
+    pub fn raise_below(&self) {
+        let below = self.numbers.borrow().below();
+        self.post.set_below(below);
+        if let Some(account) = self.ledger.borrow_mut().of(self.own) {
+            account.raise(below);
+        }
+    }
+
     pub async fn pause(&self) {
         pause(self.settings.pause).await;
     }

@@ -224,6 +224,7 @@ fn what_is_on_one_machine_needs_no_message() {
         assert_eq!(&cluster.value(1, at).await.expect("there")[..3], b"new");
         assert_eq!(cluster.engines[1].messages(), before);
         assert_eq!(cluster.engines[1].active(), 0, "truncated at once");
+        assert_eq!(cluster.engines[1].accounts()[1].below, 3, "and forgotten");
         // Nor does who only reads.
         let before = cluster.engines[0].messages();
         assert_eq!(&cluster.value(0, at).await.expect("there")[..3], b"new");
