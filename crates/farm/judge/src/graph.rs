@@ -16,7 +16,7 @@
 //! the moment of its end, and the last moment before a transaction began points to it.
 
 use crate::cycle::{Graph, Why};
-use crate::history::{Change, Moment};
+use crate::history::Moment;
 use crate::order::Ordered;
 use crate::prepare::{Prepared, Saw};
 use crate::violation::{Kind, Violation};
@@ -118,13 +118,14 @@ fn add_reads(
 }
 
 fn add_versions(ordered: &Ordered<'_, '_>, nodes: &Nodes<'_, '_>, graph: &mut Graph) {
+    let prepared = ordered.prepared;
     for pair in ordered.versions.all().windows(2) {
         let (former, later) = (&pair[0], &pair[1]);
         if former.object == later.object {
-            // Who allocates an object does not care when it was freed.
-            let to = match later.change {
-                Change::Allocate => nodes.commit(later.writer),
-                _ => nodes.snapshot(later.writer),
+            let relies_on_it = prepared.relies_on(later.writer, later.object, later.change);
+            let to = match relies_on_it {
+                true => nodes.snapshot(later.writer),
+                false => nodes.commit(later.writer),
             };
             graph.add(nodes.commit(former.writer), to, Why::Write(later.object));
         }

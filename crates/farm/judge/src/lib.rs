@@ -16,7 +16,7 @@
 //! - A read returns the newest version at the read timestamp (Lemma 2), whatever becomes of the transaction.
 //! - What a transaction relied on has not changed between its read timestamp and its write timestamp (Lemma 3). A
 //!   serializable one relies on all that it read or wrote, one under snapshot isolation on what it wrote. An object
-//!   that it allocated may have been freed in between.
+//!   that it allocated without having read it may have been freed in between.
 //! - A write timestamp is above the read timestamp of its transaction, and no object has two versions with one.
 //! - Objects are allocated and freed in turn, and nobody writes one that is not allocated.
 //! - A strict transaction reads at the timestamp of everything that ended before it began, or later (§4.2). Two
@@ -31,12 +31,12 @@
 //!
 //! What they need of a workload:
 //! - A value carries the number of the transaction that wrote it.
-//! - Who writes an object has read it before, or allocates it. Otherwise the order of versions is taken from timestamps.
+//! - Who writes an object has read it before, or allocates it. Otherwise timestamps tell the order of versions.
 //! - A last transaction reads everything, after all others. What nobody has read may be wrong, or lost.
 //!
 //! What they cannot see:
-//! - A transaction that nobody saw and whose outcome nobody was told may have taken effect. If two of those only freed
-//!   the same object, one of them is taken, and it may be the wrong one.
+//! - A transaction that nobody saw and whose outcome nobody was told may have taken effect. If two of those only
+//!   freed the same object, one of them is taken, and it may be the wrong one.
 //! - The value itself: that the bytes are those that the writer wrote is for the workload to check.
 //! - Absent objects in a scan, which no read names: phantoms are conflicts of the structure's objects.
 //! - Whether something should have committed: an engine that aborts everything is right.

@@ -48,7 +48,8 @@ pub(crate) fn judge(prepared: &Prepared<'_>) -> Result<(), Box<Violation>> {
     if let Some(anomaly) = report.anomalies.values().flatten().next() {
         let shown: String = anomaly.explanation.chars().take(SHOWN_MAX).collect();
         why += &format!("\n{shown}");
-        involved.extend(anomaly.ops.iter().map(|&index| index as u32));
+        let takes_part = |&number: &u32| anomaly.ops.contains(&prepared.transaction(number).id);
+        involved.extend(prepared.numbers().filter(takes_part));
     }
     Err(prepared.violation(Kind::SecondOpinion, &involved, None, why))
 }
@@ -97,7 +98,7 @@ fn translated(ordered: &Ordered<'_, '_>, asked: &[u32]) -> Result<History, Box<V
         let end = prepared.ended(number).unwrap_or(NEVER);
         for (at, kind) in [(begin, OpType::Invoke), (end, OpType::Ok)] {
             let op = Op {
-                index: u64::from(number),
+                index: prepared.transaction(number).id,
                 kind,
                 process: Some(i64::from(number)),
                 value: value.clone(),

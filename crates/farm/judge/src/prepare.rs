@@ -163,6 +163,12 @@ impl<'a> Prepared<'a> {
         isolation == Isolation::Snapshot && self.wrote_at[number as usize].is_some()
     }
 
+    /// True if a write relies on the version that it replaces. Who allocates an object that it has not read does not
+    /// care how long it was free.
+    pub fn relies_on(&self, writer: u32, object: u32, change: Change) -> bool {
+        change != Change::Allocate || self.saw(writer, object).is_some()
+    }
+
     /// Where among all writes the one of `writer` to `object` is.
     pub fn write_index(&self, writer: u32, object: u32) -> Option<usize> {
         let own = self.writes.of(writer);

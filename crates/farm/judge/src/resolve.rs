@@ -43,19 +43,44 @@ fn wrote_at(prepared: &Prepared<'_>) -> Vec<Option<Timestamp>> {
             }
         }
     }
-    settle(prepared, &seen, &mut known);
-    if frees(prepared, &known, &mut seen) {
-        settle(prepared, &seen, &mut known);
+    let mut inferred = settle(prepared, &seen, &mut known);
+    // What is certain of one object helps to choose at another.
+    for choice in [Choice::Known, Choice::Only, Choice::Best, Choice::Any] {
+        for _ in 0..ROUNDS_MAX {
+            if !frees(prepared, &known, choice, &mut seen) {
+                break;
+            }
+            inferred = settle(prepared, &seen, &mut known);
+        }
     }
+    refine(prepared, &inferred, &mut known);
     known
+}
+
+/// Who may be taken for the one that freed an object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Choice {
+    /// Only one of which is known that it took effect.
+    Known,
+    /// Also one if no other could.
+    Only,
+    /// The best one.
+    Best,
+    /// Also one that cannot be it: the judges will tell why.
+    Any,
 }
 
 fn lower(bound: &mut Option<Timestamp>, by: Timestamp) {
     *bound = Some(bound.map_or(by, |bound| bound.min(by)));
 }
 
-/// Gives a timestamp to those of unknown outcome that somebody saw: `seen` is when first.
-fn settle(prepared: &Prepared<'_>, seen: &[Option<Timestamp>], known: &mut [Option<Timestamp>]) {
+/// Gives a timestamp to those of unknown outcome that somebody saw: `seen` is when first. Returns those
+/// whose own timestamp is not known.
+fn settle(
+    prepared: &Prepared<'_>,
+    seen: &[Option<Timestamp>],
+    known: &mut [Option<Timestamp>],
+) -> Vec<u32> {
     let mut inferred = Vec::new();
     for number in prepared.numbers() {
         if let (Outcome::Unknown(at), Some(seen)) =
@@ -67,11 +92,16 @@ fn settle(prepared: &Prepared<'_>, seen: &[Option<Timestamp>], known: &mut [Opti
             }
         }
     }
+    inferred
+}
+
+/// Lowers timestamps that were inferred until nobody has replaced before what they relied on.
+fn refine(prepared: &Prepared<'_>, inferred: &[u32], known: &mut [Option<Timestamp>]) {
     // One bound may lower another. Circles of bounds do not end; the judges will refuse them.
     for _ in 0..ROUNDS_MAX {
         let versions = versions_of(prepared, |t| known[t as usize]);
         let mut is_changed = false;
-        for &number in &inferred {
+        for &number in inferred {
             let bound = latest(prepared, &versions, number);
             let at = &mut known[number as usize];
             is_changed |= bound < *at && bound.is_some();
@@ -98,9 +128,9 @@ fn latest(prepared: &Prepared<'_>, versions: &Groups<Version>, number: u32) -> O
     let mut latest = None;
     for write in prepared.writes.of(number) {
         if let Some(next) = next_of(write.object) {
-            let bound = match next.change {
-                Change::Allocate => next.at.saturating_sub(1),
-                _ => prepared.read_at(next.writer),
+            let bound = match prepared.relies_on(next.writer, next.object, next.change) {
+                false => next.at.saturating_sub(1),
+                true => prepared.read_at(next.writer),
             };
             lower(&mut latest, bound);
         }
@@ -116,10 +146,11 @@ fn latest(prepared: &Prepared<'_>, versions: &Groups<Version>, number: u32) -> O
 }
 
 /// Finds transactions that only an absent object tells of: readers of a freed object do not learn who freed it. False
-/// if there is none that could be one.
+/// if that changed nothing.
 fn frees(
     prepared: &Prepared<'_>,
     known: &[Option<Timestamp>],
+    choice: Choice,
     seen: &mut [Option<Timestamp>],
 ) -> bool {
     let mut candidates: Vec<(u32, u32)> = Vec::new();
@@ -140,47 +171,113 @@ fn frees(
         return false;
     }
     candidates.sort_unstable();
-    let versions = versions_of(prepared, |t| known[t as usize]);
     let sightings = sightings(prepared, known, &candidates);
+    let last = sightings
+        .iter()
+        .map(|sighting| ((sighting.object, sighting.saw), sighting.at));
+    let frees = Frees {
+        prepared,
+        known,
+        versions: versions_of(prepared, |t| known[t as usize]),
+        seen_until: last.collect(),
+        sightings,
+        choice,
+    };
+    let mut is_changed = false;
     for freed in candidates.chunk_by(|a, b| a.0 == b.0) {
-        let object = freed[0].0;
-        let from = sightings.partition_point(|sighting| sighting.object < object);
-        let to = sightings.partition_point(|sighting| sighting.object <= object);
-        let mut open: Vec<u32> = freed.iter().map(|candidate| candidate.1).collect();
-        // When the last one was found, and until when each version was seen.
+        let open = freed.iter().map(|candidate| candidate.1).collect();
+        is_changed |= frees.explain(freed[0].0, open, seen);
+    }
+    is_changed
+}
+
+struct Frees<'f, 'a> {
+    prepared: &'f Prepared<'a>,
+    known: &'f [Option<Timestamp>],
+    versions: Groups<Version>,
+    /// Of all objects that candidates wrote, by object and time.
+    sightings: Vec<Sighting>,
+    /// When each version of those was seen last.
+    seen_until: BTreeMap<(u32, Saw), Timestamp>,
+    choice: Choice,
+}
+
+impl Frees<'_, '_> {
+    /// Finds who of `open` has freed `object` whenever it was found absent and nobody known has freed it. True if that
+    /// changed anything.
+    fn explain(&self, object: u32, mut open: Vec<u32>, seen: &mut [Option<Timestamp>]) -> bool {
+        let mut is_changed = false;
+        let from = self
+            .sightings
+            .partition_point(|sighting| sighting.object < object);
+        let to = self
+            .sightings
+            .partition_point(|sighting| sighting.object <= object);
+        let versions = self.versions.of(object);
+        // When the last one was found.
         let mut absent_from = None;
-        let mut seen_until: BTreeMap<Saw, Timestamp> = BTreeMap::new();
-        for sighting in &sightings[from..to] {
+        for sighting in &self.sightings[from..to] {
             let at = sighting.at;
             if sighting.saw != Saw::Absent {
-                seen_until.insert(sighting.saw, at);
                 continue;
             }
-            let of_object = versions.of(object);
-            let before = of_object.partition_point(|version| version.at <= at);
-            let last = before.checked_sub(1).map(|place| of_object[place]);
+            let before = versions.partition_point(|version| version.at <= at);
+            let last = before.checked_sub(1).map(|place| versions[place]);
             let last_at = last.map(|version| version.at);
             let is_absent = last.is_some_and(|version| version.change == Change::Free);
             if is_absent || absent_from.is_some_and(|from| Some(from) >= last_at) {
                 continue;
             }
             let what = last.map_or(Saw::Initial, |version| Saw::By(version.writer));
-            let is_here = |number: u32| rank(prepared, known, number, object, what);
-            let can = |number: u32| match prepared.transaction(number).outcome {
-                Outcome::Unknown(Some(wrote_at)) => {
-                    wrote_at <= at && Some(&wrote_at) > seen_until.get(&what)
-                }
-                _ => prepared.read_at(number) < at,
+            let ranked = (0..).zip(&open).filter_map(|(place, &number)| {
+                let is_possible = self.choice == Choice::Any || self.is_possible(number, at);
+                let is_known = self.known[number as usize]
+                    .or(seen[number as usize])
+                    .is_some();
+                let rank = rank(self.prepared, number, object, what, is_known)?;
+                is_possible.then_some((rank, place))
+            });
+            let ranked: Vec<(u32, usize)> = ranked.collect();
+            let Some(&(rank, place)) = ranked.iter().min() else {
+                continue;
             };
-            let can_be = (0..).zip(&open).filter(|(_, number)| can(**number));
-            let ranked = can_be.filter_map(|(place, &number)| Some((is_here(number)?, place)));
-            if let Some((_, place)) = ranked.min() {
-                lower(&mut seen[open.swap_remove(place) as usize], at);
+            let may_be_taken = match self.choice {
+                Choice::Known => rank == 0,
+                Choice::Only => rank == 0 || ranked.len() == 1,
+                Choice::Best | Choice::Any => true,
+            };
+            if may_be_taken {
+                let bound = &mut seen[open.swap_remove(place) as usize];
+                is_changed |= bound.is_none_or(|bound| at < bound);
+                lower(bound, at);
                 absent_from = Some(at);
             }
         }
+        is_changed
     }
-    true
+
+    /// True if `number` can have taken effect until a timestamp, and after everybody who saw what it replaced.
+    fn is_possible(&self, number: u32, until: Timestamp) -> bool {
+        let prepared = self.prepared;
+        let replaced = prepared.writes.of(number).iter().filter_map(|write| {
+            let saw = prepared.saw(number, write.object)?;
+            // An object may be absent again and again.
+            if saw == Saw::Absent {
+                return None;
+            }
+            self.seen_until.get(&(write.object, saw)).copied()
+        });
+        let after = replaced
+            .max()
+            .max(prepared.transaction(number).read_timestamp);
+        match prepared.transaction(number).outcome {
+            Outcome::Unknown(Some(wrote_at)) => wrote_at <= until && Some(wrote_at) > after,
+            _ => {
+                let latest = latest(prepared, &self.versions, number);
+                Some(until) > after && latest.is_none_or(|at| Some(at) > after)
+            }
+        }
+    }
 }
 
 /// How well it explains that `number` freed an object that was `what`; the lower the better. Best is one of which is
@@ -188,25 +285,22 @@ fn frees(
 /// same object cannot be told apart.
 fn rank(
     prepared: &Prepared<'_>,
-    known: &[Option<Timestamp>],
     number: u32,
     object: u32,
     what: Saw,
+    is_known: bool,
 ) -> Option<u32> {
     let writes = prepared.writes.of(number);
-    match (
-        prepared.saw(number, object),
-        known[number as usize].is_some(),
-    ) {
-        (Some(saw), _) if saw != what => None,
-        (Some(_), true) => Some(0),
-        (Some(_), false) if writes.iter().all(|write| write.change == Change::Free) => Some(1),
-        (Some(_), false) => Some(2),
-        (None, _) => Some(3),
+    match prepared.saw(number, object) {
+        Some(saw) if saw != what => None,
+        Some(_) if is_known => Some(0),
+        Some(_) if writes.iter().all(|write| write.change == Change::Free) => Some(1),
+        Some(_) => Some(2),
+        None => Some(3),
     }
 }
 
-/// What somebody found at an object that candidates freed.
+/// What somebody found at an object that candidates wrote.
 struct Sighting {
     object: u32,
     at: Timestamp,
@@ -219,11 +313,13 @@ fn sightings(
     known: &[Option<Timestamp>],
     candidates: &[(u32, u32)],
 ) -> Vec<Sighting> {
-    let is_asked = |object: u32| {
-        candidates
-            .binary_search_by_key(&object, |candidate| candidate.0)
-            .is_ok()
-    };
+    let written = candidates
+        .iter()
+        .flat_map(|candidate| prepared.writes.of(candidate.1));
+    let mut asked: Vec<u32> = written.map(|write| write.object).collect();
+    asked.sort_unstable();
+    asked.dedup();
+    let is_asked = |object: u32| asked.binary_search(&object).is_ok();
     let mut sightings = Vec::new();
     for number in prepared.numbers() {
         for &ReadOf { object, saw } in prepared.reads.of(number) {
@@ -236,7 +332,9 @@ fn sightings(
             continue;
         };
         for write in prepared.writes.of(number) {
-            if write.change == Change::Allocate && is_asked(write.object) {
+            // Who has read it has been counted.
+            let is_blind = !prepared.relies_on(number, write.object, write.change);
+            if is_blind && is_asked(write.object) {
                 sightings.push(Sighting {
                     object: write.object,
                     at: at.saturating_sub(1),

@@ -203,8 +203,8 @@ fn snapshot(
 }
 
 /// Nothing that it relied on changed between its timestamps (Lemma 3). Under snapshot isolation it relies on what it
-/// wrote, otherwise on what it read, too. An object that it allocated may have been freed meanwhile: it did not see
-/// the object before.
+/// wrote, otherwise on what it read, too. An object that it allocated may have been freed meanwhile, if it had not
+/// read it.
 fn still_current(prepared: &Prepared<'_>, number: u32) -> Result<(), Box<Violation>> {
     let Some(wrote_at) = prepared.wrote_at[number as usize] else {
         return Ok(());
@@ -212,7 +212,7 @@ fn still_current(prepared: &Prepared<'_>, number: u32) -> Result<(), Box<Violati
     let read_at = prepared.read_at(number);
     let written = prepared.writes.of(number).iter();
     let written = written
-        .filter(|write| write.change != Change::Allocate)
+        .filter(|write| prepared.relies_on(number, write.object, write.change))
         .map(|write| write.object);
     let read: &[ReadOf] = match prepared.transaction(number).options.isolation {
         Isolation::Serializable => prepared.reads.of(number),

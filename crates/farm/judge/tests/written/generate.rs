@@ -235,8 +235,11 @@ impl Store {
         let is_unchanged =
             |object: Object| self.version(object, wrote_at) == self.version(object, read_at);
         let is_serializable = t.options.isolation == Isolation::Serializable;
+        let has_read = |object: Object| t.reads.iter().any(|read| read.object == object);
         let can_be_written = |write: &Write| match write.change {
-            Change::Allocate => self.seen(write.object, wrote_at) == Seen::Absent,
+            Change::Allocate if !has_read(write.object) => {
+                self.seen(write.object, wrote_at) == Seen::Absent
+            }
             _ => is_unchanged(write.object),
         };
         wrote_at > read_at

@@ -6,7 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 /// What is known of an object at a place in the order. Nothing is known of it until somebody tells.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Now {
-    Absent,
+    /// And who freed it, if anybody did.
+    Absent(Option<Id>),
     Initial,
     Of(Id),
 }
@@ -19,7 +20,7 @@ struct Search<'h> {
     all: Vec<&'h Transaction>,
     takes_effect: Vec<bool>,
     /// Orders that lead nowhere: who has read, who has written, and what is there.
-    seen: BTreeSet<(u32, u32, Objects, Snapshots, u64)>,
+    seen: BTreeSet<(u32, u32, Objects, Snapshots)>,
 }
 
 /// True if there is an order.
@@ -42,25 +43,18 @@ pub fn is_explained(history: &History) -> bool {
             all: all.clone(),
             seen: BTreeSet::new(),
         };
-        search.goes_on(0, 0, &Objects::new(), &Snapshots::new(), 0)
+        search.goes_on(0, 0, &Objects::new(), &Snapshots::new())
     })
 }
 
 impl Search<'_> {
-    fn goes_on(
-        &mut self,
-        read: u32,
-        done: u32,
-        now: &Objects,
-        snapshots: &Snapshots,
-        freed: u64,
-    ) -> bool {
+    fn goes_on(&mut self, read: u32, done: u32, now: &Objects, snapshots: &Snapshots) -> bool {
         if done.count_ones() as usize == self.all.len() {
             return true;
         }
         if !self
             .seen
-            .insert((read, done, now.clone(), snapshots.clone(), freed))
+            .insert((read, done, now.clone(), snapshots.clone()))
         {
             return false;
         }
@@ -69,7 +63,7 @@ impl Search<'_> {
             if done & bit != 0 {
                 continue;
             }
-            let (mut now, mut snapshots, mut freed) = (now.clone(), snapshots.clone(), freed);
+            let (mut now, mut snapshots) = (now.clone(), snapshots.clone());
             let is_split =
                 self.takes_effect[at] && self.all[at].options.isolation == Isolation::Snapshot;
             let mut new_done = done;
@@ -87,13 +81,13 @@ impl Search<'_> {
                 );
             }
             if !is_split || read & bit != 0 {
-                if self.takes_effect[at] && !self.writes(at, &mut now, &snapshots, &mut freed) {
+                if self.takes_effect[at] && !self.writes(at, &mut now, &snapshots) {
                     continue;
                 }
                 snapshots.remove(&self.all[at].id);
                 new_done |= bit;
             }
-            if self.goes_on(read | bit, new_done, &now, &snapshots, freed) {
+            if self.goes_on(read | bit, new_done, &now, &snapshots) {
                 return true;
             }
         }
@@ -119,46 +113,43 @@ impl Search<'_> {
 
     fn reads(&self, at: usize, now: &mut Objects) -> bool {
         self.all[at].reads.iter().all(|read| {
-            let seen = match read.seen {
+            // The first one tells what was there before the history. Nobody tells that of a value.
+            let first = match read.seen {
                 Seen::Initial => Now::Initial,
-                Seen::Absent => Now::Absent,
+                Seen::Absent => Now::Absent(None),
+                Seen::Of(_) if !now.contains_key(&read.object) => return false,
                 Seen::Of(id) => Now::Of(id),
             };
-            // The first one tells what was there before the history. Nobody tells that of a value.
-            let was = now.get(&read.object).copied();
-            match was {
-                None if matches!(seen, Now::Of(_)) => false,
-                None => now.insert(read.object, seen).is_none(),
-                Some(was) => was == seen,
+            match *now.entry(read.object).or_insert(first) {
+                Now::Absent(_) => read.seen == Seen::Absent,
+                was => was == first,
             }
         })
     }
 
-    fn writes(&self, at: usize, now: &mut Objects, snapshots: &Snapshots, freed: &mut u64) -> bool {
+    fn writes(&self, at: usize, now: &mut Objects, snapshots: &Snapshots) -> bool {
         let t = self.all[at];
         let snapshot = &snapshots[&t.id];
         for (write, then) in t.writes.iter().zip(snapshot) {
             let was = now.get(&write.object).copied();
+            let is_absent = matches!(was, Some(Now::Absent(_)));
+            // What nobody had told of then is still the beginning if it is now.
+            let is_same = was == *then || then.is_none() && was == Some(Now::Initial);
+            let has_read = t.reads.iter().any(|read| read.object == write.object);
             let may = match write.change {
-                Change::Allocate => matches!(was, None | Some(Now::Absent)),
-                // What nobody had told of then is still the beginning if it is now.
-                _ => {
-                    was != Some(Now::Absent)
-                        && (was == *then || then.is_none() && was == Some(Now::Initial))
-                }
+                // Who has read that it was absent relies on that.
+                Change::Allocate if has_read => is_absent && is_same,
+                Change::Allocate => is_absent || was.is_none(),
+                _ => !is_absent && is_same,
             };
             if !may {
                 return false;
             }
             let after = match write.change {
-                Change::Free => Now::Absent,
+                Change::Free => Now::Absent(Some(t.id)),
                 _ => Now::Of(t.id),
             };
             now.insert(write.object, after);
-            // Tells apart absences of different frees, which look the same.
-            if write.change == Change::Free {
-                *freed = freed.rotate_left(7) ^ t.id;
-            }
         }
         true
     }
