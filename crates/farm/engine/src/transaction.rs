@@ -250,18 +250,26 @@ impl<F: Fabric + 'static> Transaction<F> {
         Ok((!at.is_null()).then_some(at))
     }
 
-    /// The same, where this transaction knows of no other object, which would be another one's now.
+    /// The same, where the snapshot has no other object: this transaction may know it, or find it later.
     async fn reserve_new(&self, region: u16, class: Class) -> Result<Option<Pointer>, Abort> {
         loop {
             let Some(at) = self.reserve(region, class).await? else {
                 return Ok(None);
             };
-            let mut sets = self.sets.borrow_mut();
-            if !sets.reads.contains(&at.bits()) && !sets.writes.contains_key(&at) {
+            let is_known = {
+                let sets = self.sets.borrow();
+                sets.reads.contains(&at.bits()) || sets.writes.contains_key(&at)
+            };
+            let is_new = match is_known {
+                true => Ok(false),
+                false => self.site.is_current(at, self.read_at).await,
+            };
+            if is_new == Ok(true) {
                 return Ok(Some(at));
             }
-            probe!("farm cell of an object that the transaction knew");
-            sets.unused.push(at);
+            probe!("farm cell of an object that the snapshot has");
+            self.sets.borrow_mut().unused.push(at);
+            is_new?;
         }
     }
 

@@ -71,7 +71,7 @@ fn run(seed: u64) -> Result<Shown, String> {
 /// What these runs have to come by.
 const PATHS: [&str; 8] = [
     "farm backup has a newer version already",
-    "farm cell of an object that the transaction knew",
+    "farm cell of an object that the snapshot has",
     "farm commit without its caller",
     "farm old version read elsewhere",
     "farm read waits for a lock",
