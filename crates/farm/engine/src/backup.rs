@@ -1,0 +1,92 @@
+//! A participant as a backup: what is logged, and applied when it is truncated (§4.2).
+
+use crate::core::Core;
+use crate::ledger::{Known, Logged};
+use crate::wire::{Change, Number, Write};
+use plinth_farm_fabric::Machine;
+use plinth_farm_memory::TIMESTAMP_MAX;
+use plinth_runtime::probe;
+
+impl Core {
+    /// Keeps the writes until the transaction is truncated.
+    pub fn log(
+        &self,
+        coordinator: Machine,
+        number: Number,
+        written_at: u64,
+        regions: Vec<u16>,
+        writes: Vec<Write>,
+    ) {
+        let mut ledger = self.ledger.borrow_mut();
+        let known = ledger
+            .of(coordinator)
+            .and_then(|account| account.entry(number));
+        let Some(known) = known.filter(|known| known.logged.is_none()) else {
+            return;
+        };
+        if written_at > TIMESTAMP_MAX {
+            return;
+        }
+        known.regions = regions;
+        known.logged = Some(Logged { writes, written_at });
+    }
+
+    /// All primaries have committed the transaction. What is logged becomes the objects here. Also a repetition is
+    /// reported to the coordinator.
+    pub fn truncate(&self, coordinator: Machine, number: Number) {
+        let known = {
+            let mut ledger = self.ledger.borrow_mut();
+            ledger
+                .of(coordinator)
+                .and_then(|account| account.truncate(number))
+        };
+        if let Some(known) = known {
+            self.apply(known);
+        }
+        match coordinator == self.own {
+            true => self.truncated(number, self.own),
+            false => self
+                .post
+                .owe(coordinator, |owed| owed.truncated.push(number)),
+        }
+    }
+
+    fn apply(&self, known: Known) {
+        let Some(logged) = known.logged else {
+            return;
+        };
+        self.store.installed(logged.written_at);
+        for write in &logged.writes {
+            let is_allocated = write.change != Change::Free;
+            let applied = self.store.with(write.at.region(), |region| {
+                let cell = region.claim(write.at)?;
+                // Transactions are truncated in any order.
+                if !cell.apply(logged.written_at, is_allocated, &write.payload) {
+                    probe!("farm backup has a newer version already");
+                }
+                Ok::<(), plinth_farm_memory::Error>(())
+            });
+            if !matches!(applied, Some(Ok(()))) {
+                probe!("farm backup has no such cell");
+            }
+        }
+    }
+
+    /// A machine has truncated a transaction of this one.
+    pub fn truncated(&self, number: Number, by: Machine) {
+        self.numbers.borrow_mut().truncated(number, by);
+        self.raise_below();
+    }
+
+    /// The primary of the region has no objects in the slab any more, nor has anybody else.
+    pub fn free_slab(&self, primary: Machine, region: u16, slab: u32) {
+        let view = self.view();
+        let is_right = view.replicas(region).is_some_and(|replicas| {
+            replicas.primary.machine == primary && replicas.backup_on(self.own).is_some()
+        });
+        if !is_right {
+            return;
+        }
+        self.store.with(region, |region| region.free_slab(slab));
+    }
+}

@@ -1,0 +1,357 @@
+//! The coordinator's side of a commit (Figure 3):
+//!
+//! ```text
+//!   Lock ─▶ primaries   timestamp, waited for   headers of what was read   CommitBackup ─▶ backups   CommitPrimary ─▶
+//!   primaries   reported   Truncate ─▶ all, on the back of other messages
+//! ```
+//!
+//! What is on this machine is done at once, without a message. Snapshot isolation leaves out the validation, and waits
+//! for its timestamp at the end.
+
+use crate::active::Token;
+use crate::core::{Core, Locking};
+use crate::settings::Options;
+use crate::site::Site;
+use crate::tally::Tally;
+use crate::view::View;
+use crate::wire::{Change, Lock, Message, Number, Write};
+use plinth_farm_fabric::{Fabric, Machine};
+use plinth_farm_memory::{Abort, Pointer};
+use plinth_farm_time::Interval;
+use plinth_runtime::{TaskGroup, join_all, planted, probe};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+/// So many headers are read at a time.
+const READS_AT_ONCE: usize = 64;
+
+/// What is to be committed.
+pub struct Plan {
+    pub options: Options,
+    pub read_at: u64,
+    pub token: Option<Token>,
+    /// To be validated: nothing that is written.
+    pub reads: Vec<Pointer>,
+    pub writes: Vec<Write>,
+    /// Reserved, and not needed.
+    pub unused: Vec<Pointer>,
+}
+
+/// The writes by who has to know of them.
+struct Parts {
+    regions: Vec<u16>,
+    primaries: BTreeMap<Machine, Vec<Write>>,
+    backups: BTreeMap<Machine, Vec<Write>>,
+}
+
+impl Parts {
+    /// `None` if there is no such region.
+    fn new(view: &View, writes: &[Write]) -> Option<Parts> {
+        let mut parts = Parts {
+            regions: writes.iter().map(|write| write.at.region()).collect(),
+            primaries: BTreeMap::new(),
+            backups: BTreeMap::new(),
+        };
+        parts.regions.sort_unstable();
+        parts.regions.dedup();
+        for write in writes {
+            let replicas = view.replicas(write.at.region())?;
+            let primary = parts.primaries.entry(replicas.primary.machine);
+            primary.or_default().push(write.clone());
+            for backup in &replicas.backups {
+                let backup = parts.backups.entry(backup.machine);
+                backup.or_default().push(write.clone());
+            }
+        }
+        Some(parts)
+    }
+
+    fn participants(&self) -> Vec<Machine> {
+        let machines = self.primaries.keys().chain(self.backups.keys());
+        let machines: BTreeSet<Machine> = machines.copied().collect();
+        machines.into_iter().collect()
+    }
+}
+
+/// The reservation of a cell has come to nothing.
+pub fn unreserve(core: &Core, at: Pointer) {
+    let primary = core.view.borrow().primary(at.region());
+    match primary.map(|place| place.machine) {
+        Some(machine) if machine == core.own => core.give_back(at),
+        Some(machine) => core.post.push(machine, Message::Unreserve { at }, None),
+        None => (),
+    }
+}
+
+/// Commits, and returns the write timestamp; `None` if there is nothing to write in the end.
+pub async fn run<F: Fabric>(site: Rc<Site<F>>, plan: Plan) -> Result<Option<u64>, Abort> {
+    let core = &site.core;
+    for at in &plan.unused {
+        unreserve(core, *at);
+    }
+    if plan.writes.is_empty() {
+        return Ok(None);
+    }
+    let made = plan
+        .writes
+        .iter()
+        .filter(|write| write.change == Change::Allocate);
+    let made: Vec<Pointer> = made.map(|write| write.at).collect();
+    let committed = attempt(&site, plan).await;
+    // If nobody knows, the cells may be objects.
+    if committed.is_err_and(|abort| abort != Abort::Unknown) {
+        made.iter().for_each(|at| unreserve(core, *at));
+    }
+    committed.map(Some)
+}
+
+async fn attempt<F: Fabric>(site: &Site<F>, plan: Plan) -> Result<u64, Abort> {
+    let core = &site.core;
+    let view = core.view();
+    let mut parts = Parts::new(&view, &plan.writes).ok_or(Abort::NotAllocated)?;
+    let number = core
+        .numbers
+        .borrow_mut()
+        .begin(parts.participants(), plan.token);
+    let locking = lock(core, &mut parts, number, plan.read_at).await?;
+    let stamped = match locking.refused.get() {
+        Some(abort) => Err(abort),
+        None => {
+            stamp(
+                site,
+                &plan.options,
+                &plan.reads,
+                plan.read_at,
+                locking.newest.get(),
+            )
+            .await
+        }
+    };
+    let (written_at, then) = match stamped {
+        Ok(stamped) => stamped,
+        Err(abort) => {
+            unlock(core, &locking, number).await;
+            return Err(abort);
+        }
+    };
+    log(core, &mut parts, number, written_at).await?;
+    install(core, &parts, number, written_at).await?;
+    let waited = match then {
+        Some(then) => core.until_past(then).await.map(|_| ()),
+        None => Ok(()),
+    };
+    for machine in parts.participants() {
+        match machine == core.own {
+            true => core.truncate(core.own, number),
+            false => core.post.owe(machine, |owed| owed.truncate.push(number)),
+        }
+    }
+    // It has happened, but the clock that would tell when is broken.
+    waited.map_err(|_| Abort::Unknown)?;
+    Ok(written_at)
+}
+
+/// Asks all primaries, and waits for all answers.
+async fn lock(
+    core: &Core,
+    parts: &mut Parts,
+    number: Number,
+    read_at: u64,
+) -> Result<Rc<Locking>, Abort> {
+    let count = parts.primaries.len();
+    let locking = Rc::new(Locking {
+        open: parts.primaries.keys().copied().collect::<Vec<_>>().into(),
+        granted: Vec::new().into(),
+        newest: 0.into(),
+        refused: None.into(),
+        tally: Tally::new(count),
+    });
+    core.locking.borrow_mut().insert(number, locking.clone());
+    let others = parts
+        .primaries
+        .keys()
+        .filter(|machine| **machine != core.own);
+    let acknowledged = Tally::new(others.count());
+    for (machine, writes) in &mut parts.primaries {
+        let lock = Lock {
+            number,
+            read_at,
+            regions: parts.regions.clone(),
+            writes: std::mem::take(writes),
+        };
+        if *machine == core.own {
+            core.lock(core.own, lock);
+            continue;
+        }
+        let lock = Message::Lock(lock);
+        core.post.push(*machine, lock, Some(acknowledged.clone()));
+    }
+    let _waiting = core.waiting();
+    let has_failed = !acknowledged.wait().await;
+    if !has_failed {
+        locking.tally.wait().await;
+    }
+    core.locking.borrow_mut().remove(&number);
+    match has_failed {
+        true => Err(Abort::Failed),
+        false => Ok(locking),
+    }
+}
+
+/// The write timestamp, and the time to wait for if that is not done yet.
+async fn stamp<F: Fabric>(
+    site: &Site<F>,
+    options: &Options,
+    reads: &[Pointer],
+    read_at: u64,
+    newest: u64,
+) -> Result<(u64, Option<Interval>), Abort> {
+    let core = &site.core;
+    let (written_at, then) = match options.is_serializable {
+        true => (core.timestamp().await?, None),
+        false => {
+            let now = core.time().await?;
+            (now.upper, options.is_strict.then_some(now))
+        }
+    };
+    if written_at <= newest {
+        // Somebody has not waited for the timestamp of what this one replaces.
+        probe!("farm timestamp not above the version before");
+        return Err(Abort::Conflict);
+    }
+    if options.is_serializable && !is_valid(site, reads, read_at).await? {
+        return Err(Abort::Conflict);
+    }
+    Ok((written_at, then))
+}
+
+/// Nothing of what was read has changed, or is about to.
+async fn is_valid<F: Fabric>(
+    site: &Site<F>,
+    reads: &[Pointer],
+    read_at: u64,
+) -> Result<bool, Abort> {
+    if planted!(
+        "farm_no_validation",
+        "a transaction commits whatever has become of what it read"
+    ) {
+        return Ok(true);
+    }
+    for some in reads.chunks(READS_AT_ONCE) {
+        let looks = some.iter().map(|at| site.is_current(*at, read_at));
+        for is_current in join_all(looks).await {
+            if !is_current? {
+                return Ok(false);
+            }
+        }
+    }
+    Ok(true)
+}
+
+/// Ends the locks that were granted. The transaction has no effect.
+async fn unlock(core: &Core, locking: &Locking, number: Number) {
+    let granted = locking.granted.take();
+    let others = granted.iter().filter(|machine| **machine != core.own);
+    let acknowledged = Tally::new(others.count());
+    for machine in granted {
+        match machine == core.own {
+            true => core.unlock(core.own, number),
+            false => {
+                let unlock = Message::Unlock { number };
+                core.post.push(machine, unlock, Some(acknowledged.clone()));
+            }
+        }
+    }
+    if acknowledged.wait().await {
+        core.numbers.borrow_mut().forget(number);
+        core.raise_below();
+    }
+}
+
+async fn log(core: &Core, parts: &mut Parts, number: Number, written_at: u64) -> Result<(), Abort> {
+    let others = parts.backups.keys().filter(|machine| **machine != core.own);
+    let acknowledged = Tally::new(others.count());
+    for (machine, writes) in &mut parts.backups {
+        let (regions, writes) = (parts.regions.clone(), std::mem::take(writes));
+        if *machine == core.own {
+            core.log(core.own, number, written_at, regions, writes);
+            continue;
+        }
+        let log = Message::CommitBackup {
+            number,
+            written_at,
+            regions,
+            writes,
+        };
+        core.post.push(*machine, log, Some(acknowledged.clone()));
+    }
+    match acknowledged.wait().await {
+        true => Ok(()),
+        false => Err(Abort::Unknown),
+    }
+}
+
+async fn install(core: &Core, parts: &Parts, number: Number, written_at: u64) -> Result<(), Abort> {
+    let others = parts
+        .primaries
+        .keys()
+        .filter(|machine| **machine != core.own);
+    let acknowledged = Tally::new(others.count());
+    for machine in parts.primaries.keys() {
+        match *machine == core.own {
+            true => core.commit_primary(core.own, number, written_at),
+            false => {
+                let commit = Message::CommitPrimary { number, written_at };
+                core.post.push(*machine, commit, Some(acknowledged.clone()));
+            }
+        }
+    }
+    match acknowledged.wait().await {
+        true => Ok(()),
+        false => Err(Abort::Unknown),
+    }
+}
+
+type Committing = Pin<Box<dyn Future<Output = Result<Option<u64>, Abort>>>>;
+
+/// A commit that goes on when its caller is gone: nobody else would end its locks.
+pub struct Finish {
+    committing: Option<Committing>,
+    group: TaskGroup,
+}
+
+pub fn finish(committing: Committing, group: TaskGroup) -> Finish {
+    Finish {
+        committing: Some(committing),
+        group,
+    }
+}
+
+impl Future for Finish {
+    type Output = Result<Option<u64>, Abort>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Some(committing) = &mut self.committing else {
+            return Poll::Pending;
+        };
+        let polled = committing.as_mut().poll(context);
+        if polled.is_ready() {
+            self.committing = None;
+        }
+        polled
+    }
+}
+
+impl Drop for Finish {
+    fn drop(&mut self) {
+        if let Some(committing) = self.committing.take() {
+            probe!("farm commit without its caller");
+            self.group.spawn("commit", async move {
+                let _ = committing.await;
+            });
+        }
+    }
+}

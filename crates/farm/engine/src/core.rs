@@ -1,0 +1,181 @@
+//! The state of one machine's engine, without its fabric: what it knows, and what it has to say.
+
+use crate::active::Active;
+use crate::ledger::Ledger;
+use crate::numbers::Numbers;
+use crate::oat::Oat;
+use crate::post::{Post, pause};
+use crate::settings::Settings;
+use crate::store::Store;
+use crate::tally::Tally;
+use crate::view::View;
+use crate::wire::{Lock, Message, Number};
+use plinth_farm_fabric::Machine;
+use plinth_farm_memory::{Abort, Pointer};
+use plinth_farm_time::{Bounds, Clock, Interval, Pending, Untimed, Verdict};
+use plinth_runtime::sync::{Notify, OneshotSender};
+use plinth_runtime::{Duration, Instant, sleep};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// A wait that takes longer sleeps; a sleep ends up to a millisecond late on real machines.
+const SLEEP_FROM: Duration = Duration::from_millis(2);
+
+/// Locks that a transaction of this machine waits for.
+pub struct Locking {
+    /// Machines that have not answered.
+    pub open: RefCell<Vec<Machine>>,
+    pub granted: RefCell<Vec<Machine>>,
+    /// The newest timestamp of what is locked.
+    pub newest: Cell<u64>,
+    pub refused: Cell<Option<Abort>>,
+    pub tally: Tally,
+}
+
+/// A lock that waits for memory for old versions (`mv-block`, §5.3).
+pub struct Parked {
+    pub coordinator: Machine,
+    pub lock: Lock,
+    pub until: Instant,
+}
+
+pub struct Core {
+    pub own: Machine,
+    pub settings: Settings,
+    pub clock: Rc<Clock>,
+    pub bounds: Bounds,
+    pub view: RefCell<Rc<View>>,
+    pub store: Store,
+    pub post: Post,
+    pub numbers: RefCell<Numbers>,
+    pub ledger: RefCell<Ledger>,
+    pub active: Active,
+    pub oat: RefCell<Oat>,
+    pub locking: RefCell<BTreeMap<Number, Rc<Locking>>>,
+    pub parked: RefCell<Vec<Parked>>,
+    /// Who waits for a cell of another machine.
+    pub asks: RefCell<BTreeMap<u64, OneshotSender<Pointer>>>,
+    pub last_ask: Cell<u64>,
+    /// How many wait for a message of another machine.
+    pub waiting: Cell<usize>,
+    /// Somebody has begun to wait.
+    pub bell: Notify,
+}
+
+/// Somebody waits for a message of another machine, so the rings are looked at often.
+pub struct Waiting<'a>(&'a Core);
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.waiting.set(self.0.waiting.get() - 1);
+    }
+}
+
+impl Core {
+    pub fn waiting(&self) -> Waiting<'_> {
+        self.waiting.set(self.waiting.get() + 1);
+        if self.waiting.get() == 1 {
+            self.bell.notify_all();
+        }
+        Waiting(self)
+    }
+
+    pub fn view(&self) -> Rc<View> {
+        self.view.borrow().clone()
+    }
+
+    /// A transaction of this machine has ended everywhere. Others hear of the mark with the next message.
+    pub fn raise_below(&self) {
+        let below = self.numbers.borrow().below();
+        self.post.set_below(below);
+        if let Some(account) = self.ledger.borrow_mut().of(self.own) {
+            account.raise(below);
+        }
+    }
+
+    pub async fn pause(&self) {
+        pause(self.settings.pause).await;
+    }
+
+    // ---- time ----
+
+    /// The master's time; `None` while nobody may use it.
+    pub fn interval(&self) -> Result<Option<Interval>, Abort> {
+        match self.clock.update(|server, now| server.time(now)) {
+            Ok(interval) => Ok(Some(interval)),
+            Err(Untimed::Broken) => Err(Abort::Left),
+            Err(Untimed::Disabled | Untimed::Unsynchronised) => Ok(None),
+        }
+    }
+
+    /// The same. Waits until it may be used.
+    pub async fn time(&self) -> Result<Interval, Abort> {
+        loop {
+            match self.interval()? {
+                Some(interval) => return Ok(interval),
+                None => sleep(self.settings.idle).await,
+            }
+        }
+    }
+
+    /// Waits until the upper bound of `then` is surely past (Figure 4). Returns it.
+    pub async fn until_past(&self, then: Interval) -> Result<u64, Abort> {
+        let pending = Pending::new(then);
+        let mut now = then;
+        loop {
+            let ns = match pending.check(now, &self.bounds) {
+                Verdict::Past(timestamp) => return Ok(timestamp),
+                Verdict::Wait(ns) => Duration::from_nanos(ns),
+            };
+            if self.settings.pause > Duration::ZERO {
+                sleep(ns).await;
+            } else if ns > SLEEP_FROM {
+                sleep(ns - SLEEP_FROM).await;
+            } else {
+                self.pause().await;
+            }
+            now = self.time().await?;
+        }
+    }
+
+    /// A timestamp that was not past when this was called, and is now.
+    pub async fn timestamp(&self) -> Result<u64, Abort> {
+        let now = self.time().await?;
+        self.until_past(now).await
+    }
+
+    // ---- what others answer ----
+
+    /// A primary has answered a lock.
+    pub fn lock_answered(&self, number: Number, by: Machine, reply: Result<u64, Abort>) {
+        let locking = self.locking.borrow().get(&number).cloned();
+        let Some(locking) = locking else {
+            return;
+        };
+        let open = locking.open.borrow().iter().position(|m| *m == by);
+        let Some(at) = open else {
+            return;
+        };
+        locking.open.borrow_mut().remove(at);
+        match reply {
+            Ok(newest) => {
+                locking.newest.set(locking.newest.get().max(newest));
+                locking.granted.borrow_mut().push(by);
+            }
+            Err(abort) => locking.refused.set(Some(abort)),
+        }
+        locking.tally.done();
+    }
+
+    /// Answers a lock of `coordinator`, which may be this machine.
+    pub fn answer_lock(&self, coordinator: Machine, number: Number, reply: Result<u64, Abort>) {
+        match coordinator == self.own {
+            true => self.lock_answered(number, self.own, reply),
+            false => {
+                let reply = Message::LockReply { number, reply };
+                self.post.push(coordinator, reply, None);
+            }
+        }
+    }
+}

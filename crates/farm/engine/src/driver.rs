@@ -1,0 +1,131 @@
+//! Takes what has arrived in the rings of this machine.
+
+use crate::core::Core;
+use crate::post::pause;
+use crate::site::Site;
+use crate::wire::{Bundle, Message, Room};
+use plinth_core::codec::Codec;
+use plinth_farm_fabric::{self as fabric, Fabric, Machine};
+use plinth_farm_memory::{Class, Pointer};
+use plinth_runtime::{probe, race, sleep, yield_now};
+
+/// So many messages of the fabric are taken in one turn of the loop.
+const MESSAGES_A_TURN: usize = 32;
+/// So many looks in vain follow a message before it gets quiet.
+const LOOKS: u32 = 50;
+
+impl<F: Fabric> Site<F> {
+    /// Runs as long as the machine does.
+    pub async fn drive(&self) {
+        let core = &self.core;
+        let mut in_vain = LOOKS;
+        loop {
+            if self.take_some() {
+                in_vain = 0;
+                yield_now().await;
+                continue;
+            }
+            if core.waiting.get() > 0 || in_vain < LOOKS {
+                in_vain += 1;
+                pause(core.settings.pause).await;
+                continue;
+            }
+            // Nothing rings when a message comes.
+            race(core.bell.notified(), sleep(core.settings.idle)).await;
+        }
+    }
+
+    fn take_some(&self) -> bool {
+        for taken in 0..MESSAGES_A_TURN {
+            let Some(message) = self.fabric.receive() else {
+                return taken > 0;
+            };
+            self.take(&message);
+            self.fabric.release(&message);
+        }
+        true
+    }
+
+    fn take(&self, message: &fabric::Message) {
+        let room = message.body.first().copied().and_then(Room::of);
+        match room {
+            Some(Room::Engine) => self.core.take(message),
+            Some(room) => {
+                let handler = self.handlers.borrow().get(&room.tag()).cloned();
+                match handler {
+                    Some(handler) => handler(message),
+                    None => probe!("farm message for an empty room"),
+                }
+            }
+            None => probe!("farm message for no room"),
+        }
+    }
+}
+
+impl Core {
+    /// Takes a bundle, which may be anything.
+    pub fn take(&self, message: &fabric::Message) {
+        if message.configuration != self.view.borrow().number {
+            return;
+        }
+        let from = message.from;
+        let Some(bundle) = Bundle::from_bytes(message.body.clone()) else {
+            probe!("farm bundle of another kind");
+            return;
+        };
+        for message in bundle.messages {
+            self.dispatch(from, message);
+        }
+        let truncation = bundle.truncation;
+        for number in truncation.truncate {
+            self.truncate(from, number);
+        }
+        for number in truncation.truncated {
+            self.truncated(number, from);
+        }
+        if let Some(account) = self.ledger.borrow_mut().of(from) {
+            account.raise(truncation.below);
+        }
+    }
+
+    fn dispatch(&self, from: Machine, message: Message) {
+        match message {
+            Message::Lock(lock) => self.lock(from, lock),
+            Message::LockReply { number, reply } => self.lock_answered(number, from, reply),
+            Message::Unlock { number } => self.unlock(from, number),
+            Message::CommitBackup {
+                number,
+                written_at,
+                regions,
+                writes,
+            } => self.log(from, number, written_at, regions, writes),
+            Message::CommitPrimary { number, written_at } => {
+                self.commit_primary(from, number, written_at);
+            }
+            Message::Reserve { ask, region, class } => {
+                let at = Class::new(class).and_then(|class| self.reserve(region, class));
+                let at = at.unwrap_or(Pointer::NULL);
+                self.post
+                    .push(from, Message::ReserveReply { ask, at }, None);
+            }
+            Message::ReserveReply { ask, at } => {
+                let asked = self.asks.borrow_mut().remove(&ask);
+                let is_late = asked.is_none_or(|asked| asked.send(at).is_err());
+                if is_late && !at.is_null() {
+                    self.post.push(from, Message::Unreserve { at }, None);
+                }
+            }
+            Message::Unreserve { at } if !at.is_null() => self.give_back(at),
+            Message::Unreserve { .. } => (),
+            Message::FreeSlab { region, slab } => {
+                self.free_slab(from, region, slab);
+                self.post
+                    .push(from, Message::SlabIsFree { region, slab }, None);
+            }
+            Message::SlabIsFree { region, slab } => self.slab_is_free(from, region, slab),
+            Message::Oat(report) => self.collect(from, report),
+            Message::Safe(horizon) if from == self.view.borrow().master => self.hear(horizon),
+            Message::Safe(_) => (),
+        }
+    }
+}

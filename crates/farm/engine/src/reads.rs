@@ -1,0 +1,225 @@
+//! Reads of one object at a snapshot: from the own memory, or one-sided from another machine's (§4.2, 4.4).
+
+use crate::core::Core;
+use crate::site::Site;
+use crate::view::Place;
+use bytes::Bytes;
+use plinth_farm_fabric::Fabric;
+use plinth_farm_memory::{Abort, Older, Pointer, Seen, Snapshot};
+use plinth_runtime::{planted, probe};
+
+/// So often a read may be torn before the reader looks whether there are objects of this size at all.
+const TORN_MAX: u32 = 64;
+
+/// The version of a snapshot.
+pub struct Version {
+    /// `None` if no object is allocated there.
+    pub payload: Option<Bytes>,
+    /// There is no newer one.
+    pub is_newest: bool,
+}
+
+/// A version is about to be replaced, perhaps at or below the snapshot.
+pub struct Locked;
+
+impl Version {
+    fn newest(payload: Option<Bytes>) -> Version {
+        Version {
+            payload,
+            is_newest: true,
+        }
+    }
+
+    fn old(payload: Option<Bytes>) -> Version {
+        Version {
+            payload,
+            is_newest: false,
+        }
+    }
+}
+
+fn ignores_locks() -> bool {
+    planted!(
+        "farm_reader_ignores_lock",
+        "a reader takes the version that is about to be replaced"
+    )
+}
+
+impl Core {
+    /// The object's version at `read_at`, in the memory of this machine, which is its primary.
+    #[inline]
+    pub fn read_own(&self, at: Pointer, read_at: u64) -> Result<Result<Version, Locked>, Abort> {
+        let seen = self.store.with_primary(at.region(), |region| {
+            region.cell(at).map(|cell| cell.read())
+        });
+        Ok(match seen {
+            None => return Err(Abort::Failed),
+            Some(Err(_)) => Ok(Version::newest(None)),
+            Some(Ok(Seen::Version {
+                header, payload, ..
+            })) if header.timestamp() <= read_at => {
+                Ok(Version::newest(header.is_allocated().then_some(payload)))
+            }
+            Some(Ok(Seen::Version { header, older, .. } | Seen::Locked { header, older }))
+                if header.timestamp() > read_at =>
+            {
+                Ok(self.read_old(at, older, header.timestamp(), read_at)?)
+            }
+            Some(Ok(_)) => Err(Locked),
+        })
+    }
+
+    fn read_old(
+        &self,
+        at: Pointer,
+        mut older: Older,
+        mut before: u64,
+        read_at: u64,
+    ) -> Result<Version, Abort> {
+        probe!("farm old version read here");
+        let old = self.store.old.borrow();
+        loop {
+            let version = old.read(older, at.class(), before).ok_or(Abort::TooOld)?;
+            if version.header.timestamp() <= read_at {
+                let is_allocated = version.header.is_allocated();
+                return Ok(Version::old(is_allocated.then_some(version.payload)));
+            }
+            (older, before) = (version.older, version.header.timestamp());
+        }
+    }
+}
+
+impl<F: Fabric> Site<F> {
+    /// The object's version at `read_at`. Waits while it is locked.
+    pub async fn read_version(&self, at: Pointer, read_at: u64) -> Result<Version, Abort> {
+        let primary = self.core.view.borrow().primary(at.region());
+        let primary = primary.ok_or(Abort::NotAllocated)?;
+        let mut waiting = None;
+        loop {
+            let is_own = primary.machine == self.core.own && !ignores_locks();
+            let found = match is_own {
+                true => self.core.read_own(at, read_at)?,
+                false => self.read_remote(primary, at, read_at).await?,
+            };
+            match found {
+                Ok(version) => return Ok(version),
+                Err(Locked) => {
+                    probe!("farm read waits for a lock");
+                    waiting.get_or_insert_with(|| self.core.waiting());
+                    self.core.pause().await;
+                }
+            }
+        }
+    }
+
+    async fn read_remote(
+        &self,
+        primary: Place,
+        at: Pointer,
+        read_at: u64,
+    ) -> Result<Result<Version, Locked>, Abort> {
+        let class = at.class();
+        // A pointer may come from anywhere.
+        if self.core.store.shape.place(at).is_err() {
+            return Ok(Ok(Version::newest(None)));
+        }
+        let mut bytes = vec![0; Snapshot::bytes(class)];
+        for torn in 0u32.. {
+            self.read(primary.machine, primary.slot, at.word(), &mut bytes)
+                .await?;
+            match Snapshot::judge(&bytes, class) {
+                Seen::Version {
+                    header, payload, ..
+                } if header.timestamp() <= read_at => {
+                    let payload = Bytes::from(bytes).slice(payload);
+                    return Ok(Ok(Version::newest(
+                        header.is_allocated().then_some(payload),
+                    )));
+                }
+                Seen::Version { header, older, .. } | Seen::Locked { header, older }
+                    if header.timestamp() > read_at =>
+                {
+                    let old = self.read_old_remote(primary, at, older, header.timestamp(), read_at);
+                    return old.await.map(Ok);
+                }
+                Seen::Locked { header, .. } if ignores_locks() => {
+                    bytes.truncate(bytes.len() - 8);
+                    let payload = Bytes::from(bytes).slice(16..);
+                    return Ok(Ok(Version::newest(
+                        header.is_allocated().then_some(payload),
+                    )));
+                }
+                Seen::Version { .. } | Seen::Locked { .. } => return Ok(Err(Locked)),
+                Seen::Torn => {
+                    probe!("farm torn read");
+                    if torn >= TORN_MAX && !self.is_of_class(primary, at).await? {
+                        return Ok(Ok(Version::newest(None)));
+                    }
+                    self.core.pause().await;
+                }
+            }
+        }
+        Err(Abort::Failed)
+    }
+
+    async fn read_old_remote(
+        &self,
+        primary: Place,
+        at: Pointer,
+        mut older: Older,
+        mut before: u64,
+        read_at: u64,
+    ) -> Result<Version, Abort> {
+        probe!("farm old version read elsewhere");
+        let mut bytes = vec![0; Snapshot::old_bytes(at.class())];
+        let region = self.core.store.sizes.old();
+        loop {
+            let word = older.word().ok_or(Abort::TooOld)?;
+            self.read(primary.machine, region, word, &mut bytes).await?;
+            let old = Snapshot::judge_old(&bytes, at.class(), before).ok_or(Abort::TooOld)?;
+            let (header, next, payload) = old;
+            if header.timestamp() <= read_at {
+                let payload = Bytes::from(bytes).slice(payload);
+                return Ok(Version::old(header.is_allocated().then_some(payload)));
+            }
+            (older, before) = (next, header.timestamp());
+        }
+    }
+
+    /// Whether there are objects of this size at the pointer's place. It may come from anywhere.
+    async fn is_of_class(&self, primary: Place, at: Pointer) -> Result<bool, Abort> {
+        let shape = self.core.store.shape;
+        let Ok((slab, _)) = shape.place(at) else {
+            return Ok(false);
+        };
+        let table = self
+            .header(primary.machine, primary.slot, shape.table_word(slab))
+            .await?;
+        Ok(shape.class_in(table.bits()) == Some(at.class()))
+    }
+
+    /// Whether the version that a transaction has read at `read_at` is still the newest, and will stay so.
+    pub async fn is_current(&self, at: Pointer, read_at: u64) -> Result<bool, Abort> {
+        let primary = self.core.view.borrow().primary(at.region());
+        let Some(primary) = primary else {
+            return Ok(true);
+        };
+        let header = match primary.machine == self.core.own {
+            true => {
+                let header = self.core.store.with_primary(at.region(), |region| {
+                    region.cell(at).map(|cell| cell.header())
+                });
+                // No cell: there is no object, as before.
+                let Ok(header) = header.ok_or(Abort::Failed)? else {
+                    return Ok(true);
+                };
+                header
+            }
+            false => {
+                self.header(primary.machine, primary.slot, at.word())
+                    .await?
+            }
+        };
+        Ok(!header.is_locked() && header.timestamp() <= read_at)
+    }
+}

@@ -1,0 +1,59 @@
+//! What happens again and again: the rounds of the oldest active transaction, truncations that no message has carried,
+//! and what a new safe point allows (§4.5, 4.8).
+
+use crate::core::Core;
+use crate::wire::{Horizon, Message};
+use plinth_farm_fabric::Machine;
+use plinth_runtime::sleep;
+
+impl Core {
+    /// One round of this machine.
+    pub fn round(&self) {
+        self.post.hurry();
+        if !self.parked.borrow().is_empty() {
+            self.retry_parked();
+        }
+        // While there is no time, the safe point stays where it is.
+        let Ok(Some(now)) = self.interval() else {
+            return;
+        };
+        let report = self.oat.borrow().report(now.lower, self.active.oldest());
+        let collector = self.view.borrow().master;
+        match collector == self.own {
+            true => self.collect(self.own, report),
+            false => self.post.push(collector, Message::Oat(report), None),
+        }
+    }
+
+    /// The collector hears a machine, which may be this one.
+    pub fn collect(&self, from: Machine, report: Horizon) {
+        let view = self.view();
+        if view.master != self.own {
+            return;
+        }
+        let answer = self.oat.borrow_mut().collect(&view.machines, from, report);
+        match from == self.own {
+            true => self.hear(answer),
+            false => self.post.push(from, Message::Safe(answer), None),
+        }
+    }
+
+    pub fn hear(&self, horizon: Horizon) {
+        if !self.oat.borrow_mut().hear(horizon) {
+            return;
+        }
+        let safe = self.oat.borrow().safe();
+        self.store.old.borrow_mut().collect(safe);
+        self.reuse_slabs(safe);
+        if !self.parked.borrow().is_empty() {
+            self.retry_parked();
+        }
+    }
+
+    pub async fn run_rounds(&self) {
+        loop {
+            sleep(self.settings.round).await;
+            self.round();
+        }
+    }
+}

@@ -1,0 +1,12 @@
+//! Tests of the whole engine. Those of one part stand in its file.
+
+mod clocks;
+mod cluster;
+mod fabrics;
+mod hostile;
+mod memories;
+mod options;
+mod real;
+mod simulated;
+mod transactions;
+mod wire;
