@@ -102,7 +102,7 @@ impl Core {
 
     /// The master's time; `None` while nobody may use it.
     pub fn interval(&self) -> Result<Option<Interval>, Abort> {
-        match self.clock.update(|server, now| server.time(now)) {
+        match self.clock.time() {
             Ok(interval) => Ok(Some(interval)),
             Err(Untimed::Broken) => Err(Abort::Left),
             Err(Untimed::Disabled | Untimed::Unsynchronised) => Ok(None),

@@ -85,11 +85,14 @@ impl Drop for Past {
 
 impl Inner {
     /// The interval that the master's time is in now. Waits while the clock is disabled.
+    fn time(&self) -> Result<Interval, Untimed> {
+        self.server.borrow_mut().time(now().0)
+    }
+
     async fn interval(&self) -> Result<Interval, Broken> {
         loop {
             let changed = self.changed.notified();
-            let time = self.server.borrow_mut().time(now().0);
-            match time {
+            match self.time() {
                 Ok(interval) => return Ok(interval),
                 Err(Untimed::Broken) => return Err(Broken),
                 Err(Untimed::Disabled | Untimed::Unsynchronised) => changed.await,
@@ -175,6 +178,11 @@ impl Clock {
         let changed = change(&mut self.inner.server.borrow_mut(), now().0);
         self.inner.changed.notify_all();
         changed
+    }
+
+    /// The master's time now. Wakes nobody, so it may be asked again and again.
+    pub fn time(&self) -> Result<Interval, Untimed> {
+        self.inner.time()
     }
 
     /// A read or write timestamp for a strictly serializable transaction (`GET_TS` of Figure 4): when it is returned

@@ -90,6 +90,27 @@ fn a_transaction_that_is_dropped_has_no_effect_and_gives_its_cells_back() {
 }
 
 #[test]
+fn a_new_object_does_not_lie_where_the_snapshot_has_another() {
+    on(Shape::default(), async |cluster| {
+        let at = cluster.object(1, b"old").await;
+        let (near, far) = (
+            cluster.begin(1, Options::snapshot_isolation()).await,
+            cluster.begin(0, Options::snapshot_isolation()).await,
+        );
+        let other = cluster.begin(1, Options::default()).await;
+        other.free(at).await.expect("it is there");
+        other.commit().await.expect("no conflict");
+        // Neither has looked there before.
+        for transaction in [near, far] {
+            let new = transaction.allocate(3, at).await.expect("room");
+            assert_ne!(new, at);
+            let found = transaction.read(at).await.expect("the snapshot has it");
+            assert_eq!(&found[..3], b"old");
+        }
+    });
+}
+
+#[test]
 fn an_object_is_freed_once() {
     on(Shape::default(), async |cluster| {
         let at = cluster.object(1, b"object").await;
