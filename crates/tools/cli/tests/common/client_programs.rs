@@ -1,11 +1,17 @@
 //! Programs that use `libfdb_c.so`: the path of the library, the files installed by `make bindings`, and how to run
 //! a program.
 
-use super::{BINARY, Cluster, Directory, text};
+use super::{BINARY, Cluster, Directory, plinth, text};
 use rustix::process::{Pid, Signal, kill_process};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// A tour takes seconds. One that takes this long is stuck.
+const TOUR_LIMIT: Duration = Duration::from_secs(300);
 
 /// The directory with `libfdb_c.so` and the binary.
 pub fn build_directory() -> &'static Path {
@@ -76,6 +82,7 @@ pub fn run_tour(name: &str, mut tour: Command, api_version: u32) {
         .stderr(Stdio::piped())
         .spawn()
         .expect("it is installed");
+    let limit = Limit::begin(&tour, &cluster);
     let mut said = BufReader::new(tour.stdout.take().expect("it is piped"));
     let mut line = String::new();
     said.read_line(&mut line).expect("text");
@@ -88,8 +95,36 @@ pub fn run_tour(name: &str, mut tour: Command, api_version: u32) {
     let mut rest = String::new();
     said.read_to_string(&mut rest).expect("text");
     let output = tour.wait_with_output().expect("it ends");
+    limit.end();
     assert!(output.status.success(), "{}", text(&output.stderr));
     assert_eq!((&line[..], &rest[..]), ("ready\n", "done\n"));
+}
+
+/// Kills a tour that is stuck, and prints what the database says of itself then.
+struct Limit {
+    ended: Sender<()>,
+    watch: JoinHandle<()>,
+}
+
+impl Limit {
+    fn begin(tour: &Child, cluster: &Cluster) -> Limit {
+        let (ended, wait) = channel();
+        let (pid, cluster_file) = (tour.id() as i32, cluster.cluster_file());
+        let watch = std::thread::spawn(move || {
+            if wait.recv_timeout(TOUR_LIMIT) == Err(RecvTimeoutError::Timeout) {
+                let status = plinth(&cluster_file, &["status"]);
+                let (stdout, stderr) = (text(&status.stdout), text(&status.stderr));
+                eprintln!("the tour is stuck, and is killed\n{stdout}{stderr}");
+                let _ = kill_process(Pid::from_raw(pid).expect("a process"), Signal::ABORT);
+            }
+        });
+        Limit { ended, watch }
+    }
+
+    fn end(self) {
+        drop(self.ended);
+        self.watch.join().expect("it only waits");
+    }
 }
 
 /// Compiles the Go program in the source directory `from`.
