@@ -7,7 +7,8 @@ pub(crate) fn lower(bound: &mut Option<Timestamp>, by: Timestamp) {
     *bound = Some(bound.map_or(by, |bound| bound.min(by)));
 }
 
-/// The latest write timestamp at which nobody has replaced yet what it relied on, nor what it wrote. It is not after `until`, if there is such a bound.
+/// The latest write timestamp at which nobody has replaced yet what it relied on, nor what it wrote. It is not
+/// after `until`, if there is such a bound.
 pub(crate) fn latest(
     prepared: &Prepared<'_>,
     versions: &Groups<Version>,
