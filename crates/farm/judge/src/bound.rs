@@ -16,8 +16,8 @@ pub(crate) fn latest(
     until: Option<Timestamp>,
 ) -> Option<Timestamp> {
     let read_at = prepared.read_at(number);
-    // Two that rely on an object do so one after the other. If it read earlier it also wrote earlier, and the timestamp
-    // of its version, which says otherwise, is not final.
+    // Two that rely on an object do so one after the other. If it read earlier it also wrote earlier, and the
+    // timestamp of its version, which says otherwise, is not final.
     let is_earlier = |version: &Version| {
         prepared.relies_on(version.writer, version.object, version.change)
             && prepared.read_at(version.writer) < read_at
