@@ -35,13 +35,15 @@
 //! - A last transaction reads everything, after all others. What nobody has read may be wrong, or lost.
 //!
 //! What they cannot see:
-//! - A transaction that nobody saw and whose outcome nobody was told may have taken effect. If two of those only
-//!   freed the same object, one of them is taken, and it may be the wrong one.
+//! - A transaction that nobody saw and whose outcome nobody was told may have taken effect. If several of those could
+//!   have freed or allocated the same object, one of them is taken, and others if the history is refused with it. Only
+//!   so many ways are tried.
 //! - The value itself: that the bytes are those that the writer wrote is for the workload to check.
 //! - Absent objects in a scan, which no read names: phantoms are conflicts of the structure's objects.
 //! - Whether something should have committed: an engine that aborts everything is right.
 //! - Order of moments that are equal, or that a clock has put in the wrong order.
 
+mod bound;
 mod cycle;
 mod graph;
 mod history;
@@ -53,6 +55,7 @@ mod record;
 mod resolve;
 mod text;
 mod timestamps;
+mod unseen;
 mod violation;
 
 pub use history::{
@@ -105,15 +108,13 @@ impl fmt::Display for Summary {
 
 /// Judges by the timestamps that the engine has given: [`judge`] does more.
 pub fn judge_by_timestamps(history: &History) -> Result<Summary, Box<Violation>> {
-    let prepared = resolve::prepare(history)?;
-    timestamps::judge(&prepared)?;
+    let prepared = resolve::judged(history, timestamps::judge)?;
     Ok(summary(&prepared))
 }
 
 /// Judges without a look at timestamps, except where reads leave the order of versions open: [`judge`] does more.
 pub fn judge_by_order(history: &History) -> Result<Summary, Box<Violation>> {
-    let prepared = resolve::prepare(history)?;
-    graph::judge(&prepared)?;
+    let prepared = resolve::judged(history, graph::judge)?;
     Ok(summary(&prepared))
 }
 
@@ -121,16 +122,16 @@ pub fn judge_by_order(history: &History) -> Result<Summary, Box<Violation>> {
 /// versions of objects there are that were read before anybody wrote them: some thousand transactions are well.
 #[cfg(feature = "second-opinion")]
 pub fn second_opinion(history: &History) -> Result<Summary, Box<Violation>> {
-    let prepared = resolve::prepare(history)?;
-    opinion::judge(&prepared)?;
+    let prepared = resolve::judged(history, opinion::judge)?;
     Ok(summary(&prepared))
 }
 
 /// Judges a history in both ways.
 pub fn judge(history: &History) -> Result<Summary, Box<Violation>> {
-    let prepared = resolve::prepare(history)?;
-    timestamps::judge(&prepared)?;
-    graph::judge(&prepared)?;
+    let prepared = resolve::judged(history, |prepared| {
+        timestamps::judge(prepared)?;
+        graph::judge(prepared)
+    })?;
     Ok(summary(&prepared))
 }
 

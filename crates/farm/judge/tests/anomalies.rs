@@ -577,6 +577,77 @@ fn when_an_unknown_outcome_took_effect_follows_from_all_that_is_known() {
 }
 
 #[test]
+fn an_object_that_nobody_saw_before_the_history_may_have_been_allocated_by_who_died() {
+    for outcome in [Outcome::Unknown(None), Outcome::Unknown(Some(20))] {
+        let lost = || tx(1, 0, NEVER).reads_at(5).allocates(X);
+        let lost = || lost().change(|t| t.outcome = outcome);
+        let before = || tx(2, 0, 10).reads_at(8).absent(X).commits();
+        let free = || tx(3, 0, 40).reads_at(30).frees(X).commits_at(35);
+        let summary = accepted(&history([lost(), before(), free()]));
+        assert_eq!(summary.unknown_took_effect, 1);
+        // It need not have been the one: the object may have been there.
+        let summary = accepted(&history([lost(), free()]));
+        assert_eq!(summary.unknown_took_effect, 0);
+        // After the free it is.
+        let again = tx(4, 0, 40).reads_at(10).frees(X).commits_at(15);
+        let summary = accepted(&history([lost(), again, free()]));
+        assert_eq!(summary.unknown_took_effect, 1);
+    }
+    // Nobody can have allocated it.
+    let before = tx(2, 0, 10).reads_at(8).absent(X).commits();
+    let free = tx(3, 0, 40).reads_at(30).frees(X).commits_at(35);
+    let kind = judge_by_timestamps(&history([before, free]));
+    assert_eq!(kind.map_err(|it| it.kind), Err(Beginning));
+}
+
+#[test]
+fn an_object_that_was_absent_from_the_beginning_needs_nobody_who_freed_it() {
+    // T3 had read long after T1 found nothing. It is of no account, and has not freed X before T2 allocated it.
+    let summary = accepted(&history([
+        tx(1, 0, 10).reads_at(5).absent(X).commits(),
+        tx(2, 0, 30).reads_at(6).allocates(X).commits_at(20),
+        tx(3, 0, NEVER).reads_at(25).frees(X),
+    ]));
+    assert_eq!(summary.unknown_took_effect, 0);
+}
+
+#[test]
+fn who_died_may_have_allocated_what_was_freed_after_its_snapshot() {
+    // T1 read before X was free. T2, which freed X, read before T1.
+    let summary = accepted(&history([
+        tx(1, 0, NEVER).reads_at(10).allocates(X),
+        tx(2, 0, 30).reads_at(5).initial(X).frees(X).commits_at(20),
+        tx(3, 40, 50).reads_at(45).of(X, 1).commits(),
+    ]));
+    assert_eq!(summary.unknown_took_effect, 1);
+    refused(
+        &history([
+            tx(1, 0, NEVER).reads_at(10).sets(X),
+            tx(2, 0, 30).reads_at(5).initial(X).frees(X).commits_at(20),
+            tx(3, 40, 50).reads_at(45).of(X, 1).commits(),
+        ]),
+        Allocation,
+        Allocation,
+    );
+}
+
+#[test]
+fn another_is_taken_if_the_first_one_cannot_have_freed_an_object() {
+    // T1 and T2 can have freed X. T1 would have been seen at Y.
+    let summary = accepted(&history([
+        tx(1, 0, NEVER)
+            .reads_at(5)
+            .initial(X)
+            .frees(X)
+            .sets(Y)
+            .at_if_any(20),
+        tx(2, 0, NEVER).reads_at(6).frees(X).sets(Z),
+        tx(3, 0, 50).reads_at(45).absent(X).initial(Y).aborts(),
+    ]));
+    assert_eq!(summary.unknown_took_effect, 1);
+}
+
+#[test]
 fn a_blind_write_relies_on_the_version_that_it_replaces() {
     let writer = tx(1, 0, 100)
         .with(SI)

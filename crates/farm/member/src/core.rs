@@ -44,6 +44,10 @@ pub(crate) struct Core<F, R> {
     pub reported: RefCell<Reported>,
     /// Called before another machine is opened.
     pub meet: Box<dyn Fn(&Seat)>,
+    /// Called before the fabric takes the configuration with this number.
+    pub closing: Option<Box<dyn Fn(u64)>>,
+    /// Somebody wants the configuration with this number to be followed by one of the same members. 0: nobody.
+    pub anew: Cell<u64>,
 }
 
 impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
@@ -65,6 +69,8 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
             is_outdated: Cell::new(true),
             reported: RefCell::default(),
             meet: Box::new(|_| ()),
+            closing: None,
+            anew: Cell::new(0),
         }
     }
 
@@ -166,7 +172,15 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
                 self.kick.notify_all();
             }
             What::News(_) => (),
+            What::Anew(number) => self.note_anew(number),
             What::Whole { number, regions } => self.note_whole(number, from.0, &regions),
+        }
+    }
+
+    /// Somebody cannot go on in the configuration with this number. If there is another one, that is settled.
+    pub fn note_anew(&self, number: u64) {
+        if number == self.record().number() && self.anew.replace(number) != number {
+            self.kick.notify_all();
         }
     }
 

@@ -35,6 +35,8 @@ pub enum What {
     },
     /// The register has a record with this revision.
     News(u64),
+    /// The sender's engine cannot go on in the configuration with this number. To the master.
+    Anew(u64),
 }
 
 impl Codec for What {
@@ -53,6 +55,10 @@ impl Codec for What {
                 2u8.put(out);
                 revision.put(out);
             }
+            What::Anew(number) => {
+                3u8.put(out);
+                number.put(out);
+            }
         }
     }
 
@@ -64,14 +70,16 @@ impl Codec for What {
                 regions: Codec::take(input)?,
             },
             2 => What::News(Codec::take(input)?),
+            3 => What::Anew(Codec::take(input)?),
             _ => return None,
         })
     }
 
     fn draw(source: &mut dyn Source) -> What {
-        match source.below(3) {
+        match source.below(4) {
             0 => What::Time(Codec::draw(source)),
             1 => What::News(Codec::draw(source)),
+            2 => What::Anew(Codec::draw(source)),
             _ => What::Whole {
                 number: Codec::draw(source),
                 regions: Codec::draw(source),
@@ -108,7 +116,8 @@ mod tests {
         let body = Body::TimeRequest { sent, is_committed };
         let time = What::Time(Message { number: 3, body });
         let (number, regions) = (4, vec![1, 2, 3]);
-        let frames = [time, What::Whole { number, regions }, What::News(9)].map(|what| Frame {
+        let whole = What::Whole { number, regions };
+        let frames = [time, whole, What::News(9), What::Anew(4)].map(|what| Frame {
             from: Uid(1),
             to: Uid(2),
             what,

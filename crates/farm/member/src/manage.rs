@@ -220,13 +220,16 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
                 true => self.joining(record).await,
                 false => Vec::new(),
             };
-            match suspects.is_empty() && joining.is_empty() {
+            let is_calm = suspects.is_empty() && joining.is_empty();
+            match is_calm {
+                true if is_committed && self.is_anew_wanted(record) => self.anew(record).await,
                 true => self.note_whole(record).await,
                 false => self.reconfigure(record, &suspects, &joining).await,
             }
         } else if suspects.is_empty() {
             self.missed = None;
             self.report_whole(record);
+            self.ask_for_anew(record);
         } else {
             self.take_over(record).await;
         }
@@ -289,6 +292,29 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
         if ids.len() < configuration.members.len() || !joining.is_empty() {
             ids.extend(joining);
             self.propose(record, &ids).await;
+        }
+    }
+
+    fn is_anew_wanted(&self, record: &Record) -> bool {
+        record.number() > 0 && self.core.anew.get() == record.number()
+    }
+
+    /// As the master: the same members again, under the next number. That number settles all requests for this one.
+    async fn anew(&self, record: &Record) {
+        let configuration = record.configuration.iter();
+        let ids: Vec<MemberId> = configuration
+            .flat_map(|c| c.members.iter().map(|m| m.id))
+            .collect();
+        probe!("farm_configuration_anew");
+        self.propose(record, &ids).await;
+    }
+
+    /// As another member: until there is another configuration.
+    fn ask_for_anew(&self, record: &Record) {
+        let master = record.configuration.as_ref().map(|c| c.master);
+        if let Some(master) = master.filter(|_| self.is_anew_wanted(record)) {
+            let number = record.number();
+            self.core.send(master, number, What::Anew(number));
         }
     }
 

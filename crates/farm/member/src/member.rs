@@ -30,6 +30,9 @@ pub struct Options {
     pub zone: String,
     /// Called with each machine before the fabric opens it: a fabric may have to learn where it is.
     pub meet: Box<dyn Fn(&Seat)>,
+    /// Called with the number of a configuration just before the fabric takes it, so that an engine can close itself
+    /// for the one before. Nothing runs in between. If the fabric refuses, it is called again.
+    pub closing: Option<Box<dyn Fn(u64)>>,
 }
 
 /// Makes a cluster, unless the register has one. Returns what it has then.
@@ -103,6 +106,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Member<F, R> {
         let server = Server::new(id, cluster.time());
         let mut core = Core::new((fabric, register, own, life), server, record);
         core.meet = options.meet;
+        core.closing = options.closing;
         let core = Rc::new(core);
         let tasks = TaskGroup::new();
         let step = Duration::from_nanos(cluster.sync_ns.min(cluster.resend_ns) / 4);
@@ -153,6 +157,13 @@ impl<F: Fabric + 'static, R: Register + 'static> Member<F, R> {
         let own = self.core.own.machine;
         self.core.note_whole(number, own, regions);
         self.core.kick.notify_all();
+    }
+
+    /// The engine cannot go on in the configuration with this number: asks for one more of the same members, in which
+    /// it recovers from the beginning. Whatever configuration comes next will do, so that one request or many lead to
+    /// one, and a request for a former one does nothing.
+    pub fn want_anew(&self, number: u64) {
+        self.core.note_anew(number);
     }
 }
 
@@ -242,6 +253,9 @@ async fn configure<F: Fabric + 'static, R: Register + 'static>(core: Rc<Core<F, 
         }
         let machines: Vec<Machine> = record.machines.iter().map(|s| Machine(s.machine)).collect();
         record.machines.iter().for_each(|seat| (core.meet)(seat));
+        if let Some(closing) = &core.closing {
+            closing(number);
+        }
         match core.fabric.configure(number, &machines).await {
             Ok(()) => core.post.configured.set(number),
             Err(error) => {

@@ -124,6 +124,7 @@ async fn live(directory: &Path, machine: u16, coordinator: SocketAddr) {
         socket: None,
         zone: machine.to_string(),
         meet: Box::new(|_| ()),
+        closing: None,
     };
     let member = Member::start(fabric.clone(), register, record, options).await;
     let member = Rc::new(member.expect("a member"));

@@ -45,6 +45,10 @@ pub struct Shape {
     pub blind: usize,
     /// Percent of the commits whose outcome nobody learns.
     pub unknown: usize,
+    /// Percent of the steps in which a client dies, in the middle of its transaction.
+    pub dies: usize,
+    /// Percent of the blind writes that allocate what is free now, whatever the snapshot has there.
+    pub late: usize,
     /// A transaction at the end reads everything.
     pub reads_all: bool,
 }
@@ -58,6 +62,8 @@ pub const SMALL: Shape = Shape {
     frees: 20,
     blind: 0,
     unknown: 0,
+    dies: 0,
+    late: 0,
     reads_all: false,
 };
 
@@ -100,6 +106,11 @@ pub fn generate(seed: u64, shape: Shape) -> History {
             continue;
         }
         let at = store.random.below(running.len());
+        if shape.dies > 0 && store.random.chance(shape.dies) {
+            // It has not come to its commit, and never will.
+            done.push(running.swap_remove(at).transaction);
+            continue;
+        }
         match running[at].reads_left.pop() {
             Some(object) => store.read(&mut running[at].transaction, object),
             None => done.push(store.end(running.swap_remove(at).transaction)),
@@ -176,7 +187,13 @@ impl Store {
         }
         if !t.options.read_only && self.random.chance(self.shape.blind) {
             let object = 1 + self.random.next() % self.shape.objects;
-            let seen = self.seen(object, t.read_timestamp.expect("it has one"));
+            let mut seen = self.seen(object, t.read_timestamp.expect("it has one"));
+            if self.shape.late > 0 && self.random.chance(self.shape.late) {
+                seen = match self.seen(object, self.now * 10) {
+                    Seen::Absent => Seen::Absent,
+                    _ => seen,
+                };
+            }
             self.write(t, object, seen);
         }
     }

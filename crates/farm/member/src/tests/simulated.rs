@@ -115,6 +115,7 @@ struct Shown {
     timestamps: u64,
     configurations: u64,
     wholes: u64,
+    anews: u64,
     narrow: u64,
     /// All that had a region died.
     is_lost: bool,
@@ -167,6 +168,7 @@ fn run(seed: u64) -> Result<Shown, String> {
         timestamps: judged.timestamps(),
         configurations: judged.held().map_or(0, |record| record.number()),
         wholes: judged.wholes.get(),
+        anews: judged.anews.get(),
         narrow: judged.narrow.get(),
         is_lost: judged.is_over.get(),
         fingerprint: sim.fingerprint(),
@@ -175,7 +177,7 @@ fn run(seed: u64) -> Result<Shown, String> {
 
 #[test]
 fn members_agree_and_nothing_is_lost_while_somebody_has_it() {
-    let mut sum = [0; 5];
+    let mut sum = [0; 6];
     for seed in 0..SEEDS {
         let shown = run(seed).unwrap_or_else(|violation| panic!("{violation}"));
         let (lost, narrow) = (u64::from(shown.is_lost), shown.narrow);
@@ -185,12 +187,16 @@ fn members_agree_and_nothing_is_lost_while_somebody_has_it() {
             shown.wholes,
             narrow,
             lost,
+            shown.anews,
         ];
         sum.iter_mut().zip(shown).for_each(|(sum, n)| *sum += n);
     }
-    println!("timestamps, configurations, replicas made whole, narrow, clusters lost: {sum:?}");
+    println!(
+        "timestamps, configurations, replicas made whole, narrow, clusters lost, configurations anew: {sum:?}"
+    );
     assert!(sum[0] > 50_000 && sum[1] > 1000 && sum[2] > 1000 && sum[3] > 10_000);
     assert!(sum[4] < SEEDS / 20);
+    assert!(sum[5] > 100, "{} configurations anew", sum[5]);
 }
 
 #[test]

@@ -24,6 +24,11 @@ pub struct World {
     knowing: RefCell<BTreeSet<MemberId>>,
     /// What lives have reported as whole.
     reported: RefCell<BTreeSet<(MemberId, u16)>>,
+    /// Configurations in which somebody could not go on.
+    asked: RefCell<BTreeSet<u64>>,
+    pub anews: Cell<u64>,
+    /// The last configuration before which each machine has closed the former one.
+    closed: RefCell<BTreeMap<u16, u64>>,
     /// The newest view of each machine.
     views: RefCell<BTreeMap<u16, View>>,
     /// Of each era, a true time and what the master's time was then.
@@ -90,6 +95,7 @@ impl World {
             self.blame(format!("an insane record: {next:?}"));
         }
         let Some(before) = before else { return };
+        self.judge_anew(before, next);
         for (region, (old, new)) in before.regions.iter().zip(&next.regions).enumerate() {
             let life = |record: &Record, machine| record.seat(machine).map(|seat| seat.id);
             for replica in new.iter().filter(|r| r.is_whole) {
@@ -126,6 +132,7 @@ impl World {
     pub fn end_life(&self, machine: u16) {
         self.lives.borrow_mut().remove(&machine);
         self.views.borrow_mut().remove(&machine);
+        self.closed.borrow_mut().remove(&machine);
     }
 
     pub fn knows(&self, id: MemberId, knows: bool) {
@@ -160,6 +167,33 @@ impl World {
 
     // ---- the judge ----
 
+    pub fn ask_anew(&self, number: u64) {
+        self.asked.borrow_mut().insert(number);
+    }
+
+    /// A configuration of the same members follows only if somebody asked for it.
+    fn judge_anew(&self, before: &Record, next: &Record) {
+        let ids = |record: &Record| record.machines.iter().map(|s| s.id).collect::<Vec<_>>();
+        if before.number() == next.number() || ids(before) != ids(next) {
+            return;
+        }
+        self.anews.set(self.anews.get() + 1);
+        if !self.asked.borrow().contains(&before.number()) {
+            self.blame(format!("nobody asked for what follows {}", before.number()));
+        }
+    }
+
+    /// The machine closes what is before a configuration. Its fabric `has` that still.
+    pub fn close(&self, machine: u16, number: u64, has: u64) {
+        if has >= number && !self.closed.borrow().contains_key(&machine) {
+            return; // its fabric was taken there by a former life
+        }
+        if has >= number {
+            self.blame(format!("{machine} closes for {number} when it has {has}"));
+        }
+        self.closed.borrow_mut().insert(machine, number);
+    }
+
     pub fn report(&self, id: MemberId, region: u16) {
         self.reported.borrow_mut().insert((id, region));
     }
@@ -169,6 +203,13 @@ impl World {
         if self.history.borrow().get(&record.revision) != Some(record) {
             self.blame(format!(
                 "{machine} shows what the register never had: {record:?}"
+            ));
+        }
+        let closed = self.closed.borrow().get(&machine).copied();
+        if closed.is_none_or(|closed| closed < record.number()) {
+            self.blame(format!(
+                "{machine} shows {} and closed for {closed:?}",
+                record.number()
             ));
         }
         let former = self.views.borrow_mut().insert(machine, view.clone());
@@ -224,6 +265,9 @@ impl World {
     /// All machines are members, all of them show the same, and every region has all its replicas.
     pub fn is_healed(&self) -> Result<(), String> {
         let record = self.held().ok_or("no record")?;
+        if self.asked.borrow().contains(&record.number()) {
+            return Err(format!("nothing follows {}", record.number()));
+        }
         if record.machines.len() != usize::from(MACHINES) {
             let (count, lives) = (record.machines.len(), self.lives.borrow());
             let knowing = self.knowing.borrow();

@@ -63,11 +63,17 @@ pub async fn live(world: Rc<World>, machine: u16) {
     let group = TaskGroup::new();
     group.spawn("serve", serving);
     let fabric = Rc::new(Streamed::new(local, addresses(), Duration::from_millis(30)));
+    let (closing_world, closing_fabric) = (world.clone(), fabric.clone());
+    let closing = move |number| {
+        let has = closing_fabric.local().configuration();
+        closing_world.close(machine, number, has);
+    };
     let options = Options {
         slots: SLOTS,
         socket: Some(addresses()[usize::from(machine)]),
         zone: String::new(),
         meet: Box::new(|_| ()),
+        closing: Some(Box::new(closing)),
     };
     let member = Member::start(fabric.clone(), register, record, options).await;
     let member = Rc::new(member.expect("a member"));
@@ -75,6 +81,7 @@ pub async fn live(world: Rc<World>, machine: u16) {
     group.spawn("receive", receive(fabric, member.clone()));
     group.spawn("follow", follow(world.clone(), machine, member.clone()));
     group.spawn("copy", copy(world.clone(), machine, member.clone()));
+    group.spawn("doubt", doubt(world.clone(), member.clone()));
     for _ in 0..CLIENTS {
         group.spawn("client", use_clock(world.clone(), member.clone()));
     }
@@ -156,6 +163,23 @@ async fn copy(world: Rc<World>, machine: u16, member: One) {
             world.report(member.id(), *region);
         }
         member.report_whole(number, &regions);
+    }
+}
+
+/// As if its engine could not go on, now and then. It asks for former configurations, too.
+async fn doubt(world: Rc<World>, member: One) {
+    loop {
+        sleep(some_ms(2000)).await;
+        let Some(view) = member.view().get().filter(|_| !world.calm.get()) else {
+            continue;
+        };
+        if random::chance(0.3) {
+            sleep(some_ms(100)).await;
+        }
+        world.ask_anew(view.number());
+        for _ in 0..1 + random::below(3) {
+            member.want_anew(view.number());
+        }
     }
 }
 
