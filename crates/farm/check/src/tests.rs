@@ -1,0 +1,1 @@
+//! Some seeds of each workload, and the planted faults that they find.
