@@ -1,7 +1,7 @@
 //! Runs seeds of a workload: `seeds WORKLOAD FIRST COUNT [FAULT]`. It goes on after a failure, and says how to run it again.
 
 use plinth_farm_check::{Workload, run};
-use plinth_runtime::fault;
+use plinth_runtime::{fault, probe};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
 

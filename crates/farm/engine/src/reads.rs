@@ -80,6 +80,7 @@ impl Core {
         let old = self.store.old.borrow();
         loop {
             if older == Older::NEVER {
+                probe!("farm object that came later");
                 return Ok(Version::old(None));
             }
             let version = old.read(older, at.class(), before).ok_or(Abort::TooOld)?;
@@ -190,6 +191,7 @@ impl<F: Fabric> Site<F> {
         let region = self.core.store.sizes.old();
         loop {
             if older == Older::NEVER {
+                probe!("farm object that came later elsewhere");
                 return Ok(Version::old(None));
             }
             let word = older.word().ok_or(Abort::TooOld)?;

@@ -125,3 +125,19 @@ fn slabs_go_to_objects_of_another_size_when_nobody_reads_the_former_ones() {
         }
     });
 }
+
+#[test]
+fn a_snapshot_sees_that_an_object_came_later() {
+    for policy in [Policy::MvBlock, Policy::MvTruncate, Policy::SingleVersion] {
+        on(shape(policy), async |cluster| {
+            let early = cluster.begin(2, Options::read_only()).await;
+            let known = cluster.object(1, b"known").await;
+            assert_eq!(early.read(known).await, Err(Abort::NotAllocated));
+            let other = cluster.object(1, b"other").await;
+            let reader = cluster.begin(1, Options::at(early.read_at())).await;
+            assert_eq!(reader.read(other).await, Err(Abort::NotAllocated));
+            let known = early.read(known).await;
+            assert_eq!(known, Err(Abort::NotAllocated), "it goes on");
+        });
+    }
+}
