@@ -1,4 +1,5 @@
-//! Runs seeds of a workload: `seeds WORKLOAD FIRST COUNT [FAULT]`. It goes on after a failure, and says how to run it again.
+//! Runs seeds of a workload: `seeds WORKLOAD FIRST COUNT [FAULT]`.
+//! It goes on after a failure, and says how to run it again.
 
 use plinth_farm_check::{Workload, run};
 use plinth_runtime::{fault, probe};
@@ -37,6 +38,7 @@ fn main() -> ExitCode {
             }
         }
     }
+    println!("{:?}", probe::hits());
     println!(
         "{failed} of {count} seeds failed; {committed} committed, {judged} judged, {aborts:?}"
     );

@@ -17,6 +17,7 @@
 //!
 //! Not here: failures, and transactions under snapshot isolation that write.
 
+mod choose;
 mod keys;
 mod log;
 mod orders;
@@ -99,14 +100,12 @@ pub fn run(workload: Workload, seed: u64) -> Result<Shown, Violation> {
         Workload::Orders => run_orders(seed),
     };
     let planted = plinth_runtime::fault::all();
-    let planted = planted.into_iter().map(|fault| fault.name);
+    let mut planted = planted.into_iter().map(|fault| fault.name);
     shown.map_err(|what| Violation {
         workload,
         seed,
         what,
-        planted: planted
-            .filter(|name| plinth_runtime::fault::is_planted(name))
-            .last(),
+        planted: planted.find(|name| plinth_runtime::fault::is_planted(name)),
     })
 }
 

@@ -1,6 +1,6 @@
 //! Transactions on keys and values: ranges that overlap, removals, numbers that are added to.
 
-use crate::keys::{PAIRS, machine, some_key, some_value};
+use crate::choose::{PAIRS, machine, some_key, some_value};
 use crate::log::{COUNTER, Entry, Log, Scan, Step};
 use crate::world::World;
 use bytes::{BufMut, Bytes, BytesMut};
