@@ -66,6 +66,8 @@ mod settings;
 mod site;
 mod store;
 mod tally;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod transaction;
 mod view;
 mod wire;

@@ -5,7 +5,7 @@ use crate::ledger::{Former, Locked};
 use crate::settings::Policy;
 use crate::wire::{Change, Lock, Message, Number, Write};
 use plinth_farm_fabric::Machine;
-use plinth_farm_memory::{Abort, Class, Header, Kept, Older, Pointer, TIMESTAMP_MAX};
+use plinth_farm_memory::{Abort, Class, Header, Older, Pointer, TIMESTAMP_MAX};
 use plinth_runtime::{now, probe};
 
 /// Why a lock was not granted.
@@ -185,7 +185,12 @@ impl Core {
         locked.committed = Some(written_at);
         self.store.installed(written_at);
         for (write, former) in locked.writes.iter().zip(&mut locked.former) {
-            let older = former.kept.as_ref().map_or(Older::NONE, Kept::older);
+            let older = match &former.kept {
+                Some(kept) => kept.older(),
+                // A snapshot below sees that there was nothing, and does not take it for lost.
+                None if former.header.timestamp() == 0 => Older::NEVER,
+                None => Older::NONE,
+            };
             let is_allocated = write.change != Change::Free;
             self.store.with_primary(write.at.region(), |region| {
                 if let Ok(cell) = region.cell(write.at) {

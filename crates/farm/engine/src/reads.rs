@@ -8,7 +8,7 @@ use plinth_farm_fabric::Fabric;
 use plinth_farm_memory::{Abort, Older, Pointer, Seen, Snapshot};
 use plinth_runtime::{planted, probe};
 
-/// So often a read may be torn before the reader looks whether there are objects of this size at all.
+/// So often a read may be torn, or find a lock, before the reader looks whether there are objects of this size at all.
 const TORN_MAX: u32 = 64;
 
 /// The version of a snapshot.
@@ -79,6 +79,10 @@ impl Core {
         probe!("farm old version read here");
         let old = self.store.old.borrow();
         loop {
+            if older == Older::NEVER {
+                probe!("farm object that came later");
+                return Ok(Version::old(None));
+            }
             let version = old.read(older, at.class(), before).ok_or(Abort::TooOld)?;
             if version.header.timestamp() <= read_at {
                 let is_allocated = version.header.is_allocated();
@@ -95,7 +99,7 @@ impl<F: Fabric> Site<F> {
         let primary = self.core.view.borrow().primary(at.region());
         let primary = primary.ok_or(Abort::NotAllocated)?;
         let mut waiting = None;
-        loop {
+        for waits in 0u32.. {
             let is_own = primary.machine == self.core.own && !ignores_locks();
             let found = match is_own {
                 true => self.core.read_own(at, read_at)?,
@@ -105,11 +109,17 @@ impl<F: Fabric> Site<F> {
                 Ok(version) => return Ok(version),
                 Err(Locked) => {
                     probe!("farm read waits for a lock");
+                    // A lock ends soon. What looks like one may be a word of an object of another size.
+                    let may_be_other = !is_own && waits % TORN_MAX == TORN_MAX - 1;
+                    if may_be_other && !self.is_of_class(primary, at).await? {
+                        return Ok(Version::newest(None));
+                    }
                     waiting.get_or_insert_with(|| self.core.waiting());
                     self.core.pause().await;
                 }
             }
         }
+        Err(Abort::Failed)
     }
 
     async fn read_remote(
@@ -140,7 +150,13 @@ impl<F: Fabric> Site<F> {
                     if header.timestamp() > read_at =>
                 {
                     let old = self.read_old_remote(primary, at, older, header.timestamp(), read_at);
-                    return old.await.map(Ok);
+                    let old = old.await;
+                    // The words may be of an object of another size, and lead anywhere.
+                    if old.is_err() && !self.is_of_class(primary, at).await? {
+                        probe!("farm pointer to another size");
+                        return Ok(Ok(Version::newest(None)));
+                    }
+                    return old.map(Ok);
                 }
                 Seen::Locked { header, .. } if ignores_locks() => {
                     bytes.truncate(bytes.len() - 8);
@@ -174,6 +190,10 @@ impl<F: Fabric> Site<F> {
         let mut bytes = vec![0; Snapshot::old_bytes(at.class())];
         let region = self.core.store.sizes.old();
         loop {
+            if older == Older::NEVER {
+                probe!("farm object that came later elsewhere");
+                return Ok(Version::old(None));
+            }
             let word = older.word().ok_or(Abort::TooOld)?;
             self.read(primary.machine, region, word, &mut bytes).await?;
             let old = Snapshot::judge_old(&bytes, at.class(), before).ok_or(Abort::TooOld)?;

@@ -1,8 +1,6 @@
 //! Tests of the whole engine. Those of one part stand in its file.
 
-mod clocks;
 mod cluster;
-mod fabrics;
 mod hostile;
 mod memories;
 mod options;

@@ -91,13 +91,17 @@ impl fmt::Debug for Header {
     }
 }
 
-/// Where the version before lies among the old versions of the same machine: its word there + 1, or 0.
+/// Where the version before lies among the old versions of the same machine: its word there + 1, or 0; all ones say
+/// that there was never one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Older(u64);
 
 impl Older {
-    /// There is none, or it is gone.
+    /// It is gone.
     pub const NONE: Older = Older(0);
+
+    /// There was no object before, whoever asks: the cell had its first version.
+    pub const NEVER: Older = Older(u64::MAX);
 
     #[inline]
     pub fn at(word: u64) -> Older {
@@ -117,7 +121,10 @@ impl Older {
 
     #[inline]
     pub fn word(self) -> Option<u64> {
-        self.0.checked_sub(1)
+        match self {
+            Older::NEVER => None,
+            Older(bits) => bits.checked_sub(1),
+        }
     }
 
     /// The same in bytes, for an operation of the fabric.

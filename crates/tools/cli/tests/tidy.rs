@@ -31,7 +31,7 @@ const FLOORS: [&[&str]; 10] = [
         "farm-structures",
     ],
     &["control", "workload", "farm-engine", "farm-tpcc"],
-    &["server"], // and every layer
+    &["server", "farm-check"], // and every layer
     &["services", "table", "zelos"],
     &["sim", "bench", "capi", "stack", "migrate", "cli"],
 ];
@@ -76,6 +76,7 @@ const FOLDERS: [(&str, &[&str]); 6] = [
     (
         "farm",
         &[
+            "check",
             "disk",
             "engine",
             "fabric",

@@ -1,7 +1,7 @@
 //! Some machines in one simulated process, for tests of one thing.
 
-use super::clocks::{hear_time, keep_time, new_clock};
-use super::fabrics::Any;
+use crate::testing::clocks::{hear_time, keep_time, new_clock};
+use crate::testing::fabrics::Any;
 use crate::{Engine, Options, Place, Policy, Replicas, Settings, Transaction, View};
 use bytes::Bytes;
 use plinth_farm_fabric::{Fabric, Layout, Local, Machine, serve};

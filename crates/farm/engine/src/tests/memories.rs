@@ -3,7 +3,7 @@
 use super::cluster::{Cluster, MS, Shape, on};
 use crate::{Options, Policy};
 use plinth_farm_memory::{Abort, Objects, Pointer};
-use plinth_runtime::{now, sleep};
+use plinth_runtime::{now, sleep, timeout};
 
 fn shape(policy: Policy) -> Shape {
     Shape {
@@ -124,4 +124,56 @@ fn slabs_go_to_objects_of_another_size_when_nobody_reads_the_former_ones() {
             assert!(value.iter().all(|byte| *byte == 0));
         }
     });
+}
+
+#[test]
+fn a_snapshot_sees_that_an_object_came_later() {
+    for policy in [Policy::MvBlock, Policy::MvTruncate, Policy::SingleVersion] {
+        on(shape(policy), async |cluster| {
+            let early = cluster.begin(2, Options::read_only()).await;
+            let known = cluster.object(1, b"known").await;
+            assert_eq!(early.read(known).await, Err(Abort::NotAllocated));
+            let other = cluster.object(1, b"other").await;
+            let reader = cluster.begin(1, Options::at(early.read_at())).await;
+            assert_eq!(reader.read(other).await, Err(Abort::NotAllocated));
+            let known = early.read(known).await;
+            assert_eq!(known, Err(Abort::NotAllocated), "it goes on");
+        });
+    }
+}
+
+/// The payload of a large object. Where small ones of eight words were, its words look like a version that was
+/// replaced by a later one, or like a lock that does not end.
+fn like_headers(is_lock: bool) -> Vec<u8> {
+    let word = |at: usize| match (is_lock, (at + 2) % 8) {
+        (true, 0) => 1 << 63 | 5,
+        (true, _) => 5,
+        (false, _) => 0x1111_1111_1111_1111u64,
+    };
+    (0..37).flat_map(|at| word(at).to_le_bytes()).collect()
+}
+
+#[test]
+fn a_pointer_to_objects_of_another_size_finds_no_object() {
+    for is_lock in [false, true] {
+        on(Shape::default(), async move |cluster| {
+            let small = make(cluster, 40).await;
+            for at in &small {
+                let freeing = cluster.begin(2, Options::default()).await;
+                freeing.free(*at).await.expect("there");
+                freeing.commit().await.expect("alone");
+            }
+            sleep(50 * MS).await;
+            for at in make(cluster, 300).await {
+                let writer = cluster.begin(0, Options::default()).await;
+                let payload = like_headers(is_lock).into();
+                writer.write(at, payload).await.expect("written");
+                writer.commit().await.expect("alone");
+            }
+            for at in small {
+                let found = timeout(1000 * MS, cluster.value(1, at)).await;
+                assert_eq!(found, Some(Err(Abort::NotAllocated)), "{at:?}");
+            }
+        });
+    }
 }

@@ -1,6 +1,6 @@
 //! Machines on the real clock, which share the memory of this host, on one thread.
 
-use super::clocks::{hear_time, keep_time, new_clock};
+use crate::testing::clocks::{hear_time, keep_time, new_clock};
 use crate::{Engine, Options, Place, Policy, Replicas, Settings, View};
 use bytes::Bytes;
 use plinth_farm_fabric::{Fabric, Layout, Local, Machine, Shared};

@@ -1,7 +1,7 @@
 //! Random transactions, recorded.
 
 use super::world::{Object, World};
-use crate::tests::fabrics::Any;
+use crate::testing::fabrics::Any;
 use crate::{Engine, Options, Transaction};
 use bytes::Bytes;
 use plinth_farm_judge::{self as judge, Change, Isolation, Outcome, Recording, Seen};

@@ -2,8 +2,8 @@
 
 use super::client;
 use super::world::{CLIENTS, REGIONS, World};
-use crate::tests::clocks::{hear_time, keep_time, new_clock};
-use crate::tests::fabrics::Any;
+use crate::testing::clocks::{hear_time, keep_time, new_clock};
+use crate::testing::fabrics::Any;
 use crate::{Engine, Settings};
 use plinth_farm_fabric::{Fabric, Layout, Local, Machine, serve};
 use plinth_farm_memory::Sizes;

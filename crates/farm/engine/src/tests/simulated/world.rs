@@ -1,6 +1,6 @@
 //! What is outside of all machines: the objects, the history, and what is found wrong.
 
-use crate::tests::fabrics::Any;
+use crate::testing::fabrics::Any;
 use crate::{Engine, Place, Policy, Replicas, View};
 use plinth_farm_fabric::{Host, Machine};
 use plinth_farm_judge::Recorder;

@@ -1,0 +1,378 @@
+//! Transactions on a tree and a table that all machines share, and on a database of keys and values.
+
+use crate::choose::{PAIRS, TABLE, TREE, machine, some_key, some_value};
+use crate::log::{Entry, Log, Map, Scan, Step};
+use crate::pairs;
+use crate::world::{REGIONS, Work, World};
+use bytes::Bytes;
+use plinth_farm_engine::testing::fabrics::Any;
+use plinth_farm_engine::{Engine, Options, Transaction};
+use plinth_farm_judge::{self as judge, Isolation, Outcome};
+use plinth_farm_memory::{Abort, Pointer, Sizes};
+use plinth_farm_structures::btree::{self, BTree, Cache};
+use plinth_farm_structures::hash::{self, HashTable};
+use plinth_farm_structures::{Error, Result};
+use plinth_runtime::{TaskGroup, random, sleep};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Of a machine.
+const CLIENTS: usize = 3;
+const TRANSACTIONS: usize = 16;
+
+/// Which transactions run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    TreeAndTable,
+    Pairs,
+}
+
+pub struct Keys {
+    pub kind: Kind,
+    pub log: Log,
+    /// Tree, table, tree of the database.
+    pub roots: Cell<[Pointer; 3]>,
+    /// Snapshots of transactions that are, or were, active.
+    snapshots: RefCell<Vec<u64>>,
+    /// What is in the structures in the end.
+    found: RefCell<Map>,
+}
+
+/// The structures as a machine sees them.
+pub struct Handles {
+    pub tree: BTree,
+    /// Its root is a large object, so it is not there where slabs are small.
+    pub table: Option<HashTable>,
+    pub pairs: BTree,
+}
+
+pub fn tree_settings() -> btree::Settings {
+    btree::Settings {
+        leaf_bytes: 150,
+        inner_bytes: 200,
+        key_bytes_max: 12,
+        inline_bytes_max: 16,
+        is_spread: random::chance(0.5),
+        ..btree::Settings::default()
+    }
+}
+
+fn table_settings() -> hash::Settings {
+    hash::Settings {
+        buckets: 8,
+        slots: 3,
+        key_bytes_max: 12,
+        inline_bytes_max: 16,
+        seed: 1,
+        is_spread: random::chance(0.5),
+    }
+}
+
+impl Keys {
+    pub fn new(kind: Kind) -> Keys {
+        Keys {
+            kind,
+            log: Log::default(),
+            roots: Cell::new([Pointer::NULL; 3]),
+            snapshots: RefCell::default(),
+            found: RefCell::default(),
+        }
+    }
+
+    fn has_table(&self, world: &World) -> bool {
+        self.kind == Kind::TreeAndTable && world.seed.is_multiple_of(2)
+    }
+
+    pub fn judge(&self) -> std::result::Result<judge::Summary, String> {
+        let (summary, map) = self.log.judge()?;
+        match *self.found.borrow() == map {
+            true => Ok(summary),
+            false => Err(format!(
+                "in the end there is {:?}, and not {map:?}",
+                self.found.borrow()
+            )),
+        }
+    }
+
+    async fn create(&self, tx: &Transaction<Any>, has_table: bool) -> Result<[Pointer; 3]> {
+        let cache = Cache::new(0);
+        let tree = BTree::create(tx, tree_settings(), Pointer::NULL, &cache).await?;
+        let table = match has_table {
+            true => HashTable::create(tx, table_settings(), Pointer::NULL)
+                .await?
+                .root(),
+            false => Pointer::NULL,
+        };
+        let pairs = BTree::create(tx, tree_settings(), Pointer::NULL, &cache).await?;
+        Ok([tree.root(), table, pairs.root()])
+    }
+
+    async fn open(&self, tx: &Transaction<Any>, cache: &Cache) -> Result<Handles> {
+        let [tree, table, pairs] = self.roots.get();
+        Ok(Handles {
+            tree: BTree::open(tx, tree, cache).await?,
+            table: match table.is_null() {
+                true => None,
+                false => Some(HashTable::open(tx, table).await?),
+            },
+            pairs: BTree::open(tx, pairs, cache).await?,
+        })
+    }
+
+    /// All structures are sound, and this is in them.
+    async fn census(&self, tx: &Transaction<Any>) -> Result<Map> {
+        let handles = self.open(tx, &Cache::new(0)).await?;
+        handles.tree.check(tx).await?;
+        handles.pairs.check(tx).await?;
+        let mut map = Map::new();
+        for (part, tree) in [(TREE, &handles.tree), (PAIRS, &handles.pairs)] {
+            let rows = tree.range(tx, b"", None, usize::MAX, false).await?.rows;
+            map.extend(rows.into_iter().map(|(key, value)| ((part, key), value)));
+        }
+        if let Some(table) = &handles.table {
+            table.check(tx).await?;
+            let rows = table.entries(tx).await?;
+            map.extend(rows.into_iter().map(|(key, value)| ((TABLE, key), value)));
+        }
+        Ok(map)
+    }
+
+    fn some_options(&self) -> Options {
+        let mut options = Options {
+            is_serializable: true,
+            is_strict: random::chance(0.7),
+            is_read_only: random::chance(0.3),
+            at: None,
+            will_write: random::chance(0.1),
+        };
+        let snapshots = self.snapshots.borrow();
+        if options.is_read_only && !snapshots.is_empty() && random::chance(0.4) {
+            let back = random::below(snapshots.len().min(10) as u64) as usize;
+            options.at = Some(snapshots[snapshots.len() - 1 - back]);
+        }
+        options
+    }
+
+    async fn client(&self, world: &World, engine: &Engine<Any>, handles: &Handles) {
+        for _ in 0..TRANSACTIONS {
+            sleep(world.latency * random::below(4) as u32).await;
+            if world.is_blamed() {
+                return;
+            }
+            self.one(world, engine, handles).await;
+        }
+    }
+
+    async fn one(&self, world: &World, engine: &Engine<Any>, handles: &Handles) {
+        let options = self.some_options();
+        let mut entry = self.log.begin(machine(engine), recorded(&options));
+        let tx = match engine.begin(options).await {
+            Ok(tx) => tx,
+            Err(Abort::NotAllowed) if options.at.is_some() => return,
+            Err(abort) => return world.blame(format!("a transaction does not begin: {abort}")),
+        };
+        entry.read_at = Some(tx.read_at());
+        self.snapshots.borrow_mut().push(tx.read_at());
+        let outcome = match steps(world, handles, &tx, &mut entry, options.is_read_only).await {
+            Ok(()) if random::chance(0.05) => return self.log.end(entry, Outcome::Aborted),
+            Ok(()) => tx.commit().await.map_err(Error::Abort),
+            Err(error) => Err(error),
+        };
+        let outcome = match outcome {
+            Ok(committed) => match committed.written_at {
+                Some(at) => Outcome::Committed(at),
+                None => Outcome::ReadOnly,
+            },
+            Err(Error::Abort(abort)) => {
+                world.aborted(abort);
+                Outcome::Aborted
+            }
+            Err(error) => {
+                world.blame(format!(
+                    "transaction {} reading at {:?}: {error}",
+                    entry.id, entry.read_at
+                ));
+                Outcome::Aborted
+            }
+        };
+        self.log.end(entry, outcome);
+    }
+}
+
+pub fn recorded(options: &Options) -> judge::Options {
+    judge::Options {
+        isolation: Isolation::Serializable,
+        strict: options.is_strict,
+        read_only: options.is_read_only,
+        stale: options.at.is_some(),
+    }
+}
+
+async fn steps(
+    world: &World,
+    handles: &Handles,
+    tx: &Transaction<Any>,
+    entry: &mut Entry,
+    is_read_only: bool,
+) -> Result<()> {
+    for _ in 0..1 + random::below(6) {
+        let key = some_key();
+        let table = handles.table.as_ref().filter(|_| random::chance(0.5));
+        let name = (table.map_or(TREE, |_| TABLE), key);
+        let step = match random::below(if is_read_only { 5 } else { 12 }) {
+            0..3 => {
+                let value = match table {
+                    None => handles.tree.get(tx, &name.1).await?,
+                    Some(table) => table.get(tx, &name.1).await?,
+                };
+                Step::Get(name, value)
+            }
+            3 | 4 => scan(handles, tx, name.1).await?,
+            5..9 => {
+                let value = some_value(entry.id);
+                let is_new = match table {
+                    None => handles.tree.set(tx, &name.1, &value).await?,
+                    Some(table) => table.set(tx, &name.1, &value).await?,
+                };
+                Step::Set(name, value, Some(is_new))
+            }
+            _ => {
+                let was_there = match table {
+                    None => handles.tree.remove(tx, &name.1).await?,
+                    Some(table) => table.remove(tx, &name.1).await?,
+                };
+                Step::Remove(name, Some(was_there))
+            }
+        };
+        entry.steps.push(step);
+        if random::chance(0.2) {
+            sleep(world.latency * random::below(6) as u32).await;
+        }
+    }
+    if let Some(table) = &handles.table
+        && !is_read_only
+        && random::chance(0.03)
+    {
+        table.grow(tx, 1).await?;
+    }
+    Ok(())
+}
+
+async fn scan(handles: &Handles, tx: &Transaction<Any>, begin: Bytes) -> Result<Step> {
+    let scan = Scan {
+        part: TREE,
+        begin,
+        end: some_key(),
+        limit: [1, 5, 1000][random::below(3) as usize],
+        reverse: random::chance(0.4),
+        rows: Vec::new(),
+    };
+    let found = handles
+        .tree
+        .range(tx, &scan.begin, Some(&scan.end), scan.limit, scan.reverse)
+        .await?;
+    let rows = found.rows;
+    Ok(Step::Scan(Scan { rows, ..scan }))
+}
+
+/// Runs a transaction until it has committed. `None` if that does not help: the world is blamed.
+pub async fn insist<T>(
+    world: &World,
+    engine: &Engine<Any>,
+    options: Options,
+    body: impl AsyncFn(&Transaction<Any>) -> Result<T>,
+) -> Option<T> {
+    let mut last = None;
+    for _ in 0..200 {
+        let tx = engine.begin(options).await.ok()?;
+        let error = match body(&tx).await {
+            Ok(output) => match tx.commit().await {
+                Ok(_) => return Some(output),
+                Err(abort) => abort.into(),
+            },
+            Err(error) => error,
+        };
+        if !error.is_retryable() {
+            world.blame(error.to_string());
+            return None;
+        }
+        last = Some(error);
+        sleep(world.latency).await;
+    }
+    let last = last.map_or(String::new(), |error: Error| error.to_string());
+    world.blame(format!(
+        "a transaction does not commit, however often: {last}"
+    ));
+    None
+}
+
+impl Work for Keys {
+    fn sizes(&self, world: &World) -> Sizes {
+        let words = if self.has_table(world) { 2048 } else { 64 };
+        Sizes {
+            slots: REGIONS,
+            region_words: match (self.has_table(world), world.is_small) {
+                (true, true) => 12 * words,
+                (true, false) => 40 * words,
+                (false, true) => 25 * words,
+                (false, false) => 60 * words,
+            },
+            slab_words: words,
+            old_words: if world.is_small {
+                6 * words
+            } else {
+                40 * words
+            },
+            block_words: words,
+        }
+    }
+
+    fn ring_words(&self) -> u64 {
+        3000
+    }
+
+    async fn prepare(&self, world: &World, engine: &Rc<Engine<Any>>) {
+        let options = Options::default();
+        let made = insist(world, engine, options, async |tx| {
+            self.create(tx, self.has_table(world)).await
+        });
+        if let Some(roots) = made.await {
+            self.roots.set(roots);
+        }
+    }
+
+    async fn work(self: Rc<Self>, world: Rc<World>, engine: Rc<Engine<Any>>) {
+        let cache = Cache::new([0, 2000, 1 << 20][random::below(3) as usize]);
+        let options = Options::read_only();
+        let open = insist(&world, &engine, options, async |tx| {
+            self.open(tx, &cache).await
+        });
+        let Some(handles) = open.await else { return };
+        let (handles, group) = (Rc::new(handles), TaskGroup::new());
+        let running = Rc::new(Cell::new(CLIENTS));
+        for _ in 0..CLIENTS {
+            let (keys, world, engine) = (self.clone(), world.clone(), engine.clone());
+            let (handles, running) = (handles.clone(), running.clone());
+            group.spawn("client", async move {
+                match keys.kind {
+                    Kind::TreeAndTable => keys.client(&world, &engine, &handles).await,
+                    Kind::Pairs => {
+                        pairs::client(&keys.log, &world, &engine, &handles.pairs).await;
+                    }
+                }
+                running.set(running.get() - 1);
+            });
+        }
+        while running.get() > 0 {
+            sleep(world.latency).await;
+        }
+    }
+
+    async fn finish(&self, world: &World, engine: &Rc<Engine<Any>>) {
+        let options = Options::read_only();
+        let found = insist(world, engine, options, async |tx| self.census(tx).await);
+        if let Some(found) = found.await {
+            self.found.replace(found);
+        }
+    }
+}

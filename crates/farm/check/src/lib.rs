@@ -1,0 +1,136 @@
+//! Floor 7: the in-memory engine with what is built on it, checked in the simulator: structures, keys and values, and
+//! TPC-C on several machines in one configuration. A seed chooses everything.
+//!
+//! ```text
+//!   keys, pairs ── transactions on a tree, a table, keys and values ──▶ log ──▶ a map with timestamps
+//!   orders ─────── TPC-C, its conditions at snapshots                    └────▶ `plinth-farm-judge`
+//!      └── world: machines, their clocks and memory; replicas are equal in the end
+//! ```
+//!
+//! What is judged:
+//! - Every read and every scan, of aborted transactions too, shows the map at the read timestamp, to which committed
+//!   transactions were applied in the order of their write timestamps; and the same map just before the own one.
+//! - The history of keys is opaque, and heeds real time (`plinth-farm-judge`).
+//! - In the end the structures are sound, hold the map, and all replicas are equal.
+//! - No read is too old while the policy keeps all old versions (mv-block, mv-abort).
+//! - The conditions of TPC-C hold after the load, at snapshots during the run, and in the end.
+//!
+//! Not here: failures, and transactions under snapshot isolation that write.
+
+mod choose;
+mod keys;
+mod log;
+mod orders;
+mod pairs;
+mod world;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::rc::Rc;
+
+/// What runs on the machines.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Workload {
+    /// Transactions on a tree and a hash table.
+    Structures,
+    /// Transactions on keys and values.
+    Pairs,
+    /// TPC-C.
+    Orders,
+}
+
+impl Workload {
+    pub const ALL: [Workload; 3] = [Workload::Structures, Workload::Pairs, Workload::Orders];
+
+    pub fn name(self) -> &'static str {
+        match self {
+            Workload::Structures => "structures",
+            Workload::Pairs => "pairs",
+            Workload::Orders => "orders",
+        }
+    }
+
+    pub fn of_name(name: &str) -> Option<Workload> {
+        Workload::ALL
+            .into_iter()
+            .find(|workload| workload.name() == name)
+    }
+}
+
+/// What a run has shown.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Shown {
+    /// Transactions that wrote and committed; with TPC-C, all that were done.
+    pub committed: usize,
+    /// Reads that were judged; with TPC-C, snapshots during the run at which all conditions held.
+    pub judged: usize,
+    /// How many transactions have ended with each error.
+    pub aborts: BTreeMap<String, u64>,
+    /// The same for runs that are the same.
+    pub fingerprint: u64,
+}
+
+/// What a run has shown to be wrong, with the command that shows it again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Violation {
+    pub workload: Workload,
+    pub seed: u64,
+    pub what: String,
+    /// The planted fault, if there was one.
+    pub planted: Option<&'static str>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (name, seed) = (self.workload.name(), self.seed);
+        let planted = self.planted.unwrap_or_default();
+        write!(
+            f,
+            "{}; again: cargo run -p plinth-farm-check --example seeds -- {name} {seed} 1 {planted}",
+            self.what
+        )
+    }
+}
+
+/// Runs one seed.
+pub fn run(workload: Workload, seed: u64) -> Result<Shown, Violation> {
+    let shown = match workload {
+        Workload::Structures => run_keys(keys::Kind::TreeAndTable, seed),
+        Workload::Pairs => run_keys(keys::Kind::Pairs, seed),
+        Workload::Orders => run_orders(seed),
+    };
+    let planted = plinth_runtime::fault::all();
+    let mut planted = planted.into_iter().map(|fault| fault.name);
+    shown.map_err(|what| Violation {
+        workload,
+        seed,
+        what,
+        planted: planted.find(|name| plinth_runtime::fault::is_planted(name)),
+    })
+}
+
+fn run_keys(kind: keys::Kind, seed: u64) -> Result<Shown, String> {
+    let work = Rc::new(keys::Keys::new(kind));
+    let (world, fingerprint) = world::run(seed, &work)?;
+    let summary = work.judge()?;
+    Ok(Shown {
+        committed: summary.committed,
+        judged: summary.reads,
+        aborts: world.aborts.borrow().clone(),
+        fingerprint,
+    })
+}
+
+fn run_orders(seed: u64) -> Result<Shown, String> {
+    let work = Rc::new(orders::Orders::default());
+    let (world, fingerprint) = world::run(seed, &work)?;
+    Ok(Shown {
+        committed: work.done.get(),
+        judged: work.audits.get(),
+        aborts: world.aborts.borrow().clone(),
+        fingerprint,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,115 @@
+//! Some seeds of each workload, and the planted faults that they find.
+
+use crate::{Shown, Workload, run};
+use plinth_runtime::{fault, probe};
+use std::ops::Range;
+
+fn sum(workload: Workload, seeds: Range<u64>) -> Shown {
+    let mut sum = Shown::default();
+    for seed in seeds {
+        let shown = run(workload, seed).unwrap_or_else(|violation| panic!("{violation}"));
+        sum.committed += shown.committed;
+        sum.judged += shown.judged;
+        for (abort, count) in shown.aborts {
+            *sum.aborts.entry(abort).or_default() += count;
+        }
+    }
+    println!("{sum:?}");
+    sum
+}
+
+/// The runs have come by these places.
+fn assert_taken(paths: &[&str]) {
+    let hits = probe::hits();
+    for path in paths {
+        assert!(hits.contains_key(path), "never: {path}");
+    }
+}
+
+#[test]
+fn a_tree_and_a_table_are_maps_at_every_timestamp() {
+    let sum = sum(Workload::Structures, 0..60);
+    assert!(sum.committed > 2_000 && sum.judged > 20_000);
+    assert_taken(&[
+        "btree_cache_is_stale",
+        "farm object that came later",
+        "farm old version read elsewhere",
+        "farm read waits for a lock",
+        "farm slab leaves its class",
+        "hash_directory_is_stale",
+    ]);
+}
+
+#[test]
+fn keys_and_values_are_a_map_at_every_timestamp() {
+    let sum = sum(Workload::Pairs, 0..60);
+    assert!(sum.committed > 2_000 && sum.judged > 20_000);
+    assert_taken(&["farm slab leaves its class", "farm_slab_goes_to_any_class"]);
+}
+
+#[test]
+fn tpcc_keeps_its_conditions_on_several_machines() {
+    let sum = sum(Workload::Orders, 0..24);
+    assert!(sum.committed > 1_000 && sum.judged > 50);
+}
+
+#[test]
+fn a_seed_gives_the_same_run_again() {
+    for workload in Workload::ALL {
+        assert_eq!(run(workload, 7), run(workload, 7));
+    }
+}
+
+/// One of these workloads finds the fault, and says how to find it again.
+fn is_found(planted: &'static str, workloads: &[Workload]) {
+    for workload in workloads {
+        fault::plant(Some(planted));
+        let found = (0..60).find_map(|seed| run(*workload, seed).err());
+        fault::plant(None);
+        let found = found.unwrap_or_else(|| panic!("{planted}: {workload:?} does not find it"));
+        let found = found.to_string();
+        assert!(found.ends_with(planted), "{found}");
+        println!("{found}");
+    }
+}
+
+#[test]
+fn a_commit_without_validation_is_found() {
+    is_found(
+        "farm_no_validation",
+        &[Workload::Structures, Workload::Pairs],
+    );
+}
+
+#[test]
+fn a_reader_that_ignores_a_lock_is_found() {
+    is_found("farm_reader_ignores_lock", &Workload::ALL);
+}
+
+#[test]
+fn a_timestamp_that_is_used_in_the_future_is_found() {
+    is_found(
+        "farm_no_uncertainty_wait",
+        &[Workload::Structures, Workload::Pairs],
+    );
+}
+
+#[test]
+fn an_old_version_that_is_collected_early_is_found() {
+    is_found("farm_old_version_collected_early", &Workload::ALL);
+}
+
+#[test]
+fn a_fence_that_is_late_is_found() {
+    is_found("btree_fence_is_late", &Workload::ALL);
+}
+
+#[test]
+fn a_chain_that_is_left_is_found() {
+    is_found("hash_chain_is_left", &[Workload::Structures]);
+}
+
+#[test]
+fn a_payment_that_forgets_its_district_is_found() {
+    is_found("tpcc_payment_forgets_district", &[Workload::Orders]);
+}

@@ -1,0 +1,290 @@
+//! Machines in the simulator, with clocks that drift, over a network that delays, in one configuration.
+
+use plinth_farm_engine::testing::clocks::{hear_time, keep_time, new_clock};
+use plinth_farm_engine::testing::fabrics::Any;
+use plinth_farm_engine::{Engine, Place, Policy, Replicas, Settings, View};
+use plinth_farm_fabric::{Fabric, Layout, Local, Machine, serve};
+use plinth_farm_memory::{Abort, Pointer, Region, Seen, Sizes};
+use plinth_runtime::sim::{Locality, SimConfig, Simulation};
+use plinth_runtime::{Duration, TaskGroup, net, sleep};
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+
+pub const REGIONS: u16 = 4;
+const REPLICAS: usize = 3;
+const POLICIES: [Policy; 4] = [
+    Policy::MvTruncate,
+    Policy::MvBlock,
+    Policy::MvAbort,
+    Policy::SingleVersion,
+];
+/// Simulated time until a run is said to hang.
+const LIMIT_MS: u64 = 120_000;
+
+/// What happens on the machines of a world. Everything is called in the process of the machine.
+pub trait Work: 'static {
+    fn sizes(&self, world: &World) -> Sizes;
+
+    /// Words of a ring: no transaction may be larger.
+    fn ring_words(&self) -> u64;
+
+    /// On the first machine, before all others.
+    fn prepare(&self, world: &World, engine: &Rc<Engine<Any>>) -> impl Future<Output = ()>;
+
+    /// On each machine.
+    fn work(self: Rc<Self>, world: Rc<World>, engine: Rc<Engine<Any>>) -> impl Future<Output = ()>;
+
+    /// On the first machine, after all others.
+    fn finish(&self, world: &World, engine: &Rc<Engine<Any>>) -> impl Future<Output = ()>;
+}
+
+/// What is outside of all machines.
+pub struct World {
+    pub seed: u64,
+    pub machines: usize,
+    pub policy: Policy,
+    /// Memory gets full.
+    pub is_small: bool,
+    /// All machines are of one host, and share its memory.
+    pub is_one_host: bool,
+    /// The greatest delay of a message.
+    pub latency: Duration,
+    /// How many transactions have ended with each error.
+    pub aborts: RefCell<BTreeMap<String, u64>>,
+    blame: RefCell<Option<String>>,
+    /// Machines that have come so far.
+    ready: Cell<usize>,
+    is_over: Cell<bool>,
+    engines: RefCell<Vec<Rc<Engine<Any>>>>,
+}
+
+impl World {
+    fn new(seed: u64, latency: Duration) -> World {
+        World {
+            seed,
+            latency,
+            machines: 3 + seed as usize % 3,
+            policy: POLICIES[seed as usize / 3 % 4],
+            is_small: seed / 12 % 2 == 1,
+            is_one_host: seed % 5 == 4,
+            aborts: RefCell::default(),
+            blame: RefCell::default(),
+            ready: Cell::new(0),
+            is_over: Cell::new(false),
+            engines: RefCell::default(),
+        }
+    }
+
+    /// Something is wrong. The first such thing counts.
+    pub fn blame(&self, what: String) {
+        self.blame.borrow_mut().get_or_insert(what);
+    }
+
+    pub fn is_blamed(&self) -> bool {
+        self.blame.borrow().is_some()
+    }
+
+    /// A transaction has ended with this error, in which it may end while nobody fails.
+    pub fn aborted(&self, abort: Abort) {
+        let keeps_all = matches!(self.policy, Policy::MvBlock | Policy::MvAbort);
+        match abort {
+            Abort::TooOld if keeps_all => self.blame(format!("with {:?}: {abort}", self.policy)),
+            Abort::Conflict | Abort::Full | Abort::TooOld => self.count(&format!("{abort:?}")),
+            abort => self.blame(format!("while nobody fails: {abort}")),
+        }
+    }
+
+    /// Counts what has happened, for the report of a run.
+    pub fn count(&self, what: &str) {
+        *self.aborts.borrow_mut().entry(what.to_owned()).or_default() += 1;
+    }
+
+    fn view(&self) -> View {
+        let machines: Vec<Machine> = (0..self.machines as u16).map(Machine).collect();
+        let place = |region: u16, at: usize| Place {
+            machine: machines[(usize::from(region) + at) % machines.len()],
+            slot: region,
+        };
+        let regions = (0..REGIONS).map(|region| Replicas {
+            primary: place(region, 0),
+            backups: (1..REPLICAS).map(|at| place(region, at)).collect(),
+        });
+        View {
+            number: 1,
+            master: machines[0],
+            regions: regions.collect(),
+            machines,
+        }
+    }
+
+    /// Waits until all machines have come so far.
+    async fn barrier(&self, step: usize) {
+        self.ready.set(self.ready.get() + 1);
+        while self.ready.get() < step * self.machines {
+            sleep(Duration::from_micros(200)).await;
+        }
+    }
+
+    /// Everything is truncated everywhere after a while, and all replicas are equal.
+    async fn check_end(&self) {
+        let engines = self.engines.borrow().clone();
+        for _ in 0..200 {
+            if engines.iter().all(|engine| engine.active() == 0) {
+                break;
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        for (engine, at) in engines.iter().zip(0..) {
+            if engine.active() > 0 {
+                let active = engine.active();
+                self.blame(format!("machine {at} still has {active} transactions"));
+            }
+        }
+        for (replicas, region) in self.view().regions.iter().zip(0..) {
+            let primary = self.objects_of(region, replicas.primary);
+            for backup in &replicas.backups {
+                if self.objects_of(region, *backup) != primary {
+                    self.blame(format!("region {region} differs at {:?}", backup.machine));
+                }
+            }
+        }
+    }
+
+    /// The objects of a replica: each with its timestamp and payload.
+    fn objects_of(&self, region: u16, place: Place) -> Vec<(Pointer, u64, Vec<u8>)> {
+        let engines = self.engines.borrow();
+        let engine = engines
+            .iter()
+            .find(|engine| engine.fabric().local().machine() == place.machine);
+        let host = engine.expect("it runs").fabric().local().host().clone();
+        let replica = Region::open(host.region(place.slot).expect("a slot")).expect("a region");
+        assert_eq!(replica.number(), region, "a slot has the view's region");
+        let object = |at: Pointer| match replica.cell(at).expect("a cell").read() {
+            Seen::Version {
+                header, payload, ..
+            } => (at, header.timestamp(), payload.to_vec()),
+            other => {
+                self.blame(format!("{at:?} at {:?} is {other:?}", place.machine));
+                (at, 0, Vec::new())
+            }
+        };
+        let pointers = replica.objects_from(0, usize::MAX).pointers;
+        pointers.into_iter().map(object).collect()
+    }
+}
+
+fn address(machine: u16) -> SocketAddr {
+    format!("10.0.0.{}:4500", machine + 1).parse().expect("one")
+}
+
+/// The engine of a machine that has found all others.
+async fn start<W: Work>(
+    world: &Rc<World>,
+    work: &W,
+    which: u16,
+    group: &TaskGroup,
+) -> Rc<Engine<Any>> {
+    let (own, sizes) = (Machine(which), work.sizes(world));
+    let layout = Layout {
+        machines: world.machines,
+        ring_words: work.ring_words(),
+        region_words: sizes.region_words(),
+    };
+    let local = Local::start(Path::new("/farm"), own, &layout).await;
+    let local = local.expect("a memory");
+    let fabric = match world.is_one_host {
+        true => Rc::new(Any::shared(local)),
+        false => {
+            let listener = net::listen(address(which)).await.expect("its port");
+            group.spawn("serve", serve(listener, own, local.host().clone()));
+            let addresses = (0..world.machines as u16).map(address).collect();
+            Rc::new(Any::streamed(local, addresses))
+        }
+    };
+    let view = world.view();
+    let configured = fabric.configure(1, &view.machines).await;
+    configured.expect("the first");
+    world.barrier(1).await;
+    for other in &view.machines {
+        fabric.open(*other).await.expect("it serves");
+    }
+    let clock = new_clock(own);
+    let settings = Settings {
+        pause: world.latency / 10,
+        idle: world.latency / 2,
+        round: 4 * world.latency,
+        block: Duration::from_millis(5),
+    };
+    let policy = world.policy;
+    let engine = Engine::start(fabric.clone(), clock.clone(), view, sizes, policy, settings);
+    let engine = Rc::new(engine.expect("memory that fits"));
+    hear_time(&engine, &clock);
+    world.engines.borrow_mut().push(engine.clone());
+    world.barrier(2).await;
+    group.spawn("time", keep_time(world.view(), clock, fabric));
+    engine
+}
+
+async fn live<W: Work>(world: Rc<World>, work: Rc<W>, which: u16) {
+    let group = TaskGroup::new();
+    let engine = start(&world, &*work, which, &group).await;
+    if which == 0 {
+        work.prepare(&world, &engine).await;
+    }
+    world.barrier(3).await;
+    if !world.is_blamed() {
+        work.clone().work(world.clone(), engine.clone()).await;
+    }
+    world.barrier(4).await;
+    if which == 0 {
+        if !world.is_blamed() {
+            work.finish(&world, &engine).await;
+        }
+        world.is_over.set(true);
+    }
+    std::future::pending::<()>().await;
+}
+
+/// Runs the work on the machines that the seed chooses. Returns the world, and a number that is the same for runs
+/// that are the same. Error: what was found wrong.
+pub fn run<W: Work>(seed: u64, work: &Rc<W>) -> Result<(Rc<World>, u64), String> {
+    let latency = [5..50, 20..300, 50..1000][seed as usize % 3].clone();
+    let config = SimConfig {
+        clock_drift_ppm_max: 499,
+        network_latency_us: latency.clone(),
+        ..SimConfig::default()
+    };
+    let sim = Simulation::new(seed, config);
+    let world = Rc::new(World::new(seed, Duration::from_micros(latency.end)));
+    let mut host = None;
+    for which in 0..world.machines as u16 {
+        let one = host.filter(|_| world.is_one_host);
+        let id = one.unwrap_or_else(|| sim.add_machine(Locality::default()));
+        host = Some(id);
+        let (world, work) = (world.clone(), work.clone());
+        let live = move || Box::pin(live(world.clone(), work.clone(), which)) as _;
+        sim.start_process(id, address(which), live);
+    }
+    let watched = world.clone();
+    sim.run(async move {
+        for _ in 0..LIMIT_MS {
+            if watched.is_over.get() || watched.is_blamed() {
+                break;
+            }
+            sleep(Duration::from_millis(1)).await;
+        }
+        match watched.is_over.get() {
+            true => watched.check_end().await,
+            false => watched.blame("it does not end".to_owned()),
+        }
+    });
+    let blame = world.blame.borrow().clone();
+    match blame {
+        Some(blame) => Err(blame),
+        None => Ok((world, sim.fingerprint())),
+    }
+}
