@@ -218,8 +218,8 @@ impl Search<'_, '_> {
 }
 
 /// How well it explains a change of an object that was `what`; the lower the better. Best is one of which is known
-/// that it took effect. If it is not, and it wrote something else, nobody has seen that. Two that only freed, or allocated,
-/// the same object cannot be told apart.
+/// that it took effect. If it is not, and it wrote something else, nobody has seen that. Two that only freed, or
+/// allocated, the same object cannot be told apart.
 fn rank(prepared: &Prepared<'_>, candidate: &Candidate, what: Saw, is_known: bool) -> Option<u32> {
     let writes = prepared.writes.of(candidate.number);
     // Nobody who allocates has to look.
