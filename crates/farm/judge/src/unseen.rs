@@ -28,8 +28,8 @@ pub(crate) struct Guesses {
     pub made: Vec<u32>,
 }
 
-/// Lowers `seen`, when the effects of each were seen first, by what only those of unknown outcome explain. False if that
-/// changed nothing.
+/// Lowers `seen`, when the effects of each were seen first, by what only those of unknown outcome explain. False if
+/// that changed nothing.
 pub(crate) fn find(
     prepared: &Prepared<'_>,
     known: &[Option<Timestamp>],
@@ -217,9 +217,9 @@ impl Search<'_, '_> {
     }
 }
 
-/// How well it explains a change of an object that was `what`; the lower the better. Best is one of which is known that
-/// it took effect. If it is not, and it wrote something else, nobody has seen that. Two that only freed, or allocated,
-/// the same object cannot be told apart.
+/// How well it explains a change of an object that was `what`; the lower the better. Best is one of which is known
+/// that it took effect. If it is not, and it wrote something else, nobody has seen that. Two that only freed, or
+/// allocated, the same object cannot be told apart.
 fn rank(prepared: &Prepared<'_>, candidate: &Candidate, what: Saw, is_known: bool) -> Option<u32> {
     let writes = prepared.writes.of(candidate.number);
     // Nobody who allocates has to look.

@@ -5,8 +5,8 @@ use super::*;
 /// So many are tried, at most.
 const TRIES_MAX: usize = 30_000;
 
-/// Tells whether the unknown outcomes can have been such that nothing is wrong by timestamps. What is left to be judged
-/// has no unknown outcome. `None` if there are too many.
+/// Tells whether the unknown outcomes can have been such that nothing is wrong by timestamps. What is left to be
+/// judged has no unknown outcome. `None` if there are too many.
 pub fn has_outcomes(history: &History) -> Option<bool> {
     let open: Vec<usize> = (0..history.transactions.len())
         .filter(|&at| {
