@@ -3,8 +3,8 @@
 //! messages and effects out. No clock, no memory, no fabric.
 //!
 //! ```text
-//!   member            whole replica ──▶ primary            master            primary ──▶ replica         primary
-//!     Here ─▶ master          Known       Votes ─▶ master    Decided ─▶ all      Redo      Done ─▶ primary  Open ─▶ all
+//!   members        whole replicas   primaries         master           primaries         replicas          primaries
+//!   Here▶master    Known▶primary    Votes▶master      Decided▶all      Redo▶replicas     Done▶primary      Open▶all
 //! ```
 //!
 //! | file | what it is |

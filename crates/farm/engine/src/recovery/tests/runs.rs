@@ -4,11 +4,11 @@ use super::world::{Counts, World};
 use plinth_runtime::fault;
 
 const SEEDS: u64 = 4000;
-const STEPS: usize = 400;
+const STEPS: usize = 800;
 
 fn run(seed: u64) -> Result<Counts, String> {
     let mut world = World::new(seed, seed.is_multiple_of(16));
-    let failures = 10 + world.chance.below(80);
+    let failures = 10 + world.chance.below(150);
     let commits = 1 + world.chance.below(6);
     for _ in 0..STEPS {
         if world.is_lost() {

@@ -326,7 +326,12 @@ impl World {
             return Ok(());
         }
         self.counts.opened += 1;
-        let whole = members.whole(region).filter_map(|m| self.machines.get(&m));
+        // A machine may have died since, and its next life has nothing.
+        let lives = |m: Name| {
+            let machine = self.machines.get(&m)?;
+            (members.author(m) == Some(machine.author)).then_some(machine)
+        };
+        let whole = members.whole(region).filter_map(lives);
         let whole: Vec<&Vec<Object>> = whole.filter_map(|m| m.replicas.get(&region)).collect();
         let first = whole[0];
         for objects in &whole {
