@@ -46,14 +46,17 @@
 //!
 //! # What the shell does with it
 //!
-//! 1. **Close.** `farm/member` shows a view of configuration *n*, whose fabric has closed what was before it. From here
-//!    on the machine's own commits must not go on either, not even by what they do on this machine itself: each step of
+//! 1. **Close.** `farm/member` shows a view of configuration *n*, whose fabric has closed what was before it. From
+//!    here
+//!    on the machine's own commits must not go on either, not even by what they do on this machine itself: each step
+//!    of
 //!    `commit` after a wait looks whether its configuration is still the present one, and waits for
 //!    [`Recovery::outcome`] if not (if it has sent no CommitBackup, it may abort at once: nobody can commit it). Local
 //!    locks and reads stop. Locks that are parked for memory are forgotten.
 //! 2. **Drain.** It takes in everything that lies in the rings, with the former configuration's rules.
 //! 3. **Hand over.** It moves all of the ledger except `below` into [`Held`]: of each transaction a record for each
-//!    region that has a replica here, with that region's writes (`locked` → `Locked`, or `Committed` once CommitPrimary
+//!    region that has a replica here, with that region's writes (`locked` → `Locked`, or `Committed` once
+//!    CommitPrimary
 //!    has come; `logged` → `Logged`; `truncated` → `Truncated`, without writes). It keeps `Former` of what is locked,
 //!    by region and transaction, for `Release` and `Install`. `committing` are its own numbers that are not reported
 //!    and have not sent Truncate. Then it calls [`Recovery::begin`]. An [`Author`] is a machine with
@@ -63,10 +66,12 @@
 //!    [`Letter::from_bytes`](plinth_core::codec::Codec::from_bytes) to [`Recovery::receive`]. A letter above
 //!    `MESSAGE_BYTES_MAX` has to be sent in pieces.
 //! 5. **Do effects in their order,** before it says anything else. `Release`: `Cell::unlock` with the former header,
-//!    `Old::abort` of what was kept. `Install`: `Region::claim`, then `Cell::apply`, which ends a lock, and `Old::abort`
+//!    `Old::abort` of what was kept. `Install`: `Region::claim`, then `Cell::apply`, which ends a lock, and
+//!    `Old::abort`
 //!    of what was kept, because old versions do not survive. Then `Store::installed` of the timestamp.
 //! 6. **Open.** At `Opened` a region may be read and locked; its primary, if it is a new one, first opens its `Slabs`
-//!    (also if it stays: cells that were reserved or freed by transactions that have ended). A replica here that is not
+//!    (also if it stays: cells that were reserved or freed by transactions that have ended). A replica here that is
+//!    not
 //!    whole begins its copy. Its engine says it is whole when it has copied all of it in this configuration.
 //! 7. **Answer.** At `Outcome` the commit that waits gets its timestamp, or aborts. At `Ended` `Numbers` forgets
 //!    everything that began before, so that `below` goes on.
