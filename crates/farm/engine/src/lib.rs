@@ -61,6 +61,7 @@ mod oat;
 mod post;
 mod primary;
 mod reads;
+pub mod recovery;
 mod rounds;
 mod settings;
 mod site;

@@ -1,0 +1,116 @@
+//! What a machine keeps from one configuration to the next, until a recovery has ended.
+
+use super::members::Members;
+use super::messages::{Below, Id, Record, Redone, State};
+use crate::wire::{Number, Write};
+use plinth_farm_fabric::Machine;
+use plinth_runtime::planted;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What the engine of a machine holds when it has taken in everything of a configuration. It keeps none of it but
+/// `below`: recovery has it from now on.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Held {
+    /// As a coordinator: transactions that were committing, and whose outcome nobody has been told.
+    pub committing: Vec<Number>,
+    /// As a participant, region by region. A transaction that writes to two regions here has a record for each.
+    pub records: Vec<(u16, Record)>,
+    pub below: Vec<Below>,
+}
+
+/// What a replica has to do for the end of a recovery.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Work {
+    /// Transactions whose locks in the region end without effect.
+    pub releases: Vec<Id>,
+    pub installs: Vec<(Id, u64, Vec<Write>)>,
+}
+
+#[derive(Default)]
+pub struct Kept {
+    /// By region: what was there before the configuration, or what a recovery has decided there.
+    regions: BTreeMap<u16, BTreeMap<Id, Record>>,
+    below: Vec<Below>,
+    /// Own transactions whose outcome is not known.
+    asked: BTreeSet<Number>,
+}
+
+impl Kept {
+    /// A configuration has ended. What was kept stays beside what has come since: a region need not have been opened.
+    pub fn take_in(&mut self, own: Machine, members: &Members, held: Held) {
+        let is_here = |region: u16| members.replica(region, own).is_some();
+        self.regions.retain(|region, _| is_here(*region));
+        let records = held.records.into_iter();
+        for (region, record) in records.filter(|(region, _)| is_here(*region)) {
+            let records = self.regions.entry(region).or_default();
+            // A decision is the last word: nothing of the transaction comes after it.
+            records.entry(record.id).or_insert(record);
+        }
+        self.below = held.below;
+        self.asked.extend(held.committing);
+    }
+
+    pub fn records(&self, region: u16) -> Vec<Record> {
+        let records = self.regions.get(&region).into_iter().flatten();
+        records.map(|(_, record)| record.clone()).collect()
+    }
+
+    pub fn below(&self) -> Vec<Below> {
+        self.below.clone()
+    }
+
+    pub fn asked(&self) -> impl Iterator<Item = Number> {
+        self.asked.iter().copied()
+    }
+
+    /// All regions are open: nobody contradicts the decisions any more.
+    pub fn answered(&mut self) -> BTreeSet<Number> {
+        std::mem::take(&mut self.asked)
+    }
+
+    /// The region's transactions are decided. The decisions stay until the next recovery, which may need them for
+    /// other regions.
+    pub fn redo(&mut self, region: u16, committed: Vec<Redone>) -> Work {
+        let former = self.regions.remove(&region).unwrap_or_default();
+        let decided: BTreeSet<Id> = committed.iter().map(|redone| redone.id).collect();
+        let locked = former.values().filter(|r| r.state == State::Locked);
+        let ended = locked.filter(|record| !decided.contains(&record.id));
+        let mut work = Work::default();
+        work.releases.extend(ended.map(|record| record.id));
+        if planted!(
+            "farm_recovery_forgets_locks",
+            "locks stay that a transaction without effect has left"
+        ) {
+            work.releases.clear();
+        }
+        let records = self.regions.entry(region).or_default();
+        for redone in committed {
+            let Redone {
+                id,
+                regions,
+                written_at,
+                writes,
+            } = redone;
+            let was_logged = former
+                .get(&id)
+                .is_some_and(|r| matches!(r.state, State::Logged { .. }));
+            let is_forgotten = was_logged
+                && planted!(
+                    "farm_recovery_forgets_writes",
+                    "what a backup has only logged is not applied"
+                );
+            if !writes.is_empty() && !is_forgotten {
+                work.installs.push((id, written_at, writes));
+            }
+            let state = State::Decided { written_at };
+            let record = Record {
+                id,
+                regions,
+                state,
+                writes: Vec::new(),
+            };
+            records.insert(id, record);
+        }
+        work
+    }
+}

@@ -1,0 +1,452 @@
+//! What members say to each other during a recovery. Bytes are hostile: what is decoded is within bounds.
+
+use crate::wire::{Number, Write};
+use bytes::Bytes;
+use plinth_core::codec::{Codec, Source};
+use plinth_core::codec_for;
+use plinth_core::output::Output;
+use plinth_farm_fabric::Machine;
+use plinth_farm_memory::TIMESTAMP_MAX;
+
+/// A life of a machine as a coordinator. The next life of the machine numbers its transactions from 1 again.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Author {
+    pub machine: Machine,
+    /// The configuration in which this life became a member.
+    pub since: u64,
+}
+
+/// A transaction that wrote something.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Id {
+    pub author: Author,
+    pub number: Number,
+}
+
+/// What a replica of a region knows of a transaction that wrote there.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum State {
+    /// A primary has the locks. The timestamp is not known here.
+    Locked,
+    /// A backup has CommitBackup.
+    Logged { written_at: u64 },
+    /// A primary has CommitPrimary, and its objects have the new versions.
+    Committed { written_at: u64 },
+    /// It is applied here, and its timestamp forgotten.
+    Truncated,
+    /// A recovery has committed it, and it is applied here.
+    Decided { written_at: u64 },
+}
+
+impl State {
+    pub fn written_at(self) -> Option<u64> {
+        match self {
+            State::Locked | State::Truncated => None,
+            State::Logged { written_at }
+            | State::Committed { written_at }
+            | State::Decided { written_at } => Some(written_at),
+        }
+    }
+
+    /// Such a state is only there if the transaction is committed.
+    pub fn is_proof(self) -> bool {
+        !matches!(self, State::Locked | State::Logged { .. })
+    }
+
+    /// A recovery still has something to do here for the transaction.
+    pub fn is_open(self) -> bool {
+        !matches!(self, State::Truncated | State::Decided { .. })
+    }
+}
+
+/// One transaction in one region.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Record {
+    pub id: Id,
+    /// All regions that it writes to.
+    pub regions: Vec<u16>,
+    pub state: State,
+    /// Its writes in the region; none if the state is not open.
+    pub writes: Vec<Write>,
+}
+
+/// All transactions of the author below the number are truncated everywhere, or have had no effect.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Below {
+    pub author: Author,
+    pub number: Number,
+}
+
+/// What the whole replicas of a region know of a transaction together.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Vote {
+    pub id: Id,
+    pub regions: Vec<u16>,
+    /// Each whole replica knows of it.
+    pub is_everywhere: bool,
+    /// One of them knows that it is committed.
+    pub is_proof: bool,
+    /// One of them has something to do for it.
+    pub is_open: bool,
+    pub written_at: Option<u64>,
+}
+
+/// What becomes of a transaction.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Fate {
+    Committed { written_at: u64 },
+    WithoutEffect,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Decision {
+    pub id: Id,
+    pub fate: Fate,
+}
+
+/// A committed transaction, as replicas of a region shall have it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Redone {
+    pub id: Id,
+    pub regions: Vec<u16>,
+    pub written_at: u64,
+    /// In the region. None if all whole replicas have them already.
+    pub writes: Vec<Write>,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Message {
+    /// To the master: the sender has taken in everything of former configurations, and asks what became of these
+    /// transactions of its own.
+    Here { asked: Vec<Number> },
+    /// Whole replica to primary.
+    Known {
+        region: u16,
+        records: Vec<Record>,
+        below: Vec<Below>,
+    },
+    /// Primary to master.
+    Votes {
+        region: u16,
+        votes: Vec<Vote>,
+        below: Vec<Below>,
+    },
+    /// Master to each member: transactions that wrote in regions of which it is the primary, and those it asked for.
+    Decided { decisions: Vec<Decision> },
+    /// Primary to replica: these are committed, and everything else before this configuration had no effect.
+    Redo { region: u16, committed: Vec<Redone> },
+    /// Replica to primary.
+    Done { region: u16 },
+    /// Primary to all members.
+    Open { region: u16 },
+}
+
+/// A message in its configuration.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Letter {
+    pub configuration: u64,
+    pub message: Message,
+}
+
+impl Codec for Author {
+    fn put(&self, out: &mut Output) {
+        (self.machine.0, self.since).put(out);
+    }
+
+    fn take(input: &mut Bytes) -> Option<Author> {
+        Some(Author {
+            machine: Machine(u16::take(input)?),
+            since: u64::take(input)?,
+        })
+    }
+
+    fn draw(source: &mut dyn Source) -> Author {
+        Author {
+            machine: Machine(u16::draw(source)),
+            since: u64::draw(source),
+        }
+    }
+}
+
+codec_for!(Id {
+    author: Author,
+    number: Number,
+});
+
+codec_for!(Below {
+    author: Author,
+    number: Number,
+});
+
+codec_for!(Record {
+    id: Id,
+    regions: Vec<u16>,
+    state: State,
+    writes: Vec<Write>,
+});
+
+impl Codec for Decision {
+    fn put(&self, out: &mut Output) {
+        self.id.put(out);
+        self.fate.put(out);
+    }
+
+    fn take(input: &mut Bytes) -> Option<Decision> {
+        Some(Decision {
+            id: Codec::take(input)?,
+            fate: Codec::take(input)?,
+        })
+    }
+
+    fn draw(source: &mut dyn Source) -> Decision {
+        Decision {
+            id: Codec::draw(source),
+            fate: Codec::draw(source),
+        }
+    }
+}
+
+codec_for!(Letter {
+    configuration: u64,
+    message: Message,
+});
+
+fn take_time(input: &mut Bytes) -> Option<u64> {
+    u64::take(input).filter(|time| *time <= TIMESTAMP_MAX)
+}
+
+fn draw_time(source: &mut dyn Source) -> u64 {
+    u64::draw(source) & TIMESTAMP_MAX
+}
+
+impl Codec for State {
+    fn put(&self, out: &mut Output) {
+        match *self {
+            State::Locked => 0u8.put(out),
+            State::Logged { written_at } => (1u8, written_at).put(out),
+            State::Committed { written_at } => (2u8, written_at).put(out),
+            State::Truncated => 3u8.put(out),
+            State::Decided { written_at } => (4u8, written_at).put(out),
+        }
+    }
+
+    fn take(input: &mut Bytes) -> Option<State> {
+        Some(match u8::take(input)? {
+            0 => State::Locked,
+            1 => State::Logged {
+                written_at: take_time(input)?,
+            },
+            2 => State::Committed {
+                written_at: take_time(input)?,
+            },
+            3 => State::Truncated,
+            4 => State::Decided {
+                written_at: take_time(input)?,
+            },
+            _ => return None,
+        })
+    }
+
+    fn draw(source: &mut dyn Source) -> State {
+        let written_at = draw_time(source);
+        match source.below(5) {
+            0 => State::Locked,
+            1 => State::Logged { written_at },
+            2 => State::Committed { written_at },
+            3 => State::Truncated,
+            _ => State::Decided { written_at },
+        }
+    }
+}
+
+impl Codec for Fate {
+    fn put(&self, out: &mut Output) {
+        match *self {
+            Fate::WithoutEffect => 0u8.put(out),
+            Fate::Committed { written_at } => (1u8, written_at).put(out),
+        }
+    }
+
+    fn take(input: &mut Bytes) -> Option<Fate> {
+        Some(match u8::take(input)? {
+            0 => Fate::WithoutEffect,
+            1 => Fate::Committed {
+                written_at: take_time(input)?,
+            },
+            _ => return None,
+        })
+    }
+
+    fn draw(source: &mut dyn Source) -> Fate {
+        let written_at = draw_time(source);
+        match source.below(2) {
+            0 => Fate::WithoutEffect,
+            _ => Fate::Committed { written_at },
+        }
+    }
+}
+
+impl Codec for Vote {
+    fn put(&self, out: &mut Output) {
+        self.id.put(out);
+        self.regions.put(out);
+        let flags = [self.is_everywhere, self.is_proof, self.is_open];
+        let flags = flags.iter().zip(0..).map(|(is, at)| u8::from(*is) << at);
+        flags.sum::<u8>().put(out);
+        self.written_at.put(out);
+    }
+
+    fn take(input: &mut Bytes) -> Option<Vote> {
+        let (id, regions) = (Id::take(input)?, Codec::take(input)?);
+        let flags = u8::take(input).filter(|flags| *flags < 8)?;
+        let written_at = match bool::take(input)? {
+            true => Some(take_time(input)?),
+            false => None,
+        };
+        Some(Vote {
+            id,
+            regions,
+            is_everywhere: flags & 1 != 0,
+            is_proof: flags & 2 != 0,
+            is_open: flags & 4 != 0,
+            written_at,
+        })
+    }
+
+    fn draw(source: &mut dyn Source) -> Vote {
+        Vote {
+            id: Codec::draw(source),
+            regions: Codec::draw(source),
+            is_everywhere: bool::draw(source),
+            is_proof: bool::draw(source),
+            is_open: bool::draw(source),
+            written_at: (source.below(2) == 0).then(|| draw_time(source)),
+        }
+    }
+}
+
+impl Codec for Redone {
+    fn put(&self, out: &mut Output) {
+        self.id.put(out);
+        self.regions.put(out);
+        self.written_at.put(out);
+        self.writes.put(out);
+    }
+
+    fn take(input: &mut Bytes) -> Option<Redone> {
+        Some(Redone {
+            id: Codec::take(input)?,
+            regions: Codec::take(input)?,
+            written_at: take_time(input)?,
+            writes: Codec::take(input)?,
+        })
+    }
+
+    fn draw(source: &mut dyn Source) -> Redone {
+        Redone {
+            id: Codec::draw(source),
+            regions: Codec::draw(source),
+            written_at: draw_time(source),
+            writes: Codec::draw(source),
+        }
+    }
+}
+
+impl Codec for Message {
+    fn put(&self, out: &mut Output) {
+        match self {
+            Message::Here { asked } => {
+                0u8.put(out);
+                asked.put(out);
+            }
+            Message::Known {
+                region,
+                records,
+                below,
+            } => {
+                (1u8, *region).put(out);
+                records.put(out);
+                below.put(out);
+            }
+            Message::Votes {
+                region,
+                votes,
+                below,
+            } => {
+                (2u8, *region).put(out);
+                votes.put(out);
+                below.put(out);
+            }
+            Message::Decided { decisions } => {
+                3u8.put(out);
+                decisions.put(out);
+            }
+            Message::Redo { region, committed } => {
+                (4u8, *region).put(out);
+                committed.put(out);
+            }
+            Message::Done { region } => (5u8, *region).put(out),
+            Message::Open { region } => (6u8, *region).put(out),
+        }
+    }
+
+    fn take(input: &mut Bytes) -> Option<Message> {
+        Some(match u8::take(input)? {
+            0 => Message::Here {
+                asked: Codec::take(input)?,
+            },
+            1 => Message::Known {
+                region: u16::take(input)?,
+                records: Codec::take(input)?,
+                below: Codec::take(input)?,
+            },
+            2 => Message::Votes {
+                region: u16::take(input)?,
+                votes: Codec::take(input)?,
+                below: Codec::take(input)?,
+            },
+            3 => Message::Decided {
+                decisions: Codec::take(input)?,
+            },
+            4 => Message::Redo {
+                region: u16::take(input)?,
+                committed: Codec::take(input)?,
+            },
+            5 => Message::Done {
+                region: u16::take(input)?,
+            },
+            6 => Message::Open {
+                region: u16::take(input)?,
+            },
+            _ => return None,
+        })
+    }
+
+    fn draw(source: &mut dyn Source) -> Message {
+        let region = u16::draw(source);
+        match source.below(7) {
+            0 => Message::Here {
+                asked: Codec::draw(source),
+            },
+            1 => Message::Known {
+                region,
+                records: Codec::draw(source),
+                below: Codec::draw(source),
+            },
+            2 => Message::Votes {
+                region,
+                votes: Codec::draw(source),
+                below: Codec::draw(source),
+            },
+            3 => Message::Decided {
+                decisions: Codec::draw(source),
+            },
+            4 => Message::Redo {
+                region,
+                committed: Codec::draw(source),
+            },
+            5 => Message::Done { region },
+            _ => Message::Open { region },
+        }
+    }
+}

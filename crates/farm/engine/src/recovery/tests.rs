@@ -1,0 +1,7 @@
+//! Tests of recovery.
+
+mod chance;
+mod machine;
+mod oracle;
+mod runs;
+mod world;
