@@ -25,6 +25,7 @@
 //! | `ledger` | as a participant: what is locked, committed, logged, truncated |
 //! | `post`, `tally` | messages to other machines, in order, and who waits for their acknowledgement |
 //! | `wire`, `view`, `settings` | messages, configurations, options |
+//! | `recovery` | what becomes of transactions when a configuration ends |
 //!
 //! Promises: all reads of a transaction, also of one that aborts, are of one snapshot: the newest versions at or below
 //! its read timestamp. A serializable one commits only if that snapshot is the present at its write timestamp.
@@ -43,7 +44,8 @@
 //! - **A blocked writer (`mv-block`) waits for a time only.** What it waits for may be blocks that its own snapshot
 //!   keeps.
 //!
-//! What is not here: failures. In one configuration nobody fails; a machine that cannot be reached makes its
+//! What is not joined yet: failures. `recovery` decides what becomes of transactions when a configuration ends, as a
+//! state machine that nobody drives so far. In one configuration nobody fails; a machine that cannot be reached makes its
 //! transactions `Failed`, or `Unknown` if they may have committed, and keeps what recovery asks for.
 //!
 //! Pointers are trusted as far as they come from the transaction's snapshot. One that is older may show anything once

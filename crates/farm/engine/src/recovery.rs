@@ -47,32 +47,27 @@
 //! # What the shell does with it
 //!
 //! 1. **Close.** `farm/member` shows a view of configuration *n*, whose fabric has closed what was before it. From
-//!    here
-//!    on the machine's own commits must not go on either, not even by what they do on this machine itself: each step
-//!    of
-//!    `commit` after a wait looks whether its configuration is still the present one, and waits for
-//!    [`Recovery::outcome`] if not (if it has sent no CommitBackup, it may abort at once: nobody can commit it). Local
-//!    locks and reads stop. Locks that are parked for memory are forgotten.
+//!    here on the machine's own commits must not go on either, not even by what they do on this machine itself: each
+//!    step of `commit` after a wait looks whether its configuration is still the present one, and waits for
+//!    [`Recovery::outcome`] if not (if it has sent no CommitBackup, it may abort at once: nobody can commit it).
+//!    Local locks and reads stop. Locks that are parked for memory are forgotten.
 //! 2. **Drain.** It takes in everything that lies in the rings, with the former configuration's rules.
 //! 3. **Hand over.** It moves all of the ledger except `below` into [`Held`]: of each transaction a record for each
 //!    region that has a replica here, with that region's writes (`locked` → `Locked`, or `Committed` once
-//!    CommitPrimary
-//!    has come; `logged` → `Logged`; `truncated` → `Truncated`, without writes). It keeps `Former` of what is locked,
-//!    by region and transaction, for `Release` and `Install`. `committing` are its own numbers that are not reported
-//!    and have not sent Truncate. Then it calls [`Recovery::begin`]. An [`Author`] is a machine with
+//!    CommitPrimary has come; `logged` → `Logged`; `truncated` → `Truncated`, without writes). It keeps `Former` of
+//!    what is locked, by region and transaction, for `Release` and `Install`. `committing` are its own numbers that
+//!    are not reported and have not sent Truncate. Then it calls [`Recovery::begin`]. An [`Author`] is a machine with
 //!    `Configuration::member(id).since`: accounts of a machine whose `since` has changed begin anew.
 //! 4. **Carry.** It sends each [`Effect::Send`] in [`Room::Recovery`](crate::Room) to the machine, in its
-//!    configuration, again while the ring is full, and gives up when the configuration ends. What arrives goes through
-//!    [`Letter::from_bytes`](plinth_core::codec::Codec::from_bytes) to [`Recovery::receive`]. A letter above
+//!    configuration, again while the ring is full, and gives up when the configuration ends. What arrives goes
+//!    through [`Letter::from_bytes`](plinth_core::codec::Codec::from_bytes) to [`Recovery::receive`]. A letter above
 //!    `MESSAGE_BYTES_MAX` has to be sent in pieces.
 //! 5. **Do effects in their order,** before it says anything else. `Release`: `Cell::unlock` with the former header,
 //!    `Old::abort` of what was kept. `Install`: `Region::claim`, then `Cell::apply`, which ends a lock, and
-//!    `Old::abort`
-//!    of what was kept, because old versions do not survive. Then `Store::installed` of the timestamp.
+//!    `Old::abort` of what was kept, because old versions do not survive. Then `Store::installed` of the timestamp.
 //! 6. **Open.** At `Opened` a region may be read and locked; its primary, if it is a new one, first opens its `Slabs`
 //!    (also if it stays: cells that were reserved or freed by transactions that have ended). A replica here that is
-//!    not
-//!    whole begins its copy. Its engine says it is whole when it has copied all of it in this configuration.
+//!    not whole begins its copy. Its engine says it is whole when it has copied all of it in this configuration.
 //! 7. **Answer.** At `Outcome` the commit that waits gets its timestamp, or aborts. At `Ended` `Numbers` forgets
 //!    everything that began before, so that `below` goes on.
 //! 8. **Lost.** At `Lost` the machine says which regions are lost, and does nothing more.
@@ -155,7 +150,8 @@ pub struct Recovery {
     kept: Kept,
     round: Round,
     outcomes: BTreeMap<Number, Fate>,
-    /// Letters of configurations that this machine has not begun. Who sends them has, so there are few.
+    /// Letters of the newest configuration that this machine has heard of and not begun. What others have left before
+    /// that will not be recovered, so nothing older is kept.
     early: Vec<(Machine, Letter)>,
     /// To this machine itself.
     inbox: VecDeque<Message>,
@@ -234,7 +230,16 @@ impl Recovery {
 
     fn hear(&mut self, from: Machine, letter: Letter) {
         if letter.configuration > self.configuration() {
-            self.early.push((from, letter));
+            let newest = self
+                .early
+                .first()
+                .map_or(0, |(_, early)| early.configuration);
+            if letter.configuration > newest {
+                self.early.clear();
+            }
+            if letter.configuration >= newest {
+                self.early.push((from, letter));
+            }
         } else if letter.configuration == self.configuration() && !self.round.is_lost {
             self.take(from, letter.message);
             self.work();

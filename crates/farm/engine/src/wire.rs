@@ -217,10 +217,17 @@ impl Codec for Write {
     }
 
     fn draw(source: &mut dyn Source) -> Write {
+        let drawn = draw_pointer(source);
+        let at = match drawn.is_null() {
+            true => Pointer::new(drawn.region(), drawn.class(), 1),
+            false => drawn,
+        };
+        let mut payload = source.bytes();
+        payload.truncate(at.class().payload_bytes());
         Write {
-            at: draw_pointer(source),
+            at,
             change: CHANGES[source.below(3) as usize],
-            payload: source.bytes(),
+            payload,
         }
     }
 }

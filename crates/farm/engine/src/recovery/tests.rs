@@ -1,5 +1,6 @@
 //! Tests of recovery.
 
+mod bytes;
 mod chance;
 mod machine;
 mod oracle;
