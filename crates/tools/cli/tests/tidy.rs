@@ -30,7 +30,7 @@ const FLOORS: [&[&str]; 10] = [
         "farm-member",
         "farm-structures",
     ],
-    &["control", "workload", "farm-engine", "farm-tpcc"],
+    &["control", "workload", "farm-engine", "farm-graph", "farm-tpcc"],
     &["server", "farm-check"], // and every layer
     &["services", "table", "zelos"],
     &["sim", "bench", "capi", "stack", "migrate", "cli"],
@@ -80,6 +80,7 @@ const FOLDERS: [(&str, &[&str]); 6] = [
             "disk",
             "engine",
             "fabric",
+            "graph",
             "judge",
             "member",
             "memory",

@@ -28,6 +28,31 @@ impl HashTable {
         Ok(entries)
     }
 
+    /// The entries of one ring of buckets, in no order that means anything; None behind the last ring. A scan ring by
+    /// ring misses no key that is there from its first transaction to its last: growth moves entries only to rings
+    /// behind all others. It may meet a key twice.
+    pub async fn ring<O: Objects>(&self, tx: &O, ring: u64) -> Result<Option<Vec<(Bytes, Bytes)>>> {
+        let root = self.read_root(tx).await?;
+        let rings = (root.buckets / RING) as u64;
+        if ring >= rings {
+            return Ok(None);
+        }
+        let first = ring as usize * RING;
+        let segment = first / self.settings.buckets;
+        let places = self.read_segment(tx, &root, segment).await?;
+        let Some(places) = places[first % self.settings.buckets..].get(..RING) else {
+            return damaged(self.root, "a ring of a table has too few buckets");
+        };
+        let mut census = Census::default();
+        let walked = self.walk_ring(tx, places, first, root.buckets, &mut census);
+        let mut entries = Vec::new();
+        for (_, entry) in walked.await? {
+            let value = value::load(tx, self.mark, entry.stored).await?;
+            entries.push((entry.key, value));
+        }
+        Ok(Some(entries))
+    }
+
     async fn walk<O: Objects>(
         &self,
         tx: &O,

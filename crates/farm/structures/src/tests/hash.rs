@@ -358,3 +358,50 @@ fn damaged_memory_is_an_error() {
     }
     assert!(errors > 100);
 }
+
+#[test]
+fn a_scan_ring_by_ring_misses_no_key_of_a_table_that_grows() {
+    let store = Store::new(5);
+    let settings = Settings {
+        buckets: 8,
+        slots: 2,
+        ..Settings::default()
+    };
+    let table = run(store.run(async |tx| HashTable::create(tx, settings, Pointer::NULL).await));
+    let table = table.expect("a table");
+    let filled: Result<()> = run(store.run(async |tx| {
+        for i in 0..200u32 {
+            table.set(tx, &i.to_be_bytes(), b"value").await?;
+        }
+        Ok(())
+    }));
+    assert_eq!(filled, Ok(()));
+    let (mut seen, mut ring) = (BTreeSet::new(), 0);
+    loop {
+        let piece = run(store.run(async |tx| {
+            let grows = ring < 12 && ring % 2 == 0;
+            table.grow(tx, if grows { 2 } else { 0 }).await?;
+            table.ring(tx, ring).await
+        }));
+        let Some(entries) = piece.expect("nothing fails") else {
+            break;
+        };
+        seen.extend(entries.into_iter().map(|(key, _)| key));
+        ring += 1;
+    }
+    assert!(ring > 3, "it has grown: {ring}");
+    assert_eq!(seen.len(), 200);
+    // At one snapshot the rings share out all entries.
+    let shared: Result<()> = run(store.run(async |tx| {
+        let mut entries = Vec::new();
+        for ring in 0.. {
+            match table.ring(tx, ring).await? {
+                Some(more) => entries.extend(more),
+                None => break,
+            }
+        }
+        assert_eq!(entries, table.entries(tx).await?);
+        Ok(())
+    }));
+    assert_eq!(shared, Ok(()));
+}

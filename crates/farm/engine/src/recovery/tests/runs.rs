@@ -3,7 +3,8 @@
 use super::world::{Counts, World};
 use plinth_runtime::fault;
 
-const SEEDS: u64 = 4000;
+/// The rarest mistake that was made on purpose, outcomes that are told too early, showed at seed 4774.
+const SEEDS: u64 = 12_000;
 const STEPS: usize = 800;
 
 fn run(seed: u64) -> Result<Counts, String> {
