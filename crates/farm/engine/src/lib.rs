@@ -45,8 +45,8 @@
 //!   keeps.
 //!
 //! What is not joined yet: failures. `recovery` decides what becomes of transactions when a configuration ends, as a
-//! state machine that nobody drives so far. In one configuration nobody fails; a machine that cannot be reached makes its
-//! transactions `Failed`, or `Unknown` if they may have committed, and keeps what recovery asks for.
+//! state machine that nobody drives so far. In one configuration nobody fails; a machine that cannot be reached makes
+//! its transactions `Failed`, or `Unknown` if they may have committed, and keeps what recovery asks for.
 //!
 //! Pointers are trusted as far as they come from the transaction's snapshot. One that is older may show anything once
 //! its slab has gone to objects of another size.

@@ -30,7 +30,13 @@ const FLOORS: [&[&str]; 10] = [
         "farm-member",
         "farm-structures",
     ],
-    &["control", "workload", "farm-engine", "farm-graph", "farm-tpcc"],
+    &[
+        "control",
+        "workload",
+        "farm-engine",
+        "farm-graph",
+        "farm-tpcc",
+    ],
     &["server", "farm-check"], // and every layer
     &["services", "table", "zelos"],
     &["sim", "bench", "capi", "stack", "migrate", "cli"],
