@@ -12,13 +12,13 @@ use crate::schema::{
     new_row, order_by_customer_key, register_scale,
 };
 use bytes::Bytes;
-use plinth_farm_memory::Pointer;
+use plinth_farm_memory::{Abort, Pointer};
 use plinth_farm_structures::btree::{BTree, Cache};
 use plinth_farm_structures::catalog::Catalog;
 use plinth_farm_structures::hash::HashTable;
 use plinth_farm_structures::kv::Engine;
 use plinth_farm_structures::{Error, Result};
-use plinth_runtime::yield_now;
+use plinth_runtime::{Duration, sleep, yield_now};
 
 /// What each customer has paid before the first transaction: 10.00.
 const FIRST_PAYMENT: i64 = 1000;
@@ -27,11 +27,16 @@ const ORDERS: usize = 8;
 /// Entries that a bucket has on average when its table is loaded.
 const ENTRIES_A_BUCKET: usize = 5;
 
-/// Runs a transaction until it has committed.
+/// Memory for old versions comes back after a while, memory for objects does not.
+const FULL_PAUSE: Duration = Duration::from_millis(1);
+const FULL_TIMES_MAX: u32 = 200;
+
+/// Runs a transaction until it has committed. Gives up if the memory stays full.
 pub async fn run<E: Engine, T>(
     engine: &E,
     mut body: impl AsyncFnMut(&E::Transaction) -> Result<T>,
 ) -> Result<T> {
+    let mut full = 0;
     loop {
         let error = match engine.begin().await {
             Ok(tx) => match body(&tx).await {
@@ -43,10 +48,15 @@ pub async fn run<E: Engine, T>(
             },
             Err(abort) => abort.into(),
         };
-        if !error.is_retryable() {
+        let is_full = error == Error::Abort(Abort::Full);
+        full += u32::from(is_full);
+        if !error.is_retryable() || full > FULL_TIMES_MAX {
             return Err(error);
         }
-        yield_now().await;
+        match is_full {
+            true => sleep(FULL_PAUSE).await,
+            false => yield_now().await,
+        }
     }
 }
 

@@ -37,7 +37,7 @@ const FLOORS: [&[&str]; 10] = [
         "farm-graph",
         "farm-tpcc",
     ],
-    &["server", "farm-check"], // and every layer
+    &["server", "farm-check", "farm-bench"], // and every layer
     &["services", "table", "zelos"],
     &["sim", "bench", "capi", "stack", "migrate", "cli"],
 ];
@@ -82,6 +82,7 @@ const FOLDERS: [(&str, &[&str]); 6] = [
     (
         "farm",
         &[
+            "bench",
             "check",
             "disk",
             "engine",

@@ -1,0 +1,186 @@
+//! Machines of the engine in one process, as tasks of its one thread.
+
+use crate::clocks::{hear_time, keep_time, new_clock};
+use crate::kv::Access;
+use crate::mode::Mode;
+use plinth_farm_engine::{Engine, Options, Replicas, Settings, View};
+use plinth_farm_fabric::{Fabric, Layout, Local, Machine, Shared};
+use plinth_farm_memory::{Abort, Objects, Pointer, Sizes};
+use plinth_farm_structures::Result as StructureResult;
+use plinth_runtime::{TaskGroup, disk};
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+/// Of a ring between two machines.
+const RING_WORDS: u64 = 1 << 16;
+const MIB_WORDS: u64 = (1 << 20) / 8;
+
+/// How many machines there are, and how much memory they have.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Machines {
+    pub machines: u16,
+    /// Of each region, one of them the primary. At most as many as machines.
+    pub replicas: u16,
+    /// MiB of a region. A machine has a replica of as many regions as a region has replicas.
+    pub region_mib: u64,
+    /// MiB of old versions of a machine.
+    pub old_mib: u64,
+}
+
+/// A directory of memory: not a disk, if there is such a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Place(PathBuf);
+
+impl Place {
+    pub fn new(directory: Option<PathBuf>) -> Place {
+        let memory = Path::new("/dev/shm");
+        Place(directory.unwrap_or_else(|| match memory.is_dir() {
+            true => memory.to_owned(),
+            false => std::env::temp_dir(),
+        }))
+    }
+}
+
+/// Removes the files when it is dropped. The memory stays as long as it is mapped.
+struct Files(PathBuf);
+
+impl Drop for Files {
+    #[allow(clippy::disallowed_methods)] // it removes what it has made
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+pub struct Cluster {
+    pub engines: Vec<Rc<Engine<Shared>>>,
+    pub mode: Mode,
+    _time: TaskGroup,
+}
+
+thread_local! {
+    /// Clusters that this thread has started: their directories differ.
+    static STARTED: Cell<u64> = const { Cell::new(0) };
+}
+
+impl Machines {
+    fn view(&self) -> View {
+        let machines: Vec<Machine> = (0..self.machines).map(Machine).collect();
+        let replica = |region: u16, n: u16| plinth_farm_engine::Place {
+            machine: Machine((region + n) % self.machines),
+            slot: n,
+        };
+        let regions = (0..self.machines).map(|region| Replicas {
+            primary: replica(region, 0),
+            backups: (1..self.replicas).map(|n| replica(region, n)).collect(),
+        });
+        View {
+            number: 1,
+            master: machines[0],
+            regions: regions.collect(),
+            machines,
+        }
+    }
+
+    fn sizes(&self) -> Sizes {
+        let words = |mib: u64| mib.saturating_mul(MIB_WORDS);
+        Sizes::new(self.replicas, words(self.region_mib), words(self.old_mib))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.machines == 0 || self.replicas == 0 || self.replicas > self.machines {
+            return Err("there is at least one machine, and at most as many replicas".into());
+        }
+        let sizes = self.sizes().check();
+        sizes.map_err(|error| format!("memory of a machine: {error}"))
+    }
+}
+
+impl Cluster {
+    /// Starts the machines, with memory in `place`, without data. Errors are a line for the user.
+    pub async fn start(place: &Place, machines: &Machines, mode: Mode) -> Result<Cluster, String> {
+        machines.check()?;
+        let number = STARTED.replace(STARTED.get() + 1);
+        let name = format!("plinth-farm-bench-{}-{number}", unique());
+        let files = Files(place.0.join(name));
+        let at = |error: std::io::Error| {
+            let directory = place.0.display();
+            format!("{directory}: no memory can be made there: {error}")
+        };
+        disk::create_dir_all(&files.0).await.map_err(at)?;
+        let (view, sizes) = (machines.view(), machines.sizes());
+        let layout = Layout {
+            machines: usize::from(machines.machines),
+            ring_words: RING_WORDS,
+            region_words: sizes.region_words(),
+        };
+        let mut fabrics = Vec::new();
+        for machine in &view.machines {
+            let local = Local::start(&files.0, *machine, &layout)
+                .await
+                .map_err(at)?;
+            let fabric = Rc::new(Shared::new(local));
+            let configured = fabric.configure(1, &view.machines).await;
+            configured.map_err(|error| format!("the fabric does not start: {error}"))?;
+            fabrics.push(fabric);
+        }
+        let time = TaskGroup::new();
+        let mut engines = Vec::new();
+        for fabric in fabrics {
+            for other in view
+                .machines
+                .iter()
+                .filter(|other| **other != fabric.local().machine())
+            {
+                let opened = fabric.open(*other).await;
+                opened.map_err(|error| format!("no way to machine {}: {error}", other.0))?;
+            }
+            let clock = new_clock(fabric.local().machine());
+            let (policy, settings) = (mode.policy(), Settings::default());
+            let (its_fabric, its_clock) = (fabric.clone(), clock.clone());
+            let engine =
+                Engine::start(its_fabric, its_clock, view.clone(), sizes, policy, settings);
+            let engine = engine.map_err(|error| format!("the engine does not start: {error}"))?;
+            hear_time(&engine, &clock);
+            time.spawn("time", keep_time(view.clone(), clock, fabric));
+            engines.push(Rc::new(engine));
+        }
+        // Mapped memory needs no name, and whatever ends this process leaves nothing behind.
+        drop(files);
+        Ok(Cluster {
+            engines,
+            mode,
+            _time: time,
+        })
+    }
+
+    pub fn machine(&self, number: usize) -> Access {
+        let engine = self.engines[number % self.engines.len()].clone();
+        Access {
+            engine,
+            options: Options::default(),
+        }
+    }
+
+    /// An object on each machine: what is to lie near it, lies there.
+    pub async fn anchors(&self) -> StructureResult<Vec<Pointer>> {
+        let mut anchors = Vec::new();
+        for number in 0..self.engines.len() {
+            let machine = self.machine(number);
+            let anchor = plinth_farm_tpcc::load::run(&machine, async |tx| {
+                Ok(tx.allocate(8, Pointer::NULL).await?)
+            });
+            anchors.push(anchor.await?);
+        }
+        Ok(anchors)
+    }
+
+    pub async fn reader(&self) -> Result<plinth_farm_engine::Transaction<Shared>, Abort> {
+        self.engines[0].begin(Options::read_only()).await
+    }
+}
+
+fn unique() -> String {
+    let id = plinth_runtime::random::uid();
+    format!("{:016x}", id.0)
+}

@@ -1,0 +1,143 @@
+//! Throughput, latencies and ratios.
+
+use hdrhistogram::Histogram;
+use plinth_runtime::{Duration, Instant, now};
+use rustix::time::{ClockId, clock_gettime};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// An hour. What takes longer counts as long.
+const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
+const DIGITS: u8 = 3;
+
+/// Processor time of this thread, in seconds.
+fn cpu_s() -> f64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
+/// Time and processor time from its making on.
+pub struct Watch {
+    begun: Instant,
+    cpu_s: f64,
+}
+
+/// Seconds of a measured interval.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Spent {
+    pub wall_s: f64,
+    pub cpu_s: f64,
+}
+
+impl Watch {
+    pub fn start() -> Watch {
+        Watch {
+            begun: now(),
+            cpu_s: cpu_s(),
+        }
+    }
+
+    pub fn stop(&self) -> Spent {
+        Spent {
+            wall_s: self.begun.elapsed().as_secs_f64(),
+            cpu_s: cpu_s() - self.cpu_s,
+        }
+    }
+}
+
+impl Spent {
+    pub fn add(&mut self, other: Spent) {
+        self.wall_s += other.wall_s;
+        self.cpu_s += other.cpu_s;
+    }
+
+    pub fn a_second(&self, count: u64) -> f64 {
+        count as f64 / self.wall_s.max(1e-9)
+    }
+
+    /// Per second of the thread's processor time: what one core would do alone.
+    pub fn a_core(&self, count: u64) -> f64 {
+        count as f64 / self.cpu_s.max(1e-9)
+    }
+}
+
+/// Latencies in nanoseconds.
+pub struct Latencies(Histogram<u64>);
+
+impl Default for Latencies {
+    fn default() -> Latencies {
+        let histogram = Histogram::new_with_max(LATENCY_NS_MAX, DIGITS);
+        Latencies(histogram.expect("bounds that make sense"))
+    }
+}
+
+impl Latencies {
+    pub fn add(&mut self, latency: Duration) {
+        self.0.saturating_record(latency.as_nanos() as u64);
+    }
+
+    pub fn merge(&mut self, other: &Latencies) {
+        self.0.add(&other.0).expect("the same bounds");
+    }
+
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// In microseconds.
+    pub fn quantile_us(&self, quantile: f64) -> f64 {
+        match self.0.is_empty() {
+            true => 0.0,
+            false => self.0.value_at_quantile(quantile) as f64 / 1000.0,
+        }
+    }
+
+    pub fn to_json(&self) -> Value {
+        json!({
+            "count": self.count(),
+            "p50_us": self.quantile_us(0.5),
+            "p99_us": self.quantile_us(0.99),
+        })
+    }
+}
+
+/// How often attempts have ended without effect, by reason.
+#[derive(Default)]
+pub struct Aborts(BTreeMap<String, u64>);
+
+impl Aborts {
+    pub fn add(&mut self, reason: String) {
+        *self.0.entry(reason).or_default() += 1;
+    }
+
+    pub fn merge(&mut self, other: Aborts) {
+        for (reason, count) in other.0 {
+            *self.0.entry(reason).or_default() += count;
+        }
+    }
+
+    pub fn count(&self) -> u64 {
+        self.0.values().sum()
+    }
+
+    pub fn to_json(&self) -> Value {
+        json!(self.0)
+    }
+}
+
+/// The middle one; 0 if there is none.
+pub fn median(mut values: Vec<f64>) -> f64 {
+    values.sort_by(f64::total_cmp);
+    let middle = values.len() / 2;
+    match values.len() {
+        0 => 0.0,
+        count if count % 2 == 1 => values[middle],
+        _ => f64::midpoint(values[middle - 1], values[middle]),
+    }
+}
+
+/// The median of `of[i] / by[i]`: what was measured in the same round is compared.
+pub fn ratio(of: &[f64], by: &[f64]) -> f64 {
+    let both = of.iter().zip(by).filter(|(_, by)| **by > 0.0);
+    median(both.map(|(of, by)| of / by).collect())
+}
