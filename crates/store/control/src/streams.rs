@@ -57,7 +57,10 @@ pub(crate) async fn trim(database: Database, sizes: Rc<Sizes>) {
         plinth_runtime::sleep(Duration::from_millis(STREAM_TRIM_MS.get())).await;
         let streams = match attempt(&database, async |tr| tr.list_streams().await).await {
             Ok(streams) => streams,
-            Err(_) => continue, // the database is away; the next round reads them
+            Err(error) => {
+                trace!("StreamsNotListed", "error" => error);
+                continue; // the database is away; the next round reads them
+            }
         };
         sizes.keep_only(&streams.iter().map(|info| info.record.id).collect());
         for info in streams {
