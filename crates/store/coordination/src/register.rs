@@ -62,13 +62,9 @@ impl Register {
                     "the generation of a reader goes back from {:?} to {highest:?}",
                     self.generation
                 );
-                let is_first = self.generation.number == 1;
                 self.generation.number = highest.number;
-                // The first question only finds out the number. After that, somebody else asks at the same time.
-                if !is_first {
-                    let pause = plinth_runtime::random::range(5..50);
-                    plinth_runtime::sleep(Duration::from_millis(pause)).await;
-                }
+                plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::range(5..50)))
+                    .await;
                 continue;
             }
             return found(replies, self.file.majority());
