@@ -1,6 +1,7 @@
 //! Reads and writes of the system keyspace by the client itself, inside an application's transaction: at that
 //! transaction's version and with its conflicts, whatever options the application has set.
 
+use crate::attempt::Guarded;
 use crate::reader::{Budget, Reader};
 use crate::transaction::Transaction;
 use bytes::{BufMut, Bytes, BytesMut};
@@ -8,7 +9,7 @@ use plinth_core::key::{ALL_KEYS_END, KeyRange};
 use plinth_core::version::Versionstamp;
 use plinth_core::{Error, Key, MutationKind, MutationRef, Result, Value};
 
-/// Rows of `range`, own writes included; the transaction conflicts with their change.
+/// Rows of `range`, own writes included; the transaction conflicts with their change. Ends with the attempt.
 pub(crate) async fn read(
     transaction: &Transaction,
     range: KeyRange,
@@ -22,27 +23,50 @@ pub(crate) async fn read(
         let writes = state.own_writes(false);
         (state.attempt.clone(), version, writes, state.options)
     };
-    let reader = Reader {
-        cluster: database.cluster().clone(),
-        version: version.get().await?,
-        writes: writes.clone(),
-        bypass_unreadable: options.bypass_unreadable,
-        attempt: (!options.ryw_disabled).then(|| attempt.clone()),
-        keys_end: Key::from_static(ALL_KEYS_END),
-    };
-    let mut rows = Vec::new();
-    if range.begin < range.end {
+    let rows = Guarded::new(&attempt, async {
+        let reader = Reader {
+            cluster: database.cluster().clone(),
+            version: version.get().await?,
+            writes: writes.clone(),
+            bypass_unreadable: options.bypass_unreadable,
+            attempt: (!options.ryw_disabled).then(|| attempt.clone()),
+            keys_end: Key::from_static(ALL_KEYS_END),
+        };
         let budget = Budget {
             rows: limit,
             bytes: usize::MAX,
         };
-        let keep = |key, value| rows.push((key, value));
-        reader
-            .scan(range.begin.clone(), range.end.clone(), false, budget, keep)
-            .await?;
+        scanned(
+            &reader,
+            range.begin.clone(),
+            range.end.clone(),
+            false,
+            budget,
+        )
+        .await
+    });
+    let (rows, _) = rows.await?;
+    if range.begin < range.end {
         attempt.add_read_range(&range.begin, &range.end, writes.as_deref());
     }
     Ok(rows)
+}
+
+/// Rows of `[begin, end)`, and whether a limit was reached.
+async fn scanned(
+    reader: &Reader,
+    begin: Key,
+    end: Key,
+    reverse: bool,
+    budget: Budget,
+) -> Result<(Vec<(Key, Value)>, bool)> {
+    let mut rows = Vec::new();
+    if begin >= end {
+        return Ok((rows, false));
+    }
+    let keep = |key, value| rows.push((key, value));
+    let more = reader.scan(begin, end, reverse, budget, keep).await?;
+    Ok((rows, more))
 }
 
 pub(crate) async fn get(transaction: &Transaction, key: &[u8]) -> Result<Option<Value>> {
@@ -51,7 +75,7 @@ pub(crate) async fn get(transaction: &Transaction, key: &[u8]) -> Result<Option<
 }
 
 /// Rows of `[begin, end)` as the database has them, without own writes and without conflicts; the last ones if
-/// `reverse`. Also whether a limit was reached.
+/// `reverse`. Also whether a limit was reached. Ends with the attempt.
 pub(crate) async fn scan_snapshot(
     transaction: &Transaction,
     begin: Key,
@@ -61,30 +85,28 @@ pub(crate) async fn scan_snapshot(
     bytes_max: usize,
 ) -> Result<(Vec<(Key, Value)>, bool)> {
     let cluster = transaction.database().cluster().clone();
-    let version = {
+    let (attempt, version) = {
         let mut state = transaction.inner.state.borrow_mut();
         state.attempt.check()?;
-        state.ask_read_version(&cluster, true)
+        let version = state.ask_read_version(&cluster, true);
+        (state.attempt.clone(), version)
     };
-    let reader = Reader {
-        cluster,
-        version: version.get().await?,
-        writes: None,
-        bypass_unreadable: false,
-        attempt: None,
-        keys_end: Key::from_static(ALL_KEYS_END),
-    };
-    let budget = Budget {
-        rows: rows_max,
-        bytes: bytes_max,
-    };
-    let mut rows = Vec::new();
-    if begin >= end {
-        return Ok((rows, false));
-    }
-    let keep = |key, value| rows.push((key, value));
-    let more = reader.scan(begin, end, reverse, budget, keep).await?;
-    Ok((rows, more))
+    let rows = Guarded::new(&attempt, async {
+        let reader = Reader {
+            cluster,
+            version: version.get().await?,
+            writes: None,
+            bypass_unreadable: false,
+            attempt: None,
+            keys_end: Key::from_static(ALL_KEYS_END),
+        };
+        let budget = Budget {
+            rows: rows_max,
+            bytes: bytes_max,
+        };
+        scanned(&reader, begin, end, reverse, budget).await
+    });
+    rows.await
 }
 
 pub(crate) async fn get_snapshot(transaction: &Transaction, key: &[u8]) -> Result<Option<Value>> {

@@ -15,6 +15,9 @@ use std::rc::Rc;
 
 /// Mean interval at which a watch asks a server that has no room for it. Each interval is random.
 const WATCH_POLL_MS: u64 = 1000;
+/// A server that has not answered a read for this long may never do so: its disk hangs, say. The limit is the age of
+/// the oldest read versions, so the read may be too old by then, and the transaction will be told so.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
 
 /// True for errors that the transaction gets. Any other error leads to another attempt inside the client.
 fn is_final(error: Error) -> bool {
@@ -143,10 +146,15 @@ async fn ask_team<R: Request + Clone>(
                 probe!("client_second_request");
                 inner.patience.learn(false);
                 let mut second = call(i);
-                let (winner, loser) = match plinth_runtime::race(&mut under_way, &mut second).await
-                {
-                    Either::Left(answer) => ((asked, answer), (i, second)),
-                    Either::Right(answer) => ((i, answer), (asked, under_way)),
+                let either = plinth_runtime::race(&mut under_way, &mut second);
+                let (winner, loser) = match plinth_runtime::timeout(SILENCE_MAX, either).await {
+                    Some(Either::Left(answer)) => ((asked, answer), (i, second)),
+                    Some(Either::Right(answer)) => ((i, answer), (asked, under_way)),
+                    None => {
+                        inner.avoided.failed(&servers[asked]);
+                        (asked, under_way) = (i, second);
+                        continue;
+                    }
                 };
                 let is_overtaken = winner.0 == i && winner.1.is_ok();
                 let outcome = asking.outcome(winner.0, winner.1);
@@ -160,8 +168,15 @@ async fn ask_team<R: Request + Clone>(
             }
         }
     }
-    let answer = under_way.await;
-    asking.outcome(asked, answer).unwrap_or(Err(asking.last))
+    // Others may answer by now, or the shard may have moved.
+    match plinth_runtime::timeout(SILENCE_MAX, under_way).await {
+        Some(answer) => asking.outcome(asked, answer).unwrap_or(Err(asking.last)),
+        None => {
+            probe!("client_read_meets_silence");
+            inner.avoided.failed(&servers[asked]);
+            Err(asking.last)
+        }
+    }
 }
 
 /// True if the server sent this error itself: it is alive.
@@ -363,3 +378,6 @@ async fn readable(inner: &Rc<Inner>, version: Version) -> Result<Version> {
         plinth_runtime::sleep(Duration::from_millis(1)).await;
     }
 }
+
+#[cfg(test)]
+mod tests;
