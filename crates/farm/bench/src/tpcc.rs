@@ -360,13 +360,3 @@ pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
     }
     Ok(report)
 }
-
-/// An object of the database, which a test damages.
-#[cfg(test)]
-pub(crate) fn sum_of_a_district(side: &Side) -> (std::rc::Rc<Engine<Shared>>, Pointer) {
-    let warehouse = side.databases[0].warehouse(1);
-    (
-        side.cluster.engines[0].clone(),
-        warehouse.district(1).year_to_date,
-    )
-}
