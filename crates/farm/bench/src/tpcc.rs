@@ -328,6 +328,7 @@ fn full(mode: Mode, done: &Done) -> Option<String> {
 /// Loads a database for each mode, runs the mix on them by turns, and checks them before and after. `tell` hears what
 /// is done. Errors are a line for the user.
 pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
+    plan.machines.check_at(&plan.place).await?;
     let mut report = Report::new("tpcc", plan.settings());
     let mut sides = Vec::new();
     for mode in &plan.modes {

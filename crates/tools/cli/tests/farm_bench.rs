@@ -1,5 +1,5 @@
-//! `plinth farm bench` measures what it says it does, in short runs, and refuses what makes no sense. Goals of speed are
-//! not asked for here.
+//! `plinth farm bench` measures what it says it does, in short runs, and refuses what makes no sense. Goals of speed
+//! are not asked for here.
 
 mod common;
 

@@ -606,12 +606,17 @@ mod tests {
             new in (0..200u8, prop::option::of(0..30usize)),
             removes: bool,
             damage in prop::option::of((0..300usize, any::<u8>())),
+            fence in 0..8u8,
         ) {
             let (settings, mark) = (settings(), Mark::random());
             let leaf = leaf(&keys, upper);
             let mut bytes = leaf.encode(mark).to_vec();
             if let Some((at, with)) = damage && at >= 16 && at < bytes.len() {
                 bytes[at] = with;
+            }
+            if fence == 7 {
+                // The lower fence is empty, so the upper one is what is behind the table.
+                bytes[page_bytes(FENCES + leaf.entries.len(), 0)] = fence;
             }
             let Some(page) = LeafPage::parse(bytes.into(), mark) else {
                 return Ok(());
