@@ -105,7 +105,7 @@ impl Machines {
         Sizes::new(self.replicas, words(self.region_mib), words(self.old_mib))
     }
 
-    /// Whether there are such machines, and whether `place` takes their memory's names. Errors are a line for the user.
+    /// Whether there are such machines, and whether `place` takes names of memory. Errors are a line for the user.
     pub(crate) async fn check_at(&self, place: &Place) -> Result<(), String> {
         self.check()?;
         Files::new(place).await.map(|_| ())

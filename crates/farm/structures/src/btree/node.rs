@@ -363,8 +363,8 @@ impl LeafPage {
         Some(Err(low))
     }
 
-    /// The leaf with one entry set, put in or removed: what [`Leaf::encode`] gives after the same change, for a fraction
-    /// of the work. `None` if that is too large or empty, or if the leaf is damaged; [`LeafPage::to_leaf`] tells.
+    /// The leaf with one entry set, put in or removed: what [`Leaf::encode`] gives after the same change, for part of
+    /// the work. `None` if that is too large or empty, or if the leaf is damaged; [`LeafPage::to_leaf`] tells.
     pub fn changed(&self, change: &Splice<'_>, mark: Mark, settings: &Settings) -> Option<Bytes> {
         Fences::read(&self.0)?;
         let (at, gone, new) = match *change {
