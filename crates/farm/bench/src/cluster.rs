@@ -42,8 +42,26 @@ impl Place {
     }
 }
 
+impl Place {
+    fn failed(&self, error: &std::io::Error) -> String {
+        let directory = self.0.display();
+        format!("{directory}: no memory can be made there: {error}")
+    }
+}
+
 /// Removes the files when it is dropped. The memory stays as long as it is mapped.
 struct Files(PathBuf);
+
+impl Files {
+    async fn new(place: &Place) -> Result<Files, String> {
+        let number = STARTED.replace(STARTED.get() + 1);
+        let name = format!("plinth-farm-bench-{}-{number}", unique());
+        let files = Files(place.0.join(name));
+        let made = disk::create_dir_all(&files.0).await;
+        made.map_err(|error| place.failed(&error))?;
+        Ok(files)
+    }
+}
 
 impl Drop for Files {
     #[allow(clippy::disallowed_methods)] // it removes what it has made
@@ -87,6 +105,12 @@ impl Machines {
         Sizes::new(self.replicas, words(self.region_mib), words(self.old_mib))
     }
 
+    /// Whether there are such machines, and whether `place` takes names of memory. Errors are a line for the user.
+    pub(crate) async fn check_at(&self, place: &Place) -> Result<(), String> {
+        self.check()?;
+        Files::new(place).await.map(|_| ())
+    }
+
     fn check(&self) -> Result<(), String> {
         if self.machines == 0 || self.replicas == 0 || self.replicas > self.machines {
             return Err("there is at least one machine, and at most as many replicas".into());
@@ -100,14 +124,7 @@ impl Cluster {
     /// Starts the machines, with memory in `place`, without data. Errors are a line for the user.
     pub async fn start(place: &Place, machines: &Machines, mode: Mode) -> Result<Cluster, String> {
         machines.check()?;
-        let number = STARTED.replace(STARTED.get() + 1);
-        let name = format!("plinth-farm-bench-{}-{number}", unique());
-        let files = Files(place.0.join(name));
-        let at = |error: std::io::Error| {
-            let directory = place.0.display();
-            format!("{directory}: no memory can be made there: {error}")
-        };
-        disk::create_dir_all(&files.0).await.map_err(at)?;
+        let files = Files::new(place).await?;
         let (view, sizes) = (machines.view(), machines.sizes());
         let layout = Layout {
             machines: usize::from(machines.machines),
@@ -116,9 +133,8 @@ impl Cluster {
         };
         let mut fabrics = Vec::new();
         for machine in &view.machines {
-            let local = Local::start(&files.0, *machine, &layout)
-                .await
-                .map_err(at)?;
+            let local = Local::start(&files.0, *machine, &layout).await;
+            let local = local.map_err(|error| place.failed(&error))?;
             let fabric = Rc::new(Shared::new(local));
             let configured = fabric.configure(1, &view.machines).await;
             configured.map_err(|error| format!("the fabric does not start: {error}"))?;

@@ -33,6 +33,8 @@ mod zipf;
 
 pub use cluster::{Machines, Place};
 pub use mode::{Mode, parse_policy, policy_name};
+pub use plinth_farm_engine::Policy;
+pub use plinth_farm_tpcc::Scale;
 pub use report::Report;
 
 #[cfg(test)]

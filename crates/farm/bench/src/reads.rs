@@ -197,6 +197,7 @@ pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
         "seconds": plan.duration.as_secs_f64(),
         "seed": plan.seed,
     });
+    plan.machines().check_at(&plan.place).await?;
     let mut report = Report::new("reads", settings);
     tell(&format!("making {} objects", plan.objects));
     let loaded = Loaded::make(plan).await?;

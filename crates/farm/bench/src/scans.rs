@@ -45,6 +45,15 @@ pub struct Plan {
 }
 
 impl Plan {
+    fn machines(&self) -> Machines {
+        Machines {
+            machines: 1,
+            replicas: 1,
+            region_mib: self.region_mib,
+            old_mib: self.old_mib,
+        }
+    }
+
     fn settings(&self) -> Value {
         json!({
             "rows": self.rows,
@@ -111,13 +120,7 @@ pub(crate) struct Side {
 
 impl Side {
     pub async fn load(plan: &Plan, mode: Mode) -> Result<Side, String> {
-        let machines = Machines {
-            machines: 1,
-            replicas: 1,
-            region_mib: plan.region_mib,
-            old_mib: plan.old_mib,
-        };
-        let cluster = Cluster::start(&plan.place, &machines, mode).await?;
+        let cluster = Cluster::start(&plan.place, &plan.machines(), mode).await?;
         let mut access = cluster.machine(0);
         let tree = Side::fill(&access, plan).await;
         let tree = tree.map_err(|error| failed("loading", error))?;
@@ -359,6 +362,7 @@ fn line(figure: &Value) -> String {
 /// Loads the rows for each mode, runs updates alone and beside scans by turns, and checks each scan and the rows in
 /// the end. Errors are a line for the user.
 pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
+    plan.machines().check_at(&plan.place).await?;
     let mut report = Report::new("scans", plan.settings());
     let mut sides = Vec::new();
     for mode in &plan.modes {

@@ -328,6 +328,7 @@ fn full(mode: Mode, done: &Done) -> Option<String> {
 /// Loads a database for each mode, runs the mix on them by turns, and checks them before and after. `tell` hears what
 /// is done. Errors are a line for the user.
 pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
+    plan.machines.check_at(&plan.place).await?;
     let mut report = Report::new("tpcc", plan.settings());
     let mut sides = Vec::new();
     for mode in &plan.modes {
@@ -359,14 +360,4 @@ pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
         report.add(figure, line);
     }
     Ok(report)
-}
-
-/// An object of the database, which a test damages.
-#[cfg(test)]
-pub(crate) fn sum_of_a_district(side: &Side) -> (std::rc::Rc<Engine<Shared>>, Pointer) {
-    let warehouse = side.databases[0].warehouse(1);
-    (
-        side.cluster.engines[0].clone(),
-        warehouse.district(1).year_to_date,
-    )
 }

@@ -104,6 +104,15 @@ impl Plan {
         64 + rows.saturating_mul(2 * value_bytes as u64 + 400) / (1 << 20)
     }
 
+    fn machines(&self) -> Machines {
+        Machines {
+            machines: 1,
+            replicas: 1,
+            region_mib: self.region_mib,
+            old_mib: self.old_mib,
+        }
+    }
+
     fn settings(&self) -> Value {
         json!({
             "mode": self.mode.name(),
@@ -147,13 +156,7 @@ struct Done {
 
 impl Loaded {
     pub async fn make(plan: &Plan) -> Result<Loaded, String> {
-        let machines = Machines {
-            machines: 1,
-            replicas: 1,
-            region_mib: plan.region_mib,
-            old_mib: plan.old_mib,
-        };
-        let cluster = Cluster::start(&plan.place, &machines, plan.mode).await?;
+        let cluster = Cluster::start(&plan.place, &plan.machines(), plan.mode).await?;
         let mut access = cluster.machine(0);
         let tree = Loaded::fill(&access, plan).await;
         let tree = tree.map_err(|error| failed("loading", error))?;
@@ -316,6 +319,7 @@ impl Loaded {
 
 /// Loads the rows, runs each mix with each theta, and checks the rows. Errors are a line for the user.
 pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
+    plan.machines().check_at(&plan.place).await?;
     let mut report = Report::new("ycsb", plan.settings());
     tell(&format!("loading {} rows", plan.rows));
     let loaded = Loaded::make(plan).await?;

@@ -85,6 +85,19 @@ impl Entry {
     }
 }
 
+/// Whether it is the record of an entry, which [`Entry::read`] would read.
+pub fn is_entry(record: &[u8]) -> bool {
+    let Some(key) = key_of(record) else {
+        return false;
+    };
+    let value = &record[HEAD_BYTES + key.len()..];
+    match record[2] {
+        IS_INLINE => true,
+        IS_LONG => take_pointer(value).is_some_and(|(_, rest)| rest.is_empty()),
+        _ => false,
+    }
+}
+
 /// The key of a record of an entry.
 #[inline]
 pub fn key_of(record: &[u8]) -> Option<&[u8]> {

@@ -11,6 +11,7 @@ mod delos;
 mod demo;
 mod dev;
 mod dump;
+mod farm;
 mod keeper;
 mod load;
 mod pages;
@@ -74,6 +75,8 @@ enum Command {
     Table(table::Arguments),
     /// Replicated services without a database: run them, use them, operate them
     Delos(delos::Arguments),
+    /// The in-memory engine: measure it
+    Farm(farm::Arguments),
     /// Measure how fast a cluster is
     Bench(bench::Arguments),
     /// Run simulated clusters with faults; workloads check each run
@@ -109,6 +112,7 @@ fn main() -> ExitCode {
         Command::Keeper(arguments) => keeper::run(arguments),
         Command::Table(arguments) => table::run(arguments),
         Command::Delos(arguments) => delos::run(arguments),
+        Command::Farm(arguments) => farm::run(&arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
     };

@@ -1,9 +1,9 @@
 //! Changes of a tree: insertions with splits, removals with leaves that go.
 
-use super::node::{Fences, Inner, Leaf, LeafPage, Seek};
+use super::node::{Fences, Inner, Leaf, LeafPage, Seek, Splice};
 use super::tree::{BROKEN_ENTRY, BTree, NOT_A_NODE};
 use crate::error::{Result, damaged};
-use crate::value::{self, Entry};
+use crate::value::{self, Entry, Stored};
 use bytes::Bytes;
 use plinth_farm_memory::{Objects, Pointer};
 use plinth_runtime::{planted, probe};
@@ -60,16 +60,14 @@ impl BTree {
         change: impl FnOnce(Bytes) -> Result<Vec<u8>>,
     ) -> Result<bool> {
         self.settings.limits().check_key(key)?;
-        let (at, mut leaf, found) = self.leaf_of(tx, key).await?;
-        let Ok(i) = found else {
+        let (at, page, found) = self.page_of(tx, key).await?;
+        let Some(former) = self.stored(at, &page, found)? else {
             return Ok(false);
         };
-        let former = value::load(tx, self.mark, leaf.entries[i].stored.clone()).await?;
+        let former = value::load(tx, self.mark, former).await?;
         let value = change(former)?;
         self.settings.limits().check(key, &value)?;
-        if self.edit(tx, at, &mut leaf, found, key, &value).await? {
-            self.write_leaf(tx, key, at, leaf, found).await?;
-        }
+        self.put_in(tx, at, &page, found, key, &value).await?;
         Ok(true)
     }
 
@@ -95,8 +93,7 @@ impl BTree {
                     if let Some((at, leaf)) = other {
                         tx.write(at, leaf.encode(self.mark)).await?;
                     }
-                    let (at, leaf, _) = self.leaf_of(tx, key).await?;
-                    (at, leaf)
+                    self.leaf_of(tx, key).await?
                 }
             };
             let found = leaf.entries.binary_search_by(|e| e.key[..].cmp(key));
@@ -113,20 +110,81 @@ impl BTree {
         Ok(())
     }
 
-    /// The key's leaf, to be changed, and where the key is in it or would be.
-    async fn leaf_of<O: Objects>(
+    /// The key's leaf, and where the key is in it or would be.
+    async fn page_of<O: Objects>(
         &self,
         tx: &O,
         key: &[u8],
-    ) -> Result<(Pointer, Leaf, std::result::Result<usize, usize>)> {
+    ) -> Result<(Pointer, LeafPage, std::result::Result<usize, usize>)> {
         let (at, page) = self.leaf(tx, Seek::At(key)).await?;
-        match (page.to_leaf(), page.search(key)) {
-            (Some(leaf), Some(found)) => Ok((at, leaf, found)),
-            _ => damaged(at, BROKEN_ENTRY),
+        match page.search(key) {
+            Some(found) => Ok((at, page, found)),
+            None => damaged(at, BROKEN_ENTRY),
         }
     }
 
-    /// Sets a value in a leaf that is to be written. False if the leaf has not changed by that.
+    /// The key's leaf, to be changed.
+    async fn leaf_of<O: Objects>(&self, tx: &O, key: &[u8]) -> Result<(Pointer, Leaf)> {
+        let (at, page) = self.leaf(tx, Seek::At(key)).await?;
+        match page.to_leaf() {
+            Some(leaf) => Ok((at, leaf)),
+            None => damaged(at, BROKEN_ENTRY),
+        }
+    }
+
+    /// The value of a key that was `found`.
+    fn stored(
+        &self,
+        at: Pointer,
+        page: &LeafPage,
+        found: std::result::Result<usize, usize>,
+    ) -> Result<Option<Stored>> {
+        match found.ok().map(|i| page.stored(i)) {
+            Some(None) => damaged(at, BROKEN_ENTRY),
+            Some(Some(stored)) => Ok(Some(stored)),
+            None => Ok(None),
+        }
+    }
+
+    /// Sets a value in a leaf, and writes the leaf unless that has not changed it.
+    async fn put_in<O: Objects>(
+        &self,
+        tx: &O,
+        at: Pointer,
+        page: &LeafPage,
+        found: std::result::Result<usize, usize>,
+        key: &[u8],
+        value: &[u8],
+    ) -> Result<()> {
+        let former = self.stored(at, page, found)?;
+        let limits = self.settings.limits();
+        let stored = value::store(tx, self.mark, at, limits, value, former.clone()).await?;
+        if former.as_ref() == Some(&stored) {
+            return Ok(());
+        }
+        let key_bytes = Bytes::copy_from_slice(key);
+        let entry = Entry {
+            key: key_bytes,
+            stored,
+        };
+        let splice = match found {
+            Ok(i) => Splice::Set(i, &entry),
+            Err(i) => Splice::Insert(i, &entry),
+        };
+        if let Some(bytes) = page.changed(&splice, self.mark, &self.settings) {
+            return Ok(tx.write(at, bytes).await?);
+        }
+        let Some(mut leaf) = page.to_leaf() else {
+            return damaged(at, BROKEN_ENTRY);
+        };
+        match found {
+            Ok(i) => leaf.entries[i] = entry,
+            Err(i) => leaf.entries.insert(i, entry),
+        }
+        self.write_leaf(tx, key, at, leaf, found).await
+    }
+
+    /// Sets a value in a leaf that is to be written.
     async fn edit<O: Objects>(
         &self,
         tx: &O,
@@ -135,13 +193,10 @@ impl BTree {
         found: std::result::Result<usize, usize>,
         key: &[u8],
         value: &[u8],
-    ) -> Result<bool> {
+    ) -> Result<()> {
         let former = found.ok().map(|i| leaf.entries[i].stored.clone());
         let limits = self.settings.limits();
-        let stored = value::store(tx, self.mark, at, limits, value, former.clone()).await?;
-        if former.as_ref() == Some(&stored) {
-            return Ok(false);
-        }
+        let stored = value::store(tx, self.mark, at, limits, value, former).await?;
         match found {
             Ok(i) => leaf.entries[i].stored = stored,
             Err(i) => {
@@ -149,7 +204,7 @@ impl BTree {
                 leaf.entries.insert(i, Entry { key, stored });
             }
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Writes a leaf after `key`, which was `found` there, has changed it.
@@ -171,15 +226,13 @@ impl BTree {
     /// Returns whether the key was there.
     async fn put<O: Objects>(&self, tx: &O, key: &[u8], value: &[u8], when: When) -> Result<bool> {
         self.settings.limits().check(key, value)?;
-        let (at, mut leaf, found) = self.leaf_of(tx, key).await?;
+        let (at, page, found) = self.page_of(tx, key).await?;
         match found {
             Ok(_) if when == When::Absent => return Ok(true),
             Err(_) if when == When::Present => return Ok(false),
             _ => {}
         }
-        if self.edit(tx, at, &mut leaf, found, key, value).await? {
-            self.write_leaf(tx, key, at, leaf, found).await?;
-        }
+        self.put_in(tx, at, &page, found, key, value).await?;
         Ok(found.is_ok())
     }
 
@@ -261,17 +314,21 @@ impl BTree {
     /// Removes a key. True if it was there.
     pub async fn remove<O: Objects>(&self, tx: &O, key: &[u8]) -> Result<bool> {
         self.settings.limits().check_key(key)?;
-        let (at, page) = self.leaf(tx, Seek::At(key)).await?;
-        let i = match page.search(key) {
-            Some(Ok(i)) => i,
-            Some(Err(_)) => return Ok(false),
-            None => return damaged(at, BROKEN_ENTRY),
+        let (at, page, found) = self.page_of(tx, key).await?;
+        let Ok(i) = found else {
+            return Ok(false);
         };
+        let gone = self.stored(at, &page, found)?;
+        if let Some(bytes) = page.changed(&Splice::Remove(i), self.mark, &self.settings) {
+            value::drop_stored(tx, gone).await?;
+            tx.write(at, bytes).await?;
+            return Ok(true);
+        }
         let Some(mut leaf) = page.to_leaf() else {
             return damaged(at, BROKEN_ENTRY);
         };
-        let gone = leaf.entries.remove(i);
-        value::drop_stored(tx, Some(gone.stored)).await?;
+        leaf.entries.remove(i);
+        value::drop_stored(tx, gone).await?;
         let is_only = leaf.fences == Fences::default();
         if leaf.entries.is_empty() && !is_only {
             self.unlink(tx, key, at).await?;

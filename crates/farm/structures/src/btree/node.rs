@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::page::{
     Kind, Mark, Page, PageWriter, RECORD_BYTES, page_bytes, take, take_pointer, take_u32,
 };
-use crate::value::{Entry, Limits, Stored, key_of};
+use crate::value::{Entry, Limits, Stored, is_entry, key_of};
 use bytes::Bytes;
 use plinth_farm_memory::{Class, Pointer};
 
@@ -363,6 +363,45 @@ impl LeafPage {
         Some(Err(low))
     }
 
+    /// The leaf with one entry set, put in or removed: what [`Leaf::encode`] gives after the same change, for part of
+    /// the work. `None` if that is too large or empty, or if the leaf is damaged; [`LeafPage::to_leaf`] tells.
+    pub fn changed(&self, change: &Splice<'_>, mark: Mark, settings: &Settings) -> Option<Bytes> {
+        Fences::read(&self.0)?;
+        let (at, gone, new) = match *change {
+            Splice::Set(i, entry) => (i, 1, Some(entry)),
+            Splice::Insert(i, entry) => (i, 0, Some(entry)),
+            Splice::Remove(i) => (i, 1, None),
+        };
+        let mut content = new.map_or(0, |entry| RECORD_BYTES + entry.bytes());
+        for i in 0..self.len() {
+            let record = self.0.record(FENCES + i)?;
+            if !is_entry(record) {
+                return None;
+            }
+            if i < at || i >= at + gone {
+                content += RECORD_BYTES + record.len();
+            }
+        }
+        let entries = (self.len() + usize::from(new.is_some())).checked_sub(gone)?;
+        let fits = content <= settings.leaf_room() && entries <= settings.leaf_entries_max;
+        if !fits || entries == 0 || at + gone > self.len() {
+            return None;
+        }
+        let fences = self.0.record(0)?.len() + self.0.record(1)?.len();
+        let bytes = page_bytes(FENCES, fences) + content;
+        let mut writer = PageWriter::new(Kind::Leaf, 0, mark, FENCES + entries, bytes);
+        for i in 0..FENCES + at {
+            writer.record(&[self.0.record(i)?]);
+        }
+        if let Some(entry) = new {
+            entry.write(&mut writer);
+        }
+        for i in FENCES + at + gone..self.0.count() {
+            writer.record(&[self.0.record(i)?]);
+        }
+        Some(writer.finish())
+    }
+
     pub fn to_leaf(&self) -> Option<Leaf> {
         let entries: Option<Vec<Entry>> = (0..self.len()).map(|i| self.entry(i)).collect();
         Some(Leaf {
@@ -370,6 +409,14 @@ impl LeafPage {
             entries: entries?,
         })
     }
+}
+
+/// A change of one entry of a leaf, by its index.
+#[derive(Clone, Copy, Debug)]
+pub enum Splice<'a> {
+    Set(usize, &'a Entry),
+    Insert(usize, &'a Entry),
+    Remove(usize),
 }
 
 /// A leaf to be changed.
@@ -492,6 +539,99 @@ impl Root {
             fences: Fences::default(),
             children: vec![self.node],
             separators: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn settings() -> Settings {
+        let settings = Settings {
+            leaf_bytes: 300,
+            inner_bytes: 300,
+            key_bytes_max: 12,
+            inline_bytes_max: 20,
+            leaf_entries_max: 9,
+            ..Settings::default()
+        };
+        settings.checked().expect("they can work")
+    }
+
+    fn entry(key: u8, value: Option<usize>) -> Entry {
+        let stored = match value {
+            Some(bytes) => Stored::Inline(vec![key; bytes].into()),
+            None => Stored::Long(Pointer::from_bits(1 << 40 | 64).expect("a pointer")),
+        };
+        let key = Bytes::copy_from_slice(&[key, key]);
+        Entry { key, stored }
+    }
+
+    fn leaf(keys: &[(u8, Option<usize>)], upper: bool) -> Leaf {
+        let mut entries: Vec<Entry> = keys
+            .iter()
+            .map(|(key, value)| entry(*key, *value))
+            .collect();
+        entries.sort_by(|a, b| a.key.cmp(&b.key));
+        entries.dedup_by(|a, b| a.key == b.key);
+        Leaf {
+            fences: Fences {
+                lower: Bytes::new(),
+                upper: upper.then_some(Bytes::from_static(b"\xff\xff")),
+            },
+            entries,
+        }
+    }
+
+    /// What the leaf becomes by way of its entries.
+    fn by_entries(leaf: &Leaf, change: &Splice<'_>) -> Leaf {
+        let mut leaf = leaf.clone();
+        match change {
+            Splice::Set(i, entry) => leaf.entries[*i] = (*entry).clone(),
+            Splice::Insert(i, entry) => leaf.entries.insert(*i, (*entry).clone()),
+            Splice::Remove(i) => {
+                leaf.entries.remove(*i);
+            }
+        }
+        leaf
+    }
+
+    proptest! {
+        #[test]
+        fn a_leaf_changed_in_its_bytes_is_the_leaf_changed_by_its_entries(
+            keys in prop::collection::vec((0..200u8, prop::option::of(0..30usize)), 1..10),
+            upper: bool,
+            new in (0..200u8, prop::option::of(0..30usize)),
+            removes: bool,
+            damage in prop::option::of((0..300usize, any::<u8>())),
+            fence in 0..8u8,
+        ) {
+            let (settings, mark) = (settings(), Mark::random());
+            let leaf = leaf(&keys, upper);
+            let mut bytes = leaf.encode(mark).to_vec();
+            if let Some((at, with)) = damage && at >= 16 && at < bytes.len() {
+                bytes[at] = with;
+            }
+            if fence == 7 {
+                // The lower fence is empty, so the upper one is what is behind the table.
+                bytes[page_bytes(FENCES + leaf.entries.len(), 0)] = fence;
+            }
+            let Some(page) = LeafPage::parse(bytes.into(), mark) else {
+                return Ok(());
+            };
+            let new = entry(new.0, new.1);
+            let change = match page.search(&new.key) {
+                Some(Ok(i)) if removes => Splice::Remove(i),
+                Some(Ok(i)) => Splice::Set(i, &new),
+                Some(Err(i)) => Splice::Insert(i, &new),
+                None => return Ok(()),
+            };
+            let changed = page.changed(&change, mark, &settings);
+            let expected = page.to_leaf().map(|leaf| by_entries(&leaf, &change));
+            let expected = expected.filter(|leaf| leaf.fits(&settings) && !leaf.entries.is_empty());
+            prop_assert_eq!(changed, expected.map(|leaf| leaf.encode(mark)));
         }
     }
 }

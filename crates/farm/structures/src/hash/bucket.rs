@@ -11,7 +11,7 @@ use crate::page::{
     Kind, Mark, Page, PageWriter, RECORD_BYTES, page_bytes, take, take_link, take_pointer,
     take_u16, take_u32, take_u64,
 };
-use crate::value::{Entry, Limits, key_of};
+use crate::value::{Entry, Limits, Stored, key_of};
 use bytes::Bytes;
 use plinth_farm_memory::{OBJECT_BYTES_MAX, Pointer};
 
@@ -181,6 +181,10 @@ impl BucketPage {
 
     pub fn entry(&self, i: usize) -> Option<Entry> {
         Entry::read(&self.page, HEAD + i)
+    }
+
+    pub fn stored(&self, i: usize) -> Option<Stored> {
+        Entry::read_stored(&self.page, HEAD + i)
     }
 
     pub fn to_bucket(&self) -> Option<Bucket> {

@@ -1,0 +1,373 @@
+//! `plinth farm bench`: workloads on machines of the in-memory engine in this process.
+
+use crate::{Outcome, connect};
+use clap::Subcommand;
+use plinth_farm_bench::ycsb::Mix;
+use plinth_farm_bench::{
+    Machines, Mode, Place, Policy, Report, Scale, parse_policy, reads, scans, tpcc, ycsb,
+};
+use plinth_runtime::real::interrupted;
+use plinth_runtime::{Duration, Either, race};
+use std::path::PathBuf;
+
+/// New orders a second that the memory of a machine has room for by default.
+const ORDERS_A_SECOND: u64 = 30_000;
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    #[command(subcommand)]
+    workload: Workload,
+}
+
+#[derive(Subcommand, Debug)]
+enum Workload {
+    /// TPC-C: the full mix from clients that never think, with conditions 1 to 12 checked before and after
+    Tpcc(Tpcc),
+    /// Point reads, one and many a transaction, of the own memory and of another machine's
+    Reads(Reads),
+    /// YCSB's mixes A, B, C and E on keys and values, with rows by Zipf's distribution
+    Ycsb(Ycsb),
+    /// Scans of all rows beside updates, and the updates with and without them by turns
+    Scans(Scans),
+}
+
+#[derive(clap::Args, Debug)]
+struct Common {
+    /// Seconds of each measured interval
+    #[arg(long, value_name = "S", default_value_t = 3.0, value_parser = parse_interval)]
+    seconds: f64,
+    /// Decides which transactions are run
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Directory for the machines' memory, which needs a name for a moment; default: /dev/shm, if there is one
+    #[arg(long, value_name = "DIR")]
+    directory: Option<PathBuf>,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+struct Tpcc {
+    /// Warehouses, spread over the machines; each needs about 200 MiB for each mode that is compared
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    warehouses: u32,
+    /// Transactions side by side; they spread over the warehouses
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    clients: u32,
+    /// Seconds to run before measuring
+    #[arg(long, value_name = "S", default_value_t = 1.0, value_parser = parse_warmup)]
+    warmup: f64,
+    /// Intervals of each mode, in turn
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// What happens without memory for old versions: block, abort, truncate, or single for none; several are compared
+    #[arg(
+        long,
+        value_name = "POLICY,…",
+        value_delimiter = ',',
+        default_value = "single",
+        value_parser = parse_policy
+    )]
+    policy: Vec<Policy>,
+    /// `on`, `off`, or both, which are compared. Off: not strict, in single versions; the wait for a transaction's
+    /// write timestamp stays
+    #[arg(
+        long,
+        value_name = "on,off",
+        value_delimiter = ',',
+        default_value = "on",
+        value_parser = ["on", "off"]
+    )]
+    opacity: Vec<String>,
+    /// Machines
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    machines: u16,
+    /// Replicas of each region, at most as many as machines
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    replicas: u16,
+    /// Memory of a region; default: what the warehouses and the run need
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    region_mib: Option<u64>,
+    /// Memory of a machine for old versions
+    #[arg(
+        long,
+        value_name = "MIB",
+        default_value_t = 64,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20)
+    )]
+    old_mib: u64,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(clap::Args, Debug)]
+struct Reads {
+    /// Objects
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(1..=100_000_000)
+    )]
+    objects: u32,
+    /// Bytes of an object
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(24..=16_384))]
+    bytes: u32,
+    /// Transactions of one read side by side
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    clients: u32,
+    /// Reads of a transaction that has many
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    reads: u32,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(clap::Args, Debug)]
+struct Ycsb {
+    /// Rows
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(1..=100_000_000)
+    )]
+    rows: u32,
+    /// Bytes of a value
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(24..=3000))]
+    value_bytes: u32,
+    /// Transactions side by side
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    clients: u32,
+    /// a: half updates, b: 5 in 100, c: reads only, e: scans of up to 100 rows with 5 inserts in 100
+    #[arg(
+        long,
+        value_name = "MIX,…",
+        value_delimiter = ',',
+        default_value = "a,b,c,e",
+        value_parser = Mix::parse
+    )]
+    mix: Vec<Mix>,
+    /// Skew of the rows, from 0, which is uniform, to below 1; each is measured
+    #[arg(
+        long,
+        value_name = "THETA,…",
+        value_delimiter = ',',
+        default_value = "0,0.5,0.9,0.99",
+        value_parser = parse_theta
+    )]
+    theta: Vec<f64>,
+    /// What happens without memory for old versions: block, abort, truncate, or single for none
+    #[arg(long, value_name = "POLICY", default_value = "block", value_parser = parse_policy)]
+    policy: Policy,
+    /// Memory for objects; default: what the rows need
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    region_mib: Option<u64>,
+    /// Memory for old versions
+    #[arg(
+        long,
+        value_name = "MIB",
+        default_value_t = 64,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20)
+    )]
+    old_mib: u64,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(clap::Args, Debug)]
+struct Scans {
+    /// Rows, all of which a scan reads
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 100_000,
+        value_parser = clap::value_parser!(u32).range(2..=100_000_000)
+    )]
+    rows: u32,
+    /// Bytes of a value
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(24..=3000))]
+    value_bytes: u32,
+    /// Updates side by side
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    updaters: u32,
+    /// Scans side by side
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    scanners: u32,
+    /// Intervals with and without scans, in turn
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// What happens without memory for old versions: block, abort, truncate, or single for none; several are compared.
+    /// With block and abort, a scan that aborts is an error
+    #[arg(
+        long,
+        value_name = "POLICY,…",
+        value_delimiter = ',',
+        default_value = "block",
+        value_parser = parse_policy
+    )]
+    policy: Vec<Policy>,
+    /// Memory for objects; default: what the rows need
+    #[arg(long, value_name = "MIB", value_parser = clap::value_parser!(u64).range(4..=1 << 20))]
+    region_mib: Option<u64>,
+    /// Memory for old versions
+    #[arg(
+        long,
+        value_name = "MIB",
+        default_value_t = 512,
+        value_parser = clap::value_parser!(u64).range(1..=1 << 20)
+    )]
+    old_mib: u64,
+    #[command(flatten)]
+    common: Common,
+}
+
+fn parse_limited(text: &str, least: f64) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(seconds) if (least..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("expected seconds, {least} to 86400")),
+    }
+}
+
+fn parse_interval(text: &str) -> Result<f64, String> {
+    parse_limited(text, 0.01)
+}
+
+fn parse_warmup(text: &str) -> Result<f64, String> {
+    parse_limited(text, 0.0)
+}
+
+fn parse_theta(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(theta) if (0.0..0.9999).contains(&theta) => Ok(theta),
+        _ => Err("expected a number from 0 to below 1".into()),
+    }
+}
+
+impl Common {
+    fn duration(&self) -> Duration {
+        Duration::from_secs_f64(self.seconds)
+    }
+
+    fn place(&self) -> Place {
+        Place::new(self.directory.clone())
+    }
+}
+
+impl Tpcc {
+    fn plan(&self) -> tpcc::Plan {
+        let is_asked = |which: &str| self.opacity.iter().any(|asked| asked == which);
+        let machines = Machines {
+            machines: self.machines,
+            replicas: self.replicas,
+            region_mib: 0,
+            old_mib: self.old_mib,
+        };
+        let mut plan = tpcc::Plan {
+            machines,
+            place: self.common.place(),
+            scale: Scale::full(self.warehouses),
+            clients: self.clients,
+            duration: self.common.duration(),
+            warmup: Duration::from_secs_f64(self.warmup),
+            rounds: self.rounds,
+            modes: Mode::all(&self.policy, is_asked("on"), is_asked("off")),
+            seed: self.common.seed,
+        };
+        let needed = plan.region_mib(ORDERS_A_SECOND);
+        plan.machines.region_mib = self.region_mib.unwrap_or(needed);
+        plan
+    }
+}
+
+impl Reads {
+    fn plan(&self) -> reads::Plan {
+        reads::Plan {
+            place: self.common.place(),
+            objects: self.objects as usize,
+            bytes: self.bytes as usize,
+            clients: self.clients,
+            reads: self.reads as usize,
+            duration: self.common.duration(),
+            seed: self.common.seed,
+        }
+    }
+}
+
+impl Ycsb {
+    fn plan(&self) -> ycsb::Plan {
+        let (rows, value_bytes) = (u64::from(self.rows), self.value_bytes as usize);
+        let needed = ycsb::Plan::region_mib(rows, value_bytes);
+        ycsb::Plan {
+            place: self.common.place(),
+            rows,
+            value_bytes,
+            clients: self.clients,
+            mixes: self.mix.clone(),
+            thetas: self.theta.clone(),
+            duration: self.common.duration(),
+            mode: Mode::opaque(self.policy),
+            region_mib: self.region_mib.unwrap_or(needed),
+            old_mib: self.old_mib,
+            seed: self.common.seed,
+        }
+    }
+}
+
+impl Scans {
+    fn plan(&self) -> scans::Plan {
+        let (rows, value_bytes) = (u64::from(self.rows), self.value_bytes as usize);
+        let needed = ycsb::Plan::region_mib(rows, value_bytes);
+        scans::Plan {
+            place: self.common.place(),
+            rows,
+            value_bytes,
+            updaters: self.updaters,
+            scanners: self.scanners,
+            duration: self.common.duration(),
+            rounds: self.rounds,
+            modes: Mode::all(&self.policy, true, false),
+            region_mib: self.region_mib.unwrap_or(needed),
+            old_mib: self.old_mib,
+            seed: self.common.seed,
+        }
+    }
+}
+
+pub fn run(arguments: &Arguments) -> Outcome {
+    connect::block_on(async {
+        match race(interrupted(), measure(&arguments.workload)).await {
+            Either::Left(Ok(())) => Err("farm bench: it was interrupted".into()),
+            Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
+            Either::Right(outcome) => outcome,
+        }
+    })
+}
+
+async fn measure(workload: &Workload) -> Outcome {
+    let tell = |line: &str| eprintln!("plinth: {line}");
+    let (name, common, measured) = match workload {
+        Workload::Tpcc(asked) => ("tpcc", &asked.common, tpcc::run(&asked.plan(), &tell).await),
+        Workload::Reads(asked) => (
+            "reads",
+            &asked.common,
+            reads::run(&asked.plan(), &tell).await,
+        ),
+        Workload::Ycsb(asked) => ("ycsb", &asked.common, ycsb::run(&asked.plan(), &tell).await),
+        Workload::Scans(asked) => (
+            "scans",
+            &asked.common,
+            scans::run(&asked.plan(), &tell).await,
+        ),
+    };
+    let report: Report = measured.map_err(|line| format!("farm bench {name}: {line}"))?;
+    match common.json {
+        true => println!("{}", report.to_json()),
+        false => print!("{}", report.text()),
+    }
+    match report.broken() {
+        [] => Ok(()),
+        [first, ..] => Err(format!("farm bench {name}: a check has failed: {first}")),
+    }
+}

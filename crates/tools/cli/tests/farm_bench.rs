@@ -1,0 +1,61 @@
+//! `plinth farm bench` measures what it says it does, in short runs, and refuses what makes no sense. Goals of speed
+//! are not asked for here.
+
+mod common;
+
+use common::{BINARY, error_line, text};
+use serde_json::Value;
+use std::process::{Command, Output};
+
+fn bench(arguments: &[&str]) -> Output {
+    let mut command = Command::new(BINARY);
+    command.args(["farm", "bench"]).args(arguments);
+    command.output().expect("it runs")
+}
+
+fn measured(arguments: &[&str]) -> Value {
+    let output = bench(&[arguments, &["--seconds", "0.2", "--json"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_str(&text(&output.stdout)).expect("JSON");
+    assert_eq!(report["workload"], arguments[0]);
+    assert_eq!(report["broken"], serde_json::json!([]));
+    report
+}
+
+#[test]
+fn reads_rows_and_scans_are_measured() {
+    let reads = measured(&["reads", "--objects", "1000"]);
+    assert_eq!(reads["figures"].as_array().map(Vec::len), Some(6));
+    let ycsb = ["ycsb", "--rows", "1000", "--mix", "a,e", "--theta", "0,0.9"];
+    let ycsb = measured(&ycsb);
+    assert_eq!(ycsb["figures"].as_array().map(Vec::len), Some(4));
+    let scans = ["scans", "--rows", "500", "--rounds", "1", "--old-mib", "32"];
+    let scans = measured(&[&scans[..], &["--policy", "block,single"]].concat());
+    assert_eq!(scans["figures"][0]["mode"], "block");
+    assert_eq!(scans["figures"][0]["scan_aborts"], serde_json::json!({}));
+    assert_eq!(scans["figures"][1]["mode"], "single");
+}
+
+#[test]
+fn bad_input_gets_one_line() {
+    let wrong: [(&[&str], &str); 5] = [
+        (
+            &["tpcc", "--policy", "both"],
+            "there are block, abort, truncate and single",
+        ),
+        (&["ycsb", "--mix", "d"], "there are a, b, c and e"),
+        (&["ycsb", "--theta", "1"], "from 0 to below 1"),
+        (&["reads", "--seconds", "0"], "expected seconds"),
+        (&["tpcc", "--opacity", "maybe"], "possible values: on, off"),
+    ];
+    for (arguments, said) in wrong {
+        let output = bench(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        let line = text(&output.stderr);
+        assert!(line.contains(said), "{arguments:?}: {line}");
+    }
+    let line = error_line(&bench(&["tpcc", "--replicas", "2"]));
+    assert!(line.contains("at most as many replicas"), "{line}");
+    let line = error_line(&bench(&["reads", "--directory", "/proc/nowhere"]));
+    assert!(line.contains("no memory can be made there"), "{line}");
+}
