@@ -2,16 +2,15 @@
 
 use plinth_farm_engine::testing::clocks::{hear_time, keep_time, new_clock};
 use plinth_farm_engine::testing::fabrics::Any;
-use plinth_farm_engine::{Engine, Place, Policy, Replicas, Settings, View};
-use plinth_farm_fabric::{Fabric, Layout, Local, Machine, serve};
-use plinth_farm_memory::{Abort, Pointer, Region, Seen, Sizes};
+use plinth_farm_engine::testing::machines::{address, fabric_of, faults_of_the_end, settings};
+use plinth_farm_engine::{Engine, Place, Policy, Replicas, View};
+use plinth_farm_fabric::{Fabric, Layout, Machine};
+use plinth_farm_memory::{Abort, Sizes};
 use plinth_runtime::sim::{Locality, SimConfig, Simulation};
-use plinth_runtime::{Duration, TaskGroup, net, sleep};
+use plinth_runtime::{Duration, TaskGroup, sleep};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::net::SocketAddr;
-use std::path::Path;
 use std::rc::Rc;
 
 pub const REGIONS: u16 = 4;
@@ -129,56 +128,12 @@ impl World {
         }
     }
 
-    /// Everything is truncated everywhere after a while, and all replicas are equal.
     async fn check_end(&self) {
         let engines = self.engines.borrow().clone();
-        for _ in 0..200 {
-            if engines.iter().all(|engine| engine.active() == 0) {
-                break;
-            }
-            sleep(Duration::from_millis(1)).await;
-        }
-        for (engine, at) in engines.iter().zip(0..) {
-            if engine.active() > 0 {
-                let active = engine.active();
-                self.blame(format!("machine {at} still has {active} transactions"));
-            }
-        }
-        for (replicas, region) in self.view().regions.iter().zip(0..) {
-            let primary = self.objects_of(region, replicas.primary);
-            for backup in &replicas.backups {
-                if self.objects_of(region, *backup) != primary {
-                    self.blame(format!("region {region} differs at {:?}", backup.machine));
-                }
-            }
+        for fault in faults_of_the_end(&engines, &self.view()).await {
+            self.blame(fault);
         }
     }
-
-    /// The objects of a replica: each with its timestamp and payload.
-    fn objects_of(&self, region: u16, place: Place) -> Vec<(Pointer, u64, Vec<u8>)> {
-        let engines = self.engines.borrow();
-        let engine = engines
-            .iter()
-            .find(|engine| engine.fabric().local().machine() == place.machine);
-        let host = engine.expect("it runs").fabric().local().host().clone();
-        let replica = Region::open(host.region(place.slot).expect("a slot")).expect("a region");
-        assert_eq!(replica.number(), region, "a slot has the view's region");
-        let object = |at: Pointer| match replica.cell(at).expect("a cell").read() {
-            Seen::Version {
-                header, payload, ..
-            } => (at, header.timestamp(), payload.to_vec()),
-            other => {
-                self.blame(format!("{at:?} at {:?} is {other:?}", place.machine));
-                (at, 0, Vec::new())
-            }
-        };
-        let pointers = replica.objects_from(0, usize::MAX).pointers;
-        pointers.into_iter().map(object).collect()
-    }
-}
-
-fn address(machine: u16) -> SocketAddr {
-    format!("10.0.0.{}:4500", machine + 1).parse().expect("one")
 }
 
 /// The engine of a machine that has found all others.
@@ -194,17 +149,7 @@ async fn start<W: Work>(
         ring_words: work.ring_words(),
         region_words: sizes.region_words(),
     };
-    let local = Local::start(Path::new("/farm"), own, &layout).await;
-    let local = local.expect("a memory");
-    let fabric = match world.is_one_host {
-        true => Rc::new(Any::shared(local)),
-        false => {
-            let listener = net::listen(address(which)).await.expect("its port");
-            group.spawn("serve", serve(listener, own, local.host().clone()));
-            let addresses = (0..world.machines as u16).map(address).collect();
-            Rc::new(Any::streamed(local, addresses))
-        }
-    };
+    let fabric = fabric_of(own, &layout, world.is_one_host, group).await;
     let view = world.view();
     let configured = fabric.configure(1, &view.machines).await;
     configured.expect("the first");
@@ -213,12 +158,7 @@ async fn start<W: Work>(
         fabric.open(*other).await.expect("it serves");
     }
     let clock = new_clock(own);
-    let settings = Settings {
-        pause: world.latency / 10,
-        idle: world.latency / 2,
-        round: 4 * world.latency,
-        block: Duration::from_millis(5),
-    };
+    let settings = settings(world.latency);
     let policy = world.policy;
     let engine = Engine::start(fabric.clone(), clock.clone(), view, sizes, policy, settings);
     let engine = Rc::new(engine.expect("memory that fits"));

@@ -6,6 +6,7 @@ mod machine;
 mod world;
 
 use crate::Policy;
+use crate::testing::machines::address;
 use plinth_farm_judge::{Summary, judge};
 use plinth_runtime::sim::{Locality, SimConfig, Simulation};
 use plinth_runtime::{Duration, fault, probe, sleep};
@@ -47,7 +48,7 @@ fn run(seed: u64) -> Result<Shown, String> {
         host = Some(id);
         let world = world.clone();
         let live = move || Box::pin(machine::live(world.clone(), which)) as _;
-        sim.start_process(id, machine::address(which), live);
+        sim.start_process(id, address(which), live);
     }
     let judged = world.clone();
     sim.run(async move {

@@ -2,19 +2,13 @@
 
 use super::client;
 use super::world::{CLIENTS, REGIONS, World};
+use crate::Engine;
 use crate::testing::clocks::{hear_time, keep_time, new_clock};
-use crate::testing::fabrics::Any;
-use crate::{Engine, Settings};
-use plinth_farm_fabric::{Fabric, Layout, Local, Machine, serve};
+use crate::testing::machines::{fabric_of, settings};
+use plinth_farm_fabric::{Fabric, Layout, Machine};
 use plinth_farm_memory::Sizes;
-use plinth_runtime::{Duration, TaskGroup, net};
-use std::net::SocketAddr;
-use std::path::Path;
+use plinth_runtime::TaskGroup;
 use std::rc::Rc;
-
-pub fn address(machine: u16) -> SocketAddr {
-    format!("10.0.0.{}:4500", machine + 1).parse().expect("one")
-}
 
 /// Little of everything: slabs of a dozen objects, blocks of a dozen versions, rings that get full.
 fn sizes(world: &World) -> Sizes {
@@ -35,19 +29,8 @@ pub async fn live(world: Rc<World>, which: u16) {
         ring_words: if world.is_small { 64 } else { 150 },
         region_words: sizes(&world).region_words(),
     };
-    let local = Local::start(Path::new("/farm"), own, &layout)
-        .await
-        .expect("a memory");
     let group = TaskGroup::new();
-    let fabric = match world.is_one_host {
-        true => Rc::new(Any::shared(local)),
-        false => {
-            let listener = net::listen(address(which)).await.expect("its port");
-            group.spawn("serve", serve(listener, own, local.host().clone()));
-            let addresses = (0..world.machines as u16).map(address).collect();
-            Rc::new(Any::streamed(local, addresses))
-        }
-    };
+    let fabric = fabric_of(own, &layout, world.is_one_host, &group).await;
     let view = world.view();
     fabric
         .configure(1, &view.machines)
@@ -58,19 +41,13 @@ pub async fn live(world: Rc<World>, which: u16) {
         fabric.open(*other).await.expect("it serves");
     }
     let clock = new_clock(own);
-    let settings = Settings {
-        pause: world.latency / 10,
-        idle: world.latency / 2,
-        round: 4 * world.latency,
-        block: Duration::from_millis(5),
-    };
     let engine = Engine::start(
         fabric.clone(),
         clock.clone(),
         view,
         sizes(&world),
         world.policy,
-        settings,
+        settings(world.latency),
     );
     let engine = Rc::new(engine.expect("memory that fits"));
     hear_time(&engine, &clock);

@@ -1,10 +1,11 @@
 //! What is outside of all machines: the objects, the history, and what is found wrong.
 
 use crate::testing::fabrics::Any;
+use crate::testing::machines::faults_of_the_end;
 use crate::{Engine, Place, Policy, Replicas, View};
-use plinth_farm_fabric::{Host, Machine};
+use plinth_farm_fabric::Machine;
 use plinth_farm_judge::Recorder;
-use plinth_farm_memory::{Abort, Pointer, Region, Seen};
+use plinth_farm_memory::{Abort, Pointer};
 use plinth_runtime::{Duration, random, sleep};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -152,61 +153,10 @@ impl World {
         is_done || self.blame.borrow().is_some()
     }
 
-    /// Everything is truncated everywhere after a while, and all replicas are equal.
     pub async fn check_end(&self) {
         let engines = self.engines.borrow().clone();
-        for _ in 0..200 {
-            if engines.iter().all(|engine| engine.active() == 0) {
-                break;
-            }
-            sleep(Duration::from_millis(1)).await;
+        for fault in faults_of_the_end(&engines, &self.view()).await {
+            self.blame(fault);
         }
-        for (engine, at) in engines.iter().zip(0..) {
-            if engine.active() > 0 {
-                let active = engine.active();
-                self.blame(format!("machine {at} still has {active} transactions"));
-            }
-        }
-        for (replicas, region) in self.view().regions.iter().zip(0..) {
-            let primary = self.objects_of(region, replicas.primary);
-            for backup in &replicas.backups {
-                if self.objects_of(region, *backup) != primary {
-                    self.blame(format!("region {region} differs at {:?}", backup.machine));
-                }
-            }
-        }
-    }
-
-    /// The objects of a replica: each with its timestamp and payload.
-    fn objects_of(&self, region: u16, place: Place) -> Vec<(Pointer, u64, Vec<u8>)> {
-        let engines = self.engines.borrow();
-        let engine = engines.iter().find(|e| e.fabric_machine() == place.machine);
-        let host: Rc<Host> = engine.expect("it runs").host();
-        let memory = host.region(place.slot).expect("a slot");
-        let replica = Region::open(memory).expect("a region");
-        assert_eq!(replica.number(), region);
-        let pointers = replica.objects_from(0, usize::MAX).pointers;
-        let object = |at: Pointer| match replica.cell(at).expect("a cell").read() {
-            Seen::Version {
-                header, payload, ..
-            } => (at, header.timestamp(), payload.to_vec()),
-            other => {
-                self.blame(format!("{at:?} at {:?} is {other:?}", place.machine));
-                (at, 0, Vec::new())
-            }
-        };
-        pointers.into_iter().map(object).collect()
-    }
-}
-
-impl Engine<Any> {
-    fn fabric_machine(&self) -> Machine {
-        plinth_farm_fabric::Fabric::local(&**self.fabric()).machine()
-    }
-
-    fn host(&self) -> Rc<Host> {
-        plinth_farm_fabric::Fabric::local(&**self.fabric())
-            .host()
-            .clone()
     }
 }
