@@ -82,6 +82,16 @@ thread_local! {
 }
 
 impl Machines {
+    /// One machine.
+    pub fn one(region_mib: u64, old_mib: u64) -> Machines {
+        Machines {
+            machines: 1,
+            replicas: 1,
+            region_mib,
+            old_mib,
+        }
+    }
+
     fn view(&self) -> View {
         let machines: Vec<Machine> = (0..self.machines).map(Machine).collect();
         let replica = |region: u16, n: u16| plinth_farm_engine::Place {

@@ -2,24 +2,21 @@
 //! of all rows is the same at every snapshot: each scan is a check.
 
 use crate::cluster::{Cluster, Machines, Place};
-use crate::kv::{Access, failed};
+use crate::kv::{Access, failed, load_tree};
 use crate::measure::{Aborts, Spent, Watch, ratio};
 use crate::mode::Mode;
 use crate::report::Report;
 use crate::values::key;
 use bytes::Bytes;
 use plinth_farm_engine::{Options, Policy};
-use plinth_farm_memory::{Abort, Pointer};
-use plinth_farm_structures::btree::{BTree, Cache, Settings};
+use plinth_farm_memory::Abort;
+use plinth_farm_structures::btree::{BTree, Settings};
 use plinth_farm_structures::kv::Engine;
 use plinth_farm_structures::{Error, Result as StructureResult};
-use plinth_farm_tpcc::load;
 use plinth_runtime::random::Generator;
 use plinth_runtime::{Duration, Instant, join_all, now, sleep, yield_now};
 use serde_json::{Value, json};
 
-const CACHE_BYTES: usize = 256 << 20;
-const LOADED_AT_ONCE: u64 = 100;
 /// Rows of a scan between two turns of the updates.
 const ROWS_A_TURN: usize = 50;
 /// In each row at first.
@@ -45,15 +42,6 @@ pub struct Plan {
 }
 
 impl Plan {
-    fn machines(&self) -> Machines {
-        Machines {
-            machines: 1,
-            replicas: 1,
-            region_mib: self.region_mib,
-            old_mib: self.old_mib,
-        }
-    }
-
     fn settings(&self) -> Value {
         json!({
             "rows": self.rows,
@@ -120,9 +108,14 @@ pub(crate) struct Side {
 
 impl Side {
     pub async fn load(plan: &Plan, mode: Mode) -> Result<Side, String> {
-        let cluster = Cluster::start(&plan.place, &plan.machines(), mode).await?;
+        let cluster = Cluster::start(
+            &plan.place,
+            &Machines::one(plan.region_mib, plan.old_mib),
+            mode,
+        )
+        .await?;
         let mut access = cluster.machine(0);
-        let tree = Side::fill(&access, plan).await;
+        let tree = load_tree(&access, plan.tree(), plan.rows, |_| plan.value(AMOUNT)).await;
         let tree = tree.map_err(|error| failed("loading", error))?;
         access.options = mode.writing();
         Ok(Side {
@@ -131,20 +124,6 @@ impl Side {
             tree,
             rounds: 0,
         })
-    }
-
-    async fn fill(access: &Access, plan: &Plan) -> StructureResult<BTree> {
-        let cache = Cache::new(CACHE_BYTES);
-        let tree = load::run(access, async |tx| {
-            BTree::create(tx, plan.tree(), Pointer::NULL, &cache).await
-        });
-        let tree = tree.await?;
-        for first in (0..plan.rows).step_by(LOADED_AT_ONCE as usize) {
-            let rows = first..plan.rows.min(first + LOADED_AT_ONCE);
-            let rows: Vec<_> = rows.map(|row| (key(row), plan.value(AMOUNT))).collect();
-            load::run(access, async |tx| tree.set_many(tx, &rows).await).await?;
-        }
-        Ok(tree)
     }
 
     async fn round(&mut self, plan: &Plan, with_scans: bool) -> Result<Done, String> {
@@ -362,7 +341,9 @@ fn line(figure: &Value) -> String {
 /// Loads the rows for each mode, runs updates alone and beside scans by turns, and checks each scan and the rows in
 /// the end. Errors are a line for the user.
 pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
-    plan.machines().check_at(&plan.place).await?;
+    Machines::one(plan.region_mib, plan.old_mib)
+        .check_at(&plan.place)
+        .await?;
     let mut report = Report::new("scans", plan.settings());
     let mut sides = Vec::new();
     for mode in &plan.modes {

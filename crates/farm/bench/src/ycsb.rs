@@ -2,7 +2,7 @@
 //! key is one of an object; rows by Zipf's distribution.
 
 use crate::cluster::{Cluster, Machines, Place};
-use crate::kv::{Access, breathe, failed};
+use crate::kv::{Access, breathe, failed, load_tree};
 use crate::measure::{Latencies, Spent, Watch};
 use crate::mode::Mode;
 use crate::report::Report;
@@ -10,19 +10,15 @@ use crate::values::{key, row_of, serial_of, value};
 use crate::zipf::Zipf;
 use bytes::Bytes;
 use plinth_core::{Error, KeySelector};
-use plinth_farm_memory::Pointer;
 use plinth_farm_structures::Result as StructureResult;
-use plinth_farm_structures::btree::{BTree, Cache, Settings};
+use plinth_farm_structures::btree::Settings;
 use plinth_farm_structures::kv::{Database, RangeOptions, Transaction};
-use plinth_farm_tpcc::load;
 use plinth_runtime::random::Generator;
 use plinth_runtime::{Duration, join_all, now, yield_now};
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
-const CACHE_BYTES: usize = 256 << 20;
-const LOADED_AT_ONCE: u64 = 50;
 /// Most rows of a scan of mix E.
 const SCAN_ROWS: u64 = 100;
 const TREE_BYTES: usize = 4000;
@@ -104,15 +100,6 @@ impl Plan {
         64 + rows.saturating_mul(2 * value_bytes as u64 + 400) / (1 << 20)
     }
 
-    fn machines(&self) -> Machines {
-        Machines {
-            machines: 1,
-            replicas: 1,
-            region_mib: self.region_mib,
-            old_mib: self.old_mib,
-        }
-    }
-
     fn settings(&self) -> Value {
         json!({
             "mode": self.mode.name(),
@@ -156,9 +143,17 @@ struct Done {
 
 impl Loaded {
     pub async fn make(plan: &Plan) -> Result<Loaded, String> {
-        let cluster = Cluster::start(&plan.place, &plan.machines(), plan.mode).await?;
+        let cluster = Cluster::start(
+            &plan.place,
+            &Machines::one(plan.region_mib, plan.old_mib),
+            plan.mode,
+        )
+        .await?;
         let mut access = cluster.machine(0);
-        let tree = Loaded::fill(&access, plan).await;
+        let tree = load_tree(&access, plan.tree(), plan.rows, |row| {
+            value(row, 0, plan.value_bytes)
+        })
+        .await;
         let tree = tree.map_err(|error| failed("loading", error))?;
         access.options = plan.mode.writing();
         // Only reads may be of an older version.
@@ -170,22 +165,6 @@ impl Loaded {
             serials: RefCell::default(),
             last_serial: Cell::new(0),
         })
-    }
-
-    async fn fill(access: &Access, plan: &Plan) -> StructureResult<BTree> {
-        let cache = Cache::new(CACHE_BYTES);
-        let tree = load::run(access, async |tx| {
-            BTree::create(tx, plan.tree(), Pointer::NULL, &cache).await
-        });
-        let tree = tree.await?;
-        for first in (0..plan.rows).step_by(LOADED_AT_ONCE as usize) {
-            let rows = first..plan.rows.min(first + LOADED_AT_ONCE);
-            let rows: Vec<_> = rows
-                .map(|row| (key(row), value(row, 0, plan.value_bytes)))
-                .collect();
-            load::run(access, async |tx| tree.set_many(tx, &rows).await).await?;
-        }
-        Ok(tree)
     }
 
     async fn measure(&self, plan: &Plan, mix: Mix, zipf: Zipf) -> Result<(Done, Spent), String> {
@@ -319,7 +298,9 @@ impl Loaded {
 
 /// Loads the rows, runs each mix with each theta, and checks the rows. Errors are a line for the user.
 pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
-    plan.machines().check_at(&plan.place).await?;
+    Machines::one(plan.region_mib, plan.old_mib)
+        .check_at(&plan.place)
+        .await?;
     let mut report = Report::new("ycsb", plan.settings());
     tell(&format!("loading {} rows", plan.rows));
     let loaded = Loaded::make(plan).await?;
