@@ -86,7 +86,7 @@ impl fmt::Display for Violation {
         let planted = self.planted.unwrap_or_default();
         write!(
             f,
-            "{}; again: cargo run -p plinth-farm-check --example seeds -- {name} {seed} 1 {planted}",
+            "{}; again: cargo run -p plinth-farm-check --example farm_seeds -- {name} {seed} 1 {planted}",
             self.what
         )
     }

@@ -1,5 +1,5 @@
 //! Figures of journals and backups on a disk:
-//! `cargo run --release -p plinth-farm-disk --example figures -- DIRECTORY`.
+//! `cargo run --release -p plinth-farm-disk --example farm_disk_speed -- DIRECTORY`.
 //!
 //! First the floor: what the disk needs for a write of 4 KiB and an `fdatasync`. Then a journal with one record after
 //! another, and with many at a time. Then a backup: objects of 64 bytes applied, synced, read in random order from the
@@ -225,7 +225,7 @@ async fn backups(directory: PathBuf) {
 #[allow(clippy::disallowed_methods)] // it removes what it has made
 fn main() {
     let Some(directory) = std::env::args().nth(1) else {
-        eprintln!("figures DIRECTORY: a directory on the disk to measure");
+        eprintln!("farm_disk_speed DIRECTORY: a directory on the disk to measure");
         std::process::exit(2);
     };
     let name = format!("plinth-figures-{}", std::process::id());

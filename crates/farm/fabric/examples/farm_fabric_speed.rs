@@ -1,4 +1,4 @@
-//! Figures of the fabric on this host: `cargo run --release -p plinth-farm-fabric --example figures`.
+//! Figures of the fabric on this host: `cargo run --release -p plinth-farm-fabric --example farm_fabric_speed`.
 //!
 //! Reads of 64 bytes (own memory, that of another process, over a socket), a message alone, and one there and back,
 //! while the receiver looks all the time and while it sleeps; and the processor time of two machines that sleep. The

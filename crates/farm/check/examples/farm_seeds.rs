@@ -1,4 +1,4 @@
-//! Runs seeds of a workload: `seeds WORKLOAD FIRST COUNT [FAULT]`.
+//! Runs seeds of a workload: `farm_seeds WORKLOAD FIRST COUNT [FAULT]`.
 //! It goes on after a failure, and says how to run it again.
 
 use plinth_farm_check::{Workload, run};
@@ -11,7 +11,7 @@ fn main() -> ExitCode {
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
     let workload = arguments.first().and_then(|name| Workload::of_name(name));
     let (Some(workload), Some(first), Some(count)) = (workload, number(1), number(2)) else {
-        eprintln!("seeds structures|pairs|orders FIRST COUNT [FAULT]");
+        eprintln!("farm_seeds structures|pairs|orders FIRST COUNT [FAULT]");
         return ExitCode::from(2);
     };
     if let Some(name) = arguments.get(3) {

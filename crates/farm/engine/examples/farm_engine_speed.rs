@@ -1,5 +1,5 @@
 //! Figures of the engine in one process of this host, which has all objects:
-//! `cargo run --release -p plinth-farm-engine --example figures`.
+//! `cargo run --release -p plinth-farm-engine --example farm_engine_speed`.
 //!
 //! Reads of 64 bytes at random places, and transactions that read one object and write another. A transaction that is
 //! strict waits for the uncertainty of the clock, so many of them run side by side.

@@ -1,4 +1,5 @@
-//! Figures of objects in this machine's memory: `cargo run --release -p plinth-farm-memory --example figures`.
+//! Figures of objects in this machine's memory:
+//! `cargo run --release -p plinth-farm-memory --example farm_memory_speed`.
 //!
 //! Objects of 64 bytes: in no order, all over a region of 128 MiB, and a few that lie in the processor's cache.
 
