@@ -7,8 +7,10 @@ use plinth_client::Database;
 use plinth_control::knobs::STORAGE_FAILURE_MS;
 use plinth_coordination::election;
 use plinth_core::key::{ALL_KEYS_END, KeyRange, key_after, printable};
+use plinth_core::version::VERSIONS_PER_SECOND;
 use plinth_core::{Error, Version};
 use plinth_protocol::control::GetClientInfo;
+use plinth_protocol::knobs::VERSION_WINDOW;
 use plinth_protocol::storage::GetRange;
 use plinth_protocol::transaction::GetKeyLocations;
 use plinth_rpc::{Interface, Transport};
@@ -19,6 +21,8 @@ use plinth_transaction::knobs::EMPTY_COMMIT_INTERVAL_MS;
 /// Limit of the wait for the cluster to settle. Lost replicas are rebuilt, which takes time after they count as
 /// lost.
 const SETTLING_LIMIT: Duration = Duration::from_secs(600);
+/// So many shards are moved one after the other at most until a cluster has settled.
+const MOVES_IN_TURN: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(500);
 
 /// Limit of reads of the shard maps before the check starts anew; shards may move all the time.
@@ -38,10 +42,15 @@ type Verdict = Result<(), String>;
 pub async fn check(database: &Database, shape: &Shape) -> Result<(), Failure> {
     let transport = Transport::client();
     let mut reason = Error::timed_out;
-    // A cluster that waits longer than usual for lost servers settles later.
-    let usual = STORAGE_FAILURE_MS.of(&Knobs::default());
-    let more = STORAGE_FAILURE_MS.get().saturating_sub(usual);
-    let end = plinth_runtime::now() + SETTLING_LIMIT + Duration::from_millis(more);
+    // A cluster that waits longer than usual for lost servers settles later. So does one whose window is longer: a
+    // shard has moved when it is durable at its destination, which is a window later.
+    let usual = Knobs::default();
+    let more = STORAGE_FAILURE_MS
+        .get()
+        .saturating_sub(STORAGE_FAILURE_MS.of(&usual));
+    let window = (VERSION_WINDOW.get() - VERSION_WINDOW.of(&usual)).max(0) / VERSIONS_PER_SECOND;
+    let moves = Duration::from_secs(window as u64) * MOVES_IN_TURN;
+    let end = plinth_runtime::now() + SETTLING_LIMIT + Duration::from_millis(more) + moves;
     while plinth_runtime::now() < end {
         match compare_once(database, &transport, shape).await {
             Ok(verdict) => {
