@@ -24,6 +24,8 @@ pub enum Error {
     NoVertex,
     /// There is no such edge at the snapshot.
     NoEdge,
+    /// A vertex has more edges than one transaction deletes with it.
+    TooManyEdges { most: usize },
     /// More of something than is allowed.
     TooMany { what: &'static str, most: usize },
     /// Bytes from outside that are not what they should be.
@@ -78,6 +80,11 @@ impl fmt::Display for Error {
             Error::NotReady { index } => write!(f, "the index {index:?} is built or dropped"),
             Error::NoVertex => f.write_str("there is no such vertex"),
             Error::NoEdge => f.write_str("there is no such edge"),
+            Error::TooManyEdges { most } => write!(
+                f,
+                "the vertex has more edges than the {most} that go with it in one transaction: first delete \
+                 edges with delete_some_edges, in transactions of their own, until it returns fewer than its limit"
+            ),
             Error::TooMany { what, most } => write!(f, "more {what} than the limit of {most}"),
             Error::Malformed(what) => write!(f, "malformed bytes: {what}"),
         }

@@ -1,16 +1,48 @@
-//! Floor 6: groundwork of a property graph on the structures of the in-memory engine, after A1 (FaRMv2, §6): values
-//! with their order, the schema, and how vertices and edges lie in objects. There are no operations on a graph, no
-//! queries and no indexes here yet.
-#![expect(dead_code, reason = "the operations that use this come next")]
+//! Floor 6: a property graph on the structures of the in-memory engine, after A1 (*Fast General Distributed
+//! Transactions with Opacity using Global Time*, FaRMv2, §6). "§" in this crate refers to that paper.
+//!
+//! ```text
+//!   Graph ── root ── schema ── vertex types ── table: primary key ──▶ vertex ── lists of edges, both directions
+//!                       │            └──────── indexes: value ────────▶ │            │
+//!                       └───── edge types                               └ properties └──▶ edge ── properties
+//! ```
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `graph` | the root object, and the schema of a snapshot |
+//! | `transaction` | operations inside a transaction: what all of them need |
+//! | `types` | changes of the schema |
+//! | `vertices`, `edges`, `lists` | vertices, edges, and the lists of edges of a vertex |
+//! | `indexes`, `build` | secondary indexes: kept and looked up, made and dropped in pieces |
+//! | `object`, `schema`, `value`, `codec` | what lies in objects, and how |
+//!
+//! Promises: all operations are part of the caller's transaction, at its snapshot with its own changes. An edge is at
+//! both of its ends or at none. An index that can be looked up has every vertex with a value, and no other. A
+//! transaction goes by the schema of its snapshot, and conflicts with a change of it.
 
+mod build;
 mod codec;
+mod edges;
 mod error;
+mod graph;
+mod indexes;
+mod lists;
 mod object;
 pub mod schema;
+mod transaction;
+mod types;
 mod value;
+mod vertices;
 
+pub use edges::{Adjacent, After, EdgeRecord, Edges};
 pub use error::{Error, Result};
+pub use graph::Graph;
+pub use indexes::{Behind, Found, INDEXED_BYTES_MAX};
+pub use lists::Direction;
+pub use transaction::{Edge, GraphTx, Record, Vertex};
+pub use types::KEY_BYTES_MAX;
 pub use value::{Kind, Value};
+pub use vertices::DELETED_EDGES_MAX;
 
 #[cfg(test)]
 mod tests;
