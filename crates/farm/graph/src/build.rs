@@ -75,7 +75,9 @@ impl<O: Objects> GraphTx<'_, O> {
         let state = loaded.schema.vertices[number].indexes[i].state;
         match states.contains(&state) {
             true => Ok((number, i)),
-            false => Err(Error::NotReady { index: name.to_owned() }),
+            false => Err(Error::NotReady {
+                index: name.to_owned(),
+            }),
         }
     }
 
@@ -100,7 +102,12 @@ impl<O: Objects> GraphTx<'_, O> {
             self.store_schema(&schema).await?;
             return Ok(true);
         };
-        ring.retain(|(key, _)| progress.after.as_ref().is_none_or(|after| key[..] > after[..]));
+        ring.retain(|(key, _)| {
+            progress
+                .after
+                .as_ref()
+                .is_none_or(|after| key[..] > after[..])
+        });
         ring.sort();
         let is_whole = ring.len() <= most;
         ring.truncate(most);
@@ -181,7 +188,10 @@ impl Graph {
         name: &str,
     ) -> Result<()> {
         in_pieces(engine, async |tx| {
-            self.on(tx).await?.build_some(vertex_type, name, PIECE).await
+            self.on(tx)
+                .await?
+                .build_some(vertex_type, name, PIECE)
+                .await
         })
         .await
     }

@@ -154,7 +154,9 @@ impl<O: Objects> GraphTx<'_, O> {
         }
         let bytes = row_bytes(&row)?;
         let stored = Some(&object.stored);
-        let stored = self.store_row(edge.0, EDGE_HEAD_BYTES, bytes, stored).await?;
+        let stored = self
+            .store_row(edge.0, EDGE_HEAD_BYTES, bytes, stored)
+            .await?;
         object.stored = stored;
         self.write_edge(edge.0, &object).await
     }
@@ -169,17 +171,26 @@ impl<O: Objects> GraphTx<'_, O> {
     pub(crate) async fn end_edge(&self, at: Pointer, except: Option<Pointer>) -> Result<()> {
         let edge = self.known_edge(at).await?;
         let [out, incoming] = entries(at, &edge);
-        let ends = [(edge.from, Direction::Out, out), (edge.to, Direction::In, incoming)];
+        let ends = [
+            (edge.from, Direction::Out, out),
+            (edge.to, Direction::In, incoming),
+        ];
         for (end, direction, entry) in ends {
             if Some(end) == except {
                 continue;
             }
-            let is_left = planted!("graph_edge_stays_at_one_end", "the vertex to which an edge went still has it");
+            let is_left = planted!(
+                "graph_edge_stays_at_one_end",
+                "the vertex to which an edge went still has it"
+            );
             if is_left && direction == Direction::In {
                 continue;
             }
             let mut vertex: VertexObject = self.known_vertex(end).await?;
-            if self.remove_entry(end, &mut vertex, direction, entry).await? {
+            if self
+                .remove_entry(end, &mut vertex, direction, entry)
+                .await?
+            {
                 self.write_vertex(end, &vertex).await?;
             }
         }
@@ -205,12 +216,19 @@ impl<O: Objects> GraphTx<'_, O> {
         let list = &object.lists[direction.list()];
         let part = self.list_part(list, &span(number, after), limit).await?;
         let types = loaded.schema.edges.len();
-        if part.entries.iter().any(|entry| usize::from(entry.edge_type) >= types) {
+        if part
+            .entries
+            .iter()
+            .any(|entry| usize::from(entry.edge_type) >= types)
+        {
             return damaged(vertex.0, "an edge in its list has no type");
         }
         let next = part.entries.last().filter(|_| part.more);
         // With a limit of 0 the list goes on where it was.
-        let next = next.copied().map(After).or(after.copied().filter(|_| part.more));
+        let next = next
+            .copied()
+            .map(After)
+            .or(after.copied().filter(|_| part.more));
         let adjacent = |entry: &Entry| Adjacent {
             edge: Edge(entry.edge),
             other: Vertex(entry.other),

@@ -16,7 +16,7 @@ use bytes::Bytes;
 use plinth_farm_memory::{Class, OBJECT_BYTES_MAX, Objects, Pointer};
 use plinth_farm_structures::btree::{BTree, Cache};
 use plinth_farm_structures::hash::HashTable;
-use plinth_runtime::{planted, probe, random};
+use plinth_runtime::{probe, random};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -89,16 +89,18 @@ impl Graph {
         }
     }
 
+    /// The objects of the graph itself.
+    pub(crate) async fn objects<O: Objects>(&self, tx: &O) -> Result<[Pointer; 2]> {
+        Ok([self.root, self.read_root(tx).await?.schema])
+    }
+
     /// The schema of the snapshot.
     pub(crate) async fn load<O: Objects>(&self, tx: &O) -> Result<Rc<Loaded>> {
-        let known = self.loaded.borrow().clone();
-        if let Some(known) = &known
-            && planted!("graph_schema_is_not_read", "a transaction goes by the schema that was read before")
-        {
-            return Ok(known.clone());
-        }
+        let known = self.last_loaded();
         let root = self.read_root(tx).await?;
-        if let Some(known) = known.filter(|known| known.stamp == root.stamp && known.mark == root.mark) {
+        if let Some(known) =
+            known.filter(|known| known.stamp == root.stamp && known.mark == root.mark)
+        {
             return Ok(known);
         }
         probe!("graph_schema_is_stale");
@@ -110,6 +112,11 @@ impl Graph {
         let loaded = Rc::new(self.with_structures(tx, &root, schema).await?);
         self.loaded.replace(Some(loaded.clone()));
         Ok(loaded)
+    }
+
+    /// The schema that was read last, whatever the snapshot has now.
+    pub(crate) fn last_loaded(&self) -> Option<Rc<Loaded>> {
+        self.loaded.borrow().clone()
     }
 
     async fn with_structures<O: Objects>(
@@ -147,10 +154,8 @@ impl Graph {
             });
         }
         if Class::of(bytes.len()) != Some(root.schema.class()) {
-            let former = std::mem::replace(
-                &mut root.schema,
-                tx.allocate(bytes.len(), self.root).await?,
-            );
+            let former =
+                std::mem::replace(&mut root.schema, tx.allocate(bytes.len(), self.root).await?);
             tx.free(former).await?;
         }
         tx.write(root.schema, Bytes::from(bytes)).await?;

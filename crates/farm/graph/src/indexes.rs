@@ -13,6 +13,7 @@ use crate::value::Value;
 use plinth_farm_memory::{Objects, Pointer};
 use plinth_farm_structures::btree::Settings;
 use plinth_runtime::planted;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 /// Most bytes of a value in an index, in the form in which values have an order; see
@@ -58,7 +59,10 @@ pub struct Found {
 fn index_key(index: &Index, value: &Value, at: Pointer) -> Result<Vec<u8>> {
     let mut key = value.ordered();
     if key.len() > INDEXED_BYTES_MAX {
-        return Err(Error::property(&index.name, "the value is too long for this index"));
+        return Err(Error::property(
+            &index.name,
+            "the value is too long for this index",
+        ));
     }
     key.extend_from_slice(&at.bits().to_be_bytes());
     Ok(key)
@@ -76,6 +80,19 @@ fn above(value: &Value) -> Vec<u8> {
     key
 }
 
+/// The keys that an index of these rows has.
+pub(crate) fn index_entries(
+    index: &Index,
+    rows: &BTreeMap<Pointer, Row>,
+) -> Result<BTreeSet<Vec<u8>>> {
+    let valued = rows
+        .iter()
+        .filter_map(|(at, row)| Some((at, get(row, index.property)?)));
+    valued
+        .map(|(at, value)| index_key(index, value, *at))
+        .collect()
+}
+
 fn is_kept(index: &Index) -> bool {
     index.state != State::Dropping
 }
@@ -91,7 +108,11 @@ impl<O: Objects> GraphTx<'_, O> {
     ) -> Result<()> {
         let loaded = self.loaded();
         let indexes = &loaded.schema.vertices[number].indexes;
-        for (i, index) in indexes.iter().enumerate().filter(|(_, index)| is_kept(index)) {
+        for (i, index) in indexes
+            .iter()
+            .enumerate()
+            .filter(|(_, index)| is_kept(index))
+        {
             let value = get(row, index.property);
             let before = former.and_then(|row| get(row, index.property));
             let Some(value) = value.filter(|value| before != Some(value)) else {
@@ -116,7 +137,10 @@ impl<O: Objects> GraphTx<'_, O> {
         let loaded = self.loaded();
         let tree = &loaded.trees[number][i];
         let (begin, end) = (value.ordered(), above(value));
-        let rows = tree.range(self.tx, &begin, Some(&end), 2, false).await?.rows;
+        let rows = tree
+            .range(self.tx, &begin, Some(&end), 2, false)
+            .await?
+            .rows;
         if rows.iter().any(|(key, _)| place_of(key) != own) {
             let index = loaded.schema.vertices[number].indexes[i].name.clone();
             return Err(Error::NotUnique { index });
@@ -134,14 +158,21 @@ impl<O: Objects> GraphTx<'_, O> {
     ) -> Result<()> {
         let loaded = self.loaded();
         let indexes = &loaded.schema.vertices[number].indexes;
-        for (i, index) in indexes.iter().enumerate().filter(|(_, index)| is_kept(index)) {
+        for (i, index) in indexes
+            .iter()
+            .enumerate()
+            .filter(|(_, index)| is_kept(index))
+        {
             let before = former.and_then(|row| get(row, index.property));
             let after = row.and_then(|row| get(row, index.property));
             if before == after {
                 continue;
             }
             let tree = &loaded.trees[number][i];
-            let is_left = planted!("graph_index_keeps_former_value", "an index has the value that a vertex had before");
+            let is_left = planted!(
+                "graph_index_keeps_former_value",
+                "an index has the value that a vertex had before"
+            );
             if let Some(value) = before.filter(|_| !is_left || after.is_none()) {
                 let was_there = tree.remove(self.tx, &index_key(index, value, at)?).await?;
                 if !was_there && index.state == State::Ready {
@@ -149,7 +180,8 @@ impl<O: Objects> GraphTx<'_, O> {
                 }
             }
             if let Some(value) = after {
-                tree.set(self.tx, &index_key(index, value, at)?, b"").await?;
+                tree.set(self.tx, &index_key(index, value, at)?, b"")
+                    .await?;
             }
         }
         Ok(())
@@ -190,7 +222,10 @@ impl<O: Objects> GraphTx<'_, O> {
                 check_value(property, Some(value))?;
             }
         }
-        let is_ready = planted!("graph_index_is_used_too_early", "a lookup goes to an index that is being built");
+        let is_ready = planted!(
+            "graph_index_is_used_too_early",
+            "a lookup goes to an index that is being built"
+        );
         if index.state != State::Ready && !is_ready {
             let index = index.name.clone();
             return Err(Error::NotReady { index });
@@ -211,7 +246,9 @@ impl<O: Objects> GraphTx<'_, O> {
             begin = begin.max(behind);
         }
         let tree = &loaded.trees[number][i];
-        let found = tree.range(self.tx, &begin, end.as_deref(), limit, false).await?;
+        let found = tree
+            .range(self.tx, &begin, end.as_deref(), limit, false)
+            .await?;
         let places = found.rows.iter().map(|(key, _)| place_of(key).map(Vertex));
         let Some(vertices) = places.collect() else {
             return damaged(tree.root(), "an entry of an index cannot be read");

@@ -14,6 +14,8 @@
 //! | `types` | changes of the schema |
 //! | `vertices`, `edges`, `lists` | vertices, edges, and the lists of edges of a vertex |
 //! | `indexes`, `build` | secondary indexes: kept and looked up, made and dropped in pieces |
+//! | `census` | a walk that proves a graph sound |
+//! | `testing` | a model of the graph, random calls, and the judge of what they answered |
 //! | `object`, `schema`, `value`, `codec` | what lies in objects, and how |
 //!
 //! Promises: all operations are part of the caller's transaction, at its snapshot with its own changes. An edge is at
@@ -21,6 +23,7 @@
 //! transaction goes by the schema of its snapshot, and conflicts with a change of it.
 
 mod build;
+mod census;
 mod codec;
 mod edges;
 mod error;
@@ -29,11 +32,13 @@ mod indexes;
 mod lists;
 mod object;
 pub mod schema;
+pub mod testing;
 mod transaction;
 mod types;
 mod value;
 mod vertices;
 
+pub use census::Census;
 pub use edges::{Adjacent, After, EdgeRecord, Edges};
 pub use error::{Error, Result};
 pub use graph::Graph;

@@ -119,23 +119,22 @@ impl<O: Objects> GraphTx<'_, O> {
     }
 
     /// Up to `limit` entries of the span, in order.
-    pub(crate) async fn list_part(
-        &self,
-        list: &List,
-        span: &Span,
-        limit: usize,
-    ) -> Result<Part> {
+    pub(crate) async fn list_part(&self, list: &List, span: &Span, limit: usize) -> Result<Part> {
         let root = match list {
             List::Tree(root) => *root,
             List::Inline(entries) => {
                 let is_in = |entry: &&Entry| {
                     let key = entry.pack();
-                    key[..] >= span.begin[..] && span.end.as_ref().is_none_or(|end| key[..] < end[..])
+                    key[..] >= span.begin[..]
+                        && span.end.as_ref().is_none_or(|end| key[..] < end[..])
                 };
                 let mut found: Vec<Entry> = entries.iter().filter(is_in).copied().collect();
                 let more = found.len() > limit;
                 found.truncate(limit);
-                return Ok(Part { entries: found, more });
+                return Ok(Part {
+                    entries: found,
+                    more,
+                });
             }
         };
         let tree = self.open_list(root).await?;

@@ -41,7 +41,10 @@ impl<O: Objects> GraphTx<'_, O> {
         check_properties(&properties)?;
         let key = position(&properties, key)?;
         if !properties[key].is_required {
-            return Err(Error::property(&properties[key].name, "a primary key is required"));
+            return Err(Error::property(
+                &properties[key].name,
+                "a primary key is required",
+            ));
         }
         let mut schema = self.schema();
         if schema.vertex_type(name).is_ok() {
@@ -105,7 +108,10 @@ impl<O: Objects> GraphTx<'_, O> {
         of: impl FnOnce(&mut Schema) -> Result<&mut Vec<Property>>,
     ) -> Result<()> {
         if property.is_required {
-            return Err(Error::property(&property.name, "what is added must be optional"));
+            return Err(Error::property(
+                &property.name,
+                "what is added must be optional",
+            ));
         }
         let mut schema = self.schema();
         let properties = of(&mut schema)?;

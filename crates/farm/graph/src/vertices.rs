@@ -46,10 +46,21 @@ impl<O: Objects> GraphTx<'_, O> {
         let row = row(&of.properties, values)?;
         let bytes = row_bytes(&row)?;
         let Some(key) = get(&row, of.key) else {
-            return Err(Error::property(&of.properties[of.key].name, "it is required"));
+            return Err(Error::property(
+                &of.properties[of.key].name,
+                "it is required",
+            ));
         };
         let key = key_bytes(&of.properties[of.key].name, key)?;
-        self.check_indexed(number, None, &row, None).await?;
+        match self.check_indexed(number, None, &row, None).await {
+            // The other vertex with a value of a unique index may be the one with the key.
+            Err(Error::NotUnique { .. })
+                if loaded.tables[number].contains(self.tx, &key).await? =>
+            {
+                return Err(Error::KeyTaken);
+            }
+            checked => checked?,
+        }
         let near = near.map_or(Pointer::NULL, |near| near.0);
         let size = object_bytes(VERTEX_HEAD_BYTES, &bytes);
         let at = self.tx.allocate(size, near).await?;
@@ -91,6 +102,17 @@ impl<O: Objects> GraphTx<'_, O> {
                 "a primary key leads to no place",
             ),
         }
+    }
+
+    /// All vertices of the graph, in no order that means anything: a read of every table of primary keys.
+    pub async fn vertices(&self) -> Result<Vec<Vertex>> {
+        let mut vertices = Vec::new();
+        for (number, table) in self.loaded().tables.iter().enumerate() {
+            for (_, place) in table.entries(self.tx).await? {
+                vertices.push(Vertex(self.vertex_place(number, &place)?));
+            }
+        }
+        Ok(vertices)
     }
 
     /// Type and properties of a vertex. Error: `NoVertex`.
