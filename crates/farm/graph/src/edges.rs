@@ -28,7 +28,7 @@ pub struct Adjacent {
 /// Where a list of edges goes on. It may be kept for other transactions: what is at that place in the order then is
 /// what follows.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct After(Entry);
+pub struct After(pub(crate) Entry);
 
 impl After {
     pub fn to_bytes(self) -> Vec<u8> {

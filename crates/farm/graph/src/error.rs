@@ -28,6 +28,10 @@ pub enum Error {
     TooManyEdges { most: usize },
     /// More of something than is allowed.
     TooMany { what: &'static str, most: usize },
+    /// Another machine has refused its part of a query.
+    Elsewhere { machine: u16, what: String },
+    /// Another machine does not answer. The query may be tried again.
+    Gone { machine: u16 },
     /// Bytes from outside that are not what they should be.
     Malformed(&'static str),
 }
@@ -37,7 +41,11 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// The same transaction may succeed if it is tried again, and has had no effect.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Structure(error) if error.is_retryable())
+        match self {
+            Error::Structure(error) => error.is_retryable(),
+            Error::Gone { .. } => true,
+            _ => false,
+        }
     }
 
     pub(crate) fn unknown(what: &'static str, name: &str) -> Error {
@@ -86,6 +94,8 @@ impl fmt::Display for Error {
                  edges with delete_some_edges, in transactions of their own, until it returns fewer than its limit"
             ),
             Error::TooMany { what, most } => write!(f, "more {what} than the limit of {most}"),
+            Error::Elsewhere { machine, what } => write!(f, "machine {machine}: {what}"),
+            Error::Gone { machine } => write!(f, "machine {machine} does not answer"),
             Error::Malformed(what) => write!(f, "malformed bytes: {what}"),
         }
     }

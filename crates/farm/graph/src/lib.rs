@@ -14,6 +14,9 @@
 //! | `types` | changes of the schema |
 //! | `vertices`, `edges`, `lists` | vertices, edges, and the lists of edges of a vertex |
 //! | `indexes`, `build` | secondary indexes: kept and looked up, made and dropped in pieces |
+//! | `query`, `evaluate` | queries that follow edges, and their evaluation |
+//! | `ship`, `wire` | stages of a query on the machines that have its vertices |
+//! | `desk`, `frames` | the same over a fabric |
 //! | `census` | a walk that proves a graph sound |
 //! | `testing` | a model of the graph, random calls, and the judge of what they answered |
 //! | `object`, `schema`, `value`, `codec` | what lies in objects, and how |
@@ -25,25 +28,36 @@
 mod build;
 mod census;
 mod codec;
+mod desk;
 mod edges;
 mod error;
+mod evaluate;
+mod frames;
 mod graph;
 mod indexes;
 mod lists;
 mod object;
+mod query;
 pub mod schema;
+mod ship;
 pub mod testing;
 mod transaction;
 mod types;
 mod value;
 mod vertices;
+mod wire;
 
 pub use census::Census;
+pub use desk::{Desk, Settings, Snapshots};
 pub use edges::{Adjacent, After, EdgeRecord, Edges};
 pub use error::{Error, Result};
 pub use graph::Graph;
 pub use indexes::{Behind, Found, INDEXED_BYTES_MAX};
 pub use lists::Direction;
+pub use query::{
+    Compare, Condition, FRONTIER_MAX, Query, Reached, Returns, Row, STEPS_MAX, Start, Step,
+};
+pub use ship::Ship;
 pub use transaction::{Edge, GraphTx, Record, Vertex};
 pub use types::KEY_BYTES_MAX;
 pub use value::{Kind, Value};

@@ -17,7 +17,7 @@ mod perform;
 pub use choose::{Mood, some_call};
 pub use judge::{Entry, judge};
 pub use model::{
-    AGE, Answer, Call, EDGE_TYPES, INDEXES, IndexState, MAIL, Model, ModelEdge, Name, Refusal,
-    VERTEX_TYPES, Values,
+    AGE, Answer, Call, EDGE_TYPES, INDEXES, IndexState, MAIL, Model, ModelEdge, Name, Reach,
+    Refusal, VERTEX_TYPES, Values,
 };
-pub use perform::{declare, dump, perform};
+pub use perform::{answered, declare, dump, perform, reached};

@@ -1,3 +1,4 @@
 mod bytes;
 mod model;
 mod operations;
+mod ships;

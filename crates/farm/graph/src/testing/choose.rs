@@ -1,9 +1,11 @@
 //! Calls at random.
 
-use super::model::{AGE, Call, INDEXES, MAIL, ModelEdge, Name, Values};
+use super::model::{AGE, Call, EDGE_TYPES, INDEXES, MAIL, ModelEdge, Name, VERTEX_TYPES, Values};
 use crate::lists::Direction;
+use crate::query::{Compare, Condition, Query};
 use crate::value::Value;
 use plinth_core::testing::Generator;
+use std::ops::Bound;
 
 /// Primary keys of a type.
 const KEYS: usize = 8;
@@ -84,10 +86,59 @@ fn some_lookup(random: &mut Generator) -> Call {
     Call::Lookup(index, from, to, limit)
 }
 
+fn some_conditions(random: &mut Generator, of: &[&str]) -> Vec<Condition> {
+    let one = |random: &mut Generator| {
+        let property = of[random.below(of.len())];
+        let value = match property {
+            "age" => some_age(random),
+            "mail" => some_mail(random),
+            _ => Value::I64(random.below(5) as i64),
+        };
+        Condition::new(property, Compare::ALL[random.below(6)], value)
+    };
+    (0..random.below(5) / 3).map(|_| one(random)).collect()
+}
+
+fn some_query(random: &mut Generator) -> Query {
+    let mut query = match some_lookup(random) {
+        Call::Lookup(index, from, to, _) if one_in(random, 3) => {
+            let bound = |value: Option<Value>| value.map_or(Bound::Unbounded, Bound::Included);
+            Query::from_index(
+                VERTEX_TYPES[0],
+                INDEXES[index],
+                (bound(from), bound(to)),
+                1000,
+            )
+        }
+        _ => {
+            let name = some_name(random);
+            Query::from_key(VERTEX_TYPES[name.0], Value::I64(name.1))
+        }
+    };
+    for _ in 0..random.below(5) {
+        query = if one_in(random, 3) {
+            let of = one_in(random, 3).then(|| VERTEX_TYPES[random.below(2)]);
+            query.keep(of, &some_conditions(random, &["age", "mail", "key"]))
+        } else {
+            let direction = [Direction::Out, Direction::In][random.below(2)];
+            let conditions = some_conditions(random, &["weight"]);
+            query.follow(direction, EDGE_TYPES[random.below(2)], &conditions)
+        };
+    }
+    match random.below(3) {
+        0 => query,
+        1 => query.properties(&["age", "key"]),
+        _ => query
+            .limit(1 + random.below(3))
+            .properties(&["key", "note", "none"]),
+    }
+}
+
 fn some_read(random: &mut Generator) -> Call {
-    match random.below(6) {
+    match random.below(8) {
         0 | 1 => Call::Read(some_name(random)),
         2 => some_lookup(random),
+        3 | 4 => Call::Query(some_query(random)),
         _ => {
             let direction = [Direction::Out, Direction::In][random.below(2)];
             let edge_type = one_in(random, 2).then(|| random.below(2));

@@ -1,8 +1,10 @@
 //! The graph in plain maps.
 
 use crate::lists::Direction;
+use crate::query::{Condition, Query, Returns, Start, Step};
 use crate::value::Value;
 use std::collections::BTreeMap;
+use std::ops::Bound;
 
 pub const VERTEX_TYPES: [&str; 2] = ["person", "place"];
 pub const EDGE_TYPES: [&str; 2] = ["knows", "likes"];
@@ -31,6 +33,9 @@ pub enum IndexState {
     Dropping,
 }
 
+/// A vertex that a query has reached, its paths, and the properties that were asked for.
+pub type Reach = (Name, u64, Vec<Option<Value>>);
+
 /// An operation, by names and not by places. Indexes are on vertices of the first type.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Call {
@@ -47,6 +52,7 @@ pub enum Call {
     Edges(Name, Direction, Option<usize>, usize),
     /// Up to so many vertices with values from here to there, both included.
     Lookup(usize, Option<Value>, Option<Value>, usize),
+    Query(Query),
     CreateIndex(usize),
     BuildSome(usize, usize),
     DropIndex(usize),
@@ -80,6 +86,8 @@ pub enum Answer {
     Edges(Vec<(i64, Name)>),
     /// By value and name.
     Vertices(Vec<(Value, Name)>),
+    /// Vertices and paths, and rows in order.
+    Reached(u64, u64, Vec<Reach>),
     /// Whether a piece was the last.
     Last(bool),
 }
@@ -139,6 +147,13 @@ impl Model {
                 self.edges_of(*name, *direction, *edge_type)
             }
             Call::Lookup(index, from, to, limit) => self.lookup(*index, from, to, *limit, seen),
+            Call::Query(query) => self.query(query, seen),
+            _ => self.apply_to_index(call, seen),
+        }
+    }
+
+    fn apply_to_index(&mut self, call: &Call, seen: &Answer) -> Answer {
+        match call {
             Call::CreateIndex(index) => match self.indexes.contains_key(index) {
                 true => Answer::Refused(Refusal::Taken),
                 false => {
@@ -165,6 +180,7 @@ impl Model {
                 }
                 (Some(_), _) => Answer::Refused(Refusal::NotReady),
             },
+            _ => Answer::Refused(Refusal::Unknown),
         }
     }
 
@@ -300,6 +316,119 @@ impl Model {
             true => Answer::Vertices(seen.clone()),
             false => Answer::Vertices(all),
         }
+    }
+
+    fn start(&self, start: &Start) -> Result<BTreeMap<Name, u64>, Refusal> {
+        let (index, range) = match start {
+            Start::Key { vertex_type, key } => {
+                let is_it = |name: &&Name| {
+                    VERTEX_TYPES[name.0] == vertex_type && *key == Value::I64(name.1)
+                };
+                let found = self.vertices.keys().find(is_it);
+                return Ok(found.map(|name| (*name, 1)).into_iter().collect());
+            }
+            Start::Index { index, range, .. } => (index, range),
+        };
+        let index = INDEXES.iter().position(|name| name == index);
+        let index = index.ok_or(Refusal::Unknown)?;
+        match self.indexes.get(&index) {
+            None => return Err(Refusal::Unknown),
+            Some(IndexState::Ready) => (),
+            Some(_) => return Err(Refusal::NotReady),
+        }
+        let bound = |bound: &Bound<Value>| match bound {
+            Bound::Included(value) | Bound::Excluded(value) => Some(value.clone()),
+            Bound::Unbounded => None,
+        };
+        let found = self.indexed(index, &bound(&range.0), &bound(&range.1));
+        Ok(found.into_iter().map(|(_, name)| (name, 1)).collect())
+    }
+
+    fn holds(&self, name: Name, conditions: &[Condition]) -> bool {
+        let key = Value::I64(name.1);
+        conditions
+            .iter()
+            .all(|condition| match &condition.property[..] {
+                "key" => condition.holds(Some(&key)),
+                property => condition.holds(self.vertices[&name].get(property)),
+            })
+    }
+
+    /// Limits are heeded at the end only.
+    fn query(&self, query: &Query, seen: &Answer) -> Answer {
+        let mut frontier = match self.start(&query.start) {
+            Ok(frontier) => frontier,
+            Err(refusal) => return Answer::Refused(refusal),
+        };
+        let mut limit = usize::MAX;
+        for step in &query.steps {
+            match step {
+                Step::Limit(most) => limit = *most,
+                Step::Keep {
+                    vertex_type,
+                    conditions,
+                } => frontier.retain(|name, _| {
+                    let is_type = |of: &String| of == VERTEX_TYPES[name.0];
+                    vertex_type.as_ref().is_none_or(is_type) && self.holds(*name, conditions)
+                }),
+                Step::Follow {
+                    direction,
+                    edge_type,
+                    conditions,
+                } => {
+                    let mut next = BTreeMap::new();
+                    for edge in self
+                        .edges
+                        .values()
+                        .filter(|e| EDGE_TYPES[e.edge_type] == edge_type)
+                    {
+                        let weight = edge.weight.map(Value::I64);
+                        let (from, to) = match direction {
+                            Direction::Out => (edge.from, edge.to),
+                            Direction::In => (edge.to, edge.from),
+                        };
+                        if let Some(paths) = frontier.get(&from)
+                            && conditions.iter().all(|c| c.holds(weight.as_ref()))
+                        {
+                            *next.entry(to).or_insert(0) += paths;
+                        }
+                    }
+                    frontier = next;
+                }
+            }
+        }
+        self.reached(query, &frontier, limit, seen)
+    }
+
+    fn reached(
+        &self,
+        query: &Query,
+        frontier: &BTreeMap<Name, u64>,
+        limit: usize,
+        seen: &Answer,
+    ) -> Answer {
+        let Returns::Properties(names) = &query.returns else {
+            return Answer::Reached(frontier.len() as u64, frontier.values().sum(), Vec::new());
+        };
+        let value = |name: &Name, property: &String| match &property[..] {
+            "key" => Some(Value::I64(name.1)),
+            property => self.vertices[name].get(property).cloned(),
+        };
+        let row = |(name, paths): (&Name, &u64)| {
+            let values = names.iter().map(|property| value(name, property));
+            (*name, *paths, values.collect())
+        };
+        let rows: Vec<Reach> = frontier.iter().map(row).collect();
+        // The order of a limit is that of places.
+        if let Answer::Reached(vertices, paths, seen_rows) = seen
+            && rows.len() > limit
+            && (seen_rows.len(), *vertices) == (limit, limit as u64)
+            && seen_rows.iter().all(|row| rows.contains(row))
+            && *paths == seen_rows.iter().map(|(_, paths, _)| paths).sum::<u64>()
+        {
+            return seen.clone();
+        }
+        Answer::Reached(frontier.len() as u64, frontier.values().sum(), rows)
     }
 
     fn build(&mut self, index: usize, seen: &Answer) -> Answer {

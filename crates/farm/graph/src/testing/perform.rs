@@ -7,6 +7,7 @@ use super::model::{
 use crate::edges::EdgeRecord;
 use crate::error::{Error, Result};
 use crate::lists::Direction;
+use crate::query::{Query, Reached, Returns};
 use crate::schema::{Property, State};
 use crate::transaction::{Edge, GraphTx, Record, Vertex};
 use crate::value::{Kind, Value};
@@ -84,7 +85,11 @@ async fn edges_of<O: Objects>(
                 Direction::Out => (edge.from, edge.to),
                 Direction::In => (edge.to, edge.from),
             };
-            assert_eq!((own, other), (vertex, adjacent.other));
+            if (own, other) != (vertex, adjacent.other) {
+                return Err(Error::Malformed(
+                    "an edge is in the list of a vertex at neither end",
+                ));
+            }
             let number = number(edge.record.get("number")).expect("a number");
             found.push((number, adjacent.edge, edge));
         }
@@ -109,9 +114,33 @@ async fn nth<O: Objects>(graph: &GraphTx<'_, O>, from: Name, nth: usize) -> Resu
     }
 }
 
+/// What a query has reached, as an answer.
+pub fn reached(query: &Query, reached: Reached) -> Answer {
+    let key = match &query.returns {
+        Returns::Properties(names) => names.iter().position(|name| name == "key"),
+        Returns::Count => None,
+    };
+    let rows = reached.rows.into_iter().map(|row| {
+        let key = key.and_then(|i| number(row.values[i].as_ref()));
+        let name = (
+            position(&VERTEX_TYPES, &row.vertex_type),
+            key.expect("a key"),
+        );
+        (name, row.paths, row.values)
+    });
+    let mut rows: Vec<_> = rows.collect();
+    rows.sort_by_key(|(name, ..)| *name);
+    Answer::Reached(reached.vertices, reached.paths, rows)
+}
+
 /// Carries out a call. Error: one that is not an answer.
 pub async fn perform<O: Objects>(graph: &GraphTx<'_, O>, call: &Call) -> Result<Answer> {
-    match answer(graph, call).await {
+    answered(answer(graph, call).await)
+}
+
+/// Errors that are answers, as such.
+pub fn answered(answer: Result<Answer>) -> Result<Answer> {
+    match answer {
         Err(Error::KeyTaken) => Ok(Answer::Refused(Refusal::KeyTaken)),
         Err(Error::NotUnique { .. }) => Ok(Answer::Refused(Refusal::NotUnique)),
         Err(Error::NotReady { .. }) => Ok(Answer::Refused(Refusal::NotReady)),
@@ -183,6 +212,7 @@ async fn answer<O: Objects>(graph: &GraphTx<'_, O>, call: &Call) -> Result<Answe
         Call::Lookup(index, from, to, limit) => {
             return lookup(graph, *index, (from, to), *limit).await;
         }
+        Call::Query(query) => return Ok(reached(query, graph.query(query).await?)),
         _ => return index_call(graph, call).await,
     }
     Ok(Answer::Done)

@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::rc::Rc;
 
-fn text(text: &str) -> Value {
+pub fn text(text: &str) -> Value {
     Value::String(text.to_owned())
 }
 
 /// A graph of people who know each other.
-fn people(store: &Rc<Store>) -> Graph {
+pub fn people(store: &Rc<Store>) -> Graph {
     let cache = Cache::new(1 << 20);
     let made = store.run(async |tx| {
         let graph = Graph::create(tx, Pointer::NULL, &cache)
@@ -37,7 +37,7 @@ fn people(store: &Rc<Store>) -> Graph {
 }
 
 /// Runs a transaction that commits.
-fn commit<T>(
+pub fn commit<T>(
     store: &Rc<Store>,
     graph: &Graph,
     body: impl AsyncFn(&GraphTx<'_, Tx>) -> Result<T>,
