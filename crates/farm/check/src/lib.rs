@@ -1,9 +1,10 @@
-//! Floor 7: the in-memory engine with what is built on it, checked in the simulator: structures, keys and values, and
-//! TPC-C on several machines in one configuration. A seed chooses everything.
+//! Floor 7: the in-memory engine with what is built on it, checked in the simulator: structures, keys and values,
+//! TPC-C, and a graph on several machines in one configuration. A seed chooses everything.
 //!
 //! ```text
 //!   keys, pairs ── transactions on a tree, a table, keys and values ──▶ log ──▶ a map with timestamps
 //!   orders ─────── TPC-C, its conditions at snapshots                    └────▶ `plinth-farm-judge`
+//!   graph ──────── transactions and queries on a graph ──▶ log ──▶ a graph in maps, with timestamps
 //!      └── world: machines, their clocks and memory; replicas are equal in the end
 //! ```
 //!
@@ -13,11 +14,14 @@
 //! - The history of keys is opaque, and heeds real time (`plinth-farm-judge`).
 //! - In the end the structures are sound, hold the map, and all replicas are equal.
 //! - No read is too old while the policy keeps all old versions (mv-block, mv-abort).
+//! - Every answer of a graph, in the same way, is that of plain maps. A query whose stages are evaluated on the machines
+//!   that have the vertices answers what it answers in one place.
 //! - The conditions of TPC-C hold after the load, at snapshots during the run, and in the end.
 //!
 //! Not here: failures, and transactions under snapshot isolation that write.
 
 mod choose;
+mod graph;
 mod keys;
 mod log;
 mod orders;
@@ -37,16 +41,24 @@ pub enum Workload {
     Pairs,
     /// TPC-C.
     Orders,
+    /// Transactions and queries on a graph.
+    Graph,
 }
 
 impl Workload {
-    pub const ALL: [Workload; 3] = [Workload::Structures, Workload::Pairs, Workload::Orders];
+    pub const ALL: [Workload; 4] = [
+        Workload::Structures,
+        Workload::Pairs,
+        Workload::Orders,
+        Workload::Graph,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Workload::Structures => "structures",
             Workload::Pairs => "pairs",
             Workload::Orders => "orders",
+            Workload::Graph => "graph",
         }
     }
 
@@ -64,7 +76,8 @@ pub struct Shown {
     pub committed: usize,
     /// Reads that were judged; with TPC-C, snapshots during the run at which all conditions held.
     pub judged: usize,
-    /// How many transactions have ended with each error.
+    /// How many transactions have ended with each error; with a graph, also how many queries were evaluated where the
+    /// vertices are.
     pub aborts: BTreeMap<String, u64>,
     /// The same for runs that are the same.
     pub fingerprint: u64,
@@ -98,6 +111,7 @@ pub fn run(workload: Workload, seed: u64) -> Result<Shown, Violation> {
         Workload::Structures => run_keys(keys::Kind::TreeAndTable, seed),
         Workload::Pairs => run_keys(keys::Kind::Pairs, seed),
         Workload::Orders => run_orders(seed),
+        Workload::Graph => run_graph(seed),
     };
     let planted = plinth_runtime::fault::all();
     let mut planted = planted.into_iter().map(|fault| fault.name);
@@ -128,6 +142,20 @@ fn run_orders(seed: u64) -> Result<Shown, String> {
         committed: work.done.get(),
         judged: work.audits.get(),
         aborts: world.aborts.borrow().clone(),
+        fingerprint,
+    })
+}
+
+fn run_graph(seed: u64) -> Result<Shown, String> {
+    let work = Rc::new(graph::Graphs::default());
+    let (world, fingerprint) = world::run(seed, &work)?;
+    let (judged, committed) = work.judge()?;
+    let mut aborts = world.aborts.borrow().clone();
+    aborts.insert("shipped".to_owned(), work.shipped.get() as u64);
+    Ok(Shown {
+        committed,
+        judged,
+        aborts,
         fingerprint,
     })
 }

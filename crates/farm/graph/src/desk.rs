@@ -18,7 +18,6 @@ use std::rc::{Rc, Weak};
 const SERVED_MAX: usize = 64;
 /// Graphs of which a desk remembers the schema.
 const GRAPHS_MAX: usize = 16;
-const FRAME_BYTES_MAX: usize = 64 << 10;
 /// A frame takes no more than this part of a ring, so that others find room beside it.
 const RING_PARTS: u64 = 8;
 
@@ -42,6 +41,8 @@ pub struct Settings {
     pub limit: Duration,
     /// Between two attempts to put a frame into a full ring. Zero is one turn of the loop: for real machines.
     pub pause: Duration,
+    /// Most bytes of a message of the fabric. Longer requests and answers go in pieces.
+    pub frame_bytes: usize,
 }
 
 impl Default for Settings {
@@ -49,6 +50,7 @@ impl Default for Settings {
         Settings {
             limit: Duration::from_secs(5),
             pause: Duration::ZERO,
+            frame_bytes: 64 << 10,
         }
     }
 }
@@ -151,7 +153,7 @@ impl<F: Fabric + 'static, S: Snapshots> Inner<F, S> {
     fn frame_bytes(&self) -> usize {
         let ring = 8 * self.fabric.local().host().layout().ring_words / RING_PARTS;
         let ring = usize::try_from(ring).unwrap_or(usize::MAX);
-        FRAME_BYTES_MAX.min(MESSAGE_BYTES_MAX).min(ring)
+        self.settings.frame_bytes.min(MESSAGE_BYTES_MAX).min(ring)
     }
 
     /// Sends a message in frames. Each waits for the one before, so they stay in order.

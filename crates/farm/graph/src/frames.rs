@@ -64,6 +64,11 @@ fn parse(frame: &[u8]) -> Option<Frame<'_>> {
     })
 }
 
+#[cfg(test)]
+pub fn is_frame(bytes: &[u8]) -> bool {
+    parse(bytes).is_some()
+}
+
 struct Partial {
     pieces: u32,
     /// How many pieces are there.

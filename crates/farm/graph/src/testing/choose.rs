@@ -166,9 +166,9 @@ pub fn some_call(mood: Mood, number: i64, random: &mut Generator) -> Call {
         _ if one_in(random, 3) => return some_read(random),
         _ => (),
     }
-    match random.below(20) {
-        0..4 => Call::Create(some_name(random), some_values(random)),
-        4..7 => {
+    match random.below(24) {
+        0..6 => Call::Create(some_name(random), some_values(random)),
+        6..8 => {
             let changes = (0..1 + random.below(2)).map(|_| some_value(random));
             let changes: Vec<_> = changes.collect();
             let changes = changes.into_iter().map(|(name, value)| {
@@ -178,9 +178,9 @@ pub fn some_call(mood: Mood, number: i64, random: &mut Generator) -> Call {
             let changes = changes.collect();
             Call::Update(some_name(random), changes)
         }
-        7 => Call::Delete(some_name(random)),
-        8..16 => Call::Connect(number, some_edge(random)),
-        16..18 => Call::Disconnect(some_name(random), random.below(10)),
+        8 => Call::Delete(some_name(random)),
+        9..20 => Call::Connect(number, some_edge(random)),
+        20..22 => Call::Disconnect(some_name(random), random.below(10)),
         _ => {
             let weight = one_in(random, 2).then(|| random.below(5) as i64);
             Call::Weigh(some_name(random), random.below(10), weight)

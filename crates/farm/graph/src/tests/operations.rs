@@ -328,6 +328,10 @@ fn an_index_is_built_in_pieces_while_the_table_grows() {
     assert!(pieces > 70, "{pieces} pieces");
     let census = commit(&store, &graph, async |on| on.check().await);
     assert_eq!(census.indexed, 500);
+    let again = run(graph.build_index(&store, "person", "by age"));
+    assert_eq!(again, Ok(()), "it is complete");
+    let again = run(graph.build_index(&store, "person", "by age"));
+    assert_eq!(again, Ok(()), "it is complete");
     commit(&store, &graph, async |on| {
         on.drop_index("person", "by age").await
     });
@@ -339,6 +343,34 @@ fn an_index_is_built_in_pieces_while_the_table_grows() {
         census.objects.into_iter().collect::<BTreeSet<_>>(),
         store.allocated()
     );
+}
+
+#[test]
+fn an_index_is_built_and_dropped_to_its_end_by_the_graph() {
+    let store = Store::new(7);
+    let graph = people(&store);
+    hub(&store, &graph, 0, 300);
+    commit(&store, &graph, async |on| {
+        on.create_index("person", "by name", "name", true).await
+    });
+    run(graph.build_index(&store, "person", "by name")).expect("it is built");
+    commit(&store, &graph, async |on| {
+        let range = (Bound::Unbounded, Bound::Unbounded);
+        let found = on.lookup("person", "by name", range, None, 1000).await?;
+        assert_eq!((found.vertices.len(), found.next), (301, None));
+        let one = on
+            .lookup_equal("person", "by name", &text("17"), 10)
+            .await?;
+        assert_eq!(
+            one,
+            [on.find_vertex("person", &text("17")).await?.expect("it")]
+        );
+        Ok(())
+    });
+    run(graph.drop_index(&store, "person", "by name")).expect("it is dropped");
+    let census = commit(&store, &graph, async |on| on.check().await);
+    let objects: BTreeSet<Pointer> = census.objects.into_iter().collect();
+    assert_eq!(objects, store.allocated());
 }
 
 fn random_number(i: usize) -> usize {
