@@ -7,11 +7,11 @@ use crate::world::{REGIONS, Work, World};
 use plinth_core::testing::Generator;
 use plinth_farm_engine::testing::fabrics::Any;
 use plinth_farm_engine::{Engine, Options, Room, Transaction, View};
-use plinth_farm_fabric::Machine;
+use plinth_farm_fabric::{Fabric, Machine};
 use plinth_farm_graph::testing::{
     Answer, Call, Entry, Model, Mood, answered, declare, dump, judge, perform, reached, some_call,
 };
-use plinth_farm_graph::{Desk, Error, Graph, GraphTx, Result, Settings, Snapshots};
+use plinth_farm_graph::{Desk, Error, Graph, GraphTx, Query, Result, Settings, Ship, Snapshots};
 use plinth_farm_memory::{Abort, Pointer, Sizes};
 use plinth_farm_structures::btree::Cache;
 use plinth_farm_structures::{self as structures};
@@ -70,6 +70,23 @@ fn structural(error: Error) -> structures::Error {
     }
 }
 
+/// Sends a desk what no desk sends: a frame, or the beginning of one, with anything in it.
+async fn send_noise(world: &World, engine: &Engine<Any>, random: &mut Generator) {
+    let mut noise = vec![0; random.below(80)];
+    random::fill(&mut noise);
+    if random.below(2) == 0 {
+        // A request of one piece.
+        let head = [[0; 9].as_slice(), &[0; 4], &1u32.to_le_bytes()].concat();
+        noise.splice(0..0, head);
+    }
+    noise.insert(0, Room::Application.tag());
+    let to = Machine(random.below(world.machines) as u16);
+    if to != engine.fabric().local().machine() {
+        // A full ring refuses it.
+        let _ = engine.fabric().send(to, &noise).await;
+    }
+}
+
 impl Graphs {
     fn next(&self) -> u64 {
         self.last.set(self.last.get() + 1);
@@ -115,6 +132,9 @@ impl Graphs {
             sleep(world.latency * random::below(4) as u32).await;
             if world.is_blamed() {
                 return;
+            }
+            if random.below(8) == 0 {
+                send_noise(world, engine, &mut random).await;
             }
             self.one(world, engine, handles, &mut random).await;
         }
@@ -225,6 +245,54 @@ impl Graphs {
         Ok(())
     }
 
+    /// With all desks gone, a query that needs one ends with an error after its limit.
+    async fn ask_nobody(&self, world: &World, engine: &Rc<Engine<Any>>) -> Result<()> {
+        self.desks.borrow_mut().clear();
+        let cache = Cache::new(0);
+        let limit = world.latency * 20;
+        let desk = self.desk(world, engine, &cache, limit);
+        let tx = engine.begin(Options::read_only()).await?;
+        let graph = Graph::open(&tx, self.root.get().expect("it was made"), &cache).await?;
+        let on = graph.on(&tx).await?;
+        for vertex in on.vertices().await? {
+            let Some(machine) = desk.place(vertex.place().region()) else {
+                continue;
+            };
+            let record = on.vertex(vertex).await?;
+            let key = record.get("key").cloned().expect("a key");
+            let query = Query::from_key(&record.type_name, key).properties(&["key"]);
+            let asked = on.query_shipped(&query, tx.read_at(), &desk).await;
+            if asked != Err(Error::Gone { machine: machine.0 }) {
+                world.blame(format!("a machine without a desk has answered {asked:?}"));
+            }
+            world.count("nobody answered");
+            break;
+        }
+        Ok(())
+    }
+
+    fn desk(
+        &self,
+        world: &World,
+        engine: &Rc<Engine<Any>>,
+        cache: &Cache,
+        limit: Duration,
+    ) -> AnyDesk {
+        let settings = Settings {
+            limit,
+            pause: world.latency / 10,
+            frame_bytes: [40, 200, 64 << 10][random::below(3) as usize],
+        };
+        let site = Site {
+            engine: engine.clone(),
+            view: world.view(),
+        };
+        let room = Room::Application;
+        let desk = Desk::new(engine.fabric().clone(), room.tag(), site, cache, settings);
+        engine.on_message(room, desk.handler());
+        desk
+    }
+
     async fn is_sound(&self, tx: &Transaction<Any>) -> Result<Model> {
         let root = self.root.get().expect("it was made");
         let graph = Graph::open(tx, root, &Cache::new(0)).await?;
@@ -268,19 +336,7 @@ impl Work for Graphs {
             self.open(tx, &cache).await
         });
         let Some(graph) = open.await else { return };
-        let settings = Settings {
-            limit: Duration::from_secs(5),
-            pause: world.latency / 10,
-            frame_bytes: [40, 200, 64 << 10][random::below(3) as usize],
-        };
-        let site = Site {
-            engine: engine.clone(),
-            view: world.view(),
-        };
-        let room = Room::Application;
-        let desk = Desk::new(engine.fabric().clone(), room.tag(), site, &cache, settings);
-        let desk = Rc::new(desk);
-        engine.on_message(room, desk.handler());
+        let desk = Rc::new(self.desk(&world, &engine, &cache, Duration::from_secs(5)));
         self.desks.borrow_mut().push(desk.clone());
         // A request to a machine that has no desk yet would wait for its limit.
         while self.desks.borrow().len() < world.machines && !world.is_blamed() {
@@ -319,5 +375,11 @@ impl Work for Graphs {
             world.blame(format!("in the end: {error}"));
         }
         self.found.replace(found);
+        if !world.is_blamed()
+            && let Err(error) = self.ask_nobody(world, engine).await
+            && !error.is_retryable()
+        {
+            world.blame(format!("in the end: {error}"));
+        }
     }
 }

@@ -57,6 +57,7 @@ fn tpcc_keeps_its_conditions_on_several_machines() {
 fn a_graph_is_the_model_at_every_timestamp_here_and_where_the_vertices_are() {
     let sum = sum(Workload::Graph, 0..40);
     assert!(sum.committed > 1_000 && sum.judged > 10_000 && sum.aborts["shipped"] > 500);
+    assert!(sum.aborts["nobody answered"] > 20);
     assert_taken(&[
         "graph_index_has_it_from_a_writer",
         "graph_list_becomes_a_tree",

@@ -23,7 +23,10 @@
 //!
 //! Promises: all operations are part of the caller's transaction, at its snapshot with its own changes. An edge is at
 //! both of its ends or at none. An index that can be looked up has every vertex with a value, and no other. A
-//! transaction goes by the schema of its snapshot, and conflicts with a change of it.
+//! transaction goes by the schema of its snapshot, and conflicts with a change of it. A query whose stages are evaluated
+//! on several machines answers what it answers on one. Bytes of other machines are an error at worst, never a panic.
+//!
+//! The page for users is `docs/farm-graph.md`.
 
 mod build;
 mod census;
@@ -62,6 +65,11 @@ pub use transaction::{Edge, GraphTx, Record, Vertex};
 pub use types::KEY_BYTES_MAX;
 pub use value::{Kind, Value};
 pub use vertices::DELETED_EDGES_MAX;
+
+/// The examples of the page for users.
+#[cfg(doctest)]
+#[doc = include_str!("../../../../docs/farm-graph.md")]
+struct Page;
 
 #[cfg(test)]
 mod tests;
