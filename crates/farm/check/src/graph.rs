@@ -236,10 +236,8 @@ impl Graphs {
                 ));
             }
             Ok(_) => self.shipped.set(self.shipped.get() + 1),
-            // A machine that has not heard of the oldest snapshot yet gives none.
-            Err(Error::Structure(structures::Error::Abort(Abort::TooOld))) => {
-                world.count("a stage is too old elsewhere");
-            }
+            // It has not heard of the oldest snapshot yet.
+            Err(Error::Behind { .. }) => world.count("a machine is behind"),
             Err(error) => return Err(error),
         }
         Ok(())

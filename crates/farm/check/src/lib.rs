@@ -14,8 +14,8 @@
 //! - The history of keys is opaque, and heeds real time (`plinth-farm-judge`).
 //! - In the end the structures are sound, hold the map, and all replicas are equal.
 //! - No read is too old while the policy keeps all old versions (mv-block, mv-abort).
-//! - Every answer of a graph, in the same way, is that of plain maps. A query whose stages are evaluated on the machines
-//!   that have the vertices answers what it answers in one place.
+//! - Every answer of a graph, in the same way, is that of plain maps. A query whose stages are evaluated on the
+//!   machines that have the vertices answers what it answers in one place.
 //! - The conditions of TPC-C hold after the load, at snapshots during the run, and in the end.
 //!
 //! Not here: failures, and transactions under snapshot isolation that write.

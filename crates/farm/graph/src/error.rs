@@ -32,6 +32,9 @@ pub enum Error {
     Elsewhere { machine: u16, what: String },
     /// Another machine does not answer. The query may be tried again.
     Gone { machine: u16 },
+    /// Another machine gives no transaction at this snapshot: it has not heard yet which ones are in use, or this one
+    /// is not any more. The query may be tried again, in another transaction.
+    Behind { machine: u16 },
     /// Bytes from outside that are not what they should be.
     Malformed(&'static str),
 }
@@ -43,7 +46,7 @@ impl Error {
     pub fn is_retryable(&self) -> bool {
         match self {
             Error::Structure(error) => error.is_retryable(),
-            Error::Gone { .. } => true,
+            Error::Gone { .. } | Error::Behind { .. } => true,
             _ => false,
         }
     }
@@ -96,6 +99,9 @@ impl fmt::Display for Error {
             Error::TooMany { what, most } => write!(f, "more {what} than the limit of {most}"),
             Error::Elsewhere { machine, what } => write!(f, "machine {machine}: {what}"),
             Error::Gone { machine } => write!(f, "machine {machine} does not answer"),
+            Error::Behind { machine } => {
+                write!(f, "machine {machine} does not read at this snapshot")
+            }
             Error::Malformed(what) => write!(f, "malformed bytes: {what}"),
         }
     }

@@ -10,9 +10,13 @@ use crate::query::{
 use crate::schema::{self, Property, get};
 use crate::transaction::GraphTx;
 use plinth_farm_memory::{Objects, Pointer};
+use plinth_runtime::yield_now;
 
 /// Entries of a list that are read together.
-const ENTRIES: usize = 4096;
+const ENTRIES: usize = 512;
+/// After so many vertices, or so many entries of a list, others of the machine have a turn: own memory is read
+/// without a wait.
+const VERTICES_A_TURN: usize = 64;
 
 fn hold(conditions: &[Condition], properties: &[Property], row: &schema::Row) -> bool {
     conditions.iter().all(|condition| {
@@ -70,7 +74,10 @@ impl<O: Objects> GraphTx<'_, O> {
     /// Evaluates a stage for the vertices of a frontier.
     pub(crate) async fn stage(&self, stage: &Stage, frontier: &Frontier) -> Result<Outcome> {
         let mut outcome = Outcome::default();
-        for (at, paths) in frontier {
+        for (i, (at, paths)) in frontier.iter().enumerate() {
+            if i % VERTICES_A_TURN == VERTICES_A_TURN - 1 {
+                yield_now().await;
+            }
             let vertex = self.known_vertex(*at).await?;
             if !self.is_kept(&stage.keeps, *at, &vertex).await? {
                 continue;
@@ -167,6 +174,7 @@ impl<O: Objects> GraphTx<'_, O> {
                 Some(last) => after = Some(After(*last)),
                 None => return Ok(()),
             }
+            yield_now().await;
         }
     }
 }

@@ -23,8 +23,11 @@
 //!
 //! Promises: all operations are part of the caller's transaction, at its snapshot with its own changes. An edge is at
 //! both of its ends or at none. An index that can be looked up has every vertex with a value, and no other. A
-//! transaction goes by the schema of its snapshot, and conflicts with a change of it. A query whose stages are evaluated
-//! on several machines answers what it answers on one. Bytes of other machines are an error at worst, never a panic.
+//! transaction goes by the schema of its snapshot, and conflicts with a change of it. A query whose stages are
+//! evaluated on several machines answers what it answers on one. Bytes of other machines are an error at worst, never
+//! a panic.
+//!
+//! Transactions that write must be serializable: under snapshot isolation nothing of this holds.
 //!
 //! The page for users is `docs/farm-graph.md`.
 

@@ -34,7 +34,7 @@ pub trait Ship {
 impl<O: Objects> GraphTx<'_, O> {
     /// Evaluates a query as [`query`](GraphTx::query) does, with the same answer, but each stage where its vertices
     /// are. `read_at` is the transaction's snapshot. The transaction must not have written: others do not see that.
-    /// Errors: those of [`query`](GraphTx::query), `Elsewhere`, and `Gone`.
+    /// Errors: those of [`query`](GraphTx::query), `Elsewhere`, `Gone`, and `Behind`.
     pub async fn query_shipped<S: Ship>(
         &self,
         query: &Query,
@@ -85,6 +85,7 @@ impl<O: Objects> GraphTx<'_, O> {
             let reply = ship.ship(machine, request.encode()).await?;
             match Reply::decode(&reply) {
                 Some(Reply::Outcome(outcome)) => Ok(outcome),
+                Some(Reply::Abort(Abort::NotAllowed)) => Err(Error::Behind { machine: machine.0 }),
                 Some(Reply::Abort(abort)) => Err(abort.into()),
                 Some(Reply::Refused(what)) => Err(Error::Elsewhere {
                     machine: machine.0,
@@ -120,10 +121,6 @@ pub(crate) async fn serve<O: Objects>(graph: &Graph, tx: &O, request: &Request) 
 pub(crate) fn reply(outcome: Result<Outcome>) -> Reply {
     match outcome {
         Ok(outcome) => Reply::Outcome(outcome),
-        // The coordinator's snapshot is too old for this machine: another attempt has a newer one.
-        Err(Error::Structure(StructureError::Abort(Abort::NotAllowed))) => {
-            Reply::Abort(Abort::TooOld)
-        }
         Err(Error::Structure(StructureError::Abort(abort))) => Reply::Abort(abort),
         Err(error) => Reply::Refused(error.to_string()),
     }

@@ -1,7 +1,9 @@
 //! Operations with results that are written down.
 
 use crate::schema::Property;
-use crate::{DELETED_EDGES_MAX, Direction, Error, Graph, GraphTx, Kind, Result, Value, Vertex};
+use crate::{
+    DELETED_EDGES_MAX, Direction, Error, Graph, GraphTx, Kind, Query, Result, Value, Vertex,
+};
 use plinth_farm_memory::Pointer;
 use plinth_farm_structures::btree::Cache;
 use plinth_farm_structures::testing::{Store, Tx, run};
@@ -234,6 +236,9 @@ fn a_vertex_with_a_hundred_thousand_edges_works() {
         let likes = on
             .edges(ada, Direction::Out, Some("likes"), None, usize::MAX)
             .await?;
+        let query = Query::from_key("person", text("Ada")).follow(Direction::Out, "likes", &[]);
+        let likers = on.query(&query).await?;
+        assert_eq!((likers.vertices, likers.paths), (1001, 33_334));
         assert_eq!(likes.edges.len(), 33_334);
         assert!(
             likes
