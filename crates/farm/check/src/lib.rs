@@ -24,8 +24,10 @@ mod choose;
 mod graph;
 mod keys;
 mod log;
+mod notes;
 mod orders;
 mod pairs;
+mod storm;
 mod world;
 
 use std::collections::BTreeMap;
@@ -43,14 +45,20 @@ pub enum Workload {
     Orders,
     /// Transactions and queries on a graph.
     Graph,
+    /// The first while machines fail.
+    StructuresInStorm,
+    /// TPC-C while machines fail.
+    OrdersInStorm,
 }
 
 impl Workload {
-    pub const ALL: [Workload; 4] = [
+    pub const ALL: [Workload; 6] = [
         Workload::Structures,
         Workload::Pairs,
         Workload::Orders,
         Workload::Graph,
+        Workload::StructuresInStorm,
+        Workload::OrdersInStorm,
     ];
 
     pub fn name(self) -> &'static str {
@@ -59,6 +67,8 @@ impl Workload {
             Workload::Pairs => "pairs",
             Workload::Orders => "orders",
             Workload::Graph => "graph",
+            Workload::StructuresInStorm => "structures-storm",
+            Workload::OrdersInStorm => "orders-storm",
         }
     }
 
@@ -112,6 +122,8 @@ pub fn run(workload: Workload, seed: u64) -> Result<Shown, Violation> {
         Workload::Pairs => run_keys(keys::Kind::Pairs, seed),
         Workload::Orders => run_orders(seed),
         Workload::Graph => run_graph(seed),
+        Workload::StructuresInStorm => storm_over_keys(seed),
+        Workload::OrdersInStorm => storm_over_orders(seed),
     };
     let planted = plinth_runtime::fault::all();
     let mut planted = planted.into_iter().map(|fault| fault.name);
@@ -158,6 +170,30 @@ fn run_graph(seed: u64) -> Result<Shown, String> {
         aborts,
         fingerprint,
     })
+}
+
+fn storm_over_keys(seed: u64) -> Result<Shown, String> {
+    let work = Rc::new(keys::Keys::new(keys::Kind::TreeAndTable));
+    let (storm, fingerprint) = storm::run(seed, &work)?;
+    if storm.is_lost() {
+        return Ok(storm.shown(fingerprint));
+    }
+    let unknown = work
+        .log
+        .resolve(|id| work.notes.find(id, |at| storm.object(at)));
+    let summary = work.judge()?;
+    let mut shown = storm.shown(fingerprint);
+    (shown.committed, shown.judged) = (summary.committed, summary.reads);
+    shown.aborts.insert("unheard".to_owned(), unknown as u64);
+    Ok(shown)
+}
+
+fn storm_over_orders(seed: u64) -> Result<Shown, String> {
+    let work = Rc::new(orders::Orders::default());
+    let (storm, fingerprint) = storm::run(seed, &work)?;
+    let mut shown = storm.shown(fingerprint);
+    (shown.committed, shown.judged) = (work.done.get(), work.audits.get());
+    Ok(shown)
 }
 
 #[cfg(test)]

@@ -57,19 +57,24 @@ impl Core {
         };
         self.store.installed(logged.written_at);
         for write in &logged.writes {
-            let is_allocated = write.change != Change::Free;
-            let applied = self.store.with(write.at.region(), |region| {
-                let cell = region.claim(write.at)?;
-                // Transactions are truncated in any order.
-                if !cell.apply(logged.written_at, is_allocated, &write.payload) {
-                    probe!("farm backup has a newer version already");
-                }
-                Ok::<(), plinth_farm_memory::Error>(())
-            });
-            if !matches!(applied, Some(Ok(()))) {
-                probe!("farm backup has no such cell");
+            // Transactions are truncated in any order.
+            match self.apply_one(write.at.region(), logged.written_at, write) {
+                Some(true) => (),
+                Some(false) => probe!("farm backup has a newer version already"),
+                None => probe!("farm backup has no such cell"),
             }
         }
+    }
+
+    /// Replaces the object's version at a replica if this one is newer, and says whether. `None` if there is no such
+    /// cell here.
+    pub fn apply_one(&self, region: u16, written_at: u64, write: &Write) -> Option<bool> {
+        let is_allocated = write.change != Change::Free;
+        let applied = self.store.with(region, |region| {
+            let cell = region.claim(write.at).ok()?;
+            Some(cell.apply(written_at, is_allocated, &write.payload))
+        });
+        applied.flatten()
     }
 
     /// A machine has truncated a transaction of this one.
@@ -87,6 +92,8 @@ impl Core {
         if !is_right {
             return;
         }
+        // Who copies the region may have read objects that were there.
+        self.store.frees.set(self.store.frees.get() + 1);
         self.store.with(region, |region| region.free_slab(slab));
     }
 }

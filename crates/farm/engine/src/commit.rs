@@ -38,6 +38,8 @@ pub struct Plan {
     pub writes: Vec<Write>,
     /// Reserved, and not needed.
     pub unused: Vec<Pointer>,
+    /// The configuration in which cells were reserved, if any were.
+    pub reserved_in: Option<u64>,
 }
 
 /// The writes by who has to know of them.
@@ -76,8 +78,11 @@ impl Parts {
     }
 }
 
-/// The reservation of a cell has come to nothing.
-pub fn unreserve(core: &Core, at: Pointer) {
+/// The reservation of a cell has come to nothing. It has ended with its configuration.
+pub fn unreserve(core: &Core, at: Pointer, reserved_in: Option<u64>) {
+    if reserved_in.is_none_or(|number| !core.stage.is(number)) {
+        return;
+    }
     let primary = core.view.borrow().primary(at.region());
     match primary.map(|place| place.machine) {
         Some(machine) if machine == core.own => core.give_back(at),
@@ -90,7 +95,7 @@ pub fn unreserve(core: &Core, at: Pointer) {
 pub async fn run<F: Fabric>(site: Rc<Site<F>>, plan: Plan) -> Result<Option<u64>, Abort> {
     let core = &site.core;
     for at in &plan.unused {
-        unreserve(core, *at);
+        unreserve(core, *at, plan.reserved_in);
     }
     if plan.writes.is_empty() {
         return Ok(None);
@@ -100,36 +105,45 @@ pub async fn run<F: Fabric>(site: Rc<Site<F>>, plan: Plan) -> Result<Option<u64>
         .iter()
         .filter(|write| write.change == Change::Allocate);
     let made: Vec<Pointer> = made.map(|write| write.at).collect();
+    let reserved_in = plan.reserved_in;
     let committed = attempt(&site, plan).await;
     // If nobody knows, the cells may be objects.
     if committed.is_err_and(|abort| abort != Abort::Unknown) {
-        made.iter().for_each(|at| unreserve(core, *at));
+        made.iter()
+            .for_each(|at| unreserve(core, *at, reserved_in));
     }
     committed.map(Some)
 }
 
 async fn attempt<F: Fabric>(site: &Site<F>, plan: Plan) -> Result<u64, Abort> {
     let core = &site.core;
+    let configuration = core.stage.opened().await?;
+    if plan.reserved_in.is_some_and(|number| number != configuration) {
+        return Err(Abort::Failed);
+    }
     let view = core.view();
     let mut parts = Parts::new(&view, &plan.writes).ok_or(Abort::NotAllocated)?;
     let number = core
         .numbers
         .borrow_mut()
         .begin(parts.participants(), plan.token);
-    let locking = lock(core, &mut parts, number, plan.read_at).await?;
+    let Some(locking) = lock(core, &mut parts, number, plan.read_at).await else {
+        // Others may have locks, which a recovery ends.
+        if core.recovers {
+            core.stage.ended(configuration).await;
+        }
+        return Err(Abort::Failed);
+    };
     let stamped = match locking.refused.get() {
         Some(abort) => Err(abort),
         None => {
-            stamp(
-                site,
-                &plan.options,
-                &plan.reads,
-                plan.read_at,
-                locking.newest.get(),
-            )
-            .await
+            let (read_at, newest) = (plan.read_at, locking.newest.get());
+            let reads = (&plan.reads[..], read_at);
+            stamp(site, configuration, &plan.options, reads, newest).await
         }
     };
+    // Nobody has CommitBackup, so no recovery commits this.
+    core.stage.check(configuration)?;
     let (written_at, then) = match stamped {
         Ok(stamped) => stamped,
         Err(abort) => {
@@ -137,30 +151,43 @@ async fn attempt<F: Fabric>(site: &Site<F>, plan: Plan) -> Result<u64, Abort> {
             return Err(abort);
         }
     };
-    log(core, &mut parts, number, written_at).await?;
-    install(core, &parts, number, written_at).await?;
+    core.committing.borrow_mut().insert(number);
+    let is_done = log(core, &mut parts, number, written_at).await
+        && core.stage.is(configuration)
+        && install(core, &parts, number, written_at).await
+        && core.stage.is(configuration);
+    if !is_done {
+        return core.outcome(number).await;
+    }
+    core.committing.borrow_mut().remove(&number);
     let waited = match then {
         Some(then) => core.until_past(then).await.map(|_| ()),
         None => Ok(()),
     };
-    for machine in parts.participants() {
-        match machine == core.own {
-            true => core.truncate(core.own, number),
-            false => core.post.owe(machine, |owed| owed.truncate.push(number)),
-        }
+    if core.stage.is(configuration) {
+        truncate(core, &parts, number);
     }
     // It has happened, but the clock that would tell when is broken.
     waited.map_err(|_| Abort::Unknown)?;
     Ok(written_at)
 }
 
-/// Asks all primaries, and waits for all answers.
+fn truncate(core: &Core, parts: &Parts, number: Number) {
+    for machine in parts.participants() {
+        match machine == core.own {
+            true => core.truncate(core.own, number),
+            false => core.post.owe(machine, |owed| owed.truncate.push(number)),
+        }
+    }
+}
+
+/// Asks all primaries, and waits for all answers. `None` if one will not come.
 async fn lock(
     core: &Core,
     parts: &mut Parts,
     number: Number,
     read_at: u64,
-) -> Result<Rc<Locking>, Abort> {
+) -> Option<Rc<Locking>> {
     let count = parts.primaries.len();
     let locking = Rc::new(Locking {
         open: parts.primaries.keys().copied().collect::<Vec<_>>().into(),
@@ -190,23 +217,17 @@ async fn lock(
         core.post.push(*machine, lock, Some(acknowledged.clone()));
     }
     let _waiting = core.waiting();
-    let has_failed = !acknowledged.wait().await;
-    if !has_failed {
-        locking.tally.wait().await;
-    }
+    let is_answered = acknowledged.wait().await && locking.tally.wait().await;
     core.locking.borrow_mut().remove(&number);
-    match has_failed {
-        true => Err(Abort::Failed),
-        false => Ok(locking),
-    }
+    is_answered.then_some(locking)
 }
 
 /// The write timestamp, and the time to wait for if that is not done yet.
 async fn stamp<F: Fabric>(
     site: &Site<F>,
+    configuration: u64,
     options: &Options,
-    reads: &[Pointer],
-    read_at: u64,
+    reads: (&[Pointer], u64),
     newest: u64,
 ) -> Result<(u64, Option<Interval>), Abort> {
     let core = &site.core;
@@ -222,7 +243,7 @@ async fn stamp<F: Fabric>(
         probe!("farm timestamp not above the version before");
         return Err(Abort::Conflict);
     }
-    if options.is_serializable && !is_valid(site, reads, read_at).await? {
+    if options.is_serializable && !is_valid(site, configuration, reads).await? {
         return Err(Abort::Conflict);
     }
     Ok((written_at, then))
@@ -231,8 +252,8 @@ async fn stamp<F: Fabric>(
 /// Nothing of what was read has changed, or is about to.
 async fn is_valid<F: Fabric>(
     site: &Site<F>,
-    reads: &[Pointer],
-    read_at: u64,
+    configuration: u64,
+    (reads, read_at): (&[Pointer], u64),
 ) -> Result<bool, Abort> {
     if planted!(
         "farm_no_validation",
@@ -241,7 +262,9 @@ async fn is_valid<F: Fabric>(
         return Ok(true);
     }
     for some in reads.chunks(READS_AT_ONCE) {
-        let looks = some.iter().map(|at| site.is_current(*at, read_at));
+        let looks = some
+            .iter()
+            .map(|at| site.is_current(configuration, *at, read_at));
         for is_current in join_all(looks).await {
             if !is_current? {
                 return Ok(false);
@@ -271,7 +294,8 @@ async fn unlock(core: &Core, locking: &Locking, number: Number) {
     }
 }
 
-async fn log(core: &Core, parts: &mut Parts, number: Number, written_at: u64) -> Result<(), Abort> {
+/// False if somebody may not have it.
+async fn log(core: &Core, parts: &mut Parts, number: Number, written_at: u64) -> bool {
     let others = parts.backups.keys().filter(|machine| **machine != core.own);
     let acknowledged = Tally::new(others.count());
     for (machine, writes) in &mut parts.backups {
@@ -288,13 +312,11 @@ async fn log(core: &Core, parts: &mut Parts, number: Number, written_at: u64) ->
         };
         core.post.push(*machine, log, Some(acknowledged.clone()));
     }
-    match acknowledged.wait().await {
-        true => Ok(()),
-        false => Err(Abort::Unknown),
-    }
+    acknowledged.wait().await
 }
 
-async fn install(core: &Core, parts: &Parts, number: Number, written_at: u64) -> Result<(), Abort> {
+/// False if somebody may not know of it.
+async fn install(core: &Core, parts: &Parts, number: Number, written_at: u64) -> bool {
     let others = parts
         .primaries
         .keys()
@@ -309,10 +331,7 @@ async fn install(core: &Core, parts: &Parts, number: Number, written_at: u64) ->
             }
         }
     }
-    match acknowledged.wait().await {
-        true => Ok(()),
-        false => Err(Abort::Unknown),
-    }
+    acknowledged.wait().await
 }
 
 type Committing = Pin<Box<dyn Future<Output = Result<Option<u64>, Abort>>>>;

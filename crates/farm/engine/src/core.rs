@@ -1,11 +1,14 @@
 //! The state of one machine's engine, without its fabric: what it knows, and what it has to say.
 
 use crate::active::Active;
+use crate::handover::Locks;
 use crate::ledger::Ledger;
 use crate::numbers::Numbers;
 use crate::oat::Oat;
 use crate::post::{Post, pause};
+use crate::recovery::{Author, Fate, Recovery};
 use crate::settings::Settings;
+use crate::stage::Stage;
 use crate::store::Store;
 use crate::tally::Tally;
 use crate::view::View;
@@ -14,9 +17,9 @@ use plinth_farm_fabric::Machine;
 use plinth_farm_memory::{Abort, Pointer};
 use plinth_farm_time::{Bounds, Clock, Interval, Pending, Untimed, Verdict};
 use plinth_runtime::sync::{Notify, OneshotSender};
-use plinth_runtime::{Duration, Instant, sleep};
+use plinth_runtime::{Duration, Instant, probe, sleep};
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 /// A wait that takes longer sleeps; a sleep ends up to a millisecond late on real machines.
@@ -45,7 +48,11 @@ pub struct Core {
     pub settings: Settings,
     pub clock: Rc<Clock>,
     pub bounds: Bounds,
+    pub stage: Stage,
+    /// The configuration whose messages are taken.
     pub view: RefCell<Rc<View>>,
+    /// The lives of its machines.
+    pub authors: RefCell<Vec<Author>>,
     pub store: Store,
     pub post: Post,
     pub numbers: RefCell<Numbers>,
@@ -53,6 +60,15 @@ pub struct Core {
     pub active: Active,
     pub oat: RefCell<Oat>,
     pub locking: RefCell<BTreeMap<Number, Rc<Locking>>>,
+    /// Transactions of this machine that a recovery may find committed, and whose callers do not know.
+    pub committing: RefCell<BTreeSet<Number>>,
+    pub recovery: RefCell<Recovery>,
+    /// What transactions of ended configurations have locked here.
+    pub locks: RefCell<Locks>,
+    /// Regions whose replicas here are not whole.
+    pub copies: RefCell<BTreeSet<u16>>,
+    /// Another configuration will follow one in which somebody has failed.
+    pub recovers: bool,
     pub parked: RefCell<Vec<Parked>>,
     /// Who waits for a cell of another machine.
     pub asks: RefCell<BTreeMap<u64, OneshotSender<Pointer>>>,
@@ -91,6 +107,26 @@ impl Core {
         self.post.set_below(below);
         if let Some(account) = self.ledger.borrow_mut().of(self.own) {
             account.raise(below);
+        }
+    }
+
+    /// What became of a transaction that was committing when its configuration ended: its write timestamp, or
+    /// `Failed`. Waits for the recovery. `Unknown` if there is none.
+    pub async fn outcome(&self, number: Number) -> Result<u64, Abort> {
+        loop {
+            let fate = self.recovery.borrow().outcome(number);
+            if let Some(fate) = fate {
+                probe!("farm outcome told by a recovery");
+                self.recovery.borrow_mut().forget(number);
+                return match fate {
+                    Fate::Committed { written_at } => Ok(written_at),
+                    Fate::WithoutEffect => Err(Abort::Failed),
+                };
+            }
+            if self.stage.has_left() || !self.recovers {
+                return Err(Abort::Unknown);
+            }
+            self.stage.changed().await;
         }
     }
 

@@ -7,16 +7,17 @@ use crate::wire::{Bundle, Message, Room};
 use plinth_core::codec::Codec;
 use plinth_farm_fabric::{self as fabric, Fabric, Machine};
 use plinth_farm_memory::{Class, Pointer};
-use plinth_runtime::{probe, race, sleep, yield_now};
+use plinth_runtime::{probe, race, yield_now};
+use std::rc::Rc;
 
 /// So many messages of the fabric are taken in one turn of the loop.
 const MESSAGES_A_TURN: usize = 32;
 /// So many looks in vain follow a message before it gets quiet.
 const LOOKS: u32 = 50;
 
-impl<F: Fabric> Site<F> {
+impl<F: Fabric + 'static> Site<F> {
     /// Runs as long as the machine does.
-    pub async fn drive(&self) {
+    pub async fn drive(self: &Rc<Self>) {
         let core = &self.core;
         let mut in_vain = LOOKS;
         loop {
@@ -30,12 +31,12 @@ impl<F: Fabric> Site<F> {
                 pause(core.settings.pause).await;
                 continue;
             }
-            // Nothing rings when a message comes.
-            race(core.bell.notified(), sleep(core.settings.idle)).await;
+            race(core.bell.notified(), self.fabric.local().arrival()).await;
         }
     }
 
-    fn take_some(&self) -> bool {
+    /// False if nothing has arrived.
+    pub fn take_some(self: &Rc<Self>) -> bool {
         for taken in 0..MESSAGES_A_TURN {
             let Some(message) = self.fabric.receive() else {
                 return taken > 0;
@@ -46,10 +47,11 @@ impl<F: Fabric> Site<F> {
         true
     }
 
-    fn take(&self, message: &fabric::Message) {
+    fn take(self: &Rc<Self>, message: &fabric::Message) {
         let room = message.body.first().copied().and_then(Room::of);
         match room {
             Some(Room::Engine) => self.core.take(message),
+            Some(Room::Recovery) => self.hear_letter(message),
             Some(room) => {
                 let handler = self.handlers.borrow().get(&room.tag()).cloned();
                 match handler {

@@ -3,27 +3,28 @@
 use crate::active::Active;
 use crate::core::Core;
 use crate::ledger::{Known, Ledger};
+use crate::links::Links;
 use crate::numbers::Numbers;
 use crate::post::Post;
+use crate::recovery::Recovery;
 use crate::settings::{Options, Policy, Settings};
-use crate::site::{Handler, Site};
+use crate::site::{Alive, Handler, Site};
+use crate::stage::Stage;
 use crate::store::{Store, Unfit};
 use crate::transaction::Transaction;
-use crate::view::View;
+use crate::view::{Configuration, View};
 use crate::wire::Room;
 use plinth_farm_fabric::{Fabric, Machine};
 use plinth_farm_memory::{Abort, Sizes};
 use plinth_farm_time::Clock;
-use plinth_runtime::TaskGroup;
 use plinth_runtime::sync::Notify;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The engine of one machine. It works as long as this, or one of its transactions, is there.
 pub struct Engine<F: Fabric + 'static> {
     site: Rc<Site<F>>,
-    group: TaskGroup,
+    alive: Alive,
 }
 
 /// The transactions of one coordinator, as a participant knows them.
@@ -65,7 +66,8 @@ const RECORD_WORDS: u64 = 3;
 
 impl<F: Fabric + 'static> Engine<F> {
     /// Starts in the view's first configuration, to which the fabric has gone, with connections to all its machines.
-    /// The regions are empty. All rings of the cluster have the same size.
+    /// The regions are empty. All rings of the cluster have the same size. There will be no other configuration, so a
+    /// machine that cannot be reached makes transactions `Failed`, or `Unknown` if they may have committed.
     pub fn start(
         fabric: Rc<F>,
         clock: Rc<Clock>,
@@ -74,9 +76,45 @@ impl<F: Fabric + 'static> Engine<F> {
         policy: Policy,
         settings: Settings,
     ) -> Result<Engine<F>, Unfit> {
+        let engine = Engine::make(fabric, clock, sizes, policy, settings, None)?;
+        let core = &engine.site.core;
+        let first = view.first_configuration();
+        core.change_to(&first)?;
+        (0..view.regions.len() as u16).for_each(|region| core.lead_if_primary(region));
+        for machine in core.others() {
+            let site = engine.site.clone();
+            let number = view.number;
+            engine.site.tasks.spawn("farm post", async move {
+                site.carry(number, machine).await;
+            });
+        }
+        core.stage.open(view.number);
+        Ok(engine)
+    }
+
+    /// Starts without a configuration. The membership says when one [ends](Engine::close) and when one
+    /// [begins](Engine::begin_configuration).
+    pub fn join(
+        fabric: Rc<F>,
+        clock: Rc<Clock>,
+        sizes: Sizes,
+        policy: Policy,
+        settings: Settings,
+        links: Rc<dyn Links>,
+    ) -> Result<Engine<F>, Unfit> {
+        Engine::make(fabric, clock, sizes, policy, settings, Some(links))
+    }
+
+    fn make(
+        fabric: Rc<F>,
+        clock: Rc<Clock>,
+        sizes: Sizes,
+        policy: Policy,
+        settings: Settings,
+        links: Option<Rc<dyn Links>>,
+    ) -> Result<Engine<F>, Unfit> {
         let own = fabric.local().machine();
         let host = fabric.local().host().clone();
-        let store = Store::make(&host, own, &view, sizes, policy)?;
         let layout = host.layout();
         let ring_bytes = 8 * layout.ring_words.saturating_sub(RECORD_WORDS);
         let core = Core {
@@ -84,59 +122,71 @@ impl<F: Fabric + 'static> Engine<F> {
             settings,
             bounds: clock.update(|server, _| *server.bounds()),
             clock,
-            view: RefCell::new(Rc::new(view)),
-            store,
+            stage: Stage::default(),
+            view: RefCell::new(Rc::new(View::none(own))),
+            authors: RefCell::default(),
+            store: Store::make(host.clone(), own, sizes, policy)?,
             post: Post::new(layout.machines, ring_bytes),
             numbers: RefCell::new(Numbers::default()),
             ledger: RefCell::new(Ledger::new(layout.machines)),
             active: Active::default(),
             oat: RefCell::default(),
             locking: RefCell::default(),
+            committing: RefCell::default(),
+            recovery: RefCell::new(Recovery::new(own)),
+            locks: RefCell::default(),
+            copies: RefCell::default(),
+            recovers: links.is_some(),
             parked: RefCell::default(),
             asks: RefCell::default(),
             last_ask: Cell::new(0),
             waiting: Cell::new(0),
             bell: Notify::new(),
         };
-        let engine = Engine {
-            site: Rc::new(Site {
-                core,
-                fabric,
-                handlers: RefCell::new(BTreeMap::new()),
-            }),
-            group: TaskGroup::new(),
-        };
-        engine.spawn_tasks();
-        Ok(engine)
+        let site = Rc::new(Site::new(core, fabric, links));
+        let alive = Alive::new(site.tasks.clone());
+        let of = site.clone();
+        let group = alive.group();
+        group.spawn("farm drive", async move { of.drive().await });
+        let of = site.clone();
+        group.spawn("farm rounds", async move { of.core.run_rounds().await });
+        Ok(Engine { site, alive })
     }
 
-    fn spawn_tasks(&self) {
-        let site = self.site.clone();
-        self.group
-            .spawn("farm drive", async move { site.drive().await });
-        let site = self.site.clone();
-        self.group
-            .spawn("farm rounds", async move { site.core.run_rounds().await });
-        for machine in self.site.core.view().machines.clone() {
-            if machine == self.site.core.own {
-                continue;
-            }
-            let site = self.site.clone();
-            self.group.spawn("farm post", async move {
-                let core = &site.core;
-                core.post
-                    .carry(&*site.fabric, machine, core.settings.pause)
-                    .await;
-            });
-        }
+    /// The present configuration ends. To be called before the fabric closes it: transactions of this machine do
+    /// nothing more in it, and wait for the next one.
+    pub fn close(&self) {
+        self.site.core.close();
+        self.site.tasks.cancel_all();
+    }
+
+    /// Begins a configuration to which the fabric has gone. Its regions are open when it is recovered.
+    pub fn begin_configuration(&self, configuration: &Configuration) {
+        self.site.begin(configuration);
+    }
+
+    /// The number of the configuration in which transactions run here; `None` between two, and before the first.
+    pub fn is_open(&self) -> Option<u64> {
+        self.site.core.stage.number()
+    }
+
+    /// This process is no member any more, or data is lost.
+    pub fn has_left(&self) -> bool {
+        self.site.core.stage.has_left()
+    }
+
+    /// This process is no member any more: all transactions end with `Left`, or `Unknown` if they may have committed.
+    pub fn leave(&self) {
+        self.site.core.stage.leave();
+        self.close();
     }
 
     /// Begins a transaction. Errors: `NotAllowed` for a snapshot that is too old, or not of a read-only transaction;
     /// `Left` if the clock is broken.
     pub async fn begin(&self, options: Options) -> Result<Transaction<F>, Abort> {
         let begun = self.site.core.begin(&options).await?;
-        let (site, group) = (self.site.clone(), self.group.clone());
-        Ok(Transaction::new(site, group, options, begun))
+        let (site, alive) = (self.site.clone(), self.alive.clone());
+        Ok(Transaction::new(site, alive, options, begun))
     }
 
     /// Calls `handler` with each message of the fabric for another room than the engine. The message is released

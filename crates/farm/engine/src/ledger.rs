@@ -99,6 +99,12 @@ impl Account {
         self.known.remove(&number)
     }
 
+    /// Gives away all but `below`: what is truncated, and what is known of the others.
+    pub fn hand_over(&mut self) -> (BTreeSet<Number>, BTreeMap<Number, Known>) {
+        let truncated = std::mem::take(&mut self.truncated);
+        (truncated, std::mem::take(&mut self.known))
+    }
+
     pub fn raise(&mut self, below: Number) {
         if below > self.below {
             self.below = below;
@@ -117,6 +123,13 @@ impl Ledger {
 
     pub fn of(&mut self, coordinator: Machine) -> Option<&mut Account> {
         self.0.get_mut(usize::from(coordinator.0))
+    }
+
+    /// Another life of the machine numbers its transactions from 1 again.
+    pub fn begin_anew(&mut self, coordinator: Machine) {
+        if let Some(account) = self.of(coordinator) {
+            *account = Account::default();
+        }
     }
 
     pub fn accounts(&self) -> impl Iterator<Item = (Machine, &Account)> {

@@ -54,10 +54,14 @@
 mod active;
 mod backup;
 mod commit;
+mod copy;
 mod core;
 mod driver;
 mod engine;
+mod handover;
 mod ledger;
+mod letters;
+mod links;
 mod numbers;
 mod oat;
 mod post;
@@ -67,6 +71,7 @@ pub mod recovery;
 mod rounds;
 mod settings;
 mod site;
+mod stage;
 mod store;
 mod tally;
 #[cfg(any(test, feature = "testing"))]
@@ -76,11 +81,12 @@ mod view;
 mod wire;
 
 pub use engine::{AccountState, Engine, KnownState};
+pub use links::Links;
 pub use settings::{Options, Policy, Settings};
 pub use site::Handler;
 pub use store::Unfit;
 pub use transaction::{Committed, Transaction};
-pub use view::{Place, Replicas, View};
+pub use view::{Configuration, Place, Replicas, Seat, View};
 pub use wire::Room;
 
 #[cfg(test)]

@@ -50,6 +50,11 @@ impl Numbers {
         self.open.remove(&number);
     }
 
+    /// A recovery has ended all of them.
+    pub fn forget_all(&mut self) {
+        self.open.clear();
+    }
+
     /// Those that are not truncated everywhere, each with the machines that have not truncated it.
     pub fn open(&self) -> impl Iterator<Item = (Number, &[Machine])> {
         let open = self.open.iter();

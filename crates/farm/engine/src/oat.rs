@@ -36,6 +36,11 @@ impl Oat {
         self.heard.safe
     }
 
+    /// Another configuration, in which nobody has said anything.
+    pub fn begin(&mut self) {
+        self.said.clear();
+    }
+
     /// What this machine says. `active`: the oldest read timestamp here.
     pub fn report(&self, lower: u64, active: Option<u64>) -> Horizon {
         let active = active.unwrap_or(u64::MAX);

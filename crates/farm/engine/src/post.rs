@@ -4,15 +4,14 @@
 use crate::ledger::Owed;
 use crate::tally::Tally;
 use crate::wire::{Bundle, Message, Number};
-use plinth_core::codec::Codec;
-use plinth_farm_fabric::{Error, Fabric, Machine};
+use plinth_farm_fabric::Machine;
 use plinth_runtime::sync::Notify;
 use plinth_runtime::{Duration, probe, sleep, yield_now};
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 /// Bytes of a bundle beside its messages: the lists of truncation are short.
-const BUNDLE_BYTES: usize = 64;
+pub const BUNDLE_BYTES: usize = 64;
 /// Bytes of a transaction's number.
 const NUMBER_BYTES: usize = 8;
 /// A bundle with more is closed, so that its receiver can begin.
@@ -37,7 +36,9 @@ struct Way {
     owed: RefCell<Owed>,
     /// What is owed shall go now, with or without messages.
     hurries: Cell<bool>,
-    /// The fabric has refused. Nothing goes there any more in this configuration.
+    /// Who waits for what is being sent.
+    in_flight: RefCell<Vec<Tally>>,
+    /// Nothing goes there any more in this configuration, or there is none.
     is_broken: Cell<bool>,
     bell: Notify,
 }
@@ -56,8 +57,10 @@ impl Post {
     pub fn new(machines: usize, ring_bytes: u64) -> Post {
         let ring = usize::try_from(ring_bytes).unwrap_or(usize::MAX);
         let most = plinth_farm_fabric::MESSAGE_BYTES_MAX.min(ring);
+        let ways: Vec<Way> = (0..machines).map(|_| Way::default()).collect();
+        ways.iter().for_each(|way| way.is_broken.set(true));
         Post {
-            ways: (0..machines).map(|_| Way::default()).collect(),
+            ways,
             below: Cell::new(1),
             message_bytes_max: most.saturating_sub(BUNDLE_BYTES),
             sent: Cell::new(0),
@@ -76,10 +79,9 @@ impl Post {
 
     /// Sends it after all that was pushed before. `acknowledged` hears when it is in the other's memory.
     pub fn push(&self, to: Machine, message: Message, acknowledged: Option<Tally>) {
-        let way = self.ways.get(usize::from(to.0));
-        let Some(way) = way.filter(|way| !way.is_broken.get()) else {
+        let Some(way) = self.way(to).filter(|way| !way.is_broken.get()) else {
             if let Some(tally) = acknowledged {
-                tally.fail();
+                tally.end();
             }
             return;
         };
@@ -93,7 +95,7 @@ impl Post {
 
     /// Lets `change` add to what goes with the next message to `to`.
     pub fn owe(&self, to: Machine, change: impl FnOnce(&mut Owed)) {
-        if let Some(way) = self.ways.get(usize::from(to.0)) {
+        if let Some(way) = self.way(to).filter(|way| !way.is_broken.get()) {
             change(&mut way.owed.borrow_mut());
         }
     }
@@ -144,45 +146,59 @@ impl Post {
         Some((bundle, tallies))
     }
 
-    /// Carries messages to one machine until the fabric refuses.
-    pub async fn carry(&self, fabric: &impl Fabric, to: Machine, between: Duration) {
-        let Some(way) = self.ways.get(usize::from(to.0)) else {
-            return;
-        };
+    /// Another configuration begins, in which nothing has been said.
+    pub fn begin(&self) {
+        self.close();
+        self.ways.iter().for_each(|way| way.is_broken.set(false));
+    }
+
+    /// Whoever waits for an acknowledgement waits in vain.
+    pub fn close(&self) {
+        self.ways.iter().for_each(Way::give_up);
+    }
+
+    fn way(&self, to: Machine) -> Option<&Way> {
+        self.ways.get(usize::from(to.0))
+    }
+
+    /// The next bundle for a machine, when there is one.
+    pub async fn take(&self, to: Machine) -> Option<Bundle> {
+        let way = self.way(to)?;
         loop {
             let Some((bundle, tallies)) = self.next(way) else {
                 way.bell.notified().await;
                 continue;
             };
-            let bytes = bundle.to_bytes();
+            way.in_flight.replace(tallies);
             self.sent.set(self.sent.get() + 1);
-            let sent = loop {
-                match fabric.send(to, &bytes).await {
-                    Err(Error::Full) => {
-                        probe!("farm ring full");
-                        pause(between).await;
-                    }
-                    sent => break sent,
-                }
-            };
-            for tally in tallies {
-                match sent {
-                    Ok(()) => tally.done(),
-                    Err(_) => tally.fail(),
-                }
-            }
-            if sent.is_err() {
-                return self.give_up(way);
-            }
+            return Some(bundle);
         }
     }
 
-    fn give_up(&self, way: &Way) {
-        probe!("farm machine given up");
-        way.is_broken.set(true);
-        let queue = std::mem::take(&mut *way.queue.borrow_mut());
+    /// The last bundle is in the machine's memory, or may be lost. Then nothing goes there any more.
+    pub fn taken(&self, to: Machine, is_there: bool) {
+        let Some(way) = self.way(to) else {
+            return;
+        };
+        match is_there {
+            true => way.in_flight.take().iter().for_each(Tally::done),
+            false => {
+                probe!("farm machine given up");
+                way.give_up();
+            }
+        }
+    }
+}
+
+impl Way {
+    fn give_up(&self) {
+        self.is_broken.set(true);
+        self.hurries.set(false);
+        self.owed.take();
+        self.in_flight.take().iter().for_each(Tally::end);
+        let queue = self.queue.take();
         for tally in queue.into_iter().filter_map(|letter| letter.acknowledged) {
-            tally.fail();
+            tally.end();
         }
     }
 }

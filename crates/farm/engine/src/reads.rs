@@ -94,8 +94,22 @@ impl Core {
 }
 
 impl<F: Fabric> Site<F> {
-    /// The object's version at `read_at`. Waits while it is locked.
+    /// The object's version at `read_at`. Waits while it is locked, and while another configuration is recovered.
+    #[inline]
     pub async fn read_version(&self, at: Pointer, read_at: u64) -> Result<Version, Abort> {
+        loop {
+            let number = self.core.stage.opened().await?;
+            match self.read_in(number, at, read_at).await {
+                Err(Abort::Failed) if !self.core.stage.is(number) => {
+                    probe!("farm read goes on in the next configuration");
+                }
+                read => return read,
+            }
+        }
+    }
+
+    /// The same in a configuration. Error `Failed` if it ends.
+    async fn read_in(&self, number: u64, at: Pointer, read_at: u64) -> Result<Version, Abort> {
         let primary = self.core.view.borrow().primary(at.region());
         let primary = primary.ok_or(Abort::NotAllocated)?;
         let mut waiting = None;
@@ -103,7 +117,7 @@ impl<F: Fabric> Site<F> {
             let is_own = primary.machine == self.core.own && !ignores_locks();
             let found = match is_own {
                 true => self.core.read_own(at, read_at)?,
-                false => self.read_remote(primary, at, read_at).await?,
+                false => self.read_remote(number, primary, at, read_at).await?,
             };
             match found {
                 Ok(version) => return Ok(version),
@@ -111,11 +125,12 @@ impl<F: Fabric> Site<F> {
                     probe!("farm read waits for a lock");
                     // A lock ends soon. What looks like one may be a word of an object of another size.
                     let may_be_other = !is_own && waits % TORN_MAX == TORN_MAX - 1;
-                    if may_be_other && !self.is_of_class(primary, at).await? {
+                    if may_be_other && !self.is_of_class(number, primary, at).await? {
                         return Ok(Version::newest(None));
                     }
                     waiting.get_or_insert_with(|| self.core.waiting());
                     self.core.pause().await;
+                    self.core.stage.check(number)?;
                 }
             }
         }
@@ -124,6 +139,7 @@ impl<F: Fabric> Site<F> {
 
     async fn read_remote(
         &self,
+        number: u64,
         primary: Place,
         at: Pointer,
         read_at: u64,
@@ -135,8 +151,8 @@ impl<F: Fabric> Site<F> {
         }
         let mut bytes = vec![0; Snapshot::bytes(class)];
         for torn in 0u32.. {
-            self.read(primary.machine, primary.slot, at.word(), &mut bytes)
-                .await?;
+            let place = (primary.machine, primary.slot);
+            self.read(number, place, at.word(), &mut bytes).await?;
             match Snapshot::judge(&bytes, class) {
                 Seen::Version {
                     header, payload, ..
@@ -149,10 +165,11 @@ impl<F: Fabric> Site<F> {
                 Seen::Version { header, older, .. } | Seen::Locked { header, older }
                     if header.timestamp() > read_at =>
                 {
-                    let old = self.read_old_remote(primary, at, older, header.timestamp(), read_at);
+                    let old = (older, header.timestamp());
+                    let old = self.read_old_remote(number, primary, at, old, read_at);
                     let old = old.await;
                     // The words may be of an object of another size, and lead anywhere.
-                    if old.is_err() && !self.is_of_class(primary, at).await? {
+                    if old.is_err() && !self.is_of_class(number, primary, at).await? {
                         probe!("farm pointer to another size");
                         return Ok(Ok(Version::newest(None)));
                     }
@@ -168,7 +185,7 @@ impl<F: Fabric> Site<F> {
                 Seen::Version { .. } | Seen::Locked { .. } => return Ok(Err(Locked)),
                 Seen::Torn => {
                     probe!("farm torn read");
-                    if torn >= TORN_MAX && !self.is_of_class(primary, at).await? {
+                    if torn >= TORN_MAX && !self.is_of_class(number, primary, at).await? {
                         return Ok(Ok(Version::newest(None)));
                     }
                     self.core.pause().await;
@@ -180,10 +197,10 @@ impl<F: Fabric> Site<F> {
 
     async fn read_old_remote(
         &self,
+        number: u64,
         primary: Place,
         at: Pointer,
-        mut older: Older,
-        mut before: u64,
+        (mut older, mut before): (Older, u64),
         read_at: u64,
     ) -> Result<Version, Abort> {
         probe!("farm old version read elsewhere");
@@ -195,7 +212,8 @@ impl<F: Fabric> Site<F> {
                 return Ok(Version::old(None));
             }
             let word = older.word().ok_or(Abort::TooOld)?;
-            self.read(primary.machine, region, word, &mut bytes).await?;
+            let place = (primary.machine, region);
+            self.read(number, place, word, &mut bytes).await?;
             let old = Snapshot::judge_old(&bytes, at.class(), before).ok_or(Abort::TooOld)?;
             let (header, next, payload) = old;
             if header.timestamp() <= read_at {
@@ -207,19 +225,24 @@ impl<F: Fabric> Site<F> {
     }
 
     /// Whether there are objects of this size at the pointer's place. It may come from anywhere.
-    async fn is_of_class(&self, primary: Place, at: Pointer) -> Result<bool, Abort> {
+    async fn is_of_class(&self, number: u64, primary: Place, at: Pointer) -> Result<bool, Abort> {
         let shape = self.core.store.shape;
         let Ok((slab, _)) = shape.place(at) else {
             return Ok(false);
         };
-        let table = self
-            .header(primary.machine, primary.slot, shape.table_word(slab))
-            .await?;
+        let place = (primary.machine, primary.slot);
+        let table = self.header(number, place, shape.table_word(slab)).await?;
         Ok(shape.class_in(table.bits()) == Some(at.class()))
     }
 
-    /// Whether the version that a transaction has read at `read_at` is still the newest, and will stay so.
-    pub async fn is_current(&self, at: Pointer, read_at: u64) -> Result<bool, Abort> {
+    /// Whether the version that a transaction has read at `read_at` is still the newest, and will stay so in this
+    /// configuration.
+    pub async fn is_current(
+        &self,
+        number: u64,
+        at: Pointer,
+        read_at: u64,
+    ) -> Result<bool, Abort> {
         let primary = self.core.view.borrow().primary(at.region());
         let Some(primary) = primary else {
             return Ok(true);
@@ -236,8 +259,8 @@ impl<F: Fabric> Site<F> {
                 header
             }
             false => {
-                self.header(primary.machine, primary.slot, at.word())
-                    .await?
+                let place = (primary.machine, primary.slot);
+                self.header(number, place, at.word()).await?
             }
         };
         Ok(!header.is_locked() && header.timestamp() <= read_at)

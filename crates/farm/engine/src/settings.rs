@@ -11,6 +11,8 @@ pub struct Settings {
     pub idle: Duration,
     /// Between two rounds of the oldest active transaction, and of truncations that no message has carried.
     pub round: Duration,
+    /// How long a machine that cannot be reached may still come back, before another configuration is asked for.
+    pub patience: Duration,
     /// How long a primary holds up a writer that finds no memory for an old version, before it is refused.
     pub block: Duration,
 }
@@ -21,6 +23,7 @@ impl Default for Settings {
             pause: Duration::ZERO,
             idle: Duration::from_millis(1),
             round: Duration::from_millis(1),
+            patience: Duration::from_millis(100),
             block: Duration::from_millis(100),
         }
     }

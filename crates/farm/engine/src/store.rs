@@ -1,12 +1,13 @@
 //! The objects in this machine's memory: its replicas, and the old versions of those of which it is the primary.
 
 use crate::settings::Policy;
-use crate::view::View;
+use crate::view::Configuration;
 use plinth_farm_fabric::{Host, Machine};
 use plinth_farm_memory::{Error, Old, Region, Shape, Sizes, Slabs};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::rc::Rc;
 
 /// The memory does not fit the view.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -30,6 +31,7 @@ impl std::error::Error for Unfit {}
 
 /// A replica on this machine.
 struct Replica {
+    slot: u16,
     region: Region,
     /// At the primary.
     slabs: Option<Slabs>,
@@ -39,6 +41,8 @@ struct Replica {
 type Leaving = BTreeMap<(u16, u32), Vec<Machine>>;
 
 pub struct Store {
+    host: Rc<Host>,
+    own: Machine,
     pub sizes: Sizes,
     /// Of all regions of the cluster.
     pub shape: Shape,
@@ -49,46 +53,71 @@ pub struct Store {
     pub leaving: RefCell<Leaving>,
     /// No version that was ever installed here is newer.
     newest: Cell<u64>,
+    /// How many slabs were freed here because a primary has said so.
+    pub frees: Cell<u64>,
 }
 
 impl Store {
-    /// The replicas that the view has on `own`, without objects, whatever their slots have held.
-    pub fn make(
-        host: &Host,
-        own: Machine,
-        view: &View,
-        sizes: Sizes,
-        policy: Policy,
-    ) -> Result<Store, Unfit> {
+    /// No replicas yet.
+    pub fn make(host: Rc<Host>, own: Machine, sizes: Sizes, policy: Policy) -> Result<Store, Unfit> {
         sizes.check().map_err(Unfit::Memory)?;
-        let memory = |slot: u16| host.region(slot).map_err(|_| Unfit::NoSlot(slot));
-        let mut replicas = Vec::new();
-        for (replica, number) in view.regions.iter().zip(0..) {
-            let is_primary = replica.primary.machine == own;
-            let slot = match is_primary {
-                true => Some(replica.primary.slot),
-                false => replica.backup_on(own),
-            };
-            let Some(slot) = slot else {
-                replicas.push(None);
-                continue;
-            };
-            let memory = memory(slot)?;
-            let region = Region::make(memory, number, sizes.slab_words);
-            let region = region.map_err(Unfit::Memory)?;
-            let slabs = is_primary.then(|| Slabs::open(&region));
-            replicas.push(Some(Replica { region, slabs }));
-        }
-        let old = Old::new(memory(sizes.old())?, sizes.block_words).map_err(Unfit::Memory)?;
+        let old = host.region(sizes.old());
+        let old = old.map_err(|_| Unfit::NoSlot(sizes.old()))?;
+        let old = Old::new(old, sizes.block_words).map_err(Unfit::Memory)?;
         Ok(Store {
+            host,
+            own,
             sizes,
             shape: sizes.shape().map_err(Unfit::Memory)?,
             policy,
-            replicas: RefCell::new(replicas),
+            replicas: RefCell::default(),
             old: RefCell::new(old),
             leaving: RefCell::default(),
             newest: Cell::new(0),
+            frees: Cell::new(0),
         })
+    }
+
+    /// Has the replicas that the configuration has here. Those that are whole keep what they have; a new one, and one
+    /// that will be copied, has no objects. Nothing is a primary's until [`lead`](Store::lead).
+    pub fn arrange(&self, configuration: &Configuration) -> Result<(), Unfit> {
+        let mut former = self.replicas.take();
+        let mut replicas = Vec::new();
+        for number in 0..configuration.regions.len() {
+            let Some(seat) = configuration.seat(number, self.own) else {
+                replicas.push(None);
+                continue;
+            };
+            let slot = seat.place.slot;
+            let kept = former.get_mut(number).and_then(Option::take);
+            let kept = kept.filter(|kept| kept.slot == slot && seat.is_whole);
+            let region = match kept {
+                Some(kept) => kept.region,
+                None => self.new_region(slot, number as u16)?,
+            };
+            let slabs = None;
+            replicas.push(Some(Replica {
+                slot,
+                region,
+                slabs,
+            }));
+        }
+        self.replicas.replace(replicas);
+        self.leaving.borrow_mut().clear();
+        Ok(())
+    }
+
+    fn new_region(&self, slot: u16, number: u16) -> Result<Region, Unfit> {
+        let memory = self.host.region(slot).map_err(|_| Unfit::NoSlot(slot))?;
+        Region::make(memory, number, self.sizes.slab_words).map_err(Unfit::Memory)
+    }
+
+    /// This machine is the primary of the region, in which no transaction is under way.
+    pub fn lead(&self, region: u16) {
+        let mut replicas = self.replicas.borrow_mut();
+        if let Some(Some(replica)) = replicas.get_mut(usize::from(region)) {
+            replica.slabs = Some(Slabs::open(&replica.region));
+        }
     }
 
     /// Does `work` with a replica; `None` if it is not here.
@@ -112,6 +141,14 @@ impl Store {
         let mut replicas = self.replicas.borrow_mut();
         let replica = replicas.get_mut(usize::from(region))?.as_mut()?;
         Some(work(replica.slabs.as_mut()?))
+    }
+
+    /// Regions that have a replica here.
+    pub fn here(&self) -> Vec<u16> {
+        let replicas = self.replicas.borrow();
+        let numbered = replicas.iter().zip(0u16..);
+        let here = numbered.filter(|(replica, _)| replica.is_some());
+        here.map(|(_, region)| region).collect()
     }
 
     /// Regions of which this machine is the primary.

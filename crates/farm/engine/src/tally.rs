@@ -30,10 +30,13 @@ impl Tally {
         }
     }
 
-    /// One of them will never come.
-    pub fn fail(&self) {
-        self.0.has_failed.set(true);
-        self.done();
+    /// Nothing more will come.
+    pub fn end(&self) {
+        if self.0.open.get() > 0 {
+            self.0.has_failed.set(true);
+            self.0.open.set(0);
+            self.0.bell.notify_all();
+        }
     }
 
     /// Waits for all. False if one has failed.

@@ -4,7 +4,7 @@ use crate::active::Token;
 use crate::commit::{self, Plan};
 use crate::core::Core;
 use crate::settings::Options;
-use crate::site::Site;
+use crate::site::{Alive, Site};
 use crate::tally::Tally;
 use crate::wire::{Change, Message, Write};
 use bytes::Bytes;
@@ -12,7 +12,7 @@ use plinth_core::hash::HashSet;
 use plinth_farm_fabric::Fabric;
 use plinth_farm_memory::{Abort, Class, Objects, Pointer};
 use plinth_runtime::sync::oneshot;
-use plinth_runtime::{TaskGroup, probe};
+use plinth_runtime::probe;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -35,6 +35,8 @@ struct Sets {
     write_bytes: usize,
     /// Cells that are reserved until the end, and not used.
     unused: Vec<Pointer>,
+    /// The configuration in which cells are reserved, if any are. With it the reservations end.
+    reserved_in: Option<u64>,
 }
 
 /// What has committed.
@@ -50,7 +52,7 @@ pub struct Committed {
 pub struct Transaction<F: Fabric + 'static> {
     site: Rc<Site<F>>,
     /// Finishes a commit whose caller has gone.
-    group: TaskGroup,
+    alive: Alive,
     options: Options,
     read_at: u64,
     token: Cell<Option<Token>>,
@@ -64,6 +66,7 @@ impl Core {
         if let Some(at) = options.at {
             return self.begin_at(at, options).await;
         }
+        self.stage.opened().await?;
         let now = self.time().await?;
         if !options.is_strict {
             return Ok((now.lower, self.active.enter(now.lower)));
@@ -97,13 +100,13 @@ impl Core {
 impl<F: Fabric + 'static> Transaction<F> {
     pub(crate) fn new(
         site: Rc<Site<F>>,
-        group: TaskGroup,
+        alive: Alive,
         options: Options,
         (read_at, token): (u64, Token),
     ) -> Transaction<F> {
         Transaction {
             site,
-            group,
+            alive,
             options,
             read_at,
             token: Cell::new(Some(token)),
@@ -228,6 +231,12 @@ impl<F: Fabric + 'static> Transaction<F> {
 
     async fn reserve(&self, region: u16, class: Class) -> Result<Option<Pointer>, Abort> {
         let core = &self.site.core;
+        let number = core.stage.opened().await?;
+        let former = self.sets.borrow_mut().reserved_in.replace(number);
+        if former.is_some_and(|former| former != number) {
+            self.sets.borrow_mut().reserved_in = former;
+            return Err(Abort::Failed);
+        }
         let primary = core.view.borrow().primary(region).ok_or(Abort::Failed)?;
         if primary.machine == core.own {
             return Ok(core.reserve(region, class));
@@ -262,7 +271,10 @@ impl<F: Fabric + 'static> Transaction<F> {
             };
             let is_new = match is_known {
                 true => Ok(false),
-                false => self.site.is_current(at, self.read_at).await,
+                false => {
+                    let number = self.sets.borrow().reserved_in.unwrap_or_default();
+                    self.site.is_current(number, at, self.read_at).await
+                }
             };
             if is_new == Ok(true) {
                 return Ok(Some(at));
@@ -299,7 +311,7 @@ impl<F: Fabric + 'static> Transaction<F> {
         }
         let plan = self.plan(sets);
         let committing = Box::pin(commit::run(self.site.clone(), plan));
-        let written_at = commit::finish(committing, self.group.clone()).await?;
+        let written_at = commit::finish(committing, self.alive.group().clone()).await?;
         Ok(Committed {
             read_at,
             written_at,
@@ -314,6 +326,7 @@ impl<F: Fabric + 'static> Transaction<F> {
             reads: Vec::new(),
             writes: Vec::new(),
             unused: sets.unused,
+            reserved_in: sets.reserved_in,
         };
         if self.options.is_serializable {
             let reads = sets.reads.into_iter().filter_map(Pointer::from_bits);
@@ -407,15 +420,16 @@ impl<F: Fabric + 'static> Objects for Transaction<F> {
 impl<F: Fabric + 'static> Drop for Transaction<F> {
     fn drop(&mut self) {
         let sets = self.sets.get_mut();
+        let reserved_in = sets.reserved_in;
         for at in &sets.unused {
-            commit::unreserve(&self.site.core, *at);
+            commit::unreserve(&self.site.core, *at, reserved_in);
         }
         let made = sets
             .writes
             .iter()
             .filter(|(_, intent)| matches!(intent, Intent::Allocate(_) | Intent::Nothing));
         for (at, _) in made {
-            commit::unreserve(&self.site.core, *at);
+            commit::unreserve(&self.site.core, *at, reserved_in);
         }
     }
 }

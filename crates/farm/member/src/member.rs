@@ -151,6 +151,11 @@ impl<F: Fabric + 'static, R: Register + 'static> Member<F, R> {
         self.core.receive(from, message);
     }
 
+    /// Connects the fabric to a member anew. Returns when it is open, or cannot be opened now. Nobody else may open it.
+    pub async fn open(&self, machine: Machine) {
+        self.core.post.open(machine.0).await;
+    }
+
     /// This machine's replicas of these regions are whole, in the configuration with this number. The record will show
     /// it. If there is another configuration, the report is dropped: the replica may lack what the change has brought.
     pub fn report_whole(&self, number: u64, regions: &[u16]) {

@@ -13,6 +13,7 @@ use crate::cell::Cell;
 use crate::error::Error;
 use crate::pointer::{Class, Pointer};
 use plinth_farm_fabric::Memory;
+use plinth_runtime::probe;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release};
 
@@ -212,7 +213,8 @@ impl Region {
         self.cell_in_bounds(pointer)
     }
 
-    /// The same at a backup, which learns of a slab's class from the first object in it. Errors: as
+    /// The same at a backup, which learns of a slab's class from the first object in it. A slab that has no objects
+    /// left goes to the class too: its primary has died before it could say that the slab is free. Errors: as
     /// [`cell`](Region::cell), but for `FreeSlab`.
     #[inline]
     pub fn claim(&self, pointer: Pointer) -> Result<Cell<'_>, Error> {
@@ -221,8 +223,26 @@ impl Region {
                 self.assign_slab(self.slab_of(pointer)?, pointer.class())?;
                 self.cell_in_bounds(pointer)
             }
+            Err(Error::OtherClass) if self.is_empty_slab(self.slab_of(pointer)?) => {
+                probe!("farm slab taken over from another class");
+                let slab = self.slab_of(pointer)?;
+                self.free_slab(slab)?;
+                self.assign_slab(slab, pointer.class())?;
+                self.cell_in_bounds(pointer)
+            }
             cell => cell,
         }
+    }
+
+    fn is_empty_slab(&self, slab: u32) -> bool {
+        let Some(class) = self.slab_class(slab) else {
+            return true;
+        };
+        (0..self.shape.cells(class)).all(|index| {
+            let at = self.shape.pointer(self.number, class, slab, index);
+            let header = self.cell_in_bounds(at).map(|cell| cell.header());
+            header.is_ok_and(|header| !header.is_allocated() && !header.is_locked())
+        })
     }
 
     #[inline]

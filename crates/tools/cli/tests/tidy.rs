@@ -37,8 +37,8 @@ const FLOORS: [&[&str]; 10] = [
         "farm-graph",
         "farm-tpcc",
     ],
-    &["server", "farm-check", "farm-bench"], // and every layer
-    &["services", "table", "zelos"],
+    &["server", "farm-node", "farm-bench"], // and every layer
+    &["services", "table", "zelos", "farm-check"],
     &["sim", "bench", "capi", "stack", "migrate", "cli"],
 ];
 

@@ -37,6 +37,7 @@ pub fn settings(latency: Duration) -> Settings {
         pause: latency / 10,
         idle: latency / 2,
         round: 4 * latency,
+        patience: 10 * latency,
         block: Duration::from_millis(5),
     }
 }

@@ -40,6 +40,7 @@ impl Default for Shape {
                 pause: Duration::from_micros(20),
                 idle: Duration::from_micros(100),
                 round: MS,
+                patience: 10 * MS,
                 block: 50 * MS,
             },
         }
