@@ -17,7 +17,9 @@ use plinth_farm_fabric::Fabric;
 use plinth_farm_member::{Cluster, Record};
 use plinth_farm_memory::{Pointer, Region, Seen};
 use plinth_farm_node::{Node, configuration_of};
-use plinth_runtime::sim::{KillKind, Locality, MachineId, ProcessId, SimConfig, Simulation, control};
+use plinth_runtime::sim::{
+    KillKind, Locality, MachineId, ProcessId, SimConfig, Simulation, control,
+};
 use plinth_runtime::{Duration, random, sleep};
 use register::Reach;
 use std::cell::{Cell, RefCell};
@@ -104,10 +106,19 @@ impl Storm {
             let node = self.node(seat.machine);
             seat.machine != machine && node.is_some_and(|node| node.member().id() == seat.id)
         };
-        let living: Vec<u16> = record.machines.iter().filter(lives).map(|s| s.machine).collect();
+        let living: Vec<u16> = record
+            .machines
+            .iter()
+            .filter(lives)
+            .map(|s| s.machine)
+            .collect();
         let knows = |machine: &u16| {
             let node = self.node(*machine);
-            node.is_some_and(|node| node.member().clock().update(|server, _| server.knows_time()))
+            node.is_some_and(|node| {
+                node.member()
+                    .clock()
+                    .update(|server, _| server.knows_time())
+            })
         };
         let has = |machine: u16| living.contains(&machine);
         living.iter().any(knows)
@@ -140,7 +151,11 @@ impl Storm {
             region.iter().filter(|replica| replica.is_whole).count()
         };
         let wanted = usize::from(self.cluster.replication);
-        if let Some(few) = record.regions.iter().position(|region| count(region) != wanted) {
+        if let Some(few) = record
+            .regions
+            .iter()
+            .position(|region| count(region) != wanted)
+        {
             return Err(format!("region {few} has {:?}", record.regions[few]));
         }
         for machine in 0..self.world.machines as u16 {
@@ -148,7 +163,9 @@ impl Storm {
             let open = node.and_then(|node| node.engine().is_open());
             if open != Some(record.number()) {
                 let number = record.number();
-                return Err(format!("machine {machine} is open in {open:?}, not in {number}"));
+                return Err(format!(
+                    "machine {machine} is open in {open:?}, not in {number}"
+                ));
             }
         }
         Ok(record)
@@ -203,7 +220,11 @@ impl Storm {
     async fn check_end(&self) {
         let record = match self.is_healed() {
             Ok(record) => record,
-            Err(why) => return self.world.blame(format!("it was healed, and is not: {why}")),
+            Err(why) => {
+                return self
+                    .world
+                    .blame(format!("it was healed, and is not: {why}"));
+            }
         };
         let view = configuration_of(&record).and_then(|configuration| configuration.view());
         let view = view.expect("all regions are there");

@@ -130,7 +130,7 @@ impl World {
         *self.aborts.borrow_mut().entry(what.to_owned()).or_default() += 1;
     }
 
-    fn view(&self) -> View {
+    pub fn view(&self) -> View {
         let machines: Vec<Machine> = (0..self.machines as u16).map(Machine).collect();
         let place = |region: u16, at: usize| Place {
             machine: machines[(usize::from(region) + at) % machines.len()],

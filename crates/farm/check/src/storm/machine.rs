@@ -15,12 +15,7 @@ use std::rc::Rc;
 /// Until an operation of the fabric is given up.
 const LIMIT: Duration = Duration::from_millis(30);
 
-async fn fabric_of<W: Work>(
-    storm: &Storm,
-    work: &W,
-    machine: u16,
-    group: &TaskGroup,
-) -> Rc<Any> {
+async fn fabric_of<W: Work>(storm: &Storm, work: &W, machine: u16, group: &TaskGroup) -> Rc<Any> {
     let layout = Layout {
         machines: storm.world.machines,
         ring_words: work.ring_words(),
@@ -100,7 +95,9 @@ async fn toil<W: Work>(storm: Rc<Storm>, work: Rc<W>, machine: u16, node: Rc<One
     while !storm.is_prepared.get() {
         sleep(pause).await;
     }
-    work.clone().work(world.clone(), node.engine().clone()).await;
+    work.clone()
+        .work(world.clone(), node.engine().clone())
+        .await;
     if world.is_calm.get() {
         storm.done.borrow_mut().insert(machine, true);
     }
