@@ -91,6 +91,7 @@ const FOLDERS: [(&str, &[&str]); 6] = [
             "judge",
             "member",
             "memory",
+            "node",
             "structures",
             "time",
             "tpcc",
