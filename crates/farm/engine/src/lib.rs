@@ -22,6 +22,7 @@
 //! | `core` | the state of a machine |
 //! | `store` | its replicas and old versions |
 //! | `numbers`, `active` | as a coordinator: what is not truncated everywhere, and which snapshots are in use |
+//! | `stage`, `change`, `handover`, `letters`, `copy`, `links` | from one configuration to the next |
 //! | `ledger` | as a participant: what is locked, committed, logged, truncated |
 //! | `post`, `tally` | messages to other machines, in order, and who waits for their acknowledgement |
 //! | `wire`, `view`, `settings` | messages, configurations, options |
@@ -44,15 +45,17 @@
 //! - **A blocked writer (`mv-block`) waits for a time only.** What it waits for may be blocks that its own snapshot
 //!   keeps.
 //!
-//! What is not joined yet: failures. `recovery` decides what becomes of transactions when a configuration ends, as a
-//! state machine that nobody drives so far. In one configuration nobody fails; a machine that cannot be reached makes
-//! its transactions `Failed`, or `Unknown` if they may have committed, and keeps what recovery asks for.
+//! Failures: the membership (`farm/node`) says when a configuration ends and the next one begins. Transactions that
+//! were committing wait for their outcome, and others go on. An engine that is [started](Engine::start) in a view has
+//! one configuration only: a machine that cannot be reached makes its transactions `Failed`, or `Unknown` if they may
+//! have committed.
 //!
 //! Pointers are trusted as far as they come from the transaction's snapshot. One that is older may show anything once
 //! its slab has gone to objects of another size.
 
 mod active;
 mod backup;
+mod change;
 mod commit;
 mod copy;
 mod core;
