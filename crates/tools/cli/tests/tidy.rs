@@ -91,6 +91,8 @@ const FOLDERS: [(&str, &[&str]); 6] = [
             "judge",
             "member",
             "memory",
+            "node",
+            "server",
             "structures",
             "time",
             "tpcc",
