@@ -13,7 +13,7 @@ use plinth_runtime::{Duration, TaskGroup};
 use std::rc::Rc;
 
 /// Between two rounds of the safe point: an idle machine shall cost little.
-const ROUND: Duration = Duration::from_millis(5);
+const ROUND: Duration = Duration::from_millis(10);
 
 /// What a process brings with it.
 pub struct Joining {

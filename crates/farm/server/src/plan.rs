@@ -10,6 +10,8 @@ const MIB_BYTES: u64 = 1 << 20;
 const WORD_BYTES: u64 = 8;
 /// Of a ring between two machines: 512 KiB. It bounds the bytes of a transaction.
 const RING_WORDS: u64 = 1 << 16;
+/// Members look around four times in so long. An idle process shall cost little.
+const RESEND_NS: u64 = 20_000_000;
 /// The most that a memory can number, less the region of old versions.
 const SLOTS_MAX: u32 = 1022;
 
@@ -52,6 +54,7 @@ impl Plan {
         let cluster = Cluster {
             first_machines: machines,
             region_bytes: self.region_mib.saturating_mul(MIB_BYTES),
+            resend_ns: RESEND_NS,
             ..Cluster::new(id, self.machines_max, regions, replication)
         };
         let slots = needed_slots(&cluster);

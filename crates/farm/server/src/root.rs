@@ -40,12 +40,11 @@ async fn find<O: Objects>(tx: &O, at: Pointer, cache: &Cache) -> Result<Option<C
     Catalog::open(tx, root, cache).await.map(Some)
 }
 
+/// Makes it, in a transaction that has not read the place: no transaction gets a place where it has seen nothing.
 async fn make_in<O: Objects>(tx: &O, at: Pointer, cache: &Cache) -> Result<Catalog> {
-    if let Some(found) = find(tx, at, cache).await? {
-        return Ok(found);
-    }
     if tx.allocate(ROOT_BYTES, at).await? != at {
-        return Err(Error::Invalid("region 0 does not begin with the catalogue"));
+        // Somebody was faster, or is about to give it back.
+        return Err(Abort::Conflict.into());
     }
     let catalog = Catalog::create(tx, at, cache).await?;
     let bits = catalog.root().bits().to_le_bytes();
@@ -61,6 +60,10 @@ pub async fn make<E: Engine>(engine: &E, sizes: &Sizes, cache: &Cache) -> Result
     let at = place(sizes).ok_or(Error::Invalid("there is no such region"))?;
     loop {
         let tried = async {
+            let tx = engine.begin().await?;
+            if let Some(found) = find(&tx, at, cache).await? {
+                return Ok(found);
+            }
             let tx = engine.begin().await?;
             let catalog = make_in(&tx, at, cache).await?;
             engine.commit(tx).await?;

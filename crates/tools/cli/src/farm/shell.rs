@@ -28,7 +28,7 @@ pub struct Arguments {
     /// Directory of the memories of this host's machines, if they have another than the default
     #[arg(long, value_name = "DIR")]
     memory_dir: Option<PathBuf>,
-    /// Address of this host, at which the machines of other hosts reach the shell [default: the one that leads to them]
+    /// Address of this host, at which the machines of other hosts reach the shell [default: the one toward them]
     #[arg(long, value_name = "IP")]
     address: Option<IpAddr>,
     /// Statements to run, separated by ';', instead of an interactive shell
