@@ -2,6 +2,7 @@
 
 use crate::choose::{PAIRS, TABLE, TREE, machine, some_key, some_value};
 use crate::log::{Entry, Log, Map, Scan, Step};
+use crate::notes::Notes;
 use crate::pairs;
 use crate::world::{REGIONS, Work, World};
 use bytes::Bytes;
@@ -12,7 +13,7 @@ use plinth_farm_memory::{Abort, Pointer, Sizes};
 use plinth_farm_structures::btree::{self, BTree, Cache};
 use plinth_farm_structures::hash::{self, HashTable};
 use plinth_farm_structures::{Error, Result};
-use plinth_runtime::{TaskGroup, random, sleep};
+use plinth_runtime::{Duration, TaskGroup, random, sleep};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -36,6 +37,8 @@ pub struct Keys {
     snapshots: RefCell<Vec<u64>>,
     /// What is in the structures in the end.
     found: RefCell<Map>,
+    /// What clients have written about themselves.
+    pub notes: Notes,
 }
 
 /// The structures as a machine sees them.
@@ -76,6 +79,7 @@ impl Keys {
             roots: Cell::new([Pointer::NULL; 3]),
             snapshots: RefCell::default(),
             found: RefCell::default(),
+            notes: Notes::default(),
         }
     }
 
@@ -154,29 +158,60 @@ impl Keys {
     }
 
     async fn client(&self, world: &World, engine: &Engine<Any>, handles: &Handles) {
-        for _ in 0..TRANSACTIONS {
+        let note = match world.is_stormy {
+            true => match self.notes.begin(world, engine).await {
+                Some(note) => Some(note),
+                None => return,
+            },
+            false => None,
+        };
+        for done in 0.. {
             sleep(world.latency * random::below(4) as u32).await;
-            if world.is_blamed() {
+            if world.is_stormy {
+                sleep(Duration::from_micros(random::below(20_000))).await;
+            }
+            if !world.goes_on(done, TRANSACTIONS) || engine.has_left() {
                 return;
             }
-            self.one(world, engine, handles).await;
+            self.one(world, engine, handles, note).await;
         }
     }
 
-    async fn one(&self, world: &World, engine: &Engine<Any>, handles: &Handles) {
+    async fn one(
+        &self,
+        world: &World,
+        engine: &Engine<Any>,
+        handles: &Handles,
+        note: Option<Pointer>,
+    ) {
         let options = self.some_options();
         let mut entry = self.log.begin(machine(engine), recorded(&options));
         let tx = match engine.begin(options).await {
             Ok(tx) => tx,
             Err(Abort::NotAllowed) if options.at.is_some() => return,
+            Err(abort) if world.is_excused(abort) => return world.aborted(abort),
             Err(abort) => return world.blame(format!("a transaction does not begin: {abort}")),
         };
         entry.read_at = Some(tx.read_at());
         self.snapshots.borrow_mut().push(tx.read_at());
+        let id = entry.id;
         let outcome = match steps(world, handles, &tx, &mut entry, options.is_read_only).await {
             Ok(()) if random::chance(0.05) => return self.log.end(entry, Outcome::Aborted),
-            Ok(()) => tx.commit().await.map_err(Error::Abort),
-            Err(error) => Err(error),
+            Ok(()) => {
+                let noted = match note.filter(|_| !options.is_read_only) {
+                    Some(note) => self.notes.write(&tx, note, id).await,
+                    None => Ok(()),
+                };
+                self.log.commits(&entry);
+                match noted {
+                    Ok(()) => tx.commit().await.map_err(Error::Abort),
+                    Err(abort) => Err(Error::Abort(abort)),
+                }
+            }
+            Err(error) => {
+                self.log.commits(&entry);
+                Err(error)
+            }
         };
         let outcome = match outcome {
             Ok(committed) => match committed.written_at {
@@ -185,6 +220,9 @@ impl Keys {
             },
             Err(Error::Abort(abort)) => {
                 world.aborted(abort);
+                if abort == Abort::Unknown {
+                    return;
+                }
                 Outcome::Aborted
             }
             Err(error) => {
@@ -195,7 +233,7 @@ impl Keys {
                 Outcome::Aborted
             }
         };
-        self.log.end(entry, outcome);
+        self.log.settle(id, outcome);
     }
 }
 
@@ -292,6 +330,9 @@ pub async fn insist<T>(
             },
             Err(error) => error,
         };
+        if matches!(error, Error::Abort(abort) if world.is_excused(abort)) {
+            return None;
+        }
         if !error.is_retryable() {
             world.blame(error.to_string());
             return None;

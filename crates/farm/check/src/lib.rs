@@ -1,9 +1,10 @@
-//! Floor 7: the in-memory engine with what is built on it, checked in the simulator: structures, keys and values, and
-//! TPC-C on several machines in one configuration. A seed chooses everything.
+//! Floor 7: the in-memory engine with what is built on it, checked in the simulator: structures, keys and values,
+//! TPC-C, and a graph on several machines in one configuration. A seed chooses everything.
 //!
 //! ```text
 //!   keys, pairs ── transactions on a tree, a table, keys and values ──▶ log ──▶ a map with timestamps
 //!   orders ─────── TPC-C, its conditions at snapshots                    └────▶ `plinth-farm-judge`
+//!   graph ──────── transactions and queries on a graph ──▶ log ──▶ a graph in maps, with timestamps
 //!      └── world: machines, their clocks and memory; replicas are equal in the end
 //! ```
 //!
@@ -13,15 +14,20 @@
 //! - The history of keys is opaque, and heeds real time (`plinth-farm-judge`).
 //! - In the end the structures are sound, hold the map, and all replicas are equal.
 //! - No read is too old while the policy keeps all old versions (mv-block, mv-abort).
+//! - Every answer of a graph, in the same way, is that of plain maps. A query whose stages are evaluated on the
+//!   machines that have the vertices answers what it answers in one place.
 //! - The conditions of TPC-C hold after the load, at snapshots during the run, and in the end.
 //!
 //! Not here: failures, and transactions under snapshot isolation that write.
 
 mod choose;
+mod graph;
 mod keys;
 mod log;
+mod notes;
 mod orders;
 mod pairs;
+mod storm;
 mod world;
 
 use std::collections::BTreeMap;
@@ -37,16 +43,32 @@ pub enum Workload {
     Pairs,
     /// TPC-C.
     Orders,
+    /// Transactions and queries on a graph.
+    Graph,
+    /// The first while machines fail.
+    StructuresInStorm,
+    /// TPC-C while machines fail.
+    OrdersInStorm,
 }
 
 impl Workload {
-    pub const ALL: [Workload; 3] = [Workload::Structures, Workload::Pairs, Workload::Orders];
+    pub const ALL: [Workload; 6] = [
+        Workload::Structures,
+        Workload::Pairs,
+        Workload::Orders,
+        Workload::Graph,
+        Workload::StructuresInStorm,
+        Workload::OrdersInStorm,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
             Workload::Structures => "structures",
             Workload::Pairs => "pairs",
             Workload::Orders => "orders",
+            Workload::Graph => "graph",
+            Workload::StructuresInStorm => "structures-storm",
+            Workload::OrdersInStorm => "orders-storm",
         }
     }
 
@@ -64,7 +86,8 @@ pub struct Shown {
     pub committed: usize,
     /// Reads that were judged; with TPC-C, snapshots during the run at which all conditions held.
     pub judged: usize,
-    /// How many transactions have ended with each error.
+    /// How many transactions have ended with each error; with a graph, also how many queries were evaluated where the
+    /// vertices are.
     pub aborts: BTreeMap<String, u64>,
     /// The same for runs that are the same.
     pub fingerprint: u64,
@@ -98,6 +121,9 @@ pub fn run(workload: Workload, seed: u64) -> Result<Shown, Violation> {
         Workload::Structures => run_keys(keys::Kind::TreeAndTable, seed),
         Workload::Pairs => run_keys(keys::Kind::Pairs, seed),
         Workload::Orders => run_orders(seed),
+        Workload::Graph => run_graph(seed),
+        Workload::StructuresInStorm => storm_over_keys(seed),
+        Workload::OrdersInStorm => storm_over_orders(seed),
     };
     let planted = plinth_runtime::fault::all();
     let mut planted = planted.into_iter().map(|fault| fault.name);
@@ -130,6 +156,44 @@ fn run_orders(seed: u64) -> Result<Shown, String> {
         aborts: world.aborts.borrow().clone(),
         fingerprint,
     })
+}
+
+fn run_graph(seed: u64) -> Result<Shown, String> {
+    let work = Rc::new(graph::Graphs::default());
+    let (world, fingerprint) = world::run(seed, &work)?;
+    let (judged, committed) = work.judge()?;
+    let mut aborts = world.aborts.borrow().clone();
+    aborts.insert("shipped".to_owned(), work.shipped.get() as u64);
+    Ok(Shown {
+        committed,
+        judged,
+        aborts,
+        fingerprint,
+    })
+}
+
+fn storm_over_keys(seed: u64) -> Result<Shown, String> {
+    let work = Rc::new(keys::Keys::new(keys::Kind::TreeAndTable));
+    let (storm, fingerprint) = storm::run(seed, &work)?;
+    if storm.is_lost() {
+        return Ok(storm.shown(fingerprint));
+    }
+    let unknown = work
+        .log
+        .resolve(|id| work.notes.find(id, |at| storm.object(at)));
+    let summary = work.judge()?;
+    let mut shown = storm.shown(fingerprint);
+    (shown.committed, shown.judged) = (summary.committed, summary.reads);
+    shown.aborts.insert("unheard".to_owned(), unknown as u64);
+    Ok(shown)
+}
+
+fn storm_over_orders(seed: u64) -> Result<Shown, String> {
+    let work = Rc::new(orders::Orders::default());
+    let (storm, fingerprint) = storm::run(seed, &work)?;
+    let mut shown = storm.shown(fingerprint);
+    (shown.committed, shown.judged) = (work.done.get(), work.audits.get());
+    Ok(shown)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@
 
 use bytes::Bytes;
 use plinth_farm_judge::{
-    Change, History, Moment, Options, Outcome, Read, Seen, Summary, Transaction, Write,
+    Change, History, Moment, NEVER, Options, Outcome, Read, Seen, Summary, Transaction, Write,
 };
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -88,6 +88,37 @@ impl Log {
         entry.end = self.moment();
         entry.outcome = outcome;
         self.entries.borrow_mut().push(entry);
+    }
+
+    /// Call it before the engine is asked to commit, if the client may not hear the answer.
+    pub fn commits(&self, entry: &Entry) {
+        let mut entry = entry.clone();
+        entry.end = NEVER;
+        entry.outcome = Outcome::Unknown(None);
+        self.entries.borrow_mut().push(entry);
+    }
+
+    /// The engine has answered after all.
+    pub fn settle(&self, id: u64, outcome: Outcome) {
+        let end = self.moment();
+        let mut entries = self.entries.borrow_mut();
+        let entry = entries.iter_mut().rev().find(|entry| entry.id == id);
+        if let Some(entry) = entry {
+            (entry.end, entry.outcome) = (end, outcome);
+        }
+    }
+
+    /// Tells of each transaction whose outcome nobody has heard whether it was committed, and when: `find` is asked
+    /// with its number.
+    pub fn resolve(&self, find: impl Fn(u64) -> Option<u64>) -> usize {
+        let mut entries = self.entries.borrow_mut();
+        let unknown = entries.iter_mut();
+        let unknown = unknown.filter(|entry| matches!(entry.outcome, Outcome::Unknown(_)));
+        unknown
+            .map(|entry| {
+                entry.outcome = find(entry.id).map_or(Outcome::Aborted, Outcome::Committed);
+            })
+            .count()
     }
 
     pub fn judge(&self) -> Result<(Summary, Map), String> {
@@ -325,6 +356,9 @@ fn judge(entries: &[Entry]) -> Result<(Summary, Map), String> {
     for entry in entries {
         let writes = names.writes(entry, &versions)?;
         let outcome = match entry.outcome {
+            // Nobody has told its client.
+            Outcome::Committed(at) if entry.end == NEVER => Outcome::Unknown(Some(at)),
+            _ if entry.end == NEVER => Outcome::Unknown(None),
             Outcome::Committed(_) if writes.is_empty() => Outcome::ReadOnly,
             outcome => outcome,
         };

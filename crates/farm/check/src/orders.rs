@@ -14,7 +14,7 @@ use plinth_farm_structures::{Error, Result};
 use plinth_farm_tpcc::input::Terminal;
 use plinth_farm_tpcc::load::{Plan, load};
 use plinth_farm_tpcc::{Ending, Scale, Tpcc, carry_out, check, check_loaded};
-use plinth_runtime::{TaskGroup, random, sleep};
+use plinth_runtime::{Duration, TaskGroup, random, sleep};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -76,7 +76,13 @@ impl Orders {
         let seed = world.seed * 100 + u64::from(number);
         let mut terminal = Terminal::new(SCALE, warehouse, district, seed);
         let told = Told::new(engine.clone());
-        for _ in 0..INPUTS {
+        for done in 0.. {
+            if !world.goes_on(done, INPUTS) || engine.has_left() {
+                return;
+            }
+            if world.is_stormy {
+                sleep(Duration::from_micros(random::below(20_000))).await;
+            }
             let input = terminal.next_input();
             // Some is given up: memory may be too small for it.
             for _ in 0..20 {
@@ -106,16 +112,18 @@ impl Orders {
 
     /// Checks the conditions at one snapshot after the other, while others go on.
     async fn audit(&self, world: &World, engine: &Engine<Any>, db: &Tpcc) {
-        while self.running.get() > 0 && !world.is_blamed() {
-            let Ok(tx) = engine.begin(Options::read_only()).await else {
-                return world.blame("an audit does not begin".to_owned());
+        while self.running.get() > 0 && !world.is_calm.get() && !world.is_blamed() {
+            let tx = match engine.begin(Options::read_only()).await {
+                Ok(tx) => tx,
+                Err(abort) if world.is_excused(abort) => return,
+                Err(abort) => return world.blame(format!("an audit does not begin: {abort}")),
             };
             match check(db, &tx).await {
                 Ok(broken) if broken.is_empty() => self.audits.set(self.audits.get() + 1),
                 Ok(broken) => {
                     world.blame(format!("during the run at {}: {broken:?}", tx.read_at()))
                 }
-                Err(Error::Abort(abort @ Abort::TooOld)) => world.aborted(abort),
+                Err(Error::Abort(abort @ (Abort::TooOld | Abort::Left))) => world.aborted(abort),
                 Err(error) => world.blame(format!("an audit at {}: {error}", tx.read_at())),
             }
             drop(tx);
@@ -192,7 +200,8 @@ impl Work for Orders {
         if own == 1 {
             self.audit(&world, &engine, &db).await;
         }
-        while self.running.get() > 0 && !world.is_blamed() {
+        // Terminals of machines that have failed do not come to their ends.
+        while self.running.get() > 0 && !world.is_calm.get() && !world.is_blamed() {
             sleep(world.latency).await;
         }
     }

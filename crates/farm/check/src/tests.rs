@@ -54,6 +54,19 @@ fn tpcc_keeps_its_conditions_on_several_machines() {
 }
 
 #[test]
+fn a_graph_is_the_model_at_every_timestamp_here_and_where_the_vertices_are() {
+    let sum = sum(Workload::Graph, 0..40);
+    assert!(sum.committed > 1_000 && sum.judged > 10_000 && sum.aborts["shipped"] > 500);
+    assert!(sum.aborts["nobody answered"] > 20);
+    assert_taken(&[
+        "graph_index_has_it_from_a_writer",
+        "graph_list_becomes_a_tree",
+        "graph_schema_is_stale",
+        "graph_stage_is_shipped",
+    ]);
+}
+
+#[test]
 fn a_seed_gives_the_same_run_again() {
     for workload in Workload::ALL {
         assert_eq!(run(workload, 7), run(workload, 7));
@@ -101,7 +114,8 @@ fn an_old_version_that_is_collected_early_is_found() {
 
 #[test]
 fn a_fence_that_is_late_is_found() {
-    is_found("btree_fence_is_late", &Workload::ALL);
+    let workloads = [Workload::Structures, Workload::Pairs, Workload::Orders];
+    is_found("btree_fence_is_late", &workloads);
 }
 
 #[test]
@@ -112,4 +126,24 @@ fn a_chain_that_is_left_is_found() {
 #[test]
 fn a_payment_that_forgets_its_district_is_found() {
     is_found("tpcc_payment_forgets_district", &[Workload::Orders]);
+}
+
+#[test]
+fn an_edge_that_stays_at_one_end_is_found() {
+    is_found("graph_edge_stays_at_one_end", &[Workload::Graph]);
+}
+
+#[test]
+fn an_index_that_keeps_a_former_value_is_found() {
+    is_found("graph_index_keeps_former_value", &[Workload::Graph]);
+}
+
+#[test]
+fn a_schema_that_is_not_read_is_found() {
+    is_found("graph_schema_is_not_read", &[Workload::Graph]);
+}
+
+#[test]
+fn a_stage_at_another_snapshot_is_found() {
+    is_found("graph_stage_at_another_snapshot", &[Workload::Graph]);
 }

@@ -52,6 +52,10 @@ pub struct World {
     pub is_one_host: bool,
     /// The greatest delay of a message.
     pub latency: Duration,
+    /// Machines fail, and configurations follow each other.
+    pub is_stormy: bool,
+    /// The storm is over: clients come to their ends.
+    pub is_calm: Cell<bool>,
     /// How many transactions have ended with each error.
     pub aborts: RefCell<BTreeMap<String, u64>>,
     blame: RefCell<Option<String>>,
@@ -62,10 +66,12 @@ pub struct World {
 }
 
 impl World {
-    fn new(seed: u64, latency: Duration) -> World {
+    pub fn new(seed: u64, latency: Duration) -> World {
         World {
             seed,
             latency,
+            is_stormy: false,
+            is_calm: Cell::new(false),
             machines: 3 + seed as usize % 3,
             policy: POLICIES[seed as usize / 3 % 4],
             is_small: seed / 12 % 2 == 1,
@@ -91,10 +97,32 @@ impl World {
     pub fn aborted(&self, abort: Abort) {
         let keeps_all = matches!(self.policy, Policy::MvBlock | Policy::MvAbort);
         match abort {
+            // A new primary has no old versions.
+            Abort::TooOld | Abort::Failed | Abort::Unknown | Abort::Left if self.is_stormy => {
+                self.count(&format!("{abort:?}"));
+            }
             Abort::TooOld if keeps_all => self.blame(format!("with {:?}: {abort}", self.policy)),
             Abort::Conflict | Abort::Full | Abort::TooOld => self.count(&format!("{abort:?}")),
             abort => self.blame(format!("while nobody fails: {abort}")),
         }
+    }
+
+    /// Whether the client of a machine that has carried out so many transactions goes on.
+    pub fn goes_on(&self, done: usize, most: usize) -> bool {
+        let has_more = match self.is_stormy {
+            true => !self.is_calm.get(),
+            false => done < most,
+        };
+        has_more && !self.is_blamed()
+    }
+
+    /// Whether this machine's transactions may end so because it has failed: its clients end.
+    pub fn is_excused(&self, abort: Abort) -> bool {
+        self.is_stormy && matches!(abort, Abort::Left | Abort::Unknown)
+    }
+
+    pub fn verdict(&self) -> Option<String> {
+        self.blame.borrow().clone()
     }
 
     /// Counts what has happened, for the report of a run.
@@ -102,7 +130,7 @@ impl World {
         *self.aborts.borrow_mut().entry(what.to_owned()).or_default() += 1;
     }
 
-    fn view(&self) -> View {
+    pub fn view(&self) -> View {
         let machines: Vec<Machine> = (0..self.machines as u16).map(Machine).collect();
         let place = |region: u16, at: usize| Place {
             machine: machines[(usize::from(region) + at) % machines.len()],

@@ -129,10 +129,7 @@ async fn attempt<F: Fabric>(site: &Site<F>, plan: Plan) -> Result<u64, Abort> {
         .begin(parts.participants(), plan.token);
     let Some(locking) = lock(core, &mut parts, number, plan.read_at).await else {
         // Others may have locks, which a recovery ends.
-        if core.recovers {
-            core.stage.ended(configuration).await;
-        }
-        return Err(Abort::Failed);
+        return core.end_with(configuration).await;
     };
     let stamped = match locking.refused.get() {
         Some(abort) => Err(abort),

@@ -110,6 +110,15 @@ impl Core {
         }
     }
 
+    /// A machine cannot be reached. The transaction fails when the configuration ends, so that who tries again does
+    /// not meet the same.
+    pub async fn end_with<T>(&self, number: u64) -> Result<T, Abort> {
+        if self.recovers {
+            self.stage.ended(number).await;
+        }
+        Err(Abort::Failed)
+    }
+
     /// What became of a transaction that was committing when its configuration ended: its write timestamp, or
     /// `Failed`. Waits for the recovery. `Unknown` if there is none.
     pub async fn outcome(&self, number: Number) -> Result<u64, Abort> {

@@ -181,6 +181,11 @@ impl<F: Fabric + 'static> Engine<F> {
         self.site.core.stage.number()
     }
 
+    /// This process is no member any more, or data is lost.
+    pub fn has_left(&self) -> bool {
+        self.site.core.stage.has_left()
+    }
+
     /// This process is no member any more: all transactions end with `Left`, or `Unknown` if they may have committed.
     pub fn leave(&self) {
         self.site.core.stage.leave();

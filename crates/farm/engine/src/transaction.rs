@@ -253,7 +253,7 @@ impl<F: Fabric + 'static> Transaction<F> {
             .push(primary.machine, reserve, Some(acknowledged.clone()));
         if !acknowledged.wait().await {
             core.asks.borrow_mut().remove(&ask);
-            return Err(Abort::Failed);
+            return core.end_with(number).await;
         }
         let at = receiver.await.map_err(|_| Abort::Failed)?;
         Ok((!at.is_null()).then_some(at))

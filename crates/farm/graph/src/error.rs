@@ -24,8 +24,17 @@ pub enum Error {
     NoVertex,
     /// There is no such edge at the snapshot.
     NoEdge,
+    /// A vertex has more edges than one transaction deletes with it.
+    TooManyEdges { most: usize },
     /// More of something than is allowed.
     TooMany { what: &'static str, most: usize },
+    /// Another machine has refused its part of a query.
+    Elsewhere { machine: u16, what: String },
+    /// Another machine does not answer. The query may be tried again.
+    Gone { machine: u16 },
+    /// Another machine gives no transaction at this snapshot: it has not heard yet which ones are in use, or this one
+    /// is not any more. The query may be tried again, in another transaction.
+    Behind { machine: u16 },
     /// Bytes from outside that are not what they should be.
     Malformed(&'static str),
 }
@@ -35,7 +44,11 @@ pub type Result<T> = std::result::Result<T, Error>;
 impl Error {
     /// The same transaction may succeed if it is tried again, and has had no effect.
     pub fn is_retryable(&self) -> bool {
-        matches!(self, Error::Structure(error) if error.is_retryable())
+        match self {
+            Error::Structure(error) => error.is_retryable(),
+            Error::Gone { .. } | Error::Behind { .. } => true,
+            _ => false,
+        }
     }
 
     pub(crate) fn unknown(what: &'static str, name: &str) -> Error {
@@ -78,7 +91,17 @@ impl fmt::Display for Error {
             Error::NotReady { index } => write!(f, "the index {index:?} is built or dropped"),
             Error::NoVertex => f.write_str("there is no such vertex"),
             Error::NoEdge => f.write_str("there is no such edge"),
+            Error::TooManyEdges { most } => write!(
+                f,
+                "the vertex has more edges than the {most} that go with it in one transaction: first delete \
+                 edges with delete_some_edges, in transactions of their own, until it returns fewer than its limit"
+            ),
             Error::TooMany { what, most } => write!(f, "more {what} than the limit of {most}"),
+            Error::Elsewhere { machine, what } => write!(f, "machine {machine}: {what}"),
+            Error::Gone { machine } => write!(f, "machine {machine} does not answer"),
+            Error::Behind { machine } => {
+                write!(f, "machine {machine} does not read at this snapshot")
+            }
             Error::Malformed(what) => write!(f, "malformed bytes: {what}"),
         }
     }

@@ -4,13 +4,14 @@
 //!   vertex:      mark 8 | 'V' | type 2 | outgoing list | incoming list | properties
 //!   edge:        mark 8 | 'E' | type 2 | from 8 | to 8 | properties
 //!   properties:  0 | length 4 | bytes      or   1 | place of an object: mark 8 | 'P' | length 4 | bytes
+//!   progress:    mark 8 | 'I' | ring 8 | last key of the ring that was entered: 0, or 1 | length 4 | bytes
 //!   list:        0 | count 4 | entry 18 …  or   1 | root of a tree of entries 8
 //!   entry:       type of the edge 2 | other end 8 | edge 8                         big-endian, in this order
 //! ```
 //!
 //! The mark is a random number of the graph. Whoever follows a pointer finds by it that the object is the graph's.
 
-use crate::codec::{Reader, put_bytes, put_count, put_pointer, put_u16, put_u64};
+use crate::codec::{Reader, put_bytes, put_count, put_option, put_pointer, put_u16, put_u64};
 use plinth_farm_memory::Pointer;
 
 /// Most edges of a list that lie in the vertex itself.
@@ -194,4 +195,61 @@ pub fn decode_long(bytes: &[u8], mark: u64) -> Option<Vec<u8>> {
     let mut reader = Reader(bytes);
     is_head(&mut reader, mark, b'P')?;
     Some(reader.bytes()?.to_vec())
+}
+
+/// The root of a graph.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RootObject {
+    pub mark: u64,
+    /// Another one for each schema.
+    pub stamp: u64,
+    pub schema: Pointer,
+}
+
+impl RootObject {
+    pub const BYTES: usize = 25;
+
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = head(self.mark, b'G');
+        put_u64(&mut out, self.stamp);
+        put_pointer(&mut out, self.schema);
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Option<RootObject> {
+        let mut reader = Reader(bytes);
+        let mark = reader.u64()?;
+        (reader.u8()? == b'G').then_some(())?;
+        Some(RootObject {
+            mark,
+            stamp: reader.u64()?,
+            schema: reader.pointer()?,
+        })
+    }
+}
+
+/// How far an index is built: all rings of the table of vertices before this one are entered, and of this one what is
+/// not above the key.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    pub ring: u64,
+    pub after: Option<Vec<u8>>,
+}
+
+impl Progress {
+    pub fn encode(&self, mark: u64) -> Vec<u8> {
+        let mut out = head(mark, b'I');
+        put_u64(&mut out, self.ring);
+        put_option(&mut out, &self.after, |out, key| put_bytes(out, key));
+        out
+    }
+
+    pub fn decode(bytes: &[u8], mark: u64) -> Option<Progress> {
+        let mut reader = Reader(bytes);
+        is_head(&mut reader, mark, b'I')?;
+        Some(Progress {
+            ring: reader.u64()?,
+            after: reader.option(|r| Some(r.bytes()?.to_vec()))?,
+        })
+    }
 }

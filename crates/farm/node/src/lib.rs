@@ -16,4 +16,5 @@ mod configuration;
 mod links;
 mod node;
 
+pub use configuration::of as configuration_of;
 pub use node::{Node, Options, sizes};

@@ -1,12 +1,13 @@
-//! Both backends as one type.
+//! All backends as one type.
 
-use plinth_farm_fabric::{Address, Error, Fabric, Local, Machine, Shared, Streamed};
+use plinth_farm_fabric::{Address, Error, Fabric, Local, Machine, Mixed, Shared, Streamed};
 use plinth_runtime::Duration;
 use std::net::SocketAddr;
 
 pub enum Any {
     Shared(Shared),
     Streamed(Streamed),
+    Mixed(Mixed),
 }
 
 impl Any {
@@ -24,6 +25,7 @@ impl Fabric for Any {
         match self {
             Any::Shared(fabric) => fabric.local(),
             Any::Streamed(fabric) => fabric.local(),
+            Any::Mixed(fabric) => fabric.local(),
         }
     }
 
@@ -31,6 +33,7 @@ impl Fabric for Any {
         match self {
             Any::Shared(fabric) => fabric.open(machine).await,
             Any::Streamed(fabric) => fabric.open(machine).await,
+            Any::Mixed(fabric) => fabric.open(machine).await,
         }
     }
 
@@ -38,6 +41,7 @@ impl Fabric for Any {
         match self {
             Any::Shared(fabric) => fabric.configure(number, members).await,
             Any::Streamed(fabric) => fabric.configure(number, members).await,
+            Any::Mixed(fabric) => fabric.configure(number, members).await,
         }
     }
 
@@ -45,6 +49,7 @@ impl Fabric for Any {
         match self {
             Any::Shared(fabric) => fabric.read(at, into).await,
             Any::Streamed(fabric) => fabric.read(at, into).await,
+            Any::Mixed(fabric) => fabric.read(at, into).await,
         }
     }
 
@@ -52,6 +57,7 @@ impl Fabric for Any {
         match self {
             Any::Shared(fabric) => fabric.write(at, from).await,
             Any::Streamed(fabric) => fabric.write(at, from).await,
+            Any::Mixed(fabric) => fabric.write(at, from).await,
         }
     }
 
@@ -59,6 +65,7 @@ impl Fabric for Any {
         match self {
             Any::Shared(fabric) => fabric.compare_and_swap(at, expected, new).await,
             Any::Streamed(fabric) => fabric.compare_and_swap(at, expected, new).await,
+            Any::Mixed(fabric) => fabric.compare_and_swap(at, expected, new).await,
         }
     }
 
@@ -66,6 +73,7 @@ impl Fabric for Any {
         match self {
             Any::Shared(fabric) => fabric.send(to, message).await,
             Any::Streamed(fabric) => fabric.send(to, message).await,
+            Any::Mixed(fabric) => fabric.send(to, message).await,
         }
     }
 }

@@ -1,0 +1,383 @@
+//! Transactions and queries on a graph that all machines share. Queries of transactions that only read are evaluated
+//! here, and by the machines that have the vertices: both must answer the same, and what the model says.
+
+use crate::choose::machine;
+use crate::keys::insist;
+use crate::world::{REGIONS, Work, World};
+use plinth_core::testing::Generator;
+use plinth_farm_engine::testing::fabrics::Any;
+use plinth_farm_engine::{Engine, Options, Room, Transaction, View};
+use plinth_farm_fabric::{Fabric, Machine};
+use plinth_farm_graph::testing::{
+    Answer, Call, Entry, Model, Mood, answered, declare, dump, judge, perform, reached, some_call,
+};
+use plinth_farm_graph::{Desk, Error, Graph, GraphTx, Query, Result, Settings, Ship, Snapshots};
+use plinth_farm_memory::{Abort, Pointer, Sizes};
+use plinth_farm_structures::btree::Cache;
+use plinth_farm_structures::{self as structures};
+use plinth_runtime::{Duration, TaskGroup, random, sleep};
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+/// Of a machine.
+const CLIENTS: usize = 2;
+const TRANSACTIONS: usize = 20;
+
+/// What a desk asks of its machine.
+struct Site {
+    engine: Rc<Engine<Any>>,
+    view: View,
+}
+
+impl Snapshots for Site {
+    type Transaction = Transaction<Any>;
+
+    async fn at(&self, read_at: u64) -> std::result::Result<Transaction<Any>, Abort> {
+        self.engine.begin(Options::at(read_at)).await
+    }
+
+    fn primary(&self, region: u16) -> Option<Machine> {
+        self.view.primary(region).map(|place| place.machine)
+    }
+}
+
+type AnyDesk = Desk<Any, Site>;
+
+#[derive(Default)]
+pub struct Graphs {
+    root: Cell<Option<Pointer>>,
+    entries: RefCell<Vec<Entry>>,
+    last: Cell<u64>,
+    /// Snapshots of transactions that are, or were, active.
+    snapshots: RefCell<Vec<u64>>,
+    /// Each serves as long as others may ask.
+    desks: RefCell<Vec<Rc<AnyDesk>>>,
+    pub shipped: Cell<usize>,
+    found: RefCell<Option<Model>>,
+}
+
+/// The graph as a machine sees it.
+struct Handles {
+    graph: Graph,
+    desk: Rc<AnyDesk>,
+}
+
+/// What only the graph can be blamed for, as an error of structures.
+fn structural(error: Error) -> structures::Error {
+    match error {
+        Error::Structure(error) => error,
+        _ => structures::Error::Invalid("a call on a graph is refused"),
+    }
+}
+
+/// Sends a desk what no desk sends: a frame, or the beginning of one, with anything in it.
+async fn send_noise(world: &World, engine: &Engine<Any>, random: &mut Generator) {
+    let mut noise = vec![0; random.below(80)];
+    random::fill(&mut noise);
+    if random.below(2) == 0 {
+        // A request of one piece.
+        let head = [[0; 9].as_slice(), &[0; 4], &1u32.to_le_bytes()].concat();
+        noise.splice(0..0, head);
+    }
+    noise.insert(0, Room::Application.tag());
+    let to = Machine(random.below(world.machines) as u16);
+    if to != engine.fabric().local().machine() {
+        // A full ring refuses it.
+        let _ = engine.fabric().send(to, &noise).await;
+    }
+}
+
+impl Graphs {
+    fn next(&self) -> u64 {
+        self.last.set(self.last.get() + 1);
+        self.last.get()
+    }
+
+    /// How many answers were right, and how many transactions have written.
+    pub fn judge(&self) -> std::result::Result<(usize, usize), String> {
+        let entries = self.entries.borrow();
+        let (judged, model) = judge(&entries)?;
+        let found = self.found.borrow();
+        let committed = entries.iter().filter(|entry| entry.written_at.is_some());
+        match found.as_ref() == Some(&model) {
+            true => Ok((judged, committed.count())),
+            false => Err(format!("in the end there is {found:?}, and not {model:?}")),
+        }
+    }
+
+    async fn open(&self, tx: &Transaction<Any>, cache: &Cache) -> structures::Result<Graph> {
+        let root = self.root.get().expect("it was made");
+        Graph::open(tx, root, cache).await.map_err(structural)
+    }
+
+    fn some_options(&self, mood: Mood) -> Options {
+        let mut options = Options {
+            is_serializable: true,
+            is_strict: random::chance(0.7),
+            is_read_only: mood == Mood::Reads && random::chance(0.9),
+            at: None,
+            will_write: random::chance(0.1),
+        };
+        let snapshots = self.snapshots.borrow();
+        if options.is_read_only && !snapshots.is_empty() && random::chance(0.3) {
+            let back = random::below(snapshots.len().min(10) as u64) as usize;
+            options.at = Some(snapshots[snapshots.len() - 1 - back]);
+        }
+        options
+    }
+
+    async fn client(&self, world: &World, engine: &Engine<Any>, handles: &Handles) {
+        let mut random = Generator::new(random::u64());
+        for _ in 0..TRANSACTIONS {
+            sleep(world.latency * random::below(4) as u32).await;
+            if world.is_blamed() {
+                return;
+            }
+            if random.below(8) == 0 {
+                send_noise(world, engine, &mut random).await;
+            }
+            self.one(world, engine, handles, &mut random).await;
+        }
+    }
+
+    async fn one(
+        &self,
+        world: &World,
+        engine: &Engine<Any>,
+        handles: &Handles,
+        random: &mut Generator,
+    ) {
+        let moods = [Mood::Reads, Mood::Writes, Mood::Writes, Mood::Indexes];
+        let mood = moods[random.below(4)];
+        let options = self.some_options(mood);
+        let tx = match engine.begin(options).await {
+            Ok(tx) => tx,
+            Err(Abort::NotAllowed) if options.at.is_some() => return,
+            Err(abort) => return world.blame(format!("a transaction does not begin: {abort}")),
+        };
+        self.snapshots.borrow_mut().push(tx.read_at());
+        let mut entry = Entry {
+            id: self.next(),
+            read_at: tx.read_at(),
+            ..Entry::default()
+        };
+        let steps = self.steps(
+            world,
+            handles,
+            &tx,
+            (mood, options.is_read_only),
+            random,
+            &mut entry,
+        );
+        let outcome = match steps.await {
+            Ok(()) => tx.commit().await.map_err(Error::from),
+            Err(error) => Err(error),
+        };
+        match outcome {
+            Ok(committed) => entry.written_at = committed.written_at,
+            Err(Error::Structure(structures::Error::Abort(abort))) => world.aborted(abort),
+            Err(error) => world.blame(format!(
+                "transaction {} of machine {} reading at {}: {error}",
+                entry.id,
+                machine(engine),
+                entry.read_at
+            )),
+        }
+        self.entries.borrow_mut().push(entry);
+    }
+
+    async fn steps(
+        &self,
+        world: &World,
+        handles: &Handles,
+        tx: &Transaction<Any>,
+        (mood, is_read_only): (Mood, bool),
+        random: &mut Generator,
+        entry: &mut Entry,
+    ) -> Result<()> {
+        let graph = handles.graph.on(tx).await?;
+        for _ in 0..1 + random.below(5) {
+            let call = some_call(mood, self.next() as i64, random);
+            let seen = perform(&graph, &call).await?;
+            if is_read_only {
+                self.ship(world, handles, &graph, tx.read_at(), &call, &seen)
+                    .await?;
+            }
+            entry.steps.push((call, seen));
+            if random.below(5) == 0 {
+                sleep(world.latency * random::below(6) as u32).await;
+            }
+        }
+        if mood == Mood::Writes && random.below(40) == 0 {
+            graph.grow("person", 1).await?;
+        }
+        Ok(())
+    }
+
+    /// Evaluates a query once more, where the vertices are.
+    async fn ship(
+        &self,
+        world: &World,
+        handles: &Handles,
+        graph: &GraphTx<'_, Transaction<Any>>,
+        read_at: u64,
+        call: &Call,
+        seen: &Answer,
+    ) -> Result<()> {
+        let Call::Query(query) = call else {
+            return Ok(());
+        };
+        let there = graph.query_shipped(query, read_at, &*handles.desk).await;
+        let there = answered(there.map(|there| reached(query, there)));
+        match there {
+            Ok(there) if there != *seen => {
+                world.blame(format!(
+                    "at {read_at} {query:?} is {seen:?} here, and {there:?} where the vertices are"
+                ));
+            }
+            Ok(_) => self.shipped.set(self.shipped.get() + 1),
+            // It has not heard of the oldest snapshot yet.
+            Err(Error::Behind { .. }) => world.count("a machine is behind"),
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    /// With all desks gone, a query that needs one ends with an error after its limit.
+    async fn ask_nobody(&self, world: &World, engine: &Rc<Engine<Any>>) -> Result<()> {
+        self.desks.borrow_mut().clear();
+        let cache = Cache::new(0);
+        let limit = world.latency * 20;
+        let desk = self.desk(world, engine, &cache, limit);
+        let tx = engine.begin(Options::read_only()).await?;
+        let graph = Graph::open(&tx, self.root.get().expect("it was made"), &cache).await?;
+        let on = graph.on(&tx).await?;
+        for vertex in on.vertices().await? {
+            let Some(machine) = desk.place(vertex.place().region()) else {
+                continue;
+            };
+            let record = on.vertex(vertex).await?;
+            let key = record.get("key").cloned().expect("a key");
+            let query = Query::from_key(&record.type_name, key).properties(&["key"]);
+            let asked = on.query_shipped(&query, tx.read_at(), &desk).await;
+            if asked != Err(Error::Gone { machine: machine.0 }) {
+                world.blame(format!("a machine without a desk has answered {asked:?}"));
+            }
+            world.count("nobody answered");
+            break;
+        }
+        Ok(())
+    }
+
+    fn desk(
+        &self,
+        world: &World,
+        engine: &Rc<Engine<Any>>,
+        cache: &Cache,
+        limit: Duration,
+    ) -> AnyDesk {
+        let settings = Settings {
+            limit,
+            pause: world.latency / 10,
+            frame_bytes: [40, 200, 64 << 10][random::below(3) as usize],
+        };
+        let site = Site {
+            engine: engine.clone(),
+            view: world.view(),
+        };
+        let room = Room::Application;
+        let desk = Desk::new(engine.fabric().clone(), room.tag(), site, cache, settings);
+        engine.on_message(room, desk.handler());
+        desk
+    }
+
+    async fn is_sound(&self, tx: &Transaction<Any>) -> Result<Model> {
+        let root = self.root.get().expect("it was made");
+        let graph = Graph::open(tx, root, &Cache::new(0)).await?;
+        let on = graph.on(tx).await?;
+        on.check().await?;
+        dump(&on).await
+    }
+}
+
+impl Work for Graphs {
+    fn sizes(&self, world: &World) -> Sizes {
+        Sizes {
+            slots: REGIONS,
+            region_words: 60 * 2048,
+            slab_words: 2048,
+            old_words: if world.is_small { 8 * 2048 } else { 40 * 2048 },
+            block_words: 2048,
+        }
+    }
+
+    fn ring_words(&self) -> u64 {
+        16_000
+    }
+
+    async fn prepare(&self, world: &World, engine: &Rc<Engine<Any>>) {
+        let cache = Cache::new(1 << 16);
+        let made = insist(world, engine, Options::default(), async |tx| {
+            let graph = Graph::create(tx, Pointer::NULL, &cache).await;
+            let graph = graph.map_err(structural)?;
+            let on = graph.on(tx).await.map_err(structural)?;
+            declare(&on).await.map_err(structural)?;
+            Ok(graph.root())
+        });
+        self.root.set(made.await);
+    }
+
+    async fn work(self: Rc<Self>, world: Rc<World>, engine: Rc<Engine<Any>>) {
+        let cache = Cache::new([0, 2000, 1 << 20][random::below(3) as usize]);
+        let options = Options::read_only();
+        let open = insist(&world, &engine, options, async |tx| {
+            self.open(tx, &cache).await
+        });
+        let Some(graph) = open.await else { return };
+        let desk = Rc::new(self.desk(&world, &engine, &cache, Duration::from_secs(5)));
+        self.desks.borrow_mut().push(desk.clone());
+        // A request to a machine that has no desk yet would wait for its limit.
+        while self.desks.borrow().len() < world.machines && !world.is_blamed() {
+            sleep(world.latency).await;
+        }
+        let (handles, group) = (Rc::new(Handles { graph, desk }), TaskGroup::new());
+        let running = Rc::new(Cell::new(CLIENTS));
+        for _ in 0..CLIENTS {
+            let (graphs, world, engine) = (self.clone(), world.clone(), engine.clone());
+            let (handles, running) = (handles.clone(), running.clone());
+            group.spawn("client", async move {
+                graphs.client(&world, &engine, &handles).await;
+                running.set(running.get() - 1);
+            });
+        }
+        while running.get() > 0 {
+            sleep(world.latency).await;
+        }
+    }
+
+    async fn finish(&self, world: &World, engine: &Rc<Engine<Any>>) {
+        let refusal = RefCell::new(None);
+        let options = Options::read_only();
+        let found = insist(world, engine, options, async |tx| {
+            match self.is_sound(tx).await {
+                Ok(model) => Ok(Some(model)),
+                Err(Error::Structure(error)) => Err(error),
+                Err(error) => {
+                    refusal.replace(Some(error));
+                    Ok(None)
+                }
+            }
+        });
+        let found = found.await.flatten();
+        if let Some(error) = refusal.take() {
+            world.blame(format!("in the end: {error}"));
+        }
+        self.found.replace(found);
+        if !world.is_blamed()
+            && let Err(error) = self.ask_nobody(world, engine).await
+            && !error.is_retryable()
+        {
+            world.blame(format!("in the end: {error}"));
+        }
+    }
+}

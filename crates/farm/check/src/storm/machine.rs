@@ -1,0 +1,113 @@
+//! One life of a machine's process.
+
+use super::{One, Storm, some_ms};
+use crate::world::Work;
+use plinth_farm_engine::testing::fabrics::Any;
+use plinth_farm_engine::testing::machines::{address, settings};
+use plinth_farm_fabric::{Layout, Local, Machine, Mixed, Place, serve};
+use plinth_farm_member::{self as member, Left, create};
+use plinth_farm_node::{Node, Options};
+use plinth_runtime::sim::{KillKind, control, current_process};
+use plinth_runtime::{Duration, TaskGroup, net, sleep};
+use std::path::Path;
+use std::rc::Rc;
+
+/// Until an operation of the fabric is given up.
+const LIMIT: Duration = Duration::from_millis(30);
+
+async fn fabric_of<W: Work>(storm: &Storm, work: &W, machine: u16, group: &TaskGroup) -> Rc<Any> {
+    let layout = Layout {
+        machines: storm.world.machines,
+        ring_words: work.ring_words(),
+        region_words: work.sizes(&storm.world).region_words(),
+    };
+    let local = Local::start(Path::new("/farm"), Machine(machine), &layout).await;
+    let local = local.expect("a memory");
+    let listener = net::listen(address(machine)).await.expect("its port");
+    let serving = serve(listener, Machine(machine), local.host().clone());
+    group.spawn("serve", serving);
+    Rc::new(Any::Mixed(Mixed::new(local, LIMIT)))
+}
+
+fn options<W: Work>(storm: &Rc<Storm>, work: &W, machine: u16, fabric: &Rc<Any>) -> Options {
+    let (fabric, of) = (fabric.clone(), storm.clone());
+    let meet = move |seat: &member::Seat| {
+        let is_here = of.hosts[usize::from(seat.machine)] == of.hosts[usize::from(machine)];
+        let place = match is_here {
+            true => Place::Here,
+            false => Place::At(address(seat.machine)),
+        };
+        if let Any::Mixed(fabric) = &*fabric {
+            fabric.set_place(Machine(seat.machine), place);
+        }
+    };
+    let sizes = work.sizes(&storm.world);
+    Options {
+        member: member::Options {
+            slots: sizes.slots,
+            socket: Some(address(machine)),
+            zone: String::new(),
+            meet: Box::new(meet),
+            closing: None,
+        },
+        sizes,
+        policy: storm.world.policy,
+        settings: settings(storm.world.latency),
+    }
+}
+
+pub async fn live<W: Work>(storm: Rc<Storm>, work: Rc<W>, machine: u16) {
+    let register = storm.register.clone();
+    let record = loop {
+        if let Ok(record) = create(&register, storm.cluster.clone()).await {
+            break record;
+        }
+    };
+    let group = TaskGroup::new();
+    let fabric = fabric_of(&storm, &*work, machine, &group).await;
+    let options = options(&storm, &*work, machine, &fabric);
+    let node = Node::start(fabric.clone(), register, record, options).await;
+    let node = Rc::new(node.expect("a node"));
+    storm.begin_life(machine, &node);
+    group.spawn("work", toil(storm.clone(), work, machine, node.clone()));
+    node.left().wait_until(Option::is_some).await;
+    let why = node.left().get();
+    if why != Some(Left::Removed) {
+        storm.world.blame(format!("{machine} has left: {why:?}"));
+    }
+    storm.world.count("left");
+    storm.end_life(machine);
+    let after = some_ms(20);
+    control().kill_process(current_process(), KillKind::RebootProcess { after });
+}
+
+/// The first machine prepares all, and finishes it.
+async fn toil<W: Work>(storm: Rc<Storm>, work: Rc<W>, machine: u16, node: Rc<One>) {
+    let world = &storm.world;
+    let pause = Duration::from_millis(2);
+    if machine == 0 && !storm.is_prepared.get() {
+        while storm.is_healed().is_err() {
+            sleep(pause).await;
+        }
+        work.prepare(world, node.engine()).await;
+        storm.is_prepared.set(true);
+    }
+    while !storm.is_prepared.get() {
+        sleep(pause).await;
+    }
+    work.clone()
+        .work(world.clone(), node.engine().clone())
+        .await;
+    if world.is_calm.get() {
+        storm.done.borrow_mut().insert(machine, true);
+    }
+    if machine != 0 {
+        return;
+    }
+    let is_done = || storm.done.borrow().values().all(|is_done| *is_done);
+    while !world.is_calm.get() || !is_done() {
+        sleep(pause).await;
+    }
+    work.finish(world, node.engine()).await;
+    storm.is_over.set(true);
+}
