@@ -38,7 +38,7 @@ const FLOORS: [&[&str]; 10] = [
         "farm-tpcc",
     ],
     &["server", "farm-node", "farm-bench"], // and every layer
-    &["services", "table", "zelos", "farm-check"],
+    &["services", "table", "zelos", "farm-check", "farm-server"],
     &["sim", "bench", "capi", "stack", "migrate", "cli"],
 ];
 
