@@ -2,7 +2,7 @@
 //! here, and by the machines that have the vertices: both must answer the same, and what the model says.
 
 use crate::choose::machine;
-use crate::keys::insist;
+use crate::insist::insist;
 use crate::world::{REGIONS, Work, World};
 use plinth_core::testing::Generator;
 use plinth_farm_engine::testing::fabrics::Any;

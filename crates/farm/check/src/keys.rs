@@ -1,6 +1,7 @@
 //! Transactions on a tree and a table that all machines share, and on a database of keys and values.
 
 use crate::choose::{PAIRS, TABLE, TREE, machine, some_key, some_value};
+use crate::insist::insist;
 use crate::log::{Entry, Log, Map, Scan, Step};
 use crate::notes::Notes;
 use crate::pairs;
@@ -311,40 +312,6 @@ async fn scan(handles: &Handles, tx: &Transaction<Any>, begin: Bytes) -> Result<
         .await?;
     let rows = found.rows;
     Ok(Step::Scan(Scan { rows, ..scan }))
-}
-
-/// Runs a transaction until it has committed. `None` if that does not help: the world is blamed.
-pub async fn insist<T>(
-    world: &World,
-    engine: &Engine<Any>,
-    options: Options,
-    body: impl AsyncFn(&Transaction<Any>) -> Result<T>,
-) -> Option<T> {
-    let mut last = None;
-    for _ in 0..200 {
-        let tx = engine.begin(options).await.ok()?;
-        let error = match body(&tx).await {
-            Ok(output) => match tx.commit().await {
-                Ok(_) => return Some(output),
-                Err(abort) => abort.into(),
-            },
-            Err(error) => error,
-        };
-        if matches!(error, Error::Abort(abort) if world.is_excused(abort)) {
-            return None;
-        }
-        if !error.is_retryable() {
-            world.blame(error.to_string());
-            return None;
-        }
-        last = Some(error);
-        sleep(world.latency).await;
-    }
-    let last = last.map_or(String::new(), |error: Error| error.to_string());
-    world.blame(format!(
-        "a transaction does not commit, however often: {last}"
-    ));
-    None
 }
 
 impl Work for Keys {

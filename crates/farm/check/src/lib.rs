@@ -1,5 +1,6 @@
-//! Floor 7: the in-memory engine with what is built on it, checked in the simulator: structures, keys and values,
-//! TPC-C, and a graph on several machines in one configuration. A seed chooses everything.
+//! Floor 8: the in-memory engine with what is built on it, checked in the simulator: structures, keys and values,
+//! TPC-C, and a graph on several machines. In one configuration nobody fails; in a storm machines are killed, paused and
+//! cut off, and configurations follow each other. A seed chooses everything.
 //!
 //! ```text
 //!   keys, pairs ── transactions on a tree, a table, keys and values ──▶ log ──▶ a map with timestamps
@@ -17,11 +18,13 @@
 //! - Every answer of a graph, in the same way, is that of plain maps. A query whose stages are evaluated on the
 //!   machines that have the vertices answers what it answers in one place.
 //! - The conditions of TPC-C hold after the load, at snapshots during the run, and in the end.
+//! - After a storm the cluster heals. A transaction whose client has died has happened as a whole or not at all.
 //!
-//! Not here: failures, and transactions under snapshot isolation that write.
+//! Not here: transactions under snapshot isolation that write; keys and values, and graphs, in a storm.
 
 mod choose;
 mod graph;
+mod insist;
 mod keys;
 mod log;
 mod notes;

@@ -1,7 +1,7 @@
 //! What clients write about themselves, each in an object of its own, with every transaction that writes: its number.
 //! So the memory tells in the end whether the last transaction of a client that has died was committed, and when.
 
-use crate::keys::insist;
+use crate::insist::insist;
 use crate::world::World;
 use bytes::Bytes;
 use plinth_farm_engine::testing::fabrics::Any;

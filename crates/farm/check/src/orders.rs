@@ -1,7 +1,7 @@
 //! TPC-C: loaded and run from several machines, its conditions checked meanwhile and in the end.
 
 use crate::choose::machine;
-use crate::keys::insist;
+use crate::insist::insist;
 use crate::pairs::Told;
 use crate::world::{REGIONS, Work, World};
 use plinth_farm_engine::testing::fabrics::Any;

@@ -67,6 +67,28 @@ fn a_graph_is_the_model_at_every_timestamp_here_and_where_the_vertices_are() {
 }
 
 #[test]
+fn a_tree_and_a_table_are_maps_while_machines_fail() {
+    let sum = sum(Workload::StructuresInStorm, 0..40);
+    assert!(sum.committed > 5_000 && sum.judged > 50_000);
+    assert!(sum.aborts["kills"] > 100 && sum.aborts["unheard"] > 10);
+    assert!(sum.aborts["configurations"] > 500 && sum.aborts["lost"] < 2);
+    assert_taken(&[
+        "farm cell copied again",
+        "farm outcome told by a recovery",
+        "farm piece of a letter sent again",
+        "farm read goes on in the next configuration",
+        "farm recovery has applied a write",
+        "farm slab copied anew",
+    ]);
+}
+
+#[test]
+fn tpcc_keeps_its_conditions_while_machines_fail() {
+    let sum = sum(Workload::OrdersInStorm, 0..12);
+    assert!(sum.committed > 2_000 && sum.judged > 1_000);
+}
+
+#[test]
 fn a_seed_gives_the_same_run_again() {
     for workload in Workload::ALL {
         assert_eq!(run(workload, 7), run(workload, 7));
@@ -110,6 +132,32 @@ fn a_timestamp_that_is_used_in_the_future_is_found() {
 #[test]
 fn an_old_version_that_is_collected_early_is_found() {
     is_found("farm_old_version_collected_early", &Workload::ALL);
+}
+
+#[test]
+fn a_recovery_that_forgets_writes_is_found() {
+    is_found(
+        "farm_recovery_forgets_writes",
+        &[Workload::StructuresInStorm],
+    );
+}
+
+#[test]
+fn a_recovery_that_forgets_locks_is_found() {
+    is_found(
+        "farm_recovery_forgets_locks",
+        &[Workload::StructuresInStorm],
+    );
+}
+
+#[test]
+fn a_replica_that_is_whole_before_it_has_copied_is_found() {
+    is_found("farm_new_replica_is_whole", &[Workload::StructuresInStorm]);
+}
+
+#[test]
+fn a_fabric_that_closes_nothing_is_found() {
+    is_found("farm_fence_is_open", &[Workload::StructuresInStorm]);
 }
 
 #[test]

@@ -109,8 +109,7 @@ pub async fn run<F: Fabric>(site: Rc<Site<F>>, plan: Plan) -> Result<Option<u64>
     let committed = attempt(&site, plan).await;
     // If nobody knows, the cells may be objects.
     if committed.is_err_and(|abort| abort != Abort::Unknown) {
-        made.iter()
-            .for_each(|at| unreserve(core, *at, reserved_in));
+        made.iter().for_each(|at| unreserve(core, *at, reserved_in));
     }
     committed.map(Some)
 }
@@ -118,7 +117,10 @@ pub async fn run<F: Fabric>(site: Rc<Site<F>>, plan: Plan) -> Result<Option<u64>
 async fn attempt<F: Fabric>(site: &Site<F>, plan: Plan) -> Result<u64, Abort> {
     let core = &site.core;
     let configuration = core.stage.opened().await?;
-    if plan.reserved_in.is_some_and(|number| number != configuration) {
+    if plan
+        .reserved_in
+        .is_some_and(|number| number != configuration)
+    {
         return Err(Abort::Failed);
     }
     let view = core.view();
@@ -179,12 +181,7 @@ fn truncate(core: &Core, parts: &Parts, number: Number) {
 }
 
 /// Asks all primaries, and waits for all answers. `None` if one will not come.
-async fn lock(
-    core: &Core,
-    parts: &mut Parts,
-    number: Number,
-    read_at: u64,
-) -> Option<Rc<Locking>> {
+async fn lock(core: &Core, parts: &mut Parts, number: Number, read_at: u64) -> Option<Rc<Locking>> {
     let count = parts.primaries.len();
     let locking = Rc::new(Locking {
         open: parts.primaries.keys().copied().collect::<Vec<_>>().into(),

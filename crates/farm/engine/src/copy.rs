@@ -146,9 +146,7 @@ impl<F: Fabric + 'static> Site<F> {
             payload,
         };
         self.core.store.installed(header.timestamp());
-        let copied = self
-            .core
-            .apply_one(at.region(), header.timestamp(), &write);
+        let copied = self.core.apply_one(at.region(), header.timestamp(), &write);
         if copied.is_none() {
             probe!("farm copy has no such cell");
         }

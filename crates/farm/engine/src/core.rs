@@ -1,8 +1,7 @@
 //! The state of one machine's engine, without its fabric: what it knows, and what it has to say.
 
 use crate::active::Active;
-use crate::handover::Locks;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, Locks};
 use crate::numbers::Numbers;
 use crate::oat::Oat;
 use crate::post::{Post, pause};

@@ -6,7 +6,7 @@
 //! ```
 
 use crate::core::Core;
-use crate::ledger::{Former, Known, Locked};
+use crate::ledger::{Known, Locked};
 use crate::recovery::{Author, Below, Effect, Held, Id, Record, State, Write};
 use crate::store::Unfit;
 use crate::view::Configuration;
@@ -14,9 +14,6 @@ use plinth_farm_fabric::Machine;
 use plinth_runtime::{probe, trace_warn};
 use std::collections::BTreeMap;
 use std::rc::Rc;
-
-/// Locks of transactions whose configuration has ended, by region and transaction: what each has locked.
-pub type Locks = BTreeMap<(u16, Id), Vec<(Write, Former)>>;
 
 impl Core {
     /// The configuration ends here, as far as this machine's own transactions are concerned. Everybody who waits for

@@ -1,6 +1,7 @@
 //! What a participant knows of transactions. The state of a transaction here is what recovery will ask for
 //! (docs/decisions/0013-farm-on-fences.md): `locked`, `committed`, `logged`, `truncated`.
 
+use crate::recovery::Id;
 use crate::wire::{Number, Truncation, Write};
 use plinth_farm_fabric::Machine;
 use plinth_farm_memory::{Header, Kept};
@@ -23,6 +24,9 @@ pub struct Former {
     /// `None` if no old version is kept, or its part is decided.
     pub kept: Option<Kept>,
 }
+
+/// Locks of transactions whose configuration has ended, by region and transaction: what each has locked.
+pub type Locks = BTreeMap<(u16, Id), Vec<(Write, Former)>>;
 
 /// As a backup: CommitBackup has come, and is not applied yet.
 #[derive(Debug)]

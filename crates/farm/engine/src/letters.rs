@@ -1,7 +1,7 @@
 //! Letters of recovery between machines. One may be larger than a message of the fabric, so it goes in pieces:
 //!
 //! ```text
-//!   room u8 | configuration u64 | number of the piece u32, from 0 in each configuration | 1: the letter ends u8 | bytes
+//!   room u8 | configuration u64 | number of the piece u32, from 0 on in each | 1: it is the last u8 | bytes
 //! ```
 //!
 //! A piece that was perhaps lost is sent again, and the receiver ignores a repetition.

@@ -237,12 +237,7 @@ impl<F: Fabric> Site<F> {
 
     /// Whether the version that a transaction has read at `read_at` is still the newest, and will stay so in this
     /// configuration.
-    pub async fn is_current(
-        &self,
-        number: u64,
-        at: Pointer,
-        read_at: u64,
-    ) -> Result<bool, Abort> {
+    pub async fn is_current(&self, number: u64, at: Pointer, read_at: u64) -> Result<bool, Abort> {
         let primary = self.core.view.borrow().primary(at.region());
         let Some(primary) = primary else {
             return Ok(true);

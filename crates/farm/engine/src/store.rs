@@ -59,7 +59,12 @@ pub struct Store {
 
 impl Store {
     /// No replicas yet.
-    pub fn make(host: Rc<Host>, own: Machine, sizes: Sizes, policy: Policy) -> Result<Store, Unfit> {
+    pub fn make(
+        host: Rc<Host>,
+        own: Machine,
+        sizes: Sizes,
+        policy: Policy,
+    ) -> Result<Store, Unfit> {
         sizes.check().map_err(Unfit::Memory)?;
         let old = host.region(sizes.old());
         let old = old.map_err(|_| Unfit::NoSlot(sizes.old()))?;

@@ -112,7 +112,9 @@ impl Configuration {
             configuration: self.number,
             authors: self.authors.clone(),
             master: Some(self.master),
-            regions: regions.map(|all| all.iter().map(replica).collect()).collect(),
+            regions: regions
+                .map(|all| all.iter().map(replica).collect())
+                .collect(),
         }
     }
 

@@ -151,7 +151,8 @@ impl<F: Fabric + 'static, R: Register + 'static> Member<F, R> {
         self.core.receive(from, message);
     }
 
-    /// Connects the fabric to a member anew. Returns when it is open, or cannot be opened now. Nobody else may open it.
+    /// Connects the fabric to a member anew. Returns when it is open, or cannot be opened now. Nobody else may open
+    /// it.
     pub async fn open(&self, machine: Machine) {
         self.core.post.open(machine.0).await;
     }

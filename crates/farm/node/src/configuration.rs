@@ -25,8 +25,6 @@ pub fn of(record: &Record) -> Option<Configuration> {
         number: configuration.number,
         authors: record.machines.iter().filter_map(author).collect(),
         master: Machine(record.master()?.machine),
-        regions: regions
-            .map(|all| all.iter().map(seat).collect())
-            .collect(),
+        regions: regions.map(|all| all.iter().map(seat).collect()).collect(),
     })
 }

@@ -28,7 +28,11 @@ pub struct Options {
 /// Sizes of the memory of a machine with so many slots, and so many bytes for old versions, which it needs if it has
 /// slots.
 pub fn sizes(cluster: &Cluster, slots: u16, old_bytes: u64) -> Sizes {
-    let sizes = Sizes::new(slots, cluster.region_bytes / WORD_BYTES, old_bytes / WORD_BYTES);
+    let sizes = Sizes::new(
+        slots,
+        cluster.region_bytes / WORD_BYTES,
+        old_bytes / WORD_BYTES,
+    );
     Sizes {
         slab_words: cluster.slab_bytes / WORD_BYTES,
         block_words: sizes.block_words.min(sizes.old_words.max(1)),
