@@ -20,6 +20,7 @@ NEWEST_PYTHON_PACKAGES := foundationdb==8.0.0
 .PHONY: help
 help:
 	@echo "make demo    load a real file into an embedded cluster, crash it, verify it"
+	@echo "make demo-farm   TPC-C in the memory of three processes; one is killed, and no order may be lost"
 	@echo "make test    format, lints, all tests, a short hunt in the simulator, real processes"
 	@echo "make soak    hunt in the simulator for $(SOAK_BUDGET): SEEDS=$(SEEDS) SCENARIO=$(SCENARIO)"
 	@echo "make kills   kill -9 each process of a triple cluster $(KILL_ROUNDS) times under a checked load"
@@ -48,6 +49,10 @@ release: tools
 .PHONY: demo
 demo: words release
 	$(PLINTH) demo
+
+.PHONY: demo-farm
+demo-farm: release
+	$(PLINTH) farm demo
 
 .PHONY: bindings
 bindings: tools

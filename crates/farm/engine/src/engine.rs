@@ -15,7 +15,7 @@ use crate::transaction::Transaction;
 use crate::view::{Configuration, View};
 use crate::wire::Room;
 use plinth_farm_fabric::{Fabric, Machine};
-use plinth_farm_memory::{Abort, Sizes};
+use plinth_farm_memory::{Abort, Blocks, Sizes};
 use plinth_farm_time::Clock;
 use plinth_runtime::sync::Notify;
 use std::cell::{Cell, RefCell};
@@ -25,6 +25,17 @@ use std::rc::Rc;
 pub struct Engine<F: Fabric + 'static> {
     site: Rc<Site<F>>,
     alive: Alive,
+}
+
+/// How much of a machine's memory is in use.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct MemoryUse {
+    /// Bytes of the regions of which it is the primary.
+    pub region_bytes: u64,
+    /// Of these, bytes of slabs that have no class yet.
+    pub free_bytes: u64,
+    /// Blocks for old versions, and those that are free.
+    pub old: Blocks,
 }
 
 /// The transactions of one coordinator, as a participant knows them.
@@ -231,6 +242,21 @@ impl<F: Fabric + 'static> Engine<F> {
     /// The safe point: what was replaced before it may be collected (§4.5).
     pub fn safe_point(&self) -> u64 {
         self.site.core.oat.borrow().safe()
+    }
+
+    pub fn memory_use(&self) -> MemoryUse {
+        let store = &self.site.core.store;
+        let mut used = MemoryUse {
+            old: store.old.borrow().blocks(),
+            ..MemoryUse::default()
+        };
+        let slab_bytes = 8 * store.shape.slab_words();
+        for region in store.primaries() {
+            let free = store.with_slabs(region, |slabs| slabs.free_slabs());
+            used.region_bytes += u64::from(store.shape.slabs()) * slab_bytes;
+            used.free_bytes += free.unwrap_or_default() as u64 * slab_bytes;
+        }
+        used
     }
 
     /// Transactions that count as active: running, or not yet truncated everywhere (§4.8).

@@ -83,7 +83,7 @@ mod transaction;
 mod view;
 mod wire;
 
-pub use engine::{AccountState, Engine, KnownState};
+pub use engine::{AccountState, Engine, KnownState, MemoryUse};
 pub use links::Links;
 pub use settings::{Options, Policy, Settings};
 pub use site::Handler;

@@ -6,7 +6,7 @@ use crate::ring::{Reader, Tail};
 use crate::sleep::Sleeper;
 use bytes::Bytes;
 use plinth_runtime::memory::{self, Bell, Owned, Rope};
-use plinth_runtime::{Duration, planted, sleep};
+use plinth_runtime::{Duration, disk, planted, sleep};
 use std::cell::Cell;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -114,6 +114,12 @@ impl Local {
 
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    /// Removes the name of this machine's memory, so that its room is free when nobody has it mapped any more. Who has
+    /// mapped it keeps it. For a process that is about to end for good.
+    pub async fn remove(&self) -> io::Result<()> {
+        disk::remove(&path(&self.directory, self.machine)).await
     }
 
     /// The number of the configuration; 0 before the first.

@@ -63,7 +63,7 @@ mod register;
 mod view;
 
 pub use frame::TAG;
-pub use life::Life;
+pub use life::{Life, host_of};
 pub use member::{Member, Options, create};
 pub use placement::{NoRoom, Regions};
 pub use record::{

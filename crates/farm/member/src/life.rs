@@ -63,8 +63,8 @@ fn store(words: &[AtomicU64], number: u128) {
     words[0].store((number >> 64) as u64, Release);
 }
 
-/// The number of the directory. Each process of the host finds the same.
-async fn host_of(directory: &Path) -> io::Result<u128> {
+/// The number of the directory: [`Place::host`](crate::Place). Each process of the host finds the same.
+pub async fn host_of(directory: &Path) -> io::Result<u128> {
     let path = directory.join("host.memory");
     for _ in 0..HOST_TRIES {
         if let Ok(mapping) = memory::attach(&path).await

@@ -55,7 +55,7 @@ pub struct OldVersion {
 }
 
 /// How many blocks there are, and in which state.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Blocks {
     pub all: usize,
     pub free: usize,

@@ -12,8 +12,10 @@ pub mod coordinator;
 pub mod coordinators;
 pub mod election;
 pub mod knobs;
+mod look;
 mod register;
 
 pub use cluster_file::ClusterFile;
 pub use coordinated_state::CoordinatedState;
 pub use coordinators::Coordinators;
+pub use look::{Look, look_at};

@@ -3,17 +3,14 @@
 use crate::{Outcome, status, trace_file};
 use plinth_client::{Database, DatabaseOption};
 use plinth_coordination::cluster_file::{self, ClusterFile};
-use plinth_coordination::{Coordinators, election};
-use plinth_core::Error;
-use plinth_protocol::coordination::{Candidate, GetLeader, coordinator};
+use plinth_coordination::{Coordinators, Look, election, look_at};
+use plinth_protocol::coordination::Candidate;
 use plinth_protocol::status::GetStatus;
 use plinth_rpc::Transport;
 use plinth_runtime::Duration;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// A coordinator that does not answer in this time is reported as silent.
-const COORDINATOR_LIMIT: Duration = Duration::from_secs(1);
 /// Limit of the wait for a controller's status.
 const STATUS_LIMIT: Duration = Duration::from_secs(2);
 
@@ -203,23 +200,10 @@ impl Connection {
         answered.flatten().unwrap_or_default()
     }
 
-    async fn try_coordinator(&self, address: SocketAddr) -> &'static str {
-        let endpoint = coordinator(address).endpoint::<GetLeader>();
-        let register = self.coordinators.file().register();
-        let call = self.transport.call(&endpoint, GetLeader { register });
-        match plinth_runtime::timeout(COORDINATOR_LIMIT, call).await {
-            Some(Ok(reply)) if reply.lost.is_some() => "(has lost its file `coordination')",
-            Some(Ok(reply)) if reply.leader.is_some() => "(answers)",
-            Some(Ok(reply)) if !reply.is_coordinator => "(a server, but not a coordinator)",
-            Some(Ok(_)) => "(answers; no controller is elected)",
-            Some(Err(Error::connection_failed)) => "(cannot be reached)",
-            Some(Err(Error::connection_string_invalid | Error::wrong_connection_file)) => {
-                "(belongs to another cluster)"
-            }
-            Some(Err(Error::incompatible_protocol_version)) => "(speaks another version)",
-            Some(Err(_)) if self.transport.unreachable().contains(&address) => "(no answer)",
-            Some(Err(_)) => "(fails)",
-            None => "(no answer)",
+    async fn try_coordinator(&self, address: SocketAddr) -> String {
+        match look_at(&self.transport, &self.coordinators.file(), address).await {
+            Look::Answers { has_leader: false } => "(answers; no controller is elected)".into(),
+            look => format!("({look})"),
         }
     }
 }

@@ -9,9 +9,9 @@
 //! Each server is in a zone of its own, so that killing one is like losing a machine. A server that dies is started
 //! again after two seconds. When this process ends, for any reason, the servers end too.
 
-use crate::Outcome;
-use crate::connect;
+use crate::children::{self, CHECK_INTERVAL, describe, stop};
 use crate::server::DEFAULT_CACHE_MIB;
+use crate::{Outcome, connect, farm};
 use plinth_coordination::ClusterFile;
 use plinth_coordination::cluster_file;
 use plinth_core::config::FaultDomain;
@@ -20,20 +20,14 @@ use plinth_rpc::Transport;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, sleep};
 use plinth_server::{NotCreated, create_database};
-use rustix::process::{Pid, Signal, kill_process};
 use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, Command, ExitStatus};
 
 const RESTART_AFTER: Duration = Duration::from_secs(2);
-/// Interval between checks of the servers.
-const CHECK_INTERVAL: Duration = Duration::from_millis(50);
 /// Limit of the wait for a new cluster to serve.
 const START_LIMIT: Duration = Duration::from_secs(60);
-/// A server that does not end in this time after the signal is killed.
-const STOP_LIMIT: Duration = Duration::from_secs(5);
 const PROCESSES_MAX: u16 = 100;
 
 #[derive(clap::Args, Debug)]
@@ -75,6 +69,14 @@ pub struct Arguments {
     /// Do not restart a server that has died
     #[arg(long)]
     no_restart: bool,
+    /// Run a fresh cluster of the in-memory engine instead, of so many machines; each takes two ports
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u16).range(1..=farm::dev::MACHINES_MAX),
+        conflicts_with_all = ["processes", "replication", "engine", "cache_mib", "keeper_port"]
+    )]
+    farm: Option<u16>,
 }
 
 fn parse_replication(name: &str) -> Result<u32, String> {
@@ -89,6 +91,11 @@ fn parse_engine(name: &str) -> Result<EngineKind, String> {
 }
 
 pub fn run(arguments: Arguments) -> Outcome {
+    if let Some(machines) = arguments.farm {
+        let (directory, port) = (&arguments.data_dir, arguments.port);
+        let (page, no_restart) = (arguments.metrics_port, arguments.no_restart);
+        return connect::block_on(farm::dev::run(directory, machines, port, page, no_restart));
+    }
     connect::block_on(async {
         let address = |i: u16| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), arguments.port + i);
         check(&arguments)?;
@@ -100,7 +107,13 @@ pub fn run(arguments: Arguments) -> Outcome {
             servers.push(Server::start(&arguments, &path, *listen, Part::Server(i))?);
         }
         let outcome = serve(&arguments, &path, &cluster, &mut servers).await;
-        stop(servers).await;
+        stop(
+            servers
+                .into_iter()
+                .filter_map(|server| server.child)
+                .collect(),
+        )
+        .await;
         outcome
     })
 }
@@ -313,9 +326,8 @@ impl Server {
         listen: SocketAddr,
         part: Part,
     ) -> Outcome<Server> {
-        // The running program itself, even if its file has been replaced since.
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0("plinth").arg(part.to_string());
+        let mut command = children::itself();
+        command.arg(part.to_string());
         match part {
             Part::Server(index) => Self::add_server(&mut command, arguments, listen, index),
             Part::Keeper => {
@@ -323,12 +335,11 @@ impl Server {
                 command.arg("--trace").arg(trace);
             }
         }
-        let child = command
+        command
             .args(["--listen", &listen.to_string()])
             .arg("--cluster-file")
-            .arg(cluster)
-            .args(["--parent", &std::process::id().to_string()])
-            .stdin(Stdio::null())
+            .arg(cluster);
+        let child = children::follow(&mut command)
             .spawn()
             .map_err(|error| format!("cannot start a {part} process: {error}"))?;
         Ok(Server {
@@ -363,14 +374,6 @@ impl Server {
         self.ended_at = Some(now());
         self.is_asked = status.success();
         Some(status)
-    }
-}
-
-fn describe(status: ExitStatus) -> String {
-    match (status.code(), status.signal()) {
-        (Some(code), _) => format!("exit code {code}"),
-        (None, Some(signal)) => format!("signal {signal}"),
-        (None, None) => "no reason given".into(),
     }
 }
 
@@ -415,27 +418,6 @@ async fn keep_alive(arguments: &Arguments, cluster: &Path, servers: &mut [Server
             }
         }
         sleep(CHECK_INTERVAL).await;
-    }
-}
-
-/// Sends all servers the signal to end, and kills those that do not end in time.
-async fn stop(mut servers: Vec<Server>) {
-    for child in servers.iter().filter_map(|server| server.child.as_ref()) {
-        if let Some(pid) = Pid::from_raw(child.id() as i32) {
-            let _ = kill_process(pid, Signal::TERM); // it may have ended by itself
-        }
-    }
-    let asked_at = now();
-    while asked_at.elapsed() < STOP_LIMIT {
-        servers.retain_mut(|server| server.check().is_none() && server.child.is_some());
-        if servers.is_empty() {
-            return;
-        }
-        sleep(CHECK_INTERVAL).await;
-    }
-    for mut child in servers.into_iter().filter_map(|server| server.child) {
-        let _ = child.kill();
-        let _ = child.wait();
     }
 }
 

@@ -1,11 +1,26 @@
 //! `plinth farm`: the in-memory engine.
 
 mod bench;
+mod create;
+mod demo;
+pub mod dev;
+mod fleet;
+mod server;
+mod shell;
+mod status;
+mod work;
 
-use crate::Outcome;
+use crate::{Outcome, connect};
 use clap::Subcommand;
+use plinth_coordination::ClusterFile;
+use plinth_coordination::cluster_file;
+use std::path::PathBuf;
 
 #[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Start here: `plinth dev --farm 3 --data-dir data`, and then \
+    `plinth farm cli -C data/plinth.cluster`."
+)]
 pub struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -13,12 +28,44 @@ pub struct Arguments {
 
 #[derive(Subcommand, Debug)]
 enum Command {
+    /// Run one machine of a cluster: a process with memory, and a coordinator if the cluster file names it
+    Server(server::Arguments),
+    /// Make a cluster of processes that wait for one
+    Create(create::Arguments),
+    /// Show the state of a cluster, and what it lacks
+    Status(status::Arguments),
+    /// Use keys and values of a cluster: an interactive shell, or statements from the command line
+    Cli(shell::Arguments),
+    /// Run TPC-C on three processes, kill one, and check that nothing is lost
+    Demo(demo::Arguments),
     /// Measure the engine in one process, each machine a task of its one thread; every run checks its data
     Bench(bench::Arguments),
 }
 
-pub fn run(arguments: &Arguments) -> Outcome {
-    match &arguments.command {
-        Command::Bench(arguments) => bench::run(arguments),
+/// The cluster file of a command.
+#[derive(clap::Args, Clone, Debug)]
+pub struct ClusterArgument {
+    /// Cluster file; without it $PLINTH_CLUSTER_FILE, else ./plinth.cluster, else /etc/plinth/plinth.cluster
+    #[arg(short = 'C', long, value_name = "FILE")]
+    cluster_file: Option<PathBuf>,
+}
+
+impl ClusterArgument {
+    async fn load(&self) -> Outcome<ClusterFile> {
+        let environment = std::env::var(cluster_file::ENVIRONMENT_VARIABLE).ok();
+        let path = cluster_file::find(self.cluster_file.as_deref(), environment.as_deref()).await;
+        let file = ClusterFile::load(&path).await;
+        file.map_err(|error| format!("{error}; name another with -C"))
+    }
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    match arguments.command {
+        Command::Server(arguments) => server::run(arguments),
+        Command::Create(arguments) => connect::block_on(create::run(&arguments)),
+        Command::Status(arguments) => connect::block_on(status::run(&arguments)),
+        Command::Cli(arguments) => shell::run(arguments),
+        Command::Demo(arguments) => demo::run(&arguments),
+        Command::Bench(arguments) => bench::run(&arguments),
     }
 }

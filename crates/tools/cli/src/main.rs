@@ -5,6 +5,7 @@
 
 mod allocator;
 mod bench;
+mod children;
 mod connect;
 mod copy;
 mod delos;
@@ -75,7 +76,7 @@ enum Command {
     Table(table::Arguments),
     /// Replicated services without a database: run them, use them, operate them
     Delos(delos::Arguments),
-    /// The in-memory engine: measure it
+    /// The in-memory engine: run it, use it, measure it
     Farm(farm::Arguments),
     /// Measure how fast a cluster is
     Bench(bench::Arguments),
@@ -112,7 +113,7 @@ fn main() -> ExitCode {
         Command::Keeper(arguments) => keeper::run(arguments),
         Command::Table(arguments) => table::run(arguments),
         Command::Delos(arguments) => delos::run(arguments),
-        Command::Farm(arguments) => farm::run(&arguments),
+        Command::Farm(arguments) => farm::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
     };

@@ -38,7 +38,7 @@ const FLOORS: [&[&str]; 10] = [
         "farm-tpcc",
     ],
     &["server", "farm-node", "farm-bench"], // and every layer
-    &["services", "table", "zelos", "farm-check"],
+    &["services", "table", "zelos", "farm-check", "farm-server"],
     &["sim", "bench", "capi", "stack", "migrate", "cli"],
 ];
 
@@ -92,6 +92,7 @@ const FOLDERS: [(&str, &[&str]); 6] = [
             "member",
             "memory",
             "node",
+            "server",
             "structures",
             "time",
             "tpcc",

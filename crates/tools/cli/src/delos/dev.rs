@@ -12,19 +12,17 @@ use super::names::{At, file_name, parse_service_name};
 use super::serve::ZOOKEEPER_PORT;
 use super::service::load;
 use crate::Outcome;
+use crate::children::{self, CHECK_INTERVAL, stop};
 use crate::connect;
 use crate::server::parse_knobs;
 use crate::zookeeper::ForClients;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 
 const RESTART_AFTER: Duration = Duration::from_secs(1);
-const CHECK_INTERVAL: Duration = Duration::from_millis(50);
-const STOP_LIMIT: Duration = Duration::from_secs(5);
 const REPLICAS_MAX: u16 = 15;
 
 #[derive(clap::Args, Debug)]
@@ -124,7 +122,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
             Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
             Either::Right(outcome) => outcome,
         };
-        stop(processes).await;
+        stop(processes.into_iter().map(|process| process.child).collect()).await;
         outcome
     })
 }
@@ -229,19 +227,16 @@ impl Process {
         let page = arguments
             .metrics_port
             .map(|port| SocketAddr::new(at.address.ip(), port + index).to_string());
-        // The running program itself, even if its file has been replaced since.
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = children::itself();
         command
-            .arg0("plinth")
             .args(["delos", "serve", "--service", &arguments.name])
             .args(["--listen", &at.address.to_string()])
             .arg("--data-dir")
             .arg(&directory)
             .arg("--trace")
             .arg(directory.join("trace.jsonl"))
-            .args(page.iter().flat_map(|page| ["--metrics", page]))
-            .args(["--parent", &std::process::id().to_string()])
-            .stdin(Stdio::null());
+            .args(page.iter().flat_map(|page| ["--metrics", page]));
+        children::follow(&mut command);
         for knob in &arguments.knobs {
             command.args(["--knob", knob]);
         }
@@ -299,24 +294,5 @@ async fn first_end(processes: &mut [Process]) -> String {
             }
         }
         sleep(CHECK_INTERVAL).await;
-    }
-}
-
-async fn stop(mut processes: Vec<Process>) {
-    for process in &processes {
-        if let Some(pid) = rustix::process::Pid::from_raw(process.child.id() as i32) {
-            // It may have ended by itself.
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);
-        }
-    }
-    let asked_at = now();
-    while asked_at.elapsed() < STOP_LIMIT
-        && processes.iter_mut().any(|process| !process.has_ended())
-    {
-        sleep(CHECK_INTERVAL).await;
-    }
-    for mut process in processes {
-        let _ = process.child.kill();
-        let _ = process.child.wait();
     }
 }

@@ -1,6 +1,5 @@
 //! Reads lines from the terminal, with history and completion, while the event loop runs.
 
-use super::statement;
 use crate::Outcome;
 use reedline::{
     ColumnarMenu, DefaultCompleter, DefaultPrompt, DefaultPromptSegment, Emacs, FileBackedHistory,
@@ -15,8 +14,8 @@ const MENU: &str = "completion";
 pub struct Editor(Reedline);
 
 impl Editor {
-    pub fn new() -> Self {
-        let words: Vec<String> = statement::names().map(String::from).collect();
+    /// `words` are completed.
+    pub fn new(words: Vec<String>) -> Self {
         let mut keys = default_emacs_keybindings();
         let complete = ReedlineEvent::UntilFound(vec![
             ReedlineEvent::Menu(MENU.into()),
@@ -49,16 +48,11 @@ fn history_path() -> Option<PathBuf> {
 /// Reads the next line and returns the editor; the line is `None` when the user leaves.
 pub async fn read_line(
     mut editor: Editor,
-    in_transaction: bool,
+    prompt: &'static str,
 ) -> Outcome<(Option<String>, Editor)> {
     plinth_runtime::offload(move || {
-        let name = if in_transaction {
-            "plinth (transaction)"
-        } else {
-            "plinth"
-        };
         let prompt = DefaultPrompt::new(
-            DefaultPromptSegment::Basic(name.into()),
+            DefaultPromptSegment::Basic(prompt.into()),
             DefaultPromptSegment::Empty,
         );
         loop {

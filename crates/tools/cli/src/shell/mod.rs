@@ -3,22 +3,24 @@
 //! - [`statement`]: parses text into statements. Pure.
 //! - [`session`]: executes them; holds a transaction that is open between statements.
 //! - [`manage`]: statements about the database instead of its data.
+//! - [`runner`]: reads lines and prints answers, for this shell and others.
 //! - [`answer`]: formats the answers as text, in the form of FoundationDB's shell, or as JSON.
 
-mod answer;
+pub mod answer;
 mod editor;
 mod manage;
 mod operate;
+pub mod runner;
 mod session;
 mod settings;
-mod statement;
+pub mod statement;
 mod throttle;
 
 use crate::Outcome;
 use crate::connect::{self, ClusterArguments};
+use answer::Answer;
 use session::Session;
 use statement::Statement;
-use std::io::{BufRead, IsTerminal, Write};
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
@@ -37,80 +39,36 @@ pub fn run(arguments: Arguments) -> Outcome {
         let connection = arguments.cluster.open().await?;
         connection.limit_transactions();
         let mut session = Session::new(connection);
-        let outcome = match &arguments.exec {
-            Some(text) => execute_all(&mut session, text, arguments.json)
-                .await
-                .map(drop),
-            None if std::io::stdin().is_terminal() => interact(&mut session, arguments.json).await,
-            None => execute_input(&mut session, arguments.json).await,
-        };
+        let (exec, json) = (arguments.exec.as_deref(), arguments.json);
+        let outcome = runner::run(&mut session, exec, json).await;
         session.connection.update_cluster_file().await;
         session.end(outcome)
     })
 }
 
-/// Runs statements up to the first that fails; returns false if the user leaves.
-async fn execute_all(session: &mut Session, text: &str, json: bool) -> Outcome<bool> {
-    for statement in statement::parse_all(text)? {
-        if statement == Statement::Exit {
-            return Ok(false);
-        }
-        let answer = session.execute(statement).await?;
-        print(&answer.render(json));
-        answer.into_outcome()?;
-    }
-    Ok(true)
-}
+impl runner::Session for Session {
+    type Statement = Statement;
 
-/// Runs statements from standard input, line by line.
-async fn execute_input(session: &mut Session, json: bool) -> Outcome {
-    for line in std::io::stdin().lock().lines() {
-        let line = line.map_err(|error| format!("standard input: {error}"))?;
-        if !execute_all(session, &line, json).await? {
-            break;
-        }
+    fn names() -> Vec<String> {
+        statement::names().map(String::from).collect()
     }
-    Ok(())
-}
 
-/// Prompts for statements until the user leaves. Prints an error and continues with the next prompt.
-async fn interact(session: &mut Session, json: bool) -> Outcome {
-    println!(
-        "plinth {}: `help' lists the statements, `exit' leaves.",
-        env!("CARGO_PKG_VERSION")
-    );
-    let mut editor = editor::Editor::new();
-    loop {
-        let (line, returned) = editor::read_line(editor, session.is_open()).await?;
-        editor = returned;
-        let Some(line) = line else { return Ok(()) };
-        let statements = match statement::parse_all(&line) {
-            Ok(statements) => statements,
-            Err(error) => {
-                eprintln!("ERROR: {error}");
-                continue;
-            }
-        };
-        for statement in statements {
-            if statement == Statement::Exit {
-                return Ok(());
-            }
-            match session.execute(statement).await {
-                Ok(answer) => print(&answer.render(json)),
-                Err(error) => {
-                    eprintln!("ERROR: {error}");
-                    break;
-                }
-            }
+    fn parse(text: &str) -> Outcome<Vec<Statement>> {
+        statement::parse_all(text)
+    }
+
+    fn is_exit(statement: &Statement) -> bool {
+        *statement == Statement::Exit
+    }
+
+    fn prompt(&self) -> &'static str {
+        match self.is_open() {
+            true => "plinth (transaction)",
+            false => "plinth",
         }
     }
-}
 
-fn print(text: &str) {
-    if text.is_empty() {
-        return;
+    async fn execute(&mut self, statement: Statement) -> Outcome<Answer> {
+        Session::execute(self, statement).await
     }
-    let mut out = std::io::stdout().lock();
-    // The reader of the output may have closed the pipe.
-    let _ = writeln!(out, "{text}");
 }

@@ -198,7 +198,7 @@ pub fn parse_all(text: &str) -> Result<Vec<Statement>, String> {
 }
 
 /// Splits a text into statements, and these into words, as bytes.
-fn split(text: &str) -> Result<Vec<Vec<Vec<u8>>>, String> {
+pub fn split(text: &str) -> Result<Vec<Vec<Vec<u8>>>, String> {
     let mut statements = vec![Vec::new()];
     let mut word: Option<Vec<u8>> = None;
     let mut quoted = false;

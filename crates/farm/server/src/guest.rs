@@ -1,0 +1,102 @@
+//! A member without data: it runs transactions, and others hold nothing of it.
+
+use crate::access::Access;
+use crate::join::{Joined, Joining};
+use crate::machine::{self, Number};
+use crate::{plan, root};
+use plinth_coordination::{ClusterFile, Coordinators};
+use plinth_farm_member::{CoordinatedRegister, Register};
+use plinth_farm_memory::Sizes;
+use plinth_farm_structures::btree::Cache;
+use plinth_farm_structures::kv::Database;
+use plinth_rpc::Transport;
+use plinth_runtime::Duration;
+use plinth_runtime::net::listen;
+use plinth_runtime::timeout;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+/// Of inner nodes.
+const CACHE_BYTES: usize = 16 << 20;
+
+/// How a guest comes.
+pub struct GuestConfig {
+    pub cluster: ClusterFile,
+    pub memory_directory: Option<PathBuf>,
+    /// Where other hosts reach it, at any port.
+    pub address: IpAddr,
+    /// How long it waits to be let in.
+    pub limit: Duration,
+}
+
+/// See the module.
+pub struct Guest {
+    pub joined: Joined,
+    sizes: Sizes,
+}
+
+impl Guest {
+    /// Waits until it is a member. Errors: a line for the user.
+    pub async fn enter(config: GuestConfig) -> Result<Guest, String> {
+        let limit = config.limit;
+        let guest = timeout(limit, Guest::try_enter(config)).await;
+        guest.unwrap_or_else(|| {
+            Err(format!(
+                "it is not let in within {} s; `plinth farm status` tells what the cluster lacks",
+                limit.as_secs()
+            ))
+        })
+    }
+
+    async fn try_enter(config: GuestConfig) -> Result<Guest, String> {
+        let transport = Transport::client();
+        let coordinators = Coordinators::from(config.cluster.clone());
+        let register = CoordinatedRegister::new(&transport, &coordinators);
+        let record = register.read().await;
+        let record =
+            record.map_err(|error| format!("the coordinators keep something else: {error}"))?;
+        let record = record.ok_or("no cluster was made: `plinth farm create` makes one")?;
+        let directory = config.memory_directory;
+        let directory = directory.unwrap_or_else(|| machine::memory_directory(&config.cluster));
+        let sizes = plan::sizes(&record.cluster, 0);
+        let layout = plan::layout(&record.cluster, &sizes, false);
+        let local = machine::start(&directory, &record, Number::Highest, &layout).await?;
+        let at = SocketAddr::new(config.address, 0);
+        let listener = listen(at).await;
+        let listener = listener.map_err(|error| format!("cannot listen at {at}: {error}"))?;
+        let joined = Joined::start(Joining {
+            local,
+            listener,
+            register,
+            record,
+            zone: String::new(),
+            sizes,
+            has_data: false,
+        });
+        let joined = joined.await?;
+        let view = joined.view().clone();
+        view.wait_until(|view| view.as_ref().is_some_and(|view| view.is_committed))
+            .await;
+        Ok(Guest { joined, sizes })
+    }
+
+    /// The keys and values of the cluster.
+    ///
+    /// # Errors
+    /// A line for the user.
+    pub async fn database(&self) -> Result<Database<Access>, String> {
+        let (access, cache) = (self.joined.access(), Cache::new(CACHE_BYTES));
+        let opened = async {
+            let catalog = root::open(access, &self.sizes, &cache).await?;
+            root::pairs(access, &catalog, &cache).await
+        };
+        let tree = opened.await;
+        let tree = tree.map_err(|error| format!("the keys and values: {error}"))?;
+        Ok(Database::new(access.clone(), tree))
+    }
+
+    /// Leaves the cluster, and gives its memory back.
+    pub async fn leave(self) {
+        let _ = self.joined.local().remove().await; // what is left is found by the next one
+    }
+}

@@ -1,0 +1,134 @@
+//! A process with a memory becomes a member, with an engine.
+
+use crate::access::Access;
+use crate::plan;
+use plinth_farm_engine::{Options as TransactionOptions, Policy, Settings};
+use plinth_farm_fabric::{Fabric, Local, Machine, Mixed, Place, serve};
+use plinth_farm_member::{CoordinatedRegister, Left, Member, Options, Record, Seat, View, host_of};
+use plinth_farm_memory::Sizes;
+use plinth_farm_node::{self as node, Node};
+use plinth_runtime::net::Listener;
+use plinth_runtime::sync::Watch;
+use plinth_runtime::{Duration, TaskGroup};
+use std::rc::Rc;
+
+/// Between two rounds of the safe point: an idle machine shall cost little.
+const ROUND: Duration = Duration::from_millis(10);
+
+/// What a process brings with it.
+pub struct Joining {
+    pub local: Local,
+    /// Where it serves its memory to other hosts.
+    pub listener: Listener,
+    pub register: CoordinatedRegister,
+    pub record: Record,
+    pub zone: String,
+    /// Of its memory; without data, only old versions are missing.
+    pub sizes: Sizes,
+    /// False: it only runs transactions.
+    pub has_data: bool,
+}
+
+/// A process that waits to be a member, or is one. When it is dropped, it is none any more.
+pub struct Joined {
+    fabric: Rc<Mixed>,
+    node: Node<Mixed, CoordinatedRegister>,
+    access: Access,
+    _tasks: TaskGroup,
+}
+
+/// Says where a machine is: on this host if it has the same directory.
+fn meet(fabric: &Mixed, host: u128, seat: &Seat) {
+    let machine = Machine(seat.machine);
+    let is_here = seat.place.host == host;
+    match seat.place.socket {
+        _ if is_here => fabric.set_place(machine, Place::Here),
+        Some(socket) => fabric.set_place(machine, Place::At(socket)),
+        None => (),
+    }
+}
+
+impl Joined {
+    /// Begins a life of the machine. Errors: a line for the user.
+    pub async fn start(joining: Joining) -> Result<Joined, String> {
+        let Joining {
+            local,
+            listener,
+            register,
+            record,
+            zone,
+            sizes,
+            has_data,
+        } = joining;
+        let cluster = record.cluster.clone();
+        let directory = local.directory().to_owned();
+        let host = host_of(&directory).await;
+        let host = host.map_err(|error| format!("{}: {error}", directory.display()))?;
+        let socket = listener.local_addr();
+        let socket = socket.map_err(|error| format!("the memory's socket: {error}"))?;
+        let machine = local.machine();
+        let tasks = TaskGroup::new();
+        let memory = local.host().clone();
+        tasks.spawn("farm memory", serve(listener, machine, memory));
+        // Whoever is silent for so long may be removed soon.
+        let limit = Duration::from_nanos(cluster.lease_ns / 2);
+        let fabric = Rc::new(Mixed::new(local, limit));
+        let met = fabric.clone();
+        let member = Options {
+            slots: match has_data {
+                true => plan::slots(&cluster),
+                false => 0,
+            },
+            socket: Some(socket),
+            zone,
+            meet: Box::new(move |seat| meet(&met, host, seat)),
+            closing: None,
+        };
+        let options = node::Options {
+            member,
+            sizes,
+            policy: Policy::default(),
+            settings: Settings {
+                round: ROUND,
+                ..Settings::default()
+            },
+        };
+        let node = Node::start(fabric.clone(), register, record, options).await;
+        let node = node.map_err(|error| format!("machine {}: {error}", machine.0))?;
+        let access = Access::new(node.engine().clone(), TransactionOptions::default());
+        Ok(Joined {
+            fabric,
+            node,
+            access,
+            _tasks: tasks,
+        })
+    }
+
+    pub fn local(&self) -> &Local {
+        self.fabric.local()
+    }
+
+    pub fn member(&self) -> &Member<Mixed, CoordinatedRegister> {
+        self.node.member()
+    }
+
+    /// Transactions of this machine, which are counted.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
+    /// The membership; `None` before the process is a member.
+    pub fn view(&self) -> &Watch<Option<View>> {
+        self.member().view()
+    }
+
+    /// Set when the process must end.
+    pub fn left(&self) -> &Watch<Option<Left>> {
+        self.node.left()
+    }
+
+    /// Regions of which no whole replica is left.
+    pub fn lost(&self) -> &Watch<Vec<u16>> {
+        self.node.lost()
+    }
+}

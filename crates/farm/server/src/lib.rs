@@ -1,0 +1,47 @@
+//! Floor 8: the processes of the in-memory engine: what a machine is besides its memory, its membership and its
+//! transactions.
+//!
+//! ```text
+//!   requests of operators ──► status              a port: coordinator, if the cluster file names it, and status
+//!                             coordinator ──────► DIR/coordination
+//!   other hosts ────────────► fabric::serve       the next port
+//!                                │
+//!   processes of this host ──► Local              MEMORY-DIR/machine-N.memory
+//!                                └── Node: membership and engine     (join)
+//! ```
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `plan` | what a new cluster is, and the memory of its machines |
+//! | `machine` | a machine's number and memory on this host |
+//! | `join`, `access` | a process becomes a member, with an engine; its transactions |
+//! | `root` | where everything in a cluster is found |
+//! | `process` | a server: from its start to its end |
+//! | `guest` | a member without data, for shells |
+//! | `messages`, `status` | what a process says of itself |
+//! | `survey` | what is known of a whole cluster, and what it lacks |
+//! | `metrics` | the page for Prometheus |
+//!
+//! Promises: a process that cannot go on ends with one line that names the problem, its place and a remedy. Its memory
+//! is taken by no other process while it lives. A process that was told to end leaves no memory behind.
+
+mod access;
+mod guest;
+mod join;
+mod machine;
+mod messages;
+mod metrics;
+mod plan;
+mod process;
+pub mod root;
+mod status;
+mod survey;
+
+pub use access::{Access, Counts};
+pub use guest::{Guest, GuestConfig};
+pub use join::Joined;
+pub use machine::memory_directory;
+pub use messages::{AskStatus, MachineStatus};
+pub use plan::{Plan, memory_socket, service_address};
+pub use process::{Config, Tell, Work, create, serve};
+pub use survey::{Seen, Survey, survey};

@@ -1,0 +1,125 @@
+//! A machine's number and its memory on this host.
+
+use plinth_coordination::ClusterFile;
+use plinth_farm_fabric::{Layout, Local, Machine};
+use plinth_farm_member::{Record, Seat, host_of};
+use plinth_runtime::disk;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+
+/// Where the memories of this host's machines are, if nobody says something else. Another cluster has another place.
+pub fn memory_directory(file: &ClusterFile) -> PathBuf {
+    let memory = Path::new("/dev/shm");
+    let above = match memory.is_dir() {
+        true => memory.to_owned(),
+        false => std::env::temp_dir(),
+    };
+    let name = file.key().replace(':', "-");
+    above.join(format!("plinth-farm-{name}"))
+}
+
+/// Which machine a process wants to be.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Number {
+    This(u16),
+    /// The lowest that nobody has.
+    Lowest,
+    /// The highest that nobody has: for who stays a short time.
+    Highest,
+}
+
+/// Numbers that a process of this host may have, in the order in which it tries them.
+fn candidates(record: &Record, host: u128, wanted: Number) -> Vec<u16> {
+    let is_elsewhere = |number: u16| {
+        let is_it = |seat: &Seat| seat.machine == number && seat.place.host != host;
+        record.machines.iter().chain(&record.waiting).any(is_it)
+    };
+    let all = 0..record.cluster.machines;
+    match wanted {
+        Number::This(number) => vec![number],
+        Number::Lowest => all.filter(|number| !is_elsewhere(*number)).collect(),
+        Number::Highest => all.rev().filter(|number| !is_elsewhere(*number)).collect(),
+    }
+}
+
+fn mib(layout: &Layout) -> u64 {
+    layout.words().map_or(0, |words| (words as u64 * 8) >> 20)
+}
+
+/// Takes a machine's memory on this host. Errors: a line for the user.
+pub async fn start(
+    directory: &Path,
+    record: &Record,
+    wanted: Number,
+    layout: &Layout,
+) -> Result<Local, String> {
+    let unusable = |error: io::Error| {
+        format!(
+            "memory directory {}: {error}; choose another with --memory-dir",
+            directory.display()
+        )
+    };
+    disk::create_dir_all(directory).await.map_err(unusable)?;
+    let host = host_of(directory).await.map_err(unusable)?;
+    let numbers = candidates(record, host, wanted);
+    for number in &numbers {
+        if *number >= record.cluster.machines {
+            return Err(format!(
+                "--machine {number}: the cluster's numbers are below {}",
+                record.cluster.machines
+            ));
+        }
+        match Local::start(directory, Machine(*number), layout).await {
+            Ok(local) => return Ok(local),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => match wanted {
+                Number::This(_) => {
+                    return Err(format!(
+                        "--machine {number}: another process of this host is that machine; choose another number, \
+                         or none"
+                    ));
+                }
+                _ => continue,
+            },
+            Err(error) if error.kind() == ErrorKind::InvalidInput => {
+                return Err(format!("no memory can be so large: {} MiB", mib(layout)));
+            }
+            Err(error) => return Err(format!("machine {number}: {error}")),
+        }
+    }
+    Err(format!(
+        "all {} numbers of the cluster's machines are taken: end a process or a shell",
+        record.cluster.machines
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_core::Uid;
+    use plinth_farm_member::{Cluster, Place};
+
+    fn seat(machine: u16, host: u128) -> Seat {
+        Seat {
+            machine,
+            id: Uid(u128::from(machine) + 1),
+            place: Place {
+                host,
+                socket: None,
+                zone: String::new(),
+            },
+            slots: 1,
+        }
+    }
+
+    #[test]
+    fn a_process_takes_no_number_of_another_host_and_may_follow_one_of_its_own() {
+        let mut record = Record::of_new(Cluster::new(Uid(1), 5, 3, 3));
+        record.machines = vec![seat(0, 7), seat(1, 8)];
+        record.waiting = vec![seat(3, 8)];
+        let tried = |host, wanted| candidates(&record, host, wanted);
+        assert_eq!(tried(7, Number::Lowest), [0, 2, 4]);
+        assert_eq!(tried(8, Number::Lowest), [1, 2, 3, 4]);
+        assert_eq!(tried(9, Number::Highest), [4, 2]);
+        assert_eq!(tried(9, Number::This(1)), [1], "its user knows better");
+    }
+}

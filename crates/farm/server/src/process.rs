@@ -1,0 +1,348 @@
+//! A server: from its start to its end.
+
+use crate::join::{Joined, Joining};
+use crate::machine::{self, Number};
+use crate::plan::{self, Plan, memory_socket};
+use crate::status::{Own, shares};
+use crate::{metrics, root};
+use plinth_coordination::{ClusterFile, Coordinators, Look, coordinator, look_at};
+use plinth_core::{Error, Uid};
+use plinth_farm_fabric::Machine;
+use plinth_farm_member::{self as member, CoordinatedRegister, Record, Register};
+use plinth_farm_memory::Sizes;
+use plinth_farm_structures::btree::Cache;
+use plinth_rpc::Transport;
+use plinth_runtime::metric::page::Page;
+use plinth_runtime::{
+    Duration, Either, TaskGroup, disk, join_all, net, race, random, sleep, timeout, trace_warn,
+};
+use std::convert::Infallible;
+use std::future::Future;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::rc::Rc;
+
+/// Names the cluster that the directory belongs to. Once it is there, the registers must be.
+const OWNER: &str = "farm";
+/// Between two looks at what a process waits for.
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const CACHE_BYTES: usize = 16 << 20;
+
+/// Takes a line for the user.
+pub type Tell = Rc<dyn Fn(&str)>;
+
+/// Runs beside a member, for as long as it is one; what it returns is the end of the process.
+pub type Work =
+    Box<dyn FnOnce(Rc<Joined>, Sizes) -> Pin<Box<dyn Future<Output = Result<(), String>>>>>;
+
+/// What a server is told.
+pub struct Config {
+    /// Its memory is served at the next port.
+    pub listen: SocketAddr,
+    pub data_directory: PathBuf,
+    /// Shared by all machines of this host.
+    pub memory_directory: Option<PathBuf>,
+    pub cluster: ClusterFile,
+    /// Its machine's number; without it the lowest that nobody has.
+    pub machine: Option<u16>,
+    /// Machines of one zone may fail together. Empty: those of one host do.
+    pub zone: String,
+    /// Make the cluster if there is none.
+    pub new: Option<Plan>,
+    /// Memory for old versions.
+    pub old_mib: u64,
+    pub page: Option<Page>,
+    pub tell: Tell,
+    pub work: Option<Work>,
+}
+
+/// Makes a cluster, unless there is one. Returns what it has then, and whether it is the new one.
+///
+/// # Errors
+/// A line for the user.
+pub async fn create(register: &CoordinatedRegister, plan: &Plan) -> Result<(Record, bool), String> {
+    let (high, low) = random::uid();
+    let id = Uid::from_parts(high, low);
+    let made = member::create(register, plan.cluster(id)?).await;
+    let record = made.map_err(|error| other_state(error))?;
+    let is_new = record.cluster.id == id;
+    Ok((record, is_new))
+}
+
+fn other_state(error: Error) -> String {
+    match error {
+        Error::file_corrupt => {
+            "the coordinators keep the state of another kind of cluster: name another file with -C"
+                .into()
+        }
+        error => format!("the coordinators: {error}"),
+    }
+}
+
+fn check_address(listen: SocketAddr) -> Result<SocketAddr, String> {
+    if listen.ip().is_unspecified() {
+        return Err(
+            "others must be able to reach it: give an address of this host with --listen".into(),
+        );
+    }
+    memory_socket(listen).ok_or_else(|| {
+        "ports from 1 to 65534 are possible, and the next one is the memory's; choose another with --listen".into()
+    })
+}
+
+/// Makes the directory, and says whether it was used before, by a process of this cluster.
+async fn prepare(directory: &Path, key: &str) -> Result<(disk::DirLock, bool), String> {
+    let at = directory.display();
+    let unusable = |error: std::io::Error| {
+        format!("data directory {at}: {error}; choose another with --data-dir")
+    };
+    disk::create_dir_all(directory).await.map_err(unusable)?;
+    let lock = disk::lock_dir(directory).await;
+    let lock = lock.map_err(|_| format!("data directory {at}: another process has it"))?;
+    let owner = directory.join(OWNER);
+    if !disk::exists(&owner).await.map_err(unusable)? {
+        return Ok((lock, false));
+    }
+    let found = disk::read_file(&owner).await.map_err(unusable)?;
+    match found == key.as_bytes() {
+        true => Ok((lock, true)),
+        false => Err(format!(
+            "data directory {at} belongs to cluster {}, not to {key}; use another directory, or another file with -C",
+            String::from_utf8_lossy(&found)
+        )),
+    }
+}
+
+async fn own_directory(directory: &Path, key: &str) -> Result<(), String> {
+    let unusable =
+        |error: std::io::Error| format!("data directory {}: {error}", directory.display());
+    coordinator::begin(directory, key).await.map_err(unusable)?;
+    let bytes = key.as_bytes().to_vec().into();
+    let written = disk::write_file_durably(&directory.join(OWNER), bytes).await;
+    written.map(drop).map_err(unusable)
+}
+
+/// Serves until it has to stop. The line says why.
+///
+/// # Errors
+/// A line for the user. `Ok` only if its work has ended.
+pub async fn serve(config: Config) -> Result<(), String> {
+    let socket = check_address(config.listen)?;
+    let key = config.cluster.key();
+    let (_lock, was_used) = prepare(&config.data_directory, &key).await?;
+    let cannot = |at: SocketAddr| {
+        move |error| format!("cannot listen at {at}: {error}; choose another --listen")
+    };
+    let listen = config.listen;
+    let transport = Transport::listen(listen).await.map_err(cannot(listen))?;
+    let listener = net::listen(socket).await.map_err(cannot(socket))?;
+    if !was_used {
+        own_directory(&config.data_directory, &key).await?;
+    }
+    let own = Own::new(key.clone());
+    let _status = own.serve(&transport);
+    let is_named = config.cluster.coordinators.contains(&listen);
+    let (directory, tell) = (config.data_directory.clone(), config.tell.clone());
+    let coordinating = async {
+        if !is_named {
+            return std::future::pending().await;
+        }
+        let started = coordinator::start(&transport, &directory, &key, true).await?;
+        if let Some(line) = started.lost.get() {
+            tell(&line);
+        }
+        let error = started.life.await;
+        Err::<Infallible, String>(format!("the coordinator ends: {error}"))
+    };
+    (config.tell)(&format!(
+        "it listens at {listen}, and its memory will be served at {socket}"
+    ));
+    let page = config.page.clone();
+    let living = live(config, &transport, listener, own.clone());
+    let paging = metrics::keep_page(&own, listen, page.as_ref());
+    let outcome = match race(race(living, coordinating), paging).await {
+        Either::Left(Either::Left(outcome)) => outcome,
+        Either::Left(Either::Right(Err(line))) => Err(line),
+        Either::Left(Either::Right(Ok(never))) | Either::Right(never) => match never {},
+    };
+    own.end();
+    outcome
+}
+
+/// Waits for the record; makes it if that was asked for.
+async fn find_record(
+    config: &Config,
+    transport: &Transport,
+    register: &CoordinatedRegister,
+    own: &Own,
+) -> Result<Record, String> {
+    let mut said = String::new();
+    let mut wait_for = |what: String| {
+        own.wait_for(&what);
+        if std::mem::replace(&mut said, what.clone()) != what {
+            (config.tell)(&format!("it waits for {what}"));
+        }
+    };
+    loop {
+        let asked = async {
+            if let Some(plan) = &config.new {
+                return create(register, plan).await.map(|(record, _)| Some(record));
+            }
+            register.read().await.map_err(other_state)
+        };
+        match timeout(LOOK_INTERVAL, asked).await {
+            Some(Ok(Some(record))) => return Ok(record),
+            Some(Ok(None)) => {
+                wait_for("a cluster to be made (`plinth farm create`)".into());
+                sleep(LOOK_INTERVAL / 10).await;
+            }
+            Some(Err(line)) => return Err(line),
+            None => {
+                let file = &config.cluster;
+                let looks = file
+                    .coordinators
+                    .iter()
+                    .map(|at| look_at(transport, file, *at));
+                let looks = join_all(looks).await;
+                let looks: Vec<_> = file.coordinators.iter().zip(looks).collect();
+                if let Some((at, _)) = looks.iter().find(|(_, look)| *look == Look::OtherCluster) {
+                    return Err(format!(
+                        "the coordinator {at} belongs to another cluster: name the right cluster file with -C"
+                    ));
+                }
+                let silent = looks
+                    .iter()
+                    .filter(|(_, look)| !matches!(look, Look::Answers { .. }));
+                let silent: Vec<String> =
+                    silent.map(|(at, look)| format!("{at} ({look})")).collect();
+                wait_for(format!(
+                    "a majority of the coordinators: {}",
+                    silent.join(", ")
+                ));
+            }
+        }
+    }
+}
+
+async fn live(
+    mut config: Config,
+    transport: &Transport,
+    listener: net::Listener,
+    own: Rc<Own>,
+) -> Result<(), String> {
+    let coordinators = Coordinators::from(config.cluster.clone());
+    let register = CoordinatedRegister::new(transport, &coordinators);
+    let record = find_record(&config, transport, &register, &own).await?;
+    let directory = config.memory_directory.clone();
+    let directory = directory.unwrap_or_else(|| machine::memory_directory(&config.cluster));
+    let sizes = plan::sizes(&record.cluster, config.old_mib);
+    sizes
+        .check()
+        .map_err(|error| format!("--old-mib {}: {error}", config.old_mib))?;
+    let layout = plan::layout(&record.cluster, &sizes, true);
+    let wanted = config.machine.map_or(Number::Lowest, Number::This);
+    let local = machine::start(&directory, &record, wanted, &layout).await?;
+    let mib = layout.words().map_or(0, |words| (words as u64 * 8) >> 20);
+    let number = local.machine();
+    (config.tell)(&format!(
+        "it is machine {}, with {mib} MiB of memory in {}",
+        number.0,
+        directory.display()
+    ));
+    let joined = Joined::start(Joining {
+        local,
+        listener,
+        register,
+        record,
+        zone: config.zone.clone(),
+        sizes,
+        has_data: true,
+    });
+    let joined = Rc::new(joined.await?);
+    own.wait_for("the cluster to let it in");
+    own.begin(&joined);
+    let tasks = TaskGroup::new();
+    let (tell, told, owner) = (config.tell.clone(), joined.clone(), own.clone());
+    tasks.spawn(
+        "farm tell",
+        async move { follow(&told, &owner, &tell).await },
+    );
+    tasks.spawn("farm root", keep_root(joined.clone(), sizes));
+    let working = async {
+        match config.work.take() {
+            Some(work) => {
+                joined.view().wait_until(Option::is_some).await;
+                work(joined.clone(), sizes).await
+            }
+            None => std::future::pending().await,
+        }
+    };
+    let left = joined.left().wait_until(Option::is_some);
+    let outcome = match race(left, working).await {
+        Either::Left(()) => {
+            let why = joined.left().get().map(|why| why.to_string());
+            Err(format!(
+                "machine {} has left: {}",
+                number.0,
+                why.unwrap_or_default()
+            ))
+        }
+        Either::Right(outcome) => outcome,
+    };
+    drop(tasks);
+    outcome
+}
+
+/// Tells what becomes of the process as a member.
+async fn follow(joined: &Joined, own: &Own, tell: &Tell) {
+    let mut told = (0, 0);
+    let number = joined.local().machine().0;
+    if joined.view().with(Option::is_none) {
+        tell("it waits for the cluster to let it in");
+    }
+    loop {
+        let shown = race(joined.view().changed(), joined.lost().changed());
+        let lost = joined.lost().get().len();
+        if let Some(view) = joined.view().get() {
+            own.wait_for(match lost {
+                0 => "",
+                _ => "nothing any more: regions are lost",
+            });
+            if told != (view.number(), lost) {
+                told = (view.number(), lost);
+                let (master, has) = (view.record.master(), shares(&view.record, number));
+                tell(&format!(
+                    "it is a member: machine {number} in configuration {} of {} machines, whose master is machine {}; \
+                     it is the primary of {} regions, a backup of {}, and copies {}",
+                    view.number(),
+                    view.record.machines.len(),
+                    master.map_or_else(|| "?".into(), |seat| seat.machine.to_string()),
+                    has.primaries,
+                    has.backups,
+                    has.lacking
+                ));
+            }
+            if lost > 0 {
+                tell(&format!(
+                    "{lost} regions are lost: no whole replica is left, and the cluster's data is gone"
+                ));
+            }
+        }
+        shown.await;
+    }
+}
+
+/// Makes the catalogue when this machine is the primary of region 0.
+async fn keep_root(joined: Rc<Joined>, sizes: Sizes) {
+    let cache = Cache::new(CACHE_BYTES);
+    let own = joined.local().machine();
+    let leads = |view: &Option<member::View>| {
+        let first = view.as_ref().and_then(|view| view.record.primary(0));
+        first.is_some_and(|first| Machine(first.machine) == own)
+    };
+    joined.view().wait_until(leads).await;
+    if let Err(error) = root::make(joined.access(), &sizes, &cache).await {
+        trace_warn!("FarmNoCatalogue", "error" => error);
+    }
+}

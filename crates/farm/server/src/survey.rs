@@ -1,0 +1,205 @@
+//! What is known of a whole cluster from outside, and what it lacks.
+
+use crate::messages::{AskStatus, MachineStatus, process};
+use crate::plan::service_address;
+use plinth_coordination::{ClusterFile, Coordinators, Look, look_at};
+use plinth_farm_member::{CoordinatedRegister, Record, Register, Seat, is_lost};
+use plinth_rpc::Transport;
+use plinth_runtime::{Duration, join_all, timeout};
+use std::net::SocketAddr;
+
+/// A process that says nothing for so long is passed over.
+const GLANCE: Duration = Duration::from_secs(2);
+
+/// A machine of the record, with what its process says.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    pub seat: Seat,
+    /// False: it waits to be let in.
+    pub is_member: bool,
+    /// Where its process listens; `None` for a guest, which is not asked.
+    pub address: Option<SocketAddr>,
+    /// `None` if it does not answer, or is another process now.
+    pub status: Option<MachineStatus>,
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Survey {
+    pub file: ClusterFile,
+    pub coordinators: Vec<(SocketAddr, Look)>,
+    /// `None` if the coordinators do not tell.
+    pub record: Option<Record>,
+    /// Why there is no record.
+    pub silence: String,
+    pub machines: Vec<Seen>,
+    /// Processes at the coordinators' addresses that are in no record.
+    pub others: Vec<(SocketAddr, MachineStatus)>,
+}
+
+async fn ask(
+    transport: &Transport,
+    file: &ClusterFile,
+    address: SocketAddr,
+) -> Option<MachineStatus> {
+    let endpoint = process(address).endpoint::<AskStatus>();
+    let asked = timeout(GLANCE, transport.call(&endpoint, AskStatus {})).await;
+    let status = asked?.ok()?;
+    (status.cluster == file.key()).then_some(status)
+}
+
+async fn see(transport: &Transport, file: &ClusterFile, seat: &Seat, is_member: bool) -> Seen {
+    let address = match seat.slots {
+        0 => None,
+        _ => seat.place.socket.and_then(service_address),
+    };
+    let status = match address {
+        Some(address) => ask(transport, file, address).await,
+        None => None,
+    };
+    let status = status.filter(|status| status.machine == Some(seat.machine));
+    Seen {
+        seat: seat.clone(),
+        is_member,
+        address,
+        status,
+    }
+}
+
+/// Asks the coordinators and all processes. Takes at most `limit` and some seconds.
+pub async fn survey(transport: &Transport, file: &ClusterFile, limit: Duration) -> Survey {
+    let looks = file
+        .coordinators
+        .iter()
+        .map(|at| look_at(transport, file, *at));
+    let looks = join_all(looks).await;
+    let coordinators = file.coordinators.iter().copied().zip(looks).collect();
+    let register = CoordinatedRegister::new(transport, &Coordinators::from(file.clone()));
+    let (record, silence) = match timeout(limit, register.read()).await {
+        Some(Ok(Some(record))) => (Some(record), String::new()),
+        Some(Ok(None)) => (None, "no cluster was made".to_owned()),
+        Some(Err(error)) => (
+            None,
+            format!("the coordinators keep something else: {error}"),
+        ),
+        None => (None, "no majority of the coordinators answers".to_owned()),
+    };
+    let seats = record.iter().flat_map(|record| {
+        let members = record.machines.iter().map(|seat| (seat, true));
+        members.chain(record.waiting.iter().map(|seat| (seat, false)))
+    });
+    let machines = seats.map(|(seat, is_member)| see(transport, file, seat, is_member));
+    let machines: Vec<Seen> = join_all(machines).await;
+    let is_seen = |at: &SocketAddr| machines.iter().any(|seen| seen.address == Some(*at));
+    let others = file.coordinators.iter().filter(|at| !is_seen(at));
+    let others = others.map(async |at| Some((*at, ask(transport, file, *at).await?)));
+    let others = join_all(others).await.into_iter().flatten().collect();
+    Survey {
+        file: file.clone(),
+        coordinators,
+        record,
+        silence,
+        machines,
+        others,
+    }
+}
+
+impl Survey {
+    fn members(&self) -> impl Iterator<Item = &Seen> {
+        self.machines.iter().filter(|seen| seen.is_member)
+    }
+
+    /// Transactions can run: there is a configuration, all regions have a primary, and all members with data answer.
+    pub fn serves(&self) -> bool {
+        let Some(record) = &self.record else {
+            return false;
+        };
+        let is_well = |seen: &Seen| {
+            let said = seen.status.as_ref();
+            seen.address.is_none() || said.is_some_and(|said| said.uncertainty_ns.is_some())
+        };
+        record.configuration.is_some()
+            && record.lost().next().is_none()
+            && self.members().all(is_well)
+    }
+
+    /// What is missing, a line each. Empty: nothing.
+    pub fn missing(&self) -> Vec<String> {
+        let mut lines = Vec::new();
+        for (at, look) in &self.coordinators {
+            if !matches!(look, Look::Answers { .. }) {
+                lines.push(format!("coordinator {at}: {look}"));
+            }
+        }
+        match &self.record {
+            None => lines.push(self.silence.clone()),
+            Some(record) => {
+                self.add_missing_machines(record, &mut lines);
+                add_missing_replicas(record, &mut lines);
+            }
+        }
+        lines
+    }
+
+    fn add_missing_machines(&self, record: &Record, lines: &mut Vec<String>) {
+        let count = |is_member| {
+            let seats = self.machines.iter().filter(|s| s.is_member == is_member);
+            seats.filter(|seen| seen.seat.slots > 0).count()
+        };
+        if record.configuration.is_none() {
+            lines.push(format!(
+                "the cluster begins when {} machines wait; {} do",
+                record.cluster.first_machines,
+                count(false)
+            ));
+        }
+        for seen in &self.machines {
+            let number = seen.seat.machine;
+            match (&seen.status, seen.address) {
+                (None, Some(at)) => {
+                    lines.push(format!("machine {number} at {at} does not answer"));
+                }
+                (Some(status), _) if !status.waits_for.is_empty() => {
+                    lines.push(format!("machine {number} waits for {}", status.waits_for));
+                }
+                (Some(status), _) if seen.is_member && status.uncertainty_ns.is_none() => {
+                    lines.push(format!("machine {number} does not know the time"));
+                }
+                _ => (),
+            }
+        }
+        let silent = self.members().filter(|seen| seen.address.is_some());
+        let mut silent = silent.peekable();
+        if silent.peek().is_some() && silent.all(|seen| seen.status.is_none()) {
+            lines.push(
+                "no member answers: if all their processes have ended, the data is gone, and a new cluster is needed"
+                    .to_owned(),
+            );
+        }
+    }
+}
+
+fn add_missing_replicas(record: &Record, lines: &mut Vec<String>) {
+    let replication = usize::from(record.cluster.replication);
+    let count = |test: &dyn Fn(&Vec<plinth_farm_member::Replica>) -> bool| {
+        record.regions.iter().filter(|region| test(region)).count()
+    };
+    let lost = count(&|region| is_lost(region));
+    if lost > 0 {
+        lines.push(format!(
+            "{lost} regions are lost: no whole replica is left, and no transaction runs any more"
+        ));
+    }
+    let few = count(&|region| !is_lost(region) && region.len() < replication);
+    if few > 0 {
+        lines.push(format!(
+            "{few} regions have fewer than {replication} replicas: start another machine"
+        ));
+    }
+    let lacking = count(&|region| !is_lost(region) && region.iter().any(|r| !r.is_whole));
+    if lacking > 0 {
+        lines.push(format!(
+            "{lacking} regions have a replica that is not whole yet"
+        ));
+    }
+}

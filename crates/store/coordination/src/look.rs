@@ -1,0 +1,66 @@
+//! What a coordinator is like, for people whose cluster does not answer.
+
+use crate::ClusterFile;
+use plinth_core::Error;
+use plinth_protocol::coordination::{GetLeader, coordinator};
+use plinth_rpc::Transport;
+use plinth_runtime::{Duration, timeout};
+use std::fmt;
+use std::net::SocketAddr;
+
+/// A coordinator that does not answer in this time is reported as silent.
+const LIMIT: Duration = Duration::from_secs(1);
+
+/// See the module.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Look {
+    Answers {
+        has_leader: bool,
+    },
+    /// It no longer knows what it has promised.
+    Lost,
+    /// Another process than a coordinator.
+    NoCoordinator,
+    /// Nobody listens there.
+    Unreached,
+    OtherCluster,
+    OtherVersion,
+    Silent,
+    Fails,
+}
+
+/// Asks one of the coordinators.
+pub async fn look_at(transport: &Transport, file: &ClusterFile, address: SocketAddr) -> Look {
+    let endpoint = coordinator(address).endpoint::<GetLeader>();
+    let register = file.register();
+    let call = transport.call(&endpoint, GetLeader { register });
+    match timeout(LIMIT, call).await {
+        Some(Ok(reply)) if reply.lost.is_some() => Look::Lost,
+        Some(Ok(reply)) if reply.leader.is_some() => Look::Answers { has_leader: true },
+        Some(Ok(reply)) if !reply.is_coordinator => Look::NoCoordinator,
+        Some(Ok(_)) => Look::Answers { has_leader: false },
+        Some(Err(Error::connection_failed)) => Look::Unreached,
+        Some(Err(Error::connection_string_invalid | Error::wrong_connection_file)) => {
+            Look::OtherCluster
+        }
+        Some(Err(Error::incompatible_protocol_version)) => Look::OtherVersion,
+        Some(Err(_)) if transport.unreachable().contains(&address) => Look::Silent,
+        Some(Err(_)) => Look::Fails,
+        None => Look::Silent,
+    }
+}
+
+impl fmt::Display for Look {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Look::Answers { .. } => "answers",
+            Look::Lost => "has lost its file `coordination'",
+            Look::NoCoordinator => "a server, but not a coordinator",
+            Look::Unreached => "cannot be reached",
+            Look::OtherCluster => "belongs to another cluster",
+            Look::OtherVersion => "speaks another version",
+            Look::Silent => "no answer",
+            Look::Fails => "fails",
+        })
+    }
+}

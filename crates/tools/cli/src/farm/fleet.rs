@@ -1,0 +1,203 @@
+//! Machines of a fresh cluster on this host, as child processes.
+//!
+//! ```text
+//! DIR/plinth.cluster       the cluster file
+//! DIR/farm-ID/             data directories and traces of the processes; removed at the end
+//! /dev/shm/plinth-farm-…   their memories; removed at the end
+//! ```
+
+use crate::Outcome;
+use crate::children::{self, CHECK_INTERVAL, describe};
+use plinth_coordination::{ClusterFile, cluster_file};
+use plinth_farm_server::{Survey, memory_directory, survey};
+use plinth_rpc::Transport;
+use plinth_runtime::{Duration, now, sleep};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
+
+/// The description in the cluster files of such clusters.
+const DESCRIPTION: &str = "farm";
+/// Limit of the wait for a new cluster to serve.
+const START_LIMIT: Duration = Duration::from_secs(60);
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
+
+/// What the machines of a fleet have in common.
+pub struct Shape {
+    pub machines: u16,
+    pub replication: u16,
+    pub regions: u16,
+    pub region_mib: u64,
+    pub old_mib: u64,
+}
+
+pub struct Fleet {
+    pub file: ClusterFile,
+    pub path: PathBuf,
+    directory: PathBuf,
+    memory: PathBuf,
+    first_port: u16,
+    metrics_port: Option<u16>,
+    shape: Shape,
+    /// They run TPC-C, as their standard input says.
+    works: bool,
+    transport: Transport,
+}
+
+fn address(first_port: u16, i: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), first_port + 2 * i)
+}
+
+/// One survives no loss, three survive the loss of one.
+fn coordinators(machines: u16) -> u16 {
+    if machines < 3 { 1 } else { 3 }
+}
+
+impl Fleet {
+    /// Writes the cluster file, and makes the directories. Nothing runs yet.
+    pub async fn prepare(
+        above: &Path,
+        shape: Shape,
+        first_port: u16,
+        metrics_port: Option<u16>,
+        works: bool,
+    ) -> Outcome<Fleet> {
+        let last = u32::from(first_port) + 2 * u32::from(shape.machines) + 2;
+        if last > 1 << 16 {
+            return Err(format!(
+                "ports from {first_port} on do not suffice: each machine takes two; choose a lower --port"
+            ));
+        }
+        let path = above.join(cluster_file::DEFAULT_NAME);
+        if let Ok(found) = ClusterFile::load(&path).await
+            && found.description != DESCRIPTION
+        {
+            return Err(format!(
+                "data directory {} holds a cluster of the store; choose another with --data-dir",
+                above.display()
+            ));
+        }
+        let id = format!("{:016x}", plinth_runtime::random::u64());
+        let directory = above.join(format!("farm-{id}"));
+        let cannot = |error: std::io::Error| {
+            format!(
+                "data directory {}: {error}; choose another with --data-dir",
+                above.display()
+            )
+        };
+        let made = plinth_runtime::disk::create_dir_all(&directory).await;
+        made.map_err(cannot)?;
+        let named = 0..coordinators(shape.machines);
+        let file = ClusterFile {
+            description: DESCRIPTION.into(),
+            id,
+            coordinators: named.map(|i| address(first_port, i)).collect(),
+        };
+        file.save(&path).await.map_err(cannot)?;
+        Ok(Fleet {
+            memory: memory_directory(&file),
+            file,
+            path,
+            directory,
+            first_port,
+            metrics_port,
+            shape,
+            works,
+            transport: Transport::client(),
+        })
+    }
+
+    /// Starts the machine with this number.
+    pub fn start(&self, i: u16) -> Outcome<Child> {
+        let listen = address(self.first_port, i);
+        let data = self.directory.join(format!("machine-{i}"));
+        let made = std::fs::create_dir_all(&data);
+        made.map_err(|error| format!("{}: {error}", data.display()))?;
+        let mut command = children::itself();
+        command
+            .args(["farm", "server", "--listen", &listen.to_string()])
+            .arg("--data-dir")
+            .arg(&data)
+            .arg("--cluster-file")
+            .arg(&self.path)
+            .arg("--memory-dir")
+            .arg(&self.memory)
+            .arg("--trace")
+            .arg(data.join("trace.jsonl"))
+            .args(["--old-mib", &self.shape.old_mib.to_string()])
+            .args(["--new", "--machines", &self.shape.machines.to_string()])
+            .args(["--regions", &self.shape.regions.to_string()])
+            .args(["--replication", &self.shape.replication.to_string()])
+            .args(["--region-mib", &self.shape.region_mib.to_string()]);
+        if let Some(port) = self.metrics_port {
+            let page = SocketAddr::new(listen.ip(), port + i);
+            command.args(["--metrics", &page.to_string()]);
+        }
+        if self.works {
+            command
+                .arg("--work")
+                .stdin(Stdio::piped())
+                .stdout(Stdio::piped());
+        }
+        let child = children::follow(&mut command).spawn();
+        child.map_err(|error| format!("cannot start a process: {error}"))
+    }
+
+    /// The number of the machine that listens at this address.
+    pub fn index(&self, at: SocketAddr) -> u16 {
+        at.port().saturating_sub(self.first_port) / 2
+    }
+
+    pub async fn look(&self) -> Survey {
+        survey(&self.transport, &self.file, LOOK_LIMIT).await
+    }
+
+    /// Waits until so many machines serve, and nothing is missing.
+    pub async fn whole(&self, machines: usize, limit: Duration) -> Outcome<Survey> {
+        let begun = now();
+        loop {
+            let seen = self.look().await;
+            let missing = seen.missing();
+            let members = seen.machines.iter().filter(|seen| seen.is_member).count();
+            if seen.serves() && missing.is_empty() && members >= machines {
+                return Ok(seen);
+            }
+            if begun.elapsed() > limit {
+                return Err(format!(
+                    "the cluster is not whole after {} s: {}",
+                    limit.as_secs(),
+                    missing.join("; ")
+                ));
+            }
+            sleep(CHECK_INTERVAL).await;
+        }
+    }
+
+    pub async fn ready(&self) -> Outcome {
+        self.whole(usize::from(self.shape.machines), START_LIMIT)
+            .await
+            .map(drop)
+    }
+
+    /// Removes what the machines have left.
+    pub fn remove(&self) {
+        for directory in [&self.memory, &self.directory] {
+            let _ = std::fs::remove_dir_all(directory); // it may never have been made
+        }
+    }
+}
+
+/// The line about the first process that ends.
+pub async fn first_end(children: &mut [Option<Child>]) -> String {
+    loop {
+        for (i, child) in children.iter_mut().enumerate() {
+            if let Some(Ok(Some(status))) = child.as_mut().map(Child::try_wait) {
+                let how = describe(status);
+                return format!(
+                    "machine {i} ended with {how} before the cluster served; it said why above"
+                );
+            }
+        }
+        sleep(CHECK_INTERVAL).await;
+    }
+}

@@ -1,0 +1,97 @@
+//! `plinth farm server`: one machine.
+
+use super::create::PlanArguments;
+use super::{ClusterArgument, work};
+use crate::server::{follow_parent, raise_file_limit};
+use crate::{Outcome, allocator, pages, trace_file};
+use plinth_farm_server::{Config, Work, serve};
+use plinth_runtime::metric::page::Page;
+use plinth_runtime::real::{block_on, interrupted};
+use plinth_runtime::{Either, race};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    cluster: ClusterArgument,
+    /// Address for operators, and for the coordinator if the cluster file names it; the memory is served to other
+    /// hosts at the next port
+    #[arg(long, value_name = "IP:PORT")]
+    listen: SocketAddr,
+    /// Directory of this process, for the coordinator's state; no data of the cluster is there
+    #[arg(long, value_name = "DIR")]
+    data_dir: PathBuf,
+    /// Directory of the memories, the same for all machines of this host [default: one below /dev/shm]
+    #[arg(long, value_name = "DIR")]
+    memory_dir: Option<PathBuf>,
+    /// Number of the machine [default: the lowest that nobody has]
+    #[arg(long, value_name = "N")]
+    machine: Option<u16>,
+    /// Name of the zone, for example a rack: no two replicas are in one zone if there are others [default: the host]
+    #[arg(long, value_name = "NAME", default_value = "")]
+    zone: String,
+    /// Memory for old versions, which transactions with older snapshots read
+    #[arg(long, value_name = "MIB", default_value_t = 64, value_parser = clap::value_parser!(u64).range(2..=1 << 20))]
+    old_mib: u64,
+    /// Make the cluster if there is none, with the numbers below
+    #[arg(long)]
+    new: bool,
+    #[command(flatten)]
+    plan: PlanArguments,
+    /// Address of a metrics page (/metrics) for Prometheus
+    #[arg(long, value_name = "IP:PORT")]
+    metrics: Option<SocketAddr>,
+    /// File for trace events, one JSON object per line
+    #[arg(long, value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Run TPC-C, as standard input says
+    #[arg(long, hide = true)]
+    work: bool,
+    /// End when the process with this number, the parent, ends
+    #[arg(long, hide = true)]
+    parent: Option<u32>,
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    if let Some(parent) = arguments.parent {
+        follow_parent(parent)?;
+    }
+    trace_file::start(arguments.trace.as_deref())?;
+    allocator::return_free_memory_when_idle()?;
+    raise_file_limit();
+    let at = format!("farm server {}", arguments.listen);
+    let outcome = block_on(start(arguments, &at));
+    trace_file::flush();
+    outcome.map_err(|line| format!("{at}: {line}"))
+}
+
+async fn start(arguments: Arguments, at: &str) -> Outcome {
+    let cluster = arguments.cluster.load().await?;
+    let page = arguments.metrics.map(|address| (address, Page::default()));
+    if let Some((address, page)) = &page {
+        pages::serve("--metrics", *address, pages::router(vec![page.clone()]))?;
+    }
+    let name = at.to_owned();
+    let config = Config {
+        listen: arguments.listen,
+        data_directory: arguments.data_dir,
+        memory_directory: arguments.memory_dir,
+        cluster,
+        machine: arguments.machine,
+        zone: arguments.zone,
+        new: arguments.new.then(|| arguments.plan.plan()),
+        old_mib: arguments.old_mib,
+        page: page.map(|(_, page)| page),
+        tell: Rc::new(move |line| eprintln!("plinth: {name}: {line}")),
+        work: arguments
+            .work
+            .then(|| -> Work { Box::new(|joined, sizes| Box::pin(work::run(joined, sizes))) }),
+    };
+    match race(interrupted(), serve(config)).await {
+        Either::Left(Ok(())) => Ok(()),
+        Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
+        Either::Right(outcome) => outcome,
+    }
+}

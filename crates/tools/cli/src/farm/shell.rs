@@ -1,0 +1,360 @@
+//! `plinth farm cli`: keys and values of a cluster, from a member without data.
+
+use super::ClusterArgument;
+use super::status::text as status_text;
+use crate::Outcome;
+use crate::shell::answer::Answer;
+use crate::shell::runner;
+use crate::shell::statement::split;
+use plinth_coordination::ClusterFile;
+use plinth_core::key::{SYSTEM_BEGIN, prefix_end};
+use plinth_core::{Error, Key, KeySelector, Value};
+use plinth_farm_server::{Access, Guest, GuestConfig, survey};
+use plinth_farm_structures::kv::{Database, RangeOptions, Transaction};
+use plinth_rpc::Transport;
+use plinth_runtime::real::block_on;
+use plinth_runtime::{Duration, Either, race, timeout};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::path::PathBuf;
+
+/// Limit of rows of a range if the user names none.
+const ROWS_DEFAULT: i32 = 25;
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    cluster: ClusterArgument,
+    /// Directory of the memories of this host's machines, if they have another than the default
+    #[arg(long, value_name = "DIR")]
+    memory_dir: Option<PathBuf>,
+    /// Address of this host, at which the machines of other hosts reach the shell [default: the one toward them]
+    #[arg(long, value_name = "IP")]
+    address: Option<IpAddr>,
+    /// Statements to run, separated by ';', instead of an interactive shell
+    #[arg(long, value_name = "STATEMENTS")]
+    exec: Option<String>,
+    /// Print one JSON object per statement
+    #[arg(long)]
+    json: bool,
+    /// Seconds to wait for the cluster before giving up
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 10,
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    timeout: u64,
+}
+
+/// The address of this host from which packets to `to` go out. Nothing is sent.
+fn own_address(to: SocketAddr) -> Outcome<IpAddr> {
+    let any = match to {
+        SocketAddr::V4(_) => "0.0.0.0:0",
+        SocketAddr::V6(_) => "[::]:0",
+    };
+    let found = UdpSocket::bind(any).and_then(|socket| {
+        socket.connect(to)?;
+        socket.local_addr()
+    });
+    found.map(|address| address.ip()).map_err(|error| {
+        format!("there is no way to {to}: {error}; name an address of this host with --address")
+    })
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    let outcome = block_on(serve(&arguments));
+    if let Err(line) = &outcome
+        && arguments.exec.is_none()
+    {
+        // A thread may still wait for a line, and the process would wait for it.
+        eprintln!("plinth: farm cli: {line}");
+        std::process::exit(1);
+    }
+    outcome.map_err(|line| format!("farm cli: {line}"))
+}
+
+async fn serve(arguments: &Arguments) -> Outcome {
+    let file = arguments.cluster.load().await?;
+    let address = match arguments.address {
+        Some(address) => address,
+        None => own_address(file.coordinators[0])?,
+    };
+    let limit = Duration::from_secs(arguments.timeout);
+    let guest = Guest::enter(GuestConfig {
+        cluster: file.clone(),
+        memory_directory: arguments.memory_dir.clone(),
+        address,
+        limit,
+    })
+    .await?;
+    let left = guest.joined.left().clone();
+    let using = async {
+        let database = timeout(limit, guest.database()).await;
+        let database = database.unwrap_or_else(|| Err(silence(arguments.timeout)))?;
+        let mut session = Session {
+            database,
+            file,
+            limit,
+            open: None,
+            has_written: false,
+        };
+        let exec = arguments.exec.as_deref();
+        let ran = runner::run(&mut session, exec, arguments.json).await;
+        session.end(ran)
+    };
+    let outcome = match race(using, left.wait_until(Option::is_some)).await {
+        Either::Left(outcome) => outcome,
+        Either::Right(()) => Err(format!(
+            "it has left the cluster: {}",
+            left.get().map(|why| why.to_string()).unwrap_or_default()
+        )),
+    };
+    guest.leave().await;
+    outcome
+}
+
+fn silence(seconds: u64) -> String {
+    format!(
+        "the cluster does not answer within {seconds} s; `plinth farm status` tells what it lacks"
+    )
+}
+
+#[derive(Clone, PartialEq, Debug)]
+enum Statement {
+    Get(Key),
+    Set(Key, Value),
+    Clear(Key),
+    ClearRange(Key, Key),
+    /// Begin, end if given, limit.
+    GetRange(Key, Option<Key>, i32),
+    Begin,
+    Commit,
+    Rollback,
+    Status,
+    Help,
+    Exit,
+}
+
+/// Name, arguments, description.
+const HELP: [(&str, &str, &str); 11] = [
+    (
+        "begin",
+        "",
+        "start a transaction, which the statements up to commit or rollback belong to",
+    ),
+    ("clear", "KEY", "remove a key"),
+    (
+        "clearrange",
+        "BEGIN END",
+        "remove every key from BEGIN up to, and without, END",
+    ),
+    ("commit", "", "commit the transaction"),
+    ("exit", "", "leave"),
+    ("get", "KEY", "show the value of a key"),
+    (
+        "getrange",
+        "BEGIN [END] [LIMIT]",
+        "show the pairs from BEGIN up to, and without, END; without END, those that begin with BEGIN",
+    ),
+    ("help", "", "list the statements"),
+    ("rollback", "", "end the transaction without a commit"),
+    ("set", "KEY VALUE", "write a pair"),
+    ("status", "", "show the state of the cluster"),
+];
+
+fn help() -> String {
+    let lines = HELP.iter();
+    let lines = lines
+        .map(|(name, arguments, what)| format!("  {:<31} {what}", format!("{name} {arguments}")));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn parse(words: &[Vec<u8>]) -> Outcome<Statement> {
+    let name = String::from_utf8_lossy(&words[0]).to_ascii_lowercase();
+    let key = |i: usize| Key::copy_from_slice(&words[i]);
+    Ok(match (name.as_str(), words.len() - 1) {
+        ("get", 1) => Statement::Get(key(1)),
+        ("set", 2) => Statement::Set(key(1), key(2)),
+        ("clear", 1) => Statement::Clear(key(1)),
+        ("clearrange", 2) => Statement::ClearRange(key(1), key(2)),
+        ("getrange", count @ 1..=3) => {
+            let limit = match count {
+                3 => String::from_utf8_lossy(&words[3])
+                    .parse()
+                    .ok()
+                    .filter(|limit| *limit > 0),
+                _ => Some(ROWS_DEFAULT),
+            };
+            let limit = limit.ok_or("the limit is a number of rows, at least 1")?;
+            Statement::GetRange(key(1), (count > 1).then(|| key(2)), limit)
+        }
+        ("begin", 0) => Statement::Begin,
+        ("commit", 0) => Statement::Commit,
+        ("rollback", 0) => Statement::Rollback,
+        ("status", 0) => Statement::Status,
+        ("help", 0) => Statement::Help,
+        ("exit" | "quit", 0) => Statement::Exit,
+        _ => match HELP.iter().find(|(known, ..)| *known == name) {
+            Some((name, arguments, _)) => return Err(format!("usage: {name} {arguments}")),
+            None => return Err(format!("there is no statement `{name}'; `help' lists them")),
+        },
+    })
+}
+
+struct Session {
+    database: Database<Access>,
+    file: ClusterFile,
+    limit: Duration,
+    open: Option<Transaction<Access>>,
+    has_written: bool,
+}
+
+impl runner::Session for Session {
+    type Statement = Statement;
+
+    fn names() -> Vec<String> {
+        HELP.iter().map(|(name, ..)| String::from(*name)).collect()
+    }
+
+    fn parse(text: &str) -> Outcome<Vec<Statement>> {
+        let statements = split(text)?;
+        let words = statements.iter().filter(|words| !words.is_empty());
+        words.map(|words| parse(words)).collect()
+    }
+
+    fn is_exit(statement: &Statement) -> bool {
+        *statement == Statement::Exit
+    }
+
+    fn prompt(&self) -> &'static str {
+        match self.open {
+            Some(_) => "farm (transaction)",
+            None => "farm",
+        }
+    }
+
+    async fn execute(&mut self, statement: Statement) -> Outcome<Answer> {
+        match statement {
+            Statement::Get(key) => {
+                let read = self.read(async |tx| tx.get(&key).await).await?;
+                Ok(Answer::Value(key, read))
+            }
+            Statement::GetRange(begin, end, limit) => self.get_range(&begin, end, limit).await,
+            Statement::Set(key, value) => self.write(|tx| tx.set(&key, &value)).await,
+            Statement::Clear(key) => self.write(|tx| tx.clear(&key)).await,
+            Statement::ClearRange(begin, end) => {
+                self.write(|tx| tx.clear_range(&begin, &end)).await
+            }
+            Statement::Begin if self.open.is_some() => {
+                Err("a transaction is open already; `commit' or `rollback' ends it".into())
+            }
+            Statement::Begin => {
+                self.open = Some(self.database.create_transaction());
+                Ok(Answer::Text("Transaction started".into()))
+            }
+            Statement::Commit => self.commit().await,
+            Statement::Rollback => {
+                self.open.take().ok_or("no transaction is open")?;
+                self.has_written = false;
+                Ok(Answer::Text("Transaction rolled back".into()))
+            }
+            Statement::Status => {
+                let seen = survey(&Transport::client(), &self.file, LOOK_LIMIT).await;
+                Ok(Answer::Text(status_text(&seen)))
+            }
+            Statement::Help => Ok(Answer::Text(help())),
+            Statement::Exit => Ok(Answer::Nothing),
+        }
+    }
+}
+
+impl Session {
+    /// Uncommitted writes are lost, which is an error.
+    fn end(&self, outcome: Outcome) -> Outcome {
+        match (&self.open, self.has_written) {
+            (Some(_), true) => {
+                Err("the transaction was not committed: nothing of it has happened".into())
+            }
+            _ => outcome,
+        }
+    }
+
+    async fn within<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Outcome<T> {
+        match timeout(self.limit, work).await {
+            Some(done) => done.map_err(|error| error.to_string()),
+            None => Err(silence(self.limit.as_secs())),
+        }
+    }
+
+    /// Reads in the open transaction, or in one of its own.
+    async fn read<T>(
+        &self,
+        read: impl AsyncFn(&Transaction<Access>) -> Result<T, Error>,
+    ) -> Outcome<T> {
+        match &self.open {
+            Some(open) => self.within(read(open)).await,
+            None => {
+                self.within(self.database.run(async |tx| read(&tx).await))
+                    .await
+            }
+        }
+    }
+
+    async fn write(&mut self, write: impl Fn(&Transaction<Access>)) -> Outcome<Answer> {
+        if let Some(open) = &self.open {
+            write(open);
+            self.has_written = true;
+            return Ok(Answer::Nothing);
+        }
+        let done = self.database.run(async |tx| {
+            write(&tx);
+            Ok(())
+        });
+        self.within(done).await?;
+        Ok(Answer::Text("Committed".into()))
+    }
+
+    async fn commit(&mut self) -> Outcome<Answer> {
+        let open = self.open.take().ok_or("no transaction is open")?;
+        self.has_written = false;
+        self.within(open.commit()).await?;
+        Ok(Answer::Text("Committed".into()))
+    }
+
+    async fn get_range(&self, begin: &Key, end: Option<Key>, limit: i32) -> Outcome<Answer> {
+        let end = end.unwrap_or_else(|| match prefix_end(begin) {
+            Some(end) if !begin.is_empty() => end,
+            _ => Key::from_static(SYSTEM_BEGIN),
+        });
+        let read = async |tx: &Transaction<Access>| {
+            let begin = KeySelector::first_greater_or_equal(begin.clone());
+            let end = KeySelector::first_greater_or_equal(end.clone());
+            tx.get_range(begin, end, RangeOptions::limit(limit)).await
+        };
+        let found = self.read(read).await?;
+        Ok(Answer::Rows(found.rows, limit, false))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use runner::Session as _;
+
+    #[test]
+    fn statements_are_parsed_and_each_mistake_is_named() {
+        let parsed = Session::parse("set a \"b c\"; getrange a b 3;").expect("parses");
+        let range = Statement::GetRange("a".into(), Some("b".into()), 3);
+        assert_eq!(parsed, [Statement::Set("a".into(), "b c".into()), range]);
+        for (text, word) in [
+            ("get", "usage: get KEY"),
+            ("fly", "fly"),
+            ("getrange a b 0", "limit"),
+        ] {
+            let error = Session::parse(text).expect_err(text);
+            assert!(error.contains(word), "{text}: {error}");
+        }
+        assert!(Session::names().iter().all(|name| help().contains(name)));
+    }
+}

@@ -1,0 +1,175 @@
+//! `plinth farm status`.
+
+use super::ClusterArgument;
+use crate::Outcome;
+use plinth_coordination::Look;
+use plinth_farm_server::{MachineStatus, Seen, Survey, survey};
+use plinth_rpc::Transport;
+use plinth_runtime::Duration;
+use serde_json::{Value, json};
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    cluster: ClusterArgument,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    /// Seconds to wait for the coordinators
+    #[arg(
+        long,
+        value_name = "SECONDS",
+        default_value_t = 5,
+        value_parser = clap::value_parser!(u64).range(1..=86_400)
+    )]
+    timeout: u64,
+}
+
+pub async fn run(arguments: &Arguments) -> Outcome {
+    let file = arguments.cluster.load().await?;
+    let limit = Duration::from_secs(arguments.timeout);
+    let seen = survey(&Transport::client(), &file, limit).await;
+    match arguments.json {
+        true => println!("{:#}", as_json(&seen)),
+        false => println!("{}", text(&seen)),
+    }
+    match seen.serves() {
+        true => Ok(()),
+        false => Err("the cluster does not serve".into()),
+    }
+}
+
+fn us(ns: Option<u64>) -> Option<f64> {
+    ns.map(|ns| ns as f64 / 1000.0)
+}
+
+fn mib(bytes: u64) -> u64 {
+    bytes >> 20
+}
+
+fn number_of(seen: &Survey) -> u64 {
+    seen.record.as_ref().map_or(0, |record| record.number())
+}
+
+fn line(survey: &Survey, seen: &Seen) -> String {
+    let at = match (seen.address, seen.seat.place.socket) {
+        (Some(at), _) => at.to_string(),
+        (None, Some(socket)) => format!("{} (a shell)", socket.ip()),
+        (None, None) => "a shell".into(),
+    };
+    let master = survey.record.as_ref().and_then(|record| record.master());
+    let part = match () {
+        () if !seen.is_member => "waits",
+        () if master.is_some_and(|master| master.id == seen.seat.id) => "master",
+        () => "member",
+    };
+    let said = match (&seen.status, seen.address) {
+        (Some(status), _) => described(status),
+        (None, Some(_)) => "does not answer".into(),
+        (None, None) => "has no data".into(),
+    };
+    format!("  {:>4}  {at:<22} {part:<7} {said}", seen.seat.machine)
+}
+
+fn described(status: &MachineStatus) -> String {
+    let microseconds = |ns| us(ns).map_or_else(|| "unknown".into(), |us| format!("{us:.1} us"));
+    format!(
+        "primary of {}, backup of {}, not whole {}; clock within {}; {} committed, {} aborted; regions use {} of {} \
+         MiB; old versions {} of {} blocks; safe point {} behind",
+        status.primaries,
+        status.backups,
+        status.lacking,
+        microseconds(status.uncertainty_ns),
+        status.committed,
+        status.aborted,
+        mib(status.region_bytes.saturating_sub(status.free_bytes)),
+        mib(status.region_bytes),
+        status.old_blocks.saturating_sub(status.old_blocks_free),
+        status.old_blocks,
+        microseconds(status.safe_point_age_ns),
+    )
+}
+
+pub fn text(survey: &Survey) -> String {
+    let mut lines = vec![match &survey.record {
+        Some(record) => format!(
+            "cluster {}: configuration {}, {} regions of {} MiB, {} replicas each",
+            survey.file.key(),
+            number_of(survey),
+            record.cluster.regions,
+            mib(record.cluster.region_bytes),
+            record.cluster.replication
+        ),
+        None => format!("cluster {}", survey.file.key()),
+    }];
+    lines.push("coordinators".into());
+    let looks = survey.coordinators.iter();
+    lines.extend(looks.map(|(at, look)| format!("  {at:<22} {look}")));
+    if !survey.machines.is_empty() {
+        lines.push("machines".into());
+    }
+    lines.extend(survey.machines.iter().map(|seen| line(survey, seen)));
+    let others = survey.others.iter();
+    lines.extend(
+        others.map(|(at, status)| format!("  process at {at} waits for {}", status.waits_for)),
+    );
+    let missing = survey.missing();
+    lines.push(match missing.is_empty() {
+        true => "nothing is missing".into(),
+        false => "missing".into(),
+    });
+    lines.extend(missing.iter().map(|line| format!("  {line}")));
+    lines.join("\n")
+}
+
+fn machine_json(survey: &Survey, seen: &Seen) -> Value {
+    let master = survey.record.as_ref().and_then(|record| record.master());
+    let status = seen.status.as_ref();
+    json!({
+        "machine": seen.seat.machine,
+        "address": seen.address.map(|at| at.to_string()),
+        "is_member": seen.is_member,
+        "is_master": master.is_some_and(|master| master.id == seen.seat.id),
+        "has_data": seen.seat.slots > 0,
+        "answers": status.is_some(),
+        "waits_for": status.map(|of| of.waits_for.clone()),
+        "configuration": status.map(|of| of.number),
+        "clock_uncertainty_us": us(status.and_then(|of| of.uncertainty_ns)),
+        "primaries": status.map(|of| of.primaries),
+        "backups": status.map(|of| of.backups),
+        "not_whole": status.map(|of| of.lacking),
+        "committed": status.map(|of| of.committed),
+        "aborted": status.map(|of| of.aborted),
+        "memory_bytes": status.map(|of| of.memory_bytes),
+        "region_bytes": status.map(|of| of.region_bytes),
+        "region_free_bytes": status.map(|of| of.free_bytes),
+        "old_blocks": status.map(|of| of.old_blocks),
+        "old_blocks_free": status.map(|of| of.old_blocks_free),
+        "safe_point_age_us": us(status.and_then(|of| of.safe_point_age_ns)),
+    })
+}
+
+fn as_json(survey: &Survey) -> Value {
+    let coordinators = survey.coordinators.iter().map(|(at, look)| {
+        json!({
+            "address": at.to_string(),
+            "answers": matches!(look, Look::Answers { .. }),
+            "state": look.to_string(),
+        })
+    });
+    let machines = survey.machines.iter();
+    let record = survey.record.as_ref();
+    json!({
+        "cluster": survey.file.key(),
+        "serves": survey.serves(),
+        "missing": survey.missing(),
+        "configuration": number_of(survey),
+        "regions": record.map(|record| record.cluster.regions),
+        "replication": record.map(|record| record.cluster.replication),
+        "coordinators": coordinators.collect::<Vec<_>>(),
+        "machines": machines.map(|seen| machine_json(survey, seen)).collect::<Vec<_>>(),
+        "processes_without_a_cluster": survey.others.iter().map(|(at, status)| {
+            json!({ "address": at.to_string(), "waits_for": status.waits_for })
+        }).collect::<Vec<_>>(),
+    })
+}

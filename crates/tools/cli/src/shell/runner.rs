@@ -1,0 +1,109 @@
+//! Runs the statements of a session: given on the command line, on standard input, or typed by a person. Lines are
+//! read beside the event loop, which goes on meanwhile.
+
+use super::answer::Answer;
+use super::editor::{self, Editor};
+use crate::Outcome;
+use std::io::{IsTerminal, Write};
+
+/// What understands and executes statements.
+pub trait Session {
+    type Statement;
+
+    /// The names of all statements.
+    fn names() -> Vec<String>;
+
+    /// All statements of a text. After an error none of them runs.
+    fn parse(text: &str) -> Outcome<Vec<Self::Statement>>;
+
+    fn is_exit(statement: &Self::Statement) -> bool;
+
+    fn prompt(&self) -> &'static str;
+
+    async fn execute(&mut self, statement: Self::Statement) -> Outcome<Answer>;
+}
+
+/// Runs `exec`, or what standard input has.
+pub async fn run<S: Session>(session: &mut S, exec: Option<&str>, json: bool) -> Outcome {
+    match exec {
+        Some(text) => execute_all(session, text, json).await.map(drop),
+        None if std::io::stdin().is_terminal() => interact(session, json).await,
+        None => execute_input(session, json).await,
+    }
+}
+
+/// Runs statements up to the first that fails; returns false if the user leaves.
+async fn execute_all<S: Session>(session: &mut S, text: &str, json: bool) -> Outcome<bool> {
+    for statement in S::parse(text)? {
+        if S::is_exit(&statement) {
+            return Ok(false);
+        }
+        let answer = session.execute(statement).await?;
+        print(&answer.render(json));
+        answer.into_outcome()?;
+    }
+    Ok(true)
+}
+
+/// The next line of standard input; `None` at its end.
+pub async fn read_line() -> Outcome<Option<String>> {
+    plinth_runtime::offload(|| {
+        let mut line = String::new();
+        let read = std::io::stdin().read_line(&mut line);
+        let read = read.map_err(|error| format!("standard input: {error}"))?;
+        Ok((read > 0).then_some(line))
+    })
+    .await
+}
+
+/// Runs statements from standard input, line by line.
+async fn execute_input<S: Session>(session: &mut S, json: bool) -> Outcome {
+    while let Some(line) = read_line().await? {
+        if !execute_all(session, &line, json).await? {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// Prompts for statements until the user leaves. Prints an error and continues with the next prompt.
+async fn interact<S: Session>(session: &mut S, json: bool) -> Outcome {
+    println!(
+        "plinth {}: `help' lists the statements, `exit' leaves.",
+        env!("CARGO_PKG_VERSION")
+    );
+    let mut editor = Editor::new(S::names());
+    loop {
+        let (line, returned) = editor::read_line(editor, session.prompt()).await?;
+        editor = returned;
+        let Some(line) = line else { return Ok(()) };
+        let statements = match S::parse(&line) {
+            Ok(statements) => statements,
+            Err(error) => {
+                eprintln!("ERROR: {error}");
+                continue;
+            }
+        };
+        for statement in statements {
+            if S::is_exit(&statement) {
+                return Ok(());
+            }
+            match session.execute(statement).await {
+                Ok(answer) => print(&answer.render(json)),
+                Err(error) => {
+                    eprintln!("ERROR: {error}");
+                    break;
+                }
+            }
+        }
+    }
+}
+
+fn print(text: &str) {
+    if text.is_empty() {
+        return;
+    }
+    let mut out = std::io::stdout().lock();
+    // The reader of the output may have closed the pipe.
+    let _ = writeln!(out, "{text}");
+}

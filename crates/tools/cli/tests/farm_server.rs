@@ -1,0 +1,265 @@
+//! The in-memory engine in real processes: three machines of this host, one of which is killed, and what is asked
+//! wrongly.
+
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes processes from outside
+
+mod common;
+
+use common::{BINARY, Directory, Server, error_line, free_ports, text};
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+struct Machines {
+    directory: Directory,
+    first_port: u16,
+    processes: Vec<Option<Server>>,
+}
+
+impl Machines {
+    /// A cluster file that names the first of so many processes, none of which runs.
+    fn new(name: &str, count: u16) -> Machines {
+        let (directory, first_port) = (Directory::new(name), free_ports(2 * count));
+        let machines = Machines {
+            directory,
+            first_port,
+            processes: (0..count).map(|_| None).collect(),
+        };
+        let text = format!("test:{first_port}@{}\n", machines.address(0));
+        std::fs::write(machines.file(), text).expect("written");
+        machines
+    }
+
+    fn file(&self) -> String {
+        self.directory.file("plinth.cluster").display().to_string()
+    }
+
+    fn address(&self, i: u16) -> String {
+        format!("127.0.0.1:{}", self.first_port + 2 * i)
+    }
+
+    fn command(&self, i: u16, more: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        command
+            .args(["farm", "server", "--listen", &self.address(i)])
+            .arg("--data-dir")
+            .arg(self.directory.file(&format!("d{i}")))
+            .arg("--memory-dir")
+            .arg(self.directory.file("memory"))
+            .args(["-C", &self.file(), "--old-mib", "8"])
+            .args(more)
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn start(&mut self, i: u16) {
+        let said = std::fs::File::create(self.directory.file(&format!("said-{i}")));
+        let mut command = self.command(i, &[]);
+        command.stderr(said.expect("can be made"));
+        self.processes[usize::from(i)] = Some(Server(command.spawn().expect("it starts")));
+    }
+
+    fn said(&self, i: u16) -> String {
+        text(&std::fs::read(self.directory.file(&format!("said-{i}"))).unwrap_or_default())
+    }
+
+    /// Kills a process, as `kill -9` does.
+    fn kill(&mut self, i: u16) {
+        self.processes[usize::from(i)] = None;
+    }
+
+    fn run(&self, command: &str, more: &[&str]) -> Output {
+        let mut asked = Command::new(BINARY);
+        asked.args(["farm", command, "-C", &self.file()]).args(more);
+        asked.stdin(Stdio::null()).output().expect("it runs")
+    }
+
+    fn create(&self) -> Output {
+        let plan = ["--machines", "3", "--regions", "3", "--region-mib", "8"];
+        self.run("create", &plan)
+    }
+
+    fn cli(&self, statements: &str) -> String {
+        let memory = self.directory.file("memory").display().to_string();
+        let asked = [
+            "--memory-dir",
+            &memory,
+            "--timeout",
+            "30",
+            "--exec",
+            statements,
+        ];
+        let output = self.run("cli", &asked);
+        assert!(
+            output.status.success(),
+            "{statements}: {}",
+            text(&output.stderr)
+        );
+        text(&output.stdout)
+    }
+
+    fn status(&self) -> Value {
+        let output = self.run("status", &["--json"]);
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    fn until(&self, is_so: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let status = self.status();
+            if is_so(&status) {
+                return status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{status:#}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Waits until three machines serve and nothing is missing.
+    fn whole(&self) -> Value {
+        self.until(|status| {
+            let machines = status["machines"].as_array().map_or(0, Vec::len);
+            status["serves"] == true && status["missing"] == serde_json::json!([]) && machines == 3
+        })
+    }
+}
+
+/// Processor time of a process so far.
+fn processor_time(pid: u32) -> Duration {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
+    let fields: Vec<&str> = stat
+        .rsplit(')')
+        .next()
+        .expect("fields")
+        .split_whitespace()
+        .collect();
+    let ticks: u64 = [11, 12]
+        .map(|at| fields[at].parse::<u64>().expect("ticks"))
+        .iter()
+        .sum();
+    Duration::from_millis(ticks * 10)
+}
+
+#[test]
+fn three_machines_keep_what_was_committed_when_one_is_killed_and_comes_back() {
+    let mut machines = Machines::new("farm-server", 3);
+    (0..3).for_each(|i| machines.start(i));
+    let missing = machines.until(|status| status["coordinators"][0]["answers"] == true);
+    assert!(
+        missing["missing"]
+            .to_string()
+            .contains("no cluster was made"),
+        "{missing:#}"
+    );
+    assert!(machines.create().status.success());
+    assert!(error_line(&machines.create()).contains("there is a cluster already"));
+    let status = machines.whole();
+    for machine in status["machines"].as_array().expect("machines") {
+        assert_eq!(
+            (&machine["primaries"], &machine["backups"]),
+            (&1.into(), &2.into())
+        );
+        assert!(machine["clock_uncertainty_us"].is_number(), "{machine}");
+    }
+    assert!(
+        machines.said(0).contains("it is a member: machine"),
+        "{}",
+        machines.said(0)
+    );
+    let said = machines.cli("set a 1; begin; set b 2; get b; commit; getrange a c");
+    assert!(
+        said.contains("`a' is `1'") && said.contains("`b' is `2'"),
+        "{said}"
+    );
+
+    // Not the coordinator, which is alone.
+    machines.kill(2);
+    assert!(machines.cli("get a; set c 3").contains("`a' is `1'"));
+    machines.until(|status| {
+        status["missing"]
+            .to_string()
+            .contains("fewer than 3 replicas")
+    });
+    machines.start(2);
+    machines.whole();
+    let said = machines.cli("get a; get b; get c; status");
+    for pair in [
+        "`a' is `1'",
+        "`b' is `2'",
+        "`c' is `3'",
+        "nothing is missing",
+    ] {
+        assert!(said.contains(pair), "{pair}: {said}");
+    }
+    let pid = machines.processes[1].as_ref().expect("it runs").0.id();
+    let before = processor_time(pid);
+    std::thread::sleep(Duration::from_secs(4));
+    let spent = processor_time(pid) - before;
+    println!(
+        "an idle machine takes {:.1} % of a core",
+        spent.as_secs_f64() * 25.0
+    );
+    // Far above what it takes, because other tests run at the same time.
+    assert!(spent < Duration::from_millis(800), "{spent:?}");
+}
+
+#[test]
+fn what_is_asked_wrongly_is_answered_with_one_line() {
+    let mut machines = Machines::new("farm-wrong", 2);
+    let ends = |mut command: Command| {
+        let output = command.output().expect("it runs");
+        let said = text(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{said}");
+        said.lines().last().unwrap_or_default().to_owned()
+    };
+    let none = Command::new(BINARY)
+        .args(["farm", "status", "-C", "/nowhere/x.cluster"])
+        .output();
+    assert!(error_line(&none.expect("it runs")).contains("cluster file /nowhere/x.cluster"));
+    let wrong = machines.run("create", &["--machines", "2"]);
+    assert!(error_line(&wrong).contains("need as many machines"));
+    let silent = machines.run("create", &["--timeout", "1"]);
+    assert!(error_line(&silent).contains("no majority of the coordinators answers"));
+
+    machines.start(0);
+    let one = [
+        "--machines",
+        "1",
+        "--replication",
+        "1",
+        "--regions",
+        "1",
+        "--region-mib",
+        "8",
+    ];
+    assert!(machines.run("create", &one).status.success());
+    machines.until(|status| status["serves"] == true);
+    let taken = machines.command(0, &[]);
+    assert!(ends(taken).contains("another process has it"));
+    let port = std::net::TcpListener::bind(machines.address(1)).expect("it is free");
+    assert!(ends(machines.command(1, &[])).contains("cannot listen at"));
+    drop(port);
+    let number = machines.command(1, &["--machine", "0"]);
+    assert!(ends(number).contains("another process of this host is that machine"));
+    let number = machines.command(1, &["--machine", "32"]);
+    assert!(ends(number).contains("numbers are below 32"));
+    let large = machines.command(1, &["--old-mib", "1000000"]);
+    assert!(ends(large).contains("no room for a memory of"));
+    let memory = machines.directory.file("memory/machine-1.memory");
+    std::fs::write(&memory, [7; 4096]).expect("written");
+    let damaged = ends(machines.command(1, &[]));
+    assert!(
+        damaged.contains("machine-1.memory") && damaged.contains("remove it"),
+        "{damaged}"
+    );
+    std::fs::remove_file(&memory).expect("removed");
+    let text = format!("test:another@{}\n", machines.address(0));
+    std::fs::write(machines.file(), text).expect("written");
+    let wrong = ends(machines.command(1, &[]));
+    assert!(
+        wrong.contains("belongs to cluster") || wrong.contains("another cluster"),
+        "{wrong}"
+    );
+}
