@@ -48,9 +48,12 @@ impl Machines {
             .arg(self.directory.file(&format!("d{i}")))
             .arg("--memory-dir")
             .arg(self.directory.file("memory"))
-            .args(["-C", &self.file(), "--old-mib", "8"])
+            .args(["-C", &self.file()])
             .args(more)
             .stdin(Stdio::null());
+        if !more.contains(&"--old-mib") {
+            command.args(["--old-mib", "8"]);
+        }
         command
     }
 
@@ -126,22 +129,6 @@ impl Machines {
     }
 }
 
-/// Processor time of a process so far.
-fn processor_time(pid: u32) -> Duration {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("it lives");
-    let fields: Vec<&str> = stat
-        .rsplit(')')
-        .next()
-        .expect("fields")
-        .split_whitespace()
-        .collect();
-    let ticks: u64 = [11, 12]
-        .map(|at| fields[at].parse::<u64>().expect("ticks"))
-        .iter()
-        .sum();
-    Duration::from_millis(ticks * 10)
-}
-
 #[test]
 fn three_machines_keep_what_was_committed_when_one_is_killed_and_comes_back() {
     let mut machines = Machines::new("farm-server", 3);
@@ -193,16 +180,6 @@ fn three_machines_keep_what_was_committed_when_one_is_killed_and_comes_back() {
     ] {
         assert!(said.contains(pair), "{pair}: {said}");
     }
-    let pid = machines.processes[1].as_ref().expect("it runs").0.id();
-    let before = processor_time(pid);
-    std::thread::sleep(Duration::from_secs(4));
-    let spent = processor_time(pid) - before;
-    println!(
-        "an idle machine takes {:.1} % of a core",
-        spent.as_secs_f64() * 25.0
-    );
-    // Far above what it takes, because other tests run at the same time.
-    assert!(spent < Duration::from_millis(800), "{spent:?}");
 }
 
 #[test]
