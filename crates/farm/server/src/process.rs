@@ -65,7 +65,7 @@ pub async fn create(register: &CoordinatedRegister, plan: &Plan) -> Result<(Reco
     let (high, low) = random::uid();
     let id = Uid::from_parts(high, low);
     let made = member::create(register, plan.cluster(id)?).await;
-    let record = made.map_err(|error| other_state(error))?;
+    let record = made.map_err(other_state)?;
     let is_new = record.cluster.id == id;
     Ok((record, is_new))
 }
