@@ -86,6 +86,8 @@ fn a_pointer_is_checked_against_the_region_and_its_slab() {
     assert_eq!(region.assign_slab(0, class(50)).err(), taken);
     assert_eq!(region.assign_slab(0, small).err(), taken);
     let wide = shape.pointer(NUMBER, class(50), 0, 0);
+    let object = region.cell(at(0, 1)).expect("a cell");
+    assert!(object.apply(5, true, b"object"));
     assert_eq!(region.cell(wide).err(), taken);
     assert_eq!(region.claim(wide).err(), taken);
     let none = Some(Error::NoCell);
@@ -105,6 +107,20 @@ fn a_pointer_is_checked_against_the_region_and_its_slab() {
     assert_eq!(region.cell(behind).err(), none);
     let other = shape.pointer(NUMBER + 1, small, 0, 0);
     assert_eq!(region.cell(other).err(), Some(Error::OtherRegion));
+}
+
+#[test]
+fn a_backup_takes_over_a_slab_in_which_all_objects_were_freed() {
+    let (_, region) = region(2);
+    let first = region.shape().pointer(NUMBER, class(20), 3, 1);
+    let cell = region.claim(first).expect("a cell");
+    assert!(cell.apply(5, true, b"first"));
+    let wide = region.shape().pointer(NUMBER, class(100), 3, 0);
+    assert_eq!(region.claim(wide).err(), Some(Error::OtherClass));
+    assert!(cell.apply(7, false, b""));
+    let claimed = region.claim(wide).expect("a cell");
+    assert_eq!(claimed.header(), Header::new(0, false));
+    assert_eq!(region.slab_class(3), Some(class(100)));
 }
 
 #[test]
