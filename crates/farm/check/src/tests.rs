@@ -68,7 +68,7 @@ fn a_graph_is_the_model_at_every_timestamp_here_and_where_the_vertices_are() {
 
 #[test]
 fn a_tree_and_a_table_are_maps_while_machines_fail() {
-    let sum = sum(Workload::StructuresInStorm, 0..40);
+    let sum = sum(Workload::StructuresInStorm, 0..60);
     assert!(sum.committed > 5_000 && sum.judged > 50_000);
     assert!(sum.aborts["kills"] > 100 && sum.aborts["unheard"] > 10);
     assert!(sum.aborts["configurations"] > 500 && sum.aborts["lost"] < 2);

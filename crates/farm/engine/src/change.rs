@@ -1,13 +1,10 @@
 //! How a machine goes through a recovery: it begins a configuration, carries letters, and does what they ask for.
 
-use crate::letters::HEAD_BYTES;
-use crate::post::{BUNDLE_BYTES, pause};
+use crate::letters::pieces;
+use crate::post::pause;
 use crate::recovery::{Effect, Letter};
 use crate::site::Site;
 use crate::view::Configuration;
-use crate::wire::Room;
-use bytes::{BufMut, BytesMut};
-use plinth_core::codec::Codec;
 use plinth_farm_fabric::{self as fabric, Fabric, Machine};
 use plinth_runtime::sync::{QueueReceiver, queue};
 use plinth_runtime::{probe, trace, trace_warn};
@@ -60,19 +57,13 @@ impl<F: Fabric + 'static> Site<F> {
     }
 
     async fn carry_letters(&self, number: u64, to: Machine, mut letters: QueueReceiver<Letter>) {
-        let room = (self.core.post.message_bytes_max() + BUNDLE_BYTES).saturating_sub(HEAD_BYTES);
-        let mut piece = 0;
+        let room = self.core.post.message_bytes_max();
+        let mut first = 0u32;
         while let Some(letter) = letters.recv().await {
-            let bytes = letter.to_bytes();
-            let mut parts = bytes.chunks(room.max(1)).peekable();
-            while let Some(part) = parts.next() {
-                let mut message = BytesMut::with_capacity(HEAD_BYTES + part.len());
-                message.put_u8(Room::Recovery.tag());
-                message.put_u64(number);
-                message.put_u32(piece);
-                message.put_u8(u8::from(parts.peek().is_none()));
-                message.extend_from_slice(part);
-                while !self.send(number, to, &message).await {
+            let pieces = pieces(&letter, first, room);
+            first = first.wrapping_add(pieces.len() as u32);
+            for piece in pieces {
+                while !self.send(number, to, &piece).await {
                     if !self.core.stage.has_begun(number) {
                         return;
                     }
@@ -80,12 +71,11 @@ impl<F: Fabric + 'static> Site<F> {
                     self.reopen(to).await;
                     pause(self.core.settings.idle).await;
                 }
-                piece += 1;
             }
         }
     }
 
-    /// A message for [`Room::Recovery`].
+    /// A message for [`Room::Recovery`](crate::Room).
     pub fn hear_letter(self: &Rc<Self>, message: &fabric::Message) {
         let Some(letter) = self.letters.take(message.from, message.body.clone()) else {
             return;

@@ -72,6 +72,8 @@ pub struct Core {
     /// Who waits for a cell of another machine.
     pub asks: RefCell<BTreeMap<u64, OneshotSender<Pointer>>>,
     pub last_ask: Cell<u64>,
+    /// Reads of objects so far. The number may wrap.
+    pub reads: Cell<u32>,
     /// How many wait for a message of another machine.
     pub waiting: Cell<usize>,
     /// Somebody has begun to wait.

@@ -151,6 +151,7 @@ impl<F: Fabric + 'static> Engine<F> {
             parked: RefCell::default(),
             asks: RefCell::default(),
             last_ask: Cell::new(0),
+            reads: Cell::new(0),
             waiting: Cell::new(0),
             bell: Notify::new(),
         };

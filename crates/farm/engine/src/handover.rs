@@ -190,7 +190,7 @@ impl Core {
         }
     }
 
-    /// Regions, of which all replicas are gone.
+    /// No whole replica of these regions is left. Nothing goes on.
     pub fn lose(&self, regions: &[u16]) {
         trace_warn!("FarmEngineLost", "machine" => self.own.0, "regions" => regions.len());
         self.stage.leave();

@@ -11,7 +11,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 
 /// Bytes of a bundle beside its messages: the lists of truncation are short.
-pub const BUNDLE_BYTES: usize = 64;
+const BUNDLE_BYTES: usize = 64;
 /// Bytes of a transaction's number.
 const NUMBER_BYTES: usize = 8;
 /// A bundle with more is closed, so that its receiver can begin.

@@ -6,10 +6,14 @@ use crate::view::Place;
 use bytes::Bytes;
 use plinth_farm_fabric::Fabric;
 use plinth_farm_memory::{Abort, Older, Pointer, Seen, Snapshot};
-use plinth_runtime::{planted, probe};
+use plinth_runtime::{planted, probe, yield_now};
 
 /// So often a read may be torn, or find a lock, before the reader looks whether there are objects of this size at all.
 const TORN_MAX: u32 = 64;
+
+/// After so many reads, others of this machine have their turn. A read of memory that is mapped here waits for nothing,
+/// and a member that is silent for a lease is removed.
+const READS_A_TURN: u32 = 256;
 
 /// The version of a snapshot.
 pub struct Version {
@@ -97,6 +101,11 @@ impl<F: Fabric> Site<F> {
     /// The object's version at `read_at`. Waits while it is locked, and while another configuration is recovered.
     #[inline]
     pub async fn read_version(&self, at: Pointer, read_at: u64) -> Result<Version, Abort> {
+        let reads = self.core.reads.get().wrapping_add(1);
+        self.core.reads.set(reads);
+        if reads.is_multiple_of(READS_A_TURN) {
+            yield_now().await;
+        }
         loop {
             let number = self.core.stage.opened().await?;
             match self.read_in(number, at, read_at).await {

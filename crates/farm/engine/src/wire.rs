@@ -232,23 +232,11 @@ impl Codec for Write {
     }
 }
 
-const ABORTS: [Abort; 9] = [
-    Abort::Conflict,
-    Abort::TooOld,
-    Abort::Full,
-    Abort::Failed,
-    Abort::Unknown,
-    Abort::NotAllocated,
-    Abort::TooLarge,
-    Abort::NotAllowed,
-    Abort::Left,
-];
-
 fn put_reply(reply: Result<u64, Abort>, out: &mut Output) {
     match reply {
         Ok(newest) => (0u8, newest).put(out),
         Err(abort) => {
-            let at = ABORTS.iter().position(|other| *other == abort);
+            let at = Abort::ALL.iter().position(|other| *other == abort);
             (1 + at.unwrap_or_default() as u8).put(out);
         }
     }
@@ -257,7 +245,7 @@ fn put_reply(reply: Result<u64, Abort>, out: &mut Output) {
 fn take_reply(input: &mut Bytes) -> Option<Result<u64, Abort>> {
     Some(match u8::take(input)? {
         0 => Ok(u64::take(input)?),
-        at => Err(*ABORTS.get(usize::from(at) - 1)?),
+        at => Err(*Abort::ALL.get(usize::from(at) - 1)?),
     })
 }
 
@@ -384,7 +372,7 @@ impl Codec for Message {
                 number,
                 reply: match source.below(10) {
                     0 => Ok(time),
-                    at => Err(ABORTS[at as usize - 1]),
+                    at => Err(Abort::ALL[at as usize - 1]),
                 },
             },
             2 => Message::Unlock { number },

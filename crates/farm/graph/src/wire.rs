@@ -13,17 +13,6 @@ use plinth_farm_memory::{Abort, Pointer};
 
 /// Most bytes of the reason why a machine has refused a stage.
 const WHY_BYTES_MAX: usize = 300;
-const ABORTS: [Abort; 9] = [
-    Abort::Conflict,
-    Abort::TooOld,
-    Abort::Full,
-    Abort::Failed,
-    Abort::Unknown,
-    Abort::NotAllocated,
-    Abort::TooLarge,
-    Abort::NotAllowed,
-    Abort::Left,
-];
 
 /// A stage for vertices of one machine, at one snapshot.
 #[derive(Clone, PartialEq, Debug)]
@@ -176,8 +165,8 @@ impl Reply {
             }
             Reply::Abort(abort) => {
                 out.push(1);
-                let code = ABORTS.iter().position(|other| other == abort);
-                put_u16(&mut out, code.unwrap_or(ABORTS.len()) as u16);
+                let code = Abort::ALL.iter().position(|other| other == abort);
+                put_u16(&mut out, code.unwrap_or(Abort::ALL.len()) as u16);
             }
             Reply::Refused(why) => {
                 out.push(2);
@@ -195,7 +184,7 @@ impl Reply {
                 frontier: take_frontier(&mut reader)?,
                 rows: reader.list(FRONTIER_MAX, |r| Some((r.pointer()?, take_row(r)?)))?,
             }),
-            1 => Reply::Abort(*ABORTS.get(usize::from(reader.u16()?))?),
+            1 => Reply::Abort(*Abort::ALL.get(usize::from(reader.u16()?))?),
             2 => Reply::Refused(reader.text().filter(|why| why.len() <= WHY_BYTES_MAX)?),
             _ => return None,
         };

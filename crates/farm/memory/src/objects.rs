@@ -29,6 +29,19 @@ pub enum Abort {
 }
 
 impl Abort {
+    /// All of them. Their places are their numbers in messages, so new ones come last.
+    pub const ALL: [Abort; 9] = [
+        Abort::Conflict,
+        Abort::TooOld,
+        Abort::Full,
+        Abort::Failed,
+        Abort::Unknown,
+        Abort::NotAllocated,
+        Abort::TooLarge,
+        Abort::NotAllowed,
+        Abort::Left,
+    ];
+
     /// The same transaction may succeed if it is tried again, and has had no effect.
     pub fn is_retryable(self) -> bool {
         matches!(

@@ -4,7 +4,9 @@ use super::cluster::{MS, Shape, on, on_hosts};
 use crate::Options;
 use bytes::Bytes;
 use plinth_farm_memory::{Abort, Objects, Pointer};
-use plinth_runtime::{Duration, sleep, timeout};
+use plinth_runtime::{Duration, TaskGroup, sleep, timeout, yield_now};
+use std::cell::Cell;
+use std::rc::Rc;
 
 #[test]
 fn a_transaction_sees_its_own_writes_and_others_see_them_after_the_commit() {
@@ -32,6 +34,26 @@ fn a_transaction_sees_its_own_writes_and_others_see_them_after_the_commit() {
                 assert_eq!(&after.expect("it is there")[..8], value);
             }
         }
+    });
+}
+
+#[test]
+fn others_have_their_turn_while_a_transaction_reads_its_own_memory() {
+    on(Shape::default(), async |cluster| {
+        let at = cluster.object(0, b"value").await;
+        let reader = cluster.begin(0, Options::read_only()).await;
+        let turns = Rc::new(Cell::new(0));
+        let (group, counted) = (TaskGroup::new(), turns.clone());
+        group.spawn("other", async move {
+            loop {
+                counted.set(counted.get() + 1);
+                yield_now().await;
+            }
+        });
+        for _ in 0..10_000 {
+            reader.read(at).await.expect("it is there");
+        }
+        assert!(turns.get() >= 30, "{} turns", turns.get());
     });
 }
 

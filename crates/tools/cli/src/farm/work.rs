@@ -41,7 +41,6 @@ const CLIENTS_A_WAREHOUSE: u32 = 2;
 /// Of inner nodes.
 const CACHE_BYTES: usize = 64 << 20;
 const SEED: u64 = 1;
-const READS_A_TURN: usize = 32;
 const RETRY: Duration = Duration::from_millis(1);
 const FLUSH: Duration = Duration::from_millis(10);
 
@@ -268,40 +267,7 @@ async fn look(access: &Access, db: &Tpcc) -> Result<Vec<String>> {
     }
 }
 
-/// Reads that let others run now and then: those of the own memory never wait, and a member that is silent for long is
-/// removed.
-struct Breathing<'a, O> {
-    tx: &'a O,
-    reads: Cell<usize>,
-}
-
-impl<O: Objects> Objects for Breathing<'_, O> {
-    async fn read(&self, at: Pointer) -> std::result::Result<Bytes, Abort> {
-        self.reads.set(self.reads.get() + 1);
-        if self.reads.get().is_multiple_of(READS_A_TURN) {
-            yield_now().await;
-        }
-        self.tx.read(at).await
-    }
-
-    async fn write(&self, at: Pointer, payload: Bytes) -> std::result::Result<(), Abort> {
-        self.tx.write(at, payload).await
-    }
-
-    async fn allocate(&self, bytes: usize, near: Pointer) -> std::result::Result<Pointer, Abort> {
-        self.tx.allocate(bytes, near).await
-    }
-
-    async fn free(&self, at: Pointer) -> std::result::Result<(), Abort> {
-        self.tx.free(at).await
-    }
-}
-
 async fn look_at<O: Objects>(db: &Tpcc, tx: &O) -> Result<Vec<String>> {
-    let tx = &Breathing {
-        tx,
-        reads: Cell::new(0),
-    };
     let broken = check(db, tx).await?;
     let mut lines: Vec<String> = broken.iter().map(|line| format!("broken {line}")).collect();
     for warehouse in db.warehouses() {
