@@ -11,8 +11,8 @@ use plinth_runtime::{planted, probe, yield_now};
 /// So often a read may be torn, or find a lock, before the reader looks whether there are objects of this size at all.
 const TORN_MAX: u32 = 64;
 
-/// After so many reads, others of this machine have their turn. A read of memory that is mapped here waits for nothing,
-/// and a member that is silent for a lease is removed.
+/// After so many reads, others of this machine have their turn. A read of memory that is mapped here waits for
+/// nothing, and a member that is silent for a lease is removed.
 const READS_A_TURN: u32 = 256;
 
 /// The version of a snapshot.
