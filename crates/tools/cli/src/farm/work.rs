@@ -12,7 +12,6 @@
 
 use crate::Outcome;
 use crate::shell::runner::read_line;
-use bytes::Bytes;
 use plinth_farm_engine::Options;
 use plinth_farm_memory::{Abort, Class, Objects, Pointer, Sizes};
 use plinth_farm_server::{Access, Joined, root};
