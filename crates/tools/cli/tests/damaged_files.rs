@@ -347,6 +347,7 @@ async fn the_rest_serves(
             .map(|path| path.file_name().expect("a file").to_string_lossy());
         assert!(names.any(|name| said.contains(&*name)), "{said}");
         assert_eq!(said.lines().count(), 1, "{said}");
+        eprintln!("    {}", said.trim_end());
         outcome = "it is refused, with a line";
     }
     outcome
