@@ -85,6 +85,21 @@ impl Backup {
     /// After an error, some of them were applied, and the rest were not; all may be applied again. `Full`: there is no
     /// room, and nothing to clean either. `Refused`: a version of no object that could be there.
     pub async fn apply(&self, versions: &[Version]) -> Result<Applied, Error> {
+        self.put(versions, wish).await
+    }
+
+    /// The same with versions that a new replica has copied from another one. They may be below the safe point, and
+    /// were not here before. What lies in a slab of objects of another size by now is left out: who copies it has
+    /// copied an end that is still to be told here.
+    pub async fn copy(&self, versions: &[Version]) -> Result<Applied, Error> {
+        self.put(versions, wish_of_copy).await
+    }
+
+    async fn put(
+        &self,
+        versions: &[Version],
+        wish: fn(&State, &Place, &Version) -> Result<Wish, Error>,
+    ) -> Result<Applied, Error> {
         let mut applied = Applied::default();
         for version in versions {
             let place = self.check(version)?;
@@ -327,6 +342,31 @@ impl Backup {
     }
 }
 
+/// Whether a version is of another class than its slab.
+fn is_misplaced(state: &State, place: &Place, version: &Version) -> bool {
+    let group = state.groups.get(&place.key);
+    let slab = group.and_then(|group| group.slabs[place.slab as usize].as_ref());
+    slab.is_some_and(|slab| slab.class != version.pointer.class())
+}
+
+/// Whether a version that was copied is newer than what is there. What is there and below the safe point is the newest
+/// below it, so it is not older than the copy.
+fn wish_of_copy(state: &State, place: &Place, version: &Version) -> Result<Wish, Error> {
+    let group = state.groups.get(&place.key);
+    let freed = group.and_then(|group| group.freed.get(&place.slab));
+    let is_there = group.is_some_and(|group| group.block_of(place).is_some());
+    let is_over = freed.is_some_and(|freed| version.timestamp <= *freed);
+    let known = state.versions.get(version.pointer.bits());
+    let is_newer = match known {
+        Some(known) => version.timestamp > known,
+        None => !is_there,
+    };
+    match is_newer && !is_over && !is_misplaced(state, place, version) {
+        true => Ok(Wish::Append),
+        false => Ok(Wish::Leave),
+    }
+}
+
 /// Whether a version is newer than what is there.
 fn wish(state: &State, place: &Place, version: &Version) -> Result<Wish, Error> {
     if version.timestamp < state.safe_point {
@@ -339,8 +379,7 @@ fn wish(state: &State, place: &Place, version: &Version) -> Result<Wish, Error> 
     if freed.is_some_and(|freed| version.timestamp <= *freed) {
         return Ok(Wish::Leave);
     }
-    let slab = group.slabs[place.slab as usize].as_ref();
-    if slab.is_some_and(|slab| slab.class != version.pointer.class()) {
+    if is_misplaced(state, place, version) {
         let pointer = version.pointer;
         let why = format!("{pointer:?} lies in a slab of objects of another size");
         return Err(Error::refused(why));

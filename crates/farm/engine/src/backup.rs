@@ -29,6 +29,7 @@ impl Core {
         }
         known.regions = regions;
         known.logged = Some(Logged { writes, written_at });
+        known.kept_at = self.keep(coordinator, number, written_at, known);
     }
 
     /// All primaries have committed the transaction. What is logged becomes the objects here. Also a repetition is
@@ -41,7 +42,8 @@ impl Core {
                 .and_then(|account| account.truncate(number))
         };
         if let Some(known) = known {
-            self.apply(known);
+            self.apply(&known);
+            self.keep_applied(&known);
         }
         match coordinator == self.own {
             true => self.truncated(number, self.own),
@@ -51,8 +53,8 @@ impl Core {
         }
     }
 
-    fn apply(&self, known: Known) {
-        let Some(logged) = known.logged else {
+    fn apply(&self, known: &Known) {
+        let Some(logged) = &known.logged else {
             return;
         };
         self.store.installed(logged.written_at);
@@ -70,6 +72,7 @@ impl Core {
     /// cell here.
     pub fn apply_one(&self, region: u16, written_at: u64, write: &Write) -> Option<bool> {
         let is_allocated = write.change != Change::Free;
+        self.keep_takeover(write.at);
         let applied = self.store.with(region, |region| {
             let cell = region.claim(write.at).ok()?;
             Some(cell.apply(written_at, is_allocated, &write.payload))
@@ -94,6 +97,7 @@ impl Core {
         }
         // Who copies the region may have read objects that were there.
         self.store.frees.set(self.store.frees.get() + 1);
+        self.keep_free(region, slab);
         self.store.with(region, |region| region.free_slab(slab));
     }
 }

@@ -91,6 +91,10 @@ impl<F: Fabric + 'static> Site<F> {
                 Effect::Opened { region } => Some(*region),
                 _ => None,
             };
+            if let Effect::Redone { region } = effect {
+                self.redone(region);
+                continue;
+            }
             if let Some(effect) = self.core.perform(effect) {
                 self.act_beyond(effect);
             }
@@ -98,6 +102,20 @@ impl<F: Fabric + 'static> Site<F> {
                 self.begin_copy(region);
             }
         }
+    }
+
+    /// A replica has done what was decided. Its primary hears of that when it is on disk.
+    fn redone(self: &Rc<Self>, region: u16) {
+        let number = self.core.recovery.borrow().configuration();
+        if !self.core.keep_redone(number, region) {
+            self.say_redone(number, region);
+        }
+    }
+
+    pub fn say_redone(self: &Rc<Self>, number: u64, region: u16) {
+        let done = self.core.recovery.borrow_mut();
+        let effects = { done }.redone(number, region);
+        self.act(effects);
     }
 
     fn act_beyond(&self, effect: Effect) {

@@ -9,7 +9,7 @@
 //! for its timestamp at the end.
 
 use crate::active::Token;
-use crate::core::{Core, Locking};
+use crate::core::{Core, Keeping, Locking};
 use crate::settings::Options;
 use crate::site::Site;
 use crate::tally::Tally;
@@ -50,8 +50,9 @@ struct Parts {
 }
 
 impl Parts {
-    /// `None` if there is no such region.
-    fn new(view: &View, writes: &[Write]) -> Option<Parts> {
+    /// `None` if there is no such region. In a durable cluster, primaries are told what backups are, so that they have
+    /// it on disk.
+    fn new(view: &View, writes: &[Write], is_durable: bool) -> Option<Parts> {
         let mut parts = Parts {
             regions: writes.iter().map(|write| write.at.region()).collect(),
             primaries: BTreeMap::new(),
@@ -63,6 +64,9 @@ impl Parts {
             let replicas = view.replicas(write.at.region())?;
             let primary = parts.primaries.entry(replicas.primary.machine);
             primary.or_default().push(write.clone());
+            if is_durable {
+                parts.backups.entry(replicas.primary.machine).or_default();
+            }
             for backup in &replicas.backups {
                 let backup = parts.backups.entry(backup.machine);
                 backup.or_default().push(write.clone());
@@ -124,7 +128,7 @@ async fn attempt<F: Fabric>(site: &Site<F>, plan: Plan) -> Result<u64, Abort> {
         return Err(Abort::Failed);
     }
     let view = core.view();
-    let mut parts = Parts::new(&view, &plan.writes).ok_or(Abort::NotAllocated)?;
+    let mut parts = Parts::new(&view, &plan.writes, core.is_durable).ok_or(Abort::NotAllocated)?;
     let number = core
         .numbers
         .borrow_mut()
@@ -288,8 +292,23 @@ async fn unlock(core: &Core, locking: &Locking, number: Number) {
     }
 }
 
+/// Waits for the disks of all who are told, in a durable cluster.
+fn keeping(core: &Core, parts: &Parts, number: Number) -> Option<Rc<Keeping>> {
+    if !core.is_durable {
+        return None;
+    }
+    let open: Vec<Machine> = parts.backups.keys().copied().collect();
+    let keeping = Rc::new(Keeping {
+        tally: Tally::new(open.len()),
+        open: open.into(),
+    });
+    core.keeping.borrow_mut().insert(number, keeping.clone());
+    Some(keeping)
+}
+
 /// False if somebody may not have it.
 async fn log(core: &Core, parts: &mut Parts, number: Number, written_at: u64) -> bool {
+    let keeping = keeping(core, parts, number);
     let others = parts.backups.keys().filter(|machine| **machine != core.own);
     let acknowledged = Tally::new(others.count());
     for (machine, writes) in &mut parts.backups {
@@ -306,7 +325,13 @@ async fn log(core: &Core, parts: &mut Parts, number: Number, written_at: u64) ->
         };
         core.post.push(*machine, log, Some(acknowledged.clone()));
     }
-    acknowledged.wait().await
+    let is_logged = acknowledged.wait().await;
+    let Some(keeping) = keeping else {
+        return is_logged;
+    };
+    let is_kept = is_logged && keeping.tally.wait().await;
+    core.keeping.borrow_mut().remove(&number);
+    is_kept
 }
 
 /// False if somebody may not know of it.

@@ -34,11 +34,18 @@ impl<F: Fabric + 'static> Site<F> {
             if site.copy(number, region, primary).await.is_ok() {
                 trace!("FarmReplicaWhole", "number" => number, "region" => region);
                 site.core.copies.borrow_mut().remove(&region);
-                if let Some(links) = &site.links {
-                    links.whole(number, region);
+                match &site.core.durable {
+                    Some(durable) => durable.copy(number, region),
+                    None => site.say_whole(number, region),
                 }
             }
         });
+    }
+
+    pub fn say_whole(&self, number: u64, region: u16) {
+        if let Some(links) = &self.links {
+            links.whole(number, region);
+        }
     }
 
     async fn copy(&self, number: u64, region: u16, primary: Place) -> Result<(), Abort> {

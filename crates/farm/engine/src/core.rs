@@ -1,6 +1,7 @@
 //! The state of one machine's engine, without its fabric: what it knows, and what it has to say.
 
 use crate::active::Active;
+use crate::durable::Durable;
 use crate::ledger::{Ledger, Locks};
 use crate::numbers::Numbers;
 use crate::oat::Oat;
@@ -35,6 +36,13 @@ pub struct Locking {
     pub tally: Tally,
 }
 
+/// Disks that a transaction of this machine waits for.
+pub struct Keeping {
+    /// Machines that have not said that they have it.
+    pub open: RefCell<Vec<Machine>>,
+    pub tally: Tally,
+}
+
 /// A lock that waits for memory for old versions (`mv-block`, §5.3).
 pub struct Parked {
     pub coordinator: Machine,
@@ -59,6 +67,11 @@ pub struct Core {
     pub active: Active,
     pub oat: RefCell<Oat>,
     pub locking: RefCell<BTreeMap<Number, Rc<Locking>>>,
+    pub keeping: RefCell<BTreeMap<Number, Rc<Keeping>>>,
+    /// The machine's disk, in a durable cluster.
+    pub durable: Option<Durable>,
+    /// All machines with data have one.
+    pub is_durable: bool,
     /// Transactions of this machine that a recovery may find committed, and whose callers do not know.
     pub committing: RefCell<BTreeSet<Number>>,
     pub recovery: RefCell<Recovery>,
@@ -212,6 +225,21 @@ impl Core {
             Err(abort) => locking.refused.set(Some(abort)),
         }
         locking.tally.done();
+    }
+
+    /// A machine has these transactions on its disk.
+    pub fn kept(&self, numbers: &[Number], by: Machine) {
+        for number in numbers {
+            let keeping = self.keeping.borrow().get(number).cloned();
+            let Some(keeping) = keeping else {
+                continue;
+            };
+            let open = keeping.open.borrow().iter().position(|m| *m == by);
+            if let Some(at) = open {
+                keeping.open.borrow_mut().remove(at);
+                keeping.tally.done();
+            }
+        }
     }
 
     /// Answers a lock of `coordinator`, which may be this machine.

@@ -128,6 +128,7 @@ impl Core {
             Message::Oat(report) => self.collect(from, report),
             Message::Safe(horizon) if from == self.view.borrow().master => self.hear(horizon),
             Message::Safe(_) => (),
+            Message::Kept { numbers } => self.kept(&numbers, from),
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::active::Active;
 use crate::core::Core;
+use crate::durable::Disk;
 use crate::ledger::{Known, Ledger};
 use crate::links::Links;
 use crate::numbers::Numbers;
@@ -19,12 +20,22 @@ use plinth_farm_memory::{Abort, Blocks, Sizes};
 use plinth_farm_time::Clock;
 use plinth_runtime::sync::Notify;
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 /// The engine of one machine. It works as long as this, or one of its transactions, is there.
 pub struct Engine<F: Fabric + 'static> {
     site: Rc<Site<F>>,
     alive: Alive,
+}
+
+/// What a machine of the cluster keeps on disks. It is the same kind at all machines.
+pub enum Keeps {
+    /// No machine has a disk.
+    Nothing,
+    /// All machines with data have disks, and this one has no data.
+    Others,
+    Disk(Box<Disk>),
 }
 
 /// How much of a machine's memory is in use.
@@ -87,7 +98,7 @@ impl<F: Fabric + 'static> Engine<F> {
         policy: Policy,
         settings: Settings,
     ) -> Result<Engine<F>, Unfit> {
-        let engine = Engine::make(fabric, clock, sizes, policy, settings, None)?;
+        let engine = Engine::make(fabric, clock, sizes, policy, settings, None, Keeps::Nothing)?;
         let core = &engine.site.core;
         let first = view.first_configuration();
         core.change_to(&first)?;
@@ -112,8 +123,9 @@ impl<F: Fabric + 'static> Engine<F> {
         policy: Policy,
         settings: Settings,
         links: Rc<dyn Links>,
+        keeps: Keeps,
     ) -> Result<Engine<F>, Unfit> {
-        Engine::make(fabric, clock, sizes, policy, settings, Some(links))
+        Engine::make(fabric, clock, sizes, policy, settings, Some(links), keeps)
     }
 
     fn make(
@@ -123,7 +135,16 @@ impl<F: Fabric + 'static> Engine<F> {
         policy: Policy,
         settings: Settings,
         links: Option<Rc<dyn Links>>,
+        keeps: Keeps,
     ) -> Result<Engine<F>, Unfit> {
+        let is_durable = !matches!(keeps, Keeps::Nothing);
+        let (durable, loaded, newest) = match keeps {
+            Keeps::Disk(disk) => {
+                let newest = disk.newest();
+                (Some(disk.durable), disk.loaded, newest)
+            }
+            Keeps::Nothing | Keeps::Others => (None, BTreeMap::new(), 0),
+        };
         let own = fabric.local().machine();
         let host = fabric.local().host().clone();
         let layout = host.layout();
@@ -143,6 +164,9 @@ impl<F: Fabric + 'static> Engine<F> {
             active: Active::default(),
             oat: RefCell::default(),
             locking: RefCell::default(),
+            keeping: RefCell::default(),
+            durable,
+            is_durable,
             committing: RefCell::default(),
             recovery: RefCell::new(Recovery::new(own)),
             locks: RefCell::default(),
@@ -155,6 +179,8 @@ impl<F: Fabric + 'static> Engine<F> {
             waiting: Cell::new(0),
             bell: Notify::new(),
         };
+        core.store.restore(loaded);
+        core.store.installed(newest);
         let site = Rc::new(Site::new(core, fabric, links));
         let alive = Alive::new(site.tasks.clone());
         let of = site.clone();
@@ -162,6 +188,7 @@ impl<F: Fabric + 'static> Engine<F> {
         group.spawn("farm drive", async move { of.drive().await });
         let of = site.clone();
         group.spawn("farm rounds", async move { of.core.run_rounds().await });
+        site.write_disk(group);
         Ok(Engine { site, alive })
     }
 

@@ -24,6 +24,9 @@ impl Core {
         for locking in self.locking.take().into_values() {
             locking.tally.end();
         }
+        for keeping in self.keeping.take().into_values() {
+            keeping.tally.end();
+        }
         self.asks.borrow_mut().clear();
         self.parked.borrow_mut().clear();
     }
@@ -32,8 +35,9 @@ impl Core {
     pub fn change_to(&self, configuration: &Configuration) -> Result<Held, Unfit> {
         // What was taken since the end may have left something to say.
         self.close();
-        let held = self.hand_over();
-        self.store.arrange(configuration)?;
+        let mut held = self.hand_over();
+        let kept = self.store.arrange(configuration)?;
+        self.arrange_disk(&kept, &mut held);
         let numbers = 0..configuration.regions.len();
         let is_part = |region: &usize| {
             let seat = configuration.seat(*region, self.own);
@@ -50,6 +54,17 @@ impl Core {
         self.post.begin();
         self.stage.begin(configuration.number);
         Ok(held)
+    }
+
+    /// What the disk knows of transactions is told to the first recovery of this process.
+    fn arrange_disk(&self, kept: &[u16], held: &mut Held) {
+        let Some(durable) = &self.durable else {
+            return;
+        };
+        durable.arranged(kept, &self.store.here());
+        let (records, below) = durable.restored(|region| kept.contains(&region));
+        held.records.extend(records);
+        held.below.extend(below);
     }
 
     fn forget_former_lives(&self, authors: &[Author]) {
@@ -93,6 +108,7 @@ impl Core {
             regions,
             locked,
             logged,
+            kept_at: _,
         } = known;
         let mut give = |state: State, writes: BTreeMap<u16, Vec<Write>>| {
             for (region, writes) in writes {
@@ -135,6 +151,11 @@ impl Core {
     /// Does what concerns this machine alone. Returns the others.
     pub fn perform(&self, effect: Effect) -> Option<Effect> {
         match effect {
+            Effect::Settle {
+                region,
+                committed,
+                void,
+            } => self.keep_settled(region, committed, void),
             Effect::Release { region, id } => self.end_locks(region, id, true),
             Effect::Install {
                 region,
@@ -201,6 +222,9 @@ impl Core {
         self.numbers.borrow_mut().forget_all();
         self.raise_below();
         self.stage.open(number);
+        if let Some(durable) = &self.durable {
+            durable.opened(number);
+        }
     }
 
     /// Machines of the configuration but this one.
@@ -220,7 +244,7 @@ fn truncated_record(id: Id) -> Record {
     }
 }
 
-fn by_region(writes: &[Write]) -> BTreeMap<u16, Vec<Write>> {
+pub fn by_region(writes: &[Write]) -> BTreeMap<u16, Vec<Write>> {
     let mut regions: BTreeMap<u16, Vec<Write>> = BTreeMap::new();
     for write in writes {
         let of_region = regions.entry(write.at.region()).or_default();

@@ -3,6 +3,7 @@
 
 use crate::recovery::Id;
 use crate::wire::{Number, Truncation, Write};
+use plinth_farm_disk::Position;
 use plinth_farm_fabric::Machine;
 use plinth_farm_memory::{Header, Kept};
 use std::collections::{BTreeMap, BTreeSet};
@@ -42,6 +43,17 @@ pub struct Known {
     pub regions: Vec<u16>,
     pub locked: Option<Locked>,
     pub logged: Option<Logged>,
+    /// Where a durable machine's journal has it.
+    pub kept_at: Option<Position>,
+}
+
+impl Known {
+    /// All its writes to regions that have a replica here.
+    pub fn writes(&self) -> impl Iterator<Item = &Write> {
+        let locked = self.locked.iter().flat_map(|locked| &locked.writes);
+        let logged = self.logged.iter().flat_map(|logged| &logged.writes);
+        locked.chain(logged)
+    }
 }
 
 /// The transactions of one coordinator.

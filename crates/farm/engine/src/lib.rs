@@ -23,6 +23,7 @@
 //! | `store` | its replicas and old versions |
 //! | `numbers`, `active` | as a coordinator: what is not truncated everywhere, and which snapshots are in use |
 //! | `stage`, `change`, `handover`, `letters`, `copy`, `links` | from one configuration to the next |
+//! | `durable` | what a machine keeps on its disk |
 //! | `ledger` | as a participant: what is locked, committed, logged, truncated |
 //! | `post`, `tally` | messages to other machines, in order, and who waits for their acknowledgement |
 //! | `wire`, `view`, `settings` | messages, configurations, options |
@@ -60,6 +61,7 @@ mod commit;
 mod copy;
 mod core;
 mod driver;
+mod durable;
 mod engine;
 mod handover;
 mod ledger;
@@ -83,7 +85,8 @@ mod transaction;
 mod view;
 mod wire;
 
-pub use engine::{AccountState, Engine, KnownState, MemoryUse};
+pub use durable::Disk;
+pub use engine::{AccountState, Engine, Keeps, KnownState, MemoryUse};
 pub use links::Links;
 pub use settings::{Options, Policy, Settings};
 pub use site::Handler;

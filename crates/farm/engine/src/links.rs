@@ -15,6 +15,9 @@ pub trait Links {
     /// This machine's replica of the region has all objects, in the configuration with this number.
     fn whole(&self, number: u64, region: u16);
 
+    /// This machine's disk has failed: the process must end.
+    fn disk_failed(&self, why: String);
+
     /// No whole replica of these regions is left.
     fn lost(&self, regions: &[u16]);
 }

@@ -257,6 +257,7 @@ impl Core {
         open.retain(|machine| *machine != by);
         if open.is_empty() {
             leaving.remove(&(region, slab));
+            self.keep_free(region, slab);
             let freed = self.store.with_slabs(region, |slabs| slabs.put_free(slab));
             debug_assert_eq!(freed, Some(Ok(())), "it was leaving");
         }

@@ -101,6 +101,13 @@ pub enum Effect {
     Send { to: Machine, letter: Letter },
     /// The transaction's locks in the region's replica here end without effect.
     Release { region: u16, id: Id },
+    /// All transactions of ended configurations in the region's replica here are decided: these are committed. Of the
+    /// others that are not applied here, those in `void` have had no effect. A durable machine notes it on its disk.
+    Settle {
+        region: u16,
+        committed: Vec<Redone>,
+        void: Vec<Id>,
+    },
     /// Each write is applied to the region's replica here if the object has an older timestamp, and its lock ends.
     Install {
         region: u16,
@@ -108,6 +115,9 @@ pub enum Effect {
         written_at: u64,
         writes: Vec<Write>,
     },
+    /// What was decided is done in the region's replica here: [`Recovery::redone`] is to be called, at a durable machine
+    /// when it is on disk.
+    Redone { region: u16 },
     /// The region may be read and locked.
     Opened { region: u16 },
     /// What became of a transaction of this machine.
@@ -320,7 +330,7 @@ impl Recovery {
                 self.decided(decisions);
             }
             Message::Redo { region, committed } if leads(region) => {
-                self.redo(from, region, committed);
+                self.redo(region, committed);
             }
             Message::Done { region } => self.done(from, region),
             Message::Open { region } if leads(region) => self.open(region),
@@ -390,27 +400,47 @@ impl Recovery {
         self.end_if_open();
     }
 
-    fn redo(&mut self, primary: Machine, region: u16, committed: Vec<Redone>) {
+    fn redo(&mut self, region: u16, committed: Vec<Redone>) {
         let is_here = self.round.members.replica(region, self.own).is_some();
         let mut writes = committed.iter().flat_map(|redone| &redone.writes);
         if !is_here || writes.any(|write| write.at.region() != region) {
             return;
         }
-        if self.round.redone.insert(region) {
-            let work = self.kept.redo(region, committed);
-            for id in work.releases {
-                self.effects.push(Effect::Release { region, id });
-            }
-            for (id, written_at, writes) in work.installs {
-                self.effects.push(Effect::Install {
-                    region,
-                    id,
-                    written_at,
-                    writes,
-                });
-            }
+        if !self.round.redone.insert(region) {
+            // It is told once that this is done: letters come once, or the configuration ends.
+            return;
         }
-        self.say(primary, Message::Done { region });
+        let work = self.kept.redo(region, committed.clone());
+        let void = work.void;
+        self.effects.push(Effect::Settle {
+            region,
+            committed,
+            void,
+        });
+        for id in work.releases {
+            self.effects.push(Effect::Release { region, id });
+        }
+        for (id, written_at, writes) in work.installs {
+            self.effects.push(Effect::Install {
+                region,
+                id,
+                written_at,
+                writes,
+            });
+        }
+        self.effects.push(Effect::Redone { region });
+    }
+
+    /// The replica here has done what [`Effect::Redone`] ended, in the configuration with this number.
+    pub fn redone(&mut self, configuration: u64, region: u16) -> Vec<Effect> {
+        let primary = self.round.members.primary(region);
+        let is_done = self.round.redone.contains(&region);
+        if let Some(primary) = primary.filter(|_| is_done && configuration == self.configuration())
+        {
+            self.say(primary, Message::Done { region });
+            self.work();
+        }
+        std::mem::take(&mut self.effects)
     }
 
     fn done(&mut self, from: Machine, region: u16) {

@@ -43,6 +43,7 @@ impl Core {
             return;
         }
         let safe = self.oat.borrow().safe();
+        self.keep_safe(safe);
         self.store.old.borrow_mut().collect(safe);
         self.reuse_slabs(safe);
         if !self.parked.borrow().is_empty() {

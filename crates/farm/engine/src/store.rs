@@ -83,11 +83,28 @@ impl Store {
         })
     }
 
+    /// Replicas that were read from the disk, for the first configuration.
+    pub fn restore(&self, loaded: BTreeMap<u16, (u16, Region)>) {
+        let mut replicas = self.replicas.borrow_mut();
+        for (number, (slot, region)) in loaded {
+            let at = usize::from(number);
+            if replicas.len() <= at {
+                replicas.resize_with(at + 1, || None);
+            }
+            replicas[at] = Some(Replica {
+                slot,
+                region,
+                slabs: None,
+            });
+        }
+    }
+
     /// Has the replicas that the configuration has here. Those that are whole keep what they have; a new one, and one
-    /// that will be copied, has no objects. Nothing is a primary's until [`lead`](Store::lead).
-    pub fn arrange(&self, configuration: &Configuration) -> Result<(), Unfit> {
+    /// that will be copied, has no objects. Nothing is a primary's until [`lead`](Store::lead). Returns the regions
+    /// that keep what they have.
+    pub fn arrange(&self, configuration: &Configuration) -> Result<Vec<u16>, Unfit> {
         let mut former = self.replicas.take();
-        let mut replicas = Vec::new();
+        let (mut replicas, mut all_kept) = (Vec::new(), Vec::new());
         for number in 0..configuration.regions.len() {
             let Some(seat) = configuration.seat(number, self.own) else {
                 replicas.push(None);
@@ -97,7 +114,10 @@ impl Store {
             let kept = former.get_mut(number).and_then(Option::take);
             let kept = kept.filter(|kept| kept.slot == slot && seat.is_whole);
             let region = match kept {
-                Some(kept) => kept.region,
+                Some(kept) => {
+                    all_kept.push(number as u16);
+                    kept.region
+                }
                 None => self.new_region(slot, number as u16)?,
             };
             let slabs = None;
@@ -109,7 +129,7 @@ impl Store {
         }
         self.replicas.replace(replicas);
         self.leaving.borrow_mut().clear();
-        Ok(())
+        Ok(all_kept)
     }
 
     fn new_region(&self, slot: u16, number: u16) -> Result<Region, Unfit> {

@@ -101,7 +101,7 @@ pub enum Message {
     },
     /// Coordinator to primary: the transaction has no effect.
     Unlock { number: Number },
-    /// Coordinator to backup.
+    /// Coordinator to backup. In a durable cluster also to primaries, which have their writes already.
     CommitBackup {
         number: Number,
         written_at: u64,
@@ -124,6 +124,8 @@ pub enum Message {
     Oat(Horizon),
     /// The collector's answer.
     Safe(Horizon),
+    /// Replica to coordinator, in a durable cluster: what CommitBackup has brought is on disk.
+    Kept { numbers: Vec<Number> },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -172,6 +174,7 @@ impl Message {
             | Message::CommitBackup {
                 regions, writes, ..
             } => 2 * regions.len() + writes.iter().map(Write::bytes).sum::<usize>(),
+            Message::Kept { numbers } => size_of::<Number>() * numbers.len(),
             _ => 0,
         };
         MESSAGE_BYTES + rest
@@ -264,6 +267,7 @@ impl Message {
             Message::SlabIsFree { .. } => 9,
             Message::Oat(_) => 10,
             Message::Safe(_) => 11,
+            Message::Kept { .. } => 12,
         }
     }
 }
@@ -304,6 +308,7 @@ impl Codec for Message {
                 (*region, *slab).put(out);
             }
             Message::Oat(horizon) | Message::Safe(horizon) => horizon.put(out),
+            Message::Kept { numbers } => numbers.put(out),
         }
     }
 
@@ -354,6 +359,9 @@ impl Codec for Message {
             },
             10 => Message::Oat(Codec::take(input)?),
             11 => Message::Safe(Codec::take(input)?),
+            12 => Message::Kept {
+                numbers: Codec::take(input)?,
+            },
             _ => return None,
         })
     }
@@ -361,7 +369,7 @@ impl Codec for Message {
     fn draw(source: &mut dyn Source) -> Message {
         let (number, time) = (Codec::draw(source), Codec::draw(source));
         let (regions, writes) = (Codec::draw(source), Codec::draw(source));
-        match source.below(12) {
+        match source.below(13) {
             0 => Message::Lock(Lock {
                 number,
                 read_at: time,
@@ -407,6 +415,9 @@ impl Codec for Message {
                 slab: Codec::draw(source),
             },
             10 => Message::Oat(Codec::draw(source)),
+            11 => Message::Kept {
+                numbers: Codec::draw(source),
+            },
             _ => Message::Safe(Codec::draw(source)),
         }
     }

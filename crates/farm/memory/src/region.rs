@@ -234,7 +234,8 @@ impl Region {
         }
     }
 
-    fn is_empty_slab(&self, slab: u32) -> bool {
+    /// The slab has no objects.
+    pub fn is_empty_slab(&self, slab: u32) -> bool {
         let Some(class) = self.slab_class(slab) else {
             return true;
         };

@@ -11,6 +11,7 @@ use std::rc::Weak;
 pub struct ToMember<F: Fabric + 'static, R: Register + 'static> {
     pub member: Weak<Member<F, R>>,
     pub lost: Watch<Vec<u16>>,
+    pub failed: Watch<Option<String>>,
 }
 
 impl<F: Fabric + 'static, R: Register + 'static> Links for ToMember<F, R> {
@@ -33,6 +34,10 @@ impl<F: Fabric + 'static, R: Register + 'static> Links for ToMember<F, R> {
         if let Some(member) = self.member.upgrade() {
             member.report_whole(number, &[region]);
         }
+    }
+
+    fn disk_failed(&self, why: String) {
+        self.failed.set(Some(why));
     }
 
     fn lost(&self, regions: &[u16]) {

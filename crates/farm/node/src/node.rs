@@ -2,7 +2,7 @@
 
 use crate::configuration;
 use crate::links::ToMember;
-use plinth_farm_engine::{Engine, Policy, Room, Settings};
+use plinth_farm_engine::{Engine, Keeps, Policy, Room, Settings};
 use plinth_farm_fabric::Fabric;
 use plinth_farm_member::{self as member, Cluster, Left, Member, Record, Register};
 use plinth_farm_memory::Sizes;
@@ -23,6 +23,8 @@ pub struct Options {
     /// The same at all machines of a cluster.
     pub policy: Policy,
     pub settings: Settings,
+    /// What this machine has on its disk. The replicas of its seat in the record are loaded.
+    pub keeps: Keeps,
 }
 
 /// Sizes of the memory of a machine with so many slots, and so many bytes for old versions, which it needs if it has
@@ -47,6 +49,7 @@ pub struct Node<F: Fabric + 'static, R: Register + 'static> {
     engine: Rc<Engine<F>>,
     member: Rc<Member<F, R>>,
     lost: Watch<Vec<u16>>,
+    failed: Watch<Option<String>>,
     _tasks: TaskGroup,
 }
 
@@ -78,19 +81,22 @@ impl<F: Fabric + 'static, R: Register + 'static> Node<F, R> {
         let started = Member::start(fabric.clone(), register, record, member_options).await?;
         let member = Rc::new(started);
         let lost = Watch::new(Vec::new());
+        let failed = Watch::new(None);
         let links = Rc::new(ToMember {
             member: Rc::downgrade(&member),
             lost: lost.clone(),
+            failed: failed.clone(),
         });
         let clock = member.clock().clone();
         let Options {
             sizes,
             policy,
             settings,
+            keeps,
             ..
         } = options;
         // Nothing has run since the member began: its tasks find the engine.
-        let joined = Engine::join(fabric, clock, sizes, policy, settings, links);
+        let joined = Engine::join(fabric, clock, sizes, policy, settings, links, keeps);
         let joined =
             joined.map_err(|unfit| io::Error::new(io::ErrorKind::InvalidInput, unfit.to_string()));
         let engine = Rc::new(joined?);
@@ -108,6 +114,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Node<F, R> {
             engine,
             member,
             lost,
+            failed,
             _tasks: tasks,
         })
     }
@@ -124,6 +131,11 @@ impl<F: Fabric + 'static, R: Register + 'static> Node<F, R> {
     /// Set when the process must end.
     pub fn left(&self) -> &Watch<Option<Left>> {
         self.member.left()
+    }
+
+    /// Set when this machine's disk has failed: why. The process must end.
+    pub fn disk_failed(&self) -> &Watch<Option<String>> {
+        &self.failed
     }
 
     /// Regions of which no whole replica is left, if there are any: the cluster's data is gone, and transactions end

@@ -23,6 +23,8 @@ pub struct Held {
 pub struct Work {
     /// Transactions whose locks in the region end without effect.
     pub releases: Vec<Id>,
+    /// Transactions without effect that are locked or logged here.
+    pub void: Vec<Id>,
     pub installs: Vec<(Id, u64, Vec<Write>)>,
 }
 
@@ -76,6 +78,9 @@ impl Kept {
         let locked = former.values().filter(|r| r.state == State::Locked);
         let ended = locked.filter(|record| !decided.contains(&record.id));
         let mut work = Work::default();
+        let undecided = former.values().filter(|r| !r.state.is_proof());
+        let void = undecided.filter(|record| !decided.contains(&record.id));
+        work.void.extend(void.map(|record| record.id));
         work.releases.extend(ended.map(|record| record.id));
         if planted!(
             "farm_recovery_forgets_locks",

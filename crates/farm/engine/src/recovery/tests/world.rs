@@ -60,6 +60,8 @@ pub struct World {
     /// By configuration, as it began.
     history: BTreeMap<u64, Members>,
     letters: Vec<(Name, Name, Letter)>,
+    /// What replicas have done and is not on disk: the machine, its configuration, the region.
+    settling: Vec<(Name, u64, u16)>,
     running: Vec<Running>,
     /// Own transactions that may have traces somewhere, with their configuration and the machines that may.
     traces: BTreeMap<Id, (u64, BTreeSet<Name>)>,
@@ -85,6 +87,7 @@ impl World {
             members: Members::default(),
             history: BTreeMap::new(),
             letters: Vec::new(),
+            settling: Vec::new(),
             running: Vec::new(),
             traces: BTreeMap::new(),
             asked: BTreeSet::new(),
@@ -243,6 +246,16 @@ impl World {
     // ---- recovery ----
 
     pub fn deliver(&mut self) -> Checked {
+        let settles = !self.settling.is_empty();
+        if settles && (self.letters.is_empty() || self.chance.once_in(3)) {
+            let at = self.chance.below(self.settling.len());
+            let (name, configuration, region) = self.settling.swap_remove(at);
+            let effects = match self.machines.get_mut(&name) {
+                Some(machine) => machine.recovery.redone(configuration, region),
+                None => Vec::new(),
+            };
+            return self.perform(name, effects);
+        }
         if self.letters.is_empty() {
             return Ok(());
         }
@@ -277,6 +290,11 @@ impl World {
                 } => {
                     self.counts.installs += 1;
                     machine.install(&writes, written_at);
+                }
+                Effect::Settle { .. } => (),
+                Effect::Redone { region } => {
+                    let of = machine.recovery.configuration();
+                    self.settling.push((name, of, region));
                 }
                 Effect::Opened { region } => self.opened(name, region)?,
                 Effect::Outcome { number, fate } => self.told(name, number, fate)?,
@@ -624,7 +642,7 @@ impl World {
         for name in names {
             self.take_configuration(name)?;
         }
-        while !self.letters.is_empty() {
+        while !(self.letters.is_empty() && self.settling.is_empty()) {
             self.deliver()?;
         }
         let now = self.members.configuration;

@@ -1,0 +1,436 @@
+//! A machine that keeps what it has on its own disk, so that the loss of power everywhere loses nothing that was
+//! acknowledged (§5.6: what is logged here is the writes of transactions and not their operations, so that they are
+//! redone in any order).
+//!
+//! ```text
+//!   CommitBackup ─▶ journal ── on disk ─▶ Kept, to the coordinator: CommitPrimary waits for all of them
+//!   Truncate     ─▶ line ──▶ backup ── sync ─▶ the journal's begin is cut off
+//!   recovery     ─▶ journal ── on disk ─▶ Done: a region opens when all its replicas have the decisions on disk
+//! ```
+//!
+//! | file | what it is |
+//! |---|---|
+//! | `durable` | what waits for the disk, and what may be cut off the journal |
+//! | `record` | the entries of a journal |
+//! | `replay` | what a journal says. Pure |
+//! | `disk` | a disk that is opened, and loaded into memory |
+//! | `write` | the tasks that wait for the disk |
+//!
+//! Promises:
+//! - When a transaction is reported, and before anybody can read what it has written, all replicas of its regions,
+//!   primaries too, have its writes on disk.
+//! - A disk whose replica of a region is whole in the newest configuration has all of the region: in its backup, in
+//!   its journal, or in the records that [`Recovery`](crate::recovery::Recovery) is given after a restart. So a
+//!   restart of everybody is one more configuration, and its recovery decides what is open.
+//!
+//! **Why a restart decides as the machines before would have.** A record stays in the journal until its transaction is
+//! truncated everywhere, and what is cut off is named by a mark that is on disk before ([`Entry::Below`]). So each
+//! whole replica that is read again knows of each reported transaction. What a recovery has decided is in the journal
+//! of each replica before the region is open ([`Entry::Settled`]).
+
+mod disk;
+mod record;
+mod replay;
+mod write;
+
+pub use disk::Disk;
+
+use crate::core::Core;
+use crate::ledger::Known;
+use crate::recovery::{Author, Below, Id, Record, Redone};
+use crate::wire::{Change, Number, Write};
+use bytes::Bytes;
+use plinth_core::codec::Codec;
+use plinth_farm_disk::{Backup, Journal, Position, Version};
+use plinth_farm_fabric::Machine;
+use plinth_farm_memory::{Pointer, Region};
+use plinth_runtime::knob;
+use plinth_runtime::sync::Notify;
+use record::{Commit, Entry, Freed, Settled, below_of};
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+knob! {
+    /// A longer journal is cut off as soon as that can be.
+    pub JOURNAL_BYTES: usize = "farm_journal_bytes", 256 << 20, sim 8 << 10, 1 << 20;
+    /// No commit is acknowledged while so many bytes wait for the backup.
+    pub LINE_BYTES_MAX: usize = "farm_backup_line_bytes_max", 256 << 20, sim 16 << 10, 1 << 20;
+}
+
+/// Somebody waits for a position of the journal to be on disk.
+enum Waiter {
+    Commit {
+        coordinator: Machine,
+        number: Number,
+    },
+    Settled {
+        region: u16,
+    },
+}
+
+/// What the backup is to take in, in this order.
+enum Item {
+    Apply {
+        position: Position,
+        versions: Vec<Version>,
+    },
+    Free {
+        position: Position,
+        freed: Freed,
+    },
+    Clear {
+        position: Position,
+        region: u16,
+    },
+    /// All of a replica that has become whole in the configuration with this number.
+    Copy {
+        configuration: u64,
+        region: u16,
+    },
+    /// The safe point.
+    Safe(u64),
+}
+
+impl Item {
+    fn bytes(&self) -> usize {
+        match self {
+            Item::Apply { versions, .. } => versions.iter().map(Version::bytes).sum(),
+            _ => 0,
+        }
+    }
+
+    fn position(&self) -> Option<Position> {
+        match self {
+            Item::Apply { position, .. }
+            | Item::Free { position, .. }
+            | Item::Clear { position, .. } => Some(*position),
+            Item::Copy { .. } | Item::Safe(_) => None,
+        }
+    }
+}
+
+/// Why an entry of the journal stays.
+#[derive(Default)]
+struct Stays {
+    /// It is a transaction's that is not known to be truncated everywhere. The number is of the configuration.
+    open: Option<(Id, u64)>,
+    /// So many items of the line have it.
+    in_line: usize,
+}
+
+/// What a recovery has decided for a region, until it is done in memory.
+type Settling = BTreeMap<u16, (Position, Vec<Redone>)>;
+
+/// What the disk has told at the start: for the first configuration.
+struct Restored {
+    records: Vec<(u16, Record)>,
+    below: Vec<Below>,
+}
+
+pub struct Durable {
+    journal: Journal,
+    backup: Backup,
+    /// Entries for which the journal had no room yet.
+    unwritten: RefCell<VecDeque<Bytes>>,
+    waiters: RefCell<VecDeque<(Position, u64, Waiter)>>,
+    waiter: Notify,
+    line: RefCell<VecDeque<Item>>,
+    line_bytes: Cell<usize>,
+    item: Notify,
+    done: Notify,
+    stays: RefCell<BTreeMap<Position, Stays>>,
+    settling: RefCell<Settling>,
+    /// Regions that the disk may have something of.
+    regions: RefCell<BTreeSet<u16>>,
+    restored: RefCell<Option<Restored>>,
+    cut: Cell<Position>,
+}
+
+fn version(write: &Write, timestamp: u64) -> Version {
+    Version {
+        pointer: write.at,
+        timestamp,
+        is_allocated: write.change != Change::Free,
+        payload: write.payload.clone(),
+    }
+}
+
+impl Durable {
+    fn new(journal: Journal, backup: Backup) -> Durable {
+        Durable {
+            journal,
+            backup,
+            unwritten: RefCell::default(),
+            waiters: RefCell::default(),
+            waiter: Notify::new(),
+            line: RefCell::default(),
+            line_bytes: Cell::new(0),
+            item: Notify::new(),
+            done: Notify::new(),
+            stays: RefCell::default(),
+            settling: RefCell::default(),
+            regions: RefCell::default(),
+            restored: RefCell::new(None),
+            cut: Cell::new(Position(0)),
+        }
+    }
+
+    // ---- the journal ----
+
+    /// Appends after everything before, at once if the disk has room.
+    fn append(&self, entry: &Entry) -> Position {
+        let mut unwritten = self.unwritten.borrow_mut();
+        let position = Position(self.journal.end().0 + unwritten.len() as u64);
+        let bytes = entry.to_bytes();
+        if !unwritten.is_empty() || self.journal.append(bytes.clone()).is_err() {
+            // An error that stays is met by who waits for it.
+            unwritten.push_back(bytes);
+            self.waiter.notify_one();
+        }
+        position
+    }
+
+    fn wait(&self, position: Position, configuration: u64, waiter: Waiter) {
+        let waiting = (position, configuration, waiter);
+        self.waiters.borrow_mut().push_back(waiting);
+        self.waiter.notify_one();
+    }
+
+    /// A transaction is to be kept for its coordinator.
+    fn keep(&self, configuration: u64, commit: Commit) -> Position {
+        let (id, stays) = (commit.id, Stays::default());
+        let position = self.append(&Entry::Commit(commit));
+        let open = Some((id, configuration));
+        let stays = Stays { open, ..stays };
+        self.stays.borrow_mut().insert(position, stays);
+        let (coordinator, number) = (id.author.machine, id.number);
+        let waiter = Waiter::Commit {
+            coordinator,
+            number,
+        };
+        self.wait(position, configuration, waiter);
+        position
+    }
+
+    /// The region's replica here has no objects from here on.
+    fn clear(&self, region: u16) {
+        let position = self.append(&Entry::Anew { region });
+        self.push(Item::Clear { position, region });
+    }
+
+    /// The region's replica here has all objects in memory. It is whole when the backup has them too.
+    pub fn copy(&self, configuration: u64, region: u16) {
+        self.push(Item::Copy {
+            configuration,
+            region,
+        });
+    }
+
+    fn free(&self, freed: Freed) {
+        let position = self.append(&Entry::Freed(freed));
+        self.push(Item::Free { position, freed });
+    }
+
+    // ---- the line to the backup ----
+
+    fn push(&self, item: Item) {
+        if let Some(position) = item.position() {
+            self.stays.borrow_mut().entry(position).or_default().in_line += 1;
+        }
+        self.line_bytes.set(self.line_bytes.get() + item.bytes());
+        self.line.borrow_mut().push_back(item);
+        self.item.notify_one();
+    }
+
+    fn apply<'a>(
+        &self,
+        position: Position,
+        written_at: u64,
+        writes: impl Iterator<Item = &'a Write>,
+    ) {
+        let versions: Vec<Version> = writes.map(|write| version(write, written_at)).collect();
+        if !versions.is_empty() {
+            self.push(Item::Apply { position, versions });
+        }
+    }
+
+    fn has_taken(&self, item: &Item) {
+        self.line_bytes.set(self.line_bytes.get() - item.bytes());
+        if let Some(position) = item.position()
+            && let Some(stays) = self.stays.borrow_mut().get_mut(&position)
+        {
+            stays.in_line -= 1;
+        }
+        self.done.notify_all();
+    }
+
+    /// Everything below this position is in the backup and settled: `below` says what is.
+    fn settled_below(&self, below: &[Below]) -> Position {
+        let mut stays = self.stays.borrow_mut();
+        let is_open = |open: (Id, u64)| open.0.number >= below_of(below, open.0);
+        stays.retain(|_, stays| stays.in_line > 0 || stays.open.is_some_and(is_open));
+        let first = stays.first_key_value().map(|(position, _)| *position);
+        first.unwrap_or(Position(
+            self.journal.end().0 + self.unwritten.borrow().len() as u64,
+        ))
+    }
+
+    /// All regions are open in this configuration: what former ones have left open is decided, and on disk.
+    pub fn opened(&self, configuration: u64) {
+        for stays in self.stays.borrow_mut().values_mut() {
+            stays.open = stays.open.filter(|(_, of)| *of >= configuration);
+        }
+    }
+
+    /// What the disk knows, and nobody else here: to be asked for once.
+    pub fn restored(&self, is_here: impl Fn(u16) -> bool) -> (Vec<(u16, Record)>, Vec<Below>) {
+        let Some(Restored { mut records, below }) = self.restored.take() else {
+            return (Vec::new(), Vec::new());
+        };
+        records.retain(|(region, _)| is_here(*region));
+        (records, below)
+    }
+
+    /// A configuration has begun, in which replicas of these regions have kept what they had, and those of others are
+    /// new or are gone.
+    pub fn arranged(&self, kept: &[u16], here: &[u16]) {
+        let had = std::mem::take(&mut *self.regions.borrow_mut());
+        for region in had.iter().filter(|region| !kept.contains(region)) {
+            self.clear(*region);
+        }
+        self.regions.borrow_mut().extend(here);
+    }
+}
+
+/// No version in the slab is newer.
+fn newest_in(region: &Region, slab: u32) -> u64 {
+    let Some(class) = region.slab_class(slab) else {
+        return 0;
+    };
+    let cells = 0..region.shape().cells(class);
+    let cells = cells.filter_map(|index| {
+        let at = region.shape().pointer(region.number(), class, slab, index);
+        Some(region.cell(at).ok()?.header().timestamp())
+    });
+    cells.max().unwrap_or(0)
+}
+
+impl Core {
+    fn author(&self, machine: Machine) -> Option<Author> {
+        let authors = self.authors.borrow();
+        authors.iter().find(|a| a.machine == machine).copied()
+    }
+
+    /// Writes the transaction into the journal, with what a primary here has locked. Its coordinator hears when it is
+    /// on disk.
+    pub fn keep(
+        &self,
+        coordinator: Machine,
+        number: Number,
+        written_at: u64,
+        known: &Known,
+    ) -> Option<Position> {
+        let durable = self.durable.as_ref()?;
+        let id = Id {
+            author: self.author(coordinator)?,
+            number,
+        };
+        let commit = Commit {
+            id,
+            written_at,
+            regions: known.regions.clone(),
+            writes: known.writes().cloned().collect(),
+        };
+        let configuration = self.view.borrow().number;
+        Some(durable.keep(configuration, commit))
+    }
+
+    /// The transaction is applied here: it goes to the backup.
+    pub fn keep_applied(&self, known: &Known) {
+        let (Some(durable), Some(position)) = (&self.durable, known.kept_at) else {
+            return;
+        };
+        let logged = known.logged.as_ref().map(|logged| logged.written_at);
+        let committed = known.locked.as_ref().and_then(|locked| locked.committed);
+        if let Some(written_at) = logged.or(committed) {
+            durable.apply(position, written_at, known.writes());
+        }
+    }
+
+    /// A recovery has decided everything in the region.
+    pub fn keep_settled(&self, region: u16, committed: Vec<Redone>, void: Vec<Id>) {
+        let Some(durable) = &self.durable else {
+            return;
+        };
+        let settled = Settled {
+            region,
+            committed: committed.clone(),
+            void,
+        };
+        let position = durable.append(&Entry::Settled(settled));
+        let mut settling = durable.settling.borrow_mut();
+        settling.insert(region, (position, committed));
+    }
+
+    /// What it has decided is done in memory. False: nobody has to wait for the disk.
+    pub fn keep_redone(&self, configuration: u64, region: u16) -> bool {
+        let Some(durable) = &self.durable else {
+            return false;
+        };
+        let Some((position, committed)) = durable.settling.borrow_mut().remove(&region) else {
+            return false;
+        };
+        for redone in &committed {
+            durable.apply(position, redone.written_at, redone.writes.iter());
+        }
+        durable.wait(position, configuration, Waiter::Settled { region });
+        true
+    }
+
+    /// The slab of a region here is about to be free, or to go to another class.
+    pub fn keep_free(&self, region: u16, slab: u32) {
+        let Some(durable) = &self.durable else {
+            return;
+        };
+        let at = self.store.with(region, |region| newest_in(region, slab));
+        if let Some(at) = at.filter(|at| *at > 0) {
+            durable.free(Freed { region, slab, at });
+        }
+    }
+
+    /// An object is about to be applied here. If it takes a slab over from another class, that slab is free before.
+    pub fn keep_takeover(&self, at: Pointer) {
+        if self.durable.is_none() {
+            return;
+        }
+        let slab = self.store.with(at.region(), |region| {
+            let (slab, _) = region.shape().place(at).ok()?;
+            let class = region.slab_class(slab)?;
+            (class != at.class() && region.is_empty_slab(slab)).then_some(slab)
+        });
+        if let Some(slab) = slab.flatten() {
+            self.keep_free(at.region(), slab);
+        }
+    }
+
+    /// What is below the safe point is applied here already, and on its way to the backup.
+    pub fn keep_safe(&self, safe: u64) {
+        if let Some(durable) = &self.durable
+            && self.stage.number().is_some()
+        {
+            durable.push(Item::Safe(safe));
+        }
+    }
+
+    /// Of each coordinator of this configuration, what is settled.
+    fn belows(&self) -> Vec<Below> {
+        let mut ledger = self.ledger.borrow_mut();
+        let authors = self.authors.borrow();
+        let below = |author: &Author| {
+            let number = ledger.of(author.machine)?.below();
+            let author = *author;
+            Some(Below { author, number })
+        };
+        authors.iter().filter_map(below).collect()
+    }
+}

@@ -1,0 +1,119 @@
+//! A disk that is opened, and loaded into memory.
+
+use super::record::Entry;
+use super::replay::{Replay, Step};
+use super::{Durable, Item, Restored, version};
+use plinth_core::codec::Codec;
+use plinth_farm_disk::{Backup, Error, Journal, Layout, Version};
+use plinth_farm_fabric::Host;
+use plinth_farm_memory::{Region, Shape, Sizes};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// What a machine has on its disk.
+pub struct Disk {
+    pub(crate) durable: Durable,
+    replay: Replay,
+    sizes: Sizes,
+    newest: u64,
+    /// Replicas that are in memory: their slots, by region.
+    pub(crate) loaded: BTreeMap<u16, (u16, Region)>,
+}
+
+fn unlike(path: &Path, what: impl Into<String>) -> Error {
+    Error::Unlike {
+        path: path.to_owned(),
+        what: what.into(),
+    }
+}
+
+/// Replaces the object's version if this one is newer. A slab that is of another class by now has newer objects.
+fn put(region: &Region, version: &Version) {
+    if let Ok(cell) = region.claim(version.pointer) {
+        cell.apply(version.timestamp, version.is_allocated, &version.payload);
+    }
+}
+
+impl Disk {
+    /// Opens what lies in the directory, or makes it. One process at a time may have it. `id` tells it from others.
+    pub async fn open(directory: &Path, id: u64, sizes: &Sizes) -> Result<Disk, Error> {
+        let shape = sizes.shape();
+        let shape: Shape = shape.map_err(|error| unlike(directory, error.to_string()))?;
+        let layout = Layout::of(shape.slab_word(0), shape.slab_words());
+        let backup = Backup::open(&directory.join("backup"), id, layout).await?;
+        let mut replay = Replay::new(shape);
+        let prefix = directory.join("journal");
+        let journal = Journal::open(&prefix, id, |position, record| {
+            let entry = Entry::from_bytes(record);
+            let entry = entry.ok_or_else(|| unlike(&prefix, "a record of another kind"))?;
+            replay.take(position, entry);
+            Ok(())
+        });
+        let durable = Durable::new(journal.await?, backup);
+        let mut regions = durable.backup.regions();
+        regions.extend(replay.regions());
+        durable.regions.replace(regions);
+        Ok(Disk {
+            newest: replay.newest(),
+            durable,
+            replay,
+            sizes: *sizes,
+            loaded: BTreeMap::new(),
+        })
+    }
+
+    /// Reads replicas of these regions into slots of the machine's memory, in which nobody else reads yet.
+    pub async fn load(&mut self, host: &Host, replicas: &[(u16, u16)]) -> Result<(), Error> {
+        let directory = Path::new("the memory");
+        for (number, slot) in replicas {
+            let memory = host.region(*slot);
+            let memory = memory.map_err(|_| unlike(directory, format!("it has no slot {slot}")))?;
+            let region = Region::make(memory, *number, self.sizes.slab_words);
+            let region = region.map_err(|error| unlike(directory, error.to_string()))?;
+            let mut scan = self.durable.backup.scan(*number);
+            while let Some(versions) = scan.next().await? {
+                for version in versions {
+                    self.newest = self.newest.max(version.timestamp);
+                    put(&region, &version);
+                }
+            }
+            for step in self.replay.steps(*number) {
+                self.redo(&region, step);
+            }
+            self.loaded.insert(*number, (*slot, region));
+        }
+        let regions: Vec<u16> = self.loaded.keys().copied().collect();
+        let (records, below) = self.replay.records(&regions);
+        let restored = Restored { records, below };
+        self.durable.restored.replace(Some(restored));
+        Ok(())
+    }
+
+    /// What the backup may not have goes there too.
+    fn redo(&self, region: &Region, step: Step) {
+        match step {
+            Step::Apply {
+                position,
+                written_at,
+                writes,
+            } => {
+                let versions: Vec<Version> =
+                    writes.iter().map(|w| version(w, written_at)).collect();
+                versions.iter().for_each(|version| put(region, version));
+                if !versions.is_empty() {
+                    self.durable.push(Item::Apply { position, versions });
+                }
+            }
+            Step::Free { position, freed } => {
+                // There is no such slab in a region of other sizes, and nothing in it.
+                let _ = region.free_slab(freed.slab);
+                self.durable.push(Item::Free { position, freed });
+            }
+        }
+    }
+
+    /// No timestamp of what was loaded is greater; 0 if there is none.
+    pub fn newest(&self) -> u64 {
+        self.newest
+    }
+}

@@ -1,0 +1,290 @@
+//! The tasks that wait for the disk: one for the journal, one for the backup.
+
+use super::record::Entry;
+use super::{Durable, Item, JOURNAL_BYTES, LINE_BYTES_MAX, Waiter};
+use crate::recovery::Below;
+use crate::site::Site;
+use crate::wire::{Message, Number};
+use plinth_farm_disk::{Backup, Error, Position, Version};
+use plinth_farm_fabric::{Fabric, Machine};
+use plinth_farm_memory::{Region, Seen};
+use plinth_runtime::{Duration, TaskGroup, probe, sleep, trace, trace_warn, yield_now};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+/// A disk that is full or slow is tried again after this time.
+const PAUSE: Duration = Duration::from_millis(50);
+/// So many transactions are acknowledged in one message.
+const NUMBERS_MAX: usize = 1000;
+/// After so many items of a line that does not end, the journal may be cut.
+const ITEMS_A_CUT: u64 = 1000;
+/// So many objects of a replica that was copied go to the backup in one turn.
+const OBJECTS_A_TURN: u32 = 256;
+
+impl Durable {
+    /// Appends what the journal had no room for. Error: for good.
+    fn append_rest(&self) -> Result<(), Error> {
+        let mut unwritten = self.unwritten.borrow_mut();
+        while let Some(bytes) = unwritten.front() {
+            match self.journal.append(bytes.clone()) {
+                Ok(_) => {
+                    unwritten.pop_front();
+                }
+                Err(Error::Full { .. } | Error::Refused { .. }) => {
+                    probe!("farm journal has no room");
+                    return Ok(());
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits until the disk has what the first waiter waits for. Returns up to where it has everything.
+    async fn next_on_disk(&self) -> Result<Position, Error> {
+        loop {
+            self.append_rest()?;
+            let first = self.waiters.borrow().front().map(|(first, ..)| *first);
+            match first {
+                None => self.waiter.notified().await,
+                Some(first) if first >= self.journal.end() => sleep(PAUSE).await,
+                Some(first) => match self.journal.durable(first).await {
+                    Ok(durable) => return Ok(durable.below),
+                    Err(full) if full.is_full() => sleep(PAUSE).await,
+                    Err(error) => return Err(error),
+                },
+            }
+        }
+    }
+
+    fn waiters_below(&self, position: Position) -> Vec<(u64, Waiter)> {
+        let mut waiters = self.waiters.borrow_mut();
+        let count = waiters.partition_point(|(at, ..)| *at < position);
+        let served = waiters.drain(..count);
+        served.map(|(_, number, waiter)| (number, waiter)).collect()
+    }
+
+    async fn next_item(&self) -> Item {
+        loop {
+            if let Some(item) = self.line.borrow_mut().pop_front() {
+                return item;
+            }
+            self.item.notified().await;
+        }
+    }
+
+    /// Does `work` until the disk has room for it.
+    async fn with_room<T>(
+        &self,
+        mut work: impl AsyncFnMut(&Backup) -> Result<T, Error>,
+    ) -> Result<T, Error> {
+        loop {
+            match work(&self.backup).await {
+                Err(full) if full.is_full() => {
+                    probe!("farm backup has no room");
+                    sleep(PAUSE).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    /// Cuts off the journal what the backup has. `below`: what is settled, of each coordinator.
+    async fn cut(&self, below: Vec<Below>) -> Result<(), Error> {
+        let position = self.settled_below(&below);
+        if position <= self.cut.get() {
+            return Ok(());
+        }
+        let synced = self.with_room(async |backup| backup.sync().await).await?;
+        let mark = self.append(&Entry::Below(below));
+        while mark >= self.journal.end() {
+            self.append_rest()?;
+            sleep(PAUSE).await;
+        }
+        loop {
+            match self.journal.durable(mark).await {
+                Ok(_) => break,
+                Err(full) if full.is_full() => sleep(PAUSE).await,
+                Err(error) => return Err(error),
+            }
+        }
+        self.journal.truncate_below(position, synced);
+        self.cut.set(position);
+        Ok(())
+    }
+}
+
+impl<F: Fabric + 'static> Site<F> {
+    /// Begins what waits for the disk, if there is one.
+    pub fn write_disk(self: &Rc<Self>, group: &TaskGroup) {
+        if self.core.durable.is_none() {
+            return;
+        }
+        let site = self.clone();
+        group.spawn("farm journal", async move {
+            if let Some(durable) = &site.core.durable {
+                let failed = site.acknowledge(durable).await;
+                site.fail_disk(failed);
+            }
+        });
+        let site = self.clone();
+        group.spawn("farm backup", async move {
+            if let Some(durable) = &site.core.durable {
+                let failed = site.fill_backup(durable).await;
+                site.fail_disk(failed);
+            }
+        });
+        let site = self.clone();
+        group.spawn("farm cleaner", async move {
+            if let Some(durable) = &site.core.durable {
+                let failed = durable.backup.clean_forever().await;
+                site.fail_disk(failed);
+            }
+        });
+    }
+
+    fn fail_disk(&self, why: Error) {
+        trace_warn!("FarmDiskFailed", "machine" => self.core.own.0, "why" => why);
+        self.core.stage.leave();
+        if let Some(links) = &self.links {
+            links.disk_failed(why.to_string());
+        }
+    }
+
+    async fn acknowledge(self: &Rc<Self>, durable: &Durable) -> Error {
+        loop {
+            let below = match durable.next_on_disk().await {
+                Ok(below) => below,
+                Err(error) => return error,
+            };
+            // A backup that is far behind holds up commits, so that the line does not grow.
+            while durable.line_bytes.get() > LINE_BYTES_MAX.get() {
+                probe!("farm backup holds up commits");
+                durable.done.notified().await;
+            }
+            let mut kept: BTreeMap<Machine, Vec<Number>> = BTreeMap::new();
+            for (configuration, waiter) in durable.waiters_below(below) {
+                match waiter {
+                    Waiter::Settled { region } => self.say_redone(configuration, region),
+                    Waiter::Commit {
+                        coordinator,
+                        number,
+                    } if self.core.stage.has_begun(configuration) => {
+                        kept.entry(coordinator).or_default().push(number);
+                    }
+                    Waiter::Commit { .. } => probe!("farm commit kept for a former configuration"),
+                }
+            }
+            for (machine, numbers) in kept {
+                self.say_kept(machine, &numbers);
+            }
+        }
+    }
+
+    fn say_kept(&self, coordinator: Machine, numbers: &[Number]) {
+        if coordinator == self.core.own {
+            return self.core.kept(numbers, coordinator);
+        }
+        for numbers in numbers.chunks(NUMBERS_MAX) {
+            let numbers = numbers.to_vec();
+            let kept = Message::Kept { numbers };
+            self.core.post.push(coordinator, kept, None);
+        }
+    }
+
+    async fn fill_backup(&self, durable: &Durable) -> Error {
+        let mut taken = 0u64;
+        loop {
+            let item = durable.next_item().await;
+            if let Err(error) = self.take_item(durable, &item).await {
+                return error;
+            }
+            durable.has_taken(&item);
+            taken += 1;
+            let is_turn = taken % ITEMS_A_CUT == 0 || durable.line_bytes.get() == 0;
+            let is_long = durable.journal.bytes() > JOURNAL_BYTES.get() as u64;
+            if is_turn && is_long && self.core.stage.number().is_some() {
+                let below = self.core.belows();
+                if let Err(error) = durable.cut(below).await {
+                    return error;
+                }
+            }
+        }
+    }
+
+    async fn take_item(&self, durable: &Durable, item: &Item) -> Result<(), Error> {
+        match item {
+            Item::Apply { versions, .. } => {
+                let apply = async |backup: &Backup| backup.apply(versions).await;
+                durable.with_room(apply).await?;
+            }
+            Item::Free { freed, .. } => {
+                let word = self.core.store.shape.slab_word(freed.slab);
+                durable.backup.free_slab(freed.region, word, freed.at)?;
+            }
+            Item::Clear { region, .. } => durable.backup.drop_region(*region),
+            Item::Safe(safe) => durable.backup.set_safe_point(*safe),
+            Item::Copy {
+                configuration,
+                region,
+            } => self.copy_to_disk(durable, *configuration, *region).await?,
+        }
+        Ok(())
+    }
+
+    /// The replica is in memory. What commits bring meanwhile comes after it in the line.
+    async fn copy_to_disk(
+        &self,
+        durable: &Durable,
+        configuration: u64,
+        region: u16,
+    ) -> Result<(), Error> {
+        for slab in 0..self.core.store.shape.slabs() {
+            let mut next = Some(0);
+            while let Some(first) = next {
+                if !self.core.stage.has_begun(configuration) {
+                    return Ok(());
+                }
+                let read = |region: &Region| versions_of(region, slab, first);
+                let (versions, rest) = self.core.store.with(region, read).unwrap_or_default();
+                let copy = async |backup: &Backup| backup.copy(&versions).await;
+                durable.with_room(copy).await?;
+                next = rest;
+                yield_now().await;
+            }
+        }
+        durable
+            .with_room(async |backup| backup.sync().await)
+            .await?;
+        trace!("FarmReplicaOnDisk", "number" => configuration, "region" => region);
+        self.say_whole(configuration, region);
+        Ok(())
+    }
+}
+
+/// Some versions of a slab, of freed objects too, and the cell that comes next.
+fn versions_of(region: &Region, slab: u32, first: u32) -> (Vec<Version>, Option<u32>) {
+    let Some(class) = region.slab_class(slab) else {
+        return (Vec::new(), None);
+    };
+    let cells = region.shape().cells(class);
+    let end = first.saturating_add(OBJECTS_A_TURN).min(cells);
+    let version = |index: u32| {
+        let pointer = region.shape().pointer(region.number(), class, slab, index);
+        let Seen::Version {
+            header, payload, ..
+        } = region.cell(pointer).ok()?.read()
+        else {
+            // A replica that is not whole is nobody's primary, so nobody locks it.
+            return None;
+        };
+        (header.timestamp() > 0).then_some(Version {
+            pointer,
+            timestamp: header.timestamp(),
+            is_allocated: header.is_allocated(),
+            payload,
+        })
+    };
+    let versions = (first..end).filter_map(version).collect();
+    (versions, (end < cells).then_some(end))
+}
