@@ -2,7 +2,7 @@
 
 use crate::placement::{self, NoRoom};
 use crate::record::{Record, Seat};
-use plinth_farm_time::Configuration;
+use plinth_farm_time::{Configuration, Restored};
 
 fn put_seat(seats: &mut Vec<Seat>, seat: Seat) {
     match seats.binary_search_by_key(&seat.machine, |s| s.machine) {
@@ -18,9 +18,14 @@ impl Record {
         next
     }
 
-    /// The machine waits. What its former life has asked for is forgotten.
+    /// The machine waits. What its former life has asked for is forgotten, also if it had the same disk under another
+    /// number.
     pub fn with_waiting(&self, seat: Seat) -> Record {
         let mut next = self.next();
+        if let Some(disk) = seat.disk {
+            let is_on = |other: &Seat| other.disk.is_some_and(|other| other.id == disk.id);
+            next.waiting.retain(|other| !is_on(other));
+        }
         put_seat(&mut next.waiting, seat);
         next
     }
@@ -35,6 +40,27 @@ impl Record {
             }
         }
         next
+    }
+
+    /// The configuration after this one, of machines that have [returned](Record::returned): it is restored from their
+    /// disks. Time continues at `origin` or above.
+    pub fn with_restored(
+        &self,
+        configuration: Configuration,
+        origin: u64,
+    ) -> Result<Record, NoRoom> {
+        // A life that has returned has what the one before had.
+        let mut of_returned = self.clone();
+        for seat in &mut of_returned.machines {
+            let mut returned = self.returned();
+            if let Some(returned) = returned.find(|returned| returned.machine == seat.machine) {
+                seat.id = returned.id;
+            }
+        }
+        let number = configuration.number;
+        let mut next = of_returned.with_configuration(configuration)?;
+        next.restored = Some(Restored { number, origin });
+        Ok(next)
     }
 
     /// The configuration after this one. Its members are members already, or wait.

@@ -213,7 +213,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
         }
         let is_in = record.seat_of(self.id()).is_some() || record.is_waiting(self.id());
         let has_gone = self.has_entered() && !is_in;
-        let configuration = record.configuration.clone();
+        let (configuration, restored) = (record.configuration.clone(), record.restored);
         trace!(
             "FarmRecord",
             "revision" => record.revision,
@@ -227,7 +227,10 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
         self.has_entered.set(is_in || self.has_entered());
         *self.record.borrow_mut() = Rc::new(record);
         if let Some(configuration) = configuration {
-            self.update(|server, now| server.learn(configuration, now));
+            self.update(|server, now| {
+                restored.into_iter().for_each(|r| server.learn_restored(r));
+                server.learn(configuration, now);
+            });
         }
         if has_gone {
             self.leave(Left::Removed);

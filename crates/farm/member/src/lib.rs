@@ -66,9 +66,10 @@ pub use frame::TAG;
 pub use life::{Life, host_of};
 pub use member::{Member, Options, create};
 pub use placement::{NoRoom, Regions};
+pub use plinth_farm_time::Restored;
 pub use record::{
-    Cluster, Place, REGIONS_MAX, REPLICATION_MAX, Record, Replica, Seat, ZONE_BYTES_MAX, is_lost,
-    primary,
+    Cluster, Disk, Place, REGIONS_MAX, REPLICATION_MAX, Record, Replica, Seat, ZONE_BYTES_MAX,
+    is_lost, primary,
 };
 pub use register::{CoordinatedRegister, LocalRegister, Register};
 pub use view::{Left, View};

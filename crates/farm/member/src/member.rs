@@ -3,7 +3,7 @@
 use crate::core::Core;
 use crate::life::Life;
 use crate::manage::{Manager, misfit};
-use crate::record::{Cluster, Place, Record, Seat};
+use crate::record::{Cluster, Disk, Place, Record, Seat};
 use crate::register::Register;
 use crate::view::{Left, View};
 use bytes::Bytes;
@@ -24,6 +24,9 @@ const OPEN_LIMIT: Duration = Duration::from_millis(50);
 pub struct Options {
     /// Regions that the machine's memory has room for. 0: it only runs transactions.
     pub slots: u16,
+    /// The data directory, which this process holds until it ends. In a durable cluster, each machine with slots has
+    /// one, and no other.
+    pub disk: Option<Disk>,
     /// Where other hosts reach its memory.
     pub socket: Option<SocketAddr>,
     /// Machines of one zone may fail together. Empty: those of one host do.
@@ -95,6 +98,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Member<F, R> {
             id,
             place,
             slots: options.slots,
+            disk: options.disk,
         };
         if let Some(misfit) = misfit(&record, &own, local.host().layout().machines) {
             return Err(io::Error::new(
@@ -104,6 +108,10 @@ impl<F: Fabric + 'static, R: Register + 'static> Member<F, R> {
         }
         let cluster = record.cluster.clone();
         let server = Server::new(id, cluster.time());
+        let server = match cluster.is_durable {
+            true => server.restorable(),
+            false => server,
+        };
         let mut core = Core::new((fabric, register, own, life), server, record);
         core.meet = options.meet;
         core.closing = options.closing;

@@ -6,7 +6,7 @@
 use plinth_core::codec_for;
 use plinth_core::id::Uid;
 use plinth_farm_fabric::MACHINES_MAX;
-use plinth_farm_time::{self as time, Configuration, MemberId};
+use plinth_farm_time::{self as time, Configuration, MemberId, Restored};
 use std::net::SocketAddr;
 
 /// Most regions of a cluster.
@@ -40,6 +40,9 @@ pub struct Cluster {
     pub reading_ns: u64,
     /// Where time begins: [`time::Settings::origin`].
     pub origin: u64,
+    /// Machines keep what they have on disks of their own. When no whole replica of a region is left in memory, the
+    /// cluster waits, and is [restored](Restored) from them.
+    pub is_durable: bool,
 }
 
 codec_for!(Cluster {
@@ -56,6 +59,7 @@ codec_for!(Cluster {
     drift_ppm: u32,
     reading_ns: u64,
     origin: u64,
+    is_durable: bool,
 });
 
 impl Cluster {
@@ -76,6 +80,7 @@ impl Cluster {
             drift_ppm: bounds.drift_ppm,
             reading_ns: bounds.reading_ns,
             origin: 0,
+            is_durable: false,
         }
     }
 
@@ -137,6 +142,21 @@ impl Place {
     }
 }
 
+/// The data directory of a machine. One process holds it at a time, by a lock of the operating system. So a life that
+/// had it is over for sure when another one has it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Disk {
+    /// Drawn at random when the directory is made.
+    pub id: Uid,
+    /// The greatest timestamp of a write on it when its process began; 0 if there is none.
+    pub newest: u64,
+}
+
+codec_for!(Disk {
+    id: plinth_core::Uid,
+    newest: u64,
+});
+
 /// A machine with its process: a member, or one that waits.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Seat {
@@ -146,6 +166,8 @@ pub struct Seat {
     pub place: Place,
     /// How many regions its memory has room for.
     pub slots: u16,
+    /// In a durable cluster, each seat with slots has one, and no other.
+    pub disk: Option<Disk>,
 }
 
 codec_for!(Seat {
@@ -153,6 +175,7 @@ codec_for!(Seat {
     id: MemberId,
     place: Place,
     slots: u16,
+    disk: Option<Disk>,
 });
 
 /// A copy of a region in a slot of a machine.
@@ -194,6 +217,9 @@ pub struct Record {
     pub waiting: Vec<Seat>,
     /// Of each region, its replicas. The first whole one is the primary.
     pub regions: Vec<Vec<Replica>>,
+    /// The last time that the cluster was restored from the disks of its machines; `None` if it never was. Its origin
+    /// is above each write on the disks of all that were.
+    pub restored: Option<Restored>,
 }
 
 codec_for!(Record {
@@ -203,10 +229,18 @@ codec_for!(Record {
     machines: Vec<Seat>,
     waiting: Vec<Seat>,
     regions: Vec<Vec<Replica>>,
+    restored: Option<Restored>,
 });
 
 fn is_in_order(seats: &[Seat]) -> bool {
     seats.windows(2).all(|two| two[0].machine < two[1].machine)
+}
+
+fn have_disks_of_their_own(seats: &[Seat]) -> bool {
+    let disks = seats.iter().filter_map(|seat| seat.disk);
+    let mut ids: Vec<Uid> = disks.map(|disk| disk.id).collect();
+    ids.sort_unstable();
+    ids.windows(2).all(|two| two[0] != two[1])
 }
 
 impl Record {
@@ -219,6 +253,7 @@ impl Record {
             machines: Vec::new(),
             waiting: Vec::new(),
             regions: Vec::new(),
+            restored: None,
         }
     }
 
@@ -234,6 +269,26 @@ impl Record {
 
     pub fn seat_of(&self, id: MemberId) -> Option<&Seat> {
         self.machines.iter().find(|seat| seat.id == id)
+    }
+
+    /// The member that has this data directory, or had it in the life that is a member.
+    pub fn seat_on(&self, disk: Uid) -> Option<&Seat> {
+        let has = |seat: &&Seat| seat.disk.is_some_and(|d| d.id == disk);
+        self.machines.iter().find(has)
+    }
+
+    /// The member whose next life waits in this seat, with all that is on its disk: that member's own life is over.
+    pub fn returns_as(&self, waiting: &Seat) -> Option<&Seat> {
+        let former = self.seat(waiting.machine)?;
+        let id = |seat: &Seat| seat.disk.map(|disk| disk.id);
+        let is_same = id(former).is_some() && id(former) == id(waiting);
+        (is_same && waiting.slots >= former.slots).then_some(former)
+    }
+
+    /// Those of the waiting that are next lives of members, with what is on their disks.
+    pub fn returned(&self) -> impl Iterator<Item = &Seat> {
+        let waiting = self.waiting.iter();
+        waiting.filter(|seat| self.returns_as(seat).is_some())
     }
 
     /// The configuration manager, which is also the clock master.
@@ -259,18 +314,29 @@ impl Record {
     /// False for what no member writes.
     pub fn is_sane(&self) -> bool {
         let machines = self.cluster.machines;
+        let is_durable = self.cluster.is_durable;
         let is_seat = |seat: &Seat| {
             seat.machine < machines
+                && seat.disk.is_some() == (is_durable && seat.slots > 0)
+                && seat.disk.is_none_or(|disk| disk.newest < u64::MAX / 2)
                 && seat.place.zone.len() <= ZONE_BYTES_MAX
                 && seat.slots <= REGIONS_MAX
         };
-        let are_seats = |seats: &[Seat]| is_in_order(seats) && seats.iter().all(is_seat);
+        let are_seats = |seats: &[Seat]| {
+            is_in_order(seats) && seats.iter().all(is_seat) && have_disks_of_their_own(seats)
+        };
+        let is_restored = |restored: Restored| {
+            is_durable
+                && (2..=self.number()).contains(&restored.number)
+                && restored.origin < u64::MAX / 2
+        };
         self.cluster.is_sane()
             && (1..u64::MAX).contains(&self.revision)
             && are_seats(&self.machines)
             && are_seats(&self.waiting)
             && self.has_sane_members()
             && self.has_sane_regions()
+            && self.restored.is_none_or(is_restored)
     }
 
     fn has_sane_members(&self) -> bool {

@@ -13,7 +13,7 @@ use plinth_runtime::{Duration, probe, random, sleep};
 use std::cell::RefCell;
 use std::rc::Rc;
 
-const MAGIC: &[u8] = b"farmrec1";
+const MAGIC: &[u8] = b"farmrec2";
 /// Pause before another attempt, when somebody else has read or written in between.
 const PAUSE_MS: std::ops::Range<u64> = 2..20;
 

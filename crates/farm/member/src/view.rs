@@ -27,6 +27,8 @@ pub enum Left {
     Removed,
     /// Its clock, or the master's, has broken its bounds.
     Broken,
+    /// Nothing can go on in memory: the process must start again from its disk, if it has one.
+    Restore,
     /// It cannot be a member of this cluster.
     Refused(String),
 }
@@ -41,6 +43,11 @@ impl fmt::Display for Left {
             Left::Broken => write!(
                 f,
                 "a clock has drifted or jumped beyond its bounds: start the process again when the clock is right"
+            ),
+            Left::Restore => write!(
+                f,
+                "no whole replica of a region is left in memory: the cluster is restored from its disks when all have \
+                 returned"
             ),
             Left::Refused(why) => f.write_str(why),
         }

@@ -121,6 +121,7 @@ async fn live(directory: &Path, machine: u16, coordinator: SocketAddr) {
     let fabric = Rc::new(Shared::new(local.expect("a memory")));
     let options = Options {
         slots: 10,
+        disk: None,
         socket: None,
         zone: machine.to_string(),
         meet: Box::new(|_| ()),

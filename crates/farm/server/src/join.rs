@@ -79,6 +79,7 @@ impl Joined {
                 true => plan::slots(&cluster),
                 false => 0,
             },
+            disk: None,
             socket: Some(socket),
             zone,
             meet: Box::new(move |seat| meet(&met, host, seat)),

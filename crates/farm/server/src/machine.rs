@@ -108,6 +108,7 @@ mod tests {
                 zone: String::new(),
             },
             slots: 1,
+            disk: None,
         }
     }
 

@@ -10,10 +10,10 @@ use crate::interval::{Bounds, Interval};
 use crate::master::{Leading, Start};
 use crate::member::Following;
 use crate::messages::{Body, Message};
-use crate::state::{Notice, Settings, State};
+use crate::state::{Notice, Restored, Settings, State};
 use crate::sync::{Shared, Untimed};
 use crate::watch::Rate;
-use plinth_runtime::probe;
+use plinth_runtime::{planted, probe};
 use std::fmt;
 
 /// Why a configuration cannot be proposed.
@@ -31,6 +31,10 @@ pub enum Refusal {
     MasterLives,
     /// This member would be removed, and its lease may still run.
     LeaseRuns(MemberId),
+    /// There is no configuration to restore.
+    NothingBefore,
+    /// This member of the present configuration would be one of a restored one, which has none of them.
+    IsMember(MemberId),
 }
 
 impl fmt::Display for Refusal {
@@ -42,6 +46,8 @@ impl fmt::Display for Refusal {
             Refusal::KnowsNoTime => write!(f, "this server has not synchronised since it joined"),
             Refusal::MasterLives => write!(f, "the master may still be alive"),
             Refusal::LeaseRuns(id) => write!(f, "the lease of member {id} may still run"),
+            Refusal::NothingBefore => write!(f, "there is no configuration to restore"),
+            Refusal::IsMember(id) => write!(f, "{id} is a member of the configuration before"),
         }
     }
 }
@@ -49,6 +55,7 @@ impl fmt::Display for Refusal {
 struct Proposed {
     configuration: Configuration,
     start: Start,
+    restored: Option<Restored>,
 }
 
 enum Stage {
@@ -63,6 +70,8 @@ pub struct Server {
     state: State,
     /// The newest that it knows of. It may not be a member.
     configuration: Option<Configuration>,
+    /// The reading when it learnt of that from others.
+    learnt_at: u64,
     stage: Stage,
     proposed: Option<Proposed>,
 }
@@ -73,9 +82,20 @@ impl Server {
         Server {
             state: State::new(id, settings),
             configuration: None,
+            learnt_at: 0,
             stage: Stage::Out,
             proposed: None,
         }
+    }
+
+    /// The cluster may be [restored](Server::propose_restored). The same on all servers of it.
+    ///
+    /// A member that is dead may come back as another one, which takes the time over and asks nobody. So a master goes
+    /// by the leases of all members, also of those that are dead, until a configuration without them is taken, and of
+    /// those that have only joined.
+    pub fn restorable(mut self) -> Server {
+        self.state.may_be_restored = true;
+        self
     }
 
     pub fn id(&self) -> MemberId {
@@ -180,8 +200,11 @@ impl Server {
         let Some(own) = configuration.and_then(|c| c.member(self.state.id)) else {
             return false;
         };
-        // Before the first configuration there was nothing to know.
-        !self.state.is_broken && (self.state.known_in >= own.since || own.since == 1)
+        // Before the first configuration there was nothing to know. Before a restored one, where time continues is an
+        // upper bound. A master gives out no timestamps before all members know one from it.
+        let restored = self.state.restored.map(|restored| restored.number);
+        let has_origin = own.since == 1 || restored == Some(own.since);
+        !self.state.is_broken && (self.state.known_in >= own.since || has_origin)
     }
 
     /// Members that are to be removed: the master's lease here has ended, or this is the master and theirs have.
@@ -264,8 +287,77 @@ impl Server {
         self.proposed = Some(Proposed {
             configuration: configuration.clone(),
             start,
+            restored: None,
         });
         Ok(configuration)
+    }
+
+    /// Makes a configuration of new lives only, with this server as its master, when nobody can go on with the present
+    /// one: time continues at `origin` or above, which is above all that counts. `ids` include this server.
+    ///
+    /// The caller knows that the life of some member of the present configuration ended before this server began.
+    /// That member gives no more leases, and no configuration without it was taken. So when a lease has passed since
+    /// this server learnt of the configuration, its master has stopped; and when another one has passed, all others
+    /// have, which is what the new master waits for. Members of configurations before are among them: their masters
+    /// had stopped when the present one was taken.
+    pub fn propose_restored(
+        &mut self,
+        ids: &[MemberId],
+        origin: u64,
+        now: u64,
+    ) -> Result<Configuration, Refusal> {
+        self.check_restoring(ids, now)?;
+        let former = self.configuration.as_ref();
+        let configuration = Configuration::after(former, self.state.id, ids, None);
+        let start = Start {
+            proposed_at: now,
+            // Whether the present configuration has waited for those before it, nobody here knows.
+            skips_wait: false,
+            stopped: None,
+        };
+        let number = configuration.number;
+        self.proposed = Some(Proposed {
+            configuration: configuration.clone(),
+            start,
+            restored: Some(Restored { number, origin }),
+        });
+        Ok(configuration)
+    }
+
+    fn check_restoring(&self, ids: &[MemberId], now: u64) -> Result<(), Refusal> {
+        if self.state.is_broken {
+            return Err(Refusal::Broken);
+        }
+        if self.proposed.is_some() {
+            return Err(Refusal::UnderWay);
+        }
+        if !ids.contains(&self.state.id) {
+            return Err(Refusal::NotAMember);
+        }
+        let Some(former) = &self.configuration else {
+            return Err(Refusal::NothingBefore);
+        };
+        if let Some(id) = ids.iter().find(|id| former.contains(**id)) {
+            return Err(Refusal::IsMember(*id));
+        }
+        let is_too_early = !self.state.settings.has_ended(self.learnt_at, now)
+            && !planted!(
+                "farm_restore_is_hasty",
+                "a cluster is restored while the former master may live"
+            );
+        match is_too_early && !self.state.dead.contains(&former.master) {
+            true => Err(Refusal::MasterLives),
+            false => Ok(()),
+        }
+    }
+
+    /// The register shows that the configuration with this number was a restored one. To be called before the server
+    /// learns of that configuration or a later one. An old one is ignored.
+    pub fn learn_restored(&mut self, restored: Restored) {
+        let known = self.state.restored.map_or(0, |known| known.number);
+        if restored.number > known {
+            self.state.restored = Some(restored);
+        }
     }
 
     /// Nobody who is not of `ids` gives out timestamps of `former` or a configuration before it.
@@ -330,10 +422,14 @@ impl Server {
         let Some(Proposed {
             configuration,
             start,
+            restored,
         }) = self.proposed.take()
         else {
             return; // a later one was learnt of meanwhile
         };
+        if let Some(restored) = restored {
+            self.learn_restored(restored);
+        }
         let keeps_era = configuration.era != configuration.number;
         let former = match std::mem::replace(&mut self.stage, Stage::Out) {
             Stage::Leading(master) if keeps_era => Some(*master),
@@ -392,6 +488,7 @@ impl Server {
             _ => Stage::Out,
         };
         self.configuration = Some(configuration);
+        self.learnt_at = now;
         self.forget_dead();
     }
 

@@ -77,7 +77,7 @@ pub use configuration::{Configuration, MEMBERS_MAX, Member, MemberId};
 pub use failover::{Refusal, Server};
 pub use interval::{Bounds, Interval};
 pub use messages::{Body, Message};
-pub use state::{Notice, Settings};
+pub use state::{Notice, Restored, Settings};
 pub use sync::{Exchange, Shared, Sync, Untimed};
 pub use wait::{Pending, Verdict, non_strict};
 pub use watch::{REPORTED_PPM, Rate, Watch};

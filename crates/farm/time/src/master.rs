@@ -95,7 +95,10 @@ impl Leading {
     /// The time has been taken over, and no member may have taken this master's place.
     pub fn is_usable(&self, state: &State, now: u64) -> bool {
         let is_ahead = |until: &u64| state.settings.bounds.is_ahead(*until, now);
-        let holds = |id| self.held.get(&id).is_none_or(is_ahead);
+        let holds = |id| match state.may_be_restored {
+            true => is_ahead(&self.heard_until(id, state)),
+            false => self.held.get(&id).is_none_or(is_ahead),
+        };
         state.era == self.configuration.era && self.configuration.others().all(|m| holds(m.id))
     }
 
@@ -105,12 +108,17 @@ impl Leading {
         state.dead.contains(&id) || self.given.get(&id).is_none_or(has_ended)
     }
 
+    /// A lease after the member was last heard of. It was alive when this configuration was proposed.
+    fn heard_until(&self, id: MemberId, state: &State) -> u64 {
+        let heard = self.held.get(&id).or_else(|| self.heard.get(&id));
+        let default = || state.settings.end(self.start.proposed_at);
+        heard.copied().unwrap_or_else(default)
+    }
+
     /// Members that have not been heard of for a lease, and hold none; and those that are dead.
     pub fn suspects(&self, state: &State, now: u64) -> Vec<MemberId> {
-        let default = state.settings.end(self.start.proposed_at);
         let is_silent = |id: &MemberId| {
-            let heard = self.held.get(id).or_else(|| self.heard.get(id));
-            let until = *heard.unwrap_or(&default);
+            let until = self.heard_until(*id, state);
             let has_passed = state.settings.bounds.has_passed(until, now);
             state.dead.contains(id) || (has_passed && self.has_stopped(*id, state, now))
         };
@@ -127,6 +135,10 @@ impl Leading {
             "farm_lease_of_the_dead_revives",
             "a dead member holds nothing back, although it may have become the master before it died"
         );
+        // Its next life takes this master's place without asking anybody.
+        if state.may_be_restored {
+            return;
+        }
         if let Some(until) = self.held.get_mut(&id)
             && (revives || state.settings.bounds.is_ahead(*until, now))
         {
@@ -269,7 +281,8 @@ impl Leading {
             return stopped;
         }
         let own = state.sync.ceiling(now).unwrap_or(0);
-        let highest = own.max(forward).max(state.settings.origin);
+        let restored = state.restored.map_or(0, |restored| restored.origin);
+        let highest = own.max(forward).max(state.settings.origin).max(restored);
         highest.saturating_add(2 * state.settings.bounds.reading_ns)
     }
 

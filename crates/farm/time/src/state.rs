@@ -5,6 +5,7 @@ use crate::interval::Bounds;
 use crate::messages::{Body, Message};
 use crate::sync::Sync;
 use crate::watch::{Rate, Watch};
+use plinth_core::codec_for;
 use std::collections::BTreeSet;
 
 /// The same on all servers of a cluster, except for the intervals.
@@ -34,6 +35,18 @@ impl Settings {
     }
 }
 
+/// A configuration whose members had no time before, and where time continued in it or above.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Restored {
+    pub number: u64,
+    pub origin: u64,
+}
+
+codec_for!(Restored {
+    number: u64,
+    origin: u64,
+});
+
 /// Something that the caller has to see to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Notice {
@@ -58,6 +71,10 @@ pub(crate) struct State {
     /// that it was asked to acknowledge and did not.
     pub known_in: u64,
     pub is_broken: bool,
+    /// [`Server::restorable`](crate::Server::restorable).
+    pub may_be_restored: bool,
+    /// The last configuration that was [restored](crate::Server::propose_restored), and where time continued in it.
+    pub restored: Option<Restored>,
     /// Members of the present configuration whose lives have ended.
     pub dead: BTreeSet<MemberId>,
     pub watch: Watch,
@@ -75,6 +92,8 @@ impl State {
             synced_era: 0,
             known_in: 0,
             is_broken: false,
+            may_be_restored: false,
+            restored: None,
             dead: BTreeSet::new(),
             watch: Watch::new(settings.bounds),
             out: Vec::new(),

@@ -45,6 +45,7 @@ fn options<W: Work>(storm: &Rc<Storm>, work: &W, machine: u16, fabric: &Rc<Any>)
     Options {
         member: member::Options {
             slots: sizes.slots,
+            disk: None,
             socket: Some(address(machine)),
             zone: String::new(),
             meet: Box::new(meet),

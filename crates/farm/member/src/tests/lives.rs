@@ -24,6 +24,7 @@ fn seat_of(life: &Life, machine: u16, id: MemberId) -> Seat {
         id,
         place,
         slots: 1,
+        disk: None,
     }
 }
 
@@ -116,6 +117,7 @@ fn a_machine_that_does_not_fit_the_cluster_is_told_so() {
             let fabric = Rc::new(Shared::new(local.expect("a memory")));
             let options = Options {
                 slots: 1,
+                disk: None,
                 socket: None,
                 zone: String::new(),
                 meet: Box::new(|_| ()),

@@ -25,6 +25,7 @@ pub fn seat(machine: u16, life: u64, host: u128, slots: u16) -> Seat {
         id: Uid::from_parts(u64::from(machine) + 1, life),
         place,
         slots,
+        disk: None,
     }
 }
 

@@ -124,7 +124,7 @@ fn what_is_not_a_record_is_refused() {
     let record = Record::of_new(cluster(8, 1, 1));
     let bytes = to_bytes(&record);
     assert_eq!(from_bytes(bytes.clone()), Ok(record));
-    for bad in [&b""[..], b"farmrec1", b"another", &bytes[8..], &bytes[..20]] {
+    for bad in [&b""[..], b"farmrec2", b"another", &bytes[8..], &bytes[..20]] {
         assert!(from_bytes(Bytes::copy_from_slice(bad)).is_err());
     }
 }

@@ -70,6 +70,7 @@ pub async fn live(world: Rc<World>, machine: u16) {
     };
     let options = Options {
         slots: SLOTS,
+        disk: None,
         socket: Some(addresses()[usize::from(machine)]),
         zone: String::new(),
         meet: Box::new(|_| ()),
