@@ -52,16 +52,21 @@ pub enum Workload {
     StructuresInStorm,
     /// TPC-C while machines fail.
     OrdersInStorm,
+    /// Both on disks, while the power fails too.
+    DurableStructures,
+    DurableOrders,
 }
 
 impl Workload {
-    pub const ALL: [Workload; 6] = [
+    pub const ALL: [Workload; 8] = [
         Workload::Structures,
         Workload::Pairs,
         Workload::Orders,
         Workload::Graph,
         Workload::StructuresInStorm,
         Workload::OrdersInStorm,
+        Workload::DurableStructures,
+        Workload::DurableOrders,
     ];
 
     pub fn name(self) -> &'static str {
@@ -72,6 +77,8 @@ impl Workload {
             Workload::Graph => "graph",
             Workload::StructuresInStorm => "structures-storm",
             Workload::OrdersInStorm => "orders-storm",
+            Workload::DurableStructures => "structures-durable",
+            Workload::DurableOrders => "orders-durable",
         }
     }
 
@@ -125,8 +132,10 @@ pub fn run(workload: Workload, seed: u64) -> Result<Shown, Violation> {
         Workload::Pairs => run_keys(keys::Kind::Pairs, seed),
         Workload::Orders => run_orders(seed),
         Workload::Graph => run_graph(seed),
-        Workload::StructuresInStorm => storm_over_keys(seed),
-        Workload::OrdersInStorm => storm_over_orders(seed),
+        Workload::StructuresInStorm => storm_over_keys(seed, false),
+        Workload::OrdersInStorm => storm_over_orders(seed, false),
+        Workload::DurableStructures => storm_over_keys(seed, true),
+        Workload::DurableOrders => storm_over_orders(seed, true),
     };
     let planted = plinth_runtime::fault::all();
     let mut planted = planted.into_iter().map(|fault| fault.name);
@@ -175,9 +184,9 @@ fn run_graph(seed: u64) -> Result<Shown, String> {
     })
 }
 
-fn storm_over_keys(seed: u64) -> Result<Shown, String> {
+fn storm_over_keys(seed: u64, is_durable: bool) -> Result<Shown, String> {
     let work = Rc::new(keys::Keys::new(keys::Kind::TreeAndTable));
-    let (storm, fingerprint) = storm::run(seed, &work)?;
+    let (storm, fingerprint) = storm::run(seed, &work, is_durable)?;
     if storm.is_lost() {
         return Ok(storm.shown(fingerprint));
     }
@@ -191,9 +200,9 @@ fn storm_over_keys(seed: u64) -> Result<Shown, String> {
     Ok(shown)
 }
 
-fn storm_over_orders(seed: u64) -> Result<Shown, String> {
+fn storm_over_orders(seed: u64, is_durable: bool) -> Result<Shown, String> {
     let work = Rc::new(orders::Orders::default());
-    let (storm, fingerprint) = storm::run(seed, &work)?;
+    let (storm, fingerprint) = storm::run(seed, &work, is_durable)?;
     let mut shown = storm.shown(fingerprint);
     (shown.committed, shown.judged) = (work.done.get(), work.audits.get());
     Ok(shown)

@@ -53,7 +53,7 @@ pub struct Storm {
 }
 
 impl Storm {
-    fn new<W: Work>(world: World, work: &W) -> Storm {
+    fn new<W: Work>(world: World, work: &W, is_durable: bool) -> Storm {
         let sizes = work.sizes(&world);
         let machines = world.machines as u16;
         let cluster = Cluster {
@@ -63,6 +63,7 @@ impl Storm {
             first_machines: 3,
             region_bytes: 8 * sizes.region_words,
             slab_bytes: 8 * sizes.slab_words,
+            is_durable,
             ..Cluster::new(Uid(9), machines, REGIONS, 2 + (world.seed % 2) as u8)
         };
         let host = |machine: u16| match world.is_one_host {
@@ -99,6 +100,9 @@ impl Storm {
 
     /// Whether the cluster survives that: somebody who knows the time, and a whole replica of every region, live on.
     fn may_kill(&self, machine: u16) -> bool {
+        if self.cluster.is_durable {
+            return true;
+        }
         let Some(record) = self.register.held() else {
             return false;
         };
@@ -137,7 +141,12 @@ impl Storm {
     /// lease while another was whole. Nothing is promised then.
     pub fn is_lost(&self) -> bool {
         let record = self.register.held();
-        record.is_some_and(|record| record.lost().next().is_some())
+        let is_lost = record.is_some_and(|record| record.lost().next().is_some());
+        if is_lost && self.cluster.is_durable {
+            self.world
+                .blame("a region of a durable cluster is lost".to_owned());
+        }
+        is_lost
     }
 
     /// All machines are members, all replicas whole, and transactions run everywhere.
@@ -283,9 +292,48 @@ impl Fleet {
         control().heal_all();
     }
 
+    /// The power of a host fails: what was not on disk is gone.
+    fn power_cut(&self, host: usize) {
+        self.storm.world.count("power cuts");
+        let machines = 0..self.processes.len() as u16;
+        let there = machines.filter(|machine| self.host(*machine) == host);
+        there.for_each(|machine| self.storm.end_life(machine));
+        control().power_cut(self.hosts[host]);
+    }
+
+    fn boot(&self, host: usize) {
+        control().boot(self.hosts[host]);
+        let machines = 0..self.processes.len() as u16;
+        let there = machines.filter(|machine| self.host(*machine) == host);
+        there.for_each(|machine| control().restart_process(self.processes[usize::from(machine)]));
+    }
+
+    async fn cut_power(&self) {
+        let hosts = self.hosts.len();
+        let one = random::below(hosts as u64) as usize;
+        let all: Vec<usize> = match random::chance(0.5) {
+            true => (0..hosts).collect(),
+            false => vec![one, (one + 1) % hosts],
+        };
+        for host in &all {
+            self.power_cut(*host);
+            if random::chance(0.3) {
+                sleep(some_ms(100)).await;
+            }
+        }
+        for host in all {
+            sleep(some_ms(100)).await;
+            self.boot(host);
+        }
+    }
+
     async fn disturb_once(&self) {
         let machine = self.victim();
         let process = self.processes[usize::from(machine)];
+        if self.storm.cluster.is_durable && random::chance(0.4) {
+            self.cut_power().await;
+            return sleep(some_ms(600)).await;
+        }
         match random::below(10) {
             0..4 => self.kill(machine),
             4 => control().pause_process(process, some_ms(150)),
@@ -345,7 +393,9 @@ impl Fleet {
 
 /// Runs the work on machines that fail, as the seed chooses. Returns the storm, and a number that is the same for runs
 /// that are the same. Error: what was found wrong.
-pub fn run<W: Work>(seed: u64, work: &Rc<W>) -> Result<(Rc<Storm>, u64), String> {
+///
+/// `is_durable`: all machines may die at once, also by the loss of power, and come back with their disks.
+pub fn run<W: Work>(seed: u64, work: &Rc<W>, is_durable: bool) -> Result<(Rc<Storm>, u64), String> {
     let latency = [5..50, 20..300, 50..1000][seed as usize % 3].clone();
     let config = SimConfig {
         clock_drift_ppm_max: 499,
@@ -356,7 +406,7 @@ pub fn run<W: Work>(seed: u64, work: &Rc<W>) -> Result<(Rc<Storm>, u64), String>
     let mut world = World::new(seed, Duration::from_micros(latency.end));
     (world.is_stormy, world.is_small) = (true, false);
     world.machines = 4 + seed as usize % 2;
-    let storm = Rc::new(Storm::new(world, &**work));
+    let storm = Rc::new(Storm::new(world, &**work, is_durable));
     let count = storm.hosts.iter().max().map_or(1, |most| most + 1);
     let hosts: Vec<MachineId> = (0..count)
         .map(|_| sim.add_machine(Locality::default()))

@@ -13,6 +13,7 @@
 //! What may never happen: the engine works in a configuration that the fabric has closed.
 
 mod configuration;
+pub mod disk;
 mod links;
 mod node;
 

@@ -72,6 +72,7 @@ impl Guest {
             zone: String::new(),
             sizes,
             has_data: false,
+            disk: PathBuf::new(),
         });
         let joined = joined.await?;
         let view = joined.view().clone();

@@ -2,7 +2,7 @@
 
 use crate::access::Access;
 use crate::plan;
-use plinth_farm_engine::{Options as TransactionOptions, Policy, Settings};
+use plinth_farm_engine::{Keeps, Options as TransactionOptions, Policy, Settings};
 use plinth_farm_fabric::{Fabric, Local, Machine, Mixed, Place, serve};
 use plinth_farm_member::{CoordinatedRegister, Left, Member, Options, Record, Seat, View, host_of};
 use plinth_farm_memory::Sizes;
@@ -10,6 +10,7 @@ use plinth_farm_node::{self as node, Node};
 use plinth_runtime::net::Listener;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, TaskGroup};
+use std::path::PathBuf;
 use std::rc::Rc;
 
 /// Between two rounds of the safe point: an idle machine shall cost little.
@@ -27,6 +28,8 @@ pub struct Joining {
     pub sizes: Sizes,
     /// False: it only runs transactions.
     pub has_data: bool,
+    /// Where its disk is, in a durable cluster.
+    pub disk: PathBuf,
 }
 
 /// A process that waits to be a member, or is one. When it is dropped, it is none any more.
@@ -59,6 +62,7 @@ impl Joined {
             zone,
             sizes,
             has_data,
+            disk,
         } = joining;
         let cluster = record.cluster.clone();
         let directory = local.directory().to_owned();
@@ -67,6 +71,15 @@ impl Joined {
         let socket = listener.local_addr();
         let socket = socket.map_err(|error| format!("the memory's socket: {error}"))?;
         let machine = local.machine();
+        let (keeps, of_member) = match (cluster.is_durable, has_data) {
+            (false, _) => (Keeps::Nothing, None),
+            (true, false) => (Keeps::Others, None),
+            (true, true) => {
+                let opened = node::disk::open(&disk, &record, &local, &sizes).await;
+                let (disk, of_member) = opened.map_err(|error| error.to_string())?;
+                (Keeps::Disk(Box::new(disk)), Some(of_member))
+            }
+        };
         let tasks = TaskGroup::new();
         let memory = local.host().clone();
         tasks.spawn("farm memory", serve(listener, machine, memory));
@@ -79,7 +92,7 @@ impl Joined {
                 true => plan::slots(&cluster),
                 false => 0,
             },
-            disk: None,
+            disk: of_member,
             socket: Some(socket),
             zone,
             meet: Box::new(move |seat| meet(&met, host, seat)),
@@ -93,6 +106,7 @@ impl Joined {
                 round: ROUND,
                 ..Settings::default()
             },
+            keeps,
         };
         let node = Node::start(fabric.clone(), register, record, options).await;
         let node = node.map_err(|error| format!("machine {}: {error}", machine.0))?;
@@ -126,6 +140,11 @@ impl Joined {
     /// Set when the process must end.
     pub fn left(&self) -> &Watch<Option<Left>> {
         self.node.left()
+    }
+
+    /// Why its disk has failed: the process must end.
+    pub fn disk_failed(&self) -> &Watch<Option<String>> {
+        self.node.disk_failed()
     }
 
     /// Regions of which no whole replica is left.

@@ -26,6 +26,8 @@ pub struct Plan {
     pub region_mib: u64,
     /// How many machines, with shells, can be members at a time.
     pub machines_max: u16,
+    /// Commits are on the disks of all replicas before they are acknowledged.
+    pub is_durable: bool,
 }
 
 impl Plan {
@@ -55,6 +57,7 @@ impl Plan {
             first_machines: machines,
             region_bytes: self.region_mib.saturating_mul(MIB_BYTES),
             resend_ns: RESEND_NS,
+            is_durable: self.is_durable,
             ..Cluster::new(id, self.machines_max, regions, replication)
         };
         let slots = needed_slots(&cluster);
@@ -134,6 +137,7 @@ mod tests {
         replication: 3,
         region_mib: 64,
         machines_max: 32,
+        is_durable: false,
     };
 
     fn cluster(plan: Plan) -> Cluster {

@@ -8,8 +8,9 @@ use crate::{metrics, root};
 use plinth_coordination::{ClusterFile, Coordinators, Look, coordinator, look_at};
 use plinth_core::{Error, Uid};
 use plinth_farm_fabric::Machine;
-use plinth_farm_member::{self as member, CoordinatedRegister, Record, Register};
+use plinth_farm_member::{self as member, CoordinatedRegister, Left, Record, Register};
 use plinth_farm_memory::Sizes;
+use plinth_farm_node::disk::Identity;
 use plinth_farm_structures::btree::Cache;
 use plinth_rpc::Transport;
 use plinth_runtime::metric::page::Page;
@@ -25,6 +26,8 @@ use std::rc::Rc;
 
 /// Names the cluster that the directory belongs to. Once it is there, the registers must be.
 const OWNER: &str = "farm";
+/// What a machine of a durable cluster keeps, below its data directory.
+const DISK: &str = "machine";
 /// Between two looks at what a process waits for.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 const CACHE_BYTES: usize = 16 << 20;
@@ -225,15 +228,65 @@ async fn find_record(
     }
 }
 
+/// How the life of a machine in a process has ended.
+enum End {
+    /// The process ends, too.
+    Over(Result<(), String>),
+    /// The cluster is restored from its disks: the next life begins, with what this one has there.
+    Restore,
+}
+
+/// Lives until the process has to end.
 async fn live(
     mut config: Config,
     transport: &Transport,
     listener: net::Listener,
     own: Rc<Own>,
 ) -> Result<(), String> {
+    let mut listener = Some(listener);
+    loop {
+        let socket = check_address(config.listen)?;
+        let listening = match listener.take() {
+            Some(listener) => listener,
+            None => net::listen(socket)
+                .await
+                .map_err(|error| format!("cannot listen at {socket} again: {error}"))?,
+        };
+        match live_once(&mut config, transport, listening, &own).await? {
+            End::Over(outcome) => return outcome,
+            End::Restore => own.wait_for("the cluster to be restored from its disks"),
+        }
+    }
+}
+
+/// The number that this process's disk has, or that it was told.
+async fn number_of(config: &Config, record: &Record) -> Result<Number, String> {
+    let wanted = config.machine.map_or(Number::Lowest, Number::This);
+    if !record.cluster.is_durable {
+        return Ok(wanted);
+    }
+    let identity = Identity::read(&config.data_directory.join(DISK)).await;
+    let identity = identity.map_err(|error| format!("data directory: {error}"))?;
+    match (identity, config.machine) {
+        (Some(identity), Some(number)) if identity.machine != number => Err(format!(
+            "--machine {number}: data directory {} is machine {}'s; leave the option out, or name another directory",
+            config.data_directory.display(),
+            identity.machine
+        )),
+        (Some(identity), _) => Ok(Number::This(identity.machine)),
+        (None, _) => Ok(wanted),
+    }
+}
+
+async fn live_once(
+    config: &mut Config,
+    transport: &Transport,
+    listener: net::Listener,
+    own: &Rc<Own>,
+) -> Result<End, String> {
     let coordinators = Coordinators::from(config.cluster.clone());
     let register = CoordinatedRegister::new(transport, &coordinators);
-    let record = find_record(&config, transport, &register, &own).await?;
+    let record = find_record(config, transport, &register, own).await?;
     let directory = config.memory_directory.clone();
     let directory = directory.unwrap_or_else(|| machine::memory_directory(&config.cluster));
     let sizes = plan::sizes(&record.cluster, config.old_mib);
@@ -241,7 +294,7 @@ async fn live(
         .check()
         .map_err(|error| format!("--old-mib {}: {error}", config.old_mib))?;
     let layout = plan::layout(&record.cluster, &sizes, true);
-    let wanted = config.machine.map_or(Number::Lowest, Number::This);
+    let wanted = number_of(config, &record).await?;
     let local = machine::start(&directory, &record, wanted, &layout).await?;
     let mib = layout.words().map_or(0, |words| (words as u64 * 8) >> 20);
     let number = local.machine();
@@ -250,6 +303,10 @@ async fn live(
         number.0,
         directory.display()
     ));
+    let is_durable = record.cluster.is_durable;
+    if is_durable {
+        own.wait_for("what is on its disk");
+    }
     let joined = Joined::start(Joining {
         local,
         listener,
@@ -258,6 +315,7 @@ async fn live(
         zone: config.zone.clone(),
         sizes,
         has_data: true,
+        disk: config.data_directory.join(DISK),
     });
     let joined = Rc::new(joined.await?);
     own.wait_for("the cluster to let it in");
@@ -269,8 +327,10 @@ async fn live(
         async move { follow(&told, &owner, &tell).await },
     );
     tasks.spawn("farm root", keep_root(joined.clone(), sizes));
+    let does_work = config.work.is_some();
+    let work = config.work.take();
     let working = async {
-        match config.work.take() {
+        match work {
             Some(work) => {
                 joined.view().wait_until(Option::is_some).await;
                 work(joined.clone(), sizes).await
@@ -278,20 +338,30 @@ async fn live(
             None => std::future::pending().await,
         }
     };
-    let left = joined.left().wait_until(Option::is_some);
-    let outcome = match race(left, working).await {
+    let leaving = async {
+        let left = joined.left().wait_until(Option::is_some);
+        race(left, joined.disk_failed().wait_until(Option::is_some)).await;
+    };
+    let outcome = match race(leaving, working).await {
         Either::Left(()) => {
-            let why = joined.left().get().map(|why| why.to_string());
-            Err(format!(
-                "machine {} has left: {}",
-                number.0,
-                why.unwrap_or_default()
-            ))
+            if let Some(why) = joined.disk_failed().get() {
+                return Ok(End::Over(Err(format!("machine {}: {why}", number.0))));
+            }
+            let why = joined.left().get();
+            let line = why.as_ref().map(Left::to_string).unwrap_or_default();
+            let line = format!("machine {} has left: {line}", number.0);
+            if why == Some(Left::Restore) && !does_work {
+                (config.tell)(&line);
+                drop(tasks);
+                own.end();
+                return Ok(End::Restore);
+            }
+            Err(line)
         }
         Either::Right(outcome) => outcome,
     };
     drop(tasks);
-    outcome
+    Ok(End::Over(outcome))
 }
 
 /// Tells what becomes of the process as a member.

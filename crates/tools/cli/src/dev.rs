@@ -77,6 +77,9 @@ pub struct Arguments {
         conflicts_with_all = ["processes", "replication", "engine", "cache_mib", "keeper_port"]
     )]
     farm: Option<u16>,
+    /// Let these machines keep their data on disk, and go on with what a former run has left in the directory
+    #[arg(long, requires = "farm")]
+    durable: bool,
 }
 
 fn parse_replication(name: &str) -> Result<u32, String> {
@@ -94,7 +97,9 @@ pub fn run(arguments: Arguments) -> Outcome {
     if let Some(machines) = arguments.farm {
         let (directory, port) = (&arguments.data_dir, arguments.port);
         let (page, no_restart) = (arguments.metrics_port, arguments.no_restart);
-        return connect::block_on(farm::dev::run(directory, machines, port, page, no_restart));
+        let durable = arguments.durable;
+        let work = farm::dev::run(directory, machines, port, page, no_restart, durable);
+        return connect::block_on(work);
     }
     connect::block_on(async {
         let address = |i: u16| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), arguments.port + i);

@@ -2,13 +2,14 @@
 
 use super::{One, Storm, some_ms};
 use crate::world::Work;
+use plinth_farm_engine::Keeps;
 use plinth_farm_engine::testing::fabrics::Any;
 use plinth_farm_engine::testing::machines::{address, settings};
-use plinth_farm_fabric::{Layout, Local, Machine, Mixed, Place, serve};
-use plinth_farm_member::{self as member, Left, create};
-use plinth_farm_node::{Node, Options};
+use plinth_farm_fabric::{Fabric, Layout, Local, Machine, Mixed, Place, serve};
+use plinth_farm_member::{self as member, Left, Record, create};
+use plinth_farm_node::{Node, Options, disk};
 use plinth_runtime::sim::{KillKind, control, current_process};
-use plinth_runtime::{Duration, TaskGroup, net, sleep};
+use plinth_runtime::{Duration, TaskGroup, net, race, sleep};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -29,7 +30,13 @@ async fn fabric_of<W: Work>(storm: &Storm, work: &W, machine: u16, group: &TaskG
     Rc::new(Any::Mixed(Mixed::new(local, LIMIT)))
 }
 
-fn options<W: Work>(storm: &Rc<Storm>, work: &W, machine: u16, fabric: &Rc<Any>) -> Options {
+fn options<W: Work>(
+    storm: &Rc<Storm>,
+    work: &W,
+    machine: u16,
+    fabric: &Rc<Any>,
+    (keeps, disk): (Keeps, Option<member::Disk>),
+) -> Options {
     let (fabric, of) = (fabric.clone(), storm.clone());
     let meet = move |seat: &member::Seat| {
         let is_here = of.hosts[usize::from(seat.machine)] == of.hosts[usize::from(machine)];
@@ -45,7 +52,7 @@ fn options<W: Work>(storm: &Rc<Storm>, work: &W, machine: u16, fabric: &Rc<Any>)
     Options {
         member: member::Options {
             slots: sizes.slots,
-            disk: None,
+            disk,
             socket: Some(address(machine)),
             zone: String::new(),
             meet: Box::new(meet),
@@ -54,6 +61,28 @@ fn options<W: Work>(storm: &Rc<Storm>, work: &W, machine: u16, fabric: &Rc<Any>)
         sizes,
         policy: storm.world.policy,
         settings: settings(storm.world.latency),
+        keeps,
+    }
+}
+
+/// What a machine of a durable cluster has on its disk.
+async fn disk_of<W: Work>(
+    storm: &Storm,
+    work: &W,
+    record: &Record,
+    local: &Local,
+) -> (Keeps, Option<member::Disk>) {
+    if !storm.cluster.is_durable {
+        return (Keeps::Nothing, None);
+    }
+    let directory = format!("/farm-disk-{}", local.machine().0);
+    let sizes = work.sizes(&storm.world);
+    match disk::open(Path::new(&directory), record, local, &sizes).await {
+        Ok((disk, of_member)) => (Keeps::Disk(Box::new(disk)), Some(of_member)),
+        Err(error) => {
+            storm.world.blame(format!("no disk: {error}"));
+            std::future::pending().await
+        }
     }
 }
 
@@ -66,14 +95,24 @@ pub async fn live<W: Work>(storm: Rc<Storm>, work: Rc<W>, machine: u16) {
     };
     let group = TaskGroup::new();
     let fabric = fabric_of(&storm, &*work, machine, &group).await;
-    let options = options(&storm, &*work, machine, &fabric);
+    let disk = disk_of(&storm, &*work, &record, fabric.local()).await;
+    let options = options(&storm, &*work, machine, &fabric, disk);
     let node = Node::start(fabric.clone(), register, record, options).await;
     let node = Rc::new(node.expect("a node"));
     storm.begin_life(machine, &node);
     group.spawn("work", toil(storm.clone(), work, machine, node.clone()));
-    node.left().wait_until(Option::is_some).await;
+    let left = node.left().wait_until(Option::is_some);
+    race(left, node.disk_failed().wait_until(Option::is_some)).await;
+    if let Some(why) = node.disk_failed().get() {
+        storm.world.blame(format!("the disk of {machine}: {why}"));
+    }
     let why = node.left().get();
-    if why != Some(Left::Removed) {
+    let may_leave = match why {
+        Some(Left::Removed) => true,
+        Some(Left::Restore) => storm.cluster.is_durable,
+        _ => false,
+    };
+    if !may_leave {
         storm.world.blame(format!("{machine} has left: {why:?}"));
     }
     storm.world.count("left");

@@ -40,7 +40,10 @@ impl Disk {
         let shape = sizes.shape();
         let shape: Shape = shape.map_err(|error| unlike(directory, error.to_string()))?;
         let layout = Layout::of(shape.slab_word(0), shape.slab_words());
-        let backup = Backup::open(&directory.join("backup"), id, layout).await?;
+        let images = directory.join("backup");
+        let made = plinth_runtime::disk::create_dir_all(&images).await;
+        made.map_err(|error| unlike(&images, error.to_string()))?;
+        let backup = Backup::open(&images, id, layout).await?;
         let mut replay = Replay::new(shape);
         let prefix = directory.join("journal");
         let journal = Journal::open(&prefix, id, |position, record| {

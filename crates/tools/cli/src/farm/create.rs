@@ -26,6 +26,10 @@ pub struct PlanArguments {
     /// Most machines and shells of a new cluster at a time
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     machines_max: u16,
+    /// Commits of a new cluster are on the disks of all replicas before they are acknowledged, so that it survives the
+    /// end of all its processes
+    #[arg(long)]
+    durable: bool,
 }
 
 impl PlanArguments {
@@ -36,6 +40,7 @@ impl PlanArguments {
             replication: self.replication,
             region_mib: self.region_mib,
             machines_max: self.machines_max,
+            is_durable: self.durable,
         }
     }
 }

@@ -24,6 +24,7 @@ const SHAPE: Shape = Shape {
     regions: 6,
     region_mib: 96,
     old_mib: 64,
+    is_durable: false,
 };
 const LOAD_LIMIT: Duration = Duration::from_secs(300);
 const WHOLE_LIMIT: Duration = Duration::from_secs(120);

@@ -14,13 +14,14 @@ const REPLICATION_MAX: u16 = 3;
 /// More machines than this are for several hosts.
 pub const MACHINES_MAX: i64 = 16;
 
-fn shape(machines: u16) -> Shape {
+fn shape(machines: u16, is_durable: bool) -> Shape {
     Shape {
         machines,
         replication: machines.min(REPLICATION_MAX),
         regions: 2 * machines,
         region_mib: 64,
         old_mib: 64,
+        is_durable,
     }
 }
 
@@ -30,8 +31,16 @@ pub async fn run(
     port: u16,
     metrics_port: Option<u16>,
     no_restart: bool,
+    is_durable: bool,
 ) -> Outcome {
-    let fleet = Fleet::prepare(directory, shape(machines), port, metrics_port, false).await?;
+    let fleet = Fleet::prepare(
+        directory,
+        shape(machines, is_durable),
+        port,
+        metrics_port,
+        false,
+    )
+    .await?;
     let mut children = Vec::new();
     let work = async {
         for i in 0..machines {
@@ -48,7 +57,11 @@ pub async fn run(
     };
     let outcome = match race(interrupted(), work).await {
         Either::Left(Ok(())) => {
-            eprintln!("plinth: stopping {machines} machines; their data is gone");
+            let data = match is_durable {
+                true => "their data stays, for the same command",
+                false => "their data is gone",
+            };
+            eprintln!("plinth: stopping {machines} machines; {data}");
             Ok(())
         }
         Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),

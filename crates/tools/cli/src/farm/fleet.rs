@@ -29,6 +29,8 @@ pub struct Shape {
     pub regions: u16,
     pub region_mib: u64,
     pub old_mib: u64,
+    /// It goes on with what a former one has left in the directory, and leaves it there.
+    pub is_durable: bool,
 }
 
 pub struct Fleet {
@@ -69,15 +71,21 @@ impl Fleet {
             ));
         }
         let path = above.join(cluster_file::DEFAULT_NAME);
-        if let Ok(found) = ClusterFile::load(&path).await
-            && found.description != DESCRIPTION
+        let found = ClusterFile::load(&path).await.ok();
+        if found
+            .as_ref()
+            .is_some_and(|found| found.description != DESCRIPTION)
         {
             return Err(format!(
                 "data directory {} holds a cluster of the store; choose another with --data-dir",
                 above.display()
             ));
         }
-        let id = format!("{:016x}", plinth_runtime::random::u64());
+        let left = found.filter(|found| above.join(format!("farm-{}", found.id)).is_dir());
+        let id = match left.filter(|_| shape.is_durable) {
+            Some(former) => former.id,
+            None => format!("{:016x}", plinth_runtime::random::u64()),
+        };
         let directory = above.join(format!("farm-{id}"));
         let cannot = |error: std::io::Error| {
             format!(
@@ -129,6 +137,9 @@ impl Fleet {
             .args(["--regions", &self.shape.regions.to_string()])
             .args(["--replication", &self.shape.replication.to_string()])
             .args(["--region-mib", &self.shape.region_mib.to_string()]);
+        if self.shape.is_durable {
+            command.arg("--durable");
+        }
         if let Some(port) = self.metrics_port {
             let page = SocketAddr::new(listen.ip(), port + i);
             command.args(["--metrics", &page.to_string()]);
@@ -181,7 +192,8 @@ impl Fleet {
 
     /// Removes what the machines have left.
     pub fn remove(&self) {
-        for directory in [&self.memory, &self.directory] {
+        let data = (!self.shape.is_durable).then_some(&self.directory);
+        for directory in std::iter::once(&self.memory).chain(data) {
             let _ = std::fs::remove_dir_all(directory); // it may never have been made
         }
     }

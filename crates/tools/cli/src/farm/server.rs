@@ -20,7 +20,7 @@ pub struct Arguments {
     /// hosts at the next port
     #[arg(long, value_name = "IP:PORT")]
     listen: SocketAddr,
-    /// Directory of this process, for the coordinator's state; no data of the cluster is there
+    /// Directory of this process, for the coordinator's state and, in a durable cluster, for its data
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
     /// Directory of the memories, the same for all machines of this host [default: one below /dev/shm]

@@ -1,0 +1,170 @@
+//! The disk of a machine of a durable cluster: whose it is, and what it has.
+
+use bytes::Bytes;
+use plinth_core::codec::Codec;
+use plinth_core::codec_for;
+use plinth_core::id::Uid;
+use plinth_farm_engine::Disk;
+use plinth_farm_fabric::Local;
+use plinth_farm_member::{self as member, Record};
+use plinth_farm_memory::Sizes;
+use plinth_runtime::{disk, random};
+use std::io;
+use std::path::Path;
+
+/// "PLNFDISK"
+const MAGIC: u64 = 0x504c_4e46_4449_534b;
+const FORMAT: u32 = 1;
+const NAME: &str = "identity";
+const CRC_BYTES: usize = 4;
+
+/// What a directory says of itself, followed by a checksum. It never changes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Identity {
+    magic: u64,
+    format: u32,
+    pub cluster: Uid,
+    pub disk: Uid,
+    /// The number of the machine that has the disk.
+    pub machine: u16,
+}
+
+codec_for!(Identity {
+    magic: u64,
+    format: u32,
+    cluster: Uid,
+    disk: Uid,
+    machine: u16,
+});
+
+fn refused(path: &Path, what: impl std::fmt::Display) -> io::Error {
+    let text = format!("{}: {what}", path.display());
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+impl Identity {
+    fn parse(bytes: &Bytes) -> Option<Identity> {
+        let (body, crc) = bytes.split_last_chunk::<CRC_BYTES>()?;
+        let is_whole = crc32c::crc32c(body) == u32::from_le_bytes(*crc);
+        let identity = Identity::from_bytes(bytes.slice(..body.len()))?;
+        (is_whole && identity.magic == MAGIC && identity.format == FORMAT).then_some(identity)
+    }
+
+    fn bytes(&self) -> Bytes {
+        let body = self.to_bytes();
+        let crc = crc32c::crc32c(&body).to_le_bytes();
+        [&body[..], &crc].concat().into()
+    }
+
+    /// What the directory says; `None` if no machine has used it.
+    ///
+    /// # Errors
+    /// `InvalidData` if it is damaged, and those of the system.
+    pub async fn read(directory: &Path) -> io::Result<Option<Identity>> {
+        let path = directory.join(NAME);
+        if !disk::exists(&path).await? {
+            return Ok(None);
+        }
+        let parsed = Identity::parse(&disk::read_file(&path).await?);
+        let damaged =
+            "it is damaged, or of another version; restore it, or start with an empty directory";
+        parsed.map(Some).ok_or_else(|| refused(&path, damaged))
+    }
+
+    /// The same for a machine of a cluster, which makes it if there is none.
+    async fn of(directory: &Path, cluster: Uid, machine: u16) -> io::Result<Identity> {
+        disk::create_dir_all(directory).await?;
+        if let Some(identity) = Identity::read(directory).await? {
+            let other = match identity {
+                _ if identity.cluster != cluster => "another cluster's".to_owned(),
+                _ if identity.machine != machine => format!("machine {}'s", identity.machine),
+                _ => return Ok(identity),
+            };
+            let what = format!("the directory is {other}: start it as that, or name another one");
+            return Err(refused(directory, what));
+        }
+        let (high, low) = random::uid();
+        let identity = Identity {
+            magic: MAGIC,
+            format: FORMAT,
+            cluster,
+            disk: Uid::from_parts(high, low),
+            machine,
+        };
+        disk::write_file_durably(&directory.join(NAME), identity.bytes()).await?;
+        Ok(identity)
+    }
+}
+
+/// Opens the disk in the directory, or makes one. Reads the replicas that the record has on it into the machine's
+/// memory, which nobody else may use yet.
+///
+/// # Errors
+/// `InvalidData` if it is damaged, or another machine's; those of the system.
+pub async fn open(
+    directory: &Path,
+    record: &Record,
+    local: &Local,
+    sizes: &Sizes,
+) -> io::Result<(Disk, member::Disk)> {
+    let machine = local.machine().0;
+    let identity = Identity::of(directory, record.cluster.id, machine).await?;
+    let failed = |error: plinth_farm_disk::Error| {
+        let kind = match &error {
+            full if full.is_full() => io::ErrorKind::StorageFull,
+            _ => io::ErrorKind::InvalidData,
+        };
+        io::Error::new(kind, error.to_string())
+    };
+    let mut disk = Disk::open(directory, identity.disk.0 as u64, sizes)
+        .await
+        .map_err(failed)?;
+    let replicas = whole_replicas(record, identity.disk);
+    let loaded = disk.load(local.host(), &replicas).await;
+    loaded.map_err(failed)?;
+    let of_member = member::Disk {
+        id: identity.disk,
+        newest: disk.newest(),
+    };
+    Ok((disk, of_member))
+}
+
+/// Region and slot of each whole replica of the member that has the disk.
+fn whole_replicas(record: &Record, disk: Uid) -> Vec<(u16, u16)> {
+    let Some(seat) = record.seat_on(disk) else {
+        return Vec::new();
+    };
+    let numbered = record.regions.iter().zip(0u16..);
+    let here = numbered.filter_map(|(replicas, region)| {
+        let mut mine = replicas.iter().filter(|r| r.machine == seat.machine);
+        let mine = mine.next().filter(|replica| replica.is_whole)?;
+        Some((region, mine.slot))
+    });
+    here.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_damaged_identity_is_none() {
+        let identity = Identity {
+            magic: MAGIC,
+            format: FORMAT,
+            cluster: Uid(3),
+            disk: Uid(4),
+            machine: 5,
+        };
+        let bytes = identity.bytes();
+        assert_eq!(Identity::parse(&bytes), Some(identity));
+        for bit in 0..8 * bytes.len() {
+            let mut damaged = bytes.to_vec();
+            damaged[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Identity::parse(&damaged.into()), None);
+        }
+        for length in 0..bytes.len() {
+            assert_eq!(Identity::parse(&bytes.slice(..length)), None);
+        }
+    }
+}
