@@ -22,10 +22,7 @@ impl Record {
     /// number.
     pub fn with_waiting(&self, seat: Seat) -> Record {
         let mut next = self.next();
-        if let Some(disk) = seat.disk {
-            let is_on = |other: &Seat| other.disk.is_some_and(|other| other.id == disk.id);
-            next.waiting.retain(|other| !is_on(other));
-        }
+        next.waiting.retain(|other| !other.has_disk_of(&seat));
         put_seat(&mut next.waiting, seat);
         next
     }
@@ -43,11 +40,11 @@ impl Record {
     }
 
     /// The configuration after this one, of machines that have [returned](Record::returned): it is restored from their
-    /// disks. Time continues at `origin` or above.
+    /// disks.
     pub fn with_restored(
         &self,
         configuration: Configuration,
-        origin: u64,
+        restored: Restored,
     ) -> Result<Record, NoRoom> {
         // A life that has returned has what the one before had.
         let mut of_returned = self.clone();
@@ -57,9 +54,8 @@ impl Record {
                 seat.id = returned.id;
             }
         }
-        let number = configuration.number;
         let mut next = of_returned.with_configuration(configuration)?;
-        next.restored = Some(Restored { number, origin });
+        next.restored = Some(restored);
         Ok(next)
     }
 

@@ -1,6 +1,6 @@
 //! Who may be left out. Pure.
 
-use crate::record::Record;
+use crate::record::{Record, Replica, Seat, is_lost};
 use plinth_farm_time::MemberId;
 use plinth_runtime::planted;
 
@@ -9,7 +9,7 @@ use plinth_runtime::planted;
 ///
 /// - They are at least half of the members that are not dead for sure. Of two halves, the register takes the first.
 /// - They have a whole replica of each region that has one, unless all of it died for sure. A machine that is only
-///   silent may come back with what it has.
+///   silent may come back with what it has. In a durable cluster, so may one that is dead: there is no exception.
 pub fn may_go_on(record: &Record, stay: &[MemberId], is_dead: impl Fn(MemberId) -> bool) -> bool {
     if planted!(
         "farm_few_go_on",
@@ -23,11 +23,68 @@ pub fn may_go_on(record: &Record, stay: &[MemberId], is_dead: impl Fn(MemberId) 
         return false;
     }
     record.regions.iter().all(|replicas| {
-        let whole = replicas.iter().filter(|replica| replica.is_whole);
-        let mut having = whole.filter_map(|replica| record.seat(replica.machine));
+        let mut having = having(record, replicas);
         let is_kept = having.clone().any(|seat| stay.contains(&seat.id));
-        is_kept || having.all(|seat| is_dead(seat.id))
+        is_kept || (!record.cluster.is_durable && having.all(|seat| is_dead(seat.id)))
     })
+}
+
+/// The members that have the whole region.
+fn having<'a>(
+    record: &'a Record,
+    region: &'a [Replica],
+) -> impl Iterator<Item = &'a Seat> + Clone + 'a {
+    let whole = region.iter().filter(|replica| replica.is_whole);
+    whole.filter_map(|replica| record.seat(replica.machine))
+}
+
+/// In a durable cluster: some region is in the memory of nobody. The cluster goes on when it is restored from disks.
+pub fn is_gone(record: &Record, is_dead: impl Fn(MemberId) -> bool) -> bool {
+    let is_gone = |region: &Vec<Replica>| {
+        !is_lost(region) && having(record, region).all(|seat| is_dead(seat.id))
+    };
+    record.cluster.is_durable && record.regions.iter().any(is_gone)
+}
+
+/// Each region that has a whole replica has one on these machines.
+pub fn is_covered(record: &Record, machines: &[u16]) -> bool {
+    if planted!(
+        "farm_restore_is_hasty",
+        "a cluster is restored before the disks of all regions have returned"
+    ) {
+        return !machines.is_empty();
+    }
+    record.regions.iter().all(|region| {
+        let mut having = having(record, region);
+        is_lost(region) || having.any(|seat| machines.contains(&seat.machine))
+    })
+}
+
+/// Members with data that are not of these machines.
+fn missing<'a>(record: &'a Record, machines: &'a [u16]) -> impl Iterator<Item = &'a Seat> {
+    let with_data = record.machines.iter().filter(|seat| seat.slots > 0);
+    with_data.filter(|seat| !machines.contains(&seat.machine))
+}
+
+pub fn have_all_returned(record: &Record, machines: &[u16]) -> bool {
+    missing(record, machines).next().is_none()
+}
+
+/// Whether these machines, which have returned, may propose that the cluster is restored from their disks. The register
+/// decides in any case; this keeps those that return first from leaving out those that live, or return later.
+///
+/// - They have a whole replica of each region.
+/// - The other members with data are dead for sure. If that has been waited for long enough (`is_patient`), the
+///   returned need only be as many as the others that may live.
+pub fn may_restore(
+    record: &Record,
+    returned: &[u16],
+    is_dead: impl Fn(MemberId) -> bool,
+    is_patient: bool,
+) -> bool {
+    let living = missing(record, returned).filter(|seat| !is_dead(seat.id));
+    let living = living.count();
+    is_covered(record, returned) && (living == 0 || (is_patient && returned.len() >= living))
 }
 
 /// How many members would take the master's place before this one. They begin one after the other, so that their

@@ -60,6 +60,7 @@ mod placement;
 mod post;
 mod record;
 mod register;
+mod restore;
 mod view;
 
 pub use frame::TAG;

@@ -4,12 +4,13 @@
 use crate::core::Core;
 use crate::decide;
 use crate::frame::What;
-use crate::placement;
-use crate::record::{Record, Seat};
+use crate::placement::{self, NoRoom};
+use crate::record::{Record, Seat, TIMESTAMP_END};
 use crate::register::Register;
+use crate::restore::misplaced;
 use crate::view::Left;
 use plinth_farm_fabric::{Address, Error, Fabric, Machine};
-use plinth_farm_time::MemberId;
+use plinth_farm_time::{MemberId, Server};
 use plinth_runtime::{
     Duration, Either, Instant, join_all, now, probe, race, sleep, timeout, trace, trace_warn,
 };
@@ -22,17 +23,20 @@ const READ_MASTER: Duration = Duration::from_millis(100);
 const READ_OTHERS: Duration = Duration::from_secs(1);
 /// One that may take the master's place begins so long after the one before it.
 const STAGGER: Duration = Duration::from_millis(20);
-/// The same for who makes the first configuration.
-const STAGGER_FIRST: Duration = Duration::from_millis(200);
+/// The same for who makes the first configuration, or a restored one.
+pub(crate) const STAGGER_FIRST: Duration = Duration::from_millis(200);
 /// Pause before the register is tried again.
 const RETRY: Duration = Duration::from_millis(20);
 
 pub(crate) struct Manager<F, R> {
-    core: Rc<Core<F, R>>,
+    pub core: Rc<Core<F, R>>,
     step: Duration,
     next_read: Instant,
-    /// Since when the master of the configuration with this number is missed, or a first configuration is.
-    missed: Option<(u64, Instant)>,
+    /// Since when the master of the configuration with this number is missed, or a first configuration is, or a
+    /// restored one after it.
+    pub missed: Option<(u64, Instant)>,
+    /// Since when those who are left of the configuration with this number cannot go on.
+    pub stuck: Option<(u64, Instant)>,
 }
 
 impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
@@ -42,6 +46,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
             step,
             next_read: now(),
             missed: None,
+            stuck: None,
         }
     }
 
@@ -75,16 +80,22 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
     async fn act(&mut self) {
         let record = self.core.record();
         let own = self.core.id();
+        let number = self
+            .core
+            .update(|server, _| server.configuration().map_or(0, |c| c.number));
+        let is_known = number == record.number();
         if record.seat_of(own).is_some() {
-            let number = self
-                .core
-                .update(|server, _| server.configuration().map_or(0, |c| c.number));
-            if number == record.number() {
+            if is_known {
                 self.act_as_member(&record).await;
             }
+        } else if let Some(why) = misplaced(&record, &self.core.own) {
+            self.core.leave(why);
         } else if record.is_waiting(own) {
             self.warn_of_namesake(&record);
             self.begin_if_enough_wait(&record).await;
+            if is_known {
+                self.restore_if_enough_returned(&record).await;
+            }
         } else if !self.core.has_entered() {
             self.enter(&record).await;
         }
@@ -157,21 +168,39 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
 
     /// Proposes a configuration of these members, and sees it decided.
     async fn propose(&self, record: &Record, ids: &[MemberId]) {
-        let proposed = self.core.update(|server, now| server.propose(ids, now));
-        let proposed = match proposed {
-            Ok(proposed) => proposed,
-            Err(refusal) => {
-                trace!("FarmProposalRefused", "why" => refusal);
-                return;
+        match self.core.update(|server, now| server.propose(ids, now)) {
+            Ok(proposed) => {
+                self.settle(record, record.with_configuration(proposed))
+                    .await
             }
-        };
-        let number = proposed.number;
-        let Ok(next) = record.with_configuration(proposed) else {
+            Err(refusal) => trace!("FarmProposalRefused", "why" => refusal),
+        }
+    }
+
+    /// Proposes to restore the cluster from the disks of machines that have returned, and sees it decided.
+    pub(crate) async fn propose_restored(&self, record: &Record, returned: &[&Seat]) {
+        let ids: Vec<MemberId> = returned.iter().map(|seat| seat.id).collect();
+        let disks = returned.iter().filter_map(|seat| seat.disk);
+        let newest = disks.map(|disk| disk.newest).max().unwrap_or(0);
+        let propose = |server: &mut Server, now| server.propose_restored(&ids, newest, now);
+        match self.core.update(propose) {
+            Ok((proposed, restored)) => {
+                let next = record.with_restored(proposed, restored);
+                self.settle(record, next).await;
+            }
+            Err(refusal) => trace!("FarmProposalRefused", "why" => refusal),
+        }
+    }
+
+    /// Sees the record decided that follows this one, with the configuration that the server has proposed.
+    async fn settle(&self, record: &Record, next: Result<Record, NoRoom>) {
+        let Ok(next) = next else {
             return self.core.update(|server, _| server.refused());
         };
+        let (number, members) = (next.number(), next.machines.len());
         // Another configuration with this number, or a later one, makes the server forget the proposal.
         if self.swap(&next, number).await == Some(true) {
-            trace!("FarmConfigurationTaken", "number" => number, "members" => ids.len());
+            trace!("FarmConfigurationTaken", "number" => number, "members" => members);
             self.core.update(|server, now| server.taken(now));
             self.core.learn(next);
             return;
@@ -211,6 +240,9 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
 
     async fn act_as_member(&mut self, record: &Record) {
         self.note_followed(record);
+        if self.leave_for_restore(record) {
+            return;
+        }
         let (suspects, is_master, is_committed) = self.core.update(|server, now| {
             let suspects = server.suspects(now);
             (suspects, server.is_master(), server.is_committed())
@@ -236,7 +268,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
     }
 
     /// The turn of who waits for `delay` comes, counted from when it was first asked for in this configuration.
-    fn is_turn(&mut self, number: u64, delay: Duration) -> bool {
+    pub(crate) fn is_turn(&mut self, number: u64, delay: Duration) -> bool {
         let since = match self.missed {
             Some((of, since)) if of == number => since,
             _ => now(),
@@ -271,11 +303,12 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
             self.propose(record, &ids).await;
         } else {
             probe!("farm_too_few_to_go_on");
+            self.note_stuck(record);
         }
     }
 
     /// As the master.
-    async fn reconfigure(&self, record: &Record, suspects: &[MemberId], joining: &[MemberId]) {
+    async fn reconfigure(&mut self, record: &Record, suspects: &[MemberId], joining: &[MemberId]) {
         let Some(configuration) = &record.configuration else {
             return;
         };
@@ -288,6 +321,11 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
             probe!("farm_too_few_to_go_on");
             // Those that are only silent may come back.
             ids = without(&|id| self.is_dead(id));
+            let is_durable = record.cluster.is_durable;
+            if is_durable && !decide::may_go_on(record, &ids, |id| self.is_dead(id)) {
+                self.note_stuck(record);
+                return;
+            }
         }
         if ids.len() < configuration.members.len() || !joining.is_empty() {
             ids.extend(joining);
@@ -318,16 +356,18 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
         }
     }
 
-    fn is_dead(&self, id: MemberId) -> bool {
+    pub(crate) fn is_dead(&self, id: MemberId) -> bool {
         self.core.update(|server, _| server.is_dead(id))
     }
 
-    /// Two lives of a machine cannot be on one host at a time: members whose next lives wait are dead. The record says
-    /// so, whatever host this is.
-    fn note_followed(&self, record: &Record) {
+    /// Two lives of a machine cannot be on one host at a time, or have one disk: members whose next lives wait are dead.
+    /// The record says so, whatever host this is.
+    pub(crate) fn note_followed(&self, record: &Record) {
         for seat in &record.waiting {
             let former = record.seat(seat.machine);
-            let former = former.filter(|former| former.place.host == seat.place.host);
+            let is_followed =
+                |former: &&Seat| former.place.host == seat.place.host || former.has_disk_of(seat);
+            let former = former.filter(is_followed);
             if let Some(former) = former.filter(|former| !self.is_dead(former.id)) {
                 probe!("farm_member_followed_by_its_next_life");
                 self.core.update(|server, now| server.died(former.id, now));
@@ -346,7 +386,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
     // ---- who is there ----
 
     /// Those of the waiting that are there.
-    async fn living(&self, seats: Vec<&Seat>) -> Vec<Seat> {
+    pub(crate) async fn living(&self, seats: Vec<&Seat>) -> Vec<Seat> {
         let limit = self.patience();
         let is_there = seats.iter().map(async |seat| {
             if seat.id == self.core.id() {
@@ -467,6 +507,15 @@ pub(crate) fn misfit(record: &Record, seat: &Seat, machines: usize) -> Option<Le
             "the memory has rings for {machines} machines, and the cluster has {}",
             cluster.machines
         )
+    } else if seat.disk.is_some() != (cluster.is_durable && seat.slots > 0) {
+        match cluster.is_durable {
+            true => "machines of this cluster that hold data, and no others, have a data directory: start the machine \
+                     with one, or without data"
+                .to_owned(),
+            false => "the machines of this cluster have no data directory: start the machine without one".to_owned(),
+        }
+    } else if seat.disk.is_some_and(|disk| disk.newest >= TIMESTAMP_END) {
+        "the data directory has a timestamp that no cluster gives: remove it if the others have its data".to_owned()
     } else {
         return None;
     };

@@ -235,7 +235,10 @@ async fn watch_deaths<F: Fabric + 'static, R: Register + 'static>(
                 dead.push(seat.id);
             }
         }
-        if is_master || !dead.is_empty() {
+        // Who cannot go on in a durable cluster must know whether to wait for somebody.
+        let is_stuck = record.cluster.is_durable
+            && core.update(|server, now| !server.suspects(now).is_empty());
+        if is_master || is_stuck || !dead.is_empty() {
             for seat in others {
                 if core.life.is_over(seat).await {
                     dead.push(seat.id);

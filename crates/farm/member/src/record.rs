@@ -15,6 +15,8 @@ pub const REGIONS_MAX: u16 = 4096;
 pub const REPLICATION_MAX: u8 = 8;
 /// Most bytes of the name of a failure zone.
 pub const ZONE_BYTES_MAX: usize = 64;
+/// Timestamps are below.
+pub(crate) const TIMESTAMP_END: u64 = 1 << 62;
 /// A lease is shorter than this, so that sums of times stay far from the end of the numbers.
 const LEASE_NS_MAX: u64 = 3_600_000_000_000;
 
@@ -178,6 +180,14 @@ codec_for!(Seat {
     disk: Option<Disk>,
 });
 
+impl Seat {
+    /// Both have the same data directory: at most one of the two lives goes on.
+    pub fn has_disk_of(&self, other: &Seat) -> bool {
+        let id = |seat: &Seat| seat.disk.map(|disk| disk.id);
+        id(self).is_some() && id(self) == id(other)
+    }
+}
+
 /// A copy of a region in a slot of a machine.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Replica {
@@ -280,9 +290,7 @@ impl Record {
     /// The member whose next life waits in this seat, with all that is on its disk: that member's own life is over.
     pub fn returns_as(&self, waiting: &Seat) -> Option<&Seat> {
         let former = self.seat(waiting.machine)?;
-        let id = |seat: &Seat| seat.disk.map(|disk| disk.id);
-        let is_same = id(former).is_some() && id(former) == id(waiting);
-        (is_same && waiting.slots >= former.slots).then_some(former)
+        (former.has_disk_of(waiting) && waiting.slots >= former.slots).then_some(former)
     }
 
     /// Those of the waiting that are next lives of members, with what is on their disks.
@@ -318,7 +326,7 @@ impl Record {
         let is_seat = |seat: &Seat| {
             seat.machine < machines
                 && seat.disk.is_some() == (is_durable && seat.slots > 0)
-                && seat.disk.is_none_or(|disk| disk.newest < u64::MAX / 2)
+                && seat.disk.is_none_or(|disk| disk.newest < TIMESTAMP_END)
                 && seat.place.zone.len() <= ZONE_BYTES_MAX
                 && seat.slots <= REGIONS_MAX
         };

@@ -52,6 +52,13 @@ impl fmt::Display for Refusal {
     }
 }
 
+fn waits_for_no_lease() -> bool {
+    planted!(
+        "farm_restore_waits_for_no_lease",
+        "a cluster is restored while members of the former one may have leases"
+    )
+}
+
 struct Proposed {
     configuration: Configuration,
     start: Start,
@@ -293,7 +300,11 @@ impl Server {
     }
 
     /// Makes a configuration of new lives only, with this server as its master, when nobody can go on with the present
-    /// one: time continues at `origin` or above, which is above all that counts. `ids` include this server.
+    /// one. `ids` include this server.
+    ///
+    /// Time continues above `newest`, by as much as it can have gone on after the death below. So new timestamps are
+    /// above all that are not above `newest`; and if that was above the master's time when that member died, above all
+    /// that were ever given out.
     ///
     /// The caller knows that the life of some member of the present configuration ended before this server began.
     /// That member gives no more leases, and no configuration without it was taken. So when a lease has passed since
@@ -303,25 +314,39 @@ impl Server {
     pub fn propose_restored(
         &mut self,
         ids: &[MemberId],
-        origin: u64,
+        newest: u64,
         now: u64,
-    ) -> Result<Configuration, Refusal> {
+    ) -> Result<(Configuration, Restored), Refusal> {
         self.check_restoring(ids, now)?;
         let former = self.configuration.as_ref();
         let configuration = Configuration::after(former, self.state.id, ids, None);
         let start = Start {
             proposed_at: now,
             // Whether the present configuration has waited for those before it, nobody here knows.
-            skips_wait: false,
+            skips_wait: waits_for_no_lease(),
             stopped: None,
         };
-        let number = configuration.number;
+        // Two leases end after that death. Their clocks, and the master's, may be apart.
+        let settings = &self.state.settings;
+        let later = settings
+            .bounds
+            .most(settings.bounds.most(2 * settings.lease_ns));
+        let known = self.state.restored.map_or(0, |known| known.origin);
+        let restored = Restored {
+            number: configuration.number,
+            origin: newest.saturating_add(later).max(known).max(settings.origin),
+        };
         self.proposed = Some(Proposed {
             configuration: configuration.clone(),
             start,
-            restored: Some(Restored { number, origin }),
+            restored: Some(restored),
         });
-        Ok(configuration)
+        Ok((configuration, restored))
+    }
+
+    /// Whether [`propose_restored`](Server::propose_restored) would be refused.
+    pub fn may_restore(&self, now: u64) -> Result<(), Refusal> {
+        self.check_restoring(&[self.state.id], now)
     }
 
     fn check_restoring(&self, ids: &[MemberId], now: u64) -> Result<(), Refusal> {
@@ -340,11 +365,8 @@ impl Server {
         if let Some(id) = ids.iter().find(|id| former.contains(**id)) {
             return Err(Refusal::IsMember(*id));
         }
-        let is_too_early = !self.state.settings.has_ended(self.learnt_at, now)
-            && !planted!(
-                "farm_restore_is_hasty",
-                "a cluster is restored while the former master may live"
-            );
+        let is_too_early =
+            !self.state.settings.has_ended(self.learnt_at, now) && !waits_for_no_lease();
         match is_too_early && !self.state.dead.contains(&former.master) {
             true => Err(Refusal::MasterLives),
             false => Ok(()),

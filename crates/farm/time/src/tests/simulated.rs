@@ -69,7 +69,7 @@ impl Fleet {
 
     /// Kills a process that comes back as another member, unless nobody else knows the time.
     fn kill(&self, at: usize) {
-        if self.world.is_known_beside(self.addresses[at]) {
+        if self.world.restores.get() || self.world.is_known_beside(self.addresses[at]) {
             self.world.end_life(self.addresses[at]);
             let after = some_ms(150);
             control().kill_process(self.processes[at], KillKind::RebootProcess { after });
@@ -120,7 +120,21 @@ impl Fleet {
         }
     }
 
+    /// All at once, or nearly so. The disks are left.
+    async fn power_cut(&self) {
+        let spared = random::below(2 * MACHINES as u64) as usize;
+        for at in (0..MACHINES).filter(|at| *at != spared) {
+            self.kill(at);
+            if random::chance(0.2) {
+                sleep(some_ms(5)).await;
+            }
+        }
+    }
+
     async fn disturb_once(&self) {
+        if self.world.restores.get() && random::chance(0.1) {
+            self.power_cut().await;
+        }
         let at = self.victim();
         match random::below(9) {
             0 | 1 => self.kill(at),
@@ -153,11 +167,16 @@ impl Fleet {
 struct Shown {
     timestamps: u64,
     masters: u64,
+    restores: usize,
     fingerprint: u64,
 }
 
 /// Runs one seed; an error is what the oracle has found.
 fn run(seed: u64, may_break: bool) -> Result<Shown, String> {
+    run_as(seed, may_break, false)
+}
+
+fn run_as(seed: u64, may_break: bool, restores: bool) -> Result<Shown, String> {
     let (rate_max_ppm, drift_ppm) = CLOCKS[seed as usize % 2];
     let config = SimConfig {
         clock_drift_ppm_max: rate_max_ppm as u64,
@@ -169,6 +188,7 @@ fn run(seed: u64, may_break: bool) -> Result<Shown, String> {
     let fleet = Fleet::start(&sim, rate_max_ppm, drift_ppm);
     let world = fleet.world.clone();
     world.may_break.set(may_break);
+    world.restores.set(restores);
     let is_alive = sim.run(async move {
         sleep(Duration::from_millis(100)).await;
         for _ in 0..40 {
@@ -179,7 +199,8 @@ fn run(seed: u64, may_break: bool) -> Result<Shown, String> {
         }
         fleet.world.loss.set(0.0);
         let before = fleet.world.timestamps();
-        sleep(Duration::from_millis(500)).await;
+        let limit = if restores { 2000 } else { 500 };
+        sleep(Duration::from_millis(limit)).await;
         fleet.world.timestamps() > before
     });
     if let Some(violation) = world.violation() {
@@ -195,6 +216,7 @@ fn run(seed: u64, may_break: bool) -> Result<Shown, String> {
     Ok(Shown {
         timestamps: world.timestamps(),
         masters: world.masters(),
+        restores: world.restores(),
         fingerprint: sim.fingerprint(),
     })
 }
@@ -212,14 +234,30 @@ fn timestamps_are_monotonic_over_all_machines_and_masters() {
 }
 
 #[test]
+fn timestamps_after_a_restore_are_above_all_before_also_beside_former_members_that_live() {
+    let (mut timestamps, mut restores) = (0, 0);
+    for seed in 0..200 {
+        let shown = run_as(seed, false, true).unwrap_or_else(|violation| panic!("{violation}"));
+        timestamps += shown.timestamps;
+        restores += shown.restores;
+    }
+    println!("{timestamps} timestamps, {restores} restores");
+    assert!(timestamps > 100_000 && restores > 1000);
+}
+
+#[test]
 fn a_seed_gives_the_same_run_again() {
     let fingerprint = |seed| run(seed, false).map(|shown| shown.fingerprint);
     assert_eq!(fingerprint(7), fingerprint(7));
 }
 
 fn is_found(planted: &'static str) {
+    is_found_as(planted, false);
+}
+
+fn is_found_as(planted: &'static str, restores: bool) {
     fault::plant(Some(planted));
-    let mut found = (0..200).filter_map(|seed| run(seed, true).err());
+    let mut found = (0..200).filter_map(|seed| run_as(seed, true, restores).err());
     let found = found.find(|found| found.contains("comes after"));
     fault::plant(None);
     println!("{planted}: {}", found.expect("the oracle finds it"));
@@ -228,6 +266,11 @@ fn is_found(planted: &'static str) {
 #[test]
 fn a_timestamp_that_is_used_in_the_future_is_found() {
     is_found("farm_no_uncertainty_wait");
+}
+
+#[test]
+fn a_restore_that_waits_for_no_lease_is_found() {
+    is_found_as("farm_restore_waits_for_no_lease", true);
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! What stands outside the machines: the coordinators' register, who lives where, and the judge of timestamps.
 
-use crate::{Configuration, Interval, MemberId};
+use crate::{Configuration, Interval, MemberId, Restored};
 use plinth_runtime::sim::control;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,6 +27,13 @@ pub struct World {
     /// Of each era, a true time and what the master's time was then.
     times: RefCell<BTreeMap<u64, (u64, u64)>>,
     timestamps: Cell<u64>,
+    /// Processes find the disks of their former lives, and restore the cluster from them.
+    pub restores: Cell<bool>,
+    /// Where each life was.
+    homes: RefCell<BTreeMap<MemberId, SocketAddr>>,
+    /// Of each address, what the master's time was when a life there ended.
+    disks: RefCell<BTreeMap<SocketAddr, u64>>,
+    restored: RefCell<Vec<Restored>>,
     masters: Cell<u64>,
     violation: RefCell<Option<String>>,
 }
@@ -36,6 +43,7 @@ impl World {
         let mut lives = self.lives.borrow_mut();
         lives.retain(|_, at| *at != address);
         lives.insert(id, address);
+        self.homes.borrow_mut().insert(id, address);
         self.waiting
             .borrow_mut()
             .retain(|id| lives.contains_key(id));
@@ -48,6 +56,53 @@ impl World {
     /// The process at the address has been killed.
     pub fn end_life(&self, address: SocketAddr) {
         self.lives.borrow_mut().retain(|_, at| *at != address);
+        let now = control().elapsed().as_nanos() as u64;
+        let times = self.times.borrow();
+        if let Some((at, time)) = times.values().last() {
+            let passed = now - at;
+            let error = passed * self.rate_max_ppm.get() as u64 / 1_000_000 + 3;
+            let mut disks = self.disks.borrow_mut();
+            let newest = disks.entry(address).or_default();
+            *newest = (*newest).max(time + passed + error);
+        }
+    }
+
+    // ---- restores ----
+
+    /// Those who wait where dead members of the configuration have been, and the newest time on their disks.
+    pub fn returned(&self, former: &Configuration) -> (Vec<MemberId>, u64) {
+        let (homes, lives, disks) = (
+            self.homes.borrow(),
+            self.lives.borrow(),
+            self.disks.borrow(),
+        );
+        let home = |id: MemberId| homes.get(&id).filter(|_| !lives.contains_key(&id));
+        let of_members: BTreeSet<_> = former.members.iter().filter_map(|m| home(m.id)).collect();
+        let waiting = self.waiting.borrow();
+        let returned = lives
+            .iter()
+            .filter(|(id, at)| waiting.contains(id) && of_members.contains(at));
+        let (ids, at): (Vec<MemberId>, Vec<SocketAddr>) =
+            returned.map(|(id, at)| (*id, *at)).unzip();
+        let newest = at.iter().filter_map(|at| disks.get(at).copied()).max();
+        (ids, newest.unwrap_or(0))
+    }
+
+    pub fn restored(&self) -> Option<Restored> {
+        self.restored.borrow().last().copied()
+    }
+
+    pub fn restores(&self) -> usize {
+        self.restored.borrow().len()
+    }
+
+    /// The register has taken a restored configuration.
+    pub fn note_restored(&self, restored: Restored) {
+        let before = self.restored().map_or(0, |before| before.origin);
+        if restored.origin < before {
+            self.blame(format!("{restored:?} goes back behind {before}"));
+        }
+        self.restored.borrow_mut().push(restored);
     }
 
     /// The life has ended. It may be known later than it happened.

@@ -3,7 +3,7 @@
 use super::oracle::World;
 use super::post::{self, Post};
 use super::some_ms;
-use crate::{Bounds, Clock, Configuration, MemberId, Notice, Server, Settings};
+use crate::{Bounds, Clock, Configuration, MemberId, Notice, Restored, Server, Settings};
 use plinth_core::id::Uid;
 use plinth_runtime::sim::{KillKind, control, current_process};
 use plinth_runtime::{Duration, TaskGroup, net, random, sleep};
@@ -43,7 +43,10 @@ pub async fn serve(world: Rc<World>, address: SocketAddr) {
     let group = TaskGroup::new();
     let settings = settings(world.drift_ppm.get());
     let process = Rc::new(Process {
-        clock: Clock::new(Server::new(id, settings)),
+        clock: Clock::new(match world.restores.get() {
+            true => Server::new(id, settings).restorable(),
+            false => Server::new(id, settings),
+        }),
         post: Post::new(world.clone(), id, group.clone()),
         world,
         id,
@@ -107,8 +110,15 @@ impl Process {
         let Ok(proposed) = self.update(|server, now| server.propose(ids, now)) else {
             return;
         };
+        self.put(&proposed, None).await;
+    }
+
+    async fn put(&self, proposed: &Configuration, restored: Option<Restored>) {
         sleep(some_ms(4)).await;
-        let is_taken = self.world.compare_and_swap(&proposed);
+        let is_taken = self.world.compare_and_swap(proposed);
+        if let Some(restored) = restored.filter(|_| is_taken) {
+            self.world.note_restored(restored);
+        }
         sleep(some_ms(4)).await;
         match is_taken {
             true => self.update(|server, now| server.taken(now)),
@@ -117,6 +127,20 @@ impl Process {
                 self.update(|server, now| server.lost(current, now));
             }
         }
+    }
+
+    /// Proposes to go on from the disks of those who have returned, if this one has.
+    async fn restore(&self, present: &Configuration) {
+        let (ids, newest) = self.world.returned(present);
+        if !ids.contains(&self.id) || random::chance(0.9) {
+            return;
+        }
+        let proposed = self.update(|server, now| server.propose_restored(&ids, newest, now));
+        let Ok((proposed, restored)) = proposed else {
+            return;
+        };
+        self.welcome(&ids);
+        self.put(&proposed, Some(restored)).await;
     }
 
     /// Shows the judge what time it is here.
@@ -223,6 +247,9 @@ async fn configure(process: Rc<Process>) {
                 process.update(|server, now| server.learn(current, now));
             }
         }
+        if let Some(restored) = process.world.restored() {
+            process.update(|server, _| server.learn_restored(restored));
+        }
         let configuration = process.configuration();
         let is_member = configuration
             .as_ref()
@@ -235,6 +262,9 @@ async fn configure(process: Rc<Process>) {
             };
         }
         if !(is_member || configuration.is_none()) {
+            if let Some(present) = configuration.filter(|_| process.world.restores.get()) {
+                process.restore(&present).await;
+            }
             continue;
         }
         if let Some(ids) = process.wanted() {
