@@ -4,4 +4,5 @@ mod lives;
 mod placement;
 mod records;
 mod registers;
+mod restores;
 mod simulated;

@@ -2,8 +2,10 @@
 //! get lost. Processes are killed and paused, hosts cut off, and everybody who has left comes back as a new life. An
 //! oracle outside sees the register and all lives.
 
+mod disks;
 mod oracle;
 mod process;
+mod restores;
 
 use oracle::World;
 use plinth_runtime::sim::{
@@ -117,6 +119,8 @@ struct Shown {
     wholes: u64,
     anews: u64,
     narrow: u64,
+    restores: u64,
+    commits: u64,
     /// All that had a region died.
     is_lost: bool,
     fingerprint: u64,
@@ -131,6 +135,7 @@ fn run(seed: u64) -> Result<Shown, String> {
     };
     let sim = Simulation::new(seed, config);
     let world = Rc::new(World::default());
+    world.replication.set(3);
     let fleet = Fleet::start(&sim, &world);
     let judged = world.clone();
     let ran = sim.run(async move {
@@ -164,15 +169,7 @@ fn run(seed: u64) -> Result<Shown, String> {
     if let Err(sick) = ran.result {
         return Err(format!("seed {seed}: {sick}\n{:?}", judged.held()));
     }
-    Ok(Shown {
-        timestamps: judged.timestamps(),
-        configurations: judged.held().map_or(0, |record| record.number()),
-        wholes: judged.wholes.get(),
-        anews: judged.anews.get(),
-        narrow: judged.narrow.get(),
-        is_lost: judged.is_over.get(),
-        fingerprint: sim.fingerprint(),
-    })
+    Ok(judged.shown(sim.fingerprint()))
 }
 
 #[test]
@@ -206,6 +203,10 @@ fn a_seed_gives_the_same_run_again() {
 }
 
 fn is_found(planted: &'static str, said: &[&str]) {
+    is_found_by(run, planted, said);
+}
+
+fn is_found_by(run: impl Fn(u64) -> Result<Shown, String>, planted: &'static str, said: &[&str]) {
     fault::plant(Some(planted));
     let mut found = (0..200).filter_map(|seed| run(seed).err());
     let found = found.find(|found| said.iter().any(|said| found.contains(said)));

@@ -1,6 +1,7 @@
 //! What stands outside the processes: the register, who lives, and the judge.
 
-use super::{MACHINES, some_ms};
+use super::disks::Disks;
+use super::{MACHINES, Shown, some_ms};
 use crate::{LocalRegister, Record, Register, View, is_lost};
 use plinth_core::Error;
 use plinth_farm_time::{Interval, MemberId};
@@ -41,6 +42,8 @@ pub struct World {
     pub wholes: Cell<u64>,
     pub is_over: Cell<bool>,
     violation: RefCell<Option<String>>,
+    pub disks: Disks,
+    pub replication: Cell<u8>,
 }
 
 /// Lets swaps reach the register, also those of processes that have died meanwhile.
@@ -96,13 +99,17 @@ impl World {
         }
         let Some(before) = before else { return };
         self.judge_anew(before, next);
+        if self.disks.is_durable.get() {
+            self.judge_disks(before, next);
+        }
         for (region, (old, new)) in before.regions.iter().zip(&next.regions).enumerate() {
             let life = |record: &Record, machine| record.seat(machine).map(|seat| seat.id);
             for replica in new.iter().filter(|r| r.is_whole) {
                 let was = old.iter().any(|r| {
                     r.is_whole
                         && r.machine == replica.machine
-                        && life(before, r.machine) == life(next, r.machine)
+                        && (life(before, r.machine) == life(next, r.machine)
+                            || self.is_from_disk(before, next, r))
                 });
                 let id = life(next, replica.machine).expect("a member");
                 if !was && !self.reported.borrow().contains(&(id, region as u16)) {
@@ -112,7 +119,7 @@ impl World {
                 }
                 self.wholes.set(self.wholes.get() + u64::from(!was));
             }
-            if is_lost(new) && !is_lost(old) {
+            if is_lost(new) && !is_lost(old) && !self.disks.is_durable.get() {
                 let mut whole = old.iter().filter(|r| r.is_whole);
                 let lives = |machine| life(before, machine).is_some_and(|id| self.is_alive(id));
                 match whole.find(|r| lives(r.machine)) {
@@ -130,6 +137,13 @@ impl World {
     }
 
     pub fn end_life(&self, machine: u16) {
+        let now = control().elapsed().as_nanos() as u64;
+        if let Some((at, time)) = self.times.borrow().values().last() {
+            let passed = now - at;
+            let mut newest = self.disks.newest.borrow_mut();
+            let newest = newest.entry(machine).or_default();
+            *newest = (*newest).max(time + passed + passed * 499 / 1_000_000 + 3);
+        }
         self.lives.borrow_mut().remove(&machine);
         self.views.borrow_mut().remove(&machine);
         self.closed.borrow_mut().remove(&machine);
@@ -163,6 +177,42 @@ impl World {
                 .regions
                 .iter()
                 .all(|region| region.iter().any(|r| r.is_whole && has(r.machine)))
+    }
+
+    /// This life has the fabric in just this configuration.
+    pub fn has_closed_for(&self, machine: u16, life: MemberId, number: u64) -> bool {
+        self.lives.borrow().get(&machine) == Some(&life)
+            && self.closed.borrow().get(&machine) == Some(&number)
+    }
+
+    /// In a record that is not older than what this machine shows, some region was in the memory of nobody who lives.
+    pub fn is_restore_due(&self, machine: u16) -> bool {
+        let views = self.views.borrow();
+        let since = views.get(&machine).map_or(0, |view| view.record.revision);
+        let is_due = |record: &Record| {
+            let life = |machine| record.seat(machine).map(|seat| seat.id);
+            let lives = |machine| life(machine).is_some_and(|id| self.is_alive(id));
+            let has = |r: &crate::Replica| r.is_whole && lives(r.machine);
+            record.regions.iter().any(|region| !region.iter().any(has))
+        };
+        self.history
+            .borrow()
+            .range(since..)
+            .any(|(_, record)| is_due(record))
+    }
+
+    pub fn shown(&self, fingerprint: u64) -> Shown {
+        Shown {
+            timestamps: self.timestamps(),
+            configurations: self.held().map_or(0, |record| record.number()),
+            wholes: self.wholes.get(),
+            anews: self.anews.get(),
+            narrow: self.narrow.get(),
+            restores: self.disks.restores.get(),
+            commits: self.disks.commits(),
+            is_lost: self.is_over.get(),
+            fingerprint,
+        }
     }
 
     // ---- the judge ----
@@ -268,7 +318,8 @@ impl World {
         if self.asked.borrow().contains(&record.number()) {
             return Err(format!("nothing follows {}", record.number()));
         }
-        if record.machines.len() != usize::from(MACHINES) {
+        let gone = self.disks.gone.borrow();
+        if record.machines.len() != usize::from(MACHINES) - gone.len() {
             let (count, lives) = (record.machines.len(), self.lives.borrow());
             let knowing = self.knowing.borrow();
             return Err(format!("{count} members of {lives:?}, knowing {knowing:?}"));
@@ -293,7 +344,7 @@ impl World {
                 "not whole: machines show (number, revision, committed) {views:?} of {lives:?}"
             ));
         }
-        for machine in 0..MACHINES {
+        for machine in (0..MACHINES).filter(|machine| !gone.contains(machine)) {
             let views = self.views.borrow();
             let view = views
                 .get(&machine)

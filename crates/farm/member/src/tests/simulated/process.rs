@@ -1,5 +1,6 @@
 //! A process: a fabric that it serves itself, a member, clients that take timestamps, and what copies regions.
 
+use super::disks::SHELL;
 use super::oracle::{Reach, World};
 use super::{MACHINES, some_ms};
 use crate::{Cluster, Left, Member, Options, TAG, View, create};
@@ -26,13 +27,15 @@ pub fn addresses() -> Vec<SocketAddr> {
     (0..MACHINES).map(address).collect()
 }
 
-pub fn cluster() -> Cluster {
+pub fn cluster(world: &World) -> Cluster {
+    let replication = world.replication.get();
     Cluster {
+        is_durable: world.disks.is_durable.get(),
         lease_ns: 60_000_000,
         sync_ns: 8_000_000,
         resend_ns: 6_000_000,
         first_machines: 4,
-        ..Cluster::new(Uid(9), MACHINES, REGIONS, 3)
+        ..Cluster::new(Uid(9), MACHINES, REGIONS, replication)
     }
 }
 
@@ -48,7 +51,7 @@ fn layout() -> Layout {
 pub async fn live(world: Rc<World>, machine: u16) {
     let register = Reach(world.clone());
     let record = loop {
-        if let Ok(record) = create(&register, cluster()).await {
+        if let Ok(record) = create(&register, cluster(&world)).await {
             break record;
         }
     };
@@ -69,8 +72,11 @@ pub async fn live(world: Rc<World>, machine: u16) {
         closing_world.close(machine, number, has);
     };
     let options = Options {
-        slots: SLOTS,
-        disk: None,
+        slots: match world.disks.is_durable.get() && machine == SHELL {
+            true => 0,
+            false => SLOTS,
+        },
+        disk: world.disk(machine),
         socket: Some(addresses()[usize::from(machine)]),
         zone: String::new(),
         meet: Box::new(|_| ()),
@@ -86,9 +92,13 @@ pub async fn live(world: Rc<World>, machine: u16) {
     for _ in 0..CLIENTS {
         group.spawn("client", use_clock(world.clone(), member.clone()));
     }
+    if world.disks.is_durable.get() {
+        group.spawn("commit", commit(world.clone(), member.clone()));
+    }
     member.left().wait_until(Option::is_some).await;
     let why = member.left().get();
-    if why != Some(Left::Removed) {
+    let is_due = why == Some(Left::Restore) && world.is_restore_due(machine);
+    if why != Some(Left::Removed) && !is_due {
         world.blame(format!("{machine} has left: {why:?}"));
     }
     world.end_life(machine);
@@ -162,6 +172,7 @@ async fn copy(world: Rc<World>, machine: u16, member: One) {
         regions.retain(|_| random::chance(0.7));
         for region in &regions {
             world.report(member.id(), *region);
+            world.disks.copy(machine, *region);
         }
         member.report_whole(number, &regions);
     }
@@ -181,6 +192,19 @@ async fn doubt(world: Rc<World>, member: One) {
         for _ in 0..1 + random::below(3) {
             member.want_anew(view.number());
         }
+    }
+}
+
+async fn commit(world: Rc<World>, member: One) {
+    loop {
+        sleep(some_ms(10)).await;
+        let Some(view) = member.view().get().filter(|view| view.is_committed) else {
+            continue;
+        };
+        if member.clock().timestamp().await.is_err() {
+            return;
+        }
+        world.commit(&view);
     }
 }
 
