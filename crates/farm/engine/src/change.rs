@@ -7,7 +7,7 @@ use crate::site::Site;
 use crate::view::Configuration;
 use plinth_farm_fabric::{self as fabric, Fabric, Machine};
 use plinth_runtime::sync::{QueueReceiver, queue};
-use plinth_runtime::{probe, trace, trace_warn};
+use plinth_runtime::{planted, probe, trace, trace_warn};
 use std::rc::Rc;
 
 impl<F: Fabric + 'static> Site<F> {
@@ -107,7 +107,11 @@ impl<F: Fabric + 'static> Site<F> {
     /// A replica has done what was decided. Its primary hears of that when it is on disk.
     fn redone(self: &Rc<Self>, region: u16) {
         let number = self.core.recovery.borrow().configuration();
-        if !self.core.keep_redone(number, region) {
+        let waits_not = planted!(
+            "farm_decisions_are_not_kept",
+            "a region opens before the disks of its replicas have what was decided"
+        );
+        if !self.core.keep_redone(number, region) || waits_not {
             self.say_redone(number, region);
         }
     }

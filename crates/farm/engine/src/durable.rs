@@ -315,6 +315,20 @@ fn newest_in(region: &Region, slab: u32) -> u64 {
     cells.max().unwrap_or(0)
 }
 
+/// The slab that an object would take over from another class, which has no objects there any more.
+fn taken_over(region: &Region, at: Pointer) -> Option<u32> {
+    let (slab, _) = region.shape().place(at).ok()?;
+    let class = region.slab_class(slab)?;
+    (class != at.class() && region.is_empty_slab(slab)).then_some(slab)
+}
+
+/// What there is to note before a slab of a replica goes to another class. `None` if nothing was ever there.
+fn freed(region: &Region, slab: u32) -> Option<Freed> {
+    let at = newest_in(region, slab);
+    let region = region.number();
+    (at > 0).then_some(Freed { region, slab, at })
+}
+
 impl Core {
     fn author(&self, machine: Machine) -> Option<Author> {
         let authors = self.authors.borrow();
@@ -392,9 +406,9 @@ impl Core {
         let Some(durable) = &self.durable else {
             return;
         };
-        let at = self.store.with(region, |region| newest_in(region, slab));
-        if let Some(at) = at.filter(|at| *at > 0) {
-            durable.free(Freed { region, slab, at });
+        let freed = self.store.with(region, |region| freed(region, slab));
+        if let Some(freed) = freed.flatten() {
+            durable.free(freed);
         }
     }
 
@@ -403,11 +417,9 @@ impl Core {
         if self.durable.is_none() {
             return;
         }
-        let slab = self.store.with(at.region(), |region| {
-            let (slab, _) = region.shape().place(at).ok()?;
-            let class = region.slab_class(slab)?;
-            (class != at.class() && region.is_empty_slab(slab)).then_some(slab)
-        });
+        let slab = self
+            .store
+            .with(at.region(), |region| taken_over(region, at));
         if let Some(slab) = slab.flatten() {
             self.keep_free(at.region(), slab);
         }

@@ -37,6 +37,8 @@ pub struct Local {
     /// The machine whose ring is looked at next.
     next: Cell<usize>,
     configuration: Cell<u64>,
+    /// The newest one that a former life was in.
+    former: Cell<u64>,
     /// Whether each machine is a member.
     members: Vec<Cell<bool>>,
     _owned: Owned,
@@ -102,6 +104,7 @@ impl Local {
             sleeper,
             next: Cell::new(0),
             configuration: Cell::new(0),
+            former: Cell::new(0),
             members: vec![Cell::new(false); layout.machines],
             _owned: owned,
         })
@@ -160,8 +163,8 @@ impl Local {
     ///
     /// Error: `Closed` if this machine, in this life or a former one, has been in a later configuration.
     pub async fn configure(&self, number: u64, members: &[Machine]) -> Result<(), Error> {
-        let newest = self.machines().map(|m| self.host.fence(m)).max();
-        if number == 0 || number < newest.unwrap_or(0).max(self.configuration.get()) {
+        let newest = self.newest_fence().max(self.former.get());
+        if number == 0 || number < newest.max(self.configuration.get()) {
             return Err(Error::Closed);
         }
         self.configuration.set(number);
@@ -170,15 +173,35 @@ impl Local {
             let fence = if member.get() { number } else { 0 };
             self.host.set_fence(machine, fence);
         }
+        self.wait_for_doors().await;
+        Ok(())
+    }
+
+    async fn wait_for_doors(&self) {
         if planted!("farm_doors_are_not_awaited", "who closes does not wait") {
-            return Ok(());
+            return;
         }
         for machine in self.machines() {
             while self.is_inside(machine).await {
                 sleep(DOOR_PAUSE).await;
             }
         }
-        Ok(())
+    }
+
+    /// Closes everything that the machine's former life was in. When this has returned, nobody reads or changes
+    /// anything here until it is [configured](Local::configure): its owner may prepare the memory. To be called before
+    /// the first configuration.
+    pub async fn close(&self) {
+        self.former.set(self.newest_fence().max(self.former.get()));
+        for machine in self.machines() {
+            self.host.set_fence(machine, 0);
+        }
+        self.wait_for_doors().await;
+    }
+
+    fn newest_fence(&self) -> u64 {
+        let fences = self.machines().map(|m| self.host.fence(m));
+        fences.max().unwrap_or(0)
     }
 
     /// All that have a number.

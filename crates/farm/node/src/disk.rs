@@ -8,7 +8,7 @@ use plinth_farm_engine::Disk;
 use plinth_farm_fabric::Local;
 use plinth_farm_member::{self as member, Record};
 use plinth_farm_memory::Sizes;
-use plinth_runtime::{disk, random};
+use plinth_runtime::{disk, planted, random};
 use std::io;
 use std::path::Path;
 
@@ -120,6 +120,13 @@ pub async fn open(
         .await
         .map_err(failed)?;
     let replicas = whole_replicas(record, identity.disk);
+    // Others may still read what the former life of this machine has left.
+    if !planted!(
+        "farm_disk_is_loaded_under_readers",
+        "members of a former configuration read a memory that is loaded anew"
+    ) {
+        local.close().await;
+    }
     let loaded = disk.load(local.host(), &replicas).await;
     loaded.map_err(failed)?;
     let of_member = member::Disk {

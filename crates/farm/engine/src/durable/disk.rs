@@ -2,11 +2,12 @@
 
 use super::record::Entry;
 use super::replay::{Replay, Step};
-use super::{Durable, Item, Restored, version};
+use super::{Durable, Item, Restored, freed, taken_over, version};
 use plinth_core::codec::Codec;
 use plinth_farm_disk::{Backup, Error, Journal, Layout, Version};
 use plinth_farm_fabric::Host;
-use plinth_farm_memory::{Region, Shape, Sizes};
+use plinth_farm_memory::{Pointer, Region, Shape, Sizes};
+use plinth_runtime::probe;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -102,7 +103,10 @@ impl Disk {
             } => {
                 let versions: Vec<Version> =
                     writes.iter().map(|w| version(w, written_at)).collect();
-                versions.iter().for_each(|version| put(region, version));
+                for version in &versions {
+                    self.note_takeover(region, version.pointer);
+                    put(region, version);
+                }
                 if !versions.is_empty() {
                     self.durable.push(Item::Apply { position, versions });
                 }
@@ -112,6 +116,15 @@ impl Disk {
                 let _ = region.free_slab(freed.slab);
                 self.durable.push(Item::Free { position, freed });
             }
+        }
+    }
+
+    /// The note of that may have been lost with the journal's end.
+    fn note_takeover(&self, region: &Region, at: Pointer) {
+        let slab = taken_over(region, at);
+        if let Some(freed) = slab.and_then(|slab| freed(region, slab)) {
+            probe!("farm slab taken over while the disk is read");
+            self.durable.free(freed);
         }
     }
 

@@ -37,7 +37,7 @@ struct Replica {
     steps: Vec<Step>,
     open: BTreeMap<Id, Open>,
     /// What the last recovery has committed.
-    decided: Vec<Record>,
+    decided: BTreeMap<Id, Record>,
 }
 
 fn decided(id: Id, regions: Vec<u16>, written_at: u64) -> Record {
@@ -121,7 +121,7 @@ impl Replay {
         // stays able to prove that they are committed.
         for (id, open) in std::mem::take(&mut replica.open) {
             let decided = decided(id, open.regions.clone(), open.written_at);
-            replica.decided.push(decided);
+            replica.decided.insert(id, decided);
             replica.steps.push(open.step());
         }
         for redone in settled.committed {
@@ -131,7 +131,8 @@ impl Replay {
                 written_at,
                 writes: redone.writes,
             });
-            replica.decided.push(decided(id, regions, written_at));
+            let decided = decided(id, regions, written_at);
+            replica.decided.insert(id, decided);
         }
     }
 
@@ -186,7 +187,7 @@ impl Replay {
                 continue;
             };
             let decided = std::mem::take(&mut replica.decided);
-            records.extend(decided.into_iter().map(|record| (*region, record)));
+            records.extend(decided.into_values().map(|record| (*region, record)));
             for (id, open) in std::mem::take(&mut replica.open) {
                 let written_at = open.written_at;
                 let record = Record {
@@ -199,5 +200,191 @@ impl Replay {
             }
         }
         (records, std::mem::take(&mut self.below))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recovery::{Author, Redone};
+    use crate::wire::Change;
+    use bytes::Bytes;
+    use plinth_farm_fabric::Machine;
+    use plinth_farm_memory::{Class, Pointer};
+
+    const REGION: u16 = 2;
+
+    fn shape() -> Shape {
+        Shape::of(1 << 12, 1 << 9).expect("a shape")
+    }
+
+    fn id(number: u64) -> Id {
+        let (machine, since) = (Machine(1), 3);
+        let author = Author { machine, since };
+        Id { author, number }
+    }
+
+    fn write(slab: u32) -> Write {
+        Write {
+            at: shape().pointer(REGION, class(), slab, 0),
+            change: Change::Update,
+            payload: Bytes::new(),
+        }
+    }
+
+    fn class() -> Class {
+        Class::of(8).expect("small")
+    }
+
+    fn commit(number: u64, slab: u32) -> Entry {
+        Entry::Commit(Commit {
+            id: id(number),
+            written_at: 10 * number,
+            regions: vec![REGION],
+            writes: vec![write(slab)],
+        })
+    }
+
+    fn settled(committed: &[u64], void: &[u64]) -> Entry {
+        let redone = |number: &u64| Redone {
+            id: id(*number),
+            regions: vec![REGION],
+            written_at: 10 * number,
+            writes: Vec::new(),
+        };
+        Entry::Settled(Settled {
+            region: REGION,
+            committed: committed.iter().map(redone).collect(),
+            void: void.iter().map(|number| id(*number)).collect(),
+        })
+    }
+
+    fn replay(entries: Vec<Entry>) -> Replay {
+        let mut replay = Replay::new(shape());
+        for (position, entry) in (0..).map(Position).zip(entries) {
+            replay.take(position, entry);
+        }
+        replay
+    }
+
+    /// Timestamps of what is applied, and 0 for a slab that is freed.
+    fn done(replay: &mut Replay) -> Vec<u64> {
+        let steps = replay.steps(REGION).into_iter();
+        let done = steps.filter_map(|step| match step {
+            Step::Apply {
+                written_at, writes, ..
+            } => (!writes.is_empty()).then_some(written_at),
+            Step::Free { .. } => Some(0),
+        });
+        done.collect()
+    }
+
+    fn known(replay: &mut Replay) -> Vec<(u64, State)> {
+        let (records, _) = replay.records(&[REGION]);
+        let known = records.into_iter();
+        let mut known: Vec<_> = known.map(|(_, r)| (r.id.number, r.state)).collect();
+        known.sort_by_key(|(number, _)| *number);
+        known
+    }
+
+    #[test]
+    fn what_nobody_has_decided_is_left_to_the_next_recovery() {
+        let mut replay = replay(vec![commit(1, 0), commit(2, 1)]);
+        assert_eq!(done(&mut replay), []);
+        let logged = |number: u64| {
+            let written_at = 10 * number;
+            (number, State::Logged { written_at })
+        };
+        assert_eq!(known(&mut replay), [logged(1), logged(2)]);
+        assert_eq!(replay.newest(), 20);
+    }
+
+    #[test]
+    fn a_recovery_settles_all_that_was_there_before_it_and_nothing_later() {
+        // 1 had no effect, 2 is committed, 3 was applied before the recovery, 4 comes after it.
+        let entries = vec![
+            commit(1, 0),
+            commit(2, 1),
+            commit(3, 2),
+            settled(&[2], &[1]),
+            commit(4, 3),
+        ];
+        let mut replay = replay(entries);
+        assert_eq!(done(&mut replay), [20, 30]);
+        let known = known(&mut replay);
+        let decided = |written_at: u64| State::Decided { written_at };
+        let logged = State::Logged { written_at: 40 };
+        assert_eq!(known, [(2, decided(20)), (3, decided(30)), (4, logged)]);
+    }
+
+    #[test]
+    fn the_next_recovery_forgets_what_the_one_before_has_decided() {
+        let mut replay = replay(vec![commit(1, 0), settled(&[1], &[]), settled(&[], &[])]);
+        assert_eq!(done(&mut replay), [10]);
+        assert_eq!(known(&mut replay), []);
+    }
+
+    #[test]
+    fn what_a_mark_has_is_applied() {
+        let below = Below {
+            author: id(0).author,
+            number: 2,
+        };
+        let entries = vec![commit(1, 0), commit(2, 1), Entry::Below(vec![below])];
+        let mut replay = replay(entries);
+        assert_eq!(done(&mut replay), [10]);
+        assert_eq!(known(&mut replay).len(), 1);
+    }
+
+    #[test]
+    fn a_region_that_begins_anew_has_nothing_of_what_was_there() {
+        let anew = Entry::Anew { region: REGION };
+        let mut replay = replay(vec![commit(1, 0), settled(&[1], &[]), anew, commit(2, 1)]);
+        assert_eq!(done(&mut replay), []);
+        assert_eq!(known(&mut replay).len(), 1);
+    }
+
+    #[test]
+    fn a_slab_is_freed_before_what_came_into_it_later() {
+        let freed = |at| {
+            let (region, slab) = (REGION, 1);
+            Entry::Freed(Freed { region, slab, at })
+        };
+        // The replica has noted that only when 3 was applied.
+        let entries = vec![commit(1, 1), commit(3, 1), settled(&[1, 3], &[]), freed(20)];
+        let mut late = replay(entries);
+        assert_eq!(done(&mut late), [10, 0, 30]);
+        // 1 was truncated, and nobody has noted that.
+        let mut early = replay(vec![commit(1, 1), commit(3, 1), freed(20)]);
+        assert_eq!(done(&mut early), [0]);
+        let (records, _) = early.records(&[REGION]);
+        let writes: Vec<usize> = records.iter().map(|(_, r)| r.writes.len()).collect();
+        assert_eq!(writes, [0, 1]);
+    }
+
+    #[test]
+    fn an_entry_comes_back_from_its_bytes_and_other_bytes_do_no_harm() {
+        use plinth_core::codec::Codec;
+        let at = Pointer::new(REGION, class(), 64);
+        let entries = [
+            commit(7, 1),
+            settled(&[1], &[2, 3]),
+            Entry::Anew {
+                region: at.region(),
+            },
+            Entry::Below(Vec::new()),
+        ];
+        for entry in entries {
+            let bytes = entry.to_bytes();
+            assert_eq!(Entry::from_bytes(bytes.clone()), Some(entry));
+            for length in 0..bytes.len() {
+                let _ = Entry::from_bytes(bytes.slice(..length));
+            }
+            for at in 0..bytes.len() {
+                let mut damaged = bytes.to_vec();
+                damaged[at] ^= 0x80;
+                let _ = Entry::from_bytes(damaged.into());
+            }
+        }
     }
 }

@@ -8,7 +8,7 @@ use crate::wire::{Message, Number};
 use plinth_farm_disk::{Backup, Error, Position, Version};
 use plinth_farm_fabric::{Fabric, Machine};
 use plinth_farm_memory::{Region, Seen};
-use plinth_runtime::{Duration, TaskGroup, probe, sleep, trace, trace_warn, yield_now};
+use plinth_runtime::{Duration, TaskGroup, planted, probe, sleep, trace, trace_warn, yield_now};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -96,6 +96,13 @@ impl Durable {
             return Ok(());
         }
         let synced = self.with_room(async |backup| backup.sync().await).await?;
+        let below = match planted!(
+            "farm_journal_is_cut_without_a_mark",
+            "what is cut off the journal was never there, for who reads it"
+        ) {
+            true => Vec::new(),
+            false => below,
+        };
         let mark = self.append(&Entry::Below(below));
         while mark >= self.journal.end() {
             self.append_rest()?;
