@@ -1,6 +1,7 @@
 //! Who may be left out. Pure.
 
 use crate::record::{Record, Replica, Seat, is_lost};
+use crate::view::Left;
 use plinth_farm_time::MemberId;
 use plinth_runtime::planted;
 
@@ -70,8 +71,8 @@ pub fn have_all_returned(record: &Record, machines: &[u16]) -> bool {
     missing(record, machines).next().is_none()
 }
 
-/// Whether these machines, which have returned, may propose that the cluster is restored from their disks. The register
-/// decides in any case; this keeps those that return first from leaving out those that live, or return later.
+/// Whether these machines, which have returned, may propose that the cluster is restored from their disks. The
+/// register decides in any case; this keeps those that return first from leaving out those that live, or return later.
 ///
 /// - They have a whole replica of each region.
 /// - The other members with data are dead for sure. If that has been waited for long enough (`is_patient`), the
@@ -99,4 +100,23 @@ pub fn rank(record: &Record, own: MemberId, is_dead: impl Fn(MemberId) -> bool) 
     let own_since = configuration.member(own).map_or(u64::MAX, |m| m.since);
     let before = able.filter(|m| (m.since, m.id) < (own_since, own));
     before.count() as u32
+}
+
+/// Why this process cannot have its data directory in the cluster of this record.
+pub fn misplaced(record: &Record, own: &Seat) -> Option<Left> {
+    let former = record.seat_on(own.disk?.id)?;
+    let text = if former.machine != own.machine {
+        format!(
+            "this data directory is machine {}'s: start it as machine {}",
+            former.machine, former.machine
+        )
+    } else if own.slots < former.slots {
+        format!(
+            "this data directory is of a machine with {} slots: start it with so many, and not {}",
+            former.slots, own.slots
+        )
+    } else {
+        return None;
+    };
+    Some(Left::Refused(text))
 }

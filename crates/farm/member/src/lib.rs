@@ -23,6 +23,7 @@
 //! | `frame`, `post` | what members say to each other, and how it gets there |
 //! | `core` | what a member knows |
 //! | `manage` | the task that reads and writes the register |
+//! | `restore` | a durable cluster goes on from the disks of its machines |
 //! | `member`, `view` | a running member, and what it shows |
 //!
 //! Promises:
@@ -44,6 +45,10 @@
 //! oldest member that lives asks who can be reached, and proposes to go on with them; the next one begins 20 ms later.
 //! It needs half of those that are not dead, and a whole replica of everything. Clocks are disabled from its proposal
 //! until the members have heard of the new time: on one host about 10 ms.
+//!
+//! **In a durable cluster** nobody goes on without a region that is on a disk, also if all machines that had it in
+//! memory are dead. The members leave ([`Left::Restore`]), their processes start again, and one of those that have
+//! returned with their disks proposes the next configuration, of new lives only (`restore`).
 //!
 //! What is not here: load does not move to machines that join (they get replicas that are missing); members whose
 //! clocks drift are reported in the trace, and not removed; who waits and dies stays in the record until its machine

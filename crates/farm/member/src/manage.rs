@@ -7,7 +7,6 @@ use crate::frame::What;
 use crate::placement::{self, NoRoom};
 use crate::record::{Record, Seat, TIMESTAMP_END};
 use crate::register::Register;
-use crate::restore::misplaced;
 use crate::view::Left;
 use plinth_farm_fabric::{Address, Error, Fabric, Machine};
 use plinth_farm_time::{MemberId, Server};
@@ -88,7 +87,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
             if is_known {
                 self.act_as_member(&record).await;
             }
-        } else if let Some(why) = misplaced(&record, &self.core.own) {
+        } else if let Some(why) = decide::misplaced(&record, &self.core.own) {
             self.core.leave(why);
         } else if record.is_waiting(own) {
             self.warn_of_namesake(&record);
@@ -360,8 +359,8 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
         self.core.update(|server, _| server.is_dead(id))
     }
 
-    /// Two lives of a machine cannot be on one host at a time, or have one disk: members whose next lives wait are dead.
-    /// The record says so, whatever host this is.
+    /// Two lives of a machine cannot be on one host at a time, or have one disk: members whose next lives wait are
+    /// dead. The record says so, whatever host this is.
     pub(crate) fn note_followed(&self, record: &Record) {
         for seat in &record.waiting {
             let former = record.seat(seat.machine);

@@ -53,7 +53,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
         }
         self.note_over(record).await;
         let is_dead = |id: MemberId| self.is_dead(id);
-        let patience = match decide::may_restore(record, &machines(&returned), &is_dead, false) {
+        let patience = match decide::may_restore(record, &machines(&returned), is_dead, false) {
             true if decide::have_all_returned(record, &machines(&returned)) => Duration::ZERO,
             true => RETURN_GRACE,
             false => RETURN_PATIENCE,
@@ -65,7 +65,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
         let there = self.living(returned).await;
         let there: Vec<&Seat> = there.iter().collect();
         let is_dead = |id: MemberId| self.is_dead(id);
-        if !decide::may_restore(record, &machines(&there), &is_dead, is_patient) {
+        if !decide::may_restore(record, &machines(&there), is_dead, is_patient) {
             probe!("farm_too_few_to_restore");
             return;
         }
@@ -117,23 +117,4 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
 
 fn machines(seats: &[&Seat]) -> Vec<u16> {
     seats.iter().map(|seat| seat.machine).collect()
-}
-
-/// Why this process cannot have its data directory in the cluster of this record.
-pub(crate) fn misplaced(record: &Record, own: &Seat) -> Option<Left> {
-    let former = record.seat_on(own.disk?.id)?;
-    let text = if former.machine != own.machine {
-        format!(
-            "this data directory is machine {}'s: start it as machine {}",
-            former.machine, former.machine
-        )
-    } else if own.slots < former.slots {
-        format!(
-            "this data directory is of a machine with {} slots: start it with so many, and not {}",
-            former.slots, own.slots
-        )
-    } else {
-        return None;
-    };
-    Some(Left::Refused(text))
 }

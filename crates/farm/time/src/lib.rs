@@ -53,6 +53,13 @@
 //!   takes over has heard of the old master's forward mark. Otherwise the configuration before may not have waited
 //!   itself.
 //!
+//! **A restore.** A cluster may go on with new lives only, which know no time ([`Server::propose_restored`]).
+//! Their time continues at an origin, which the caller keeps for all that join later ([`Server::learn_restored`]).
+//! Whoever does so asks no member of the configuration before. So all servers of such a cluster are [`restorable`]:
+//! a master needs the leases of the dead, and of those that have only joined, like those of others.
+//!
+//! [`restorable`]: Server::restorable
+//!
 //! A clock that breaks its bounds is noticed when it goes back, or when what is known of the master's time
 //! contradicts itself: the server stops ([`Notice::Broken`]). The watch is stricter, and only reports
 //! ([`Notice::Drifting`]). A jump forward by more than a lease disables the clock at once, because no lease lasts so

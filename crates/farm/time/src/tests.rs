@@ -5,6 +5,7 @@ mod failover;
 mod intervals;
 mod messages;
 mod model;
+mod restores;
 mod simulated;
 mod timestamps;
 mod waits;

@@ -1,9 +1,8 @@
 //! Who has returned, who may restore the cluster, and where regions lie then.
 
 use super::records::{cluster, seat};
-use crate::decide::{is_gone, may_go_on, may_restore};
+use crate::decide::{is_gone, may_go_on, may_restore, misplaced};
 use crate::manage::misfit;
-use crate::restore::misplaced;
 use crate::{Cluster, Disk, Left, Record, Restored, Seat};
 use bytes::Bytes;
 use plinth_core::codec::Codec;

@@ -3,6 +3,7 @@
 //! oracle outside sees the register and all lives.
 
 mod disks;
+mod durable;
 mod oracle;
 mod process;
 mod restores;

@@ -6,10 +6,10 @@ use plinth_core::id::Uid;
 use plinth_runtime::fault;
 use std::collections::{BTreeMap, VecDeque};
 
-const LEASE: u64 = 10_000_000;
+pub(super) const LEASE: u64 = 10_000_000;
 /// A lease, as others must wait for it.
-const LEASE_WAIT: u64 = 10_011_000;
-const SETTINGS: Settings = Settings {
+pub(super) const LEASE_WAIT: u64 = 10_011_000;
+pub(super) const SETTINGS: Settings = Settings {
     bounds: BOUNDS,
     lease_ns: LEASE,
     sync_ns: 1_000_000,
@@ -17,17 +17,17 @@ const SETTINGS: Settings = Settings {
     origin: 5_000,
 };
 
-struct Net {
-    now: u64,
-    servers: BTreeMap<MemberId, Server>,
+pub(super) struct Net {
+    pub now: u64,
+    pub servers: BTreeMap<MemberId, Server>,
     under_way: VecDeque<(MemberId, MemberId, Message)>,
     /// Everything to and from them is lost.
-    cut: Vec<MemberId>,
-    register: Option<Configuration>,
+    pub cut: Vec<MemberId>,
+    pub register: Option<Configuration>,
 }
 
 impl Net {
-    fn new(servers: u128) -> Net {
+    pub fn new(servers: u128) -> Net {
         let server = |id| (Uid(id), Server::new(Uid(id), SETTINGS));
         Net {
             now: 1_000_000_000,
@@ -39,7 +39,7 @@ impl Net {
     }
 
     /// All of them in one configuration, synchronised, with 1 as the master.
-    fn running(servers: u128) -> Net {
+    pub fn running(servers: u128) -> Net {
         let mut net = Net::new(servers);
         net.configure(1, &(1..=servers).collect::<Vec<_>>())
             .expect("the first");
@@ -48,11 +48,11 @@ impl Net {
         net
     }
 
-    fn at(&mut self, id: u128) -> &mut Server {
+    pub fn at(&mut self, id: u128) -> &mut Server {
         self.servers.get_mut(&Uid(id)).expect("a server")
     }
 
-    fn collect(&mut self, id: MemberId) {
+    pub fn collect(&mut self, id: MemberId) {
         let messages = self.servers.get_mut(&id).expect("a server").take_messages();
         let is_cut = |id: &MemberId| self.cut.contains(id);
         let passes = |to: &MemberId| !is_cut(&id) && !is_cut(to);
@@ -71,7 +71,7 @@ impl Net {
     }
 
     /// Delivers messages until one of this kind has been.
-    fn deliver_until(&mut self, is_it: impl Fn(&Body) -> bool) {
+    pub fn deliver_until(&mut self, is_it: impl Fn(&Body) -> bool) {
         while let Some(message) = self.deliver() {
             if is_it(&message.body) {
                 return;
@@ -80,7 +80,7 @@ impl Net {
         panic!("no such message");
     }
 
-    fn tick(&mut self) {
+    pub fn tick(&mut self) {
         let ids: Vec<MemberId> = self.servers.keys().copied().collect();
         for id in ids {
             let now = self.now;
@@ -89,7 +89,7 @@ impl Net {
         }
     }
 
-    fn pass(&mut self, ns: u64) {
+    pub fn pass(&mut self, ns: u64) {
         let end = self.now + ns;
         while self.now < end {
             self.tick();
@@ -99,7 +99,7 @@ impl Net {
     }
 
     /// A configuration that the register takes.
-    fn configure(&mut self, id: u128, ids: &[u128]) -> Result<(), Refusal> {
+    pub fn configure(&mut self, id: u128, ids: &[u128]) -> Result<(), Refusal> {
         let ids: Vec<MemberId> = ids.iter().copied().map(Uid).collect();
         let now = self.now;
         let proposed = self.at(id).propose(&ids, now)?;
@@ -112,7 +112,7 @@ impl Net {
     }
 
     /// The process of `id` has been killed, and `of` are told.
-    fn kill(&mut self, id: u128, of: &[u128]) {
+    pub fn kill(&mut self, id: u128, of: &[u128]) {
         self.at(id).leave();
         self.cut.push(Uid(id));
         self.under_way
@@ -123,18 +123,18 @@ impl Net {
         }
     }
 
-    fn enabled(&mut self) -> Vec<u128> {
+    pub fn enabled(&mut self) -> Vec<u128> {
         let now = self.now;
         let servers = self.servers.iter_mut();
         let enabled = servers.filter_map(|(id, server)| server.time(now).is_ok().then_some(id.0));
         enabled.collect()
     }
 
-    fn suspects(&self, id: u128) -> Vec<MemberId> {
+    pub fn suspects(&self, id: u128) -> Vec<MemberId> {
         self.servers[&Uid(id)].suspects(self.now)
     }
 
-    fn upper(&mut self, id: u128) -> u64 {
+    pub fn upper(&mut self, id: u128) -> u64 {
         let now = self.now;
         self.at(id).time(now).expect("it is enabled").upper
     }

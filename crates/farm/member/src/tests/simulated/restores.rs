@@ -98,12 +98,13 @@ fn run(seed: u64) -> Result<Shown, String> {
         }
         fleet.heal(Duration::from_secs(20)).await?;
         let restores = fleet.world.disks.restores.get();
-        if seed % 4 == 0 {
+        let is_gone = seed.is_multiple_of(4);
+        if is_gone {
             fleet.world.disks.gone.borrow_mut().insert(ALONE);
             fleet.cut_power_of(ALONE, KillKind::Kill);
         }
         fleet.cut_power(ALONE.into()).await;
-        if seed % 4 != 0 {
+        if !is_gone {
             fleet.cut_power_of(ALONE, late());
         }
         fleet.heal(Duration::from_secs(45)).await?;
