@@ -17,6 +17,7 @@ use plinth_farm_fabric::Fabric;
 use plinth_farm_member::{Cluster, Record};
 use plinth_farm_memory::{Pointer, Region, Seen};
 use plinth_farm_node::{Node, configuration_of};
+use plinth_runtime::knobs::{Knobs, set_knobs};
 use plinth_runtime::sim::{
     KillKind, Locality, MachineId, ProcessId, SimConfig, Simulation, control,
 };
@@ -391,6 +392,23 @@ impl Fleet {
     }
 }
 
+/// Journals that are cut often, and backups that are written often.
+fn small_disks(seed: u64) -> Knobs {
+    let mut knobs = Knobs::default();
+    let bytes = [16 << 10, 32 << 10, 128 << 10][seed as usize / 2 % 3];
+    let names = [
+        "farm_journal_bytes",
+        "farm_journal_segment_bytes",
+        "farm_backup_buffer_bytes",
+        "farm_backup_line_bytes_max",
+    ];
+    for name in names {
+        let set = knobs.set(name, &bytes.to_string());
+        set.expect("the knob is there, and takes that");
+    }
+    knobs
+}
+
 /// Runs the work on machines that fail, as the seed chooses. Returns the storm, and a number that is the same for runs
 /// that are the same. Error: what was found wrong.
 ///
@@ -424,7 +442,10 @@ pub fn run<W: Work>(seed: u64, work: &Rc<W>, is_durable: bool) -> Result<(Rc<Sto
         hosts,
         processes,
     };
-    sim.run(fleet.blow());
+    sim.run(async move {
+        set_knobs(small_disks(seed));
+        fleet.blow().await;
+    });
     match storm.world.verdict() {
         Some(blame) => Err(blame),
         None => Ok((storm, sim.fingerprint())),

@@ -89,8 +89,7 @@ impl Backup {
     }
 
     /// The same with versions that a new replica has copied from another one. They may be below the safe point, and
-    /// were not here before. What lies in a slab of objects of another size by now is left out: who copies it has
-    /// copied an end that is still to be told here.
+    /// were not here before.
     pub async fn copy(&self, versions: &[Version]) -> Result<Applied, Error> {
         self.put(versions, wish_of_copy).await
     }
@@ -349,6 +348,13 @@ fn is_misplaced(state: &State, place: &Place, version: &Version) -> bool {
     slab.is_some_and(|slab| slab.class != version.pointer.class())
 }
 
+fn misplaced(version: &Version) -> Error {
+    let pointer = version.pointer;
+    Error::refused(format!(
+        "{pointer:?} lies in a slab of objects of another size"
+    ))
+}
+
 /// Whether a version that was copied is newer than what is there. What is there and below the safe point is the newest
 /// below it, so it is not older than the copy.
 fn wish_of_copy(state: &State, place: &Place, version: &Version) -> Result<Wish, Error> {
@@ -361,7 +367,8 @@ fn wish_of_copy(state: &State, place: &Place, version: &Version) -> Result<Wish,
         Some(known) => version.timestamp > known,
         None => !is_there,
     };
-    match is_newer && !is_over && !is_misplaced(state, place, version) {
+    match is_newer && !is_over {
+        true if is_misplaced(state, place, version) => Err(misplaced(version)),
         true => Ok(Wish::Append),
         false => Ok(Wish::Leave),
     }
@@ -380,9 +387,7 @@ fn wish(state: &State, place: &Place, version: &Version) -> Result<Wish, Error> 
         return Ok(Wish::Leave);
     }
     if is_misplaced(state, place, version) {
-        let pointer = version.pointer;
-        let why = format!("{pointer:?} lies in a slab of objects of another size");
-        return Err(Error::refused(why));
+        return Err(misplaced(version));
     }
     let known = state.versions.get(version.pointer.bits());
     let is_older = known.is_some_and(|known| version.timestamp <= known)

@@ -35,7 +35,7 @@ impl<F: Fabric + 'static> Site<F> {
                 trace!("FarmReplicaWhole", "number" => number, "region" => region);
                 site.core.copies.borrow_mut().remove(&region);
                 match &site.core.durable {
-                    Some(durable) => durable.copy(number, region),
+                    Some(durable) => site.copy_to_disk(durable, number, region).await,
                     None => site.say_whole(number, region),
                 }
             }

@@ -82,8 +82,10 @@ enum Item {
         position: Position,
         region: u16,
     },
-    /// All of a replica that has become whole in the configuration with this number.
-    Copy {
+    /// Some of a replica that was copied from another machine.
+    Copied(Vec<Version>),
+    /// That was all of it, in the configuration with this number.
+    Whole {
         configuration: u64,
         region: u16,
     },
@@ -94,7 +96,9 @@ enum Item {
 impl Item {
     fn bytes(&self) -> usize {
         match self {
-            Item::Apply { versions, .. } => versions.iter().map(Version::bytes).sum(),
+            Item::Apply { versions, .. } | Item::Copied(versions) => {
+                versions.iter().map(Version::bytes).sum()
+            }
             _ => 0,
         }
     }
@@ -104,7 +108,7 @@ impl Item {
             Item::Apply { position, .. }
             | Item::Free { position, .. }
             | Item::Clear { position, .. } => Some(*position),
-            Item::Copy { .. } | Item::Safe(_) => None,
+            Item::Copied(_) | Item::Whole { .. } | Item::Safe(_) => None,
         }
     }
 }
@@ -216,14 +220,6 @@ impl Durable {
     fn clear(&self, region: u16) {
         let position = self.append(&Entry::Anew { region });
         self.push(Item::Clear { position, region });
-    }
-
-    /// The region's replica here has all objects in memory. It is whole when the backup has them too.
-    pub fn copy(&self, configuration: u64, region: u16) {
-        self.push(Item::Copy {
-            configuration,
-            region,
-        });
     }
 
     fn free(&self, freed: Freed) {

@@ -231,41 +231,46 @@ impl<F: Fabric + 'static> Site<F> {
             }
             Item::Clear { region, .. } => durable.backup.drop_region(*region),
             Item::Safe(safe) => durable.backup.set_safe_point(*safe),
-            Item::Copy {
+            Item::Copied(versions) => {
+                let copy = async |backup: &Backup| backup.copy(versions).await;
+                durable.with_room(copy).await?;
+            }
+            Item::Whole {
                 configuration,
                 region,
-            } => self.copy_to_disk(durable, *configuration, *region).await?,
+            } => {
+                durable
+                    .with_room(async |backup| backup.sync().await)
+                    .await?;
+                trace!("FarmReplicaOnDisk", "number" => *configuration, "region" => *region);
+                self.say_whole(*configuration, *region);
+            }
         }
         Ok(())
     }
 
-    /// The replica is in memory. What commits bring meanwhile comes after it in the line.
-    async fn copy_to_disk(
-        &self,
-        durable: &Durable,
-        configuration: u64,
-        region: u16,
-    ) -> Result<(), Error> {
+    /// The replica here has all objects in memory. It is whole when the backup has them too. Objects are read when they
+    /// join the line, so that the backup takes in all changes of a slab in the order in which the memory did.
+    pub async fn copy_to_disk(&self, durable: &Durable, configuration: u64, region: u16) {
         for slab in 0..self.core.store.shape.slabs() {
             let mut next = Some(0);
             while let Some(first) = next {
-                if !self.core.stage.has_begun(configuration) {
-                    return Ok(());
+                while durable.line_bytes.get() > LINE_BYTES_MAX.get() / 2 {
+                    durable.done.notified().await;
                 }
                 let read = |region: &Region| versions_of(region, slab, first);
                 let (versions, rest) = self.core.store.with(region, read).unwrap_or_default();
-                let copy = async |backup: &Backup| backup.copy(&versions).await;
-                durable.with_room(copy).await?;
+                if !versions.is_empty() {
+                    durable.push(Item::Copied(versions));
+                }
                 next = rest;
                 yield_now().await;
             }
         }
-        durable
-            .with_room(async |backup| backup.sync().await)
-            .await?;
-        trace!("FarmReplicaOnDisk", "number" => configuration, "region" => region);
-        self.say_whole(configuration, region);
-        Ok(())
+        durable.push(Item::Whole {
+            configuration,
+            region,
+        });
     }
 }
 
