@@ -15,6 +15,9 @@ use plinth_runtime::{probe, trace_warn};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+/// The number of a cluster's first configuration.
+const FIRST: u64 = 1;
+
 impl Core {
     /// The configuration ends here, as far as this machine's own transactions are concerned. Everybody who waits for
     /// another machine waits in vain.
@@ -37,7 +40,7 @@ impl Core {
         self.close();
         let mut held = self.hand_over();
         let kept = self.store.arrange(configuration)?;
-        self.arrange_disk(&kept, &mut held);
+        self.arrange_disk(configuration, &kept, &mut held)?;
         let numbers = 0..configuration.regions.len();
         let is_part = |region: &usize| {
             let seat = configuration.seat(*region, self.own);
@@ -57,14 +60,31 @@ impl Core {
     }
 
     /// What the disk knows of transactions is told to the first recovery of this process.
-    fn arrange_disk(&self, kept: &[u16], held: &mut Held) {
+    fn arrange_disk(
+        &self,
+        configuration: &Configuration,
+        kept: &[u16],
+        held: &mut Held,
+    ) -> Result<(), Unfit> {
         let Some(durable) = &self.durable else {
-            return;
+            return Ok(());
         };
-        durable.arranged(kept, &self.store.here());
+        // Only the first replicas of a cluster are whole without having anything.
+        let is_missing = |region: &u16| {
+            let seat = configuration.seat(usize::from(*region), self.own);
+            seat.is_some_and(|seat| seat.is_whole) && !kept.contains(region)
+        };
+        let here = self.store.here();
+        if let Some(region) = here.iter().copied().find(is_missing)
+            && configuration.number > FIRST
+        {
+            return Err(Unfit::NotLoaded(region));
+        }
+        durable.arranged(kept, &here);
         let (records, below) = durable.restored(|region| kept.contains(&region));
         held.records.extend(records);
         held.below.extend(below);
+        Ok(())
     }
 
     fn forget_former_lives(&self, authors: &[Author]) {

@@ -16,6 +16,8 @@ pub enum Unfit {
     NoSlot(u16),
     /// Sizes, or what a slot holds.
     Memory(Error),
+    /// The configuration has a whole replica of the region here, and the disk of this machine was not read for it.
+    NotLoaded(u16),
 }
 
 impl fmt::Display for Unfit {
@@ -23,6 +25,7 @@ impl fmt::Display for Unfit {
         match self {
             Unfit::NoSlot(slot) => write!(f, "the memory has no slot {slot}"),
             Unfit::Memory(error) => write!(f, "{error}"),
+            Unfit::NotLoaded(region) => write!(f, "region {region} was not read from the disk"),
         }
     }
 }

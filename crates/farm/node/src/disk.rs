@@ -97,7 +97,8 @@ impl Identity {
 }
 
 /// Opens the disk in the directory, or makes one. Reads the replicas that the record has on it into the machine's
-/// memory, which nobody else may use yet.
+/// memory, which nobody else may use yet. Also those that are not whole: the record may say later that they are, because
+/// the former life of the machine had reported it.
 ///
 /// # Errors
 /// `InvalidData` if it is damaged, or another machine's; those of the system.
@@ -119,7 +120,7 @@ pub async fn open(
     let mut disk = Disk::open(directory, identity.disk.0 as u64, sizes)
         .await
         .map_err(failed)?;
-    let replicas = whole_replicas(record, identity.disk);
+    let replicas = replicas_on(record, identity.disk);
     // Others may still read what the former life of this machine has left.
     if !planted!(
         "farm_disk_is_loaded_under_readers",
@@ -136,16 +137,15 @@ pub async fn open(
     Ok((disk, of_member))
 }
 
-/// Region and slot of each whole replica of the member that has the disk.
-fn whole_replicas(record: &Record, disk: Uid) -> Vec<(u16, u16)> {
+/// Region and slot of each replica of the member that has the disk.
+fn replicas_on(record: &Record, disk: Uid) -> Vec<(u16, u16)> {
     let Some(seat) = record.seat_on(disk) else {
         return Vec::new();
     };
     let numbered = record.regions.iter().zip(0u16..);
     let here = numbered.filter_map(|(replicas, region)| {
         let mut mine = replicas.iter().filter(|r| r.machine == seat.machine);
-        let mine = mine.next().filter(|replica| replica.is_whole)?;
-        Some((region, mine.slot))
+        Some((region, mine.next()?.slot))
     });
     here.collect()
 }
