@@ -72,6 +72,10 @@ impl Core {
     /// cell here.
     pub fn apply_one(&self, region: u16, written_at: u64, write: &Write) -> Option<bool> {
         let is_allocated = write.change != Change::Free;
+        if self.is_over(write.at, written_at) {
+            probe!("farm version of a slab that was freed since");
+            return Some(false);
+        }
         self.keep_takeover(write.at);
         let applied = self.store.with(region, |region| {
             let cell = region.claim(write.at).ok()?;

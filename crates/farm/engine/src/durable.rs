@@ -146,6 +146,9 @@ pub struct Durable {
     settling: RefCell<Settling>,
     /// Regions that the disk may have something of.
     regions: RefCell<BTreeSet<u16>>,
+    /// By region and slab: versions up to this timestamp are of objects that were there before the slab was freed. A
+    /// recovery may bring them again, for other replicas.
+    freed: RefCell<BTreeMap<(u16, u32), u64>>,
     restored: RefCell<Option<Restored>>,
     cut: Cell<Position>,
 }
@@ -174,6 +177,7 @@ impl Durable {
             stays: RefCell::default(),
             settling: RefCell::default(),
             regions: RefCell::default(),
+            freed: RefCell::default(),
             restored: RefCell::new(None),
             cut: Cell::new(Position(0)),
         }
@@ -217,7 +221,14 @@ impl Durable {
     }
 
     /// The region's replica here has no objects from here on.
+    fn is_over(&self, region: u16, slab: u32, written_at: u64) -> bool {
+        let freed = self.freed.borrow();
+        let freed = freed.get(&(region, slab));
+        freed.is_some_and(|freed| written_at <= *freed)
+    }
+
     fn clear(&self, region: u16) {
+        self.freed.borrow_mut().retain(|(of, _), _| *of != region);
         let position = self.append(&Entry::Anew { region });
         self.push(Item::Clear { position, region });
     }
@@ -230,6 +241,10 @@ impl Durable {
     // ---- the line to the backup ----
 
     fn push(&self, item: Item) {
+        if let Item::Free { freed, .. } = &item {
+            let slab = (freed.region, freed.slab);
+            self.freed.borrow_mut().insert(slab, freed.at);
+        }
         if let Some(position) = item.position() {
             self.stays.borrow_mut().entry(position).or_default().in_line += 1;
         }
@@ -406,6 +421,17 @@ impl Core {
         if let Some(freed) = freed.flatten() {
             durable.free(freed);
         }
+    }
+
+    /// The version is of an object that was there before its slab was freed.
+    pub fn is_over(&self, at: Pointer, written_at: u64) -> bool {
+        let Some(durable) = &self.durable else {
+            return false;
+        };
+        let Ok((slab, _)) = self.store.shape.place(at) else {
+            return false;
+        };
+        durable.is_over(at.region(), slab, written_at)
     }
 
     /// An object is about to be applied here. If it takes a slab over from another class, that slab is free before.

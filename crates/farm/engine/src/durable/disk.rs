@@ -3,6 +3,7 @@
 use super::record::Entry;
 use super::replay::{Replay, Step};
 use super::{Durable, Item, Restored, freed, taken_over, version};
+use crate::wire::Write;
 use plinth_core::codec::Codec;
 use plinth_farm_disk::{Backup, Error, Journal, Layout, Version};
 use plinth_farm_fabric::Host;
@@ -101,8 +102,14 @@ impl Disk {
                 written_at,
                 writes,
             } => {
-                let versions: Vec<Version> =
-                    writes.iter().map(|w| version(w, written_at)).collect();
+                let is_over = |write: &Write| {
+                    let slab = region.shape().place(write.at);
+                    slab.is_ok_and(|(slab, _)| {
+                        self.durable.is_over(region.number(), slab, written_at)
+                    })
+                };
+                let writes = writes.iter().filter(|write| !is_over(write));
+                let versions: Vec<Version> = writes.map(|w| version(w, written_at)).collect();
                 for version in &versions {
                     self.note_takeover(region, version.pointer);
                     put(region, version);

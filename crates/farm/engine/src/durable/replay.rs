@@ -136,16 +136,13 @@ impl Replay {
         }
     }
 
-    /// Whatever was in the slab up to then is truncated everywhere, so it is decided, and of no use any more. A replica
-    /// that learns of that from the next object in the slab notes it after that object.
+    /// Whatever was in the slab up to then is truncated everywhere, so it is decided, and of no use here any more. Other
+    /// replicas may need it still, so the next recovery hears of it. A replica that learns from the next object in the
+    /// slab that it is free notes it after that object.
     fn free(&mut self, position: Position, freed: Freed) {
         let shape = self.shape;
         let is_in = |write: &Write| shape.place(write.at).is_ok_and(|(s, _)| s == freed.slab);
         let replica = self.regions.entry(freed.region).or_default();
-        let former = replica.open.values_mut();
-        for open in former.filter(|open| open.written_at <= freed.at) {
-            open.writes.retain(|write| !is_in(write));
-        }
         let is_later = |step: &Step| match step {
             Step::Apply {
                 written_at, writes, ..
@@ -359,7 +356,7 @@ mod tests {
         assert_eq!(done(&mut early), [0]);
         let (records, _) = early.records(&[REGION]);
         let writes: Vec<usize> = records.iter().map(|(_, r)| r.writes.len()).collect();
-        assert_eq!(writes, [0, 1]);
+        assert_eq!(writes, [1, 1]);
     }
 
     #[test]
