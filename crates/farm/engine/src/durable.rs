@@ -220,13 +220,14 @@ impl Durable {
         position
     }
 
-    /// The region's replica here has no objects from here on.
+    /// The version is of an object that was there before its slab was freed.
     fn is_over(&self, region: u16, slab: u32, written_at: u64) -> bool {
         let freed = self.freed.borrow();
         let freed = freed.get(&(region, slab));
         freed.is_some_and(|freed| written_at <= *freed)
     }
 
+    /// The region's replica here has no objects from here on.
     fn clear(&self, region: u16) {
         self.freed.borrow_mut().retain(|(of, _), _| *of != region);
         let position = self.append(&Entry::Anew { region });

@@ -221,6 +221,38 @@ fn what_is_written_goes_to_a_memory_that_was_made_anew_and_not_to_the_removed_on
     });
 }
 
+#[test]
+fn a_memory_that_is_closed_is_read_by_nobody_until_it_is_configured_anew() {
+    let all = [Machine(0), Machine(1)];
+    let place = Address {
+        machine: Machine(0),
+        region: 0,
+        offset: 0,
+    };
+    Simulation::new(1, SimConfig::default()).run(async move {
+        let start = |machine| async move {
+            let local = Local::start(Path::new("/m"), machine, &layout()).await;
+            Shared::new(local.expect("a memory"))
+        };
+        let (former, reader) = (start(Machine(0)).await, start(Machine(1)).await);
+        former.configure(7, &all).await.expect("the first");
+        reader.configure(7, &all).await.expect("the first");
+        reader.open(Machine(0)).await.expect("it is there");
+        drop(former);
+        let mut found = [0; 8];
+        assert_eq!(reader.read(place, &mut found).await, Ok(()));
+        let next = start(Machine(0)).await;
+        next.local().close().await;
+        assert_eq!(reader.read(place, &mut found).await, Err(Error::Closed));
+        // The former life has been in the seventh.
+        assert_eq!(next.configure(6, &all).await, Err(Error::Closed));
+        next.configure(8, &all).await.expect("a later one");
+        assert_eq!(reader.read(place, &mut found).await, Err(Error::Closed));
+        reader.configure(8, &all).await.expect("a later one");
+        assert_eq!(reader.read(place, &mut found).await, Ok(()));
+    });
+}
+
 /// One thread closes configurations and stores the number of the newest, another reads it in the one that it knows.
 /// Returns whether it has ever seen a later one.
 fn sees_what_came_after(planted: Option<&'static str>) -> bool {
