@@ -11,9 +11,8 @@ fn main() -> ExitCode {
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
     let workload = arguments.first().and_then(|name| Workload::of_name(name));
     let (Some(workload), Some(first), Some(count)) = (workload, number(1), number(2)) else {
-        eprintln!(
-            "farm_seeds structures|pairs|orders|graph|structures-storm|orders-storm FIRST COUNT [FAULT]"
-        );
+        let names = Workload::ALL.map(Workload::name).join("|");
+        eprintln!("farm_seeds {names} FIRST COUNT [FAULT]");
         return ExitCode::from(2);
     };
     if let Some(name) = arguments.get(3) {

@@ -1,6 +1,7 @@
 //! Floor 8: the in-memory engine with what is built on it, checked in the simulator: structures, keys and values,
 //! TPC-C, and a graph on several machines. In one configuration nobody fails; in a storm machines are killed, paused
-//! and cut off, and configurations follow each other. A seed chooses everything.
+//! and cut off, and configurations follow each other; in a durable one the power fails too, and the cluster comes back
+//! from its disks. A seed chooses everything.
 //!
 //! ```text
 //!   keys, pairs ── transactions on a tree, a table, keys and values ──▶ log ──▶ a map with timestamps

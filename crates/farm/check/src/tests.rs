@@ -89,6 +89,24 @@ fn tpcc_keeps_its_conditions_while_machines_fail() {
 }
 
 #[test]
+fn nothing_that_was_reported_is_lost_when_the_power_fails_everywhere() {
+    let sum = sum(Workload::DurableStructures, 0..30);
+    assert!(sum.committed > 3_000 && sum.judged > 30_000);
+    assert!(sum.aborts["power cuts"] > 100 && sum.aborts["unheard"] > 10);
+    assert_taken(&[
+        "farm commit kept for a former configuration",
+        "farm recovery has applied a write",
+        "farm_disk_manifest_whole",
+    ]);
+}
+
+#[test]
+fn tpcc_keeps_its_conditions_when_the_power_fails_everywhere() {
+    let sum = sum(Workload::DurableOrders, 0..4);
+    assert!(sum.committed > 500 && sum.judged > 200);
+}
+
+#[test]
 fn a_seed_gives_the_same_run_again() {
     for workload in Workload::ALL {
         assert_eq!(run(workload, 7), run(workload, 7));
@@ -158,6 +176,27 @@ fn a_replica_that_is_whole_before_it_has_copied_is_found() {
 #[test]
 fn a_fabric_that_closes_nothing_is_found() {
     is_found("farm_fence_is_open", &[Workload::StructuresInStorm]);
+}
+
+#[test]
+fn a_commit_that_no_disk_has_is_found() {
+    is_found("farm_commit_is_not_kept", &[Workload::DurableStructures]);
+}
+
+#[test]
+fn a_journal_that_is_cut_without_a_mark_is_found() {
+    is_found(
+        "farm_journal_is_cut_without_a_mark",
+        &[Workload::DurableStructures],
+    );
+}
+
+#[test]
+fn a_memory_that_is_loaded_under_its_readers_is_found() {
+    is_found(
+        "farm_disk_is_loaded_under_readers",
+        &[Workload::DurableStructures],
+    );
 }
 
 #[test]

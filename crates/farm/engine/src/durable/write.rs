@@ -208,7 +208,7 @@ impl<F: Fabric + 'static> Site<F> {
             }
             durable.has_taken(&item);
             taken += 1;
-            let is_turn = taken % ITEMS_A_CUT == 0 || durable.line_bytes.get() == 0;
+            let is_turn = taken.is_multiple_of(ITEMS_A_CUT) || durable.line_bytes.get() == 0;
             let is_long = durable.journal.bytes() > JOURNAL_BYTES.get() as u64;
             if is_turn && is_long && self.core.stage.number().is_some() {
                 let below = self.core.belows();

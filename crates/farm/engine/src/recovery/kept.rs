@@ -48,7 +48,11 @@ impl Kept {
             // A decision is the last word: nothing of the transaction comes after it.
             records.entry(record.id).or_insert(record);
         }
-        self.below = held.below;
+        // Of authors that have gone, a recovery that did not come to its end may know more than what has come since: a
+        // disk tells it once.
+        let is_told = |below: &Below| held.below.iter().any(|told| told.author == below.author);
+        self.below.retain(|below| !is_told(below));
+        self.below.extend(held.below);
         self.asked.extend(held.committing);
     }
 
@@ -67,6 +71,7 @@ impl Kept {
 
     /// All regions are open: nobody contradicts the decisions any more.
     pub fn answered(&mut self) -> BTreeSet<Number> {
+        self.below.clear();
         std::mem::take(&mut self.asked)
     }
 
