@@ -40,15 +40,6 @@ struct Replica {
     decided: BTreeMap<Id, Record>,
 }
 
-fn decided(id: Id, regions: Vec<u16>, written_at: u64) -> Record {
-    Record {
-        id,
-        regions,
-        state: State::Decided { written_at },
-        writes: Vec::new(),
-    }
-}
-
 /// A journal, as far as it was read.
 pub struct Replay {
     shape: Shape,
@@ -58,6 +49,20 @@ pub struct Replay {
 }
 
 impl Open {
+    /// What the next recovery is to know of it.
+    fn committed(&self, id: Id) -> Record {
+        let written_at = self.written_at;
+        Record {
+            id,
+            regions: self.regions.clone(),
+            state: match self.writes.is_empty() {
+                true => State::Decided { written_at },
+                false => State::Committed { written_at },
+            },
+            writes: self.writes.clone(),
+        }
+    }
+
     fn step(self) -> Step {
         Step::Apply {
             position: self.position,
@@ -117,22 +122,25 @@ impl Replay {
             replica.open.remove(&id);
         }
         replica.decided.clear();
-        // These were applied here. Another replica may have applied them too and have no note of that yet, so this one
-        // stays able to prove that they are committed.
+        // These were applied here, or are now. Another replica may have lost all that it knew of them, since the region
+        // may never have been open since, so this one stays able to prove that they are committed.
         for (id, open) in std::mem::take(&mut replica.open) {
-            let decided = decided(id, open.regions.clone(), open.written_at);
-            replica.decided.insert(id, decided);
+            replica.decided.insert(id, open.committed(id));
             replica.steps.push(open.step());
         }
         for redone in settled.committed {
-            let (id, regions, written_at) = (redone.id, redone.regions, redone.written_at);
-            replica.steps.push(Step::Apply {
+            let id = redone.id;
+            let redone = Open {
                 position,
-                written_at,
+                regions: redone.regions,
+                written_at: redone.written_at,
                 writes: redone.writes,
-            });
-            let decided = decided(id, regions, written_at);
-            replica.decided.insert(id, decided);
+            };
+            // Without writes: they were here before, or are no longer needed.
+            if !redone.writes.is_empty() || !replica.decided.contains_key(&id) {
+                replica.decided.insert(id, redone.committed(id));
+            }
+            replica.steps.push(redone.step());
         }
     }
 
@@ -309,9 +317,9 @@ mod tests {
         let mut replay = replay(entries);
         assert_eq!(done(&mut replay), [20, 30]);
         let known = known(&mut replay);
-        let decided = |written_at: u64| State::Decided { written_at };
+        let committed = |written_at: u64| State::Committed { written_at };
         let logged = State::Logged { written_at: 40 };
-        assert_eq!(known, [(2, decided(20)), (3, decided(30)), (4, logged)]);
+        assert_eq!(known, [(2, committed(20)), (3, committed(30)), (4, logged)]);
     }
 
     #[test]
