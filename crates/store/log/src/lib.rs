@@ -4,11 +4,13 @@
 //! - [`log_server`]: the state machine: versions in a chain, seen by tag.
 //! - [`serve`]: its shell, and its restart from disk.
 //! - [`creation`]: makes the log server of a new generation, with the copying that a recovery asks for.
+//! - [`damaged`]: answers in the place of a log server whose files are damaged.
 //! - [`cursor`]: reads one tag through all generations of the log.
 
 mod block_index;
 pub mod creation;
 pub mod cursor;
+pub mod damaged;
 pub mod disk_queue;
 mod disk_reads;
 mod entries;

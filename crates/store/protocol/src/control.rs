@@ -101,7 +101,7 @@ record! {
         /// Class that an operator has set, which takes precedence. The controller fills this in.
         pub given: Option<ProcessClass>,
         pub locality: Locality,
-        /// Log servers on its disk, of all generations.
+        /// Log servers on its disk, of all generations. The epoch of one whose files are damaged is given as 0.
         pub logs: Vec<(Uid, Epoch)>,
         /// Storage servers on its disk.
         pub storage: Vec<(Uid, Tag)>,

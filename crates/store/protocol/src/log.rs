@@ -42,12 +42,21 @@ impl LogGeneration {
     pub fn copies(&self) -> usize {
         (self.replication as usize).min(self.logs.len())
     }
+    /// The places of every possible log set.
+    fn sets(&self) -> impl Iterator<Item = impl Iterator<Item = usize> + Clone> {
+        let (count, copies) = (self.logs.len(), self.copies());
+        (0..count).map(move |first| (0..copies).map(move |i| (first + i) % count))
+    }
     /// Whether every possible log set has a member among the servers that answered (FDB §2.4.4: more than
     /// m − k answers, or one of every replica set).
     pub fn covers_every_set(&self, answered: &[bool]) -> bool {
         assert_eq!(answered.len(), self.logs.len(), "one flag a log server");
-        let count = self.logs.len();
-        (0..count).all(|first| (0..self.copies()).any(|i| answered[(first + i) % count]))
+        self.sets().all(|mut set| set.any(|place| answered[place]))
+    }
+    /// Whether a possible log set with the log server at `place` has no member that is left.
+    pub fn needs(&self, place: usize, is_left: impl Fn(usize) -> bool) -> bool {
+        let mut its = self.sets().filter(|set| set.clone().any(|p| p == place));
+        its.any(|mut set| !set.any(&is_left))
     }
 }
 
@@ -148,7 +157,8 @@ record! {
         pub version: Version,
     }
 
-    /// A recovery for `epoch` ends this generation: no push is accepted from now on.
+    /// A recovery for `epoch` ends this generation: no push is accepted from now on. Fails with `file_corrupt` for a
+    /// log server that cannot be brought back, because its files are damaged.
     pub struct Seal {
         pub epoch: Epoch,
     }
@@ -183,10 +193,9 @@ record! {
         pub tags: Vec<Tag>,
     }
 
-    /// Asks a worker to remove a log server and its files, because its generation is drained.
-    pub struct RemoveLog {
-        pub id: Uid,
-    }
+    /// Tells a log server that cannot be brought back, because its files are damaged, that no epoch can begin without
+    /// it: no other member of one of its log sets is left.
+    pub struct NeedDamagedLog {}
 
     pub struct GetLogStatus {}
 
@@ -218,7 +227,7 @@ requests! {
     Seal = 23 => SealReply;
     ConfirmEpoch = 24 => ();
     RecruitLog = 25 => ();
-    RemoveLog = 26 => ();
+    NeedDamagedLog = 26 => ();
     GetLogStatus = 27 => LogStatus;
     CopyTail = 28 => CopyTailReply;
     GetCopyProgress = 29 => CopyProgress;
@@ -247,6 +256,18 @@ mod tests {
         assert!(g.covers_every_set(&[true, false, false, true, false]));
         assert!(!g.covers_every_set(&[true, true, false, false, false]));
         assert!(g.covers_every_set(&[true, true, true, false, false]));
+    }
+
+    #[test]
+    fn a_log_server_is_needed_if_no_other_member_of_one_of_its_sets_is_left() {
+        let needed = |copies, left: &[usize]| -> Vec<usize> {
+            let g = generation(5, copies);
+            let needs = |place: &usize| g.needs(*place, |other| left.contains(&other));
+            (0..5).filter(needs).collect()
+        };
+        assert!(needed(3, &[0, 3]).is_empty());
+        assert_eq!(needed(2, &[0, 3]), [1, 2], "the set of 3 and 4 has 3");
+        assert_eq!(needed(1, &[0, 1, 2, 3]), [4]);
     }
 
     #[test]

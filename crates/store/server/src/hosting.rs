@@ -10,6 +10,7 @@ use crate::vitals::Vitals;
 use plinth_control::{distributor, ratekeeper};
 use plinth_coordination::Coordinators;
 use plinth_core::{Epoch, Error, Result, Tag, Uid};
+use plinth_log::damaged::DamagedLog;
 use plinth_protocol::control::{
     ClusterInfo, GetWorkerStatus, KillRole, RecruitDistributor, SickDisk, WORKER, WorkerStatus,
 };
@@ -22,7 +23,7 @@ use plinth_protocol::transaction::{
 };
 use plinth_rpc::{Interface, Registration, Request, Responder, Transport};
 use plinth_runtime::sync::{Notify, Watch};
-use plinth_runtime::{Duration, Task, planted, probe, trace, trace_warn};
+use plinth_runtime::{Either, Task, planted, probe, trace, trace_warn};
 use plinth_storage::server::StorageRole;
 use plinth_storage::windowed::WindowedStore;
 use revival::Stored;
@@ -32,9 +33,6 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::path::Path;
 use std::rc::{Rc, Weak};
-
-/// How long a process with a damaged log server waits for an epoch without it.
-const OTHERS_LIMIT: Duration = Duration::from_secs(3);
 
 /// Kind of a role, and how long it is wanted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -72,6 +70,8 @@ pub struct Hosting {
     log_system: Watch<LogSystem>,
     fatal: Watch<Option<String>>,
     roles: RefCell<BTreeMap<Uid, Hosted>>,
+    /// Log servers whose files are damaged, and of which it is not known yet whether the cluster can do without them.
+    damaged_logs: RefCell<BTreeMap<Uid, Task<()>>>,
     change: Notify,
     newest_epoch: Cell<Epoch>,
     registrations: RefCell<Vec<Registration>>,
@@ -108,6 +108,7 @@ impl Hosting {
             }),
             fatal,
             roles: RefCell::default(),
+            damaged_logs: RefCell::default(),
             change: Notify::new(),
             newest_epoch: Cell::new(0),
             registrations: RefCell::default(),
@@ -124,30 +125,30 @@ impl Hosting {
             |e: std::io::Error| format!("cannot list {}: {e}", self.directory.path.display());
         let (logs, storage) = self.directory.contents().await.map_err(unreadable)?;
         for id in logs {
-            match self.bring_back_log(id).await {
-                Ok(()) => {}
-                Err(error) if is_damage(error) => self.give_up_log_later(id, error),
-                Err(error) if is_the_disks(error) => {
-                    self.come_back_later(id, Stored::Log(None), error);
-                }
-                Err(error) => {
-                    let place = self.directory.log_prefix(id);
-                    return Err(format!("log server {}: {error}", place.display()));
-                }
+            if let Err(error) = self.bring_back_log(id).await {
+                let handled = self.not_back(id, Stored::Log(None), error);
+                let place = self.directory.log_prefix(id);
+                handled.map_err(|e| format!("log server {}: {e}", place.display()))?;
             }
         }
         for id in storage {
-            match self.bring_back_storage(id).await {
-                Ok(()) => {}
-                Err(error) if is_damage(error) => self.give_up_later(id, error),
-                Err(error) if is_the_disks(error) => {
-                    self.come_back_later(id, Stored::Storage(None), error);
-                }
-                Err(error) => {
-                    let place = self.directory.storage_prefix(id);
-                    return Err(format!("storage server {}: {error}", place.display()));
-                }
+            if let Err(error) = self.bring_back_storage(id).await {
+                let handled = self.not_back(id, Stored::Storage(None), error);
+                let place = self.directory.storage_prefix(id);
+                handled.map_err(|e| format!("storage server {}: {e}", place.display()))?;
             }
+        }
+        Ok(())
+    }
+
+    /// Handles a server that could not be brought back from its files. Returns the error if that is neither damage nor
+    /// a failure of the disk.
+    fn not_back(self: &Rc<Self>, id: Uid, stored: Stored, error: Error) -> Result<()> {
+        match stored {
+            _ if is_the_disks(error) => self.come_back_later(id, stored, error),
+            _ if !is_damage(error) => return Err(error),
+            Stored::Log(_) => self.give_up_log_later(id, error),
+            Stored::Storage(_) => self.give_up_later(id, error),
         }
         Ok(())
     }
@@ -200,27 +201,38 @@ impl Hosting {
         giving_up.detach();
     }
 
-    /// Handles a log server whose files are damaged already when the process starts. An epoch that has begun without
-    /// it has copied what it held from others: then its files are set aside. If no such epoch begins, this may be the
-    /// last log server that holds some of the log: the process ends and reports that, and the files stay untouched.
+    /// Handles a log server whose files are damaged. The other roles of the process serve meanwhile. An epoch that
+    /// begins without the log server has copied what that held from others: then its files are set aside. If a
+    /// recovery says that no epoch can begin without it, it was the last one to hold some of the log: then the process
+    /// ends and reports that, and the files stay untouched.
     fn give_up_log_later(self: &Rc<Self>, id: Uid, error: Error) {
-        probe!("damaged_log_at_start");
+        probe!("damaged_log");
         let place = self.directory.log_prefix(id);
         // The disk queue has reported the exact place.
         trace!("LogDamaged", "place" => place.display(), "error" => error);
         let (hosting, info) = (Rc::downgrade(self), self.info.clone());
+        let answering = DamagedLog::answer_for(&self.transport, id);
         let giving_up = plinth_runtime::spawn("damaged log", async move {
             let begun = info.wait_until(|info| has_begun_without(info, id));
-            let begun = plinth_runtime::timeout(OTHERS_LIMIT, begun).await;
+            let begun = match plinth_runtime::race(begun, answering.needed()).await {
+                Either::Left(()) => true,
+                Either::Right(()) => false,
+            };
+            drop(answering);
             let Some(hosting) = hosting.upgrade() else {
                 return;
             };
-            let had_others = begun.is_some() && info.with(|info| others_hold_log(info, id));
+            let had_others = begun && info.with(|info| others_hold_log(info, id));
             hosting
                 .damaged(id, Role::Log, &place, error, had_others)
                 .await;
+            let ended = hosting.damaged_logs.borrow_mut().remove(&id);
+            hosting.change.notify_all();
+            drop(ended);
         });
-        giving_up.detach();
+        let previous = self.damaged_logs.borrow_mut().insert(id, giving_up);
+        drop(previous);
+        self.change.notify_all();
     }
 
     /// Serves the requests to make a role, to end one, and to tell how the process is.
@@ -420,10 +432,8 @@ impl Hosting {
                 self.bring_back_storage(id).await,
             ),
         };
-        if let Err(error) = back
-            && is_the_disks(error)
-        {
-            self.come_back_later(id, stored, error);
+        if let Err(error) = back {
+            let _ = self.not_back(id, stored, error); // the caller gets the error in any case
         }
         back
     }
@@ -571,6 +581,8 @@ impl Hosting {
                 Kind::Transaction(_) => {}
             }
         }
+        // The epoch of a damaged one is not known.
+        logs.extend(self.damaged_logs.borrow().keys().map(|id| (*id, 0)));
         (logs, storage)
     }
 

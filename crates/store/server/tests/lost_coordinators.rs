@@ -1,164 +1,25 @@
 //! Servers that have lost their registers as coordinators, or run twice over one data directory.
 
-use plinth_client::Database;
-use plinth_coordination::{ClusterFile, Coordinators, election};
+mod common;
+
+use common::{Cluster, address, commits, reads, some_seconds};
+use plinth_coordination::election;
 use plinth_core::DatabaseConfig;
 use plinth_core::codec::Codec;
-use plinth_protocol::control::{ChangeCoordinators, DatabaseState, ProcessClass};
+use plinth_protocol::control::{ChangeCoordinators, DatabaseState};
 use plinth_protocol::coordination::{CoordinatedValue, Generation, WriteRegister, coordinator};
 use plinth_protocol::log::LogSystem;
-use plinth_protocol::status::GetStatus;
 use plinth_rpc::Transport;
-use plinth_runtime::Duration;
-use plinth_runtime::sim::{
-    KillKind, Locality, MachineId, ProcessId, SimConfig, Simulation, control,
-};
-use plinth_server::{NotCreated, WorkerConfig, accept_lost_registers, create_database, run_worker};
-use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+use plinth_runtime::sim::{Locality, SimConfig, Simulation, control};
+use plinth_server::NotCreated;
 use std::path::Path;
-use std::rc::Rc;
 
 const SEEDS: std::ops::Range<u64> = 1..4;
-/// An event that has not happened after this time is taken never to happen.
-const LONG: Duration = Duration::from_secs(30);
 const REGISTERS: &str = "/data/coordination";
 
-fn address(server: u8) -> SocketAddr {
-    SocketAddr::from(([10, 0, 0, server], 4500))
-}
-
-/// Servers on machines of their own, each of which is started again when it ends.
-#[derive(Clone)]
-struct Cluster {
-    file: ClusterFile,
-    machines: Rc<RefCell<Vec<(MachineId, ProcessId)>>>,
-    /// The last lines of servers that ended.
-    lines: Rc<RefCell<Vec<String>>>,
-    accepts_loss: Rc<Cell<bool>>,
-}
-
-impl Cluster {
-    fn start(simulation: &Simulation, coordinators: u8, servers: u8) -> Self {
-        let addresses: Vec<String> = (1..=coordinators).map(|i| address(i).to_string()).collect();
-        let cluster = Cluster {
-            file: ClusterFile::parse(&format!("a:b@{}", addresses.join(","))).expect("valid"),
-            machines: Rc::default(),
-            lines: Rc::default(),
-            accepts_loss: Rc::default(),
-        };
-        for server in 1..=servers {
-            let machine = simulation.add_machine(Locality::default());
-            cluster.serve(simulation, machine, server);
-        }
-        cluster
-    }
-
-    fn serve(&self, control: &plinth_runtime::sim::Control, machine: MachineId, server: u8) {
-        let cluster = self.clone();
-        let config = WorkerConfig {
-            listen: address(server),
-            data_directory: "/data".into(),
-            cluster: self.file.clone(),
-            cluster_file: None,
-            class: ProcessClass::Unset,
-            machine: String::new(),
-            zone: String::new(),
-            data_hall: String::new(),
-            data_center: String::new(),
-            metrics: None,
-            cache_bytes: 1 << 20,
-        };
-        let process = control.start_process(machine, address(server), move || {
-            let (cluster, config) = (cluster.clone(), config.clone());
-            Box::pin(async move {
-                loop {
-                    if cluster.accepts_loss.get() {
-                        let accepted = accept_lost_registers(Path::new("/data"), "a:b").await;
-                        accepted.expect("can be written");
-                    }
-                    let Err(line) = run_worker(config.clone()).await;
-                    cluster.lines.borrow_mut().push(line);
-                    plinth_runtime::sleep(Duration::from_secs(1)).await;
-                }
-            })
-        });
-        self.machines.borrow_mut().push((machine, process));
-    }
-
-    fn kill(&self, server: usize) {
-        control().kill_process(self.machines.borrow()[server - 1].1, KillKind::Kill);
-    }
-
-    fn restart(&self, server: usize) {
-        control().restart_process(self.machines.borrow()[server - 1].1);
-    }
-
-    fn lose_registers(&self, server: usize) {
-        let machine = self.machines.borrow()[server - 1].0;
-        assert!(control().lose_file(machine, Path::new(REGISTERS)));
-    }
-
-    fn coordinators(&self) -> Coordinators {
-        self.file.clone().into()
-    }
-
-    async fn create(&self, mode: &str) -> Option<Result<(), NotCreated>> {
-        let (replication, domain) = DatabaseConfig::parse_mode(mode).expect("a mode");
-        let config = DatabaseConfig {
-            replication,
-            domain,
-            logs: replication,
-            ..DatabaseConfig::default()
-        };
-        let transport = Transport::client();
-        let coordinators = self.coordinators();
-        plinth_runtime::timeout(LONG, create_database(&transport, &coordinators, config)).await
-    }
-
-    async fn create_now(&self, mode: &str) -> Database {
-        assert_eq!(self.create(mode).await, Some(Ok(())));
-        plinth_client::connect(self.coordinators())
-    }
-
-    /// The reason for which the recovery waits, in words.
-    async fn waits_for(&self) -> String {
-        let transport = Transport::client();
-        let coordinators = self.coordinators();
-        let mut said = String::new();
-        for _ in 0..100 {
-            plinth_runtime::sleep(Duration::from_millis(100)).await;
-            let Some(leader) = election::current_leader(&transport, &coordinators).await else {
-                continue;
-            };
-            let endpoint = leader.controller.endpoint::<GetStatus>();
-            if let Ok(reply) = transport.call(&endpoint, GetStatus {}).await {
-                said = reply.json;
-            }
-            if said.contains("standing_still") {
-                break;
-            }
-        }
-        said
-    }
-}
-
-async fn commits(database: &Database, value: &'static str) -> bool {
-    let written = database.run(async |tr| {
-        tr.set("key", value);
-        Ok(())
-    });
-    plinth_runtime::timeout(LONG, written).await == Some(Ok(()))
-}
-
-async fn reads(database: &Database) -> Option<String> {
-    let read = database.run(async |tr| tr.get("key", false).await);
-    let value = plinth_runtime::timeout(LONG, read).await?.expect("reads")?;
-    Some(String::from_utf8_lossy(&value).into_owned())
-}
-
-async fn some_seconds(seconds: u64) {
-    plinth_runtime::sleep(Duration::from_secs(seconds)).await;
+fn lose_registers(cluster: &Cluster, server: usize) {
+    let machine = cluster.machine(server);
+    assert!(control().lose_file(machine, Path::new(REGISTERS)));
 }
 
 #[test]
@@ -170,7 +31,7 @@ fn who_has_lost_its_registers_is_a_coordinator_again_only_when_they_are_named_an
             let database = cluster.create_now("double").await;
             assert!(commits(&database, "first").await);
             cluster.kill(3);
-            cluster.lose_registers(3);
+            lose_registers(&cluster, 3);
             cluster.restart(3);
             some_seconds(2).await;
             cluster.kill(2);
@@ -223,13 +84,13 @@ fn coordinators_that_have_forgotten_the_newest_epochs_stop_commits() {
             some_seconds(10).await;
             for server in [1, 2] {
                 cluster.kill(server);
-                cluster.lose_registers(server);
+                lose_registers(&cluster, server);
             }
             // Then an operator accepts the loss regardless.
             cluster.accepts_loss.set(true);
             (1..=3).for_each(|server| cluster.restart(server));
             assert!(!commits(&database, "fourth").await, "seed {seed}");
-            let said = cluster.waits_for().await;
+            let said = cluster.status_with("standing_still").await;
             assert!(said.contains("has served in epoch"), "{said}");
             assert!(said.contains("\"database_available\":false"), "{said}");
         });
@@ -247,7 +108,7 @@ fn where_data_is_there_is_no_new_database() {
             some_seconds(10).await;
             for server in 1..=3 {
                 cluster.kill(server);
-                cluster.lose_registers(server);
+                lose_registers(&cluster, server);
                 cluster.restart(server);
             }
             assert_eq!(cluster.create("double").await, None, "nobody votes");
@@ -273,7 +134,7 @@ fn a_sole_coordinator_without_its_registers_ends_with_a_line() {
         let database = cluster.create_now("single").await;
         assert!(commits(&database, "first").await);
         cluster.kill(1);
-        cluster.lose_registers(1);
+        lose_registers(&cluster, 1);
         cluster.restart(1);
         some_seconds(5).await;
         let line = cluster
@@ -337,7 +198,7 @@ fn a_state_of_another_format_is_not_taken_for_one_of_ours() {
         let endpoint = coordinator(address(1)).endpoint::<WriteRegister>();
         let written = transport.call(&endpoint, request).await;
         assert!(written.expect("answers").accepted);
-        let said = cluster.waits_for().await;
+        let said = cluster.status_with("standing_still").await;
         assert!(said.contains("has format 3, and this version"), "{said}");
     });
 }
@@ -352,7 +213,7 @@ fn a_copy_of_a_data_directory_does_not_serve_beside_it() {
             let database = cluster.create_now("double").await;
             assert!(commits(&database, "first").await);
             some_seconds(10).await;
-            let original = cluster.machines.borrow()[1].0;
+            let original = cluster.machine(2);
             control().copy_files(original, spare);
             // The lock is the original's.
             cluster.serve(&control(), spare, 3);

@@ -137,9 +137,9 @@ pub fn raise_file_limit() {
     let _ = setrlimit(Resource::Nofile, limit); // if it fails, the soft limit stays
 }
 
-/// Completes the error line of a worker that cannot continue: the file of the newest warning, and a remedy.
+/// Completes the error line of a worker that cannot continue: the file that was warned about, and a remedy.
 fn with_place(line: String) -> String {
-    match trace_file::last_warning() {
+    match trace_file::warning_behind(&line) {
         Some(place) if !line.contains(&place) => format!(
             "{line}: {place}; restore the whole directory from a backup, or, where other servers have its data, \
             start with an empty --data-dir"

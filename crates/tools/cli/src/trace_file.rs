@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_types)] // an operator's file: the database does not depend on it
 
 use plinth_runtime::{Duration, Instant, now};
+use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -43,9 +44,11 @@ impl TraceFile {
     }
 }
 
-/// Newest event that warns about a file, and its time. Roles report error codes only; this event names the file.
-static LAST_WARNING: Mutex<Option<(Instant, String)>> = Mutex::new(None);
-/// Older warnings are taken to be about something else.
+/// Roles report error codes only; these warnings name the file.
+static WARNINGS: Mutex<Warnings> = Mutex::new(Warnings(VecDeque::new()));
+/// Limit of files about which a warning is kept.
+const WARNINGS_MAX: usize = 32;
+/// An older warning is taken to be about something else, unless the error names what its file belongs to.
 const WARNING_AGE_MAX: Duration = Duration::from_secs(5);
 
 /// Limit of lines that wait for the disk. Further lines are dropped and counted.
@@ -141,8 +144,8 @@ pub fn start(path: Option<&Path>) -> Result<(), String> {
             eprintln!("plinth: {words}");
         }
         if line.contains("\"severity\":\"warn\"") && line.contains("\"file\":") {
-            *LAST_WARNING.lock().expect("no panic while it is held") =
-                Some((now(), line.to_string()));
+            let mut warnings = WARNINGS.lock().expect("no panic while it is held");
+            warnings.add(now(), line);
         }
         if let Some(writer) = WRITER.get() {
             writer.write(line);
@@ -177,18 +180,50 @@ fn cluster_file_warning(line: &str) -> Option<String> {
     ))
 }
 
-/// The newest warning about a file: its name, the place in it, and the problem.
-pub fn last_warning() -> Option<String> {
-    let last = LAST_WARNING.lock().expect("no panic while it is held");
-    let (_, line) = last
-        .as_ref()
-        .filter(|(at, _)| at.elapsed() < WARNING_AGE_MAX)?;
-    describe(line)
+/// The newest warning about a file that `error` is about: the file's name, the place in it, and the problem.
+pub fn warning_behind(error: &str) -> Option<String> {
+    let warnings = WARNINGS.lock().expect("no panic while it is held");
+    warnings.behind(error, now()).map(str::to_owned)
 }
 
-fn describe(line: &str) -> Option<String> {
+/// The newest warning about each of the files that there were warnings about, oldest first.
+struct Warnings(VecDeque<Warning>);
+
+struct Warning {
+    at: Instant,
+    file: String,
+    text: String,
+}
+
+impl Warnings {
+    fn add(&mut self, at: Instant, line: &str) {
+        let Some((file, text)) = describe(line) else {
+            return;
+        };
+        self.0.retain(|warning| warning.file != file);
+        if self.0.len() >= WARNINGS_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back(Warning { at, file, text });
+    }
+
+    /// The newest warning about a file whose name begins with a path in `error`; if there is none, the newest one of
+    /// all, unless it is old.
+    fn behind(&self, error: &str, now: Instant) -> Option<&str> {
+        let paths = || error.split_whitespace().filter(|word| word.contains('/'));
+        let is_named = |warning: &&Warning| paths().any(|path| warning.file.starts_with(path));
+        let named = self.0.iter().rev().find(is_named);
+        let is_new = |warning: &&Warning| now.saturating_since(warning.at) < WARNING_AGE_MAX;
+        let found = named.or_else(|| self.0.back().filter(is_new));
+        found.map(|warning| &warning.text[..])
+    }
+}
+
+/// The file that an event is about, and the event in words.
+fn describe(line: &str) -> Option<(String, String)> {
     let event: serde_json::Value = serde_json::from_str(line).ok()?;
-    let mut text = event["file"].as_str()?.to_string();
+    let file = event["file"].as_str()?.to_string();
+    let mut text = file.clone();
     if let Some(offset) = event["offset"].as_u64() {
         text += &format!(", byte {offset}");
     }
@@ -197,7 +232,7 @@ fn describe(line: &str) -> Option<String> {
             text += &format!(": {word}");
         }
     }
-    Some(text)
+    Some((file, text))
 }
 
 #[cfg(test)]
@@ -228,8 +263,32 @@ mod tests {
     fn a_warning_about_a_file_is_told_in_words() {
         let line = "{\"time\":1.5,\"severity\":\"warn\",\"type\":\"EngineFileDamaged\",\
             \"file\":\"/a/b\",\"offset\":8192,\"what\":\"block\"}";
-        assert_eq!(describe(line).as_deref(), Some("/a/b, byte 8192: block"));
+        let (file, text) = describe(line).expect("it names a file");
+        assert_eq!((&*file, &*text), ("/a/b", "/a/b, byte 8192: block"));
         assert_eq!(describe("{\"type\":\"X\"}"), None);
+    }
+
+    #[test]
+    fn an_error_is_explained_by_the_warning_about_the_files_that_it_names_however_old() {
+        let mut warnings = Warnings(VecDeque::new());
+        let begin = Instant(0);
+        for (file, what) in [
+            ("log-a.0", "header"),
+            ("log-a.0", "block"),
+            ("log-b.0", "end"),
+        ] {
+            warnings.add(begin, &format!(r#"{{"file":"/d/{file}","what":"{what}"}}"#));
+        }
+        let error = "log server /d/log-a cannot go on: it is damaged";
+        let later = begin + 10 * WARNING_AGE_MAX;
+        assert_eq!(warnings.behind(error, later), Some("/d/log-a.0: block"));
+        assert_eq!(warnings.behind("the disk", begin), Some("/d/log-b.0: end"));
+        assert_eq!(warnings.behind("the disk", later), None);
+        for i in 0..2 * WARNINGS_MAX {
+            warnings.add(begin, &format!(r#"{{"file":"/d/{i}","what":"x"}}"#));
+        }
+        assert_eq!(warnings.0.len(), WARNINGS_MAX);
+        assert_eq!(warnings.behind(error, later), None);
     }
 
     #[test]

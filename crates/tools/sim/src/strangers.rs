@@ -52,7 +52,7 @@ pub const HARMFUL: &[(&str, &str)] = &[
     ("Push", "writes to the log"),
     ("Pop", "removes from the log"),
     ("Seal", "ends the epoch"),
-    ("RemoveLog", "removes a log"),
+    ("NeedDamagedLog", "ends the process of a damaged log server"),
     ("Commit", "writes anything"),
     ("CommitRecovery", "commits the recovery transaction again"),
     ("GetRate", "counts for what a proxy has let in"),

@@ -2,14 +2,22 @@
 
 use super::hosts;
 use crate::context::Context;
-use plinth_core::{Epoch, Error, Mutation, MutationBatch, MutationKind, Result, Tag, Version};
+use plinth_core::{Epoch, Error, Mutation, MutationBatch, MutationKind, Result, Tag, Uid, Version};
 use plinth_log::cursor;
-use plinth_protocol::control::DatabaseState;
-use plinth_protocol::log::{LogGeneration, Seal, SealReply};
+use plinth_protocol::control::{DatabaseState, RegisterWorker};
+use plinth_protocol::log::{LogGeneration, NeedDamagedLog, Seal, SealReply};
 use plinth_rpc::Interface;
+use plinth_runtime::sync::{QueueSender, Watch};
 use plinth_runtime::{Duration, Instant, fault, planted, probe, trace, trace_warn};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::net::SocketAddr;
 
+/// A log server that has not answered a seal by then is asked again.
+const ANSWER_LIMIT: Duration = Duration::from_secs(2);
+const RETRY: Duration = Duration::from_millis(50);
+/// Pause before a damaged log server is asked again: its files may have been restored.
+const RETRY_DAMAGED: Duration = Duration::from_millis(500);
 /// Old log servers that have not answered for this long are reported.
 const SILENCE_TOLD: Duration = Duration::from_secs(1);
 
@@ -69,6 +77,9 @@ pub(super) async fn end_epoch(context: &Context, mut state: DatabaseState) -> Re
     })
 }
 
+/// The answer to a seal of the log server at a place; `None`: its files are damaged.
+type Answer = (usize, Option<SealReply>);
+
 /// Seals log servers until every log set has a member that answered.
 async fn seal(
     context: &Context,
@@ -78,25 +89,15 @@ async fn seal(
     let (sender, mut replies) = plinth_runtime::sync::queue();
     let tasks = plinth_runtime::TaskGroup::new();
     for (place, log) in generation.logs.iter().enumerate() {
-        let (transport, sender, mut log) = (context.transport.clone(), sender.clone(), *log);
-        let workers = context.workers.clone();
-        tasks.spawn("seal", async move {
-            loop {
-                // It may have come back under another address.
-                log.address = *workers.with(hosts).get(&log.id).unwrap_or(&log.address);
-                let call = transport.call(&log.endpoint::<Seal>(), Seal { epoch });
-                if let Some(Ok(reply)) = plinth_runtime::timeout(Duration::from_secs(2), call).await
-                {
-                    let _ = sender.send((place, reply)); // enough others may have answered
-                    return;
-                }
-                plinth_runtime::sleep(Duration::from_millis(50)).await;
-            }
-        });
+        tasks.spawn(
+            "seal",
+            seal_one(context, *log, epoch, place, sender.clone()),
+        );
     }
     let mut answers: Vec<Option<SealReply>> = vec![None; generation.logs.len()];
-    let mut damaged = Vec::new();
+    let mut damaged = BTreeSet::new();
     let mut covered_since = None;
+    let mut told = plinth_runtime::now();
     loop {
         for place in leave_out_damaged(&mut answers) {
             assert!(
@@ -105,7 +106,7 @@ async fn seal(
             );
             let log = generation.logs[place];
             trace_warn!("LogLacksCommitted", "id" => log.id, "address" => log.address);
-            damaged.push(place);
+            damaged.insert(place);
         }
         let answered: Vec<bool> = answers.iter().map(Option::is_some).collect();
         let patience = if generation.covers_every_set(&answered) {
@@ -121,18 +122,79 @@ async fn seal(
             LOOK_AGAIN
         } else {
             covered_since = None;
-            SILENCE_TOLD
-        };
-        let waited = plinth_runtime::timeout(patience, replies.recv()).await;
-        match waited {
-            Some(Some((place, reply))) => answers[place] = Some(reply),
-            _ if covered_since.is_some() => {}
-            _ => {
-                let what = missing_logs(context, generation, &answered);
+            if told.elapsed() >= SILENCE_TOLD {
+                told = plinth_runtime::now();
+                let what = missing_logs(context, generation, &answered, &damaged);
                 trace!("WaitingForOldLogs", "epoch" => generation.epoch, "for" => what);
                 context.phase.wait_for(what);
             }
+            SILENCE_TOLD.saturating_sub(told.elapsed())
+        };
+        match plinth_runtime::timeout(patience, replies.recv()).await {
+            Some(Some((place, None))) => note_damaged(context, generation, place, &mut damaged),
+            Some(Some((place, reply))) => {
+                damaged.remove(&place); // its files were restored
+                answers[place] = reply;
+            }
+            _ => {}
         }
+    }
+}
+
+/// Seals a log server, however long that takes. Reports meanwhile that it is damaged, if it says so.
+fn seal_one(
+    context: &Context,
+    mut log: Interface,
+    epoch: Epoch,
+    place: usize,
+    sender: QueueSender<Answer>,
+) -> impl Future<Output = ()> + 'static {
+    let (transport, workers) = (context.transport.clone(), context.workers.clone());
+    async move {
+        loop {
+            // It may have come back under another address.
+            log.address = address_now(&workers, &log);
+            let call = transport.call(&log.endpoint::<Seal>(), Seal { epoch });
+            let pause = match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
+                Some(Ok(reply)) => {
+                    let _ = sender.send((place, Some(reply))); // enough others may have answered
+                    return;
+                }
+                Some(Err(Error::file_corrupt)) => {
+                    let _ = sender.send((place, None));
+                    RETRY_DAMAGED
+                }
+                Some(Err(_)) | None => RETRY,
+            };
+            plinth_runtime::sleep(pause).await;
+        }
+    }
+}
+
+/// Where the log server is to be found: at the address of the worker that has it on its disk.
+fn address_now(workers: &Watch<BTreeMap<Uid, RegisterWorker>>, log: &Interface) -> SocketAddr {
+    let hosts = workers.with(hosts);
+    *hosts.get(&log.id).unwrap_or(&log.address)
+}
+
+/// Notes that the files of a log server are damaged. If others have what it held, the recovery goes on without it.
+/// Otherwise its process is told, and reports the damage.
+fn note_damaged(
+    context: &Context,
+    generation: &LogGeneration,
+    place: usize,
+    damaged: &mut BTreeSet<usize>,
+) {
+    let mut log = generation.logs[place];
+    log.address = address_now(&context.workers, &log);
+    if damaged.insert(place) {
+        probe!("recovery_meets_damaged_log");
+        trace!("OldLogDamaged", "id" => log.id, "address" => log.address);
+    }
+    if generation.needs(place, |other| !damaged.contains(&other)) {
+        probe!("recovery_needs_damaged_log");
+        let endpoint = log.endpoint::<NeedDamagedLog>();
+        drop(context.transport.call(&endpoint, NeedDamagedLog {})); // repeated with the next answer
     }
 }
 
@@ -142,7 +204,7 @@ fn others(
     context: &Context,
     generation: &LogGeneration,
     answers: &[Option<SealReply>],
-    damaged: &[usize],
+    damaged: &BTreeSet<usize>,
 ) -> (bool, Duration) {
     let silent = (0..answers.len()).filter(|i| answers[*i].is_none() && !damaged.contains(i));
     let stayed: Vec<bool> = answers.iter().map(has_stayed).collect();
@@ -164,19 +226,27 @@ fn has_stayed(answer: &Option<SealReply>) -> bool {
 
 /// True while nothing shows that the log server is gone.
 fn may_answer(context: &Context, log: &Interface) -> bool {
-    let hosts = context.workers.with(hosts);
-    let address = *hosts.get(&log.id).unwrap_or(&log.address);
+    let address = address_now(&context.workers, log);
     let transport = &context.transport;
     transport.refusals(address) == 0 && !transport.unreachable().contains(&address)
 }
 
 /// The log servers that have not answered, with their last known addresses, for people.
-fn missing_logs(context: &Context, generation: &LogGeneration, answered: &[bool]) -> String {
-    let hosts = context.workers.with(hosts);
-    let silent = generation.logs.iter().zip(answered);
-    let silent = silent.filter(|(_, answered)| !**answered).map(|(log, _)| {
-        let at = hosts.get(&log.id).unwrap_or(&log.address);
-        format!("{at} (log {})", log.id)
+fn missing_logs(
+    context: &Context,
+    generation: &LogGeneration,
+    answered: &[bool],
+    damaged: &BTreeSet<usize>,
+) -> String {
+    let silent = (0..generation.logs.len()).filter(|place| !answered[*place]);
+    let silent = silent.map(|place| {
+        let log = &generation.logs[place];
+        let at = address_now(&context.workers, log);
+        let why = match damaged.contains(&place) {
+            true => ", whose files are damaged",
+            false => "",
+        };
+        format!("{at} (log {}{why})", log.id)
     });
     let silent: Vec<String> = silent.collect();
     format!(

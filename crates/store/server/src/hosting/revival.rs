@@ -46,10 +46,8 @@ impl Hosting {
                         return;
                     }
                     Err(error) if is_damage(error) => {
-                        return match stored {
-                            Stored::Log(_) => hosting.give_up_log_later(id, error),
-                            Stored::Storage(_) => hosting.give_up_later(id, error),
-                        };
+                        let _ = hosting.not_back(id, stored, error); // it is damage
+                        return;
                     }
                     Err(error) => {
                         trace_warn!("RoleStillWaits", "id" => id, "kind" => format!("{stored:?}"), "error" => error);

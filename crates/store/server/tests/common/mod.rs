@@ -1,0 +1,162 @@
+//! A cluster of simulated servers, each on a machine of its own.
+
+#![allow(dead_code)] // each test file uses only a part
+
+use plinth_client::Database;
+use plinth_coordination::{ClusterFile, Coordinators, election};
+use plinth_core::DatabaseConfig;
+use plinth_protocol::control::ProcessClass;
+use plinth_protocol::status::GetStatus;
+use plinth_rpc::Transport;
+use plinth_runtime::Duration;
+use plinth_runtime::sim::{KillKind, Locality, MachineId, ProcessId, Simulation, control};
+use plinth_server::{NotCreated, WorkerConfig, accept_lost_registers, create_database, run_worker};
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::rc::Rc;
+
+/// An event that has not happened after this time is taken never to happen.
+const LONG: Duration = Duration::from_secs(30);
+
+pub fn address(server: u8) -> SocketAddr {
+    SocketAddr::from(([10, 0, 0, server], 4500))
+}
+
+/// Servers on machines of their own. A server that ends is started again, unless it is to stay ended.
+#[derive(Clone)]
+pub struct Cluster {
+    pub file: ClusterFile,
+    machines: Rc<RefCell<Vec<(MachineId, ProcessId)>>>,
+    /// The last lines of servers that ended.
+    pub lines: Rc<RefCell<Vec<String>>>,
+    pub accepts_loss: Rc<Cell<bool>>,
+    /// True: a server that ends stays ended.
+    pub stays_ended: Rc<Cell<bool>>,
+}
+
+impl Cluster {
+    pub fn start(simulation: &Simulation, coordinators: u8, servers: u8) -> Self {
+        let addresses: Vec<String> = (1..=coordinators).map(|i| address(i).to_string()).collect();
+        let cluster = Cluster {
+            file: ClusterFile::parse(&format!("a:b@{}", addresses.join(","))).expect("valid"),
+            machines: Rc::default(),
+            lines: Rc::default(),
+            accepts_loss: Rc::default(),
+            stays_ended: Rc::default(),
+        };
+        for server in 1..=servers {
+            let machine = simulation.add_machine(Locality::default());
+            cluster.serve(simulation, machine, server);
+        }
+        cluster
+    }
+
+    pub fn serve(&self, control: &plinth_runtime::sim::Control, machine: MachineId, server: u8) {
+        let cluster = self.clone();
+        let config = WorkerConfig {
+            listen: address(server),
+            data_directory: "/data".into(),
+            cluster: self.file.clone(),
+            cluster_file: None,
+            class: ProcessClass::Unset,
+            machine: String::new(),
+            zone: String::new(),
+            data_hall: String::new(),
+            data_center: String::new(),
+            metrics: None,
+            cache_bytes: 1 << 20,
+        };
+        let process = control.start_process(machine, address(server), move || {
+            let (cluster, config) = (cluster.clone(), config.clone());
+            Box::pin(async move {
+                loop {
+                    if cluster.accepts_loss.get() {
+                        let accepted = accept_lost_registers(Path::new("/data"), "a:b").await;
+                        accepted.expect("can be written");
+                    }
+                    let Err(line) = run_worker(config.clone()).await;
+                    cluster.lines.borrow_mut().push(line);
+                    if cluster.stays_ended.get() {
+                        return;
+                    }
+                    plinth_runtime::sleep(Duration::from_secs(1)).await;
+                }
+            })
+        });
+        self.machines.borrow_mut().push((machine, process));
+    }
+
+    pub fn kill(&self, server: usize) {
+        control().kill_process(self.machines.borrow()[server - 1].1, KillKind::Kill);
+    }
+
+    pub fn machine(&self, server: usize) -> MachineId {
+        self.machines.borrow()[server - 1].0
+    }
+
+    pub fn restart(&self, server: usize) {
+        control().restart_process(self.machines.borrow()[server - 1].1);
+    }
+
+    pub fn coordinators(&self) -> Coordinators {
+        self.file.clone().into()
+    }
+
+    pub async fn create(&self, mode: &str) -> Option<Result<(), NotCreated>> {
+        let (replication, domain) = DatabaseConfig::parse_mode(mode).expect("a mode");
+        let config = DatabaseConfig {
+            replication,
+            domain,
+            logs: replication,
+            ..DatabaseConfig::default()
+        };
+        let transport = Transport::client();
+        let coordinators = self.coordinators();
+        plinth_runtime::timeout(LONG, create_database(&transport, &coordinators, config)).await
+    }
+
+    pub async fn create_now(&self, mode: &str) -> Database {
+        assert_eq!(self.create(mode).await, Some(Ok(())));
+        plinth_client::connect(self.coordinators())
+    }
+
+    /// The status document, as soon as it contains `words`; the last one if none does within ten seconds.
+    pub async fn status_with(&self, words: &str) -> String {
+        let transport = Transport::client();
+        let coordinators = self.coordinators();
+        let mut said = String::new();
+        for _ in 0..100 {
+            plinth_runtime::sleep(Duration::from_millis(100)).await;
+            let Some(leader) = election::current_leader(&transport, &coordinators).await else {
+                continue;
+            };
+            let endpoint = leader.controller.endpoint::<GetStatus>();
+            if let Ok(reply) = transport.call(&endpoint, GetStatus {}).await {
+                said = reply.json;
+            }
+            if said.contains(words) {
+                break;
+            }
+        }
+        said
+    }
+}
+
+pub async fn commits(database: &Database, value: &'static str) -> bool {
+    let written = database.run(async |tr| {
+        tr.set("key", value);
+        Ok(())
+    });
+    plinth_runtime::timeout(LONG, written).await == Some(Ok(()))
+}
+
+pub async fn reads(database: &Database) -> Option<String> {
+    let read = database.run(async |tr| tr.get("key", false).await);
+    let value = plinth_runtime::timeout(LONG, read).await?.expect("reads")?;
+    Some(String::from_utf8_lossy(&value).into_owned())
+}
+
+pub async fn some_seconds(seconds: u64) {
+    plinth_runtime::sleep(Duration::from_secs(seconds)).await;
+}
