@@ -34,10 +34,9 @@ mod replay;
 mod write;
 
 pub use disk::Disk;
+pub use record::{Commit, Entry, Freed, Settled};
 
-use crate::core::Core;
-use crate::ledger::Known;
-use crate::recovery::{Author, Below, Id, Record, Redone};
+use crate::recovery::{Below, Id, Record, Redone};
 use crate::wire::{Change, Number, Write};
 use bytes::Bytes;
 use plinth_core::codec::Codec;
@@ -46,7 +45,7 @@ use plinth_farm_fabric::Machine;
 use plinth_farm_memory::{Pointer, Region};
 use plinth_runtime::knob;
 use plinth_runtime::sync::Notify;
-use record::{Commit, Entry, Freed, Settled, below_of};
+use record::below_of;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -58,7 +57,7 @@ knob! {
 }
 
 /// Somebody waits for a position of the journal to be on disk.
-enum Waiter {
+pub enum Waiter {
     Commit {
         coordinator: Machine,
         number: Number,
@@ -69,7 +68,7 @@ enum Waiter {
 }
 
 /// What the backup is to take in, in this order.
-enum Item {
+pub enum Item {
     Apply {
         position: Position,
         versions: Vec<Version>,
@@ -123,7 +122,7 @@ struct Stays {
 }
 
 /// What a recovery has decided for a region, until it is done in memory.
-type Settling = BTreeMap<u16, (Position, Vec<Redone>)>;
+pub type Settling = BTreeMap<u16, (Position, Vec<Redone>)>;
 
 /// What the disk has told at the start: for the first configuration.
 struct Restored {
@@ -143,7 +142,7 @@ pub struct Durable {
     item: Notify,
     done: Notify,
     stays: RefCell<BTreeMap<Position, Stays>>,
-    settling: RefCell<Settling>,
+    pub settling: RefCell<Settling>,
     /// Regions that the disk may have something of.
     regions: RefCell<BTreeSet<u16>>,
     /// By region and slab: versions up to this timestamp are of objects that were there before the slab was freed. A
@@ -186,7 +185,7 @@ impl Durable {
     // ---- the journal ----
 
     /// Appends after everything before, at once if the disk has room.
-    fn append(&self, entry: &Entry) -> Position {
+    pub fn append(&self, entry: &Entry) -> Position {
         let mut unwritten = self.unwritten.borrow_mut();
         let position = Position(self.journal.end().0 + unwritten.len() as u64);
         let bytes = entry.to_bytes();
@@ -198,14 +197,14 @@ impl Durable {
         position
     }
 
-    fn wait(&self, position: Position, configuration: u64, waiter: Waiter) {
+    pub fn wait(&self, position: Position, configuration: u64, waiter: Waiter) {
         let waiting = (position, configuration, waiter);
         self.waiters.borrow_mut().push_back(waiting);
         self.waiter.notify_one();
     }
 
     /// A transaction is to be kept for its coordinator.
-    fn keep(&self, configuration: u64, commit: Commit) -> Position {
+    pub fn keep(&self, configuration: u64, commit: Commit) -> Position {
         let (id, stays) = (commit.id, Stays::default());
         let position = self.append(&Entry::Commit(commit));
         let open = Some((id, configuration));
@@ -221,27 +220,27 @@ impl Durable {
     }
 
     /// The version is of an object that was there before its slab was freed.
-    fn is_over(&self, region: u16, slab: u32, written_at: u64) -> bool {
+    pub fn is_over(&self, region: u16, slab: u32, written_at: u64) -> bool {
         let freed = self.freed.borrow();
         let freed = freed.get(&(region, slab));
         freed.is_some_and(|freed| written_at <= *freed)
     }
 
     /// The region's replica here has no objects from here on.
-    fn clear(&self, region: u16) {
+    pub fn clear(&self, region: u16) {
         self.freed.borrow_mut().retain(|(of, _), _| *of != region);
         let position = self.append(&Entry::Anew { region });
         self.push(Item::Clear { position, region });
     }
 
-    fn free(&self, freed: Freed) {
+    pub fn free(&self, freed: Freed) {
         let position = self.append(&Entry::Freed(freed));
         self.push(Item::Free { position, freed });
     }
 
     // ---- the line to the backup ----
 
-    fn push(&self, item: Item) {
+    pub fn push(&self, item: Item) {
         if let Item::Free { freed, .. } = &item {
             let slab = (freed.region, freed.slab);
             self.freed.borrow_mut().insert(slab, freed.at);
@@ -254,7 +253,7 @@ impl Durable {
         self.item.notify_one();
     }
 
-    fn apply<'a>(
+    pub fn apply<'a>(
         &self,
         position: Position,
         written_at: u64,
@@ -266,7 +265,7 @@ impl Durable {
         }
     }
 
-    fn has_taken(&self, item: &Item) {
+    pub fn has_taken(&self, item: &Item) {
         self.line_bytes.set(self.line_bytes.get() - item.bytes());
         if let Some(position) = item.position()
             && let Some(stays) = self.stays.borrow_mut().get_mut(&position)
@@ -277,7 +276,7 @@ impl Durable {
     }
 
     /// Everything below this position is in the backup and settled: `below` says what is.
-    fn settled_below(&self, below: &[Below]) -> Position {
+    pub fn settled_below(&self, below: &[Below]) -> Position {
         let mut stays = self.stays.borrow_mut();
         let is_open = |open: (Id, u64)| open.0.number >= below_of(below, open.0);
         stays.retain(|_, stays| stays.in_line > 0 || stays.open.is_some_and(is_open));
@@ -328,144 +327,15 @@ fn newest_in(region: &Region, slab: u32) -> u64 {
 }
 
 /// The slab that an object would take over from another class, which has no objects there any more.
-fn taken_over(region: &Region, at: Pointer) -> Option<u32> {
+pub fn taken_over(region: &Region, at: Pointer) -> Option<u32> {
     let (slab, _) = region.shape().place(at).ok()?;
     let class = region.slab_class(slab)?;
     (class != at.class() && region.is_empty_slab(slab)).then_some(slab)
 }
 
 /// What there is to note before a slab of a replica goes to another class. `None` if nothing was ever there.
-fn freed(region: &Region, slab: u32) -> Option<Freed> {
+pub fn freed(region: &Region, slab: u32) -> Option<Freed> {
     let at = newest_in(region, slab);
     let region = region.number();
     (at > 0).then_some(Freed { region, slab, at })
-}
-
-impl Core {
-    fn author(&self, machine: Machine) -> Option<Author> {
-        let authors = self.authors.borrow();
-        authors.iter().find(|a| a.machine == machine).copied()
-    }
-
-    /// Writes the transaction into the journal, with what a primary here has locked. Its coordinator hears when it is
-    /// on disk.
-    pub fn keep(
-        &self,
-        coordinator: Machine,
-        number: Number,
-        written_at: u64,
-        known: &Known,
-    ) -> Option<Position> {
-        let durable = self.durable.as_ref()?;
-        let id = Id {
-            author: self.author(coordinator)?,
-            number,
-        };
-        let commit = Commit {
-            id,
-            written_at,
-            regions: known.regions.clone(),
-            writes: known.writes().cloned().collect(),
-        };
-        let configuration = self.view.borrow().number;
-        Some(durable.keep(configuration, commit))
-    }
-
-    /// The transaction is applied here: it goes to the backup.
-    pub fn keep_applied(&self, known: &Known) {
-        let (Some(durable), Some(position)) = (&self.durable, known.kept_at) else {
-            return;
-        };
-        let logged = known.logged.as_ref().map(|logged| logged.written_at);
-        let committed = known.locked.as_ref().and_then(|locked| locked.committed);
-        if let Some(written_at) = logged.or(committed) {
-            durable.apply(position, written_at, known.writes());
-        }
-    }
-
-    /// A recovery has decided everything in the region.
-    pub fn keep_settled(&self, region: u16, committed: Vec<Redone>, void: Vec<Id>) {
-        let Some(durable) = &self.durable else {
-            return;
-        };
-        let settled = Settled {
-            region,
-            committed: committed.clone(),
-            void,
-        };
-        let position = durable.append(&Entry::Settled(settled));
-        let mut settling = durable.settling.borrow_mut();
-        settling.insert(region, (position, committed));
-    }
-
-    /// What it has decided is done in memory. False: nobody has to wait for the disk.
-    pub fn keep_redone(&self, configuration: u64, region: u16) -> bool {
-        let Some(durable) = &self.durable else {
-            return false;
-        };
-        let Some((position, committed)) = durable.settling.borrow_mut().remove(&region) else {
-            return false;
-        };
-        for redone in &committed {
-            durable.apply(position, redone.written_at, redone.writes.iter());
-        }
-        durable.wait(position, configuration, Waiter::Settled { region });
-        true
-    }
-
-    /// The slab of a region here is about to be free, or to go to another class.
-    pub fn keep_free(&self, region: u16, slab: u32) {
-        let Some(durable) = &self.durable else {
-            return;
-        };
-        let freed = self.store.with(region, |region| freed(region, slab));
-        if let Some(freed) = freed.flatten() {
-            durable.free(freed);
-        }
-    }
-
-    /// The version is of an object that was there before its slab was freed.
-    pub fn is_over(&self, at: Pointer, written_at: u64) -> bool {
-        let Some(durable) = &self.durable else {
-            return false;
-        };
-        let Ok((slab, _)) = self.store.shape.place(at) else {
-            return false;
-        };
-        durable.is_over(at.region(), slab, written_at)
-    }
-
-    /// An object is about to be applied here. If it takes a slab over from another class, that slab is free before.
-    pub fn keep_takeover(&self, at: Pointer) {
-        if self.durable.is_none() {
-            return;
-        }
-        let slab = self
-            .store
-            .with(at.region(), |region| taken_over(region, at));
-        if let Some(slab) = slab.flatten() {
-            self.keep_free(at.region(), slab);
-        }
-    }
-
-    /// What is below the safe point is applied here already, and on its way to the backup.
-    pub fn keep_safe(&self, safe: u64) {
-        if let Some(durable) = &self.durable
-            && self.stage.number().is_some()
-        {
-            durable.push(Item::Safe(safe));
-        }
-    }
-
-    /// Of each coordinator of this configuration, what is settled.
-    fn belows(&self) -> Vec<Below> {
-        let mut ledger = self.ledger.borrow_mut();
-        let authors = self.authors.borrow();
-        let below = |author: &Author| {
-            let number = ledger.of(author.machine)?.below();
-            let author = *author;
-            Some(Below { author, number })
-        };
-        authors.iter().filter_map(below).collect()
-    }
 }

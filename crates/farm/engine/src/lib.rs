@@ -23,7 +23,7 @@
 //! | `store` | its replicas and old versions |
 //! | `numbers`, `active` | as a coordinator: what is not truncated everywhere, and which snapshots are in use |
 //! | `stage`, `change`, `handover`, `letters`, `copy`, `links` | from one configuration to the next |
-//! | `durable` | what a machine keeps on its disk |
+//! | `durable`, `keep` | what a machine keeps on its disk |
 //! | `ledger` | as a participant: what is locked, committed, logged, truncated |
 //! | `post`, `tally` | messages to other machines, in order, and who waits for their acknowledgement |
 //! | `wire`, `view`, `settings` | messages, configurations, options |
@@ -64,6 +64,7 @@ mod driver;
 mod durable;
 mod engine;
 mod handover;
+mod keep;
 mod ledger;
 mod letters;
 mod links;

@@ -97,8 +97,8 @@ impl Identity {
 }
 
 /// Opens the disk in the directory, or makes one. Reads the replicas that the record has on it into the machine's
-/// memory, which nobody else may use yet. Also those that are not whole: the record may say later that they are, because
-/// the former life of the machine had reported it.
+/// memory, which nobody else may use yet. Also those that are not whole: the record may say later that they are,
+/// because the former life of the machine had reported it.
 ///
 /// # Errors
 /// `InvalidData` if it is damaged, or another machine's; those of the system.

@@ -232,8 +232,8 @@ async fn find_record(
 enum End {
     /// The process ends, too.
     Over(Result<(), String>),
-    /// The cluster is restored from its disks: the next life begins, with what this one has there.
-    Restore,
+    /// The cluster is restored from its disks: the next life begins, with what this one has there. The line says so.
+    Restore(String),
 }
 
 /// Lives until the process has to end.
@@ -254,7 +254,7 @@ async fn live(
         };
         match live_once(&mut config, transport, listening, &own).await? {
             End::Over(outcome) => return outcome,
-            End::Restore => own.wait_for("the cluster to be restored from its disks"),
+            End::Restore(_) => own.wait_for("the cluster to be restored from its disks"),
         }
     }
 }
@@ -284,40 +284,7 @@ async fn live_once(
     listener: net::Listener,
     own: &Rc<Own>,
 ) -> Result<End, String> {
-    let coordinators = Coordinators::from(config.cluster.clone());
-    let register = CoordinatedRegister::new(transport, &coordinators);
-    let record = find_record(config, transport, &register, own).await?;
-    let directory = config.memory_directory.clone();
-    let directory = directory.unwrap_or_else(|| machine::memory_directory(&config.cluster));
-    let sizes = plan::sizes(&record.cluster, config.old_mib);
-    sizes
-        .check()
-        .map_err(|error| format!("--old-mib {}: {error}", config.old_mib))?;
-    let layout = plan::layout(&record.cluster, &sizes, true);
-    let wanted = number_of(config, &record).await?;
-    let local = machine::start(&directory, &record, wanted, &layout).await?;
-    let mib = layout.words().map_or(0, |words| (words as u64 * 8) >> 20);
-    let number = local.machine();
-    (config.tell)(&format!(
-        "it is machine {}, with {mib} MiB of memory in {}",
-        number.0,
-        directory.display()
-    ));
-    let is_durable = record.cluster.is_durable;
-    if is_durable {
-        own.wait_for("what is on its disk");
-    }
-    let joined = Joined::start(Joining {
-        local,
-        listener,
-        register,
-        record,
-        zone: config.zone.clone(),
-        sizes,
-        has_data: true,
-        disk: config.data_directory.join(DISK),
-    });
-    let joined = Rc::new(joined.await?);
+    let (joined, sizes) = join(config, transport, listener, own).await?;
     own.wait_for("the cluster to let it in");
     own.begin(&joined);
     let tasks = TaskGroup::new();
@@ -342,26 +309,73 @@ async fn live_once(
         let left = joined.left().wait_until(Option::is_some);
         race(left, joined.disk_failed().wait_until(Option::is_some)).await;
     };
-    let outcome = match race(leaving, working).await {
+    match race(leaving, working).await {
         Either::Left(()) => {
-            if let Some(why) = joined.disk_failed().get() {
-                return Ok(End::Over(Err(format!("machine {}: {why}", number.0))));
-            }
-            let why = joined.left().get();
-            let line = why.as_ref().map(Left::to_string).unwrap_or_default();
-            let line = format!("machine {} has left: {line}", number.0);
-            if why == Some(Left::Restore) && !does_work {
-                (config.tell)(&line);
-                drop(tasks);
+            let end = end_of(&joined, does_work);
+            if let End::Restore(line) = &end {
+                (config.tell)(line);
                 own.end();
-                return Ok(End::Restore);
             }
-            Err(line)
+            Ok(end)
         }
-        Either::Right(outcome) => outcome,
-    };
-    drop(tasks);
-    Ok(End::Over(outcome))
+        Either::Right(outcome) => Ok(End::Over(outcome)),
+    }
+}
+
+/// Begins a life of the machine, with its memory and its disk.
+async fn join(
+    config: &Config,
+    transport: &Transport,
+    listener: net::Listener,
+    own: &Own,
+) -> Result<(Rc<Joined>, Sizes), String> {
+    let coordinators = Coordinators::from(config.cluster.clone());
+    let register = CoordinatedRegister::new(transport, &coordinators);
+    let record = find_record(config, transport, &register, own).await?;
+    let directory = config.memory_directory.clone();
+    let directory = directory.unwrap_or_else(|| machine::memory_directory(&config.cluster));
+    let sizes = plan::sizes(&record.cluster, config.old_mib);
+    sizes
+        .check()
+        .map_err(|error| format!("--old-mib {}: {error}", config.old_mib))?;
+    let layout = plan::layout(&record.cluster, &sizes, true);
+    let wanted = number_of(config, &record).await?;
+    let local = machine::start(&directory, &record, wanted, &layout).await?;
+    let mib = layout.words().map_or(0, |words| (words as u64 * 8) >> 20);
+    (config.tell)(&format!(
+        "it is machine {}, with {mib} MiB of memory in {}",
+        local.machine().0,
+        directory.display()
+    ));
+    if record.cluster.is_durable {
+        own.wait_for("what is on its disk");
+    }
+    let joined = Joined::start(Joining {
+        local,
+        listener,
+        register,
+        record,
+        zone: config.zone.clone(),
+        sizes,
+        has_data: true,
+        disk: config.data_directory.join(DISK),
+    });
+    Ok((Rc::new(joined.await?), sizes))
+}
+
+/// How the life of a machine has ended that has left.
+fn end_of(joined: &Joined, does_work: bool) -> End {
+    let number = joined.local().machine().0;
+    if let Some(why) = joined.disk_failed().get() {
+        return End::Over(Err(format!("machine {number}: {why}")));
+    }
+    let why = joined.left().get();
+    let line = why.as_ref().map(Left::to_string).unwrap_or_default();
+    let line = format!("machine {number} has left: {line}");
+    match why == Some(Left::Restore) && !does_work {
+        true => End::Restore(line),
+        false => End::Over(Err(line)),
+    }
 }
 
 /// Tells what becomes of the process as a member.

@@ -144,9 +144,9 @@ impl Replay {
         }
     }
 
-    /// Whatever was in the slab up to then is truncated everywhere, so it is decided, and of no use here any more. Other
-    /// replicas may need it still, so the next recovery hears of it. A replica that learns from the next object in the
-    /// slab that it is free notes it after that object.
+    /// Whatever was in the slab up to then is truncated everywhere, so it is decided, and of no use here any more.
+    /// Other replicas may need it still, so the next recovery hears of it. A replica that learns from the next object
+    /// in the slab that it is free notes it after that object.
     fn free(&mut self, position: Position, freed: Freed) {
         let shape = self.shape;
         let is_in = |write: &Write| shape.place(write.at).is_ok_and(|(s, _)| s == freed.slab);

@@ -249,8 +249,8 @@ impl<F: Fabric + 'static> Site<F> {
         Ok(())
     }
 
-    /// The replica here has all objects in memory. It is whole when the backup has them too. Objects are read when they
-    /// join the line, so that the backup takes in all changes of a slab in the order in which the memory did.
+    /// The replica here has all objects in memory. It is whole when the backup has them too. Objects are read when
+    /// they join the line, so that the backup takes in all changes of a slab in the order in which the memory did.
     pub async fn copy_to_disk(&self, durable: &Durable, configuration: u64, region: u16) {
         for slab in 0..self.core.store.shape.slabs() {
             let mut next = Some(0);

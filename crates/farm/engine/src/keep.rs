@@ -1,0 +1,139 @@
+//! What a machine's core does with its disk, if it has one ([`durable`](crate::durable)).
+
+use crate::core::Core;
+use crate::durable::{Commit, Entry, Item, Settled, Waiter, freed, taken_over};
+use crate::ledger::Known;
+use crate::recovery::{Author, Below, Id, Redone};
+use crate::wire::Number;
+use plinth_farm_disk::Position;
+use plinth_farm_fabric::Machine;
+use plinth_farm_memory::Pointer;
+
+impl Core {
+    fn author(&self, machine: Machine) -> Option<Author> {
+        let authors = self.authors.borrow();
+        authors.iter().find(|a| a.machine == machine).copied()
+    }
+
+    /// Writes the transaction into the journal, with what a primary here has locked. Its coordinator hears when it is
+    /// on disk.
+    pub fn keep(
+        &self,
+        coordinator: Machine,
+        number: Number,
+        written_at: u64,
+        known: &Known,
+    ) -> Option<Position> {
+        let durable = self.durable.as_ref()?;
+        let id = Id {
+            author: self.author(coordinator)?,
+            number,
+        };
+        let commit = Commit {
+            id,
+            written_at,
+            regions: known.regions.clone(),
+            writes: known.writes().cloned().collect(),
+        };
+        let configuration = self.view.borrow().number;
+        Some(durable.keep(configuration, commit))
+    }
+
+    /// The transaction is applied here: it goes to the backup.
+    pub fn keep_applied(&self, known: &Known) {
+        let (Some(durable), Some(position)) = (&self.durable, known.kept_at) else {
+            return;
+        };
+        let logged = known.logged.as_ref().map(|logged| logged.written_at);
+        let committed = known.locked.as_ref().and_then(|locked| locked.committed);
+        if let Some(written_at) = logged.or(committed) {
+            durable.apply(position, written_at, known.writes());
+        }
+    }
+
+    /// A recovery has decided everything in the region.
+    pub fn keep_settled(&self, region: u16, committed: Vec<Redone>, void: Vec<Id>) {
+        let Some(durable) = &self.durable else {
+            return;
+        };
+        let settled = Settled {
+            region,
+            committed: committed.clone(),
+            void,
+        };
+        let position = durable.append(&Entry::Settled(settled));
+        let mut settling = durable.settling.borrow_mut();
+        settling.insert(region, (position, committed));
+    }
+
+    /// What it has decided is done in memory. False: nobody has to wait for the disk.
+    pub fn keep_redone(&self, configuration: u64, region: u16) -> bool {
+        let Some(durable) = &self.durable else {
+            return false;
+        };
+        let Some((position, committed)) = durable.settling.borrow_mut().remove(&region) else {
+            return false;
+        };
+        for redone in &committed {
+            durable.apply(position, redone.written_at, redone.writes.iter());
+        }
+        durable.wait(position, configuration, Waiter::Settled { region });
+        true
+    }
+
+    /// The slab of a region here is about to be free, or to go to another class.
+    pub fn keep_free(&self, region: u16, slab: u32) {
+        let Some(durable) = &self.durable else {
+            return;
+        };
+        let freed = self.store.with(region, |region| freed(region, slab));
+        if let Some(freed) = freed.flatten() {
+            durable.free(freed);
+        }
+    }
+
+    /// The version is of an object that was there before its slab was freed.
+    pub fn is_over(&self, at: Pointer, written_at: u64) -> bool {
+        let Some(durable) = &self.durable else {
+            return false;
+        };
+        let Ok((slab, _)) = self.store.shape.place(at) else {
+            return false;
+        };
+        durable.is_over(at.region(), slab, written_at)
+    }
+
+    /// An object is about to be applied here. If it takes a slab over from another class, that slab is free before.
+    pub fn keep_takeover(&self, at: Pointer) {
+        if self.durable.is_none() {
+            return;
+        }
+        let slab = self
+            .store
+            .with(at.region(), |region| taken_over(region, at));
+        if let Some(slab) = slab.flatten() {
+            self.keep_free(at.region(), slab);
+        }
+    }
+
+    /// What is below the safe point is applied here already, and on its way to the backup.
+    pub fn keep_safe(&self, safe: u64) {
+        if let Some(durable) = &self.durable
+            && self.stage.number().is_some()
+        {
+            durable.push(Item::Safe(safe));
+        }
+    }
+
+    /// Of each coordinator of this configuration, what is settled.
+    pub fn belows(&self) -> Vec<Below> {
+        let mut ledger = self.ledger.borrow_mut();
+        let authors = self.authors.borrow();
+        let below = |author: &Author| {
+            let number = ledger.of(author.machine)?.below();
+            let author = *author;
+            Some(Below { author, number })
+        };
+        authors.iter().filter_map(below).collect()
+    }
+}
