@@ -1,5 +1,5 @@
 //! Runs seeds of a workload: `farm_seeds WORKLOAD FIRST COUNT [FAULT]`.
-//! It goes on after a failure, and says how to run it again.
+//! It goes on after a failure, and says how to run it again. Of a single seed that fails it prints the last events.
 
 use plinth_farm_check::{Workload, run};
 use plinth_runtime::{fault, probe};
@@ -11,9 +11,8 @@ fn main() -> ExitCode {
     let number = |at: usize| arguments.get(at).and_then(|text| text.parse::<u64>().ok());
     let workload = arguments.first().and_then(|name| Workload::of_name(name));
     let (Some(workload), Some(first), Some(count)) = (workload, number(1), number(2)) else {
-        eprintln!(
-            "farm_seeds structures|pairs|orders|graph|structures-storm|orders-storm FIRST COUNT [FAULT]"
-        );
+        let names = Workload::ALL.map(Workload::name).join("|");
+        eprintln!("farm_seeds {names} FIRST COUNT [FAULT]");
         return ExitCode::from(2);
     };
     if let Some(name) = arguments.get(3) {
@@ -36,6 +35,12 @@ fn main() -> ExitCode {
             }
             Err(violation) => {
                 failed += 1;
+                if count == 1 {
+                    violation
+                        .trace_tail
+                        .iter()
+                        .for_each(|line| println!("{line}"));
+                }
                 println!("{violation}");
             }
         }

@@ -57,10 +57,10 @@ fn options<W: Work>(storm: &Rc<Storm>, work: &W, machine: u16, fabric: &Rc<Any>)
 }
 
 pub async fn live<W: Work>(storm: Rc<Storm>, work: Rc<W>, machine: u16) {
-    let register = storm.register.clone();
+    let (register, jumps) = (storm.register.clone(), storm.jumps(machine));
     let record = loop {
         if let Ok(record) = create(&register, storm.cluster.clone()).await {
-            break record;
+            break storm.some_record(record);
         }
     };
     let group = TaskGroup::new();
@@ -72,10 +72,11 @@ pub async fn live<W: Work>(storm: Rc<Storm>, work: Rc<W>, machine: u16) {
     group.spawn("work", toil(storm.clone(), work, machine, node.clone()));
     node.left().wait_until(Option::is_some).await;
     let why = node.left().get();
-    if why != Some(Left::Removed) {
-        storm.world.blame(format!("{machine} has left: {why:?}"));
+    match why {
+        Some(Left::Removed) => storm.world.count("left"),
+        Some(Left::Broken) if storm.jumps(machine) > jumps => storm.world.count("clock broken"),
+        why => storm.world.blame(format!("{machine} has left: {why:?}")),
     }
-    storm.world.count("left");
     storm.end_life(machine);
     let after = some_ms(20);
     control().kill_process(current_process(), KillKind::RebootProcess { after });
