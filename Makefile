@@ -68,7 +68,7 @@ keeper-tools: tools
 # The short form of what `make keeper-clients` runs, two at a time: about four minutes. The others have no short form.
 # Of `make zelos-clients` the two that find most: a minute more.
 .PHONY: test
-test: tools bindings namespaces keeper-tools
+test: tools bindings namespaces keeper-tools clocks
 	@$(TIMED) --begin
 	$(TIMED) format cargo fmt --all --check
 	$(TIMED) lints cargo clippy --locked --workspace --all-targets -- --deny warnings
@@ -147,6 +147,11 @@ stack: tools bindings
 	cargo build --locked --release --package plinth-capi
 	PLINTH_STACK_SEEDS=$(STACK_SEEDS) PLINTH_STACK_FAULT_SEEDS=$(STACK_FAULT_SEEDS) \
 		cargo test --locked --release --package plinth-cli --test stack_machines
+
+# Clocks of processes that jump.
+.PHONY: clocks
+clocks: tools
+	@scripts/need faketime:faketime
 
 .PHONY: bench
 bench: release

@@ -79,6 +79,16 @@ pub fn host_clock_origin() -> Option<u64> {
     }
 }
 
+/// Another clock of this machine, with an origin of its own. It advances as [`now`] does, and it also counts while the
+/// machine is suspended. The kernel is asked without the C library, so what a library has put in between (`faketime`)
+/// does not change it. `None` where there is no such clock.
+pub fn second_clock() -> Option<Instant> {
+    match sim::current() {
+        Some(world) => Some(world.second_now()),
+        None => real::second_clock(),
+    }
+}
+
 /// The wall clock in milliseconds since 1970. Only for people (logs, the time keeper): no decision may depend on it.
 pub fn unix_time_ms() -> u64 {
     match sim::current() {

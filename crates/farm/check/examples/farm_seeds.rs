@@ -1,5 +1,5 @@
 //! Runs seeds of a workload: `farm_seeds WORKLOAD FIRST COUNT [FAULT]`.
-//! It goes on after a failure, and says how to run it again.
+//! It goes on after a failure, and says how to run it again. Of a single seed that fails it prints the last events.
 
 use plinth_farm_check::{Workload, run};
 use plinth_runtime::{fault, probe};
@@ -35,6 +35,12 @@ fn main() -> ExitCode {
             }
             Err(violation) => {
                 failed += 1;
+                if count == 1 {
+                    violation
+                        .trace_tail
+                        .iter()
+                        .for_each(|line| println!("{line}"));
+                }
                 println!("{violation}");
             }
         }

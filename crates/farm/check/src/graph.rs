@@ -3,10 +3,11 @@
 
 use crate::choose::machine;
 use crate::insist::insist;
+use crate::notes::{self, Notes, Told};
 use crate::world::{REGIONS, Work, World};
 use plinth_core::testing::Generator;
 use plinth_farm_engine::testing::fabrics::Any;
-use plinth_farm_engine::{Engine, Options, Room, Transaction, View};
+use plinth_farm_engine::{Engine, Options, Room, Transaction};
 use plinth_farm_fabric::{Fabric, Machine};
 use plinth_farm_graph::testing::{
     Answer, Call, Entry, Model, Mood, answered, declare, dump, judge, perform, reached, some_call,
@@ -17,27 +18,27 @@ use plinth_farm_structures::btree::Cache;
 use plinth_farm_structures::{self as structures};
 use plinth_runtime::{Duration, TaskGroup, random, sleep};
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 /// Of a machine.
 const CLIENTS: usize = 2;
 const TRANSACTIONS: usize = 20;
+/// How long a stage of a query may take where machines die, which then do not answer.
+const IN_STORM: Duration = Duration::from_millis(40);
 
 /// What a desk asks of its machine.
-struct Site {
-    engine: Rc<Engine<Any>>,
-    view: View,
-}
+struct Site(Rc<Engine<Any>>);
 
 impl Snapshots for Site {
     type Transaction = Transaction<Any>;
 
     async fn at(&self, read_at: u64) -> std::result::Result<Transaction<Any>, Abort> {
-        self.engine.begin(Options::at(read_at)).await
+        self.0.begin(Options::at(read_at)).await
     }
 
     fn primary(&self, region: u16) -> Option<Machine> {
-        self.view.primary(region).map(|place| place.machine)
+        self.0.primary(region)
     }
 }
 
@@ -53,6 +54,10 @@ pub struct Graphs {
     /// Each serves as long as others may ask.
     desks: RefCell<Vec<Rc<AnyDesk>>>,
     pub shipped: Cell<usize>,
+    /// Places in `entries` of transactions whose clients have not heard what became of them.
+    unheard: RefCell<BTreeSet<usize>>,
+    /// What clients have written about themselves.
+    pub notes: Notes,
     found: RefCell<Option<Model>>,
 }
 
@@ -93,6 +98,17 @@ impl Graphs {
         self.last.get()
     }
 
+    /// Tells of each transaction whose outcome nobody has heard whether it was committed, and when: `find` is asked
+    /// with its number.
+    pub fn resolve(&self, find: impl Fn(u64) -> Option<Told>) -> usize {
+        let unheard = self.unheard.take();
+        for at in &unheard {
+            let entry = &mut self.entries.borrow_mut()[*at];
+            entry.written_at = find(entry.id).map(|told| told.written_at);
+        }
+        unheard.len()
+    }
+
     /// How many answers were right, and how many transactions have written.
     pub fn judge(&self) -> std::result::Result<(usize, usize), String> {
         let entries = self.entries.borrow();
@@ -128,15 +144,25 @@ impl Graphs {
 
     async fn client(&self, world: &World, engine: &Engine<Any>, handles: &Handles) {
         let mut random = Generator::new(random::u64());
-        for _ in 0..TRANSACTIONS {
+        let note = match world.is_stormy {
+            true => match self.notes.begin(world, engine).await {
+                Some(note) => Some(note),
+                None => return,
+            },
+            false => None,
+        };
+        for done in 0.. {
             sleep(world.latency * random::below(4) as u32).await;
-            if world.is_blamed() {
+            if world.is_stormy {
+                sleep(Duration::from_micros(random::below(20_000))).await;
+            }
+            if !world.goes_on(done, TRANSACTIONS) || engine.has_left() {
                 return;
             }
             if random.below(8) == 0 {
                 send_noise(world, engine, &mut random).await;
             }
-            self.one(world, engine, handles, &mut random).await;
+            self.one(world, engine, handles, note, &mut random).await;
         }
     }
 
@@ -145,6 +171,7 @@ impl Graphs {
         world: &World,
         engine: &Engine<Any>,
         handles: &Handles,
+        note: Option<Pointer>,
         random: &mut Generator,
     ) {
         let moods = [Mood::Reads, Mood::Writes, Mood::Writes, Mood::Indexes];
@@ -153,6 +180,7 @@ impl Graphs {
         let tx = match engine.begin(options).await {
             Ok(tx) => tx,
             Err(Abort::NotAllowed) if options.at.is_some() => return,
+            Err(abort) if world.is_excused(abort) => return world.aborted(abort),
             Err(abort) => return world.blame(format!("a transaction does not begin: {abort}")),
         };
         self.snapshots.borrow_mut().push(tx.read_at());
@@ -161,29 +189,34 @@ impl Graphs {
             read_at: tx.read_at(),
             ..Entry::default()
         };
-        let steps = self.steps(
-            world,
-            handles,
-            &tx,
-            (mood, options.is_read_only),
-            random,
-            &mut entry,
-        );
-        let outcome = match steps.await {
+        let what = (mood, options.is_read_only);
+        let steps = self.steps(world, handles, &tx, what, random, &mut entry);
+        let mut outcome = steps.await;
+        if let (Ok(()), Some(note), false) = (&outcome, note, options.is_read_only) {
+            outcome = notes::write(&tx, note, entry.id).await.map_err(Error::from);
+        }
+        let (id, read_at, at) = (entry.id, entry.read_at, self.entries.borrow().len());
+        self.entries.borrow_mut().push(entry);
+        self.unheard.borrow_mut().insert(at);
+        let outcome = match outcome {
             Ok(()) => tx.commit().await.map_err(Error::from),
             Err(error) => Err(error),
         };
         match outcome {
-            Ok(committed) => entry.written_at = committed.written_at,
-            Err(Error::Structure(structures::Error::Abort(abort))) => world.aborted(abort),
+            Ok(committed) => self.entries.borrow_mut()[at].written_at = committed.written_at,
+            Err(Error::Structure(structures::Error::Abort(abort))) => {
+                world.aborted(abort);
+                if abort == Abort::Unknown {
+                    return;
+                }
+            }
+            Err(Error::Gone { .. }) if world.is_stormy => world.count("a machine is gone"),
             Err(error) => world.blame(format!(
-                "transaction {} of machine {} reading at {}: {error}",
-                entry.id,
+                "transaction {id} of machine {} reading at {read_at}: {error}",
                 machine(engine),
-                entry.read_at
             )),
         }
-        self.entries.borrow_mut().push(entry);
+        self.unheard.borrow_mut().remove(&at);
     }
 
     async fn steps(
@@ -281,10 +314,7 @@ impl Graphs {
             pause: world.latency / 10,
             frame_bytes: [40, 200, 64 << 10][random::below(3) as usize],
         };
-        let site = Site {
-            engine: engine.clone(),
-            view: world.view(),
-        };
+        let site = Site(engine.clone());
         let room = Room::Application;
         let desk = Desk::new(engine.fabric().clone(), room.tag(), site, cache, settings);
         engine.on_message(room, desk.handler());
@@ -325,6 +355,9 @@ impl Work for Graphs {
             Ok(graph.root())
         });
         self.root.set(made.await);
+        if self.root.get().is_none() {
+            world.blame("the graph cannot be made".to_owned());
+        }
     }
 
     async fn work(self: Rc<Self>, world: Rc<World>, engine: Rc<Engine<Any>>) {
@@ -334,10 +367,16 @@ impl Work for Graphs {
             self.open(tx, &cache).await
         });
         let Some(graph) = open.await else { return };
-        let desk = Rc::new(self.desk(&world, &engine, &cache, Duration::from_secs(5)));
-        self.desks.borrow_mut().push(desk.clone());
+        let limit = match world.is_stormy {
+            true => IN_STORM,
+            false => Duration::from_secs(5),
+        };
+        let desk = Rc::new(self.desk(&world, &engine, &cache, limit));
+        if !world.is_stormy {
+            self.desks.borrow_mut().push(desk.clone());
+        }
         // A request to a machine that has no desk yet would wait for its limit.
-        while self.desks.borrow().len() < world.machines && !world.is_blamed() {
+        while !world.is_stormy && self.desks.borrow().len() < world.machines && !world.is_blamed() {
             sleep(world.latency).await;
         }
         let (handles, group) = (Rc::new(Handles { graph, desk }), TaskGroup::new());
@@ -374,6 +413,7 @@ impl Work for Graphs {
         }
         self.found.replace(found);
         if !world.is_blamed()
+            && !world.is_stormy
             && let Err(error) = self.ask_nobody(world, engine).await
             && !error.is_retryable()
         {

@@ -3,10 +3,12 @@
 use crate::world::World;
 use plinth_farm_engine::testing::fabrics::Any;
 use plinth_farm_engine::{Engine, Options, Transaction};
+use plinth_farm_memory::Abort;
 use plinth_farm_structures::{Error, Result};
 use plinth_runtime::sleep;
 
-/// Runs a transaction until it has committed. `None` if that does not help: the world is blamed.
+/// Runs a transaction until it has committed. `None` if that does not help: the world is blamed, unless its memory is
+/// small, and full.
 pub async fn insist<T>(
     world: &World,
     engine: &Engine<Any>,
@@ -32,6 +34,10 @@ pub async fn insist<T>(
         }
         last = Some(error);
         sleep(world.latency).await;
+    }
+    if world.is_small && last == Some(Error::Abort(Abort::Full)) {
+        world.count("given up: memory is full");
+        return None;
     }
     let last = last.map_or(String::new(), |error: Error| error.to_string());
     world.blame(format!(

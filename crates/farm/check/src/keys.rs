@@ -3,8 +3,9 @@
 use crate::choose::{PAIRS, TABLE, TREE, machine, some_key, some_value};
 use crate::insist::insist;
 use crate::log::{Entry, Log, Map, Scan, Step};
-use crate::notes::Notes;
+use crate::notes::{self, Notes};
 use crate::pairs;
+use crate::twice::free_twice;
 use crate::world::{REGIONS, Work, World};
 use bytes::Bytes;
 use plinth_farm_engine::testing::fabrics::Any;
@@ -174,6 +175,9 @@ impl Keys {
             if !world.goes_on(done, TRANSACTIONS) || engine.has_left() {
                 return;
             }
+            if random::chance(0.03) {
+                free_twice(world, engine).await;
+            }
             self.one(world, engine, handles, note).await;
         }
     }
@@ -195,12 +199,12 @@ impl Keys {
         };
         entry.read_at = Some(tx.read_at());
         self.snapshots.borrow_mut().push(tx.read_at());
-        let id = entry.id;
+        let (id, read_at) = (entry.id, entry.read_at);
         let outcome = match steps(world, handles, &tx, &mut entry, options.is_read_only).await {
             Ok(()) if random::chance(0.05) => return self.log.end(entry, Outcome::Aborted),
             Ok(()) => {
                 let noted = match note.filter(|_| !options.is_read_only) {
-                    Some(note) => self.notes.write(&tx, note, id).await,
+                    Some(note) => notes::write(&tx, note, id).await,
                     None => Ok(()),
                 };
                 self.log.commits(&entry);
@@ -234,7 +238,7 @@ impl Keys {
                 Outcome::Aborted
             }
         };
-        self.log.settle(id, outcome);
+        self.log.settle(id, read_at, outcome);
     }
 }
 
@@ -344,8 +348,9 @@ impl Work for Keys {
         let made = insist(world, engine, options, async |tx| {
             self.create(tx, self.has_table(world)).await
         });
-        if let Some(roots) = made.await {
-            self.roots.set(roots);
+        match made.await {
+            Some(roots) => self.roots.set(roots),
+            None => world.blame("the structures cannot be made".to_owned()),
         }
     }
 
@@ -365,7 +370,8 @@ impl Work for Keys {
                 match keys.kind {
                     Kind::TreeAndTable => keys.client(&world, &engine, &handles).await,
                     Kind::Pairs => {
-                        pairs::client(&keys.log, &world, &engine, &handles.pairs).await;
+                        let of = (&keys.log, &keys.notes);
+                        pairs::client(of, &world, &engine, &handles.pairs).await;
                     }
                 }
                 running.set(running.get() - 1);

@@ -19,9 +19,11 @@
 //! - Every answer of a graph, in the same way, is that of plain maps. A query whose stages are evaluated on the
 //!   machines that have the vertices answers what it answers in one place.
 //! - The conditions of TPC-C hold after the load, at snapshots during the run, and in the end.
-//! - After a storm the cluster heals. A transaction whose client has died has happened as a whole or not at all.
+//! - Who frees an object twice is told.
+//! - After a storm the cluster heals. A process whose clock has jumped has left, with no wrong read before. A
+//!   transaction whose client has died has happened as a whole or not at all.
 //!
-//! Not here: transactions under snapshot isolation that write; keys and values, and graphs, in a storm.
+//! Not here: transactions under snapshot isolation that write.
 
 mod choose;
 mod graph;
@@ -32,11 +34,15 @@ mod notes;
 mod orders;
 mod pairs;
 mod storm;
+mod twice;
 mod world;
 
+use plinth_runtime::knobs::{Knobs, set_knobs};
+use plinth_runtime::sim::{SimConfig, Simulation, control};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::rc::Rc;
+use world::World;
 
 /// What runs on the machines.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,35 +57,45 @@ pub enum Workload {
     Graph,
     /// The first while machines fail.
     StructuresInStorm,
+    /// Keys and values while machines fail.
+    PairsInStorm,
     /// TPC-C while machines fail.
     OrdersInStorm,
-    /// Both on disks, while the power fails too.
+    /// A graph while machines fail.
+    GraphInStorm,
+    /// A tree and a table on disks, while the power fails too.
     DurableStructures,
+    /// TPC-C, in the same way.
     DurableOrders,
 }
 
 impl Workload {
-    pub const ALL: [Workload; 8] = [
+    pub const ALL: [Workload; 10] = [
         Workload::Structures,
         Workload::Pairs,
         Workload::Orders,
         Workload::Graph,
         Workload::StructuresInStorm,
+        Workload::PairsInStorm,
         Workload::OrdersInStorm,
+        Workload::GraphInStorm,
         Workload::DurableStructures,
         Workload::DurableOrders,
     ];
 
+    /// Its name in `plinth sim`.
     pub fn name(self) -> &'static str {
         match self {
-            Workload::Structures => "structures",
-            Workload::Pairs => "pairs",
-            Workload::Orders => "orders",
-            Workload::Graph => "graph",
-            Workload::StructuresInStorm => "structures-storm",
-            Workload::OrdersInStorm => "orders-storm",
-            Workload::DurableStructures => "structures-durable",
-            Workload::DurableOrders => "orders-durable",
+            Workload::Structures => "farm_structures",
+            Workload::Pairs => "farm_pairs",
+            Workload::Orders => "farm_orders",
+            Workload::Graph => "farm_graph",
+            Workload::StructuresInStorm => "farm_structures_storm",
+            Workload::PairsInStorm => "farm_pairs_storm",
+            Workload::OrdersInStorm => "farm_orders_storm",
+            Workload::GraphInStorm => "farm_graph_storm",
+            Workload::DurableStructures => "farm_structures_durable",
+            Workload::DurableOrders => "farm_orders_durable",
         }
     }
 
@@ -87,6 +103,70 @@ impl Workload {
         Workload::ALL
             .into_iter()
             .find(|workload| workload.name() == name)
+    }
+
+    fn is_stormy(self) -> bool {
+        use Workload::{GraphInStorm, OrdersInStorm, PairsInStorm, StructuresInStorm};
+        let is_in_memory = matches!(
+            self,
+            StructuresInStorm | PairsInStorm | OrdersInStorm | GraphInStorm
+        );
+        is_in_memory || self.is_durable()
+    }
+
+    fn is_durable(self) -> bool {
+        use Workload::{DurableOrders, DurableStructures};
+        matches!(self, DurableStructures | DurableOrders)
+    }
+}
+
+/// What is left out of what a seed draws.
+#[derive(Clone, Default, Debug)]
+pub struct Limits {
+    pub machines: Option<usize>,
+    /// The storm ends after so many simulated seconds.
+    pub seconds: Option<u64>,
+    /// The only kinds of fault that strike.
+    pub faults: Option<Vec<String>>,
+}
+
+/// What a run draws.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Drawn {
+    pub machines: usize,
+    pub faults: Vec<&'static str>,
+}
+
+/// What the run of a seed draws.
+pub fn drawn(workload: Workload, seed: u64, limits: &Limits) -> Drawn {
+    let is_stormy = workload.is_stormy();
+    Drawn {
+        machines: world::machines(seed, is_stormy, limits),
+        faults: match is_stormy {
+            true => storm::kinds(seed, workload.is_durable(), limits),
+            false => Vec::new(),
+        },
+    }
+}
+
+/// Names of all kinds of fault.
+pub fn fault_kinds() -> Vec<&'static str> {
+    storm::all_kinds().collect()
+}
+
+/// How a run is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Wrong {
+    /// A promise is broken.
+    Broken(String),
+    /// What should have come does not come.
+    Hangs(String),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (Wrong::Broken(what) | Wrong::Hangs(what)) = self;
+        f.write_str(what)
     }
 }
 
@@ -109,102 +189,166 @@ pub struct Shown {
 pub struct Violation {
     pub workload: Workload,
     pub seed: u64,
-    pub what: String,
+    pub what: Wrong,
     /// The planted fault, if there was one.
     pub planted: Option<&'static str>,
+    /// The last events of the run.
+    pub trace_tail: Vec<String>,
 }
 
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, seed) = (self.workload.name(), self.seed);
-        let planted = self.planted.unwrap_or_default();
         write!(
             f,
-            "{}; again: cargo run -p plinth-farm-check --example farm_seeds -- {name} {seed} 1 {planted}",
+            "{}; again: plinth sim run --seed {seed} --scenario farm --workloads {name}",
             self.what
-        )
+        )?;
+        match self.planted {
+            Some(planted) => write!(f, " --planted-fault {planted}"),
+            None => Ok(()),
+        }
     }
+}
+
+/// The simulated world of a seed. Only [`run_in`] it.
+pub fn config(seed: u64) -> SimConfig {
+    world::config(seed)
 }
 
 /// Runs one seed.
 pub fn run(workload: Workload, seed: u64) -> Result<Shown, Violation> {
-    let shown = match workload {
-        Workload::Structures => run_keys(keys::Kind::TreeAndTable, seed),
-        Workload::Pairs => run_keys(keys::Kind::Pairs, seed),
-        Workload::Orders => run_orders(seed),
-        Workload::Graph => run_graph(seed),
-        Workload::StructuresInStorm => storm_over_keys(seed, false),
-        Workload::OrdersInStorm => storm_over_orders(seed, false),
-        Workload::DurableStructures => storm_over_keys(seed, true),
-        Workload::DurableOrders => storm_over_orders(seed, true),
-    };
+    let sim = Simulation::new(seed, config(seed));
+    let run = async move { run_in(workload, seed, &Limits::default()).await };
     let planted = plinth_runtime::fault::all();
     let mut planted = planted.into_iter().map(|fault| fault.name);
-    shown.map_err(|what| Violation {
+    sim.run(run).result.map_err(|what| Violation {
         workload,
         seed,
         what,
         planted: planted.find(|name| plinth_runtime::fault::is_planted(name)),
+        trace_tail: sim.trace_tail(),
     })
 }
 
-fn run_keys(kind: keys::Kind, seed: u64) -> Result<Shown, String> {
-    let work = Rc::new(keys::Keys::new(kind));
-    let (world, fingerprint) = world::run(seed, &work)?;
-    let summary = work.judge()?;
+/// Runs a seed as the tester of a simulation that has its [`config`], and nothing else in it.
+pub async fn run_in(workload: Workload, seed: u64, limits: &Limits) -> Result<Shown, Wrong> {
+    let mut world = World::new(seed, workload.is_stormy(), limits);
+    world.is_durable = workload.is_durable();
+    if world.is_durable {
+        set_knobs(small_disks(seed));
+    }
+    let shown = match workload {
+        Workload::Structures => run_keys(keys::Kind::TreeAndTable, world).await,
+        Workload::Pairs => run_keys(keys::Kind::Pairs, world).await,
+        Workload::Orders => run_orders(world).await,
+        Workload::Graph => run_graph(world).await,
+        Workload::StructuresInStorm | Workload::DurableStructures => {
+            storm_over_keys(keys::Kind::TreeAndTable, world, limits).await
+        }
+        Workload::PairsInStorm => storm_over_keys(keys::Kind::Pairs, world, limits).await,
+        Workload::GraphInStorm => storm_over_graph(world, limits).await,
+        Workload::OrdersInStorm | Workload::DurableOrders => storm_over_orders(world, limits).await,
+    };
+    shown.map(|shown| Shown {
+        fingerprint: control().fingerprint(),
+        ..shown
+    })
+}
+
+/// Journals that are cut often, and backups that are written often.
+fn small_disks(seed: u64) -> Knobs {
+    let mut knobs = Knobs::default();
+    let bytes = [16 << 10, 32 << 10, 128 << 10][seed as usize / 2 % 3];
+    let names = [
+        "farm_journal_bytes",
+        "farm_journal_segment_bytes",
+        "farm_backup_buffer_bytes",
+        "farm_backup_line_bytes_max",
+    ];
+    for name in names {
+        let set = knobs.set(name, &bytes.to_string());
+        set.expect("the knob is there, and takes that");
+    }
+    knobs
+}
+
+async fn run_keys(kind: keys::Kind, world: World) -> Result<Shown, Wrong> {
+    let (world, work) = (Rc::new(world), Rc::new(keys::Keys::new(kind)));
+    world::run(&world, &work).await?;
+    let summary = work.judge().map_err(Wrong::Broken)?;
     Ok(Shown {
         committed: summary.committed,
         judged: summary.reads,
         aborts: world.aborts.borrow().clone(),
-        fingerprint,
+        ..Shown::default()
     })
 }
 
-fn run_orders(seed: u64) -> Result<Shown, String> {
-    let work = Rc::new(orders::Orders::default());
-    let (world, fingerprint) = world::run(seed, &work)?;
+async fn run_orders(world: World) -> Result<Shown, Wrong> {
+    let (world, work) = (Rc::new(world), Rc::new(orders::Orders::default()));
+    world::run(&world, &work).await?;
     Ok(Shown {
         committed: work.done.get(),
         judged: work.audits.get(),
         aborts: world.aborts.borrow().clone(),
-        fingerprint,
+        ..Shown::default()
     })
 }
 
-fn run_graph(seed: u64) -> Result<Shown, String> {
-    let work = Rc::new(graph::Graphs::default());
-    let (world, fingerprint) = world::run(seed, &work)?;
-    let (judged, committed) = work.judge()?;
+async fn run_graph(world: World) -> Result<Shown, Wrong> {
+    let (world, work) = (Rc::new(world), Rc::new(graph::Graphs::default()));
+    world::run(&world, &work).await?;
+    let (judged, committed) = work.judge().map_err(Wrong::Broken)?;
     let mut aborts = world.aborts.borrow().clone();
     aborts.insert("shipped".to_owned(), work.shipped.get() as u64);
     Ok(Shown {
         committed,
         judged,
         aborts,
-        fingerprint,
+        ..Shown::default()
     })
 }
 
-fn storm_over_keys(seed: u64, is_durable: bool) -> Result<Shown, String> {
-    let work = Rc::new(keys::Keys::new(keys::Kind::TreeAndTable));
-    let (storm, fingerprint) = storm::run(seed, &work, is_durable)?;
+async fn storm_over_keys(kind: keys::Kind, world: World, limits: &Limits) -> Result<Shown, Wrong> {
+    let work = Rc::new(keys::Keys::new(kind));
+    let storm = Rc::new(storm::Storm::new(world, &*work));
+    storm::run(&storm, limits, &work).await?;
     if storm.is_lost() {
-        return Ok(storm.shown(fingerprint));
+        return Ok(storm.shown());
     }
     let unknown = work
         .log
         .resolve(|id| work.notes.find(id, |at| storm.object(at)));
-    let summary = work.judge()?;
-    let mut shown = storm.shown(fingerprint);
+    let summary = work.judge().map_err(Wrong::Broken)?;
+    let mut shown = storm.shown();
     (shown.committed, shown.judged) = (summary.committed, summary.reads);
     shown.aborts.insert("unheard".to_owned(), unknown as u64);
     Ok(shown)
 }
 
-fn storm_over_orders(seed: u64, is_durable: bool) -> Result<Shown, String> {
+async fn storm_over_graph(world: World, limits: &Limits) -> Result<Shown, Wrong> {
+    let work = Rc::new(graph::Graphs::default());
+    let storm = Rc::new(storm::Storm::new(world, &*work));
+    storm::run(&storm, limits, &work).await?;
+    if storm.is_lost() {
+        return Ok(storm.shown());
+    }
+    let unheard = work.resolve(|id| work.notes.find(id, |at| storm.object(at)));
+    let (judged, committed) = work.judge().map_err(Wrong::Broken)?;
+    let mut shown = storm.shown();
+    (shown.committed, shown.judged) = (committed, judged);
+    let counts = [("shipped", work.shipped.get()), ("unheard", unheard)];
+    let counts = counts.map(|(name, count)| (name.to_owned(), count as u64));
+    shown.aborts.extend(counts);
+    Ok(shown)
+}
+
+async fn storm_over_orders(world: World, limits: &Limits) -> Result<Shown, Wrong> {
     let work = Rc::new(orders::Orders::default());
-    let (storm, fingerprint) = storm::run(seed, &work, is_durable)?;
-    let mut shown = storm.shown(fingerprint);
+    let storm = Rc::new(storm::Storm::new(world, &*work));
+    storm::run(&storm, limits, &work).await?;
+    let mut shown = storm.shown();
     (shown.committed, shown.judged) = (work.done.get(), work.audits.get());
     Ok(shown)
 }

@@ -4,6 +4,7 @@
 //! aborts, must have seen the map at its read timestamp with its own changes; one that committed must find the same
 //! just before its write timestamp. `plinth-farm-judge` is told the same at the level of keys: it heeds real time.
 
+use crate::notes::Told;
 use bytes::Bytes;
 use plinth_farm_judge::{
     Change, History, Moment, NEVER, Options, Outcome, Read, Seen, Summary, Transaction, Write,
@@ -98,25 +99,28 @@ impl Log {
         self.entries.borrow_mut().push(entry);
     }
 
-    /// The engine has answered after all.
-    pub fn settle(&self, id: u64, outcome: Outcome) {
+    /// The engine has answered after all. The snapshot may be known only now.
+    pub fn settle(&self, id: u64, read_at: Option<u64>, outcome: Outcome) {
         let end = self.moment();
         let mut entries = self.entries.borrow_mut();
         let entry = entries.iter_mut().rev().find(|entry| entry.id == id);
         if let Some(entry) = entry {
-            (entry.end, entry.outcome) = (end, outcome);
+            (entry.end, entry.read_at, entry.outcome) = (end, read_at, outcome);
         }
     }
 
     /// Tells of each transaction whose outcome nobody has heard whether it was committed, and when: `find` is asked
     /// with its number.
-    pub fn resolve(&self, find: impl Fn(u64) -> Option<u64>) -> usize {
+    pub fn resolve(&self, find: impl Fn(u64) -> Option<Told>) -> usize {
         let mut entries = self.entries.borrow_mut();
         let unknown = entries.iter_mut();
         let unknown = unknown.filter(|entry| matches!(entry.outcome, Outcome::Unknown(_)));
         unknown
             .map(|entry| {
-                entry.outcome = find(entry.id).map_or(Outcome::Aborted, Outcome::Committed);
+                let told = find(entry.id);
+                entry.read_at = told.as_ref().map(|told| told.read_at).or(entry.read_at);
+                let outcome = told.map(|told| Outcome::Committed(told.written_at));
+                entry.outcome = outcome.unwrap_or(Outcome::Aborted);
             })
             .count()
     }

@@ -2,16 +2,17 @@
 
 use crate::choose::{PAIRS, machine, some_key, some_value};
 use crate::log::{COUNTER, Entry, Log, Scan, Step};
+use crate::notes::{self, Notes};
 use crate::world::World;
 use bytes::{BufMut, Bytes, BytesMut};
 use plinth_core::{Error, KeySelector, MutationKind, Result};
 use plinth_farm_engine::testing::fabrics::Any;
 use plinth_farm_engine::{Engine, Options, Transaction};
 use plinth_farm_judge::{self as judge, Outcome};
-use plinth_farm_memory::Abort;
+use plinth_farm_memory::{Abort, Pointer};
 use plinth_farm_structures::btree::BTree;
 use plinth_farm_structures::kv::{self, Database, RangeOptions};
-use plinth_runtime::{random, sleep};
+use plinth_runtime::{Duration, random, sleep};
 use std::cell::Cell;
 use std::rc::Rc;
 
@@ -22,6 +23,8 @@ pub struct Told {
     engine: Rc<Engine<Any>>,
     read_at: Cell<Option<u64>>,
     written_at: Cell<Option<u64>>,
+    /// What the next commit writes besides: the number of its transaction, into an object of the client's own.
+    note: Cell<Option<(Pointer, u64)>>,
 }
 
 impl Told {
@@ -30,6 +33,7 @@ impl Told {
             engine,
             read_at: Cell::new(None),
             written_at: Cell::new(None),
+            note: Cell::new(None),
         }
     }
 }
@@ -44,38 +48,73 @@ impl kv::Engine for Told {
     }
 
     async fn commit(&self, tx: Transaction<Any>) -> std::result::Result<(), Abort> {
+        if let Some((at, id)) = self.note.get() {
+            notes::write(&tx, at, id).await?;
+        }
         self.written_at.set(tx.commit().await?.written_at);
         Ok(())
     }
 }
 
-pub async fn client(log: &Log, world: &World, engine: &Rc<Engine<Any>>, tree: &BTree) {
+pub async fn client(
+    (log, notes): (&Log, &Notes),
+    world: &World,
+    engine: &Rc<Engine<Any>>,
+    tree: &BTree,
+) {
     let database = Database::new(Told::new(engine.clone()), tree.clone());
-    for _ in 0..TRANSACTIONS {
+    let note = match world.is_stormy {
+        true => match notes.begin(world, engine).await {
+            Some(note) => Some(note),
+            None => return,
+        },
+        false => None,
+    };
+    for done in 0.. {
         sleep(world.latency * random::below(4) as u32).await;
-        if world.is_blamed() {
+        if world.is_stormy {
+            sleep(Duration::from_micros(random::below(20_000))).await;
+        }
+        if !world.goes_on(done, TRANSACTIONS) || engine.has_left() {
             return;
         }
-        let told = database.engine();
-        told.read_at.set(None);
-        told.written_at.set(None);
-        let mut entry = log.begin(machine(engine), judge::Options::DEFAULT);
-        let tx = database.create_transaction();
-        let result = match steps(world, &tx, &mut entry).await {
-            Ok(()) => tx.commit().await,
-            Err(error) => Err(error),
-        };
-        entry.read_at = told.read_at.get();
-        let outcome = match (result, told.written_at.get()) {
-            (Ok(()), Some(at)) => Outcome::Committed(at),
-            (Ok(()), None) => Outcome::ReadOnly,
-            (Err(error), _) => {
-                judge_error(world, error);
-                Outcome::Aborted
-            }
-        };
-        log.end(entry, outcome);
+        one(log, world, &database, note).await;
     }
+}
+
+async fn one(log: &Log, world: &World, database: &Database<Told>, note: Option<Pointer>) {
+    let told = database.engine();
+    told.read_at.set(None);
+    told.written_at.set(None);
+    let mut entry = log.begin(machine(&told.engine), judge::Options::DEFAULT);
+    let id = entry.id;
+    let tx = database.create_transaction();
+    let result = steps(world, &tx, &mut entry).await;
+    entry.read_at = told.read_at.get();
+    told.note
+        .set(note.filter(|_| writes(&entry)).map(|at| (at, id)));
+    log.commits(&entry);
+    let result = match result {
+        Ok(()) => tx.commit().await,
+        Err(error) => Err(error),
+    };
+    let outcome = match (result, told.written_at.get()) {
+        (Ok(()), Some(at)) => Outcome::Committed(at),
+        (Ok(()), None) => Outcome::ReadOnly,
+        (Err(error), _) => {
+            judge_error(world, error);
+            if error == Error::commit_unknown_result {
+                return;
+            }
+            Outcome::Aborted
+        }
+    };
+    log.settle(id, told.read_at.get(), outcome);
+}
+
+fn writes(entry: &Entry) -> bool {
+    let reads = |step: &Step| matches!(step, Step::Get(..) | Step::Scan(_));
+    !entry.steps.iter().all(reads)
 }
 
 fn judge_error(world: &World, error: Error) {
@@ -83,6 +122,8 @@ fn judge_error(world: &World, error: Error) {
         Error::not_committed => world.aborted(Abort::Conflict),
         Error::transaction_too_old => world.aborted(Abort::TooOld),
         Error::commit_proxy_memory_limit_exceeded => world.aborted(Abort::Full),
+        Error::commit_unknown_result => world.aborted(Abort::Unknown),
+        Error::shutdown_in_progress => world.aborted(Abort::Left),
         error => world.blame(format!("a transaction on keys and values: {error:?}")),
     }
 }

@@ -4,11 +4,15 @@
 //! When the storm is over, the cluster must heal: all machines are members, all replicas are whole and equal, and the
 //! work comes to its end.
 
+mod faults;
 mod machine;
 mod register;
 
-use crate::Shown;
+pub use faults::{all_kinds, kinds};
+
 use crate::world::{REGIONS, Work, World};
+use crate::{Limits, Shown, Wrong};
+use faults::Fleet;
 use plinth_core::id::Uid;
 use plinth_farm_engine::testing::fabrics::Any;
 use plinth_farm_engine::testing::machines::faults_of_the_end;
@@ -17,10 +21,7 @@ use plinth_farm_fabric::Fabric;
 use plinth_farm_member::{Cluster, Record};
 use plinth_farm_memory::{Pointer, Region, Seen};
 use plinth_farm_node::{Node, configuration_of};
-use plinth_runtime::knobs::{Knobs, set_knobs};
-use plinth_runtime::sim::{
-    KillKind, Locality, MachineId, ProcessId, SimConfig, Simulation, control,
-};
+use plinth_runtime::sim::{Locality, MachineId, control};
 use plinth_runtime::{Duration, random, sleep};
 use register::Reach;
 use std::cell::{Cell, RefCell};
@@ -29,7 +30,6 @@ use std::rc::{Rc, Weak};
 
 type One = Node<Any, Reach>;
 
-const DISTURBANCES: usize = 8;
 /// Simulated time until a cluster must have healed.
 const HEAL_MS: u64 = 20_000;
 
@@ -44,6 +44,8 @@ pub struct Storm {
     pub cluster: Cluster,
     /// The host of each machine.
     hosts: Vec<usize>,
+    /// How often the clock of a host has jumped: processes that ran then have to leave.
+    jumps: RefCell<BTreeMap<usize, u32>>,
     lives: RefCell<BTreeMap<u16, Weak<One>>>,
     is_prepared: Cell<bool>,
     /// Machines whose present life has come to the end of its work.
@@ -54,18 +56,19 @@ pub struct Storm {
 }
 
 impl Storm {
-    fn new<W: Work>(world: World, work: &W, is_durable: bool) -> Storm {
+    pub fn new<W: Work>(world: World, work: &W) -> Storm {
         let sizes = work.sizes(&world);
         let machines = world.machines as u16;
+        let replication = machines.min(2 + (world.seed % 2) as u16) as u8;
         let cluster = Cluster {
             lease_ns: 60_000_000,
             sync_ns: 8_000_000,
             resend_ns: 6_000_000,
-            first_machines: 3,
+            first_machines: machines.min(3),
             region_bytes: 8 * sizes.region_words,
             slab_bytes: 8 * sizes.slab_words,
-            is_durable,
-            ..Cluster::new(Uid(9), machines, REGIONS, 2 + (world.seed % 2) as u8)
+            is_durable: world.is_durable,
+            ..Cluster::new(Uid(9), machines, REGIONS, replication)
         };
         let host = |machine: u16| match world.is_one_host {
             true => 0,
@@ -76,6 +79,7 @@ impl Storm {
             world: Rc::new(world),
             register: Reach::default(),
             cluster,
+            jumps: RefCell::default(),
             lives: RefCell::default(),
             is_prepared: Cell::new(false),
             done: RefCell::default(),
@@ -99,8 +103,33 @@ impl Storm {
         self.done.borrow_mut().remove(&machine);
     }
 
+    /// What a process knows of the cluster when it begins: what the register has, or what it knew in a former life.
+    fn some_record(&self, newest: Record) -> Record {
+        let old = self.register.any().filter(|_| random::chance(0.3));
+        match old {
+            Some(old) if old.revision < newest.revision => {
+                self.world.count("begun with an old record");
+                old
+            }
+            _ => newest,
+        }
+    }
+
+    /// How often the clock of a machine's host has jumped.
+    fn jumps(&self, machine: u16) -> u32 {
+        let host = &self.hosts[usize::from(machine)];
+        self.jumps.borrow().get(host).copied().unwrap_or(0)
+    }
+
+    fn on_host(&self, host: usize) -> Vec<u16> {
+        let machines = 0..self.world.machines as u16;
+        machines
+            .filter(|machine| self.hosts[usize::from(*machine)] == host)
+            .collect()
+    }
+
     /// Whether the cluster survives that: somebody who knows the time, and a whole replica of every region, live on.
-    fn may_kill(&self, machine: u16) -> bool {
+    fn may_kill(&self, machines: &[u16]) -> bool {
         if self.cluster.is_durable {
             return true;
         }
@@ -109,7 +138,8 @@ impl Storm {
         };
         let lives = |seat: &&plinth_farm_member::Seat| {
             let node = self.node(seat.machine);
-            seat.machine != machine && node.is_some_and(|node| node.member().id() == seat.id)
+            let is_killed = machines.contains(&seat.machine);
+            !is_killed && node.is_some_and(|node| node.member().id() == seat.id)
         };
         let living: Vec<u16> = record
             .machines
@@ -119,11 +149,8 @@ impl Storm {
             .collect();
         let knows = |machine: &u16| {
             let node = self.node(*machine);
-            node.is_some_and(|node| {
-                node.member()
-                    .clock()
-                    .update(|server, _| server.knows_time())
-            })
+            // Not of this process, whose clock is another one.
+            node.is_some_and(|node| node.member().clock().look(|server| server.knows_time()))
         };
         let has = |machine: u16| living.contains(&machine);
         living.iter().any(knows)
@@ -194,7 +221,7 @@ impl Storm {
             }
             sleep(Duration::from_millis(5)).await;
         }
-        self.world.blame(format!("{what}: {why}"));
+        self.world.hangs(format!("{what}: {why}"));
         false
     }
 
@@ -215,14 +242,13 @@ impl Storm {
         }
     }
 
-    pub fn shown(&self, fingerprint: u64) -> Shown {
+    pub fn shown(&self) -> Shown {
         let mut aborts = self.world.aborts.borrow().clone();
         let number = self.register.held().map_or(0, |record| record.number());
         aborts.insert("configurations".to_owned(), number);
         aborts.insert("lost".to_owned(), u64::from(self.is_lost()));
         Shown {
             aborts,
-            fingerprint,
             ..Shown::default()
         }
     }
@@ -247,187 +273,11 @@ impl Storm {
     }
 }
 
-struct Fleet {
-    storm: Rc<Storm>,
-    hosts: Vec<MachineId>,
-    processes: Vec<ProcessId>,
-}
-
-impl Fleet {
-    fn host(&self, machine: u16) -> usize {
-        self.storm.hosts[usize::from(machine)]
-    }
-
-    /// The master, more often than any other.
-    fn victim(&self) -> u16 {
-        match self.storm.master() {
-            Some(machine) if random::chance(0.3) => machine,
-            _ => random::below(self.processes.len() as u64) as u16,
-        }
-    }
-
-    fn kill(&self, machine: u16) {
-        if !self.storm.may_kill(machine) {
-            return;
-        }
-        self.storm.world.count("kills");
-        self.storm.end_life(machine);
-        let after = match random::below(3) {
-            0 => some_ms(3),
-            _ => some_ms(150),
-        };
-        let kind = KillKind::RebootProcess { after };
-        control().kill_process(self.processes[usize::from(machine)], kind);
-    }
-
-    async fn cut_off(&self, host: usize) {
-        for other in (0..self.hosts.len()).filter(|other| *other != host) {
-            let (one, two) = (self.hosts[host], self.hosts[other]);
-            match random::below(3) {
-                0 => control().partition(one, two, true),
-                1 => control().partition(one, two, false),
-                _ => control().partition(two, one, false),
-            }
-        }
-        sleep(some_ms(120)).await;
-        control().heal_all();
-    }
-
-    /// The power of a host fails: what was not on disk is gone.
-    fn power_cut(&self, host: usize) {
-        self.storm.world.count("power cuts");
-        let machines = 0..self.processes.len() as u16;
-        let there = machines.filter(|machine| self.host(*machine) == host);
-        there.for_each(|machine| self.storm.end_life(machine));
-        control().power_cut(self.hosts[host]);
-    }
-
-    fn boot(&self, host: usize) {
-        control().boot(self.hosts[host]);
-        let machines = 0..self.processes.len() as u16;
-        let there = machines.filter(|machine| self.host(*machine) == host);
-        there.for_each(|machine| control().restart_process(self.processes[usize::from(machine)]));
-    }
-
-    async fn cut_power(&self) {
-        let hosts = self.hosts.len();
-        let one = random::below(hosts as u64) as usize;
-        let all: Vec<usize> = match random::chance(0.5) {
-            true => (0..hosts).collect(),
-            false => vec![one, (one + 1) % hosts],
-        };
-        for host in &all {
-            self.power_cut(*host);
-            if random::chance(0.3) {
-                sleep(some_ms(100)).await;
-            }
-        }
-        for host in all {
-            sleep(some_ms(100)).await;
-            self.boot(host);
-        }
-    }
-
-    async fn disturb_once(&self) {
-        let machine = self.victim();
-        let process = self.processes[usize::from(machine)];
-        if self.storm.cluster.is_durable && random::chance(0.4) {
-            self.cut_power().await;
-            return sleep(some_ms(600)).await;
-        }
-        match random::below(10) {
-            0..4 => self.kill(machine),
-            4 => control().pause_process(process, some_ms(150)),
-            5 => control().busy_process(process, some_ms(100)),
-            6 => self.cut_off(self.host(machine)).await,
-            7 => {
-                let hosts = self.hosts.len() as u64;
-                let (one, two) = (random::below(hosts), random::below(hosts));
-                control().cut_connections(self.hosts[one as usize], self.hosts[two as usize]);
-            }
-            8 => {
-                let drift = random::below(999) as i64 - 499;
-                control().set_clock_drift(self.hosts[self.host(machine)], drift);
-            }
-            _ => {
-                // Two at once, or one in the recovery from the other.
-                self.kill(machine);
-                sleep(some_ms(30)).await;
-                self.kill(self.victim());
-            }
-        }
-        sleep(some_ms(200)).await;
-    }
-
-    async fn blow(self) {
-        let storm = &self.storm;
-        let healed = || storm.is_healed().map(|_| ());
-        let prepared = || match storm.is_prepared.get() {
-            true => Ok(()),
-            false => Err(healed().err().unwrap_or("it is healed".to_owned())),
-        };
-        if !storm.wait("it is not prepared", prepared).await {
-            return;
-        }
-        for _ in 0..DISTURBANCES {
-            self.disturb_once().await;
-            if storm.is_lost() {
-                return;
-            }
-        }
-        control().heal_all();
-        if !storm.wait("it does not heal", healed).await {
-            return;
-        }
-        storm.world.is_calm.set(true);
-        let is_over = || match storm.is_over.get() {
-            true => Ok(()),
-            false => Err(format!("{:?} are done", storm.done.borrow())),
-        };
-        if storm.wait("the work does not end", is_over).await
-            && storm.wait("it does not stay healed", healed).await
-        {
-            storm.check_end().await;
-        }
-    }
-}
-
-/// Journals that are cut often, and backups that are written often.
-fn small_disks(seed: u64) -> Knobs {
-    let mut knobs = Knobs::default();
-    let bytes = [16 << 10, 32 << 10, 128 << 10][seed as usize / 2 % 3];
-    let names = [
-        "farm_journal_bytes",
-        "farm_journal_segment_bytes",
-        "farm_backup_buffer_bytes",
-        "farm_backup_line_bytes_max",
-    ];
-    for name in names {
-        let set = knobs.set(name, &bytes.to_string());
-        set.expect("the knob is there, and takes that");
-    }
-    knobs
-}
-
-/// Runs the work on machines that fail, as the seed chooses. Returns the storm, and a number that is the same for runs
-/// that are the same. Error: what was found wrong.
-///
-/// `is_durable`: all machines may die at once, also by the loss of power, and come back with their disks.
-pub fn run<W: Work>(seed: u64, work: &Rc<W>, is_durable: bool) -> Result<(Rc<Storm>, u64), String> {
-    let latency = [5..50, 20..300, 50..1000][seed as usize % 3].clone();
-    let config = SimConfig {
-        clock_drift_ppm_max: 499,
-        network_latency_us: latency.clone(),
-        ..SimConfig::default()
-    };
-    let sim = Simulation::new(seed, config);
-    let mut world = World::new(seed, Duration::from_micros(latency.end));
-    (world.is_stormy, world.is_small) = (true, false);
-    world.machines = 4 + seed as usize % 2;
-    let storm = Rc::new(Storm::new(world, &**work, is_durable));
+/// Runs the work on machines that fail, as the seed chooses. The tester of a simulation calls it.
+pub async fn run<W: Work>(storm: &Rc<Storm>, limits: &Limits, work: &Rc<W>) -> Result<(), Wrong> {
     let count = storm.hosts.iter().max().map_or(1, |most| most + 1);
     let hosts: Vec<MachineId> = (0..count)
-        .map(|_| sim.add_machine(Locality::default()))
+        .map(|_| control().add_machine(Locality::default()))
         .collect();
     let mut processes = Vec::new();
     for machine in 0..storm.world.machines as u16 {
@@ -435,19 +285,13 @@ pub fn run<W: Work>(seed: u64, work: &Rc<W>, is_durable: bool) -> Result<(Rc<Sto
         let live = move || Box::pin(machine::live(storm_of.clone(), work.clone(), machine)) as _;
         let host = hosts[storm.hosts[usize::from(machine)]];
         let address = plinth_farm_engine::testing::machines::address(machine);
-        processes.push(sim.start_process(host, address, live));
+        processes.push(control().start_process(host, address, live));
     }
     let fleet = Fleet {
         storm: storm.clone(),
         hosts,
         processes,
     };
-    sim.run(async move {
-        set_knobs(small_disks(seed));
-        fleet.blow().await;
-    });
-    match storm.world.verdict() {
-        Some(blame) => Err(blame),
-        None => Ok((storm, sim.fingerprint())),
-    }
+    fleet.blow(limits).await;
+    storm.world.verdict()
 }

@@ -72,7 +72,10 @@ fn a_tree_and_a_table_are_maps_while_machines_fail() {
     assert!(sum.committed > 5_000 && sum.judged > 50_000);
     assert!(sum.aborts["kills"] > 100 && sum.aborts["unheard"] > 10);
     assert!(sum.aborts["configurations"] > 500 && sum.aborts["lost"] < 2);
+    assert!(sum.aborts["freed twice"] > 300 && sum.aborts["Full"] > 100);
+    assert!(sum.aborts["begun with an old record"] > 40 && sum.aborts["clock broken"] > 20);
     assert_taken(&[
+        "farm clock has jumped",
         "farm cell copied again",
         "farm outcome told by a recovery",
         "farm piece of a letter sent again",
@@ -80,6 +83,21 @@ fn a_tree_and_a_table_are_maps_while_machines_fail() {
         "farm recovery has applied a write",
         "farm slab copied anew",
     ]);
+}
+
+#[test]
+fn keys_and_values_are_a_map_while_machines_fail() {
+    let sum = sum(Workload::PairsInStorm, 0..40);
+    assert!(sum.committed > 4_000 && sum.judged > 40_000 && sum.aborts["lost"] < 2);
+    assert!(sum.aborts["kills"] > 100 && sum.aborts["unheard"] > 40);
+}
+
+#[test]
+fn a_graph_is_the_model_while_machines_fail_here_and_where_the_vertices_are() {
+    let sum = sum(Workload::GraphInStorm, 0..40);
+    assert!(sum.committed > 4_000 && sum.judged > 20_000 && sum.aborts["lost"] < 2);
+    assert!(sum.aborts["kills"] > 100 && sum.aborts["unheard"] > 10);
+    assert!(sum.aborts["shipped"] > 800 && sum.aborts["a machine is gone"] > 5);
 }
 
 #[test]
@@ -165,6 +183,19 @@ fn a_recovery_that_forgets_locks_is_found() {
     is_found(
         "farm_recovery_forgets_locks",
         &[Workload::StructuresInStorm],
+    );
+}
+
+#[test]
+fn a_jump_of_a_clock_that_is_believed_is_found() {
+    is_found("farm_jump_is_believed", &[Workload::StructuresInStorm]);
+}
+
+#[test]
+fn a_clock_master_that_does_not_fast_forward_is_found() {
+    is_found(
+        "farm_master_does_not_fast_forward",
+        &[Workload::StructuresInStorm, Workload::PairsInStorm],
     );
 }
 

@@ -1,16 +1,18 @@
 //! Machines in the simulator, with clocks that drift, over a network that delays, in one configuration.
 
+use crate::{Limits, Wrong};
 use plinth_farm_engine::testing::clocks::{hear_time, keep_time, new_clock};
 use plinth_farm_engine::testing::fabrics::Any;
 use plinth_farm_engine::testing::machines::{address, fabric_of, faults_of_the_end, settings};
 use plinth_farm_engine::{Engine, Place, Policy, Replicas, View};
 use plinth_farm_fabric::{Fabric, Layout, Machine};
 use plinth_farm_memory::{Abort, Sizes};
-use plinth_runtime::sim::{Locality, SimConfig, Simulation};
+use plinth_runtime::sim::{Locality, SimConfig, control};
 use plinth_runtime::{Duration, TaskGroup, sleep};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::ops::Range;
 use std::rc::Rc;
 
 pub const REGIONS: u16 = 4;
@@ -54,43 +56,74 @@ pub struct World {
     pub latency: Duration,
     /// Machines fail, and configurations follow each other.
     pub is_stormy: bool,
+    /// Machines have disks, and all of them may fail at once.
+    pub is_durable: bool,
     /// The storm is over: clients come to their ends.
     pub is_calm: Cell<bool>,
     /// How many transactions have ended with each error.
     pub aborts: RefCell<BTreeMap<String, u64>>,
-    blame: RefCell<Option<String>>,
+    wrong: RefCell<Option<Wrong>>,
     /// Machines that have come so far.
     ready: Cell<usize>,
     is_over: Cell<bool>,
     engines: RefCell<Vec<Rc<Engine<Any>>>>,
 }
 
+/// One-way latencies between two machines, in microseconds.
+fn latencies(seed: u64) -> Range<u64> {
+    [5..50, 20..300, 50..1000][seed as usize % 3].clone()
+}
+
+/// The simulated world of a seed, whatever runs in it.
+pub fn config(seed: u64) -> SimConfig {
+    SimConfig {
+        clock_drift_ppm_max: 499,
+        network_latency_us: latencies(seed),
+        ..SimConfig::default()
+    }
+}
+
+/// How many machines a run has.
+pub fn machines(seed: u64, is_stormy: bool, limits: &Limits) -> usize {
+    let drawn = match is_stormy {
+        true => 4 + seed as usize % 2,
+        false => 3 + seed as usize % 3,
+    };
+    drawn.min(limits.machines.unwrap_or(drawn).max(1))
+}
+
 impl World {
-    pub fn new(seed: u64, latency: Duration) -> World {
+    pub fn new(seed: u64, is_stormy: bool, limits: &Limits) -> World {
         World {
             seed,
-            latency,
-            is_stormy: false,
+            latency: Duration::from_micros(latencies(seed).end),
+            is_stormy,
+            is_durable: false,
             is_calm: Cell::new(false),
-            machines: 3 + seed as usize % 3,
+            machines: machines(seed, is_stormy, limits),
             policy: POLICIES[seed as usize / 3 % 4],
             is_small: seed / 12 % 2 == 1,
             is_one_host: seed % 5 == 4,
             aborts: RefCell::default(),
-            blame: RefCell::default(),
+            wrong: RefCell::default(),
             ready: Cell::new(0),
             is_over: Cell::new(false),
             engines: RefCell::default(),
         }
     }
 
-    /// Something is wrong. The first such thing counts.
+    /// A promise is broken. The first thing that is wrong counts.
     pub fn blame(&self, what: String) {
-        self.blame.borrow_mut().get_or_insert(what);
+        self.wrong.borrow_mut().get_or_insert(Wrong::Broken(what));
+    }
+
+    /// What should have come does not come.
+    pub fn hangs(&self, what: String) {
+        self.wrong.borrow_mut().get_or_insert(Wrong::Hangs(what));
     }
 
     pub fn is_blamed(&self) -> bool {
-        self.blame.borrow().is_some()
+        self.wrong.borrow().is_some()
     }
 
     /// A transaction has ended with this error, in which it may end while nobody fails.
@@ -121,8 +154,8 @@ impl World {
         self.is_stormy && matches!(abort, Abort::Left | Abort::Unknown)
     }
 
-    pub fn verdict(&self) -> Option<String> {
-        self.blame.borrow().clone()
+    pub fn verdict(&self) -> Result<(), Wrong> {
+        self.wrong.borrow().clone().map_or(Ok(()), Err)
     }
 
     /// Counts what has happened, for the report of a run.
@@ -138,7 +171,9 @@ impl World {
         };
         let regions = (0..REGIONS).map(|region| Replicas {
             primary: place(region, 0),
-            backups: (1..REPLICAS).map(|at| place(region, at)).collect(),
+            backups: (1..REPLICAS.min(machines.len()))
+                .map(|at| place(region, at))
+                .collect(),
         });
         View {
             number: 1,
@@ -217,42 +252,26 @@ async fn live<W: Work>(world: Rc<World>, work: Rc<W>, which: u16) {
     std::future::pending::<()>().await;
 }
 
-/// Runs the work on the machines that the seed chooses. Returns the world, and a number that is the same for runs
-/// that are the same. Error: what was found wrong.
-pub fn run<W: Work>(seed: u64, work: &Rc<W>) -> Result<(Rc<World>, u64), String> {
-    let latency = [5..50, 20..300, 50..1000][seed as usize % 3].clone();
-    let config = SimConfig {
-        clock_drift_ppm_max: 499,
-        network_latency_us: latency.clone(),
-        ..SimConfig::default()
-    };
-    let sim = Simulation::new(seed, config);
-    let world = Rc::new(World::new(seed, Duration::from_micros(latency.end)));
+/// Runs the work on the machines of a world. The tester of a simulation calls it.
+pub async fn run<W: Work>(world: &Rc<World>, work: &Rc<W>) -> Result<(), Wrong> {
     let mut host = None;
     for which in 0..world.machines as u16 {
         let one = host.filter(|_| world.is_one_host);
-        let id = one.unwrap_or_else(|| sim.add_machine(Locality::default()));
+        let id = one.unwrap_or_else(|| control().add_machine(Locality::default()));
         host = Some(id);
         let (world, work) = (world.clone(), work.clone());
         let live = move || Box::pin(live(world.clone(), work.clone(), which)) as _;
-        sim.start_process(id, address(which), live);
+        control().start_process(id, address(which), live);
     }
-    let watched = world.clone();
-    sim.run(async move {
-        for _ in 0..LIMIT_MS {
-            if watched.is_over.get() || watched.is_blamed() {
-                break;
-            }
-            sleep(Duration::from_millis(1)).await;
+    for _ in 0..LIMIT_MS {
+        if world.is_over.get() || world.is_blamed() {
+            break;
         }
-        match watched.is_over.get() {
-            true => watched.check_end().await,
-            false => watched.blame("it does not end".to_owned()),
-        }
-    });
-    let blame = world.blame.borrow().clone();
-    match blame {
-        Some(blame) => Err(blame),
-        None => Ok((world, sim.fingerprint())),
+        sleep(Duration::from_millis(1)).await;
     }
+    match world.is_over.get() {
+        true => world.check_end().await,
+        false => world.hangs("it does not end".to_owned()),
+    }
+    world.verdict()
 }

@@ -267,6 +267,12 @@ impl<F: Fabric + 'static> Engine<F> {
         &self.site.fabric
     }
 
+    /// The machine with the primary of a region, as far as this one knows.
+    pub fn primary(&self, region: u16) -> Option<Machine> {
+        let place = self.site.core.view().primary(region)?;
+        Some(place.machine)
+    }
+
     /// The safe point: what was replaced before it may be collected (§4.5).
     pub fn safe_point(&self) -> u64 {
         self.site.core.oat.borrow().safe()

@@ -1,11 +1,12 @@
 //! The clock of a process: the state of its server, read and moved on with this machine's clock.
 
 use crate::failover::Server;
+use crate::guard::{Guard, Jumped};
 use crate::interval::{Bounds, Interval};
 use crate::sync::Untimed;
 use crate::wait::{self, Pending, Verdict};
 use plinth_runtime::sync::Notify;
-use plinth_runtime::{Duration, Task, now, race, sleep, spawn, spin};
+use plinth_runtime::{Duration, Task, race, sleep, spawn, spin};
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
 use std::fmt;
@@ -38,6 +39,7 @@ pub struct Clock {
 
 struct Inner {
     server: RefCell<Server>,
+    guard: Guard,
     bounds: Bounds,
     /// The server has changed: its clock may be enabled.
     changed: Notify,
@@ -86,7 +88,19 @@ impl Drop for Past {
 impl Inner {
     /// The interval that the master's time is in now. Waits while the clock is disabled.
     fn time(&self) -> Result<Interval, Untimed> {
-        self.server.borrow_mut().time(now().0)
+        self.at_reading(Server::time)
+    }
+
+    /// A clock that has jumped breaks the server down before it does anything else.
+    fn at_reading<T>(&self, change: impl FnOnce(&mut Server, u64) -> T) -> T {
+        let server = &mut *self.server.borrow_mut();
+        match self.guard.read() {
+            Ok(reading) => change(server, reading),
+            Err(Jumped(reading)) => {
+                server.distrust();
+                change(server, reading)
+            }
+        }
     }
 
     async fn interval(&self) -> Result<Interval, Broken> {
@@ -164,6 +178,7 @@ impl Clock {
         Clock {
             inner: Rc::new(Inner {
                 bounds: *server.bounds(),
+                guard: Guard::new(server.bounds()),
                 server: RefCell::new(server),
                 changed: Notify::new(),
                 waiting: RefCell::default(),
@@ -175,9 +190,14 @@ impl Clock {
 
     /// Moves the server on, at a reading of the clock.
     pub fn update<T>(&self, change: impl FnOnce(&mut Server, u64) -> T) -> T {
-        let changed = change(&mut self.inner.server.borrow_mut(), now().0);
+        let changed = self.inner.at_reading(change);
         self.inner.changed.notify_all();
         changed
+    }
+
+    /// Looks at the server without a reading of the clock.
+    pub fn look<T>(&self, look: impl FnOnce(&Server) -> T) -> T {
+        look(&self.inner.server.borrow())
     }
 
     /// The master's time now. Wakes nobody, so it may be asked again and again.

@@ -264,6 +264,14 @@ impl Server {
         }
     }
 
+    /// This machine's clock is another one than it was.
+    pub(crate) fn distrust(&mut self) {
+        if !self.state.is_broken {
+            probe!("farm clock has jumped");
+            self.state.break_down();
+        }
+    }
+
     /// Gives out no timestamp any more, and says nothing.
     pub fn leave(&mut self) {
         self.state.is_broken = true;

@@ -23,6 +23,7 @@
 //! | `sync` | what exchanges tell of the master's time; which terms are widened, and why |
 //! | `wait` | timestamps, and the relation that makes them monotonic |
 //! | `clock` | the two above on this process's clock: the one part that is not plain state |
+//! | `guard` | whether the clock is still the one that it was |
 //! | `failover` | a server: takes readings and messages, gives messages. `master` and `member` are its two parts |
 //! | `watch` | the rate of the master's clock, and when it is reported |
 //!
@@ -60,16 +61,19 @@
 //!
 //! [`restorable`]: Server::restorable
 //!
-//! A clock that breaks its bounds is noticed when it goes back, or when what is known of the master's time
-//! contradicts itself: the server stops ([`Notice::Broken`]). The watch is stricter, and only reports
-//! ([`Notice::Drifting`]). A jump forward by more than a lease disables the clock at once, because no lease lasts so
-//! long. Whose clock it was, a member cannot know: if several members accuse the master, the caller removes it.
+//! A clock that jumps, or was suspended, is noticed by its own machine, at the next reading, because it does not agree
+//! with the machine's second clock any more: the server stops ([`Notice::Broken`]) before anybody hears of that time.
+//! Where there is no second clock, or both break their bounds alike, that is noticed when the clock goes back, or when
+//! what is known of the master's time contradicts itself. Whose clock it was, a member cannot know then. The watch is
+//! stricter, and only reports ([`Notice::Drifting`]). A jump forward by more than a lease disables the clock at once
+//! in any case, because no lease lasts so long.
 //!
 //! What is not here: the register of the coordinators (the caller makes its compare-and-swap), and the transport.
 
 mod clock;
 mod configuration;
 mod failover;
+mod guard;
 mod interval;
 mod master;
 mod member;

@@ -3,6 +3,7 @@
 mod drift;
 mod failover;
 mod intervals;
+mod jumps;
 mod messages;
 mod model;
 mod restores;

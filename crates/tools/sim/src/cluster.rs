@@ -1,8 +1,9 @@
 //! The simulated cluster: its shape, its machines, and the workers on them.
 
+use crate::draw::Draw;
 use crate::last_moment::LastMoments;
 use crate::protection::Lost;
-use crate::scenario::{Draw, Scenario};
+use crate::scenario::{Scenario, Service};
 use plinth_client::Database;
 use plinth_coordination::{ClusterFile, Coordinators, election};
 use plinth_core::config::FaultDomain;
@@ -112,7 +113,10 @@ impl Shape {
             sets: CoordinatorSets::default(),
             lost: Lost::default(),
             last_moments: LastMoments::default(),
-            application: scenario.draw_application(seed, only),
+            application: match scenario.draw_service(seed, only) {
+                Some(Service::Application(application)) => Some(application),
+                Some(Service::Farm) | None => None,
+            },
         }
     }
 

@@ -1,4 +1,4 @@
-//! Floor 8: whole clusters under simulation, with faults and oracles (FDB §4).
+//! Floor 9: whole clusters under simulation, with faults and oracles (FDB §4).
 //!
 //! One run is one seed. The seed decides the shape of a cluster, its knobs, its faults and its workloads. Faults and
 //! workloads run for a while (the *safety* phase). Then everything is healed and the cluster must serve again within
@@ -11,6 +11,7 @@
 //! - `protection`: decides which machines may be lost for good.
 //! - [`workloads`]: the work of clients, each with its oracle.
 //! - `applications`: services on top of the store.
+//! - `farm`: the in-memory engine, in a world of its own.
 //! - `idle`: checks that after idle hours every list is as short as at the start.
 //! - `loss`: checks that lost data is never taken for data that never existed.
 //! - `consistency`: checks that all replicas hold the same data.
@@ -21,6 +22,8 @@ mod applications;
 mod attrition;
 mod cluster;
 mod consistency;
+mod draw;
+mod farm;
 pub mod hunt;
 mod idle;
 mod last_moment;
@@ -33,6 +36,7 @@ pub mod shrink;
 mod strangers;
 pub mod workloads;
 
+use plinth_farm_check::Workload;
 use plinth_runtime::sim::Simulation;
 use plinth_runtime::{Duration, Either, fault, gauge, probe};
 use std::cell::RefCell;
@@ -42,8 +46,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
 pub use hunt::{HuntOptions, HuntReport, hunt};
+use scenario::Service;
 pub use scenario::{Scenario, scenarios};
 pub use shrink::shrink;
+use workloads::Boxed;
 
 /// Settings of a run.
 #[derive(Clone, Debug)]
@@ -273,6 +279,41 @@ fn hangs(limit: Duration) -> Failure {
     Failure::new(FailureKind::Liveness, message)
 }
 
+type Run = Boxed<'static, Result<(), Failure>>;
+type WhatWasDrawn = Rc<RefCell<Drawn>>;
+
+fn start_farm(workload: Workload, options: &RunOptions, drawn: &WhatWasDrawn) -> Run {
+    drawn.replace(farm::drawn(workload, options.seed, &options.limits));
+    Box::pin(farm::run(workload, options.seed, options.limits.clone()))
+}
+
+/// Starts the machines of a cluster of the store, and returns what happens to them.
+fn start_cluster(
+    simulation: &Simulation,
+    scenario: Scenario,
+    options: &RunOptions,
+    drawn: &WhatWasDrawn,
+) -> Run {
+    let (seed, limits) = (options.seed, &options.limits);
+    let mut shape = cluster::Shape::draw(&scenario, seed, limits.workloads.as_deref());
+    shape.shrink(limits.machines, limits.processes);
+    let machines = cluster::start(simulation, &shape);
+    applications::start(simulation, &shape, &machines);
+    let mut mix = scenario.draw_mix(seed);
+    if let Some(kinds) = &limits.faults {
+        mix.keep_only(kinds);
+    }
+    drawn.replace(Drawn {
+        machines: shape.machines,
+        processes: shape.processes_a_machine,
+        seconds: scenario.fault_seconds,
+        faults: mix.kinds(),
+        workloads: Vec::new(),
+    });
+    let (only, drawn) = (limits.workloads.clone(), drawn.clone());
+    Box::pin(async move { phases::run(shape, scenario, mix, only, &drawn).await })
+}
+
 // The runner reports wall time; the run does not see it.
 #[allow(clippy::disallowed_methods, clippy::disallowed_types)]
 fn run_once(options: &RunOptions) -> Outcome {
@@ -284,33 +325,29 @@ fn run_once(options: &RunOptions) -> Outcome {
     probe::reset();
     gauge::reset();
     plant(options.planted_fault.as_deref());
-    let simulation = Simulation::new(options.seed, scenario.world(options.seed));
+    let (only, drawn) = (limits.workloads.as_deref(), Rc::default());
+    let of_farm = matches!(
+        scenario.draw_service(options.seed, only),
+        Some(Service::Farm)
+    );
+    let of_farm = of_farm.then(|| farm::draw_workload(options.seed, only));
+    let config = match of_farm {
+        Some(_) => farm::config(options.seed),
+        None => scenario.world(options.seed),
+    };
+    let simulation = Simulation::new(options.seed, config);
     if options.verbose {
         simulation.configure(|config| config.trace_lines_max = VERBOSE_TRACE_LINES);
     }
-    let drawn: Rc<RefCell<Drawn>> = Rc::default();
     let limit = RUN_LIMIT + Duration::from_secs(scenario.idle_hours * 3600);
     let wall_limit = wall_limit(options, &scenario);
     let finished = catch_unwind(AssertUnwindSafe(|| {
-        let mut shape = cluster::Shape::draw(&scenario, options.seed, limits.workloads.as_deref());
-        shape.shrink(limits.machines, limits.processes);
-        let machines = cluster::start(&simulation, &shape);
-        applications::start(&simulation, &shape, &machines);
-        let mut mix = scenario.draw_mix(options.seed);
-        if let Some(kinds) = &limits.faults {
-            mix.keep_only(kinds);
-        }
-        drawn.replace(Drawn {
-            machines: shape.machines,
-            processes: shape.processes_a_machine,
-            seconds: scenario.fault_seconds,
-            faults: mix.kinds(),
-            workloads: Vec::new(),
-        });
-        let (only, drawn) = (limits.workloads.clone(), drawn.clone());
+        let run = match of_farm {
+            Some(workload) => start_farm(workload, options, &drawn),
+            None => start_cluster(&simulation, scenario, options, &drawn),
+        };
         let run = async move {
-            let phases = phases::run(shape, scenario, mix, only, &drawn);
-            match plinth_runtime::race(phases, out_of_wall_time(wall_limit)).await {
+            match plinth_runtime::race(run, out_of_wall_time(wall_limit)).await {
                 Either::Left(verdict) => verdict,
                 Either::Right(failure) => Err(failure),
             }

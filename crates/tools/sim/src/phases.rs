@@ -1,7 +1,8 @@
 //! The phases of a run: create, work under faults, heal, demand service, check.
 
 use crate::cluster::{self, Shape};
-use crate::scenario::{Draw, FaultMix, Scenario};
+use crate::draw::Draw;
+use crate::scenario::{FaultMix, Scenario};
 use crate::workloads::{self, Day, Space, Workload};
 use crate::{Drawn, Failure, FailureKind, attrition, consistency, idle, loss, strangers};
 use plinth_client::Database;

@@ -1,5 +1,7 @@
 //! Scenarios: the kinds of cluster, faults and workloads that a run draws from. Data, not code.
 
+use crate::draw::Draw;
+use crate::farm;
 use plinth_runtime::sim::SimConfig;
 use plinth_workload::{Application, applications};
 use std::ops::RangeInclusive;
@@ -53,6 +55,33 @@ pub struct FaultMix {
     pub misdirected_write: u32,
 }
 
+/// What a scenario draws a [`Service`] from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Services {
+    None,
+    Any,
+    Farm,
+}
+
+/// What a run has besides the store.
+#[derive(Clone, Copy, Debug)]
+pub enum Service {
+    /// It runs on the machines of the store, and its workloads beside some of the store's.
+    Application(&'static Application),
+    /// The in-memory engine, alone on machines of its own.
+    Farm,
+}
+
+impl Service {
+    fn has_wanted(&self, only: &[String]) -> bool {
+        let is_wanted = |name: &str| only.iter().any(|one| one == name);
+        match self {
+            Service::Application(of) => of.workloads.iter().any(|kind| is_wanted(kind.name)),
+            Service::Farm => farm::names().any(is_wanted),
+        }
+    }
+}
+
 /// A kind of run. A scenario is entirely defined by its entry in the table below.
 #[derive(Clone, Debug)]
 pub struct Scenario {
@@ -86,8 +115,8 @@ pub struct Scenario {
     pub exchange_coordinators: bool,
     /// Number of shards at the start; 0: a few, or as many as the knobs say.
     pub first_shards: usize,
-    /// An application runs on the machines, and its workloads beside some of the store's.
-    pub with_application: bool,
+    /// What runs beside the store, or instead of it.
+    pub services: Services,
     /// Milliseconds that a client pauses between two transactions.
     pub think_ms: RangeInclusive<u64>,
 }
@@ -166,13 +195,17 @@ const STANDARD: Scenario = Scenario {
     siege: false,
     exchange_coordinators: false,
     first_shards: 0,
-    with_application: false,
+    services: Services::None,
     think_ms: 50..=800,
 };
 
 /// Names of all kinds of fault.
 pub fn fault_kinds() -> Vec<String> {
-    ALL.kinds()
+    let mut all = ALL.kinds();
+    let others = farm::fault_kinds().filter(|name| !all.contains(name));
+    let others: Vec<String> = others.collect();
+    all.extend(others);
+    all
 }
 
 /// All scenarios; the first is the default.
@@ -351,10 +384,16 @@ const SCENARIOS: &[Scenario] = &[
     },
     Scenario {
         name: "applications",
-        about: "a service on top of the store, on the same machines, under the same faults",
+        about: "a service on top of the store, under the same faults; or the in-memory engine",
         machines: 2..=5,
         machines_max: 5,
-        with_application: true,
+        services: Services::Any,
+        ..STANDARD
+    },
+    Scenario {
+        name: "farm",
+        about: "the in-memory engine on machines of its own, in calm and in storms",
+        services: Services::Farm,
         ..STANDARD
     },
     Scenario {
@@ -424,26 +463,6 @@ pub fn find(name: &str) -> Option<Scenario> {
         .cloned()
 }
 
-/// A generator for decisions before the simulated world exists. So the same seed gives the same world, whatever the
-/// world draws later.
-pub(crate) struct Draw(u64);
-
-impl Draw {
-    pub fn new(seed: u64, purpose: u64) -> Self {
-        Draw(seed ^ purpose.wrapping_mul(0xd6e8_feb8_6659_fd93))
-    }
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut x = self.0;
-        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (x ^ (x >> 31)) % n
-    }
-    pub fn between(&mut self, low: usize, high: usize) -> usize {
-        low + self.below((high - low + 1) as u64) as usize
-    }
-}
-
 impl Scenario {
     pub fn world(&self, seed: u64) -> SimConfig {
         if !self.hostile {
@@ -459,22 +478,25 @@ impl Scenario {
         }
     }
 
-    /// The application of the run, if the scenario has one. If only some workloads are wanted, one that has such.
-    pub fn draw_application(
-        &self,
-        seed: u64,
-        only: Option<&[String]>,
-    ) -> Option<&'static Application> {
-        let mut all = applications();
-        let is_wanted = |of: &&Application| {
-            let mut names = of.workloads.iter().map(|kind| kind.name);
-            names.any(|name| only.is_some_and(|only| only.iter().any(|one| one == name)))
-        };
-        if all.iter().any(is_wanted) {
-            all.retain(is_wanted);
+    /// The service of the run, if the scenario has any. If only some workloads are wanted, one that has such.
+    pub fn draw_service(&self, seed: u64, only: Option<&[String]>) -> Option<Service> {
+        let mut all: Vec<Service> = applications()
+            .into_iter()
+            .map(Service::Application)
+            .collect();
+        all.push(Service::Farm);
+        if let Some(only) = only {
+            match all.iter().any(|one| one.has_wanted(only)) {
+                true => all.retain(|one| one.has_wanted(only)),
+                // Only workloads of the store are wanted.
+                false => drop(all.pop()),
+            }
         }
-        let last = all.len().checked_sub(1).filter(|_| self.with_application)?;
-        Some(all[Draw::new(seed, 5).between(0, last)])
+        match self.services {
+            Services::None => None,
+            Services::Farm => Some(Service::Farm),
+            Services::Any => Some(all[Draw::new(seed, 5).between(0, all.len() - 1)]),
+        }
     }
 
     /// The scenario's faults; with `swarm` about half of the kinds.

@@ -19,6 +19,7 @@ mod versionstamp;
 mod watch;
 
 use crate::cluster::Shape;
+use crate::farm;
 use plinth_runtime::random;
 use plinth_workload::{
     Application, Complaints, Ending, Verdict, applications, ending, number, read_rows,
@@ -44,11 +45,16 @@ fn kinds() -> Vec<&'static Kind> {
     kinds
 }
 
-/// Names of the workloads, those of applications included. A run can be limited to some of them.
+/// Names of the workloads, those of applications and of the in-memory engine included. A run can be limited to some of
+/// them.
 pub fn names() -> Vec<&'static str> {
     let of_store = kinds().into_iter().map(|kind| kind.name);
     let others = applications().into_iter().flat_map(|other| other.workloads);
-    of_store.chain(others.map(|kind| kind.name)).collect()
+    let of_applications = others.map(|kind| kind.name);
+    of_store
+        .chain(of_applications)
+        .chain(farm::names())
+        .collect()
 }
 
 /// The workloads of a run, and a part of the key space that none of them uses.

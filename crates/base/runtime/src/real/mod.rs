@@ -146,6 +146,19 @@ pub(crate) fn now() -> Instant {
     Instant(origin().elapsed().as_nanos() as u64)
 }
 
+/// See [`crate::second_clock`].
+pub(crate) fn second_clock() -> Option<Instant> {
+    #[cfg(target_os = "linux")]
+    {
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        Some(Instant(
+            time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64,
+        ))
+    }
+    #[cfg(not(target_os = "linux"))]
+    None
+}
+
 /// See [`crate::host_clock_origin`].
 pub(crate) fn host_clock_origin() -> Option<u64> {
     static ORIGIN: OnceLock<Option<u64>> = OnceLock::new();

@@ -321,3 +321,14 @@ fn the_origin_is_where_the_clock_of_the_host_was() {
     let error = crate::HOST_CLOCK_ERROR_NS;
     assert!(before <= host + error && host <= after + error);
 }
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_second_clock_advances_as_the_clock_does() {
+    let second = || crate::second_clock().expect("there is one").0;
+    let (first, begun) = (second(), crate::now().0);
+    std::thread::sleep(Duration::from_millis(20));
+    let (ended, last) = (crate::now().0, second());
+    // The looks at the second clock are around those at the clock.
+    assert!(last - first >= ended - begun && ended - begun >= 20_000_000);
+}

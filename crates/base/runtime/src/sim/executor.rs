@@ -377,6 +377,12 @@ impl World {
         Instant(self.clock_of(self.current.get()).local(self.executor.now()))
     }
 
+    /// The second clock of the running process's machine.
+    pub fn second_now(&self) -> Instant {
+        let jumped = self.jumped_ns(self.current.get());
+        Instant(self.local_now().0.saturating_add_signed(-jumped))
+    }
+
     /// The wall clock of the running process's machine: deterministic, plausible in a log, and off by the machine's
     /// offset.
     pub fn unix_time_ms(&self) -> u64 {

@@ -182,6 +182,12 @@ impl Control {
         self.within(|world| world.set_clock_drift(machine, drift_ppm));
     }
 
+    /// Lets the machine's clock jump, forward or back. Its second clock does not, and timers that are set stay as they
+    /// are.
+    pub fn jump_clock(&self, machine: MachineId, by_ns: i64) {
+        self.within(|world| world.jump_clock(machine, by_ns));
+    }
+
     /// Sets the error of the machine's wall clock: the clock jumps. The tester's machine has one, too.
     pub fn set_wall_clock(&self, machine: MachineId, offset_ms: i64) {
         self.within(|world| world.set_wall_clock(machine, offset_ms));

@@ -81,6 +81,12 @@ impl Clock {
         true_ns
     }
 
+    /// The same clock, which shows another time from now on.
+    fn with_jump(&self, now_ns: u64, by_ns: i64) -> Clock {
+        let local = self.local(now_ns).saturating_add_signed(by_ns);
+        Clock::new(now_ns, local, self.drift_ppm)
+    }
+
     /// The same clock at another rate from now on, without a jump.
     fn with_drift(&self, now_ns: u64, drift_ppm: i64) -> Clock {
         Clock::new(now_ns, self.local(now_ns), drift_ppm)
@@ -90,6 +96,8 @@ impl Clock {
 pub(super) struct Machine {
     pub locality: Locality,
     pub clock: Clock,
+    /// How far its clock has jumped in all. Its second clock does not jump.
+    jumped_ns: i64,
     /// Error of the wall clock in milliseconds.
     pub wall_offset_ms: i64,
     pub is_up: bool,
@@ -143,6 +151,7 @@ impl World {
         let machine = Machine {
             locality,
             clock,
+            jumped_ns: 0,
             wall_offset_ms: 0,
             is_up: true,
             is_lost: false,
@@ -163,6 +172,7 @@ impl World {
         machines.push(Machine {
             locality,
             clock,
+            jumped_ns: 0,
             wall_offset_ms: 0,
             is_up: true,
             is_lost: false,
@@ -367,6 +377,18 @@ impl World {
     pub(super) fn set_clock_drift(&self, machine: MachineId, drift_ppm: i64) {
         let machine = &mut self.machines.borrow_mut()[machine.0 as usize];
         machine.clock = machine.clock.with_drift(self.executor.now(), drift_ppm);
+    }
+
+    pub(super) fn jump_clock(&self, machine: MachineId, by_ns: i64) {
+        let machine = &mut self.machines.borrow_mut()[machine.0 as usize];
+        machine.clock = machine.clock.with_jump(self.executor.now(), by_ns);
+        machine.jumped_ns += by_ns;
+    }
+
+    /// How far the clock of the process's machine has jumped in all.
+    pub(super) fn jumped_ns(&self, id: ProcessId) -> i64 {
+        let machine = self.machine_of(id);
+        self.machines.borrow()[machine.0 as usize].jumped_ns
     }
 
     pub(super) fn set_wall_clock(&self, machine: MachineId, offset_ms: i64) {

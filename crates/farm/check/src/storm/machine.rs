@@ -87,7 +87,7 @@ async fn disk_of<W: Work>(
 }
 
 pub async fn live<W: Work>(storm: Rc<Storm>, work: Rc<W>, machine: u16) {
-    let register = storm.register.clone();
+    let (register, jumps) = (storm.register.clone(), storm.jumps(machine));
     let record = loop {
         if let Ok(record) = create(&register, storm.cluster.clone()).await {
             break record;
@@ -97,6 +97,7 @@ pub async fn live<W: Work>(storm: Rc<Storm>, work: Rc<W>, machine: u16) {
     let fabric = fabric_of(&storm, &*work, machine, &group).await;
     let disk = disk_of(&storm, &*work, &record, fabric.local()).await;
     let options = options(&storm, &*work, machine, &fabric, disk);
+    let record = storm.some_record(record);
     let node = Node::start(fabric.clone(), register, record, options).await;
     let node = Rc::new(node.expect("a node"));
     storm.begin_life(machine, &node);
@@ -107,15 +108,12 @@ pub async fn live<W: Work>(storm: Rc<Storm>, work: Rc<W>, machine: u16) {
         storm.world.blame(format!("the disk of {machine}: {why}"));
     }
     let why = node.left().get();
-    let may_leave = match why {
-        Some(Left::Removed) => true,
-        Some(Left::Restore) => storm.cluster.is_durable,
-        _ => false,
-    };
-    if !may_leave {
-        storm.world.blame(format!("{machine} has left: {why:?}"));
+    match why {
+        Some(Left::Removed) => storm.world.count("left"),
+        Some(Left::Restore) if storm.cluster.is_durable => storm.world.count("left to restore"),
+        Some(Left::Broken) if storm.jumps(machine) > jumps => storm.world.count("clock broken"),
+        why => storm.world.blame(format!("{machine} has left: {why:?}")),
     }
-    storm.world.count("left");
     storm.end_life(machine);
     let after = some_ms(20);
     control().kill_process(current_process(), KillKind::RebootProcess { after });

@@ -8,21 +8,28 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 #[derive(Clone, Default)]
-pub struct Reach(Rc<RefCell<Option<Record>>>);
+pub struct Reach(Rc<RefCell<Vec<Record>>>);
 
 impl Reach {
     pub fn held(&self) -> Option<Record> {
-        self.0.borrow().clone()
+        self.0.borrow().last().cloned()
+    }
+
+    /// One that it holds or has held.
+    pub fn any(&self) -> Option<Record> {
+        let all = self.0.borrow();
+        let at = random::below(all.len().max(1) as u64) as usize;
+        all.get(at).cloned()
     }
 
     fn take(&self, next: &Record) -> bool {
-        let mut held = self.0.borrow_mut();
+        let held = self.held();
         if held.as_ref() == Some(next) {
             return true;
         }
-        let fits = held.as_ref().map_or(0, |held| held.revision) + 1 == next.revision;
+        let fits = held.map_or(0, |held| held.revision) + 1 == next.revision;
         if fits {
-            *held = Some(next.clone());
+            self.0.borrow_mut().push(next.clone());
         }
         fits
     }

@@ -20,6 +20,8 @@ use std::path::PathBuf;
 /// Limit of rows of a range if the user names none.
 const ROWS_DEFAULT: i32 = 25;
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
+/// A process that cannot go on as a member knows why within this time.
+const LEAVES_WITHIN: Duration = Duration::from_millis(50);
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
@@ -104,11 +106,17 @@ async fn serve(arguments: &Arguments) -> Outcome {
         session.end(ran)
     };
     let outcome = match race(using, left.wait_until(Option::is_some)).await {
-        Either::Left(outcome) => outcome,
-        Either::Right(()) => Err(format!(
-            "it has left the cluster: {}",
-            left.get().map(|why| why.to_string()).unwrap_or_default()
-        )),
+        Either::Left(Err(line)) => {
+            // Statements may end a moment before the reason is known.
+            timeout(LEAVES_WITHIN, left.wait_until(Option::is_some)).await;
+            Err(line)
+        }
+        Either::Left(Ok(())) => Ok(()),
+        Either::Right(()) => Err(String::new()),
+    };
+    let outcome = match (outcome, left.get()) {
+        (Err(_), Some(why)) => Err(format!("it has left the cluster: {why}")),
+        (outcome, _) => outcome,
     };
     guest.leave().await;
     outcome

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes servers from outside
 
 pub mod client_programs;
+pub mod farm;
 pub mod gateways;
 pub mod replicas;
 pub mod small_disk;

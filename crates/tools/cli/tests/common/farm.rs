@@ -1,0 +1,134 @@
+//! Machines of the in-memory engine: real processes of this host.
+
+use super::{BINARY, Directory, Server, free_ports, text};
+use serde_json::Value;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+pub struct Machines {
+    pub directory: Directory,
+    first_port: u16,
+    pub processes: Vec<Option<Server>>,
+}
+
+impl Machines {
+    /// A cluster file that names the first of so many processes, none of which runs.
+    pub fn new(name: &str, count: u16) -> Machines {
+        let (directory, first_port) = (Directory::new(name), free_ports(2 * count));
+        let machines = Machines {
+            directory,
+            first_port,
+            processes: (0..count).map(|_| None).collect(),
+        };
+        let text = format!("test:{first_port}@{}\n", machines.address(0));
+        std::fs::write(machines.file(), text).expect("written");
+        machines
+    }
+
+    pub fn file(&self) -> String {
+        self.directory.file("plinth.cluster").display().to_string()
+    }
+
+    pub fn address(&self, i: u16) -> String {
+        format!("127.0.0.1:{}", self.first_port + 2 * i)
+    }
+
+    pub fn command(&self, i: u16, more: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        command
+            .args(["farm", "server", "--listen", &self.address(i)])
+            .arg("--data-dir")
+            .arg(self.directory.file(&format!("d{i}")))
+            .arg("--memory-dir")
+            .arg(self.directory.file("memory"))
+            .args(["-C", &self.file()])
+            .args(more)
+            .stdin(Stdio::null());
+        if !more.contains(&"--old-mib") {
+            command.args(["--old-mib", "8"]);
+        }
+        command
+    }
+
+    pub fn start(&mut self, i: u16) {
+        let command = self.command(i, &[]);
+        self.start_as(i, command);
+    }
+
+    /// Starts a process by another command than usual.
+    pub fn start_as(&mut self, i: u16, mut command: Command) {
+        let said = std::fs::File::create(self.directory.file(&format!("said-{i}")));
+        command.stderr(said.expect("can be made"));
+        self.processes[usize::from(i)] = Some(Server(command.spawn().expect("it starts")));
+    }
+
+    pub fn said(&self, i: u16) -> String {
+        text(&std::fs::read(self.directory.file(&format!("said-{i}"))).unwrap_or_default())
+    }
+
+    /// Kills a process, as `kill -9` does.
+    pub fn kill(&mut self, i: u16) {
+        self.processes[usize::from(i)] = None;
+    }
+
+    pub fn run(&self, command: &str, more: &[&str]) -> Output {
+        let mut asked = Command::new(BINARY);
+        asked.args(["farm", command, "-C", &self.file()]).args(more);
+        asked.stdin(Stdio::null()).output().expect("it runs")
+    }
+
+    pub fn create(&self) -> Output {
+        let plan = ["--machines", "3", "--regions", "3", "--region-mib", "8"];
+        self.run("create", &plan)
+    }
+
+    /// A shell of this cluster.
+    pub fn shell(&self, more: &[&str]) -> Command {
+        let mut command = Command::new(BINARY);
+        command
+            .args(["farm", "cli", "-C", &self.file()])
+            .arg("--memory-dir")
+            .arg(self.directory.file("memory"))
+            .args(["--timeout", "30"])
+            .args(more);
+        command
+    }
+
+    pub fn cli(&self, statements: &str) -> String {
+        let mut asked = self.shell(&["--exec", statements]);
+        let output = asked.stdin(Stdio::null()).output().expect("it runs");
+        assert!(
+            output.status.success(),
+            "{statements}: {}",
+            text(&output.stderr)
+        );
+        text(&output.stdout)
+    }
+
+    pub fn status(&self) -> Value {
+        let output = self.run("status", &["--json"]);
+        serde_json::from_slice(&output.stdout).expect("JSON")
+    }
+
+    pub fn until(&self, is_so: impl Fn(&Value) -> bool) -> Value {
+        let begun = Instant::now();
+        loop {
+            let status = self.status();
+            if is_so(&status) {
+                return status;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{status:#}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    /// Waits until three machines serve and nothing is missing.
+    pub fn whole(&self) -> Value {
+        self.until(|status| {
+            let machines = status["machines"].as_array().map_or(0, Vec::len);
+            status["serves"] == true && status["missing"] == serde_json::json!([]) && machines == 3
+        })
+    }
+}

@@ -1,0 +1,114 @@
+//! The in-memory engine in the simulator: drawn by hunts, the same whenever it is run, and its oracles find what is
+//! planted.
+
+use plinth_sim::scenario::{self, Service};
+use plinth_sim::{HuntOptions, RunOptions, hunt, run, shrink};
+
+/// A planted fault must be found within so many seeds.
+const FOUND_WITHIN: u64 = 200;
+
+/// The fault is found, and the command that is printed finds it again.
+fn is_found(fault: &str) {
+    let report = hunt(
+        &HuntOptions {
+            planted_fault: Some(fault.into()),
+            check_determinism_every: 0,
+            ..HuntOptions::new(1..=FOUND_WITHIN, "farm")
+        },
+        |_| (),
+    );
+    let found = report
+        .failure
+        .unwrap_or_else(|| panic!("{fault} went unnoticed in {} runs", report.runs));
+    println!("{}: {:?}", found.command(), found.result);
+    let seed = found.seed;
+    let command = format!("plinth sim run --seed {seed} --scenario farm --planted-fault {fault}");
+    assert_eq!(found.command(), command);
+    let again = run(RunOptions {
+        planted_fault: Some(fault.into()),
+        ..RunOptions::new(seed, "farm")
+    });
+    assert_eq!(
+        (again.result, again.fingerprint),
+        (found.result, found.fingerprint)
+    );
+}
+
+#[test]
+fn timestamps_that_nobody_waits_for_are_found() {
+    is_found("farm_no_uncertainty_wait");
+}
+
+#[test]
+fn a_clock_master_that_does_not_fast_forward_is_found() {
+    is_found("farm_master_does_not_fast_forward");
+}
+
+#[test]
+fn a_clock_that_jumps_and_is_believed_is_found() {
+    is_found("farm_jump_is_believed");
+}
+
+#[test]
+fn an_old_version_that_is_collected_early_is_found() {
+    is_found("farm_old_version_collected_early");
+}
+
+#[test]
+fn a_recovery_that_forgets_locks_is_found() {
+    is_found("farm_recovery_forgets_locks");
+}
+
+#[test]
+fn a_recovery_that_forgets_writes_is_found() {
+    is_found("farm_recovery_forgets_writes");
+}
+
+#[test]
+fn a_query_with_a_stage_at_another_snapshot_is_found() {
+    is_found("graph_stage_at_another_snapshot");
+}
+
+#[test]
+fn a_run_is_the_same_twice() {
+    for seed in 1..12 {
+        let outcome = run(RunOptions {
+            check_determinism: true,
+            ..RunOptions::new(seed, "farm")
+        });
+        assert_eq!(outcome.result, Ok(()), "{}", outcome.command());
+    }
+}
+
+#[test]
+fn runs_with_a_service_have_the_engine_as_often_as_any_other_service() {
+    let scenario = scenario::find("applications").expect("there is one");
+    let is_farm = |seed: &u64| matches!(scenario.draw_service(*seed, None), Some(Service::Farm));
+    let drawn = (1..=1000).filter(is_farm).count();
+    assert!((200..300).contains(&drawn), "{drawn} of 1000");
+    let only = ["keeper".to_owned()];
+    let others = (1..=100).filter_map(|seed| scenario.draw_service(seed, Some(&only)));
+    assert_eq!(others.filter(|one| matches!(one, Service::Farm)).count(), 0);
+}
+
+#[test]
+fn a_failure_is_made_smaller() {
+    let fails = |seed| {
+        let options = RunOptions {
+            planted_fault: Some("farm_old_version_collected_early".into()),
+            ..RunOptions::new(seed, "farm")
+        };
+        let whole = run(options.clone());
+        whole.result.is_err().then_some((options, whole))
+    };
+    let (options, whole) = (1..=FOUND_WITHIN).find_map(fails).expect("it is found");
+    let smallest = shrink(&options, 2, |_, _| ()).expect("it fails");
+    println!("{}", smallest.command());
+    assert!(smallest.drawn.machines < whole.drawn.machines);
+    let again = run(RunOptions {
+        limits: smallest.limits.clone(),
+        seed: smallest.seed,
+        ..options
+    });
+    assert_eq!(again.fingerprint, smallest.fingerprint);
+}
