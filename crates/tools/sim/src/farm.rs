@@ -24,16 +24,14 @@ fn limits(limits: &Limits) -> check::Limits {
     }
 }
 
-/// The workload of a run that has the in-memory engine: one of the wanted ones, if some are.
-pub fn draw_workload(seed: u64, only: Option<&[String]>) -> Workload {
+/// The workload of a run that has the in-memory engine: one of the wanted ones. `None` if none is wanted.
+pub fn draw_workload(seed: u64, only: Option<&[String]>) -> Option<Workload> {
     let is_wanted = |workload: &Workload| {
-        only.is_some_and(|only| only.iter().any(|name| name == workload.name()))
+        only.is_none_or(|only| only.iter().any(|name| name == workload.name()))
     };
-    let mut all = Workload::ALL.to_vec();
-    if all.iter().any(is_wanted) {
-        all.retain(is_wanted);
-    }
-    all[Draw::new(seed, 6).between(0, all.len() - 1)]
+    let wanted: Vec<Workload> = Workload::ALL.into_iter().filter(is_wanted).collect();
+    let last = wanted.len().checked_sub(1)?;
+    Some(wanted[Draw::new(seed, 6).between(0, last)])
 }
 
 /// The world of a seed.
@@ -42,7 +40,10 @@ pub fn config(seed: u64) -> SimConfig {
 }
 
 /// What the run of a seed draws.
-pub fn drawn(workload: Workload, seed: u64, of: &Limits) -> Drawn {
+pub fn drawn(workload: Option<Workload>, seed: u64, of: &Limits) -> Drawn {
+    let Some(workload) = workload else {
+        return Drawn::default();
+    };
     let drawn = check::drawn(workload, seed, &limits(of));
     Drawn {
         machines: drawn.machines,
@@ -54,7 +55,10 @@ pub fn drawn(workload: Workload, seed: u64, of: &Limits) -> Drawn {
 }
 
 /// Runs a seed as the tester of its world.
-pub async fn run(workload: Workload, seed: u64, of: Limits) -> Result<(), Failure> {
+pub async fn run(workload: Option<Workload>, seed: u64, of: Limits) -> Result<(), Failure> {
+    let Some(workload) = workload else {
+        return Ok(());
+    };
     match check::run_in(workload, seed, &limits(&of)).await {
         Ok(_) => Ok(()),
         Err(wrong) => {

@@ -282,7 +282,7 @@ fn hangs(limit: Duration) -> Failure {
 type Run = Boxed<'static, Result<(), Failure>>;
 type WhatWasDrawn = Rc<RefCell<Drawn>>;
 
-fn start_farm(workload: Workload, options: &RunOptions, drawn: &WhatWasDrawn) -> Run {
+fn start_farm(workload: Option<Workload>, options: &RunOptions, drawn: &WhatWasDrawn) -> Run {
     drawn.replace(farm::drawn(workload, options.seed, &options.limits));
     Box::pin(farm::run(workload, options.seed, options.limits.clone()))
 }
