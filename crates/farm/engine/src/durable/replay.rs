@@ -122,8 +122,8 @@ impl Replay {
             replica.open.remove(&id);
         }
         replica.decided.clear();
-        // These were applied here, or are now. Another replica may have lost all that it knew of them, since the region
-        // may never have been open since, so this one stays able to prove that they are committed.
+        // These were applied here, or are now. Another replica may have lost all that it knew of them, since the
+        // region may never have been open since, so this one stays able to prove that they are committed.
         for (id, open) in std::mem::take(&mut replica.open) {
             replica.decided.insert(id, open.committed(id));
             replica.steps.push(open.step());
