@@ -272,6 +272,22 @@ impl Backup {
         Ok(())
     }
 
+    /// Slabs of a region that were freed, by number, each with the timestamp up to which versions are of its former
+    /// objects.
+    pub fn freed_slabs(&self, region: u16) -> Vec<(u32, u64)> {
+        let state = self.0.state.borrow();
+        let slabs = self.0.layout.subregion_slabs;
+        let of_region = state.groups.iter().filter(|(key, _)| key.region == region);
+        let freed = of_region.flat_map(|(key, group)| {
+            let first = key.subregion * slabs;
+            group
+                .freed
+                .iter()
+                .map(move |(slab, at)| (first + slab, *at))
+        });
+        freed.collect()
+    }
+
     /// This machine has the region no more. Until the next sync a crash brings it back.
     pub fn drop_region(&self, region: u16) {
         let state = &mut *self.0.state.borrow_mut();

@@ -219,6 +219,12 @@ impl Durable {
         position
     }
 
+    fn note_freed(&self, region: u16, slab: u32, at: u64) {
+        let mut freed = self.freed.borrow_mut();
+        let known = freed.entry((region, slab)).or_default();
+        *known = at.max(*known);
+    }
+
     /// The version is of an object that was there before its slab was freed.
     pub fn is_over(&self, region: u16, slab: u32, written_at: u64) -> bool {
         let freed = self.freed.borrow();
@@ -242,8 +248,7 @@ impl Durable {
 
     pub fn push(&self, item: Item) {
         if let Item::Free { freed, .. } = &item {
-            let slab = (freed.region, freed.slab);
-            self.freed.borrow_mut().insert(slab, freed.at);
+            self.note_freed(freed.region, freed.slab, freed.at);
         }
         if let Some(position) = item.position() {
             self.stays.borrow_mut().entry(position).or_default().in_line += 1;

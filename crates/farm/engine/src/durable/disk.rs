@@ -75,6 +75,9 @@ impl Disk {
             let memory = memory.map_err(|_| unlike(directory, format!("it has no slot {slot}")))?;
             let region = Region::make(memory, *number, self.sizes.slab_words);
             let region = region.map_err(|error| unlike(directory, error.to_string()))?;
+            for (slab, at) in self.durable.backup.freed_slabs(*number) {
+                self.durable.note_freed(*number, slab, at);
+            }
             let mut scan = self.durable.backup.scan(*number);
             while let Some(versions) = scan.next().await? {
                 for version in versions {
