@@ -1,5 +1,5 @@
-//! Scans of several lengths beside updates (Figure 15), as many keys scanned as updated. An update moves an amount from
-//! a row to its neighbour, and scans begin and end between two such pairs: the sum of what they read is known.
+//! Scans of several lengths beside updates (Figure 15), as many keys scanned as updated. An update moves an amount
+//! from a row to its neighbour, and scans begin and end between two such pairs: the sum of what they read is known.
 
 use crate::cluster::Machines;
 use crate::kv::failed;

@@ -226,8 +226,8 @@ impl Side {
         Ok(done)
     }
 
-    /// Reads rows in one transaction, and returns what is wrong with them if updates leave their sum as it is; `None` if
-    /// the time is over before. With an end of the time, the others have turns in between.
+    /// Reads rows in one transaction, and returns what is wrong with them if updates leave their sum as it is; `None`
+    /// if the time is over before. With an end of the time, the others have turns in between.
     pub async fn scan_once(
         &self,
         rows: Range<u64>,
