@@ -51,7 +51,7 @@ struct Parts {
 
 impl Parts {
     /// `None` if there is no such region.
-    fn new(view: &View, writes: &[Write]) -> Option<Parts> {
+    fn new(view: &View, writes: Vec<Write>) -> Option<Parts> {
         let mut parts = Parts {
             regions: writes.iter().map(|write| write.at.region()).collect(),
             primaries: BTreeMap::new(),
@@ -61,12 +61,12 @@ impl Parts {
         parts.regions.dedup();
         for write in writes {
             let replicas = view.replicas(write.at.region())?;
-            let primary = parts.primaries.entry(replicas.primary.machine);
-            primary.or_default().push(write.clone());
             for backup in &replicas.backups {
                 let backup = parts.backups.entry(backup.machine);
                 backup.or_default().push(write.clone());
             }
+            let primary = parts.primaries.entry(replicas.primary.machine);
+            primary.or_default().push(write);
         }
         Some(parts)
     }
@@ -124,7 +124,7 @@ async fn attempt<F: Fabric>(site: &Site<F>, plan: Plan) -> Result<u64, Abort> {
         return Err(Abort::Failed);
     }
     let view = core.view();
-    let mut parts = Parts::new(&view, &plan.writes).ok_or(Abort::NotAllocated)?;
+    let mut parts = Parts::new(&view, plan.writes).ok_or(Abort::NotAllocated)?;
     let number = core
         .numbers
         .borrow_mut()
@@ -255,7 +255,16 @@ async fn is_valid<F: Fabric>(
     ) {
         return Ok(true);
     }
-    for some in reads.chunks(READS_AT_ONCE) {
+    // What lies here is looked at in place: most of it does.
+    let mut elsewhere = Vec::new();
+    for at in reads {
+        match site.core.is_current_here(*at, read_at)? {
+            Some(true) => (),
+            Some(false) => return Ok(false),
+            None => elsewhere.push(*at),
+        }
+    }
+    for some in elsewhere.chunks(READS_AT_ONCE) {
         let looks = some
             .iter()
             .map(|at| site.is_current(configuration, *at, read_at));
