@@ -24,6 +24,7 @@
 //! | `core` | what a member knows |
 //! | `manage` | the task that reads and writes the register |
 //! | `member`, `view` | a running member, and what it shows |
+//! | `beat` | when its tasks look around |
 //!
 //! Promises:
 //! - All views are of records that the register has had, in order. A view is shown when this machine's fabric has
@@ -49,6 +50,7 @@
 //! clocks drift are reported in the trace, and not removed; who waits and dies stays in the record until its machine
 //! comes again.
 
+mod beat;
 mod change;
 mod core;
 mod decide;
