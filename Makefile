@@ -32,6 +32,7 @@ help:
 	@echo "make zelos-clients    the same against Zelos, on a Delos stack: $(ZELOS_CLIENTS_RUN)"
 	@echo "make stack   $(STACK_SEEDS) random programs on the stack machines of FoundationDB's bindings"
 	@echo "make keeper-bench     the keeper beside Debian's ZooKeeper, in alternating rounds; bench-results/keeper.html"
+	@echo "make farm-bench       the in-memory engine beside the store, Redis and etcd, in alternating rounds"
 	@echo "make bench   calibrate the machine, measure every workload; figures, plots and scaled tables in bench-results/"
 
 .PHONY: tools words
@@ -165,3 +166,9 @@ keeper-bench: release
 		/usr/share/java/zookeeper.jar:libzookeeper-java /usr/share/java/slf4j-simple.jar:libslf4j-java \
 		/usr/share/java/servlet-api.jar:libservlet-api-java
 	scripts/keeper-bench $(PLINTH) bench-results
+
+# scripts/farm-bench tells its settings.
+.PHONY: farm-bench
+farm-bench: release
+	@scripts/need python3:python3 redis-server:redis-server etcd:etcd-server
+	scripts/farm-bench $(PLINTH) bench-results

@@ -7,6 +7,7 @@ use plinth_farm_engine::{Engine, Room, View};
 use plinth_farm_fabric::{Fabric, Machine, Shared};
 use plinth_farm_time::{Bounds, Clock, MemberId, Message, Server, Settings};
 use plinth_runtime::{Duration, sleep};
+use std::cell::Cell;
 use std::rc::Rc;
 
 /// Between two ticks of a clock.
@@ -42,8 +43,11 @@ pub fn hear_time(engine: &Engine<Shared>, clock: &Rc<Clock>) {
     engine.on_message(Room::Member, Rc::new(take));
 }
 
+/// What the master's machine says of its clock, which is that of all: they are in one process.
+pub type Told = Rc<Cell<Option<plinth_farm_time::Shared>>>;
+
 /// Moves the clock on, for good. A message that finds no room in a ring is lost, and sent again later.
-pub async fn keep_time(view: View, clock: Rc<Clock>, fabric: Rc<Shared>) {
+pub async fn keep_time(view: View, clock: Rc<Clock>, fabric: Rc<Shared>, told: Told) {
     let ids: Vec<MemberId> = view.machines.iter().map(|machine| id(*machine)).collect();
     if fabric.local().machine() == view.master {
         clock.update(|server, now| {
@@ -54,6 +58,13 @@ pub async fn keep_time(view: View, clock: Rc<Clock>, fabric: Rc<Shared>) {
     loop {
         let messages = clock.update(|server, now| {
             server.tick(now);
+            match server.shared() {
+                Some(own) => told.set(Some(own)),
+                None => told
+                    .get()
+                    .into_iter()
+                    .for_each(|told| server.share(id(view.master), told, now)),
+            }
             server.take_messages()
         });
         for (to, message) in messages {

@@ -1,6 +1,6 @@
 //! Machines of the engine in one process, as tasks of its one thread.
 
-use crate::clocks::{hear_time, keep_time, new_clock};
+use crate::clocks::{Told, hear_time, keep_time, new_clock};
 use crate::kv::Access;
 use crate::mode::Mode;
 use plinth_farm_engine::{Engine, Options, Replicas, Settings, View};
@@ -150,7 +150,7 @@ impl Cluster {
             configured.map_err(|error| format!("the fabric does not start: {error}"))?;
             fabrics.push(fabric);
         }
-        let time = TaskGroup::new();
+        let (time, told) = (TaskGroup::new(), Told::default());
         let mut engines = Vec::new();
         for fabric in fabrics {
             for other in view
@@ -168,7 +168,7 @@ impl Cluster {
                 Engine::start(its_fabric, its_clock, view.clone(), sizes, policy, settings);
             let engine = engine.map_err(|error| format!("the engine does not start: {error}"))?;
             hear_time(&engine, &clock);
-            time.spawn("time", keep_time(view.clone(), clock, fabric));
+            time.spawn("time", keep_time(view.clone(), clock, fabric, told.clone()));
             engines.push(Rc::new(engine));
         }
         // Mapped memory needs no name, and whatever ends this process leaves nothing behind.

@@ -21,15 +21,17 @@
 mod clocks;
 mod cluster;
 mod kv;
-mod measure;
+pub mod lengths;
+pub mod measure;
 mod mode;
 pub mod reads;
 mod report;
 pub mod scans;
 pub mod tpcc;
-mod values;
+pub mod uncertainty;
+pub mod values;
 pub mod ycsb;
-mod zipf;
+pub mod zipf;
 
 pub use cluster::{Machines, Place};
 pub use mode::{Mode, parse_policy, policy_name};

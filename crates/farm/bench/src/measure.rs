@@ -4,7 +4,10 @@ use hdrhistogram::Histogram;
 use plinth_runtime::{Duration, Instant, now};
 use rustix::time::{ClockId, clock_gettime};
 use serde_json::{Value, json};
+use std::cell::Cell;
 use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::task::{Context, Poll};
 
 /// An hour. What takes longer counts as long.
 const LATENCY_NS_MAX: u64 = 3_600_000_000_000;
@@ -20,6 +23,30 @@ fn cpu_s() -> f64 {
 pub struct Watch {
     begun: Instant,
     cpu_s: f64,
+}
+
+/// A future whose processor time is added up, apart from that of others on its thread.
+pub struct Timed<'a, F> {
+    future: Pin<Box<F>>,
+    cpu_s: &'a Cell<f64>,
+}
+
+impl<'a, F> Timed<'a, F> {
+    pub fn new(future: F, cpu_s: &'a Cell<f64>) -> Timed<'a, F> {
+        let future = Box::pin(future);
+        Timed { future, cpu_s }
+    }
+}
+
+impl<F: Future> Future for Timed<'_, F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let before = cpu_s();
+        let polled = self.future.as_mut().poll(context);
+        self.cpu_s.set(self.cpu_s.get() + cpu_s() - before);
+        polled
+    }
 }
 
 /// Seconds of a measured interval.

@@ -7,9 +7,9 @@ use crate::mode::Mode;
 use crate::report::Report;
 use crate::values::{VALUE_BYTES_MIN, serial_of, value};
 use plinth_farm_engine::{Engine, Options, Policy};
-use plinth_farm_fabric::Shared;
-use plinth_farm_memory::{Abort, Objects, Pointer};
-use plinth_farm_structures::Result as StructureResult;
+use plinth_farm_fabric::Fabric;
+use plinth_farm_memory::{Abort, Objects as _, Pointer};
+use plinth_farm_structures::{Result as StructureResult, kv};
 use plinth_farm_tpcc::load;
 use plinth_runtime::random::Generator;
 use plinth_runtime::{Duration, join_all, now, yield_now};
@@ -17,6 +17,8 @@ use serde_json::json;
 
 /// Objects that a transaction of the loader makes.
 const MADE_AT_ONCE: usize = 100;
+/// Begins a line about an object that is wrong.
+const BROKEN: &str = "BROKEN ";
 
 /// What is run.
 #[derive(Clone, Debug)]
@@ -35,12 +37,17 @@ pub struct Plan {
 }
 
 impl Plan {
-    fn machines(&self) -> Machines {
+    /// MiB of a region that has room for the objects.
+    pub fn region_mib(&self) -> u64 {
         let bytes = (self.objects * (self.bytes + 64)) as u64;
+        16 + 2 * bytes / (1 << 20)
+    }
+
+    fn machines(&self) -> Machines {
         Machines {
             machines: 2,
             replicas: 1,
-            region_mib: 16 + 2 * bytes / (1 << 20),
+            region_mib: self.region_mib(),
             old_mib: 16,
         }
     }
@@ -48,7 +55,7 @@ impl Plan {
 
 pub(crate) struct Loaded {
     pub cluster: Cluster,
-    pub objects: Vec<Pointer>,
+    pub objects: Objects,
 }
 
 impl Loaded {
@@ -56,21 +63,50 @@ impl Loaded {
     pub async fn make(plan: &Plan) -> Result<Loaded, String> {
         let mode = Mode::opaque(Policy::MvTruncate);
         let cluster = Cluster::start(&plan.place, &plan.machines(), mode).await?;
-        let made = Loaded::fill(&cluster, plan).await;
-        Ok(Loaded {
-            objects: made.map_err(|error| failed("loading", error))?,
-            cluster,
-        })
+        let near = cluster.anchors().await;
+        let near = near.map_err(|error| failed("loading", error))?[0];
+        let objects = Objects::make(&cluster.machine(0), near, plan).await?;
+        Ok(Loaded { cluster, objects })
     }
 
-    async fn fill(cluster: &Cluster, plan: &Plan) -> StructureResult<Vec<Pointer>> {
-        let near = cluster.anchors().await?[0];
-        let first = cluster.machine(0);
+    /// A line for each object that is not as it was made, as each machine sees it.
+    pub async fn verify(&self, plan: &Plan) -> Vec<String> {
+        let mut broken = Vec::new();
+        for (machine, engine) in self.cluster.engines.iter().enumerate() {
+            let lines = self.objects.verify(engine, plan).await;
+            broken.extend(
+                lines
+                    .into_iter()
+                    .map(|line| format!("machine {machine}: {line}")),
+            );
+        }
+        broken
+    }
+}
+
+/// The objects that are read.
+pub(crate) struct Objects(pub Vec<Pointer>);
+
+impl Objects {
+    pub async fn make<E: kv::Engine>(
+        access: &E,
+        near: Pointer,
+        plan: &Plan,
+    ) -> Result<Objects, String> {
+        let made = Objects::try_make(access, near, plan).await;
+        made.map_err(|error| failed("loading", error))
+    }
+
+    async fn try_make<E: kv::Engine>(
+        access: &E,
+        near: Pointer,
+        plan: &Plan,
+    ) -> StructureResult<Objects> {
         let mut objects = Vec::new();
         while objects.len() < plan.objects {
             let begin = objects.len();
             let end = plan.objects.min(begin + MADE_AT_ONCE);
-            let made = load::run(&first, async |tx| {
+            let made = load::run(access, async |tx| {
                 let mut made = Vec::new();
                 for row in begin..end {
                     let at = tx.allocate(plan.bytes, near).await?;
@@ -81,15 +117,20 @@ impl Loaded {
             });
             objects.extend(made.await?);
         }
-        Ok(objects)
+        Ok(Objects(objects))
     }
 
-    /// Reads at random for a while. Returns how many were read, and what was wrong.
-    async fn measure(&self, plan: &Plan, how: &How) -> Result<(u64, Spent), String> {
+    /// Reads at random for a while. Returns how many were read.
+    async fn measure<F: Fabric>(
+        &self,
+        engine: &Engine<F>,
+        plan: &Plan,
+        how: &How,
+    ) -> Result<(u64, Spent), String> {
         let watch = Watch::start();
         let clients = (0..how.clients).map(|number| {
             let random = Generator::new(plan.seed ^ u64::from(number));
-            self.client(plan, how, random)
+            self.client(engine, plan, how, random)
         });
         let mut count = 0;
         for outcome in join_all(clients).await {
@@ -98,20 +139,25 @@ impl Loaded {
         Ok((count, watch.stop()))
     }
 
-    async fn client(&self, plan: &Plan, how: &How, mut random: Generator) -> Result<u64, String> {
-        let (engine, until) = (&self.cluster.engines[how.machine], now() + plan.duration);
+    async fn client<F: Fabric>(
+        &self,
+        engine: &Engine<F>,
+        plan: &Plan,
+        how: &How,
+        mut random: Generator,
+    ) -> Result<u64, String> {
+        let until = now() + plan.duration;
         let mut count = 0;
         while now() < until {
-            let read = self.transaction(engine, plan, how, &mut random).await;
-            count += read?;
+            count += self.transaction(engine, plan, how, &mut random).await?;
             yield_now().await;
         }
         Ok(count)
     }
 
-    async fn transaction(
+    async fn transaction<F: Fabric>(
         &self,
-        engine: &Engine<Shared>,
+        engine: &Engine<F>,
         plan: &Plan,
         how: &How,
         random: &mut Generator,
@@ -119,15 +165,12 @@ impl Loaded {
         let line = |abort: Abort| format!("{}: {abort}", how.name);
         let reader = engine.begin(how.options).await.map_err(line)?;
         for _ in 0..how.reads {
-            let row = random.below(self.objects.len() as u64);
-            let found = reader
-                .read(self.objects[row as usize])
-                .await
-                .map_err(line)?;
+            let row = random.below(self.0.len() as u64);
+            let found = reader.read(self.0[row as usize]).await.map_err(line)?;
             // A look at the row is enough here: the check at the end looks at every byte.
             if found.get(..8) != Some(&row.to_le_bytes()[..]) {
                 return Err(format!(
-                    "BROKEN {}: object {row} is not what was written",
+                    "{BROKEN}{}: object {row} is not what was written",
                     how.name
                 ));
             }
@@ -136,25 +179,57 @@ impl Loaded {
         Ok(how.reads as u64)
     }
 
-    /// A line for each object that is not as it was made, as each machine sees it.
-    pub async fn verify(&self, plan: &Plan) -> Vec<String> {
-        let mut broken = Vec::new();
-        for (machine, engine) in self.cluster.engines.iter().enumerate() {
-            let reader = match engine.begin(Options::read_only()).await {
-                Ok(reader) => reader,
-                Err(abort) => return vec![format!("the check cannot be carried out: {abort}")],
+    /// Measures each way of `hows`. False if an object was wrong, which the report says then.
+    async fn measure_all<F: Fabric>(
+        &self,
+        engine: &Engine<F>,
+        plan: &Plan,
+        hows: [How; 3],
+        report: &mut Report,
+        tell: &dyn Fn(&str),
+    ) -> Result<bool, String> {
+        for how in hows {
+            tell(how.name);
+            let (count, spent) = match self.measure(engine, plan, &how).await {
+                Ok(measured) => measured,
+                Err(line) => match line.strip_prefix(BROKEN) {
+                    Some(line) => {
+                        report.add_broken("reads", vec![line.to_owned()]);
+                        return Ok(false);
+                    }
+                    None => return Err(line),
+                },
             };
-            for (row, at) in self.objects.iter().enumerate() {
-                let found = reader.read(*at).await;
-                let serial = found.as_ref().ok().and_then(|found| {
-                    let whole = found.get(..plan.bytes)?;
-                    serial_of(whole, row as u64)
-                });
-                if serial != Some(0) {
-                    broken.push(format!(
-                        "machine {machine} does not see object {row} as it was made"
-                    ));
-                }
+            let (second, core) = (spent.a_second(count), spent.a_core(count));
+            let line = format!(
+                "{:<46} {second:>12.0} reads/s {core:>12.0} a core",
+                how.name
+            );
+            let figure = json!({
+                "reads": how.name,
+                "reads_a_second": second,
+                "reads_a_second_and_core": core,
+            });
+            report.add(figure, line);
+        }
+        Ok(true)
+    }
+
+    /// A line for each object that is not as it was made.
+    pub async fn verify<F: Fabric>(&self, engine: &Engine<F>, plan: &Plan) -> Vec<String> {
+        let mut broken = Vec::new();
+        let reader = match engine.begin(Options::read_only()).await {
+            Ok(reader) => reader,
+            Err(abort) => return vec![format!("the check cannot be carried out: {abort}")],
+        };
+        for (row, at) in self.0.iter().enumerate() {
+            let found = reader.read(*at).await;
+            let serial = found.as_ref().ok().and_then(|found| {
+                let whole = found.get(..plan.bytes)?;
+                serial_of(whole, row as u64)
+            });
+            if serial != Some(0) {
+                broken.push(format!("object {row} is not seen as it was made"));
             }
         }
         broken
@@ -163,19 +238,17 @@ impl Loaded {
 
 struct How {
     name: &'static str,
-    machine: usize,
     clients: u32,
     reads: usize,
     options: Options,
 }
 
-/// The figures of one machine: of the one that has the objects, or of the other.
-fn hows(plan: &Plan, machine: usize, names: [&'static str; 3]) -> [How; 3] {
+/// Ways to read, in the order of their names.
+fn hows(plan: &Plan, names: [&'static str; 3]) -> [How; 3] {
     let strict = Options::read_only();
     let [one, loose, many] = names;
     let how = |name, clients, reads, options| How {
         name,
-        machine,
         clients,
         reads,
         options,
@@ -187,8 +260,7 @@ fn hows(plan: &Plan, machine: usize, names: [&'static str; 3]) -> [How; 3] {
     ]
 }
 
-/// Makes the objects, reads them in each way, and checks them. Errors are a line for the user.
-pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
+fn new_report(workload: &'static str, plan: &Plan) -> Report {
     let settings = json!({
         "objects": plan.objects,
         "bytes": plan.bytes,
@@ -197,10 +269,16 @@ pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
         "seconds": plan.duration.as_secs_f64(),
         "seed": plan.seed,
     });
+    Report::new(workload, settings)
+}
+
+/// Makes the objects, reads them in each way, and checks them. Errors are a line for the user.
+pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
     plan.machines().check_at(&plan.place).await?;
-    let mut report = Report::new("reads", settings);
+    let mut report = new_report("reads", plan);
     tell(&format!("making {} objects", plan.objects));
     let loaded = Loaded::make(plan).await?;
+    let Loaded { cluster, objects } = &loaded;
     let own = [
         "own memory, one a transaction",
         "own memory, one a transaction, not strict",
@@ -211,30 +289,37 @@ pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
         "shared memory, one a transaction, not strict",
         "shared memory, many a transaction",
     ];
-    for how in hows(plan, 0, own).into_iter().chain(hows(plan, 1, other)) {
-        tell(how.name);
-        let (count, spent) = match loaded.measure(plan, &how).await {
-            Ok(measured) => measured,
-            Err(line) => match line.strip_prefix("BROKEN ") {
-                Some(line) => {
-                    report.add_broken("reads", vec![line.to_owned()]);
-                    break;
-                }
-                None => return Err(line),
-            },
-        };
-        let (second, core) = (spent.a_second(count), spent.a_core(count));
-        let line = format!(
-            "{:<46} {second:>12.0} reads/s {core:>12.0} a core",
-            how.name
-        );
-        let figure = json!({
-            "reads": how.name,
-            "reads_a_second": second,
-            "reads_a_second_and_core": core,
-        });
-        report.add(figure, line);
+    for (engine, names) in cluster.engines.iter().zip([own, other]) {
+        let hows = hows(plan, names);
+        let measured = objects.measure_all(engine, plan, hows, &mut report, tell);
+        if !measured.await? {
+            break;
+        }
     }
     report.add_broken("reads", loaded.verify(plan).await);
+    Ok(report)
+}
+
+/// The same from the machine of `engine`, in whose process there are no regions: the objects lie in another one's
+/// memory. Errors are a line for the user.
+pub async fn run_beside<E: kv::Engine, F: Fabric>(
+    plan: &Plan,
+    access: &E,
+    engine: &Engine<F>,
+    tell: &dyn Fn(&str),
+) -> Result<Report, String> {
+    let mut report = new_report("processes", plan);
+    tell(&format!("making {} objects", plan.objects));
+    let objects = Objects::make(access, Pointer::NULL, plan).await?;
+    let names = [
+        "another process, one a transaction",
+        "another process, one a transaction, not strict",
+        "another process, many a transaction",
+    ];
+    let hows = hows(plan, names);
+    let measured = objects.measure_all(engine, plan, hows, &mut report, tell);
+    if measured.await? {
+        report.add_broken("processes", objects.verify(engine, plan).await);
+    }
     Ok(report)
 }

@@ -3,7 +3,7 @@
 
 use crate::cluster::{Cluster, Machines, Place};
 use crate::kv::{Access, failed, load_tree};
-use crate::measure::{Aborts, Spent, Watch, ratio};
+use crate::measure::{Aborts, Spent, Timed, Watch, ratio};
 use crate::mode::Mode;
 use crate::report::Report;
 use crate::values::key;
@@ -16,6 +16,8 @@ use plinth_farm_structures::{Error, Result as StructureResult};
 use plinth_runtime::random::Generator;
 use plinth_runtime::{Duration, Instant, join_all, now, sleep, yield_now};
 use serde_json::{Value, json};
+use std::cell::Cell;
+use std::ops::Range;
 
 /// Rows of a scan between two turns of the updates.
 const ROWS_A_TURN: usize = 50;
@@ -42,7 +44,7 @@ pub struct Plan {
 }
 
 impl Plan {
-    fn settings(&self) -> Value {
+    pub(crate) fn settings(&self) -> Value {
         json!({
             "rows": self.rows,
             "value_bytes": self.value_bytes,
@@ -86,9 +88,17 @@ struct Done {
     scan_aborts: Aborts,
     broken: Vec<String>,
     spent: Spent,
+    /// Of the processor time, that of the scans.
+    scans_cpu_s: f64,
 }
 
 impl Done {
+    /// Updates a second of the processor time that scans have left to them.
+    fn updates_a_core(&self) -> f64 {
+        let left = self.spent.cpu_s - self.scans_cpu_s;
+        self.updates as f64 / left.max(1e-9)
+    }
+
     fn merge(&mut self, other: Done) {
         self.updates += other.updates;
         self.update_aborts.merge(other.update_aborts);
@@ -96,11 +106,12 @@ impl Done {
         self.scan_aborts.merge(other.scan_aborts);
         self.broken.extend(other.broken);
         self.spent.add(other.spent);
+        self.scans_cpu_s += other.scans_cpu_s;
     }
 }
 
 pub(crate) struct Side {
-    cluster: Cluster,
+    pub cluster: Cluster,
     pub access: Access,
     pub tree: BTree,
     rounds: u32,
@@ -134,7 +145,8 @@ impl Side {
             let seed = plan.seed ^ (u64::from(self.rounds) << 32) ^ u64::from(number);
             self.update(plan, Generator::new(seed), until)
         });
-        let scanners = (0..scanners).map(|_| self.scan(plan, until));
+        let scans_cpu_s = Cell::new(0.0);
+        let scanners = (0..scanners).map(|_| Timed::new(self.scan(plan, until), &scans_cpu_s));
         let (updates, scans) = (join_all(updaters), join_all(scanners));
         let both = join_all(
             [
@@ -148,6 +160,7 @@ impl Side {
             done.merge(outcome?);
         }
         done.spent = watch.stop();
+        done.scans_cpu_s = scans_cpu_s.get();
         Ok(done)
     }
 
@@ -181,7 +194,7 @@ impl Side {
         Ok(done)
     }
 
-    async fn transfer(&self, plan: &Plan, from: u64, to: u64) -> StructureResult<()> {
+    pub async fn transfer(&self, plan: &Plan, from: u64, to: u64) -> StructureResult<()> {
         let tx = self.access.begin().await?;
         let mut rows = Vec::new();
         for (row, change) in [(from, -1), (to, 1)] {
@@ -197,7 +210,7 @@ impl Side {
     async fn scan(&self, plan: &Plan, until: Instant) -> Result<Done, String> {
         let mut done = Done::default();
         while now() < until {
-            match self.scan_once(plan, Some(until)).await {
+            match self.scan_once(0..plan.rows, Some(until)).await {
                 Ok(None) => break,
                 Ok(Some(broken)) => {
                     done.scans += 1;
@@ -213,11 +226,11 @@ impl Side {
         Ok(done)
     }
 
-    /// Reads all rows in one transaction, and returns what is wrong with them; `None` if the time is over before. With
-    /// an end of the time, the others have turns in between.
-    async fn scan_once(
+    /// Reads rows in one transaction, and returns what is wrong with them if updates leave their sum as it is; `None`
+    /// if the time is over before. With an end of the time, the others have turns in between.
+    pub async fn scan_once(
         &self,
-        plan: &Plan,
+        rows: Range<u64>,
         until: Option<Instant>,
     ) -> StructureResult<Option<Vec<String>>> {
         let options = match until {
@@ -225,11 +238,12 @@ impl Side {
             None => Options::read_only(),
         };
         let tx = self.access.engine.begin(options).await?;
-        let (mut begin, mut count, mut sum) = (Bytes::new(), 0, 0u64);
+        let (mut count, mut sum) = (0, 0u64);
+        let (mut begin, end) = (Bytes::copy_from_slice(&key(rows.start)), key(rows.end));
         loop {
             let found = self
                 .tree
-                .range(&tx, &begin, None, ROWS_A_TURN, false)
+                .range(&tx, &begin, Some(&end), ROWS_A_TURN, false)
                 .await?;
             for (_, value) in &found.rows {
                 count += 1;
@@ -244,7 +258,8 @@ impl Side {
             }
             yield_now().await;
         }
-        let expected = (plan.rows, AMOUNT.wrapping_mul(plan.rows));
+        let rows = rows.end - rows.start;
+        let expected = (rows, AMOUNT.wrapping_mul(rows));
         let broken = ((count, sum) != expected).then(|| {
             format!(
                 "(rows, sum) at a snapshot are {:?}, not {expected:?}",
@@ -256,7 +271,7 @@ impl Side {
 
     pub async fn verify(&self, plan: &Plan) -> Vec<String> {
         let cannot = |error: Error| vec![format!("the check cannot be carried out: {error}")];
-        let mut broken = match self.scan_once(plan, None).await {
+        let mut broken = match self.scan_once(0..plan.rows, None).await {
             Ok(broken) => broken.unwrap_or_default(),
             Err(error) => return cannot(error),
         };
@@ -294,6 +309,8 @@ struct Rounds {
     beside: Done,
     alone_a_second: Vec<f64>,
     beside_a_second: Vec<f64>,
+    alone_a_core: Vec<f64>,
+    beside_a_core: Vec<f64>,
 }
 
 impl Rounds {
@@ -304,6 +321,9 @@ impl Rounds {
             "updates_a_second_alone": alone.spent.a_second(alone.updates),
             "updates_a_second_beside_scans": beside.spent.a_second(beside.updates),
             "updates_beside_scans_to_alone": ratio(&self.beside_a_second, &self.alone_a_second),
+            "updates_a_core_alone": alone.updates_a_core(),
+            "updates_a_core_that_scans_leave": beside.updates_a_core(),
+            "updates_a_core_that_scans_leave_to_alone": ratio(&self.beside_a_core, &self.alone_a_core),
             "rows_scanned_a_second": beside.spent.a_second(beside.scans * plan.rows),
             "scans": beside.scans,
             "scan_aborts": beside.scan_aborts.to_json(),
@@ -327,11 +347,13 @@ impl Rounds {
 fn line(figure: &Value) -> String {
     let number = |field: &str| figure[field].as_f64().unwrap_or_default();
     format!(
-        "{:<12} updates/s alone {:>9.0}, beside scans {:>9.0} ({:.3})  {:>10.0} rows scanned/s  {} scans, aborted {}",
+        "{:<12} updates/s alone {:>9.0}, beside scans {:>9.0} ({:.3}; {:.3} for the processor time that is left)  \
+         {:>10.0} rows scanned/s  {} scans, aborted {}",
         figure["mode"].as_str().unwrap_or_default(),
         number("updates_a_second_alone"),
         number("updates_a_second_beside_scans"),
         number("updates_beside_scans_to_alone"),
+        number("updates_a_core_that_scans_leave_to_alone"),
         number("rows_scanned_a_second"),
         figure["scans"],
         figure["scan_aborts"],
@@ -355,6 +377,8 @@ pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
         for (side, rounds) in &mut sides {
             let alone = side.round(plan, false).await?;
             let beside = side.round(plan, true).await?;
+            rounds.alone_a_core.push(alone.updates_a_core());
+            rounds.beside_a_core.push(beside.updates_a_core());
             rounds
                 .alone_a_second
                 .push(alone.spent.a_second(alone.updates));

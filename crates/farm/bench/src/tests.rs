@@ -4,7 +4,7 @@ use crate::cluster::{Machines, Place};
 use crate::kv::Access;
 use crate::mode::Mode;
 use crate::values::{key, value};
-use crate::{Report, parse_policy, policy_name, reads, scans, tpcc, ycsb};
+use crate::{Report, lengths, parse_policy, policy_name, reads, scans, tpcc, ycsb};
 use bytes::Bytes;
 use plinth_farm_engine::Policy;
 use plinth_farm_memory::{Objects, Pointer};
@@ -164,7 +164,7 @@ fn reads_find_an_object_that_was_damaged() {
     let broken = block_on(async {
         let loaded = reads::Loaded::make(&plan).await.expect("it loads");
         assert_eq!(loaded.verify(&plan).await, Vec::<String>::new());
-        damage(&loaded.cluster.machine(0), loaded.objects[7], b"damaged").await;
+        damage(&loaded.cluster.machine(0), loaded.objects.0[7], b"damaged").await;
         loaded.verify(&plan).await
     });
     assert_eq!(broken.len(), 2, "both machines see it: {broken:?}");
@@ -252,6 +252,56 @@ fn scans_see_the_same_sum_beside_updates_and_none_aborts_that_has_old_versions()
         single["scan_aborts"]["TooOld"].as_u64() > Some(0),
         "{single}"
     );
+}
+
+fn lengths_plan(lengths: &[u64]) -> lengths::Plan {
+    lengths::Plan {
+        scans: scans::Plan {
+            duration: MOMENT / 3,
+            ..scans_plan(Mode::all(&POLICIES, true, false))
+        },
+        lengths: lengths.to_vec(),
+    }
+}
+
+#[test]
+fn scans_of_every_length_see_sums_that_updates_leave_as_they_are() {
+    let plan = lengths_plan(&[1, 20, 300]);
+    let report = block_on(lengths::run(&plan, QUIET)).expect("it runs");
+    sound(&report, 12);
+    for figure in report.figures() {
+        assert!(
+            figure["keys_updated_a_second"].as_f64() > Some(0.0),
+            "{figure}"
+        );
+    }
+}
+
+#[test]
+fn scans_of_some_rows_find_an_amount_that_is_gone() {
+    let plan = lengths_plan(&[20]);
+    let found = block_on(async {
+        let side = scans::Side::load(&plan.scans, plan.scans.modes[0])
+            .await
+            .expect("it loads");
+        set(&side.access, &side.tree, 7, &[0; 40]).await;
+        let mut found = Vec::new();
+        for rows in [0..6, 6..8, 8..300] {
+            let broken = side.scan_once(rows, None).await.expect("it scans");
+            found.push(broken.map_or(0, |lines| lines.len()));
+        }
+        found
+    });
+    assert_eq!(found, [0, 1, 0]);
+}
+
+#[test]
+fn scans_that_part_a_pair_are_refused() {
+    for lengths in [&[3][..], &[0], &[302]] {
+        let refused = block_on(lengths::run(&lengths_plan(lengths), QUIET));
+        let line = refused.expect_err("it is refused");
+        assert!(line.contains("rows come in pairs"), "{line}");
+    }
 }
 
 #[test]

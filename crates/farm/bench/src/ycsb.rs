@@ -54,7 +54,13 @@ impl Mix {
         found.ok_or("there are a, b, c and e".into())
     }
 
-    fn step(self, random: &mut Generator) -> Step {
+    /// False if it scans.
+    pub fn is_of_points(self) -> bool {
+        self != Mix::E
+    }
+
+    /// What the next transaction does.
+    pub fn step(self, random: &mut Generator) -> Step {
         let percent = random.below(100);
         match self {
             Mix::A if percent < 50 => Step::Read,
@@ -67,8 +73,9 @@ impl Mix {
     }
 }
 
-#[derive(Clone, Copy)]
-enum Step {
+/// What a transaction does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Step {
     Read,
     Update,
     Scan,

@@ -52,7 +52,7 @@ struct Parts {
 impl Parts {
     /// `None` if there is no such region. In a durable cluster, primaries are told what backups are, so that they have
     /// it on disk.
-    fn new(view: &View, writes: &[Write], is_durable: bool) -> Option<Parts> {
+    fn new(view: &View, writes: Vec<Write>, is_durable: bool) -> Option<Parts> {
         let mut parts = Parts {
             regions: writes.iter().map(|write| write.at.region()).collect(),
             primaries: BTreeMap::new(),
@@ -62,8 +62,6 @@ impl Parts {
         parts.regions.dedup();
         for write in writes {
             let replicas = view.replicas(write.at.region())?;
-            let primary = parts.primaries.entry(replicas.primary.machine);
-            primary.or_default().push(write.clone());
             if is_durable {
                 parts.backups.entry(replicas.primary.machine).or_default();
             }
@@ -71,6 +69,8 @@ impl Parts {
                 let backup = parts.backups.entry(backup.machine);
                 backup.or_default().push(write.clone());
             }
+            let primary = parts.primaries.entry(replicas.primary.machine);
+            primary.or_default().push(write);
         }
         Some(parts)
     }
@@ -128,7 +128,7 @@ async fn attempt<F: Fabric>(site: &Site<F>, plan: Plan) -> Result<u64, Abort> {
         return Err(Abort::Failed);
     }
     let view = core.view();
-    let mut parts = Parts::new(&view, &plan.writes, core.is_durable).ok_or(Abort::NotAllocated)?;
+    let mut parts = Parts::new(&view, plan.writes, core.is_durable).ok_or(Abort::NotAllocated)?;
     let number = core
         .numbers
         .borrow_mut()
@@ -259,7 +259,16 @@ async fn is_valid<F: Fabric>(
     ) {
         return Ok(true);
     }
-    for some in reads.chunks(READS_AT_ONCE) {
+    // What lies here is looked at in place: most of it does.
+    let mut elsewhere = Vec::new();
+    for at in reads {
+        match site.core.is_current_here(*at, read_at)? {
+            Some(true) => (),
+            Some(false) => return Ok(false),
+            None => elsewhere.push(*at),
+        }
+    }
+    for some in elsewhere.chunks(READS_AT_ONCE) {
         let looks = some
             .iter()
             .map(|at| site.is_current(configuration, *at, read_at));

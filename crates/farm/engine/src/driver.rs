@@ -27,11 +27,19 @@ impl<F: Fabric + 'static> Site<F> {
                 continue;
             }
             if core.waiting.get() > 0 || in_vain < LOOKS {
-                in_vain += 1;
+                in_vain = in_vain.saturating_add(1);
+                self.give_way(in_vain);
                 pause(core.settings.pause).await;
                 continue;
             }
             race(core.bell.notified(), self.fabric.local().arrival()).await;
+        }
+    }
+
+    /// Who is waited for may be a process that waits for this processor. Costs next to nothing if there is none.
+    fn give_way(&self, in_vain: u32) {
+        if in_vain > LOOKS && self.core.settings.pause.is_zero() {
+            std::thread::yield_now();
         }
     }
 

@@ -5,7 +5,7 @@ use crate::site::Site;
 use crate::view::Place;
 use bytes::Bytes;
 use plinth_farm_fabric::Fabric;
-use plinth_farm_memory::{Abort, Older, Pointer, Seen, Snapshot};
+use plinth_farm_memory::{Abort, Header, Older, Pointer, Seen, Snapshot};
 use plinth_runtime::{planted, probe, yield_now};
 
 /// So often a read may be torn, or find a lock, before the reader looks whether there are objects of this size at all.
@@ -42,6 +42,11 @@ impl Version {
     }
 }
 
+/// The newest version is of a snapshot at `read_at`, and nobody is about to replace it.
+fn will_stay(header: Header, read_at: u64) -> bool {
+    !header.is_locked() && header.timestamp() <= read_at
+}
+
 fn ignores_locks() -> bool {
     planted!(
         "farm_reader_ignores_lock",
@@ -71,6 +76,26 @@ impl Core {
             }
             Some(Ok(_)) => Err(Locked),
         })
+    }
+
+    /// [`Site::is_current`] for an object of which this machine is the primary, and for one of no region; `None` for
+    /// others. Error `Failed` if the configuration is changing.
+    pub fn is_current_here(&self, at: Pointer, read_at: u64) -> Result<Option<bool>, Abort> {
+        let primary = self.view.borrow().primary(at.region());
+        let Some(primary) = primary else {
+            return Ok(Some(true));
+        };
+        if primary.machine != self.own {
+            return Ok(None);
+        }
+        let header = self.store.with_primary(at.region(), |region| {
+            region.cell(at).map(|cell| cell.header())
+        });
+        // No cell: there is no object, as before.
+        let header = header.ok_or(Abort::Failed)?;
+        Ok(Some(
+            header.map_or(true, |header| will_stay(header, read_at)),
+        ))
     }
 
     fn read_old(
@@ -247,26 +272,14 @@ impl<F: Fabric> Site<F> {
     /// Whether the version that a transaction has read at `read_at` is still the newest, and will stay so in this
     /// configuration.
     pub async fn is_current(&self, number: u64, at: Pointer, read_at: u64) -> Result<bool, Abort> {
-        let primary = self.core.view.borrow().primary(at.region());
-        let Some(primary) = primary else {
+        if let Some(is_current) = self.core.is_current_here(at, read_at)? {
+            return Ok(is_current);
+        }
+        let Some(primary) = self.core.view.borrow().primary(at.region()) else {
             return Ok(true);
         };
-        let header = match primary.machine == self.core.own {
-            true => {
-                let header = self.core.store.with_primary(at.region(), |region| {
-                    region.cell(at).map(|cell| cell.header())
-                });
-                // No cell: there is no object, as before.
-                let Ok(header) = header.ok_or(Abort::Failed)? else {
-                    return Ok(true);
-                };
-                header
-            }
-            false => {
-                let place = (primary.machine, primary.slot);
-                self.header(number, place, at.word()).await?
-            }
-        };
-        Ok(!header.is_locked() && header.timestamp() <= read_at)
+        let place = (primary.machine, primary.slot);
+        let header = self.header(number, place, at.word()).await?;
+        Ok(will_stay(header, read_at))
     }
 }

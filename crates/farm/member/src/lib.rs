@@ -25,6 +25,7 @@
 //! | `manage` | the task that reads and writes the register |
 //! | `restore` | a durable cluster goes on from the disks of its machines |
 //! | `member`, `view` | a running member, and what it shows |
+//! | `beat` | when its tasks look around |
 //!
 //! Promises:
 //! - All views are of records that the register has had, in order. A view is shown when this machine's fabric has
@@ -54,6 +55,7 @@
 //! clocks drift are reported in the trace, and not removed; who waits and dies stays in the record until its machine
 //! comes again.
 
+mod beat;
 mod change;
 mod core;
 mod decide;

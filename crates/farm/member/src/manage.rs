@@ -1,6 +1,7 @@
 //! The one task of a member that reads and writes the register: it makes itself known, takes a dead master's place,
 //! and, as the master, removes, lets in, and notes which replicas are whole.
 
+use crate::beat::beat;
 use crate::core::Core;
 use crate::decide;
 use crate::frame::What;
@@ -20,8 +21,10 @@ use std::rc::Rc;
 const READ_WAITING: Duration = Duration::from_millis(20);
 const READ_MASTER: Duration = Duration::from_millis(100);
 const READ_OTHERS: Duration = Duration::from_secs(1);
-/// One that may take the master's place begins so long after the one before it.
-const STAGGER: Duration = Duration::from_millis(20);
+/// One that may take the master's place begins so long after the one before it. Attempts at the register that meet
+/// hold each other up, and those who make them know no time meanwhile. So this is longer than one takes on a busy
+/// host.
+const STAGGER: Duration = Duration::from_millis(150);
 /// The same for who makes the first configuration, or a restored one.
 pub(crate) const STAGGER_FIRST: Duration = Duration::from_millis(200);
 /// Pause before the register is tried again.
@@ -61,7 +64,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
             if !self.core.has_left() {
                 self.act().await;
             }
-            race(kicked, sleep(self.step)).await;
+            race(kicked, beat(self.step)).await;
         }
     }
 

@@ -1,5 +1,6 @@
 //! A running member: a process whose server is in a cluster on a fabric.
 
+use crate::beat::beat;
 use crate::core::Core;
 use crate::life::Life;
 use crate::manage::{Manager, misfit};
@@ -120,7 +121,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Member<F, R> {
         let step = Duration::from_nanos(cluster.sync_ns.min(cluster.resend_ns) / 4);
         let step = step.min(STEP_MAX);
         tasks.spawn("member tick", tick(core.clone(), step));
-        tasks.spawn("member deaths", watch_deaths(core.clone(), step));
+        tasks.spawn("member deaths", watch_deaths(core.clone(), 2 * step));
         tasks.spawn("member configure", configure(core.clone()));
         tasks.spawn("member manage", Manager::new(&core, step).run());
         Ok(Member {
@@ -186,7 +187,7 @@ async fn tick<F: Fabric + 'static, R: Register + 'static>(core: Rc<Core<F, R>>, 
         core.update(|server, now| server.tick(now));
         share_time(&core).await;
         core.show();
-        sleep(step).await;
+        beat(step).await;
     }
 }
 
@@ -253,7 +254,7 @@ async fn watch_deaths<F: Fabric + 'static, R: Register + 'static>(
         if is_news {
             core.kick.notify_all();
         }
-        sleep(step).await;
+        beat(step).await;
     }
 }
 

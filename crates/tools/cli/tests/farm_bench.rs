@@ -37,8 +37,24 @@ fn reads_rows_and_scans_are_measured() {
 }
 
 #[test]
+fn scans_of_several_lengths_and_reads_of_another_process_are_measured() {
+    let lengths = ["lengths", "--rows", "500", "--lengths", "1,100"];
+    let lengths = measured(&[&lengths[..], &["--policy", "block", "--old-mib", "32"]].concat());
+    assert_eq!(lengths["figures"].as_array().map(Vec::len), Some(2));
+    let port = common::free_ports(2).to_string();
+    let processes = ["processes", "--objects", "1000", "--port", &port];
+    let processes = measured(&processes);
+    let figures = processes["figures"].as_array().expect("figures");
+    let reads = figures.iter().filter(|figure| figure["reads"].is_string());
+    assert_eq!(reads.count(), 3, "{processes}");
+    let number = |field: &str| figures.iter().filter_map(|f| f[field].as_f64()).next();
+    assert!(number("p50_us") > Some(0.0), "{processes}");
+    assert!(number("idle_share_of_a_core").is_some(), "{processes}");
+}
+
+#[test]
 fn bad_input_gets_one_line() {
-    let wrong: [(&[&str], &str); 5] = [
+    let wrong: [(&[&str], &str); 6] = [
         (
             &["tpcc", "--policy", "both"],
             "there are block, abort, truncate and single",
@@ -47,6 +63,10 @@ fn bad_input_gets_one_line() {
         (&["ycsb", "--theta", "1"], "from 0 to below 1"),
         (&["reads", "--seconds", "0"], "expected seconds"),
         (&["tpcc", "--opacity", "maybe"], "possible values: on, off"),
+        (
+            &["failures", "--kill", "all"],
+            "there are other, master and both",
+        ),
     ];
     for (arguments, said) in wrong {
         let output = bench(arguments);
@@ -56,6 +76,10 @@ fn bad_input_gets_one_line() {
     }
     let line = error_line(&bench(&["tpcc", "--replicas", "2"]));
     assert!(line.contains("at most as many replicas"), "{line}");
+    let line = error_line(&bench(&["lengths", "--lengths", "3"]));
+    assert!(line.contains("rows come in pairs"), "{line}");
+    let line = error_line(&bench(&["compare", "--mix", "e"]));
+    assert!(line.contains("not of single rows"), "{line}");
     let line = error_line(&bench(&["reads", "--directory", "/proc/nowhere"]));
     assert!(line.contains("no memory can be made there"), "{line}");
 }

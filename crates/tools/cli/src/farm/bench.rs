@@ -1,13 +1,19 @@
 //! `plinth farm bench`: workloads on machines of the in-memory engine in this process.
 
+mod compare;
+mod failures;
+mod processes;
+
 use crate::{Outcome, connect};
 use clap::Subcommand;
+use failures::Case;
 use plinth_farm_bench::ycsb::Mix;
 use plinth_farm_bench::{
-    Machines, Mode, Place, Policy, Report, Scale, parse_policy, reads, scans, tpcc, ycsb,
+    Machines, Mode, Place, Policy, Report, Scale, lengths, parse_policy, reads, scans, tpcc, ycsb,
 };
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, race};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// New orders a second that the memory of a machine has room for by default.
@@ -25,8 +31,16 @@ enum Workload {
     Tpcc(Tpcc),
     /// Point reads, one and many a transaction, of the own memory and of another machine's
     Reads(Reads),
+    /// Point reads of the memory of another process, and how far two processes of a host know the time
+    Processes(Processes),
     /// YCSB's mixes A, B, C and E on keys and values, with rows by Zipf's distribution
     Ycsb(Ycsb),
+    /// Processes with TPC-C of which some are killed: how long the others stand still, and when all replicas are back
+    Failures(Failures),
+    /// Point reads and updates by the engine, the store, Redis and etcd, by turns; see scripts/farm-bench
+    Compare(Compare),
+    /// Scans of several lengths beside updates, as many keys scanned as updated
+    Lengths(Lengths),
     /// Scans of all rows beside updates, and the updates with and without them by turns
     Scans(Scans),
 }
@@ -122,6 +136,99 @@ struct Reads {
     reads: u32,
     #[command(flatten)]
     common: Common,
+}
+
+#[derive(clap::Args, Debug)]
+struct Processes {
+    #[command(flatten)]
+    reads: Reads,
+    /// Port of the other process, which takes two
+    #[arg(long, value_name = "PORT", default_value_t = 4950, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+}
+
+#[derive(clap::Args, Debug)]
+struct Failures {
+    /// Machines, each a process; each region has three replicas
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u16).range(4..=16))]
+    machines: u16,
+    /// Who is killed, one after another: other (one that is not the master), master, both (of them, at once)
+    #[arg(
+        long,
+        value_name = "WHO,…",
+        value_delimiter = ',',
+        default_value = "other,master,both",
+        value_parser = Case::parse
+    )]
+    kill: Vec<Case>,
+    /// How often each of them
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Seconds before each failure, and at least so many after it
+    #[arg(long, value_name = "S", default_value_t = 4.0, value_parser = parse_interval)]
+    seconds: f64,
+    /// Port of the first machine; each takes two
+    #[arg(long, value_name = "PORT", default_value_t = 4950, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+struct Compare {
+    /// Rows
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 10_000,
+        value_parser = clap::value_parser!(u32).range(1..=100_000_000)
+    )]
+    rows: u32,
+    /// Bytes of a value
+    #[arg(long, value_name = "N", default_value_t = 100, value_parser = clap::value_parser!(u32).range(24..=3000))]
+    value_bytes: u32,
+    /// Clients, each with one request at a time
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    clients: u32,
+    /// a: half updates, b: 5 in 100, c: reads only
+    #[arg(long, value_name = "MIX,…", value_delimiter = ',', default_value = "c,a", value_parser = Mix::parse)]
+    mix: Vec<Mix>,
+    /// Skew of the rows, from 0, which is uniform, to below 1
+    #[arg(long, value_name = "THETA", default_value = "0", value_parser = parse_theta)]
+    theta: f64,
+    /// Intervals of each, in turn
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    rounds: u32,
+    /// Cluster file of a cluster of the store
+    #[arg(long, value_name = "FILE")]
+    store: Option<PathBuf>,
+    /// A server of Redis
+    #[arg(long, value_name = "IP:PORT")]
+    redis: Option<SocketAddr>,
+    /// A server of etcd, for clients
+    #[arg(long, value_name = "IP:PORT")]
+    etcd: Option<SocketAddr>,
+    /// Port of the engine's process, which takes two
+    #[arg(long, value_name = "PORT", default_value_t = 4950, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    #[command(flatten)]
+    common: Common,
+}
+
+#[derive(clap::Args, Debug)]
+struct Lengths {
+    #[command(flatten)]
+    scans: Scans,
+    /// Keys of a scan: 1, or even numbers
+    #[arg(
+        long,
+        value_name = "N,…",
+        value_delimiter = ',',
+        default_value = "1,10,100,1000,10000,100000",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
+    lengths: Vec<u64>,
 }
 
 #[derive(clap::Args, Debug)]
@@ -295,6 +402,46 @@ impl Reads {
     }
 }
 
+impl Failures {
+    fn plan(&self) -> failures::Plan {
+        failures::Plan {
+            machines: self.machines,
+            port: self.port,
+            seconds: Duration::from_secs_f64(self.seconds),
+            cases: self.kill.clone(),
+            rounds: self.rounds,
+        }
+    }
+}
+
+impl Compare {
+    fn plan(&self) -> compare::Plan {
+        compare::Plan {
+            rows: u64::from(self.rows),
+            value_bytes: self.value_bytes as usize,
+            clients: self.clients,
+            mixes: self.mix.clone(),
+            theta: self.theta,
+            duration: self.common.duration(),
+            rounds: self.rounds,
+            seed: self.common.seed,
+            port: self.port,
+            store: self.store.clone(),
+            redis: self.redis,
+            etcd: self.etcd,
+        }
+    }
+}
+
+impl Lengths {
+    fn plan(&self) -> lengths::Plan {
+        lengths::Plan {
+            scans: self.scans.plan(),
+            lengths: self.lengths.clone(),
+        }
+    }
+}
+
 impl Ycsb {
     fn plan(&self) -> ycsb::Plan {
         let (rows, value_bytes) = (u64::from(self.rows), self.value_bytes as usize);
@@ -347,22 +494,43 @@ pub fn run(arguments: &Arguments) -> Outcome {
 
 async fn measure(workload: &Workload) -> Outcome {
     let tell = |line: &str| eprintln!("plinth: {line}");
-    let (name, common, measured) = match workload {
-        Workload::Tpcc(asked) => ("tpcc", &asked.common, tpcc::run(&asked.plan(), &tell).await),
-        Workload::Reads(asked) => (
-            "reads",
-            &asked.common,
-            reads::run(&asked.plan(), &tell).await,
-        ),
-        Workload::Ycsb(asked) => ("ycsb", &asked.common, ycsb::run(&asked.plan(), &tell).await),
-        Workload::Scans(asked) => (
-            "scans",
-            &asked.common,
-            scans::run(&asked.plan(), &tell).await,
-        ),
+    let (name, json, measured) = match workload {
+        Workload::Tpcc(asked) => {
+            let measured = tpcc::run(&asked.plan(), &tell).await;
+            ("tpcc", asked.common.json, measured)
+        }
+        Workload::Reads(asked) => {
+            let measured = reads::run(&asked.plan(), &tell).await;
+            ("reads", asked.common.json, measured)
+        }
+        Workload::Processes(asked) => {
+            let (plan, port) = (asked.reads.plan(), asked.port);
+            let measured = processes::run(&plan, port, &tell).await;
+            ("processes", asked.reads.common.json, measured)
+        }
+        Workload::Failures(asked) => {
+            let measured = failures::run(&asked.plan(), &tell).await;
+            ("failures", asked.json, measured)
+        }
+        Workload::Compare(asked) => {
+            let measured = compare::run(&asked.plan(), &tell).await;
+            ("compare", asked.common.json, measured)
+        }
+        Workload::Lengths(asked) => {
+            let measured = lengths::run(&asked.plan(), &tell).await;
+            ("lengths", asked.scans.common.json, measured)
+        }
+        Workload::Ycsb(asked) => {
+            let measured = ycsb::run(&asked.plan(), &tell).await;
+            ("ycsb", asked.common.json, measured)
+        }
+        Workload::Scans(asked) => {
+            let measured = scans::run(&asked.plan(), &tell).await;
+            ("scans", asked.common.json, measured)
+        }
     };
     let report: Report = measured.map_err(|line| format!("farm bench {name}: {line}"))?;
-    match common.json {
+    match json {
         true => println!("{}", report.to_json()),
         false => print!("{}", report.text()),
     }

@@ -11,7 +11,7 @@ use crate::children::{self, CHECK_INTERVAL, describe};
 use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_farm_server::{Survey, memory_directory, survey};
 use plinth_rpc::Transport;
-use plinth_runtime::{Duration, now, sleep};
+use plinth_runtime::{Duration, Either, now, race, sleep};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -37,7 +37,7 @@ pub struct Fleet {
     pub file: ClusterFile,
     pub path: PathBuf,
     directory: PathBuf,
-    memory: PathBuf,
+    pub memory: PathBuf,
     first_port: u16,
     metrics_port: Option<u16>,
     shape: Shape,
@@ -196,6 +196,56 @@ impl Fleet {
         for directory in std::iter::once(&self.memory).chain(data) {
             let _ = std::fs::remove_dir_all(directory); // it may never have been made
         }
+    }
+}
+
+/// A fleet in a directory of its own, whose processes are killed when this is dropped. Then nothing of it is left.
+pub struct Running {
+    pub fleet: Fleet,
+    /// By the machine's place in the fleet.
+    pub children: Vec<Option<Child>>,
+    above: PathBuf,
+}
+
+impl Running {
+    /// Nothing runs yet. `name` is of the directory.
+    pub async fn prepare(
+        name: &str,
+        shape: Shape,
+        first_port: u16,
+        works: bool,
+    ) -> Outcome<Running> {
+        let name = format!("plinth-farm-{name}-{}", std::process::id());
+        let above = std::env::temp_dir().join(name);
+        let machines = usize::from(shape.machines);
+        let fleet = Fleet::prepare(&above, shape, first_port, None, works).await?;
+        Ok(Running {
+            fleet,
+            children: (0..machines).map(|_| None).collect(),
+            above,
+        })
+    }
+
+    /// Starts all machines, and waits until they serve.
+    pub async fn start(&mut self) -> Outcome {
+        for (i, child) in (0..).zip(&mut self.children) {
+            *child = Some(self.fleet.start(i)?);
+        }
+        match race(self.fleet.ready(), first_end(&mut self.children)).await {
+            Either::Left(outcome) => outcome,
+            Either::Right(line) => Err(line),
+        }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for child in self.children.iter_mut().flatten() {
+            let _ = child.kill(); // it may have ended
+            let _ = child.wait();
+        }
+        self.fleet.remove();
+        let _ = std::fs::remove_dir_all(&self.above);
     }
 }
 

@@ -73,7 +73,7 @@ async fn start(arguments: Arguments, at: &str) -> Outcome {
     if let Some((address, page)) = &page {
         pages::serve("--metrics", *address, pages::router(vec![page.clone()]))?;
     }
-    let name = at.to_owned();
+    let (name, machines) = (at.to_owned(), u32::from(arguments.plan.plan().machines));
     let config = Config {
         listen: arguments.listen,
         data_directory: arguments.data_dir,
@@ -85,9 +85,9 @@ async fn start(arguments: Arguments, at: &str) -> Outcome {
         old_mib: arguments.old_mib,
         page: page.map(|(_, page)| page),
         tell: Rc::new(move |line| eprintln!("plinth: {name}: {line}")),
-        work: arguments
-            .work
-            .then(|| -> Work { Box::new(|joined, sizes| Box::pin(work::run(joined, sizes))) }),
+        work: arguments.work.then(|| -> Work {
+            Box::new(move |joined, sizes| Box::pin(work::run(joined, sizes, machines)))
+        }),
     };
     match race(interrupted(), serve(config)).await {
         Either::Left(Ok(())) => Ok(()),

@@ -2,13 +2,15 @@
 //!
 //! ```text
 //!   in    load           fill the tables                         out   loaded
-//!         run            clients begin                                 order WAREHOUSE DISTRICT NUMBER
+//!         run            clients begin                                 order WAREHOUSE DISTRICT NUMBER TIME
+//!                                                                      clock FROM UNTIL
 //!         stop           clients end                                   stopped COMMITTED ABORTED UNKNOWN
 //!         check          look at everything, at one snapshot           district WAREHOUSE DISTRICT COUNT NEWEST
 //!                                                                      broken LINE
 //!                                                                      checked
 //! ```
-//! An order is told when its transaction is reported as committed, and not before.
+//! An order is told when its transaction is reported as committed, and not before. Times are in microseconds of the
+//! host's clock; `clock` tells of a time in which this machine did not know the time.
 
 use crate::Outcome;
 use crate::shell::runner::read_line;
@@ -21,7 +23,9 @@ use plinth_farm_structures::kv::Engine;
 use plinth_farm_structures::{Error, Result};
 use plinth_farm_tpcc::input::{Input, Terminal};
 use plinth_farm_tpcc::{Ending, Placed, Scale, Tpcc, carry_out, check, load, new_order};
-use plinth_runtime::{Duration, TaskGroup, random, sleep, trace, unix_time_ms, yield_now};
+use plinth_runtime::{
+    Duration, TaskGroup, host_clock_origin, now, random, sleep, trace, unix_time_ms, yield_now,
+};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -34,14 +38,19 @@ const SCALE: Scale = Scale {
     districts: 10,
     customers: 120,
 };
-/// Machines that share the warehouses.
-const MACHINES: u32 = 3;
 const CLIENTS_A_WAREHOUSE: u32 = 2;
 /// Of inner nodes.
 const CACHE_BYTES: usize = 64 << 20;
 const SEED: u64 = 1;
 const RETRY: Duration = Duration::from_millis(1);
 const FLUSH: Duration = Duration::from_millis(10);
+
+/// The warehouses of this machine.
+#[derive(Clone, Copy)]
+struct Share {
+    machine: u32,
+    machines: u32,
+}
 
 /// What the clients of this machine share.
 struct Work {
@@ -67,26 +76,38 @@ fn say(lines: &[String]) -> Outcome {
     said.map_err(|error| format!("standard output: {error}"))
 }
 
-/// Follows the orders of the parent until it says nothing more. Errors: a line for the user.
-pub async fn run(joined: Rc<Joined>, sizes: Sizes) -> Outcome {
+/// Microseconds of the clock that all processes of the host have.
+fn host_us() -> u64 {
+    (now().0 + host_clock_origin().unwrap_or_default()) / 1000
+}
+
+/// Follows the orders of the parent until it says nothing more. `machines` share the warehouses. Errors: a line for
+/// the user.
+pub async fn run(joined: Rc<Joined>, sizes: Sizes, machines: u32) -> Outcome {
     let access = joined.access().clone();
     let cache = Cache::new(CACHE_BYTES);
     let failed = |what: &str, error: Error| format!("{what}: {error}");
     let catalog = root::open(&access, &sizes, &cache).await;
     let catalog = catalog.map_err(|error| failed("the catalogue", error))?;
-    let machine = u32::from(joined.local().machine().0);
+    let share = Share {
+        machine: u32::from(joined.local().machine().0) % machines,
+        machines,
+    };
     let (tasks, mut work) = (TaskGroup::new(), None);
     while let Some(line) = read_line().await? {
         match line.trim() {
             "load" => {
-                let loaded = fill(&access, &catalog, &sizes, &cache).await;
+                let loaded = fill(&access, &catalog, &sizes, machines, &cache).await;
                 loaded.map_err(|error| failed("loading", error))?;
                 say(&["loaded".into()])?;
             }
             "run" => {
-                let db = open(&access, &catalog, machine, &cache).await;
+                let db = open(&access, &catalog, share.machine, &cache).await;
                 let db = db.map_err(|error| failed("opening", error))?;
-                work = Some(begin(access.clone(), db, machine, &tasks));
+                let begun = begin(access.clone(), db, share, &tasks);
+                let (own, joined) = (begun.clone(), joined.clone());
+                tasks.spawn("tpcc clock", async move { own.watch_clock(&joined).await });
+                work = Some(begun);
             }
             "stop" => {
                 if let Some(work) = &work {
@@ -94,7 +115,7 @@ pub async fn run(joined: Rc<Joined>, sizes: Sizes) -> Outcome {
                 }
             }
             "check" => {
-                let db = open(&access, &catalog, machine, &cache).await;
+                let db = open(&access, &catalog, share.machine, &cache).await;
                 let db = db.map_err(|error| failed("opening", error))?;
                 let lines = look(&access, &db).await;
                 say(&lines.map_err(|error| failed("checking", error))?)?;
@@ -106,7 +127,13 @@ pub async fn run(joined: Rc<Joined>, sizes: Sizes) -> Outcome {
 }
 
 /// Loads the tables. The warehouses take turns on the regions.
-async fn fill(access: &Access, catalog: &Catalog, sizes: &Sizes, cache: &Cache) -> Result<()> {
+async fn fill(
+    access: &Access,
+    catalog: &Catalog,
+    sizes: &Sizes,
+    machines: u32,
+    cache: &Cache,
+) -> Result<()> {
     let shape = sizes
         .shape()
         .map_err(|_| Error::Invalid("there is no such region"))?;
@@ -117,7 +144,7 @@ async fn fill(access: &Access, catalog: &Catalog, sizes: &Sizes, cache: &Cache) 
         .collect();
     let plan = load::Plan {
         scale: SCALE,
-        copies: MACHINES,
+        copies: machines,
         near: &near,
         seed: SEED,
         now: unix_time_ms(),
@@ -132,7 +159,7 @@ async fn open(access: &Access, catalog: &Catalog, machine: u32, cache: &Cache) -
     .await
 }
 
-fn begin(access: Access, db: Tpcc, machine: u32, tasks: &TaskGroup) -> Rc<Work> {
+fn begin(access: Access, db: Tpcc, share: Share, tasks: &TaskGroup) -> Rc<Work> {
     let work = Rc::new(Work {
         access,
         db,
@@ -143,7 +170,7 @@ fn begin(access: Access, db: Tpcc, machine: u32, tasks: &TaskGroup) -> Rc<Work> 
         unknown: Cell::new(0),
         said: RefCell::default(),
     });
-    for warehouse in (1..=SCALE.warehouses).filter(|w| w % MACHINES == machine % MACHINES) {
+    for warehouse in (1..=SCALE.warehouses).filter(|w| w % share.machines == share.machine) {
         for client in 0..CLIENTS_A_WAREHOUSE {
             let district = (client % u32::from(SCALE.districts) + 1) as u8;
             let terminal = Terminal::new(SCALE, warehouse, district, random::u64());
@@ -184,6 +211,23 @@ impl Work {
             return Ok(());
         }
         say(&lines)
+    }
+
+    /// Tells when this machine did not know the time, to within a millisecond or two.
+    async fn watch_clock(&self, joined: &Joined) {
+        let mut since = None;
+        while !self.stops.get() {
+            let at = host_us();
+            match (joined.member().clock().time(), since) {
+                (Ok(_), Some(from)) => {
+                    since = None;
+                    self.said.borrow_mut().push(format!("clock {from} {at}"));
+                }
+                (Err(_), None) => since = Some(at),
+                _ => (),
+            }
+            sleep(RETRY).await;
+        }
     }
 
     async fn serve(&self, mut terminal: Terminal) {
@@ -247,7 +291,8 @@ impl Work {
         };
         if let Placed::Order { id, .. } = new_order(&self.db, &tx, order, now).await? {
             access.commit(tx).await?;
-            let line = format!("order {} {} {id}", order.warehouse, order.district);
+            let (warehouse, district) = (order.warehouse, order.district);
+            let line = format!("order {warehouse} {district} {id} {}", host_us());
             self.said.borrow_mut().push(line);
         }
         Ok(())

@@ -1,0 +1,137 @@
+//! Machines of a fresh cluster that run TPC-C as child processes, driven by this one.
+
+use super::fleet::{Running, Shape};
+use super::heard::{Heard, listen};
+use crate::Outcome;
+use crate::children::CHECK_INTERVAL;
+use plinth_farm_server::{Seen, Survey};
+use plinth_runtime::{Duration, TaskGroup, now, sleep};
+use std::io::Write;
+use std::process::Child;
+use std::rc::Rc;
+
+const LOAD_LIMIT: Duration = Duration::from_secs(300);
+const STOP_LIMIT: Duration = Duration::from_secs(60);
+
+pub struct Drive {
+    pub running: Running,
+    pub heard: Rc<Heard>,
+    tasks: TaskGroup,
+}
+
+fn order(child: &mut Option<Child>, what: &str) -> Outcome {
+    let input = child.as_mut().and_then(|child| child.stdin.as_mut());
+    let input = input.ok_or("a machine has ended")?;
+    let said = writeln!(input, "{what}").and_then(|()| input.flush());
+    said.map_err(|error| format!("a machine does not listen: {error}"))
+}
+
+/// The member that is the master.
+pub fn master(seen: &Survey) -> Outcome<&Seen> {
+    let master = seen.record.as_ref().and_then(|record| record.master());
+    let master = master.ok_or("there is no master")?;
+    let mut machines = seen.machines.iter();
+    let found = machines.find(|machine| machine.seat.id == master.id);
+    found.ok_or_else(|| "the master has no seat".into())
+}
+
+impl Drive {
+    /// Nothing runs yet.
+    pub async fn prepare(name: &str, shape: Shape, port: u16) -> Outcome<Drive> {
+        Ok(Drive {
+            running: Running::prepare(name, shape, port, true).await?,
+            heard: Rc::default(),
+            tasks: TaskGroup::new(),
+        })
+    }
+
+    fn listen(&mut self, i: usize) -> Outcome {
+        let child = self.running.children[i].as_mut();
+        let out = child.and_then(|child| child.stdout.take());
+        let out = out.ok_or("a machine says nothing")?;
+        self.tasks
+            .spawn("farm listen", listen(out, self.heard.clone()));
+        Ok(())
+    }
+
+    /// Starts all machines, and waits until they are a cluster.
+    pub async fn begin(&mut self) -> Outcome {
+        self.running.start().await?;
+        (0..self.running.children.len()).try_for_each(|i| self.listen(i))
+    }
+
+    /// Loads TPC-C.
+    pub async fn load(&mut self) -> Outcome {
+        order(&mut self.running.children[0], "load")?;
+        self.wait(LOAD_LIMIT, "loading", |heard| heard.loaded.get())
+            .await
+    }
+
+    /// Starts a process again that was killed.
+    pub fn start(&mut self, i: u16) -> Outcome {
+        let at = usize::from(i);
+        self.running.children[at] = Some(self.running.fleet.start(i)?);
+        self.listen(at)
+    }
+
+    /// Clients begin on this machine.
+    pub fn run(&mut self, i: u16) -> Outcome {
+        order(&mut self.running.children[usize::from(i)], "run")
+    }
+
+    pub fn run_all(&mut self) -> Outcome {
+        let children = self.running.children.iter_mut();
+        children.map(|child| order(child, "run")).collect()
+    }
+
+    /// Waits until the machines have said so.
+    pub async fn wait(
+        &mut self,
+        limit: Duration,
+        what: &str,
+        is_so: impl Fn(&Heard) -> bool,
+    ) -> Outcome {
+        let begun = now();
+        while !is_so(&self.heard) {
+            for (i, child) in self.running.children.iter_mut().enumerate() {
+                if let Some(Ok(Some(_))) = child.as_mut().map(Child::try_wait) {
+                    return Err(format!("machine {i} has ended; it said why above"));
+                }
+            }
+            if begun.elapsed() > limit {
+                return Err(format!("{what} takes longer than {} s", limit.as_secs()));
+            }
+            sleep(CHECK_INTERVAL).await;
+        }
+        Ok(())
+    }
+
+    /// Kills a process with signal 9.
+    pub fn kill(&mut self, i: u16) -> Outcome {
+        let child = self.running.children.get_mut(usize::from(i));
+        let child = child.and_then(Option::take);
+        let mut child = child.ok_or("the machine is no process of this program")?;
+        let killed = child.kill();
+        killed.map_err(|error| format!("machine {i} is not killed: {error}"))?;
+        let _ = child.wait();
+        Ok(())
+    }
+
+    /// The clients end. Then looks at everything, and returns what is wrong.
+    pub async fn judge(&mut self) -> Outcome<Vec<String>> {
+        self.heard.stopped.set(0);
+        let children = self.running.children.iter_mut();
+        children
+            .map(|child| order(child, "stop"))
+            .collect::<Outcome>()?;
+        let machines = self.running.children.len();
+        self.wait(STOP_LIMIT, "stopping", |heard| {
+            heard.stopped.get() == machines
+        })
+        .await?;
+        order(&mut self.running.children[0], "check")?;
+        self.wait(LOAD_LIMIT, "checking", |heard| heard.checked.get())
+            .await?;
+        Ok(self.heard.judge())
+    }
+}
