@@ -400,7 +400,7 @@ impl Recovery {
         self.end_if_open();
     }
 
-    fn redo(&mut self, region: u16, committed: Vec<Redone>) {
+    fn redo(&mut self, region: u16, mut committed: Vec<Redone>) {
         let is_here = self.round.members.replica(region, self.own).is_some();
         let mut writes = committed.iter().flat_map(|redone| &redone.writes);
         if !is_here || writes.any(|write| write.at.region() != region) {
@@ -410,6 +410,8 @@ impl Recovery {
             // It is told once that this is done: letters come once, or the configuration ends.
             return;
         }
+        // What was read from disks may be of several generations of a slab.
+        committed.sort_by_key(|redone| redone.written_at);
         let work = self.kept.redo(region, committed.clone());
         let void = work.void;
         self.effects.push(Effect::Settle {

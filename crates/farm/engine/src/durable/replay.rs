@@ -40,6 +40,14 @@ struct Replica {
     decided: BTreeMap<Id, Record>,
 }
 
+impl Replica {
+    /// In the order of time: objects of several sizes may have been in a slab, one after the other.
+    fn redo(&mut self, mut done: Vec<Open>) {
+        done.sort_by_key(|open| open.written_at);
+        self.steps.extend(done.into_iter().map(Open::step));
+    }
+}
+
 /// A journal, as far as it was read.
 pub struct Replay {
     shape: Shape,
@@ -124,9 +132,10 @@ impl Replay {
         replica.decided.clear();
         // These were applied here, or are now. Another replica may have lost all that it knew of them, since the
         // region may never have been open since, so this one stays able to prove that they are committed.
+        let mut done = Vec::new();
         for (id, open) in std::mem::take(&mut replica.open) {
             replica.decided.insert(id, open.committed(id));
-            replica.steps.push(open.step());
+            done.push(open);
         }
         for redone in settled.committed {
             let id = redone.id;
@@ -140,8 +149,9 @@ impl Replay {
             if !redone.writes.is_empty() || !replica.decided.contains_key(&id) {
                 replica.decided.insert(id, redone.committed(id));
             }
-            replica.steps.push(redone.step());
+            done.push(redone);
         }
+        replica.redo(done);
     }
 
     /// Whatever was in the slab up to then is truncated everywhere, so it is decided, and of no use here any more.
@@ -167,8 +177,8 @@ impl Replay {
             let settled = replica
                 .open
                 .extract_if(.., |id, _| id.number < below_of(&below, *id));
-            let settled: Vec<Step> = settled.map(|(_, open)| open.step()).collect();
-            replica.steps.extend(settled);
+            let settled: Vec<Open> = settled.map(|(_, open)| open).collect();
+            replica.redo(settled);
         }
         self.below = below;
     }
