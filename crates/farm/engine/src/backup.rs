@@ -76,7 +76,10 @@ impl Core {
             probe!("farm version of a slab that was freed since");
             return Some(false);
         }
-        self.keep_takeover(write.at);
+        if !self.may_take_over(write.at, written_at) {
+            probe!("farm version of an object before the one that is there");
+            return Some(false);
+        }
         let applied = self.store.with(region, |region| {
             let cell = region.claim(write.at).ok()?;
             Some(cell.apply(written_at, is_allocated, &write.payload))
@@ -91,7 +94,7 @@ impl Core {
     }
 
     /// The primary of the region has no objects in the slab any more, nor has anybody else.
-    pub fn free_slab(&self, primary: Machine, region: u16, slab: u32) {
+    pub fn free_slab(&self, primary: Machine, region: u16, slab: u32, at: u64) {
         let view = self.view();
         let is_right = view.replicas(region).is_some_and(|replicas| {
             replicas.primary.machine == primary && replicas.backup_on(self.own).is_some()
@@ -101,7 +104,7 @@ impl Core {
         }
         // Who copies the region may have read objects that were there.
         self.store.frees.set(self.store.frees.get() + 1);
-        self.keep_free(region, slab);
+        self.keep_free(region, slab, at);
         self.store.with(region, |region| region.free_slab(slab));
     }
 }

@@ -127,8 +127,8 @@ impl Core {
             }
             Message::Unreserve { at } if !at.is_null() => self.give_back(at),
             Message::Unreserve { .. } => (),
-            Message::FreeSlab { region, slab } => {
-                self.free_slab(from, region, slab);
+            Message::FreeSlab { region, slab, at } => {
+                self.free_slab(from, region, slab, at);
                 self.post
                     .push(from, Message::SlabIsFree { region, slab }, None);
             }

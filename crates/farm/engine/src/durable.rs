@@ -319,7 +319,7 @@ impl Durable {
 }
 
 /// No version in the slab is newer.
-fn newest_in(region: &Region, slab: u32) -> u64 {
+pub fn newest_in(region: &Region, slab: u32) -> u64 {
     let Some(class) = region.slab_class(slab) else {
         return 0;
     };
@@ -336,11 +336,4 @@ pub fn taken_over(region: &Region, at: Pointer) -> Option<u32> {
     let (slab, _) = region.shape().place(at).ok()?;
     let class = region.slab_class(slab)?;
     (class != at.class() && region.is_empty_slab(slab)).then_some(slab)
-}
-
-/// What there is to note before a slab of a replica goes to another class. `None` if nothing was ever there.
-pub fn freed(region: &Region, slab: u32) -> Option<Freed> {
-    let at = newest_in(region, slab);
-    let region = region.number();
-    (at > 0).then_some(Freed { region, slab, at })
 }

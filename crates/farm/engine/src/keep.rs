@@ -1,13 +1,13 @@
 //! What a machine's core does with its disk, if it has one ([`durable`](crate::durable)).
 
 use crate::core::Core;
-use crate::durable::{Commit, Entry, Item, Settled, Waiter, freed, taken_over};
+use crate::durable::{Commit, Entry, Freed, Item, Settled, Waiter, newest_in, taken_over};
 use crate::ledger::Known;
 use crate::recovery::{Author, Below, Id, Redone};
 use crate::wire::Number;
 use plinth_farm_disk::Position;
 use plinth_farm_fabric::Machine;
-use plinth_farm_memory::Pointer;
+use plinth_farm_memory::{Pointer, TIMESTAMP_MAX};
 
 impl Core {
     fn author(&self, machine: Machine) -> Option<Author> {
@@ -47,8 +47,17 @@ impl Core {
         let logged = known.logged.as_ref().map(|logged| logged.written_at);
         let committed = known.locked.as_ref().and_then(|locked| locked.committed);
         if let Some(written_at) = logged.or(committed) {
-            durable.apply(position, written_at, known.writes());
+            let here = known.writes().filter(|write| self.has_cell(write.at));
+            durable.apply(position, written_at, here);
         }
+    }
+
+    /// The backup has what the memory has: not what is of another size than the slab's objects by now.
+    fn has_cell(&self, at: Pointer) -> bool {
+        let has = self
+            .store
+            .with(at.region(), |region| region.cell(at).is_ok());
+        has == Some(true)
     }
 
     /// A recovery has decided everything in the region.
@@ -75,21 +84,29 @@ impl Core {
             return false;
         };
         for redone in &committed {
-            durable.apply(position, redone.written_at, redone.writes.iter());
+            let here = redone.writes.iter().filter(|write| self.has_cell(write.at));
+            durable.apply(position, redone.written_at, here);
         }
         durable.wait(position, configuration, Waiter::Settled { region });
         true
     }
 
     /// The slab of a region here is about to be free, or to go to another class.
-    pub fn keep_free(&self, region: u16, slab: u32) {
+    /// No version in it is newer than `at`, or than those that are here.
+    pub fn keep_free(&self, region: u16, slab: u32, at: u64) {
         let Some(durable) = &self.durable else {
             return;
         };
-        let freed = self.store.with(region, |region| freed(region, slab));
-        if let Some(freed) = freed.flatten() {
-            durable.free(freed);
+        let at = self.newest_in(region, slab).max(at);
+        if (1..=TIMESTAMP_MAX).contains(&at) {
+            durable.free(Freed { region, slab, at });
         }
+    }
+
+    /// No version in the slab of a replica here is newer.
+    pub fn newest_in(&self, region: u16, slab: u32) -> u64 {
+        let newest = self.store.with(region, |region| newest_in(region, slab));
+        newest.unwrap_or(0)
     }
 
     /// The version is of an object that was there before its slab was freed.
@@ -104,16 +121,19 @@ impl Core {
     }
 
     /// An object is about to be applied here. If it takes a slab over from another class, that slab is free before.
-    pub fn keep_takeover(&self, at: Pointer) {
-        if self.durable.is_none() {
-            return;
-        }
+    /// False if the objects that were there last are newer.
+    pub fn may_take_over(&self, at: Pointer, written_at: u64) -> bool {
         let slab = self
             .store
             .with(at.region(), |region| taken_over(region, at));
-        if let Some(slab) = slab.flatten() {
-            self.keep_free(at.region(), slab);
+        let Some(slab) = slab.flatten() else {
+            return true;
+        };
+        let is_newer = written_at > self.newest_in(at.region(), slab);
+        if is_newer {
+            self.keep_free(at.region(), slab, 0);
         }
+        is_newer
     }
 
     /// What is below the safe point is applied here already, and on its way to the backup.

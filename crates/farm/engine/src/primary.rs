@@ -239,9 +239,10 @@ impl Core {
                     .leaving
                     .borrow_mut()
                     .insert((region, slab), machines);
+                let at = self.newest_in(region, slab);
                 for backup in backups {
-                    self.post
-                        .push(backup.machine, Message::FreeSlab { region, slab }, None);
+                    let free = Message::FreeSlab { region, slab, at };
+                    self.post.push(backup.machine, free, None);
                 }
                 self.slab_is_free(self.own, region, slab);
             }
@@ -257,7 +258,7 @@ impl Core {
         open.retain(|machine| *machine != by);
         if open.is_empty() {
             leaving.remove(&(region, slab));
-            self.keep_free(region, slab);
+            self.keep_free(region, slab, 0);
             let freed = self.store.with_slabs(region, |slabs| slabs.put_free(slab));
             debug_assert_eq!(freed, Some(Ok(())), "it was leaving");
         }

@@ -116,8 +116,9 @@ pub enum Message {
     ReserveReply { ask: u64, at: Pointer },
     /// The cell is not needed.
     Unreserve { at: Pointer },
-    /// Primary to backup: the slab has no objects any more (§4.8). A backup learns of a slab's class from the objects.
-    FreeSlab { region: u16, slab: u32 },
+    /// Primary to backup: the slab has no objects any more (§4.8), and no version in it is newer than `at`. A backup
+    /// learns of a slab's class from the objects.
+    FreeSlab { region: u16, slab: u32, at: u64 },
     /// It is free at this backup.
     SlabIsFree { region: u16, slab: u32 },
     /// To the collector.
@@ -304,9 +305,8 @@ impl Codec for Message {
                 put_pointer(*at, out);
             }
             Message::Unreserve { at } => put_pointer(*at, out),
-            Message::FreeSlab { region, slab } | Message::SlabIsFree { region, slab } => {
-                (*region, *slab).put(out);
-            }
+            Message::FreeSlab { region, slab, at } => (*region, (*slab, *at)).put(out),
+            Message::SlabIsFree { region, slab } => (*region, *slab).put(out),
             Message::Oat(horizon) | Message::Safe(horizon) => horizon.put(out),
             Message::Kept { numbers } => numbers.put(out),
         }
@@ -352,6 +352,7 @@ impl Codec for Message {
             8 => Message::FreeSlab {
                 region: u16::take(input)?,
                 slab: u32::take(input)?,
+                at: u64::take(input)?,
             },
             9 => Message::SlabIsFree {
                 region: u16::take(input)?,
@@ -409,6 +410,7 @@ impl Codec for Message {
             8 => Message::FreeSlab {
                 region: Codec::draw(source),
                 slab: Codec::draw(source),
+                at: Codec::draw(source),
             },
             9 => Message::SlabIsFree {
                 region: Codec::draw(source),

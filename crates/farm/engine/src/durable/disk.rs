@@ -2,12 +2,12 @@
 
 use super::record::Entry;
 use super::replay::{Replay, Step};
-use super::{Durable, Item, Restored, freed, taken_over, version};
+use super::{Durable, Freed, Item, Restored, newest_in, taken_over, version};
 use crate::wire::Write;
 use plinth_core::codec::Codec;
 use plinth_farm_disk::{Backup, Error, Journal, Layout, Version};
 use plinth_farm_fabric::Host;
-use plinth_farm_memory::{Pointer, Region, Shape, Sizes};
+use plinth_farm_memory::{Region, Shape, Sizes};
 use plinth_runtime::probe;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -29,8 +29,13 @@ fn unlike(path: &Path, what: impl Into<String>) -> Error {
     }
 }
 
-/// Replaces the object's version if this one is newer. A slab that is of another class by now has newer objects.
+/// Replaces the object's version if this one is newer. A slab that is of another class by now has newer objects, or has
+/// had some.
 fn put(region: &Region, version: &Version) {
+    let slab = taken_over(region, version.pointer);
+    if slab.is_some_and(|slab| newest_in(region, slab) >= version.timestamp) {
+        return;
+    }
     if let Ok(cell) = region.claim(version.pointer) {
         cell.apply(version.timestamp, version.is_allocated, &version.payload);
     }
@@ -114,9 +119,13 @@ impl Disk {
                 let writes = writes.iter().filter(|write| !is_over(write));
                 let versions: Vec<Version> = writes.map(|w| version(w, written_at)).collect();
                 for version in &versions {
-                    self.note_takeover(region, version.pointer);
+                    self.note_takeover(region, version);
                     put(region, version);
                 }
+                let versions: Vec<Version> = versions
+                    .into_iter()
+                    .filter(|version| region.cell(version.pointer).is_ok())
+                    .collect();
                 if !versions.is_empty() {
                     self.durable.push(Item::Apply { position, versions });
                 }
@@ -130,11 +139,15 @@ impl Disk {
     }
 
     /// The note of that may have been lost with the journal's end.
-    fn note_takeover(&self, region: &Region, at: Pointer) {
-        let slab = taken_over(region, at);
-        if let Some(freed) = slab.and_then(|slab| freed(region, slab)) {
+    fn note_takeover(&self, region: &Region, version: &Version) {
+        let Some(slab) = taken_over(region, version.pointer) else {
+            return;
+        };
+        let at = newest_in(region, slab);
+        if (1..version.timestamp).contains(&at) {
             probe!("farm slab taken over while the disk is read");
-            self.durable.free(freed);
+            let region = region.number();
+            self.durable.free(Freed { region, slab, at });
         }
     }
 

@@ -58,16 +58,26 @@ pub struct Replay {
 
 impl Open {
     /// What the next recovery is to know of it.
-    fn committed(&self, id: Id) -> Record {
+    fn decided(&self, id: Id) -> Record {
         let written_at = self.written_at;
         Record {
             id,
             regions: self.regions.clone(),
-            state: match self.writes.is_empty() {
-                true => State::Decided { written_at },
-                false => State::Committed { written_at },
+            state: State::Decided { written_at },
+            writes: Vec::new(),
+        }
+    }
+
+    /// The same, so that it is redone everywhere.
+    fn decided_with_writes(&self, id: Id) -> Record {
+        let written_at = self.written_at;
+        match self.writes.is_empty() {
+            true => self.decided(id),
+            false => Record {
+                state: State::Committed { written_at },
+                writes: self.writes.clone(),
+                ..self.decided(id)
             },
-            writes: self.writes.clone(),
         }
     }
 
@@ -130,13 +140,15 @@ impl Replay {
             replica.open.remove(&id);
         }
         replica.decided.clear();
-        // These were applied here, or are now. Another replica may have lost all that it knew of them, since the
-        // region may never have been open since, so this one stays able to prove that they are committed.
         let mut done = Vec::new();
+        // These were applied everywhere. Another replica may not have a note of that, so this one can prove that they
+        // are committed. It does not bring their writes again: who has copied the region since may have newer objects
+        // in the same place.
         for (id, open) in std::mem::take(&mut replica.open) {
-            replica.decided.insert(id, open.committed(id));
+            replica.decided.insert(id, open.decided(id));
             done.push(open);
         }
+        // Of these, another replica may have lost all that it knew: the region may never have been open since.
         for redone in settled.committed {
             let id = redone.id;
             let redone = Open {
@@ -145,10 +157,7 @@ impl Replay {
                 written_at: redone.written_at,
                 writes: redone.writes,
             };
-            // Without writes: they were here before, or are no longer needed.
-            if !redone.writes.is_empty() || !replica.decided.contains_key(&id) {
-                replica.decided.insert(id, redone.committed(id));
-            }
+            replica.decided.insert(id, redone.decided_with_writes(id));
             done.push(redone);
         }
         replica.redo(done);
@@ -316,7 +325,7 @@ mod tests {
 
     #[test]
     fn a_recovery_settles_all_that_was_there_before_it_and_nothing_later() {
-        // 1 had no effect, 2 is committed, 3 was applied before the recovery, 4 comes after it.
+        // 1 had no effect, 2 is committed, 3 was applied everywhere before the recovery, 4 comes after it.
         let entries = vec![
             commit(1, 0),
             commit(2, 1),
@@ -327,9 +336,32 @@ mod tests {
         let mut replay = replay(entries);
         assert_eq!(done(&mut replay), [20, 30]);
         let known = known(&mut replay);
-        let committed = |written_at: u64| State::Committed { written_at };
+        let decided = |written_at: u64| State::Decided { written_at };
         let logged = State::Logged { written_at: 40 };
-        assert_eq!(known, [(2, committed(20)), (3, committed(30)), (4, logged)]);
+        assert_eq!(known, [(2, decided(20)), (3, decided(30)), (4, logged)]);
+    }
+
+    #[test]
+    fn what_a_recovery_has_redone_is_told_again_with_its_writes() {
+        let redone = Redone {
+            id: id(5),
+            regions: vec![REGION],
+            written_at: 50,
+            writes: vec![write(1)],
+        };
+        let settled = Entry::Settled(Settled {
+            region: REGION,
+            committed: vec![redone],
+            void: Vec::new(),
+        });
+        let mut replay = replay(vec![settled]);
+        assert_eq!(done(&mut replay), [50]);
+        let (records, _) = replay.records(&[REGION]);
+        let committed = State::Committed { written_at: 50 };
+        assert_eq!(
+            (records[0].1.state, records[0].1.writes.len()),
+            (committed, 1)
+        );
     }
 
     #[test]

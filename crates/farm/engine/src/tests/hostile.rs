@@ -80,6 +80,7 @@ fn others(number: u64, at: Pointer) -> Vec<Message> {
         Message::FreeSlab {
             region: number as u16,
             slab,
+            at: number,
         },
         Message::SlabIsFree { region, slab },
         Message::Oat(never),

@@ -77,6 +77,7 @@ fn message() -> impl Strategy<Value = Message> {
         10 => Message::FreeSlab {
             region: time as u16,
             slab: number as u32,
+            at: time,
         },
         _ => Message::Oat(Horizon {
             oldest: number,
