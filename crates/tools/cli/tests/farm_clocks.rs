@@ -43,22 +43,6 @@ fn say(file: &PathBuf, time: &str) {
     std::fs::rename(&other, file).expect("renamed");
 }
 
-/// Waits until the process has ended, and returns what it has said last.
-fn end_of(machines: &mut Machines, i: u16) -> String {
-    let begun = Instant::now();
-    loop {
-        let process = machines.processes[usize::from(i)].as_mut();
-        let status = process.expect("it was started").0.try_wait();
-        if let Some(status) = status.expect("it is a child") {
-            assert_eq!(status.code(), Some(1), "{}", machines.said(i));
-            let said = machines.said(i);
-            return said.lines().last().unwrap_or_default().to_owned();
-        }
-        assert!(begun.elapsed() < PATIENCE, "{}", machines.said(i));
-        std::thread::sleep(Duration::from_millis(20));
-    }
-}
-
 fn assert_has_left(line: &str) {
     assert!(line.contains(LINE), "{line}");
     assert!(line.contains("start the process again"), "{line}");
@@ -90,7 +74,7 @@ fn a_process_whose_clock_jumps_leaves_and_the_others_go_on() {
     assert!(answer.contains("`a' is `1'"), "{answer}");
     // Two seconds: a lease is shorter, and a clock that has gone back believes that its lease still runs.
     say(&time, "-2");
-    assert_has_left(&end_of(&mut machines, 2));
+    assert_has_left(&machines.end_of(2));
     let said = machines.cli("set a 2; get a");
     assert!(said.contains("`a' is `2'"), "{said}");
     // Until its clock has jumped, too, the answer is right. Then there is none.
@@ -127,6 +111,6 @@ fn a_process_whose_clock_runs_too_fast_never_gets_in() {
     fast.env("LD_PRELOAD", library())
         .env("FAKETIME", "+0 x1.01");
     machines.start_as(1, fast);
-    assert_has_left(&end_of(&mut machines, 1));
+    assert_has_left(&machines.end_of(1));
     assert!(machines.cli("set a 1; get a").contains("`a' is `1'"));
 }

@@ -63,6 +63,45 @@ fn three_machines_keep_what_was_committed_when_one_is_killed_and_comes_back() {
 }
 
 #[test]
+fn a_durable_cluster_keeps_what_was_committed_when_all_processes_and_all_memory_are_gone() {
+    let mut machines = Machines::new("farm-durable", 3);
+    (0..3).for_each(|i| machines.start(i));
+    machines.until(|status| status["coordinators"][0]["answers"] == true);
+    assert!(machines.create_durable().status.success());
+    machines.whole();
+    let sets: Vec<String> = (0..50).map(|i| format!("set k{i} {i}")).collect();
+    machines.cli(&sets.join("; "));
+    for round in 0..2 {
+        machines.cli(&format!("set last {round}; clear k{round}"));
+        (0..3).for_each(|i| machines.kill(i));
+        // As after the loss of power: nothing but the data directories is left.
+        std::fs::remove_dir_all(machines.directory.file("memory")).expect("removed");
+        (0..3).for_each(|i| machines.start(i));
+        machines.whole();
+        let said = machines.cli("get last; get k0; get k1; get k49; getrange k k~ 100");
+        assert!(said.contains(&format!("`last' is `{round}'")), "{said}");
+        assert!(said.contains("`k49' is `49'"), "{said}");
+        assert_eq!(said.contains("`k1' is `1'"), round == 0, "{said}");
+        assert!(!said.contains("`k0' is"), "{said}");
+        let rows = (2..50).filter(|i| said.contains(&format!("`k{i}' is `{i}'")));
+        assert_eq!(rows.count(), 48, "{said}");
+    }
+
+    // A directory is one machine's, and one that is damaged is refused.
+    machines.kill(2);
+    let identity = machines.directory.file("d2/machine/identity");
+    let bytes = std::fs::read(&identity).expect("it is there");
+    std::fs::write(&identity, &bytes[1..]).expect("written");
+    machines.start(2);
+    let refused = machines.end_of(2);
+    assert!(refused.contains("identity: it is damaged"), "{refused}");
+    std::fs::remove_dir_all(machines.directory.file("d2/machine")).expect("removed");
+    machines.start(2);
+    machines.whole();
+    assert!(machines.cli("get k49").contains("`k49' is `49'"));
+}
+
+#[test]
 fn what_is_asked_wrongly_is_answered_with_one_line() {
     let mut machines = Machines::new("farm-wrong", 2);
     let ends = |mut command: Command| {

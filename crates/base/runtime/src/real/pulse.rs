@@ -78,8 +78,10 @@ pub(super) async fn in_turns<T>(future: impl Future<Output = T>) -> T {
         let output = future.as_mut().poll(context);
         turns.since.store(0, Relaxed);
         let ended = clock();
-        if ended - began >= LONG_NS {
-            turns.took.store(ended - began, Relaxed);
+        // The clock may have been set back under this process.
+        let took = ended.saturating_sub(began);
+        if took >= LONG_NS {
+            turns.took.store(took, Relaxed);
             turns.ended.store(ended, Relaxed);
         }
         output

@@ -20,8 +20,6 @@ use std::path::PathBuf;
 /// Limit of rows of a range if the user names none.
 const ROWS_DEFAULT: i32 = 25;
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
-/// A process that cannot go on as a member knows why within this time.
-const LEAVES_WITHIN: Duration = Duration::from_millis(50);
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
@@ -107,8 +105,8 @@ async fn serve(arguments: &Arguments) -> Outcome {
     };
     let outcome = match race(using, left.wait_until(Option::is_some)).await {
         Either::Left(Err(line)) => {
-            // Statements may end a moment before the reason is known.
-            timeout(LEAVES_WITHIN, left.wait_until(Option::is_some)).await;
+            // Statements may end before the member has looked at the clock.
+            guest.joined.member().look_at_clock();
             Err(line)
         }
         Either::Left(Ok(())) => Ok(()),

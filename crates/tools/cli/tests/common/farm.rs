@@ -68,6 +68,21 @@ impl Machines {
         text(&std::fs::read(self.directory.file(&format!("said-{i}"))).unwrap_or_default())
     }
 
+    /// Waits until a process has ended with an error, and returns what it has said last.
+    pub fn end_of(&mut self, i: u16) -> String {
+        let begun = Instant::now();
+        loop {
+            let process = self.processes[usize::from(i)].as_mut();
+            let status = process.expect("it was started").0.try_wait();
+            if let Some(status) = status.expect("it is a child") {
+                assert_eq!(status.code(), Some(1), "{}", self.said(i));
+                return self.said(i).lines().last().unwrap_or_default().to_owned();
+            }
+            assert!(begun.elapsed() < PATIENCE, "{}", self.said(i));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
     /// Kills a process, as `kill -9` does.
     pub fn kill(&mut self, i: u16) {
         self.processes[usize::from(i)] = None;
@@ -82,6 +97,12 @@ impl Machines {
     pub fn create(&self) -> Output {
         let plan = ["--machines", "3", "--regions", "3", "--region-mib", "8"];
         self.run("create", &plan)
+    }
+
+    /// The same cluster, with its data on disks.
+    pub fn create_durable(&self) -> Output {
+        let plan = ["--machines", "3", "--regions", "3", "--region-mib", "8"];
+        self.run("create", &[&plan[..], &["--durable"]].concat())
     }
 
     /// A shell of this cluster.

@@ -193,6 +193,7 @@ async fn farm(plan: &Plan) -> Outcome<Side> {
         regions: 1,
         region_mib: ycsb::Plan::region_mib(plan.rows, plan.value_bytes) + 64,
         old_mib: 64,
+        is_durable: false,
     };
     let mut running = Running::prepare("compare", shape, plan.port, false).await?;
     running.start().await?;

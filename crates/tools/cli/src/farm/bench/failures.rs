@@ -264,6 +264,7 @@ pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Outcome<Report> {
         regions: 6,
         region_mib: 96,
         old_mib: 64,
+        is_durable: false,
     };
     let settings = json!({
         "machines": plan.machines,

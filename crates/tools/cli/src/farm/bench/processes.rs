@@ -32,6 +32,7 @@ pub async fn run(plan: &reads::Plan, port: u16, tell: &dyn Fn(&str)) -> Outcome<
         regions: 1,
         region_mib: plan.region_mib(),
         old_mib: 16,
+        is_durable: false,
     };
     let mut running = Running::prepare("processes", shape, port, false).await?;
     tell("starting another process");
