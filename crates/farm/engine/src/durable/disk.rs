@@ -29,8 +29,8 @@ fn unlike(path: &Path, what: impl Into<String>) -> Error {
     }
 }
 
-/// Replaces the object's version if this one is newer. A slab that is of another class by now has newer objects, or has
-/// had some.
+/// Replaces the object's version if this one is newer. A slab that is of another class by now has newer objects, or
+/// has had some.
 fn put(region: &Region, version: &Version) {
     let slab = taken_over(region, version.pointer);
     if slab.is_some_and(|slab| newest_in(region, slab) >= version.timestamp) {
