@@ -115,8 +115,8 @@ pub enum Effect {
         written_at: u64,
         writes: Vec<Write>,
     },
-    /// What was decided is done in the region's replica here: [`Recovery::redone`] is to be called, at a durable machine
-    /// when it is on disk.
+    /// What was decided is done in the region's replica here: [`Recovery::redone`] is to be called, at a durable
+    /// machine when it is on disk.
     Redone { region: u16 },
     /// The region may be read and locked.
     Opened { region: u16 },
