@@ -80,8 +80,8 @@ impl Drive {
     }
 
     pub fn run_all(&mut self) -> Outcome {
-        let children = self.running.children.iter_mut();
-        children.map(|child| order(child, "run")).collect()
+        let mut children = self.running.children.iter_mut();
+        children.try_for_each(|child| order(child, "run"))
     }
 
     /// Waits until the machines have said so.
@@ -120,10 +120,8 @@ impl Drive {
     /// The clients end. Then looks at everything, and returns what is wrong.
     pub async fn judge(&mut self) -> Outcome<Vec<String>> {
         self.heard.stopped.set(0);
-        let children = self.running.children.iter_mut();
-        children
-            .map(|child| order(child, "stop"))
-            .collect::<Outcome>()?;
+        let mut children = self.running.children.iter_mut();
+        children.try_for_each(|child| order(child, "stop"))?;
         let machines = self.running.children.len();
         self.wait(STOP_LIMIT, "stopping", |heard| {
             heard.stopped.get() == machines

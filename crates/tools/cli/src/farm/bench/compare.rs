@@ -95,7 +95,7 @@ impl Client {
 }
 
 enum Kind {
-    Farm(Guest, Running),
+    Farm(Box<Guest>, Running),
     Store(Connection),
     Redis(SocketAddr),
     Etcd(SocketAddr),
@@ -212,7 +212,7 @@ async fn farm(plan: &Plan) -> Outcome<Side> {
     Ok(Side {
         name: "farm",
         pids: pids.collect(),
-        kind: Kind::Farm(guest, running),
+        kind: Kind::Farm(Box::new(guest), running),
         last_serial: Cell::new(0),
     })
 }

@@ -291,7 +291,7 @@ mod tests {
         let all = (0..2000).map(|ms| 1000 * ms);
         let is_there = |at: &u64| {
             let ms = at / 1000;
-            !hole.contains(&ms) && (ms < hole.end || ms >= slow_until || ms % 4 == 0)
+            !hole.contains(&ms) && (ms < hole.end || ms >= slow_until || ms.is_multiple_of(4))
         };
         all.filter(is_there).collect()
     }
