@@ -24,10 +24,12 @@ enum Kind {
     Jump,
     /// The power of some hosts fails, or of all.
     PowerCut,
+    /// A disk has no room for a while.
+    FullDisk,
 }
 
 /// Each with its name, and how often it strikes relative to the others.
-const KINDS: [(&str, u64, Kind); 9] = [
+const KINDS: [(&str, u64, Kind); 10] = [
     ("kill_process", 4, Kind::Kill),
     ("kill_two", 1, Kind::KillTwo),
     ("pause_process", 1, Kind::Pause),
@@ -36,15 +38,16 @@ const KINDS: [(&str, u64, Kind); 9] = [
     ("cut_connections", 1, Kind::CutConnections),
     ("clock_drift", 1, Kind::Drift),
     ("clock_jump", 2, Kind::Jump),
-    (POWER_CUT, 6, Kind::PowerCut),
+    (OF_DISKS[0], 6, Kind::PowerCut),
+    (OF_DISKS[1], 2, Kind::FullDisk),
 ];
 /// Only of durable clusters, and of all of them.
-const POWER_CUT: &str = "power_cut";
+const OF_DISKS: [&str; 2] = ["power_cut", "disk_full"];
 
 /// Names of the kinds that strike in the storm of a seed.
 pub fn kinds(seed: u64, is_durable: bool, limits: &Limits) -> Vec<&'static str> {
     let draw = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-    let is_in = |at: usize, name: &str| match name == POWER_CUT {
+    let is_in = |at: usize, name: &str| match OF_DISKS.contains(&name) {
         true => is_durable,
         false => at == 0 || draw >> at & 1 == 0,
     };
@@ -202,6 +205,12 @@ impl Fleet {
             }
             Kind::Jump => self.jump(self.host(machine)),
             Kind::PowerCut => self.cut_power().await,
+            Kind::FullDisk => {
+                let host = self.hosts[self.host(machine)];
+                control().set_disk_full(host, true);
+                sleep(some_ms(100)).await;
+                control().set_disk_full(host, false);
+            }
         }
         sleep(some_ms(200)).await;
     }

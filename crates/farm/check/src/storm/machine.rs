@@ -10,6 +10,7 @@ use plinth_farm_member::{self as member, Left, Record, create};
 use plinth_farm_node::{Node, Options, disk};
 use plinth_runtime::sim::{KillKind, control, current_process};
 use plinth_runtime::{Duration, TaskGroup, net, race, sleep};
+use std::io::ErrorKind;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -80,7 +81,12 @@ async fn disk_of<W: Work>(
     match disk::open(Path::new(&directory), record, local, &sizes).await {
         Ok((disk, of_member)) => (Keeps::Disk(Box::new(disk)), Some(of_member)),
         Err(error) => {
-            storm.world.blame(format!("no disk: {error}"));
+            match error.kind() {
+                ErrorKind::StorageFull => storm.world.count("disk full at the start"),
+                _ => storm.world.blame(format!("no disk: {error}")),
+            }
+            let after = some_ms(50);
+            control().kill_process(current_process(), KillKind::RebootProcess { after });
             std::future::pending().await
         }
     }
