@@ -120,8 +120,8 @@ fn nothing_that_was_reported_is_lost_when_the_power_fails_everywhere() {
 
 #[test]
 fn tpcc_keeps_its_conditions_when_the_power_fails_everywhere() {
-    let sum = sum(Workload::DurableOrders, 0..4);
-    assert!(sum.committed > 500 && sum.judged > 200);
+    let sum = sum(Workload::DurableOrders, 0..8);
+    assert!(sum.committed > 1_000 && sum.judged > 300);
 }
 
 #[test]

@@ -28,10 +28,10 @@
 //! whole replica that is read again knows of each reported transaction. What a recovery has decided is in the journal
 //! of each replica before the region is open ([`Entry::Settled`]).
 //!
-//! **Why no old object comes back.** A place may have held objects of several sizes, one after the other, and a restart
-//! may tell of all of them again. They are redone in the order of time. A version that is not newer than what its slab
-//! was freed at stays away ([`Entry::Freed`]). An object takes a slab over from another class only if it is newer than
-//! all that was there. And the backup takes in what the memory has taken, in the same order.
+//! **Why no old object comes back.** A place may have held objects of several sizes, one after the other, and a
+//! restart may tell of all of them again. They are redone in the order of time. A version that is not newer than what
+//! its slab was freed at stays away ([`Entry::Freed`]). An object takes a slab over from another class only if it is
+//! newer than all that was there. And the backup takes in what the memory has taken, in the same order.
 
 mod disk;
 mod record;
