@@ -49,8 +49,8 @@
 //! Failures: the membership (`farm/node`) says when a configuration ends and the next one begins. Transactions that
 //! were committing wait for their outcome, and others go on. An engine that is [started](Engine::start) in a view has
 //! one configuration only: a machine that cannot be reached makes its transactions `Failed`, or `Unknown` if they may
-//! have committed. In a durable cluster (see `durable`), what was reported is also on the disks of all replicas, and all
-//! machines may die at once.
+//! have committed. In a durable cluster (see `durable`), what was reported is also on the disks of all replicas, and
+//! all machines may die at once.
 //!
 //! Pointers are trusted as far as they come from the transaction's snapshot. One that is older may show anything once
 //! its slab has gone to objects of another size.
