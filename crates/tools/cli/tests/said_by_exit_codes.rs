@@ -110,8 +110,9 @@ struct HalfLoaded {
 }
 
 impl HalfLoaded {
-    fn new(cluster: &Cluster) -> Self {
-        let directory = Directory::new("half-loaded");
+    /// Tests run side by side, so each has a directory of its own name.
+    fn new(cluster: &Cluster, name: &str) -> Self {
+        let directory = Directory::new(name);
         let file = directory.file("in.tsv");
         let lines: String = (0..500).map(|i| format!("row{i:04}\t{i:04}\n")).collect();
         cluster.cli("clearrange \"\" \\xff");
@@ -154,7 +155,7 @@ fn dumped(cluster: &Cluster) -> String {
 #[test]
 fn a_load_is_not_resumed_in_a_file_that_was_changed_where_it_is_loaded() {
     let cluster = Cluster::start("load-resumed", 1, &["--engine", "memory"]);
-    let half = HalfLoaded::new(&cluster);
+    let half = HalfLoaded::new(&cluster, "half-loaded");
     let before = dumped(&cluster);
     let lines = &half.lines;
     let refused = |content: &str, more: &[&str], word: &str| {
@@ -195,7 +196,7 @@ fn a_load_is_not_resumed_in_a_file_that_was_changed_where_it_is_loaded() {
     assert_eq!(dumped(&cluster), *lines);
     assert!(!half.sidecar().exists());
     // A load from the start accepts a changed file.
-    let half = HalfLoaded::new(&cluster);
+    let half = HalfLoaded::new(&cluster, "half-loaded");
     std::fs::write(&half.file, &longer).expect("writes");
     is_done(&half.load(&cluster, &[]));
     assert_eq!(dumped(&cluster), longer);
@@ -205,7 +206,7 @@ fn a_load_is_not_resumed_in_a_file_that_was_changed_where_it_is_loaded() {
 fn a_load_is_not_resumed_into_another_cluster() {
     let first = Cluster::start("load-first", 1, &["--engine", "memory"]);
     let second = Cluster::start("load-second", 1, &["--engine", "memory"]);
-    let half = HalfLoaded::new(&first);
+    let half = HalfLoaded::new(&first, "half-loaded-elsewhere");
     std::fs::write(&half.file, &half.lines).expect("writes");
     let line = error_line(&half.load(&second, &["--resume"]));
     assert!(line.contains("cluster"), "{line}");
