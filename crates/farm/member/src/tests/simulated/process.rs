@@ -49,6 +49,10 @@ fn layout() -> Layout {
 
 /// One life of a process.
 pub async fn live(world: Rc<World>, machine: u16) {
+    if world.disks.gone.borrow().contains(&machine) {
+        // A reboot that was on its way when it was killed for good.
+        return std::future::pending().await;
+    }
     let register = Reach(world.clone());
     let record = loop {
         if let Ok(record) = create(&register, cluster(&world)).await {
