@@ -36,8 +36,10 @@ struct Open {
 struct Replica {
     steps: Vec<Step>,
     open: BTreeMap<Id, Open>,
-    /// What the last recovery has committed.
+    /// What recoveries have settled since the region was open last, as far as this journal shows.
     decided: BTreeMap<Id, Record>,
+    /// There were commits since the last recovery, so the region was open: all replicas have that on disk.
+    was_open: bool,
 }
 
 impl Replica {
@@ -129,6 +131,7 @@ impl Replay {
                 writes,
             };
             replica.open.insert(commit.id, open);
+            replica.was_open = true;
         }
     }
 
@@ -139,7 +142,9 @@ impl Replay {
         for id in settled.void {
             replica.open.remove(&id);
         }
-        replica.decided.clear();
+        if std::mem::take(&mut replica.was_open) {
+            replica.decided.clear();
+        }
         let mut done = Vec::new();
         // These were applied everywhere. Another replica may not have a note of that, so this one can prove that they
         // are committed. It does not bring their writes again: who has copied the region since may have newer objects
@@ -365,10 +370,16 @@ mod tests {
     }
 
     #[test]
-    fn the_next_recovery_forgets_what_the_one_before_has_decided() {
-        let mut replay = replay(vec![commit(1, 0), settled(&[1], &[]), settled(&[], &[])]);
-        assert_eq!(done(&mut replay), [10]);
-        assert!(known(&mut replay).is_empty());
+    fn a_recovery_forgets_what_was_decided_before_the_region_was_open() {
+        let entries = || vec![commit(1, 0), settled(&[1], &[])];
+        // The region may not have been open between the two.
+        let mut closed = replay([entries(), vec![settled(&[], &[])]].concat());
+        assert_eq!(done(&mut closed), [10]);
+        assert_eq!(known(&mut closed).len(), 1);
+        let later = vec![commit(2, 1), settled(&[], &[2])];
+        let mut opened = replay([entries(), later].concat());
+        assert_eq!(done(&mut opened), [10]);
+        assert!(known(&mut opened).is_empty());
     }
 
     #[test]
