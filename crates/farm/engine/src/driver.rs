@@ -7,7 +7,7 @@ use crate::wire::{Bundle, Message, Room};
 use plinth_core::codec::Codec;
 use plinth_farm_fabric::{self as fabric, Fabric, Machine};
 use plinth_farm_memory::{Class, Pointer};
-use plinth_runtime::{probe, race, yield_now};
+use plinth_runtime::{give_processor, probe, race, yield_now};
 use std::rc::Rc;
 
 /// So many messages of the fabric are taken in one turn of the loop.
@@ -39,7 +39,7 @@ impl<F: Fabric + 'static> Site<F> {
     /// Who is waited for may be a process that waits for this processor. Costs next to nothing if there is none.
     fn give_way(&self, in_vain: u32) {
         if in_vain > LOOKS && self.core.settings.pause.is_zero() {
-            std::thread::yield_now();
+            give_processor();
         }
     }
 

@@ -146,6 +146,11 @@ pub(crate) fn now() -> Instant {
     Instant(origin().elapsed().as_nanos() as u64)
 }
 
+/// See [`crate::give_processor`].
+pub(crate) fn give_processor() {
+    std::thread::yield_now();
+}
+
 /// See [`crate::second_clock`].
 pub(crate) fn second_clock() -> Option<Instant> {
     #[cfg(target_os = "linux")]
