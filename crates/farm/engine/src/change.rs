@@ -91,12 +91,14 @@ impl<F: Fabric + 'static> Site<F> {
                 Effect::Opened { region } => Some(*region),
                 _ => None,
             };
-            if let Effect::Redone { region } = effect {
-                self.redone(region);
-                continue;
-            }
-            if let Some(effect) = self.core.perform(effect) {
-                self.act_beyond(effect);
+            match effect {
+                Effect::Redone { region } => self.redone(region),
+                Effect::Speak => self.speak(),
+                effect => {
+                    if let Some(effect) = self.core.perform(effect) {
+                        self.act_beyond(effect);
+                    }
+                }
             }
             if let Some(region) = opened {
                 self.begin_copy(region);
@@ -104,14 +106,28 @@ impl<F: Fabric + 'static> Site<F> {
         }
     }
 
+    /// What this machine knows is told when it is on disk.
+    fn speak(self: &Rc<Self>) {
+        let number = self.core.recovery.borrow().configuration();
+        let waits_not = planted!(
+            "farm_known_is_not_on_disk",
+            "a recovery counts on what a replica's disk does not have yet"
+        );
+        if waits_not || !self.core.keep_known(number) {
+            self.say_known(number);
+        }
+    }
+
+    pub fn say_known(self: &Rc<Self>, number: u64) {
+        let spoken = self.core.recovery.borrow_mut();
+        let effects = { spoken }.speak(number);
+        self.act(effects);
+    }
+
     /// A replica has done what was decided. Its primary hears of that when it is on disk.
     fn redone(self: &Rc<Self>, region: u16) {
         let number = self.core.recovery.borrow().configuration();
-        let waits_not = planted!(
-            "farm_decisions_are_not_kept",
-            "a region opens before the disks of its replicas have what was decided"
-        );
-        if !self.core.keep_redone(number, region) || waits_not {
+        if !self.core.keep_redone(number, region) {
             self.say_redone(number, region);
         }
     }

@@ -162,7 +162,7 @@ impl Core {
     /// The master's time; `None` while nobody may use it.
     pub fn interval(&self) -> Result<Option<Interval>, Abort> {
         match self.clock.time() {
-            Ok(interval) => Ok(Some(interval)),
+            Ok(interval) => Ok(self.may_be_used(interval).then_some(interval)),
             Err(Untimed::Broken) => Err(Abort::Left),
             Err(Untimed::Disabled | Untimed::Unsynchronised) => Ok(None),
         }

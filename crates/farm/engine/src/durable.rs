@@ -19,6 +19,8 @@
 //! Promises:
 //! - When a transaction is reported, and before anybody can read what it has written, all replicas of its regions,
 //!   primaries too, have its writes on disk.
+//! - No timestamp was used that is after the newest mark of time on the disk ([`Entry::Time`]). So a restart of
+//!   everybody, which goes on above the marks, never gives out a timestamp again, not even one of a read.
 //! - A disk whose replica of a region is whole in the newest configuration has all of the region: in its backup, in
 //!   its journal, or in the records that [`Recovery`](crate::recovery::Recovery) is given after a restart. So a
 //!   restart of everybody is one more configuration, and its recovery decides what is open.
@@ -59,6 +61,8 @@ knob! {
     pub JOURNAL_BYTES: usize = "farm_journal_bytes", 256 << 20, sim 8 << 10, 1 << 20;
     /// No commit is acknowledged while so many bytes wait for the backup.
     pub LINE_BYTES_MAX: usize = "farm_backup_line_bytes_max", 256 << 20, sim 16 << 10, 1 << 20;
+    /// How far the mark of time on the disk is ahead. It is moved on when half of that has passed.
+    pub TIME_AHEAD_SECONDS: f64 = "farm_time_ahead_seconds", 3600.0, sim 0.1, 60.0, legal 0.01, 1e6;
 }
 
 /// Somebody waits for a position of the journal to be on disk.
@@ -67,6 +71,8 @@ pub enum Waiter {
         coordinator: Machine,
         number: Number,
     },
+    /// All that a recovery was told.
+    Known,
     Settled {
         region: u16,
     },
@@ -155,6 +161,9 @@ pub struct Durable {
     freed: RefCell<BTreeMap<(u16, u32), u64>>,
     restored: RefCell<Option<Restored>>,
     cut: Cell<Position>,
+    /// No timestamp after it is used here: the disk says so.
+    time_mark: Cell<u64>,
+    time_wanted: Notify,
 }
 
 fn version(write: &Write, timestamp: u64) -> Version {
@@ -184,6 +193,8 @@ impl Durable {
             freed: RefCell::default(),
             restored: RefCell::new(None),
             cut: Cell::new(Position(0)),
+            time_mark: Cell::new(0),
+            time_wanted: Notify::new(),
         }
     }
 
@@ -191,8 +202,8 @@ impl Durable {
 
     /// Appends after everything before, at once if the disk has room.
     pub fn append(&self, entry: &Entry) -> Position {
+        let position = self.end();
         let mut unwritten = self.unwritten.borrow_mut();
-        let position = Position(self.journal.end().0 + unwritten.len() as u64);
         let bytes = entry.to_bytes();
         if !unwritten.is_empty() || self.journal.append(bytes.clone()).is_err() {
             // An error that stays is met by who waits for it.
@@ -200,6 +211,16 @@ impl Durable {
             self.waiter.notify_one();
         }
         position
+    }
+
+    /// The position that the next entry gets.
+    fn end(&self) -> Position {
+        Position(self.journal.end().0 + self.unwritten.borrow().len() as u64)
+    }
+
+    /// Of the newest entry.
+    pub fn last(&self) -> Option<Position> {
+        self.end().0.checked_sub(1).map(Position)
     }
 
     pub fn wait(&self, position: Position, configuration: u64, waiter: Waiter) {
@@ -249,6 +270,16 @@ impl Durable {
         self.push(Item::Free { position, freed });
     }
 
+    // ---- time ----
+
+    pub fn has_marked(&self, time: u64) -> bool {
+        let has = time <= self.time_mark.get();
+        if !has {
+            self.time_wanted.notify_one();
+        }
+        has
+    }
+
     // ---- the line to the backup ----
 
     pub fn push(&self, item: Item) {
@@ -291,9 +322,7 @@ impl Durable {
         let is_open = |open: (Id, u64)| open.0.number >= below_of(below, open.0);
         stays.retain(|_, stays| stays.in_line > 0 || stays.open.is_some_and(is_open));
         let first = stays.first_key_value().map(|(position, _)| *position);
-        first.unwrap_or(Position(
-            self.journal.end().0 + self.unwritten.borrow().len() as u64,
-        ))
+        first.unwrap_or_else(|| self.end())
     }
 
     /// All regions are open in this configuration: what former ones have left open is decided, and on disk.

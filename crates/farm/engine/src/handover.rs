@@ -128,8 +128,13 @@ impl Core {
             regions,
             locked,
             logged,
-            kept_at: _,
+            kept_at,
         } = known;
+        // A power cut must not take away what a recovery has counted on. What is in the journal is on disk before
+        // recovery speaks, and what is not does not count.
+        let is_durable = self.durable.is_some();
+        let counts = !is_durable || kept_at.is_some();
+        let written_at = logged.as_ref().map(|logged| logged.written_at);
         let mut give = |state: State, writes: BTreeMap<u16, Vec<Write>>| {
             for (region, writes) in writes {
                 let regions = regions.clone();
@@ -142,27 +147,31 @@ impl Core {
                 held.records.push((region, record));
             }
         };
-        if let Some(logged) = logged {
+        if let Some(logged) = logged.filter(|_| counts) {
             let written_at = logged.written_at;
             give(State::Logged { written_at }, by_region(&logged.writes));
         }
         if let Some(locked) = locked {
-            let state = match locked.committed {
-                Some(written_at) => State::Committed { written_at },
-                None => State::Locked,
+            let state = match (locked.committed, written_at.filter(|_| is_durable)) {
+                (Some(written_at), _) => State::Committed { written_at },
+                (None, Some(written_at)) => State::Logged { written_at },
+                (None, None) => State::Locked,
             };
-            give(state, by_region(&locked.writes));
+            if counts {
+                give(state, by_region(&locked.writes));
+            }
             if locked.committed.is_none() {
-                self.keep_locks(id, locked);
+                self.keep_locks(id, locked, held);
             }
         }
     }
 
-    fn keep_locks(&self, id: Id, locked: Locked) {
+    fn keep_locks(&self, id: Id, locked: Locked, held: &mut Held) {
         let mut locks = self.locks.borrow_mut();
         for (write, former) in locked.writes.into_iter().zip(locked.former) {
-            let of_region = locks.entry((write.at.region(), id)).or_default();
-            of_region.push((write, former));
+            let region = write.at.region();
+            held.locks.insert((region, id));
+            locks.entry((region, id)).or_default().push((write, former));
         }
     }
 

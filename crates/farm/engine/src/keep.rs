@@ -8,6 +8,8 @@ use crate::wire::Number;
 use plinth_farm_disk::Position;
 use plinth_farm_fabric::Machine;
 use plinth_farm_memory::{Pointer, TIMESTAMP_MAX};
+use plinth_farm_time::Interval;
+use plinth_runtime::planted;
 
 impl Core {
     fn author(&self, machine: Machine) -> Option<Author> {
@@ -60,11 +62,34 @@ impl Core {
         has == Some(true)
     }
 
+    /// A durable machine uses no time that is after the mark on its disk: so no time comes twice, whatever ends.
+    pub fn may_be_used(&self, interval: Interval) -> bool {
+        let durable = self.durable.as_ref();
+        durable.is_none_or(|durable| durable.has_marked(interval.upper))
+    }
+
+    /// Recovery waits until the disk has all that it was told. False: nobody has to wait for the disk.
+    pub fn keep_known(&self, configuration: u64) -> bool {
+        let Some(durable) = &self.durable else {
+            return false;
+        };
+        let Some(last) = durable.last() else {
+            return false;
+        };
+        durable.wait(last, configuration, Waiter::Known);
+        true
+    }
+
     /// A recovery has decided everything in the region.
     pub fn keep_settled(&self, region: u16, committed: Vec<Redone>, void: Vec<Id>) {
         let Some(durable) = &self.durable else {
             return;
         };
+        let forgets = planted!(
+            "farm_decisions_are_not_kept",
+            "the disk does not say which transactions had no effect"
+        );
+        let void = if forgets { Vec::new() } else { void };
         let settled = Settled {
             region,
             committed: committed.clone(),

@@ -58,6 +58,8 @@
 //!    what is locked, by region and transaction, for `Release` and `Install`. `committing` are its own numbers that
 //!    are not reported and have not sent Truncate. Then it calls [`Recovery::begin`]. An [`Author`] is a machine with
 //!    `Configuration::member(id).since`: accounts of a machine whose `since` has changed begin anew.
+//!    At a durable machine only what is in its journal counts, and it is `Logged` at a primary, too. `Held` names locks
+//!    by themselves: they end whether or not they count.
 //! 4. **Carry.** It sends each [`Effect::Send`] in [`Room::Recovery`](crate::Room) to the machine, in its
 //!    configuration, again while the ring is full, and gives up when the configuration ends. What arrives goes
 //!    through [`Letter::from_bytes`](plinth_core::codec::Codec::from_bytes) to [`Recovery::receive`]. A letter above
@@ -99,6 +101,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 pub enum Effect {
     /// Never to this machine.
     Send { to: Machine, letter: Letter },
+    /// [`Recovery::speak`] is to be called, at a durable machine when all is on disk that it was told of. Whoever
+    /// hears it counts on that.
+    Speak,
     /// The transaction's locks in the region's replica here end without effect.
     Release { region: u16, id: Id },
     /// All transactions of ended configurations in the region's replica here are decided: these are committed. Of the
@@ -148,6 +153,7 @@ struct Round {
     council: Council,
     has_decided: bool,
     decisions: Option<BTreeMap<Id, Fate>>,
+    has_spoken: bool,
     /// As a replica.
     redone: BTreeSet<u16>,
     opened: BTreeSet<u16>,
@@ -224,10 +230,20 @@ impl Recovery {
         if self.round.is_lost {
             return vec![Effect::Lost { regions: lost }];
         }
-        self.start();
-        self.work();
+        self.lead();
         for (from, letter) in early {
             self.hear(from, letter);
+        }
+        self.effects.push(Effect::Speak);
+        std::mem::take(&mut self.effects)
+    }
+
+    /// Says what this machine knows, in the configuration with this number: what [`Effect::Speak`] has asked for.
+    pub fn speak(&mut self, configuration: u64) -> Vec<Effect> {
+        let is_now = configuration == self.configuration() && !self.round.is_lost;
+        if is_now && !std::mem::replace(&mut self.round.has_spoken, true) {
+            self.say_known();
+            self.work();
         }
         std::mem::take(&mut self.effects)
     }
@@ -276,15 +292,19 @@ impl Recovery {
         self.effects.push(Effect::Send { to, letter });
     }
 
-    fn start(&mut self) {
+    fn lead(&mut self) {
+        let members = &self.round.members;
+        let leads = |region: &u16| members.primary(*region) == Some(self.own);
+        let led = members.numbers().filter(leads);
+        self.round.leads = led.map(|region| (region, Lead::default())).collect();
+    }
+
+    fn say_known(&mut self) {
         let numbers: Vec<u16> = self.round.members.numbers().collect();
         for region in numbers {
             let Some(primary) = self.round.members.primary(region) else {
                 continue;
             };
-            if primary == self.own {
-                self.round.leads.insert(region, Lead::default());
-            }
             let own = self.round.members.replica(region, self.own);
             if own.is_some_and(|own| own.is_whole) {
                 let known = Message::Known {

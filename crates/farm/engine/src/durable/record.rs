@@ -46,6 +46,8 @@ pub enum Entry {
     /// What was cut off the journal before: of each coordinator, all below is committed and in the backup, or had no
     /// effect.
     Below(Vec<Below>),
+    /// The machine uses no timestamp that is greater, until it says so again.
+    Time(u64),
 }
 
 codec_for!(Commit {
@@ -87,6 +89,7 @@ impl Codec for Entry {
                 4u8.put(out);
                 below.put(out);
             }
+            Entry::Time(mark) => (5u8, *mark).put(out),
         }
     }
 
@@ -103,12 +106,16 @@ impl Codec for Entry {
                 region: u16::take(input)?,
             },
             4 => Entry::Below(Codec::take(input)?),
+            5 => {
+                let mark = u64::take(input)?;
+                Entry::Time((mark <= TIMESTAMP_MAX).then_some(mark)?)
+            }
             _ => return None,
         })
     }
 
     fn draw(source: &mut dyn Source) -> Entry {
-        match source.below(5) {
+        match source.below(6) {
             0 => Entry::Commit(Commit {
                 written_at: 1 + u64::draw(source) % TIMESTAMP_MAX,
                 ..Commit::draw(source)
@@ -118,7 +125,8 @@ impl Codec for Entry {
             3 => Entry::Anew {
                 region: Codec::draw(source),
             },
-            _ => Entry::Below(Codec::draw(source)),
+            4 => Entry::Below(Codec::draw(source)),
+            _ => Entry::Time(u64::draw(source) % TIMESTAMP_MAX),
         }
     }
 }

@@ -102,7 +102,7 @@ impl Replay {
         }
     }
 
-    /// No timestamp in the journal is greater.
+    /// No timestamp in the journal is greater, and none that was ever used.
     pub fn newest(&self) -> u64 {
         self.newest
     }
@@ -117,6 +117,7 @@ impl Replay {
                 self.regions.remove(&region);
             }
             Entry::Below(below) => self.settle_below(below),
+            Entry::Time(mark) => self.newest = self.newest.max(mark),
         }
     }
 
@@ -395,6 +396,14 @@ mod tests {
     }
 
     #[test]
+    fn time_goes_on_above_the_newest_mark_and_the_newest_commit() {
+        let marked = replay(vec![Entry::Time(70), commit(3, 0), Entry::Time(50)]);
+        assert_eq!(marked.newest(), 70);
+        let committed = replay(vec![Entry::Time(7), commit(3, 0)]);
+        assert_eq!(committed.newest(), 30);
+    }
+
+    #[test]
     fn a_region_that_begins_anew_has_nothing_of_what_was_there() {
         let anew = Entry::Anew { region: REGION };
         let mut replay = replay(vec![commit(1, 0), settled(&[1], &[]), anew, commit(2, 1)]);
@@ -431,6 +440,7 @@ mod tests {
                 region: at.region(),
             },
             Entry::Below(Vec::new()),
+            Entry::Time(9),
         ];
         for entry in entries {
             let bytes = entry.to_bytes();

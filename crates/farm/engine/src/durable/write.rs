@@ -1,14 +1,17 @@
 //! The tasks that wait for the disk: one for the journal, one for the backup.
 
 use super::record::Entry;
-use super::{Durable, Item, JOURNAL_BYTES, LINE_BYTES_MAX, Waiter};
+use super::{Durable, Item, JOURNAL_BYTES, LINE_BYTES_MAX, TIME_AHEAD_SECONDS, Waiter};
 use crate::recovery::Below;
 use crate::site::Site;
 use crate::wire::{Message, Number};
 use plinth_farm_disk::{Backup, Error, Position, Version};
 use plinth_farm_fabric::{Fabric, Machine};
-use plinth_farm_memory::{Region, Seen};
-use plinth_runtime::{Duration, TaskGroup, planted, probe, sleep, trace, trace_warn, yield_now};
+use plinth_farm_memory::{Region, Seen, TIMESTAMP_MAX};
+use plinth_farm_time::Clock;
+use plinth_runtime::{
+    Duration, TaskGroup, planted, probe, race, sleep, trace, trace_warn, yield_now,
+};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
@@ -89,6 +92,40 @@ impl Durable {
         }
     }
 
+    /// Waits until the journal has the entry at `position` on disk, also if that is full for a while.
+    async fn on_disk(&self, position: Position) -> Result<(), Error> {
+        while position >= self.journal.end() {
+            self.append_rest()?;
+            sleep(PAUSE).await;
+        }
+        loop {
+            match self.journal.durable(position).await {
+                Ok(_) => return Ok(()),
+                Err(full) if full.is_full() => sleep(PAUSE).await,
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Moves the mark of time on before time comes to it.
+    async fn mark_time(&self, clock: &Clock) -> Error {
+        let ahead = Duration::from_secs_f64(TIME_AHEAD_SECONDS.get());
+        loop {
+            if let Ok(now) = clock.time() {
+                let ahead = ahead.as_nanos() as u64;
+                if now.upper.saturating_add(ahead / 2) > self.time_mark.get() {
+                    let mark = now.upper.saturating_add(ahead).min(TIMESTAMP_MAX);
+                    let position = self.append(&Entry::Time(mark));
+                    if let Err(error) = self.on_disk(position).await {
+                        return error;
+                    }
+                    self.time_mark.set(mark);
+                }
+            }
+            race(self.time_wanted.notified(), sleep(ahead / 4)).await;
+        }
+    }
+
     /// Cuts off the journal what the backup has. `below`: what is settled, of each coordinator.
     async fn cut(&self, below: Vec<Below>) -> Result<(), Error> {
         let position = self.settled_below(&below);
@@ -103,18 +140,9 @@ impl Durable {
             true => Vec::new(),
             false => below,
         };
+        self.append(&Entry::Time(self.time_mark.get()));
         let mark = self.append(&Entry::Below(below));
-        while mark >= self.journal.end() {
-            self.append_rest()?;
-            sleep(PAUSE).await;
-        }
-        loop {
-            match self.journal.durable(mark).await {
-                Ok(_) => break,
-                Err(full) if full.is_full() => sleep(PAUSE).await,
-                Err(error) => return Err(error),
-            }
-        }
+        self.on_disk(mark).await?;
         self.journal.truncate_below(position, synced);
         self.cut.set(position);
         Ok(())
@@ -138,6 +166,13 @@ impl<F: Fabric + 'static> Site<F> {
         group.spawn("farm backup", async move {
             if let Some(durable) = &site.core.durable {
                 let failed = site.fill_backup(durable).await;
+                site.fail_disk(failed);
+            }
+        });
+        let site = self.clone();
+        group.spawn("farm time mark", async move {
+            if let Some(durable) = &site.core.durable {
+                let failed = durable.mark_time(&site.core.clock).await;
                 site.fail_disk(failed);
             }
         });
@@ -172,6 +207,7 @@ impl<F: Fabric + 'static> Site<F> {
             let mut kept: BTreeMap<Machine, Vec<Number>> = BTreeMap::new();
             for (configuration, waiter) in durable.waiters_below(below) {
                 match waiter {
+                    Waiter::Known => self.say_known(configuration),
                     Waiter::Settled { region } => self.say_redone(configuration, region),
                     Waiter::Commit {
                         coordinator,

@@ -15,6 +15,8 @@ pub struct Held {
     pub committing: Vec<Number>,
     /// As a participant, region by region. A transaction that writes to two regions here has a record for each.
     pub records: Vec<(u16, Record)>,
+    /// By region: transactions that have locks here.
+    pub locks: BTreeSet<(u16, Id)>,
     pub below: Vec<Below>,
 }
 
@@ -32,6 +34,7 @@ pub struct Work {
 pub struct Kept {
     /// By region: what was there before the configuration, or what a recovery has decided there.
     regions: BTreeMap<u16, BTreeMap<Id, Record>>,
+    locks: BTreeSet<(u16, Id)>,
     below: Vec<Below>,
     /// Own transactions whose outcome is not known.
     asked: BTreeSet<Number>,
@@ -42,6 +45,8 @@ impl Kept {
     pub fn take_in(&mut self, own: Machine, members: &Members, held: Held) {
         let is_here = |region: u16| members.replica(region, own).is_some();
         self.regions.retain(|region, _| is_here(*region));
+        self.locks.extend(held.locks);
+        self.locks.retain(|(region, _)| is_here(*region));
         let records = held.records.into_iter();
         for (region, record) in records.filter(|(region, _)| is_here(*region)) {
             let records = self.regions.entry(region).or_default();
@@ -80,13 +85,14 @@ impl Kept {
     pub fn redo(&mut self, region: u16, committed: Vec<Redone>) -> Work {
         let former = self.regions.remove(&region).unwrap_or_default();
         let decided: BTreeSet<Id> = committed.iter().map(|redone| redone.id).collect();
-        let locked = former.values().filter(|r| r.state == State::Locked);
-        let ended = locked.filter(|record| !decided.contains(&record.id));
+        let locked = self.locks.extract_if(.., |(of, _)| *of == region);
+        let ended: Vec<Id> = locked.map(|(_, id)| id).collect();
         let mut work = Work::default();
         let undecided = former.values().filter(|r| !r.state.is_proof());
         let void = undecided.filter(|record| !decided.contains(&record.id));
         work.void.extend(void.map(|record| record.id));
-        work.releases.extend(ended.map(|record| record.id));
+        let without_effect = ended.into_iter().filter(|id| !decided.contains(id));
+        work.releases.extend(without_effect);
         if planted!(
             "farm_recovery_forgets_locks",
             "locks stay that a transaction without effect has left"

@@ -251,6 +251,9 @@ impl Machine {
         let regions = self.replicas.keys();
         let ended = regions.flat_map(|r| truncated.iter().map(move |id| (*r, ended(*id))));
         let mut records: Vec<(u16, Record)> = ended.collect();
+        let is_locked = |(_, record): &(_, &Record)| record.state == State::Locked;
+        let locks = self.ledger.iter().filter(is_locked);
+        let locks = locks.map(|(of, _)| *of).collect();
         let ledger = std::mem::take(&mut self.ledger).into_iter();
         records.extend(ledger.map(|((region, _), record)| (region, record)));
         let below = self.below.iter();
@@ -259,6 +262,7 @@ impl Machine {
         Held {
             committing,
             records,
+            locks,
             below: below.collect(),
         }
     }

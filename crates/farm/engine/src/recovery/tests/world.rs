@@ -60,8 +60,8 @@ pub struct World {
     /// By configuration, as it began.
     history: BTreeMap<u64, Members>,
     letters: Vec<(Name, Name, Letter)>,
-    /// What replicas have done and is not on disk: the machine, its configuration, the region.
-    settling: Vec<(Name, u64, u16)>,
+    /// What waits for a disk: `None` is what a machine knows, `Some` what it has redone.
+    settling: Vec<(Name, u64, Option<u16>)>,
     running: Vec<Running>,
     /// Own transactions that may have traces somewhere, with their configuration and the machines that may.
     traces: BTreeMap<Id, (u64, BTreeSet<Name>)>,
@@ -251,7 +251,10 @@ impl World {
             let at = self.chance.below(self.settling.len());
             let (name, configuration, region) = self.settling.swap_remove(at);
             let effects = match self.machines.get_mut(&name) {
-                Some(machine) => machine.recovery.redone(configuration, region),
+                Some(machine) => match region {
+                    Some(region) => machine.recovery.redone(configuration, region),
+                    None => machine.recovery.speak(configuration),
+                },
                 None => Vec::new(),
             };
             return self.perform(name, effects);
@@ -292,9 +295,13 @@ impl World {
                     machine.install(&writes, written_at);
                 }
                 Effect::Settle { .. } => (),
+                Effect::Speak => {
+                    let of = machine.recovery.configuration();
+                    self.settling.push((name, of, None));
+                }
                 Effect::Redone { region } => {
                     let of = machine.recovery.configuration();
-                    self.settling.push((name, of, region));
+                    self.settling.push((name, of, Some(region)));
                 }
                 Effect::Opened { region } => self.opened(name, region)?,
                 Effect::Outcome { number, fate } => self.told(name, number, fate)?,
