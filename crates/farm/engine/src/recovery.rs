@@ -58,8 +58,8 @@
 //!    what is locked, by region and transaction, for `Release` and `Install`. `committing` are its own numbers that
 //!    are not reported and have not sent Truncate. Then it calls [`Recovery::begin`]. An [`Author`] is a machine with
 //!    `Configuration::member(id).since`: accounts of a machine whose `since` has changed begin anew.
-//!    At a durable machine only what is in its journal counts, and it is `Logged` at a primary, too. `Held` names locks
-//!    by themselves: they end whether or not they count.
+//!    At a durable machine only what is in its journal counts, and it is `Logged` at a primary, too. `Held` names the
+//!    locks by themselves: they end whether or not they count.
 //! 4. **Carry.** It sends each [`Effect::Send`] in [`Room::Recovery`](crate::Room) to the machine, in its
 //!    configuration, again while the ring is full, and gives up when the configuration ends. What arrives goes
 //!    through [`Letter::from_bytes`](plinth_core::codec::Codec::from_bytes) to [`Recovery::receive`]. A letter above
