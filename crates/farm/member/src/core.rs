@@ -48,6 +48,7 @@ pub(crate) struct Core<F, R> {
     pub closing: Option<Box<dyn Fn(u64)>>,
     /// Somebody wants the configuration with this number to be followed by one of the same members. 0: nobody.
     pub anew: Cell<u64>,
+    pub may_renumber: bool,
 }
 
 impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
@@ -70,6 +71,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
             reported: RefCell::default(),
             meet: Box::new(|_| ()),
             closing: None,
+            may_renumber: false,
             anew: Cell::new(0),
         }
     }
@@ -213,6 +215,8 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
         }
         let is_in = record.seat_of(self.id()).is_some() || record.is_waiting(self.id());
         let has_gone = self.has_entered() && !is_in;
+        let was_waiting = self.record().is_waiting(self.id());
+        let is_taken = was_waiting && record.has_elsewhere(&self.own);
         let (configuration, restored) = (record.configuration.clone(), record.restored);
         trace!(
             "FarmRecord",
@@ -233,7 +237,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
             });
         }
         if has_gone {
-            self.leave(Left::Removed);
+            self.leave(if is_taken { Left::Taken } else { Left::Removed });
         }
         self.news.notify_all();
         self.show();

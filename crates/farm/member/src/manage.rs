@@ -106,7 +106,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
     fn warn_of_namesake(&self, record: &Record) {
         let own = &self.core.own;
         let namesake = record.seat(own.machine);
-        if namesake.is_some_and(|seat| seat.place.host != own.place.host) {
+        if namesake.is_some_and(|seat| own.is_elsewhere(seat)) {
             trace_warn!(
                 "FarmMachineTwice",
                 "machine" => own.machine,
@@ -118,6 +118,10 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
     /// Puts this process among those that wait: whoever is the master looks there. No member needs to be found or
     /// asked for that, and what was asked for is not lost when the master dies.
     async fn enter(&self, record: &Record) {
+        if self.core.may_renumber && record.has_elsewhere(&self.core.own) {
+            probe!("farm_number_taken_by_another_host");
+            return self.core.leave(Left::Taken);
+        }
         self.put(&record.with_waiting(self.core.own.clone())).await;
     }
 
@@ -301,11 +305,11 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
         }
         let mut ids: Vec<MemberId> = reached.iter().map(|seat| seat.id).collect();
         ids.push(self.core.id());
-        if decide::may_go_on(record, &ids, |id| self.is_dead(id)) {
-            self.propose(record, &ids).await;
-        } else {
+        if !decide::may_go_on(record, &ids, |id| self.is_dead(id)) {
             probe!("farm_too_few_to_go_on");
             self.note_stuck(record);
+        } else if !self.gives_up_without_time(record) {
+            self.propose(record, &ids).await;
         }
     }
 

@@ -37,6 +37,8 @@ pub struct Options {
     /// Called with the number of a configuration just before the fabric takes it, so that an engine can close itself
     /// for the one before. Nothing runs in between. If the fabric refuses, it is called again.
     pub closing: Option<Box<dyn Fn(u64)>>,
+    /// The process can come again under another number: it leaves with [`Left::Taken`] if another host has this one.
+    pub may_renumber: bool,
 }
 
 /// Makes a cluster, unless the register has one. Returns what it has then.
@@ -116,6 +118,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Member<F, R> {
         let mut core = Core::new((fabric, register, own, life), server, record);
         core.meet = options.meet;
         core.closing = options.closing;
+        core.may_renumber = options.may_renumber;
         let core = Rc::new(core);
         let tasks = TaskGroup::new();
         let step = Duration::from_nanos(cluster.sync_ns.min(cluster.resend_ns) / 4);

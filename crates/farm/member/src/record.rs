@@ -186,6 +186,12 @@ impl Seat {
         let id = |seat: &Seat| seat.disk.map(|disk| disk.id);
         id(self).is_some() && id(self) == id(other)
     }
+
+    /// The other is a process of another host, which has the same number and is no life of the same machine.
+    pub fn is_elsewhere(&self, other: &Seat) -> bool {
+        let is_namesake = other.machine == self.machine && other.place.host != self.place.host;
+        is_namesake && !self.has_disk_of(other)
+    }
 }
 
 /// A copy of a region in a slot of a machine.
@@ -279,6 +285,12 @@ impl Record {
 
     pub fn seat_of(&self, id: MemberId) -> Option<&Seat> {
         self.machines.iter().find(|seat| seat.id == id)
+    }
+
+    /// Another host has a process with the number of this one.
+    pub fn has_elsewhere(&self, seat: &Seat) -> bool {
+        let mut all = self.machines.iter().chain(&self.waiting);
+        all.any(|other| seat.is_elsewhere(other))
     }
 
     /// The member that has this data directory, or had it in the life that is a member.

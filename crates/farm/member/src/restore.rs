@@ -96,6 +96,23 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
         is_gone
     }
 
+    /// As a member that could go on: whether it does not know the time, so that it cannot. In a durable cluster it
+    /// leaves if it is the last one that lives: nobody can tell it the time, but the disks.
+    pub(crate) fn gives_up_without_time(&mut self, record: &Record) -> bool {
+        let knows_time = self.core.update(|server, _| server.knows_time());
+        if knows_time || !record.cluster.is_durable {
+            return false;
+        }
+        let mut others = record.machines.iter().filter(|s| s.id != self.core.id());
+        if others.all(|seat| self.is_dead(seat.id)) {
+            probe!("farm_last_member_knows_no_time");
+            self.core.leave(Left::Restore);
+        } else {
+            self.note_stuck(record);
+        }
+        true
+    }
+
     /// As a member that cannot go on because others are missed. If some of them have returned, the rest may be gone
     /// for good without anybody who can tell.
     pub(crate) fn note_stuck(&mut self, record: &Record) {

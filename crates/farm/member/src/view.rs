@@ -25,6 +25,8 @@ impl View {
 pub enum Left {
     /// A configuration without it was taken, or another life of its machine has come.
     Removed,
+    /// While it waited, or before, a process of another host has come with the number of this machine.
+    Taken,
     /// Its clock, or the master's, has broken its bounds.
     Broken,
     /// Nothing can go on in memory: the process must start again from its disk, if it has one.
@@ -39,6 +41,10 @@ impl fmt::Display for Left {
             Left::Removed => write!(
                 f,
                 "the cluster goes on without this process: start it again, and it joins as a new member"
+            ),
+            Left::Taken => write!(
+                f,
+                "a process of another host has this number: choose another one with --machine, or none"
             ),
             Left::Broken => write!(
                 f,

@@ -126,6 +126,7 @@ async fn live(directory: &Path, machine: u16, coordinator: SocketAddr) {
         zone: machine.to_string(),
         meet: Box::new(|_| ()),
         closing: None,
+        may_renumber: false,
     };
     let member = Member::start(fabric.clone(), register, record, options).await;
     let member = Rc::new(member.expect("a member"));

@@ -18,7 +18,7 @@ const FORMAT: u32 = 1;
 const NAME: &str = "identity";
 const CRC_BYTES: usize = 4;
 
-/// What a directory says of itself, followed by a checksum. It never changes.
+/// What a directory says of itself, followed by a checksum. Only the machine may change, while no member has the disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
     magic: u64,
@@ -71,24 +71,37 @@ impl Identity {
         parsed.map(Some).ok_or_else(|| refused(&path, damaged))
     }
 
-    /// The same for a machine of a cluster, which makes it if there is none.
-    async fn of(directory: &Path, cluster: Uid, machine: u16) -> io::Result<Identity> {
+    /// The same for a machine of a cluster, which makes it if there is none. A disk that no member has may be any
+    /// machine's: nothing on it counts.
+    async fn of(directory: &Path, record: &Record, machine: u16) -> io::Result<Identity> {
         disk::create_dir_all(directory).await?;
-        if let Some(identity) = Identity::read(directory).await? {
+        let cluster = record.cluster.id;
+        let found = Identity::read(directory).await?;
+        let mut disk = None;
+        if let Some(identity) = found {
+            let is_member = record.seat_on(identity.disk).is_some();
             let other = match identity {
                 _ if identity.cluster != cluster => "another cluster's".to_owned(),
-                _ if identity.machine != machine => format!("machine {}'s", identity.machine),
-                _ => return Ok(identity),
+                _ if identity.machine == machine => return Ok(identity),
+                _ if is_member => format!("machine {}'s", identity.machine),
+                _ => String::new(),
             };
-            let what = format!("the directory is {other}: start it as that, or name another one");
-            return Err(refused(directory, what));
+            if !other.is_empty() {
+                let what =
+                    format!("the directory is {other}: start it as that, or name another one");
+                return Err(refused(directory, what));
+            }
+            disk = Some(identity.disk);
         }
-        let (high, low) = random::uid();
+        let disk = disk.unwrap_or_else(|| {
+            let (high, low) = random::uid();
+            Uid::from_parts(high, low)
+        });
         let identity = Identity {
             magic: MAGIC,
             format: FORMAT,
             cluster,
-            disk: Uid::from_parts(high, low),
+            disk,
             machine,
         };
         disk::write_file_durably(&directory.join(NAME), identity.bytes()).await?;
@@ -109,7 +122,7 @@ pub async fn open(
     sizes: &Sizes,
 ) -> io::Result<(Disk, member::Disk)> {
     let machine = local.machine().0;
-    let identity = Identity::of(directory, record.cluster.id, machine).await?;
+    let identity = Identity::of(directory, record, machine).await?;
     let failed = |error: plinth_farm_disk::Error| {
         let kind = match &error {
             full if full.is_full() => io::ErrorKind::StorageFull,

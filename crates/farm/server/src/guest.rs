@@ -5,14 +5,13 @@ use crate::join::{Joined, Joining};
 use crate::machine::{self, Number};
 use crate::{plan, root};
 use plinth_coordination::{ClusterFile, Coordinators};
-use plinth_farm_member::{CoordinatedRegister, Register};
+use plinth_farm_member::{CoordinatedRegister, Left, Register, View};
 use plinth_farm_memory::Sizes;
 use plinth_farm_structures::btree::Cache;
 use plinth_farm_structures::kv::Database;
 use plinth_rpc::Transport;
-use plinth_runtime::Duration;
 use plinth_runtime::net::listen;
-use plinth_runtime::timeout;
+use plinth_runtime::{Duration, race, timeout};
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
@@ -39,7 +38,14 @@ impl Guest {
     /// Waits until it is a member. Errors: a line for the user.
     pub async fn enter(config: GuestConfig) -> Result<Guest, String> {
         let limit = config.limit;
-        let guest = timeout(limit, Guest::try_enter(config)).await;
+        let entering = async {
+            loop {
+                if let Some(guest) = Guest::try_enter(&config).await? {
+                    return Ok(guest);
+                }
+            }
+        };
+        let guest = timeout(limit, entering).await;
         guest.unwrap_or_else(|| {
             Err(format!(
                 "it is not let in within {} s; `plinth farm status` tells what the cluster lacks",
@@ -48,7 +54,8 @@ impl Guest {
         })
     }
 
-    async fn try_enter(config: GuestConfig) -> Result<Guest, String> {
+    /// `None`: another host has its number.
+    async fn try_enter(config: &GuestConfig) -> Result<Option<Guest>, String> {
         let transport = Transport::client();
         let coordinators = Coordinators::from(config.cluster.clone());
         let register = CoordinatedRegister::new(&transport, &coordinators);
@@ -56,7 +63,7 @@ impl Guest {
         let record =
             record.map_err(|error| format!("the coordinators keep something else: {error}"))?;
         let record = record.ok_or("no cluster was made: `plinth farm create` makes one")?;
-        let directory = config.memory_directory;
+        let directory = config.memory_directory.clone();
         let directory = directory.unwrap_or_else(|| machine::memory_directory(&config.cluster));
         let sizes = plan::sizes(&record.cluster, 0);
         let layout = plan::layout(&record.cluster, &sizes, false);
@@ -73,12 +80,21 @@ impl Guest {
             sizes,
             has_data: false,
             disk: PathBuf::new(),
+            may_renumber: true,
         });
         let joined = joined.await?;
-        let view = joined.view().clone();
-        view.wait_until(|view| view.as_ref().is_some_and(|view| view.is_committed))
-            .await;
-        Ok(Guest { joined, sizes })
+        let (view, left) = (joined.view().clone(), joined.left().clone());
+        let is_in = |view: &Option<View>| view.as_ref().is_some_and(|view| view.is_committed);
+        race(view.wait_until(is_in), left.wait_until(Option::is_some)).await;
+        let guest = Guest { joined, sizes };
+        match left.get() {
+            None => Ok(Some(guest)),
+            Some(Left::Taken) => {
+                guest.leave().await;
+                Ok(None)
+            }
+            Some(left) => Err(left.to_string()),
+        }
     }
 
     /// The keys and values of the cluster.

@@ -30,6 +30,8 @@ pub struct Joining {
     pub has_data: bool,
     /// Where its disk is, in a durable cluster.
     pub disk: PathBuf,
+    /// It may come under any number.
+    pub may_renumber: bool,
 }
 
 /// A process that waits to be a member, or is one. When it is dropped, it is none any more.
@@ -37,6 +39,7 @@ pub struct Joined {
     fabric: Rc<Mixed>,
     node: Node<Mixed, CoordinatedRegister>,
     access: Access,
+    may_renumber: bool,
     _tasks: TaskGroup,
 }
 
@@ -63,6 +66,7 @@ impl Joined {
             sizes,
             has_data,
             disk,
+            may_renumber,
         } = joining;
         let cluster = record.cluster.clone();
         let directory = local.directory().to_owned();
@@ -97,6 +101,7 @@ impl Joined {
             zone,
             meet: Box::new(move |seat| meet(&met, host, seat)),
             closing: None,
+            may_renumber,
         };
         let options = node::Options {
             member,
@@ -115,6 +120,7 @@ impl Joined {
             fabric,
             node,
             access,
+            may_renumber,
             _tasks: tasks,
         })
     }
@@ -125,6 +131,11 @@ impl Joined {
 
     pub fn member(&self) -> &Member<Mixed, CoordinatedRegister> {
         self.node.member()
+    }
+
+    /// It may come again under another number.
+    pub fn may_renumber(&self) -> bool {
+        self.may_renumber
     }
 
     /// Transactions of this machine, which are counted.

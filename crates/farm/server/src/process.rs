@@ -234,6 +234,8 @@ enum End {
     Over(Result<(), String>),
     /// The cluster is restored from its disks: the next life begins, with what this one has there. The line says so.
     Restore(String),
+    /// Another host has its number: the next life takes another one.
+    Renumber,
 }
 
 /// Lives until the process has to end.
@@ -255,11 +257,12 @@ async fn live(
         match live_once(&mut config, transport, listening, &own).await? {
             End::Over(outcome) => return outcome,
             End::Restore(_) => own.wait_for("the cluster to be restored from its disks"),
+            End::Renumber => (),
         }
     }
 }
 
-/// The number that this process's disk has, or that it was told.
+/// The number that this process's disk has in the cluster, or that it was told.
 async fn number_of(config: &Config, record: &Record) -> Result<Number, String> {
     let wanted = config.machine.map_or(Number::Lowest, Number::This);
     if !record.cluster.is_durable {
@@ -268,6 +271,7 @@ async fn number_of(config: &Config, record: &Record) -> Result<Number, String> {
     let identity = Identity::read(&config.data_directory.join(DISK)).await;
     let identity = identity.map_err(|error| format!("data directory: {error}"))?;
     match (identity, config.machine) {
+        (Some(identity), _) if record.seat_on(identity.disk).is_none() => Ok(wanted),
         (Some(identity), Some(number)) if identity.machine != number => Err(format!(
             "--machine {number}: data directory {} is machine {}'s; leave the option out, or name another directory",
             config.data_directory.display(),
@@ -312,9 +316,17 @@ async fn live_once(
     match race(leaving, working).await {
         Either::Left(()) => {
             let end = end_of(&joined, does_work);
-            if let End::Restore(line) = &end {
-                (config.tell)(line);
-                own.end();
+            match &end {
+                End::Over(_) => (),
+                End::Restore(line) => {
+                    (config.tell)(line);
+                    own.end();
+                }
+                End::Renumber => {
+                    // Nobody was let in with it: what is left is found by the next process of this host.
+                    let _ = joined.local().remove().await;
+                    own.end();
+                }
             }
             Ok(end)
         }
@@ -359,6 +371,7 @@ async fn join(
         sizes,
         has_data: true,
         disk: config.data_directory.join(DISK),
+        may_renumber: matches!(wanted, Number::Lowest),
     });
     Ok((Rc::new(joined.await?), sizes))
 }
@@ -370,6 +383,9 @@ fn end_of(joined: &Joined, does_work: bool) -> End {
         return End::Over(Err(format!("machine {number}: {why}")));
     }
     let why = joined.left().get();
+    if why == Some(Left::Taken) && joined.may_renumber() {
+        return End::Renumber;
+    }
     let line = why.as_ref().map(Left::to_string).unwrap_or_default();
     let line = format!("machine {number} has left: {line}");
     match why == Some(Left::Restore) && !does_work {

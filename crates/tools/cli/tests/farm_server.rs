@@ -102,6 +102,33 @@ fn a_durable_cluster_keeps_what_was_committed_when_all_processes_and_all_memory_
 }
 
 #[test]
+fn machines_of_several_hosts_that_start_together_are_one_cluster_and_go_on_when_hosts_die() {
+    let mut machines = Machines::new("farm-hosts", 3);
+    machines.are_hosts = true;
+    (0..3).for_each(|i| machines.start(i));
+    machines.until(|status| status["coordinators"][0]["answers"] == true);
+    // All wait for that, and then take the lowest number that nobody has.
+    assert!(machines.create_durable().status.success());
+    machines.whole();
+    machines.cli("set a 1; set b 2");
+    // Not the coordinator, which is alone.
+    machines.kill(1);
+    assert!(machines.cli("get a; set c 3").contains("`a' is `1'"));
+    machines.start(1);
+    machines.whole();
+    (0..3).for_each(|i| machines.kill(i));
+    for i in 0..3 {
+        std::fs::remove_dir_all(machines.memory(i)).expect("removed");
+        machines.start(i);
+    }
+    machines.whole();
+    let said = machines.cli("get a; get b; get c");
+    for pair in ["`a' is `1'", "`b' is `2'", "`c' is `3'"] {
+        assert!(said.contains(pair), "{pair}: {said}");
+    }
+}
+
+#[test]
 fn what_is_asked_wrongly_is_answered_with_one_line() {
     let mut machines = Machines::new("farm-wrong", 2);
     let ends = |mut command: Command| {

@@ -58,6 +58,7 @@ fn options<W: Work>(
             zone: String::new(),
             meet: Box::new(meet),
             closing: None,
+            may_renumber: false,
         },
         sizes,
         policy: storm.world.policy,

@@ -122,6 +122,7 @@ fn a_machine_that_does_not_fit_the_cluster_is_told_so() {
                 zone: String::new(),
                 meet: Box::new(|_| ()),
                 closing: None,
+                may_renumber: false,
             };
             let member = Member::start(fabric, register.clone(), record.clone(), options).await;
             let error = member.map(|_| ()).expect_err("it does not fit").to_string();

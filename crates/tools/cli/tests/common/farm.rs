@@ -2,6 +2,7 @@
 
 use super::{BINARY, Directory, Server, free_ports, text};
 use serde_json::Value;
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub struct Machines {
     pub directory: Directory,
     first_port: u16,
+    /// Each machine is a host of its own: it shares no memory with others.
+    pub are_hosts: bool,
     pub processes: Vec<Option<Server>>,
 }
 
@@ -20,6 +23,7 @@ impl Machines {
         let machines = Machines {
             directory,
             first_port,
+            are_hosts: false,
             processes: (0..count).map(|_| None).collect(),
         };
         let text = format!("test:{first_port}@{}\n", machines.address(0));
@@ -35,6 +39,14 @@ impl Machines {
         format!("127.0.0.1:{}", self.first_port + 2 * i)
     }
 
+    /// Where a machine's memory is.
+    pub fn memory(&self, i: u16) -> PathBuf {
+        match self.are_hosts {
+            true => self.directory.file(&format!("memory-of-host-{i}")),
+            false => self.directory.file("memory"),
+        }
+    }
+
     pub fn command(&self, i: u16, more: &[&str]) -> Command {
         let mut command = Command::new(BINARY);
         command
@@ -42,7 +54,7 @@ impl Machines {
             .arg("--data-dir")
             .arg(self.directory.file(&format!("d{i}")))
             .arg("--memory-dir")
-            .arg(self.directory.file("memory"))
+            .arg(self.memory(i))
             .args(["-C", &self.file()])
             .args(more)
             .stdin(Stdio::null());

@@ -85,6 +85,7 @@ pub async fn live(world: Rc<World>, machine: u16) {
         zone: String::new(),
         meet: Box::new(|_| ()),
         closing: Some(Box::new(closing)),
+        may_renumber: false,
     };
     let member = Member::start(fabric.clone(), register, record, options).await;
     let member = Rc::new(member.expect("a member"));
