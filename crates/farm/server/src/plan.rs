@@ -10,6 +10,8 @@ const MIB_BYTES: u64 = 1 << 20;
 const WORD_BYTES: u64 = 8;
 /// Of a ring between two machines: 512 KiB. It bounds the bytes of a transaction.
 const RING_WORDS: u64 = 1 << 16;
+/// A transaction writes less than that to one machine.
+pub const RING_BYTES: u64 = 8 * RING_WORDS;
 /// Members look around four times in so long. An idle process shall cost little.
 const RESEND_NS: u64 = 20_000_000;
 /// The most that a memory can number, less the region of old versions.

@@ -9,7 +9,7 @@ use crate::shell::statement::split;
 use plinth_coordination::ClusterFile;
 use plinth_core::key::{SYSTEM_BEGIN, prefix_end};
 use plinth_core::{Error, Key, KeySelector, Value};
-use plinth_farm_server::{Access, Guest, GuestConfig, survey};
+use plinth_farm_server::{Access, Guest, GuestConfig, RING_BYTES, survey};
 use plinth_farm_structures::kv::{Database, RangeOptions, Transaction};
 use plinth_rpc::Transport;
 use plinth_runtime::real::block_on;
@@ -288,6 +288,12 @@ impl Session {
 
     async fn within<T>(&self, work: impl Future<Output = Result<T, Error>>) -> Outcome<T> {
         match timeout(self.limit, work).await {
+            // The store's text names the store's limit.
+            Some(Err(Error::transaction_too_large)) => Err(format!(
+                "a transaction writes less than {} KiB to one machine: write it in parts ({})",
+                RING_BYTES >> 10,
+                Error::transaction_too_large.code()
+            )),
             Some(done) => done.map_err(|error| error.to_string()),
             None => Err(silence(self.limit.as_secs())),
         }
