@@ -412,6 +412,19 @@ mod tests {
     }
 
     #[test]
+    fn what_a_recovery_settles_is_redone_in_the_order_of_time() {
+        // Commits come in any order, and a slab may have had objects of two classes, one after the other.
+        let mut settled_here = replay(vec![commit(3, 1), commit(1, 1), settled(&[2, 3], &[])]);
+        assert_eq!(done(&mut settled_here), [10, 30]);
+        let below = Below {
+            author: id(0).author,
+            number: 9,
+        };
+        let mut marked = replay(vec![commit(3, 1), commit(1, 1), Entry::Below(vec![below])]);
+        assert_eq!(done(&mut marked), [10, 30]);
+    }
+
+    #[test]
     fn a_slab_is_freed_before_what_came_into_it_later() {
         let freed = |at| {
             let (region, slab) = (REGION, 1);

@@ -130,3 +130,75 @@ impl Kept {
         work
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::recovery::{Author, Replica};
+
+    const OWN: Machine = Machine(0);
+
+    fn author(machine: u16) -> Author {
+        let (machine, since) = (Machine(machine), 1);
+        Author { machine, since }
+    }
+
+    fn members(configuration: u64) -> Members {
+        let replica = Replica {
+            machine: OWN,
+            is_whole: true,
+        };
+        Members {
+            configuration,
+            master: Some(OWN),
+            authors: vec![author(0), author(1)],
+            regions: vec![vec![replica]],
+        }
+    }
+
+    fn below(machine: u16, number: Number) -> Below {
+        let author = author(machine);
+        Below { author, number }
+    }
+
+    #[test]
+    fn what_an_interrupted_recovery_knows_of_authors_that_have_gone_is_told_again() {
+        let mut kept = Kept::default();
+        let told = |below| Held {
+            below,
+            ..Held::default()
+        };
+        // A disk tells of author 2 once.
+        kept.take_in(OWN, &members(1), told(vec![below(1, 5), below(2, 7)]));
+        kept.take_in(OWN, &members(2), told(vec![below(1, 6)]));
+        assert_eq!(kept.below(), [below(2, 7), below(1, 6)]);
+        kept.answered();
+        kept.take_in(OWN, &members(3), told(vec![below(1, 8)]));
+        assert_eq!(kept.below(), [below(1, 8)]);
+    }
+
+    #[test]
+    fn a_lock_ends_with_its_region_whether_or_not_a_record_tells_of_it() {
+        let mut kept = Kept::default();
+        let id = |number| Id {
+            author: author(1),
+            number,
+        };
+        let held = Held {
+            locks: [(0, id(1)), (0, id(2)), (9, id(3))].into(),
+            ..Held::default()
+        };
+        kept.take_in(OWN, &members(1), held);
+        // The recovery is interrupted. There is no region 9 here.
+        kept.take_in(OWN, &members(2), Held::default());
+        let redone = Redone {
+            id: id(2),
+            regions: vec![0],
+            written_at: 4,
+            writes: Vec::new(),
+        };
+        let work = kept.redo(0, vec![redone]);
+        assert_eq!((work.releases, work.void), (vec![id(1)], Vec::new()));
+        assert!(kept.redo(0, Vec::new()).releases.is_empty());
+    }
+}
