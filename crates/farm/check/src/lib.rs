@@ -256,9 +256,18 @@ pub async fn run_in(workload: Workload, seed: u64, limits: &Limits) -> Result<Sh
     })
 }
 
-/// Journals that are cut often, and backups that are written often.
+/// Journals that are cut often, backups that are written often, marks of time that are reached, and disks that are
+/// given up soon.
 fn small_disks(seed: u64) -> Knobs {
     let mut knobs = Knobs::default();
+    let seconds = [
+        ("farm_time_ahead_seconds", ["0.1", "1", "3600"]),
+        ("farm_disk_hang_seconds", ["0.3", "1", "5"]),
+    ];
+    for (at, (name, choice)) in seconds.into_iter().enumerate() {
+        let set = knobs.set(name, choice[(seed as usize / [3, 7][at]) % 3]);
+        set.expect("the knob is there, and takes that");
+    }
     let bytes = [16 << 10, 32 << 10, 128 << 10][seed as usize / 2 % 3];
     let names = [
         "farm_journal_bytes",

@@ -51,6 +51,8 @@ pub struct Storm {
     /// Machines whose present life has come to the end of its work.
     done: RefCell<BTreeMap<u16, bool>>,
     is_over: Cell<bool>,
+    /// Some disk has not answered for a while.
+    hung: Cell<bool>,
     /// The end: replicas are where this says, in these engines.
     end: RefCell<Option<(View, Vec<Rc<Engine<Any>>>)>>,
 }
@@ -84,6 +86,7 @@ impl Storm {
             is_prepared: Cell::new(false),
             done: RefCell::default(),
             is_over: Cell::new(false),
+            hung: Cell::new(false),
             end: RefCell::default(),
         }
     }

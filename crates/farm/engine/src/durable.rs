@@ -50,8 +50,9 @@ use plinth_core::codec::Codec;
 use plinth_farm_disk::{Backup, Journal, Position, Version};
 use plinth_farm_fabric::Machine;
 use plinth_farm_memory::{Pointer, Region};
-use plinth_runtime::knob;
+use plinth_runtime::disk::Health;
 use plinth_runtime::sync::Notify;
+use plinth_runtime::{Duration, Instant, knob};
 use record::below_of;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -61,9 +62,14 @@ knob! {
     pub JOURNAL_BYTES: usize = "farm_journal_bytes", 256 << 20, sim 8 << 10, 1 << 20;
     /// No commit is acknowledged while so many bytes wait for the backup.
     pub LINE_BYTES_MAX: usize = "farm_backup_line_bytes_max", 256 << 20, sim 16 << 10, 1 << 20;
+    /// A disk on which an operation takes longer counts as failed: the process ends, and the others go on without it.
+    pub DISK_HANG_SECONDS: f64 = "farm_disk_hang_seconds", 5.0, sim 0.2, 5.0, legal 0.05, 1e6;
     /// How far the mark of time on the disk is ahead. It is moved on when half of that has passed.
     pub TIME_AHEAD_SECONDS: f64 = "farm_time_ahead_seconds", 3600.0, sim 0.1, 60.0, legal 0.01, 1e6;
 }
+
+/// So long does a disk count as full after something waited for room.
+const FULL_FOR: Duration = Duration::from_secs(1);
 
 /// Somebody waits for a position of the journal to be on disk.
 pub enum Waiter {
@@ -164,6 +170,10 @@ pub struct Durable {
     /// No timestamp after it is used here: the disk says so.
     time_mark: Cell<u64>,
     time_wanted: Notify,
+    /// When something waited for room on the disk last.
+    full_at: Cell<Option<Instant>>,
+    /// Of the directories that it writes to.
+    healths: Vec<Health>,
 }
 
 fn version(write: &Write, timestamp: u64) -> Version {
@@ -176,7 +186,7 @@ fn version(write: &Write, timestamp: u64) -> Version {
 }
 
 impl Durable {
-    fn new(journal: Journal, backup: Backup) -> Durable {
+    fn new(journal: Journal, backup: Backup, healths: Vec<Health>) -> Durable {
         Durable {
             journal,
             backup,
@@ -195,6 +205,8 @@ impl Durable {
             cut: Cell::new(Position(0)),
             time_mark: Cell::new(0),
             time_wanted: Notify::new(),
+            full_at: Cell::new(None),
+            healths,
         }
     }
 
@@ -268,6 +280,14 @@ impl Durable {
     pub fn free(&self, freed: Freed) {
         let position = self.append(&Entry::Freed(freed));
         self.push(Item::Free { position, freed });
+    }
+
+    // ---- the disk itself ----
+
+    /// Commits wait for room on the disk, or did a moment ago.
+    pub fn is_full(&self) -> bool {
+        let full_at = self.full_at.get();
+        full_at.is_some_and(|at| at.elapsed() < FULL_FOR)
     }
 
     // ---- time ----

@@ -278,6 +278,12 @@ impl<F: Fabric + 'static> Engine<F> {
         self.site.core.oat.borrow().safe()
     }
 
+    /// Commits wait for room on this machine's disk.
+    pub fn is_disk_full(&self) -> bool {
+        let durable = self.site.core.durable.as_ref();
+        durable.is_some_and(|durable| durable.is_full())
+    }
+
     pub fn memory_use(&self) -> MemoryUse {
         let store = &self.site.core.store;
         let mut used = MemoryUse {

@@ -45,6 +45,8 @@ record! {
         pub old_blocks_free: u64,
         /// How far the safe point is behind the time, in nanoseconds; `None` while either is not known.
         pub safe_point_age_ns: Option<u64>,
+        /// Commits wait for room on its disk.
+        pub is_disk_full: bool,
     }
 }
 

@@ -39,6 +39,9 @@ pub type Tell = Rc<dyn Fn(&str)>;
 pub type Work =
     Box<dyn FnOnce(Rc<Joined>, Sizes) -> Pin<Box<dyn Future<Output = Result<(), String>>>>>;
 
+/// How often it looks whether its disk is full.
+const DISK_LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
 /// What a server is told.
 pub struct Config {
     /// Its memory is served at the next port.
@@ -396,7 +399,7 @@ fn end_of(joined: &Joined, does_work: bool) -> End {
 
 /// Tells what becomes of the process as a member.
 async fn follow(joined: &Joined, own: &Own, tell: &Tell) {
-    let mut told = (0, 0);
+    let (mut told, mut was_full) = ((0, 0), false);
     let number = joined.local().machine().0;
     if joined.view().with(Option::is_none) {
         tell("it waits for the cluster to let it in");
@@ -429,7 +432,14 @@ async fn follow(joined: &Joined, own: &Own, tell: &Tell) {
                 ));
             }
         }
-        shown.await;
+        let is_full = joined.access().engine().is_disk_full();
+        if std::mem::replace(&mut was_full, is_full) != is_full {
+            tell(match is_full {
+                true => "its disk is full: commits wait until there is room",
+                false => "its disk has room again",
+            });
+        }
+        race(shown, sleep(DISK_LOOK_INTERVAL)).await;
     }
 }
 

@@ -82,6 +82,7 @@ impl Own {
             old_blocks: 0,
             old_blocks_free: 0,
             safe_point_age_ns: None,
+            is_disk_full: false,
         };
         if let Some(joined) = &*self.joined.borrow() {
             describe(&mut status, joined);
@@ -110,6 +111,7 @@ fn describe(status: &mut MachineStatus, joined: &Joined) {
     let used = engine.memory_use();
     (status.region_bytes, status.free_bytes) = (used.region_bytes, used.free_bytes);
     (status.old_blocks, status.old_blocks_free) = (used.old.all as u64, used.old.free as u64);
+    status.is_disk_full = engine.is_disk_full();
     let safe = engine.safe_point();
     let age = time.ok().filter(|_| safe > 0);
     status.safe_point_age_ns = age.map(|now| now.lower.saturating_sub(safe));

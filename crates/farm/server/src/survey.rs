@@ -162,6 +162,11 @@ impl Survey {
                 (Some(status), _) if !status.waits_for.is_empty() => {
                     lines.push(format!("machine {number} waits for {}", status.waits_for));
                 }
+                (Some(status), _) if status.is_disk_full => {
+                    lines.push(format!(
+                        "the disk of machine {number} is full: commits wait until there is room"
+                    ));
+                }
                 (Some(status), _) if seen.is_member && status.uncertainty_ns.is_none() => {
                     lines.push(format!("machine {number} does not know the time"));
                 }

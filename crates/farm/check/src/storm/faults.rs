@@ -2,7 +2,7 @@
 
 use super::{Storm, some_ms};
 use crate::Limits;
-use plinth_runtime::sim::{KillKind, MachineId, ProcessId, control};
+use plinth_runtime::sim::{Hang, KillKind, MachineId, ProcessId, Sickness, control};
 use plinth_runtime::{Duration, now, random, sleep, trace};
 use std::rc::Rc;
 
@@ -26,10 +26,12 @@ enum Kind {
     PowerCut,
     /// A disk has no room for a while.
     FullDisk,
+    /// A disk does not answer for a while. Its processes may end.
+    HungDisk,
 }
 
 /// Each with its name, and how often it strikes relative to the others.
-const KINDS: [(&str, u64, Kind); 10] = [
+const KINDS: [(&str, u64, Kind); 11] = [
     ("kill_process", 4, Kind::Kill),
     ("kill_two", 1, Kind::KillTwo),
     ("pause_process", 1, Kind::Pause),
@@ -40,9 +42,10 @@ const KINDS: [(&str, u64, Kind); 10] = [
     ("clock_jump", 2, Kind::Jump),
     (OF_DISKS[0], 6, Kind::PowerCut),
     (OF_DISKS[1], 2, Kind::FullDisk),
+    (OF_DISKS[2], 1, Kind::HungDisk),
 ];
 /// Only of durable clusters, and of all of them.
-const OF_DISKS: [&str; 2] = ["power_cut", "disk_full"];
+const OF_DISKS: [&str; 3] = ["power_cut", "disk_full", "disk_hangs"];
 
 /// Names of the kinds that strike in the storm of a seed.
 pub fn kinds(seed: u64, is_durable: bool, limits: &Limits) -> Vec<&'static str> {
@@ -210,6 +213,22 @@ impl Fleet {
                 control().set_disk_full(host, true);
                 sleep(some_ms(100)).await;
                 control().set_disk_full(host, false);
+            }
+            Kind::HungDisk => {
+                let host = self.hosts[self.host(machine)];
+                let hangs = match random::chance(0.5) {
+                    true => Hang::Syncs,
+                    false => Hang::Everything,
+                };
+                let sickness = Sickness {
+                    hangs,
+                    ..Sickness::default()
+                };
+                self.storm.world.count("hung disks");
+                self.storm.hung.set(true);
+                control().set_disk_sickness(host, sickness);
+                sleep(some_ms(1500)).await;
+                control().end_disk_sickness(host);
             }
         }
         sleep(some_ms(200)).await;

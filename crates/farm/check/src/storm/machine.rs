@@ -111,11 +111,15 @@ pub async fn live<W: Work>(storm: Rc<Storm>, work: Rc<W>, machine: u16) {
     group.spawn("work", toil(storm.clone(), work, machine, node.clone()));
     let left = node.left().wait_until(Option::is_some);
     race(left, node.disk_failed().wait_until(Option::is_some)).await;
-    if let Some(why) = node.disk_failed().get() {
-        storm.world.blame(format!("the disk of {machine}: {why}"));
-    }
+    let failed = node.disk_failed().get();
     let why = node.left().get();
     match why {
+        _ if failed.is_some() => match storm.hung.get() {
+            true => storm.world.count("disk given up"),
+            false => storm
+                .world
+                .blame(format!("the disk of {machine}: {failed:?}")),
+        },
         Some(Left::Removed) => storm.world.count("left"),
         Some(Left::Restore) if storm.cluster.is_durable => storm.world.count("left to restore"),
         Some(Left::Broken) if storm.jumps(machine) > jumps => storm.world.count("clock broken"),

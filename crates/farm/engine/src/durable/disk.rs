@@ -59,7 +59,8 @@ impl Disk {
             replay.take(position, entry);
             Ok(())
         });
-        let durable = Durable::new(journal.await?, backup);
+        let healths = [directory, &images].map(plinth_runtime::disk::health);
+        let durable = Durable::new(journal.await?, backup, healths.into());
         let mut regions = durable.backup.regions();
         regions.extend(replay.regions());
         durable.regions.replace(regions);

@@ -1,7 +1,9 @@
 //! The tasks that wait for the disk: one for the journal, one for the backup.
 
 use super::record::Entry;
-use super::{Durable, Item, JOURNAL_BYTES, LINE_BYTES_MAX, TIME_AHEAD_SECONDS, Waiter};
+use super::{
+    DISK_HANG_SECONDS, Durable, Item, JOURNAL_BYTES, LINE_BYTES_MAX, TIME_AHEAD_SECONDS, Waiter,
+};
 use crate::recovery::Below;
 use crate::site::Site;
 use crate::wire::{Message, Number};
@@ -9,10 +11,12 @@ use plinth_farm_disk::{Backup, Error, Position, Version};
 use plinth_farm_fabric::{Fabric, Machine};
 use plinth_farm_memory::{Region, Seen, TIMESTAMP_MAX};
 use plinth_farm_time::Clock;
+use plinth_runtime::disk::Trouble;
 use plinth_runtime::{
-    Duration, TaskGroup, planted, probe, race, sleep, trace, trace_warn, yield_now,
+    Duration, TaskGroup, now, planted, probe, race, sleep, trace, trace_warn, yield_now,
 };
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::rc::Rc;
 
 /// A disk that is full or slow is tried again after this time.
@@ -43,6 +47,25 @@ impl Durable {
         Ok(())
     }
 
+    async fn wait_for_room(&self) {
+        self.full_at.set(Some(now()));
+        sleep(PAUSE).await;
+    }
+
+    /// Returns when an operation on the disk does not come back, with what is to be said of it.
+    async fn hangs(&self) -> String {
+        let limit = Duration::from_secs_f64(DISK_HANG_SECONDS.get());
+        loop {
+            sleep(limit / 4).await;
+            for health in &self.healths {
+                // Operations that fail are the business of who waits for them.
+                if let Some(Trouble::Hangs(what)) = health.trouble(limit, health.failures()) {
+                    return format!("the disk does not answer: {}", Trouble::Hangs(what));
+                }
+            }
+        }
+    }
+
     /// Waits until the disk has what the first waiter waits for. Returns up to where it has everything.
     async fn next_on_disk(&self) -> Result<Position, Error> {
         loop {
@@ -50,10 +73,10 @@ impl Durable {
             let first = self.waiters.borrow().front().map(|(first, ..)| *first);
             match first {
                 None => self.waiter.notified().await,
-                Some(first) if first >= self.journal.end() => sleep(PAUSE).await,
+                Some(first) if first >= self.journal.end() => self.wait_for_room().await,
                 Some(first) => match self.journal.durable(first).await {
                     Ok(durable) => return Ok(durable.below),
-                    Err(full) if full.is_full() => sleep(PAUSE).await,
+                    Err(full) if full.is_full() => self.wait_for_room().await,
                     Err(error) => return Err(error),
                 },
             }
@@ -85,7 +108,7 @@ impl Durable {
             match work(&self.backup).await {
                 Err(full) if full.is_full() => {
                     probe!("farm backup has no room");
-                    sleep(PAUSE).await;
+                    self.wait_for_room().await;
                 }
                 done => return done,
             }
@@ -96,12 +119,12 @@ impl Durable {
     async fn on_disk(&self, position: Position) -> Result<(), Error> {
         while position >= self.journal.end() {
             self.append_rest()?;
-            sleep(PAUSE).await;
+            self.wait_for_room().await;
         }
         loop {
             match self.journal.durable(position).await {
                 Ok(_) => return Ok(()),
-                Err(full) if full.is_full() => sleep(PAUSE).await,
+                Err(full) if full.is_full() => self.wait_for_room().await,
                 Err(error) => return Err(error),
             }
         }
@@ -159,33 +182,40 @@ impl<F: Fabric + 'static> Site<F> {
         group.spawn("farm journal", async move {
             if let Some(durable) = &site.core.durable {
                 let failed = site.acknowledge(durable).await;
-                site.fail_disk(failed);
+                site.fail_disk(&failed);
             }
         });
         let site = self.clone();
         group.spawn("farm backup", async move {
             if let Some(durable) = &site.core.durable {
                 let failed = site.fill_backup(durable).await;
-                site.fail_disk(failed);
+                site.fail_disk(&failed);
             }
         });
         let site = self.clone();
         group.spawn("farm time mark", async move {
             if let Some(durable) = &site.core.durable {
                 let failed = durable.mark_time(&site.core.clock).await;
-                site.fail_disk(failed);
+                site.fail_disk(&failed);
+            }
+        });
+        let site = self.clone();
+        group.spawn("farm disk watch", async move {
+            if let Some(durable) = &site.core.durable {
+                let hangs = durable.hangs().await;
+                site.fail_disk(&hangs);
             }
         });
         let site = self.clone();
         group.spawn("farm cleaner", async move {
             if let Some(durable) = &site.core.durable {
                 let failed = durable.backup.clean_forever().await;
-                site.fail_disk(failed);
+                site.fail_disk(&failed);
             }
         });
     }
 
-    fn fail_disk(&self, why: Error) {
+    fn fail_disk(&self, why: &dyn Display) {
         trace_warn!("FarmDiskFailed", "machine" => self.core.own.0, "why" => why);
         self.core.stage.leave();
         if let Some(links) = &self.links {

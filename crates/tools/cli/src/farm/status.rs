@@ -145,6 +145,7 @@ fn machine_json(survey: &Survey, seen: &Seen) -> Value {
         "region_free_bytes": status.map(|of| of.free_bytes),
         "old_blocks": status.map(|of| of.old_blocks),
         "old_blocks_free": status.map(|of| of.old_blocks_free),
+        "is_disk_full": status.map(|of| of.is_disk_full),
         "safe_point_age_us": us(status.and_then(|of| of.safe_point_age_ns)),
     })
 }
