@@ -128,7 +128,14 @@ pub async fn open(
             full if full.is_full() => io::ErrorKind::StorageFull,
             _ => io::ErrorKind::InvalidData,
         };
-        io::Error::new(kind, error.to_string())
+        let text = match &error {
+            plinth_farm_disk::Error::Damaged { .. } => format!(
+                "{error}; if the other machines have everything, remove {} and start again: it is copied from them",
+                directory.display()
+            ),
+            _ => error.to_string(),
+        };
+        io::Error::new(kind, text)
     };
     let mut disk = Disk::open(directory, identity.disk.0 as u64, sizes)
         .await

@@ -95,6 +95,19 @@ fn a_durable_cluster_keeps_what_was_committed_when_all_processes_and_all_memory_
     machines.start(2);
     let refused = machines.end_of(2);
     assert!(refused.contains("identity: it is damaged"), "{refused}");
+    std::fs::write(&identity, bytes).expect("written");
+    let journal = machines
+        .directory
+        .file("d2/machine/journal.0000000000000000");
+    let mut bytes = std::fs::read(&journal).expect("it is there");
+    bytes[100] ^= 1;
+    std::fs::write(&journal, bytes).expect("written");
+    machines.start(2);
+    let refused = machines.end_of(2);
+    assert!(
+        refused.contains("is damaged at byte") && refused.contains("d2/machine and start again"),
+        "{refused}"
+    );
     std::fs::remove_dir_all(machines.directory.file("d2/machine")).expect("removed");
     machines.start(2);
     machines.whole();
