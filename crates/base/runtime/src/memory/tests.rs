@@ -3,10 +3,11 @@
 
 use super::{Bell, Rope, attach, kill_owner, own, owner};
 use crate::real::block_on;
+use crate::real::memory::LARGE_PAGE_BYTES;
 use crate::sim::{Locality, SimConfig, Simulation};
 use crate::{Duration, TaskGroup, sleep, spawn, timeout};
 use std::io::ErrorKind;
-use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::Ordering::Relaxed;
@@ -194,6 +195,28 @@ fn a_memory_that_has_no_room_is_refused_and_nothing_is_left_of_it() {
     }
     let _mounted = Mounted(&scratch.0);
     block_on(fill(&scratch));
+}
+
+#[test]
+fn a_large_memory_has_its_room_and_begins_where_large_pages_can() {
+    let scratch = Scratch::new("pages");
+    for words in [LARGE_PAGE_BYTES / 8, 3 * LARGE_PAGE_BYTES / 8 + PAGE / 8] {
+        let path = scratch.0.join("memory");
+        let owned = block_on(own(&path, words)).expect("room");
+        let attached = block_on(attach(&path)).expect("it is there");
+        let data = std::fs::metadata(&path).expect("it is there");
+        assert_eq!(data.len(), words as u64 * 8);
+        assert!(data.blocks() * 512 >= data.len(), "{}", data.blocks());
+        for mapped in [owned.mapping.words(), attached.words()] {
+            assert_eq!(mapped.len(), words);
+            assert_eq!(mapped.as_ptr().addr() % LARGE_PAGE_BYTES, 0);
+        }
+        for word in owned.mapping.words() {
+            assert_eq!(word.swap(7, Relaxed), 0);
+        }
+        assert!(attached.words().iter().all(|word| word.load(Relaxed) == 7));
+        std::fs::remove_file(&path).expect("removed");
+    }
 }
 
 #[test]

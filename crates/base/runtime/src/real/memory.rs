@@ -6,6 +6,7 @@ use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::process::{Pid, PidfdFlags, Signal};
+use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
@@ -17,10 +18,15 @@ use std::sync::atomic::AtomicU64;
 const LOCK_TRIES: usize = 20;
 const LOCK_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
 
-/// A mapping of a whole file, shared with other processes.
+/// A large page of most processors. Where they have another size, pages stay small.
+pub(crate) const LARGE_PAGE_BYTES: usize = 2 << 20;
+
+/// A mapping of a whole file, shared with other processes. It begins at a multiple of the size of large pages, because
+/// those of the file are mapped as such only there.
 pub(crate) struct Shared {
     first: NonNull<AtomicU64>,
     words: usize,
+    _room: Room,
     /// Of the file: device and number.
     file: (u64, u64),
 }
@@ -77,17 +83,54 @@ impl Name {
     }
 }
 
-impl Shared {
-    fn map(file: &File, words: usize) -> io::Result<Shared> {
-        let protection = ProtFlags::READ | ProtFlags::WRITE;
+/// Addresses of this process that nothing else gets, where something may be mapped.
+struct Room {
+    place: *mut c_void,
+    bytes: usize,
+}
+
+impl Room {
+    fn take(bytes: usize) -> io::Result<Room> {
+        let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
         // SAFETY: the kernel chooses the place, so no other memory of this process is touched.
         let place = unsafe {
-            let (hint, bytes) = (std::ptr::null_mut(), words * 8);
-            rustix::mm::mmap(hint, bytes, protection, MapFlags::SHARED, file, 0)?
+            let hint = std::ptr::null_mut();
+            rustix::mm::mmap_anonymous(hint, bytes, ProtFlags::empty(), flags)?
+        };
+        Ok(Room { place, bytes })
+    }
+}
+
+impl Drop for Room {
+    fn drop(&mut self) {
+        // SAFETY: it was taken, with all that was mapped into it, and no reference to that outlives `self`. It cannot
+        // fail so.
+        let _ = unsafe { rustix::mm::munmap(self.place, self.bytes) };
+    }
+}
+
+impl Shared {
+    fn map(file: &File, words: usize) -> io::Result<Shared> {
+        let bytes = words * 8;
+        let room = Room::take(bytes.saturating_add(LARGE_PAGE_BYTES))?;
+        let begin = |at: usize| at.next_multiple_of(LARGE_PAGE_BYTES);
+        let (protection, flags) = (
+            ProtFlags::READ | ProtFlags::WRITE,
+            MapFlags::SHARED | MapFlags::FIXED,
+        );
+        // SAFETY: it is mapped into the room, which is large enough and has nothing else.
+        let place = unsafe {
+            let begin = room.place.map_addr(begin);
+            rustix::mm::mmap(begin, bytes, protection, flags, file, 0)?
         };
         let first = NonNull::new(place.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         let file = identity(&file.metadata()?);
-        Ok(Shared { first, words, file })
+        Ok(Shared {
+            first,
+            words,
+            _room: room,
+            file,
+        })
     }
 
     pub async fn is_at(&self, path: &Path) -> io::Result<bool> {
@@ -97,16 +140,9 @@ impl Shared {
 
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
-        // SAFETY: the mapping begins at a page, so it is aligned, has this many words, and lives as long as `self`.
+        // SAFETY: the mapping begins at a page, so it is aligned, has this many words, and lives as long as the room.
         // Any bits are an `AtomicU64`. Other processes change the words at any time, which atomics allow.
         unsafe { std::slice::from_raw_parts(self.first.as_ptr(), self.words) }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: this is what `map` has mapped, and no reference to it outlives `self`. It cannot fail so.
-        let _ = unsafe { rustix::mm::munmap(self.first.as_ptr().cast(), self.words * 8) };
     }
 }
 
@@ -154,6 +190,8 @@ fn make(path: &Path, words: usize) -> io::Result<File> {
     options.read(true).write(true).create(true).truncate(true);
     let file = options.mode(0o600).open(&unfinished)?;
     let bytes = words as u64 * 8;
+    #[cfg(target_os = "linux")]
+    take_large_pages(&file, words);
     let made = match reserve(&file, bytes) {
         Err(error) if cannot_reserve(&error) => fill(&file, bytes),
         reserved => reserved,
@@ -166,6 +204,35 @@ fn make(path: &Path, words: usize) -> io::Result<File> {
         error
     })?;
     Ok(file)
+}
+
+/// Gives a new file large pages if it lies in memory, there is room for it, and the kernel has some. Objects are read
+/// at random, and the processor remembers the places of too few small pages. The kernel does this when it is asked,
+/// whatever it does by itself, but for `deny` in `transparent_hugepage/shmem_enabled`. The rest of the file gets small
+/// pages when it is [reserved](reserve).
+#[cfg(target_os = "linux")]
+fn take_large_pages(file: &File, words: usize) {
+    const TMPFS: i128 = 0x0102_1994;
+    const COLLAPSE: libc::c_int = 25; // `MADV_COLLAPSE` of Linux 6.1, which not every C library names
+    let (bytes, pages) = (words as u64 * 8, words * 8 / LARGE_PAGE_BYTES);
+    let is_memory = rustix::fs::fstatfs(file).is_ok_and(|fs| fs.f_type as i128 == TMPFS);
+    let has_room =
+        rustix::fs::fstatvfs(file).is_ok_and(|fs| fs.f_bavail.saturating_mul(fs.f_frsize) >= bytes);
+    if pages == 0 || !is_memory || !has_room || file.set_len(bytes).is_err() {
+        return;
+    }
+    // The kernel makes large pages of what is there, so there is something of each.
+    for page in 0..pages {
+        let at = (page * LARGE_PAGE_BYTES) as u64;
+        if rustix::fs::fallocate(file, FallocateFlags::empty(), at, 1).is_err() {
+            return;
+        }
+    }
+    if let Ok(mapped) = Shared::map(file, words) {
+        let begin = mapped.first.as_ptr().cast();
+        // SAFETY: the range is in the mapping, and no byte of it changes.
+        unsafe { libc::madvise(begin, pages * LARGE_PAGE_BYTES, COLLAPSE) };
+    }
 }
 
 /// Takes the room for all of the file, so that no store finds none.
