@@ -15,7 +15,7 @@ use crate::view::View;
 use crate::wire::{Lock, Message, Number};
 use plinth_farm_fabric::Machine;
 use plinth_farm_memory::{Abort, Pointer};
-use plinth_farm_time::{Bounds, Clock, Interval, Pending, Untimed, Verdict};
+use plinth_farm_time::{Bounds, Clock, Interval, Pending, Server, Untimed, Verdict};
 use plinth_runtime::sync::{Notify, OneshotSender};
 use plinth_runtime::{Duration, Instant, probe, sleep};
 use std::cell::{Cell, RefCell};
@@ -193,6 +193,15 @@ impl Core {
                 sleep(ns - SLEEP_FROM).await;
             } else {
                 self.pause().await;
+            }
+            // Others may have read a clock that shows it. That is as good, and costs no reading.
+            if let Some(floor) = self.clock.look(Server::floor) {
+                let (lower, upper) = (floor, floor);
+                if let Verdict::Past(timestamp) =
+                    pending.check(Interval { lower, upper }, &self.bounds)
+                {
+                    return Ok(timestamp);
+                }
             }
             now = self.time().await?;
         }

@@ -166,6 +166,12 @@ impl Server {
         time
     }
 
+    /// A lower bound of the master's time, without a reading: the highest that was given out. `None` if the clock is
+    /// broken.
+    pub fn floor(&self) -> Option<u64> {
+        (!self.state.is_broken).then(|| self.state.sync.floor())
+    }
+
     /// The time as the clock of this master has it; `None` while this server is no master, or does not know the time.
     pub fn shared(&self) -> Option<Shared> {
         let Stage::Leading(master) = &self.stage else {

@@ -215,6 +215,11 @@ impl Sync {
         Ok(Interval { lower, upper })
     }
 
+    /// The highest lower bound that was given out. The master's time is not below it now, and never will be.
+    pub fn floor(&self) -> u64 {
+        self.floor
+    }
+
     /// The upper bound of the master's time at the local reading `now`, if there is one.
     pub fn ceiling(&self, now: u64) -> Option<u64> {
         if let Some(own) = &self.own {

@@ -13,6 +13,9 @@
 //! below a lower bound that was read before the end. So if one call ends before another begins, on whatever machines,
 //! then `ts₁ < G(end₁) ≤ G(begin₂) ≤ ts₂`: its timestamp is smaller, and never equal.
 //!
+//! The lower bound may be one that somebody else of the process has read: once it was given out, it is below G for
+//! good. A call that ends by it needs no reading of its own.
+//!
 //! A read timestamp needs the right part before the first read: no later write then gets a timestamp at or below it.
 //! A write timestamp needs the left part when all locks are held, so that a reader at or above it finds the lock or
 //! the new version, and the right part before reads are validated. No part of the wait may be left out (§7.3).

@@ -38,6 +38,7 @@ fn after_a_jump(by_ns: i64) -> Result<u64, Broken> {
         let said = clock.timestamp().await;
         if said.is_err() {
             assert_eq!(clock.time(), Err(Untimed::Broken));
+            assert_eq!(clock.look(Server::floor), None, "nobody relies on it");
             let notices = clock.update(|server, _| server.take_notices());
             assert_eq!(notices, [Notice::Broken]);
         }
