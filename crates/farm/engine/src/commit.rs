@@ -19,7 +19,7 @@ use plinth_farm_fabric::{Fabric, Machine};
 use plinth_farm_memory::{Abort, Pointer};
 use plinth_farm_time::Interval;
 use plinth_runtime::{TaskGroup, join_all, planted, probe};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -77,8 +77,10 @@ impl Parts {
 
     fn participants(&self) -> Vec<Machine> {
         let machines = self.primaries.keys().chain(self.backups.keys());
-        let machines: BTreeSet<Machine> = machines.copied().collect();
-        machines.into_iter().collect()
+        let mut machines: Vec<Machine> = machines.copied().collect();
+        machines.sort_unstable();
+        machines.dedup();
+        machines
     }
 }
 
@@ -199,7 +201,8 @@ async fn lock(core: &Core, parts: &mut Parts, number: Number, read_at: u64) -> O
         .primaries
         .keys()
         .filter(|machine| **machine != core.own);
-    let acknowledged = Tally::new(others.count());
+    let others = others.count();
+    let acknowledged = Tally::new(others);
     for (machine, writes) in &mut parts.primaries {
         let lock = Lock {
             number,
@@ -214,7 +217,7 @@ async fn lock(core: &Core, parts: &mut Parts, number: Number, read_at: u64) -> O
         let lock = Message::Lock(lock);
         core.post.push(*machine, lock, Some(acknowledged.clone()));
     }
-    let _waiting = core.waiting();
+    let _waiting = (others > 0).then(|| core.waiting());
     let is_answered = acknowledged.wait().await && locking.tally.wait().await;
     core.locking.borrow_mut().remove(&number);
     is_answered.then_some(locking)

@@ -11,39 +11,50 @@ struct Count {
     bell: Notify,
 }
 
-/// Clones share the count.
-#[derive(Clone, Default)]
-pub struct Tally(Rc<Count>);
+/// Clones share the count. A count of nothing takes no memory.
+#[derive(Clone)]
+pub struct Tally(Option<Rc<Count>>);
 
 impl Tally {
     pub fn new(open: usize) -> Tally {
-        let tally = Tally::default();
-        tally.0.open.set(open);
-        tally
+        let count = (open > 0).then(Rc::<Count>::default);
+        if let Some(count) = &count {
+            count.open.set(open);
+        }
+        Tally(count)
     }
 
     pub fn done(&self) {
-        let open = self.0.open.get().saturating_sub(1);
-        self.0.open.set(open);
+        let Some(count) = &self.0 else {
+            return;
+        };
+        let open = count.open.get().saturating_sub(1);
+        count.open.set(open);
         if open == 0 {
-            self.0.bell.notify_all();
+            count.bell.notify_all();
         }
     }
 
     /// Nothing more will come.
     pub fn end(&self) {
-        if self.0.open.get() > 0 {
-            self.0.has_failed.set(true);
-            self.0.open.set(0);
-            self.0.bell.notify_all();
+        let Some(count) = &self.0 else {
+            return;
+        };
+        if count.open.get() > 0 {
+            count.has_failed.set(true);
+            count.open.set(0);
+            count.bell.notify_all();
         }
     }
 
     /// Waits for all. False if one has failed.
     pub async fn wait(&self) -> bool {
-        while self.0.open.get() > 0 {
-            self.0.bell.notified().await;
+        let Some(count) = &self.0 else {
+            return true;
+        };
+        while count.open.get() > 0 {
+            count.bell.notified().await;
         }
-        !self.0.has_failed.get()
+        !count.has_failed.get()
     }
 }

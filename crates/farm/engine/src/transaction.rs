@@ -182,11 +182,6 @@ impl<F: Fabric + 'static> Transaction<F> {
     }
 
     fn intend(&self, at: Pointer, payload: Bytes) -> Result<(), Abort> {
-        let bytes = Write {
-            at,
-            change: Change::Update,
-            payload: payload.clone(),
-        };
         let before = match self.sets.borrow().writes.get(&at) {
             Some(Intent::Free | Intent::Nothing) => return Err(Abort::NotAllocated),
             Some(Intent::Update(old)) => Some((false, old.len())),
@@ -196,7 +191,7 @@ impl<F: Fabric + 'static> Transaction<F> {
         let (is_new, old) = before.unwrap_or((false, 0));
         match before {
             Some(_) => self.take_room(payload.len().saturating_sub(old))?,
-            None => self.take_room(bytes.bytes())?,
+            None => self.take_room(Write::bytes_with(payload.len()))?,
         }
         let intent = match is_new {
             true => Intent::Allocate(payload),
@@ -286,15 +281,10 @@ impl<F: Fabric + 'static> Transaction<F> {
     }
 
     fn made(&self, at: Pointer) -> Result<Pointer, Abort> {
-        let write = Write {
-            at,
-            change: Change::Allocate,
-            payload: Bytes::new(),
-        };
         let mut sets = self.sets.borrow_mut();
         sets.writes.insert(at, Intent::Allocate(Bytes::new()));
         drop(sets);
-        self.take_room(write.bytes())?;
+        self.take_room(Write::bytes_with(0))?;
         Ok(at)
     }
 

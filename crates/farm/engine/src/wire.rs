@@ -161,7 +161,12 @@ const MESSAGE_BYTES: usize = 32;
 impl Write {
     /// At least as many as its encoding has.
     pub fn bytes(&self) -> usize {
-        WRITE_BYTES + self.payload.len()
+        Write::bytes_with(self.payload.len())
+    }
+
+    /// The same of a write with a payload of so many bytes.
+    pub fn bytes_with(payload: usize) -> usize {
+        WRITE_BYTES + payload
     }
 }
 
