@@ -48,12 +48,10 @@ impl Entry {
     }
 
     pub fn write(&self, writer: &mut PageWriter) {
-        let length = (self.key.len() as u16).to_le_bytes();
         match &self.stored {
-            Stored::Inline(value) => {
-                writer.record(&[&length, &[IS_INLINE], &self.key, value]);
-            }
+            Stored::Inline(value) => write_inline(&self.key, value, writer),
             Stored::Long(at) => {
+                let length = (self.key.len() as u16).to_le_bytes();
                 let bits = at.bits().to_le_bytes();
                 writer.record(&[&length, &[IS_LONG], &self.key, &bits]);
             }
@@ -83,6 +81,17 @@ impl Entry {
             _ => None,
         }
     }
+}
+
+/// Writes the record of an entry whose value lies beside its key.
+pub fn write_inline(key: &[u8], value: &[u8], writer: &mut PageWriter) {
+    let length = (key.len() as u16).to_le_bytes();
+    writer.record(&[&length, &[IS_INLINE], key, value]);
+}
+
+/// Whether the value of the record, which is [that of an entry](is_entry), lies beside its key.
+pub fn is_inline(record: &[u8]) -> bool {
+    record[2] == IS_INLINE
 }
 
 /// Whether it is the record of an entry, which [`Entry::read`] would read.

@@ -78,36 +78,58 @@ impl BTree {
         tx: &O,
         rows: &[(K, V)],
     ) -> Result<()> {
-        let pairs = || {
-            rows.iter()
-                .map(|(key, value)| (key.as_ref(), value.as_ref()))
-        };
-        for (key, value) in pairs() {
+        let pairs = rows
+            .iter()
+            .map(|(key, value)| (key.as_ref(), value.as_ref()));
+        let rows: Vec<(&[u8], &[u8])> = pairs.collect();
+        for (key, value) in &rows {
             self.settings.limits().check(key, value)?;
         }
-        let mut open: Option<(Pointer, Leaf)> = None;
-        for (key, value) in pairs() {
-            let (at, mut leaf) = match open.take() {
-                Some((at, leaf)) if leaf.fences.covers(Seek::At(key)) => (at, leaf),
-                other => {
-                    if let Some((at, leaf)) = other {
-                        tx.write(at, leaf.encode(self.mark)).await?;
-                    }
-                    self.leaf_of(tx, key).await?
-                }
+        let mut rows = &rows[..];
+        while let Some((key, _)) = rows.first() {
+            let (at, page) = self.leaf(tx, Seek::At(key)).await?;
+            let (some, _) = rows.split_at(page.mergeable(rows, &self.settings));
+            let merged = match some.is_empty() {
+                true => None,
+                false => page.merged(some, self.mark, &self.settings),
             };
-            let found = leaf.entries.binary_search_by(|e| e.key[..].cmp(key));
-            self.edit(tx, at, &mut leaf, found, key, value).await?;
-            if leaf.fits(&self.settings) {
-                open = Some((at, leaf));
-            } else {
-                self.write_leaf(tx, key, at, leaf, found).await?;
-            }
-        }
-        if let Some((at, leaf)) = open {
-            tx.write(at, leaf.encode(self.mark)).await?;
+            let set = match merged {
+                Some(bytes) => {
+                    tx.write(at, bytes).await?;
+                    some.len()
+                }
+                None => self.set_some(tx, at, &page, rows).await?,
+            };
+            rows = &rows[set..];
         }
         Ok(())
+    }
+
+    /// Sets the first values, of which the first one belongs into this leaf. Returns how many.
+    async fn set_some<O: Objects>(
+        &self,
+        tx: &O,
+        at: Pointer,
+        page: &LeafPage,
+        rows: &[(&[u8], &[u8])],
+    ) -> Result<usize> {
+        let Some(mut leaf) = page.to_leaf() else {
+            return damaged(at, BROKEN_ENTRY);
+        };
+        for (i, (key, value)) in rows.iter().enumerate() {
+            if !leaf.fences.covers(Seek::At(key)) {
+                tx.write(at, leaf.encode(self.mark)).await?;
+                return Ok(i);
+            }
+            let found = leaf.entries.binary_search_by(|e| e.key[..].cmp(key));
+            self.edit(tx, at, &mut leaf, found, key, value).await?;
+            if !leaf.fits(&self.settings) {
+                self.write_leaf(tx, key, at, leaf, found).await?;
+                return Ok(i + 1);
+            }
+        }
+        tx.write(at, leaf.encode(self.mark)).await?;
+        Ok(rows.len())
     }
 
     /// The key's leaf, and where the key is in it or would be.
@@ -119,15 +141,6 @@ impl BTree {
         let (at, page) = self.leaf(tx, Seek::At(key)).await?;
         match page.search(key) {
             Some(found) => Ok((at, page, found)),
-            None => damaged(at, BROKEN_ENTRY),
-        }
-    }
-
-    /// The key's leaf, to be changed.
-    async fn leaf_of<O: Objects>(&self, tx: &O, key: &[u8]) -> Result<(Pointer, Leaf)> {
-        let (at, page) = self.leaf(tx, Seek::At(key)).await?;
-        match page.to_leaf() {
-            Some(leaf) => Ok((at, leaf)),
             None => damaged(at, BROKEN_ENTRY),
         }
     }

@@ -14,7 +14,7 @@ use crate::error::{Error, Result};
 use crate::page::{
     Kind, Mark, Page, PageWriter, RECORD_BYTES, page_bytes, take, take_pointer, take_u32,
 };
-use crate::value::{Entry, Limits, Stored, is_entry, key_of};
+use crate::value::{Entry, Limits, Stored, entry_bytes, is_entry, is_inline, key_of, write_inline};
 use bytes::Bytes;
 use plinth_farm_memory::{Class, Pointer};
 
@@ -402,12 +402,86 @@ impl LeafPage {
         Some(writer.finish())
     }
 
+    /// How many of the rows can be [`merged`](LeafPage::merged) into this leaf: those of its keys, each behind the one
+    /// before, with values that lie beside their keys.
+    pub fn mergeable(&self, rows: &[(&[u8], &[u8])], settings: &Settings) -> usize {
+        let is_next = |i: usize| {
+            let (key, value) = rows[i];
+            let is_behind = i == 0 || rows[i - 1].0 < key;
+            let is_inline = value.len() <= settings.inline_bytes_max;
+            is_behind && is_inline && self.covers(Seek::At(key))
+        };
+        (0..rows.len()).take_while(|i| is_next(*i)).count()
+    }
+
+    /// The leaf with all these rows set, which are [`mergeable`](LeafPage::mergeable): what [`Leaf::encode`] gives
+    /// after the same changes, for part of the work. `None` if that is too large, if a value is replaced that has an
+    /// object of its own, or if the leaf is damaged; [`LeafPage::to_leaf`] tells.
+    pub fn merged(
+        &self,
+        rows: &[(&[u8], &[u8])],
+        mark: Mark,
+        settings: &Settings,
+    ) -> Option<Bytes> {
+        Fences::read(&self.0)?;
+        let mut merged = Vec::with_capacity(self.len() + rows.len());
+        let mut rows = rows.iter().copied().peekable();
+        for i in 0..self.len() {
+            let record = self.0.record(FENCES + i)?;
+            let key = key_of(record).filter(|_| is_entry(record))?;
+            while let Some((new, value)) = rows.next_if(|(new, _)| *new < key) {
+                merged.push(Merged::New(new, value));
+            }
+            match rows.next_if(|(new, _)| *new == key) {
+                Some(_) if !is_inline(record) => return None,
+                Some((new, value)) => merged.push(Merged::New(new, value)),
+                None => merged.push(Merged::Old(record)),
+            }
+        }
+        merged.extend(rows.map(|(new, value)| Merged::New(new, value)));
+        let content = merged.iter().map(|one| RECORD_BYTES + one.bytes());
+        let content: usize = content.sum();
+        if content > settings.leaf_room() || merged.len() > settings.leaf_entries_max {
+            return None;
+        }
+        let fences = self.0.record(0)?.len() + self.0.record(1)?.len();
+        let bytes = page_bytes(FENCES, fences) + content;
+        let mut writer = PageWriter::new(Kind::Leaf, 0, mark, FENCES + merged.len(), bytes);
+        for fence in 0..FENCES {
+            writer.record(&[self.0.record(fence)?]);
+        }
+        for one in merged {
+            match one {
+                Merged::Old(record) => writer.record(&[record]),
+                Merged::New(key, value) => write_inline(key, value, &mut writer),
+            }
+        }
+        Some(writer.finish())
+    }
+
     pub fn to_leaf(&self) -> Option<Leaf> {
         let entries: Option<Vec<Entry>> = (0..self.len()).map(|i| self.entry(i)).collect();
         Some(Leaf {
             fences: self.fences()?,
             entries: entries?,
         })
+    }
+}
+
+/// An entry of a leaf into which rows are merged.
+enum Merged<'a> {
+    /// Its record.
+    Old(&'a [u8]),
+    New(&'a [u8], &'a [u8]),
+}
+
+impl Merged<'_> {
+    /// Of its record.
+    fn bytes(&self) -> usize {
+        match self {
+            Merged::Old(record) => record.len(),
+            Merged::New(key, value) => entry_bytes(key.len(), value.len()),
+        }
     }
 }
 
@@ -632,6 +706,62 @@ mod tests {
             let expected = page.to_leaf().map(|leaf| by_entries(&leaf, &change));
             let expected = expected.filter(|leaf| leaf.fits(&settings) && !leaf.entries.is_empty());
             prop_assert_eq!(changed, expected.map(|leaf| leaf.encode(mark)));
+        }
+
+        #[test]
+        fn rows_merged_into_a_leaf_make_it_the_leaf_with_its_entries_set(
+            keys in prop::collection::vec((0..40u8, prop::option::of(0..30usize)), 1..10),
+            upper: bool,
+            rows in prop::collection::vec((0..40u8, 0..50usize), 0..8),
+            is_sorted: bool,
+            damage in prop::option::of((0..300usize, any::<u8>())),
+        ) {
+            let (settings, mark) = (settings(), Mark::random());
+            let leaf = leaf(&keys, upper);
+            let mut rows: Vec<(Vec<u8>, Vec<u8>)> = rows
+                .iter()
+                .map(|(key, bytes)| (vec![*key, *key], vec![1; *bytes]))
+                .collect();
+            if is_sorted {
+                rows.sort_by(|a, b| a.0.cmp(&b.0));
+            }
+            let rows: Vec<(&[u8], &[u8])> = rows.iter().map(|(k, v)| (&k[..], &v[..])).collect();
+            let bytes = leaf.encode(mark);
+            if let Some((at, with)) = damage && at >= 16 && at < bytes.len() {
+                let mut bytes = bytes.to_vec();
+                bytes[at] = with;
+                let Some(page) = LeafPage::parse(bytes.into(), mark) else {
+                    return Ok(());
+                };
+                let (some, _) = rows.split_at(page.mergeable(&rows, &settings));
+                let merged = page.merged(some, mark, &settings);
+                prop_assert!(merged.is_none() || page.to_leaf().is_some());
+                return Ok(());
+            }
+            let page = LeafPage::parse(bytes, mark).expect("a leaf");
+            let (some, rest) = rows.split_at(page.mergeable(&rows, &settings));
+            // It ends where it must.
+            if let (Some(next), last) = (rest.first(), some.last()) {
+                let is_behind = last.is_none_or(|last| last.0 < next.0);
+                prop_assert!(!is_behind || next.1.len() > settings.inline_bytes_max);
+            }
+            let mut expected = leaf.clone();
+            let mut replaces_long = false;
+            for (key, value) in some {
+                let (key, value) = (Bytes::copy_from_slice(key), Bytes::copy_from_slice(value));
+                let found = expected.entries.binary_search_by(|e| e.key.cmp(&key));
+                let entry = Entry { key, stored: Stored::Inline(value) };
+                match found {
+                    Ok(i) => {
+                        replaces_long |= matches!(expected.entries[i].stored, Stored::Long(_));
+                        expected.entries[i] = entry;
+                    }
+                    Err(i) => expected.entries.insert(i, entry),
+                }
+            }
+            let expected = (expected.fits(&settings) && !replaces_long).then_some(expected);
+            let merged = page.merged(some, mark, &settings);
+            prop_assert_eq!(merged, expected.map(|leaf| leaf.encode(mark)));
         }
     }
 }

@@ -90,7 +90,7 @@ impl HashTable {
         let Some(place) = found.place else {
             return Ok(false);
         };
-        let former = value::load(tx, self.mark, stored(&found, place)?).await?;
+        let former = value::load(tx, self.mark, found.stored(place)?).await?;
         let value = change(former)?;
         self.settings.limits().check(key, &value)?;
         self.replace(tx, &found, place, &value).await?;
@@ -105,7 +105,7 @@ impl HashTable {
         place: Place,
         value: &[u8],
     ) -> Result<()> {
-        let (former, near) = (stored(found, place)?, found.home_at);
+        let (former, near) = (found.stored(place)?, found.home_at);
         let limits = self.settings.limits();
         let stored = value::store(tx, self.mark, near, limits, value, Some(former.clone())).await?;
         // The bucket is not touched by a value that stays in its object.
@@ -295,29 +295,9 @@ impl HashTable {
     }
 }
 
-/// The object with the entry, and which of its entries it is.
-fn object_of(found: &Found, place: Place) -> (Pointer, Kind, &BucketPage, usize) {
-    match (place, &found.next, found.chain.last()) {
-        (Place::Next(i), Some(next), _) => (found.home.head.next, Kind::Bucket, next, i),
-        (Place::Chain(i), _, Some(block)) => (block.at, Kind::Overflow, &block.page, i),
-        (Place::Home(i) | Place::Next(i) | Place::Chain(i), ..) => {
-            (found.home_at, Kind::Bucket, &found.home, i)
-        }
-    }
-}
-
-/// The value of the entry.
-fn stored(found: &Found, place: Place) -> Result<Stored> {
-    let (at, _, page, i) = object_of(found, place);
-    match page.stored(i) {
-        Some(stored) => Ok(stored),
-        None => damaged(at, BROKEN_ENTRY),
-    }
-}
-
 /// The object with the entry, to be changed.
 fn opened(found: &Found, place: Place) -> Result<(Open, usize)> {
-    let (at, kind, page, i) = object_of(found, place);
+    let (at, kind, page, i) = found.object_of(place);
     let open = Open::new(at, kind, page)?;
     if i >= open.bucket.entries.len() {
         return Err(Error::Damaged {

@@ -7,7 +7,7 @@ use super::bucket::{
 use super::sip;
 use crate::error::{Error, Result, damaged};
 use crate::page::{Kind, Mark};
-use crate::value;
+use crate::value::{self, Stored};
 use bytes::Bytes;
 use plinth_farm_memory::{Abort, Objects, Pointer};
 use plinth_runtime::probe;
@@ -85,6 +85,28 @@ pub(super) struct Found {
     pub next: Option<BucketPage>,
     pub chain: Vec<Block>,
     pub place: Option<Place>,
+}
+
+impl Found {
+    /// The object with the entry, and which of its entries it is.
+    pub fn object_of(&self, place: Place) -> (Pointer, Kind, &BucketPage, usize) {
+        match (place, &self.next, self.chain.last()) {
+            (Place::Next(i), Some(next), _) => (self.home.head.next, Kind::Bucket, next, i),
+            (Place::Chain(i), _, Some(block)) => (block.at, Kind::Overflow, &block.page, i),
+            (Place::Home(i) | Place::Next(i) | Place::Chain(i), ..) => {
+                (self.home_at, Kind::Bucket, &self.home, i)
+            }
+        }
+    }
+
+    /// The value of the entry.
+    pub fn stored(&self, place: Place) -> Result<Stored> {
+        let (at, _, page, i) = self.object_of(place);
+        match page.stored(i) {
+            Some(stored) => Ok(stored),
+            None => damaged(at, BROKEN_ENTRY),
+        }
+    }
 }
 
 /// Where a key is.
@@ -295,21 +317,11 @@ impl HashTable {
 
     pub async fn get<O: Objects>(&self, tx: &O, key: &[u8]) -> Result<Option<Bytes>> {
         let found = self.find(tx, key).await?;
-        let (at, entry) = match found.place {
-            None => return Ok(None),
-            Some(Place::Home(i)) => (found.home_at, found.home.entry(i)),
-            Some(Place::Next(i)) => {
-                let entry = found.next.and_then(|next| next.entry(i));
-                (found.home.head.next, entry)
-            }
-            Some(Place::Chain(i)) => match found.chain.last() {
-                Some(block) => (block.at, block.page.entry(i)),
-                None => (found.home_at, None),
-            },
-        };
-        match entry {
-            Some(entry) => Ok(Some(value::load(tx, self.mark, entry.stored).await?)),
-            None => damaged(at, BROKEN_ENTRY),
+        match found.place {
+            None => Ok(None),
+            Some(place) => Ok(Some(
+                value::load(tx, self.mark, found.stored(place)?).await?,
+            )),
         }
     }
 
