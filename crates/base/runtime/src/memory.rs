@@ -16,7 +16,7 @@ mod bell;
 
 pub use bell::{Bell, Rope};
 
-use crate::{real, sim};
+use crate::{Duration, random, real, sim, sleep};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -124,6 +124,25 @@ pub async fn owner(path: &Path) -> io::Result<Option<u32>> {
         Some(world) => Ok(world.memory_owner(path)),
         None => real::memory::owner(path).await,
     }
+}
+
+/// Returns when the process that owns the memory has ended, or a moment later; at once if there is none. It may return
+/// for no reason, and does not if the owner gives the memory up and lives on: [`is_owned`] says what is true.
+///
+/// Errors: `WouldBlock` while nobody knows which process it is, and those of the system.
+pub async fn owner_ended(path: &Path) -> io::Result<()> {
+    match sim::current() {
+        Some(_) => sim_owner_ended(path).await,
+        None => real::memory::owner_ended(path).await,
+    }
+}
+
+async fn sim_owner_ended(path: &Path) -> io::Result<()> {
+    let first = owner(path).await?;
+    while first.is_some() && owner(path).await? == first && !random::chance(0.1) {
+        sleep(Duration::from_micros(random::range(500..5000))).await;
+    }
+    Ok(())
 }
 
 /// Kills the process that owns the memory, as a power cut would. Returns false if there is none. It may live on for a

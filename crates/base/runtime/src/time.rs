@@ -122,6 +122,14 @@ pub async fn spin(d: Duration) {
     }
 }
 
+/// Waits for the first multiple of `step` on this machine's clock that is after `earliest` and after now. Tasks that
+/// wait so are woken together: a process that has little to do wakes up once for all of it.
+pub async fn beat_after(earliest: Instant, step: Duration) {
+    let step = u64::try_from(step.as_nanos()).unwrap_or(u64::MAX).max(1);
+    let beats = earliest.max(now()).0 / step + 1;
+    sleep_until(Instant(beats.saturating_mul(step))).await;
+}
+
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep {
         deadline,

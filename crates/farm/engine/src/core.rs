@@ -5,6 +5,7 @@ use crate::durable::Durable;
 use crate::ledger::{Ledger, Locks};
 use crate::numbers::Numbers;
 use crate::oat::Oat;
+use crate::pace::Pace;
 use crate::post::{Post, pause};
 use crate::recovery::{Author, Fate, Recovery};
 use crate::settings::Settings;
@@ -91,6 +92,7 @@ pub struct Core {
     pub waiting: Cell<usize>,
     /// Somebody has begun to wait.
     pub bell: Notify,
+    pub pace: Pace,
 }
 
 /// Somebody waits for a message of another machine, so the rings are looked at often.

@@ -22,7 +22,9 @@ impl<F: Fabric + 'static> Site<F> {
         let mut in_vain = LOOKS;
         loop {
             if self.take_some() {
-                in_vain = 0;
+                if !core.pace.is_quiet() {
+                    in_vain = 0;
+                }
                 yield_now().await;
                 continue;
             }
@@ -59,7 +61,10 @@ impl<F: Fabric + 'static> Site<F> {
         let room = message.body.first().copied().and_then(Room::of);
         match room {
             Some(Room::Engine) => self.core.take(message),
-            Some(Room::Recovery) => self.hear_letter(message),
+            Some(Room::Recovery) => {
+                self.core.pace.quicken();
+                self.hear_letter(message);
+            }
             Some(room) => {
                 let handler = self.handlers.borrow().get(&room.tag()).cloned();
                 match handler {
@@ -84,6 +89,9 @@ impl Core {
             return;
         };
         for message in bundle.messages {
+            if !matches!(message, Message::Oat(_) | Message::Safe(_)) {
+                self.pace.quicken();
+            }
             self.dispatch(from, message);
         }
         let truncation = bundle.truncation;

@@ -6,6 +6,7 @@ use crate::durable::Disk;
 use crate::ledger::{Known, Ledger};
 use crate::links::Links;
 use crate::numbers::Numbers;
+use crate::pace::Pace;
 use crate::post::Post;
 use crate::recovery::Recovery;
 use crate::settings::{Options, Policy, Settings};
@@ -178,6 +179,7 @@ impl<F: Fabric + 'static> Engine<F> {
             reads: Cell::new(0),
             waiting: Cell::new(0),
             bell: Notify::new(),
+            pace: Pace::default(),
         };
         core.store.restore(loaded);
         core.store.installed(newest);

@@ -17,7 +17,7 @@
 //! | `transaction`, `reads` | a transaction while it runs: its snapshot, what it has read and will write |
 //! | `commit` | the coordinator's side of a commit |
 //! | `primary`, `backup` | the participants' side |
-//! | `rounds`, `oat` | oldest active transaction, safe point, what it lets be used again |
+//! | `rounds`, `pace`, `oat` | oldest active transaction, safe point, what it lets be used again |
 //! | `driver`, `site` | takes what has arrived; reads other machines' memory |
 //! | `core` | the state of a machine |
 //! | `store` | its replicas and old versions |
@@ -71,6 +71,7 @@ mod letters;
 mod links;
 mod numbers;
 mod oat;
+mod pace;
 mod post;
 mod primary;
 mod reads;

@@ -4,11 +4,18 @@
 use crate::core::Core;
 use crate::wire::{Horizon, Message};
 use plinth_farm_fabric::Machine;
-use plinth_runtime::sleep;
+use plinth_runtime::{beat_after, now};
+
+/// So much further. Others may wait for this machine's word before they can use memory again.
+const QUIET_FACTOR: u32 = 4;
 
 impl Core {
     /// One round of this machine.
     pub fn round(&self) {
+        self.pace.pass_round();
+        if self.active.oldest().is_some() || !self.parked.borrow().is_empty() {
+            self.pace.quicken();
+        }
         self.post.hurry();
         if !self.parked.borrow().is_empty() {
             self.retry_parked();
@@ -53,7 +60,11 @@ impl Core {
 
     pub async fn run_rounds(&self) {
         loop {
-            sleep(self.settings.round).await;
+            let step = match self.pace.is_quiet() {
+                true => QUIET_FACTOR * self.settings.round,
+                false => self.settings.round,
+            };
+            beat_after(now(), step).await;
             self.round();
         }
     }

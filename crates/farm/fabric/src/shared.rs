@@ -7,6 +7,7 @@ use crate::host::Host;
 use crate::local::{Local, attach, path};
 use crate::memory::Memory;
 use crate::ring::Tail;
+use plinth_runtime::join_all;
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -99,15 +100,18 @@ impl Shared {
     /// Ends connections to machines that are no members, and to memories that were removed and made anew: what is
     /// mapped of those, nobody reads any more.
     pub(crate) async fn close_strangers(&self) {
-        for number in 0..self.links.len() {
-            let machine = Machine(number as u16);
-            if !self.local.is_member(machine) {
-                self.close(machine);
-            }
+        let machines = (0..self.links.len()).map(|number| Machine(number as u16));
+        let strangers = machines.clone().filter(|m| !self.local.is_member(*m));
+        strangers.for_each(|machine| self.close(machine));
+        // All at once: who changes the configuration waits for this.
+        let looks = machines.filter_map(|machine| {
             let mapping = self.with_link(machine, |link| Ok(link.host.mapping().clone()));
-            let Ok(mapping) = mapping else { continue };
+            let mapping = mapping.ok()?;
             let place = path(self.local.directory(), machine);
-            if !mapping.is_at(&place).await.unwrap_or(false) {
+            Some(async move { (machine, mapping.is_at(&place).await.unwrap_or(false)) })
+        });
+        for (machine, is_there) in join_all(looks.collect::<Vec<_>>()).await {
+            if !is_there {
                 self.close(machine);
             }
         }

@@ -7,13 +7,17 @@ use crate::record::{Record, Seat};
 use crate::register::Register;
 use crate::view::{Left, View};
 use bytes::Bytes;
+use plinth_core::codec::Codec;
 use plinth_farm_fabric::{Fabric, Machine};
-use plinth_farm_time::{Clock, MemberId, Notice, Server};
+use plinth_farm_time::{Body, Clock, MemberId, Notice, Server};
 use plinth_runtime::sync::{Notify, Watch};
 use plinth_runtime::{probe, trace, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;
+
+/// A larger record is not sent: whoever needs it reads it.
+const TAKEN_BYTES_MAX: usize = 64 << 10;
 
 /// Replicas that were reported as whole, in the configuration with this number.
 #[derive(Default)]
@@ -41,6 +45,8 @@ pub(crate) struct Core<F, R> {
     pub kick: Notify,
     /// The register has something newer.
     pub is_outdated: Cell<bool>,
+    /// A message has come.
+    pub stirred: Notify,
     pub reported: RefCell<Reported>,
     /// Called before another machine is opened.
     pub meet: Box<dyn Fn(&Seat)>,
@@ -54,8 +60,9 @@ pub(crate) struct Core<F, R> {
 impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
     pub fn new(parts: (Rc<F>, R, Seat, Life), server: Server, record: Record) -> Core<F, R> {
         let (fabric, register, own, life) = parts;
+        let kick = Notify::new();
         Core {
-            post: Post::new(fabric.clone()),
+            post: Post::new(fabric.clone(), kick.clone()),
             fabric,
             register,
             clock: Rc::new(Clock::new(server)),
@@ -66,8 +73,9 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
             view: Watch::new(None),
             left: Watch::new(None),
             news: Notify::new(),
-            kick: Notify::new(),
+            kick,
             is_outdated: Cell::new(true),
+            stirred: Notify::new(),
             reported: RefCell::default(),
             meet: Box::new(|_| ()),
             closing: None,
@@ -114,16 +122,18 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
         });
         if number > self.record().number() {
             // It has heard of the configuration before the record was read.
-            self.is_outdated.set(true);
-            self.kick.notify_all();
+            self.outdate();
         }
         for (to, message) in messages {
             let number = message.number;
+            if matches!(message.body, Body::NewConfig { .. }) {
+                self.send_taken(to, number);
+            }
             self.send(to, number, What::Time(message));
         }
         for notice in notices {
             match notice {
-                Notice::Outdated { .. } => self.is_outdated.set(true),
+                Notice::Outdated { .. } => self.outdate(),
                 Notice::Broken => self.leave(Left::Broken),
                 Notice::Drifting { master, rate } => trace_warn!(
                     "FarmClockDrifts",
@@ -133,6 +143,20 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
             }
         }
         changed
+    }
+
+    /// The register has something newer than is known here.
+    pub fn outdate(&self) {
+        self.is_outdated.set(true);
+        self.kick.notify_all();
+    }
+
+    /// Tells a member the record that has the configuration with this number, so that it need not read the register.
+    fn send_taken(&self, to: MemberId, number: u64) {
+        let record = self.record();
+        if record.number() == number && record.to_bytes().len() <= TAKEN_BYTES_MAX {
+            self.send(to, number, What::Taken(Record::clone(&record)));
+        }
     }
 
     pub fn send(&self, to: MemberId, number: u64, what: What) {
@@ -158,7 +182,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
         let record = self.record();
         let is_known = |seat: &Seat| seat.machine == from.0;
         if !record.seat_of(frame.from).is_some_and(is_known) {
-            self.is_outdated.set(true);
+            self.outdate();
             return;
         }
         match frame.what {
@@ -168,12 +192,17 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
                     server.receive(frame.from, &message, now);
                     server.tick(now);
                 });
+                self.stirred.notify_all();
             }
-            What::News(revision) if revision > record.revision => {
-                self.is_outdated.set(true);
-                self.kick.notify_all();
-            }
+            What::News(revision) if revision > record.revision => self.outdate(),
             What::News(_) => (),
+            What::Taken(taken) => {
+                let is_ours = taken.cluster == record.cluster && taken.is_sane();
+                if is_ours && taken.revision > record.revision {
+                    self.learn(taken);
+                    self.kick.notify_all();
+                }
+            }
             What::Anew(number) => self.note_anew(number),
             What::Whole { number, regions } => self.note_whole(number, from.0, &regions),
         }
@@ -202,8 +231,10 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
         for region in regions {
             let replicas = record.regions.get(usize::from(*region));
             let mut replicas = replicas.into_iter().flatten();
-            if replicas.any(|r| r.machine == machine && !r.is_whole) {
-                reported.replicas.insert((machine, *region));
+            if replicas.any(|r| r.machine == machine && !r.is_whole)
+                && reported.replicas.insert((machine, *region))
+            {
+                self.kick.notify_all();
             }
         }
     }
@@ -240,6 +271,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
             self.leave(if is_taken { Left::Taken } else { Left::Removed });
         }
         self.news.notify_all();
+        self.stirred.notify_all();
         self.show();
     }
 
@@ -276,6 +308,8 @@ impl<F: Fabric + 'static, R: Register + 'static> Core<F, R> {
             view.as_ref().is_some_and(shows)
         };
         if !self.view.with(is_shown) {
+            trace!("FarmViewShown", "number" => number, "is_committed" => is_committed);
+            self.kick.notify_all();
             self.view.set(Some(View {
                 record,
                 is_committed,

@@ -3,6 +3,7 @@
 //!
 //! Rings outlive processes. So a message names the lives that it is from and for, and another life ignores it.
 
+use crate::record::Record;
 use bytes::{Buf, Bytes};
 use plinth_core::codec::{Codec, Source};
 use plinth_core::codec_for;
@@ -37,6 +38,8 @@ pub enum What {
     News(u64),
     /// The sender's engine cannot go on in the configuration with this number. To the master.
     Anew(u64),
+    /// The register has taken this record.
+    Taken(Record),
 }
 
 impl Codec for What {
@@ -59,6 +62,10 @@ impl Codec for What {
                 3u8.put(out);
                 number.put(out);
             }
+            What::Taken(record) => {
+                4u8.put(out);
+                record.put(out);
+            }
         }
     }
 
@@ -71,15 +78,17 @@ impl Codec for What {
             },
             2 => What::News(Codec::take(input)?),
             3 => What::Anew(Codec::take(input)?),
+            4 => What::Taken(Codec::take(input)?),
             _ => return None,
         })
     }
 
     fn draw(source: &mut dyn Source) -> What {
-        match source.below(4) {
+        match source.below(5) {
             0 => What::Time(Codec::draw(source)),
             1 => What::News(Codec::draw(source)),
             2 => What::Anew(Codec::draw(source)),
+            3 => What::Taken(Codec::draw(source)),
             _ => What::Whole {
                 number: Codec::draw(source),
                 regions: Codec::draw(source),
@@ -106,6 +115,7 @@ pub fn from_bytes(mut bytes: Bytes) -> Option<Frame> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::Cluster;
     use plinth_core::id::Uid;
     use plinth_core::testing::fuzz;
     use plinth_farm_time::Body;
@@ -117,7 +127,9 @@ mod tests {
         let time = What::Time(Message { number: 3, body });
         let (number, regions) = (4, vec![1, 2, 3]);
         let whole = What::Whole { number, regions };
-        let frames = [time, whole, What::News(9), What::Anew(4)].map(|what| Frame {
+        let cluster = Cluster::new(Uid(3), 5, 2, 2);
+        let taken = What::Taken(Record::of_new(cluster));
+        let frames = [time, whole, What::News(9), What::Anew(4), taken].map(|what| Frame {
             from: Uid(1),
             to: Uid(2),
             what,

@@ -20,12 +20,12 @@
 //! | `decide` | who may be left out, and whose turn it is. Pure |
 //! | `register` | the register, on coordinators and in memory |
 //! | `life` | a life of a process: who is dead for sure, and the time of one host |
+//! | `deaths` | asks who is dead, when the kernel says that a process has ended |
 //! | `frame`, `post` | what members say to each other, and how it gets there |
 //! | `core` | what a member knows |
 //! | `manage` | the task that reads and writes the register |
 //! | `restore` | a durable cluster goes on from the disks of its machines |
 //! | `member`, `view` | a running member, and what it shows |
-//! | `beat` | when its tasks look around |
 //!
 //! Promises:
 //! - All views are of records that the register has had, in order. A view is shown when this machine's fabric has
@@ -42,10 +42,11 @@
 //! second, lets it in. A process need find no member for that, and nothing is lost when the master dies. The number of
 //! its machine is its own choice: two lives of one machine cannot own its memory at a time.
 //!
-//! **When the master dies**, its host's processes know it within milliseconds, and others when their leases end. The
-//! oldest member that lives asks who can be reached, and proposes to go on with them; the next one begins 20 ms later.
-//! It needs half of those that are not dead, and a whole replica of everything. Clocks are disabled from its proposal
-//! until the members have heard of the new time: on one host about 10 ms.
+//! **When the master dies**, its host's processes know it at once, because the kernel tells them, and others when their
+//! leases end. The oldest member that lives asks who can be reached, and proposes to go on with them; the next one
+//! begins 150 ms later. It needs half of those that are not dead, and a whole replica of everything. While the register
+//! decides, clocks go on. They are disabled from then until the members have heard of the new time, and a message
+//! brings them the record: on one host some milliseconds.
 //!
 //! **In a durable cluster** nobody goes on without a region that is on a disk, also if all machines that had it in
 //! memory are dead. The members leave ([`Left::Restore`]), their processes start again, and one of those that have
@@ -55,9 +56,9 @@
 //! clocks drift are reported in the trace, and not removed; who waits and dies stays in the record until its machine
 //! comes again.
 
-mod beat;
 mod change;
 mod core;
+mod deaths;
 mod decide;
 mod frame;
 mod life;

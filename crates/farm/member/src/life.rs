@@ -5,8 +5,8 @@
 //!   host.memory     the number of this directory     made by the first process
 //! ```
 //! A process owns the memory by a lock of the operating system, which ends with the process and not before. So a
-//! member is dead for sure if nobody owns its memory any more, or if another life's id is in it. That is how a death
-//! is known in milliseconds, however long leases are.
+//! member is dead for sure if nobody owns its memory any more, or if another life's id is in it. The kernel tells when
+//! to look. That is how a death is known in milliseconds, however long leases are.
 //!
 //! Two hosts may have a directory with the same path. So the number of the directory, drawn at random, is in the place
 //! of each member, and nobody judges a member of another directory.
@@ -154,6 +154,15 @@ impl Life {
         }
         let owned = memory::is_owned(&path(&self.directory, seat.machine)).await;
         owned.is_ok_and(|is_owned| !is_owned)
+    }
+
+    /// Returns when the process of a machine of this host may have ended: [`is_over`](Life::is_over) says whether the
+    /// life has. It may return for no reason.
+    ///
+    /// # Errors
+    /// It cannot be watched now.
+    pub async fn ends(&self, machine: u16) -> io::Result<()> {
+        memory::owner_ended(&path(&self.directory, machine)).await
     }
 
     /// Says what time it is, as the clock master. `shared` counts the clock as this process does.

@@ -1,7 +1,6 @@
 //! The one task of a member that reads and writes the register: it makes itself known, takes a dead master's place,
 //! and, as the master, removes, lets in, and notes which replicas are whole.
 
-use crate::beat::beat;
 use crate::core::Core;
 use crate::decide;
 use crate::frame::What;
@@ -12,7 +11,8 @@ use crate::view::Left;
 use plinth_farm_fabric::{Address, Error, Fabric, Machine};
 use plinth_farm_time::{MemberId, Server};
 use plinth_runtime::{
-    Duration, Either, Instant, join_all, now, probe, race, sleep, timeout, trace, trace_warn,
+    Duration, Either, Instant, beat_after, join_all, now, probe, race, sleep, timeout, trace,
+    trace_warn,
 };
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -64,8 +64,34 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
             if !self.core.has_left() {
                 self.act().await;
             }
-            race(kicked, beat(self.step)).await;
+            let next = match self.is_calm() {
+                true => self.next_read.min(self.quiet_until()),
+                false => now(),
+            };
+            race(kicked, beat_after(next, self.step)).await;
         }
+    }
+
+    /// Until then no lease ends.
+    fn quiet_until(&self) -> Instant {
+        let quiet_until = self.core.update(|server, _| server.quiet_until());
+        Instant(quiet_until)
+    }
+
+    /// There is nothing to do for a member before it is kicked, or a lease ends, or the register is read again.
+    fn is_calm(&self) -> bool {
+        let record = self.core.record();
+        let (is_settled, is_master) = self.core.update(|server, now| {
+            let is_known = server.configuration().map(|c| c.number) == Some(record.number());
+            let is_settled = is_known && server.is_committed() && server.suspects(now).is_empty();
+            (is_settled && server.is_member(), server.is_master())
+        });
+        is_settled
+            && !(is_master && !record.waiting.is_empty())
+            && !self.core.is_outdated.get()
+            && !self.core.post.is_refused.get()
+            && !self.is_anew_wanted(&record)
+            && self.whole(&record).is_empty()
     }
 
     fn pause(&self) -> Duration {
@@ -176,6 +202,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
     async fn propose(&self, record: &Record, ids: &[MemberId]) {
         match self.core.update(|server, now| server.propose(ids, now)) {
             Ok(proposed) => {
+                trace!("FarmProposes", "number" => proposed.number, "members" => ids.len());
                 self.settle(record, record.with_configuration(proposed))
                     .await
             }
@@ -207,7 +234,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
         // Another configuration with this number, or a later one, makes the server forget the proposal.
         if self.swap(&next, number).await == Some(true) {
             trace!("FarmConfigurationTaken", "number" => number, "members" => members);
-            self.core.update(|server, now| server.taken(now));
+            // The server hears of it, too, and tells the members, which are found in the record.
             self.core.learn(next);
             return;
         }

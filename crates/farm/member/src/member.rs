@@ -1,7 +1,7 @@
 //! A running member: a process whose server is in a cluster on a fabric.
 
-use crate::beat::beat;
 use crate::core::Core;
+use crate::deaths::Deaths;
 use crate::life::Life;
 use crate::manage::{Manager, misfit};
 use crate::record::{Cluster, Disk, Place, Record, Seat};
@@ -12,12 +12,16 @@ use plinth_core::{Error, Uid};
 use plinth_farm_fabric::{Fabric, Machine};
 use plinth_farm_time::{Clock, MemberId, Server};
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, TaskGroup, join_all, race, random, sleep, timeout, trace};
+use plinth_runtime::{
+    Duration, Instant, TaskGroup, beat_after, join_all, now, race, random, sleep, timeout, trace,
+};
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 const STEP_MAX: Duration = Duration::from_millis(5);
+/// A member that has nothing to do looks around after so long.
+const QUIET_MAX: Duration = Duration::from_millis(100);
 /// A new configuration is shown when all its machines are open, or after so long.
 const OPEN_LIMIT: Duration = Duration::from_millis(50);
 
@@ -124,7 +128,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Member<F, R> {
         let step = Duration::from_nanos(cluster.sync_ns.min(cluster.resend_ns) / 4);
         let step = step.min(STEP_MAX);
         tasks.spawn("member tick", tick(core.clone(), step));
-        tasks.spawn("member deaths", watch_deaths(core.clone(), 2 * step));
+        tasks.spawn("member deaths", Deaths::new(&core, 2 * step).run());
         tasks.spawn("member configure", configure(core.clone()));
         tasks.spawn("member manage", Manager::new(&core, step).run());
         Ok(Member {
@@ -181,7 +185,6 @@ impl<F: Fabric + 'static, R: Register + 'static> Member<F, R> {
     pub fn report_whole(&self, number: u64, regions: &[u16]) {
         let own = self.core.own.machine;
         self.core.note_whole(number, own, regions);
-        self.core.kick.notify_all();
     }
 
     /// The engine cannot go on in the configuration with this number: asks for one more of the same members, in which
@@ -192,79 +195,47 @@ impl<F: Fabric + 'static, R: Register + 'static> Member<F, R> {
     }
 }
 
+/// Moves the server on when its time has come, and when something has happened to it.
 async fn tick<F: Fabric + 'static, R: Register + 'static>(core: Rc<Core<F, R>>, step: Duration) {
     while !core.has_left() {
-        core.update(|server, now| server.tick(now));
-        share_time(&core).await;
+        let stirred = core.stirred.notified();
+        let quiet_until = core.update(|server, now| {
+            server.tick(now);
+            server.quiet_until()
+        });
+        let is_shared = share_time(&core).await;
         core.show();
-        beat(step).await;
+        let next = match is_shared {
+            true => Instant(quiet_until).min(now() + QUIET_MAX),
+            false => now(),
+        };
+        race(stirred, beat_after(next, step)).await;
     }
 }
 
-/// Says what time it is to the processes of this host, as the master, or hears it from the master.
-async fn share_time<F: Fabric + 'static, R: Register + 'static>(core: &Core<F, R>) {
+/// Says what time it is to the processes of this host, as the master, or hears it from the master. False if it has to
+/// be tried again soon.
+async fn share_time<F: Fabric + 'static, R: Register + 'static>(core: &Core<F, R>) -> bool {
     let (own, master) = core.clock.update(|server, _| {
         let master = server.configuration().map(|c| c.master);
         (server.shared(), master)
     });
     if let Some(own) = own {
         core.life.publish(&own);
-        return;
+        return true;
     }
     let record = core.record();
     let Some(seat) = master.and_then(|master| record.seat_of(master)) else {
-        return;
+        return true;
     };
-    if let Some(shared) = core.life.published(seat).await {
-        core.clock
-            .update(|server, now| server.share(seat.id, shared, now));
+    if !core.life.is_near(seat) {
+        return true;
     }
-}
-
-/// Asks the operating system whether members of this host live: the master asks for all, the others for the master,
-/// and for all when it is gone.
-async fn watch_deaths<F: Fabric + 'static, R: Register + 'static>(
-    core: Rc<Core<F, R>>,
-    step: Duration,
-) {
-    while !core.has_left() {
-        let record = core.record();
-        let (is_master, master) = core.update(|server, _| {
-            let master = server.configuration().map(|c| c.master);
-            (server.is_master(), master)
-        });
-        let near = record
-            .machines
-            .iter()
-            .filter(|seat| core.life.is_near(seat));
-        let (masters, others): (Vec<&Seat>, Vec<&Seat>) = near
-            .filter(|seat| seat.id != core.id())
-            .partition(|seat| Some(seat.id) == master);
-        let mut dead = Vec::new();
-        for seat in masters {
-            if core.life.is_over(seat).await {
-                dead.push(seat.id);
-            }
-        }
-        // Who cannot go on in a durable cluster must know whether to wait for somebody.
-        let is_stuck = record.cluster.is_durable
-            && core.update(|server, now| !server.suspects(now).is_empty());
-        if is_master || is_stuck || !dead.is_empty() {
-            for seat in others {
-                if core.life.is_over(seat).await {
-                    dead.push(seat.id);
-                }
-            }
-        }
-        let is_news = core.update(|server, now| {
-            let news: Vec<_> = dead.into_iter().filter(|id| !server.is_dead(*id)).collect();
-            news.iter().for_each(|id| server.died(*id, now));
-            !news.is_empty()
-        });
-        if is_news {
-            core.kick.notify_all();
-        }
-        beat(step).await;
+    match core.life.published(seat).await {
+        Some(shared) => core
+            .clock
+            .update(|server, now| server.share(seat.id, shared, now)),
+        None => false,
     }
 }
 
@@ -285,10 +256,13 @@ async fn configure<F: Fabric + 'static, R: Register + 'static>(core: Rc<Core<F, 
             closing(number);
         }
         match core.fabric.configure(number, &machines).await {
-            Ok(()) => core.post.configured.set(number),
+            Ok(()) => {
+                trace!("FarmFabricConfigured", "number" => number);
+                core.post.configured.set(number);
+            }
             Err(error) => {
                 // A former life of this machine has been in a later one, so the record is old.
-                core.is_outdated.set(true);
+                core.outdate();
                 trace!("FarmFabricRefuses", "number" => number, "error" => error);
                 sleep(STEP_MAX).await;
                 continue;

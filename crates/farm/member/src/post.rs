@@ -2,7 +2,9 @@
 
 use bytes::Bytes;
 use plinth_farm_fabric::{Error, Fabric, Machine};
-use plinth_runtime::sync::{OneshotSender, QueueReceiver, QueueSender, Watch, oneshot, queue};
+use plinth_runtime::sync::{
+    Notify, OneshotSender, QueueReceiver, QueueSender, Watch, oneshot, queue,
+};
 use plinth_runtime::{Duration, TaskGroup, now};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -30,16 +32,19 @@ pub(crate) struct Post<F> {
     pub configured: Watch<u64>,
     /// Somebody has refused a frame: there may be a newer configuration.
     pub is_refused: Rc<Cell<bool>>,
+    refused: Notify,
 }
 
 impl<F: Fabric + 'static> Post<F> {
-    pub fn new(fabric: Rc<F>) -> Post<F> {
+    /// `refused` is called when somebody has refused a frame.
+    pub fn new(fabric: Rc<F>, refused: Notify) -> Post<F> {
         Post {
             fabric,
             group: TaskGroup::new(),
             ways: RefCell::default(),
             configured: Watch::new(0),
             is_refused: Rc::default(),
+            refused,
         }
     }
 
@@ -52,6 +57,7 @@ impl<F: Fabric + 'static> Post<F> {
                 to: Machine(to),
                 configured: self.configured.clone(),
                 is_refused: self.is_refused.clone(),
+                refused: self.refused.clone(),
             };
             self.group.spawn("member way", way.carry(receiver));
             sender
@@ -79,6 +85,7 @@ struct Way<F> {
     to: Machine,
     configured: Watch<u64>,
     is_refused: Rc<Cell<bool>>,
+    refused: Notify,
 }
 
 impl<F: Fabric> Way<F> {
@@ -102,8 +109,10 @@ impl<F: Fabric> Way<F> {
                 Err(error) => {
                     silent_until = now() + SILENCE;
                     // The other has closed this configuration, or has never been in it.
-                    let is_refused = error == Error::Closed;
-                    self.is_refused.set(is_refused || self.is_refused.get());
+                    if error == Error::Closed {
+                        self.is_refused.set(true);
+                        self.refused.notify_all();
+                    }
                 }
             }
         }

@@ -2,8 +2,13 @@
 //!
 //! Who is master is decided by one compare-and-swap in the coordinators' register, which the caller makes: it passes
 //! what [`Server::propose`] returned, expecting the number before, and reports with [`Server::taken`] or
-//! [`Server::lost`]. Until then the server keeps still. If the caller does not learn what became of it, it reads the
-//! register until it shows this configuration or a later one.
+//! [`Server::lost`]. Until then the server gives nobody a lease. If the caller does not learn what became of it, it
+//! reads the register until it shows this configuration or a later one.
+//!
+//! A member that proposes to take the master's place still knows the time for as long as its lease lasts, like all
+//! others that have not heard of the change. The lease ends before anybody goes on without this member, because the
+//! old master gave it before the proposal. When the proposal is taken, the time goes on above this member's upper
+//! bound, and so above what it has given out meanwhile.
 
 use crate::configuration::{Configuration, MemberId};
 use crate::interval::{Bounds, Interval};
@@ -151,9 +156,7 @@ impl Server {
         }
         let is_usable = match &self.stage {
             Stage::Out => false,
-            Stage::Following(member) => {
-                self.proposed.is_none() && member.is_usable(&self.state, now)
-            }
+            Stage::Following(member) => member.is_usable(&self.state, now),
             Stage::Leading(master) => master.is_usable(&self.state, now),
         };
         if !is_usable {
@@ -188,22 +191,26 @@ impl Server {
     }
 
     /// What the master `of` has as [`shared`](Server::shared), with `local` as this process counts the clock that both
-    /// have. It makes intervals narrow, and is no lease. Ignored if this server does not follow that master, has not
-    /// synchronised with it, or finds that the clock is another one.
-    pub fn share(&mut self, of: MemberId, shared: Shared, now: u64) {
+    /// have. It makes intervals narrow, and is no lease. Ignored if this server finds that the clock is another one.
+    /// False if it is too early: this server does not follow that master, or has not synchronised with it.
+    pub fn share(&mut self, of: MemberId, shared: Shared, now: u64) -> bool {
         let state = &mut self.state;
         let Stage::Following(member) = &self.stage else {
-            return;
+            return false;
         };
         let Configuration { master, era, .. } = member.configuration;
         let is_known = state.synced_era == era && state.era == era && !state.is_broken;
-        if !is_known || (of, shared.era) != (master, era) || state.sync.is_shared() {
-            return;
+        if !is_known || (of, shared.era) != (master, era) {
+            return false;
+        }
+        if state.sync.is_shared() {
+            return true;
         }
         match state.sync.share(shared, now) {
             true => probe!("farm time of one host is shared"),
             false => probe!("farm clock of one host is another one"),
         }
+        true
     }
 
     /// This server knows an upper bound of all timestamps that were given out: it may take the time over. If no member
@@ -231,6 +238,17 @@ impl Server {
             }
             Stage::Leading(master) => master.suspects(&self.state, now),
             _ => Vec::new(),
+        }
+    }
+
+    /// Until this reading, [`tick`](Server::tick) does nothing and nobody becomes a [suspect](Server::suspects), if no
+    /// message comes and nothing else is told to the server.
+    pub fn quiet_until(&self) -> u64 {
+        match &self.stage {
+            _ if self.state.is_broken => u64::MAX,
+            Stage::Following(member) if self.proposed.is_none() => member.quiet_until(&self.state),
+            Stage::Leading(master) => master.quiet_until(&self.state),
+            _ => u64::MAX,
         }
     }
 
@@ -474,7 +492,7 @@ impl Server {
         if !keeps_era && self.state.known_in < self.number() {
             probe!("farm configuration begun in the middle of another");
         }
-        let mut master = Leading::new(configuration.clone(), former, start, &self.state);
+        let mut master = Leading::new(configuration.clone(), former, start, (&self.state, now));
         master.tick(&mut self.state, now);
         self.stage = Stage::Leading(Box::new(master));
         self.configuration = Some(configuration);

@@ -103,6 +103,11 @@ impl Bounds {
         u128::from(now) > u128::from(deadline) + self.of_two_readings()
     }
 
+    /// From this reading on, `deadline` [has](Bounds::has_passed).
+    pub fn passed_at(&self, deadline: u64) -> u64 {
+        saturated(u128::from(deadline) + self.of_two_readings() + 1)
+    }
+
     /// `deadline` is surely still ahead.
     pub fn is_ahead(&self, deadline: u64, now: u64) -> bool {
         u128::from(now) + self.of_two_readings() < u128::from(deadline)

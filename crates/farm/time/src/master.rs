@@ -36,7 +36,7 @@ pub(crate) struct Start {
     pub proposed_at: u64,
     /// Nobody but the old master was removed, and its lease had ended.
     pub skips_wait: bool,
-    /// The lower bound when the clock was disabled.
+    /// The lower bound when it was proposed.
     pub stopped: Option<u64>,
 }
 
@@ -53,6 +53,8 @@ pub(crate) struct Leading {
     /// Members that know that this configuration is committed, and have been told the time since.
     informed: BTreeSet<MemberId>,
     resend_at: u64,
+    /// The reading when this server learnt that the configuration was taken.
+    taken_at: u64,
 }
 
 impl Leading {
@@ -61,7 +63,7 @@ impl Leading {
         configuration: Configuration,
         former: Option<Leading>,
         start: Start,
-        state: &State,
+        (state, now): (&State, u64),
     ) -> Leading {
         // In a new era, members keep still for a lease from when they learn of the configuration.
         let end = state.settings.end(start.proposed_at);
@@ -83,6 +85,7 @@ impl Leading {
                 acks: BTreeMap::new(),
             },
             resend_at: 0,
+            taken_at: now,
             heard: BTreeMap::new(),
             informed: BTreeSet::new(),
             configuration,
@@ -115,15 +118,56 @@ impl Leading {
         heard.copied().unwrap_or_else(default)
     }
 
+    /// The same, but who has had nothing to answer to before this configuration has a lease from when it was taken:
+    /// the register may have been slow.
+    fn awaited_until(&self, id: MemberId, state: &State) -> u64 {
+        let Configuration { number, era, .. } = self.configuration;
+        let is_asked_anew = era == number
+            || self
+                .configuration
+                .member(id)
+                .is_some_and(|m| m.since == number);
+        let begin = match is_asked_anew {
+            true => state.settings.end(self.taken_at),
+            false => 0,
+        };
+        self.heard_until(id, state).max(begin)
+    }
+
     /// Members that have not been heard of for a lease, and hold none; and those that are dead.
     pub fn suspects(&self, state: &State, now: u64) -> Vec<MemberId> {
         let is_silent = |id: &MemberId| {
-            let until = self.heard_until(*id, state);
+            let until = self.awaited_until(*id, state);
             let has_passed = state.settings.bounds.has_passed(until, now);
             state.dead.contains(id) || (has_passed && self.has_stopped(*id, state, now))
         };
         let others = self.configuration.others().map(|m| m.id);
         others.filter(is_silent).collect()
+    }
+
+    /// It repeats itself then, or goes on, or suspects somebody.
+    pub fn quiet_until(&self, state: &State) -> u64 {
+        let mut others = self.configuration.others();
+        let goes_on = match &self.phase {
+            Phase::Waiting { since, .. } => state.settings.ended_at(*since).min(self.resend_at),
+            Phase::Settled if others.all(|m| self.informed.contains(&m.id)) => u64::MAX,
+            _ => self.resend_at,
+        };
+        let suspected_at = |id| {
+            let heard = state
+                .settings
+                .bounds
+                .passed_at(self.awaited_until(id, state));
+            let given = self.given.get(&id);
+            given.map_or(heard, |given| state.settings.ended_at(*given).max(heard))
+        };
+        let living = self.configuration.others().map(|m| m.id);
+        let living = living.filter(|id| !state.dead.contains(id));
+        living
+            .map(suspected_at)
+            .min()
+            .unwrap_or(u64::MAX)
+            .min(goes_on)
     }
 
     /// The member is dead. If the lease that this master has from it still runs, it has not taken this master's place

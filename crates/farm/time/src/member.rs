@@ -44,6 +44,15 @@ impl Following {
         is_dead || state.settings.has_ended(self.granted_at, now)
     }
 
+    /// It asks for the time then, or suspects the master.
+    pub fn quiet_until(&self, state: &State) -> u64 {
+        let suspects = state.settings.ended_at(self.granted_at);
+        match self.may_ask(state) {
+            true => self.ask_at.min(suspects),
+            false => suspects,
+        }
+    }
+
     pub fn is_committed(&self) -> bool {
         self.is_committed
     }
@@ -135,9 +144,12 @@ impl Following {
         }
     }
 
+    fn may_ask(&self, state: &State) -> bool {
+        self.is_committed || state.era == self.configuration.era
+    }
+
     pub fn tick(&mut self, state: &mut State, now: u64) {
-        let may_ask = self.is_committed || state.era == self.configuration.era;
-        if may_ask && now >= self.ask_at {
+        if self.may_ask(state) && now >= self.ask_at {
             self.asking = Some(now);
             // Without an answer for so long, the question or the answer is lost.
             self.ask_at = now.saturating_add(state.settings.lease_ns / 4);

@@ -29,6 +29,11 @@ impl Settings {
         now.saturating_sub(given) >= self.bounds.most(self.lease_ns)
     }
 
+    /// From this reading on, it [has](Settings::has_ended).
+    pub fn ended_at(&self, given: u64) -> u64 {
+        given.saturating_add(self.bounds.most(self.lease_ns))
+    }
+
     /// The end of a lease that was asked for at `asked`.
     pub fn end(&self, asked: u64) -> u64 {
         asked.saturating_add(self.lease_ns)

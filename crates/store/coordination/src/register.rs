@@ -15,6 +15,9 @@ const TELL_ALL: Duration = Duration::from_secs(5);
 /// If a majority has no value, the other coordinators are waited for this long: one of them may have one.
 const NOTHING_GRACE: Duration = Duration::from_secs(1);
 
+/// Pause of a reader that others have outrun: those who meet must not go on doing so.
+const OUTRUN_PAUSE_MS: std::ops::Range<u64> = 5..50;
+
 /// What was read from a majority.
 pub(crate) struct Found {
     pub value: Option<CoordinatedValue>,
@@ -41,6 +44,8 @@ impl Register {
 
     /// Reads the newest value and fences all earlier readers' writes. Waits until a majority answers.
     pub async fn read(&mut self) -> Found {
+        // The first attempt of a process finds out how far others are. It has met nobody for that.
+        let mut has_met = self.generation.number > 0;
         loop {
             self.generation.number += 1;
             let request = ReadRegister {
@@ -63,8 +68,10 @@ impl Register {
                     self.generation
                 );
                 self.generation.number = highest.number;
-                plinth_runtime::sleep(Duration::from_millis(plinth_runtime::random::range(5..50)))
-                    .await;
+                if std::mem::replace(&mut has_met, true) {
+                    let pause = plinth_runtime::random::range(OUTRUN_PAUSE_MS);
+                    plinth_runtime::sleep(Duration::from_millis(pause)).await;
+                }
                 continue;
             }
             return found(replies, self.file.majority());

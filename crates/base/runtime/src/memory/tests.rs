@@ -1,7 +1,7 @@
 //! Memories and bells, on both backends.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // tests look at files from outside
 
-use super::{Bell, Rope, attach, kill_owner, own, owner};
+use super::{Bell, Rope, attach, is_owned, kill_owner, own, owner, owner_ended};
 use crate::real::block_on;
 use crate::real::memory::LARGE_PAGE_BYTES;
 use crate::sim::{Locality, SimConfig, Simulation};
@@ -275,4 +275,61 @@ fn the_owner_is_known_and_can_be_killed_by_others() {
         owner(Path::new("/m")).await.expect("an answer")
     });
     assert_eq!(left, Some(None));
+}
+
+const OWNED: &str = "PLINTH_MEMORY_TEST_OWNED";
+
+/// What the process does that the next test starts.
+#[test]
+fn other_owner() {
+    let Ok(path) = std::env::var(OWNED) else {
+        return; // an ordinary run of the tests
+    };
+    block_on(async {
+        let _owned = own(Path::new(&path), 1).await.expect("owned");
+        std::future::pending::<()>().await;
+    });
+}
+
+#[test]
+fn who_watches_an_owner_hears_of_its_end_and_of_no_end_before() {
+    let scratch = Scratch::new("ended");
+    let path = scratch.0.join("memory");
+    block_on(async {
+        let nobody = timeout(LONG, owner_ended(&path)).await;
+        assert!(nobody.is_some_and(|ended| ended.is_ok()));
+        let program = std::env::current_exe().expect("its own path");
+        let mut command = Command::new(program);
+        let command = command.args(["--exact", "memory::tests::other_owner"]);
+        let mut child = command.env(OWNED, &path).spawn().expect("a process");
+        while owner(&path).await.expect("an answer").unwrap_or(0) == 0 {
+            sleep(Duration::from_millis(1)).await;
+        }
+        let mut ended = std::pin::pin!(owner_ended(&path));
+        assert!(timeout(SHORT, &mut ended).await.is_none());
+        child.kill().expect("it is ours");
+        let ended = timeout(LONG, ended).await;
+        assert!(ended.is_some_and(|ended| ended.is_ok()));
+        assert!(!is_owned(&path).await.expect("an answer"));
+        child.wait().expect("it has ended");
+    });
+}
+
+#[test]
+fn who_watches_a_simulated_owner_hears_of_its_end() {
+    let sim = Simulation::new(1, SimConfig::default());
+    let machine = sim.add_machine(Locality::default());
+    let main = || {
+        Box::pin(async {
+            let _owned = own(Path::new("/m"), 1).await;
+            std::future::pending::<()>().await;
+        }) as _
+    };
+    sim.start_process(machine, "10.0.0.1:1".parse().expect("one"), main);
+    let ended = sim.run_on(machine, async {
+        sleep(SHORT).await;
+        kill_owner(Path::new("/m")).await.expect("killed");
+        timeout(SHORT, owner_ended(Path::new("/m"))).await.is_some()
+    });
+    assert_eq!(ended, Some(true));
 }

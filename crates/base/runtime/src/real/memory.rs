@@ -9,10 +9,13 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 use std::ffi::c_void;
 use std::fs::File;
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
 
 /// How often an owner tries to lock, and the pause in between. Who asks for the owner holds the lock for microseconds.
 const LOCK_TRIES: usize = 20;
@@ -334,30 +337,55 @@ pub(crate) async fn owner(path: &Path) -> io::Result<Option<u32>> {
     .await
 }
 
+/// Who holds the lock.
+fn named(lock: &File) -> io::Result<Name> {
+    // It has the lock, and has not said yet who it is.
+    Name::take(lock).ok_or_else(|| io::ErrorKind::WouldBlock.into())
+}
+
+/// `None` if that process has ended.
+fn process_of(owner: Name) -> io::Result<Option<OwnedFd>> {
+    let number = i32::try_from(owner.number).ok().and_then(Pid::from_raw);
+    let number = number.ok_or(io::ErrorKind::InvalidData)?;
+    let process = match rustix::process::pidfd_open(number, PidfdFlags::empty()) {
+        Ok(process) => process,
+        Err(Errno::SRCH) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    // What was opened is the owner, or was started later under its number.
+    let is_it = Name::of(owner.number).is_ok_and(|found| found == owner);
+    Ok(is_it.then_some(process))
+}
+
+pub(crate) async fn owner_ended(path: &Path) -> io::Result<()> {
+    let path = path.to_owned();
+    let opened = offload(move || match held(&path)? {
+        Some(lock) => process_of(named(&lock)?),
+        None => Ok(None),
+    });
+    if let Some(process) = opened.await? {
+        // SAFETY: the descriptor is open, is always the same, and lives as long as what it is given to.
+        let process = unsafe { AsyncFd::register_with_interest(process, Interest::READABLE)? };
+        let _ended = process.readable().await?;
+    }
+    Ok(())
+}
+
 pub(crate) async fn kill_owner(path: &Path) -> io::Result<bool> {
     let path = path.to_owned();
     offload(move || {
         let Some(lock) = held(&path)? else {
             return Ok(false);
         };
-        // It has the lock, and has not said yet who it is.
-        let owner = Name::take(&lock).ok_or(io::ErrorKind::WouldBlock)?;
+        let owner = named(&lock)?;
         if owner.number == std::process::id() {
             return Err(own_process(&path));
         }
-        let number = i32::try_from(owner.number).ok().and_then(Pid::from_raw);
-        let number = number.ok_or(io::ErrorKind::InvalidData)?;
-        let process = match rustix::process::pidfd_open(number, PidfdFlags::empty()) {
-            Ok(process) => process,
-            Err(Errno::SRCH) => return Ok(false),
-            Err(error) => return Err(error.into()),
+        let Some(process) = process_of(owner)? else {
+            return Ok(false);
         };
-        // What was opened is the owner, or was started later under its number.
-        let is_it = Name::of(owner.number).is_ok_and(|found| found == owner);
-        if is_it {
-            rustix::process::pidfd_send_signal(process, Signal::KILL)?;
-        }
-        Ok(is_it)
+        rustix::process::pidfd_send_signal(process, Signal::KILL)?;
+        Ok(true)
     })
     .await
 }

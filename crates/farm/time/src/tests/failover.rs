@@ -511,3 +511,89 @@ fn who_joins_is_not_missed_while_another_keeps_the_configuration_from_being_comm
     net.pass(2 * LEASE_WAIT);
     assert_eq!(net.suspects(1), [Uid(3)]);
 }
+
+#[test]
+fn who_proposes_to_take_the_masters_place_knows_the_time_until_it_is_taken_and_the_new_time_is_above()
+ {
+    let mut net = Net::running(3);
+    net.kill(1, &[2, 3]);
+    let ids = [Uid(2), Uid(3)];
+    let now = net.now;
+    let proposed = net.at(2).propose(&ids, now).expect("the master is dead");
+    // The register is slow.
+    net.pass(LEASE_WAIT / 2);
+    assert_eq!(net.enabled(), [2, 3]);
+    let given = net.upper(2).max(net.upper(3));
+    net.register = Some(proposed);
+    let now = net.now;
+    net.at(2).taken(now);
+    assert_eq!(net.enabled(), [3], "it has not heard of the change");
+    net.collect(Uid(2));
+    net.pass(2_000_000);
+    assert_eq!(net.enabled(), [2, 3]);
+    let now = net.now;
+    for id in [2, 3] {
+        let lower = net.at(id).time(now).expect("a time").lower;
+        assert!(lower > given, "{lower} comes after {given}");
+    }
+}
+
+#[test]
+fn who_proposes_to_take_the_masters_place_knows_no_time_when_its_lease_has_ended() {
+    let mut net = Net::running(3);
+    net.kill(1, &[2, 3]);
+    let now = net.now;
+    let ids = [Uid(2), Uid(3)];
+    net.at(2).propose(&ids, now).expect("the master is dead");
+    net.pass(LEASE_WAIT + 1_000_000);
+    assert_eq!(net.enabled(), [] as [u128; 0]);
+}
+
+#[test]
+fn a_slow_register_makes_nobody_suspected_who_has_not_been_asked() {
+    let mut net = Net::running(3);
+    net.kill(1, &[2]);
+    let ids = [Uid(2), Uid(3)];
+    let now = net.now;
+    let proposed = net.at(2).propose(&ids, now).expect("the master is dead");
+    net.pass(2 * LEASE_WAIT);
+    net.register = Some(proposed);
+    let now = net.now;
+    net.at(2).taken(now);
+    assert_eq!(net.suspects(2), [] as [MemberId; 0]);
+    // One that stays silent is suspected a lease later.
+    net.cut.push(Uid(3));
+    net.pass(LEASE_WAIT + 1_000_000);
+    assert_eq!(net.suspects(2), [Uid(3)]);
+}
+
+#[test]
+fn nothing_happens_before_the_server_says_so() {
+    let mut net = Net::running(3);
+    let mut looks = 0;
+    for step in 0..200 {
+        if step == 60 {
+            net.cut.push(Uid(3));
+        }
+        if step == 120 {
+            net.cut.push(Uid(1));
+        }
+        for id in 1..=3 {
+            let (now, server) = (net.now, net.at(id));
+            let until = server.quiet_until();
+            if until > now {
+                looks += 1;
+                let before = server.suspects(now);
+                server.tick(until - 1);
+                assert_eq!(
+                    server.take_messages(),
+                    [],
+                    "step {step}: {id} sends something"
+                );
+                assert_eq!(server.suspects(until - 1), before, "step {step}: {id}");
+            }
+        }
+        net.pass(300_000);
+    }
+    assert!(looks > 300, "{looks}");
+}
