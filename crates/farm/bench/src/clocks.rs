@@ -60,10 +60,9 @@ pub async fn keep_time(view: View, clock: Rc<Clock>, fabric: Rc<Shared>, told: T
             server.tick(now);
             match server.shared() {
                 Some(own) => told.set(Some(own)),
-                None => told
-                    .get()
-                    .into_iter()
-                    .for_each(|told| server.share(id(view.master), told, now)),
+                None => told.get().into_iter().for_each(|told| {
+                    server.share(id(view.master), told, now);
+                }),
             }
             server.take_messages()
         });

@@ -6,7 +6,7 @@ use plinth_core::{Error, Uid};
 use plinth_protocol::coordination::{CoordinatedValue, Generation, WriteRegister};
 use plinth_rpc::Transport;
 use plinth_runtime::sim::{KillKind, Locality, ProcessId, SimConfig, Simulation, control};
-use plinth_runtime::{Duration, timeout};
+use plinth_runtime::{Duration, now, timeout};
 use std::net::SocketAddr;
 use std::path::Path;
 
@@ -128,4 +128,33 @@ fn what_one_reader_has_seen_no_later_one_misses() {
             assert_eq!(found, Ok(Some(Bytes::from("second"))), "seed {seed}");
         });
     }
+}
+
+#[test]
+fn a_reader_that_finds_others_ahead_asks_again_at_once() {
+    let took = |seed: u64, ahead: u64| {
+        let simulation = Simulation::new(seed, SimConfig::default());
+        start(&simulation, 3);
+        simulation.run(async move {
+            let value = CoordinatedValue {
+                successor: String::new(),
+                moved: false,
+                state: Bytes::from("state"),
+            };
+            for machine in 1..=3 {
+                write_to(machine, "a:b", ahead, &value).await;
+            }
+            let begun = now();
+            let found = read_at(&set("b", &[1, 2, 3])).await;
+            assert_eq!(found, Ok(Some(Bytes::from("state"))));
+            begun.elapsed()
+        })
+    };
+    let all = |ahead: u64| (1..20).map(|seed| took(seed, ahead)).sum::<Duration>();
+    // A pause is 27 ms on average, and one more round of messages takes less.
+    let (with_none, with_some) = (all(0), all(7));
+    assert!(
+        with_some < with_none + 19 * Duration::from_millis(5),
+        "{with_none:?} and {with_some:?}"
+    );
 }
