@@ -70,7 +70,7 @@ impl Mapping {
     /// True if `path` names this memory: nobody has removed it, and made another there.
     pub async fn is_at(&self, path: &Path) -> io::Result<bool> {
         match (&self.0, sim::current()) {
-            (Any::Shared(shared), _) => shared.is_at(path).await,
+            (Any::Shared(shared), _) => shared.is_at(path),
             (Any::Plain(words), Some(world)) => Ok(world.is_memory_at(words, path)),
             (Any::Plain(_), None) => Ok(false),
         }
@@ -122,7 +122,7 @@ pub async fn is_owned(path: &Path) -> io::Result<bool> {
 pub async fn owner(path: &Path) -> io::Result<Option<u32>> {
     match sim::current() {
         Some(world) => Ok(world.memory_owner(path)),
-        None => real::memory::owner(path).await,
+        None => real::memory::owner(path),
     }
 }
 

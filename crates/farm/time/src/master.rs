@@ -22,10 +22,12 @@ enum Phase {
         since: u64,
         forward: u64,
     },
-    /// Members acknowledge where the time continues.
+    /// Members acknowledge where the time continues. Who asks for the time meanwhile is answered afterwards: a late
+    /// answer is a slow one, and to ask again would take longer.
     Advancing {
         time: u64,
         acks: BTreeSet<MemberId>,
+        asking: BTreeMap<MemberId, u64>,
     },
     Settled,
 }
@@ -235,15 +237,23 @@ impl Leading {
                 self.hold(from, *asked, state, now);
             }
             Body::TimeRequest { sent, is_committed } => {
-                let is_told = self.tell_time(state, from, *sent, now);
-                if *is_committed && is_told {
-                    self.informed.insert(from);
+                if let (Phase::Advancing { asking, .. }, true) = (&mut self.phase, *is_committed) {
+                    asking.insert(from, *sent);
+                } else {
+                    self.answer(state, from, (*sent, *is_committed), now);
                 }
             }
             Body::Grant { asked } => self.hold(from, *asked, state, now),
             _ => (),
         }
         self.tick(state, now);
+    }
+
+    fn answer(&mut self, state: &mut State, from: MemberId, asked: (u64, bool), now: u64) {
+        let (sent, is_committed) = asked;
+        if self.tell_time(state, from, sent, now) && is_committed {
+            self.informed.insert(from);
+        }
     }
 
     /// False if this master cannot tell the time now.
@@ -297,19 +307,24 @@ impl Leading {
                 self.phase = Phase::Advancing {
                     time,
                     acks: BTreeSet::new(),
+                    asking: BTreeMap::new(),
                 };
                 self.resend_at = 0;
                 self.proceed(state, now);
             }
-            Phase::Advancing { time, acks } if acks.len() == members => {
+            Phase::Advancing { time, acks, asking } if acks.len() == members => {
                 // This reading and that of any thread may be apart. The time begins at or above the forward mark, and
                 // at or below what members were told.
                 let begin = time.saturating_sub(state.settings.bounds.reading_ns);
                 state.sync.lead(begin, now);
                 state.era = self.configuration.era;
                 state.known_in = self.configuration.number;
+                let asking = asking.clone();
                 self.phase = Phase::Settled;
                 self.resend_at = 0;
+                for (from, sent) in asking {
+                    self.answer(state, from, (sent, true), now);
+                }
             }
             _ => (),
         }

@@ -150,7 +150,7 @@ fn a_reader_that_finds_others_ahead_asks_again_at_once() {
             begun.elapsed()
         })
     };
-    let all = |ahead: u64| (1..20).map(|seed| took(seed, ahead)).sum::<Duration>();
+    let all = |ahead: u64| -> Duration { (1..20).map(|seed| took(seed, ahead)).sum() };
     // A pause is 27 ms on average, and one more round of messages takes less.
     let (with_none, with_some) = (all(0), all(7));
     assert!(

@@ -136,9 +136,9 @@ impl Shared {
         })
     }
 
-    pub async fn is_at(&self, path: &Path) -> io::Result<bool> {
-        let (path, file) = (path.to_owned(), self.file);
-        offload(move || Ok(identity(&std::fs::metadata(path)?) == file)).await
+    /// In place: the file is in memory, and a thread of the pool may have to wait for a processor.
+    pub fn is_at(&self, path: &Path) -> io::Result<bool> {
+        Ok(identity(&std::fs::metadata(path)?) == self.file)
     }
 
     #[inline]
@@ -328,13 +328,10 @@ fn held(path: &Path) -> io::Result<Option<File>> {
     }
 }
 
-pub(crate) async fn owner(path: &Path) -> io::Result<Option<u32>> {
-    let path = path.to_owned();
-    offload(move || {
-        let named = |lock| Name::take(&lock).map_or(0, |name| name.number);
-        Ok(held(&path)?.map(named))
-    })
-    .await
+/// In place: whoever asks may ask often, and for somebody whose death holds up all.
+pub(crate) fn owner(path: &Path) -> io::Result<Option<u32>> {
+    let named = |lock| Name::take(&lock).map_or(0, |name| name.number);
+    Ok(held(path)?.map(named))
 }
 
 /// Who holds the lock.

@@ -76,6 +76,8 @@ impl Process {
     fn update<T>(&self, change: impl FnOnce(&mut Server, u64) -> T) -> T {
         let (changed, messages, notices) = self.clock.update(|server, now| {
             let changed = change(server, now);
+            // Before anybody can hear of the master's time.
+            self.note_time(server, now);
             (changed, server.take_messages(), server.take_notices())
         });
         for (to, message) in messages {
@@ -145,12 +147,20 @@ impl Process {
 
     /// Shows the judge what time it is here.
     fn show(&self, server: &mut Server, now: u64) {
-        let Ok(interval) = server.time(now) else {
+        if let Ok(interval) = server.time(now) {
+            let era = server.configuration().map_or(0, |c| c.era);
+            self.world.check(era, interval);
+        }
+        self.note_time(server, now);
+    }
+
+    /// Shows the judge what time it is, if this is the master.
+    fn note_time(&self, server: &mut Server, now: u64) {
+        if !server.is_master() {
             return;
-        };
+        }
         let era = server.configuration().map_or(0, |c| c.era);
-        self.world.check(era, interval);
-        if server.is_master() {
+        if let Ok(interval) = server.time(now) {
             // The master's clock is the time, and its readings are right but for the last nanosecond.
             self.world.note_master(era, interval.upper - READING_NS);
         }
