@@ -1,4 +1,4 @@
-//! Which members of this host are dead. The kernel tells when the process of one ends, and then the locks are looked at.
+//! Which members of this host are dead. The kernel tells when the process of one ends. Then the locks are looked at.
 
 use crate::core::Core;
 use crate::record::{Record, Seat};
