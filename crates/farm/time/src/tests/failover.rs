@@ -597,3 +597,19 @@ fn nothing_happens_before_the_server_says_so() {
     }
     assert!(looks > 300, "{looks}");
 }
+
+#[test]
+fn who_asks_while_the_time_is_taken_over_is_answered_when_it_is_known() {
+    let mut net = Net::running(4);
+    net.kill(1, &[2, 3, 4]);
+    net.configure(2, &[2, 3, 4]).expect("the master is dead");
+    let mut answers = Vec::new();
+    while let Some(message) = net.deliver() {
+        if let Body::Time { interval, .. } = message.body {
+            answers.push(interval.is_some());
+        }
+        net.tick();
+    }
+    assert_eq!(net.enabled(), [2, 3, 4]);
+    assert_eq!(answers, [true, true]);
+}
