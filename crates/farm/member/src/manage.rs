@@ -86,8 +86,9 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
             let is_settled = is_known && server.is_committed() && server.suspects(now).is_empty();
             (is_settled && server.is_member(), server.is_master())
         });
+        let is_asked = is_master && !record.waiting.is_empty();
         is_settled
-            && !(is_master && !record.waiting.is_empty())
+            && !is_asked
             && !self.core.is_outdated.get()
             && !self.core.post.is_refused.get()
             && !self.is_anew_wanted(&record)
