@@ -135,7 +135,7 @@ fn a_reader_that_finds_others_ahead_asks_again_at_once() {
     let took = |seed: u64, ahead: u64| {
         let simulation = Simulation::new(seed, SimConfig::default());
         start(&simulation, 3);
-        simulation.run(async move {
+        let outcome = simulation.run(async move {
             let value = CoordinatedValue {
                 successor: String::new(),
                 moved: false,
@@ -148,7 +148,8 @@ fn a_reader_that_finds_others_ahead_asks_again_at_once() {
             let found = read_at(&set("b", &[1, 2, 3])).await;
             assert_eq!(found, Ok(Some(Bytes::from("state"))));
             begun.elapsed()
-        })
+        });
+        outcome.result
     };
     let all = |ahead: u64| -> Duration { (1..20).map(|seed| took(seed, ahead)).sum() };
     // A pause is 27 ms on average, and one more round of messages takes less.
