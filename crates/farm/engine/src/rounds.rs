@@ -4,7 +4,7 @@
 use crate::core::Core;
 use crate::wire::{Horizon, Message};
 use plinth_farm_fabric::Machine;
-use plinth_runtime::{beat_after, now};
+use plinth_runtime::sleep;
 
 /// So much further. Others may wait for this machine's word before they can use memory again.
 const QUIET_FACTOR: u32 = 4;
@@ -64,7 +64,7 @@ impl Core {
                 true => QUIET_FACTOR * self.settings.round,
                 false => self.settings.round,
             };
-            beat_after(now(), step).await;
+            sleep(step).await;
             self.round();
         }
     }
