@@ -43,10 +43,10 @@
 //! its machine is its own choice: two lives of one machine cannot own its memory at a time.
 //!
 //! **When the master dies**, its host's processes know it at once, because the kernel tells them. Others know it when
-//! their leases end. The oldest member that lives asks who can be reached, and proposes to go on with them; the next one
-//! begins 150 ms later. It needs half of those that are not dead, and a whole replica of everything. While the register
-//! decides, clocks go on. They are disabled from then until the members have heard of the new time, and a message
-//! brings them the record: on one host some milliseconds.
+//! their leases end. The oldest member that lives asks who can be reached, and proposes to go on with them; the next
+//! one begins 150 ms later. It needs half of those that are not dead, and a whole replica of everything. While the
+//! register decides, clocks go on. They are disabled from then until the members have heard of the new time, and a
+//! message brings them the record: on one host some milliseconds.
 //!
 //! **In a durable cluster** nobody goes on without a region that is on a disk, also if all machines that had it in
 //! memory are dead. The members leave ([`Left::Restore`]), their processes start again, and one of those that have
