@@ -7,41 +7,52 @@ use crate::wire::{Bundle, Message, Room};
 use plinth_core::codec::Codec;
 use plinth_farm_fabric::{self as fabric, Fabric, Machine};
 use plinth_farm_memory::{Class, Pointer};
-use plinth_runtime::{give_processor, probe, race, yield_now};
+use plinth_runtime::{Duration, Instant, give_processor, now, probe, race, sleep, yield_now};
 use std::rc::Rc;
 
 /// So many messages of the fabric are taken in one turn of the loop.
 const MESSAGES_A_TURN: usize = 32;
 /// So many looks in vain follow a message before it gets quiet.
 const LOOKS: u32 = 50;
+/// Who waits for so long does not look all the time any more, but rests until something arrives, or for a while.
+const LOOK_FOR: Duration = Duration::from_millis(1);
+const REST: Duration = Duration::from_millis(1);
 
 impl<F: Fabric + 'static> Site<F> {
     /// Runs as long as the machine does.
     pub async fn drive(self: &Rc<Self>) {
         let core = &self.core;
-        let mut in_vain = LOOKS;
+        let (mut in_vain, mut since) = (LOOKS, None);
         loop {
             if self.take_some() {
                 if !core.pace.is_quiet() {
                     in_vain = 0;
                 }
+                since = None;
                 yield_now().await;
                 continue;
             }
             if core.waiting.get() > 0 || in_vain < LOOKS {
                 in_vain = in_vain.saturating_add(1);
-                self.give_way(in_vain);
-                pause(core.settings.pause).await;
+                match in_vain > LOOKS && core.settings.pause.is_zero() {
+                    true => self.give_way(&mut since).await,
+                    false => pause(core.settings.pause).await,
+                }
                 continue;
             }
+            since = None;
             race(core.bell.notified(), self.fabric.local().arrival()).await;
         }
     }
 
-    /// Who is waited for may be a process that waits for this processor. Costs next to nothing if there is none.
-    fn give_way(&self, in_vain: u32) {
-        if in_vain > LOOKS && self.core.settings.pause.is_zero() {
+    /// Who is waited for may be a process that waits for this processor. Costs next to nothing if there is none. But on
+    /// a busy host, who gives its turns away again and again gets hardly any.
+    async fn give_way(&self, since: &mut Option<Instant>) {
+        if since.get_or_insert_with(now).elapsed() < LOOK_FOR {
             give_processor();
+            yield_now().await;
+        } else {
+            race(self.fabric.local().arrival(), sleep(REST)).await;
         }
     }
 
