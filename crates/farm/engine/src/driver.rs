@@ -45,8 +45,8 @@ impl<F: Fabric + 'static> Site<F> {
         }
     }
 
-    /// Who is waited for may be a process that waits for this processor. Costs next to nothing if there is none. But on
-    /// a busy host, who gives its turns away again and again gets hardly any.
+    /// Who is waited for may be a process that waits for this processor. Costs next to nothing if there is none. But
+    /// on a busy host, who gives its turns away again and again gets hardly any.
     async fn give_way(&self, since: &mut Option<Instant>) {
         if since.get_or_insert_with(now).elapsed() < LOOK_FOR {
             give_processor();
