@@ -163,7 +163,8 @@ impl Place for Directory {
             }
             let listed = disk::list_dir(&self.0).await;
             let mut names = listed.map_err(|error| self.explain("", error))?;
-            names.retain(|name| name.starts_with(prefix));
+            // A file that is being written, or was when its writer died, has another ending.
+            names.retain(|name| name.starts_with(prefix) && !name.contains('.'));
             Ok(names)
         })
     }

@@ -279,6 +279,26 @@ fn a_backup_that_is_cut_short_or_damaged_says_so_in_one_line() {
 }
 
 #[test]
+fn a_backup_is_restored_beside_a_file_that_is_being_written() {
+    on_a_machine(async {
+        let log = open_log().await;
+        let one = copying(&log, 1).await;
+        notes(&one.top, 0..100).await;
+        one.back_up().await;
+        notes(&one.top, 100..5000).await;
+        sleep(Duration::from_secs(60)).await;
+        let newest = files("manifest-").await.pop().expect("there is one");
+        let bytes = shelf().get(&newest).await.expect("read");
+        // Its writer has died before it gave the file its name, or is about to.
+        let unfinished = format!("{newest}.tmp");
+        let bytes = bytes.expect("it is there");
+        shelf().put(&unfinished, bytes).await.expect("written");
+        assert_eq!(files("manifest-").await.pop(), Some(newest));
+        restored("beside", None).await.expect("nothing is wrong");
+    });
+}
+
+#[test]
 fn a_place_with_the_backup_of_another_service_is_refused() {
     on_a_machine(async {
         let other = Origin::new("other:1", "notes", "other");
