@@ -18,9 +18,11 @@ pub use bell::{Bell, Rope};
 
 use crate::{Duration, random, real, sim, sleep};
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Release;
 
 const TOO_SMALL: &str = "a memory has at least one word";
 
@@ -67,6 +69,30 @@ impl Mapping {
 }
 
 impl Mapping {
+    /// Takes the room for these words of a sparse memory. Whoever stores to others may be killed.
+    ///
+    /// Errors: `StorageFull` if there is no room, and those of the system.
+    pub async fn reserve(&self, words: Range<usize>) -> io::Result<()> {
+        match &self.0 {
+            Any::Shared(shared) if !words.is_empty() => shared.reserve(words).await,
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the room for these words back. They are zeros afterwards, except on file systems that cannot do so, and
+    /// at the ends of the range as far as they share a page with others.
+    pub async fn release(&self, words: Range<usize>) -> io::Result<()> {
+        match &self.0 {
+            Any::Shared(shared) if !words.is_empty() => shared.release(words).await,
+            Any::Shared(_) => Ok(()),
+            Any::Plain(plain) => {
+                let released = plain.get(words).unwrap_or_default();
+                released.iter().for_each(|word| word.store(0, Release));
+                Ok(())
+            }
+        }
+    }
+
     /// True if `path` names this memory: nobody has removed it, and made another there.
     pub async fn is_at(&self, path: &Path) -> io::Result<bool> {
         match (&self.0, sim::current()) {
@@ -82,6 +108,15 @@ impl Mapping {
 /// Errors: `WouldBlock` if another process owns it, `InvalidData` if it has another size, `StorageFull` if there is no
 /// room for it, and those of the system.
 pub async fn own(path: &Path, words: usize) -> io::Result<Owned> {
+    own_one(path, words, false).await
+}
+
+/// The same with room for nothing yet: the owner [reserves](Mapping::reserve) what it stores to.
+pub async fn own_sparse(path: &Path, words: usize) -> io::Result<Owned> {
+    own_one(path, words, true).await
+}
+
+async fn own_one(path: &Path, words: usize, is_sparse: bool) -> io::Result<Owned> {
     if words == 0 {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, TOO_SMALL));
     }
@@ -95,7 +130,7 @@ pub async fn own(path: &Path, words: usize) -> io::Result<Owned> {
             }
         }
         None => {
-            let (shared, is_new, file) = real::memory::own(path, words).await?;
+            let (shared, is_new, file) = real::memory::own(path, words, is_sparse).await?;
             Owned {
                 mapping: Mapping(Any::Shared(Arc::new(shared))),
                 is_new,

@@ -32,7 +32,7 @@ pub use scan::Scan;
 use crate::Error;
 use crate::layout::{Layout, Place};
 use blocks::{Blocks, Item, TIMESTAMP_END, Version};
-use plinth_farm_memory::Pointer;
+use plinth_farm_memory::{Class, Pointer};
 use plinth_runtime::disk::Synced;
 use plinth_runtime::{planted, probe};
 use std::collections::BTreeSet;
@@ -223,6 +223,43 @@ impl Backup {
                 return Err(is_missing());
             }
         }
+    }
+
+    /// There is a version of the object.
+    pub fn has(&self, pointer: Pointer) -> bool {
+        let Some(place) = self.0.layout.place(pointer) else {
+            return false;
+        };
+        let state = self.0.state.borrow();
+        let group = state.groups.get(&place.key);
+        group.is_some_and(|group| group.block_of(&place).is_some())
+    }
+
+    /// [`apply`](Backup::apply) would take it: what is there is older, or of objects of another size.
+    pub fn is_news(&self, version: &Version) -> bool {
+        let Some(place) = self.0.layout.place(version.pointer) else {
+            return false;
+        };
+        let wish = wish(&self.0.state.borrow(), &place, version);
+        !matches!(wish, Ok(Wish::Leave))
+    }
+
+    /// Slabs of a region that have objects: the first word and the class, and a timestamp of which no version of it is
+    /// newer.
+    pub fn slabs(&self, region: u16) -> Vec<(u64, Class, u64)> {
+        let layout = &self.0.layout;
+        let state = self.0.state.borrow();
+        let groups = state.groups.iter().filter(|(key, _)| key.region == region);
+        let slabs = groups.flat_map(|(key, group)| {
+            let first = u64::from(key.subregion) * u64::from(layout.subregion_slabs);
+            let numbered = (first..).zip(&group.slabs);
+            numbered.filter_map(|(number, slab)| Some((number, slab.as_ref()?)))
+        });
+        let slabs = slabs.map(|(number, slab)| {
+            let word = layout.head_words + number * layout.slab_words;
+            (word, slab.class, slab.newest)
+        });
+        slabs.collect()
     }
 
     /// All objects of a region.

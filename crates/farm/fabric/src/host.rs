@@ -23,6 +23,7 @@ use crate::ring::{HEAD_WORDS, Reader, Ring, Tail};
 use crate::sleep::rouse;
 use plinth_runtime::memory::{Mapping, Rope};
 use plinth_runtime::planted;
+use std::ops::Range;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 
@@ -67,6 +68,18 @@ impl Layout {
         }
         // Offsets in bytes are below the greatest slice.
         (words <= isize::MAX as usize / 8).then_some(words)
+    }
+
+    /// Where words lie that are not of the first `count` regions. `None` if the layout is none.
+    pub(crate) fn beside(&self, count: usize) -> Option<[Range<usize>; 2]> {
+        let words = self.words()?;
+        let (first, rest) = self.region_words.split_at_checked(count)?;
+        let sizes = |regions: &[u64]| -> usize {
+            let whole = |words: &u64| (*words as usize).next_multiple_of(LINE_WORDS);
+            regions.iter().map(whole).sum()
+        };
+        let end = words - sizes(rest);
+        Some([0..end - sizes(first), end..words])
     }
 
     fn seal(&self) -> u64 {

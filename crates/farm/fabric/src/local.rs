@@ -75,13 +75,32 @@ impl Local {
     /// Errors: `WouldBlock` if that process lives, `InvalidData` if the memory has another layout or is damaged,
     /// `InvalidInput` if there is no such layout, `StorageFull` if there is no room for it.
     pub async fn start(directory: &Path, machine: Machine, layout: &Layout) -> io::Result<Local> {
+        Local::start_sparse(directory, machine, layout, 0).await
+    }
+
+    /// The same, but the first `sparse` regions have no room before it is [reserved](crate::Memory::reserve).
+    pub async fn start_sparse(
+        directory: &Path,
+        machine: Machine,
+        layout: &Layout,
+        sparse: usize,
+    ) -> io::Result<Local> {
         let is_one = usize::from(machine.0) < layout.machines;
         let Some(words) = layout.words().filter(|_| is_one) else {
             let text = format!("machine {} has no memory with {layout:?}", machine.0);
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         };
         let path = path(directory, machine);
-        let owned = memory::own(&path, words).await?;
+        let owned = match layout.beside(sparse).filter(|_| sparse > 0) {
+            None => memory::own(&path, words).await?,
+            Some(parts) => {
+                let owned = memory::own_sparse(&path, words).await?;
+                for part in parts {
+                    owned.mapping.reserve(part).await?;
+                }
+                owned
+            }
+        };
         // Without a first word, its maker has died before anybody could use it.
         if owned.mapping.words()[0].load(std::sync::atomic::Ordering::Acquire) == 0 {
             Host::make(&owned.mapping, layout);

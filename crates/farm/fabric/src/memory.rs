@@ -2,6 +2,7 @@
 
 use crate::address::{Error, OPERATION_BYTES_MAX, WORD_BYTES};
 use plinth_runtime::memory::Mapping;
+use std::io;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
@@ -50,6 +51,19 @@ impl Memory {
     #[inline]
     pub fn words(&self) -> &[AtomicU64] {
         &self.mapping.words()[self.first..self.first + self.len]
+    }
+
+    /// Takes the room for these words of a [sparse](crate::Local::start_sparse) memory. Errors: as
+    /// [`Mapping::reserve`].
+    pub async fn reserve(&self) -> io::Result<()> {
+        let (first, end) = (self.first, self.first + self.len);
+        self.mapping.reserve(first..end).await
+    }
+
+    /// Gives their room back. What they hold afterwards means nothing.
+    pub async fn release(&self) -> io::Result<()> {
+        let (first, end) = (self.first, self.first + self.len);
+        self.mapping.release(first..end).await
     }
 
     #[inline]

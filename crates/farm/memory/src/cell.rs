@@ -103,6 +103,9 @@ impl Older {
     /// There was no object before, whoever asks: the cell had its first version.
     pub const NEVER: Older = Older(u64::MAX);
 
+    /// Of a cell that is [away](Cell::is_away).
+    pub const AWAY: Older = Older(u64::MAX - 1);
+
     #[inline]
     pub fn at(word: u64) -> Older {
         Older(word + 1)
@@ -122,7 +125,7 @@ impl Older {
     #[inline]
     pub fn word(self) -> Option<u64> {
         match self {
-            Older::NEVER => None,
+            Older::NEVER | Older::AWAY => None,
             Older(bits) => bits.checked_sub(1),
         }
     }
@@ -140,7 +143,8 @@ pub enum Seen<P> {
     /// Words of several versions: read again.
     Torn,
     /// A transaction has locked this version and is about to replace it, at a timestamp that nobody knows yet. Who
-    /// wants a version before `header`'s timestamp finds it at `older` all the same. Everybody else waits.
+    /// wants a version before `header`'s timestamp finds it at `older` all the same. Everybody else waits. Where
+    /// `older` is [`Older::AWAY`], there is a version that is not in memory yet.
     Locked { header: Header, older: Older },
     /// The newest version, whole.
     Version {
@@ -381,10 +385,24 @@ impl<'a> Cell<'a> {
     }
 
     /// A cell that never had a version.
-    pub(crate) fn clear(&self) {
+    pub fn clear(&self) {
         for word in [self.header, self.older, self.footer] {
             store(word, 0);
         }
+    }
+
+    /// The cell has a version, which is on disk only. Nobody knows its timestamp here, so it looks like one that is
+    /// locked: nobody reads past it, relies on it, locks it or copies it until a version is [applied](Cell::apply).
+    pub(crate) fn set_away(&self) {
+        store(self.footer, 0);
+        store(self.older, Older::AWAY.0);
+        store(self.header, LOCKED);
+    }
+
+    /// Only its machine may rely on it.
+    #[inline]
+    pub fn is_away(&self) -> bool {
+        self.header().0 == LOCKED && self.older() == Older::AWAY
     }
 
     /// Copies the newest version, not locked, as an old version. `into` has room for all but the footer. Returns the

@@ -263,6 +263,16 @@ impl Region {
     /// Gives a free slab to a class. Nobody may read or write objects in it until this has returned. Errors:
     /// `NoCell` if there is no such slab, or a cell is larger; `OtherClass` if it is not free.
     pub fn assign_slab(&self, slab: u32, class: Class) -> Result<(), Error> {
+        self.assign_slab_away(slab, class, |_| false)
+    }
+
+    /// The same with some cells that are [away](Cell::is_away).
+    pub fn assign_slab_away(
+        &self,
+        slab: u32,
+        class: Class,
+        is_away: impl Fn(Pointer) -> bool,
+    ) -> Result<(), Error> {
         let word = self.table().get(slab as usize).ok_or(Error::NoCell)?;
         if self.shape.cells(class) == 0 {
             return Err(Error::NoCell);
@@ -272,7 +282,11 @@ impl Region {
         }
         for index in 0..self.shape.cells(class) {
             let pointer = self.shape.pointer(self.number, class, slab, index);
-            self.cell_in_bounds(pointer)?.clear();
+            let cell = self.cell_in_bounds(pointer)?;
+            match is_away(pointer) {
+                true => cell.set_away(),
+                false => cell.clear(),
+            }
         }
         word.store(u64::from(class.number()) + 1, Release);
         Ok(())

@@ -9,6 +9,7 @@
 //! ```
 //!
 //! It is memory of this process alone: a new primary finds it out from the headers, a slab when it is first needed.
+//! While objects are [away](crate::Cell::is_away), only slabs that were free have room.
 
 use crate::bitmap::Bitmap;
 use crate::cell::Header;
@@ -20,6 +21,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 enum Slab {
     Free,
+    /// Some of its objects may not be in memory yet.
+    Away(Class),
     /// Nobody has looked at its headers yet.
     Unknown(Class),
     Known {
@@ -74,6 +77,30 @@ impl Slabs {
             this.slabs.push(state);
         }
         this
+    }
+
+    /// The same with a region in which objects are away.
+    pub fn open_away(region: &Region) -> Slabs {
+        let mut this = Slabs::open(region);
+        for room in &mut this.rooms {
+            room.unknown.clear();
+        }
+        for slab in &mut this.slabs {
+            if let Slab::Unknown(class) = slab {
+                *slab = Slab::Away(*class);
+            }
+        }
+        this
+    }
+
+    /// No object is away any more.
+    pub fn all_here(&mut self) {
+        for slab in 0..self.slabs.len() {
+            if let Slab::Away(class) = self.slabs[slab] {
+                self.slabs[slab] = Slab::Unknown(class);
+                self.room(class).unknown.insert(slab as u32);
+            }
+        }
     }
 
     /// Looks at all headers. `time` is now: see [`release`](Slabs::release).
@@ -196,6 +223,7 @@ impl Slabs {
         match &mut self.slabs[slab as usize] {
             // The look finds the cell free.
             Slab::Unknown(_) => self.look(slab),
+            Slab::Away(_) => (),
             Slab::Known { class, free } => {
                 let class = *class;
                 if !free.insert(index) {

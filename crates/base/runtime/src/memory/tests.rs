@@ -1,7 +1,7 @@
 //! Memories and bells, on both backends.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types)] // tests look at files from outside
 
-use super::{Bell, Rope, attach, is_owned, kill_owner, own, owner, owner_ended};
+use super::{Bell, Rope, attach, is_owned, kill_owner, own, own_sparse, owner, owner_ended};
 use crate::real::block_on;
 use crate::real::memory::LARGE_PAGE_BYTES;
 use crate::sim::{Locality, SimConfig, Simulation};
@@ -332,4 +332,33 @@ fn who_watches_a_simulated_owner_hears_of_its_end() {
         timeout(SHORT, owner_ended(Path::new("/m"))).await.is_some()
     });
     assert_eq!(ended, Some(true));
+}
+
+#[test]
+fn a_sparse_memory_takes_up_what_is_reserved_and_gives_it_back() {
+    use std::os::unix::fs::MetadataExt;
+    let scratch = Scratch::new("sparse");
+    let path = scratch.0.join("one");
+    let words = 64 * PAGE / 8;
+    let taken = || 512 * std::fs::metadata(&path).expect("it is there").blocks();
+    block_on(async {
+        let owned = own_sparse(&path, words).await.expect("owned");
+        assert!(owned.is_new && taken() <= PAGE as u64);
+        let half = words / 2..words;
+        owned
+            .mapping
+            .reserve(half.clone())
+            .await
+            .expect("there is room");
+        assert!(taken() >= 32 * PAGE as u64);
+        owned.mapping.words()[words - 1].store(7, Relaxed);
+        drop(owned);
+        // The next owner takes over what is there, and no more.
+        let owned = own_sparse(&path, words).await.expect("owned");
+        assert_eq!(owned.mapping.words()[words - 1].load(Relaxed), 7);
+        assert!(!owned.is_new && taken() <= 33 * PAGE as u64);
+        owned.mapping.release(half).await.expect("released");
+        assert!(taken() <= PAGE as u64);
+        assert_eq!(owned.mapping.words()[0].load(Relaxed), 0);
+    });
 }

@@ -10,9 +10,11 @@ use std::ffi::c_void;
 use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
+use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -30,8 +32,9 @@ pub(crate) struct Shared {
     first: NonNull<AtomicU64>,
     words: usize,
     _room: Room,
+    file: Arc<File>,
     /// Of the file: device and number.
-    file: (u64, u64),
+    identity: (u64, u64),
 }
 
 // SAFETY: the pointer is to memory of no thread, which lives until the drop, and is only read and written as atomics.
@@ -113,7 +116,7 @@ impl Drop for Room {
 }
 
 impl Shared {
-    fn map(file: &File, words: usize) -> io::Result<Shared> {
+    fn map(file: File, words: usize) -> io::Result<Shared> {
         let bytes = words * 8;
         let room = Room::take(bytes.saturating_add(LARGE_PAGE_BYTES))?;
         let begin = |at: usize| at.next_multiple_of(LARGE_PAGE_BYTES);
@@ -124,21 +127,47 @@ impl Shared {
         // SAFETY: it is mapped into the room, which is large enough and has nothing else.
         let place = unsafe {
             let begin = room.place.map_addr(begin);
-            rustix::mm::mmap(begin, bytes, protection, flags, file, 0)?
+            rustix::mm::mmap(begin, bytes, protection, flags, &file, 0)?
         };
         let first = NonNull::new(place.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        let file = identity(&file.metadata()?);
         Ok(Shared {
             first,
             words,
             _room: room,
-            file,
+            identity: identity(&file.metadata()?),
+            file: Arc::new(file),
         })
     }
 
     /// In place: the file is in memory, and a thread of the pool may have to wait for a processor.
     pub fn is_at(&self, path: &Path) -> io::Result<bool> {
-        Ok(identity(&std::fs::metadata(path)?) == self.file)
+        Ok(identity(&std::fs::metadata(path)?) == self.identity)
+    }
+
+    pub async fn reserve(&self, words: Range<usize>) -> io::Result<()> {
+        let file = self.file.clone();
+        offload(move || {
+            let (first, bytes) = (words.start as u64 * 8, words.len() as u64 * 8);
+            match reserve(&file, first, bytes) {
+                // The file was filled when it was made: it has no holes.
+                Err(error) if cannot_reserve(&error) => Ok(()),
+                reserved => reserved,
+            }
+        })
+        .await
+    }
+
+    pub async fn release(&self, words: Range<usize>) -> io::Result<()> {
+        let file = self.file.clone();
+        offload(move || {
+            let (first, bytes) = (words.start as u64 * 8, words.len() as u64 * 8);
+            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            match rustix::fs::fallocate(&*file, flags, first, bytes) {
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+                released => Ok(released?),
+            }
+        })
+        .await
     }
 
     #[inline]
@@ -185,7 +214,7 @@ fn lock(path: &Path, bytes: u64) -> io::Result<Lock> {
 }
 
 /// Makes a file of zeros under another name, and gives it its name when it is complete.
-fn make(path: &Path, words: usize) -> io::Result<File> {
+fn make(path: &Path, words: usize, is_sparse: bool) -> io::Result<File> {
     let mut name = path.as_os_str().to_owned();
     name.push(".new");
     let unfinished = PathBuf::from(name);
@@ -193,9 +222,12 @@ fn make(path: &Path, words: usize) -> io::Result<File> {
     options.read(true).write(true).create(true).truncate(true);
     let file = options.mode(0o600).open(&unfinished)?;
     let bytes = words as u64 * 8;
+    let wanted = if is_sparse { 1 } else { bytes };
     #[cfg(target_os = "linux")]
-    take_large_pages(&file, words);
-    let made = match reserve(&file, bytes) {
+    if !is_sparse {
+        take_large_pages(&file, words);
+    }
+    let made = match file.set_len(bytes).and_then(|()| reserve(&file, 0, wanted)) {
         Err(error) if cannot_reserve(&error) => fill(&file, bytes),
         reserved => reserved,
     };
@@ -231,17 +263,18 @@ fn take_large_pages(file: &File, words: usize) {
             return;
         }
     }
-    if let Ok(mapped) = Shared::map(file, words) {
+    let mapped = file.try_clone().and_then(|file| Shared::map(file, words));
+    if let Ok(mapped) = mapped {
         let begin = mapped.first.as_ptr().cast();
         // SAFETY: the range is in the mapping, and no byte of it changes.
         unsafe { libc::madvise(begin, pages * LARGE_PAGE_BYTES, COLLAPSE) };
     }
 }
 
-/// Takes the room for all of the file, so that no store finds none.
-fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+/// Takes the room for these bytes of the file, so that no store finds none.
+fn reserve(file: &File, first: u64, bytes: u64) -> io::Result<()> {
     loop {
-        match rustix::fs::fallocate(file, FallocateFlags::empty(), 0, bytes) {
+        match rustix::fs::fallocate(file, FallocateFlags::empty(), first, bytes) {
             Err(Errno::INTR) => {}
             reserved => return Ok(reserved?),
         }
@@ -275,26 +308,30 @@ fn explain(error: io::Error, path: &Path, file: &File, bytes: u64) -> io::Error 
     no_room(path, bytes, free.saturating_add(held))
 }
 
-pub(crate) async fn own(path: &Path, words: usize) -> io::Result<(Shared, bool, Lock)> {
+pub(crate) async fn own(
+    path: &Path,
+    words: usize,
+    is_sparse: bool,
+) -> io::Result<(Shared, bool, Lock)> {
     let path = path.to_owned();
     offload(move || {
         let lock = lock(&path, words as u64 * 8)?;
         let (file, is_new) = match open(&path) {
             Ok(file) => (file, false),
-            Err(e) if e.kind() == io::ErrorKind::NotFound => (make(&path, words)?, true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => (make(&path, words, is_sparse)?, true),
             Err(error) => return Err(error),
         };
         let bytes = file.metadata()?.len();
         if bytes != words as u64 * 8 {
             return Err(wrong_size(&path, bytes, words));
         }
-        match reserve(&file, bytes) {
+        match reserve(&file, 0, if is_sparse { 1 } else { bytes }) {
             Err(error) if !cannot_reserve(&error) => {
                 return Err(explain(error, &path, &file, bytes));
             }
             _ => (),
         }
-        Ok((Shared::map(&file, words)?, is_new, lock))
+        Ok((Shared::map(file, words)?, is_new, lock))
     })
     .await
 }
@@ -308,7 +345,7 @@ pub(crate) async fn attach(path: &Path) -> io::Result<Shared> {
             return Err(wrong_size(&path, 0, 1));
         }
         let words = usize::try_from(words).map_err(|_| io::ErrorKind::OutOfMemory)?;
-        Shared::map(&file, words)
+        Shared::map(file, words)
     })
     .await
 }

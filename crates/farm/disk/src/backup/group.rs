@@ -146,6 +146,7 @@ impl Group {
         let (cells, blocks) = (layout.cells(place.class), layout.group_blocks());
         let slab = self.slabs[place.slab as usize]
             .get_or_insert_with(|| Slab::new(place.class, cells, blocks));
+        slab.newest = slab.newest.max(version.timestamp);
         let former = slab.get(place.cell);
         slab.set(place.cell, block);
         if let Some(former) = former {

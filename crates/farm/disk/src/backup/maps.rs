@@ -14,6 +14,8 @@ enum Map {
 
 pub struct Slab {
     pub class: Class,
+    /// No version of it was ever newer.
+    pub newest: u64,
     map: Map,
 }
 
@@ -23,7 +25,11 @@ impl Slab {
             true => Map::Narrow(vec![0; cells].into()),
             false => Map::Wide(vec![0; cells].into()),
         };
-        Slab { class, map }
+        Slab {
+            class,
+            newest: 0,
+            map,
+        }
     }
 
     pub fn get(&self, cell: u32) -> Option<u32> {

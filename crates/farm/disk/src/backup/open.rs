@@ -215,6 +215,7 @@ impl Store {
         if slab.class != place.class {
             return None;
         }
+        slab.newest = slab.newest.max(version.timestamp);
         let times = newest.entry(place.slab).or_insert_with(|| vec![0; cells]);
         let time = &mut times[place.cell as usize];
         if version.timestamp >= *time {

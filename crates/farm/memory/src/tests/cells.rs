@@ -305,3 +305,24 @@ fn a_version_that_is_replaced_while_it_is_read_here_is_torn() {
         Seen::Torn
     );
 }
+
+#[test]
+fn a_cell_that_is_away_looks_locked_to_all_and_takes_any_version() {
+    let class = Class::of(20).expect("a class");
+    let memory = memory(class);
+    let cell = Cell::new(&memory, WORD, class).expect("in the memory");
+    cell.set_away();
+    let (header, older) = (cell.header(), Older::AWAY);
+    assert!(cell.is_away() && header.is_locked() && older.word().is_none());
+    assert!(!cell.lock(header) && !cell.lock(Header::from_bits(0)));
+    assert_eq!(
+        Snapshot::judge(&bytes(&memory, class), class),
+        Seen::Locked { header, older }
+    );
+    // A lock of a cell that never had a version is another thing.
+    cell.clear();
+    assert!(cell.lock(cell.header()) && !cell.is_away());
+    cell.set_away();
+    assert!(cell.apply(1, true, b"came") && !cell.is_away());
+    assert_eq!(&read(&memory, class).2[..4], b"came");
+}

@@ -269,3 +269,36 @@ fn an_object_that_nobody_has_reserved_is_not_given_out() {
 fn an_object_larger_than_a_slab_has_no_room() {
     assert_eq!(Slabs::open(&region()).reserve(class(5000)), None);
 }
+
+#[test]
+fn while_objects_are_away_only_slabs_that_were_free_have_room() {
+    let (region, class) = (region(), class(20));
+    let at = |slab, index| region.shape().pointer(5, class, slab, index);
+    let cells = region.shape().cells(class);
+    for slab in 0..SLABS - 1 {
+        let is_away = |pointer| pointer == at(slab, 0);
+        region
+            .assign_slab_away(slab, class, is_away)
+            .expect("it is free");
+    }
+    let mut slabs = Slabs::open_away(&region);
+    let taken: Vec<Pointer> = std::iter::from_fn(|| Some(slabs.reserve(class)?.0)).collect();
+    assert_eq!(
+        taken,
+        (0..cells)
+            .map(|index| at(SLABS - 1, index))
+            .collect::<Vec<_>>()
+    );
+    // An object that came and was freed, and a slab of which nobody knows whether it is empty.
+    let cell = region.cell(at(0, 0)).expect("a cell");
+    assert!(cell.is_away() && cell.apply(7, false, b""));
+    assert_eq!(slabs.release(at(0, 0), 7), Ok(()));
+    assert_eq!(slabs.reuse(100), []);
+    for slab in 1..SLABS - 1 {
+        let cell = region.cell(at(slab, 0)).expect("a cell");
+        cell.apply(8, true, b"live");
+    }
+    slabs.all_here();
+    let more = std::iter::from_fn(|| slabs.reserve(class)).count() as u32;
+    assert_eq!(more, (SLABS - 1) * cells - (SLABS - 2));
+}

@@ -323,3 +323,35 @@ fn an_object_costs_one_or_two_bytes_and_its_timestamp_until_the_safe_point_passe
         lives.expect("it ends");
     }
 }
+
+#[test]
+fn a_backup_tells_what_is_in_a_slab_and_what_would_be_news() {
+    let (sim, machine) = machine();
+    let lives = sim.run_on(machine, async {
+        let backup = open(ID, layout(1)).await.expect("a new one");
+        let (one, other) = (pointer(3, 0, 0), pointer(3, 2, 1));
+        backup
+            .apply(&[version(one, 10), version(other, 30)])
+            .await
+            .expect("room");
+        backup.apply(&[version(one, 20)]).await.expect("room");
+        assert!(backup.has(one) && !backup.has(pointer(3, 0, 1)) && !backup.has(pointer(4, 0, 0)));
+        let newest: Vec<u64> = backup
+            .slabs(3)
+            .into_iter()
+            .map(|(.., newest)| newest)
+            .collect();
+        assert_eq!(newest, [20, 30]);
+        assert!(backup.is_news(&version(one, 21)) && !backup.is_news(&version(one, 20)));
+        assert!(backup.is_news(&version(pointer(3, 0, 1), 5)));
+        // What is below the safe point was there before.
+        backup.set_safe_point(40);
+        assert!(backup.is_news(&version(one, 40)) && !backup.is_news(&version(one, 39)));
+        backup
+            .free_slab(3, backup.slabs(3)[0].0, 50)
+            .expect("a slab");
+        assert!(!backup.has(one) && backup.slabs(3).len() == 1);
+        assert!(!backup.is_news(&version(one, 50)) && backup.is_news(&version(one, 51)));
+    });
+    lives.expect("it ends");
+}
