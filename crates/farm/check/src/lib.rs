@@ -279,6 +279,16 @@ fn small_disks(seed: u64) -> Knobs {
         let set = knobs.set(name, &bytes.to_string());
         set.expect("the knob is there, and takes that");
     }
+    // If backups are on disk, new primaries load slowly enough to be disturbed, and fast enough for configurations
+    // that follow each other every 50 ms.
+    let slow = [
+        ("farm_load_objects", [8, 32, 1024]),
+        ("farm_load_pause_us", [200, 200, 0]),
+    ];
+    for (name, values) in slow {
+        let set = knobs.set(name, &values[seed as usize / 5 % 3].to_string());
+        set.expect("the knob is there, and takes that");
+    }
     knobs
 }
 

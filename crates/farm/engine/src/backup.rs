@@ -1,8 +1,9 @@
 //! A participant as a backup: what is logged, and applied when it is truncated (§4.2).
 
 use crate::core::Core;
+use crate::durable::version;
 use crate::ledger::{Known, Logged};
-use crate::wire::{Change, Number, Write};
+use crate::wire::{Number, Write};
 use plinth_farm_fabric::Machine;
 use plinth_farm_memory::TIMESTAMP_MAX;
 use plinth_runtime::probe;
@@ -71,7 +72,6 @@ impl Core {
     /// Replaces the object's version at a replica if this one is newer, and says whether. `None` if there is no such
     /// cell here.
     pub fn apply_one(&self, region: u16, written_at: u64, write: &Write) -> Option<bool> {
-        let is_allocated = write.change != Change::Free;
         if self.is_over(write.at, written_at) {
             probe!("farm version of a slab that was freed since");
             return Some(false);
@@ -80,10 +80,8 @@ impl Core {
             probe!("farm version of an object before the one that is there");
             return Some(false);
         }
-        let applied = self.store.with(region, |region| {
-            let cell = region.claim(write.at).ok()?;
-            Some(cell.apply(written_at, is_allocated, &write.payload))
-        });
+        let version = version(write, written_at);
+        let applied = self.store.with_image(region, |image| image.apply(&version));
         applied.flatten()
     }
 
@@ -105,6 +103,6 @@ impl Core {
         // Who copies the region may have read objects that were there.
         self.store.frees.set(self.store.frees.get() + 1);
         self.keep_free(region, slab, at);
-        self.store.with(region, |region| region.free_slab(slab));
+        self.store.with_image(region, |image| image.free_slab(slab));
     }
 }

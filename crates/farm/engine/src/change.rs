@@ -35,6 +35,7 @@ impl<F: Fabric + 'static> Site<F> {
             "committing" => held.committing.len(),
         );
         self.open_ways(configuration.number);
+        self.release_slots();
         let begun = core.recovery.borrow_mut();
         let effects = { begun }.begin(configuration.members(), held);
         self.act(effects);
@@ -102,6 +103,7 @@ impl<F: Fabric + 'static> Site<F> {
             }
             if let Some(region) = opened {
                 self.begin_copy(region);
+                self.begin_load(region);
             }
         }
     }
@@ -132,7 +134,23 @@ impl<F: Fabric + 'static> Site<F> {
         }
     }
 
+    /// A replica has done what was decided, and it is on disk. The primary makes the region in memory first.
     pub fn say_redone(self: &Rc<Self>, number: u64, region: u16) {
+        let is_present = number == self.core.recovery.borrow().configuration();
+        let primary = self.core.view.borrow().primary(region);
+        let is_primary = primary.is_some_and(|place| place.machine == self.core.own);
+        if !is_present || !is_primary || self.core.store.table(region).is_none() {
+            return self.say_done(number, region);
+        }
+        let site = self.clone();
+        self.tasks.spawn("farm make", async move {
+            if site.make(region).await {
+                site.say_done(number, region);
+            }
+        });
+    }
+
+    fn say_done(self: &Rc<Self>, number: u64, region: u16) {
         let done = self.core.recovery.borrow_mut();
         let effects = { done }.redone(number, region);
         self.act(effects);

@@ -3,14 +3,18 @@
 //!
 //! Cells without an object are copied too if there was one: a later primary must know that a snapshot before its end
 //! sees something that is gone.
+//!
+//! A replica that is on disk only has no memory to copy to: versions go to the line to the backup as they come.
 
+use crate::durable::{Item, version};
 use crate::site::Site;
 use crate::view::Place;
 use crate::wire::{Change, Write};
 use bytes::Bytes;
+use plinth_farm_disk::Version;
 use plinth_farm_fabric::{Fabric, Machine};
-use plinth_farm_memory::{Abort, Header, Pointer, Seen, Snapshot};
-use plinth_runtime::{probe, trace, yield_now};
+use plinth_farm_memory::{Abort, Header, Older, Pointer, Seen, Snapshot};
+use plinth_runtime::{probe, sleep, trace, yield_now};
 use std::rc::Rc;
 
 /// So many bytes are read at a time.
@@ -87,21 +91,25 @@ impl<F: Fabric + 'static> Site<F> {
                 return Ok(false);
             }
             let bytes = Bytes::from(bytes);
+            let mut copied = Vec::new();
             for cell in 0..count {
                 let at = shape.pointer(region, class, slab, index + cell);
                 let bytes = bytes.slice(cell as usize * cell_bytes..);
                 let bytes = bytes.slice(..cell_bytes);
-                if !self.copy_cell(number, place, at, bytes, frees).await? {
-                    return Ok(false);
+                match self.copy_cell(number, place, at, bytes, frees).await? {
+                    Some(version) => copied.extend(version),
+                    None => return Ok(false),
                 }
             }
+            self.copied(copied).await;
             index += count;
         }
         Ok(true)
     }
 
     /// The same for a cell, of which `bytes` were read. A version that is about to be replaced is read again: nobody
-    /// is in the middle of that for long.
+    /// is in the middle of that for long. What is away is waited for. `None` if a slab was freed meanwhile; otherwise
+    /// what a replica has taken in.
     async fn copy_cell(
         &self,
         number: u64,
@@ -109,21 +117,27 @@ impl<F: Fabric + 'static> Site<F> {
         at: Pointer,
         mut bytes: Bytes,
         frees: u64,
-    ) -> Result<bool, Abort> {
+    ) -> Result<Option<Option<Version>>, Abort> {
         loop {
-            if let Seen::Version {
-                header, payload, ..
-            } = Snapshot::judge(&bytes, at.class())
-            {
-                let payload = bytes.slice(payload);
-                self.copy_version(at, header, payload);
-                return Ok(true);
+            match Snapshot::judge(&bytes, at.class()) {
+                Seen::Version {
+                    header, payload, ..
+                } => {
+                    let payload = bytes.slice(payload);
+                    return Ok(Some(self.copy_version(at, header, payload)));
+                }
+                Seen::Locked { older, .. } if older == Older::AWAY => {
+                    probe!("farm copy waits for an object that is away");
+                    sleep(self.core.settings.patience).await;
+                }
+                _ => {
+                    probe!("farm cell copied again");
+                    self.core.pause().await;
+                }
             }
-            probe!("farm cell copied again");
-            self.core.pause().await;
             bytes = self.read_cell(number, place, at).await?;
             if self.core.store.frees.get() != frees {
-                return Ok(false);
+                return Ok(None);
             }
         }
     }
@@ -139,9 +153,9 @@ impl<F: Fabric + 'static> Site<F> {
         Ok(again.into())
     }
 
-    fn copy_version(&self, at: Pointer, header: Header, payload: Bytes) {
+    fn copy_version(&self, at: Pointer, header: Header, payload: Bytes) -> Option<Version> {
         if header.timestamp() == 0 {
-            return;
+            return None;
         }
         let change = match header.is_allocated() {
             true => Change::Update,
@@ -156,6 +170,18 @@ impl<F: Fabric + 'static> Site<F> {
         let copied = self.core.apply_one(at.region(), header.timestamp(), &write);
         if copied.is_none() {
             probe!("farm copy has no such cell");
+        }
+        (copied == Some(true)).then(|| version(&write, header.timestamp()))
+    }
+
+    /// What was copied goes to the backup, of a replica that is on disk only. The backup tells what is older than what
+    /// has come meanwhile.
+    async fn copied(&self, versions: Vec<Version>) {
+        let durable = self.core.durable.as_ref();
+        let durable = durable.filter(|_| self.core.store.is_on_disk && !versions.is_empty());
+        if let Some(durable) = durable {
+            durable.push(Item::Copied(versions));
+            durable.until_half_done().await;
         }
     }
 }

@@ -13,6 +13,7 @@ use crate::stage::Stage;
 use crate::store::Store;
 use crate::tally::Tally;
 use crate::view::View;
+use crate::wanted::Wanted;
 use crate::wire::{Lock, Message, Number};
 use plinth_farm_fabric::Machine;
 use plinth_farm_memory::{Abort, Pointer};
@@ -83,6 +84,7 @@ pub struct Core {
     /// Another configuration will follow one in which somebody has failed.
     pub recovers: bool,
     pub parked: RefCell<Vec<Parked>>,
+    pub wanted: Wanted,
     /// Who waits for a cell of another machine.
     pub asks: RefCell<BTreeMap<u64, OneshotSender<Pointer>>>,
     pub last_ask: Cell<u64>,

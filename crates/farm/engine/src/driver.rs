@@ -156,6 +156,9 @@ impl Core {
             Message::Safe(horizon) if from == self.view.borrow().master => self.hear(horizon),
             Message::Safe(_) => (),
             Message::Kept { numbers } => self.kept(&numbers, from),
+            Message::Fetch { at } if !at.is_null() => self.want(at, from),
+            Message::Fetch { .. } => (),
+            Message::Fetched { .. } => self.wanted.has_come(),
         }
     }
 }

@@ -49,13 +49,13 @@ use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_farm_disk::{Backup, Journal, Position, Version};
 use plinth_farm_fabric::Machine;
-use plinth_farm_memory::{Pointer, Region};
 use plinth_runtime::disk::Health;
 use plinth_runtime::sync::Notify;
 use plinth_runtime::{Duration, Instant, knob};
 use record::below_of;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::rc::Rc;
 
 knob! {
     /// A longer journal is cut off as soon as that can be.
@@ -154,7 +154,8 @@ pub struct Durable {
     unwritten: RefCell<VecDeque<Bytes>>,
     waiters: RefCell<VecDeque<(Position, u64, Waiter)>>,
     waiter: Notify,
-    line: RefCell<VecDeque<Item>>,
+    /// The first one may be under way to the backup.
+    line: RefCell<VecDeque<Rc<Item>>>,
     line_bytes: Cell<usize>,
     item: Notify,
     done: Notify,
@@ -176,7 +177,7 @@ pub struct Durable {
     healths: Vec<Health>,
 }
 
-fn version(write: &Write, timestamp: u64) -> Version {
+pub fn version(write: &Write, timestamp: u64) -> Version {
     Version {
         pointer: write.at,
         timestamp,
@@ -310,7 +311,7 @@ impl Durable {
             self.stays.borrow_mut().entry(position).or_default().in_line += 1;
         }
         self.line_bytes.set(self.line_bytes.get() + item.bytes());
-        self.line.borrow_mut().push_back(item);
+        self.line.borrow_mut().push_back(Rc::new(item));
         self.item.notify_one();
     }
 
@@ -326,7 +327,9 @@ impl Durable {
         }
     }
 
+    /// The backup has the first item of the line.
     pub fn has_taken(&self, item: &Item) {
+        self.line.borrow_mut().pop_front();
         self.line_bytes.set(self.line_bytes.get() - item.bytes());
         if let Some(position) = item.position()
             && let Some(stays) = self.stays.borrow_mut().get_mut(&position)
@@ -334,6 +337,21 @@ impl Durable {
             stays.in_line -= 1;
         }
         self.done.notify_all();
+    }
+
+    pub fn backup(&self) -> &Backup {
+        &self.backup
+    }
+
+    /// Versions of a region's objects that the backup may not have yet, in order.
+    pub fn versions_in_line(&self, region: u16) -> Vec<Version> {
+        let line = self.line.borrow();
+        let versions = line.iter().flat_map(|item| match &**item {
+            Item::Apply { versions, .. } | Item::Copied(versions) => &versions[..],
+            _ => &[],
+        });
+        let here = versions.filter(|version| version.pointer.region() == region);
+        here.cloned().collect()
     }
 
     /// Everything below this position is in the backup and settled: `below` says what is.
@@ -370,24 +388,4 @@ impl Durable {
         }
         self.regions.borrow_mut().extend(here);
     }
-}
-
-/// No version in the slab is newer.
-pub fn newest_in(region: &Region, slab: u32) -> u64 {
-    let Some(class) = region.slab_class(slab) else {
-        return 0;
-    };
-    let cells = 0..region.shape().cells(class);
-    let cells = cells.filter_map(|index| {
-        let at = region.shape().pointer(region.number(), class, slab, index);
-        Some(region.cell(at).ok()?.header().timestamp())
-    });
-    cells.max().unwrap_or(0)
-}
-
-/// The slab that an object would take over from another class, which has no objects there any more.
-pub fn taken_over(region: &Region, at: Pointer) -> Option<u32> {
-    let (slab, _) = region.shape().place(at).ok()?;
-    let class = region.slab_class(slab)?;
-    (class != at.class() && region.is_empty_slab(slab)).then_some(slab)
 }

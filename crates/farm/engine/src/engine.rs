@@ -15,9 +15,10 @@ use crate::stage::Stage;
 use crate::store::{Store, Unfit};
 use crate::transaction::Transaction;
 use crate::view::{Configuration, View};
+use crate::wanted::Wanted;
 use crate::wire::Room;
 use plinth_farm_fabric::{Fabric, Machine};
-use plinth_farm_memory::{Abort, Blocks, Sizes};
+use plinth_farm_memory::{Abort, Blocks, Pointer, Sizes};
 use plinth_farm_time::Clock;
 use plinth_runtime::sync::Notify;
 use std::cell::{Cell, RefCell};
@@ -139,6 +140,7 @@ impl<F: Fabric + 'static> Engine<F> {
         keeps: Keeps,
     ) -> Result<Engine<F>, Unfit> {
         let is_durable = !matches!(keeps, Keeps::Nothing);
+        let is_on_disk = matches!(&keeps, Keeps::Disk(disk) if disk.is_on_disk);
         let (durable, loaded, newest) = match keeps {
             Keeps::Disk(disk) => {
                 let newest = disk.newest();
@@ -158,7 +160,7 @@ impl<F: Fabric + 'static> Engine<F> {
             stage: Stage::default(),
             view: RefCell::new(Rc::new(View::none(own))),
             authors: RefCell::default(),
-            store: Store::make(host.clone(), own, sizes, policy)?,
+            store: Store::make(host.clone(), own, sizes, policy, is_on_disk)?,
             post: Post::new(layout.machines, ring_bytes),
             numbers: RefCell::new(Numbers::default()),
             ledger: RefCell::new(Ledger::new(layout.machines)),
@@ -174,6 +176,7 @@ impl<F: Fabric + 'static> Engine<F> {
             copies: RefCell::default(),
             recovers: links.is_some(),
             parked: RefCell::default(),
+            wanted: Wanted::default(),
             asks: RefCell::default(),
             last_ask: Cell::new(0),
             reads: Cell::new(0),
@@ -299,6 +302,23 @@ impl<F: Fabric + 'static> Engine<F> {
             used.free_bytes += free.unwrap_or_default() as u64 * slab_bytes;
         }
         used
+    }
+
+    /// Objects of regions of which this machine is the primary are not in its memory yet (§4.9).
+    pub fn is_loading(&self) -> bool {
+        let store = &self.site.core.store;
+        store
+            .here()
+            .into_iter()
+            .any(|region| store.is_loading(region))
+    }
+
+    /// The objects of a replica that is on disk only, each with its timestamp and payload, when everything is there
+    /// that was truncated. `None` if it is in memory. For tests.
+    pub async fn objects_on_disk(&self, region: u16) -> Option<Vec<(Pointer, u64, Vec<u8>)>> {
+        self.site.core.store.table(region)?;
+        let durable = self.site.core.durable.as_ref()?;
+        durable.objects(region).await.ok()
     }
 
     /// Transactions that count as active: running, or not yet truncated everywhere (§4.8).

@@ -32,6 +32,7 @@ impl Core {
         }
         self.asks.borrow_mut().clear();
         self.parked.borrow_mut().clear();
+        self.wanted.clear();
     }
 
     /// Begins a configuration when everything of former ones has been taken. Returns what recovery is to be told.
@@ -219,7 +220,8 @@ impl Core {
                 self.store.with(region, |region| {
                     let cell = region.cell(write.at).ok();
                     let locked = former.header.locked();
-                    if let Some(cell) = cell.filter(|cell| cell.header() == locked) {
+                    let cell = cell.filter(|cell| cell.header() == locked && !cell.is_away());
+                    if let Some(cell) = cell {
                         cell.unlock(former.header);
                     }
                 });

@@ -1,7 +1,8 @@
 //! What a machine's core does with its disk, if it has one ([`durable`](crate::durable)).
 
 use crate::core::Core;
-use crate::durable::{Commit, Entry, Freed, Item, Settled, Waiter, newest_in, taken_over};
+use crate::durable::{Commit, Entry, Freed, Item, Settled, Waiter};
+use crate::image::Image;
 use crate::ledger::Known;
 use crate::recovery::{Author, Below, Id, Redone};
 use crate::wire::Number;
@@ -54,11 +55,11 @@ impl Core {
         }
     }
 
-    /// The backup has what the memory has: not what is of another size than the slab's objects by now.
+    /// The backup has what the replica has: not what is of another size than the slab's objects by now.
     fn has_cell(&self, at: Pointer) -> bool {
         let has = self
             .store
-            .with(at.region(), |region| region.cell(at).is_ok());
+            .with_image(at.region(), |image| image.has_cell(at));
         has == Some(true)
     }
 
@@ -130,7 +131,9 @@ impl Core {
 
     /// No version in the slab of a replica here is newer.
     pub fn newest_in(&self, region: u16, slab: u32) -> u64 {
-        let newest = self.store.with(region, |region| newest_in(region, slab));
+        let newest = self
+            .store
+            .with_image(region, |image: &mut Image| image.newest_in(slab));
         newest.unwrap_or(0)
     }
 
@@ -150,7 +153,7 @@ impl Core {
     pub fn may_take_over(&self, at: Pointer, written_at: u64) -> bool {
         let slab = self
             .store
-            .with(at.region(), |region| taken_over(region, at));
+            .with_image(at.region(), |image| image.taken_over(at));
         let Some(slab) = slab.flatten() else {
             return true;
         };

@@ -24,6 +24,7 @@
 //! | `numbers`, `active` | as a coordinator: what is not truncated everywhere, and which snapshots are in use |
 //! | `stage`, `change`, `handover`, `letters`, `copy`, `links` | from one configuration to the next |
 //! | `durable`, `keep` | what a machine keeps on its disk |
+//! | `image`, `load`, `wanted` | replicas that are on disk only, and their way into memory |
 //! | `ledger` | as a participant: what is locked, committed, logged, truncated |
 //! | `post`, `tally` | messages to other machines, in order, and who waits for their acknowledgement |
 //! | `wire`, `view`, `settings` | messages, configurations, options |
@@ -65,10 +66,12 @@ mod driver;
 mod durable;
 mod engine;
 mod handover;
+mod image;
 mod keep;
 mod ledger;
 mod letters;
 mod links;
+mod load;
 mod numbers;
 mod oat;
 mod pace;
@@ -86,6 +89,7 @@ mod tally;
 pub mod testing;
 mod transaction;
 mod view;
+mod wanted;
 mod wire;
 
 pub use durable::Disk;

@@ -119,6 +119,11 @@ impl Core {
                 .cell(write.at)
                 .map_err(|_| Denied::Refused(Abort::NotAllocated))?;
             let header = cell.header();
+            if cell.is_away() {
+                probe!("farm lock of an object that is away");
+                self.want(write.at, self.own);
+                return Err(Denied::Refused(Abort::Conflict));
+            }
             may_replace(header, write.change, read_at).map_err(Denied::Refused)?;
             if !cell.lock(header) {
                 return Err(Denied::Refused(Abort::Conflict));

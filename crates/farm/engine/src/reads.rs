@@ -23,8 +23,35 @@ pub struct Version {
     pub is_newest: bool,
 }
 
-/// A version is about to be replaced, perhaps at or below the snapshot.
-pub struct Locked;
+/// A version is about to be replaced, perhaps at or below the snapshot; or it is away.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Locked {
+    Locked,
+    /// It is not in the primary's memory yet.
+    Away,
+}
+
+impl Locked {
+    fn of<P>(seen: &Seen<P>) -> Locked {
+        match seen {
+            Seen::Locked { older, .. } if *older == Older::AWAY => Locked::Away,
+            _ => Locked::Locked,
+        }
+    }
+
+    /// What a reader makes of it.
+    fn found(self) -> Result<Version, Locked> {
+        let is_nothing = self == Locked::Away
+            && planted!(
+                "farm_away_is_nothing",
+                "a reader takes an object that is not in memory yet as none"
+            );
+        match is_nothing {
+            true => Ok(Version::newest(None)),
+            false => Err(self),
+        }
+    }
+}
 
 impl Version {
     fn newest(payload: Option<Bytes>) -> Version {
@@ -74,7 +101,7 @@ impl Core {
             {
                 Ok(self.read_old(at, older, header.timestamp(), read_at)?)
             }
-            Some(Ok(_)) => Err(Locked),
+            Some(Ok(seen)) => Locked::of(&seen).found(),
         })
     }
 
@@ -155,7 +182,12 @@ impl<F: Fabric> Site<F> {
             };
             match found {
                 Ok(version) => return Ok(version),
-                Err(Locked) => {
+                Err(locked) => {
+                    if locked == Locked::Away {
+                        self.core.ask_for(primary.machine, at).await;
+                        self.core.stage.check(number)?;
+                        continue;
+                    }
                     probe!("farm read waits for a lock");
                     // A lock ends soon. What looks like one may be a word of an object of another size.
                     let may_be_other = !is_own && waits % TORN_MAX == TORN_MAX - 1;
@@ -216,7 +248,9 @@ impl<F: Fabric> Site<F> {
                         header.is_allocated().then_some(payload),
                     )));
                 }
-                Seen::Version { .. } | Seen::Locked { .. } => return Ok(Err(Locked)),
+                seen @ (Seen::Version { .. } | Seen::Locked { .. }) => {
+                    return Ok(Locked::of(&seen).found());
+                }
                 Seen::Torn => {
                     probe!("farm torn read");
                     if torn >= TORN_MAX && !self.is_of_class(number, primary, at).await? {

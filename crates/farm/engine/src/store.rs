@@ -1,11 +1,14 @@
 //! The objects in this machine's memory: its replicas, and the old versions of those of which it is the primary.
 
+use crate::image::{Image, Table};
 use crate::settings::Policy;
 use crate::view::Configuration;
+use plinth_farm_fabric::Memory;
 use plinth_farm_fabric::{Host, Machine};
-use plinth_farm_memory::{Error, Old, Region, Shape, Sizes, Slabs};
+use plinth_farm_memory::{Error, Old, Pointer, Region, Shape, Sizes, Slabs};
+use plinth_runtime::sync::Permits;
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::rc::Rc;
 
@@ -35,7 +38,7 @@ impl std::error::Error for Unfit {}
 /// A replica on this machine.
 struct Replica {
     slot: u16,
-    region: Region,
+    image: Image,
     /// At the primary.
     slabs: Option<Slabs>,
 }
@@ -58,6 +61,13 @@ pub struct Store {
     newest: Cell<u64>,
     /// How many slabs were freed here because a primary has said so.
     pub frees: Cell<u64>,
+    /// Replicas of which this machine is not the primary are on disk only.
+    pub is_on_disk: bool,
+    /// Of these: slots in which a region is or is made, and those whose memory was given back.
+    used: RefCell<BTreeSet<u16>>,
+    released: RefCell<BTreeSet<u16>>,
+    /// One at a time takes memory for a slot, or gives it back.
+    pub changing: Permits,
 }
 
 impl Store {
@@ -67,6 +77,7 @@ impl Store {
         own: Machine,
         sizes: Sizes,
         policy: Policy,
+        is_on_disk: bool,
     ) -> Result<Store, Unfit> {
         sizes.check().map_err(Unfit::Memory)?;
         let old = host.region(sizes.old());
@@ -83,20 +94,24 @@ impl Store {
             leaving: RefCell::default(),
             newest: Cell::new(0),
             frees: Cell::new(0),
+            is_on_disk,
+            used: RefCell::default(),
+            released: RefCell::default(),
+            changing: Permits::new(1),
         })
     }
 
     /// Replicas that were read from the disk, for the first configuration.
-    pub fn restore(&self, loaded: BTreeMap<u16, (u16, Region)>) {
+    pub fn restore(&self, loaded: BTreeMap<u16, (u16, Image)>) {
         let mut replicas = self.replicas.borrow_mut();
-        for (number, (slot, region)) in loaded {
+        for (number, (slot, image)) in loaded {
             let at = usize::from(number);
             if replicas.len() <= at {
                 replicas.resize_with(at + 1, || None);
             }
             replicas[at] = Some(Replica {
                 slot,
-                region,
+                image,
                 slabs: None,
             });
         }
@@ -116,27 +131,32 @@ impl Store {
             let slot = seat.place.slot;
             let kept = former.get_mut(number).and_then(Option::take);
             let kept = kept.filter(|kept| kept.slot == slot && seat.is_whole);
-            let region = match kept {
+            let image = match kept {
                 Some(kept) => {
                     all_kept.push(number as u16);
-                    kept.region
+                    kept.image
                 }
-                None => self.new_region(slot, number as u16)?,
+                None if self.is_on_disk => Image::Disk(Table::new(self.shape)),
+                None => Image::Memory(self.make_region(slot, number as u16)?),
+            };
+            let is_primary = configuration.primary(number) == Some(self.own);
+            let image = match image {
+                // A recovery may bring anything again: it finds one that is complete, or is on disk.
+                Image::Loading(..) => Image::Disk(image.to_table()),
+                Image::Memory(_) if self.is_on_disk && !is_primary => Image::Disk(image.to_table()),
+                image => image,
             };
             let slabs = None;
-            replicas.push(Some(Replica {
-                slot,
-                region,
-                slabs,
-            }));
+            replicas.push(Some(Replica { slot, image, slabs }));
         }
+        self.use_slots(&replicas);
         self.replicas.replace(replicas);
         self.leaving.borrow_mut().clear();
         Ok(all_kept)
     }
 
-    fn new_region(&self, slot: u16, number: u16) -> Result<Region, Unfit> {
-        let memory = self.host.region(slot).map_err(|_| Unfit::NoSlot(slot))?;
+    pub fn make_region(&self, slot: u16, number: u16) -> Result<Region, Unfit> {
+        let memory = self.slot_memory(slot)?;
         Region::make(memory, number, self.sizes.slab_words).map_err(Unfit::Memory)
     }
 
@@ -144,16 +164,27 @@ impl Store {
     pub fn lead(&self, region: u16) {
         let mut replicas = self.replicas.borrow_mut();
         if let Some(Some(replica)) = replicas.get_mut(usize::from(region)) {
-            replica.slabs = Some(Slabs::open(&replica.region));
+            replica.slabs = match &replica.image {
+                Image::Memory(region) => Some(Slabs::open(region)),
+                Image::Loading(region, _) => Some(Slabs::open_away(region)),
+                Image::Disk(_) => None,
+            };
         }
     }
 
-    /// Does `work` with a replica; `None` if it is not here.
+    /// Does `work` with a replica; `None` if it is not here, or not in memory.
     #[inline]
     pub fn with<T>(&self, region: u16, work: impl FnOnce(&Region) -> T) -> Option<T> {
         let replicas = self.replicas.borrow();
         let replica = replicas.get(usize::from(region))?.as_ref()?;
-        Some(work(&replica.region))
+        Some(work(replica.image.memory()?))
+    }
+
+    /// Does `work` with a replica, wherever it is; `None` if it is not here.
+    pub fn with_image<T>(&self, region: u16, work: impl FnOnce(&mut Image) -> T) -> Option<T> {
+        let mut replicas = self.replicas.borrow_mut();
+        let replica = replicas.get_mut(usize::from(region))?.as_mut()?;
+        Some(work(&mut replica.image))
     }
 
     /// The same with a region of which this machine is the primary.
@@ -162,13 +193,93 @@ impl Store {
         let replicas = self.replicas.borrow();
         let replica = replicas.get(usize::from(region))?.as_ref()?;
         replica.slabs.as_ref()?;
-        Some(work(&replica.region))
+        Some(work(replica.image.memory()?))
     }
 
     pub fn with_slabs<T>(&self, region: u16, work: impl FnOnce(&mut Slabs) -> T) -> Option<T> {
         let mut replicas = self.replicas.borrow_mut();
         let replica = replicas.get_mut(usize::from(region))?.as_mut()?;
         Some(work(replica.slabs.as_mut()?))
+    }
+
+    // ---- replicas that are on disk ----
+
+    /// Slots have these replicas.
+    fn use_slots(&self, replicas: &[Option<Replica>]) {
+        let in_memory = replicas.iter().flatten();
+        let in_memory = in_memory.filter(|replica| replica.image.memory().is_some());
+        self.used
+            .replace(in_memory.map(|replica| replica.slot).collect());
+    }
+
+    pub fn slot_memory(&self, slot: u16) -> Result<&Memory, Unfit> {
+        self.host.region(slot).map_err(|_| Unfit::NoSlot(slot))
+    }
+
+    /// The slot of a replica here, in which its region will be made.
+    pub fn take_slot(&self, region: u16) -> Option<u16> {
+        let replicas = self.replicas.borrow();
+        let slot = replicas.get(usize::from(region))?.as_ref()?.slot;
+        self.used.borrow_mut().insert(slot);
+        self.released.borrow_mut().remove(&slot);
+        Some(slot)
+    }
+
+    pub fn is_idle(&self, slot: u16) -> bool {
+        !self.used.borrow().contains(&slot)
+    }
+
+    /// Slots in which nothing is, and whose memory was not given back.
+    pub fn idle_slots(&self) -> Vec<u16> {
+        let slots = 0..if self.is_on_disk { self.sizes.slots } else { 0 };
+        let released = self.released.borrow();
+        slots
+            .filter(|slot| self.is_idle(*slot) && !released.contains(slot))
+            .collect()
+    }
+
+    pub fn released(&self, slot: u16) {
+        self.released.borrow_mut().insert(slot);
+    }
+
+    /// What a replica has that is on disk.
+    pub fn table(&self, region: u16) -> Option<Table> {
+        self.with_image(region, |image| image.table().cloned())
+            .flatten()
+    }
+
+    /// The replica is in memory from here on, and objects are away. False if it is not here any more.
+    pub fn made(&self, region: u16, made: Region) -> bool {
+        let make = |image: &mut Image| *image = Image::Loading(made, image.to_table());
+        self.with_image(region, make).is_some()
+    }
+
+    pub fn is_loading(&self, region: u16) -> bool {
+        let is_loading = |image: &mut Image| matches!(image, Image::Loading(..));
+        self.with_image(region, is_loading) == Some(true)
+    }
+
+    /// The objects of a slab that are away.
+    pub fn away(&self, region: u16, slab: u32) -> Vec<Pointer> {
+        let away = self.with(region, |region| {
+            let class = region.slab_class(slab)?;
+            let (shape, number) = (region.shape(), region.number());
+            let cells =
+                (0..shape.cells(class)).map(|index| shape.pointer(number, class, slab, index));
+            let away = cells.filter(|at| region.cell(*at).is_ok_and(|cell| cell.is_away()));
+            Some(away.collect())
+        });
+        away.flatten().unwrap_or_default()
+    }
+
+    /// No object of the region is away.
+    pub fn loaded(&self, region: u16) {
+        self.with_image(region, |image| {
+            if let Image::Loading(region, _) = image {
+                *image = Image::Memory(region.clone());
+            }
+        });
+        self.with_slabs(region, Slabs::all_here);
     }
 
     /// Regions that have a replica here.

@@ -137,6 +137,16 @@ impl Configuration {
         })
     }
 
+    /// The machine of a region's primary.
+    pub fn primary(&self, region: usize) -> Option<Machine> {
+        let mut whole = self
+            .regions
+            .get(region)?
+            .iter()
+            .filter(|seat| seat.is_whole);
+        whole.next().map(|seat| seat.place.machine)
+    }
+
     /// The replica of a region on a machine.
     pub fn seat(&self, region: usize, machine: Machine) -> Option<Seat> {
         let seats = self.regions.get(region)?;

@@ -127,6 +127,10 @@ pub enum Message {
     Safe(Horizon),
     /// Replica to coordinator, in a durable cluster: what CommitBackup has brought is on disk.
     Kept { numbers: Vec<Number> },
+    /// To a primary: somebody waits for an object that is not in its memory yet.
+    Fetch { at: Pointer },
+    /// The answer: it is there.
+    Fetched { at: Pointer },
 }
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -274,6 +278,8 @@ impl Message {
             Message::Oat(_) => 10,
             Message::Safe(_) => 11,
             Message::Kept { .. } => 12,
+            Message::Fetch { .. } => 13,
+            Message::Fetched { .. } => 14,
         }
     }
 }
@@ -309,7 +315,9 @@ impl Codec for Message {
                 ask.put(out);
                 put_pointer(*at, out);
             }
-            Message::Unreserve { at } => put_pointer(*at, out),
+            Message::Unreserve { at } | Message::Fetch { at } | Message::Fetched { at } => {
+                put_pointer(*at, out);
+            }
             Message::FreeSlab { region, slab, at } => (*region, (*slab, *at)).put(out),
             Message::SlabIsFree { region, slab } => (*region, *slab).put(out),
             Message::Oat(horizon) | Message::Safe(horizon) => horizon.put(out),
@@ -368,6 +376,12 @@ impl Codec for Message {
             12 => Message::Kept {
                 numbers: Codec::take(input)?,
             },
+            13 => Message::Fetch {
+                at: take_pointer(input)?,
+            },
+            14 => Message::Fetched {
+                at: take_pointer(input)?,
+            },
             _ => return None,
         })
     }
@@ -375,7 +389,7 @@ impl Codec for Message {
     fn draw(source: &mut dyn Source) -> Message {
         let (number, time) = (Codec::draw(source), Codec::draw(source));
         let (regions, writes) = (Codec::draw(source), Codec::draw(source));
-        match source.below(13) {
+        match source.below(15) {
             0 => Message::Lock(Lock {
                 number,
                 read_at: time,
@@ -424,6 +438,12 @@ impl Codec for Message {
             10 => Message::Oat(Codec::draw(source)),
             11 => Message::Kept {
                 numbers: Codec::draw(source),
+            },
+            12 => Message::Fetch {
+                at: draw_pointer(source),
+            },
+            13 => Message::Fetched {
+                at: draw_pointer(source),
             },
             _ => Message::Safe(Codec::draw(source)),
         }

@@ -45,6 +45,8 @@ pub struct Cluster {
     /// Machines keep what they have on disks of their own. When no whole replica of a region is left in memory, the
     /// cluster waits, and is [restored](Restored) from them.
     pub is_durable: bool,
+    /// Replicas of which a machine is not the primary are on its disk only. Then the cluster is durable.
+    pub has_backups_on_disk: bool,
 }
 
 codec_for!(Cluster {
@@ -62,6 +64,7 @@ codec_for!(Cluster {
     reading_ns: u64,
     origin: u64,
     is_durable: bool,
+    has_backups_on_disk: bool,
 });
 
 impl Cluster {
@@ -83,6 +86,7 @@ impl Cluster {
             reading_ns: bounds.reading_ns,
             origin: 0,
             is_durable: false,
+            has_backups_on_disk: false,
         }
     }
 
@@ -114,6 +118,7 @@ impl Cluster {
             && self.drift_ppm < 1_000_000
             && (1..=self.lease_ns).contains(&self.reading_ns)
             && self.origin < u64::MAX / 2
+            && (self.is_durable || !self.has_backups_on_disk)
     }
 }
 

@@ -110,8 +110,8 @@ impl Identity {
 }
 
 /// Opens the disk in the directory, or makes one. Reads the replicas that the record has on it into the machine's
-/// memory, which nobody else may use yet. Also those that are not whole: the record may say later that they are,
-/// because the former life of the machine had reported it.
+/// memory, which nobody else may use yet; if backups are on disk, only what is to be known of them. Also those that
+/// are not whole: the record may say later that they are, because the former life of the machine had reported it.
 ///
 /// # Errors
 /// `InvalidData` if it is damaged, or another machine's; those of the system.
@@ -137,9 +137,9 @@ pub async fn open(
         };
         io::Error::new(kind, text)
     };
-    let mut disk = Disk::open(directory, identity.disk.0 as u64, sizes)
-        .await
-        .map_err(failed)?;
+    let (id, is_on_disk) = (identity.disk.0 as u64, record.cluster.has_backups_on_disk);
+    let opened = Disk::open(directory, id, sizes, is_on_disk).await;
+    let mut disk = opened.map_err(failed)?;
     let replicas = replicas_on(record, identity.disk);
     // Others may still read what the former life of this machine has left.
     if !planted!(

@@ -67,7 +67,7 @@ impl Guest {
         let directory = directory.unwrap_or_else(|| machine::memory_directory(&config.cluster));
         let sizes = plan::sizes(&record.cluster, 0);
         let layout = plan::layout(&record.cluster, &sizes, false);
-        let local = machine::start(&directory, &record, Number::Highest, &layout).await?;
+        let local = machine::start(&directory, &record, Number::Highest, &layout, 0).await?;
         let at = SocketAddr::new(config.address, 0);
         let listener = listen(at).await;
         let listener = listener.map_err(|error| format!("cannot listen at {at}: {error}"))?;

@@ -46,12 +46,13 @@ fn mib(layout: &Layout) -> u64 {
     layout.words().map_or(0, |words| (words as u64 * 8) >> 20)
 }
 
-/// Takes a machine's memory on this host. Errors: a line for the user.
+/// Takes a machine's memory on this host, whose first `sparse` regions have no room yet. Errors: a line for the user.
 pub async fn start(
     directory: &Path,
     record: &Record,
     wanted: Number,
     layout: &Layout,
+    sparse: usize,
 ) -> Result<Local, String> {
     let unusable = |error: io::Error| {
         format!(
@@ -69,7 +70,7 @@ pub async fn start(
                 record.cluster.machines
             ));
         }
-        match Local::start(directory, Machine(*number), layout).await {
+        match Local::start_sparse(directory, Machine(*number), layout, sparse).await {
             Ok(local) => return Ok(local),
             Err(error) if error.kind() == ErrorKind::WouldBlock => match wanted {
                 Number::This(_) => {

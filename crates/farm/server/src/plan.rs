@@ -30,6 +30,8 @@ pub struct Plan {
     pub machines_max: u16,
     /// Commits are on the disks of all replicas before they are acknowledged.
     pub is_durable: bool,
+    /// Replicas of which a machine is not the primary are on its disk only.
+    pub has_backups_on_disk: bool,
 }
 
 impl Plan {
@@ -55,11 +57,15 @@ impl Plan {
                 "there are numbers for 1 to {MACHINES_MAX} machines, and at least for those of the beginning"
             ));
         }
+        if self.has_backups_on_disk && !self.is_durable {
+            return Err("--backups disk: only a durable cluster has disks; add --durable".into());
+        }
         let cluster = Cluster {
             first_machines: machines,
             region_bytes: self.region_mib.saturating_mul(MIB_BYTES),
             resend_ns: RESEND_NS,
             is_durable: self.is_durable,
+            has_backups_on_disk: self.has_backups_on_disk,
             ..Cluster::new(id, self.machines_max, regions, replication)
         };
         let slots = needed_slots(&cluster);
@@ -117,6 +123,14 @@ pub fn layout(cluster: &Cluster, sizes: &Sizes, has_data: bool) -> Layout {
     }
 }
 
+/// The first so many regions of that memory are slots that take room only while something is in them.
+pub fn sparse(cluster: &Cluster, sizes: &Sizes, has_data: bool) -> usize {
+    match cluster.has_backups_on_disk && has_data {
+        true => usize::from(sizes.slots),
+        false => 0,
+    }
+}
+
 /// Where the memory of a process is served that listens at `listen`: at the next port. `None` if there is none.
 pub fn memory_socket(listen: SocketAddr) -> Option<SocketAddr> {
     let port = listen.port().checked_add(1)?;
@@ -140,10 +154,27 @@ mod tests {
         region_mib: 64,
         machines_max: 32,
         is_durable: false,
+        has_backups_on_disk: false,
     };
 
     fn cluster(plan: Plan) -> Cluster {
         plan.cluster(Uid(1)).expect("a cluster")
+    }
+
+    #[test]
+    fn backups_on_disk_need_a_durable_cluster() {
+        let has_backups_on_disk = true;
+        let plan = Plan {
+            has_backups_on_disk,
+            ..PLAN
+        };
+        let refused = plan.cluster(Uid(1)).expect_err("it has no disks");
+        assert!(refused.contains("add --durable"), "{refused}");
+        let is_durable = true;
+        let made = cluster(Plan { is_durable, ..plan });
+        assert!(made.has_backups_on_disk && made.is_sane());
+        assert!(sparse(&made, &sizes(&made, 8), true) > 0);
+        assert_eq!(sparse(&made, &sizes(&made, 8), false), 0);
     }
 
     #[test]

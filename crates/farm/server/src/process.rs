@@ -355,11 +355,13 @@ async fn join(
         .map_err(|error| format!("--old-mib {}: {error}", config.old_mib))?;
     let layout = plan::layout(&record.cluster, &sizes, true);
     let wanted = number_of(config, &record).await?;
-    let local = machine::start(&directory, &record, wanted, &layout).await?;
+    let sparse = plan::sparse(&record.cluster, &sizes, true);
+    let local = machine::start(&directory, &record, wanted, &layout, sparse).await?;
     let mib = layout.words().map_or(0, |words| (words as u64 * 8) >> 20);
     (config.tell)(&format!(
-        "it is machine {}, with {mib} MiB of memory in {}",
+        "it is machine {}, with {}{mib} MiB of memory in {}",
         local.machine().0,
+        if sparse > 0 { "up to " } else { "" },
         directory.display()
     ));
     if record.cluster.is_durable {

@@ -2,7 +2,8 @@
 
 use super::record::Entry;
 use super::replay::{Replay, Step};
-use super::{Durable, Freed, Item, Restored, newest_in, taken_over, version};
+use super::{Durable, Freed, Item, Restored, version};
+use crate::image::{Image, Table};
 use crate::wire::Write;
 use plinth_core::codec::Codec;
 use plinth_farm_disk::{Backup, Error, Journal, Layout, Version};
@@ -19,7 +20,9 @@ pub struct Disk {
     sizes: Sizes,
     newest: u64,
     /// Replicas that are in memory: their slots, by region.
-    pub(crate) loaded: BTreeMap<u16, (u16, Region)>,
+    pub(crate) loaded: BTreeMap<u16, (u16, Image)>,
+    /// Replicas stay on disk until this machine is their primary.
+    pub(crate) is_on_disk: bool,
 }
 
 fn unlike(path: &Path, what: impl Into<String>) -> Error {
@@ -31,19 +34,23 @@ fn unlike(path: &Path, what: impl Into<String>) -> Error {
 
 /// Replaces the object's version if this one is newer. A slab that is of another class by now has newer objects, or
 /// has had some.
-fn put(region: &Region, version: &Version) {
-    let slab = taken_over(region, version.pointer);
-    if slab.is_some_and(|slab| newest_in(region, slab) >= version.timestamp) {
+fn put(image: &mut Image, version: &Version) {
+    let slab = image.taken_over(version.pointer);
+    if slab.is_some_and(|slab| image.newest_in(slab) >= version.timestamp) {
         return;
     }
-    if let Ok(cell) = region.claim(version.pointer) {
-        cell.apply(version.timestamp, version.is_allocated, &version.payload);
-    }
+    image.apply(version);
 }
 
 impl Disk {
     /// Opens what lies in the directory, or makes it. One process at a time may have it. `id` tells it from others.
-    pub async fn open(directory: &Path, id: u64, sizes: &Sizes) -> Result<Disk, Error> {
+    /// `is_on_disk`: replicas of which this machine is not the primary are not in memory.
+    pub async fn open(
+        directory: &Path,
+        id: u64,
+        sizes: &Sizes,
+        is_on_disk: bool,
+    ) -> Result<Disk, Error> {
         let shape = sizes.shape();
         let shape: Shape = shape.map_err(|error| unlike(directory, error.to_string()))?;
         let layout = Layout::of(shape.slab_word(0), shape.slab_words());
@@ -70,31 +77,32 @@ impl Disk {
             replay,
             sizes: *sizes,
             loaded: BTreeMap::new(),
+            is_on_disk,
         })
     }
 
-    /// Reads replicas of these regions into slots of the machine's memory, in which nobody else reads yet.
+    /// Reads replicas of these regions into slots of the machine's memory, in which nobody else reads yet; or what is
+    /// to be known of those that stay on disk.
     pub async fn load(&mut self, host: &Host, replicas: &[(u16, u16)]) -> Result<(), Error> {
         let directory = Path::new("the memory");
         for (number, slot) in replicas {
             let memory = host.region(*slot);
             let memory = memory.map_err(|_| unlike(directory, format!("it has no slot {slot}")))?;
-            let region = Region::make(memory, *number, self.sizes.slab_words);
-            let region = region.map_err(|error| unlike(directory, error.to_string()))?;
             for (slab, at) in self.durable.backup.freed_slabs(*number) {
                 self.durable.note_freed(*number, slab, at);
             }
-            let mut scan = self.durable.backup.scan(*number);
-            while let Some(versions) = scan.next().await? {
-                for version in versions {
-                    self.newest = self.newest.max(version.timestamp);
-                    put(&region, &version);
+            let mut image = match self.is_on_disk {
+                true => self.table(*number)?,
+                false => {
+                    let region = Region::make(memory, *number, self.sizes.slab_words);
+                    let region = region.map_err(|error| unlike(directory, error.to_string()))?;
+                    self.scan(*number, Image::Memory(region)).await?
                 }
-            }
+            };
             for step in self.replay.steps(*number) {
-                self.redo(&region, step);
+                self.redo(*number, &mut image, step);
             }
-            self.loaded.insert(*number, (*slot, region));
+            self.loaded.insert(*number, (*slot, image));
         }
         let regions: Vec<u16> = self.loaded.keys().copied().collect();
         let (records, below) = self.replay.records(&regions);
@@ -103,51 +111,68 @@ impl Disk {
         Ok(())
     }
 
+    async fn scan(&mut self, number: u16, mut image: Image) -> Result<Image, Error> {
+        let mut scan = self.durable.backup.scan(number);
+        while let Some(versions) = scan.next().await? {
+            for version in versions {
+                self.newest = self.newest.max(version.timestamp);
+                put(&mut image, &version);
+            }
+        }
+        Ok(image)
+    }
+
+    fn table(&mut self, number: u16) -> Result<Image, Error> {
+        let shape = self.sizes.shape();
+        let shape = shape.map_err(|error| unlike(Path::new("the memory"), error.to_string()))?;
+        let slabs = self.durable.backup.slabs(number);
+        let newest = slabs.iter().map(|(.., newest)| *newest).max();
+        self.newest = self.newest.max(newest.unwrap_or(0));
+        Ok(Image::Disk(Table::of(shape, &slabs)))
+    }
+
     /// What the backup may not have goes there too.
-    fn redo(&self, region: &Region, step: Step) {
+    fn redo(&self, number: u16, image: &mut Image, step: Step) {
         match step {
             Step::Apply {
                 position,
                 written_at,
                 writes,
             } => {
+                let shape = self.sizes.shape();
                 let is_over = |write: &Write| {
-                    let slab = region.shape().place(write.at);
-                    slab.is_ok_and(|(slab, _)| {
-                        self.durable.is_over(region.number(), slab, written_at)
-                    })
+                    let slab = shape.and_then(|shape| shape.place(write.at));
+                    slab.is_ok_and(|(slab, _)| self.durable.is_over(number, slab, written_at))
                 };
                 let writes = writes.iter().filter(|write| !is_over(write));
                 let versions: Vec<Version> = writes.map(|w| version(w, written_at)).collect();
                 for version in &versions {
-                    self.note_takeover(region, version);
-                    put(region, version);
+                    self.note_takeover(number, image, version);
+                    put(image, version);
                 }
                 let versions: Vec<Version> = versions
                     .into_iter()
-                    .filter(|version| region.cell(version.pointer).is_ok())
+                    .filter(|version| image.has_cell(version.pointer))
                     .collect();
                 if !versions.is_empty() {
                     self.durable.push(Item::Apply { position, versions });
                 }
             }
             Step::Free { position, freed } => {
-                // There is no such slab in a region of other sizes, and nothing in it.
-                let _ = region.free_slab(freed.slab);
+                image.free_slab(freed.slab);
                 self.durable.push(Item::Free { position, freed });
             }
         }
     }
 
     /// The note of that may have been lost with the journal's end.
-    fn note_takeover(&self, region: &Region, version: &Version) {
-        let Some(slab) = taken_over(region, version.pointer) else {
+    fn note_takeover(&self, region: u16, image: &Image, version: &Version) {
+        let Some(slab) = image.taken_over(version.pointer) else {
             return;
         };
-        let at = newest_in(region, slab);
+        let at = image.newest_in(slab);
         if (1..version.timestamp).contains(&at) {
             probe!("farm slab taken over while the disk is read");
-            let region = region.number();
             self.durable.free(Freed { region, slab, at });
         }
     }

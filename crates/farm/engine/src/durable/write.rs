@@ -9,7 +9,7 @@ use crate::site::Site;
 use crate::wire::{Message, Number};
 use plinth_farm_disk::{Backup, Error, Position, Version};
 use plinth_farm_fabric::{Fabric, Machine};
-use plinth_farm_memory::{Region, Seen, TIMESTAMP_MAX};
+use plinth_farm_memory::{Pointer, Region, Seen, TIMESTAMP_MAX};
 use plinth_farm_time::Clock;
 use plinth_runtime::disk::Trouble;
 use plinth_runtime::{
@@ -90,10 +90,39 @@ impl Durable {
         served.map(|(_, number, waiter)| (number, waiter)).collect()
     }
 
-    async fn next_item(&self) -> Item {
+    /// The objects of a region, with timestamps and payloads of whole cells, when the line is empty.
+    pub async fn objects(&self, region: u16) -> Result<Vec<(Pointer, u64, Vec<u8>)>, Error> {
+        while !self.line.borrow().is_empty() {
+            self.done.notified().await;
+        }
+        let mut objects = BTreeMap::new();
+        let mut scan = self.backup.scan(region);
+        while let Some(versions) = scan.next().await? {
+            for version in versions {
+                objects.insert(version.pointer.word(), version);
+            }
+        }
+        let allocated = objects.into_values().filter(|version| version.is_allocated);
+        let object = |version: Version| {
+            let mut payload = version.payload.to_vec();
+            payload.resize(version.pointer.class().payload_bytes(), 0);
+            (version.pointer, version.timestamp, payload)
+        };
+        Ok(allocated.map(object).collect())
+    }
+
+    /// Waits until the line has room for what is not urgent.
+    pub async fn until_half_done(&self) {
+        while self.line_bytes.get() > LINE_BYTES_MAX.get() / 2 {
+            self.done.notified().await;
+        }
+    }
+
+    /// The first item of the line, which stays there until the backup has it.
+    async fn next_item(&self) -> Rc<Item> {
         loop {
-            if let Some(item) = self.line.borrow_mut().pop_front() {
-                return item;
+            if let Some(item) = self.line.borrow().front() {
+                return item.clone();
             }
             self.item.notified().await;
         }
@@ -215,11 +244,13 @@ impl<F: Fabric + 'static> Site<F> {
         });
     }
 
-    fn fail_disk(&self, why: &dyn Display) {
+    /// The machine cannot go on with what it has.
+    pub fn fail_disk(&self, why: &dyn Display) {
+        let why = why.to_string();
         trace_warn!("FarmDiskFailed", "machine" => self.core.own.0, "why" => why);
         self.core.stage.leave();
         if let Some(links) = &self.links {
-            links.disk_failed(why.to_string());
+            links.disk_failed(why);
         }
     }
 
@@ -318,12 +349,15 @@ impl<F: Fabric + 'static> Site<F> {
     /// The replica here has all objects in memory. It is whole when the backup has them too. Objects are read when
     /// they join the line, so that the backup takes in all changes of a slab in the order in which the memory did.
     pub async fn copy_to_disk(&self, durable: &Durable, configuration: u64, region: u16) {
-        for slab in 0..self.core.store.shape.slabs() {
+        // One that is on disk only has given them to the backup as they came.
+        let slabs = match self.core.store.is_on_disk {
+            true => 0..0,
+            false => 0..self.core.store.shape.slabs(),
+        };
+        for slab in slabs {
             let mut next = Some(0);
             while let Some(first) = next {
-                while durable.line_bytes.get() > LINE_BYTES_MAX.get() / 2 {
-                    durable.done.notified().await;
-                }
+                durable.until_half_done().await;
                 let read = |region: &Region| versions_of(region, slab, first);
                 let (versions, rest) = self.core.store.with(region, read).unwrap_or_default();
                 if !versions.is_empty() {

@@ -58,9 +58,9 @@ pub async fn faults_of_the_end(engines: &[Rc<Engine<Any>>], view: &View) -> Vec<
         }
     }
     for (replicas, region) in view.regions.iter().zip(0..) {
-        let primary = objects_of(engines, region, replicas.primary, &mut faults);
+        let primary = objects_of(engines, region, replicas.primary, &mut faults).await;
         for backup in &replicas.backups {
-            if objects_of(engines, region, *backup, &mut faults) != primary {
+            if objects_of(engines, region, *backup, &mut faults).await != primary {
                 faults.push(format!("region {region} differs at {:?}", backup.machine));
             }
         }
@@ -69,7 +69,7 @@ pub async fn faults_of_the_end(engines: &[Rc<Engine<Any>>], view: &View) -> Vec<
 }
 
 /// The objects of a replica: each with its timestamp and payload.
-fn objects_of(
+async fn objects_of(
     engines: &[Rc<Engine<Any>>],
     region: u16,
     place: Place,
@@ -77,7 +77,14 @@ fn objects_of(
 ) -> Vec<(Pointer, u64, Vec<u8>)> {
     let mut engines = engines.iter();
     let engine = engines.find(|engine| engine.fabric().local().machine() == place.machine);
-    let host = engine.expect("it runs").fabric().local().host().clone();
+    let engine = engine.expect("it runs");
+    if let Some(objects) = engine.objects_on_disk(region).await {
+        return objects;
+    }
+    while engine.is_loading() {
+        sleep(Duration::from_millis(1)).await;
+    }
+    let host = engine.fabric().local().host().clone();
     let replica = Region::open(host.region(place.slot).expect("a slot")).expect("a region");
     assert_eq!(replica.number(), region, "a slot has the view's region");
     let object = |at: Pointer| match replica.cell(at).expect("a cell").read() {

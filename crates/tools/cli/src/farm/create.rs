@@ -41,6 +41,7 @@ impl PlanArguments {
             region_mib: self.region_mib,
             machines_max: self.machines_max,
             is_durable: self.durable,
+            has_backups_on_disk: false,
         }
     }
 }
