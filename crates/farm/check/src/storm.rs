@@ -57,11 +57,6 @@ pub struct Storm {
     end: RefCell<Option<(View, Vec<Rc<Engine<Any>>>)>>,
 }
 
-/// About every third cluster. It takes nothing from what else a seed draws.
-fn has_backups_on_disk(seed: u64) -> bool {
-    (seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40).is_multiple_of(3)
-}
-
 impl Storm {
     pub fn new<W: Work>(world: World, work: &W) -> Storm {
         let sizes = work.sizes(&world);
@@ -75,7 +70,7 @@ impl Storm {
             region_bytes: 8 * sizes.region_words,
             slab_bytes: 8 * sizes.slab_words,
             is_durable: world.is_durable,
-            has_backups_on_disk: world.is_durable && has_backups_on_disk(world.seed),
+            has_backups_on_disk: world.is_on_disk,
             ..Cluster::new(Uid(9), machines, REGIONS, replication)
         };
         let host = |machine: u16| match world.is_one_host {

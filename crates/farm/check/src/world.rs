@@ -58,6 +58,8 @@ pub struct World {
     pub is_stormy: bool,
     /// Machines have disks, and all of them may fail at once.
     pub is_durable: bool,
+    /// Backups are on disk only.
+    pub is_on_disk: bool,
     /// The storm is over: clients come to their ends.
     pub is_calm: Cell<bool>,
     /// How many transactions have ended with each error.
@@ -99,6 +101,7 @@ impl World {
             latency: Duration::from_micros(latencies(seed).end),
             is_stormy,
             is_durable: false,
+            is_on_disk: false,
             is_calm: Cell::new(false),
             machines: machines(seed, is_stormy, limits),
             policy: POLICIES[seed as usize / 3 % 4],
