@@ -203,10 +203,14 @@ pub struct Violation {
 impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, seed) = (self.workload.name(), self.seed);
+        write!(f, "{}; again: ", self.what)?;
+        if Workload::UNFINISHED.contains(&self.workload) {
+            let example = "cargo run --release -p plinth-farm-check --example farm_seeds --";
+            return write!(f, "{example} {name} {seed} 1");
+        }
         write!(
             f,
-            "{}; again: plinth sim run --seed {seed} --scenario farm --workloads {name}",
-            self.what
+            "plinth sim run --seed {seed} --scenario farm --workloads {name}"
         )?;
         match self.planted {
             Some(planted) => write!(f, " --planted-fault {planted}"),
