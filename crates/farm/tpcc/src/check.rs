@@ -7,6 +7,7 @@ use bytes::Bytes;
 use plinth_farm_memory::Objects;
 use plinth_farm_structures::Result;
 use plinth_farm_structures::btree::BTree;
+use plinth_runtime::Pace;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A customer: warehouse, district, number.
@@ -37,8 +38,14 @@ async fn rows<O: Objects>(tx: &O, tree: &BTree) -> Result<Vec<(Bytes, Bytes)>> {
 }
 
 async fn decoded_rows<O: Objects, R: Row>(tx: &O, tree: &BTree) -> Result<Vec<(Bytes, R)>> {
-    let decode = |(key, row)| Ok((key, decoded(row, tree.root())?));
-    rows(tx, tree).await?.into_iter().map(decode).collect()
+    let rows = rows(tx, tree).await?;
+    let (mut all, mut pace) = (Vec::with_capacity(rows.len()), Pace::new());
+    for (key, row) in rows {
+        // Millions of rows take seconds, and the machine must renew its lease meanwhile.
+        pace.rest_if_over().await;
+        all.push((key, decoded(row, tree.root())?));
+    }
+    Ok(all)
 }
 
 /// Checks conditions 1 to 10 and 12. The eleventh holds for a database that was only loaded; see [`check_loaded`].
@@ -81,8 +88,9 @@ async fn check_payments<O: Objects>(
     sums: &mut Sums,
 ) -> Result<()> {
     let mut by_district: BTreeMap<u8, i64> = BTreeMap::new();
-    let mut sum = 0;
+    let (mut sum, mut pace) = (0, Pace::new());
     for (key, row) in decoded_rows::<O, History>(tx, &warehouse.history).await? {
+        pace.rest_if_over().await;
         sum += row.amount;
         *by_district.entry(row.district).or_default() += row.amount;
         let at = warehouse.history.root();
@@ -124,12 +132,14 @@ async fn check_orders<O: Objects>(
     warehouse: &Warehouse,
     broken: &mut Broken,
 ) -> Result<BTreeMap<OrderId, Order>> {
-    let mut orders = BTreeMap::new();
+    let (mut orders, mut pace) = (BTreeMap::new(), Pace::new());
     for (key, row) in decoded_rows::<O, Order>(tx, &warehouse.orders).await? {
+        pace.rest_if_over().await;
         orders.insert((key[0], number_of(&key, warehouse.orders.root())?), row);
     }
     let mut new = BTreeSet::new();
     for (key, _) in rows(tx, &warehouse.new_orders).await? {
+        pace.rest_if_over().await;
         new.insert((key[0], number_of(&key, warehouse.new_orders.root())?));
     }
     let of = warehouse.id;
@@ -159,6 +169,7 @@ async fn check_orders<O: Objects>(
         }
     }
     for (id, order) in &orders {
+        pace.rest_if_over().await;
         broken.expect(5, (order.carrier == 0) == new.contains(id), || {
             format!("order {id:?} of {of} has carrier {}", order.carrier)
         });
@@ -168,6 +179,7 @@ async fn check_orders<O: Objects>(
     });
     let mut by_customer = BTreeSet::new();
     for (key, _) in rows(tx, &warehouse.orders_by_customer).await? {
+        pace.rest_if_over().await;
         by_customer.insert((
             key[0],
             number_of(&key, warehouse.orders_by_customer.root())?,
@@ -188,8 +200,9 @@ async fn check_lines<O: Objects>(
     sums: &mut Sums,
 ) -> Result<()> {
     let mut counts: BTreeMap<OrderId, u32> = BTreeMap::new();
-    let of = warehouse.id;
+    let (of, mut pace) = (warehouse.id, Pace::new());
     for (key, line) in decoded_rows::<O, OrderLine>(tx, &warehouse.order_lines).await? {
+        pace.rest_if_over().await;
         let id = (key[0], number_of(&key[..5], warehouse.order_lines.root())?);
         *counts.entry(id).or_default() += 1;
         let Some(order) = orders.get(&id) else {
@@ -209,6 +222,7 @@ async fn check_lines<O: Objects>(
     }
     let mut by_district: BTreeMap<u8, (u32, u32)> = BTreeMap::new();
     for (id, order) in orders {
+        pace.rest_if_over().await;
         let lines = counts.get(id).copied().unwrap_or_default();
         let sums = by_district.entry(id.0).or_default();
         *sums = (sums.0 + u32::from(order.lines), sums.1 + lines);
