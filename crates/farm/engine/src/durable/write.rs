@@ -11,7 +11,7 @@ use plinth_farm_disk::{Backup, Error, Position, Version};
 use plinth_farm_fabric::{Fabric, Machine};
 use plinth_farm_memory::{Pointer, Region, Seen, TIMESTAMP_MAX};
 use plinth_farm_time::Clock;
-use plinth_runtime::disk::Trouble;
+use plinth_runtime::disk::{Health, Trouble};
 use plinth_runtime::{
     Duration, TaskGroup, now, planted, probe, race, sleep, trace, trace_warn, yield_now,
 };
@@ -55,13 +55,17 @@ impl Durable {
     /// Returns when an operation on the disk does not come back, with what is to be said of it.
     async fn hangs(&self) -> String {
         let limit = Duration::from_secs_f64(DISK_HANG_SECONDS.get());
+        let mut did_hang = false;
         loop {
             sleep(limit / 4).await;
-            for health in &self.healths {
-                // Operations that fail are the business of who waits for them.
-                if let Some(Trouble::Hangs(what)) = health.trouble(limit, health.failures()) {
-                    return format!("the disk does not answer: {}", Trouble::Hangs(what));
-                }
+            // Operations that fail are the business of who waits for them.
+            let trouble = |health: &Health| health.trouble(limit, health.failures());
+            let mut troubles = self.healths.iter().filter_map(trouble);
+            let hangs = troubles.find(|trouble| matches!(trouble, Trouble::Hangs(_)));
+            match hangs {
+                // A process that was stopped finds old operations, which come back as soon as it runs.
+                Some(hangs) if did_hang => return format!("the disk does not answer: {hangs}"),
+                hangs => did_hang = hangs.is_some(),
             }
         }
     }
