@@ -4,7 +4,7 @@
 use super::{Bell, Rope, attach, is_owned, kill_owner, own, own_sparse, owner, owner_ended};
 use crate::real::block_on;
 use crate::real::memory::LARGE_PAGE_BYTES;
-use crate::sim::{Locality, SimConfig, Simulation};
+use crate::sim::{Locality, MachineId, ProcessId, SimConfig, Simulation};
 use crate::{Duration, TaskGroup, sleep, spawn, timeout};
 use std::io::ErrorKind;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -238,6 +238,17 @@ fn simulated_memory_is_full_if_the_test_says_so() {
     assert_eq!(take("/two"), Ok(true));
 }
 
+/// A simulated process that owns a memory at `/m`.
+fn start_owner(sim: &Simulation, machine: MachineId) -> ProcessId {
+    let main = || {
+        Box::pin(async {
+            let _owned = own(Path::new("/m"), 1).await;
+            std::future::pending::<()>().await;
+        }) as _
+    };
+    sim.start_process(machine, "10.0.0.1:1".parse().expect("one"), main)
+}
+
 #[test]
 fn the_owner_is_known_and_can_be_killed_by_others() {
     let scratch = Scratch::new("owner");
@@ -256,13 +267,7 @@ fn the_owner_is_known_and_can_be_killed_by_others() {
     });
     let sim = Simulation::new(1, SimConfig::default());
     let machine = sim.add_machine(Locality::default());
-    let main = || {
-        Box::pin(async {
-            let _owned = own(Path::new("/m"), 1).await;
-            std::future::pending::<()>().await;
-        }) as _
-    };
-    let process = sim.start_process(machine, "10.0.0.1:1".parse().expect("one"), main);
+    let process = start_owner(&sim, machine);
     let killed = sim.run_on(machine, async {
         sleep(SHORT).await;
         let known = owner(Path::new("/m")).await.expect("an answer");
@@ -319,13 +324,7 @@ fn who_watches_an_owner_hears_of_its_end_and_of_no_end_before() {
 fn who_watches_a_simulated_owner_hears_of_its_end() {
     let sim = Simulation::new(1, SimConfig::default());
     let machine = sim.add_machine(Locality::default());
-    let main = || {
-        Box::pin(async {
-            let _owned = own(Path::new("/m"), 1).await;
-            std::future::pending::<()>().await;
-        }) as _
-    };
-    sim.start_process(machine, "10.0.0.1:1".parse().expect("one"), main);
+    start_owner(&sim, machine);
     let ended = sim.run_on(machine, async {
         sleep(SHORT).await;
         kill_owner(Path::new("/m")).await.expect("killed");
