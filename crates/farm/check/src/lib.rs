@@ -67,12 +67,14 @@ pub enum Workload {
     DurableStructures,
     /// TPC-C, in the same way.
     DurableOrders,
-    /// The structures in a cluster whose backups are on disk only, with primaries that load slowly.
+    /// The structures in a durable cluster whose backups are on disk only, with primaries that load slowly.
     StructuresOnDisk,
+    /// TPC-C, in the same way.
+    OrdersOnDisk,
 }
 
 impl Workload {
-    pub const ALL: [Workload; 10] = [
+    pub const ALL: [Workload; 12] = [
         Workload::Structures,
         Workload::Pairs,
         Workload::Orders,
@@ -83,9 +85,9 @@ impl Workload {
         Workload::GraphInStorm,
         Workload::DurableStructures,
         Workload::DurableOrders,
+        Workload::StructuresOnDisk,
+        Workload::OrdersOnDisk,
     ];
-    /// Nothing draws these, and no program offers what they are about: they fail.
-    const UNFINISHED: [Workload; 1] = [Workload::StructuresOnDisk];
 
     /// Its name in `plinth sim`.
     pub fn name(self) -> &'static str {
@@ -101,12 +103,13 @@ impl Workload {
             Workload::DurableStructures => "farm_structures_durable",
             Workload::DurableOrders => "farm_orders_durable",
             Workload::StructuresOnDisk => "farm_structures_on_disk",
+            Workload::OrdersOnDisk => "farm_orders_on_disk",
         }
     }
 
     pub fn of_name(name: &str) -> Option<Workload> {
-        let all = Workload::ALL.into_iter().chain(Workload::UNFINISHED);
-        all.into_iter().find(|workload| workload.name() == name)
+        let mut all = Workload::ALL.into_iter();
+        all.find(|workload| workload.name() == name)
     }
 
     fn is_stormy(self) -> bool {
@@ -119,8 +122,13 @@ impl Workload {
     }
 
     fn is_durable(self) -> bool {
-        use Workload::{DurableOrders, DurableStructures, StructuresOnDisk};
-        matches!(self, DurableStructures | DurableOrders | StructuresOnDisk)
+        use Workload::{DurableOrders, DurableStructures};
+        matches!(self, DurableStructures | DurableOrders) || self.is_on_disk()
+    }
+
+    fn is_on_disk(self) -> bool {
+        use Workload::{OrdersOnDisk, StructuresOnDisk};
+        matches!(self, StructuresOnDisk | OrdersOnDisk)
     }
 }
 
@@ -204,10 +212,6 @@ impl fmt::Display for Violation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (name, seed) = (self.workload.name(), self.seed);
         write!(f, "{}; again: ", self.what)?;
-        if Workload::UNFINISHED.contains(&self.workload) {
-            let example = "cargo run --release -p plinth-farm-check --example farm_seeds --";
-            return write!(f, "{example} {name} {seed} 1");
-        }
         write!(
             f,
             "plinth sim run --seed {seed} --scenario farm --workloads {name}"
@@ -243,7 +247,7 @@ pub fn run(workload: Workload, seed: u64) -> Result<Shown, Violation> {
 pub async fn run_in(workload: Workload, seed: u64, limits: &Limits) -> Result<Shown, Wrong> {
     let mut world = World::new(seed, workload.is_stormy(), limits);
     world.is_durable = workload.is_durable();
-    world.is_on_disk = workload == Workload::StructuresOnDisk;
+    world.is_on_disk = workload.is_on_disk();
     if world.is_durable {
         set_knobs(small_disks(seed));
     }
@@ -257,7 +261,9 @@ pub async fn run_in(workload: Workload, seed: u64, limits: &Limits) -> Result<Sh
         }
         Workload::PairsInStorm => storm_over_keys(keys::Kind::Pairs, world, limits).await,
         Workload::GraphInStorm => storm_over_graph(world, limits).await,
-        Workload::OrdersInStorm | Workload::DurableOrders => storm_over_orders(world, limits).await,
+        Workload::OrdersInStorm | Workload::DurableOrders | Workload::OrdersOnDisk => {
+            storm_over_orders(world, limits).await
+        }
     };
     shown.map(|shown| Shown {
         fingerprint: control().fingerprint(),

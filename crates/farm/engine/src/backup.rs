@@ -81,6 +81,10 @@ impl Core {
             return Some(false);
         }
         let version = version(write, written_at);
+        if self.is_away_and_newer(&version) {
+            probe!("farm version older than the one that is away");
+            return Some(false);
+        }
         let applied = self.store.with_image(region, |image| image.apply(&version));
         applied.flatten()
     }

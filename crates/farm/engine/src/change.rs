@@ -103,7 +103,6 @@ impl<F: Fabric + 'static> Site<F> {
             }
             if let Some(region) = opened {
                 self.begin_copy(region);
-                self.begin_load(region);
             }
         }
     }

@@ -27,7 +27,7 @@ use std::rc::Rc;
 
 /// The engine of one machine. It works as long as this, or one of its transactions, is there.
 pub struct Engine<F: Fabric + 'static> {
-    site: Rc<Site<F>>,
+    pub(crate) site: Rc<Site<F>>,
     alive: Alive,
 }
 
@@ -194,6 +194,7 @@ impl<F: Fabric + 'static> Engine<F> {
         let of = site.clone();
         group.spawn("farm rounds", async move { of.core.run_rounds().await });
         site.write_disk(group);
+        site.load_regions(group);
         Ok(Engine { site, alive })
     }
 
@@ -306,11 +307,7 @@ impl<F: Fabric + 'static> Engine<F> {
 
     /// Objects of regions of which this machine is the primary are not in its memory yet (§4.9).
     pub fn is_loading(&self) -> bool {
-        let store = &self.site.core.store;
-        store
-            .here()
-            .into_iter()
-            .any(|region| store.is_loading(region))
+        self.site.core.store.next_loading().is_some()
     }
 
     /// The objects of a replica that is on disk only, each with its timestamp and payload, when everything is there

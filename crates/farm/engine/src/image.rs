@@ -2,9 +2,11 @@
 //!
 //! ```text
 //!   on disk ── becomes the primary's: made ──▶ loading ── the last object has come ──▶ in memory
-//!      ▲                                          │                                       │
-//!      └────────── another configuration ─────────┴── if this is not the primary's ◀──────┘
+//!      ▲                                          │                                        │
+//!      └─────────────────────────────── another machine is the primary ────────────────────┘
 //! ```
+//!
+//! A region that is loading stays so when the configuration changes, as long as this machine is its primary.
 //!
 //! Of a replica that is on disk only, a table says what is in the slabs. It is ahead of the backup: it has what is in
 //! the line ([`Item`](crate::durable::Item)).
@@ -21,8 +23,9 @@ pub struct Table {
 
 pub enum Image {
     Memory(Region),
-    /// Some objects are away ([`Cell::is_away`](plinth_farm_memory::Cell::is_away)). The table is of the begin.
-    Loading(Region, Table),
+    /// Some objects are away ([`Cell::is_away`](plinth_farm_memory::Cell::is_away)). The table is of the begin. The
+    /// number is another one each time that a region is made.
+    Loading(Region, Table, u64),
     Disk(Table),
 }
 
@@ -95,7 +98,7 @@ impl Image {
     #[inline]
     pub fn memory(&self) -> Option<&Region> {
         match self {
-            Image::Memory(region) | Image::Loading(region, _) => Some(region),
+            Image::Memory(region) | Image::Loading(region, ..) => Some(region),
             Image::Disk(_) => None,
         }
     }
@@ -111,7 +114,7 @@ impl Image {
     pub fn to_table(&self) -> Table {
         match self {
             Image::Memory(region) => Table::of_region(region, None),
-            Image::Loading(region, table) => Table::of_region(region, Some(table)),
+            Image::Loading(region, table, _) => Table::of_region(region, Some(table)),
             Image::Disk(table) => table.clone(),
         }
     }
@@ -119,7 +122,7 @@ impl Image {
     /// There may be an object of this size at this place.
     pub fn has_cell(&self, at: Pointer) -> bool {
         match self {
-            Image::Memory(region) | Image::Loading(region, _) => region.cell(at).is_ok(),
+            Image::Memory(region) | Image::Loading(region, ..) => region.cell(at).is_ok(),
             Image::Disk(table) => table.has_cell(at),
         }
     }
@@ -128,7 +131,7 @@ impl Image {
     pub fn newest_in(&self, slab: u32) -> u64 {
         match self {
             Image::Memory(region) => newest_in(region, slab),
-            Image::Loading(region, table) => newest_in(region, slab).max(table.newest_in(slab)),
+            Image::Loading(region, table, _) => newest_in(region, slab).max(table.newest_in(slab)),
             Image::Disk(table) => table.newest_in(slab),
         }
     }
@@ -138,7 +141,7 @@ impl Image {
     /// that is newer comes only when the former ones have ended everywhere.
     pub fn taken_over(&self, at: Pointer) -> Option<u32> {
         match self {
-            Image::Memory(region) | Image::Loading(region, _) => {
+            Image::Memory(region) | Image::Loading(region, ..) => {
                 let (slab, _) = region.shape().place(at).ok()?;
                 let class = region.slab_class(slab)?;
                 (class != at.class() && region.is_empty_slab(slab)).then_some(slab)
@@ -155,7 +158,7 @@ impl Image {
     /// `None` if there is no such cell here.
     pub fn apply(&mut self, version: &Version) -> Option<bool> {
         match self {
-            Image::Memory(region) | Image::Loading(region, _) => {
+            Image::Memory(region) | Image::Loading(region, ..) => {
                 let cell = region.claim(version.pointer).ok()?;
                 Some(cell.apply(version.timestamp, version.is_allocated, &version.payload))
             }
@@ -166,7 +169,7 @@ impl Image {
     /// The slab has no objects. There may be no such slab in a region of other sizes, and nothing in it.
     pub fn free_slab(&mut self, slab: u32) {
         match self {
-            Image::Memory(region) | Image::Loading(region, _) => {
+            Image::Memory(region) | Image::Loading(region, ..) => {
                 let _ = region.free_slab(slab);
             }
             Image::Disk(table) => {
@@ -271,7 +274,7 @@ mod tests {
             .assign_slab_away(1, class(20), |_| true)
             .expect("it is free");
         let table = Table::of(shape(), &[(shape().slab_word(1), class(20), 8)]);
-        let loading = Image::Loading(region, table);
+        let loading = Image::Loading(region, table, 1);
         assert_eq!(
             (loading.newest_in(1), loading.to_table().newest_in(1)),
             (8, 8)

@@ -6,7 +6,7 @@ use crate::image::Image;
 use crate::ledger::Known;
 use crate::recovery::{Author, Below, Id, Redone};
 use crate::wire::Number;
-use plinth_farm_disk::Position;
+use plinth_farm_disk::{Position, Version};
 use plinth_farm_fabric::Machine;
 use plinth_farm_memory::{Pointer, TIMESTAMP_MAX};
 use plinth_farm_time::Interval;
@@ -146,6 +146,19 @@ impl Core {
             return false;
         };
         durable.is_over(at.region(), slab, written_at)
+    }
+
+    /// The object is not in memory, where it would be compared, and the backup has a version that is not older.
+    pub fn is_away_and_newer(&self, version: &Version) -> bool {
+        let Some(durable) = self.durable.as_ref().filter(|_| self.store.is_on_disk) else {
+            return false;
+        };
+        self.store.is_away(version.pointer)
+            && !durable.backup().is_news(version)
+            && !planted!(
+                "farm_redo_replaces_what_is_away",
+                "a recovery replaces an object that is not in memory, whatever its age"
+            )
     }
 
     /// An object is about to be applied here. If it takes a slab over from another class, that slab is free before.

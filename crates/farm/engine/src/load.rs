@@ -11,7 +11,8 @@
 //!
 //! **Why nothing old is loaded over something newer.** When the region is made, the versions in the line to the backup
 //! go into memory where they are newer than what the backup has. From then on an object that is away is the backup's,
-//! because nobody can change it before it has come. Only a cell that is away is loaded.
+//! because nobody can change it before it has come. Only a cell that is away is loaded. A later recovery may bring
+//! versions again, of which the backup has newer ones: what is not news to the backup does not replace what is away.
 
 use crate::core::Core;
 use crate::durable::Durable;
@@ -20,7 +21,9 @@ use crate::wire::Message;
 use plinth_farm_disk::{Error, Version};
 use plinth_farm_fabric::{Fabric, Machine};
 use plinth_farm_memory::{Pointer, Region};
-use plinth_runtime::{Duration, knob, planted, probe, race, sleep, spawn, trace, yield_now};
+use plinth_runtime::{
+    Duration, TaskGroup, knob, planted, probe, race, sleep, spawn, trace, yield_now,
+};
 use std::rc::Rc;
 
 knob! {
@@ -37,15 +40,21 @@ async fn rest() {
     }
 }
 
+fn overwrites() -> bool {
+    planted!(
+        "farm_load_overwrites",
+        "what is loaded replaces what has been written since"
+    )
+}
+
 impl Core {
     /// A machine waits for an object of which this one is the primary. It hears when that is there, or asks again
     /// after a while.
     pub fn want(&self, at: Pointer, by: Machine) {
-        let is_away = |region: &Region| region.cell(at).is_ok_and(|cell| cell.is_away());
-        if self.store.with_primary(at.region(), is_away) != Some(true) {
-            return self.tell_fetched(at, by);
+        match self.store.is_away(at) {
+            true => self.wanted.add(at, by),
+            false => self.tell_fetched(at, by),
         }
-        self.wanted.add(at, by);
     }
 
     fn tell_fetched(&self, at: Pointer, to: Machine) {
@@ -77,10 +86,8 @@ impl Core {
             match version {
                 _ if !cell.is_away() => {
                     let header = cell.header();
-                    if planted!(
-                        "farm_load_overwrites",
-                        "what is loaded replaces what has been written since"
-                    ) && let Some(version) = version.filter(|_| cell.lock(header))
+                    if overwrites()
+                        && let Some(version) = version.filter(|_| cell.lock(header))
                     {
                         let older = plinth_farm_memory::Older::NONE;
                         let is_allocated = version.is_allocated;
@@ -166,22 +173,20 @@ impl<F: Fabric + 'static> Site<F> {
         }
     }
 
-    /// The region is open. Loads it if this machine is its primary, and objects are away.
-    pub fn begin_load(self: &Rc<Self>, region: u16) {
-        if !self.core.store.is_loading(region) {
+    /// Begins what brings objects that are away, if there may be any.
+    pub fn load_regions(self: &Rc<Self>, group: &TaskGroup) {
+        if self.core.durable.is_none() || !self.core.store.is_on_disk {
             return;
         }
         let site = self.clone();
-        self.tasks.spawn("farm load", async move {
+        group.spawn("farm load", async move {
             if let Some(durable) = &site.core.durable {
-                match site.load(durable, region).await {
-                    Ok(()) => trace!("FarmRegionLoaded", "region" => region),
-                    Err(error) => site.fail_disk(&error),
-                }
+                let failed = site.load_all(durable).await;
+                site.fail_disk(&failed);
             }
         });
         let site = self.clone();
-        self.tasks.spawn("farm fetches", async move {
+        group.spawn("farm fetches", async move {
             loop {
                 let at = site.core.wanted.next().await;
                 let of = site.clone();
@@ -189,6 +194,21 @@ impl<F: Fabric + 'static> Site<F> {
                     .spawn("farm fetch", async move { of.fetch(at).await });
             }
         });
+    }
+
+    /// One region after the other, also while configurations change.
+    async fn load_all(&self, durable: &Durable) -> Error {
+        loop {
+            let Some((region, number)) = self.core.store.next_loading() else {
+                self.core.store.load_wanted.notified().await;
+                continue;
+            };
+            match self.load(durable, region, number).await {
+                Ok(true) => trace!("FarmRegionLoaded", "region" => region),
+                Ok(false) => probe!("farm region goes back to the disk while it is loaded"),
+                Err(error) => return error,
+            }
+        }
     }
 
     async fn fetch(&self, at: Pointer) {
@@ -207,24 +227,44 @@ impl<F: Fabric + 'static> Site<F> {
         }
     }
 
-    async fn load(&self, durable: &Durable, region: u16) -> Result<(), Error> {
+    /// False if it is not loading any more, or was made anew: what was read before then may be old.
+    async fn load(&self, durable: &Durable, region: u16, number: u64) -> Result<bool, Error> {
+        let store = &self.core.store;
         let mut scan = durable.backup().scan(region);
         while let Some(versions) = scan.next().await? {
-            for some in versions.chunks(LOAD_OBJECTS.get()) {
+            if !store.is_loading(region, number) {
+                return Ok(false);
+            }
+            // Versions that were written meanwhile, which the scan meets too, cost no rest.
+            let is_wanted = |version: &&Version| store.is_away(version.pointer) || overwrites();
+            let away: Vec<&Version> = versions.iter().filter(is_wanted).collect();
+            if away.is_empty() {
+                yield_now().await;
+            }
+            for some in away.chunks(LOAD_OBJECTS.get()) {
                 for version in some {
                     self.core.bring(version.pointer, Some(version));
                 }
                 rest().await;
+                if !store.is_loading(region, number) {
+                    return Ok(false);
+                }
             }
         }
         // What is still away was of a slab that was freed.
-        for slab in 0..self.core.store.shape.slabs() {
-            for at in self.core.store.away(region, slab) {
+        for slab in 0..store.shape.slabs() {
+            for at in store.away(region, slab) {
                 let version = durable.backup().read(at).await?;
+                if !store.is_loading(region, number) {
+                    return Ok(false);
+                }
                 self.core.bring(at, version.as_ref());
             }
         }
-        self.core.store.loaded(region);
-        Ok(())
+        if !store.is_loading(region, number) {
+            return Ok(false);
+        }
+        store.loaded(region);
+        Ok(true)
     }
 }

@@ -70,7 +70,8 @@ impl<F: Fabric> Site<F> {
             offset: word.saturating_mul(WORD_BYTES),
         };
         let mut trouble = Trouble::default();
-        loop {
+        // What is of a configuration reads nothing in another one: there the region may not be open, or not be there.
+        while self.fabric.local().configuration() == number {
             let openings = self.openings(machine);
             match self.fabric.read(at, into).await {
                 Ok(()) => return Ok(()),
@@ -82,6 +83,7 @@ impl<F: Fabric> Site<F> {
                 Err(_) => return Err(Abort::Failed),
             }
         }
+        Err(Abort::Failed)
     }
 
     pub async fn header(

@@ -6,7 +6,7 @@ use crate::view::Configuration;
 use plinth_farm_fabric::Memory;
 use plinth_farm_fabric::{Host, Machine};
 use plinth_farm_memory::{Error, Old, Pointer, Region, Shape, Sizes, Slabs};
-use plinth_runtime::sync::Permits;
+use plinth_runtime::sync::{Notify, Permits};
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -68,6 +68,9 @@ pub struct Store {
     released: RefCell<BTreeSet<u16>>,
     /// One at a time takes memory for a slot, or gives it back.
     pub changing: Permits,
+    /// How often a region was made in memory.
+    makes: Cell<u64>,
+    pub load_wanted: Notify,
 }
 
 impl Store {
@@ -98,6 +101,8 @@ impl Store {
             used: RefCell::default(),
             released: RefCell::default(),
             changing: Permits::new(1),
+            makes: Cell::new(0),
+            load_wanted: Notify::new(),
         })
     }
 
@@ -141,9 +146,9 @@ impl Store {
             };
             let is_primary = configuration.primary(number) == Some(self.own);
             let image = match image {
-                // A recovery may bring anything again: it finds one that is complete, or is on disk.
-                Image::Loading(..) => Image::Disk(image.to_table()),
-                Image::Memory(_) if self.is_on_disk && !is_primary => Image::Disk(image.to_table()),
+                Image::Memory(_) | Image::Loading(..) if self.is_on_disk && !is_primary => {
+                    Image::Disk(image.to_table())
+                }
                 image => image,
             };
             let slabs = None;
@@ -166,7 +171,7 @@ impl Store {
         if let Some(Some(replica)) = replicas.get_mut(usize::from(region)) {
             replica.slabs = match &replica.image {
                 Image::Memory(region) => Some(Slabs::open(region)),
-                Image::Loading(region, _) => Some(Slabs::open_away(region)),
+                Image::Loading(region, ..) => Some(Slabs::open_away(region)),
                 Image::Disk(_) => None,
             };
         }
@@ -239,7 +244,9 @@ impl Store {
     }
 
     pub fn released(&self, slot: u16) {
-        self.released.borrow_mut().insert(slot);
+        if self.is_idle(slot) {
+            self.released.borrow_mut().insert(slot);
+        }
     }
 
     /// What a replica has that is on disk.
@@ -250,13 +257,36 @@ impl Store {
 
     /// The replica is in memory from here on, and objects are away. False if it is not here any more.
     pub fn made(&self, region: u16, made: Region) -> bool {
-        let make = |image: &mut Image| *image = Image::Loading(made, image.to_table());
-        self.with_image(region, make).is_some()
+        self.makes.set(self.makes.get() + 1);
+        let number = self.makes.get();
+        let make = |image: &mut Image| *image = Image::Loading(made, image.to_table(), number);
+        let is_here = self.with_image(region, make).is_some();
+        self.load_wanted.notify_one();
+        is_here
     }
 
-    pub fn is_loading(&self, region: u16) -> bool {
-        let is_loading = |image: &mut Image| matches!(image, Image::Loading(..));
+    /// A region that is loading: which, and its number.
+    pub fn next_loading(&self) -> Option<(u16, u64)> {
+        let replicas = self.replicas.borrow();
+        let numbered = replicas.iter().zip(0u16..);
+        let mut loading = numbered.filter_map(|(replica, region)| match replica.as_ref()?.image {
+            Image::Loading(.., number) => Some((region, number)),
+            _ => None,
+        });
+        loading.next()
+    }
+
+    /// It is loading still, and was not made anew since.
+    pub fn is_loading(&self, region: u16, number: u64) -> bool {
+        let is_loading =
+            |image: &mut Image| matches!(image, Image::Loading(.., now) if *now == number);
         self.with_image(region, is_loading) == Some(true)
+    }
+
+    /// The object is not in memory yet.
+    pub fn is_away(&self, at: Pointer) -> bool {
+        let is_away = |region: &Region| region.cell(at).is_ok_and(|cell| cell.is_away());
+        self.with(at.region(), is_away) == Some(true)
     }
 
     /// The objects of a slab that are away.
@@ -275,11 +305,12 @@ impl Store {
     /// No object of the region is away.
     pub fn loaded(&self, region: u16) {
         self.with_image(region, |image| {
-            if let Image::Loading(region, _) = image {
+            if let Image::Loading(region, ..) = image {
                 *image = Image::Memory(region.clone());
             }
         });
-        self.with_slabs(region, Slabs::all_here);
+        let time = self.newest();
+        self.with_slabs(region, |slabs| slabs.all_here(time));
     }
 
     /// Regions that have a replica here.

@@ -97,20 +97,31 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
     }
 
     /// As a member that could go on: whether it does not know the time, so that it cannot. In a durable cluster it
-    /// leaves if it is the last one that lives: nobody can tell it the time, but the disks.
+    /// leaves if it is the last one that lives: nobody can tell it the time, but the disks. It also leaves if nobody
+    /// else goes on for a while: the others that live do not know the time either.
     pub(crate) fn gives_up_without_time(&mut self, record: &Record) -> bool {
         let knows_time = self.core.update(|server, _| server.knows_time());
         if knows_time || !record.cluster.is_durable {
             return false;
         }
         let mut others = record.machines.iter().filter(|s| s.id != self.core.id());
-        if others.all(|seat| self.is_dead(seat.id)) {
-            probe!("farm_last_member_knows_no_time");
+        let is_last = others.all(|seat| self.is_dead(seat.id));
+        if is_last || self.stuck_for(record) >= RETURN_GRACE {
+            probe!("farm_no_member_knows_the_time");
             self.core.leave(Left::Restore);
-        } else {
-            self.note_stuck(record);
         }
         true
+    }
+
+    /// Since when it cannot go on in this configuration.
+    fn stuck_for(&mut self, record: &Record) -> Duration {
+        let number = record.number();
+        let since = match self.stuck {
+            Some((of, since)) if of == number => since,
+            _ => plinth_runtime::now(),
+        };
+        self.stuck = Some((number, since));
+        since.elapsed()
     }
 
     /// As a member that cannot go on because others are missed. If some of them have returned, the rest may be gone
@@ -119,13 +130,7 @@ impl<F: Fabric + 'static, R: Register + 'static> Manager<F, R> {
         if !record.cluster.is_durable || record.returned().next().is_none() {
             return;
         }
-        let number = record.number();
-        let since = match self.stuck {
-            Some((of, since)) if of == number => since,
-            _ => plinth_runtime::now(),
-        };
-        self.stuck = Some((number, since));
-        if since.elapsed() >= RETURN_PATIENCE {
+        if self.stuck_for(record) >= RETURN_PATIENCE {
             probe!("farm_member_gives_up_for_restore");
             self.core.leave(Left::Restore);
         }

@@ -9,7 +9,7 @@
 //! ```
 //!
 //! It is memory of this process alone: a new primary finds it out from the headers, a slab when it is first needed.
-//! While objects are [away](crate::Cell::is_away), only slabs that were free have room.
+//! A cell whose object is [away](crate::Cell::is_away) is not known to be free before all objects are there.
 
 use crate::bitmap::Bitmap;
 use crate::cell::Header;
@@ -21,8 +21,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 enum Slab {
     Free,
-    /// Some of its objects may not be in memory yet.
-    Away(Class),
     /// Nobody has looked at its headers yet.
     Unknown(Class),
     Known {
@@ -50,6 +48,10 @@ pub struct Slabs {
     rooms: Vec<Room>,
     /// Slabs that have become empty, and when. They may have objects again.
     retired: BTreeMap<u32, u64>,
+    /// Some objects of the region may not be in memory yet.
+    has_away: bool,
+    /// Of slabs that are known, cells that were away when somebody looked.
+    away: BTreeMap<u32, Bitmap>,
 }
 
 impl Slabs {
@@ -62,6 +64,8 @@ impl Slabs {
             free: BTreeSet::new(),
             rooms: vec![Room::default(); usize::from(CLASSES)],
             retired: BTreeMap::new(),
+            has_away: false,
+            away: BTreeMap::new(),
         };
         for slab in 0..region.shape().slabs() {
             let state = match region.slab_class(slab) {
@@ -81,25 +85,31 @@ impl Slabs {
 
     /// The same with a region in which objects are away.
     pub fn open_away(region: &Region) -> Slabs {
-        let mut this = Slabs::open(region);
-        for room in &mut this.rooms {
-            room.unknown.clear();
+        Slabs {
+            has_away: true,
+            ..Slabs::open(region)
         }
-        for slab in &mut this.slabs {
-            if let Slab::Unknown(class) = slab {
-                *slab = Slab::Away(*class);
-            }
-        }
-        this
     }
 
-    /// No object is away any more.
-    pub fn all_here(&mut self) {
-        for slab in 0..self.slabs.len() {
-            if let Slab::Away(class) = self.slabs[slab] {
-                self.slabs[slab] = Slab::Unknown(class);
-                self.room(class).unknown.insert(slab as u32);
+    /// No object is away any more. `time` is now: see [`release`](Slabs::release).
+    pub fn all_here(&mut self, time: u64) {
+        self.has_away = false;
+        for (slab, away) in std::mem::take(&mut self.away) {
+            let Slab::Known { class, free } = &mut self.slabs[slab as usize] else {
+                continue;
+            };
+            let (class, shape) = (*class, self.region.shape());
+            for index in (0..shape.cells(class)).filter(|index| away.contains(*index)) {
+                let pointer = shape.pointer(self.region.number(), class, slab, index);
+                let cell = self.region.cell(pointer);
+                if cell.is_ok_and(|cell| !cell.header().is_allocated()) {
+                    free.insert(index);
+                }
             }
+            if free.len() > 0 {
+                self.room(class).known.insert(slab);
+            }
+            self.retire_if_empty(slab, time);
         }
     }
 
@@ -194,13 +204,20 @@ impl Slabs {
 
     fn know(&mut self, slab: u32, class: Class) {
         let shape = self.region.shape();
-        let mut free = Bitmap::new(shape.cells(class));
+        let (mut free, mut away) = (
+            Bitmap::new(shape.cells(class)),
+            Bitmap::new(shape.cells(class)),
+        );
         for index in 0..shape.cells(class) {
             let pointer = shape.pointer(self.region.number(), class, slab, index);
-            let cell = self.region.cell(pointer);
-            if cell.is_ok_and(|cell| !cell.header().is_allocated()) {
-                free.insert(index);
-            }
+            match self.region.cell(pointer) {
+                Ok(cell) if self.has_away && cell.is_away() => away.insert(index),
+                Ok(cell) if !cell.header().is_allocated() => free.insert(index),
+                _ => false,
+            };
+        }
+        if away.len() > 0 {
+            self.away.insert(slab, away);
         }
         if free.len() > 0 {
             self.room(class).known.insert(slab);
@@ -223,11 +240,15 @@ impl Slabs {
         match &mut self.slabs[slab as usize] {
             // The look finds the cell free.
             Slab::Unknown(_) => self.look(slab),
-            Slab::Away(_) => (),
             Slab::Known { class, free } => {
                 let class = *class;
                 if !free.insert(index) {
                     return Err(Error::NotReserved);
+                }
+                if self.has_away
+                    && let Some(away) = self.away.get_mut(&slab)
+                {
+                    away.remove(index);
                 }
                 if free.len() == 1 {
                     self.room(class).known.insert(slab);

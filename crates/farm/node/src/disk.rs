@@ -77,22 +77,26 @@ impl Identity {
         disk::create_dir_all(directory).await?;
         let cluster = record.cluster.id;
         let found = Identity::read(directory).await?;
-        let mut disk = None;
         if let Some(identity) = found {
-            let is_member = record.seat_on(identity.disk).is_some();
-            let other = match identity {
-                _ if identity.cluster != cluster => "another cluster's".to_owned(),
-                _ if identity.machine == machine => return Ok(identity),
-                _ if is_member => format!("machine {}'s", identity.machine),
-                _ => String::new(),
+            // The record says whose the disk is. What the disk itself says may be of a number that it never got.
+            let seat = record.seat_on(identity.disk);
+            let other = match seat {
+                _ if identity.cluster != cluster => Some("another cluster's".to_owned()),
+                Some(seat) if seat.machine != machine => {
+                    Some(format!("machine {}'s", seat.machine))
+                }
+                _ => None,
             };
-            if !other.is_empty() {
+            if let Some(other) = other {
                 let what =
                     format!("the directory is {other}: start it as that, or name another one");
                 return Err(refused(directory, what));
             }
-            disk = Some(identity.disk);
+            if identity.machine == machine {
+                return Ok(identity);
+            }
         }
+        let disk = found.map(|identity| identity.disk);
         let disk = disk.unwrap_or_else(|| {
             let (high, low) = random::uid();
             Uid::from_parts(high, low)
@@ -173,6 +177,8 @@ fn replicas_on(record: &Record, disk: Uid) -> Vec<(u16, u16)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_farm_member::{Cluster, Place, Seat};
+    use plinth_runtime::sim::{SimConfig, Simulation};
 
     #[test]
     fn a_damaged_identity_is_none() {
@@ -193,5 +199,43 @@ mod tests {
         for length in 0..bytes.len() {
             assert_eq!(Identity::parse(&bytes.slice(..length)), None);
         }
+    }
+
+    #[test]
+    fn the_record_says_whose_a_disk_is() {
+        let config = SimConfig {
+            knob_randomise_probability: 0.0,
+            ..SimConfig::default()
+        };
+        Simulation::new(1, config).run(async {
+            let directory = Path::new("/disk");
+            let mut record = Record::of_new(Cluster::new(Uid(9), 8, 1, 1));
+            // Nobody's yet: a number that the process asks for, and does not get.
+            let asked = Identity::of(directory, &record, 3).await.expect("new");
+            record.machines.push(Seat {
+                machine: 5,
+                id: Uid(1),
+                place: Place {
+                    host: 1,
+                    socket: None,
+                    zone: String::new(),
+                },
+                slots: 1,
+                disk: Some(member::Disk {
+                    id: asked.disk,
+                    newest: 0,
+                }),
+            });
+            let refused = Identity::of(directory, &record, 3).await;
+            let text = refused
+                .map_err(|error| error.to_string())
+                .expect_err("machine 5's");
+            assert!(text.contains("the directory is machine 5's"), "{text}");
+            let own = Identity::of(directory, &record, 5).await.expect("its own");
+            assert_eq!((own.machine, own.disk), (5, asked.disk));
+            record.cluster.id = Uid(10);
+            let foreign = Identity::of(directory, &record, 5).await;
+            assert!(foreign.is_err());
+        });
     }
 }

@@ -273,14 +273,15 @@ async fn number_of(config: &Config, record: &Record) -> Result<Number, String> {
     }
     let identity = Identity::read(&config.data_directory.join(DISK)).await;
     let identity = identity.map_err(|error| format!("data directory: {error}"))?;
-    match (identity, config.machine) {
-        (Some(identity), _) if record.seat_on(identity.disk).is_none() => Ok(wanted),
-        (Some(identity), Some(number)) if identity.machine != number => Err(format!(
-            "--machine {number}: data directory {} is machine {}'s; leave the option out, or name another directory",
+    // The record says whose the disk is. What the disk itself says may be of a number that it never got.
+    let seat = identity.and_then(|identity| record.seat_on(identity.disk));
+    match (seat.map(|seat| seat.machine), config.machine) {
+        (Some(machine), Some(number)) if machine != number => Err(format!(
+            "--machine {number}: data directory {} is machine {machine}'s; leave the option out, or name another \
+             directory",
             config.data_directory.display(),
-            identity.machine
         )),
-        (Some(identity), _) => Ok(Number::This(identity.machine)),
+        (Some(machine), _) => Ok(Number::This(machine)),
         (None, _) => Ok(wanted),
     }
 }

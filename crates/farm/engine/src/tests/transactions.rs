@@ -310,3 +310,16 @@ fn a_machine_that_is_cut_off_fails_transactions_and_holds_up_nobody() {
         assert!(engine.active() > 0, "what is not truncated counts");
     });
 }
+
+#[test]
+fn a_read_of_one_configuration_fails_in_another() {
+    on(Shape::default(), async |cluster| {
+        let at = cluster.object(1, b"here").await;
+        let site = &cluster.engines[0].site;
+        let primary = site.core.view().primary(at.region()).expect("one");
+        let place = (primary.machine, primary.slot);
+        assert!(site.header(1, place, at.word()).await.is_ok());
+        let former = site.header(0, place, at.word()).await;
+        assert_eq!(former.map(|_| ()), Err(Abort::Failed));
+    });
+}
