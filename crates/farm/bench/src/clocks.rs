@@ -43,7 +43,8 @@ pub fn hear_time(engine: &Engine<Shared>, clock: &Rc<Clock>) {
     engine.on_message(Room::Member, Rc::new(take));
 }
 
-/// What the master's machine says of its clock, which is that of all: they are in one process.
+/// What the master's machine says of its clock, which is that of all in its process. Machines of other processes
+/// exchange messages.
 pub type Told = Rc<Cell<Option<plinth_farm_time::Shared>>>;
 
 /// Moves the clock on, for good. A message that finds no room in a ring is lost, and sent again later.

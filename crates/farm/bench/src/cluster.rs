@@ -7,14 +7,18 @@ use plinth_farm_engine::{Engine, Options, Replicas, Settings, View};
 use plinth_farm_fabric::{Fabric, Layout, Local, Machine, Shared};
 use plinth_farm_memory::{Abort, Objects, Pointer, Sizes};
 use plinth_farm_structures::Result as StructureResult;
-use plinth_runtime::{TaskGroup, disk};
+use plinth_runtime::{Duration, TaskGroup, disk, now, sleep};
 use std::cell::Cell;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// Of a ring between two machines.
 const RING_WORDS: u64 = 1 << 16;
 const MIB_WORDS: u64 = (1 << 20) / 8;
+/// A machine of another process may be about to start.
+const OPEN_LIMIT: Duration = Duration::from_secs(10);
+const OPEN_PAUSE: Duration = Duration::from_millis(1);
 
 /// How many machines there are, and how much memory they have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,16 +48,20 @@ impl Place {
 
 impl Place {
     fn failed(&self, error: &std::io::Error) -> String {
-        let directory = self.0.display();
-        format!("{directory}: no memory can be made there: {error}")
+        no_memory(&self.0, error)
     }
 }
 
+fn no_memory(directory: &Path, error: &std::io::Error) -> String {
+    let directory = directory.display();
+    format!("{directory}: no memory can be made there: {error}")
+}
+
 /// Removes the files when it is dropped. The memory stays as long as it is mapped.
-struct Files(PathBuf);
+pub(crate) struct Files(pub PathBuf);
 
 impl Files {
-    async fn new(place: &Place) -> Result<Files, String> {
+    pub async fn new(place: &Place) -> Result<Files, String> {
         let number = STARTED.replace(STARTED.get() + 1);
         let name = format!("plinth-farm-bench-{}-{number}", unique());
         let files = Files(place.0.join(name));
@@ -133,8 +141,23 @@ impl Machines {
 impl Cluster {
     /// Starts the machines, with memory in `place`, without data. Errors are a line for the user.
     pub async fn start(place: &Place, machines: &Machines, mode: Mode) -> Result<Cluster, String> {
-        machines.check()?;
         let files = Files::new(place).await?;
+        let all = 0..machines.machines;
+        let cluster = Cluster::start_part(&files.0, machines, mode, all).await;
+        // Mapped memory needs no name, and whatever ends this process leaves nothing behind.
+        drop(files);
+        cluster
+    }
+
+    /// Starts some of the machines, whose memory lies in the directory. The others are started by other processes
+    /// meanwhile.
+    pub(crate) async fn start_part(
+        directory: &Path,
+        machines: &Machines,
+        mode: Mode,
+        own: Range<u16>,
+    ) -> Result<Cluster, String> {
+        machines.check()?;
         let (view, sizes) = (machines.view(), machines.sizes());
         let layout = Layout {
             machines: usize::from(machines.machines),
@@ -142,9 +165,9 @@ impl Cluster {
             region_words: sizes.region_words(),
         };
         let mut fabrics = Vec::new();
-        for machine in &view.machines {
-            let local = Local::start(&files.0, *machine, &layout).await;
-            let local = local.map_err(|error| place.failed(&error))?;
+        for machine in own.map(Machine) {
+            let local = Local::start(directory, machine, &layout).await;
+            let local = local.map_err(|error| no_memory(directory, &error))?;
             let fabric = Rc::new(Shared::new(local));
             let configured = fabric.configure(1, &view.machines).await;
             configured.map_err(|error| format!("the fabric does not start: {error}"))?;
@@ -158,8 +181,13 @@ impl Cluster {
                 .iter()
                 .filter(|other| **other != fabric.local().machine())
             {
-                let opened = fabric.open(*other).await;
-                opened.map_err(|error| format!("no way to machine {}: {error}", other.0))?;
+                let begun = now();
+                while let Err(error) = fabric.open(*other).await {
+                    if begun.elapsed() > OPEN_LIMIT {
+                        return Err(format!("no way to machine {}: {error}", other.0));
+                    }
+                    sleep(OPEN_PAUSE).await;
+                }
             }
             let clock = new_clock(fabric.local().machine());
             let (policy, settings) = (mode.policy(), Settings::default());
@@ -171,8 +199,6 @@ impl Cluster {
             time.spawn("time", keep_time(view.clone(), clock, fabric, told.clone()));
             engines.push(Rc::new(engine));
         }
-        // Mapped memory needs no name, and whatever ends this process leaves nothing behind.
-        drop(files);
         Ok(Cluster {
             engines,
             mode,

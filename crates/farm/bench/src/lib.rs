@@ -8,9 +8,9 @@
 //!   measure    throughput by time and by processor time, latencies, ratios
 //! ```
 //!
-//! All machines share one thread, so figures are those of one core. They share memory as processes of a host do: a
-//! read of another machine's memory takes the same way as between two processes. What is compared (policies, with and
-//! without opacity) runs by turns in one run, each on a database of its own.
+//! All machines share one thread, except those of [`apart`], so figures are those of one core. They share memory as
+//! processes of a host do: a read of another machine's memory takes the same way as between two processes. What is
+//! compared (policies, with and without opacity) runs by turns in one run, each on a database of its own.
 //!
 //! Promise: each run ends with a check of its data, and a run whose check fails says so in [`Report::broken`].
 //!
@@ -18,6 +18,7 @@
 //! here that transactions do not wait for the time of their snapshot (they are serializable, not strict), and that no
 //! old version is kept. The wait for the write timestamp stays.
 
+pub mod apart;
 mod clocks;
 mod cluster;
 mod kv;

@@ -81,12 +81,12 @@ fn amount_of(value: &[u8]) -> Option<u64> {
 
 /// What a round has done.
 #[derive(Default)]
-struct Done {
+pub(crate) struct Done {
     updates: u64,
     update_aborts: Aborts,
-    scans: u64,
-    scan_aborts: Aborts,
-    broken: Vec<String>,
+    pub scans: u64,
+    pub scan_aborts: Aborts,
+    pub broken: Vec<String>,
     spent: Spent,
     /// Of the processor time, that of the scans.
     scans_cpu_s: f64,
@@ -99,7 +99,7 @@ impl Done {
         self.updates as f64 / left.max(1e-9)
     }
 
-    fn merge(&mut self, other: Done) {
+    pub fn merge(&mut self, other: Done) {
         self.updates += other.updates;
         self.update_aborts.merge(other.update_aborts);
         self.scans += other.scans;
@@ -125,19 +125,29 @@ impl Side {
             mode,
         )
         .await?;
-        let mut access = cluster.machine(0);
+        Side::load_on(cluster, plan).await
+    }
+
+    /// The rows lie on the first machine of this process.
+    pub async fn load_on(cluster: Cluster, plan: &Plan) -> Result<Side, String> {
+        let access = cluster.machine(0);
         let tree = load_tree(&access, plan.tree(), plan.rows, |_| plan.value(AMOUNT)).await;
         let tree = tree.map_err(|error| failed("loading", error))?;
-        access.options = mode.writing();
-        Ok(Side {
+        Ok(Side::new(cluster, tree))
+    }
+
+    pub fn new(cluster: Cluster, tree: BTree) -> Side {
+        let mut access = cluster.machine(0);
+        access.options = cluster.mode.writing();
+        Side {
             cluster,
             access,
             tree,
             rounds: 0,
-        })
+        }
     }
 
-    async fn round(&mut self, plan: &Plan, with_scans: bool) -> Result<Done, String> {
+    pub(crate) async fn round(&mut self, plan: &Plan, with_scans: bool) -> Result<Done, String> {
         self.rounds += 1;
         let (watch, until) = (Watch::start(), now() + plan.duration);
         let scanners = if with_scans { plan.scanners } else { 0 };
@@ -207,7 +217,7 @@ impl Side {
         Ok(self.access.commit(tx).await?)
     }
 
-    async fn scan(&self, plan: &Plan, until: Instant) -> Result<Done, String> {
+    pub async fn scan(&self, plan: &Plan, until: Instant) -> Result<Done, String> {
         let mut done = Done::default();
         while now() < until {
             match self.scan_once(0..plan.rows, Some(until)).await {
@@ -304,7 +314,7 @@ where
 }
 
 #[derive(Default)]
-struct Rounds {
+pub(crate) struct Rounds {
     alone: Done,
     beside: Done,
     alone_a_second: Vec<f64>,
@@ -314,6 +324,26 @@ struct Rounds {
 }
 
 impl Rounds {
+    pub fn add(&mut self, alone: Done, beside: Done) {
+        self.alone_a_core.push(alone.updates_a_core());
+        self.beside_a_core.push(beside.updates_a_core());
+        let a_second = |done: &Done| done.spent.a_second(done.updates);
+        self.alone_a_second.push(a_second(&alone));
+        self.beside_a_second.push(a_second(&beside));
+        self.alone.merge(alone);
+        self.beside.merge(beside);
+    }
+
+    /// Adds what was measured to the report, and what is wrong.
+    pub async fn report(mut self, plan: &Plan, side: &Side, report: &mut Report) {
+        let mode = side.cluster.mode;
+        report.add_broken(mode.name(), self.broken(mode));
+        report.add_broken(mode.name(), side.verify(plan).await);
+        let figure = self.figure(plan, mode);
+        let line = line(&figure);
+        report.add(figure, line);
+    }
+
     fn figure(&self, plan: &Plan, mode: Mode) -> Value {
         let (alone, beside) = (&self.alone, &self.beside);
         json!({
@@ -377,26 +407,12 @@ pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Result<Report, String> {
         for (side, rounds) in &mut sides {
             let alone = side.round(plan, false).await?;
             let beside = side.round(plan, true).await?;
-            rounds.alone_a_core.push(alone.updates_a_core());
-            rounds.beside_a_core.push(beside.updates_a_core());
-            rounds
-                .alone_a_second
-                .push(alone.spent.a_second(alone.updates));
-            rounds
-                .beside_a_second
-                .push(beside.spent.a_second(beside.updates));
-            rounds.alone.merge(alone);
-            rounds.beside.merge(beside);
+            rounds.add(alone, beside);
         }
     }
     tell("checking the rows");
-    for (side, rounds) in &mut sides {
-        let mode = side.cluster.mode;
-        report.add_broken(mode.name(), rounds.broken(mode));
-        report.add_broken(mode.name(), side.verify(plan).await);
-        let figure = rounds.figure(plan, mode);
-        let line = line(&figure);
-        report.add(figure, line);
+    for (side, rounds) in sides {
+        rounds.report(plan, &side, &mut report).await;
     }
     Ok(report)
 }

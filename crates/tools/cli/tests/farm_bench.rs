@@ -53,8 +53,34 @@ fn scans_of_several_lengths_and_reads_of_another_process_are_measured() {
 }
 
 #[test]
+fn scans_of_another_process_see_the_same_sum_beside_updates() {
+    let scans = [
+        "scans",
+        "--apart",
+        "--rows",
+        "300",
+        "--rounds",
+        "2",
+        "--old-mib",
+        "32",
+    ];
+    let scans = measured(&[&scans[..], &["--policy", "block,abort"]].concat());
+    let figures = scans["figures"].as_array().expect("figures");
+    assert_eq!(figures.len(), 2);
+    for figure in figures {
+        assert!(figure["scans"].as_u64() > Some(0), "{figure}");
+        assert_eq!(figure["scan_aborts"], serde_json::json!({}), "{figure}");
+        assert!(
+            figure["updates_a_second_beside_scans"].as_f64() > Some(0.0),
+            "{figure}"
+        );
+    }
+}
+
+#[test]
 fn bad_input_gets_one_line() {
-    let wrong: [(&[&str], &str); 6] = [
+    let wrong: [(&[&str], &str); 7] = [
+        (&["lengths", "--apart"], "all run in one process"),
         (
             &["tpcc", "--policy", "both"],
             "there are block, abort, truncate and single",

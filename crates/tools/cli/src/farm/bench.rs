@@ -1,9 +1,11 @@
 //! `plinth farm bench`: workloads on machines of the in-memory engine in this process.
 
+mod apart;
 mod compare;
 mod failures;
 mod processes;
 
+use crate::server::follow_parent;
 use crate::{Outcome, connect};
 use clap::Subcommand;
 use failures::Case;
@@ -43,6 +45,21 @@ enum Workload {
     Lengths(Lengths),
     /// Scans of all rows beside updates, and the updates with and without them by turns
     Scans(Scans),
+    /// The process that scans for `scans --apart`
+    #[command(hide = true)]
+    Scanner(Scanner),
+}
+
+#[derive(clap::Args, Debug)]
+struct Scanner {
+    #[command(flatten)]
+    scans: Scans,
+    /// Where the memory of the other machine lies
+    #[arg(long, value_name = "DIR")]
+    beside: PathBuf,
+    /// End when this process does
+    #[arg(long, value_name = "PID")]
+    parent: u32,
 }
 
 #[derive(clap::Args, Debug)]
@@ -302,6 +319,9 @@ struct Scans {
     /// Scans side by side
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=1000))]
     scanners: u32,
+    /// Scans run in a process of their own, which reads this one's memory: that needs another core
+    #[arg(long)]
+    apart: bool,
     /// Intervals with and without scans, in turn
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
     rounds: u32,
@@ -516,6 +536,9 @@ async fn measure(workload: &Workload) -> Outcome {
             let measured = compare::run(&asked.plan(), &tell).await;
             ("compare", asked.common.json, measured)
         }
+        Workload::Lengths(asked) if asked.scans.apart => {
+            return Err("farm bench lengths: --apart: all run in one process; leave it out".into());
+        }
         Workload::Lengths(asked) => {
             let measured = lengths::run(&asked.plan(), &tell).await;
             ("lengths", asked.scans.common.json, measured)
@@ -525,8 +548,15 @@ async fn measure(workload: &Workload) -> Outcome {
             ("ycsb", asked.common.json, measured)
         }
         Workload::Scans(asked) => {
-            let measured = scans::run(&asked.plan(), &tell).await;
+            let measured = match asked.apart {
+                true => apart::run(&asked.plan(), &tell).await,
+                false => scans::run(&asked.plan(), &tell).await,
+            };
             ("scans", asked.common.json, measured)
+        }
+        Workload::Scanner(asked) => {
+            follow_parent(asked.parent)?;
+            return apart::serve(&asked.beside, &asked.scans.plan()).await;
         }
     };
     let report: Report = measured.map_err(|line| format!("farm bench {name}: {line}"))?;
