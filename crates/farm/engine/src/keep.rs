@@ -153,12 +153,7 @@ impl Core {
         let Some(durable) = self.durable.as_ref().filter(|_| self.store.is_on_disk) else {
             return false;
         };
-        self.store.is_away(version.pointer)
-            && !durable.backup().is_news(version)
-            && !planted!(
-                "farm_redo_replaces_what_is_away",
-                "a recovery replaces an object that is not in memory, whatever its age"
-            )
+        self.store.is_away(version.pointer) && !durable.backup().is_news(version)
     }
 
     /// An object is about to be applied here. If it takes a slab over from another class, that slab is free before.

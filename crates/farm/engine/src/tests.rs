@@ -2,6 +2,7 @@
 
 mod cluster;
 mod hostile;
+mod loading;
 mod memories;
 mod options;
 mod real;
