@@ -40,6 +40,7 @@ pub struct Joined {
     node: Node<Mixed, CoordinatedRegister>,
     access: Access,
     may_renumber: bool,
+    sparse: usize,
     _tasks: TaskGroup,
 }
 
@@ -121,6 +122,7 @@ impl Joined {
             node,
             access,
             may_renumber,
+            sparse: plan::sparse(&cluster, &sizes, has_data),
             _tasks: tasks,
         })
     }
@@ -131,6 +133,11 @@ impl Joined {
 
     pub fn member(&self) -> &Member<Mixed, CoordinatedRegister> {
         self.node.member()
+    }
+
+    /// So many regions of its memory take room only while something is in them.
+    pub fn sparse(&self) -> usize {
+        self.sparse
     }
 
     /// It may come again under another number.

@@ -36,7 +36,8 @@ record! {
         /// Its transactions since the process began.
         pub committed: u64,
         pub aborted: u64,
-        /// Bytes of its memory; of the regions of which it is the primary; of these, in slabs that nothing uses.
+        /// Bytes of memory that it takes; of the regions of which it is the primary; of these, in slabs that nothing
+        /// uses.
         pub memory_bytes: u64,
         pub region_bytes: u64,
         pub free_bytes: u64,
@@ -47,6 +48,8 @@ record! {
         pub safe_point_age_ns: Option<u64>,
         /// Commits wait for room on its disk.
         pub is_disk_full: bool,
+        /// Objects of regions of which it is the primary are on its disk, and not in its memory yet.
+        pub is_loading: bool,
     }
 }
 

@@ -26,7 +26,9 @@ metric! {
     OLD_BLOCKS_FREE: Gauge = "plinth_farm_old_blocks_free", "of these, free ones";
     SAFE_POINT_AGE: Gauge = "plinth_farm_safe_point_age_seconds",
         "how far the safe point is behind the time; older versions are collected";
-    MEMORY: Gauge = "plinth_farm_memory_bytes", "bytes of the machine's memory";
+    MEMORY: Gauge = "plinth_farm_memory_bytes", "bytes of memory that the machine takes";
+    LOADING: Gauge = "plinth_farm_loading",
+        "1 while the process has not read all of the regions that it leads from its disk";
 }
 
 const NS_A_SECOND: f64 = 1e9;
@@ -35,6 +37,7 @@ fn add(out: &mut Samples, status: &MachineStatus) {
     let is_member = status.number > 0 && status.waits_for.is_empty();
     out.add(&MEMBER, &[], f64::from(u8::from(is_member)));
     out.add(&MASTER, &[], f64::from(u8::from(status.is_master)));
+    out.add(&LOADING, &[], f64::from(u8::from(status.is_loading)));
     out.add(&CONFIGURATION, &[], status.number as f64);
     if let Some(ns) = status.uncertainty_ns {
         out.add(&UNCERTAINTY, &[], ns as f64 / NS_A_SECOND);

@@ -34,7 +34,20 @@ pub struct Plan {
     pub has_backups_on_disk: bool,
 }
 
+/// Errors: a line for the user.
+pub fn check_backups(is_durable: bool, are_on_disk: bool) -> Result<(), String> {
+    match are_on_disk && !is_durable {
+        true => Err("--backups disk: only a durable cluster has disks; add --durable".into()),
+        false => Ok(()),
+    }
+}
+
 impl Plan {
+    /// Errors: why no cluster can be made of it, a line for the user.
+    pub fn check(&self) -> Result<(), String> {
+        self.cluster(Uid::default()).map(drop)
+    }
+
     /// Errors: a line for the user.
     pub fn cluster(&self, id: Uid) -> Result<Cluster, String> {
         let Plan {
@@ -57,9 +70,7 @@ impl Plan {
                 "there are numbers for 1 to {MACHINES_MAX} machines, and at least for those of the beginning"
             ));
         }
-        if self.has_backups_on_disk && !self.is_durable {
-            return Err("--backups disk: only a durable cluster has disks; add --durable".into());
-        }
+        check_backups(self.is_durable, self.has_backups_on_disk)?;
         let cluster = Cluster {
             first_machines: machines,
             region_bytes: self.region_mib.saturating_mul(MIB_BYTES),
@@ -131,6 +142,13 @@ pub fn sparse(cluster: &Cluster, sizes: &Sizes, has_data: bool) -> usize {
     }
 }
 
+/// Bytes of a memory that take room while the machine leads so many regions.
+pub fn taken_bytes(layout: &Layout, sparse: usize, primaries: usize) -> u64 {
+    let idle = layout.region_words.iter().take(sparse).skip(primaries);
+    let words = layout.words().unwrap_or_default() as u64;
+    WORD_BYTES * words.saturating_sub(idle.sum())
+}
+
 /// Where the memory of a process is served that listens at `listen`: at the next port. `None` if there is none.
 pub fn memory_socket(listen: SocketAddr) -> Option<SocketAddr> {
     let port = listen.port().checked_add(1)?;
@@ -173,8 +191,14 @@ mod tests {
         let is_durable = true;
         let made = cluster(Plan { is_durable, ..plan });
         assert!(made.has_backups_on_disk && made.is_sane());
-        assert!(sparse(&made, &sizes(&made, 8), true) > 0);
         assert_eq!(sparse(&made, &sizes(&made, 8), false), 0);
+        let sizes = sizes(&made, 8);
+        let (layout, sparse) = (layout(&made, &sizes, true), sparse(&made, &sizes, true));
+        let taken = |primaries| taken_bytes(&layout, sparse, primaries);
+        let slots = usize::from(slots(&made));
+        assert_eq!(taken(slots), 8 * layout.words().expect("it fits") as u64);
+        assert_eq!(taken_bytes(&layout, 0, 0), taken(slots));
+        assert_eq!(taken(2) - taken(0), 2 * made.region_bytes);
     }
 
     #[test]

@@ -135,6 +135,9 @@ async fn own_directory(directory: &Path, key: &str) -> Result<(), String> {
 /// A line for the user. `Ok` only if its work has ended.
 pub async fn serve(config: Config) -> Result<(), String> {
     let socket = check_address(config.listen)?;
+    if let Some(plan) = &config.new {
+        plan.check()?;
+    }
     let key = config.cluster.key();
     let (_lock, was_used) = prepare(&config.data_directory, &key).await?;
     let cannot = |at: SocketAddr| {

@@ -2,6 +2,7 @@
 
 use crate::join::Joined;
 use crate::messages::{AskStatus, MachineStatus, ROLE};
+use crate::plan::taken_bytes;
 use plinth_farm_member::{Record, primary};
 use plinth_rpc::{Registration, Transport};
 use std::cell::RefCell;
@@ -83,6 +84,7 @@ impl Own {
             old_blocks_free: 0,
             safe_point_age_ns: None,
             is_disk_full: false,
+            is_loading: false,
         };
         if let Some(joined) = &*self.joined.borrow() {
             describe(&mut status, joined);
@@ -100,9 +102,7 @@ impl Own {
 fn describe(status: &mut MachineStatus, joined: &Joined) {
     let (local, member) = (joined.local(), joined.member());
     let machine = local.machine().0;
-    let words = local.host().layout().words();
     status.machine = Some(machine);
-    status.memory_bytes = words.map_or(0, |words| words as u64 * 8);
     status.is_master = member.is_master();
     let time = member.clock().time();
     status.uncertainty_ns = time.ok().map(|now| now.uncertainty());
@@ -112,14 +112,16 @@ fn describe(status: &mut MachineStatus, joined: &Joined) {
     (status.region_bytes, status.free_bytes) = (used.region_bytes, used.free_bytes);
     (status.old_blocks, status.old_blocks_free) = (used.old.all as u64, used.old.free as u64);
     status.is_disk_full = engine.is_disk_full();
+    status.is_loading = engine.is_loading();
     let safe = engine.safe_point();
     let age = time.ok().filter(|_| safe > 0);
     status.safe_point_age_ns = age.map(|now| now.lower.saturating_sub(safe));
-    let Some(view) = joined.view().get() else {
-        return;
-    };
-    let shares = shares(&view.record, machine);
-    status.number = view.number();
+    let view = joined.view().get();
+    let shares = view.as_ref().map(|view| shares(&view.record, machine));
+    let shares = shares.unwrap_or_default();
+    let layout = local.host().layout();
+    status.memory_bytes = taken_bytes(layout, joined.sparse(), shares.primaries as usize);
+    status.number = view.map_or(0, |view| view.number());
     status.primaries = shares.primaries;
     status.backups = shares.backups;
     status.lacking = shares.lacking;

@@ -10,6 +10,7 @@
 //! again after two seconds. When this process ends, for any reason, the servers end too.
 
 use crate::children::{self, CHECK_INTERVAL, describe, stop};
+use crate::farm::keeping::{Backups, Keeping};
 use crate::server::DEFAULT_CACHE_MIB;
 use crate::{Outcome, connect, farm};
 use plinth_coordination::ClusterFile;
@@ -80,6 +81,15 @@ pub struct Arguments {
     /// Let these machines keep their data on disk, and go on with what a former run has left in the directory
     #[arg(long, requires = "farm")]
     durable: bool,
+    /// Where these machines have the replicas that do not lead their region; on disk only with --durable
+    #[arg(
+        long,
+        value_name = "WHERE",
+        value_enum,
+        default_value_t,
+        requires = "farm"
+    )]
+    backups: Backups,
 }
 
 fn parse_replication(name: &str) -> Result<u32, String> {
@@ -97,8 +107,11 @@ pub fn run(arguments: Arguments) -> Outcome {
     if let Some(machines) = arguments.farm {
         let (directory, port) = (&arguments.data_dir, arguments.port);
         let (page, no_restart) = (arguments.metrics_port, arguments.no_restart);
-        let durable = arguments.durable;
-        let work = farm::dev::run(directory, machines, port, page, no_restart, durable);
+        let keeping = Keeping {
+            durable: arguments.durable,
+            backups: arguments.backups,
+        };
+        let work = farm::dev::run(directory, machines, port, page, no_restart, keeping);
         return connect::block_on(work);
     }
     connect::block_on(async {

@@ -7,6 +7,7 @@ pub mod dev;
 mod drive;
 mod fleet;
 mod heard;
+pub mod keeping;
 mod server;
 mod shell;
 mod status;

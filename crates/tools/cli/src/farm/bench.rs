@@ -6,6 +6,7 @@ mod failures;
 mod processes;
 
 use crate::server::follow_parent;
+use super::keeping::Keeping;
 use crate::{Outcome, connect};
 use clap::Subcommand;
 use failures::Case;
@@ -184,6 +185,8 @@ struct Failures {
     /// Seconds before each failure, and at least so many after it
     #[arg(long, value_name = "S", default_value_t = 4.0, value_parser = parse_interval)]
     seconds: f64,
+    #[command(flatten)]
+    keeping: Keeping,
     /// Port of the first machine; each takes two
     #[arg(long, value_name = "PORT", default_value_t = 4950, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
@@ -430,6 +433,7 @@ impl Failures {
             seconds: Duration::from_secs_f64(self.seconds),
             cases: self.kill.clone(),
             rounds: self.rounds,
+            keeping: self.keeping,
         }
     }
 }

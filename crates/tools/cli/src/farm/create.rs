@@ -1,6 +1,7 @@
 //! `plinth farm create`.
 
 use super::ClusterArgument;
+use super::keeping::Keeping;
 use crate::Outcome;
 use plinth_coordination::Coordinators;
 use plinth_farm_member::CoordinatedRegister;
@@ -26,10 +27,8 @@ pub struct PlanArguments {
     /// Most machines and shells of a new cluster at a time
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u16).range(1..=1024))]
     machines_max: u16,
-    /// Commits of a new cluster are on the disks of all replicas before they are acknowledged, so that it survives the
-    /// end of all its processes
-    #[arg(long)]
-    durable: bool,
+    #[command(flatten)]
+    keeping: Keeping,
 }
 
 impl PlanArguments {
@@ -40,8 +39,8 @@ impl PlanArguments {
             replication: self.replication,
             region_mib: self.region_mib,
             machines_max: self.machines_max,
-            is_durable: self.durable,
-            has_backups_on_disk: false,
+            is_durable: self.keeping.durable,
+            has_backups_on_disk: self.keeping.backups.is_on_disk(),
         }
     }
 }
@@ -64,6 +63,7 @@ pub struct Arguments {
 
 pub async fn run(arguments: &Arguments) -> Outcome {
     let plan = arguments.plan.plan();
+    plan.check()?;
     let file = arguments.cluster.load().await?;
     let transport = Transport::client();
     let register = CoordinatedRegister::new(&transport, &Coordinators::from(file));

@@ -7,20 +7,13 @@
 
 use super::drive::{Drive, master};
 use super::fleet::Shape;
+use super::keeping::Keeping;
 use crate::Outcome;
 use crate::children::stop;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep};
 
 const MACHINES: u16 = 3;
-const SHAPE: Shape = Shape {
-    machines: MACHINES,
-    replication: 3,
-    regions: 6,
-    region_mib: 96,
-    old_mib: 64,
-    is_durable: false,
-};
 const WHOLE_LIMIT: Duration = Duration::from_secs(120);
 /// So long the others run alone before a new process is started.
 const ALONE: Duration = Duration::from_secs(2);
@@ -35,9 +28,22 @@ pub struct Arguments {
         value_parser = clap::value_parser!(u64).range(1..=3600)
     )]
     seconds: u64,
+    #[command(flatten)]
+    keeping: Keeping,
     /// Port of the first machine; each takes two
     #[arg(long, value_name = "PORT", default_value_t = 4900, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
+}
+
+fn shape(keeping: Keeping) -> Shape {
+    Shape {
+        machines: MACHINES,
+        replication: 3,
+        regions: 6,
+        region_mib: 96,
+        old_mib: 64,
+        keeping,
+    }
 }
 
 struct Demo {
@@ -140,7 +146,9 @@ impl Demo {
 
 pub fn run(arguments: &Arguments) -> Outcome {
     crate::connect::block_on(async {
-        let drive = Drive::prepare("demo", SHAPE, arguments.port).await?;
+        let shape = shape(arguments.keeping);
+        let drive = Drive::prepare("demo", shape, arguments.port).await;
+        let drive = drive.map_err(|line| format!("farm demo: {line}"))?;
         let mut demo = Demo {
             drive,
             begun: now(),

@@ -2,8 +2,10 @@
 //! is started again. When this process ends, for any reason, the others end too.
 
 use super::fleet::{Fleet, Shape, first_end};
+use super::keeping::{Backups, Keeping};
 use crate::Outcome;
 use crate::children::{CHECK_INTERVAL, describe, stop};
+use plinth_farm_server::Survey;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, now, race, sleep};
 use std::path::Path;
@@ -14,14 +16,14 @@ const REPLICATION_MAX: u16 = 3;
 /// More machines than this are for several hosts.
 pub const MACHINES_MAX: i64 = 16;
 
-fn shape(machines: u16, is_durable: bool) -> Shape {
+fn shape(machines: u16, keeping: Keeping) -> Shape {
     Shape {
         machines,
         replication: machines.min(REPLICATION_MAX),
         regions: 2 * machines,
         region_mib: 64,
         old_mib: 64,
-        is_durable,
+        keeping,
     }
 }
 
@@ -31,11 +33,11 @@ pub async fn run(
     port: u16,
     metrics_port: Option<u16>,
     no_restart: bool,
-    is_durable: bool,
+    keeping: Keeping,
 ) -> Outcome {
     let fleet = Fleet::prepare(
         directory,
-        shape(machines, is_durable),
+        shape(machines, keeping),
         port,
         metrics_port,
         false,
@@ -47,7 +49,7 @@ pub async fn run(
             children.push(Some(fleet.start(i)?));
         }
         match race(fleet.ready(), first_end(&mut children)).await {
-            Either::Left(outcome) => outcome?,
+            Either::Left(outcome) => tell_other_backups(&outcome?, keeping.backups),
             Either::Right(line) => return Err(line),
         }
         println!("{machines} machines of the in-memory engine, from port {port} on");
@@ -57,7 +59,7 @@ pub async fn run(
     };
     let outcome = match race(interrupted(), work).await {
         Either::Left(Ok(())) => {
-            let data = match is_durable {
+            let data = match keeping.durable {
                 true => "their data stays, for the same command",
                 false => "their data is gone",
             };
@@ -70,6 +72,18 @@ pub async fn run(
     stop(children.into_iter().flatten().collect()).await;
     fleet.remove();
     outcome
+}
+
+/// A cluster that goes on stays as it was made.
+fn tell_other_backups(seen: &Survey, asked: Backups) {
+    let has = seen.record.as_ref();
+    let has = has.map(|record| Backups::of(record.cluster.has_backups_on_disk));
+    if let Some(has) = has.filter(|has| *has != asked) {
+        let has = has.name();
+        eprintln!(
+            "plinth: the cluster was made with --backups {has}, and stays so; another --data-dir is a new one"
+        );
+    }
 }
 
 async fn keep_alive(fleet: &Fleet, children: &mut [Option<Child>], no_restart: bool) -> Outcome {

@@ -6,6 +6,7 @@
 //! /dev/shm/plinth-farm-…   their memories; removed at the end
 //! ```
 
+use super::keeping::Keeping;
 use crate::Outcome;
 use crate::children::{self, CHECK_INTERVAL, describe};
 use plinth_coordination::{ClusterFile, cluster_file};
@@ -29,8 +30,8 @@ pub struct Shape {
     pub regions: u16,
     pub region_mib: u64,
     pub old_mib: u64,
-    /// It goes on with what a former one has left in the directory, and leaves it there.
-    pub is_durable: bool,
+    /// A durable one goes on with what a former one has left in the directory, and leaves it there.
+    pub keeping: Keeping,
 }
 
 pub struct Fleet {
@@ -64,6 +65,7 @@ impl Fleet {
         metrics_port: Option<u16>,
         works: bool,
     ) -> Outcome<Fleet> {
+        shape.keeping.check()?;
         let last = u32::from(first_port) + 2 * u32::from(shape.machines) + 2;
         if last > 1 << 16 {
             return Err(format!(
@@ -82,7 +84,7 @@ impl Fleet {
             ));
         }
         let left = found.filter(|found| above.join(format!("farm-{}", found.id)).is_dir());
-        let id = match left.filter(|_| shape.is_durable) {
+        let id = match left.filter(|_| shape.keeping.durable) {
             Some(former) => former.id,
             None => format!("{:016x}", plinth_runtime::random::u64()),
         };
@@ -136,10 +138,8 @@ impl Fleet {
             .args(["--new", "--machines", &self.shape.machines.to_string()])
             .args(["--regions", &self.shape.regions.to_string()])
             .args(["--replication", &self.shape.replication.to_string()])
-            .args(["--region-mib", &self.shape.region_mib.to_string()]);
-        if self.shape.is_durable {
-            command.arg("--durable");
-        }
+            .args(["--region-mib", &self.shape.region_mib.to_string()])
+            .args(self.shape.keeping.arguments());
         if let Some(port) = self.metrics_port {
             let page = SocketAddr::new(listen.ip(), port + i);
             command.args(["--metrics", &page.to_string()]);
@@ -184,15 +184,14 @@ impl Fleet {
         }
     }
 
-    pub async fn ready(&self) -> Outcome {
+    pub async fn ready(&self) -> Outcome<Survey> {
         self.whole(usize::from(self.shape.machines), START_LIMIT)
             .await
-            .map(drop)
     }
 
     /// Removes what the machines have left.
     pub fn remove(&self) {
-        let data = (!self.shape.is_durable).then_some(&self.directory);
+        let data = (!self.shape.keeping.durable).then_some(&self.directory);
         for directory in std::iter::once(&self.memory).chain(data) {
             let _ = std::fs::remove_dir_all(directory); // it may never have been made
         }
@@ -232,7 +231,7 @@ impl Running {
             *child = Some(self.fleet.start(i)?);
         }
         match race(self.fleet.ready(), first_end(&mut self.children)).await {
-            Either::Left(outcome) => outcome,
+            Either::Left(outcome) => outcome.map(drop),
             Either::Right(line) => Err(line),
         }
     }

@@ -1,8 +1,10 @@
 //! `plinth farm status`.
 
 use super::ClusterArgument;
+use super::keeping::Backups;
 use crate::Outcome;
 use plinth_coordination::Look;
+use plinth_farm_member::Cluster;
 use plinth_farm_server::{MachineStatus, Seen, Survey, survey};
 use plinth_rpc::Transport;
 use plinth_runtime::Duration;
@@ -74,9 +76,14 @@ fn line(survey: &Survey, seen: &Seen) -> String {
 fn described(status: &MachineStatus) -> String {
     let microseconds = |ns| us(ns).map_or_else(|| "unknown".into(), |us| format!("{us:.1} us"));
     format!(
-        "primary of {}, backup of {}, not whole {}; clock within {}; {} committed, {} aborted; regions use {} of {} \
+        "primary of {}{}, backup of {}, not whole {}; clock within {}; {} committed, {} aborted; regions use {} of {} \
          MiB; old versions {} of {} blocks; safe point {} behind",
         status.primaries,
+        if status.is_loading {
+            " (still loading)"
+        } else {
+            ""
+        },
         status.backups,
         status.lacking,
         microseconds(status.uncertainty_ns),
@@ -90,15 +97,25 @@ fn described(status: &MachineStatus) -> String {
     )
 }
 
+/// What is on disks.
+fn kept(cluster: &Cluster) -> &'static str {
+    match (cluster.is_durable, cluster.has_backups_on_disk) {
+        (false, _) => "in memory only",
+        (true, false) => "durable",
+        (true, true) => "durable, with backups on disk only",
+    }
+}
+
 pub fn text(survey: &Survey) -> String {
     let mut lines = vec![match &survey.record {
         Some(record) => format!(
-            "cluster {}: configuration {}, {} regions of {} MiB, {} replicas each",
+            "cluster {}: configuration {}, {} regions of {} MiB, {} replicas each, {}",
             survey.file.key(),
             number_of(survey),
             record.cluster.regions,
             mib(record.cluster.region_bytes),
-            record.cluster.replication
+            record.cluster.replication,
+            kept(&record.cluster)
         ),
         None => format!("cluster {}", survey.file.key()),
     }];
@@ -146,6 +163,7 @@ fn machine_json(survey: &Survey, seen: &Seen) -> Value {
         "old_blocks": status.map(|of| of.old_blocks),
         "old_blocks_free": status.map(|of| of.old_blocks_free),
         "is_disk_full": status.map(|of| of.is_disk_full),
+        "is_loading": status.map(|of| of.is_loading),
         "safe_point_age_us": us(status.and_then(|of| of.safe_point_age_ns)),
     })
 }
@@ -167,6 +185,8 @@ fn as_json(survey: &Survey) -> Value {
         "configuration": number_of(survey),
         "regions": record.map(|record| record.cluster.regions),
         "replication": record.map(|record| record.cluster.replication),
+        "durable": record.map(|record| record.cluster.is_durable),
+        "backups": record.map(|record| Backups::of(record.cluster.has_backups_on_disk).name()),
         "coordinators": coordinators.collect::<Vec<_>>(),
         "machines": machines.map(|seen| machine_json(survey, seen)).collect::<Vec<_>>(),
         "processes_without_a_cluster": survey.others.iter().map(|(at, status)| {

@@ -7,6 +7,7 @@ mod redis;
 use crate::Outcome;
 use crate::connect::{ClusterArguments, Connection};
 use crate::farm::fleet::{Running, Shape};
+use crate::farm::keeping::Keeping;
 use bytes::Bytes;
 use etcd::Etcd;
 use plinth_bench::server_cpu;
@@ -193,7 +194,7 @@ async fn farm(plan: &Plan) -> Outcome<Side> {
         regions: 1,
         region_mib: ycsb::Plan::region_mib(plan.rows, plan.value_bytes) + 64,
         old_mib: 64,
-        is_durable: false,
+        keeping: Keeping::default(),
     };
     let mut running = Running::prepare("compare", shape, plan.port, false).await?;
     running.start().await?;

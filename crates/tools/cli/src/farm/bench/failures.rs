@@ -4,6 +4,7 @@
 use crate::Outcome;
 use crate::farm::drive::{Drive, master};
 use crate::farm::fleet::Shape;
+use crate::farm::keeping::Keeping;
 use plinth_farm_bench::Report;
 use plinth_farm_member::Replica;
 use plinth_farm_server::Survey;
@@ -28,6 +29,7 @@ pub struct Plan {
     pub seconds: Duration,
     pub cases: Vec<Case>,
     pub rounds: u32,
+    pub keeping: Keeping,
 }
 
 /// Who is killed.
@@ -264,13 +266,15 @@ pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Outcome<Report> {
         regions: 6,
         region_mib: 96,
         old_mib: 64,
-        is_durable: false,
+        keeping: plan.keeping,
     };
     let settings = json!({
         "machines": plan.machines,
         "replication": REPLICATION,
         "seconds": plan.seconds.as_secs_f64(),
         "rounds": plan.rounds,
+        "durable": plan.keeping.durable,
+        "backups": plan.keeping.backups.name(),
     });
     let mut bench = Bench {
         drive: Drive::prepare("failures", shape, plan.port).await?,

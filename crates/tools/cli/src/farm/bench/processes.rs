@@ -3,6 +3,7 @@
 
 use crate::Outcome;
 use crate::farm::fleet::{Running, Shape};
+use crate::farm::keeping::Keeping;
 use plinth_bench::server_cpu;
 use plinth_farm_bench::{Report, reads, uncertainty};
 use plinth_farm_server::{Guest, GuestConfig};
@@ -32,7 +33,7 @@ pub async fn run(plan: &reads::Plan, port: u16, tell: &dyn Fn(&str)) -> Outcome<
         regions: 1,
         region_mib: plan.region_mib(),
         old_mib: 16,
-        is_durable: false,
+        keeping: Keeping::default(),
     };
     let mut running = Running::prepare("processes", shape, port, false).await?;
     tell("starting another process");
