@@ -2,8 +2,9 @@
 
 use super::{BINARY, Directory, Server, free_ports, text};
 use serde_json::Value;
+use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::{ChildStdin, ChildStdout, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -19,6 +20,11 @@ pub struct Machines {
 impl Machines {
     /// A cluster file that names the first of so many processes, none of which runs.
     pub fn new(name: &str, count: u16) -> Machines {
+        Machines::with_coordinators(name, count, 1)
+    }
+
+    /// The same with the first `coordinators` of them.
+    pub fn with_coordinators(name: &str, count: u16, coordinators: u16) -> Machines {
         let (directory, first_port) = (Directory::new(name), free_ports(2 * count));
         let machines = Machines {
             directory,
@@ -26,7 +32,8 @@ impl Machines {
             are_hosts: false,
             processes: (0..count).map(|_| None).collect(),
         };
-        let text = format!("test:{first_port}@{}\n", machines.address(0));
+        let named: Vec<String> = (0..coordinators).map(|i| machines.address(i)).collect();
+        let text = format!("test:{first_port}@{}\n", named.join(","));
         std::fs::write(machines.file(), text).expect("written");
         machines
     }
@@ -100,6 +107,14 @@ impl Machines {
         self.processes[usize::from(i)] = None;
     }
 
+    /// The same while others look at the machines. The process is still to be taken away with [`Machines::kill`].
+    pub fn send_kill(&self, i: u16) {
+        let process = self.processes[usize::from(i)].as_ref();
+        let pid = rustix::process::Pid::from_child(&process.expect("it was started").0);
+        let killed = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        killed.expect("it is ours");
+    }
+
     pub fn run(&self, command: &str, more: &[&str]) -> Output {
         let mut asked = Command::new(BINARY);
         asked.args(["farm", command, "-C", &self.file()]).args(more);
@@ -127,6 +142,30 @@ impl Machines {
             .args(["--timeout", "30"])
             .args(more);
         command
+    }
+
+    /// A shell that is asked one statement after another.
+    pub fn open_shell(&self) -> Shell {
+        let said = self.shells_said();
+        let said = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(said);
+        let mut command = self.shell(&[]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.stderr(said.expect("can be made"));
+        let mut process = command.spawn().expect("it starts");
+        let (asked, answers) = (process.stdin.take(), process.stdout.take());
+        Shell {
+            process: Server(process),
+            asked,
+            answers: BufReader::new(answers.expect("it was asked for")),
+        }
+    }
+
+    /// The file with the errors of these shells.
+    pub fn shells_said(&self) -> PathBuf {
+        self.directory.file("said-by-shells")
     }
 
     pub fn cli(&self, statements: &str) -> String {
@@ -163,5 +202,29 @@ impl Machines {
             let machines = status["machines"].as_array().map_or(0, Vec::len);
             status["serves"] == true && status["missing"] == serde_json::json!([]) && machines == 3
         })
+    }
+}
+
+/// See [`Machines::open_shell`].
+pub struct Shell {
+    process: Server,
+    asked: Option<ChildStdin>,
+    answers: BufReader<ChildStdout>,
+}
+
+impl Shell {
+    /// The line that answers a statement; `None` if the shell has ended, after an error.
+    pub fn ask(&mut self, statement: &str) -> Option<String> {
+        writeln!(self.asked.as_mut()?, "{statement}").ok()?;
+        let mut answer = String::new();
+        let read = self.answers.read_line(&mut answer).ok()?;
+        (read > 0).then(|| answer.trim_end().to_owned())
+    }
+}
+
+impl Drop for Shell {
+    fn drop(&mut self) {
+        self.asked = None; // so it leaves the cluster
+        let _ = self.process.0.wait();
     }
 }
