@@ -85,9 +85,10 @@ impl Loaded {
 }
 
 /// The objects that are read.
-pub(crate) struct Objects(pub Vec<Pointer>);
+pub struct Objects(pub Vec<Pointer>);
 
 impl Objects {
+    /// Errors are a line for the user.
     pub async fn make<E: kv::Engine>(
         access: &E,
         near: Pointer,

@@ -47,7 +47,7 @@ pub fn usage(pids: &[u32]) -> Option<Usage> {
         let ticks = cpu_ticks(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
         sum.cpu_s += ticks as f64 / rustix::param::clock_ticks_per_second() as f64;
         let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
-        sum.memory_bytes += resident_bytes(&status).unwrap_or(0);
+        sum.memory_bytes += bytes_of("VmRSS:", &status).unwrap_or(0);
     }
     Some(sum)
 }
@@ -85,8 +85,14 @@ fn cpu_ticks(stat: &str) -> Option<u64> {
     Some(user + system)
 }
 
-fn resident_bytes(status: &str) -> Option<u64> {
-    let line = status.lines().find(|line| line.starts_with("VmRSS:"))?;
+/// Resident bytes of a process that it shares with no file and no other process.
+pub fn own_memory_bytes(pid: u32) -> Option<u64> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    bytes_of("RssAnon:", &status)
+}
+
+fn bytes_of(field: &str, status: &str) -> Option<u64> {
+    let line = status.lines().find(|line| line.starts_with(field))?;
     let kib: u64 = line.split_ascii_whitespace().nth(1)?.parse().ok()?;
     Some(kib << 10)
 }

@@ -4,9 +4,10 @@ mod apart;
 mod compare;
 mod failures;
 mod processes;
+mod promotions;
 
 use crate::server::follow_parent;
-use super::keeping::Keeping;
+use super::keeping::{Backups, Keeping};
 use crate::{Outcome, connect};
 use clap::Subcommand;
 use failures::Case;
@@ -40,6 +41,8 @@ enum Workload {
     Ycsb(Ycsb),
     /// Processes with TPC-C of which some are killed: how long the others stand still, and when all replicas are back
     Failures(Failures),
+    /// The process that leads all objects is killed: how long until another one serves them, and has them in memory
+    Promotions(Promotions),
     /// Point reads and updates by the engine, the store, Redis and etcd, by turns; see scripts/farm-bench
     Compare(Compare),
     /// Scans of several lengths beside updates, as many keys scanned as updated
@@ -190,6 +193,42 @@ struct Failures {
     /// Port of the first machine; each takes two
     #[arg(long, value_name = "PORT", default_value_t = 4950, value_parser = clap::value_parser!(u16).range(1..))]
     port: u16,
+    /// Print one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+#[derive(clap::Args, Debug)]
+struct Promotions {
+    /// Objects, in one region of three machines
+    #[arg(
+        long,
+        value_name = "N",
+        default_value_t = 1_000_000,
+        value_parser = clap::value_parser!(u32).range(1..=100_000_000)
+    )]
+    objects: u32,
+    /// Bytes of an object
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u32).range(24..=4096))]
+    bytes: u32,
+    /// Where replicas are that do not lead; each is measured
+    #[arg(
+        long,
+        value_name = "WHERE,…",
+        value_delimiter = ',',
+        value_enum,
+        default_values_t = [Backups::Memory, Backups::Disk]
+    )]
+    backups: Vec<Backups>,
+    /// How often the leader is killed, of each
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Port of the first machine; each takes two
+    #[arg(long, value_name = "PORT", default_value_t = 4950, value_parser = clap::value_parser!(u16).range(1..))]
+    port: u16,
+    /// Decides which objects are read
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
     /// Print one JSON object
     #[arg(long)]
     json: bool,
@@ -438,6 +477,25 @@ impl Failures {
     }
 }
 
+impl Promotions {
+    fn plan(&self) -> promotions::Plan {
+        promotions::Plan {
+            objects: reads::Plan {
+                place: Place::new(None),
+                objects: self.objects as usize,
+                bytes: self.bytes as usize,
+                clients: 1,
+                reads: 1,
+                duration: Duration::ZERO,
+                seed: self.seed,
+            },
+            sides: self.backups.clone(),
+            rounds: self.rounds,
+            port: self.port,
+        }
+    }
+}
+
 impl Compare {
     fn plan(&self) -> compare::Plan {
         compare::Plan {
@@ -535,6 +593,10 @@ async fn measure(workload: &Workload) -> Outcome {
         Workload::Failures(asked) => {
             let measured = failures::run(&asked.plan(), &tell).await;
             ("failures", asked.json, measured)
+        }
+        Workload::Promotions(asked) => {
+            let measured = promotions::run(&asked.plan(), &tell).await;
+            ("promotions", asked.json, measured)
         }
         Workload::Compare(asked) => {
             let measured = compare::run(&asked.plan(), &tell).await;

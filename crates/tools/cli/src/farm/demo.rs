@@ -71,7 +71,7 @@ impl Demo {
         let i = self.drive.running.fleet.index(at);
         let said = master.status.as_ref();
         let leads = said.map_or(0, |said| said.primaries);
-        self.drive.kill(i)?;
+        self.drive.running.kill(i)?;
         self.say(&format!(
             "machine {}, the master and the primary of {leads} regions, was killed with signal 9",
             master.seat.machine

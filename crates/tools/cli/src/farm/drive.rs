@@ -106,17 +106,6 @@ impl Drive {
         Ok(())
     }
 
-    /// Kills a process with signal 9.
-    pub fn kill(&mut self, i: u16) -> Outcome {
-        let child = self.running.children.get_mut(usize::from(i));
-        let child = child.and_then(Option::take);
-        let mut child = child.ok_or("the machine is no process of this program")?;
-        let killed = child.kill();
-        killed.map_err(|error| format!("machine {i} is not killed: {error}"))?;
-        let _ = child.wait();
-        Ok(())
-    }
-
     /// The clients end. Then looks at everything, and returns what is wrong.
     pub async fn judge(&mut self) -> Outcome<Vec<String>> {
         self.heard.stopped.set(0);

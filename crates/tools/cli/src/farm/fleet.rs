@@ -235,6 +235,17 @@ impl Running {
             Either::Right(line) => Err(line),
         }
     }
+
+    /// Kills a process with signal 9.
+    pub fn kill(&mut self, i: u16) -> Outcome {
+        let child = self.children.get_mut(usize::from(i));
+        let child = child.and_then(Option::take);
+        let mut child = child.ok_or("the machine is no process of this program")?;
+        let killed = child.kill();
+        killed.map_err(|error| format!("machine {i} is not killed: {error}"))?;
+        let _ = child.wait();
+        Ok(())
+    }
 }
 
 impl Drop for Running {

@@ -172,7 +172,7 @@ impl Bench<'_> {
         let (victims, number) = self.victims(case).await?;
         let killed_at = host_us();
         for victim in &victims {
-            self.drive.kill(*victim)?;
+            self.drive.running.kill(*victim)?;
         }
         (self.tell)(&format!("killed: {}", case.name()));
         // Three that are left of five have no room for all replicas.

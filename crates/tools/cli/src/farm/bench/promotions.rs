@@ -1,0 +1,379 @@
+//! `plinth farm bench promotions` (§4.9): the process that leads all objects is killed, again and again, with backups in
+//! memory and with backups on disk only.
+
+use crate::Outcome;
+use crate::farm::fleet::{Running, Shape};
+use crate::farm::keeping::{Backups, Keeping};
+use plinth_bench::server_cpu;
+use plinth_farm_bench::measure::median;
+use plinth_farm_bench::reads::{self, Objects};
+use plinth_farm_bench::{Report, values};
+use plinth_farm_engine::Options;
+use plinth_farm_memory::{Objects as _, Pointer};
+use plinth_farm_server::{Guest, GuestConfig, Seen};
+use plinth_runtime::random::Generator;
+use plinth_runtime::{Duration, Either, Instant, now, race, sleep, timeout, yield_now};
+use serde_json::json;
+use std::cell::Cell;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::MetadataExt;
+
+/// All of them have all objects.
+const MACHINES: u16 = 3;
+const ENTER_LIMIT: Duration = Duration::from_secs(30);
+/// Of everything that is waited for after a kill.
+const LIMIT: Duration = Duration::from_secs(300);
+const LOOK_PAUSE: Duration = Duration::from_millis(10);
+const SETTLE: Duration = Duration::from_secs(3);
+const READ_PAUSE: Duration = Duration::from_millis(1);
+/// A block of a file's size.
+const BLOCK_BYTES: u64 = 512;
+
+/// What is run.
+pub struct Plan {
+    pub objects: reads::Plan,
+    pub sides: Vec<Backups>,
+    /// So many leaders of each side are killed.
+    pub rounds: u32,
+    pub port: u16,
+}
+
+impl Plan {
+    fn shape(&self, backups: Backups) -> Shape {
+        let keeping = Keeping {
+            durable: true,
+            backups,
+        };
+        Shape {
+            machines: MACHINES,
+            replication: MACHINES,
+            regions: 1,
+            region_mib: self.objects.region_mib(),
+            old_mib: 16,
+            keeping,
+        }
+    }
+}
+
+/// Bytes that a process takes.
+#[derive(Clone, Copy)]
+struct Taken {
+    /// Of the memory that others read.
+    shared: u64,
+    /// Of its own: what it knows of its disk is there.
+    own: u64,
+}
+
+/// Of one failure, in milliseconds after the kill.
+struct Failure {
+    first_read: f64,
+    loaded: f64,
+    /// The longest that a read took from the first one on until all was loaded.
+    slowest: f64,
+    reads: u64,
+    whole: f64,
+}
+
+struct Side<'a> {
+    running: Running,
+    guest: Guest,
+    objects: Objects,
+    plan: &'a Plan,
+}
+
+fn ms(duration: Duration) -> f64 {
+    1000.0 * duration.as_secs_f64()
+}
+
+/// Enters a fresh cluster, in which nothing is.
+async fn begin(plan: &Plan, backups: Backups) -> Outcome<(Running, Guest)> {
+    let shape = plan.shape(backups);
+    let mut running = Running::prepare("promotions", shape, plan.port, false).await?;
+    running.start().await?;
+    let guest = Guest::enter(GuestConfig {
+        cluster: running.fleet.file.clone(),
+        memory_directory: Some(running.fleet.memory.clone()),
+        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+        limit: ENTER_LIMIT,
+    });
+    Ok((running, guest.await?))
+}
+
+/// The machines, each with whether it leads the objects.
+async fn machines(running: &Running) -> Vec<(Seen, bool)> {
+    let seen = running.fleet.look().await.machines.into_iter();
+    let leads = |seen: &Seen| {
+        let status = seen.status.as_ref();
+        status.is_some_and(|status| status.primaries > 0)
+    };
+    let seen = seen.map(|seen| (leads(&seen), seen));
+    seen.map(|(leads, seen)| (seen, leads)).collect()
+}
+
+/// What each process takes that does not lead the objects.
+async fn taken_by_backups(running: &Running) -> Outcome<Vec<Taken>> {
+    let mut taken = Vec::new();
+    for (seen, leads) in machines(running).await {
+        let Some(at) = seen.address.filter(|_| !leads) else {
+            continue;
+        };
+        let i = usize::from(running.fleet.index(at));
+        let child = running.children.get(i).and_then(Option::as_ref);
+        let own = child.and_then(|child| server_cpu::own_memory_bytes(child.id()));
+        let own = own.ok_or("a process has ended")?;
+        let name = format!("machine-{}.memory", seen.seat.machine);
+        let file = running.fleet.memory.join(name);
+        let blocks = std::fs::metadata(&file).map(|of| of.blocks());
+        let blocks = blocks.map_err(|error| format!("{}: {error}", file.display()))?;
+        let shared = BLOCK_BYTES * blocks;
+        taken.push(Taken { shared, own });
+    }
+    match taken.len() == usize::from(MACHINES) - 1 {
+        true => Ok(taken),
+        false => Err(format!("{} machines do not lead the objects", taken.len())),
+    }
+}
+
+/// The mean of what the backups take, less what they took before.
+fn growth(before: &[Taken], after: &[Taken], of: fn(&Taken) -> u64) -> f64 {
+    let sum = |taken: &[Taken]| taken.iter().map(of).sum::<u64>() as f64;
+    (sum(after) - sum(before)) / after.len().max(1) as f64
+}
+
+impl Side<'_> {
+    fn bytes(&self) -> usize {
+        self.plan.objects.bytes
+    }
+
+    /// Of the configuration that the reader is in.
+    fn number(&self) -> u64 {
+        let view = self.guest.joined.view().get();
+        view.map_or(0, |view| view.number())
+    }
+
+    /// Reads one object. `None` if the cluster is not ready for it.
+    async fn read(&self, row: u64) -> Outcome<Option<()>> {
+        let engine = self.guest.joined.access().engine();
+        let Ok(reader) = engine.begin(Options::read_only()).await else {
+            return Ok(None);
+        };
+        let Ok(found) = reader.read(self.objects.0[row as usize]).await else {
+            return Ok(None);
+        };
+        let whole = found.get(..self.bytes());
+        match whole.and_then(|whole| values::serial_of(whole, row)) {
+            Some(0) => Ok(Some(())),
+            _ => Err(format!("object {row} is not what was written")),
+        }
+    }
+
+    /// Reads at random until `ends`, after at least one read. Returns when the first one came after `since` that began
+    /// in a configuration after `former`, the longest of the others, and how many there were. Before, the memory of
+    /// the dead process may still be read.
+    async fn read_until(
+        &self,
+        since: Instant,
+        former: u64,
+        ends: &Cell<bool>,
+        random: &mut Generator,
+    ) -> Outcome<(f64, f64, u64)> {
+        let (mut first, mut slowest, mut count) = (None, 0.0, 0);
+        while first.is_none() || !ends.get() {
+            let begun = now();
+            let row = random.below(self.objects.0.len() as u64);
+            if self.number() == former {
+                sleep(READ_PAUSE).await;
+                continue;
+            }
+            while self.read(row).await?.is_none() {
+                if since.elapsed() > LIMIT {
+                    return Err("an object cannot be read".into());
+                }
+                sleep(READ_PAUSE).await;
+            }
+            count += 1;
+            match first {
+                None => first = Some(ms(since.elapsed())),
+                Some(_) => slowest = f64::max(slowest, ms(begun.elapsed())),
+            }
+            yield_now().await;
+        }
+        Ok((first.unwrap_or_default(), slowest, count))
+    }
+
+    /// Waits until another machine than the one at `i` leads the objects, and has them all in memory.
+    async fn wait_loaded(&self, i: u16, since: Instant) -> Outcome<f64> {
+        let fleet = &self.running.fleet;
+        let is_loaded = |seen: &Seen| {
+            let is_other = seen.address.is_some_and(|at| fleet.index(at) != i);
+            let status = seen.status.as_ref();
+            is_other && status.is_some_and(|status| !status.is_loading)
+        };
+        while since.elapsed() < LIMIT {
+            let seen = machines(&self.running).await;
+            if seen.iter().any(|(seen, leads)| *leads && is_loaded(seen)) {
+                return Ok(ms(since.elapsed()));
+            }
+            sleep(LOOK_PAUSE).await;
+        }
+        Err(format!("not loaded after {} s", LIMIT.as_secs()))
+    }
+
+    /// Kills the process that leads the objects, and starts it again at the end.
+    async fn fail(&mut self, random: &mut Generator) -> Outcome<Failure> {
+        let seen = machines(&self.running).await;
+        let leader = seen.iter().find(|(_, leads)| *leads);
+        let at = leader.and_then(|(seen, _)| seen.address);
+        let victim = self
+            .running
+            .fleet
+            .index(at.ok_or("nobody leads the objects")?);
+        let (killed, former) = (now(), self.number());
+        self.running.kill(victim)?;
+        let (loaded, ends) = (Cell::new(0.0), Cell::new(false));
+        let loading = async {
+            match self.wait_loaded(victim, killed).await {
+                Ok(at) => loaded.set(at),
+                Err(line) => return line,
+            }
+            ends.set(true);
+            std::future::pending().await
+        };
+        let reading = self.read_until(killed, former, &ends, random);
+        let (first_read, slowest, reads) = match race(reading, loading).await {
+            Either::Left(read) => read?,
+            Either::Right(line) => return Err(line),
+        };
+        let started = now();
+        let child = self.running.fleet.start(victim)?;
+        self.running.children[usize::from(victim)] = Some(child);
+        let machines = usize::from(MACHINES);
+        self.running.fleet.whole(machines, LIMIT).await?;
+        Ok(Failure {
+            first_read,
+            loaded: loaded.get(),
+            slowest,
+            reads,
+            whole: ms(started.elapsed()),
+        })
+    }
+}
+
+fn note_memory(
+    backups: Backups,
+    objects: usize,
+    before: &[Taken],
+    after: &[Taken],
+    report: &mut Report,
+) {
+    let an_object = |of: fn(&Taken) -> u64| growth(before, after, of) / objects as f64;
+    let most = |of: fn(&Taken) -> u64| after.iter().map(of).max().unwrap_or_default();
+    let (shared, own) = (|of: &Taken| of.shared, |of: &Taken| of.own);
+    let (all_shared, all_own) = (most(shared), most(own));
+    let own_an_object = an_object(own);
+    let line = format!(
+        "backups {:<6} {own_an_object:>6.1} bytes of own memory an object at a backup; {:.0} MiB of shared memory and \
+         {:.0} MiB of its own in all",
+        backups.name(),
+        all_shared as f64 / f64::from(1 << 20),
+        all_own as f64 / f64::from(1 << 20),
+    );
+    let figure = json!({
+        "backups": backups.name(),
+        "backup_own_bytes_an_object": own_an_object,
+        "backup_shared_bytes": all_shared,
+        "backup_own_bytes": all_own,
+    });
+    report.add(figure, line);
+}
+
+fn note_failures(backups: Backups, failures: &[Failure], report: &mut Report) {
+    let of = |what: fn(&Failure) -> f64| -> Vec<f64> { failures.iter().map(what).collect() };
+    let text = |values: &[f64]| {
+        let least = values.iter().copied().fold(f64::INFINITY, f64::min);
+        let most = values.iter().copied().fold(0.0, f64::max);
+        format!(
+            "{:.0} ms ({least:.0} to {most:.0})",
+            median(values.to_vec())
+        )
+    };
+    let (first, loaded) = (of(|f| f.first_read), of(|f| f.loaded));
+    let (slowest, whole) = (of(|f| f.slowest), of(|f| f.whole));
+    let line = format!(
+        "backups {:<6} first read {} after the kill; all in memory {}; slowest read in between {}; whole {} after a \
+         new process",
+        backups.name(),
+        text(&first),
+        text(&loaded),
+        text(&slowest),
+        text(&whole),
+    );
+    let figure = json!({
+        "backups": backups.name(),
+        "first_read_ms": first,
+        "loaded_ms": loaded,
+        "slowest_read_ms": slowest,
+        "reads": failures.iter().map(|f| f.reads).collect::<Vec<_>>(),
+        "whole_after_start_ms": whole,
+    });
+    report.add(figure, line);
+}
+
+async fn run_side(
+    plan: &Plan,
+    backups: Backups,
+    report: &mut Report,
+    tell: &dyn Fn(&str),
+) -> Outcome {
+    let name = backups.name();
+    tell(&format!(
+        "backups {name}: making {} objects",
+        plan.objects.objects
+    ));
+    let (running, guest) = begin(plan, backups).await?;
+    let before = taken_by_backups(&running).await?;
+    let made = Objects::make(guest.joined.access(), Pointer::NULL, &plan.objects).await?;
+    // What was written comes to the backup's log a little later.
+    sleep(SETTLE).await;
+    let after = taken_by_backups(&running).await?;
+    note_memory(backups, plan.objects.objects, &before, &after, report);
+    let mut side = Side {
+        running,
+        guest,
+        objects: made,
+        plan,
+    };
+    let mut random = Generator::new(plan.objects.seed);
+    let mut failures = Vec::new();
+    for round in 0..plan.rounds {
+        tell(&format!(
+            "backups {name}: killing the leader, {} of {}",
+            round + 1,
+            plan.rounds
+        ));
+        failures.push(side.fail(&mut random).await?);
+    }
+    note_failures(backups, &failures, report);
+    let engine = side.guest.joined.access().engine();
+    let checked = timeout(LIMIT, side.objects.verify(engine, &plan.objects)).await;
+    let broken = checked.unwrap_or_else(|| vec!["the check does not end".into()]);
+    report.add_broken(name, broken);
+    side.guest.leave().await;
+    Ok(())
+}
+
+/// Errors are a line for the user.
+pub async fn run(plan: &Plan, tell: &dyn Fn(&str)) -> Outcome<Report> {
+    let settings = json!({
+        "objects": plan.objects.objects,
+        "bytes": plan.objects.bytes,
+        "machines": MACHINES,
+        "rounds": plan.rounds,
+        "seed": plan.objects.seed,
+    });
+    let mut report = Report::new("promotions", settings);
+    for backups in &plan.sides {
+        run_side(plan, *backups, &mut report, tell).await?;
+    }
+    Ok(report)
+}
