@@ -14,6 +14,7 @@ use plinth_farm_tpcc::load;
 use plinth_runtime::random::Generator;
 use plinth_runtime::{Duration, join_all, now, yield_now};
 use serde_json::json;
+use std::ops::Range;
 
 /// Objects that a transaction of the loader makes.
 const MADE_AT_ONCE: usize = 100;
@@ -65,7 +66,7 @@ impl Loaded {
         let cluster = Cluster::start(&plan.place, &plan.machines(), mode).await?;
         let near = cluster.anchors().await;
         let near = near.map_err(|error| failed("loading", error))?[0];
-        let objects = Objects::make(&cluster.machine(0), near, plan).await?;
+        let objects = Objects::make(&cluster.machine(0), near, plan, 1).await?;
         Ok(Loaded { cluster, objects })
     }
 
@@ -88,25 +89,33 @@ impl Loaded {
 pub struct Objects(pub Vec<Pointer>);
 
 impl Objects {
-    /// Errors are a line for the user.
+    /// Makes them, by so many transactions side by side. Errors are a line for the user.
     pub async fn make<E: kv::Engine>(
         access: &E,
         near: Pointer,
         plan: &Plan,
+        makers: usize,
     ) -> Result<Objects, String> {
-        let made = Objects::try_make(access, near, plan).await;
-        made.map_err(|error| failed("loading", error))
+        let share = plan.objects.div_ceil(makers.max(1));
+        let begins = (0..plan.objects).step_by(share.max(1));
+        let shares = begins.map(|begin| begin..plan.objects.min(begin + share));
+        let made = shares.map(|rows| Objects::make_share(access, near, plan, rows));
+        let mut objects = Vec::new();
+        for made in join_all(made).await {
+            objects.extend(made.map_err(|error| failed("loading", error))?);
+        }
+        Ok(Objects(objects))
     }
 
-    async fn try_make<E: kv::Engine>(
+    async fn make_share<E: kv::Engine>(
         access: &E,
         near: Pointer,
         plan: &Plan,
-    ) -> StructureResult<Objects> {
+        rows: Range<usize>,
+    ) -> StructureResult<Vec<Pointer>> {
         let mut objects = Vec::new();
-        while objects.len() < plan.objects {
-            let begin = objects.len();
-            let end = plan.objects.min(begin + MADE_AT_ONCE);
+        for begin in rows.clone().step_by(MADE_AT_ONCE) {
+            let end = rows.end.min(begin + MADE_AT_ONCE);
             let made = load::run(access, async |tx| {
                 let mut made = Vec::new();
                 for row in begin..end {
@@ -118,7 +127,7 @@ impl Objects {
             });
             objects.extend(made.await?);
         }
-        Ok(Objects(objects))
+        Ok(objects)
     }
 
     /// Reads at random for a while. Returns how many were read.
@@ -311,7 +320,7 @@ pub async fn run_beside<E: kv::Engine, F: Fabric>(
 ) -> Result<Report, String> {
     let mut report = new_report("processes", plan);
     tell(&format!("making {} objects", plan.objects));
-    let objects = Objects::make(access, Pointer::NULL, plan).await?;
+    let objects = Objects::make(access, Pointer::NULL, plan, 1).await?;
     let names = [
         "another process, one a transaction",
         "another process, one a transaction, not strict",

@@ -78,6 +78,26 @@ fn scans_of_another_process_see_the_same_sum_beside_updates() {
 }
 
 #[test]
+fn a_leader_that_is_killed_is_replaced_with_backups_in_memory_and_on_disk() {
+    let port = common::free_ports(6).to_string();
+    let rounds = ["promotions", "--objects", "2000", "--rounds", "1"];
+    let output = bench(&[&rounds[..], &["--port", &port, "--json"]].concat());
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    let report: Value = serde_json::from_str(&text(&output.stdout)).expect("JSON");
+    assert_eq!(report["broken"], serde_json::json!([]));
+    let figures = report["figures"].as_array().expect("figures");
+    for backups in ["memory", "disk"] {
+        let of = figures.iter().filter(|figure| figure["backups"] == backups);
+        let of: Vec<&Value> = of.collect();
+        assert!(
+            of.len() == 2 && of[0]["backup_shared_bytes"].is_u64(),
+            "{report}"
+        );
+        assert!(of[1]["first_read_ms"][0].as_f64() > Some(0.0), "{report}");
+    }
+}
+
+#[test]
 fn bad_input_gets_one_line() {
     let wrong: [(&[&str], &str); 6] = [
         (

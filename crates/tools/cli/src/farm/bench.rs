@@ -6,8 +6,8 @@ mod failures;
 mod processes;
 mod promotions;
 
-use crate::server::follow_parent;
 use super::keeping::{Backups, Keeping};
+use crate::server::follow_parent;
 use crate::{Outcome, connect};
 use clap::Subcommand;
 use failures::Case;

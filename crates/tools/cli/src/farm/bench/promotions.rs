@@ -1,5 +1,5 @@
-//! `plinth farm bench promotions` (§4.9): the process that leads all objects is killed, again and again, with backups in
-//! memory and with backups on disk only.
+//! `plinth farm bench promotions` (§4.9): the process that leads all objects is killed, again and again, with backups
+//! in memory and with backups on disk only.
 
 use crate::Outcome;
 use crate::farm::fleet::{Running, Shape};
@@ -26,6 +26,8 @@ const LIMIT: Duration = Duration::from_secs(300);
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
 const SETTLE: Duration = Duration::from_secs(3);
 const READ_PAUSE: Duration = Duration::from_millis(1);
+/// Transactions side by side that make objects: most of their time they wait for messages.
+const MAKERS: usize = 64;
 /// A block of a file's size.
 const BLOCK_BYTES: u64 = 512;
 
@@ -332,7 +334,7 @@ async fn run_side(
     ));
     let (running, guest) = begin(plan, backups).await?;
     let before = taken_by_backups(&running).await?;
-    let made = Objects::make(guest.joined.access(), Pointer::NULL, &plan.objects).await?;
+    let made = Objects::make(guest.joined.access(), Pointer::NULL, &plan.objects, MAKERS).await?;
     // What was written comes to the backup's log a little later.
     sleep(SETTLE).await;
     let after = taken_by_backups(&running).await?;
