@@ -76,6 +76,13 @@ struct Failure {
     whole: f64,
 }
 
+/// What was seen after a kill, in milliseconds from it on.
+#[derive(Default)]
+struct Loading {
+    first_read: Cell<Option<f64>>,
+    loaded: Cell<Option<f64>>,
+}
+
 struct Side<'a> {
     running: Running,
     guest: Guest,
@@ -169,18 +176,17 @@ impl Side<'_> {
         }
     }
 
-    /// Reads at random until `ends`, after at least one read. Returns when the first one came after `since` that began
-    /// in a configuration after `former`, the longest of the others, and how many there were. Before, the memory of
-    /// the dead process may still be read.
+    /// Reads at random until all is loaded, from a configuration after `former` on: before, it may still read
+    /// the memory of the dead process. Returns the longest read after the first one, and how many there were.
     async fn read_until(
         &self,
         since: Instant,
         former: u64,
-        ends: &Cell<bool>,
+        seen: &Loading,
         random: &mut Generator,
-    ) -> Outcome<(f64, f64, u64)> {
-        let (mut first, mut slowest, mut count) = (None, 0.0, 0);
-        while first.is_none() || !ends.get() {
+    ) -> Outcome<(f64, u64)> {
+        let (mut slowest, mut count) = (0.0, 0);
+        while seen.loaded.get().is_none() {
             let begun = now();
             let row = random.below(self.objects.0.len() as u64);
             if self.number() == former {
@@ -194,17 +200,18 @@ impl Side<'_> {
                 sleep(READ_PAUSE).await;
             }
             count += 1;
-            match first {
-                None => first = Some(ms(since.elapsed())),
+            match seen.first_read.get() {
+                None => seen.first_read.set(Some(ms(since.elapsed()))),
                 Some(_) => slowest = f64::max(slowest, ms(begun.elapsed())),
             }
             yield_now().await;
         }
-        Ok((first.unwrap_or_default(), slowest, count))
+        Ok((slowest, count))
     }
 
-    /// Waits until another machine than the one at `i` leads the objects, and has them all in memory.
-    async fn wait_loaded(&self, i: u16, since: Instant) -> Outcome<f64> {
+    /// Waits until another machine than the one at `i` leads the objects, and has them all in memory. Before the first
+    /// read it may lead them, and not have begun to load them.
+    async fn wait_loaded(&self, i: u16, since: Instant, seen: &Loading) -> Outcome<f64> {
         let fleet = &self.running.fleet;
         let is_loaded = |seen: &Seen| {
             let is_other = seen.address.is_some_and(|at| fleet.index(at) != i);
@@ -212,8 +219,10 @@ impl Side<'_> {
             is_other && status.is_some_and(|status| !status.is_loading)
         };
         while since.elapsed() < LIMIT {
-            let seen = machines(&self.running).await;
-            if seen.iter().any(|(seen, leads)| *leads && is_loaded(seen)) {
+            let has_begun = seen.first_read.get().is_some();
+            let machines = machines(&self.running).await;
+            let mut leaders = machines.iter().filter(|(_, leads)| *leads);
+            if has_begun && leaders.any(|(leader, _)| is_loaded(leader)) {
                 return Ok(ms(since.elapsed()));
             }
             sleep(LOOK_PAUSE).await;
@@ -232,17 +241,16 @@ impl Side<'_> {
             .index(at.ok_or("nobody leads the objects")?);
         let (killed, former) = (now(), self.number());
         self.running.kill(victim)?;
-        let (loaded, ends) = (Cell::new(0.0), Cell::new(false));
-        let loading = async {
-            match self.wait_loaded(victim, killed).await {
-                Ok(at) => loaded.set(at),
+        let loading = Loading::default();
+        let watching = async {
+            match self.wait_loaded(victim, killed, &loading).await {
+                Ok(at) => loading.loaded.set(Some(at)),
                 Err(line) => return line,
             }
-            ends.set(true);
             std::future::pending().await
         };
-        let reading = self.read_until(killed, former, &ends, random);
-        let (first_read, slowest, reads) = match race(reading, loading).await {
+        let reading = self.read_until(killed, former, &loading, random);
+        let (slowest, reads) = match race(reading, watching).await {
             Either::Left(read) => read?,
             Either::Right(line) => return Err(line),
         };
@@ -252,8 +260,8 @@ impl Side<'_> {
         let machines = usize::from(MACHINES);
         self.running.fleet.whole(machines, LIMIT).await?;
         Ok(Failure {
-            first_read,
-            loaded: loaded.get(),
+            first_read: loading.first_read.get().unwrap_or_default(),
+            loaded: loading.loaded.get().unwrap_or_default(),
             slowest,
             reads,
             whole: ms(started.elapsed()),
