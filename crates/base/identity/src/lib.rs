@@ -4,6 +4,7 @@
 //! - [`keys`]: the secrets of a cluster, and the file that holds them.
 //! - [`greeting`]: both sides of a new connection prove that they know a key.
 //! - [`seal`]: the bytes of that connection are authenticated from then on.
+//! - [`tokens`]: signed grants of parts of the key space.
 //!
 //! Time and random bytes are arguments, so the same code runs under simulation, and a fault is planted where they are
 //! made. The algorithms are those of `ring`.
@@ -17,5 +18,6 @@ mod identity;
 pub mod keys;
 pub mod seal;
 mod secret;
+pub mod tokens;
 
 pub use identity::{Audience, Identity};

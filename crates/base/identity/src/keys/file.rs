@@ -70,7 +70,7 @@ impl KeyFile {
     fn with_heading(keys: Vec<Key>) -> KeyFile {
         let identity = keys[0].identity();
         let heading = format!(
-            "# Whoever can read this file is {identity} to the cluster. Keep it at mode 0600 (docs/security.md)."
+            "# Whoever can read this file is {identity} to the cluster. Keep it at mode 0600."
         );
         let keys = keys.into_iter().map(Line::Key);
         let lines = [Line::Note(heading.into())].into_iter().chain(keys);
