@@ -5,6 +5,7 @@
 //! - [`greeting`]: both sides of a new connection prove that they know a key.
 //! - [`seal`]: the bytes of that connection are authenticated from then on.
 //! - [`tokens`]: signed grants of parts of the key space.
+//! - [`rules`]: what the certificate of a peer must say.
 //!
 //! Time and random bytes are arguments, so the same code runs under simulation, and a fault is planted where they are
 //! made. The algorithms are those of `ring`.
@@ -16,6 +17,7 @@
 pub mod greeting;
 mod identity;
 pub mod keys;
+pub mod rules;
 pub mod seal;
 mod secret;
 pub mod tokens;
