@@ -2,10 +2,12 @@
 //!
 //! Beside the seal stand CRC32C of the same bytes, which frames have anyway, and GMAC, which would do as well.
 
+use bytes::Bytes;
 use plinth_identity::Identity;
 use plinth_identity::greeting::{Acceptor, Context, Next, Opener, Outcome, Strangers};
 use plinth_identity::keys::{KeyFile, Keyring};
 use plinth_identity::seal::{Checker, Sealer};
+use plinth_identity::tokens::{Claims, SigningKey, TrustedKeys, verify};
 use ring::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use std::hint::black_box;
 
@@ -107,6 +109,28 @@ fn greetings() {
     println!("{:42} {:17.1} µs", "a greeting, both sides", both / 1000.0);
 }
 
+fn tokens() {
+    let key = SigningKey::new("web", [1; 32]).expect("a name");
+    let mut keys = TrustedKeys::new();
+    keys.trust(key.name(), key.public());
+    let claims = Claims {
+        until: 10,
+        read: vec![Bytes::from_static(b"app/")],
+        ..Claims::default()
+    };
+    let token = key.sign(&claims).expect("good");
+    let verified = nanos(5, || {
+        let grant = verify(black_box(token.as_bytes()), &keys, "", 1);
+        black_box(grant.expect("good"));
+    });
+    println!("{:42} {:17.1} µs", "a token, verified", verified / 1000.0);
+    let grant = verify(token.as_bytes(), &keys, "", 1).expect("good");
+    let asked = nanos(1000, || {
+        assert!(black_box(&grant).may_read(black_box(b"app/x"), black_box(b"app/y")));
+    });
+    println!("{:42} {asked:17.1} ns", "a range, looked up in a grant");
+}
+
 fn main() {
     for bytes in [64, 200, 1 << 10, 64 << 10, 9 << 20] {
         seals(bytes);
@@ -115,4 +139,7 @@ fn main() {
         together(frames, 200);
     }
     greetings();
+    tokens();
+    let bytes = std::mem::size_of::<Sealer>() + std::mem::size_of::<Checker>();
+    println!("{:42} {bytes:17} B", "seals of both directions, in memory");
 }

@@ -193,3 +193,26 @@ fn a_damaged_key_file_is_refused_with_a_line_or_is_printed_as_it_was() {
         }
     });
 }
+
+/// Fuzz target: what is behind a CHECK that fits.
+#[test]
+fn damaged_words_with_the_check_that_belongs_to_them_give_no_key_but_the_one_they_name() {
+    let words = |identity| {
+        let text = file(1).for_identity(identity).expect("lower").print();
+        let line = text.lines().nth(1).expect("a key");
+        line.as_bytes()[..line.len() - 9].to_vec()
+    };
+    let corpus = Identity::ALL[1..].iter().map(|identity| words(*identity));
+    fuzz("key line", 2, corpus, |input| {
+        let Ok(words) = std::str::from_utf8(input) else {
+            return false;
+        };
+        match KeyFile::parse(checked(words).as_bytes()) {
+            Ok(file) => {
+                assert!(file.print().contains(words), "a key of other words");
+                true
+            }
+            Err(error) => error.what.contains("ID is not"),
+        }
+    });
+}
