@@ -236,6 +236,19 @@ fn a_nonce_that_is_used_twice_lets_a_recorded_proof_in() {
 }
 
 #[test]
+fn each_connection_has_session_keys_of_its_own() {
+    let session = |nonce| {
+        let (_, _, proof, acceptor) = recorded(nonce);
+        let outcome = acceptor.proved(&proof).expect("accepted");
+        outcome.session.expect("a key")
+    };
+    let (one, other) = (session([2; 32]), session([3; 32]));
+    assert_ne!(one.send, other.send);
+    assert_ne!(one.receive, other.receive);
+    assert_eq!(one, session([2; 32]), "they follow from what was said");
+}
+
+#[test]
 fn the_acceptors_own_proof_is_no_proof_of_the_opener() {
     let (_, answer, _, acceptor) = recorded([2; 32]);
     let own = &answer[answer.len() - PROOF_BYTES..];
