@@ -185,6 +185,23 @@ fn an_opener_offers_its_newest_generations_and_no_more_than_fit() {
     assert_eq!(opener.offers[0].id(), many.ids()[0].0);
 }
 
+#[test]
+fn a_hello_with_more_offers_than_fit_is_malformed() {
+    let cluster = servers(1);
+    let offer = (id_of(&cluster, Identity::Client), Identity::Client);
+    let hello = |offers| {
+        let hello = Hello {
+            offers: vec![offer; offers],
+            meant: None,
+            nonce: [1; 32],
+        };
+        greeted(Some(&cluster), &hello.encode()).next
+    };
+    assert!(matches!(hello(OFFERS_MAX), Next::Proof(_)));
+    let beyond = hello(OFFERS_MAX + 1);
+    assert!(matches!(beyond, Next::Refused(Refusal::Malformed)));
+}
+
 /// The words of a greeting between a client and a server, and the acceptor that waits for the last one.
 fn recorded(nonce: Nonce) -> (Vec<u8>, Vec<u8>, [u8; PROOF_BYTES], Acceptor) {
     let client = lower(1, Identity::Client);

@@ -81,6 +81,15 @@ fn a_repeated_a_lost_a_reordered_and_a_returned_piece_are_noticed_and_end_the_co
 }
 
 #[test]
+fn after_a_wrong_seal_even_the_right_ones_are_refused() {
+    let (mut sealer, mut checker) = pair();
+    let seals = [(); 3].map(|()| sealer.seal([&b"same"[..]]).expect("fresh"));
+    assert_eq!(checker.check(b"same", &seals[0]), Ok(()));
+    assert_eq!(checker.check(b"lame", &seals[1]), Err(Broken));
+    assert_eq!(checker.check(b"same", &seals[2]), Err(Broken));
+}
+
+#[test]
 fn every_changed_bit_of_bytes_and_seal_is_noticed_in_short_and_long_pieces() {
     for length in [1, 40, PART_BYTES + 20] {
         let data = vec![7; length];
