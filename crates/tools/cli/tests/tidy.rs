@@ -18,7 +18,7 @@ const COLUMNS_MAX: usize = 119;
 const GENERATED: &str = "replicated/table/src/service.rs";
 const FLOORS: [&[&str]; 10] = [
     &["core"],
-    &["runtime"],
+    &["identity", "runtime"],
     &["rpc", "engine", "foreign", "farm-judge"],
     &["protocol", "farm-fabric", "farm-time"],
     &["coordination", "log", "farm-memory"],
@@ -64,7 +64,7 @@ const CIRCLES: [(&str, &[&str]); 5] = [
 
 /// The crates in each folder below `crates`, except `layers`.
 const FOLDERS: [(&str, &[&str]); 6] = [
-    ("base", &["core", "runtime", "rpc"]),
+    ("base", &["core", "identity", "runtime", "rpc"]),
     (
         "store",
         &[

@@ -1,0 +1,93 @@
+//! The keys of a file and all that follow from them, as greetings need them.
+
+use super::{Key, KeyFile, KeyId};
+use crate::identity::Identity;
+use std::collections::BTreeMap;
+
+/// All keys that a process has.
+#[derive(Clone, Debug)]
+pub struct Keyring {
+    /// Those of the file, in its order.
+    first: Vec<Key>,
+    all: BTreeMap<KeyId, Key>,
+}
+
+impl Keyring {
+    pub fn new(file: &KeyFile) -> Keyring {
+        let first: Vec<Key> = file.keys().cloned().collect();
+        let all = first.iter().flat_map(Key::line);
+        let all = all.map(|key| (key.id(), key)).collect();
+        Keyring { first, all }
+    }
+
+    /// The key with this id and identity.
+    pub fn get(&self, id: KeyId, identity: Identity) -> Option<&Key> {
+        self.all.get(&id).filter(|key| key.identity() == identity)
+    }
+
+    /// The keys that give `identity`, with the one to try first in front: those that the file has for it, then those
+    /// that follow from higher ones.
+    pub fn of(&self, identity: Identity) -> Vec<Key> {
+        let own = |key: &&Key| key.identity() == identity;
+        let own = self.first.iter().filter(own).cloned();
+        let higher = self.first.iter().filter(|key| key.identity() > identity);
+        let mut keys: Vec<Key> = own.collect();
+        for key in higher.filter_map(|key| key.for_identity(identity)) {
+            if !keys.iter().any(|known| known.id() == key.id()) {
+                keys.push(key);
+            }
+        }
+        keys
+    }
+
+    /// The highest identity that these keys give.
+    pub fn highest(&self) -> Identity {
+        let identities = self.first.iter().map(Key::identity);
+        identities.max().unwrap_or(Identity::Nobody)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ids(keys: &[Key]) -> Vec<KeyId> {
+        keys.iter().map(Key::id).collect()
+    }
+
+    #[test]
+    fn a_process_tries_its_own_keys_first_and_the_newest_generation_first() {
+        let mut file = KeyFile::new_root([1; 32]);
+        file.add_generation([2; 32]).expect("room");
+        let ring = Keyring::new(&file);
+        assert_eq!(ring.highest(), Identity::Server);
+        let [new, old] = &ring.of(Identity::Client)[..] else {
+            panic!("two generations");
+        };
+        let generation = |byte| Keyring::new(&KeyFile::new_root([byte; 32]));
+        assert_eq!(ids(&generation(2).of(Identity::Client)), [new.id()]);
+        assert_eq!(ids(&generation(1).of(Identity::Client)), [old.id()]);
+        // A file that has the older key for clients as a line of its own means it.
+        let older = KeyFile::new_root([1; 32]);
+        let older = older.for_identity(Identity::Client).expect("lower");
+        let text = format!("{}{}", &*file.print(), &*older.print());
+        let ring = Keyring::new(&KeyFile::parse(text.as_bytes()).expect("valid"));
+        assert_eq!(ids(&ring.of(Identity::Client)), [old.id(), new.id()]);
+    }
+
+    #[test]
+    fn a_key_is_found_by_its_id_only_for_its_own_identity() {
+        let file = KeyFile::new_root([1; 32]);
+        let ring = Keyring::new(&file);
+        let client = &ring.of(Identity::Client)[0];
+        for identity in Identity::ALL {
+            let found = ring.get(client.id(), identity).is_some();
+            assert_eq!(found, identity == Identity::Client);
+        }
+        let lower = Keyring::new(&file.for_identity(Identity::Client).expect("lower"));
+        assert_eq!(lower.highest(), Identity::Client);
+        assert!(lower.of(Identity::Operator).is_empty());
+        assert!(lower.of(Identity::Nobody).is_empty());
+        assert_eq!(lower.of(Identity::Reader), ring.of(Identity::Reader));
+    }
+}
