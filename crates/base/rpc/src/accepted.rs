@@ -1,12 +1,16 @@
 //! The server side of a connection that was accepted.
 
-use crate::connection::{self, Refused};
-use crate::frame::{self, Frame, TooLarge};
+use crate::connection::{self, Refused, Sending};
+use crate::credentials::{self, Credentials};
+use crate::frame::{self, Check, Frame, TooLarge};
 use bytes::{Buf, Bytes};
 use plinth_core::Error;
 use plinth_core::output::Output;
-use plinth_runtime::serve::{Connection, Outbox, until_over};
-use plinth_runtime::{Duration, trace, trace_warn};
+use plinth_identity::greeting::{Acceptor, Answered, Next, Outcome, Refusal};
+use plinth_identity::seal::{Checker, Sealer};
+use plinth_identity::{Audience, Identity};
+use plinth_runtime::serve::{Connection, Inbox, until_over};
+use plinth_runtime::{Duration, planted, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -18,11 +22,16 @@ const GREETING_LIMIT: Duration = Duration::from_secs(10);
 type Gone = Box<dyn FnOnce()>;
 
 /// A handler of requests from other workers.
-pub(crate) type RemoteHandler = Rc<dyn Fn(Bytes, RemoteReply)>;
+#[derive(Clone)]
+pub(crate) struct RemoteHandler {
+    pub name: &'static str,
+    pub audience: Audience,
+    pub work: Rc<dyn Fn(Bytes, RemoteReply)>,
+}
 
 /// Replies on their way to one caller.
 struct Replies {
-    outbox: Rc<Outbox>,
+    sending: Sending,
     /// Callbacks of requests that wait for an event, to run when the caller goes. By request id.
     waiting: RefCell<BTreeMap<u64, Gone>>,
 }
@@ -30,7 +39,7 @@ struct Replies {
 impl Replies {
     /// Calls `gone` when the caller gives up request `id` or the connection ends; false if it has ended already.
     fn on_gone(&self, id: u64, gone: Gone) -> bool {
-        if self.outbox.is_closed() {
+        if self.sending.outbox.is_closed() {
             return false;
         }
         self.gave_up(id); // if two requests have one id, only the later one can be answered
@@ -83,8 +92,8 @@ impl RemoteReply {
         let sent = match result {
             Ok(body) => self
                 .replies
-                .outbox
-                .push(|out| frame::encode_reply(out, id, Ok(()), |out| body(out))),
+                .sending
+                .push(|check, out| frame::encode_reply(check, out, id, Ok(()), |out| body(out))),
             Err(error) => return self.fail(error),
         };
         match sent {
@@ -99,8 +108,10 @@ impl RemoteReply {
 
     fn fail(&self, error: Error) {
         let id = self.request_id;
-        let short = |out: &mut Output| frame::encode_reply(out, id, Err(error), |_| ());
-        let _ = self.replies.outbox.push(short); // never too large: an error reply has a few bytes
+        let short = |check: Check, out: &mut Output| {
+            frame::encode_reply(check, out, id, Err(error), |_| ())
+        };
+        let _ = self.replies.sending.push(short); // never too large: an error reply has a few bytes
     }
 }
 
@@ -108,39 +119,73 @@ impl RemoteReply {
 /// gone.
 pub(crate) type Lookup = dyn Fn(u64) -> Option<Option<RemoteHandler>>;
 
-/// Serves one accepted connection until it ends.
-pub(crate) async fn serve(connection: Connection, lookup: Box<Lookup>) {
+/// How far the greeting of a connection is.
+enum Stage {
+    Hello,
+    Proof(Acceptor),
+    /// The other side is this to us.
+    Open(Identity),
+    /// The connection ends when the answer is written.
+    Refused,
+}
+
+/// One accepted connection.
+struct Accepted {
+    peer: SocketAddr,
+    /// Where others reach this worker.
+    own: Option<SocketAddr>,
+    credentials: Credentials,
+    replies: Rc<Replies>,
+    checker: RefCell<Option<Checker>>,
+    has_greeted: Cell<bool>,
+}
+
+/// Serves one accepted connection until it ends. `own`: where others reach this worker.
+pub(crate) async fn serve(
+    connection: Connection,
+    own: Option<SocketAddr>,
+    credentials: Credentials,
+    lookup: Box<Lookup>,
+) {
     let Connection {
         reader,
         writer,
         peer,
         slot,
     } = connection;
-    let replies = Rc::new(Replies {
-        outbox: Outbox::new(),
-        waiting: RefCell::default(),
-    });
-    let outbox = replies.outbox.clone();
+    let accepted = Accepted {
+        peer,
+        own,
+        credentials,
+        replies: Rc::new(Replies {
+            sending: Sending::new(),
+            waiting: RefCell::default(),
+        }),
+        checker: RefCell::default(),
+        has_greeted: Cell::new(false),
+    };
+    let outbox = accepted.replies.sending.outbox.clone();
     let writing = {
         let outbox = outbox.clone();
         async move { outbox.drain(writer, || ()).await }
     };
-    let greeted = Cell::new(false);
+    let mut stage = Stage::Hello;
     let on_frame = |frame: Frame| {
-        if !greeted.get() {
-            greeted.set(hello_is_good(&frame, peer));
-            return greeted.get().then_some(0);
-        }
+        let Stage::Open(identity) = stage else {
+            stage = accepted.greet(std::mem::replace(&mut stage, Stage::Refused), &frame)?;
+            return Some(frame.payload.len());
+        };
         if outbox.is_closed() {
             return None;
         }
         let (asked, before) = (frame.payload.len(), outbox.len());
-        accept(lookup(frame.token)?, &replies, frame);
+        accepted.take(lookup(frame.token)?, identity, frame);
         Some(asked + outbox.len().saturating_sub(before))
     };
-    let reading = connection::read_frames(reader, peer, || (), on_frame);
-    let _ends = Ends(replies.clone());
-    until_over(reading, writing, &greeted, GREETING_LIMIT).await;
+    let inbox = Inbox::new(reader);
+    let reading = connection::read_frames(inbox, &accepted.checker, peer, || (), on_frame);
+    let _ends = Ends(accepted.replies.clone());
+    until_over(reading, writing, &accepted.has_greeted, GREETING_LIMIT).await;
     drop(slot);
 }
 
@@ -149,35 +194,102 @@ struct Ends(Rc<Replies>);
 
 impl Drop for Ends {
     fn drop(&mut self) {
-        self.0.outbox.close();
+        self.0.sending.outbox.close();
         self.0.all_gave_up();
     }
 }
 
-fn hello_is_good(frame: &Frame, peer: SocketAddr) -> bool {
-    let version = frame.payload.clone().try_get_u64_le().unwrap_or(0);
-    let good = frame.token == frame::HELLO && version == frame::PROTOCOL_VERSION;
-    if !good {
-        trace!("ConnectionRefused", "peer" => peer, "reason" => "not a Plinth client of this protocol version");
-    }
-    good
+/// The greeting in the first frame of a connection.
+fn hello_of(frame: &Frame) -> Option<Bytes> {
+    let mut payload = frame.payload.clone();
+    let version = payload.try_get_u64_le().ok()?;
+    (frame.token == frame::HELLO && version == frame::PROTOCOL_VERSION).then_some(payload)
 }
 
-fn accept(handler: Option<RemoteHandler>, replies: &Rc<Replies>, frame: Frame) {
-    let reply = RemoteReply {
-        replies: replies.clone(),
-        request_id: frame.request_id,
-        is_watched: false,
-    };
-    if frame.token == frame::GIVE_UP {
-        return replies.gave_up(frame.request_id);
+impl Accepted {
+    /// Takes a frame of the greeting. `None` if the connection ends at once.
+    fn greet(&self, stage: Stage, frame: &Frame) -> Option<Stage> {
+        match stage {
+            Stage::Hello => {
+                let Some(hello) = hello_of(frame) else {
+                    let why = "not a Plinth client of this protocol version";
+                    trace!("ConnectionRefused", "peer" => self.peer, "reason" => why);
+                    return None;
+                };
+                let Answered { answer, next } = self.credentials.greeted(self.own, &hello);
+                if !answer.is_empty() {
+                    self.replies.sending.say(credentials::said(&answer));
+                }
+                Some(match next {
+                    Next::Settled(_) => self.open(self.credentials.stranger()),
+                    Next::Proof(acceptor) => Stage::Proof(acceptor),
+                    Next::Refused(refusal) => self.refuse(&refusal),
+                })
+            }
+            Stage::Proof(acceptor) if frame.token == frame::HELLO => {
+                Some(match acceptor.proved(&frame.payload) {
+                    Ok(outcome) => self.settle(outcome),
+                    Err(refusal) => self.refuse(&refusal),
+                })
+            }
+            Stage::Proof(_) => Some(self.refuse(&Refusal::Malformed)),
+            Stage::Refused => Some(Stage::Refused),
+            Stage::Open(_) => None,
+        }
     }
-    if frame.token == frame::PING {
-        reply.send("ping", Ok(&|_| ()));
-        return;
+
+    fn open(&self, identity: Identity) -> Stage {
+        self.has_greeted.set(true);
+        Stage::Open(identity)
     }
-    match handler {
-        Some(handler) => handler(frame.payload, reply),
-        None => reply.fail(Error::broken_promise),
+
+    fn settle(&self, outcome: Outcome) -> Stage {
+        if let Some(session) = outcome.session {
+            self.replies.sending.seal_with(Sealer::new(session.send));
+            self.checker.replace(Some(Checker::new(session.receive)));
+        }
+        self.open(outcome.peer)
+    }
+
+    fn refuse(&self, refusal: &Refusal) -> Stage {
+        probe!("rpc_greeting_refused");
+        trace_warn!("ConnectionRefused", "peer" => self.peer, "reason" => refusal);
+        self.replies.sending.outbox.close();
+        Stage::Refused
+    }
+
+    fn take(&self, handler: Option<RemoteHandler>, identity: Identity, frame: Frame) {
+        let reply = RemoteReply {
+            replies: self.replies.clone(),
+            request_id: frame.request_id,
+            is_watched: false,
+        };
+        if frame.token == frame::GIVE_UP {
+            return self.replies.gave_up(frame.request_id);
+        }
+        if frame.token == frame::PING {
+            reply.send("ping", Ok(&|_| ()));
+            return;
+        }
+        let Some(handler) = handler else {
+            return reply.fail(Error::broken_promise);
+        };
+        let may_ask = handler.audience.admits(identity)
+            || planted!(
+                "rpc_audience_is_not_checked",
+                "everybody may send every request"
+            );
+        if may_ask {
+            return (handler.work)(frame.payload, reply);
+        }
+        probe!("rpc_request_refused");
+        trace_warn!(
+            "RequestRefused",
+            "peer" => self.peer,
+            "identity" => identity,
+            "request" => handler.name,
+            "needs" => handler.audience.least(),
+        );
+        reply.fail(Error::permission_denied);
     }
 }

@@ -1,12 +1,14 @@
-//! Frames on a connection: the greeting, and the reading half.
+//! Frames on a connection: its two halves.
 
-use crate::frame::{self, Frame};
-use bytes::{BufMut, Bytes};
+use crate::frame::{self, Check, Frame};
+use bytes::Bytes;
 use plinth_core::output::Output;
-use plinth_runtime::net::Reader;
-use plinth_runtime::serve::Inbox;
-use plinth_runtime::{Pace, probe, trace};
+use plinth_identity::seal::{Checker, Sealer};
+use plinth_runtime::serve::{Inbox, Outbox};
+use plinth_runtime::{Pace, probe, trace, trace_warn};
+use std::cell::RefCell;
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 /// Cost of a small frame, measured in copied bytes; and the cost after which a reader looks at the clock.
 const FRAME_COST_BYTES: usize = 2 << 10;
@@ -15,15 +17,77 @@ const LOOK_EVERY_BYTES: usize = 64 << 10;
 /// Why a frame was not sent: it is too large, or the peer has not read earlier frames.
 pub(crate) type Refused = plinth_runtime::serve::Refused<frame::TooLarge>;
 
+/// The writing half: frames that wait to be written, and their seals.
+pub(crate) struct Sending {
+    pub outbox: Rc<Outbox>,
+    sealer: RefCell<Option<Sealer>>,
+}
+
+impl Sending {
+    /// Without seals.
+    pub fn new() -> Sending {
+        Sending {
+            outbox: Outbox::new(),
+            sealer: RefCell::default(),
+        }
+    }
+
+    /// Adds a frame that `encode` appends.
+    pub fn push(
+        &self,
+        encode: impl FnOnce(Check, &mut Output) -> Result<(), frame::TooLarge>,
+    ) -> Result<(), Refused> {
+        let mut sealer = self.sealer.borrow_mut();
+        let Some(sealer) = &mut *sealer else {
+            return self.outbox.push(|out| encode(Check::Sum, out));
+        };
+        self.outbox.push_with(
+            |out| encode(Check::Seal, out),
+            |out, start| {
+                if !frame::seal(sealer, out, start) {
+                    self.outbox.close();
+                }
+            },
+        )
+    }
+
+    /// All frames from here on have seals, and those that nobody has taken to be written.
+    pub fn seal_with(&self, sealer: Sealer) {
+        let early = self.outbox.take();
+        self.sealer.replace(Some(sealer));
+        let mut early: bytes::BytesMut = early.iter().flat_map(|piece| piece.iter()).collect();
+        while let Ok(Some(Frame {
+            token,
+            request_id,
+            payload,
+        })) = frame::decode(&mut early, None)
+        {
+            // They have been in the outbox before, so there is room for them.
+            let put = |out: &mut Output| out.put_shared(&payload);
+            let _ = self.push(|check, out| frame::encode_as(check, out, token, request_id, put));
+        }
+    }
+
+    /// Adds a frame of the greeting.
+    pub fn say(&self, what: Bytes) {
+        let put = |out: &mut Output| {
+            out.put_shared(&what);
+            Ok(())
+        };
+        let _ = self.outbox.push::<frame::TooLarge>(put); // never too large, and the first there
+    }
+}
+
 /// Reads frames and passes each to `on_frame`, until the stream ends, breaks, or `on_frame` returns `None`. Otherwise
-/// `on_frame` returns about how many bytes it has processed. Calls `arrived` after every read.
+/// `on_frame` returns about how many bytes it has processed. Calls `arrived` after every read. Frames have seals as
+/// soon as there is a `checker`.
 pub(crate) async fn read_frames(
-    reader: Reader,
+    mut inbox: Inbox,
+    checker: &RefCell<Option<Checker>>,
     peer: SocketAddr,
     arrived: impl Fn(),
     mut on_frame: impl FnMut(Frame) -> Option<usize>,
 ) {
-    let mut inbox = Inbox::new(reader);
     let mut pace = Pace::new();
     let mut since_look = 0;
     loop {
@@ -33,7 +97,8 @@ pub(crate) async fn read_frames(
                 since_look = 0;
                 pace.rest_if_over().await;
             }
-            match frame::decode(&mut inbox.buffer) {
+            let decoded = frame::decode(&mut inbox.buffer, checker.borrow_mut().as_mut());
+            match decoded {
                 Ok(Some(frame)) => {
                     inbox.note(frame.payload.len());
                     let Some(bytes) = on_frame(frame) else {
@@ -42,6 +107,11 @@ pub(crate) async fn read_frames(
                     since_look += FRAME_COST_BYTES + bytes;
                 }
                 Ok(None) => break,
+                Err(frame::FrameError::Seal) => {
+                    probe!("rpc_bad_seal");
+                    trace_warn!("BadSeal", "peer" => peer, "what" => plinth_identity::seal::Broken);
+                    return;
+                }
                 Err(error) => {
                     probe!("rpc_bad_frame");
                     trace!("BadFrame", "peer" => peer, "error" => format!("{error:?}"));
@@ -57,10 +127,12 @@ pub(crate) async fn read_frames(
     }
 }
 
-/// The first bytes of a connection.
-pub(crate) fn hello() -> Bytes {
-    let mut out = Output::new();
-    let greeting = |out: &mut Output| out.buffer().put_u64_le(frame::PROTOCOL_VERSION);
-    frame::encode(&mut out, frame::HELLO, 0, greeting).expect("a number fits");
-    out.into_bytes()
+/// The next frame; `None` if the stream ends, or is no stream of frames.
+pub(crate) async fn next_frame(inbox: &mut Inbox) -> Option<Frame> {
+    loop {
+        if let Some(frame) = frame::decode(&mut inbox.buffer, None).ok()? {
+            return Some(frame);
+        }
+        inbox.read().await?;
+    }
 }

@@ -16,7 +16,7 @@ record! {
 }
 
 requests! {
-    WaitFailure = 1 => ();
+    WaitFailure = 1 for Readers => ();
 }
 
 /// Most watchers of one role. Further ones get [`Error::server_request_queue_full`] and ask again later.

@@ -8,26 +8,29 @@
 //! `length` counts the bytes after the checksums; the second checksum covers the same bytes. The first checksum
 //! detects a damaged length at once. Without it, the reader would take all following bytes, answers to pings included,
 //! for the rest of one frame. A reply carries the token [`REPLY`] and a payload that starts with a status (u16 le, 0 =
-//! success). The first frame of a connection is [`HELLO`] with the protocol version. A frame out of bounds or with a
-//! wrong checksum closes the connection. A frame out of bounds is never sent: a request fails at its sender, and a
-//! reply becomes an error.
+//! success). The first frame of a connection is [`HELLO`] with the protocol version and the beginning of the
+//! [greeting](plinth_identity::greeting); its other frames are [`HELLO`], too. If both sides have proved a key, each
+//! later frame is followed by a [seal](plinth_identity::seal) of all its bytes, and its second checksum is 0. A frame
+//! out of bounds or with a wrong checksum or seal closes the connection. A frame out of bounds is never sent: a
+//! request fails at its sender, and a reply becomes an error.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
-use plinth_core::output::Output;
+use plinth_core::output::{Mark, Output};
+use plinth_identity::seal::{Checker, SEAL_BYTES, Sealer};
 use plinth_runtime::net::READ_ROOM_BYTES;
 
 /// Answer to the request with the same id.
 pub const REPLY: u64 = 0;
 /// Answered at once by the connection itself.
 pub const PING: u64 = 1;
-/// First frame of every connection, from the side that connected.
+/// Frames of the greeting: the first of every connection, from both sides.
 pub const HELLO: u64 = 2;
 /// Cancels the request with this id. Only requests that [wait](crate::Waiters) are affected.
 pub const GIVE_UP: u64 = 3;
 
 /// Version of the protocol: `plnt` and a number that changes whenever frames or messages change incompatibly.
-pub const PROTOCOL_VERSION: u64 = 0x706c_6e74_0000_0008;
+pub const PROTOCOL_VERSION: u64 = 0x706c_6e74_0000_0009;
 
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = CHECKED_FROM + 16;
@@ -52,6 +55,15 @@ pub struct Frame {
 pub enum FrameError {
     Length(u32),
     Checksum,
+    Seal,
+}
+
+/// What shows that the bytes of a frame are as they were sent.
+#[derive(Debug, PartialEq, Eq, Clone, Copy)]
+pub enum Check {
+    Sum,
+    /// [`seal`] is to be called next.
+    Seal,
 }
 
 /// A message is longer than a frame may be. No part of it was written.
@@ -67,11 +79,34 @@ pub fn encode(
     request_id: u64,
     payload: impl FnOnce(&mut Output),
 ) -> Result<(), TooLarge> {
-    encode_within(REQUEST_BYTES_MAX, out, token, request_id, payload)
+    encode_as(Check::Sum, out, token, request_id, payload)
+}
+
+/// The same, for a connection with or without seals.
+pub fn encode_as(
+    check: Check,
+    out: &mut Output,
+    token: u64,
+    request_id: u64,
+    payload: impl FnOnce(&mut Output),
+) -> Result<(), TooLarge> {
+    encode_within(REQUEST_BYTES_MAX, check, out, token, request_id, payload)
+}
+
+/// Appends the seal of what was encoded from `start` on. False if the connection has had as many as are safe.
+#[must_use]
+pub fn seal(sealer: &mut Sealer, out: &mut Output, start: Mark) -> bool {
+    let sealed = sealer.seal(out.pieces_from(start));
+    let Ok(seal) = sealed else {
+        return false;
+    };
+    out.buffer().put_slice(&seal);
+    true
 }
 
 fn encode_within(
     bytes_max: usize,
+    check: Check,
     out: &mut Output,
     token: u64,
     request_id: u64,
@@ -90,7 +125,10 @@ fn encode_within(
     }
     let length = (bytes as u32).to_le_bytes();
     let checksum = |crc, piece: &[u8]| crc32c::crc32c_append(crc, piece);
-    let crc = out.pieces_from(checked).fold(0, checksum);
+    let crc = match check {
+        Check::Sum => out.pieces_from(checked).fold(0, checksum),
+        Check::Seal => 0,
+    };
     let mut head = [0; CHECKED_FROM];
     (&mut head[..]).put_slice(&length);
     (&mut head[4..]).put_u32_le(crc32c::crc32c(&length));
@@ -101,12 +139,13 @@ fn encode_within(
 
 /// Appends a reply frame.
 pub fn encode_reply(
+    check: Check,
     out: &mut Output,
     request_id: u64,
     status: Result<(), Error>,
     body: impl FnOnce(&mut Output),
 ) -> Result<(), TooLarge> {
-    encode_within(FRAME_BYTES_MAX, out, REPLY, request_id, |out| {
+    encode_within(FRAME_BYTES_MAX, check, out, REPLY, request_id, |out| {
         out.buffer().put_u16_le(status.err().map_or(0, Error::code));
         body(out);
     })
@@ -115,8 +154,12 @@ pub fn encode_reply(
 /// `decode` reserves room for a whole frame once one part in this many has arrived.
 const WORTH_BELIEVING: usize = 32;
 
-/// Takes the next whole frame off `input`; `None` if more bytes are needed. Reserves room for them once.
-pub fn decode(input: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
+/// Takes the next whole frame off `input`; `None` if more bytes are needed. Reserves room for them once. With a
+/// `checker` it has a seal.
+pub fn decode(
+    input: &mut BytesMut,
+    checker: Option<&mut Checker>,
+) -> Result<Option<Frame>, FrameError> {
     if input.len() < HEADER_BYTES {
         return Ok(None);
     }
@@ -129,7 +172,8 @@ pub fn decode(input: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
     if (length as usize) < HEADER_BYTES - CHECKED_FROM || length as usize > FRAME_BYTES_MAX {
         return Err(FrameError::Length(length));
     }
-    let whole = length as usize + CHECKED_FROM;
+    let sealed = length as usize + CHECKED_FROM;
+    let whole = sealed + checker.as_ref().map_or(0, |_| SEAL_BYTES);
     if input.len() < whole {
         // A buffer that grows by doubling would copy all its content in one turn of the loop. Reserved memory costs
         // next to nothing until it is used, and a peer must send a part of a frame before anything is reserved for it.
@@ -139,10 +183,18 @@ pub fn decode(input: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
         }
         return Ok(None);
     }
-    if crc32c::crc32c(&input[CHECKED_FROM..whole]) != expected {
-        return Err(FrameError::Checksum);
+    match checker {
+        Some(checker) => {
+            let (bytes, seal) = input[..whole].split_at(sealed);
+            checker.check(bytes, seal).map_err(|_| FrameError::Seal)?;
+        }
+        None if crc32c::crc32c(&input[CHECKED_FROM..whole]) != expected => {
+            return Err(FrameError::Checksum);
+        }
+        None => (),
     }
     let mut frame = input.split_to(whole).freeze();
+    frame.truncate(sealed);
     frame.advance(CHECKED_FROM);
     let token = frame.get_u64_le();
     let request_id = frame.get_u64_le();
@@ -188,9 +240,9 @@ mod tests {
         let whole = whole(sample());
         for cut in 0..whole.len() {
             let mut input = BytesMut::from(&whole[..cut]);
-            assert_eq!(decode(&mut input), Ok(None));
+            assert_eq!(decode(&mut input, None), Ok(None));
             input.extend_from_slice(&whole[cut..]);
-            let frame = decode(&mut input).expect("valid").expect("whole");
+            let frame = decode(&mut input, None).expect("valid").expect("whole");
             assert_eq!(
                 (frame.token, frame.request_id, &frame.payload[..]),
                 (77, 5, &b"hello"[..])
@@ -214,7 +266,7 @@ mod tests {
             }
             input.extend_from_slice(part);
             let before = input.capacity();
-            if let Some(frame) = decode(&mut input).expect("valid") {
+            if let Some(frame) = decode(&mut input, None).expect("valid") {
                 assert_eq!(frame.payload.len(), 9_000_000);
                 assert_eq!(moves, 1);
                 return;
@@ -237,14 +289,22 @@ mod tests {
             })
         );
         assert_eq!(out.len(), before);
-        assert!(encode_reply(&mut out, 6, Ok(()), fill(longest - 1)).is_err());
+        assert!(encode_reply(Check::Sum, &mut out, 6, Ok(()), fill(longest - 1)).is_err());
         assert_eq!(out.len(), before);
         // A reply can carry the content of the largest request.
         let request = longest - (4 << 10);
         assert_eq!(encode(&mut out, 77, 6, fill(request)), Ok(()));
-        assert_eq!(encode_reply(&mut out, 7, Ok(()), fill(longest - 2)), Ok(()));
+        assert_eq!(
+            encode_reply(Check::Sum, &mut out, 7, Ok(()), fill(longest - 2)),
+            Ok(())
+        );
         let mut out = whole(out);
-        let mut next = || decode(&mut out).expect("in bounds").expect("whole").payload;
+        let mut next = || {
+            decode(&mut out, None)
+                .expect("in bounds")
+                .expect("whole")
+                .payload
+        };
         let lengths = [next(), next(), next()].map(|payload| payload.len());
         assert_eq!(lengths, [5, request, longest]);
     }
@@ -255,7 +315,10 @@ mod tests {
         for bit in 0..whole.len() * 8 {
             let mut input = whole.clone();
             input[bit / 8] ^= 1 << (bit % 8);
-            assert!(decode(&mut input).is_err(), "bit {bit} went unnoticed");
+            assert!(
+                decode(&mut input, None).is_err(),
+                "bit {bit} went unnoticed"
+            );
         }
     }
 
@@ -269,7 +332,8 @@ mod tests {
                     out.buffer().put_bytes(i as u8, i as usize * 30)
                 })
                 .expect("short");
-                encode_reply(&mut out, i, Err(Error::timed_out), |_| {}).expect("short");
+                encode_reply(Check::Sum, &mut out, i, Err(Error::timed_out), |_| {})
+                    .expect("short");
             }
             out.into_bytes().to_vec()
         };
@@ -277,7 +341,7 @@ mod tests {
             let mut rest = BytesMut::from(input);
             loop {
                 let before = rest.len();
-                match decode(&mut rest) {
+                match decode(&mut rest, None) {
                     Ok(Some(frame)) => {
                         assert_eq!(before - rest.len(), HEADER_BYTES + frame.payload.len());
                         let mut again = Output::new();

@@ -17,6 +17,7 @@
 
 mod accepted;
 mod connection;
+mod credentials;
 mod endpoint;
 mod failure;
 pub mod frame;
@@ -27,6 +28,7 @@ mod transport;
 mod waiters;
 mod wire;
 
+pub use credentials::{Credentials, hello_of_nobody};
 pub use endpoint::{Endpoint, Interface};
 pub use failure::{FailureBeacon, Gone, WaitFailure, wait_failure};
 pub use frame::FRAME_SAFE_BYTES;
@@ -37,5 +39,5 @@ pub use wire::{REQUESTS, Request, RequestKind};
 /// What the macros need from this crate's dependencies; not for direct use.
 #[doc(hidden)]
 pub mod macro_support {
-    pub use {linkme, plinth_core};
+    pub use {linkme, plinth_core, plinth_identity};
 }

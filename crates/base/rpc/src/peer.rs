@@ -1,7 +1,8 @@
 //! The calling side of a connection: connects on demand, matches replies to calls, pings, reconnects.
 
-use crate::connection::{self, Refused};
-use crate::frame;
+use crate::connection::{self, Refused, Sending};
+use crate::credentials::{self, Credentials};
+use crate::frame::{self, Check};
 use crate::knobs::{
     CONNECT_TIMEOUT_MS, FAILURE_DETECTION_MS, RPC_PING_INTERVAL_MS, RPC_PING_TIMEOUT_MS,
 };
@@ -10,9 +11,11 @@ use bytes::Bytes;
 use plinth_core::hash::HashMap;
 use plinth_core::output::Output;
 use plinth_core::{Error, Result};
-use plinth_runtime::serve::Outbox;
+use plinth_identity::greeting::{Outcome, Refusal};
+use plinth_identity::seal::{Checker, Sealer};
+use plinth_runtime::serve::Inbox;
 use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, oneshot};
-use plinth_runtime::{Duration, Instant, Task, net, probe};
+use plinth_runtime::{Duration, Instant, Task, net, probe, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
@@ -27,7 +30,8 @@ const PINGS_A_LIMIT: u32 = 5;
 
 pub(crate) struct Peer {
     address: SocketAddr,
-    outbox: RefCell<Rc<Outbox>>,
+    credentials: Credentials,
+    sending: RefCell<Rc<Sending>>,
     pending: RefCell<HashMap<u64, OneshotSender<Result<Bytes>>>>,
     next_id: Cell<u64>,
     connected: Cell<bool>,
@@ -44,13 +48,20 @@ pub(crate) struct Peer {
     reachability: Rc<Notify>,
     /// Connection attempts in a row that were refused: the machine is up, but no process listens.
     refusals: Cell<u32>,
+    /// Why the latest greeting has failed. `None` if it has not.
+    ungreeted: RefCell<Option<Refusal>>,
 }
 
 impl Peer {
-    pub fn new(address: SocketAddr, reachability: Rc<Notify>) -> Rc<Self> {
+    pub fn new(
+        address: SocketAddr,
+        credentials: Credentials,
+        reachability: Rc<Notify>,
+    ) -> Rc<Self> {
         let peer = Rc::new(Peer {
             address,
-            outbox: RefCell::new(Outbox::new()),
+            credentials,
+            sending: RefCell::new(Rc::new(Sending::new())),
             pending: RefCell::default(),
             next_id: Cell::new(1),
             connected: Cell::new(false),
@@ -61,6 +72,7 @@ impl Peer {
             unreachable_since: Cell::new(None),
             reachability,
             refusals: Cell::new(0),
+            ungreeted: RefCell::default(),
         });
         let weak = Rc::downgrade(&peer);
         let task = plinth_runtime::spawn("peer", async move {
@@ -82,13 +94,25 @@ impl Peer {
     ) -> std::result::Result<(u64, OneshotReceiver<Result<Bytes>>), Refused> {
         let id = self.next_id.get();
         self.next_id.set(id + 1);
-        self.outbox
+        self.sending
             .borrow()
-            .push(|out| frame::encode(out, token, id, encode))?;
+            .push(|check, out| frame::encode_as(check, out, token, id, encode))?;
         let (sender, receiver) = oneshot();
         self.pending.borrow_mut().insert(id, sender);
         self.wanted.notify_one();
         Ok((id, receiver))
+    }
+
+    /// A frame without a payload, which is never refused.
+    fn push_short(&self, token: u64, id: u64) {
+        let short =
+            |check: Check, out: &mut Output| frame::encode_as(check, out, token, id, |_| ());
+        let _ = self.sending.borrow().push(short);
+    }
+
+    /// Why the latest greeting has failed.
+    pub fn ungreeted(&self) -> Option<Refusal> {
+        self.ungreeted.borrow().clone()
     }
 
     /// Calls that wait for their reply.
@@ -136,8 +160,7 @@ impl Peer {
     pub fn forget(&self, id: u64) {
         let forgotten = self.pending.borrow_mut().remove(&id);
         if forgotten.is_some() {
-            let short = |out: &mut Output| frame::encode(out, frame::GIVE_UP, id, |_| ());
-            let _ = self.outbox.borrow().push(short); // the end of the connection has the same effect
+            self.push_short(frame::GIVE_UP, id); // the end of the connection has the same effect
         }
     }
 
@@ -153,14 +176,25 @@ impl Peer {
         );
         match connecting.await {
             Some(Ok((reader, mut writer))) => {
-                *backoff = RECONNECT_MIN;
                 self.refusals.set(0);
                 self.connected.set(true);
                 self.last_heard.set(plinth_runtime::now());
-                if writer.write_all(connection::hello()).await.is_ok() {
-                    self.talk(reader, writer).await;
+                let mut inbox = Inbox::new(reader);
+                match self.greet(&mut inbox, &mut writer).await {
+                    Some(Ok(checker)) => {
+                        *backoff = RECONNECT_MIN;
+                        self.ungreeted.replace(None);
+                        self.talk(inbox, writer, checker).await;
+                        self.fail(Error::request_maybe_delivered);
+                    }
+                    refused => {
+                        *backoff = (*backoff * 2).clamp(RECONNECT_MIN, RECONNECT_MAX);
+                        if let Some(Err(refusal)) = refused {
+                            self.note_ungreeted(refusal);
+                        }
+                        self.fail(Error::connection_failed);
+                    }
                 }
-                self.fail(Error::request_maybe_delivered);
             }
             failed => {
                 let refused =
@@ -176,19 +210,63 @@ impl Peer {
         }
     }
 
-    async fn talk(&self, reader: net::Reader, writer: net::Writer) {
-        let outbox = self.outbox.borrow().clone();
+    /// Greets on a new connection. Returns what checks the seals of what comes, if there are seals; `None` if the
+    /// connection breaks. Requests that were sent meanwhile are sealed, too.
+    async fn greet(
+        &self,
+        inbox: &mut Inbox,
+        writer: &mut net::Writer,
+    ) -> Option<std::result::Result<Option<Checker>, Refusal>> {
+        let opener = self.credentials.opener(self.address);
+        let hello = credentials::hello(&opener);
+        writer.write_all(hello).await.ok()?;
+        if !opener.offers() {
+            return Some(Ok(None)); // the answer changes nothing
+        }
+        let limit = Duration::from_millis(CONNECT_TIMEOUT_MS.get());
+        let answer = plinth_runtime::timeout(limit, connection::next_frame(inbox)).await??;
+        self.last_heard.set(plinth_runtime::now());
+        if answer.token != frame::HELLO {
+            return Some(Err(Refusal::Malformed));
+        }
+        let (proof, Outcome { session, .. }) = match opener.answered(&answer.payload) {
+            Ok(settled) => settled,
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        if let Some(proof) = proof {
+            writer.write_all(credentials::said(&proof)).await.ok()?;
+        }
+        Some(Ok(session.map(|session| {
+            let sending = self.sending.borrow();
+            sending.seal_with(Sealer::new(session.send));
+            Checker::new(session.receive)
+        })))
+    }
+
+    fn note_ungreeted(&self, refusal: Refusal) {
+        let is_news = self.ungreeted.borrow().as_ref() != Some(&refusal);
+        if is_news {
+            trace_warn!("GreetingFailed", "peer" => self.address, "why" => refusal);
+        }
+        self.ungreeted.replace(Some(refusal));
+    }
+
+    async fn talk(&self, inbox: Inbox, writer: net::Writer, checker: Option<Checker>) {
+        let (sending, checker) = (self.sending.borrow().clone(), RefCell::new(checker));
         // A large frame on its way is as good as an answered ping.
         let heard = || self.last_heard.set(plinth_runtime::now());
         let on_frame = |frame| self.on_frame(frame);
-        let reading = connection::read_frames(reader, self.address, heard, on_frame);
-        let writing = outbox.drain(writer, heard);
+        let reading = connection::read_frames(inbox, &checker, self.address, heard, on_frame);
+        let writing = sending.outbox.drain(writer, heard);
         plinth_runtime::race(plinth_runtime::race(reading, writing), self.watch_silence()).await;
     }
 
     /// Delivers a reply and returns its size in bytes; `None` if the frame is not a reply.
     fn on_frame(&self, frame: frame::Frame) -> Option<usize> {
         self.set_reachable(true);
+        if frame.token == frame::HELLO {
+            return Some(frame.payload.len()); // the answer to a greeting without keys
+        }
         if frame.token != frame::REPLY {
             return None;
         }
@@ -250,8 +328,7 @@ impl Peer {
                 asked.get_or_insert_with(plinth_runtime::now);
                 let id = self.next_id.get();
                 self.next_id.set(id + 1);
-                let ping = |out: &mut Output| frame::encode(out, frame::PING, id, |_| ());
-                let _ = self.outbox.borrow().push(ping); // never refused: the frame is short
+                self.push_short(frame::PING, id);
             }
         }
     }
@@ -259,7 +336,7 @@ impl Peer {
     /// Ends this life of the connection: every pending call fails, and the next life starts with an empty outbox.
     fn fail(&self, error: Error) {
         self.connected.set(false);
-        self.outbox.replace(Outbox::new()).close();
+        self.sending.replace(Rc::new(Sending::new())).outbox.close();
         let mut pending: Vec<_> = self.pending.borrow_mut().drain().collect();
         pending.sort_by_key(|(id, _)| *id);
         for (_, waiting) in pending {

@@ -3,6 +3,7 @@
 use crate::Request;
 use crate::accepted::{self, RemoteHandler, RemoteReply};
 use crate::connection::Refused;
+use crate::credentials::Credentials;
 use crate::endpoint::{self, Endpoint};
 use crate::frame::TooLarge;
 use crate::peer::Peer;
@@ -10,6 +11,7 @@ use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::hash::HashMap;
 use plinth_core::{Error, Result, Uid};
+use plinth_identity::greeting::Refusal;
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::metric::latency::{Latencies, Latency};
 use plinth_runtime::serve::{self, Connection};
@@ -38,6 +40,7 @@ const PEERS_FEW: usize = 64;
 
 pub(crate) struct Inner {
     address: Option<SocketAddr>,
+    credentials: Credentials,
     handlers: RefCell<HashMap<u64, Handler>>,
     peers: RefCell<HashMap<SocketAddr, Rc<Peer>>>,
     latencies: Latencies,
@@ -69,7 +72,7 @@ impl Inner {
             return peer.clone();
         }
         self.forget_peers();
-        let peer = Peer::new(address, self.reachability.clone());
+        let peer = Peer::new(address, self.credentials.clone(), self.reachability.clone());
         self.peers.borrow_mut().insert(address, peer.clone());
         peer
     }
@@ -120,37 +123,51 @@ pub struct Transport {
 }
 
 impl Transport {
-    /// A transport that only calls.
+    /// A transport that only calls, without keys.
     pub fn client() -> Self {
+        Self::client_with(Credentials::none())
+    }
+
+    /// A transport that only calls.
+    pub fn client_with(credentials: Credentials) -> Self {
         Transport {
-            inner: Self::inner(None),
+            inner: Self::inner(None, credentials),
         }
     }
 
     /// A transport that has `address` but does not listen: only roles in the same worker reach it.
     pub fn local(address: SocketAddr) -> Self {
         Transport {
-            inner: Self::inner(Some(address)),
+            inner: Self::inner(Some(address), Credentials::none()),
         }
     }
 
-    /// A transport that also listens at `address` (port 0: any free one).
+    /// A transport that also listens at `address` (port 0: any free one), without keys: everybody is trusted.
     pub async fn listen(address: SocketAddr) -> std::io::Result<Self> {
+        Self::listen_with(address, Credentials::none()).await
+    }
+
+    /// A transport that also listens at `address` (port 0: any free one).
+    pub async fn listen_with(
+        address: SocketAddr,
+        credentials: Credentials,
+    ) -> std::io::Result<Self> {
         let listener = net::listen(address).await?;
-        let inner = Self::inner(Some(listener.local_addr()?));
+        let inner = Self::inner(Some(listener.local_addr()?), credentials);
         let weak = Rc::downgrade(&inner);
         let start = move |connection| start(&weak, connection);
         inner.tasks.spawn("accept", serve::accept(listener, start));
         Ok(Transport { inner })
     }
 
-    fn inner(address: Option<SocketAddr>) -> Rc<Inner> {
+    fn inner(address: Option<SocketAddr>, credentials: Credentials) -> Rc<Inner> {
         let length = |inner: &Weak<Inner>, read: fn(&Inner) -> usize| {
             let inner = inner.clone();
             move || inner.upgrade().map_or(0, |inner| read(&inner))
         };
         Rc::new_cyclic(|inner| Inner {
             address,
+            credentials,
             handlers: RefCell::default(),
             peers: RefCell::default(),
             latencies: Latencies::default(),
@@ -181,7 +198,7 @@ impl Transport {
     ) -> Registration {
         let typed: Rc<dyn Fn(R, Responder<R>)> = Rc::new(handler);
         let (for_remote, latency) = (typed.clone(), self.inner.latencies.of(R::NAME));
-        let remote: RemoteHandler = Rc::new(move |payload, reply| {
+        let work = Rc::new(move |payload, reply| {
             let responder = Responder::<R>(Some(if latency.ask() {
                 let (latency, since) = (latency.clone(), plinth_runtime::now());
                 Target::Timed(Box::new((reply, latency, since)))
@@ -199,7 +216,11 @@ impl Transport {
         let token = endpoint::token::<R>(id);
         let handler = Handler {
             local: Box::new(typed),
-            remote,
+            remote: RemoteHandler {
+                name: R::NAME,
+                audience: R::AUDIENCE,
+                work,
+            },
         };
         let previous = self.inner.handlers.borrow_mut().insert(token, handler);
         assert!(previous.is_none(), "two handlers for {} at {id:?}", R::NAME);
@@ -236,6 +257,12 @@ impl Transport {
     pub fn refusals(&self, address: SocketAddr) -> u32 {
         let peers = self.inner.peers.borrow();
         peers.get(&address).map_or(0, |peer| peer.refusals())
+    }
+
+    /// Why the latest greeting at `address` has failed; `None` if it has not.
+    pub fn ungreeted(&self, address: SocketAddr) -> Option<Refusal> {
+        let peers = self.inner.peers.borrow();
+        peers.get(&address)?.ungreeted()
     }
 
     /// True if the peer was silent for longer than the limit, or a connect timed out, and it has not been heard since.
@@ -311,7 +338,8 @@ fn start(transport: &Weak<Inner>, connection: Connection) -> ControlFlow<()> {
     };
     let transport = transport.clone();
     let lookup = move |token| Some(transport.upgrade()?.remote_handler(token));
-    let serving = accepted::serve(connection, Box::new(lookup));
+    let credentials = inner.credentials.clone();
+    let serving = accepted::serve(connection, inner.address, credentials, Box::new(lookup));
     inner.tasks.spawn("connection", serving);
     ControlFlow::Continue(())
 }

@@ -16,7 +16,7 @@ record! {
     }
 }
 
-requests! { Echo = 60001 => Bytes; }
+requests! { Echo = 60001 for Anybody => Bytes; }
 
 fn address() -> SocketAddr {
     ([10, 0, 0, 1], 4500).into()

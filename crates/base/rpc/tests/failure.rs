@@ -175,7 +175,7 @@ record! {
 }
 
 plinth_rpc::requests! {
-    Large = 9 => Bytes;
+    Large = 9 for Anybody => Bytes;
 }
 
 #[test]

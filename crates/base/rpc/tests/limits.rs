@@ -20,7 +20,7 @@ record! {
 }
 
 requests! {
-    Fill = 999 => Filled;
+    Fill = 999 for Anybody => Filled;
 }
 
 const ROLE: Uid = Uid(7);

@@ -20,8 +20,8 @@ record! {
 }
 
 requests! {
-    Await = 901 => u64;
-    Come = 902 => ();
+    Await = 901 for Anybody => u64;
+    Come = 902 for Anybody => ();
 }
 
 const ROLE: Uid = Uid(7);

@@ -302,6 +302,9 @@ impl RealDisk {
     async fn exists(&self, path: &Path) -> io::Result<bool> {
         real::disk::exists(path).await
     }
+    async fn mode(&self, path: &Path) -> io::Result<u32> {
+        real::disk::mode(path).await
+    }
     async fn list_dir(&self, dir: &Path) -> io::Result<Vec<String>> {
         real::disk::list_dir(dir).await
     }
@@ -334,6 +337,11 @@ pub async fn create_dir_all(dir: &Path) -> io::Result<()> {
 /// Whether there is a file or directory. Who takes a disk that cannot be read for an empty one loses what is on it.
 pub async fn exists(path: &Path) -> io::Result<bool> {
     on_disk!(path, "look at a file", disk => disk.exists(path))
+}
+
+/// Who may read, write and execute a file: the bits of `chmod`. In a simulation only the owner may.
+pub async fn mode(path: &Path) -> io::Result<u32> {
+    on_disk!(path, "look at a file", disk => disk.mode(path))
 }
 
 /// The names in a directory, sorted.

@@ -109,6 +109,14 @@ pub fn fill(bytes: &mut [u8]) {
     }
 }
 
+/// Bytes that nobody can guess: of the operating system on a real worker, and of the run's seed in a simulation.
+pub fn fill_secret(bytes: &mut [u8]) {
+    match crate::is_simulated() {
+        true => fill(bytes),
+        false => crate::real::fill_secret(bytes),
+    }
+}
+
 /// Fisher–Yates.
 pub fn shuffle<T>(items: &mut [T]) {
     for i in (1..items.len()).rev() {

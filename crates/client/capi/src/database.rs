@@ -7,9 +7,12 @@ use crate::payload::Payload;
 use crate::transaction::Transaction;
 use crate::{options, state};
 use bytes::Bytes;
-use plinth_coordination::{ClusterFile, cluster_file};
+use plinth_coordination::{ClusterFile, cluster_file, key_file};
 use plinth_core::{Error, Result};
+use plinth_identity::keys::Keyring;
+use plinth_runtime::trace_warn;
 use std::ffi::{c_char, c_int};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -73,9 +76,34 @@ fn parse(text: &str) -> Result<ClusterFile> {
     ClusterFile::parse(text).map_err(|_| Error::connection_string_invalid)
 }
 
+/// The keys beside the cluster file. One that cannot be used is an error, and not the same as none.
+fn read_keys(cluster_file: &Path) -> Result<Option<Keyring>> {
+    let path = key_file::beside(cluster_file);
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the caller's thread has no event loop"
+    )]
+    let found = std::fs::metadata(&path).and_then(|of| Ok((of, std::fs::read(&path)?)));
+    let (of, bytes) = match found {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        Err(_) => return Err(Error::file_not_readable),
+        Ok(found) => found,
+    };
+    match key_file::parse(&path, of.permissions().mode(), &bytes) {
+        Ok(file) => Ok(Some(Keyring::new(&file))),
+        Err(line) => {
+            trace_warn!("KeysNotRead", "why" => line);
+            Err(Error::permission_denied)
+        }
+    }
+}
+
 fn open(file: ClusterFile, path: Option<PathBuf>) -> Result<Box<Database>> {
     let coordinators = file.coordinators.iter().map(ToString::to_string).collect();
-    let connection = Connection::open(move |id| state::open_database(id, file, path.as_deref()))?;
+    let keys = path.as_deref().map(read_keys).transpose()?.flatten();
+    let connection = Connection::open(move |id| {
+        state::open_database(id, file, path.as_deref(), keys);
+    })?;
     Ok(Box::new(Database {
         connection,
         coordinators,

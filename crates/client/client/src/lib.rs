@@ -86,7 +86,7 @@ pub use plinth_core::streams::{Position, StreamKind};
 pub use plinth_core::tuple;
 
 use plinth_coordination::Coordinators;
-use plinth_rpc::Transport;
+use plinth_rpc::{Credentials, Transport};
 use std::rc::Rc;
 
 /// The database of a cluster, reached over `transport`. Connects in the background; requests wait until it has.
@@ -94,6 +94,11 @@ use std::rc::Rc;
 pub fn connect_over(transport: Transport, coordinators: impl Into<Coordinators>) -> Database {
     let connection = connection::Connection::new(transport, coordinators.into());
     Database::new(Rc::new(connection))
+}
+
+/// The database of a cluster that has keys, over connections of its own.
+pub fn connect_with(credentials: Credentials, coordinators: impl Into<Coordinators>) -> Database {
+    connect_over(Transport::client_with(credentials), coordinators)
 }
 
 /// The database of a cluster, over connections of its own.

@@ -54,7 +54,7 @@ record! {
 }
 
 requests! {
-    AskStatus = 140 => MachineStatus;
+    AskStatus = 140 for Readers => MachineStatus;
 }
 
 pub const ROLE: Uid = PROCESS;

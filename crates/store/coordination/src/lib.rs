@@ -11,6 +11,7 @@ pub mod coordinated_state;
 pub mod coordinator;
 pub mod coordinators;
 pub mod election;
+pub mod key_file;
 pub mod knobs;
 mod look;
 mod register;

@@ -2,6 +2,7 @@
 
 use crate::ClusterFile;
 use plinth_core::Error;
+use plinth_identity::greeting::Refusal;
 use plinth_protocol::coordination::{GetLeader, coordinator};
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, timeout};
@@ -12,7 +13,7 @@ use std::net::SocketAddr;
 const LIMIT: Duration = Duration::from_secs(1);
 
 /// See the module.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Look {
     Answers {
         has_leader: bool,
@@ -25,6 +26,10 @@ pub enum Look {
     Unreached,
     OtherCluster,
     OtherVersion,
+    /// It answers only those who have a key.
+    NeedsKey,
+    /// Its keys and ours do not fit.
+    Ungreeted(Refusal),
     Silent,
     Fails,
 }
@@ -39,7 +44,11 @@ pub async fn look_at(transport: &Transport, file: &ClusterFile, address: SocketA
         Some(Ok(reply)) if reply.leader.is_some() => Look::Answers { has_leader: true },
         Some(Ok(reply)) if !reply.is_coordinator => Look::NoCoordinator,
         Some(Ok(_)) => Look::Answers { has_leader: false },
-        Some(Err(Error::connection_failed)) => Look::Unreached,
+        Some(Err(Error::permission_denied)) => Look::NeedsKey,
+        Some(Err(Error::connection_failed)) => match transport.ungreeted(address) {
+            Some(refusal) => Look::Ungreeted(refusal),
+            None => Look::Unreached,
+        },
         Some(Err(Error::connection_string_invalid | Error::wrong_connection_file)) => {
             Look::OtherCluster
         }
@@ -53,6 +62,10 @@ pub async fn look_at(transport: &Transport, file: &ClusterFile, address: SocketA
 impl fmt::Display for Look {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Look::Ungreeted(refusal) => return refusal.fmt(f),
+            Look::NeedsKey => {
+                "needs a key; put the cluster's key file beside the cluster file, as NAME.keys"
+            }
             Look::Answers { .. } => "answers",
             Look::Lost => "has lost its file `coordination'",
             Look::NoCoordinator => "a server, but not a coordinator",

@@ -269,16 +269,16 @@ impl Locality {
 }
 
 requests! {
-    RegisterWorker = 60 => RegisterWorkerReply;
-    GetClusterInfo = 61 => ClusterInfo;
-    GetClientInfo = 62 => ClientInfo;
-    CreateDatabase = 63 => CreateDatabaseReply;
-    ReportDurable = 64 => ();
-    KillRole = 65 => ();
-    ServersChanged = 66 => ();
-    GetWorkers = 67 => Workers;
-    RecruitDistributor = 68 => ();
-    GetDistributorStatus = 84 => DistributorStatus;
-    GetWorkerStatus = 69 => WorkerStatus;
-    ChangeCoordinators = 85 => ChangeCoordinatorsReply;
+    RegisterWorker = 60 for Servers => RegisterWorkerReply;
+    GetClusterInfo = 61 for Operators => ClusterInfo;
+    GetClientInfo = 62 for Readers => ClientInfo;
+    CreateDatabase = 63 for Operators => CreateDatabaseReply;
+    ReportDurable = 64 for Servers => ();
+    KillRole = 65 for Operators => ();
+    ServersChanged = 66 for Servers => ();
+    GetWorkers = 67 for Operators => Workers;
+    RecruitDistributor = 68 for Servers => ();
+    GetDistributorStatus = 84 for Operators => DistributorStatus;
+    GetWorkerStatus = 69 for Operators => WorkerStatus;
+    ChangeCoordinators = 85 for Operators => ChangeCoordinatorsReply;
 }

@@ -114,10 +114,10 @@ record! {
 }
 
 requests! {
-    ReadRegister = 10 => ReadRegisterReply;
-    WriteRegister = 11 => WriteRegisterReply;
-    Nominate = 12 => NominateReply;
-    Withdraw = 13 => ();
-    GetLeader = 14 => GetLeaderReply;
-    BeginRegister = 15 => ();
+    ReadRegister = 10 for Servers => ReadRegisterReply;
+    WriteRegister = 11 for Servers => WriteRegisterReply;
+    Nominate = 12 for Servers => NominateReply;
+    Withdraw = 13 for Servers => ();
+    GetLeader = 14 for Readers => GetLeaderReply;
+    BeginRegister = 15 for Servers => ();
 }

@@ -221,16 +221,16 @@ record! {
 pub const POPPED_FOR_EVER: Version = Version::MAX;
 
 requests! {
-    Push = 20 => PushReply;
-    Peek = 21 => PeekReply;
-    Pop = 22 => ();
-    Seal = 23 => SealReply;
-    ConfirmEpoch = 24 => ();
-    RecruitLog = 25 => ();
-    NeedDamagedLog = 26 => ();
-    GetLogStatus = 27 => LogStatus;
-    CopyTail = 28 => CopyTailReply;
-    GetCopyProgress = 29 => CopyProgress;
+    Push = 20 for Servers => PushReply;
+    Peek = 21 for Servers => PeekReply;
+    Pop = 22 for Servers => ();
+    Seal = 23 for Servers => SealReply;
+    ConfirmEpoch = 24 for Servers => ();
+    RecruitLog = 25 for Servers => ();
+    NeedDamagedLog = 26 for Servers => ();
+    GetLogStatus = 27 for Servers => LogStatus;
+    CopyTail = 28 for Servers => CopyTailReply;
+    GetCopyProgress = 29 for Servers => CopyProgress;
 }
 
 #[cfg(test)]

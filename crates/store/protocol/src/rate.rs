@@ -78,8 +78,8 @@ record! {
 }
 
 requests! {
-    GetRate = 80 => Rate;
-    GetCommitProxyStatus = 81 => CommitProxyStatus;
-    GetRateStatus = 82 => RateStatus;
-    RecruitRatekeeper = 83 => ();
+    GetRate = 80 for Servers => Rate;
+    GetCommitProxyStatus = 81 for Servers => CommitProxyStatus;
+    GetRateStatus = 82 for Servers => RateStatus;
+    RecruitRatekeeper = 83 for Servers => ();
 }

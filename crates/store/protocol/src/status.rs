@@ -13,5 +13,5 @@ record! {
 }
 
 requests! {
-    GetStatus = 70 => StatusReply;
+    GetStatus = 70 for Readers => StatusReply;
 }

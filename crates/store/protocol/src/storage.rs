@@ -149,16 +149,16 @@ record! {
 }
 
 requests! {
-    Get = 50 => GetReply;
-    GetRange = 51 => GetRangeReply;
-    GetKey = 52 => GetKeyReply;
-    Watch = 53 => WatchReply;
-    GetStorageStatus = 54 => StorageStatus;
-    RecruitStorage = 55 => ();
-    GetShardState = 56 => ShardState;
-    GetRangeMetrics = 57 => RangeMetrics;
-    GetSplitPoints = 58 => SplitPoints;
-    GetRangeSummary = 59 => RangeSummary;
+    Get = 50 for Readers => GetReply;
+    GetRange = 51 for Readers => GetRangeReply;
+    GetKey = 52 for Readers => GetKeyReply;
+    Watch = 53 for Readers => WatchReply;
+    GetStorageStatus = 54 for Servers => StorageStatus;
+    RecruitStorage = 55 for Servers => ();
+    GetShardState = 56 for Servers => ShardState;
+    GetRangeMetrics = 57 for Readers => RangeMetrics;
+    GetSplitPoints = 58 for Readers => SplitPoints;
+    GetRangeSummary = 59 for Readers => RangeSummary;
 }
 
 impl GetRangeReply {

@@ -250,18 +250,18 @@ pub const VERDICT_CONFLICT: u8 = 1;
 pub const VERDICT_TOO_OLD: u8 = 2;
 
 requests! {
-    GetCommitVersion = 30 => CommitVersion;
-    ReportCommitted = 31 => ();
-    GetCommittedVersion = 32 => CommittedVersion;
-    RecruitSequencer = 33 => ();
-    GetReadVersion = 34 => ReadVersion;
-    RecruitGrvProxy = 35 => ();
-    Commit = 36 => CommitReply;
-    GetKeyLocations = 37 => KeyLocations;
-    RecruitCommitProxy = 38 => ();
-    CommitRecovery = 39 => ();
-    ResolveBatch = 40 => ResolveReply;
-    RecruitResolver = 41 => ();
-    GetResolverLoad = 42 => ResolverLoad;
-    LoadSystemState = 43 => ();
+    GetCommitVersion = 30 for Servers => CommitVersion;
+    ReportCommitted = 31 for Servers => ();
+    GetCommittedVersion = 32 for Servers => CommittedVersion;
+    RecruitSequencer = 33 for Servers => ();
+    GetReadVersion = 34 for Readers => ReadVersion;
+    RecruitGrvProxy = 35 for Servers => ();
+    Commit = 36 for Clients => CommitReply;
+    GetKeyLocations = 37 for Readers => KeyLocations;
+    RecruitCommitProxy = 38 for Servers => ();
+    CommitRecovery = 39 for Servers => ();
+    ResolveBatch = 40 for Servers => ResolveReply;
+    RecruitResolver = 41 for Servers => ();
+    GetResolverLoad = 42 for Servers => ResolverLoad;
+    LoadSystemState = 43 for Servers => ();
 }

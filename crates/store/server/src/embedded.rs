@@ -60,6 +60,7 @@ impl Embedded {
             data_directory: directory.to_path_buf(),
             cluster: cluster.clone(),
             cluster_file: None,
+            is_keyed: false,
             class: ProcessClass::Unset,
             machine: String::new(),
             zone: String::new(),

@@ -19,20 +19,21 @@ use crate::hosting::Hosting;
 use crate::metrics;
 use plinth_control::controller;
 use plinth_control::placement::{self, RoleKind};
-use plinth_coordination::{ClusterFile, Coordinators, coordinator, election};
+use plinth_coordination::{ClusterFile, Coordinators, coordinator, election, key_file};
 use plinth_core::Uid;
+use plinth_identity::Identity;
 use plinth_protocol::control::{
     ClusterInfo, GetClusterInfo, Locality, ProcessClass, RegisterWorker, RegisterWorkerReply,
 };
 use plinth_protocol::coordination::Candidate;
-use plinth_rpc::{FailureBeacon, Interface, Transport};
+use plinth_rpc::{Credentials, FailureBeacon, Interface, Transport};
 use plinth_runtime::knobs::set_overrides;
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, Either, Instant, Task, probe, trace};
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// A controller that has not answered by then is asked again.
@@ -50,6 +51,8 @@ pub struct WorkerConfig {
     pub cluster: ClusterFile,
     /// The file that `cluster` was read from. It is updated when the coordinators move.
     pub cluster_file: Option<PathBuf>,
+    /// The process has the keys beside its cluster file, and follows changes of them. Otherwise it trusts everybody.
+    pub is_keyed: bool,
     pub class: ProcessClass,
     /// Empty: the process itself.
     pub machine: String,
@@ -67,13 +70,31 @@ pub struct WorkerConfig {
 pub async fn run_worker(config: WorkerConfig) -> Result<Infallible, String> {
     // The directory first: only its owner needs the port.
     let directory = DataDirectory::open(&config.data_directory, &config.cluster.key()).await?;
-    let transport = Transport::listen(config.listen).await.map_err(|e| {
+    let credentials = credentials(&config, &directory.path).await?;
+    let listening = Transport::listen_with(config.listen, credentials.clone()).await;
+    let transport = listening.map_err(|e| {
         format!(
             "cannot listen at {}: {e}; is another server there? Choose another with --listen",
             config.listen
         )
     })?;
+    let file = config.cluster_file.clone().filter(|_| config.is_keyed);
+    let _following = file.map(|file| {
+        let directory = directory.path.clone();
+        plinth_runtime::spawn("keys", async move {
+            match key_file::follow(&file, &directory, &credentials).await {}
+        })
+    });
     run_worker_on(transport, directory, config).await
+}
+
+async fn credentials(config: &WorkerConfig, directory: &Path) -> Result<Credentials, String> {
+    let Some(file) = config.cluster_file.as_ref().filter(|_| config.is_keyed) else {
+        return Ok(Credentials::none());
+    };
+    let keys = key_file::keyring(file).await?;
+    key_file::check_still_keyed(directory, file, keys.is_some()).await?;
+    Ok(Credentials::new(keys, Identity::Server))
 }
 
 /// Runs a worker over a transport and a directory that are open already.

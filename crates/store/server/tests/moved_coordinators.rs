@@ -52,6 +52,7 @@ async fn worker() -> Infallible {
         data_directory: "/data".into(),
         cluster: cluster(&format!("test:test@{FORMER}")),
         cluster_file: Some(FILE.into()),
+        is_keyed: false,
         class: ProcessClass::Unset,
         machine: String::new(),
         zone: String::new(),

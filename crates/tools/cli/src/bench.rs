@@ -11,6 +11,8 @@ use crate::{Outcome, status};
 use plinth_bench::report::{self, grouped};
 use plinth_bench::{Calibration, Measured, Plan, Workload, scale, server_cpu};
 use plinth_foreign::Library;
+use plinth_identity::Identity;
+use plinth_rpc::Credentials;
 use plinth_runtime::Duration;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -243,8 +245,12 @@ fn plan(arguments: &Run, workload: Workload, server_pids: Vec<u32>) -> Plan {
 /// Runs the plan with Plinth's own client, or with the library that the user named.
 async fn run_plan(plan: Plan, arguments: &Run, connection: &Connection) -> Outcome<Measured> {
     let Some(path) = &arguments.library else {
-        let file = connection.coordinators.file();
-        return plinth_bench::run(plan, move || plinth_client::connect(file.clone())).await;
+        let (file, keys) = (connection.coordinators.file(), connection.keys.clone());
+        let open = move || {
+            let credentials = Credentials::new(keys.clone(), Identity::Client);
+            plinth_client::connect_with(credentials, file.clone())
+        };
+        return plinth_bench::run(plan, open).await;
     };
     let library = Library::load(path, LIBRARY_API_VERSION, arguments.library_threads);
     let library = library

@@ -3,10 +3,12 @@
 use crate::{Outcome, status, trace_file};
 use plinth_client::{Database, DatabaseOption};
 use plinth_coordination::cluster_file::{self, ClusterFile};
-use plinth_coordination::{Coordinators, Look, election, look_at};
+use plinth_coordination::{Coordinators, Look, election, key_file, look_at};
+use plinth_identity::Identity;
+use plinth_identity::keys::Keyring;
 use plinth_protocol::coordination::Candidate;
 use plinth_protocol::status::GetStatus;
-use plinth_rpc::Transport;
+use plinth_rpc::{Credentials, Transport};
 use plinth_runtime::Duration;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,6 +37,7 @@ pub struct Connection {
     /// Content of the cluster file when it was read.
     file: ClusterFile,
     pub coordinators: Coordinators,
+    pub keys: Option<Keyring>,
     pub transport: Transport,
     pub database: Database,
     pub timeout: Duration,
@@ -61,12 +64,15 @@ impl ClusterArguments {
         let (kept, at, written) = (coordinators.clone(), path.clone(), file.clone());
         let keeping = async move { kept.keep_file(&at, written).await };
         plinth_runtime::spawn("cluster file", keeping).detach();
-        let transport = Transport::client();
+        let keys = key_file::keyring(&path).await?;
+        let credentials = Credentials::new(keys.clone(), Identity::Operator);
+        let transport = Transport::client_with(credentials);
         let database = plinth_client::connect_over(transport.clone(), coordinators.clone());
         Ok(Connection {
             path,
             file,
             coordinators,
+            keys,
             transport,
             database,
             timeout: Duration::from_secs(self.timeout),

@@ -13,10 +13,10 @@ use crate::children::{self, CHECK_INTERVAL, describe, stop};
 use crate::farm::keeping::{Backups, Keeping};
 use crate::server::DEFAULT_CACHE_MIB;
 use crate::{Outcome, connect, farm};
-use plinth_coordination::ClusterFile;
-use plinth_coordination::cluster_file;
+use plinth_coordination::{ClusterFile, cluster_file, key_file};
 use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind};
+use plinth_identity::Identity;
 use plinth_rpc::Transport;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, sleep};
@@ -259,8 +259,10 @@ async fn serve(
 
 async fn make_ready(arguments: &Arguments, cluster: &ClusterFile) -> Outcome {
     let config = shape(arguments.processes, arguments.replication, arguments.engine);
+    let file = arguments.data_dir.join(cluster_file::DEFAULT_NAME);
+    let credentials = key_file::credentials(&file, Identity::Operator).await?;
     let serving = async {
-        let transport = Transport::client();
+        let transport = Transport::client_with(credentials);
         match create_database(&transport, &cluster.clone().into(), config).await {
             Ok(()) | Err(NotCreated::Exists) => {}
             Err(NotCreated::Because(line)) => {

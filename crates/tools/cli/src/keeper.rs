@@ -9,7 +9,8 @@ use crate::server::{follow_parent, parse_knobs, raise_file_limit};
 use crate::zookeeper::ForClients;
 use crate::{allocator, trace_file};
 use name::parse_tree;
-use plinth_coordination::{ClusterFile, cluster_file};
+use plinth_coordination::{ClusterFile, cluster_file, key_file};
+use plinth_identity::Identity;
 use plinth_keeper::{Keeper, Options};
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::real::{block_on, interrupted};
@@ -85,7 +86,8 @@ async fn serve(arguments: Arguments, options: Options) -> Outcome {
     let cluster = ClusterFile::load(&arguments.cluster_file)
         .await
         .map_err(|error| at(format!("{error}; name it with -C")))?;
-    let database = plinth_client::connect(cluster);
+    let credentials = key_file::credentials(&arguments.cluster_file, Identity::Client).await;
+    let database = plinth_client::connect_with(credentials.map_err(at)?, cluster);
     let listening = Keeper::listen(database, arguments.listen, options);
     let keeper = listening.await.map_err(|error| {
         at(format!(

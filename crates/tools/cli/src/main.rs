@@ -14,6 +14,7 @@ mod dev;
 mod dump;
 mod farm;
 mod keeper;
+mod keys;
 mod load;
 mod pages;
 mod progress;
@@ -78,6 +79,8 @@ enum Command {
     Delos(delos::Arguments),
     /// The in-memory engine: run it, use it, measure it
     Farm(farm::Arguments),
+    /// Make and change the key file of a cluster, which says who may do what
+    Keys(keys::Arguments),
     /// Measure how fast a cluster is
     Bench(bench::Arguments),
     /// Run simulated clusters with faults; workloads check each run
@@ -114,6 +117,7 @@ fn main() -> ExitCode {
         Command::Table(arguments) => table::run(arguments),
         Command::Delos(arguments) => delos::run(arguments),
         Command::Farm(arguments) => farm::run(arguments),
+        Command::Keys(arguments) => keys::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
     };

@@ -241,6 +241,7 @@ fn worker_config(
         data_directory: worker_directory(&arguments.data_dir, worker),
         cluster,
         cluster_file: Some(arguments.cluster_file.clone()),
+        is_keyed: true,
         class: arguments.class,
         machine,
         zone: arguments.zone.clone(),

@@ -5,13 +5,11 @@
 
 mod common;
 
-use bytes::Bytes;
 use common::strangers::{allow_open_files, is_closed, open_files, wait_until};
 use common::{Cluster, error_line, text};
 use plinth_client::Database;
 use plinth_coordination::ClusterFile;
-use plinth_core::output::Output;
-use plinth_rpc::frame;
+use plinth_rpc::hello_of_nobody;
 use plinth_runtime::{Duration, Instant, now, real, timeout};
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
@@ -23,16 +21,6 @@ const CONNECTION_BYTES_MAX: u64 = 32 << 10;
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Limit of the time until a stranger without a greeting is disconnected.
 const GREETING_LIMIT: Duration = Duration::from_secs(20);
-
-fn greeting() -> Bytes {
-    let mut out = Output::copying();
-    frame::encode(&mut out, frame::HELLO, 0, |payload| {
-        let version = frame::PROTOCOL_VERSION.to_le_bytes();
-        payload.buffer().extend_from_slice(&version);
-    })
-    .expect("a number fits");
-    out.into_bytes()
-}
 
 fn connect(address: SocketAddr) -> TcpStream {
     TcpStream::connect_timeout(&address, PATIENCE).expect("whoever has no room for us says so")
@@ -72,7 +60,7 @@ fn ten_thousand_idle_connections_cost_little_and_harm_nobody() {
         assert_eq!(transact(&old).await, 1);
         let (files, memory) = (open_files(pid), resident_bytes(pid));
 
-        let hello = greeting();
+        let hello = hello_of_nobody(cluster.addresses()[0]);
         let mut greeted = Vec::new();
         let mut silent = Vec::new();
         for i in 0..CONNECTIONS {
@@ -154,7 +142,7 @@ fn connections_beyond_the_limit_are_refused_and_the_others_are_served() {
     real::block_on(async {
         let old = client(&cluster).await;
         assert_eq!(transact(&old).await, 1);
-        let hello = greeting();
+        let hello = hello_of_nobody(cluster.addresses()[0]);
         let mut strangers = Vec::new();
         for _ in 0..4 * LIMIT {
             let mut stream = connect(cluster.addresses()[0]);

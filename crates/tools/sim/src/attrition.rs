@@ -29,8 +29,7 @@ pub async fn run(shape: Shape, scenario: Scenario, mix: FaultMix) {
     if scenario.fault_interval_ms == 0 || mix.is_empty() {
         return;
     }
-    let transport = Transport::client();
-    let database = plinth_client::connect(shape.cluster_file());
+    let (transport, database) = (shape.transport(), shape.connect());
     let end = plinth_runtime::now() + Duration::from_secs(scenario.fault_seconds);
     if mix.wall_clock > 0 {
         let machines = control().machines().into_iter().map(|machine| machine.id);
@@ -78,8 +77,7 @@ pub async fn one_disk_stays_sick(shape: &Shape, mix: &FaultMix) {
     if mix.sick_disk == 0 {
         return;
     }
-    let transport = Transport::client();
-    let database = plinth_client::connect(shape.cluster_file());
+    let (transport, database) = (shape.transport(), shape.connect());
     let mut machines: Vec<MachineId> = control().machines().iter().map(|m| m.id).collect();
     plinth_runtime::random::shuffle(&mut machines);
     machines.retain(|machine| !shape.lost.has(*machine) && !shape.keeps_data(*machine));

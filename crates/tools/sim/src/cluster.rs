@@ -5,13 +5,15 @@ use crate::last_moment::LastMoments;
 use crate::protection::Lost;
 use crate::scenario::{Scenario, Service};
 use plinth_client::Database;
-use plinth_coordination::{ClusterFile, Coordinators, election};
+use plinth_coordination::{ClusterFile, Coordinators, election, key_file};
 use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind};
+use plinth_identity::Identity;
+use plinth_identity::keys::{KeyFile, Keyring};
 use plinth_protocol::control::{ClusterInfo, GetClusterInfo, ProcessClass};
-use plinth_rpc::Transport;
-use plinth_runtime::Duration;
+use plinth_rpc::{Credentials, Transport};
 use plinth_runtime::sim::{Locality, MachineId, Simulation};
+use plinth_runtime::{Duration, disk};
 use plinth_server::{NotCreated, WorkerConfig, create_database, run_worker};
 use plinth_workload::Application;
 use std::cell::RefCell;
@@ -30,6 +32,8 @@ pub struct Shape {
     pub processes_a_machine: usize,
     pub coordinators: usize,
     pub config: DatabaseConfig,
+    /// All processes and clients have keys. Strangers do not.
+    pub is_keyed: bool,
     pub sets: CoordinatorSets,
     pub lost: Lost,
     pub last_moments: LastMoments,
@@ -63,6 +67,8 @@ pub fn index_of(machine: MachineId) -> usize {
 const CACHE_BYTES: usize = 1 << 20;
 /// A worker that ended with an error is restarted after this time, as by a supervisor.
 const RESTART_PAUSE: Duration = Duration::from_secs(1);
+/// Between attempts to write the key file.
+const KEYS_PAUSE: Duration = Duration::from_millis(100);
 
 impl Shape {
     pub fn draw(scenario: &Scenario, seed: u64, only: Option<&[String]>) -> Self {
@@ -90,8 +96,14 @@ impl Shape {
         let coordinators = draw.between(coordinators_min, machines.min(9));
         let processes_max = [4, 4, 4, 3, 2, 2, 2, 2, 2, 2].get(machines - 1);
         let engine = [EngineKind::Ssd, EngineKind::Memory][draw.between(0, 1)];
+        let application = match scenario.draw_service(seed, only) {
+            Some(Service::Application(application)) => Some(application),
+            Some(Service::Farm) | None => None,
+        };
         Shape {
             seed,
+            // Applications come without keys.
+            is_keyed: application.is_none() && !seed.is_multiple_of(3),
             machines,
             racks,
             halls,
@@ -113,10 +125,7 @@ impl Shape {
             sets: CoordinatorSets::default(),
             lost: Lost::default(),
             last_moments: LastMoments::default(),
-            application: match scenario.draw_service(seed, only) {
-                Some(Service::Application(application)) => Some(application),
-                Some(Service::Farm) | None => None,
-            },
+            application,
         }
     }
 
@@ -167,6 +176,28 @@ impl Shape {
         }
     }
 
+    fn keys(&self) -> KeyFile {
+        let mut root = [0; 32];
+        root[..8].copy_from_slice(&self.seed.to_le_bytes());
+        KeyFile::new_root(root)
+    }
+
+    /// What somebody of the cluster shows.
+    pub fn credentials(&self, identity: Identity) -> Credentials {
+        let keys = self.is_keyed.then(|| Keyring::new(&self.keys()));
+        Credentials::new(keys, identity)
+    }
+
+    /// Connections of a tester, who may ask for anything.
+    pub fn transport(&self) -> Transport {
+        Transport::client_with(self.credentials(Identity::Server))
+    }
+
+    /// The database, as a client that does not know of later coordinators.
+    pub fn connect(&self) -> Database {
+        plinth_client::connect_with(self.credentials(Identity::Client), self.coordinators())
+    }
+
     /// The first coordinators, as known to a process that has not heard of later ones.
     pub fn coordinators(&self) -> Coordinators {
         self.cluster_file().into()
@@ -178,6 +209,7 @@ impl Shape {
             data_directory: self.data_directory(Self::address(machine, process)),
             cluster: self.cluster_file(),
             cluster_file: Some(format!("/data{process}/plinth.cluster").into()),
+            is_keyed: self.is_keyed,
             class: ProcessClass::Unset,
             machine: format!("m{machine}"),
             zone: format!("r{}", self.rack(machine)),
@@ -198,10 +230,14 @@ pub fn start(simulation: &Simulation, shape: &Shape) -> Vec<MachineId> {
         machines.push(id);
         for process in 0..shape.processes_a_machine {
             let config = shape.worker(machine, process);
+            let keys = shape.is_keyed.then(|| shape.keys());
             simulation.start_process(id, config.listen, move || {
-                let mut config = config.clone();
+                let (mut config, keys) = (config.clone(), keys.clone());
                 Box::pin(async move {
                     loop {
+                        if let Some(keys) = &keys {
+                            write_keys(&config, keys).await;
+                        }
                         follow_cluster_file(&mut config).await;
                         let Err(error) = run_worker(config.clone()).await;
                         plinth_runtime::trace_warn!("WorkerEnded", "error" => error);
@@ -212,6 +248,17 @@ pub fn start(simulation: &Simulation, shape: &Shape) -> Vec<MachineId> {
         }
     }
     machines
+}
+
+/// Writes the key file if it is not there. The disk may fail for a while.
+async fn write_keys(config: &WorkerConfig, keys: &KeyFile) {
+    let path = key_file::beside(config.cluster_file.as_ref().expect("it has one"));
+    while key_file::load(&path).await.ok().flatten().is_none() {
+        let text = keys.print().as_bytes().to_vec();
+        let _ = disk::create_dir_all(path.parent().expect("it is in a directory")).await;
+        let _ = disk::write_file_durably(&path, text.into()).await; // it is tried again
+        plinth_runtime::sleep(KEYS_PAUSE).await;
+    }
 }
 
 /// Updates the configuration with the coordinators that the worker knew last.
@@ -232,11 +279,11 @@ pub async fn info(shape: &Shape, transport: &Transport) -> Option<ClusterInfo> {
 
 /// Creates the database and connects to it.
 pub async fn open(shape: &Shape) -> Database {
-    let transport = Transport::client();
+    let transport = shape.transport();
     match create_database(&transport, &shape.coordinators(), shape.config).await {
         // The database exists already if the reply to an earlier attempt was lost.
         Ok(()) | Err(NotCreated::Exists) => {}
         Err(NotCreated::Because(line)) => panic!("the database could not be created: {line}"),
     }
-    plinth_client::connect(shape.coordinators())
+    shape.connect()
 }

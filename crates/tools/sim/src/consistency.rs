@@ -40,7 +40,7 @@ type Verdict = Result<(), String>;
 
 /// Compares all replicas of every shard, each page at one version. Retries while the cluster is settling.
 pub async fn check(database: &Database, shape: &Shape) -> Result<(), Failure> {
-    let transport = Transport::client();
+    let transport = shape.transport();
     let mut reason = Error::timed_out;
     // A cluster that waits longer than usual for lost servers settles later. So does one whose window is longer: a
     // shard has moved when it is durable at its destination, which is a window later.

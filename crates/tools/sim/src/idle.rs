@@ -28,9 +28,7 @@ const VISIT_S: u64 = 30;
 pub async fn run(shape: &Shape, database: &Database, hours: u64) -> Verdict {
     // Random faults would cause changes.
     control().heal_all();
-    let staying: Vec<Database> = (0..CLIENTS)
-        .map(|_| plinth_client::connect(shape.coordinators()))
-        .collect();
+    let staying: Vec<Database> = (0..CLIENTS).map(|_| shape.connect()).collect();
     for client in staying.iter().chain([database]) {
         work(client).await;
     }
@@ -68,7 +66,7 @@ async fn visits(shape: &Shape, time: Duration) {
     let end = plinth_runtime::now() + time;
     while plinth_runtime::now() < end {
         plinth_runtime::sleep(Duration::from_secs(range(1..2 * VISIT_S))).await;
-        let visitor = plinth_client::connect(shape.coordinators());
+        let visitor = shape.connect();
         if chance(0.5) {
             work(&visitor).await;
         }

@@ -9,7 +9,6 @@ use plinth_client::{Database, RangeOptions, TransactionOption};
 use plinth_coordination::election;
 use plinth_core::{KeySelector, Result};
 use plinth_protocol::status::GetStatus;
-use plinth_rpc::Transport;
 use plinth_runtime::random::{below, range};
 use plinth_runtime::sim::control;
 use plinth_runtime::{Duration, probe, trace};
@@ -76,7 +75,7 @@ async fn replicas_of_a_shard(
     shape: &Shape,
     database: &Database,
 ) -> Option<BTreeSet<plinth_runtime::sim::MachineId>> {
-    let transport = Transport::client();
+    let transport = shape.transport();
     let looked = protection::look(shape, &transport, database);
     let (_, shards) = plinth_runtime::timeout(Duration::from_secs(20), looked).await??;
     let (holders, stands) = &shards[below(shards.len() as u64) as usize];
@@ -103,7 +102,7 @@ async fn count_rows(database: &Database) -> Result<usize> {
 
 /// Checks the status document, if a controller still answers.
 async fn check_status(shape: &Shape) -> Verdict {
-    let transport = Transport::client();
+    let transport = shape.transport();
     let asking = async {
         let leader = election::current_leader(&transport, &shape.coordinators()).await?;
         let endpoint = leader.controller.endpoint::<GetStatus>();

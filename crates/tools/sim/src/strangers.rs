@@ -2,8 +2,8 @@
 //! fields, and stay connected.
 //!
 //! The requests are not listed here: [`REQUESTS`] has every request of the program, with a function to draw one.
-//! Requests that do harm by design, because servers trust their sender, are listed below and are not sent, except in
-//! a siege.
+//! Requests that do harm by design, because servers trust their sender, are listed below. They are sent in a siege,
+//! and to clusters with keys, where they must have no effect.
 
 mod random_fields;
 
@@ -14,7 +14,7 @@ use plinth_core::Uid;
 use plinth_core::output::Output;
 use plinth_protocol::control::{GetWorkers, WORKER};
 use plinth_protocol::coordination::COORDINATOR;
-use plinth_rpc::{Interface, REQUESTS, RequestKind, Transport, frame};
+use plinth_rpc::{Interface, REQUESTS, RequestKind, frame};
 use plinth_runtime::random::{self, below, chance, range};
 use plinth_runtime::sim::control;
 use plinth_runtime::{Duration, net, trace};
@@ -68,6 +68,8 @@ pub const HARMFUL: &[(&str, &str)] = &[
 
 /// Runs one stranger after the other, with pauses of up to `pause_ms`, until it is dropped.
 pub async fn run(shape: Shape, pause_ms: u64, do_harm: bool) {
+    // Where processes have keys, nobody without one can do harm.
+    let do_harm = do_harm || shape.is_keyed;
     loop {
         plinth_runtime::sleep(Duration::from_millis(below(pause_ms))).await;
         let _ = visit(&shape, do_harm).await; // a stranger may fail to connect
@@ -135,7 +137,8 @@ async fn visit(shape: &Shape, do_harm: bool) -> std::io::Result<()> {
 
 /// Roles that any client can learn of.
 async fn roles(shape: &Shape) -> Vec<Interface> {
-    let transport = Transport::client();
+    // They have heard somehow.
+    let transport = shape.transport();
     let asking = async {
         let info = cluster::info(shape, &transport).await?;
         let endpoint = info.controller.endpoint::<GetWorkers>();
@@ -170,10 +173,9 @@ fn questions(address: SocketAddr, known: &[Interface], do_harm: bool) -> Bytes {
     kinds.retain(|kind| do_harm || !is_harmful(kind));
     let mut fields = RandomFields::new(known);
     let mut out = Output::copying();
+    out.buffer()
+        .put_slice(&plinth_rpc::hello_of_nobody(address));
     // Messages that are too large for a frame are not sent.
-    let _ = frame::encode(&mut out, frame::HELLO, 0, |out| {
-        out.buffer().put_u64_le(frame::PROTOCOL_VERSION)
-    });
     for number in 0..range(1..REQUESTS_MAX) {
         let kind = kinds[below(kinds.len() as u64) as usize];
         let body = (kind.draw)(&mut fields);

@@ -254,6 +254,11 @@ pub(crate) async fn exists(path: &Path) -> io::Result<bool> {
     on_pool(path, |path| path.try_exists()).await
 }
 
+pub(crate) async fn mode(path: &Path) -> io::Result<u32> {
+    use std::os::unix::fs::PermissionsExt;
+    on_pool(path, |path| Ok(path.metadata()?.permissions().mode())).await
+}
+
 pub(crate) async fn space(dir: &Path) -> io::Result<Space> {
     let dir = dir.to_owned();
     offload(move || {

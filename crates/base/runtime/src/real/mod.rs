@@ -200,12 +200,17 @@ pub(crate) fn sleep_until(deadline: Instant) -> Sleep {
 
 /// A seed from the operating system.
 pub(crate) fn entropy() -> u64 {
-    use std::io::Read;
     let mut seed = [0; 8];
-    std::fs::File::open("/dev/urandom")
-        .and_then(|mut file| file.read_exact(&mut seed))
-        .expect("/dev/urandom can be read");
+    fill_secret(&mut seed);
     u64::from_le_bytes(seed)
+}
+
+/// Random bytes of the operating system.
+pub(crate) fn fill_secret(bytes: &mut [u8]) {
+    use std::io::Read;
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(bytes))
+        .expect("/dev/urandom can be read");
 }
 
 #[cfg(test)]

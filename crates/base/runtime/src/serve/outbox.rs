@@ -5,7 +5,7 @@ use crate::net::Writer;
 use crate::sync::Notify;
 use crate::{Pace, probe, timeout, yield_now};
 use bytes::Bytes;
-use plinth_core::output::Output;
+use plinth_core::output::{Mark, Output};
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
@@ -70,6 +70,15 @@ impl Outbox {
         &self,
         append: impl FnOnce(&mut Output) -> Result<(), E>,
     ) -> Result<(), Refused<E>> {
+        self.push_with(append, |_, _| ())
+    }
+
+    /// The same. `finish` is called when the message was added and stays, with where it begins.
+    pub fn push_with<E>(
+        &self,
+        append: impl FnOnce(&mut Output) -> Result<(), E>,
+        finish: impl FnOnce(&mut Output, Mark),
+    ) -> Result<(), Refused<E>> {
         if self.closed.get() {
             return Ok(());
         }
@@ -86,10 +95,16 @@ impl Outbox {
                 self.close();
             }
         }
+        finish(&mut output, before);
         if was_empty || self.closed.get() {
             self.ready.notify_one();
         }
         Ok(())
+    }
+
+    /// Takes out what was added, before anybody writes it.
+    pub fn take(&self) -> Vec<Bytes> {
+        self.output.borrow_mut().take()
     }
 
     /// Takes no more messages. Those that were added are still written.

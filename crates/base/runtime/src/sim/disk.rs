@@ -517,6 +517,13 @@ impl Disk {
         Ok(names.current.contains_key(path) || names.has_directory(path))
     }
 
+    pub async fn mode(&self, path: &Path) -> io::Result<u32> {
+        match self.exists(path).await? {
+            true => Ok(0o100_600),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
+    }
+
     pub async fn list_dir(&self, dir: &Path) -> io::Result<Vec<String>> {
         self.delay(Operation::Read).await?;
         let names = self.state.names.borrow();

@@ -209,16 +209,16 @@ record! {
 }
 
 requests! {
-    Vote = 90 => Voted;
-    Store = 91 => Held;
-    Fill = 92 => Held;
-    AskTail = 93 => Held;
-    ReadEntries = 94 => EntriesRead;
-    Promise = 95 => Promised;
-    Accept = 96 => Promised;
-    Finish = 97 => Held;
-    Trim = 98 => Held;
-    Append = 99 => Appended;
+    Vote = 90 for Servers => Voted;
+    Store = 91 for Servers => Held;
+    Fill = 92 for Servers => Held;
+    AskTail = 93 for Operators => Held;
+    ReadEntries = 94 for Servers => EntriesRead;
+    Promise = 95 for Servers => Promised;
+    Accept = 96 for Servers => Promised;
+    Finish = 97 for Servers => Held;
+    Trim = 98 for Servers => Held;
+    Append = 99 for Servers => Appended;
 }
 
 impl Held {

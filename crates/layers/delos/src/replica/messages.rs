@@ -280,21 +280,21 @@ record! {
 }
 
 requests! {
-    Greet = 120 => Greeting;
-    Adopt = 121 => Told;
-    CallService = 122 => Called;
-    AskStatus = 123 => ReplicaStatus;
-    SwitchEngine = 124 => Told;
-    RemoveReplica = 125 => Told;
-    MarkLog = 126 => Told;
-    AskChecksum = 127 => ChecksumAt;
-    ReconfigureLog = 128 => Told;
-    TrimLog = 129 => Told;
-    CopyStore = 130 => CopiedPage;
-    BackUp = 131 => Told;
-    AskBackup = 132 => BackupStatus;
-    Restore = 133 => Restored;
-    AskLoad = 134 => Load;
+    Greet = 120 for Servers => Greeting;
+    Adopt = 121 for Servers => Told;
+    CallService = 122 for Clients => Called;
+    AskStatus = 123 for Clients => ReplicaStatus;
+    SwitchEngine = 124 for Operators => Told;
+    RemoveReplica = 125 for Operators => Told;
+    MarkLog = 126 for Operators => Told;
+    AskChecksum = 127 for Operators => ChecksumAt;
+    ReconfigureLog = 128 for Operators => Told;
+    TrimLog = 129 for Operators => Told;
+    CopyStore = 130 for Servers => CopiedPage;
+    BackUp = 131 for Operators => Told;
+    AskBackup = 132 for Operators => BackupStatus;
+    Restore = 133 for Operators => Restored;
+    AskLoad = 134 for Clients => Load;
 }
 
 impl Told {

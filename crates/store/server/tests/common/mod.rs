@@ -59,6 +59,7 @@ impl Cluster {
             data_directory: "/data".into(),
             cluster: self.file.clone(),
             cluster_file: None,
+            is_keyed: false,
             class: ProcessClass::Unset,
             machine: String::new(),
             zone: String::new(),

@@ -1,7 +1,7 @@
 //! Moves: shards are split, moved between teams, cancelled in the middle of a move, and merged, while the other
 //! workloads run. The other workloads and the replica check detect a row that is lost, doubled or visible too early.
 
-use super::{Boxed, Complaints, Day, Kind, Space, Verdict, Workload};
+use super::{Boxed, Complaints, Day, Kind, Shape, Space, Verdict, Workload};
 use plinth_client::{Database, RangeOptions, Transaction};
 use plinth_control::movement;
 use plinth_core::codec::Codec;
@@ -32,9 +32,9 @@ pub struct Moves {
 }
 
 impl Moves {
-    pub fn new() -> Self {
+    pub fn new(shape: &Shape) -> Self {
         Moves {
-            transport: Transport::client(),
+            transport: shape.transport(),
             complaints: Complaints::default(),
         }
     }
@@ -142,7 +142,7 @@ async fn read_map(database: &Database) -> Result<(Vec<Shard>, Servers)> {
 #[linkme::distributed_slice(super::KINDS)]
 static KIND: Kind = Kind {
     name: "moves",
-    make: |_, _| Rc::new(Moves::new()),
+    make: |_, shape| Rc::new(Moves::new(shape)),
 };
 
 impl Workload for Moves {

@@ -47,7 +47,7 @@ impl Operator {
         Operator {
             coordinators: shape.coordinators(),
             shape: shape.clone(),
-            transport: Transport::client(),
+            transport: shape.transport(),
             excluded: RefCell::default(),
             complaints: Complaints::default(),
         }

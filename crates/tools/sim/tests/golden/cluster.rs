@@ -56,6 +56,7 @@ pub fn start(machine: u8, class: ProcessClass) {
         data_directory: "/data".into(),
         cluster: cluster_file(),
         cluster_file: Some("/data/plinth.cluster".into()),
+        is_keyed: false,
         class,
         machine: format!("m{machine}"),
         zone: format!("m{machine}"),

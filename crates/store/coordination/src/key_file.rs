@@ -1,0 +1,125 @@
+//! The key file of a process, beside its cluster file: `plinth.cluster` has `plinth.keys`.
+
+use bytes::Bytes;
+use plinth_identity::Identity;
+use plinth_identity::keys::{KeyFile, Keyring};
+use plinth_rpc::Credentials;
+use plinth_runtime::{Duration, disk, sleep, trace, trace_warn};
+use std::convert::Infallible;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const EXTENSION: &str = "keys";
+/// A file in the data directory of a server that has keys.
+const MARK: &str = "keyed";
+/// Bits of the mode that let others read or change the file.
+const OTHERS: u32 = 0o077;
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+
+/// The key file that belongs to a cluster file.
+pub fn beside(cluster_file: &Path) -> PathBuf {
+    cluster_file.with_extension(EXTENSION)
+}
+
+/// Reads a key file; `None` if there is none. The error is a line for the user, which names the file.
+pub async fn load(path: &Path) -> Result<Option<KeyFile>, String> {
+    let at = |what: String| format!("key file {}: {what}", path.display());
+    if !disk::exists(path)
+        .await
+        .map_err(|error| at(error.to_string()))?
+    {
+        return Ok(None);
+    }
+    let mode = disk::mode(path)
+        .await
+        .map_err(|error| at(error.to_string()))?;
+    let bytes = disk::read_file(path)
+        .await
+        .map_err(|error| at(error.to_string()))?;
+    parse(path, mode, &bytes).map(Some)
+}
+
+/// The keys in a file with this mode and content. The error is a line for the user, which names the file.
+pub fn parse(path: &Path, mode: u32, bytes: &[u8]) -> Result<KeyFile, String> {
+    let at = |what: String| format!("key file {}: {what}", path.display());
+    if mode & OTHERS != 0 {
+        return Err(at(format!(
+            "others can read it (mode {:04o}); run chmod 600 on it, and make new keys if somebody may have",
+            mode & 0o7777
+        )));
+    }
+    KeyFile::parse(bytes).map_err(|error| at(error.to_string()))
+}
+
+/// The credentials of a process with this cluster file, that wants to be `identity` to others. Without a key file it
+/// has no keys. The error is a line for the user.
+pub async fn credentials(cluster_file: &Path, identity: Identity) -> Result<Credentials, String> {
+    let keys = keyring(cluster_file).await?;
+    Ok(Credentials::new(keys, identity))
+}
+
+/// The keys of a process with this cluster file, if it has some. The error is a line for the user.
+pub async fn keyring(cluster_file: &Path) -> Result<Option<Keyring>, String> {
+    let file = load(&beside(cluster_file)).await?;
+    Ok(file.as_ref().map(Keyring::new))
+}
+
+/// A server that has had keys does not go on without: whoever removes the file would open it to everybody. The error
+/// is a line for the user.
+pub async fn check_still_keyed(
+    directory: &Path,
+    cluster_file: &Path,
+    has_keys: bool,
+) -> Result<(), String> {
+    let mark = directory.join(MARK);
+    let at = |error: io::Error| format!("{}: {error}", mark.display());
+    match (has_keys, disk::exists(&mark).await.map_err(at)?) {
+        (true, false) => note_keyed(directory).await.map_err(at),
+        (false, true) => Err(format!(
+            "this server has had keys, and there is no key file {}; put it back, or remove {} to let \
+             everybody in",
+            beside(cluster_file).display(),
+            mark.display()
+        )),
+        _ => Ok(()),
+    }
+}
+
+async fn note_keyed(directory: &Path) -> io::Result<()> {
+    let text = Bytes::from_static(b"This server has keys.\n");
+    disk::write_file_durably(&directory.join(MARK), text)
+        .await
+        .map(drop)
+}
+
+/// Looks at the key file of a server again and again, and gives its keys to the credentials. A file that is wrong or
+/// gone changes nothing: connections go on with the keys before.
+pub async fn follow(
+    cluster_file: &Path,
+    directory: &Path,
+    credentials: &Credentials,
+) -> Infallible {
+    let path = beside(cluster_file);
+    let (mut known, mut told) = (load(&path).await.ok().flatten(), String::new());
+    loop {
+        sleep(LOOK_INTERVAL).await;
+        match load(&path).await {
+            Ok(Some(file)) if known.as_ref() != Some(&file) => {
+                trace!("KeysChanged", "file" => path.display());
+                if let Err(error) = note_keyed(directory).await {
+                    trace_warn!("KeysNotNoted", "error" => error);
+                    continue; // it is tried again
+                }
+                credentials.set_keys(Some(Keyring::new(&file)));
+                known = Some(file);
+                told.clear();
+            }
+            Ok(_) => (),
+            Err(error) if error != told => {
+                trace_warn!("KeysNotRead", "why" => error);
+                told = error;
+            }
+            Err(_) => (),
+        }
+    }
+}

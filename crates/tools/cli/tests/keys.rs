@@ -1,0 +1,177 @@
+//! A cluster with keys: whoever has the key file beside the cluster file notices nothing, and nobody else gets in.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // it observes servers from outside
+
+mod common;
+
+use common::{BINARY, Cluster, error_line, text};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+/// Servers look at their key files once a second.
+const LOOK: Duration = Duration::from_millis(2500);
+
+fn plinth(arguments: &[&str], cluster_file: &Path) -> Output {
+    let mut command = Command::new(BINARY);
+    command.args(arguments).arg("-C").arg(cluster_file);
+    command.output().expect("it runs")
+}
+
+fn cli(statement: &str, cluster_file: &Path) -> Output {
+    plinth(
+        &["cli", "--timeout", "5", "--exec", statement],
+        cluster_file,
+    )
+}
+
+/// A cluster file in a directory of its own, with the key file that `keys` says.
+fn elsewhere(cluster: &Cluster, name: &str, keys: Option<&[u8]>) -> PathBuf {
+    let directory = cluster.cluster_file().with_file_name(name);
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let file = directory.join("plinth.cluster");
+    std::fs::copy(cluster.cluster_file(), &file).expect("a copy");
+    if let Some(keys) = keys {
+        let path = directory.join("plinth.keys");
+        std::fs::write(&path, keys).expect("written");
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o600)).expect("a mode");
+    }
+    file
+}
+
+/// A cluster that gets its keys while it runs.
+fn keyed(name: &str) -> Cluster {
+    let cluster = Cluster::start(name, 3, &["--engine", "memory"]);
+    let before = cli("writemode on; set a 0", &cluster.cluster_file());
+    assert!(before.status.success(), "{}", text(&before.stderr));
+    let made = plinth(&["keys", "new"], &cluster.cluster_file());
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    std::thread::sleep(LOOK);
+    cluster
+}
+
+#[test]
+fn only_who_has_a_key_gets_in_and_only_as_far_as_it_leads() {
+    let cluster = keyed("keys");
+    let own = cluster.cluster_file();
+    let keys = own.with_file_name("plinth.keys");
+    let mode = std::fs::metadata(&keys).expect("made").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let set = cli("writemode on; set a 1", &own);
+    assert!(set.status.success(), "{}", text(&set.stderr));
+
+    let without = elsewhere(&cluster, "nobody", None);
+    let line = error_line(&cli("get a", &without));
+    assert!(
+        line.contains("needs a key") && line.contains("plinth.keys") || line.contains("NAME.keys"),
+        "{line}"
+    );
+
+    let derive = |whom: &str| {
+        let out = own.with_file_name(format!("{whom}.keys"));
+        let out_text = out.to_str().expect("text");
+        let derived = plinth(&["keys", "derive", "--for", whom, "--out", out_text], &own);
+        assert!(derived.status.success(), "{}", text(&derived.stderr));
+        std::fs::read(out).expect("made")
+    };
+    let client = elsewhere(&cluster, "client", Some(&derive("client")));
+    let read = cli("get a", &client);
+    assert!(
+        text(&read.stdout).contains('1'),
+        "{} {}",
+        text(&read.stdout),
+        text(&read.stderr)
+    );
+    let written = cli("writemode on; set a 2", &client);
+    assert!(written.status.success(), "{}", text(&written.stderr));
+
+    let reader = elsewhere(&cluster, "reader", Some(&derive("reader")));
+    let read = cli("get a", &reader);
+    assert!(
+        text(&read.stdout).contains('2'),
+        "{} {}",
+        text(&read.stdout),
+        text(&read.stderr)
+    );
+    let refused = cli("writemode on; set a 3", &reader);
+    assert!(!refused.status.success());
+    let read = cli("get a", &own);
+    assert!(text(&read.stdout).contains('2'), "{}", text(&read.stdout));
+
+    // Keys of another cluster, and a file that others can read.
+    let foreign = elsewhere(&cluster, "foreign", None);
+    let made = plinth(&["keys", "new"], &foreign);
+    assert!(made.status.success(), "{}", text(&made.stderr));
+    let line = error_line(&cli("get a", &foreign));
+    assert!(line.contains("does not know our key"), "{line}");
+    let path = foreign.with_file_name("plinth.keys");
+    std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).expect("a mode");
+    let line = error_line(&cli("get a", &foreign));
+    assert!(
+        line.contains("others can read it") && line.contains("chmod 600"),
+        "{line}"
+    );
+}
+
+#[test]
+fn keys_are_exchanged_while_the_cluster_runs() {
+    let cluster = keyed("rotate");
+    let own = cluster.cluster_file();
+    let ids = || -> Vec<String> {
+        let listed = plinth(&["keys", "list"], &own);
+        let lines = text(&listed.stdout);
+        lines
+            .lines()
+            .filter_map(|line| Some(line.split_once(' ')?.0.to_owned()))
+            .collect()
+    };
+    let old = ids();
+    let again = error_line(&plinth(&["keys", "new"], &own));
+    assert!(
+        again.contains("it is there already; nothing has changed"),
+        "{again}"
+    );
+    assert!(plinth(&["keys", "add"], &own).status.success());
+    let both = ids();
+    assert_eq!((both.len(), &both[1]), (2, &old[0]));
+    std::thread::sleep(LOOK);
+    let dropped = plinth(&["keys", "drop", &old[0]], &own);
+    assert!(dropped.status.success(), "{}", text(&dropped.stderr));
+    assert_eq!(ids(), both[..1]);
+    let set = cli("writemode on; set b 1; get b", &own);
+    assert!(
+        text(&set.stdout).contains('1'),
+        "{} {}",
+        text(&set.stdout),
+        text(&set.stderr)
+    );
+    let line = error_line(&plinth(&["keys", "drop", &both[0]], &own));
+    assert!(!line.is_empty());
+}
+
+#[test]
+fn a_server_that_has_had_keys_does_not_start_without_them() {
+    let mut cluster = keyed("lost-keys");
+    let own = cluster.cluster_file();
+    cluster.stop();
+    let keys = own.with_file_name("plinth.keys");
+    let aside = own.with_file_name("aside");
+    std::fs::rename(&keys, &aside).expect("moved");
+    let first = cluster.addresses()[0];
+    let data = own.with_file_name(first.port().to_string());
+    let mut server = Command::new(BINARY);
+    server.args(["server", "--listen", &first.to_string(), "--data-dir"]);
+    let line = error_line(
+        &server
+            .arg(&data)
+            .arg("-C")
+            .arg(&own)
+            .output()
+            .expect("it runs"),
+    );
+    assert!(
+        line.contains("has had keys") && line.contains("put it back"),
+        "{line}"
+    );
+}
