@@ -122,7 +122,7 @@ pub(crate) type Lookup = dyn Fn(u64) -> Option<Option<RemoteHandler>>;
 /// How far the greeting of a connection is.
 enum Stage {
     Hello,
-    Proof(Acceptor),
+    Proof(Box<Acceptor>),
     /// The other side is this to us.
     Open(Identity),
     /// The connection ends when the answer is written.
@@ -222,7 +222,7 @@ impl Accepted {
                 }
                 Some(match next {
                     Next::Settled(_) => self.open(self.credentials.stranger()),
-                    Next::Proof(acceptor) => Stage::Proof(acceptor),
+                    Next::Proof(acceptor) => Stage::Proof(Box::new(acceptor)),
                     Next::Refused(refusal) => self.refuse(&refusal),
                 })
             }

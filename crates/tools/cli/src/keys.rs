@@ -5,7 +5,7 @@ use plinth_coordination::{cluster_file, key_file};
 use plinth_identity::Identity;
 use plinth_identity::keys::{KeyFile, KeyId};
 use plinth_runtime::random;
-use std::fs::{File, OpenOptions, Permissions};
+use std::fs::{OpenOptions, Permissions};
 use std::io::Write;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -104,7 +104,9 @@ fn write(path: &Path, file: &KeyFile, replaces: bool) -> Outcome {
     put.map_err(at)?;
     let above = path.parent().filter(|above| !above.as_os_str().is_empty());
     let above = above.unwrap_or(Path::new("."));
-    File::open(above)
+    OpenOptions::new()
+        .read(true)
+        .open(above)
         .and_then(|above| above.sync_all())
         .map_err(at)
 }
