@@ -1,5 +1,6 @@
 //! The server side of a connection that was accepted.
 
+use crate::audit::Audit;
 use crate::connection::{self, Refused, Sending};
 use crate::credentials::{self, Credentials};
 use crate::frame::{self, Check, Frame, TooLarge};
@@ -135,6 +136,7 @@ struct Accepted {
     /// Where others reach this worker.
     own: Option<SocketAddr>,
     credentials: Credentials,
+    audit: Rc<Audit>,
     replies: Rc<Replies>,
     checker: RefCell<Option<Checker>>,
     has_greeted: Cell<bool>,
@@ -144,7 +146,7 @@ struct Accepted {
 pub(crate) async fn serve(
     connection: Connection,
     own: Option<SocketAddr>,
-    credentials: Credentials,
+    (credentials, audit): (Credentials, Rc<Audit>),
     lookup: Box<Lookup>,
 ) {
     let Connection {
@@ -157,6 +159,7 @@ pub(crate) async fn serve(
         peer,
         own,
         credentials,
+        audit,
         replies: Rc::new(Replies {
             sending: Sending::new(),
             waiting: RefCell::default(),
@@ -253,7 +256,7 @@ impl Accepted {
 
     fn refuse(&self, refusal: &Refusal) -> Stage {
         probe!("rpc_greeting_refused");
-        trace_warn!("ConnectionRefused", "peer" => self.peer, "reason" => refusal);
+        self.audit.connection_refused(self.peer, refusal);
         self.replies.sending.outbox.close();
         Stage::Refused
     }
@@ -283,13 +286,8 @@ impl Accepted {
             return (handler.work)(frame.payload, reply);
         }
         probe!("rpc_request_refused");
-        trace_warn!(
-            "RequestRefused",
-            "peer" => self.peer,
-            "identity" => identity,
-            "request" => handler.name,
-            "needs" => handler.audience.least(),
-        );
+        let Accepted { audit, peer, .. } = self;
+        audit.request_refused(*peer, identity, handler.name, handler.audience);
         reply.fail(Error::permission_denied);
     }
 }

@@ -16,6 +16,7 @@
 //! [`Error::broken_promise`]: plinth_core::Error::broken_promise
 
 mod accepted;
+mod audit;
 mod connection;
 mod credentials;
 mod endpoint;

@@ -2,6 +2,7 @@
 
 use crate::Request;
 use crate::accepted::{self, RemoteHandler, RemoteReply};
+use crate::audit::Audit;
 use crate::connection::Refused;
 use crate::credentials::Credentials;
 use crate::endpoint::{self, Endpoint};
@@ -41,6 +42,7 @@ const PEERS_FEW: usize = 64;
 pub(crate) struct Inner {
     address: Option<SocketAddr>,
     credentials: Credentials,
+    audit: Rc<Audit>,
     handlers: RefCell<HashMap<u64, Handler>>,
     peers: RefCell<HashMap<SocketAddr, Rc<Peer>>>,
     latencies: Latencies,
@@ -168,6 +170,7 @@ impl Transport {
         Rc::new_cyclic(|inner| Inner {
             address,
             credentials,
+            audit: Rc::new(Audit::new()),
             handlers: RefCell::default(),
             peers: RefCell::default(),
             latencies: Latencies::default(),
@@ -338,8 +341,8 @@ fn start(transport: &Weak<Inner>, connection: Connection) -> ControlFlow<()> {
     };
     let transport = transport.clone();
     let lookup = move |token| Some(transport.upgrade()?.remote_handler(token));
-    let credentials = inner.credentials.clone();
-    let serving = accepted::serve(connection, inner.address, credentials, Box::new(lookup));
+    let shown = (inner.credentials.clone(), inner.audit.clone());
+    let serving = accepted::serve(connection, inner.address, shown, Box::new(lookup));
     inner.tasks.spawn("connection", serving);
     ControlFlow::Continue(())
 }

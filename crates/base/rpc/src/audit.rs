@@ -1,0 +1,99 @@
+//! What a worker tells of those whom it refuses. Floods are summed: whoever is refused cannot fill a disk.
+
+use plinth_identity::Audience;
+use plinth_identity::Identity;
+use plinth_identity::greeting::Refusal;
+use plinth_runtime::{Duration, Instant, now, trace_warn};
+use std::cell::Cell;
+use std::net::SocketAddr;
+
+/// At most so many events follow each other at once, and then one in each pause.
+const AT_ONCE: u32 = 10;
+const PAUSE: Duration = Duration::from_millis(200);
+
+/// Of all connections of a worker.
+pub(crate) struct Audit {
+    /// Events that may be told at once, and since when one more is due.
+    left: Cell<u32>,
+    since: Cell<Option<Instant>>,
+    /// Not told since the last event.
+    untold: Cell<u64>,
+}
+
+impl Audit {
+    pub fn new() -> Audit {
+        Audit {
+            left: Cell::new(AT_ONCE),
+            since: Cell::new(None),
+            untold: Cell::new(0),
+        }
+    }
+
+    /// How many were not told before this event; `None` if it is not told either.
+    fn may_tell(&self) -> Option<u64> {
+        let since = self.since.get().unwrap_or_else(now);
+        let due = since.elapsed().as_nanos() / PAUSE.as_nanos();
+        let left = u128::from(self.left.get()) + due;
+        self.left.set(left.min(u128::from(AT_ONCE)) as u32);
+        let is_later = due > 0 || self.since.get().is_none();
+        if is_later {
+            self.since.set(Some(now()));
+        }
+        if self.left.get() == 0 {
+            self.untold.set(self.untold.get() + 1);
+            return None;
+        }
+        self.left.set(self.left.get() - 1);
+        Some(self.untold.take())
+    }
+
+    pub fn connection_refused(&self, peer: SocketAddr, why: &Refusal) {
+        if let Some(untold) = self.may_tell() {
+            trace_warn!("ConnectionRefused", "peer" => peer, "reason" => why, "untold" => untold);
+        }
+    }
+
+    pub fn request_refused(
+        &self,
+        peer: SocketAddr,
+        identity: Identity,
+        request: &str,
+        audience: Audience,
+    ) {
+        if let Some(untold) = self.may_tell() {
+            trace_warn!(
+                "RequestRefused",
+                "peer" => peer,
+                "identity" => identity,
+                "request" => request,
+                "needs" => audience.least(),
+                "untold" => untold,
+            );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use plinth_runtime::sim::{SimConfig, Simulation};
+    use plinth_runtime::sleep;
+
+    #[test]
+    fn a_flood_is_summed_and_told_slowly() {
+        Simulation::new(1, SimConfig::default()).run(async {
+            let audit = Audit::new();
+            let told = |count: u32| {
+                (0..count)
+                    .filter_map(|_| audit.may_tell())
+                    .collect::<Vec<_>>()
+            };
+            assert_eq!(told(1000), [0; AT_ONCE as usize]);
+            sleep(PAUSE + PAUSE / 2).await;
+            assert_eq!(told(1000), [990]);
+            sleep(100 * PAUSE).await;
+            let later = told(1000);
+            assert_eq!((later.len(), later[0]), (AT_ONCE as usize, 999));
+        });
+    }
+}
