@@ -103,6 +103,11 @@ fn a_failure_is_made_smaller_and_stays_the_same() {
 }
 
 #[test]
+fn an_audience_that_is_not_checked_is_found() {
+    is_found("rpc_audience_is_not_checked", "standard");
+}
+
+#[test]
 fn a_reply_before_the_sync_is_found() {
     is_found("reply_before_fsync", "power");
 }
