@@ -213,11 +213,6 @@ impl Opener {
         &self.hello
     }
 
-    /// It has keys to prove. Otherwise the answer changes nothing.
-    pub fn offers(&self) -> bool {
-        !self.offers.is_empty()
-    }
-
     /// Takes the answer. Returns what to say next, if anything, and what has been settled.
     pub fn answered(self, answer: &[u8]) -> Result<(Option<[u8; PROOF_BYTES]>, Outcome), Refusal> {
         let ids = || self.offers.iter().map(Key::id).collect();

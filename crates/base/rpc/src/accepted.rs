@@ -219,6 +219,9 @@ impl Accepted {
                     trace!("ConnectionRefused", "peer" => self.peer, "reason" => why);
                     return None;
                 };
+                if hello.is_empty() {
+                    return Some(self.open(self.credentials.stranger()));
+                }
                 let Answered { answer, next } = self.credentials.greeted(self.own, &hello);
                 if !answer.is_empty() {
                     self.replies.sending.say(credentials::said(&answer));

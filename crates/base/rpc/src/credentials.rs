@@ -81,17 +81,19 @@ impl Credentials {
         }
     }
 
-    pub(crate) fn opener(&self, to: SocketAddr) -> Opener {
+    /// `None`: it has nothing to prove.
+    pub(crate) fn opener(&self, to: SocketAddr) -> Option<Opener> {
         let context = Context {
             purpose: PURPOSE,
             address: Some(to).filter(|_| !self.0.any_address.get()),
         };
         let keys = self.0.keys.borrow();
-        let keys = keys.as_ref();
+        let keys = keys.as_ref()?;
         // Whoever has lower keys only is what they give.
-        let highest = keys.map_or(Identity::Nobody, Keyring::highest);
-        let (identity, strangers) = (self.0.identity.min(highest), self.0.strangers.get());
-        Opener::new(context, keys, identity, strangers, nonce())
+        let identity = self.0.identity.min(keys.highest());
+        let strangers = self.0.strangers.get();
+        let may_offer = identity > Identity::Nobody;
+        may_offer.then(|| Opener::new(context, Some(keys), identity, strangers, nonce()))
     }
 
     pub(crate) fn greeted(&self, own: Option<SocketAddr>, hello: &[u8]) -> Answered {
@@ -123,13 +125,14 @@ pub(crate) fn said(what: &[u8]) -> Bytes {
     out.into_bytes()
 }
 
-/// The first frame of a connection.
-pub(crate) fn hello(opener: &Opener) -> Bytes {
+/// The first frame of a connection. Who has nothing to prove says the version only, and hears no answer.
+pub(crate) fn hello(opener: Option<&Opener>) -> Bytes {
     let version = frame::PROTOCOL_VERSION.to_le_bytes();
-    said(&[&version, opener.hello()].concat())
+    let greeting = opener.map_or(&[][..], Opener::hello);
+    said(&[&version[..], greeting].concat())
 }
 
 /// What somebody without keys says first, for tests of servers: frames of requests may follow at once.
-pub fn hello_of_nobody(to: SocketAddr) -> Bytes {
-    hello(&Credentials::none().opener(to))
+pub fn hello_of_nobody() -> Bytes {
+    hello(None)
 }

@@ -218,11 +218,11 @@ impl Peer {
         writer: &mut net::Writer,
     ) -> Option<std::result::Result<Option<Checker>, Refusal>> {
         let opener = self.credentials.opener(self.address);
-        let hello = credentials::hello(&opener);
+        let hello = credentials::hello(opener.as_ref());
         writer.write_all(hello).await.ok()?;
-        if !opener.offers() {
-            return Some(Ok(None)); // the answer changes nothing
-        }
+        let Some(opener) = opener else {
+            return Some(Ok(None));
+        };
         let limit = Duration::from_millis(CONNECT_TIMEOUT_MS.get());
         let answer = plinth_runtime::timeout(limit, connection::next_frame(inbox)).await??;
         self.last_heard.set(plinth_runtime::now());
@@ -264,9 +264,6 @@ impl Peer {
     /// Delivers a reply and returns its size in bytes; `None` if the frame is not a reply.
     fn on_frame(&self, frame: frame::Frame) -> Option<usize> {
         self.set_reachable(true);
-        if frame.token == frame::HELLO {
-            return Some(frame.payload.len()); // the answer to a greeting without keys
-        }
         if frame.token != frame::REPLY {
             return None;
         }

@@ -60,7 +60,7 @@ fn ten_thousand_idle_connections_cost_little_and_harm_nobody() {
         assert_eq!(transact(&old).await, 1);
         let (files, memory) = (open_files(pid), resident_bytes(pid));
 
-        let hello = hello_of_nobody(cluster.addresses()[0]);
+        let hello = hello_of_nobody();
         let mut greeted = Vec::new();
         let mut silent = Vec::new();
         for i in 0..CONNECTIONS {
@@ -142,7 +142,7 @@ fn connections_beyond_the_limit_are_refused_and_the_others_are_served() {
     real::block_on(async {
         let old = client(&cluster).await;
         assert_eq!(transact(&old).await, 1);
-        let hello = hello_of_nobody(cluster.addresses()[0]);
+        let hello = hello_of_nobody();
         let mut strangers = Vec::new();
         for _ in 0..4 * LIMIT {
             let mut stream = connect(cluster.addresses()[0]);

@@ -173,8 +173,7 @@ fn questions(address: SocketAddr, known: &[Interface], do_harm: bool) -> Bytes {
     kinds.retain(|kind| do_harm || !is_harmful(kind));
     let mut fields = RandomFields::new(known);
     let mut out = Output::copying();
-    out.buffer()
-        .put_slice(&plinth_rpc::hello_of_nobody(address));
+    out.buffer().put_slice(&plinth_rpc::hello_of_nobody());
     // Messages that are too large for a frame are not sent.
     for number in 0..range(1..REQUESTS_MAX) {
         let kind = kinds[below(kinds.len() as u64) as usize];

@@ -53,7 +53,7 @@ fn is_found(fault: &str, scenario: &str) {
 
 #[test]
 fn the_names_of_the_workloads_are_those_that_they_call_themselves() {
-    let drawn = (1..60).flat_map(|seed| {
+    let drawn = (1..150).flat_map(|seed| {
         let scenario = ["quiet", "applications", "farm"][seed as usize % 3];
         let options = RunOptions {
             limits: Limits {

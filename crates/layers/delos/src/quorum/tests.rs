@@ -135,6 +135,18 @@ async fn append_some(log: &QuorumLog, numbers: std::ops::Range<u64>) -> Vec<u64>
     positions.map(|pos| pos.expect("it is appended")).collect()
 }
 
+/// Waits until this log server has the first `count` entries: a majority is enough for an append.
+async fn until_it_has(config: &Config, server: usize, count: u64) {
+    let loglet = config.loglet;
+    loop {
+        let tail = log_peers(config).call(server, AskTail { loglet }).await;
+        if tail.is_ok_and(|held| held.next.0 > count) {
+            return;
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
 async fn read_all(log: &QuorumLog, from: u64) -> Vec<Bytes> {
     let (mut next, mut all) = (from, Vec::new());
     loop {
@@ -318,6 +330,7 @@ fn entries_of_a_minority_are_copied_or_cut_off_and_the_decision_stays() {
             let config = cluster.config(7, 0).await;
             let log = log(&config);
             append_some(&log, 0..5).await;
+            until_it_has(&config, 1, 5).await;
             cluster.kill(0);
             // As if the sequencer had died after it had reached one log server.
             let fill = Fill {

@@ -3,7 +3,7 @@
 use crate::backup::{Doing, Outcome, Place};
 use bytes::Bytes;
 use plinth_runtime::random::{below, chance};
-use plinth_runtime::{Duration, probe, sleep};
+use plinth_runtime::{Duration, Instant, now, probe, sleep};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -14,12 +14,18 @@ pub const SHELF: &str = "shelf";
 thread_local! {
     static OBJECTS: RefCell<BTreeMap<String, Bytes>> = const { RefCell::new(BTreeMap::new()) };
     static IS_GOOD: Cell<bool> = const { Cell::new(false) };
+    /// It is out of reach until then.
+    static AWAY_UNTIL: Cell<Option<Instant>> = const { Cell::new(None) };
 }
+
+/// Longer than the log takes to be trimmed.
+const AWAY_MS_MAX: u64 = 4000;
 
 /// Nothing is there, as a run begins.
 pub fn clear() {
     OBJECTS.with_borrow_mut(BTreeMap::clear);
     IS_GOOD.set(false);
+    AWAY_UNTIL.set(None);
 }
 
 /// From now on it is always in reach.
@@ -44,7 +50,14 @@ impl Shelf {
             return Ok(OBJECTS.with_borrow_mut(work));
         }
         sleep(Duration::from_millis(below(30))).await;
+        if AWAY_UNTIL.get().is_some_and(|until| now() < until) {
+            return away();
+        }
         if chance(0.02) {
+            if chance(0.3) {
+                let outage = Duration::from_millis(below(AWAY_MS_MAX));
+                AWAY_UNTIL.set(Some(now() + outage));
+            }
             return away();
         }
         let done = OBJECTS.with_borrow_mut(work);
