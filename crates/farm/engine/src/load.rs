@@ -1,9 +1,11 @@
 //! A region whose backups are on disk, at the machine that has become its primary (§4.9).
 //!
 //! ```text
-//!   decided, and on disk ─▶ make: slabs in memory, objects away ─▶ Done ─▶ open ─▶ load: scan of the backup
-//!                                                                           └──▶ fetch: what readers ask for
+//!   decided, and on disk ─▶ make: slabs in memory, objects away ─┬─▶ Done ─▶ open ─▶ fetch: what readers ask for
+//!                                                                └─▶ load: scan of the backup
 //! ```
+//!
+//! The load goes on through further configurations.
 //!
 //! An object that is away looks as if it was locked. So readers wait, validation fails, and locks are refused, until
 //! it has come; whoever meets one asks the primary for it. Every whole replica has all of the region on its own disk,

@@ -10,7 +10,7 @@ use super::keeping::Keeping;
 use crate::Outcome;
 use crate::children::{self, CHECK_INTERVAL, describe};
 use plinth_coordination::{ClusterFile, cluster_file};
-use plinth_farm_server::{Survey, memory_directory, survey};
+use plinth_farm_server::{Guest, GuestConfig, Survey, memory_directory, survey};
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, Either, now, race, sleep};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -22,6 +22,8 @@ const DESCRIPTION: &str = "farm";
 /// Limit of the wait for a new cluster to serve.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
+/// Limit of the wait to become a member.
+const ENTER_LIMIT: Duration = Duration::from_secs(30);
 
 /// What the machines of a fleet have in common.
 pub struct Shape {
@@ -245,6 +247,17 @@ impl Running {
         killed.map_err(|error| format!("machine {i} is not killed: {error}"))?;
         let _ = child.wait();
         Ok(())
+    }
+
+    /// Makes this process a member without data.
+    pub async fn enter(&self) -> Outcome<Guest> {
+        let guest = Guest::enter(GuestConfig {
+            cluster: self.fleet.file.clone(),
+            memory_directory: Some(self.fleet.memory.clone()),
+            address: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            limit: ENTER_LIMIT,
+        });
+        guest.await
     }
 }
 

@@ -17,17 +17,16 @@ use plinth_farm_bench::values::{key, serial_of, value};
 use plinth_farm_bench::ycsb::{Mix, Step};
 use plinth_farm_bench::zipf::Zipf;
 use plinth_farm_bench::{Report, ycsb};
-use plinth_farm_server::{Access, Guest, GuestConfig};
+use plinth_farm_server::{Access, Guest};
 use plinth_farm_structures::kv::Database as FarmDatabase;
 use plinth_runtime::random::Generator;
 use plinth_runtime::{Duration, join_all, now};
 use redis::Redis;
 use serde_json::json;
 use std::cell::Cell;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
-const ENTER_LIMIT: Duration = Duration::from_secs(30);
 /// Rows that are loaded side by side.
 const LOADERS: u64 = 64;
 
@@ -198,13 +197,7 @@ async fn farm(plan: &Plan) -> Outcome<Side> {
     };
     let mut running = Running::prepare("compare", shape, plan.port, false).await?;
     running.start().await?;
-    let guest = Guest::enter(GuestConfig {
-        cluster: running.fleet.file.clone(),
-        memory_directory: Some(running.fleet.memory.clone()),
-        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        limit: ENTER_LIMIT,
-    });
-    let guest = guest.await?;
+    let guest = running.enter().await?;
     let pids = running
         .children
         .iter()

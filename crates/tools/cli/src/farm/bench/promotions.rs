@@ -10,17 +10,15 @@ use plinth_farm_bench::reads::{self, Objects};
 use plinth_farm_bench::{Report, values};
 use plinth_farm_engine::Options;
 use plinth_farm_memory::{Objects as _, Pointer};
-use plinth_farm_server::{Guest, GuestConfig, Seen};
+use plinth_farm_server::{Guest, Seen};
 use plinth_runtime::random::Generator;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep, timeout, yield_now};
 use serde_json::json;
 use std::cell::Cell;
-use std::net::{IpAddr, Ipv4Addr};
 use std::os::unix::fs::MetadataExt;
 
 /// All of them have all objects.
 const MACHINES: u16 = 3;
-const ENTER_LIMIT: Duration = Duration::from_secs(30);
 /// Of everything that is waited for after a kill.
 const LIMIT: Duration = Duration::from_secs(300);
 const LOOK_PAUSE: Duration = Duration::from_millis(10);
@@ -99,13 +97,8 @@ async fn begin(plan: &Plan, backups: Backups) -> Outcome<(Running, Guest)> {
     let shape = plan.shape(backups);
     let mut running = Running::prepare("promotions", shape, plan.port, false).await?;
     running.start().await?;
-    let guest = Guest::enter(GuestConfig {
-        cluster: running.fleet.file.clone(),
-        memory_directory: Some(running.fleet.memory.clone()),
-        address: IpAddr::V4(Ipv4Addr::LOCALHOST),
-        limit: ENTER_LIMIT,
-    });
-    Ok((running, guest.await?))
+    let guest = running.enter().await?;
+    Ok((running, guest))
 }
 
 /// The machines, each with whether it leads the objects.
