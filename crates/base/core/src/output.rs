@@ -26,6 +26,16 @@ pub struct Mark {
     shared_bytes: usize,
 }
 
+impl Mark {
+    /// The position after so many bytes that were copied next.
+    pub fn after_copied(self, bytes: usize) -> Mark {
+        Mark {
+            copied: self.copied + bytes,
+            ..self
+        }
+    }
+}
+
 impl Output {
     pub fn new() -> Self {
         Self::default()

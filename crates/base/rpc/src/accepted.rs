@@ -4,6 +4,7 @@ use crate::audit::Audit;
 use crate::connection::{self, Refused, Sending};
 use crate::credentials::{self, Credentials};
 use crate::frame::{self, Check, Frame, TooLarge};
+use crate::seals::Checks;
 use bytes::{Buf, Bytes};
 use plinth_core::Error;
 use plinth_core::output::Output;
@@ -138,7 +139,7 @@ struct Accepted {
     credentials: Credentials,
     audit: Rc<Audit>,
     replies: Rc<Replies>,
-    checker: RefCell<Option<Checker>>,
+    checks: RefCell<Option<Checks>>,
     has_greeted: Cell<bool>,
 }
 
@@ -164,14 +165,11 @@ pub(crate) async fn serve(
             sending: Sending::new(),
             waiting: RefCell::default(),
         }),
-        checker: RefCell::default(),
+        checks: RefCell::default(),
         has_greeted: Cell::new(false),
     };
     let outbox = accepted.replies.sending.outbox.clone();
-    let writing = {
-        let outbox = outbox.clone();
-        async move { outbox.drain(writer, || ()).await }
-    };
+    let writing = accepted.replies.sending.drain(writer, || ());
     let mut stage = Stage::Hello;
     let on_frame = |frame: Frame| {
         let Stage::Open(identity) = stage else {
@@ -186,7 +184,7 @@ pub(crate) async fn serve(
         Some(asked + outbox.len().saturating_sub(before))
     };
     let inbox = Inbox::new(reader);
-    let reading = connection::read_frames(inbox, &accepted.checker, peer, || (), on_frame);
+    let reading = connection::read_frames(inbox, &accepted.checks, peer, || (), on_frame);
     let _ends = Ends(accepted.replies.clone());
     until_over(reading, writing, &accepted.has_greeted, GREETING_LIMIT).await;
     drop(slot);
@@ -252,7 +250,8 @@ impl Accepted {
     fn settle(&self, outcome: Outcome) -> Stage {
         if let Some(session) = outcome.session {
             self.replies.sending.seal_with(Sealer::new(session.send));
-            self.checker.replace(Some(Checker::new(session.receive)));
+            let checker = Checker::new(session.receive);
+            self.checks.replace(Some(Checks::new(checker)));
         }
         self.open(outcome.peer)
     }

@@ -1,9 +1,11 @@
 //! Frames on a connection: its two halves.
 
 use crate::frame::{self, Check, Frame};
-use bytes::Bytes;
+use crate::seals::{Checks, Seals};
+use bytes::{BufMut, Bytes};
 use plinth_core::output::Output;
-use plinth_identity::seal::{Checker, Sealer};
+use plinth_identity::seal::Sealer;
+use plinth_runtime::net::Writer;
 use plinth_runtime::serve::{Inbox, Outbox};
 use plinth_runtime::{Pace, probe, trace, trace_warn};
 use std::cell::RefCell;
@@ -20,7 +22,7 @@ pub(crate) type Refused = plinth_runtime::serve::Refused<frame::TooLarge>;
 /// The writing half: frames that wait to be written, and their seals.
 pub(crate) struct Sending {
     pub outbox: Rc<Outbox>,
-    sealer: RefCell<Option<Sealer>>,
+    seals: RefCell<Option<Seals>>,
 }
 
 impl Sending {
@@ -28,7 +30,7 @@ impl Sending {
     pub fn new() -> Sending {
         Sending {
             outbox: Outbox::new(),
-            sealer: RefCell::default(),
+            seals: RefCell::default(),
         }
     }
 
@@ -37,35 +39,55 @@ impl Sending {
         &self,
         encode: impl FnOnce(Check, &mut Output) -> Result<(), frame::TooLarge>,
     ) -> Result<(), Refused> {
-        let mut sealer = self.sealer.borrow_mut();
-        let Some(sealer) = &mut *sealer else {
+        let mut seals = self.seals.borrow_mut();
+        let Some(seals) = &mut *seals else {
             return self.outbox.push(|out| encode(Check::Sum, out));
         };
-        self.outbox.push_with(
-            |out| encode(Check::Seal, out),
-            |out, start| {
-                if !frame::seal(sealer, out, start) {
-                    self.outbox.close();
-                }
+        let (head_bytes, mut is_used_up) = (seals.head_bytes(), false);
+        let pushed = self.outbox.push_with(
+            |out| {
+                let before = out.mark();
+                out.buffer().put_bytes(0, head_bytes);
+                encode(Check::Seal, out).inspect_err(|_| out.truncate(before))
             },
-        )
+            |out, before| is_used_up = seals.added(out, before).is_err(),
+        );
+        if is_used_up {
+            self.outbox.close();
+        }
+        pushed
     }
 
     /// All frames from here on have seals, and those that nobody has taken to be written.
     pub fn seal_with(&self, sealer: Sealer) {
         let early = self.outbox.take();
-        self.sealer.replace(Some(sealer));
+        self.seals.replace(Some(Seals::new(sealer)));
         let mut early: bytes::BytesMut = early.iter().flat_map(|piece| piece.iter()).collect();
         while let Ok(Some(Frame {
             token,
             request_id,
             payload,
-        })) = frame::decode(&mut early, None)
+        })) = frame::decode(&mut early, Check::Sum)
         {
             // They have been in the outbox before, so there is room for them.
             let put = |out: &mut Output| out.put_shared(&payload);
             let _ = self.push(|check, out| frame::encode_as(check, out, token, request_id, put));
         }
+    }
+
+    /// Seals what was added and has no seal yet.
+    pub fn end_run(&self, out: &mut Output) {
+        let mut seals = self.seals.borrow_mut();
+        let ended = seals.as_mut().map_or(Ok(()), |seals| seals.end_run(out));
+        if ended.is_err() {
+            self.outbox.close(); // the other side refuses what has no seal
+        }
+    }
+
+    /// Writes until the connection breaks, or the outbox is closed and empty; see [`Outbox::drain`].
+    pub async fn drain(&self, writer: Writer, moved: impl Fn()) {
+        let finish = |out: &mut Output| self.end_run(out);
+        self.outbox.drain_with(writer, finish, moved).await;
     }
 
     /// Adds a frame of the greeting.
@@ -80,10 +102,10 @@ impl Sending {
 
 /// Reads frames and passes each to `on_frame`, until the stream ends, breaks, or `on_frame` returns `None`. Otherwise
 /// `on_frame` returns about how many bytes it has processed. Calls `arrived` after every read. Frames have seals as
-/// soon as there is a `checker`.
+/// soon as there are `checks`.
 pub(crate) async fn read_frames(
     mut inbox: Inbox,
-    checker: &RefCell<Option<Checker>>,
+    checks: &RefCell<Option<Checks>>,
     peer: SocketAddr,
     arrived: impl Fn(),
     mut on_frame: impl FnMut(Frame) -> Option<usize>,
@@ -97,7 +119,10 @@ pub(crate) async fn read_frames(
                 since_look = 0;
                 pace.rest_if_over().await;
             }
-            let decoded = frame::decode(&mut inbox.buffer, checker.borrow_mut().as_mut());
+            let decoded = match &mut *checks.borrow_mut() {
+                Some(checks) => checks.decode(&mut inbox.buffer),
+                None => frame::decode(&mut inbox.buffer, Check::Sum),
+            };
             match decoded {
                 Ok(Some(frame)) => {
                     inbox.note(frame.payload.len());
@@ -130,7 +155,7 @@ pub(crate) async fn read_frames(
 /// The next frame; `None` if the stream ends, or is no stream of frames.
 pub(crate) async fn next_frame(inbox: &mut Inbox) -> Option<Frame> {
     loop {
-        if let Some(frame) = frame::decode(&mut inbox.buffer, None).ok()? {
+        if let Some(frame) = frame::decode(&mut inbox.buffer, Check::Sum).ok()? {
             return Some(frame);
         }
         inbox.read().await?;

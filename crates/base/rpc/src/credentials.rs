@@ -24,8 +24,6 @@ struct Inner {
     keys: RefCell<Option<Keyring>>,
     identity: Identity,
     strangers: Cell<Strangers>,
-    /// What those who prove nothing are to us, if we have keys.
-    open_to: Cell<Identity>,
     any_address: Cell<bool>,
 }
 
@@ -41,7 +39,6 @@ impl Credentials {
             keys: RefCell::new(keys),
             identity,
             strangers: Cell::new(Strangers::Refused),
-            open_to: Cell::new(Identity::Nobody),
             any_address: Cell::new(false),
         }))
     }
@@ -49,12 +46,6 @@ impl Credentials {
     /// Connections may lead to another address than the one that was meant: somebody translates addresses on the way.
     pub fn for_any_address(self) -> Credentials {
         self.0.any_address.set(true);
-        self
-    }
-
-    /// Those who prove nothing count as this, at most clients: nobody is a server without a key.
-    pub fn open_to(self, identity: Identity) -> Credentials {
-        self.0.open_to.set(identity.min(Identity::Client));
         self
     }
 
@@ -72,13 +63,9 @@ impl Credentials {
     /// What somebody is to us who has proved nothing. A worker without the keys of servers trusts everybody.
     pub(crate) fn stranger(&self) -> Identity {
         let keys = self.0.keys.borrow();
-        let is_closed = keys
-            .as_ref()
-            .is_some_and(|keys| keys.highest() == Identity::Server);
-        match is_closed {
-            true => self.0.open_to.get(),
-            false => Identity::Server,
-        }
+        let keys = keys.as_ref();
+        keys.filter(|keys| keys.highest() == Identity::Server)
+            .map_or(Identity::Server, Keyring::open_to)
     }
 
     /// `None`: it has nothing to prove.

@@ -9,15 +9,14 @@
 //! detects a damaged length at once. Without it, the reader would take all following bytes, answers to pings included,
 //! for the rest of one frame. A reply carries the token [`REPLY`] and a payload that starts with a status (u16 le, 0 =
 //! success). The first frame of a connection is [`HELLO`] with the protocol version and the beginning of the
-//! [greeting](plinth_identity::greeting); its other frames are [`HELLO`], too. If both sides have proved a key, each
-//! later frame is followed by a [seal](plinth_identity::seal) of all its bytes, and its second checksum is 0. A frame
-//! out of bounds or with a wrong checksum or seal closes the connection. A frame out of bounds is never sent: a
-//! request fails at its sender, and a reply becomes an error.
+//! [greeting](plinth_identity::greeting); its other frames are [`HELLO`], too. If both sides have proved a key, later
+//! frames come in [sealed runs](crate::seals), and their checksums are 0. A frame out of bounds or with a wrong
+//! checksum or seal closes the connection. A frame out of bounds is never sent: a request fails at its sender, and a
+//! reply becomes an error.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::Error;
-use plinth_core::output::{Mark, Output};
-use plinth_identity::seal::{Checker, SEAL_BYTES, Sealer};
+use plinth_core::output::Output;
 use plinth_runtime::net::READ_ROOM_BYTES;
 
 /// Answer to the request with the same id.
@@ -30,12 +29,12 @@ pub const HELLO: u64 = 2;
 pub const GIVE_UP: u64 = 3;
 
 /// Version of the protocol: `plnt` and a number that changes whenever frames or messages change incompatibly.
-pub const PROTOCOL_VERSION: u64 = 0x706c_6e74_0000_0009;
+pub const PROTOCOL_VERSION: u64 = 0x706c_6e74_0000_000a;
 
 /// Bytes before the payload.
 pub const HEADER_BYTES: usize = CHECKED_FROM + 16;
 /// The length and both checksums.
-const CHECKED_FROM: usize = 12;
+pub(crate) const CHECKED_FROM: usize = 12;
 /// A longer frame is refused: the largest transaction and its conflict ranges fit several times.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 /// Data gathered up to this many bytes, plus the largest transaction or row, fits into a frame.
@@ -62,7 +61,7 @@ pub enum FrameError {
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
 pub enum Check {
     Sum,
-    /// [`seal`] is to be called next.
+    /// That of the run that it is in.
     Seal,
 }
 
@@ -93,17 +92,6 @@ pub fn encode_as(
     encode_within(REQUEST_BYTES_MAX, check, out, token, request_id, payload)
 }
 
-/// Appends the seal of what was encoded from `start` on. False if the connection has had as many as are safe.
-#[must_use]
-pub fn seal(sealer: &mut Sealer, out: &mut Output, start: Mark) -> bool {
-    let sealed = sealer.seal(out.pieces_from(start));
-    let Ok(seal) = sealed else {
-        return false;
-    };
-    out.buffer().put_slice(&seal);
-    true
-}
-
 fn encode_within(
     bytes_max: usize,
     check: Check,
@@ -124,15 +112,14 @@ fn encode_within(
         return Err(TooLarge { bytes });
     }
     let length = (bytes as u32).to_le_bytes();
-    let checksum = |crc, piece: &[u8]| crc32c::crc32c_append(crc, piece);
-    let crc = match check {
-        Check::Sum => out.pieces_from(checked).fold(0, checksum),
-        Check::Seal => 0,
-    };
     let mut head = [0; CHECKED_FROM];
-    (&mut head[..]).put_slice(&length);
-    (&mut head[4..]).put_u32_le(crc32c::crc32c(&length));
-    (&mut head[8..]).put_u32_le(crc);
+    head[..4].copy_from_slice(&length);
+    if check == Check::Sum {
+        let checksum = |crc, piece: &[u8]| crc32c::crc32c_append(crc, piece);
+        let mut sums = &mut head[4..];
+        sums.put_u32_le(crc32c::crc32c(&length));
+        sums.put_u32_le(out.pieces_from(checked).fold(0, checksum));
+    }
     out.patch(start, &head);
     Ok(())
 }
@@ -151,50 +138,47 @@ pub fn encode_reply(
     })
 }
 
-/// `decode` reserves room for a whole frame once one part in this many has arrived.
+/// Room for the whole is reserved once one part in this many has arrived.
 const WORTH_BELIEVING: usize = 32;
 
-/// Takes the next whole frame off `input`; `None` if more bytes are needed. Reserves room for them once. With a
-/// `checker` it has a seal.
-pub fn decode(
-    input: &mut BytesMut,
-    checker: Option<&mut Checker>,
-) -> Result<Option<Frame>, FrameError> {
+/// Whether `whole` bytes are in `input`. Reserves room for them once.
+///
+/// A buffer that grows by doubling would copy all its content in one turn of the loop. Reserved memory costs next to
+/// nothing until it is used, and a peer must send a part of the whole before anything is reserved for it. The last
+/// read needs room as well.
+pub(crate) fn has_come(input: &mut BytesMut, whole: usize) -> bool {
+    let come = input.len();
+    if come < whole && come >= whole / WORTH_BELIEVING {
+        input.reserve(whole - come + READ_ROOM_BYTES);
+    }
+    come >= whole
+}
+
+/// Takes the next whole frame off `input`; `None` if more bytes are needed. With [`Check::Seal`] its bytes have been
+/// checked before.
+pub fn decode(input: &mut BytesMut, check: Check) -> Result<Option<Frame>, FrameError> {
     if input.len() < HEADER_BYTES {
         return Ok(None);
     }
     let mut head = &input[..CHECKED_FROM];
     let length = head.get_u32_le();
-    if head.get_u32_le() != crc32c::crc32c(&length.to_le_bytes()) {
+    if check == Check::Sum && head.get_u32_le() != crc32c::crc32c(&length.to_le_bytes()) {
         return Err(FrameError::Checksum);
     }
-    let expected = head.get_u32_le();
     if (length as usize) < HEADER_BYTES - CHECKED_FROM || length as usize > FRAME_BYTES_MAX {
         return Err(FrameError::Length(length));
     }
-    let sealed = length as usize + CHECKED_FROM;
-    let whole = sealed + checker.as_ref().map_or(0, |_| SEAL_BYTES);
-    if input.len() < whole {
-        // A buffer that grows by doubling would copy all its content in one turn of the loop. Reserved memory costs
-        // next to nothing until it is used, and a peer must send a part of a frame before anything is reserved for it.
-        // The last read needs room as well.
-        if input.len() >= whole / WORTH_BELIEVING {
-            input.reserve(whole - input.len() + READ_ROOM_BYTES);
-        }
+    let whole = length as usize + CHECKED_FROM;
+    if !has_come(input, whole) {
         return Ok(None);
     }
-    match checker {
-        Some(checker) => {
-            let (bytes, seal) = input[..whole].split_at(sealed);
-            checker.check(bytes, seal).map_err(|_| FrameError::Seal)?;
-        }
-        None if crc32c::crc32c(&input[CHECKED_FROM..whole]) != expected => {
+    if check == Check::Sum {
+        let expected = (&input[8..CHECKED_FROM]).get_u32_le();
+        if crc32c::crc32c(&input[CHECKED_FROM..whole]) != expected {
             return Err(FrameError::Checksum);
         }
-        None => (),
     }
     let mut frame = input.split_to(whole).freeze();
-    frame.truncate(sealed);
     frame.advance(CHECKED_FROM);
     let token = frame.get_u64_le();
     let request_id = frame.get_u64_le();
@@ -240,9 +224,11 @@ mod tests {
         let whole = whole(sample());
         for cut in 0..whole.len() {
             let mut input = BytesMut::from(&whole[..cut]);
-            assert_eq!(decode(&mut input, None), Ok(None));
+            assert_eq!(decode(&mut input, Check::Sum), Ok(None));
             input.extend_from_slice(&whole[cut..]);
-            let frame = decode(&mut input, None).expect("valid").expect("whole");
+            let frame = decode(&mut input, Check::Sum)
+                .expect("valid")
+                .expect("whole");
             assert_eq!(
                 (frame.token, frame.request_id, &frame.payload[..]),
                 (77, 5, &b"hello"[..])
@@ -266,7 +252,7 @@ mod tests {
             }
             input.extend_from_slice(part);
             let before = input.capacity();
-            if let Some(frame) = decode(&mut input, None).expect("valid") {
+            if let Some(frame) = decode(&mut input, Check::Sum).expect("valid") {
                 assert_eq!(frame.payload.len(), 9_000_000);
                 assert_eq!(moves, 1);
                 return;
@@ -300,7 +286,7 @@ mod tests {
         );
         let mut out = whole(out);
         let mut next = || {
-            decode(&mut out, None)
+            decode(&mut out, Check::Sum)
                 .expect("in bounds")
                 .expect("whole")
                 .payload
@@ -316,7 +302,7 @@ mod tests {
             let mut input = whole.clone();
             input[bit / 8] ^= 1 << (bit % 8);
             assert!(
-                decode(&mut input, None).is_err(),
+                decode(&mut input, Check::Sum).is_err(),
                 "bit {bit} went unnoticed"
             );
         }
@@ -341,7 +327,7 @@ mod tests {
             let mut rest = BytesMut::from(input);
             loop {
                 let before = rest.len();
-                match decode(&mut rest, None) {
+                match decode(&mut rest, Check::Sum) {
                     Ok(Some(frame)) => {
                         assert_eq!(before - rest.len(), HEADER_BYTES + frame.payload.len());
                         let mut again = Output::new();

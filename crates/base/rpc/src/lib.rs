@@ -24,6 +24,7 @@ mod failure;
 pub mod frame;
 pub mod knobs;
 mod peer;
+mod seals;
 mod silence;
 mod transport;
 mod waiters;

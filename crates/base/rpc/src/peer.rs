@@ -6,6 +6,7 @@ use crate::frame::{self, Check};
 use crate::knobs::{
     CONNECT_TIMEOUT_MS, FAILURE_DETECTION_MS, RPC_PING_INTERVAL_MS, RPC_PING_TIMEOUT_MS,
 };
+use crate::seals::Checks;
 use crate::silence::{Pulse, Silence};
 use bytes::Bytes;
 use plinth_core::hash::HashMap;
@@ -181,10 +182,10 @@ impl Peer {
                 self.last_heard.set(plinth_runtime::now());
                 let mut inbox = Inbox::new(reader);
                 match self.greet(&mut inbox, &mut writer).await {
-                    Some(Ok(checker)) => {
+                    Some(Ok(checks)) => {
                         *backoff = RECONNECT_MIN;
                         self.ungreeted.replace(None);
-                        self.talk(inbox, writer, checker).await;
+                        self.talk(inbox, writer, checks).await;
                         self.fail(Error::request_maybe_delivered);
                     }
                     refused => {
@@ -216,7 +217,7 @@ impl Peer {
         &self,
         inbox: &mut Inbox,
         writer: &mut net::Writer,
-    ) -> Option<std::result::Result<Option<Checker>, Refusal>> {
+    ) -> Option<std::result::Result<Option<Checks>, Refusal>> {
         let opener = self.credentials.opener(self.address);
         let hello = credentials::hello(opener.as_ref());
         writer.write_all(hello).await.ok()?;
@@ -239,7 +240,7 @@ impl Peer {
         Some(Ok(session.map(|session| {
             let sending = self.sending.borrow();
             sending.seal_with(Sealer::new(session.send));
-            Checker::new(session.receive)
+            Checks::new(Checker::new(session.receive))
         })))
     }
 
@@ -251,13 +252,13 @@ impl Peer {
         self.ungreeted.replace(Some(refusal));
     }
 
-    async fn talk(&self, inbox: Inbox, writer: net::Writer, checker: Option<Checker>) {
-        let (sending, checker) = (self.sending.borrow().clone(), RefCell::new(checker));
+    async fn talk(&self, inbox: Inbox, writer: net::Writer, checks: Option<Checks>) {
+        let (sending, checks) = (self.sending.borrow().clone(), RefCell::new(checks));
         // A large frame on its way is as good as an answered ping.
         let heard = || self.last_heard.set(plinth_runtime::now());
         let on_frame = |frame| self.on_frame(frame);
-        let reading = connection::read_frames(inbox, &checker, self.address, heard, on_frame);
-        let writing = sending.outbox.drain(writer, heard);
+        let reading = connection::read_frames(inbox, &checks, self.address, heard, on_frame);
+        let writing = sending.drain(writer, heard);
         plinth_runtime::race(plinth_runtime::race(reading, writing), self.watch_silence()).await;
     }
 

@@ -186,7 +186,11 @@ fn whoever_wants_more_than_their_keys_give_is_what_they_give() {
 
 #[test]
 fn a_cluster_that_is_open_takes_strangers_for_clients_and_never_for_servers() {
-    let open = || server().open_to(Identity::Server);
+    let open = || {
+        let mut file = keys(1);
+        file.set_open_to(Identity::Server);
+        Credentials::new(ring(&file), Identity::Server)
+    };
     with_server(open, |_| async move {
         assert_eq!(allowed(&Transport::client()).await, only_the_first(3));
     });

@@ -36,6 +36,8 @@ pub struct OpenOptions {
     /// Waits until no other exclusive handle is open. An abandoned handle, or a call that has not returned, may still
     /// write; it must not write into a file that has another owner by then.
     pub exclusive: bool,
+    /// Only the owner may read and write the file, if this makes it.
+    pub private: bool,
 }
 
 /// Longest wait for an exclusive file.
@@ -387,6 +389,20 @@ pub async fn write_file_durably(path: &Path, data: Bytes) -> io::Result<Synced> 
 /// As [`write_file_durably`], with this ending for the temporary file. Processes that share a file need different
 /// endings.
 pub async fn write_file_durably_by(path: &Path, data: Bytes, ending: &str) -> io::Result<Synced> {
+    replace_durably(path, data, ending, false).await
+}
+
+/// As [`write_file_durably_by`]. Only the owner may read and write the file.
+pub async fn write_private_durably(path: &Path, data: Bytes, ending: &str) -> io::Result<Synced> {
+    replace_durably(path, data, ending, true).await
+}
+
+async fn replace_durably(
+    path: &Path,
+    data: Bytes,
+    ending: &str,
+    private: bool,
+) -> io::Result<Synced> {
     let (Some(dir), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
@@ -402,6 +418,7 @@ pub async fn write_file_durably_by(path: &Path, data: Bytes, ending: &str) -> io
     let options = OpenOptions {
         create: true,
         truncate: true,
+        private,
         ..OpenOptions::default()
     };
     let file = open(&temporary, options).await?;

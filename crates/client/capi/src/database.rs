@@ -98,11 +98,11 @@ fn read_keys(cluster_file: &Path) -> Result<Option<Keyring>> {
     }
 }
 
-fn open(file: ClusterFile, path: Option<PathBuf>) -> Result<Box<Database>> {
+fn open(mut file: ClusterFile, path: Option<PathBuf>) -> Result<Box<Database>> {
     let coordinators = file.coordinators.iter().map(ToString::to_string).collect();
-    let keys = path.as_deref().map(read_keys).transpose()?.flatten();
+    file.keys = path.as_deref().map(read_keys).transpose()?.flatten();
     let connection = Connection::open(move |id| {
-        state::open_database(id, file, path.as_deref(), keys);
+        state::open_database(id, file, path.as_deref());
     })?;
     Ok(Box::new(Database {
         connection,

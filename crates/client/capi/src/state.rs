@@ -8,9 +8,6 @@ use plinth_client::{Database, DatabaseOption, Transaction};
 use plinth_coordination::{ClusterFile, Coordinators};
 use plinth_core::Result;
 use plinth_core::hash::HashMap;
-use plinth_identity::Identity;
-use plinth_identity::keys::Keyring;
-use plinth_rpc::Credentials;
 use plinth_runtime::Task;
 use plinth_runtime::sync::Notify;
 use std::cell::RefCell;
@@ -98,10 +95,9 @@ pub fn clear() {
     drop(with(std::mem::take));
 }
 
-pub fn open_database(id: u64, file: ClusterFile, path: Option<&Path>, keys: Option<Keyring>) {
+pub fn open_database(id: u64, file: ClusterFile, path: Option<&Path>) {
     let coordinators = Coordinators::from(file.clone());
-    let credentials = Credentials::new(keys, Identity::Client);
-    let database = plinth_client::connect_with(credentials, coordinators.clone());
+    let database = plinth_client::connect(coordinators.clone());
     if let Some(path) = path {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         database.set_cluster_file_path(&path.to_string_lossy());

@@ -86,6 +86,7 @@ pub use plinth_core::streams::{Position, StreamKind};
 pub use plinth_core::tuple;
 
 use plinth_coordination::Coordinators;
+use plinth_identity::Identity;
 use plinth_rpc::{Credentials, Transport};
 use std::rc::Rc;
 
@@ -96,14 +97,17 @@ pub fn connect_over(transport: Transport, coordinators: impl Into<Coordinators>)
     Database::new(Rc::new(connection))
 }
 
-/// The database of a cluster that has keys, over connections of its own.
+/// The database of a cluster, over connections of its own that prove what these credentials say.
 pub fn connect_with(credentials: Credentials, coordinators: impl Into<Coordinators>) -> Database {
     connect_over(Transport::client_with(credentials), coordinators)
 }
 
-/// The database of a cluster, over connections of its own.
+/// The database of a cluster, over connections of its own, with the keys that were found beside its cluster file: an
+/// application is what its file gives, and never more than an operator.
 pub fn connect(coordinators: impl Into<Coordinators>) -> Database {
-    connect_over(Transport::client(), coordinators)
+    let coordinators = coordinators.into();
+    let credentials = coordinators.file().credentials(Identity::Operator);
+    connect_with(credentials, coordinators)
 }
 
 /// Compiles the examples of the user's page.

@@ -92,6 +92,7 @@ fn file(coordinator: SocketAddr) -> ClusterFile {
         description: "farm".into(),
         id: "a1".into(),
         coordinators: vec![coordinator],
+        keys: None,
     }
 }
 

@@ -143,6 +143,7 @@ mod tests {
             description: "locks".into(),
             id: "a1".into(),
             coordinators: (0..3).map(address).collect(),
+            keys: None,
         }
     }
 

@@ -36,6 +36,7 @@ fn service() -> ClusterFile {
         description: "jobs".into(),
         id: "a1".into(),
         coordinators: (0..3).map(address).collect(),
+        keys: None,
     }
 }
 

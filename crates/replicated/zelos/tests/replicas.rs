@@ -45,6 +45,7 @@ fn service() -> ClusterFile {
         description: "tree".into(),
         id: "a1".into(),
         coordinators: (0..3).map(address).collect(),
+        keys: None,
     }
 }
 

@@ -3,7 +3,11 @@
 //! Coordinators can be exchanged for others. Each set of them has a number: the id of the second set ends in `_2`,
 //! that of the third in `_3`. The part before the number never changes.
 
+use crate::key_file;
 use bytes::Bytes;
+use plinth_identity::Identity;
+use plinth_identity::keys::Keyring;
+use plinth_rpc::Credentials;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -20,6 +24,8 @@ pub struct ClusterFile {
     pub description: String,
     pub id: String,
     pub coordinators: Vec<SocketAddr>,
+    /// Keys of this process for the cluster: not in the file, but [beside](key_file::beside) it.
+    pub keys: Option<Keyring>,
 }
 
 /// What is wrong with a cluster file, in words for its author.
@@ -84,11 +90,19 @@ impl ClusterFile {
             description: description.to_string(),
             id: id.to_string(),
             coordinators,
+            keys: None,
         })
     }
 
-    /// Reads `path`; the error names it.
+    /// Reads `path`, and the keys beside it if there are some. The error names the file.
     pub async fn load(path: &Path) -> Result<Self, ClusterFileError> {
+        let mut file = Self::read(path).await?;
+        file.keys = key_file::keyring(path).await.map_err(ClusterFileError)?;
+        Ok(file)
+    }
+
+    /// Reads `path` only. The error names it.
+    pub async fn read(path: &Path) -> Result<Self, ClusterFileError> {
         let at =
             |what: String| ClusterFileError(format!("cluster file {}: {what}", path.display()));
         let bytes = plinth_runtime::disk::read_file(path)
@@ -99,6 +113,11 @@ impl ClusterFile {
         }
         let text = std::str::from_utf8(&bytes).map_err(|_| at("it is not text".into()))?;
         Self::parse(text).map_err(|e| at(e.0))
+    }
+
+    /// What a process proves with its keys that wants to be `identity` to this cluster.
+    pub fn credentials(&self, identity: Identity) -> Credentials {
+        Credentials::new(self.keys.clone(), identity)
     }
 
     /// Writes the file. Several processes may do so at once.
@@ -132,6 +151,7 @@ impl ClusterFile {
             description: self.description.clone(),
             id: format!("{id}_{}", number + 1),
             coordinators,
+            keys: self.keys.clone(),
         };
         debug_assert!(
             successor.key() == self.key() && successor.number() > self.number(),

@@ -38,9 +38,10 @@ impl Coordinators {
 
     /// Adopts the set in `successor`, if it is a later one of this cluster.
     pub fn follow(&self, successor: &str) {
-        let Ok(file) = ClusterFile::parse(successor) else {
+        let Ok(mut file) = ClusterFile::parse(successor) else {
             return;
         };
+        file.keys = self.newest.with(|now| now.keys.clone());
         if self
             .newest
             .with(|now| file.key() == now.key() && file.number() > now.number())

@@ -1,17 +1,18 @@
 //! The key file of a process, beside its cluster file: `plinth.cluster` has `plinth.keys`.
 
 use bytes::Bytes;
+use plinth_core::Error;
 use plinth_identity::Identity;
 use plinth_identity::keys::{KeyFile, Keyring};
 use plinth_rpc::Credentials;
-use plinth_runtime::{Duration, disk, sleep, trace, trace_warn};
+use plinth_runtime::{Duration, disk, random, sleep, trace, trace_warn};
 use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};
 
 const EXTENSION: &str = "keys";
 /// A file in the data directory of a server that has keys.
-const MARK: &str = "keyed";
+pub const MARK: &str = "keyed";
 /// Bits of the mode that let others read or change the file.
 const OTHERS: u32 = 0o077;
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
@@ -51,11 +52,44 @@ pub fn parse(path: &Path, mode: u32, bytes: &[u8]) -> Result<KeyFile, String> {
     KeyFile::parse(bytes).map_err(|error| at(error.to_string()))
 }
 
-/// The credentials of a process with this cluster file, that wants to be `identity` to others. Without a key file it
-/// has no keys. The error is a line for the user.
-pub async fn credentials(cluster_file: &Path, identity: Identity) -> Result<Credentials, String> {
-    let keys = keyring(cluster_file).await?;
-    Ok(Credentials::new(keys, identity))
+/// Writes a key file that only its owner can read. The error is a line for the user, which names the file.
+pub async fn save(path: &Path, keys: &KeyFile) -> Result<(), String> {
+    let own = format!("{:016x}.part", random::u64());
+    let text = Bytes::copy_from_slice(keys.print().as_bytes());
+    let written = disk::write_private_durably(path, text, &own).await;
+    written
+        .map(drop)
+        .map_err(|error| format!("key file {}: {error}", path.display()))
+}
+
+/// A server that has no keys takes these, and is closed from then on. One that has keys already takes no others.
+pub async fn adopt(
+    cluster_file: &Path,
+    directory: &Path,
+    credentials: &Credentials,
+    text: &[u8],
+) -> Result<(), Error> {
+    let path = beside(cluster_file);
+    let keys = KeyFile::parse(text).map_err(|_| Error::client_invalid_operation)?;
+    let ring = Keyring::new(&keys);
+    if ring.highest() != Identity::Server {
+        return Err(Error::client_invalid_operation);
+    }
+    let told = |why: &dyn std::fmt::Display| trace_warn!("KeysNotAdopted", "why" => why);
+    match load(&path).await {
+        Ok(None) => {
+            let saved = save(&path, &keys).await;
+            saved.map_err(|line| (told(&line), Error::io_error).1)?;
+        }
+        Ok(Some(known)) if known == keys => {}
+        Ok(Some(_)) => return Err(Error::permission_denied),
+        Err(line) => return Err((told(&line), Error::permission_denied).1),
+    }
+    let noted = note_keyed(directory).await;
+    noted.map_err(|error| (told(&error), Error::io_error).1)?;
+    trace!("KeysAdopted", "file" => path.display());
+    credentials.set_keys(Some(ring));
+    Ok(())
 }
 
 /// The keys of a process with this cluster file, if it has some. The error is a line for the user.

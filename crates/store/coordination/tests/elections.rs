@@ -51,6 +51,7 @@ fn start_candidate(simulation: &Simulation) -> (ProcessId, Rc<RefCell<Vec<bool>>
                 description: "a".into(),
                 id: "b".into(),
                 coordinators: (1..=COORDINATORS).map(at).collect(),
+                keys: None,
             };
             let candidate = Candidate {
                 controller: Interface::new(own, LEADER),

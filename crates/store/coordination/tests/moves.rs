@@ -21,6 +21,7 @@ fn set(id: &str, machines: &[u8]) -> ClusterFile {
         description: "a".into(),
         id: id.into(),
         coordinators: machines.iter().map(|machine| at(*machine)).collect(),
+        keys: None,
     }
 }
 

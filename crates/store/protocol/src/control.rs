@@ -2,6 +2,7 @@
 
 use crate::DurableVersion;
 use crate::log::LogSystem;
+use bytes::Bytes;
 use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, Epoch, Tag, Uid, record};
 use plinth_rpc::{Interface, requests};
@@ -235,6 +236,12 @@ record! {
     pub struct KillRole {
         pub id: Uid,
     }
+
+    /// Gives a worker that has no keys those of its cluster. It writes its key file, and closes its port to others.
+    pub struct AdoptKeys {
+        /// Content of a key file with a server key.
+        pub keys: Bytes,
+    }
 }
 
 record! {
@@ -276,6 +283,7 @@ requests! {
     ReportDurable = 64 for Servers => ();
     KillRole = 65 for Operators => ();
     ServersChanged = 66 for Servers => ();
+    AdoptKeys = 86 for Servers => ();
     GetWorkers = 67 for Operators => Workers;
     RecruitDistributor = 68 for Servers => ();
     GetDistributorStatus = 84 for Operators => DistributorStatus;

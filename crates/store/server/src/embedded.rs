@@ -52,6 +52,7 @@ impl Embedded {
             description: "embedded".into(),
             id: "embedded".into(),
             coordinators: vec![ADDRESS],
+            keys: None,
         };
         let owned = DataDirectory::open(directory, &cluster.key()).await?;
         let transport = Transport::local(ADDRESS);

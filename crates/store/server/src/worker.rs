@@ -23,10 +23,11 @@ use plinth_coordination::{ClusterFile, Coordinators, coordinator, election, key_
 use plinth_core::Uid;
 use plinth_identity::Identity;
 use plinth_protocol::control::{
-    ClusterInfo, GetClusterInfo, Locality, ProcessClass, RegisterWorker, RegisterWorkerReply,
+    AdoptKeys, ClusterInfo, GetClusterInfo, Locality, ProcessClass, RegisterWorker,
+    RegisterWorkerReply, WORKER,
 };
 use plinth_protocol::coordination::Candidate;
-use plinth_rpc::{Credentials, FailureBeacon, Interface, Transport};
+use plinth_rpc::{Credentials, FailureBeacon, Interface, Registration, Transport};
 use plinth_runtime::knobs::set_overrides;
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::sync::Watch;
@@ -79,13 +80,28 @@ pub async fn run_worker(config: WorkerConfig) -> Result<Infallible, String> {
         )
     })?;
     let file = config.cluster_file.clone().filter(|_| config.is_keyed);
-    let _following = file.map(|file| {
-        let directory = directory.path.clone();
-        plinth_runtime::spawn("keys", async move {
-            match key_file::follow(&file, &directory, &credentials).await {}
-        })
-    });
+    let _keys = file.map(|file| keep_keys(&transport, file, directory.path.clone(), credentials));
     run_worker_on(transport, directory, config).await
+}
+
+/// Follows changes of the key file, and takes keys from an operator if there is none.
+fn keep_keys(
+    transport: &Transport,
+    file: PathBuf,
+    directory: PathBuf,
+    credentials: Credentials,
+) -> (Registration, Task<()>, Task<()>) {
+    let (adopting, mut asked) = transport.serve_queue::<AdoptKeys>(WORKER);
+    let (of_file, in_directory, to) = (file.clone(), directory.clone(), credentials.clone());
+    let adopt = plinth_runtime::spawn("adopt keys", async move {
+        while let Some((AdoptKeys { keys }, responder)) = asked.recv().await {
+            responder.send(key_file::adopt(&of_file, &in_directory, &to, &keys).await);
+        }
+    });
+    let follow = plinth_runtime::spawn("keys", async move {
+        match key_file::follow(&file, &directory, &credentials).await {}
+    });
+    (adopting, adopt, follow)
 }
 
 async fn credentials(config: &WorkerConfig, directory: &Path) -> Result<Credentials, String> {

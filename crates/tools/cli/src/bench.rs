@@ -11,8 +11,6 @@ use crate::{Outcome, status};
 use plinth_bench::report::{self, grouped};
 use plinth_bench::{Calibration, Measured, Plan, Workload, scale, server_cpu};
 use plinth_foreign::Library;
-use plinth_identity::Identity;
-use plinth_rpc::Credentials;
 use plinth_runtime::Duration;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -245,11 +243,8 @@ fn plan(arguments: &Run, workload: Workload, server_pids: Vec<u32>) -> Plan {
 /// Runs the plan with Plinth's own client, or with the library that the user named.
 async fn run_plan(plan: Plan, arguments: &Run, connection: &Connection) -> Outcome<Measured> {
     let Some(path) = &arguments.library else {
-        let (file, keys) = (connection.coordinators.file(), connection.keys.clone());
-        let open = move || {
-            let credentials = Credentials::new(keys.clone(), Identity::Client);
-            plinth_client::connect_with(credentials, file.clone())
-        };
+        let file = connection.coordinators.file();
+        let open = move || plinth_client::connect(file.clone());
         return plinth_bench::run(plan, open).await;
     };
     let library = Library::load(path, LIBRARY_API_VERSION, arguments.library_threads);

@@ -3,9 +3,9 @@
 use crate::{Outcome, status, trace_file};
 use plinth_client::{Database, DatabaseOption};
 use plinth_coordination::cluster_file::{self, ClusterFile};
-use plinth_coordination::{Coordinators, Look, election, key_file, look_at};
+use plinth_coordination::{Coordinators, Look, election, look_at};
 use plinth_identity::Identity;
-use plinth_identity::keys::Keyring;
+use plinth_protocol::control::{GetWorkers, RegisterWorker};
 use plinth_protocol::coordination::Candidate;
 use plinth_protocol::status::GetStatus;
 use plinth_rpc::{Credentials, Transport};
@@ -37,15 +37,24 @@ pub struct Connection {
     /// Content of the cluster file when it was read.
     file: ClusterFile,
     pub coordinators: Coordinators,
-    pub keys: Option<Keyring>,
+    pub credentials: Credentials,
     pub transport: Transport,
     pub database: Database,
     pub timeout: Duration,
 }
 
 impl ClusterArguments {
-    /// Reads the cluster file. Does not check that the cluster answers.
+    /// Reads the cluster file, and the keys beside it. Does not check that the cluster answers.
     pub async fn open(&self) -> Outcome<Connection> {
+        self.open_as(|file| file.credentials(Identity::Operator))
+            .await
+    }
+
+    /// The same, to show the cluster what `credentials` says.
+    pub async fn open_as(
+        &self,
+        credentials: impl Fn(&ClusterFile) -> Credentials,
+    ) -> Outcome<Connection> {
         let environment = std::env::var(cluster_file::ENVIRONMENT_VARIABLE).ok();
         let path = cluster_file::find(self.cluster_file.as_deref(), environment.as_deref()).await;
         // One that cannot be read says so when it is loaded.
@@ -64,15 +73,14 @@ impl ClusterArguments {
         let (kept, at, written) = (coordinators.clone(), path.clone(), file.clone());
         let keeping = async move { kept.keep_file(&at, written).await };
         plinth_runtime::spawn("cluster file", keeping).detach();
-        let keys = key_file::keyring(&path).await?;
-        let credentials = Credentials::new(keys.clone(), Identity::Operator);
-        let transport = Transport::client_with(credentials);
+        let credentials = credentials(&file);
+        let transport = Transport::client_with(credentials.clone());
         let database = plinth_client::connect_over(transport.clone(), coordinators.clone());
         Ok(Connection {
             path,
             file,
             coordinators,
-            keys,
+            credentials,
             transport,
             database,
             timeout: Duration::from_secs(self.timeout),
@@ -142,6 +150,18 @@ impl Connection {
                 Ok(leader)
             }
             None => Err(self.explain_silence().await),
+        }
+    }
+
+    /// The processes of the cluster.
+    pub async fn workers(&self) -> Outcome<Vec<RegisterWorker>> {
+        let leader = self.controller().await?;
+        let endpoint = leader.controller.endpoint::<GetWorkers>();
+        match self.transport.call(&endpoint, GetWorkers {}).await {
+            Ok(reply) => Ok(reply.workers),
+            Err(error) => Err(format!(
+                "the controller does not list the processes: {error}; try again"
+            )),
         }
     }
 

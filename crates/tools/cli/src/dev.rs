@@ -12,7 +12,7 @@
 use crate::children::{self, CHECK_INTERVAL, describe, stop};
 use crate::farm::keeping::{Backups, Keeping};
 use crate::server::DEFAULT_CACHE_MIB;
-use crate::{Outcome, connect, farm};
+use crate::{Outcome, connect, farm, keys};
 use plinth_coordination::{ClusterFile, cluster_file, key_file};
 use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind};
@@ -207,6 +207,7 @@ async fn prepare(
                 there.len(),
             ));
         }
+        close(arguments, path, &there)?;
         return Ok(cluster);
     }
     if !there.is_empty() {
@@ -220,9 +221,23 @@ async fn prepare(
         description: "dev".into(),
         id: format!("{:016x}", plinth_runtime::random::u64()),
         coordinators: addresses[..coordinators(addresses.len())].to_vec(),
+        keys: None,
     };
     cluster.save(path).await.map_err(cannot)?;
+    close(arguments, path, &there)?;
     Ok(cluster)
+}
+
+/// Makes keys, unless servers say that there have been some: then they say what to do.
+fn close(arguments: &Arguments, path: &Path, servers: &BTreeSet<u16>) -> Outcome {
+    let has_mark = |port: &u16| {
+        let directory = arguments.data_dir.join(port.to_string());
+        directory.join(key_file::MARK).exists()
+    };
+    if servers.iter().any(has_mark) {
+        return Ok(());
+    }
+    keys::make_for_new_cluster(path)
 }
 
 /// Creates the database if there is none, then keeps the servers running until the user interrupts it.
@@ -259,8 +274,11 @@ async fn serve(
 
 async fn make_ready(arguments: &Arguments, cluster: &ClusterFile) -> Outcome {
     let config = shape(arguments.processes, arguments.replication, arguments.engine);
-    let file = arguments.data_dir.join(cluster_file::DEFAULT_NAME);
-    let credentials = key_file::credentials(&file, Identity::Operator).await?;
+    let path = arguments.data_dir.join(cluster_file::DEFAULT_NAME);
+    let file = ClusterFile::load(&path).await;
+    let credentials = file
+        .map_err(|error| error.to_string())?
+        .credentials(Identity::Operator);
     let serving = async {
         let transport = Transport::client_with(credentials);
         match create_database(&transport, &cluster.clone().into(), config).await {

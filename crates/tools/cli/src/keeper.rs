@@ -9,7 +9,7 @@ use crate::server::{follow_parent, parse_knobs, raise_file_limit};
 use crate::zookeeper::ForClients;
 use crate::{allocator, trace_file};
 use name::parse_tree;
-use plinth_coordination::{ClusterFile, cluster_file, key_file};
+use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_identity::Identity;
 use plinth_keeper::{Keeper, Options};
 use plinth_runtime::knobs::set_knobs;
@@ -86,8 +86,9 @@ async fn serve(arguments: Arguments, options: Options) -> Outcome {
     let cluster = ClusterFile::load(&arguments.cluster_file)
         .await
         .map_err(|error| at(format!("{error}; name it with -C")))?;
-    let credentials = key_file::credentials(&arguments.cluster_file, Identity::Client).await;
-    let database = plinth_client::connect_with(credentials.map_err(at)?, cluster);
+    // A gateway needs no more, whatever its file gives.
+    let credentials = cluster.credentials(Identity::Client);
+    let database = plinth_client::connect_with(credentials, cluster);
     let listening = Keeper::listen(database, arguments.listen, options);
     let keeper = listening.await.map_err(|error| {
         at(format!(

@@ -1,9 +1,14 @@
 //! `plinth keys`: the key file beside a cluster file. Whoever has it is trusted by the cluster.
 
 use crate::Outcome;
-use plinth_coordination::{cluster_file, key_file};
+use crate::connect::{ClusterArguments, Connection};
+use bytes::Bytes;
+use plinth_coordination::{ClusterFile, cluster_file, key_file};
+use plinth_core::Error;
 use plinth_identity::Identity;
 use plinth_identity::keys::{KeyFile, KeyId};
+use plinth_protocol::control::{AdoptKeys, WORKER};
+use plinth_rpc::Interface;
 use plinth_runtime::random;
 use std::fs::{OpenOptions, Permissions};
 use std::io::Write;
@@ -35,6 +40,25 @@ pub struct Arguments {
 enum Command {
     /// Make a key file with a new server key. Copy it to all servers of the cluster before they start
     New,
+    /// Close a running cluster that has no keys: give the key file to all its servers. Makes the file if there is none
+    Give {
+        /// Seconds to wait for the servers
+        #[arg(
+            long,
+            value_name = "SECONDS",
+            default_value_t = 10,
+            value_parser = clap::value_parser!(u64).range(1..=86_400)
+        )]
+        timeout: u64,
+    },
+    /// Let those in who have no key. Servers follow a change of their file at once
+    Open {
+        /// What they are to the cluster: client or reader
+        #[arg(long = "to", value_name = "WHO", default_value = "client", value_parser = parse_stranger)]
+        whom: Identity,
+    },
+    /// Let nobody in who has no key
+    Close,
     /// Show the ids of the keys, and who has them
     List,
     /// Write a key file with lower keys only, to be given to others
@@ -60,6 +84,12 @@ fn parse_identity(name: &str) -> Result<Identity, String> {
     let lower = [Identity::Operator, Identity::Client, Identity::Reader];
     let found = Identity::from_name(name).filter(|one| lower.contains(one));
     found.ok_or_else(|| "there are operator, client and reader".into())
+}
+
+fn parse_stranger(name: &str) -> Result<Identity, String> {
+    let may_be = [Identity::Client, Identity::Reader];
+    let found = Identity::from_name(name).filter(|one| may_be.contains(one));
+    found.ok_or_else(|| "there are client and reader".into())
 }
 
 fn parse_id(text: &str) -> Result<KeyId, String> {
@@ -121,6 +151,79 @@ async fn found(path: &Path) -> Outcome<KeyFile> {
     })
 }
 
+/// Makes keys for a new cluster, unless there are some. Its servers are closed; clients need no key.
+pub fn make_for_new_cluster(cluster_file: &Path) -> Outcome {
+    let path = key_file::beside(cluster_file);
+    if path.exists() {
+        return Ok(()); // whoever reads it says what is wrong with it
+    }
+    let mut file = KeyFile::new_root(secret());
+    file.set_open_to(Identity::Client);
+    write(&path, &file, false)
+}
+
+/// Closes a running cluster that has no keys: gives the key file to all its servers. Returns their number.
+pub async fn give(cluster: &ClusterArguments) -> Outcome<usize> {
+    // Some of them may have the keys already.
+    let credentials =
+        |file: &ClusterFile| file.credentials(Identity::Server).tolerating_strangers();
+    let connection = cluster.open_as(credentials).await?;
+    let path = key_file::beside(&connection.path);
+    let text = found(&path).await?.print();
+    let keys = Bytes::copy_from_slice(text.as_bytes());
+    let workers = connection.workers().await?;
+    let giving = workers.iter().map(|worker| {
+        let address = worker.worker.address;
+        let endpoint = Interface::new(address, WORKER).endpoint::<AdoptKeys>();
+        let keys = keys.clone();
+        let call = connection.transport.call(&endpoint, AdoptKeys { keys });
+        let limit = connection.timeout;
+        async move {
+            match plinth_runtime::timeout(limit, call).await {
+                Some(Ok(())) => Ok(()),
+                Some(Err(Error::permission_denied)) => Err(format!("{address} has other keys")),
+                Some(Err(error)) => Err(format!("{address}: {error}")),
+                None => Err(format!("{address} does not answer")),
+            }
+        }
+    });
+    let answers = plinth_runtime::join_all(giving).await;
+    let refusals: Vec<String> = answers.into_iter().filter_map(Result::err).collect();
+    match refusals.is_empty() {
+        true => Ok(workers.len()),
+        false => Err(format!(
+            "not all servers have taken the keys: {}; copy {} beside their cluster files, with mode 0600",
+            refusals.join("; "),
+            path.display()
+        )),
+    }
+}
+
+/// Closes a new database on this machine, and lets its clients in. Returns a line for the user if it stays open.
+pub async fn close_new(connection: &Connection) -> Outcome<Option<String>> {
+    if key_file::beside(&connection.path).exists() {
+        return Ok(None);
+    }
+    let workers = connection.workers().await?;
+    // Keys travel in the clear, so nothing is sent to other machines unasked.
+    if !workers
+        .iter()
+        .all(|one| one.worker.address.ip().is_loopback())
+    {
+        let line = "whoever reaches its ports is trusted; close it with `plinth keys give`";
+        return Ok(Some(line.into()));
+    }
+    make_for_new_cluster(&connection.path)?;
+    let cluster = ClusterArguments {
+        cluster_file: Some(connection.path.clone()),
+        timeout: connection.timeout.as_secs(),
+    };
+    give(&cluster).await?;
+    let keys = key_file::keyring(&connection.path).await?;
+    connection.credentials.set_keys(keys);
+    Ok(None)
+}
+
 pub fn run(arguments: Arguments) -> Outcome {
     crate::connect::block_on(carry_out(arguments))
 }
@@ -138,9 +241,38 @@ async fn carry_out(arguments: Arguments) -> Outcome {
                 path.display()
             );
         }
+        Command::Give { timeout } => {
+            if !path.exists() {
+                write(&path, &KeyFile::new_root(secret()), false)?;
+            }
+            let cluster = ClusterArguments {
+                cluster_file: Some(arguments.cluster_file),
+                timeout,
+            };
+            let servers = give(&cluster).await?;
+            println!(
+                "{servers} servers have the keys; connections without a key end with their processes"
+            );
+        }
+        Command::Open { whom } => {
+            let mut file = found(&path).await?;
+            file.set_open_to(whom);
+            write(&path, &file, true)?;
+            println!("whoever has no key is a {whom}; copy the file to all servers");
+        }
+        Command::Close => {
+            let mut file = found(&path).await?;
+            file.set_open_to(Identity::Nobody);
+            write(&path, &file, true)?;
+            println!("whoever has no key is refused; copy the file to all servers");
+        }
         Command::List => {
-            for (id, identity) in found(&path).await?.ids() {
+            let file = found(&path).await?;
+            for (id, identity) in file.ids() {
                 println!("{id} {identity}");
+            }
+            if file.open_to() > Identity::Nobody {
+                println!("open to {}s without a key", file.open_to());
             }
         }
         Command::Derive { whom, out } => {

@@ -173,6 +173,7 @@ impl Shape {
             description: "sim".into(),
             id: format!("s{}", self.seed),
             coordinators: coordinators.collect(),
+            keys: None,
         }
     }
 
@@ -264,7 +265,7 @@ async fn write_keys(config: &WorkerConfig, keys: &KeyFile) {
 /// Updates the configuration with the coordinators that the worker knew last.
 async fn follow_cluster_file(config: &mut WorkerConfig) {
     let path = config.cluster_file.as_ref().expect("it has one");
-    if let Ok(file) = ClusterFile::load(path).await {
+    if let Ok(file) = ClusterFile::read(path).await {
         config.cluster = file;
     }
 }

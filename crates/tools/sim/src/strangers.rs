@@ -41,6 +41,7 @@ pub const HARMFUL: &[(&str, &str)] = &[
     ("ReportDurable", "lets logs be removed"),
     ("ChangeCoordinators", "moves the coordinated state"),
     ("KillRole", "ends a role"),
+    ("AdoptKeys", "closes a process to others"),
     ("RecruitDistributor", "makes a role that takes over"),
     ("RecruitRatekeeper", "makes a role"),
     ("RecruitLog", "makes a role"),

@@ -3,11 +3,14 @@
 //! ```text
 //! # a comment
 //! plinth-key-1 server 29b2b1a3c54b7a36 <64 digits of the secret> <8 digits>
+//! open-to client
 //! ```
 //!
-//! The words are: the format, the identity, the id of the key, the secret, and CRC32C of the words before it, so that
+//! The words of a key are: the format, the identity, the id of the key, the secret, and CRC32C of the words before it, so that
 //! a damaged line is noticed at once. The first key of an identity is the one to send with; all are accepted. Keys are
 //! exchanged by a file with the new generation in front, which goes to every process, and later one without the old.
+//!
+//! The line `open-to` is for servers: those who prove nothing are this to them, a client or a reader.
 
 use super::{Key, KeyId, unhex};
 use crate::identity::Identity;
@@ -22,6 +25,7 @@ const FORMAT_OF_ANY_RELEASE: &str = "plinth-key-";
 pub const FILE_BYTES_MAX: usize = 64 << 10;
 /// Lines with keys in a file.
 pub const KEYS_MAX: usize = 32;
+const OPEN_TO: &str = "open-to";
 const COPY_AGAIN: &str = "copy the line again from where it came from";
 
 /// What is wrong with a key file, in words for its owner, without any secret. The caller says which file it is.
@@ -53,6 +57,7 @@ enum Line {
     /// A comment or an empty line. A comment may be a key that is switched off, so it is a secret too.
     Note(Zeroizing<String>),
     Key(Key),
+    OpenTo(Identity),
 }
 
 /// The keys of a file, in its order, and its comments. There is at least one key.
@@ -99,6 +104,14 @@ impl KeyFile {
                 lines.push(Line::Note(text.to_owned().into()));
                 continue;
             }
+            if let Some(whom) = text.strip_prefix(OPEN_TO) {
+                if lines.iter().any(|line| matches!(line, Line::OpenTo(_))) {
+                    let what = format!("{OPEN_TO} is there already; remove one of the lines");
+                    return Err(at(what));
+                }
+                lines.push(Line::OpenTo(parse_open_to(whom.trim()).map_err(at)?));
+                continue;
+            }
             let key = parse_line(text).map_err(at)?;
             if let Some((_, before)) = known.iter().find(|(id, _)| *id == key.id()) {
                 return Err(at(format!("it repeats line {before}; remove one of them")));
@@ -121,13 +134,14 @@ impl KeyFile {
         // The buffer does not move while it grows, which would leave secrets behind.
         let bytes = self.lines.iter().map(|line| match line {
             Line::Note(text) => text.len() + 1,
-            Line::Key(_) => LINE_BYTES_MAX,
+            Line::Key(_) | Line::OpenTo(_) => LINE_BYTES_MAX,
         });
         let mut out = Zeroizing::new(String::with_capacity(bytes.sum()));
         for line in &self.lines {
             match line {
                 Line::Note(text) => out.push_str(text),
                 Line::Key(key) => print_line(key, &mut out),
+                Line::OpenTo(whom) => write!(out, "{OPEN_TO} {whom}").expect("writing to a string"),
             }
             out.push('\n');
         }
@@ -137,8 +151,25 @@ impl KeyFile {
     pub fn keys(&self) -> impl Iterator<Item = &Key> {
         self.lines.iter().filter_map(|line| match line {
             Line::Key(key) => Some(key),
-            Line::Note(_) => None,
+            Line::Note(_) | Line::OpenTo(_) => None,
         })
+    }
+
+    /// What those are to servers who prove nothing.
+    pub fn open_to(&self) -> Identity {
+        let open = self.lines.iter().find_map(|line| match line {
+            Line::OpenTo(whom) => Some(*whom),
+            Line::Note(_) | Line::Key(_) => None,
+        });
+        open.unwrap_or(Identity::Nobody)
+    }
+
+    /// Those who prove nothing are `whom` to servers from now on, at most clients: nobody is more without a key.
+    pub fn set_open_to(&mut self, whom: Identity) {
+        self.lines.retain(|line| !matches!(line, Line::OpenTo(_)));
+        if whom > Identity::Nobody {
+            self.lines.push(Line::OpenTo(whom.min(Identity::Client)));
+        }
     }
 
     /// Ids and identities, in the order of the file.
@@ -220,6 +251,12 @@ fn print_line(key: &Key, out: &mut String) {
     let check = crc32c::crc32c(&out.as_bytes()[begin..]);
     write!(out, " {check:08x}").expect("writing to a string");
     debug_assert!(out.len() - begin < LINE_BYTES_MAX);
+}
+
+fn parse_open_to(whom: &str) -> Result<Identity, String> {
+    let may_be = [Identity::Reader, Identity::Client];
+    let found = Identity::from_name(whom).filter(|one| may_be.contains(one));
+    found.ok_or_else(|| format!("`{OPEN_TO}` may be followed by reader or client only"))
 }
 
 /// The key on a line. Errors repeat no word of the line: a secret may stand where it does not belong.

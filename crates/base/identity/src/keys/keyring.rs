@@ -5,11 +5,12 @@ use crate::identity::Identity;
 use std::collections::BTreeMap;
 
 /// All keys that a process has.
-#[derive(Clone, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Keyring {
     /// Those of the file, in its order.
     first: Vec<Key>,
     all: BTreeMap<KeyId, Key>,
+    open_to: Identity,
 }
 
 impl Keyring {
@@ -17,7 +18,16 @@ impl Keyring {
         let first: Vec<Key> = file.keys().cloned().collect();
         let all = first.iter().flat_map(Key::line);
         let all = all.map(|key| (key.id(), key)).collect();
-        Keyring { first, all }
+        Keyring {
+            first,
+            all,
+            open_to: file.open_to(),
+        }
+    }
+
+    /// What those are to a server with these keys who prove nothing.
+    pub fn open_to(&self) -> Identity {
+        self.open_to
     }
 
     /// The key with this id and identity.

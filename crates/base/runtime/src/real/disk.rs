@@ -6,7 +6,7 @@ use bytes::Bytes;
 use rustix::fs::FlockOperation;
 use rustix::io::{Errno, ReadWriteFlags};
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -30,6 +30,7 @@ pub(crate) async fn open(path: &Path, options: OpenOptions) -> io::Result<File> 
             .create(options.create)
             .truncate(options.truncate && !options.exclusive)
             .create_new(options.create_new)
+            .mode(if options.private { 0o600 } else { 0o666 })
             .open(path)?;
         if options.exclusive {
             rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive)?;

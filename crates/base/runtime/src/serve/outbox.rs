@@ -145,7 +145,17 @@ impl Outbox {
 
     /// Writes until the connection breaks or the outbox is closed and empty. Calls `moved` when a slice of a large
     /// write was accepted: the other side reads then, because its kernel buffers a limited amount.
-    pub async fn drain(&self, mut writer: Writer, moved: impl Fn()) {
+    pub async fn drain(&self, writer: Writer, moved: impl Fn()) {
+        self.drain_with(writer, |_| (), moved).await;
+    }
+
+    /// The same. `finish` is called before what was added goes out in a write.
+    pub async fn drain_with(
+        &self,
+        mut writer: Writer,
+        finish: impl Fn(&mut Output),
+        moved: impl Fn(),
+    ) {
         let mut last_large = LastLarge::default();
         loop {
             if self.output.borrow().is_empty() {
@@ -158,7 +168,11 @@ impl Outbox {
                 }
                 continue;
             }
-            let pieces = self.output.borrow_mut().take();
+            let pieces = {
+                let mut output = self.output.borrow_mut();
+                finish(&mut output);
+                output.take()
+            };
             self.taken.notify_one();
             let bytes: usize = pieces.iter().map(Bytes::len).sum();
             last_large.note(bytes);

@@ -20,6 +20,7 @@ const OWNED: OpenOptions = OpenOptions {
     create_new: false,
     read_only: false,
     exclusive: true,
+    private: false,
 };
 
 /// A file that takes no more blocks.

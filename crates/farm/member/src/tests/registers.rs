@@ -21,6 +21,7 @@ fn file() -> ClusterFile {
         description: "farm".into(),
         id: "a1".into(),
         coordinators: (0..3).map(address).collect(),
+        keys: None,
     }
 }
 

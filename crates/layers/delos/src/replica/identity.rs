@@ -103,7 +103,7 @@ impl Identity {
         };
         disk::sync_dir(directory).await.map_err(unreadable)?;
         let bytes = disk::read_file(&path).await.map_err(unreadable)?;
-        let service = ClusterFile::load(&service_file(directory)).await;
+        let service = ClusterFile::read(&service_file(directory)).await;
         let service = service.map_err(|error| error.to_string())?;
         if bytes.len() > FILE_BYTES_MAX {
             return Err(damaged());

@@ -58,6 +58,7 @@ impl Delos {
             description: "simulated".into(),
             id: "d1".into(),
             coordinators: servers.clone(),
+            keys: None,
         };
         let mut log_servers = Vec::new();
         for (number, server) in servers.iter().enumerate() {

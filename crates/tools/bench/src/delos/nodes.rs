@@ -128,6 +128,7 @@ impl Nodes {
             description: "bench".into(),
             id: format!("{high:016x}"),
             coordinators: addresses.clone(),
+            keys: None,
         };
         let mut all = Vec::new();
         for (number, address) in addresses.into_iter().enumerate() {

@@ -222,6 +222,7 @@ pub fn new_file(name: &str, replicas: &[At]) -> ClusterFile {
         description: name.into(),
         id: format!("{:016x}", random::u64()),
         coordinators: coordinators(replicas),
+        keys: None,
     }
 }
 

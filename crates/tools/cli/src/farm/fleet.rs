@@ -104,6 +104,7 @@ impl Fleet {
             description: DESCRIPTION.into(),
             id,
             coordinators: named.map(|i| address(first_port, i)).collect(),
+            keys: None,
         };
         file.save(&path).await.map_err(cannot)?;
         Ok(Fleet {

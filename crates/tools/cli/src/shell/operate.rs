@@ -10,7 +10,7 @@ use plinth_control::exclusion::Target;
 use plinth_control::{coordinators, exclusion, management};
 use plinth_core::Uid;
 use plinth_protocol::control::{
-    ChangeCoordinators, ClusterInfo, GetClusterInfo, GetWorkers, RegisterWorker, ServersChanged,
+    ChangeCoordinators, ClusterInfo, GetClusterInfo, RegisterWorker, ServersChanged,
 };
 use plinth_runtime::Duration;
 use std::collections::BTreeSet;
@@ -63,14 +63,14 @@ impl Session {
         let database = &self.connection.database;
         let text = match statement {
             Management::Configure(change) => {
-                management::configure(database, &self.workers().await?, change).await?;
+                management::configure(database, &self.connection.workers().await?, change).await?;
                 "Configuration changed".into()
             }
             Management::Excluded => {
                 list_excluded(&management::configured(database).await?.excluded)
             }
             Management::Exclude { targets, force, .. } => {
-                let workers = self.workers().await?;
+                let workers = self.connection.workers().await?;
                 management::exclude(database, &workers, &targets, force).await?;
                 let warning = self.warn_of_coordinators(&targets, &workers);
                 format!("Excluded; their data is on its way to others{warning}")
@@ -85,7 +85,11 @@ impl Session {
                 management::lock(database, id).await?;
                 format!("Database locked\n`unlock {id}' unlocks it")
             }
-            Management::Setting(setting) => setting.apply(database, &self.workers().await?).await?,
+            Management::Setting(setting) => {
+                setting
+                    .apply(database, &self.connection.workers().await?)
+                    .await?
+            }
             Management::Throttle(throttling) => throttling.apply(database).await?,
             Management::Coordinators(wanted) => self.change_coordinators(wanted).await?,
             Management::Unlock(id) => {
@@ -106,7 +110,7 @@ impl Session {
             None => {
                 let configured = management::configured(&self.connection.database).await?;
                 let (config, excluded) = (configured.config, configured.excluded);
-                let mut workers = self.workers().await?;
+                let mut workers = self.connection.workers().await?;
                 workers.retain(|worker| !exclusion::is_excluded(worker, &excluded));
                 let best = coordinators::choose(&workers, &before.coordinators, &config);
                 let same =
@@ -141,7 +145,7 @@ impl Session {
     async fn wait_until_unneeded(&self, excluded: &[Target]) -> Outcome<Answer> {
         let mut shown: BTreeSet<SocketAddr> = BTreeSet::new();
         loop {
-            let (workers, info) = (self.workers().await?, self.cluster_info().await?);
+            let (workers, info) = (self.connection.workers().await?, self.cluster_info().await?);
             let database = &self.connection.database;
             let needed = management::still_needed(database, &workers, &info.log_system).await?;
             if needed.is_empty() {
@@ -184,22 +188,6 @@ impl Session {
             ));
         }
         said(format!("All replicas are the same: {}", bytes_of(compared)))
-    }
-
-    async fn workers(&self) -> Outcome<Vec<RegisterWorker>> {
-        let leader = self.connection.controller().await?;
-        let endpoint = leader.controller.endpoint::<GetWorkers>();
-        match self
-            .connection
-            .transport
-            .call(&endpoint, GetWorkers {})
-            .await
-        {
-            Ok(reply) => Ok(reply.workers),
-            Err(error) => Err(format!(
-                "the controller does not list the processes: {error}; try again"
-            )),
-        }
     }
 
     pub(super) async fn cluster_info(&self) -> Outcome<ClusterInfo> {

@@ -5,7 +5,7 @@ use super::answer::Answer;
 use super::manage::Chosen;
 use super::statement::{self, Statement, StatusKind};
 use crate::connect::Connection;
-use crate::{Outcome, status};
+use crate::{Outcome, keys, status};
 use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
 use plinth_control::management;
 use plinth_core::key::{SYSTEM_BEGIN, prefix_end, printable};
@@ -354,7 +354,11 @@ impl Session {
         match plinth_runtime::timeout(*timeout, create_database(transport, coordinators, config))
             .await
         {
-            Some(Ok(())) => Ok(Answer::Text("Database created".into())),
+            Some(Ok(())) => {
+                let line = keys::close_new(&self.connection).await?;
+                let line = line.map_or(String::new(), |line| format!("; {line}"));
+                Ok(Answer::Text(format!("Database created{line}")))
+            }
             Some(Err(NotCreated::Exists)) => {
                 Err("the cluster has a database already; it is left as it is".into())
             }

@@ -43,6 +43,7 @@ fn cluster_file() -> ClusterFile {
         description: "golden".into(),
         id: "g".into(),
         coordinators: [1, 2, 3].map(address).into(),
+        keys: None,
     }
 }
 

@@ -72,6 +72,29 @@ fn each_mistake_in_a_key_file_is_named_with_its_line() {
 }
 
 #[test]
+fn a_cluster_is_open_to_clients_at_most_and_only_if_its_file_says_so() {
+    let mut keys = file(1);
+    assert_eq!(keys.open_to(), Identity::Nobody);
+    keys.set_open_to(Identity::Server);
+    keys.set_open_to(Identity::Reader);
+    assert!(keys.print().ends_with("open-to reader\n"));
+    keys.set_open_to(Identity::Server);
+    assert_eq!(keys.open_to(), Identity::Client);
+    let read = KeyFile::parse(keys.print().as_bytes()).expect("valid");
+    assert_eq!(read, keys);
+    let line = keys.print();
+    is_refused(&format!("{}open-to reader", &*line), Some(4), "already");
+    for wrong in ["server", "operator", "nobody", "", "client reader"] {
+        let text = line.replace("open-to client", &format!("open-to {wrong}"));
+        is_refused(&text, Some(3), "reader or client only");
+    }
+    let lower = keys.for_identity(Identity::Client).expect("lower");
+    assert_eq!(lower.open_to(), Identity::Nobody);
+    keys.set_open_to(Identity::Nobody);
+    assert_eq!(keys, file(1));
+}
+
+#[test]
 fn an_error_and_debug_output_show_no_word_of_a_secret() {
     let text = file(0xab).print();
     let line = text.lines().nth(1).expect("a key");
