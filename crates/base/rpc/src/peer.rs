@@ -15,7 +15,7 @@ use plinth_core::{Error, Result};
 use plinth_identity::greeting::{Outcome, Refusal};
 use plinth_identity::seal::{Checker, Sealer};
 use plinth_runtime::serve::Inbox;
-use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, oneshot};
+use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, Watch, oneshot};
 use plinth_runtime::{Duration, Instant, Task, net, probe, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::io::ErrorKind;
@@ -51,6 +51,10 @@ pub(crate) struct Peer {
     refusals: Cell<u32>,
     /// Why the latest greeting has failed. `None` if it has not.
     ungreeted: RefCell<Option<Refusal>>,
+    /// The latest answer is that we may not ask.
+    is_denied: Cell<bool>,
+    /// Counts such answers, and failed greetings, of all peers of the transport.
+    denials: Watch<u64>,
 }
 
 impl Peer {
@@ -58,6 +62,7 @@ impl Peer {
         address: SocketAddr,
         credentials: Credentials,
         reachability: Rc<Notify>,
+        denials: Watch<u64>,
     ) -> Rc<Self> {
         let peer = Rc::new(Peer {
             address,
@@ -74,6 +79,8 @@ impl Peer {
             reachability,
             refusals: Cell::new(0),
             ungreeted: RefCell::default(),
+            is_denied: Cell::new(false),
+            denials,
         });
         let weak = Rc::downgrade(&peer);
         let task = plinth_runtime::spawn("peer", async move {
@@ -114,6 +121,18 @@ impl Peer {
     /// Why the latest greeting has failed.
     pub fn ungreeted(&self) -> Option<Refusal> {
         self.ungreeted.borrow().clone()
+    }
+
+    /// The process there lets us do nothing, as far as is known: we have no key of it, or too low a one.
+    pub fn is_denied(&self) -> bool {
+        self.is_denied.get() || self.ungreeted.borrow().is_some()
+    }
+
+    fn note_denied(&self, is_denied: bool) {
+        self.is_denied.set(is_denied);
+        if is_denied {
+            self.denials.set(self.denials.get() + 1);
+        }
     }
 
     /// Calls that wait for their reply.
@@ -250,6 +269,7 @@ impl Peer {
             trace_warn!("GreetingFailed", "peer" => self.address, "why" => refusal);
         }
         self.ungreeted.replace(Some(refusal));
+        self.denials.set(self.denials.get() + 1);
     }
 
     async fn talk(&self, inbox: Inbox, writer: net::Writer, checks: Option<Checks>) {
@@ -270,6 +290,10 @@ impl Peer {
         }
         let bytes = frame.payload.len();
         let reply = frame::split_reply(frame.payload)?;
+        let is_denied = matches!(reply, Err(Error::permission_denied));
+        if is_denied || self.is_denied.get() {
+            self.note_denied(is_denied);
+        }
         let waiting = self.pending.borrow_mut().remove(&frame.request_id);
         if let Some(waiting) = waiting {
             let _ = waiting.send(reply); // fails if the caller has gone; the reply is not needed then

@@ -16,7 +16,9 @@ use plinth_identity::greeting::Refusal;
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::metric::latency::{Latencies, Latency};
 use plinth_runtime::serve::{self, Connection};
-use plinth_runtime::sync::{Notify, OneshotReceiver, OneshotSender, QueueReceiver, oneshot, queue};
+use plinth_runtime::sync::{
+    Notify, OneshotReceiver, OneshotSender, QueueReceiver, Watch, oneshot, queue,
+};
 use plinth_runtime::{Duration, Instant, TaskGroup, net, trace, trace_warn};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -47,6 +49,7 @@ pub(crate) struct Inner {
     peers: RefCell<HashMap<SocketAddr, Rc<Peer>>>,
     latencies: Latencies,
     reachability: Rc<Notify>,
+    denials: Watch<u64>,
     tasks: TaskGroup,
     /// Number of peers at which idle ones are removed.
     peers_max: Cell<usize>,
@@ -74,7 +77,8 @@ impl Inner {
             return peer.clone();
         }
         self.forget_peers();
-        let peer = Peer::new(address, self.credentials.clone(), self.reachability.clone());
+        let (reachability, denials) = (self.reachability.clone(), self.denials.clone());
+        let peer = Peer::new(address, self.credentials.clone(), reachability, denials);
         self.peers.borrow_mut().insert(address, peer.clone());
         peer
     }
@@ -175,6 +179,7 @@ impl Transport {
             peers: RefCell::default(),
             latencies: Latencies::default(),
             reachability: Rc::new(Notify::new()),
+            denials: Watch::new(0),
             tasks: TaskGroup::new(),
             peers_max: Cell::new(PEERS_FEW),
             _gauges: [
@@ -266,6 +271,18 @@ impl Transport {
     pub fn ungreeted(&self, address: SocketAddr) -> Option<Refusal> {
         let peers = self.inner.peers.borrow();
         peers.get(&address)?.ungreeted()
+    }
+
+    /// True if the process at `address` lets us do nothing: it has refused our greeting, or the latest request that it
+    /// has answered.
+    pub fn is_denied(&self, address: SocketAddr) -> bool {
+        let peers = self.inner.peers.borrow();
+        peers.get(&address).is_some_and(|peer| peer.is_denied())
+    }
+
+    /// Changes whenever [`Transport::is_denied`] may have become true of an address.
+    pub fn denials(&self) -> &Watch<u64> {
+        &self.inner.denials
     }
 
     /// True if the peer was silent for longer than the limit, or a connect timed out, and it has not been heard since.

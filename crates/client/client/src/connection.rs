@@ -114,15 +114,35 @@ async fn follow(connection: Weak<Inner>) {
 }
 
 impl Inner {
-    /// A proxy of the kind that `choose` picks from the known ones; waits until there is one.
-    async fn proxy(&self, choose: impl Fn(&ClientInfo) -> &Vec<Interface>) -> Interface {
+    /// A proxy of the kind that `choose` picks from the known ones; waits until there is one. Fails if the cluster lets
+    /// this process do nothing.
+    async fn proxy(&self, choose: impl Fn(&ClientInfo) -> &Vec<Interface>) -> Result<Interface> {
         let any =
             |info: &Option<ClientInfo>| info.as_ref().is_some_and(|info| !choose(info).is_empty());
-        self.info.wait_until(any).await;
-        self.info.with(|info| {
+        if !self.info.with(any) {
+            let waiting = plinth_runtime::race(self.info.wait_until(any), self.until_denied());
+            if let Either::Right(()) = waiting.await {
+                return Err(Error::permission_denied);
+            }
+        }
+        Ok(self.info.with(|info| {
             let proxies = choose(info.as_ref().expect("waited for"));
             proxies[plinth_runtime::random::below(proxies.len() as u64) as usize]
-        })
+        }))
+    }
+
+    /// Returns when the cluster has told nothing yet, and most coordinators refuse this process.
+    async fn until_denied(&self) {
+        let denials = self.transport.denials();
+        loop {
+            let (seen, cluster) = (denials.get(), self.coordinators.file());
+            let denied = cluster.coordinators.iter();
+            let denied = denied.filter(|address| self.transport.is_denied(**address));
+            if self.info.with(Option::is_none) && denied.count() >= cluster.majority() {
+                return;
+            }
+            denials.wait_until(|now| *now != seen).await;
+        }
     }
 
     /// Returns when `proxy` is no longer among those that serve.
@@ -157,7 +177,7 @@ impl Inner {
             places: data.places,
         };
         loop {
-            let proxy = self.proxy(|info| &info.commit_proxies).await;
+            let proxy = self.proxy(|info| &info.commit_proxies).await?;
             let call = self
                 .transport
                 .call(&proxy.endpoint::<Commit>(), request.clone());

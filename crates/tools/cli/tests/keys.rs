@@ -4,7 +4,8 @@
 
 mod common;
 
-use common::{BINARY, Cluster, error_line, text};
+use common::{BINARY, Cluster, Directory, Server, error_line, free_ports, text};
+use plinth_coordination::ClusterFile;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -40,15 +41,32 @@ fn elsewhere(cluster: &Cluster, name: &str, keys: Option<&[u8]>) -> PathBuf {
     file
 }
 
-/// A cluster that gets its keys while it runs.
+/// A cluster that lets nobody in without a key.
 fn keyed(name: &str) -> Cluster {
     let cluster = Cluster::start(name, 3, &["--engine", "memory"]);
-    let before = cli("writemode on; set a 0", &cluster.cluster_file());
-    assert!(before.status.success(), "{}", text(&before.stderr));
-    let made = plinth(&["keys", "new"], &cluster.cluster_file());
-    assert!(made.status.success(), "{}", text(&made.stderr));
+    let own = cluster.cluster_file();
+    // A new cluster is open to clients. A copy of the cluster file is enough for them.
+    let copy = elsewhere(&cluster, "stranger", None);
+    let set = cli("writemode on; set a 0", &copy);
+    assert!(set.status.success(), "{}", text(&set.stderr));
+    let refused = cli("kill", &copy);
+    assert!(!refused.status.success(), "{}", text(&refused.stdout));
+    let closed = plinth(&["keys", "close"], &own);
+    assert!(closed.status.success(), "{}", text(&closed.stderr));
     std::thread::sleep(LOOK);
     cluster
+}
+
+/// What the database says to an application with this cluster file.
+fn says(cluster_file: &Path) -> Result<(), plinth_core::Error> {
+    plinth_runtime::real::block_on(async {
+        let file = ClusterFile::load(cluster_file).await;
+        let database = plinth_client::connect(file.expect("a cluster file"));
+        let reading = async { database.create_transaction().get_read_version().await };
+        let limit = plinth_runtime::Duration::from_secs(20);
+        let answer = plinth_runtime::timeout(limit, reading).await;
+        answer.expect("an answer in time").map(drop)
+    })
 }
 
 #[test]
@@ -67,6 +85,9 @@ fn only_who_has_a_key_gets_in_and_only_as_far_as_it_leads() {
         line.contains("needs a key") && line.contains("plinth.keys") || line.contains("NAME.keys"),
         "{line}"
     );
+
+    assert_eq!(says(&without), Err(plinth_core::Error::permission_denied));
+    assert_eq!(says(&own), Ok(()));
 
     let derive = |whom: &str| {
         let out = own.with_file_name(format!("{whom}.keys"));
@@ -103,6 +124,7 @@ fn only_who_has_a_key_gets_in_and_only_as_far_as_it_leads() {
     let foreign = elsewhere(&cluster, "foreign", None);
     let made = plinth(&["keys", "new"], &foreign);
     assert!(made.status.success(), "{}", text(&made.stderr));
+    assert_eq!(says(&foreign), Err(plinth_core::Error::permission_denied));
     let line = error_line(&cli("get a", &foreign));
     assert!(line.contains("does not know our key"), "{line}");
     let path = foreign.with_file_name("plinth.keys");
@@ -174,4 +196,77 @@ fn a_server_that_has_had_keys_does_not_start_without_them() {
         line.contains("has had keys") && line.contains("put it back"),
         "{line}"
     );
+}
+
+/// Three servers that have no keys, each with a cluster file of its own, as those of several hosts.
+fn open_database(directory: &Directory) -> (Vec<PathBuf>, Vec<Server>) {
+    let first = free_ports(3);
+    let mut files = Vec::new();
+    let mut servers = Vec::new();
+    for port in first..first + 3 {
+        let host = directory.file(&format!("host-{port}"));
+        std::fs::create_dir_all(&host).expect("a directory");
+        let file = host.join("plinth.cluster");
+        std::fs::write(&file, format!("old:old@127.0.0.1:{first}\n")).expect("written");
+        let mut server = Command::new(BINARY);
+        server.args([
+            "server",
+            "--listen",
+            &format!("127.0.0.1:{port}"),
+            "--data-dir",
+        ]);
+        server.arg(host.join("data")).arg("-C").arg(&file);
+        server.args(["--zone", &format!("z{port}"), "--cache-mib", "32"]);
+        let said = std::fs::File::create(host.join("said")).expect("can be made");
+        servers.push(Server(server.stderr(said).spawn().expect("it runs")));
+        files.push(file);
+    }
+    plinth_runtime::real::block_on(async {
+        let file = ClusterFile::load(&files[0]).await.expect("a cluster file");
+        let config = plinth_core::DatabaseConfig {
+            replication: 2,
+            logs: 2,
+            ..Default::default()
+        };
+        let transport = plinth_rpc::Transport::client();
+        let made = plinth_server::create_database(&transport, &file.into(), config);
+        let limit = plinth_runtime::Duration::from_secs(30);
+        let made = plinth_runtime::timeout(limit, made).await.expect("in time");
+        assert!(made.is_ok());
+    });
+    (files, servers)
+}
+
+#[test]
+fn a_running_cluster_without_keys_is_closed_by_one_statement() {
+    let directory = Directory::new("give-keys");
+    let (files, servers) = open_database(&directory);
+    let set = cli("writemode on; set a 1", &files[2]);
+    assert!(set.status.success(), "{}", text(&set.stderr));
+    let given = plinth(&["keys", "give"], &files[1]);
+    assert!(given.status.success(), "{}", text(&given.stderr));
+    assert!(text(&given.stdout).contains("3 servers have the keys"));
+    let keys = std::fs::read(files[1].with_file_name("plinth.keys")).expect("made");
+    for file in &files {
+        let path = file.with_file_name("plinth.keys");
+        assert_eq!(std::fs::read(&path).expect("given"), keys);
+        let mode = std::fs::metadata(&path)
+            .expect("there")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let read = cli("get a", file);
+        assert!(text(&read.stdout).contains('1'), "{}", text(&read.stderr));
+    }
+    let stranger = directory.file("stranger.cluster");
+    std::fs::copy(&files[0], &stranger).expect("a copy");
+    assert_eq!(says(&stranger), Err(plinth_core::Error::permission_denied));
+    // They are given once more without effect, and no others are taken.
+    assert!(plinth(&["keys", "give"], &files[0]).status.success());
+    let other = directory.file("other.cluster");
+    std::fs::copy(&files[0], &other).expect("a copy");
+    let line = error_line(&plinth(&["keys", "give", "--timeout", "3"], &other));
+    assert!(line.contains("does not know our key"), "{line}");
+    assert_eq!(says(&files[2]), Ok(()));
+    drop(servers);
 }

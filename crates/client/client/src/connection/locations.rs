@@ -113,7 +113,9 @@ impl Inner {
                 end: key_after(key).max(Bytes::from_static(ALL_KEYS_END)),
             }
         };
-        let proxy = self.proxy(|info| &info.commit_proxies).await;
+        let Ok(proxy) = self.proxy(|info| &info.commit_proxies).await else {
+            return false;
+        };
         let request = GetKeyLocations {
             range,
             reverse: before,

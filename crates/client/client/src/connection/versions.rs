@@ -120,7 +120,10 @@ async fn answer_all(inner: Rc<Inner>, kind: Kind) {
 
 /// `None` if the proxy has gone: another must be asked.
 async fn ask_once(inner: &Rc<Inner>, kind: Kind, count: u32) -> Option<Answer> {
-    let proxy = inner.proxy(|info| &info.grv_proxies).await;
+    let proxy = match inner.proxy(|info| &info.grv_proxies).await {
+        Ok(proxy) => proxy,
+        Err(error) => return Some(Err(error)),
+    };
     let request = GetReadVersion {
         count,
         priority: kind.priority,
@@ -130,7 +133,11 @@ async fn ask_once(inner: &Rc<Inner>, kind: Kind, count: u32) -> Option<Answer> {
     let call = inner.transport.call(&endpoint, request);
     match plinth_runtime::race(call, inner.retired(proxy)).await {
         Either::Left(Ok(reply)) => Some(Ok(reply)),
-        Either::Left(Err(error)) if error.is_retryable_not_committed() => Some(Err(error)),
+        Either::Left(Err(error))
+            if error.is_retryable_not_committed() || error == Error::permission_denied =>
+        {
+            Some(Err(error))
+        }
         Either::Left(Err(_)) | Either::Right(()) => None,
     }
 }
