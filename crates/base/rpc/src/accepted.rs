@@ -33,6 +33,8 @@ pub(crate) struct RemoteHandler {
 /// Replies on their way to one caller.
 struct Replies {
     sending: Sending,
+    peer: SocketAddr,
+    audit: Rc<Audit>,
     /// Callbacks of requests that wait for an event, to run when the caller goes. By request id.
     waiting: RefCell<BTreeMap<u64, Gone>>,
 }
@@ -70,6 +72,8 @@ pub(crate) struct RemoteReply {
     request_id: u64,
     /// A callback is registered for the case that the caller goes first.
     is_watched: bool,
+    /// What the caller is to us.
+    pub caller: Identity,
 }
 
 impl RemoteReply {
@@ -107,6 +111,13 @@ impl RemoteReply {
         }
     }
 
+    /// Refuses the request named `request`, and tells why.
+    pub fn deny(self, request: &str, why: &str) {
+        let Replies { audit, peer, .. } = &*self.replies;
+        audit.request_denied(*peer, self.caller, request, why);
+        self.send(request, Err(Error::permission_denied));
+    }
+
     fn fail(&self, error: Error) {
         let id = self.request_id;
         let short = |check: Check, out: &mut Output| {
@@ -136,7 +147,6 @@ struct Accepted {
     /// Where others reach this worker.
     own: Option<SocketAddr>,
     credentials: Credentials,
-    audit: Rc<Audit>,
     replies: Rc<Replies>,
     checker: RefCell<Option<Checker>>,
     has_greeted: Cell<bool>,
@@ -159,9 +169,10 @@ pub(crate) async fn serve(
         peer,
         own,
         credentials,
-        audit,
         replies: Rc::new(Replies {
             sending: Sending::new(),
+            peer,
+            audit,
             waiting: RefCell::default(),
         }),
         checker: RefCell::default(),
@@ -259,7 +270,7 @@ impl Accepted {
 
     fn refuse(&self, refusal: &Refusal) -> Stage {
         probe!("rpc_greeting_refused");
-        self.audit.connection_refused(self.peer, refusal);
+        self.replies.audit.connection_refused(self.peer, refusal);
         self.replies.sending.outbox.close();
         Stage::Refused
     }
@@ -269,6 +280,7 @@ impl Accepted {
             replies: self.replies.clone(),
             request_id: frame.request_id,
             is_watched: false,
+            caller: identity,
         };
         if frame.token == frame::GIVE_UP {
             return self.replies.gave_up(frame.request_id);
@@ -289,7 +301,7 @@ impl Accepted {
             return (handler.work)(frame.payload, reply);
         }
         probe!("rpc_request_refused");
-        let Accepted { audit, peer, .. } = self;
+        let Replies { audit, peer, .. } = &*self.replies;
         audit.request_refused(*peer, identity, handler.name, handler.audience);
         reply.fail(Error::permission_denied);
     }
