@@ -100,7 +100,8 @@ pub fn clear() {
 
 pub fn open_database(id: u64, file: ClusterFile, path: Option<&Path>, keys: Option<Keyring>) {
     let coordinators = Coordinators::from(file.clone());
-    let credentials = Credentials::new(keys, Identity::Client);
+    // An application is what its key file gives; only processes of the cluster are servers.
+    let credentials = Credentials::new(keys, Identity::Operator);
     let database = plinth_client::connect_with(credentials, coordinators.clone());
     if let Some(path) = path {
         let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());

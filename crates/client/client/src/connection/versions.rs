@@ -130,7 +130,11 @@ async fn ask_once(inner: &Rc<Inner>, kind: Kind, count: u32) -> Option<Answer> {
     let call = inner.transport.call(&endpoint, request);
     match plinth_runtime::race(call, inner.retired(proxy)).await {
         Either::Left(Ok(reply)) => Some(Ok(reply)),
-        Either::Left(Err(error)) if error.is_retryable_not_committed() => Some(Err(error)),
+        Either::Left(Err(error))
+            if error.is_retryable_not_committed() || error == Error::permission_denied =>
+        {
+            Some(Err(error))
+        }
         Either::Left(Err(_)) | Either::Right(()) => None,
     }
 }
