@@ -10,8 +10,14 @@ pub type Value = Bytes;
 pub const KEY_BYTES_MAX: usize = 10_000;
 /// Keys of the system keyspace may be this long.
 pub const SYSTEM_KEY_BYTES_MAX: usize = 30_000;
+/// Length of the prefix that all keys of a tenant have in the database, on top of the keys that its users see.
+pub const TENANT_PREFIX_BYTES: usize = 8;
 pub const VALUE_BYTES_MAX: usize = 100_000;
 pub const TRANSACTION_BYTES_MAX: usize = 10_000_000;
+/// What a mutation costs beyond its bytes when a transaction's size is computed; FoundationDB's figure.
+pub const MUTATION_OVERHEAD_BYTES: usize = 28;
+/// What a conflict range costs beyond its keys; FoundationDB's figure.
+pub const RANGE_OVERHEAD_BYTES: usize = 24;
 
 /// First key of the system keyspace. Ordinary transactions use keys below it.
 pub const SYSTEM_BEGIN: &[u8] = b"\xff";

@@ -4,6 +4,7 @@
 //! tuple encoding, error codes, identifiers. No I/O, no time, no randomness, no async.
 
 pub mod atomic;
+pub mod client_rows;
 pub mod codec;
 pub mod config;
 pub mod conflict_ranges;

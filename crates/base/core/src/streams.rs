@@ -32,7 +32,7 @@ pub const STREAMS: &[u8] = b"\xff/streams/";
 pub const STREAM_MAP: &[u8] = b"\xff/streams/map/";
 pub const STREAM_MAP_END: &[u8] = b"\xff/streams/map0";
 pub const LAST_STREAM_ID: &[u8] = b"\xff/streams/lastId";
-const STREAM_DATA: &[u8] = b"\xff\x02/streams/";
+pub const STREAM_DATA: &[u8] = b"\xff\x02/streams/";
 
 /// Longest name of a stream or a consumer, in bytes.
 pub const NAME_BYTES_MAX: usize = 255;

@@ -34,6 +34,8 @@ pub(crate) struct RemoteHandler {
 /// Replies on their way to one caller.
 struct Replies {
     sending: Sending,
+    peer: SocketAddr,
+    audit: Rc<Audit>,
     /// Callbacks of requests that wait for an event, to run when the caller goes. By request id.
     waiting: RefCell<BTreeMap<u64, Gone>>,
 }
@@ -71,6 +73,8 @@ pub(crate) struct RemoteReply {
     request_id: u64,
     /// A callback is registered for the case that the caller goes first.
     is_watched: bool,
+    /// What the caller is to us.
+    pub caller: Identity,
 }
 
 impl RemoteReply {
@@ -108,6 +112,13 @@ impl RemoteReply {
         }
     }
 
+    /// Refuses the request named `request`, and tells why.
+    pub fn deny(self, request: &str, why: &str) {
+        let Replies { audit, peer, .. } = &*self.replies;
+        audit.request_denied(*peer, self.caller, request, why);
+        self.send(request, Err(Error::permission_denied));
+    }
+
     fn fail(&self, error: Error) {
         let id = self.request_id;
         let short = |check: Check, out: &mut Output| {
@@ -137,7 +148,6 @@ struct Accepted {
     /// Where others reach this worker.
     own: Option<SocketAddr>,
     credentials: Credentials,
-    audit: Rc<Audit>,
     replies: Rc<Replies>,
     checks: RefCell<Option<Checks>>,
     has_greeted: Cell<bool>,
@@ -160,9 +170,10 @@ pub(crate) async fn serve(
         peer,
         own,
         credentials,
-        audit,
         replies: Rc::new(Replies {
             sending: Sending::new(),
+            peer,
+            audit,
             waiting: RefCell::default(),
         }),
         checks: RefCell::default(),
@@ -258,7 +269,7 @@ impl Accepted {
 
     fn refuse(&self, refusal: &Refusal) -> Stage {
         probe!("rpc_greeting_refused");
-        self.audit.connection_refused(self.peer, refusal);
+        self.replies.audit.connection_refused(self.peer, refusal);
         self.replies.sending.outbox.close();
         Stage::Refused
     }
@@ -268,6 +279,7 @@ impl Accepted {
             replies: self.replies.clone(),
             request_id: frame.request_id,
             is_watched: false,
+            caller: identity,
         };
         if frame.token == frame::GIVE_UP {
             return self.replies.gave_up(frame.request_id);
@@ -288,7 +300,7 @@ impl Accepted {
             return (handler.work)(frame.payload, reply);
         }
         probe!("rpc_request_refused");
-        let Accepted { audit, peer, .. } = self;
+        let Replies { audit, peer, .. } = &*self.replies;
         audit.request_refused(*peer, identity, handler.name, handler.audience);
         reply.fail(Error::permission_denied);
     }

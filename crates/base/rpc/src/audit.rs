@@ -71,6 +71,20 @@ impl Audit {
             );
         }
     }
+
+    /// A request of a kind that the caller may send, whose content is not for it.
+    pub fn request_denied(&self, peer: SocketAddr, identity: Identity, request: &str, why: &str) {
+        if let Some(untold) = self.may_tell() {
+            trace_warn!(
+                "RequestRefused",
+                "peer" => peer,
+                "identity" => identity,
+                "request" => request,
+                "reason" => why,
+                "untold" => untold,
+            );
+        }
+    }
 }
 
 #[cfg(test)]

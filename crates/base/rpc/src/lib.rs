@@ -22,6 +22,7 @@ mod credentials;
 mod endpoint;
 mod failure;
 pub mod frame;
+mod kinds;
 pub mod knobs;
 mod peer;
 mod seals;
@@ -34,9 +35,10 @@ pub use credentials::{Credentials, hello_of_nobody};
 pub use endpoint::{Endpoint, Interface};
 pub use failure::{FailureBeacon, Gone, WaitFailure, wait_failure};
 pub use frame::FRAME_SAFE_BYTES;
+pub use kinds::{Asked, REQUESTS, RequestKind};
 pub use transport::{Call, Registration, Responder, Transport, Watching};
 pub use waiters::Waiters;
-pub use wire::{REQUESTS, Request, RequestKind};
+pub use wire::Request;
 
 /// What the macros need from this crate's dependencies; not for direct use.
 #[doc(hidden)]

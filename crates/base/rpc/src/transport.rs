@@ -12,6 +12,7 @@ use bytes::Bytes;
 use plinth_core::codec::Codec;
 use plinth_core::hash::HashMap;
 use plinth_core::{Error, Result, Uid};
+use plinth_identity::Identity;
 use plinth_identity::greeting::Refusal;
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::metric::latency::{Latencies, Latency};
@@ -408,6 +409,25 @@ impl<R: Request> Responder<R> {
     }
     pub fn fail(self, error: Error) {
         self.send(Err(error));
+    }
+
+    /// Who asks. A caller in the same worker is a server, and where there are no keys everybody is.
+    pub fn caller(&self) -> Identity {
+        match self.0.as_ref().expect("not answered yet") {
+            Target::Local(_) => Identity::Server,
+            Target::Remote(reply) => reply.caller,
+            Target::Timed(timed) => timed.0.caller,
+        }
+    }
+
+    /// Refuses, because of what it asks for, a request of a kind that the caller may send. It is told like a request
+    /// of another kind; `why` says what the caller lacks.
+    pub fn deny(mut self, why: &str) {
+        match self.0.take().expect("answered once") {
+            Target::Local(sender) => drop(sender.send(Err(Error::permission_denied))),
+            Target::Remote(reply) => reply.deny(R::NAME, why),
+            Target::Timed(timed) => timed.0.deny(R::NAME, why),
+        }
     }
 
     /// Calls `gone` when the caller gives up or loses its connection before the answer; false if that has happened

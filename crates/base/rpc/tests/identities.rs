@@ -5,7 +5,7 @@ use plinth_core::{Error, Result, Uid, record};
 use plinth_identity::Identity;
 use plinth_identity::greeting::Refusal;
 use plinth_identity::keys::{KeyFile, Keyring};
-use plinth_rpc::{Credentials, Endpoint, Interface, Request, Transport, requests};
+use plinth_rpc::{Credentials, Endpoint, Interface, Registration, Request, Transport, requests};
 use plinth_runtime::sim::{Locality, SimConfig, Simulation};
 use plinth_runtime::{Duration, fault, join_all, net, race, sleep, spawn};
 use std::cell::{Cell, RefCell};
@@ -32,6 +32,11 @@ record! {
     pub struct Recruit {
         pub number: u64,
     }
+
+    /// Asks who the caller is; refused if `only` is more.
+    pub struct WhoAmI {
+        pub only: u8,
+    }
 }
 
 requests! {
@@ -40,6 +45,7 @@ requests! {
     Write = 60012 for Clients => Bytes;
     Configure = 60013 for Operators => u64;
     Recruit = 60014 for Servers => u64;
+    WhoAmI = 60015 for Anybody => u8;
 }
 
 const ROLE: Uid = Uid(7);
@@ -95,8 +101,16 @@ async fn serve(credentials: Credentials, done: Done) {
         }),
         transport.serve::<Configure>(ROLE, move |_, responder| responder.ok(d())),
         transport.serve::<Recruit>(ROLE, move |_, responder| responder.ok(e())),
+        serve_who_am_i(&transport),
     );
     std::future::pending::<()>().await;
+}
+
+fn serve_who_am_i(transport: &Transport) -> Registration {
+    transport.serve::<WhoAmI>(ROLE, |asked, responder| match responder.caller() as u8 {
+        caller if caller < asked.only => responder.deny("it asks for more than it is"),
+        caller => responder.ok(caller),
+    })
 }
 
 /// Runs `client` beside a process with these credentials.
@@ -171,6 +185,38 @@ fn each_identity_may_send_what_is_for_it_and_all_lower_ones() {
             assert_eq!(done.get(), may as u64, "what is refused has no effect");
         });
     }
+}
+
+#[test]
+fn a_handler_learns_who_asks_and_may_refuse() {
+    let ask = async |credentials: Credentials| {
+        let transport = Transport::client_with(credentials);
+        let asked = |only| transport.call(&endpoint::<WhoAmI>(address()), WhoAmI { only });
+        (asked(0).await, asked(Identity::Operator as u8).await)
+    };
+    for identity in Identity::ALL {
+        with_server(server, move |_| async move {
+            let credentials = match identity {
+                Identity::Nobody => Credentials::none(),
+                identity => holder(identity),
+            };
+            let is_enough = identity >= Identity::Operator;
+            let second = is_enough.then_some(identity as u8);
+            let second = second.ok_or(Error::permission_denied);
+            assert_eq!(ask(credentials).await, (Ok(identity as u8), second));
+        });
+    }
+    let all = Identity::Server as u8;
+    with_server(Credentials::none, move |_| async move {
+        assert_eq!(ask(Credentials::none()).await, (Ok(all), Ok(all)));
+    });
+    // In the same worker there is no connection that could have another key.
+    Simulation::new(1, SimConfig::default()).run(async move {
+        let transport = Transport::local(address());
+        let _serving = serve_who_am_i(&transport);
+        let asked = transport.call(&endpoint::<WhoAmI>(address()), WhoAmI { only: all });
+        assert_eq!(asked.await, Ok(all));
+    });
 }
 
 #[test]

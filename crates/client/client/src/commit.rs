@@ -26,14 +26,13 @@ use crate::source::{
 use crate::special;
 use crate::transaction::Transaction;
 use crate::write_log::WriteLog;
+use plinth_core::client_rows::SELF_CONFLICT;
 use plinth_core::key::KeyRange;
 use plinth_core::{Error, Key, MutationBatch, Result, Uid, Version, Versionstamp};
 use plinth_runtime::{buggify, probe, random, sleep};
 use std::future::Future;
 use std::rc::{Rc, Weak};
 
-/// Prefix of keys that only occur in conflict ranges: one for each transaction that is not in conflict with itself.
-const SELF_CONFLICT_PREFIX: &[u8] = b"\xff/SC/";
 const DUMMY_DELAY_MS_MAX: f64 = 1000.0;
 
 impl Transaction {
@@ -146,7 +145,7 @@ impl Transaction {
         let sent = send(database.cluster(), packed, flags).await;
         if let Some(conflicts) = conflicts {
             // Made-up keys are not reported.
-            let is_real = |range: &KeyRange| !range.begin.starts_with(SELF_CONFLICT_PREFIX);
+            let is_real = |range: &KeyRange| !range.begin.starts_with(SELF_CONFLICT);
             conflicts.borrow_mut().retain(is_real);
         }
         sent
@@ -200,7 +199,7 @@ fn self_conflict(reads: &mut SortedConflicts, writes: &mut SortedConflicts) -> K
     }
     let (high, low) = random::uid();
     let uid = Uid::from_parts(high, low).to_bytes();
-    let key = Key::from([SELF_CONFLICT_PREFIX, &uid[..]].concat());
+    let key = Key::from([SELF_CONFLICT, &uid[..]].concat());
     reads.add_sorted(key.clone());
     writes.add_sorted(key.clone());
     key

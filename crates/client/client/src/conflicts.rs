@@ -4,10 +4,7 @@
 use bytes::Bytes;
 use plinth_core::Key;
 use plinth_core::conflict_ranges::{ConflictRangesBuilder, Endpoint};
-use plinth_core::key::KeyRange;
-
-/// What a range costs beyond its keys when a transaction's size is computed; FoundationDB's figure.
-pub(crate) const RANGE_OVERHEAD_BYTES: usize = 24;
+use plinth_core::key::{KeyRange, RANGE_OVERHEAD_BYTES};
 
 /// Fewer gathered ranges than this are not worth sorting before the commit.
 const COMPACT_RANGES_MIN: usize = 1024;

@@ -15,16 +15,13 @@ use crate::attempt::Outcome;
 use crate::retry::Backoff;
 use crate::source::{Cluster, CommitFlags, ReadVersionFlags};
 use crate::write_log::WriteLog;
+use plinth_core::client_rows::STAMP_OPERAND;
 use plinth_core::system_keys::{IDEMPOTENCY_KEPT, idempotency_rows_from};
-use plinth_core::version::Versionstamp;
 use plinth_core::{Error, Key, MutationKind, MutationRef, Result, Uid, Version};
 use plinth_runtime::{planted, probe, random, sleep};
 use std::rc::Rc;
 
 const DELAY_MS_MAX: f64 = 1000.0;
-/// A stamp, followed by the offset where it goes.
-const STAMP_OPERAND: [u8; Versionstamp::LEN + 4] = [0; Versionstamp::LEN + 4];
-
 /// The row that records that a transaction happened.
 #[derive(Clone)]
 pub(crate) struct Row {
@@ -41,7 +38,7 @@ pub(crate) fn add_row(log: &mut WriteLog, read_version: Version) -> Row {
     let mutation = MutationRef {
         kind: MutationKind::SetVersionstampedValue,
         first: &key,
-        second: &STAMP_OPERAND,
+        second: STAMP_OPERAND,
     };
     log.push(mutation, false);
     Row { key, read_version }

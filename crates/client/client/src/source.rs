@@ -185,6 +185,7 @@ pub trait Cluster {
 /// True if, after this error of [`Cluster::commit`], the transaction may have committed, or may still do so later.
 /// True for every error that does not exclude it: an unfounded doubt costs one more message.
 pub fn is_commit_unknown(error: Error) -> bool {
-    let is_callers_mistake = (2000..3000).contains(&error.code());
+    let is_callers_mistake =
+        (2000..3000).contains(&error.code()) || error == Error::permission_denied;
     !error.is_retryable_not_committed() && !is_callers_mistake
 }

@@ -20,7 +20,7 @@ use crate::transaction::Transaction;
 use base64::Engine;
 use bytes::{Bytes, BytesMut};
 use plinth_core::conflict_ranges::{ConflictRanges, ConflictRangesBuilder};
-use plinth_core::key::{KeyRange, SYSTEM_BEGIN, prefix_end, printable};
+use plinth_core::key::{KeyRange, SYSTEM_BEGIN, TENANT_PREFIX_BYTES, prefix_end, printable};
 use plinth_core::mutation::MutationRef;
 use plinth_core::system_keys::IDEMPOTENCY;
 use plinth_core::{
@@ -32,7 +32,6 @@ use std::rc::Rc;
 const MAP: &[u8] = b"\xff/tenant/map/";
 const MAP_END: &[u8] = b"\xff/tenant/map0";
 const LAST_ID: &[u8] = b"\xff/tenant/lastId";
-const PREFIX_BYTES: usize = 8;
 
 fn map_key(name: &[u8]) -> Key {
     Bytes::from([MAP, name].concat())
@@ -327,9 +326,11 @@ impl Cluster for Rc<TenantCluster> {
             };
             let mut chunk = tenant.inner.get_range(request).await?;
             for (key, _) in &mut chunk.rows {
-                *key = key.slice(PREFIX_BYTES..);
+                *key = key.slice(TENANT_PREFIX_BYTES..);
             }
-            chunk.packed = chunk.packed.map(|rows| rows.without_prefix(PREFIX_BYTES));
+            chunk.packed = chunk
+                .packed
+                .map(|rows| rows.without_prefix(TENANT_PREFIX_BYTES));
             Ok(chunk)
         })
     }
@@ -354,7 +355,7 @@ impl Cluster for Rc<TenantCluster> {
             } else if found >= end {
                 keys_end
             } else {
-                found.slice(PREFIX_BYTES..)
+                found.slice(TENANT_PREFIX_BYTES..)
             })
         })
     }

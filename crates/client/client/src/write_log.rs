@@ -7,12 +7,10 @@
 use crate::conflicts::{ConflictList, SortedConflicts};
 use crate::write_map::WriteMap;
 use bytes::{Bytes, BytesMut};
+use plinth_core::key::MUTATION_OVERHEAD_BYTES;
 use plinth_core::mutation::iter_packed;
 use plinth_core::{Mutation, MutationBatch, MutationKind, MutationRef, Version, atomic};
 use std::rc::Rc;
-
-/// What a mutation costs beyond its bytes when a transaction's size is computed; FoundationDB's figure.
-pub(crate) const MUTATION_OVERHEAD_BYTES: usize = 28;
 
 #[derive(Default)]
 pub(crate) struct WriteLog {

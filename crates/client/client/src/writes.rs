@@ -1,17 +1,13 @@
 //! The writing side of a transaction. Nothing here waits or sends: writes go to the log.
 
 use crate::bytes_argument::IntoKey;
-use crate::conflicts::RANGE_OVERHEAD_BYTES;
 use crate::special;
 use crate::state::{State, key_bytes_max, shorten};
 use crate::transaction::Transaction;
-use crate::write_log::MUTATION_OVERHEAD_BYTES;
-use plinth_core::key::{VALUE_BYTES_MAX, key_after};
+use plinth_core::client_rows::STAMP_OPERAND;
+use plinth_core::key::{MUTATION_OVERHEAD_BYTES, RANGE_OVERHEAD_BYTES, VALUE_BYTES_MAX, key_after};
 use plinth_core::system_keys::METADATA_VERSION;
 use plinth_core::{Error, Key, MutationKind, MutationRef, Result, atomic};
-
-/// The one operand for [`METADATA_VERSION`]: a stamp at offset 0 and nothing else.
-const METADATA_VERSION_OPERAND: &[u8] = &[0; 14];
 
 impl State {
     /// Consumes the option for the next write. True if this write adds a conflict range.
@@ -46,7 +42,7 @@ impl State {
         let conflicts = self.begin_write()?;
         if key == METADATA_VERSION {
             // A layer sets this stamp to announce that its metadata has changed. Readers may rely on its growing.
-            if kind != MutationKind::SetVersionstampedValue || value != METADATA_VERSION_OPERAND {
+            if kind != MutationKind::SetVersionstampedValue || value != STAMP_OPERAND {
                 return Err(Error::client_invalid_operation);
             }
         } else if key >= self.write_end() {

@@ -39,6 +39,10 @@ pub trait Workload {
     fn clients(&self) -> u64 {
         2
     }
+    /// It does what operators do. Others are clients, where there are keys.
+    fn is_operators(&self) -> bool {
+        false
+    }
 }
 
 /// End of the clients' work, and the pauses between their transactions.

@@ -156,9 +156,9 @@ requests! {
     GetStorageStatus = 54 for Servers => StorageStatus;
     RecruitStorage = 55 for Servers => ();
     GetShardState = 56 for Servers => ShardState;
-    GetRangeMetrics = 57 for Readers => RangeMetrics;
-    GetSplitPoints = 58 for Readers => SplitPoints;
-    GetRangeSummary = 59 for Readers => RangeSummary;
+    GetRangeMetrics = 57 for Servers => RangeMetrics;
+    GetSplitPoints = 58 for Servers => SplitPoints;
+    GetRangeSummary = 59 for Operators => RangeSummary;
 }
 
 impl GetRangeReply {

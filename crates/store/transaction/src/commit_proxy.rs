@@ -22,6 +22,7 @@
 //! repairs anything: when a sequencer, resolver or log server does not answer, the proxy ends, and the recovery
 //! decides the outcome of its batches. Its clients then learn that the result is unknown.
 
+mod accept;
 mod assign;
 mod durable;
 mod latency;

@@ -20,14 +20,16 @@ mod throttle;
 
 use crate::knobs::GRV_QUEUE_MAX;
 use admission::{Admission, Refused};
+use plinth_core::transaction_tag::TAGS_MAX;
 use plinth_core::{Error, Result, Tag};
+use plinth_identity::Identity;
 use plinth_protocol::control::ClusterInfo;
 use plinth_protocol::knobs::RATE_INTERVAL_MS;
 use plinth_protocol::log::{ConfirmEpoch, LogGeneration};
 use plinth_protocol::rate::GetRate;
 use plinth_protocol::transaction::{
-    CommittedVersion, GetCommittedVersion, GetReadVersion, PRIORITY_BATCH, ReadVersion,
-    RecruitGrvProxy,
+    CommittedVersion, GetCommittedVersion, GetReadVersion, PRIORITY_BATCH, PRIORITY_DEFAULT,
+    ReadVersion, RecruitGrvProxy,
 };
 use plinth_rpc::{Endpoint, FailureBeacon, Responder, Transport, Watching};
 use plinth_runtime::gauge::Gauge;
@@ -38,6 +40,9 @@ use std::convert::Infallible;
 use std::future::Future;
 use std::rc::Rc;
 use throttle::Asked;
+
+/// Transactions that one request stands for, at most. The client asks again for the others.
+const ASKED_AT_ONCE_MAX: u32 = 10_000;
 
 type Waiting = (GetReadVersion, Responder<GetReadVersion>);
 
@@ -143,9 +148,17 @@ impl Proxy {
     }
 
     fn arrive(&self, (request, responder): Waiting) {
+        if request.tags.len() > TAGS_MAX {
+            return responder.fail(Error::too_many_tags);
+        }
         let asked = Asked {
-            count: request.count,
-            priority: request.priority,
+            // One request does not take everything that others could have.
+            count: request.count.min(ASKED_AT_ONCE_MAX),
+            priority: match responder.caller() >= Identity::Operator {
+                true => request.priority,
+                // The priority of the cluster's own work passes every limit.
+                false => request.priority.max(PRIORITY_DEFAULT),
+            },
             tags: request.tags,
             item: responder,
         };

@@ -253,6 +253,31 @@ impl SystemState {
         self.change_streams = Rc::new(found);
     }
 
+    /// True if these mutations would make more streams than there may be, or more on one key. A client that makes a
+    /// stream looks first; nobody else relies on that. Proxies that apply the same transactions find the same.
+    pub fn makes_too_many_streams(&self, mutations: &[Mutation]) -> bool {
+        let is_made = |mutation: &Mutation| {
+            mutation.kind == MutationKind::Set && mutation.first.starts_with(streams::STREAM_MAP)
+        };
+        if !mutations.iter().any(is_made) {
+            return false;
+        }
+        let rows = self.rows_in(streams::STREAM_MAP, streams::STREAM_MAP_END);
+        let mut after = SystemState {
+            rows: rows.into_iter().collect(),
+            ..SystemState::default()
+        };
+        mutations.iter().for_each(|mutation| after.apply(mutation));
+        after.derive_streams();
+        let begin = (
+            Bound::Included(streams::STREAM_MAP),
+            Bound::Excluded(streams::STREAM_MAP_END),
+        );
+        let count = after.rows.range::<[u8], _>(begin).count();
+        count > streams::STREAMS_MAX
+            || streams::overlap(&**after.change_streams()) > streams::OVERLAP_MAX
+    }
+
     pub fn change_streams(&self) -> &Rc<Vec<StreamRecord>> {
         &self.change_streams
     }
@@ -626,6 +651,44 @@ mod tests {
         ];
         let expected = expected.map(|(tag, range)| (tag, Order::Hold, range.into()));
         assert_eq!(orders_of(&told), expected);
+    }
+
+    #[test]
+    fn more_streams_than_there_may_be_are_noticed_whoever_makes_them() {
+        let stream = |name: u32, begin: &'static str| {
+            let record = StreamRecord {
+                id: u64::from(name),
+                kind: match begin {
+                    "" => StreamKind::Append,
+                    _ => StreamKind::Changes,
+                },
+                ranges: Vec::from_iter((!begin.is_empty()).then(|| KeyRange::new(begin, "z"))),
+                bytes_max: 0,
+                seconds_max: 0,
+            };
+            Mutation::set(streams::map_key(&name.to_be_bytes()), record.to_bytes())
+        };
+        let mut state = state();
+        let three = ["a", "b", "c"]
+            .iter()
+            .zip(0..)
+            .map(|(at, name)| stream(name, at));
+        let three: Vec<Mutation> = three.collect();
+        assert!(!state.makes_too_many_streams(&three));
+        state.change(&three);
+        assert!(state.makes_too_many_streams(&[stream(9, "d")]));
+        // One of them goes in the same transaction.
+        assert!(!state.makes_too_many_streams(&[stream(0, ""), stream(9, "d")]));
+        assert!(!state.makes_too_many_streams(&[Mutation::set(keys::CONFIG, &b"x"[..])]));
+        let rest = (3..streams::STREAMS_MAX as u32).map(|name| stream(name, ""));
+        let rest: Vec<Mutation> = rest.collect();
+        assert!(!state.makes_too_many_streams(&rest));
+        state.change(&rest);
+        assert!(
+            !state.makes_too_many_streams(&[stream(3, "")]),
+            "it is there already"
+        );
+        assert!(state.makes_too_many_streams(&[stream(5000, "")]));
     }
 
     #[test]

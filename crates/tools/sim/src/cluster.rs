@@ -15,7 +15,7 @@ use plinth_rpc::{Credentials, Transport};
 use plinth_runtime::sim::{Locality, MachineId, Simulation};
 use plinth_runtime::{Duration, disk};
 use plinth_server::{NotCreated, WorkerConfig, create_database, run_worker};
-use plinth_workload::Application;
+use plinth_workload::{Application, Workload};
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -194,9 +194,18 @@ impl Shape {
         Transport::client_with(self.credentials(Identity::Server))
     }
 
-    /// The database, as a client that does not know of later coordinators.
+    /// The database, as an operator who does not know of later coordinators.
     pub fn connect(&self) -> Database {
-        plinth_client::connect_with(self.credentials(Identity::Client), self.coordinators())
+        plinth_client::connect_with(self.credentials(Identity::Operator), self.coordinators())
+    }
+
+    /// What somebody shows who has no more than the key of this identity.
+    pub fn holder(&self, identity: Identity) -> Credentials {
+        let lower = || self.keys().for_identity(identity);
+        let keys = self
+            .is_keyed
+            .then(|| lower().expect("servers have all lower keys"));
+        Credentials::new(keys.as_ref().map(Keyring::new), identity)
     }
 
     /// The first coordinators, as known to a process that has not heard of later ones.
@@ -218,6 +227,37 @@ impl Shape {
             data_center: String::new(),
             metrics: None,
             cache_bytes: CACHE_BYTES,
+        }
+    }
+}
+
+/// The database, as those who work there connect to it. Without keys it is one connection.
+#[derive(Clone)]
+pub struct Databases {
+    pub of_operators: Database,
+    of_clients: Database,
+}
+
+impl Databases {
+    pub async fn open(shape: &Shape) -> Databases {
+        let of_operators = open(shape).await;
+        let of_clients = match shape.is_keyed {
+            true => {
+                let credentials = shape.holder(Identity::Client);
+                plinth_client::connect_with(credentials, shape.coordinators())
+            }
+            false => of_operators.clone(),
+        };
+        Databases {
+            of_operators,
+            of_clients,
+        }
+    }
+
+    pub fn of(&self, workload: &dyn Workload) -> Database {
+        match workload.is_operators() {
+            true => self.of_operators.clone(),
+            false => self.of_clients.clone(),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! The phases of a run: create, work under faults, heal, demand service, check.
 
-use crate::cluster::{self, Shape};
+use crate::cluster::{self, Databases, Shape};
 use crate::draw::Draw;
 use crate::scenario::{FaultMix, Scenario};
 use crate::workloads::{self, Day, Space, Workload};
@@ -86,18 +86,19 @@ pub async fn run(
         strangers::besiege(&shape, &database, scenario.fault_seconds).await;
         return Ok(());
     }
-    let (database, chosen, spare) = plinth_runtime::timeout(
+    let (databases, chosen, spare) = plinth_runtime::timeout(
         CREATE_LIMIT,
         set_up(&shape, &scenario, only.as_deref(), drawn),
     )
     .await
     .ok_or_else(|| liveness("the database could not be created and filled"))?;
-    let clients = safety_phase(&shape, &scenario, mix, &database, &chosen).await;
+    let database = databases.of_operators.clone();
+    let clients = safety_phase(&shape, &scenario, mix, &databases, &chosen).await;
     liveness_phase(&database, spare).await?;
     finish(clients).await?;
     for workload in &chosen {
         trace!("Check", "workload" => workload.name());
-        plinth_runtime::timeout(CHECK_LIMIT, workload.check(database.clone()))
+        plinth_runtime::timeout(CHECK_LIMIT, workload.check(databases.of(&**workload)))
             .await
             .ok_or_else(|| liveness(format!("{}: its check hangs", workload.name())))?
             .map_err(|broken| broken_promise(workload.name(), &broken))?;
@@ -127,8 +128,8 @@ async fn set_up(
     scenario: &Scenario,
     only: Option<&[String]>,
     drawn: &RefCell<Drawn>,
-) -> (Database, Vec<Rc<dyn Workload>>, Space) {
-    let database = cluster::open(shape).await;
+) -> (Databases, Vec<Rc<dyn Workload>>, Space) {
+    let databases = Databases::open(shape).await;
     let (chosen, spare) = if scenario.at_limits {
         workloads::at_limits()
     } else if scenario.first_shards > 0 {
@@ -141,9 +142,9 @@ async fn set_up(
     drawn.borrow_mut().workloads = chosen.iter().map(|w| w.name().to_owned()).collect();
     for workload in &chosen {
         trace!("Workload", "name" => workload.name());
-        workload.setup(database.clone()).await;
+        workload.setup(databases.of(&**workload)).await;
     }
-    (database, chosen, spare)
+    (databases, chosen, spare)
 }
 
 type Clients = Vec<(&'static str, Task<()>)>;
@@ -153,7 +154,7 @@ async fn safety_phase(
     shape: &Shape,
     scenario: &Scenario,
     mix: FaultMix,
-    database: &Database,
+    databases: &Databases,
     chosen: &[Rc<dyn Workload>],
 ) -> Clients {
     let day = Day {
@@ -163,7 +164,7 @@ async fn safety_phase(
     let mut clients = Clients::new();
     for workload in chosen {
         for client in 0..workload.clients() {
-            let (worker, database) = (workload.clone(), database.clone());
+            let (worker, database) = (workload.clone(), databases.of(&**workload));
             let work = async move { worker.work(database, client, day).await };
             clients.push((workload.name(), plinth_runtime::spawn("client", work)));
         }

@@ -3,8 +3,10 @@
 //!
 //! The requests are not listed here: [`REQUESTS`] has every request of the program, with a function to draw one.
 //! Requests that do harm by design, because servers trust their sender, are listed below. They are sent in a siege,
-//! and to clusters with keys, where they must have no effect.
+//! and to clusters with keys, where they must have no effect. There, [insiders] have a key and ask for more than it
+//! gives.
 
+mod insiders;
 mod random_fields;
 
 use crate::cluster::{self, Shape};
@@ -73,6 +75,10 @@ pub async fn run(shape: Shape, pause_ms: u64, do_harm: bool) {
     let do_harm = do_harm || shape.is_keyed;
     loop {
         plinth_runtime::sleep(Duration::from_millis(below(pause_ms))).await;
+        if shape.is_keyed && chance(0.5) {
+            insiders::visit(&shape).await;
+            continue;
+        }
         let _ = visit(&shape, do_harm).await; // a stranger may fail to connect
     }
 }

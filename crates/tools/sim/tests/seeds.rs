@@ -108,6 +108,11 @@ fn an_audience_that_is_not_checked_is_found() {
 }
 
 #[test]
+fn a_commit_that_believes_the_flags_of_a_client_is_found() {
+    is_found("commit_believes_the_client", "standard");
+}
+
+#[test]
 fn a_reply_before_the_sync_is_found() {
     is_found("reply_before_fsync", "power");
 }

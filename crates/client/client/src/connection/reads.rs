@@ -28,6 +28,7 @@ fn is_final(error: Error) -> bool {
             | Error::process_behind
             | Error::inverted_range
             | Error::client_invalid_operation
+            | Error::permission_denied
     )
 }
 

@@ -1,10 +1,11 @@
 //! The pipeline itself: forms batches, and carries each through its phases.
 
+use super::accept::{Pending, Refused};
 use super::assign::{self, Bodies};
 use super::durable::{Committed, OnEveryLog};
 use super::latency::Latency;
 use super::partitions::Partitions;
-use super::resolve::{self, Pending};
+use super::resolve;
 use super::stream_rows::StreamRows;
 use crate::knobs::{
     COMMIT_BATCH_BYTES_MAX, COMMIT_BATCH_COUNT_MAX, COMMIT_BATCHES_IN_FLIGHT_MAX,
@@ -237,9 +238,10 @@ impl Proxy {
         responder: Responder<Commit>,
         arrivals: &QueueSender<Arrived>,
     ) {
-        let transaction = match Pending::parse(commit) {
+        let transaction = match Pending::accept(commit, responder.caller()) {
             Ok(transaction) => transaction,
-            Err(error) => return responder.fail(error),
+            Err(Refused::Wrong(error)) => return responder.fail(error),
+            Err(Refused::Denied(why)) => return responder.deny(why),
         };
         let before = self.bytes_held.get();
         let held = before + transaction.bytes();
@@ -444,6 +446,9 @@ impl Proxy {
                 let mutations = MutationBatch::parse(transaction.mutations.clone())
                     .ok_or(Error::internal_error)?;
                 let mut changes = assign::system_part(&mutations);
+                if state.makes_too_many_streams(&changes) {
+                    continue; // its own proxy has refused it
+                }
                 if planted!(
                     "stream_known_to_one_proxy",
                     "a commit proxy does not hear of the streams that another proxy registers"
@@ -484,6 +489,11 @@ impl Proxy {
                 assign::place_versionstamps(&transaction.mutations, version, transaction.order);
             if transaction.is_system {
                 let system = assign::system_part(&mutations);
+                if self.state.borrow().makes_too_many_streams(&system) {
+                    probe!("proxy_refuses_streams");
+                    *verdict = Err(Error::too_many_streams);
+                    continue;
+                }
                 bodies.push_orders(&self.state.borrow_mut().change(&system));
                 let packed = MutationBatch::from_mutations(system.iter().map(|m| m.as_ref()));
                 bodies.push(&[Tag::SYSTEM], packed.bytes());

@@ -149,6 +149,9 @@ impl Workload for Moves {
     fn name(&self) -> &'static str {
         "moves"
     }
+    fn is_operators(&self) -> bool {
+        true
+    }
 
     fn setup(&self, _: Database) -> Boxed<'_, ()> {
         Box::pin(async {})

@@ -316,6 +316,9 @@ impl Workload for Operator {
     fn name(&self) -> &'static str {
         "operator"
     }
+    fn is_operators(&self) -> bool {
+        true
+    }
 
     fn setup(&self, _: Database) -> Boxed<'_, ()> {
         Box::pin(async {})

@@ -110,6 +110,9 @@ impl Workload for Shards {
     fn name(&self) -> &'static str {
         "shards"
     }
+    fn is_operators(&self) -> bool {
+        true
+    }
 
     fn setup(&self, _: Database) -> Boxed<'_, ()> {
         Box::pin(async {})
