@@ -263,6 +263,7 @@ impl Accepted {
             self.replies.sending.seal_with(Sealer::new(session.send));
             let checker = Checker::new(session.receive);
             self.checks.replace(Some(Checks::new(checker)));
+            self.replies.audit.greeted(self.peer, outcome.peer);
         }
         self.open(outcome.peer)
     }

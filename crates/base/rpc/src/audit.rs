@@ -1,11 +1,17 @@
-//! What a worker tells of those whom it refuses. Floods are summed: whoever is refused cannot fill a disk.
+//! What a worker tells of those who connect, and of those whom it refuses. Floods are summed: nobody fills a disk.
 
 use plinth_identity::Audience;
 use plinth_identity::Identity;
 use plinth_identity::greeting::Refusal;
-use plinth_runtime::{Duration, Instant, now, trace_warn};
+use plinth_runtime::{Duration, Instant, audit, metric, now};
 use std::cell::Cell;
 use std::net::SocketAddr;
+
+metric! {
+    CONNECTIONS: Counter = "plinth_connections_greeted_total", "connections whose other side has proved a key";
+    REFUSED_CONNECTIONS: Counter = "plinth_connections_refused_total", "connections that were refused, because no good key was proved";
+    REFUSED_REQUESTS: Counter = "plinth_requests_refused_total", "requests that were refused, because their sender may not send them";
+}
 
 /// At most so many events follow each other at once, and then one in each pause.
 const AT_ONCE: u32 = 10;
@@ -13,6 +19,12 @@ const PAUSE: Duration = Duration::from_millis(200);
 
 /// Of all connections of a worker.
 pub(crate) struct Audit {
+    refusals: Allowance,
+    greetings: Allowance,
+}
+
+/// How many events may be told.
+struct Allowance {
     /// Events that may be told at once, and since when one more is due.
     left: Cell<u32>,
     since: Cell<Option<Instant>>,
@@ -20,9 +32,9 @@ pub(crate) struct Audit {
     untold: Cell<u64>,
 }
 
-impl Audit {
-    pub fn new() -> Audit {
-        Audit {
+impl Allowance {
+    fn new() -> Allowance {
+        Allowance {
             left: Cell::new(AT_ONCE),
             since: Cell::new(None),
             untold: Cell::new(0),
@@ -46,10 +58,28 @@ impl Audit {
         self.left.set(self.left.get() - 1);
         Some(self.untold.take())
     }
+}
+
+impl Audit {
+    pub fn new() -> Audit {
+        Audit {
+            refusals: Allowance::new(),
+            greetings: Allowance::new(),
+        }
+    }
+
+    /// The other side has proved a key.
+    pub fn greeted(&self, peer: SocketAddr, identity: Identity) {
+        CONNECTIONS.add(1);
+        if let Some(untold) = self.greetings.may_tell() {
+            audit!("ConnectionGreeted", "peer" => peer, "identity" => identity, "untold" => untold);
+        }
+    }
 
     pub fn connection_refused(&self, peer: SocketAddr, why: &Refusal) {
-        if let Some(untold) = self.may_tell() {
-            trace_warn!("ConnectionRefused", "peer" => peer, "reason" => why, "untold" => untold);
+        REFUSED_CONNECTIONS.add(1);
+        if let Some(untold) = self.refusals.may_tell() {
+            audit!("ConnectionRefused", "peer" => peer, "reason" => why, "untold" => untold);
         }
     }
 
@@ -60,8 +90,9 @@ impl Audit {
         request: &str,
         audience: Audience,
     ) {
-        if let Some(untold) = self.may_tell() {
-            trace_warn!(
+        REFUSED_REQUESTS.add(1);
+        if let Some(untold) = self.refusals.may_tell() {
+            audit!(
                 "RequestRefused",
                 "peer" => peer,
                 "identity" => identity,
@@ -74,8 +105,9 @@ impl Audit {
 
     /// A request of a kind that the caller may send, whose content is not for it.
     pub fn request_denied(&self, peer: SocketAddr, identity: Identity, request: &str, why: &str) {
-        if let Some(untold) = self.may_tell() {
-            trace_warn!(
+        REFUSED_REQUESTS.add(1);
+        if let Some(untold) = self.refusals.may_tell() {
+            audit!(
                 "RequestRefused",
                 "peer" => peer,
                 "identity" => identity,
@@ -96,10 +128,10 @@ mod tests {
     #[test]
     fn a_flood_is_summed_and_told_slowly() {
         Simulation::new(1, SimConfig::default()).run(async {
-            let audit = Audit::new();
+            let allowance = Allowance::new();
             let told = |count: u32| {
                 (0..count)
-                    .filter_map(|_| audit.may_tell())
+                    .filter_map(|_| allowance.may_tell())
                     .collect::<Vec<_>>()
             };
             assert_eq!(told(1000), [0; AT_ONCE as usize]);

@@ -12,6 +12,8 @@ use std::sync::{Arc, RwLock};
 pub enum Severity {
     Info,
     Warn,
+    /// For the record of who did what: kept apart from the others.
+    Audit,
 }
 
 type Sink = Arc<dyn Fn(&str) + Send + Sync>;
@@ -32,6 +34,14 @@ macro_rules! trace {
 macro_rules! trace_warn {
     ($name:literal $(, $key:literal => $value:expr)* $(,)?) => {
         $crate::trace_at!($crate::trace::Severity::Warn, $name $(, $key => $value)*)
+    };
+}
+
+/// Like `trace!`, for events that say who did what.
+#[macro_export]
+macro_rules! audit {
+    ($name:literal $(, $key:literal => $value:expr)* $(,)?) => {
+        $crate::trace_at!($crate::trace::Severity::Audit, $name $(, $key => $value)*)
     };
 }
 
@@ -82,10 +92,10 @@ fn render(
     let mut line = String::with_capacity(128);
     line.push('{');
     head(&mut line);
-    let word = if severity == Severity::Warn {
-        "warn"
-    } else {
-        "info"
+    let word = match severity {
+        Severity::Info => "info",
+        Severity::Warn => "warn",
+        Severity::Audit => "audit",
     };
     let _ = write!(line, ",\"severity\":\"{word}\",\"type\":\"{name}\"");
     let mut text = String::new();

@@ -4,6 +4,7 @@ use crate::{Outcome, status, trace_file};
 use plinth_client::{Database, DatabaseOption};
 use plinth_coordination::cluster_file::{self, ClusterFile};
 use plinth_coordination::{Coordinators, Look, election, look_at};
+use plinth_core::Error;
 use plinth_identity::Identity;
 use plinth_protocol::control::{GetWorkers, RegisterWorker};
 use plinth_protocol::coordination::Candidate;
@@ -124,6 +125,13 @@ impl Connection {
                 self.update_cluster_file().await;
                 Ok(())
             }
+            Some(Err(error @ Error::permission_denied)) => {
+                let line = self.explain_denial().await;
+                Err(line.unwrap_or(format!(
+                    "the cluster of {} refuses: {error}",
+                    self.path.display()
+                )))
+            }
             Some(Err(error)) => Err(format!(
                 "the cluster of {} refuses: {error}",
                 self.path.display()
@@ -212,6 +220,27 @@ impl Connection {
             self.path.display(),
             self.timeout.as_secs()
         )
+    }
+
+    /// One line for the error if the coordinators refuse this process, with their reasons; `None` if they do not.
+    pub async fn explain_denial(&self) -> Option<String> {
+        let file = self.coordinators.file();
+        let transport = &self.transport;
+        if !file
+            .coordinators
+            .iter()
+            .any(|one| transport.is_denied(*one))
+        {
+            return None;
+        }
+        let looks = file.coordinators.iter().map(|address| async move {
+            format!("{address} {}", self.try_coordinator(*address).await)
+        });
+        let looks = plinth_runtime::join_all(looks).await.join(", ");
+        Some(format!(
+            "the cluster of {} refuses: {looks}",
+            self.path.display()
+        ))
     }
 
     /// The status document, or `null` if no controller sends one in time.

@@ -6,7 +6,7 @@ use bytes::Bytes;
 use plinth_coordination::{ClusterFile, cluster_file, key_file};
 use plinth_core::Error;
 use plinth_identity::Identity;
-use plinth_identity::keys::{KeyFile, KeyId};
+use plinth_identity::keys::{KeyFile, KeyId, Keyring};
 use plinth_protocol::control::{AdoptKeys, WORKER};
 use plinth_rpc::Interface;
 use plinth_runtime::random;
@@ -61,6 +61,8 @@ enum Command {
     Close,
     /// Show the ids of the keys, and who has them
     List,
+    /// Show the token with which others read the server's page of metrics from afar
+    PageToken,
     /// Write a key file with lower keys only, to be given to others
     Derive {
         /// What the keys are for: operator, client or reader
@@ -274,6 +276,10 @@ async fn carry_out(arguments: Arguments) -> Outcome {
             if file.open_to() > Identity::Nobody {
                 println!("open to {}s without a key", file.open_to());
             }
+        }
+        Command::PageToken => {
+            let tokens = Keyring::new(&found(&path).await?).page_tokens();
+            println!("{}", tokens.first().expect("every key gives a reader's"));
         }
         Command::Derive { whom, out } => {
             let lower = found(&path).await?.for_identity(whom).map_err(wrong)?;

@@ -1,15 +1,25 @@
 //! HTTP pages beside what a process serves: its metrics for Prometheus, and a gateway's AdminServer.
 
-#![allow(clippy::disallowed_types)] // the pages are served beside the database, on a thread and a socket of their own
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the pages are served beside the database, on a thread and a socket of their own
 
 use crate::Outcome;
 use axum::Router;
-use axum::http::header::CONTENT_TYPE;
+use axum::extract::Request;
+use axum::http::StatusCode;
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::middleware::{Next, from_fn};
+use axum::response::IntoResponse;
 use axum::routing::get;
+use plinth_coordination::key_file;
+use plinth_identity::keys::Keyring;
 use plinth_runtime::metric::page::{Page, text};
 use plinth_runtime::real::spawn_worker;
 use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
 
+const NEEDS_TOKEN: &str = "this page needs the header `Authorization: Bearer TOKEN`; `plinth keys page-token` shows the token\n";
 /// Prometheus' text format.
 pub const METRICS_FORMAT: &str = "text/plain; version=0.0.4";
 
@@ -20,6 +30,49 @@ pub fn router(pages: Vec<Page>) -> Router {
         ([(CONTENT_TYPE, METRICS_FORMAT)], text(samples))
     };
     Router::new().route("/metrics", get(page))
+}
+
+/// Lets in from afar only who has a key of the cluster, if the cluster has keys: pages on loopback addresses are for
+/// everybody on this machine.
+pub fn guarded(router: Router, address: SocketAddr, cluster_file: &Path) -> Router {
+    if address.ip().is_loopback() {
+        return router;
+    }
+    let path: Arc<Path> = key_file::beside(cluster_file).into();
+    router.layer(from_fn(move |request: Request, next: Next| {
+        // Read each time: keys are exchanged while the process runs.
+        let keys = keys_at(&path);
+        async move {
+            let said = request.headers().get(AUTHORIZATION);
+            let token = said.and_then(|said| said.as_bytes().strip_prefix(b"Bearer "));
+            match keys {
+                Ok(None) => next.run(request).await,
+                Ok(Some(keys)) if token.is_some_and(|token| keys.is_page_token(token)) => {
+                    next.run(request).await
+                }
+                Ok(Some(_)) => {
+                    let ask = [(WWW_AUTHENTICATE, "Bearer")];
+                    (StatusCode::UNAUTHORIZED, ask, NEEDS_TOKEN).into_response()
+                }
+                Err(line) => {
+                    eprintln!("plinth: {line}");
+                    StatusCode::INTERNAL_SERVER_ERROR.into_response()
+                }
+            }
+        }
+    }))
+}
+
+fn keys_at(path: &Path) -> Result<Option<Keyring>, String> {
+    let found = std::fs::metadata(path).and_then(|of| Ok((of, std::fs::read(path)?)));
+    match found {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(format!("key file {}: {error}", path.display())),
+        Ok((of, bytes)) => {
+            let file = key_file::parse(path, of.permissions().mode(), &bytes)?;
+            Ok(Some(Keyring::new(&file)))
+        }
+    }
 }
 
 /// Binds the address that `flag` names; a thread of its own serves `router`.

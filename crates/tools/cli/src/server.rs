@@ -74,12 +74,17 @@ pub struct Arguments {
     /// Set a limit or an interval; `--knob list` shows all knobs
     #[arg(long = "knob", value_name = "NAME=VALUE")]
     pub knobs: Vec<String>,
-    /// Address of a metrics page (/metrics) for Prometheus
+    /// Address of a metrics page (/metrics) for Prometheus. At an address that is not loopback it asks for the token
+    /// that `plinth keys page-token` shows, if the cluster has keys
     #[arg(long, value_name = "IP:PORT")]
     pub metrics: Option<SocketAddr>,
     /// File for trace events, one JSON object per line
     #[arg(long, value_name = "FILE")]
     pub trace: Option<PathBuf>,
+    /// File for who connected, was refused and changed what, one JSON object per line; without it audit.jsonl in the
+    /// data directory
+    #[arg(long, value_name = "FILE")]
+    pub audit: Option<PathBuf>,
     /// End when the process with this number, the parent, ends
     #[arg(long, hide = true)]
     pub parent: Option<u32>,
@@ -108,6 +113,9 @@ pub fn run(arguments: Arguments) -> Outcome {
         let _ = std::fs::create_dir_all(directory);
     }
     trace_file::start(arguments.trace.as_deref())?;
+    let audit = arguments.audit.clone();
+    let audit = audit.unwrap_or_else(|| arguments.data_dir.join("audit.jsonl"));
+    trace_file::audit_to(&audit)?;
     allocator::return_free_memory_when_idle()?;
     raise_file_limit();
     let outcome = block_on(serve(arguments));
@@ -187,7 +195,9 @@ async fn serve(arguments: Arguments) -> Outcome {
         wanted.then(|| pages[usize::from(worker)].clone())
     };
     if let Some(address) = arguments.metrics {
-        pages::serve("--metrics", address, pages::router(pages.clone())).map_err(at)?;
+        let router = pages::router(pages.clone());
+        let router = pages::guarded(router, address, &arguments.cluster_file);
+        pages::serve("--metrics", address, router).map_err(at)?;
     }
     for worker in 1..arguments.workers {
         let config = worker_config(&arguments, cluster.clone(), worker, page(worker));

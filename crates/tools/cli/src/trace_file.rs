@@ -1,4 +1,4 @@
-//! The trace of a server process: JSON lines in a file that is rotated when it is large. A separate thread writes
+//! The trace and the audit of a server process: JSON lines in files that are rotated when they are large. A separate thread writes
 //! them, because a disk may block a writer, and no event loop may wait for its trace.
 
 #![allow(clippy::disallowed_types)] // an operator's file: the database does not depend on it
@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Mutex, OnceLock};
 
+/// Only events of this severity have it: quotes in their fields are escaped.
+const AUDITED: &str = "\"severity\":\"audit\"";
 /// A file of this length is renamed to `….old`, replacing the previous one.
 const FILE_BYTES_MAX: u64 = 16 << 20;
 
@@ -68,15 +70,24 @@ struct Writer {
 }
 
 static WRITER: OnceLock<Writer> = OnceLock::new();
+/// Writes the audit: who connected, was refused and changed what.
+static AUDIT: OnceLock<Writer> = OnceLock::new();
 
 impl Writer {
-    fn start(mut file: TraceFile) -> std::io::Result<Self> {
+    /// `file` opens the file. It is called with the first line.
+    fn start(
+        file: impl Fn() -> std::io::Result<TraceFile> + Send + 'static,
+    ) -> std::io::Result<Self> {
         let (orders, received) = sync_channel(WAITING_MAX);
         let write = move || {
+            let mut opened = None;
             for order in received {
                 match order {
                     // A full disk costs only the trace, not the server.
-                    Order::Line(line) => drop(file.write(&line)),
+                    Order::Line(line) => {
+                        opened = opened.or_else(|| file().ok());
+                        drop(opened.as_mut().map(|file| file.write(&line)));
+                    }
                     Order::Flush(done) => drop(done.send(())),
                 }
             }
@@ -111,7 +122,7 @@ impl Writer {
 
 /// Waits until the writer thread has written the events so far, within a limit. For a process that is about to end.
 pub fn flush() {
-    if let Some(writer) = WRITER.get() {
+    for writer in [&WRITER, &AUDIT].into_iter().filter_map(OnceLock::get) {
         let (done, is_done) = sync_channel(1);
         if writer.orders.try_send(Order::Flush(done)).is_ok() {
             let _ = is_done.recv_timeout(FLUSH_LIMIT);
@@ -121,18 +132,14 @@ pub fn flush() {
 
 /// Writes this process's events to `path`, if given, and remembers the newest warning about a file.
 pub fn start(path: Option<&Path>) -> Result<(), String> {
-    let open = |path: &Path| {
+    if let Some(path) = path {
         TraceFile::open(path).map_err(|error| {
             format!(
                 "trace file {}: {error}; choose another with --trace",
                 path.display()
             )
-        })
-    };
-    if let Some(path) = path {
-        let writer = Writer::start(open(path)?);
-        let writer = writer.map_err(|error| format!("cannot start a thread: {error}"))?;
-        let _ = WRITER.set(writer); // a process starts its trace once
+        })?;
+        begin(&WRITER, path)?;
         let print = std::panic::take_hook();
         std::panic::set_hook(Box::new(move |panic| {
             print(panic);
@@ -147,10 +154,24 @@ pub fn start(path: Option<&Path>) -> Result<(), String> {
             let mut warnings = WARNINGS.lock().expect("no panic while it is held");
             warnings.add(now(), line);
         }
-        if let Some(writer) = WRITER.get() {
+        let audit = AUDIT.get().filter(|_| line.contains(AUDITED));
+        if let Some(writer) = audit.or_else(|| WRITER.get()) {
             writer.write(line);
         }
     });
+    Ok(())
+}
+
+/// Writes audit events to `path`. The file is made with the first of them.
+pub fn audit_to(path: &Path) -> Result<(), String> {
+    begin(&AUDIT, path)
+}
+
+fn begin(writer: &OnceLock<Writer>, path: &Path) -> Result<(), String> {
+    let path = path.to_path_buf();
+    let started = Writer::start(move || TraceFile::open(&path));
+    let started = started.map_err(|error| format!("cannot start a thread: {error}"))?;
+    let _ = writer.set(started); // a process starts each once
     Ok(())
 }
 

@@ -229,7 +229,8 @@ fn open_database(directory: &Directory) -> (Vec<PathBuf>, Vec<Server>) {
             ..Default::default()
         };
         let transport = plinth_rpc::Transport::client();
-        let made = plinth_server::create_database(&transport, &file.into(), config);
+        let coordinators = file.into();
+        let made = plinth_server::create_database(&transport, &coordinators, config);
         let limit = plinth_runtime::Duration::from_secs(30);
         let made = plinth_runtime::timeout(limit, made).await.expect("in time");
         assert!(made.is_ok());

@@ -3,6 +3,7 @@
 use super::{Key, KeyFile, KeyId};
 use crate::identity::Identity;
 use std::collections::BTreeMap;
+use subtle::ConstantTimeEq;
 
 /// All keys that a process has.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -50,6 +51,26 @@ impl Keyring {
         keys
     }
 
+    /// What a reader shows to read a page of metrics from afar: one for each generation, the newest first.
+    pub fn page_tokens(&self) -> Vec<String> {
+        let readers = self.of(Identity::Reader);
+        readers
+            .iter()
+            .map(|key| {
+                let token = key.secret().derive("page token");
+                let digits = token.bytes().iter().map(|byte| format!("{byte:02x}"));
+                digits.collect()
+            })
+            .collect()
+    }
+
+    /// Whether a reader of this cluster has said this.
+    pub fn is_page_token(&self, said: &[u8]) -> bool {
+        let tokens = self.page_tokens();
+        let same = |token: &String| bool::from(token.as_bytes().ct_eq(said));
+        tokens.iter().any(same)
+    }
+
     /// The highest identity that these keys give.
     pub fn highest(&self) -> Identity {
         let identities = self.first.iter().map(Key::identity);
@@ -83,6 +104,22 @@ mod tests {
         let text = format!("{}{}", &*file.print(), &*older.print());
         let ring = Keyring::new(&KeyFile::parse(text.as_bytes()).expect("valid"));
         assert_eq!(ids(&ring.of(Identity::Client)), [old.id(), new.id()]);
+    }
+
+    #[test]
+    fn every_reader_has_the_token_of_pages_and_it_ends_with_its_generation() {
+        let mut file = KeyFile::new_root([1; 32]);
+        let old = Keyring::new(&file).page_tokens();
+        let reader = file.for_identity(Identity::Reader).expect("lower");
+        assert_eq!(Keyring::new(&reader).page_tokens(), old);
+        file.add_generation([2; 32]).expect("room");
+        let both = Keyring::new(&file);
+        assert_eq!(both.page_tokens()[1..], old);
+        assert!(both.is_page_token(old[0].as_bytes()));
+        let new = Keyring::new(&KeyFile::new_root([2; 32]));
+        for wrong in [&old[0][..], "", &new.page_tokens()[0][1..]] {
+            assert!(!new.is_page_token(wrong.as_bytes()));
+        }
     }
 
     #[test]

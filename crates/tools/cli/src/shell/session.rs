@@ -180,6 +180,11 @@ impl Session {
             }
             return Err(self.connection.explain_silence().await);
         }
+        if error == Error::permission_denied
+            && let Some(line) = self.connection.explain_denial().await
+        {
+            return Err(line);
+        }
         Err(explain(error))
     }
 
