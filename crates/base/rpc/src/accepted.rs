@@ -15,6 +15,7 @@ use plinth_runtime::serve::{Connection, Inbox, until_over};
 use plinth_runtime::{Duration, planted, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -109,6 +110,13 @@ impl RemoteReply {
                 self.fail(Error::serialization_failed);
             }
             Err(Refused::Full) => self.fail(Error::server_overloaded),
+        }
+    }
+
+    /// Puts on record what an operator asks for.
+    pub fn record(&self, request: &str, what: &dyn Display) {
+        if self.caller == Identity::Operator {
+            self.replies.audit.asked(self.replies.peer, request, what);
         }
     }
 

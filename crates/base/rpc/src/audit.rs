@@ -5,6 +5,7 @@ use plinth_identity::Identity;
 use plinth_identity::greeting::Refusal;
 use plinth_runtime::{Duration, Instant, audit, metric, now};
 use std::cell::Cell;
+use std::fmt::Display;
 use std::net::SocketAddr;
 
 metric! {
@@ -74,6 +75,11 @@ impl Audit {
         if let Some(untold) = self.greetings.may_tell() {
             audit!("ConnectionGreeted", "peer" => peer, "identity" => identity, "untold" => untold);
         }
+    }
+
+    /// An operator asks for this. Operators are trusted not to fill disks.
+    pub fn asked(&self, peer: SocketAddr, request: &str, what: &dyn Display) {
+        audit!("OperatorAsked", "peer" => peer, "request" => request, "what" => what);
     }
 
     pub fn connection_refused(&self, peer: SocketAddr, why: &Refusal) {

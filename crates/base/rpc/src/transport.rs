@@ -23,6 +23,7 @@ use plinth_runtime::sync::{
 use plinth_runtime::{Duration, Instant, TaskGroup, net, trace, trace_warn};
 use std::any::Any;
 use std::cell::{Cell, RefCell};
+use std::fmt::Display;
 use std::future::Future;
 use std::net::SocketAddr;
 use std::ops::ControlFlow;
@@ -418,6 +419,16 @@ impl<R: Request> Responder<R> {
             Target::Remote(reply) => reply.caller,
             Target::Timed(timed) => timed.0.caller,
         }
+    }
+
+    /// Puts on record what an operator asks for. What servers and clients ask for is not on record.
+    pub fn record(&self, what: impl Display) {
+        let reply = match self.0.as_ref().expect("not answered yet") {
+            Target::Local(_) => return,
+            Target::Remote(reply) => reply,
+            Target::Timed(timed) => &timed.0,
+        };
+        reply.record(R::NAME, &what);
     }
 
     /// Refuses, because of what it asks for, a request of a kind that the caller may send. It is told like a request

@@ -163,6 +163,7 @@ impl Controller {
                 c.cluster.poll_as_client(request, responder);
             }),
             transport.serve::<CreateDatabase>(id, move |request, responder| {
+                responder.record(format_args!("{:?}", request.config));
                 d.create(request, responder)
             }),
             transport.serve::<ReportDurable>(id, move |request, responder| {
@@ -185,6 +186,9 @@ impl Controller {
                 if i.changes.borrow().len() >= CHANGES_MAX {
                     return responder.fail(Error::server_request_queue_full);
                 }
+                let text: Vec<String> =
+                    request.coordinators.iter().map(|a| a.to_string()).collect();
+                responder.record(text.join(","));
                 i.changes.borrow_mut().push((request, responder));
                 i.coordinators_wanted.notify_one();
             }),

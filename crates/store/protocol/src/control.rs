@@ -282,7 +282,7 @@ requests! {
     CreateDatabase = 63 for Operators => CreateDatabaseReply;
     ReportDurable = 64 for Servers => ();
     KillRole = 65 for Operators => ();
-    ServersChanged = 66 for Servers => ();
+    ServersChanged = 66 for Operators => ();
     AdoptKeys = 86 for Servers => ();
     GetWorkers = 67 for Operators => Workers;
     RecruitDistributor = 68 for Servers => ();

@@ -247,6 +247,7 @@ impl Hosting {
         let hosting = Rc::downgrade(self);
         let kill = move |request: KillRole, responder: Responder<KillRole>| {
             if let Some(hosting) = hosting.upgrade() {
+                responder.record(request.id);
                 let work = hosting.kill(request.id);
                 plinth_runtime::spawn("kill", async move { responder.send(work.await) }).detach();
             }

@@ -57,6 +57,15 @@ fn keyed(name: &str) -> Cluster {
     cluster
 }
 
+/// The record of all servers. Each writes its own on a thread of its own, so the newest lines may take a moment.
+fn audit_of(cluster: &Cluster) -> String {
+    std::thread::sleep(Duration::from_millis(300));
+    let directory = |address: &std::net::SocketAddr| address.port().to_string();
+    let file = |port: String| cluster.directory.file(&port).join("audit.jsonl");
+    let read = |address| std::fs::read_to_string(file(directory(address))).unwrap_or_default();
+    cluster.addresses().iter().map(read).collect()
+}
+
 /// What the database says to an application with this cluster file.
 fn says(cluster_file: &Path) -> Result<(), plinth_core::Error> {
     plinth_runtime::real::block_on(async {
@@ -119,6 +128,22 @@ fn only_who_has_a_key_gets_in_and_only_as_far_as_it_leads() {
     assert!(!refused.status.success());
     let read = cli("get a", &own);
     assert!(text(&read.stdout).contains('2'), "{}", text(&read.stdout));
+
+    let configured = cli("configure commit_proxies=2", &own);
+    assert!(configured.status.success(), "{}", text(&configured.stderr));
+    let audit = audit_of(&cluster);
+    for (kind, what) in [
+        ("ConnectionGreeted", "\"identity\":\"reader\""),
+        ("RequestRefused", "\"identity\":\"nobody\""),
+        ("RequestRefused", "\"request\":\"Commit\""),
+        ("OperatorAsked", "xff/conf;"),
+    ] {
+        let is_there = |line: &&str| line.contains(kind) && line.contains(what);
+        assert!(
+            audit.lines().any(|line| is_there(&line)),
+            "{kind} {what}: {audit}"
+        );
+    }
 
     // Keys of another cluster, and a file that others can read.
     let foreign = elsewhere(&cluster, "foreign", None);

@@ -8,7 +8,7 @@ use plinth_core::client_rows;
 use plinth_core::conflict_ranges::ConflictRanges;
 use plinth_core::key::{
     ALL_KEYS_END, KEY_BYTES_MAX, MUTATION_OVERHEAD_BYTES, RANGE_OVERHEAD_BYTES, SYSTEM_BEGIN,
-    SYSTEM_KEY_BYTES_MAX, TENANT_PREFIX_BYTES, TRANSACTION_BYTES_MAX, VALUE_BYTES_MAX,
+    SYSTEM_KEY_BYTES_MAX, TENANT_PREFIX_BYTES, TRANSACTION_BYTES_MAX, VALUE_BYTES_MAX, printable,
 };
 use plinth_core::mutation::MutationBatch;
 use plinth_core::system_keys::{METADATA_VERSION, is_metadata_key, is_metadata_range};
@@ -18,6 +18,7 @@ use plinth_protocol::transaction::{
     Commit, FLAG_LOCK_AWARE, FLAG_REPORT_CONFLICTS, FLAG_SYSTEM_KEYS, TRANSACTION_PLACES_MAX,
 };
 use plinth_runtime::planted;
+use std::fmt;
 
 /// Bytes that a client may add to a transaction by itself.
 const CLIENT_EXTRA_BYTES: usize = 100_000;
@@ -117,6 +118,27 @@ impl Pending {
 
     pub fn bytes(&self) -> usize {
         self.reads.bytes().len() + self.writes.bytes().len() + self.mutations.bytes().len()
+    }
+}
+
+/// Shows which rows of the system keyspace a transaction changes, for the record of what operators do.
+pub struct SystemWrites<'a>(pub &'a MutationBatch);
+
+/// The record names so many of them.
+const WRITES_SHOWN: usize = 5;
+
+impl fmt::Display for SystemWrites<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_system = |mutation: &MutationRef<'_>| mutation.first.starts_with(SYSTEM_BEGIN);
+        let mut writes = self.0.iter().filter(is_system);
+        for mutation in writes.by_ref().take(WRITES_SHOWN) {
+            let MutationRef { kind, first, .. } = mutation;
+            write!(f, "{kind:?} {}; ", printable(first))?;
+        }
+        match writes.count() {
+            0 => Ok(()),
+            more => write!(f, "{more} more"),
+        }
     }
 }
 

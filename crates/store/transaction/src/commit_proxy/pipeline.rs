@@ -1,6 +1,6 @@
 //! The pipeline itself: forms batches, and carries each through its phases.
 
-use super::accept::{Pending, Refused};
+use super::accept::{Pending, Refused, SystemWrites};
 use super::assign::{self, Bodies};
 use super::durable::{Committed, OnEveryLog};
 use super::latency::Latency;
@@ -243,6 +243,9 @@ impl Proxy {
             Err(Refused::Wrong(error)) => return responder.fail(error),
             Err(Refused::Denied(why)) => return responder.deny(why),
         };
+        if transaction.is_system {
+            responder.record(SystemWrites(&transaction.mutations));
+        }
         let before = self.bytes_held.get();
         let held = before + transaction.bytes();
         if before > 0 && held > COMMIT_PROXY_BYTES_MAX.get() {
