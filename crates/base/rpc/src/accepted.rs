@@ -4,6 +4,7 @@ use crate::audit::Audit;
 use crate::connection::{self, Refused, Sending};
 use crate::credentials::{self, Credentials};
 use crate::frame::{self, Check, Frame, TooLarge};
+use crate::nobodies::{Nobodies, Standing};
 use crate::seals::Checks;
 use bytes::{Buf, Bytes};
 use plinth_core::Error;
@@ -21,6 +22,11 @@ use std::rc::Rc;
 
 /// A connection whose greeting does not arrive within this time is closed.
 const GREETING_LIMIT: Duration = Duration::from_secs(10);
+
+/// Requests of one connection that may be under way, long polls and watches included.
+const REQUESTS_MAX: usize = 1 << 18;
+/// A nobody is heard until so many of its requests were refused.
+const NOBODY_REFUSED_MAX: usize = 100;
 
 type Gone = Box<dyn FnOnce()>;
 
@@ -150,6 +156,14 @@ enum Stage {
     Refused,
 }
 
+/// What all connections of a worker share.
+#[derive(Clone)]
+pub(crate) struct Shared {
+    pub credentials: Credentials,
+    pub audit: Rc<Audit>,
+    pub nobodies: Rc<Nobodies>,
+}
+
 /// One accepted connection.
 struct Accepted {
     peer: SocketAddr,
@@ -159,13 +173,16 @@ struct Accepted {
     replies: Rc<Replies>,
     checks: RefCell<Option<Checks>>,
     has_greeted: Cell<bool>,
+    standing: Rc<Standing>,
+    /// Requests of a nobody that were refused.
+    refused: Cell<usize>,
 }
 
 /// Serves one accepted connection until it ends. `own`: where others reach this worker.
 pub(crate) async fn serve(
     connection: Connection,
     own: Option<SocketAddr>,
-    (credentials, audit): (Credentials, Rc<Audit>),
+    shared: Shared,
     lookup: Box<Lookup>,
 ) {
     let Connection {
@@ -174,20 +191,23 @@ pub(crate) async fn serve(
         peer,
         slot,
     } = connection;
+    let sending = Sending::new();
+    let outbox = sending.outbox.clone();
     let accepted = Accepted {
         peer,
         own,
-        credentials,
+        credentials: shared.credentials,
         replies: Rc::new(Replies {
-            sending: Sending::new(),
+            sending,
             peer,
-            audit,
+            audit: shared.audit,
             waiting: RefCell::default(),
         }),
         checks: RefCell::default(),
         has_greeted: Cell::new(false),
+        standing: shared.nobodies.add(outbox.clone()),
+        refused: Cell::new(0),
     };
-    let outbox = accepted.replies.sending.outbox.clone();
     let writing = accepted.replies.sending.drain(writer, || ());
     let mut stage = Stage::Hello;
     let on_frame = |frame: Frame| {
@@ -200,6 +220,10 @@ pub(crate) async fn serve(
         }
         let (asked, before) = (frame.payload.len(), outbox.len());
         accepted.take(lookup(frame.token)?, identity, frame);
+        if accepted.refused.get() >= NOBODY_REFUSED_MAX && identity == Identity::Nobody {
+            outbox.close();
+            stage = Stage::Refused; // it hears its answers first
+        }
         Some(asked + outbox.len().saturating_sub(before))
     };
     let inbox = Inbox::new(reader);
@@ -263,6 +287,9 @@ impl Accepted {
 
     fn open(&self, identity: Identity) -> Stage {
         self.has_greeted.set(true);
+        if identity > Identity::Nobody {
+            self.standing.becomes_somebody();
+        }
         Stage::Open(identity)
     }
 
@@ -297,6 +324,11 @@ impl Accepted {
             reply.send("ping", Ok(&|_| ()));
             return;
         }
+        // Each request under way holds the replies once.
+        if Rc::strong_count(&self.replies) > REQUESTS_MAX && identity < Identity::Server {
+            probe!("rpc_too_many_requests");
+            return reply.fail(Error::server_overloaded);
+        }
         let Some(handler) = handler else {
             return reply.fail(Error::broken_promise);
         };
@@ -312,5 +344,6 @@ impl Accepted {
         let Replies { audit, peer, .. } = &*self.replies;
         audit.request_refused(*peer, identity, handler.name, handler.audience);
         reply.fail(Error::permission_denied);
+        self.refused.set(self.refused.get() + 1);
     }
 }

@@ -24,6 +24,7 @@ mod failure;
 pub mod frame;
 mod kinds;
 pub mod knobs;
+mod nobodies;
 mod peer;
 mod seals;
 mod silence;

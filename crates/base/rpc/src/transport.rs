@@ -1,7 +1,7 @@
 //! A worker's table of request handlers, and its connections to other workers.
 
 use crate::Request;
-use crate::accepted::{self, RemoteHandler, RemoteReply};
+use crate::accepted::{self, RemoteHandler, RemoteReply, Shared};
 use crate::audit::Audit;
 use crate::connection::Refused;
 use crate::credentials::Credentials;
@@ -45,8 +45,7 @@ const PEERS_FEW: usize = 64;
 
 pub(crate) struct Inner {
     address: Option<SocketAddr>,
-    credentials: Credentials,
-    audit: Rc<Audit>,
+    shared: Shared,
     handlers: RefCell<HashMap<u64, Handler>>,
     peers: RefCell<HashMap<SocketAddr, Rc<Peer>>>,
     latencies: Latencies,
@@ -80,7 +79,12 @@ impl Inner {
         }
         self.forget_peers();
         let (reachability, denials) = (self.reachability.clone(), self.denials.clone());
-        let peer = Peer::new(address, self.credentials.clone(), reachability, denials);
+        let peer = Peer::new(
+            address,
+            self.shared.credentials.clone(),
+            reachability,
+            denials,
+        );
         self.peers.borrow_mut().insert(address, peer.clone());
         peer
     }
@@ -175,8 +179,11 @@ impl Transport {
         };
         Rc::new_cyclic(|inner| Inner {
             address,
-            credentials,
-            audit: Rc::new(Audit::new()),
+            shared: Shared {
+                credentials,
+                audit: Rc::new(Audit::new()),
+                nobodies: Rc::default(),
+            },
             handlers: RefCell::default(),
             peers: RefCell::default(),
             latencies: Latencies::default(),
@@ -360,8 +367,8 @@ fn start(transport: &Weak<Inner>, connection: Connection) -> ControlFlow<()> {
     };
     let transport = transport.clone();
     let lookup = move |token| Some(transport.upgrade()?.remote_handler(token));
-    let shown = (inner.credentials.clone(), inner.audit.clone());
-    let serving = accepted::serve(connection, inner.address, shown, Box::new(lookup));
+    let shared = inner.shared.clone();
+    let serving = accepted::serve(connection, inner.address, shared, Box::new(lookup));
     inner.tasks.spawn("connection", serving);
     ControlFlow::Continue(())
 }

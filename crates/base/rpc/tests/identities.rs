@@ -298,6 +298,48 @@ fn requests_that_were_sent_before_the_greeting_come_once_and_in_order() {
     });
 }
 
+#[test]
+fn silent_nobodies_keep_nobody_out_who_has_a_key() {
+    with_server(server, |_| async move {
+        let mut silent = Vec::new();
+        for _ in 0..1200 {
+            silent.push(net::connect(address()).await.expect("there is room"));
+        }
+        let transport = Transport::client_with(holder(Identity::Client));
+        assert_eq!(allowed(&transport).await, only_the_first(3));
+        // The oldest have made room, and the newest are still heard.
+        let is_over = async |reader: &mut net::Reader| {
+            let mut bytes = BytesMut::new();
+            let limit = Duration::from_millis(100);
+            let heard = plinth_runtime::timeout(limit, reader.read(&mut bytes)).await;
+            matches!(heard, Some(Ok(0) | Err(_)))
+        };
+        assert!(is_over(&mut silent[0].0).await);
+        assert!(!is_over(&mut silent[1199].0).await);
+    });
+}
+
+#[test]
+fn a_nobody_is_heard_a_hundred_times() {
+    with_server(server, |done| async move {
+        let transport = Transport::client();
+        let at = address();
+        let ask = |number: u8| transport.call(&endpoint::<Write>(at), write_of(number));
+        let answers = join_all((0..300).map(|number| ask(number as u8))).await;
+        let denied = answers
+            .iter()
+            .take_while(|answer| **answer == Err(Error::permission_denied));
+        assert_eq!(denied.count(), 100);
+        assert_eq!(answers[100], Err(Error::request_maybe_delivered));
+        assert_eq!(done.get(), 0);
+    });
+}
+
+fn write_of(number: u8) -> Write {
+    let ballast = Bytes::from(vec![number; 10]);
+    Write { ballast }
+}
+
 /// Where the process in between listens.
 fn between() -> SocketAddr {
     ([10, 0, 0, 2], 4501).into()

@@ -31,7 +31,7 @@ use plinth_rpc::{Credentials, FailureBeacon, Interface, Registration, Transport}
 use plinth_runtime::knobs::set_overrides;
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::sync::Watch;
-use plinth_runtime::{Duration, Either, Instant, Task, probe, trace};
+use plinth_runtime::{Duration, Either, Instant, Task, probe, trace, trace_warn};
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -42,6 +42,8 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 /// A process ends if it is refused for this long because another process has its data directory. A former process
 /// whose end was only noticed late is forgotten by then.
 const TAKEN_LIMIT: Duration = Duration::from_secs(10);
+/// A process that is refused is warned about this often.
+const TOLD_AGAIN_AFTER: Duration = Duration::from_secs(60);
 /// A registration is repeated this often even if nothing has changed.
 const REGISTER_INTERVAL: Duration = Duration::from_secs(5);
 
@@ -161,6 +163,7 @@ pub async fn run_worker_on(
         "configured",
         obey(info.clone(), class, config.class, directory.process),
     );
+    let _telling = plinth_runtime::spawn("denials", tell_denials(transport.clone()));
     let _noting = plinth_runtime::spawn("epoch", note_epochs(info.clone(), directory.clone()));
     let _file = config.cluster_file.clone().map(|path| {
         let written = config.cluster.clone();
@@ -235,6 +238,17 @@ fn locality(config: &WorkerConfig, process: Uid) -> Locality {
         zone,
         data_hall: config.data_hall.clone(),
         data_center: config.data_center.clone(),
+    }
+}
+
+/// Warns, again and again, while others of the cluster refuse this process.
+async fn tell_denials(transport: Transport) -> Infallible {
+    let mut seen = 0;
+    loop {
+        transport.denials().wait_until(|now| *now != seen).await;
+        trace_warn!("ServerNotLetIn", "refusals" => transport.denials().get());
+        plinth_runtime::sleep(TOLD_AGAIN_AFTER).await;
+        seen = transport.denials().get();
     }
 }
 

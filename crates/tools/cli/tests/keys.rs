@@ -287,6 +287,27 @@ fn a_running_cluster_without_keys_is_closed_by_one_statement() {
     let stranger = directory.file("stranger.cluster");
     std::fs::copy(&files[0], &stranger).expect("a copy");
     assert_eq!(says(&stranger), Err(plinth_core::Error::permission_denied));
+    // A server that comes without keys hears what it lacks.
+    let late = directory.file("late");
+    std::fs::create_dir_all(&late).expect("a directory");
+    let file = late.join("plinth.cluster");
+    std::fs::copy(&files[0], &file).expect("a copy");
+    let mut server = Command::new(BINARY);
+    let listen = format!("127.0.0.1:{}", free_ports(1));
+    server
+        .args(["server", "--listen", &listen, "--data-dir"])
+        .arg(late.join("data"));
+    let said = std::fs::File::create(late.join("said")).expect("can be made");
+    let server = server.arg("-C").arg(&file).stderr(said).spawn();
+    let server = Server(server.expect("it runs"));
+    std::thread::sleep(LOOK);
+    let said = std::fs::read_to_string(late.join("said")).expect("it is there");
+    assert!(
+        said.contains("has no key of it; copy the key file"),
+        "{said}"
+    );
+    drop(server);
+
     // They are given once more without effect, and no others are taken.
     assert!(plinth(&["keys", "give"], &files[0]).status.success());
     let other = directory.file("other.cluster");
