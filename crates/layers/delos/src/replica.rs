@@ -89,7 +89,8 @@ pub async fn serve_with_page(config: Config, page: Option<Page>) -> Result<Infal
             check_empty(directory).await?;
         }
     }
-    let transport = Transport::listen(config.listen).await.map_err(|error| {
+    let listening = Transport::listen_with(config.listen, config.credentials.clone()).await;
+    let transport = listening.map_err(|error| {
         format!(
             "cannot listen at {}: {error}; choose another address",
             config.listen

@@ -166,3 +166,74 @@ fn store_files(directory: &std::path::Path) -> Vec<PathBuf> {
         .filter(|path| is_store(path) && path.is_file())
         .collect()
 }
+
+#[test]
+fn a_service_with_keys_lets_each_in_as_far_as_its_key_leads() {
+    let directory = common::Directory::new("delos-keys");
+    let file = directory.file("lock.delos");
+    let keys = |arguments: &[&str]| {
+        let mut command = Command::new(common::BINARY);
+        let made = command.arg("keys").args(arguments).arg("-C").arg(&file);
+        let made = made.output().expect("it runs");
+        assert!(made.status.success(), "{}", text(&made.stderr));
+    };
+    keys(&["new"]);
+    let first = common::free_ports(3);
+    let mut processes = Vec::new();
+    let mut replicas = Vec::new();
+    for i in 0..3 {
+        let data = directory.file(&format!("r{i}"));
+        std::fs::create_dir_all(&data).expect("a directory");
+        std::fs::copy(directory.file("lock.keys"), data.join("service.keys")).expect("a copy");
+        let listen = format!("127.0.0.1:{}", first + i);
+        let mut command = Command::new(common::BINARY);
+        command.args(["delos", "serve", "--listen", &listen, "--data-dir"]);
+        let process = command.arg(&data).stderr(Stdio::null()).spawn();
+        processes.push(common::Server(process.expect("it runs")));
+        replicas.extend(["--replica".to_owned(), format!("r{i}={listen}")]);
+    }
+    let file_text = file.to_str().expect("text");
+    let create = |file: &str| {
+        let mut arguments = vec!["create", "locks", "--kind", "lock", "--file", file];
+        arguments.extend(replicas.iter().map(String::as_str));
+        arguments.extend(["--timeout", "20"]);
+        common::replicas::plinth(&arguments)
+    };
+    // Nobody makes a service of these processes without their key.
+    let other = directory.file("other.delos");
+    assert!(!create(other.to_str().expect("text")).status.success());
+    let created = create(file_text);
+    assert!(created.status.success(), "{}", text(&created.stderr));
+
+    let elsewhere = |name: &str| {
+        let place = directory.file(name);
+        std::fs::create_dir_all(&place).expect("a directory");
+        std::fs::copy(&file, place.join("lock.delos")).expect("a copy");
+        Service(place.join("lock.delos"))
+    };
+    let own = Service(file.clone());
+    assert_eq!(own.call("acquire", &acquire("first"))["token"], 1);
+    let client = elsewhere("client");
+    let out = client.0.with_file_name("lock.keys");
+    keys(&[
+        "derive",
+        "--for",
+        "client",
+        "--out",
+        out.to_str().expect("text"),
+    ]);
+    assert_eq!(client.call("acquire", &acquire("second"))["token"], 2);
+    let run = |of: &Service, arguments: &[&str]| {
+        let of = of.0.to_str().expect("text");
+        let all = [&arguments[..1], &[of, "--timeout", "5"], &arguments[1..]].concat();
+        error_line(&common::replicas::plinth(&all))
+    };
+    let line = run(&client, &["reconfigure-log", "--sequencer", "r1"]);
+    assert!(line.contains("key"), "{line}");
+    let stranger = elsewhere("stranger");
+    let request = acquire("third").to_string();
+    let line = run(&stranger, &["call", "acquire", &request]);
+    assert!(line.contains("needs a key"), "{line}");
+    assert_eq!(own.call("acquire", &acquire("fourth"))["token"], 3);
+    drop(processes);
+}

@@ -6,16 +6,17 @@ use super::names::{At, file_name, parse_at, parse_service_name};
 use super::service::{RETRY_PAUSE, Service, ask};
 use super::{Common, places};
 use crate::Outcome;
-use plinth_coordination::ClusterFile;
+use plinth_coordination::{ClusterFile, key_file};
 use plinth_core::Error;
 use plinth_delos::engines::log_backup;
 use plinth_delos::replica::messages::{
     AskBackup, BackUp, BackupStatus, Greeting, Restore, Restored, SwitchEngine,
 };
-use plinth_rpc::Transport;
+use plinth_identity::Identity;
+use plinth_rpc::{Credentials, Transport};
 use plinth_runtime::{Duration, sleep, timeout};
 use serde_json::{Value, json};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 #[derive(clap::Args, Debug)]
 #[command(group(clap::ArgGroup::new("what").required(true)))]
@@ -164,7 +165,7 @@ pub async fn restore(arguments: &RestoreArguments) -> Outcome {
     create::check_file(&path).await?;
     check(&arguments.replicas)?;
     let limit = Duration::from_secs(arguments.timeout);
-    let made = timeout(limit, make(arguments)).await;
+    let made = timeout(limit, make(arguments, &path)).await;
     let (file, restored) = made.unwrap_or_else(|| {
         Err(format!(
             "service {} is not restored after {} s; start again with empty data directories",
@@ -190,8 +191,9 @@ pub async fn restore(arguments: &RestoreArguments) -> Outcome {
     Ok(())
 }
 
-async fn make(arguments: &RestoreArguments) -> Outcome<(ClusterFile, Restored)> {
-    let transport = Transport::client();
+async fn make(arguments: &RestoreArguments, path: &Path) -> Outcome<(ClusterFile, Restored)> {
+    let keys = key_file::keyring(path).await?;
+    let transport = Transport::client_with(Credentials::new(keys.clone(), Identity::Server));
     let replicas = &arguments.replicas;
     let greetings = greet_all(&transport, replicas).await?;
     let busy = |greeting: &&Greeting| !greeting.service.is_empty();
@@ -205,7 +207,8 @@ async fn make(arguments: &RestoreArguments) -> Outcome<(ClusterFile, Restored)> 
             at.address, of.name
         ));
     }
-    let file = create::new_file(&arguments.name, replicas);
+    let mut file = create::new_file(&arguments.name, replicas);
+    file.keys = keys;
     let asked = Restore {
         service: file.to_string(),
         name: replicas[0].name.clone(),

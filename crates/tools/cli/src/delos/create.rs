@@ -4,14 +4,17 @@ use super::kinds::KINDS;
 use super::names::{At, file_name, parse_at, parse_service_name};
 use super::service::{RETRY_PAUSE, Service, ask};
 use crate::Outcome;
-use plinth_coordination::{ClusterFile, Coordinators};
+use plinth_coordination::{ClusterFile, Coordinators, key_file};
+use plinth_core::Error;
 use plinth_delos::coordinated_register::CoordinatedRegister;
 use plinth_delos::quorum::client::QuorumLoglets;
 use plinth_delos::quorum::messages::{Config, SERVERS_MAX};
 use plinth_delos::replica::identity::is_name;
 use plinth_delos::replica::messages::{Adopt, Greet, Greeting, SwitchEngine};
 use plinth_delos::virtual_log::VirtualLog;
-use plinth_rpc::Transport;
+use plinth_identity::Identity;
+use plinth_identity::keys::Keyring;
+use plinth_rpc::{Credentials, Transport};
 use plinth_runtime::{Duration, join_all, random, sleep, timeout};
 use serde_json::json;
 use std::net::SocketAddr;
@@ -143,9 +146,10 @@ pub fn check(replicas: &[At]) -> Outcome {
 pub async fn create(arguments: &Arguments, path: &Path) -> Outcome<ClusterFile> {
     let replicas = &arguments.replicas;
     check(replicas)?;
-    let transport = Transport::client();
+    let keys = key_file::keyring(path).await?;
+    let transport = Transport::client_with(Credentials::new(keys.clone(), Identity::Server));
     let limit = Duration::from_secs(arguments.timeout);
-    let file = timeout(limit, make(&transport, arguments)).await;
+    let file = timeout(limit, make(&transport, arguments, keys)).await;
     let file = file.unwrap_or_else(|| {
         Err(format!(
             "service {} is not ready after {} s; when the processes of its replicas run, try the same again",
@@ -156,10 +160,15 @@ pub async fn create(arguments: &Arguments, path: &Path) -> Outcome<ClusterFile> 
     Ok(file)
 }
 
-async fn make(transport: &Transport, arguments: &Arguments) -> Outcome<ClusterFile> {
+async fn make(
+    transport: &Transport,
+    arguments: &Arguments,
+    keys: Option<Keyring>,
+) -> Outcome<ClusterFile> {
     let replicas = &arguments.replicas;
     let greetings = greet_all(transport, replicas).await?;
-    let file = choose_file(arguments, &greetings)?;
+    let mut file = choose_file(arguments, &greetings)?;
+    file.keys = keys;
     adopt_others(transport, replicas, &file, &arguments.kind).await?;
     make_log(transport, &file, &greetings, replicas, 1).await?;
     let service = Service::of(file.clone(), arguments.timeout);
@@ -271,8 +280,15 @@ fn choose_file(arguments: &Arguments, greetings: &[Greeting]) -> Outcome<Cluster
 /// Waits until the process answers.
 pub async fn greet(transport: Transport, at: At) -> Outcome<Greeting> {
     loop {
-        if let Ok(greeting) = ask(&transport, at.address, Greet {}, ASK_LIMIT).await {
-            return Ok(greeting);
+        match ask(&transport, at.address, Greet {}, ASK_LIMIT).await {
+            Ok(greeting) => return Ok(greeting),
+            Err(Error::permission_denied) => {
+                return Err(format!(
+                    "the process at {} has keys; put its key file beside the service's file, as NAME.keys",
+                    at.address
+                ));
+            }
+            Err(_) => {}
         }
         sleep(RETRY_PAUSE).await;
     }

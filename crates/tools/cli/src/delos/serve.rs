@@ -8,13 +8,17 @@ use crate::keeper::admin;
 use crate::server::{follow_parent, parse_knobs, raise_file_limit};
 use crate::zookeeper::ForClients;
 use crate::{allocator, pages, trace_file};
+use plinth_coordination::key_file;
 use plinth_core::EngineKind;
+use plinth_delos::replica::identity::service_file;
 use plinth_delos::replica::{Config, Settings, serve_with_page};
+use plinth_identity::Identity;
+use plinth_rpc::Credentials;
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::net::listen;
 use plinth_runtime::real::{block_on, interrupted};
-use plinth_runtime::{Either, race};
+use plinth_runtime::{Either, Task, race, spawn};
 use plinth_zelos::{Beside, Door};
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -77,6 +81,18 @@ fn admin_pages(address: SocketAddr) -> Outcome<Beside> {
     }))
 }
 
+/// Reads the keys beside the service's file in the data directory, and follows changes of them.
+async fn keys(config: &Config) -> Outcome<Task<()>> {
+    let (directory, credentials) = (config.directory.clone(), config.credentials.clone());
+    let file = service_file(&directory);
+    let keys = key_file::keyring(&file).await?;
+    key_file::check_still_keyed(&directory, &file, keys.is_some()).await?;
+    credentials.set_keys(keys);
+    Ok(spawn("keys", async move {
+        match key_file::follow(&file, &directory, &credentials).await {}
+    }))
+}
+
 pub fn run(arguments: Arguments) -> Outcome {
     set_knobs(parse_knobs(&arguments.knobs)?);
     if let Some(parent) = arguments.parent {
@@ -109,9 +125,13 @@ pub fn run(arguments: Arguments) -> Outcome {
         cache_bytes: (arguments.cache_mib as usize) << 20,
         service: arguments.service,
         settings: Settings::default().with(door),
+        credentials: Credentials::new(None, Identity::Server),
         places: places::open,
     };
     let outcome = block_on(async {
+        let _keys = keys(&config)
+            .await
+            .map_err(|line| format!("{at}: {line}"))?;
         if let Some(address) = zookeeper {
             // Before it becomes a replica that nobody can use.
             let found = listen(address).await;

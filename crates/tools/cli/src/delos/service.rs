@@ -9,6 +9,7 @@ use plinth_delos::engines::roster::Member;
 use plinth_delos::replica::messages::{
     AskStatus, CallService, Called, ReplicaStatus, Told, process,
 };
+use plinth_identity::Identity;
 use plinth_rpc::{Request, Transport};
 use plinth_runtime::{Duration, Instant, join_all, now, sleep, timeout};
 use std::cell::RefCell;
@@ -79,9 +80,10 @@ impl Service {
 
     pub fn of(file: ClusterFile, seconds: u64) -> Service {
         let known = file.coordinators.iter().copied().collect();
+        let transport = Transport::client_with(file.credentials(Identity::Server));
         Service {
             file,
-            transport: Transport::client(),
+            transport,
             known: Rc::new(RefCell::new(known)),
             end: now() + Duration::from_secs(seconds),
             seconds,
@@ -140,6 +142,9 @@ impl Service {
             if let Some((_, best)) = best.filter(|(_, best)| !best.members.is_empty()) {
                 return Ok(self.complete(best.members.clone(), &first).await);
             }
+            if self.is_denied() {
+                return Err(self.denial());
+            }
             if let Some((_, status)) = first.first() {
                 last_word = format!(": it waits for {}", status.waits_for);
             }
@@ -173,6 +178,20 @@ impl Service {
             .collect();
         seen.sort_by(|a, b| a.member.name.cmp(&b.member.name));
         seen
+    }
+
+    /// The line when this process may not ask what it asks.
+    pub fn denial(&self) -> String {
+        format!(
+            "service {} refuses this: it needs a key for it; put the service's key file beside its file, as NAME.keys, \
+             or one with a higher key",
+            self.name()
+        )
+    }
+
+    fn is_denied(&self) -> bool {
+        let mut all = self.file.coordinators.iter();
+        all.all(|address| self.transport.is_denied(*address))
     }
 
     /// The line when nobody answers.
@@ -232,6 +251,12 @@ impl Service {
                     last_word = format!(": {why}");
                     None
                 }
+                Err(Error::permission_denied) => {
+                    return Err(Unanswered::Silent(self.denial()));
+                }
+                Err(Error::connection_failed) if self.is_denied() => {
+                    return Err(Unanswered::Silent(self.denial()));
+                }
                 Err(Error::connection_failed | Error::server_overloaded) => None,
                 // Also when the process gave it up: it may have begun.
                 Err(error) => Some(format!("{address} gave no answer ({error})")),
@@ -274,6 +299,7 @@ impl Service {
                 match ask(&self.transport, address, request.clone(), limit).await {
                     Ok(told) if told.refused.is_empty() => return Ok(told.pos),
                     Ok(told) => return Err(format!("service {}: {}", self.name(), told.refused)),
+                    Err(Error::permission_denied) => return Err(self.denial()),
                     Err(Error::connection_failed) => {
                         last_word = format!(": {address} is not reached");
                     }
