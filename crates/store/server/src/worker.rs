@@ -150,6 +150,10 @@ pub async fn run_worker_on(
     .await?;
     let _beacon = FailureBeacon::new(&transport, hosting.worker().id);
 
+    let _access = config.is_keyed.then(|| {
+        let following = hosting.follow_access();
+        plinth_runtime::spawn("access", async move { match following.await {} })
+    });
     let me = Me {
         locality: locality(&config, directory.process),
         directory: directory.clone(),

@@ -15,6 +15,7 @@ use plinth_core::{Mutation, MutationBatch, Uid, streams};
 use plinth_identity::Identity;
 use plinth_protocol::control::WORKER;
 use plinth_protocol::coordination::COORDINATOR;
+use plinth_protocol::token::Token;
 use plinth_protocol::transaction::{Commit, FLAG_LOCK_AWARE, FLAG_SYSTEM_KEYS};
 use plinth_rpc::{Asked, Interface, REQUESTS, RequestKind, Transport};
 use plinth_runtime::random::{below, chance, range};
@@ -116,6 +117,7 @@ fn commit(known: &[Interface]) -> Commit {
             .into_bytes(),
         flags,
         places: 1,
+        token: Token::NONE,
     }
 }
 
