@@ -126,9 +126,10 @@ impl Hosting {
     }
 
     /// Keeps what the storage servers know of the rights of clients.
-    pub fn follow_access(&self) -> impl Future<Output = Infallible> + use<> {
+    pub fn follow_access(&self) -> Task<()> {
         let database = self.snapshots.0.clone();
-        access::follow(self.transport.clone(), database, self.access.clone())
+        let following = access::follow(self.transport.clone(), database, self.access.clone());
+        plinth_runtime::spawn("access", async move { match following.await {} })
     }
 
     async fn bring_back(self: &Rc<Self>) -> std::result::Result<(), String> {

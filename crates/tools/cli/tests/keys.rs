@@ -115,20 +115,6 @@ fn only_who_has_a_key_gets_in_and_only_as_far_as_it_leads() {
     );
     let written = cli("writemode on; set a 2", &client);
     assert!(written.status.success(), "{}", text(&written.stderr));
-    // Tenants are rows of the system keyspace.
-    let line = error_line(&cli("writemode on; createtenant t", &client));
-    assert!(line.contains("6000"), "{line}");
-    let aware = "writemode on; option on lock_aware; set a 9";
-    let line = error_line(&cli(aware, &client));
-    assert!(line.contains("6000"), "{line}");
-    let operator = elsewhere(&cluster, "operator", Some(&derive("operator")));
-    for statement in [
-        "writemode on; createtenant t",
-        "writemode on; option on lock_aware; set b 1",
-    ] {
-        let done = cli(statement, &operator);
-        assert!(done.status.success(), "{}", text(&done.stderr));
-    }
 
     let reader = elsewhere(&cluster, "reader", Some(&derive("reader")));
     let read = cli("get a", &reader);

@@ -68,6 +68,7 @@ const FOLDERS: [(&str, &[&str]); 6] = [
     (
         "store",
         &[
+            "access",
             "control",
             "coordination",
             "engine",

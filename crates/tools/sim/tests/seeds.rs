@@ -113,6 +113,11 @@ fn a_commit_that_believes_the_flags_of_a_client_is_found() {
 }
 
 #[test]
+fn a_token_that_counts_after_its_end_is_found() {
+    is_found("token_outlives_its_end", "standard");
+}
+
+#[test]
 fn a_reply_before_the_sync_is_found() {
     is_found("reply_before_fsync", "power");
 }

@@ -54,7 +54,7 @@ pub async fn visit(shape: &Shape) {
     let stays = Duration::from_millis(below(SIEGE_PAUSE_MS));
     if let Some(answers) = plinth_runtime::timeout(stays, join_all(asked)).await {
         let refused = plinth_core::Error::permission_denied;
-        if answers.iter().any(|answer| *answer == Err(refused)) {
+        if answers.contains(&Err(refused)) {
             probe!("insider_is_refused");
         }
     }
