@@ -52,9 +52,8 @@ pub fn may_write(mutation: &MutationRef<'_>) -> bool {
             first.starts_with(STREAM_DATA) && place.is_some_and(|at| at >= STREAM_DATA.len())
         }
         MutationKind::SetVersionstampedValue => {
-            let is_proof = first.starts_with(IDEMPOTENCY) && first.len() == IDEMPOTENCY_KEY_BYTES;
             let is_stamp = second == STAMP_OPERAND;
-            (is_stamp && (is_proof || first == METADATA_VERSION)) || first.starts_with(STREAM_DATA)
+            (is_stamp && is_own_stamp(first)) || first.starts_with(STREAM_DATA)
         }
         _ => false,
     }
@@ -76,6 +75,18 @@ pub fn may_conflict(range: &ConflictRange<'_>) -> bool {
     ]
     .iter()
     .any(within)
+}
+
+/// True for [`METADATA_VERSION`], and for a row that proves that a transaction happened.
+pub fn is_own_stamp(key: &[u8]) -> bool {
+    let is_proof = key.starts_with(IDEMPOTENCY) && key.len() == IDEMPOTENCY_KEY_BYTES;
+    is_proof || key == METADATA_VERSION
+}
+
+/// True if no row is in this range: a transaction has made it up to be in conflict with itself.
+pub fn is_only_conflict(range: &ConflictRange<'_>) -> bool {
+    range.begin.starts_with(SELF_CONFLICT)
+        && is_within(SELF_CONFLICT, range.begin, &range.end.to_key())
 }
 
 fn is_within(prefix: &[u8], begin: &[u8], end: &[u8]) -> bool {

@@ -10,6 +10,7 @@
 //! \xff/excluded/<target>         servers there get no data and no roles
 //! \xff/processClass/<uid, 16 B>  the class of a process, instead of the one that it declares
 //! \xff/knobs/<name>              the value of a knob, as text, for every process that was not given one itself
+//! \xff/access/…                 what clients may do, and whose tokens count; see `plinth_access`
 //! \xff/dbLocked                  Uid of the lock, while the database is locked
 //! \xff/moveKeysLock              Uid: the data distributor that may move shards
 //! \xff/streams/…                 streams; see [`crate::streams`]
@@ -41,11 +42,16 @@ pub const EXCLUDED: &[u8] = b"\xff/excluded/";
 pub const EXCLUDED_END: &[u8] = b"\xff/excluded0";
 pub const PROCESS_CLASSES: &[u8] = b"\xff/processClass/";
 pub const KNOBS: &[u8] = b"\xff/knobs/";
+/// Who may read and write what: see `plinth_access`.
+pub const ACCESS: &[u8] = b"\xff/access/";
+pub const ACCESS_END: &[u8] = b"\xff/access0";
 pub const DATABASE_LOCK: &[u8] = b"\xff/dbLocked";
 pub const MOVE_KEYS_LOCK: &[u8] = b"\xff/moveKeysLock";
 pub const KEY_SERVERS: &[u8] = b"\xff/keyServers/";
 pub const KEY_SERVERS_END: &[u8] = b"\xff/keyServers0";
 pub const TENANTS: &[u8] = b"\xff/tenant/";
+/// Name of a tenant → its number.
+pub const TENANT_MAP: &[u8] = b"\xff/tenant/map/";
 pub const GLOBAL_CONFIG: &[u8] = b"\xff/globalConfig/";
 /// Rows with which a client finds out whether a commit happened: see the commit of `plinth_client`.
 pub const IDEMPOTENCY: &[u8] = b"\xff\x02/idmp/";

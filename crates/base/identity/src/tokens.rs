@@ -178,6 +178,10 @@ impl TrustedKeys {
         self.0.remove(name).is_some()
     }
 
+    pub fn has(&self, name: &str) -> bool {
+        self.0.contains_key(name)
+    }
+
     pub fn iter(&self) -> impl Iterator<Item = (&str, &PublicKey)> {
         self.0.iter().map(|(name, key)| (&name[..], key))
     }

@@ -247,6 +247,11 @@ impl Transport {
         }
     }
 
+    /// True if others need a key for this worker.
+    pub fn is_closed(&self) -> bool {
+        self.inner.shared.credentials.stranger() < Identity::Server
+    }
+
     /// True if `R` is served at role `id` by this worker.
     pub fn serves<R: Request>(&self, id: Uid) -> bool {
         let token = endpoint::token::<R>(id);

@@ -32,6 +32,9 @@ pub fn of_database(code: i32, value: &[u8]) -> Result<Option<DatabaseOption>> {
     }))
 }
 
+/// The option of a transaction whose value is a token.
+pub const AUTHORIZATION_TOKEN: i32 = 2000;
+
 /// `None` if the option is known and has no effect here.
 pub fn of_transaction(code: i32, value: Option<&[u8]>) -> Result<Option<TransactionOption>> {
     match code {
@@ -54,7 +57,7 @@ pub fn of_transaction(code: i32, value: Option<&[u8]>) -> Result<Option<Transact
         | 1101..=1103
         | 4000
         | 4001 => Ok(None),
-        300 | 504 | 2000 => Err(Error::unsupported_operation),
+        300 | 504 => Err(Error::unsupported_operation),
         _ => {
             let code = u32::try_from(code).map_err(|_| Error::invalid_option)?;
             TransactionOption::from_code(code, value).map(Some)

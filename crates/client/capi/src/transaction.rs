@@ -7,7 +7,10 @@ use crate::payload::Payload;
 use crate::state::Order;
 use crate::{loops, network, options, state};
 use bytes::Bytes;
-use plinth_client::{Database as LocalDatabase, RangeOptions, StreamingMode, Transaction as Local};
+use plinth_client::{
+    AuthorizationToken, Database as LocalDatabase, RangeOptions, StreamingMode,
+    Transaction as Local,
+};
 use plinth_core::{Error, KeySelector, MutationKind, Result};
 use plinth_runtime::real::Remote;
 use std::ffi::c_int;
@@ -164,6 +167,18 @@ pub unsafe extern "C" fn fdb_transaction_set_option(
 ) -> Code {
     // SAFETY: the header's contract.
     let given = unsafe { bytes_at(value, length) };
+    if option == options::AUTHORIZATION_TOKEN {
+        return code(given.and_then(|token| {
+            // A token that is too long or empty is told at once, as other values are.
+            AuthorizationToken::new(token.clone()).ok_or(Error::invalid_option_value)?;
+            transaction.post(move |transaction| {
+                if let Err(error) = transaction.set_authorization_token(token) {
+                    transaction.defer_error(error);
+                }
+            });
+            Ok(())
+        }));
+    }
     let option = given.and_then(|given| {
         let given = (!value.is_null()).then_some(&given[..]);
         options::of_transaction(option, given)

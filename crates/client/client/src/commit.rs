@@ -98,7 +98,7 @@ impl Transaction {
         outstanding: Vec<Weak<dyn Drive>>,
     ) -> Result<Outcome> {
         drive_all(outstanding).await;
-        let database = self.database();
+        let cluster = self.cluster();
         if let Some(error) = attempt.read_error() {
             return Err(error);
         }
@@ -114,7 +114,7 @@ impl Transaction {
                 return Err(Error::transaction_too_large);
             }
             let reads = attempt.take_reads();
-            let version = state.ask_read_version(database.cluster(), !reads.is_empty());
+            let version = state.ask_read_version(&cluster, !reads.is_empty());
             (log, reads, version, state.options, state.places)
         };
         let version = version.get().await?;
@@ -142,7 +142,7 @@ impl Transaction {
             row,
             ..packed
         };
-        let sent = send(database.cluster(), packed, flags).await;
+        let sent = send(&cluster, packed, flags).await;
         if let Some(conflicts) = conflicts {
             // Made-up keys are not reported.
             let is_real = |range: &KeyRange| !range.begin.starts_with(SELF_CONFLICT);
@@ -266,6 +266,8 @@ async fn commit_dummy(cluster: &Rc<dyn Cluster>, key: Key, flags: CommitFlags) -
                 probe!("client_dummy_tried_again");
                 sleep(backoff.next(DUMMY_DELAY_MS_MAX)).await;
             }
+            // Its right has ended meanwhile, so nobody finds out what has become of the first one.
+            Err(Error::permission_denied) => return Err(Error::commit_unknown_result_fatal),
             Err(error) => return Err(error),
         }
     }

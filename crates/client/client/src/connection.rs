@@ -22,6 +22,7 @@ use plinth_coordination::{Coordinators, election};
 use plinth_core::{Error, Key, KeySelector, Result, Value, Version, version};
 use plinth_protocol::control::{ClientInfo, GetClientInfo};
 use plinth_protocol::coordination::Candidate;
+use plinth_protocol::token::Token;
 use plinth_protocol::transaction::{
     Commit, FLAG_LOCK_AWARE, FLAG_REPORT_CONFLICTS, FLAG_SYSTEM_KEYS,
 };
@@ -40,8 +41,16 @@ const RETRY: Duration = Duration::from_millis(20);
 
 /// One connection for each database; shared by all its transactions.
 pub(crate) struct Connection {
-    inner: Rc<Inner>,
+    /// Shows no token.
+    caller: Caller,
     _tasks: TaskGroup,
+}
+
+/// Whoever asks the cluster, with the token that all of its requests show.
+#[derive(Clone)]
+pub(crate) struct Caller {
+    inner: Rc<Inner>,
+    token: Token,
 }
 
 struct Inner {
@@ -76,7 +85,10 @@ impl Connection {
         );
         tasks.spawn("client info", follow(Rc::downgrade(&inner)));
         Connection {
-            inner,
+            caller: Caller {
+                inner,
+                token: Token::NONE,
+            },
             _tasks: tasks,
         }
     }
@@ -157,7 +169,7 @@ impl Inner {
         }
     }
 
-    async fn commit(&self, data: CommitData) -> Result<CommitReply> {
+    async fn commit(&self, data: CommitData, token: Token) -> Result<CommitReply> {
         let mut flags = 0;
         if data.flags.system_keys {
             flags |= FLAG_SYSTEM_KEYS;
@@ -175,6 +187,7 @@ impl Inner {
             mutations: data.mutations.into_bytes(),
             flags,
             places: data.places,
+            token,
         };
         loop {
             let proxy = self.proxy(|info| &info.commit_proxies).await?;
@@ -206,7 +219,7 @@ impl Inner {
     }
 }
 
-impl Cluster for Connection {
+impl Cluster for Caller {
     fn get_read_version(
         &self,
         priority: Priority,
@@ -223,12 +236,12 @@ impl Cluster for Connection {
     }
 
     fn get(&self, key: Key, version: Version) -> ClusterFuture<Option<Value>> {
-        reads::get(&self.inner, key, version)
+        reads::get(self, key, version)
     }
 
     fn get_range(&self, request: RangeRequest) -> ClusterFuture<RangeChunk> {
-        let inner = self.inner.clone();
-        Box::pin(async move { reads::get_range(&inner, request).await })
+        let caller = self.clone();
+        Box::pin(async move { reads::get_range(&caller, request).await })
     }
 
     fn get_key(
@@ -237,18 +250,18 @@ impl Cluster for Connection {
         keys_end: Key,
         version: Version,
     ) -> ClusterFuture<Key> {
-        let inner = self.inner.clone();
-        Box::pin(async move { reads::get_key(&inner, selector, keys_end, version).await })
+        let caller = self.clone();
+        Box::pin(async move { reads::get_key(&caller, selector, keys_end, version).await })
     }
 
     fn commit(&self, data: CommitData) -> ClusterFuture<CommitReply> {
-        let inner = self.inner.clone();
-        Box::pin(async move { inner.commit(data).await })
+        let Caller { inner, token } = self.clone();
+        Box::pin(async move { inner.commit(data, token).await })
     }
 
     fn watch(&self, key: Key, value: Option<Value>, version: Version) -> ClusterFuture<()> {
-        let inner = self.inner.clone();
-        Box::pin(async move { reads::watch(inner, key, value, version).await })
+        let caller = self.clone();
+        Box::pin(async move { reads::watch(caller, key, value, version).await })
     }
 
     fn describe(&self, subject: Subject) -> ClusterFuture<Option<Value>> {
@@ -259,5 +272,44 @@ impl Cluster for Connection {
                 Subject::Status => status::document(&inner).await,
             }))
         })
+    }
+}
+
+impl Cluster for Connection {
+    fn get_read_version(
+        &self,
+        priority: Priority,
+        flags: ReadVersionFlags,
+    ) -> ClusterFuture<Version> {
+        self.caller.get_read_version(priority, flags)
+    }
+    fn get(&self, key: Key, version: Version) -> ClusterFuture<Option<Value>> {
+        self.caller.get(key, version)
+    }
+    fn get_range(&self, request: RangeRequest) -> ClusterFuture<RangeChunk> {
+        self.caller.get_range(request)
+    }
+    fn get_key(
+        &self,
+        selector: KeySelector,
+        keys_end: Key,
+        version: Version,
+    ) -> ClusterFuture<Key> {
+        self.caller.get_key(selector, keys_end, version)
+    }
+    fn commit(&self, data: CommitData) -> ClusterFuture<CommitReply> {
+        self.caller.commit(data)
+    }
+    fn watch(&self, key: Key, value: Option<Value>, version: Version) -> ClusterFuture<()> {
+        self.caller.watch(key, value, version)
+    }
+    fn describe(&self, subject: Subject) -> ClusterFuture<Option<Value>> {
+        self.caller.describe(subject)
+    }
+    fn with_token(&self, token: &Token) -> Option<Rc<dyn Cluster>> {
+        Some(Rc::new(Caller {
+            token: token.clone(),
+            ..self.caller.clone()
+        }))
     }
 }

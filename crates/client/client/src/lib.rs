@@ -79,6 +79,9 @@ pub use streams::{
 pub use subspace::Subspace;
 pub use transaction::Transaction;
 
+/// What [`Transaction::set_authorization_token`] takes.
+pub use plinth_protocol::token::Token as AuthorizationToken;
+
 /// Place of an entry in a stream, and what a stream records.
 pub use plinth_core::streams::{Position, StreamKind};
 

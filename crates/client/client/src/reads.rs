@@ -239,12 +239,12 @@ impl Inner {
             return Err(Error::key_outside_legal_range);
         }
         state.has_read = true;
-        let cluster = self.database.cluster();
-        let version = state.ask_read_version(cluster, true);
+        let cluster = self.cluster();
+        let version = state.ask_read_version(&cluster, true);
         Ok(Prepared {
             attempt: state.attempt.clone(),
             version,
-            cluster: cluster.clone(),
+            cluster,
             writes: state.own_writes(snapshot),
             keys_end: Key::from_static(keys_end),
             snapshot,
@@ -288,7 +288,7 @@ impl Transaction {
         if let Err(error) = state.check_usable() {
             return ReadFuture::early(&state.attempt, Err(error));
         }
-        let answer = state.ask_read_version(self.inner.database.cluster(), true);
+        let answer = state.ask_read_version(&self.inner.cluster(), true);
         drop(state);
         // Taken from a handle of its own: the answer itself stays for the reads.
         self.inner.start(async move { answer.get().await })
@@ -314,7 +314,7 @@ impl Transaction {
         if special::is_special(&key) {
             return self.inner.start_apart(special::get(self.clone(), key));
         }
-        let cluster = self.inner.database.cluster().clone();
+        let cluster = self.inner.cluster();
         let mut state = self.inner.state.borrow_mut();
         let operations = match state.start_get(&key, snapshot) {
             Err(error) => return ReadFuture::early(&state.attempt, Err(error)),

@@ -11,6 +11,7 @@ use plinth_core::key::KeyRange;
 use plinth_core::transaction_tag::TransactionTags;
 use plinth_core::{Error, Key, KeySelector, MutationBatch, Result, Value, Version};
 use plinth_protocol::storage::GetRangeReply;
+use plinth_protocol::token::Token;
 use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
@@ -176,6 +177,10 @@ pub trait Cluster {
     fn commit(&self, data: CommitData) -> ClusterFuture<CommitReply>;
     /// Ends when the value of `key` differs from `value` at some version at or after `version`.
     fn watch(&self, key: Key, value: Option<Value>, version: Version) -> ClusterFuture<()>;
+    /// The cluster for requests that show this token; `None` if it knows no tokens.
+    fn with_token(&self, _token: &Token) -> Option<Rc<dyn Cluster>> {
+        None
+    }
     /// `None` if the cluster has no answer.
     fn describe(&self, _subject: Subject) -> ClusterFuture<Option<Value>> {
         Box::pin(std::future::ready(Ok(None)))

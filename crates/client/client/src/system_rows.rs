@@ -15,17 +15,17 @@ pub(crate) async fn read(
     range: KeyRange,
     limit: usize,
 ) -> Result<Vec<(Key, Value)>> {
-    let database = transaction.database();
+    let cluster = transaction.cluster();
     let (attempt, version, writes, options) = {
         let mut state = transaction.inner.state.borrow_mut();
         state.attempt.check()?;
-        let version = state.ask_read_version(database.cluster(), true);
+        let version = state.ask_read_version(&cluster, true);
         let writes = state.own_writes(false);
         (state.attempt.clone(), version, writes, state.options)
     };
     let rows = Guarded::new(&attempt, async {
         let reader = Reader {
-            cluster: database.cluster().clone(),
+            cluster: cluster.clone(),
             version: version.get().await?,
             writes: writes.clone(),
             bypass_unreadable: options.bypass_unreadable,
@@ -84,7 +84,7 @@ pub(crate) async fn scan_snapshot(
     rows_max: usize,
     bytes_max: usize,
 ) -> Result<(Vec<(Key, Value)>, bool)> {
-    let cluster = transaction.database().cluster().clone();
+    let cluster = transaction.cluster();
     let (attempt, version) = {
         let mut state = transaction.inner.state.borrow_mut();
         state.attempt.check()?;

@@ -22,14 +22,15 @@ use bytes::{Bytes, BytesMut};
 use plinth_core::conflict_ranges::{ConflictRanges, ConflictRangesBuilder};
 use plinth_core::key::{KeyRange, SYSTEM_BEGIN, TENANT_PREFIX_BYTES, prefix_end, printable};
 use plinth_core::mutation::MutationRef;
-use plinth_core::system_keys::IDEMPOTENCY;
+use plinth_core::system_keys::{IDEMPOTENCY, TENANT_MAP};
 use plinth_core::{
     Error, Key, KeySelector, MutationBatch, MutationKind, Result, Value, Version, atomic,
 };
+use plinth_protocol::token::Token;
 use std::cell::RefCell;
 use std::rc::Rc;
 
-const MAP: &[u8] = b"\xff/tenant/map/";
+const MAP: &[u8] = TENANT_MAP;
 const MAP_END: &[u8] = b"\xff/tenant/map0";
 const LAST_ID: &[u8] = b"\xff/tenant/lastId";
 
@@ -374,6 +375,14 @@ impl Cluster for Rc<TenantCluster> {
                 .watch(join(&prefix, &key), value, version)
                 .await
         })
+    }
+
+    fn with_token(&self, token: &Token) -> Option<Rc<dyn Cluster>> {
+        Some(Rc::new(Rc::new(TenantCluster {
+            inner: self.inner.with_token(token)?,
+            map_key: self.map_key.clone(),
+            last_found: RefCell::default(),
+        })))
     }
 
     fn describe(&self, subject: Subject) -> ClusterFuture<Option<Value>> {

@@ -13,11 +13,14 @@
 //! reports their errors, as in FoundationDB's bindings.
 
 use crate::attempt::{Guarded, Outcome};
+use crate::bytes_argument::IntoKey;
 use crate::database::Database;
 use crate::options::TransactionOption;
 use crate::retry::Backoff;
+use crate::source::Cluster;
 use crate::state::State;
 use plinth_core::{Error, Result, Version, version};
+use plinth_protocol::token::Token;
 use plinth_protocol::transaction::TRANSACTION_PLACES_MAX;
 use plinth_runtime::{Duration, sleep};
 use std::cell::RefCell;
@@ -33,7 +36,16 @@ pub struct Transaction {
 
 pub(crate) struct Inner {
     pub database: Database,
+    /// The cluster for requests with the transaction's token, if it has one.
+    authorized: RefCell<Option<Rc<dyn Cluster>>>,
     pub state: RefCell<State>,
+}
+
+impl Inner {
+    pub fn cluster(&self) -> Rc<dyn Cluster> {
+        let authorized = self.authorized.borrow().clone();
+        authorized.unwrap_or_else(|| self.database.cluster().clone())
+    }
 }
 
 impl Drop for Inner {
@@ -50,7 +62,11 @@ impl Transaction {
         let options = database.transaction_defaults();
         let state = RefCell::new(State::new(options));
         let transaction = Transaction {
-            inner: Rc::new(Inner { database, state }),
+            inner: Rc::new(Inner {
+                database,
+                authorized: RefCell::default(),
+                state,
+            }),
         };
         if options.timeout_ms > 0 {
             transaction.set_timer();
@@ -60,6 +76,20 @@ impl Transaction {
 
     pub fn database(&self) -> &Database {
         &self.inner.database
+    }
+
+    /// Shows this token with every request from now on, until [`Transaction::reset`]: it grants what clients may not
+    /// do without one. The next attempt shows it, too. Fails with `invalid_option_value` if it is empty or above
+    /// 16 KiB.
+    pub fn set_authorization_token(&self, token: impl IntoKey) -> Result<()> {
+        let token = Token::new(token.into_key()).ok_or(Error::invalid_option_value)?;
+        let authorized = self.inner.database.cluster().with_token(&token);
+        self.inner.authorized.replace(authorized);
+        Ok(())
+    }
+
+    pub(crate) fn cluster(&self) -> Rc<dyn Cluster> {
+        self.inner.cluster()
     }
 
     pub fn set_option(&self, option: TransactionOption) -> Result<()> {
@@ -104,6 +134,7 @@ impl Transaction {
         state.retries = 0;
         state.backoff = Backoff::default();
         drop(state);
+        self.inner.authorized.take();
         old.fail(Error::transaction_cancelled);
         self.set_timer();
     }

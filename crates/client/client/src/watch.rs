@@ -5,10 +5,10 @@
 
 use crate::attempt::{Attempt, Interest};
 use crate::bytes_argument::IntoKey;
-use crate::database::{Database, WatchSlot};
+use crate::database::WatchSlot;
 use crate::retry::Backoff;
 use crate::shared::Shared;
-use crate::source::{ClusterFuture, Priority, ReadVersionFlags};
+use crate::source::{Cluster, ClusterFuture, Priority, ReadVersionFlags};
 use crate::state::key_bytes_max;
 use crate::transaction::Transaction;
 use plinth_core::{Error, Key, Result, Value};
@@ -25,7 +25,7 @@ enum Base {
 }
 
 struct Watch {
-    database: Database,
+    cluster: Rc<dyn Cluster>,
     attempt: Rc<Attempt>,
     key: Key,
     base: Base,
@@ -54,8 +54,7 @@ impl Transaction {
             return Err(Error::key_too_large);
         }
         drop(state);
-        let database = self.inner.database.clone();
-        let slot = database.take_watch_slot()?;
+        let slot = self.inner.database.take_watch_slot()?;
         let read = self.get(key.clone(), false);
         let base = match read.ready_value() {
             Some(value) => Base::Known(value?),
@@ -68,7 +67,7 @@ impl Transaction {
         };
         let attempt = self.inner.state.borrow().attempt.clone();
         Ok(Watch {
-            database,
+            cluster: self.inner.cluster(),
             attempt,
             key,
             base,
@@ -84,7 +83,7 @@ impl Watch {
             // The commit has waited for this read: its result is there although the transaction may be gone by now.
             Base::Read(shared) => poll_fn(|context| shared.poll_take(context)).await?,
         };
-        let cluster = self.database.cluster();
+        let cluster = &self.cluster;
         let version = Interest::new(&self.attempt).version().await?;
         let mut version =
             version.expect("the watch of a transaction that wrote nothing has read its key");

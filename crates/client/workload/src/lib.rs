@@ -43,6 +43,10 @@ pub trait Workload {
     fn is_operators(&self) -> bool {
         false
     }
+    /// Its clients show tokens. Where they must, all other workloads are operators.
+    fn shows_tokens(&self) -> bool {
+        false
+    }
 }
 
 /// End of the clients' work, and the pauses between their transactions.

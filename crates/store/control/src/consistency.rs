@@ -10,6 +10,7 @@ use plinth_core::key::{KeyRange, key_after, printable};
 use plinth_core::system_keys::{StorageServerRecord, server_list_key};
 use plinth_core::{Error, Key, Result, Version};
 use plinth_protocol::storage::{GetRange, GetRangeSummary, RangeSummary};
+use plinth_protocol::token::Token;
 use plinth_rpc::{Interface, Request, Transport};
 use plinth_runtime::{Duration, probe};
 use std::fmt;
@@ -193,6 +194,7 @@ impl Page<'_> {
                 limit_rows: u32::MAX,
                 limit_bytes: PAGE_BYTES,
                 reverse: false,
+                token: Token::NONE,
             };
             let reply = self.ask(server, request).await?;
             rows.extend(reply.decode_rows().ok_or(Error::io_error)?);

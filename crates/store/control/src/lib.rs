@@ -5,6 +5,7 @@
 //! - [`configured`]: the configuration that operators have set.
 //! - [`coordinators`]: chooses and checks the coordinators.
 //! - [`management`]: changes that operators make to a database.
+//! - [`access`]: who may read and write what, as operators change it.
 //! - [`movement`]: how a shard goes from one team to another.
 //! - [`consistency`]: checks that all replicas hold the same rows.
 //! - [`placement`]: which worker gets which role. Pure.
@@ -16,6 +17,7 @@
 //! - `streams`: removes entries of streams that nobody needs.
 //! - [`creation`]: the first state of a new database. Pure.
 
+pub mod access;
 mod cluster;
 pub mod configured;
 pub mod consistency;

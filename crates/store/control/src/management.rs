@@ -7,6 +7,7 @@ use crate::configured::{self, Configured};
 use crate::exclusion::{self, Target};
 use crate::placement::{self, RoleKind};
 use crate::{movement, singletons};
+use plinth_access::{Clients, clients_row};
 use plinth_client::{Database, Transaction};
 use plinth_core::codec::Codec;
 use plinth_core::config::FaultDomain;
@@ -20,7 +21,7 @@ use std::net::SocketAddr;
 
 /// Why a change was refused: one line.
 pub type Refusal = String;
-type Outcome<T> = std::result::Result<T, Refusal>;
+pub(crate) type Outcome<T> = std::result::Result<T, Refusal>;
 
 /// Limit of counts of roles. Higher counts are taken for typing errors.
 const ROLES_MAX: u32 = 100;
@@ -34,6 +35,8 @@ pub struct ConfigChange {
     pub grv_proxies: Option<u32>,
     pub resolvers: Option<u32>,
     pub logs: Option<u32>,
+    /// What clients may do without a token.
+    pub clients: Option<Clients>,
 }
 
 impl ConfigChange {
@@ -71,7 +74,7 @@ impl ConfigChange {
 }
 
 /// Runs `body`, which returns a refusal for the operator to read. An error of the transaction becomes a refusal too.
-async fn decide<T>(
+pub(crate) async fn decide<T>(
     database: &Database,
     mut body: impl AsyncFnMut(&Transaction) -> Result<Outcome<T>>,
 ) -> Outcome<T> {
@@ -131,6 +134,9 @@ pub async fn configure(
             return Ok(Err(refusal));
         }
         tr.set(CONFIG, wanted.config.to_bytes());
+        if let Some(clients) = change.clients {
+            tr.set(clients_row(), clients.name());
+        }
         Ok(Ok(wanted.config))
     })
     .await

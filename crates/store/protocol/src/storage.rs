@@ -1,5 +1,6 @@
 //! Storage servers: reads at a version, watches, and their recruitment.
 
+use crate::token::Token;
 use bytes::Bytes;
 use plinth_core::{EngineKind, KeyRange, KeySelector, Tag, Uid, Version, record};
 use plinth_rpc::requests;
@@ -8,6 +9,7 @@ record! {
     pub struct Get {
         pub key: Bytes,
         pub version: Version,
+        pub token: Token,
     }
 
     pub struct GetReply {
@@ -22,6 +24,7 @@ record! {
         pub limit_rows: u32,
         pub limit_bytes: u32,
         pub reverse: bool,
+        pub token: Token,
     }
 
     pub struct GetRangeReply {
@@ -59,6 +62,7 @@ record! {
         pub begin: Bytes,
         pub end: Bytes,
         pub version: Version,
+        pub token: Token,
     }
 
     /// The key, or the number of keys still to move in the neighbouring shard.
@@ -73,6 +77,7 @@ record! {
         pub key: Bytes,
         pub value: Option<Bytes>,
         pub version: Version,
+        pub token: Token,
     }
 
     pub struct WatchReply {

@@ -1,6 +1,7 @@
 //! The transaction system: sequencer, GRV proxies, commit proxies, resolvers.
 
 use crate::log::LogSystem;
+use crate::token::Token;
 use bytes::Bytes;
 use plinth_core::key::KeyRange;
 use plinth_core::transaction_tag::TransactionTag;
@@ -123,6 +124,7 @@ record! {
         pub flags: u8,
         /// How many places in its batch the transaction takes, at least 1: that many versionstamps are its own.
         pub places: u16,
+        pub token: Token,
     }
 
     pub struct CommitReply {
@@ -140,6 +142,7 @@ record! {
         /// From the end of the range backwards.
         pub reverse: bool,
         pub limit: u32,
+        pub token: Token,
     }
 
     pub struct KeyLocations {

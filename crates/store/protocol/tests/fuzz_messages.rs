@@ -6,6 +6,7 @@ use plinth_core::codec::Codec;
 use plinth_core::testing::fuzz;
 use plinth_core::transaction_tag::TransactionTag;
 use plinth_core::{DatabaseConfig, EngineKind, KeyRange, KeySelector, Tag, Uid};
+use plinth_protocol::token::Token;
 use plinth_protocol::{control::*, coordination::*, log::*, rate::*, storage::*, transaction::*};
 use plinth_rpc::Interface;
 
@@ -43,6 +44,10 @@ fn log_system(generations: u64) -> LogSystem {
     LogSystem {
         generations: (0..generations).map(generation).collect(),
     }
+}
+
+fn token() -> Token {
+    Token::new(bytes("a.b.c")).expect("short")
 }
 
 fn tag() -> TransactionTag {
@@ -146,11 +151,13 @@ fn damaged_transaction_messages_are_refused_or_mean_what_they_say() {
         mutations: bytes("mutations"),
         flags: FLAG_SYSTEM_KEYS,
         places: 3,
+        token: token(),
     }]);
     fuzz_message([GetKeyLocations {
         range: range(),
         reverse: true,
         limit: 10,
+        token: Token::NONE,
     }]);
     fuzz_message((0..3).map(|count| KeyLocations {
         shards: vec![(range(), vec![interface(1); count]); count],
@@ -223,6 +230,7 @@ fn damaged_storage_messages_are_refused_or_mean_what_they_say() {
         limit_rows: 10,
         limit_bytes: 1000,
         reverse: true,
+        token: token(),
     }]);
     fuzz_message([GetKey {
         selector: KeySelector {
@@ -233,12 +241,14 @@ fn damaged_storage_messages_are_refused_or_mean_what_they_say() {
         begin: bytes("a"),
         end: bytes("b"),
         version: 5,
+        token: token(),
     }]);
     fuzz_message([None, Some(bytes("key"))].map(|key| GetKeyReply { key, offset: -1 }));
     fuzz_message([Watch {
         key: bytes("key"),
         value: Some(bytes("value")),
         version: 5,
+        token: token(),
     }]);
     fuzz_message([RecruitStorage {
         id: Uid(1),

@@ -3,10 +3,12 @@
 
 mod revival;
 
+use crate::access;
 use crate::data_directory::{DataDirectory, StorageMeta};
 use crate::disk_watch::DiskWatch;
 use crate::snapshots::ClientSnapshots;
 use crate::vitals::Vitals;
+use plinth_access::Known;
 use plinth_control::{distributor, ratekeeper};
 use plinth_coordination::Coordinators;
 use plinth_core::{Epoch, Error, Result, Tag, Uid};
@@ -78,6 +80,8 @@ pub struct Hosting {
     /// For storage servers that take over a range.
     snapshots: Rc<ClientSnapshots>,
     vitals: Rc<Vitals>,
+    /// For storage servers: who may read what.
+    access: Rc<Known>,
 }
 
 impl Hosting {
@@ -114,10 +118,18 @@ impl Hosting {
             registrations: RefCell::default(),
             snapshots: Rc::new(ClientSnapshots(database)),
             vitals: Rc::default(),
+            access: Rc::default(),
         });
         hosting.bring_back().await?;
         hosting.serve();
         Ok(hosting)
+    }
+
+    /// Keeps what the storage servers know of the rights of clients.
+    pub fn follow_access(&self) -> Task<()> {
+        let database = self.snapshots.0.clone();
+        let following = access::follow(self.transport.clone(), database, self.access.clone());
+        plinth_runtime::spawn("access", async move { match following.await {} })
     }
 
     async fn bring_back(self: &Rc<Self>) -> std::result::Result<(), String> {
@@ -307,7 +319,7 @@ impl Hosting {
                     r.id,
                     r.epoch,
                     Role::CommitProxy,
-                    commit_proxy::start(&h.transport, r),
+                    commit_proxy::start(&h.transport, r, h.cluster.clone()),
                 )
             },
         );
@@ -496,6 +508,8 @@ impl Hosting {
             info: self.info.clone(),
             log_system: self.log_system.clone(),
             snapshots: self.snapshots.clone(),
+            access: self.access.clone(),
+            cluster: self.cluster.clone(),
         };
         let store = Rc::new(WindowedStore::open(engine, meta.after)?);
         let life = plinth_storage::server::start(&self.transport, role, store).await?;

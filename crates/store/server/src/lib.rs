@@ -4,11 +4,13 @@
 //!   for, brings back from disk what it hosted before.
 //! - [`data_directory`]: the lock, the owner and the contents of a data directory.
 //! - `hosting`: the roles of a worker, and those that wait for its disk.
+//! - `access`: what is configured for clients, for the storage servers of a worker.
 //! - `disk_watch`: whether the disk of the worker can be trusted.
 //! - [`metrics`]: the metrics of a worker.
 //! - [`embedded`]: a whole durable cluster inside the caller's process.
 
-pub mod data_directory;
+mod access;
+mod data_directory;
 mod disk_watch;
 pub mod embedded;
 mod hosting;

@@ -150,6 +150,7 @@ pub async fn run_worker_on(
     .await?;
     let _beacon = FailureBeacon::new(&transport, hosting.worker().id);
 
+    let _access = config.is_keyed.then(|| hosting.follow_access());
     let me = Me {
         locality: locality(&config, directory.process),
         directory: directory.clone(),

@@ -16,6 +16,7 @@ mod metrics;
 mod orders;
 mod portion;
 mod reads;
+mod rights;
 
 use crate::incoming::Incoming;
 use crate::knobs::{
@@ -28,12 +29,14 @@ use crate::versioned::VersionedStore;
 use crate::watches::Watches;
 use crate::write_rate::WriteRate;
 use bytes::Bytes;
+use plinth_access::{Guard, Known, Right};
 use plinth_core::key::{KeyRange, is_single_key, printable};
 use plinth_core::mutation::MutationBatch;
 use plinth_core::{
     Epoch, Error, MutationKind, MutationRef, Result, Tag, Uid, Version, shard_order,
 };
 use plinth_engine::WriteBatch;
+use plinth_identity::Identity;
 use plinth_log::cursor::LogCursor;
 use plinth_protocol::DurableVersion;
 use plinth_protocol::control::{ClusterInfo, ReportDurable};
@@ -74,6 +77,10 @@ pub struct StorageRole {
     pub log_system: Watch<LogSystem>,
     /// Reads what other storage servers hold.
     pub snapshots: Rc<dyn Snapshots>,
+    /// Who may read what.
+    pub access: Rc<Known>,
+    /// The name of the cluster: tokens may be for it alone.
+    pub cluster: String,
 }
 
 fn is_wide_clear(mutation: &MutationRef<'_>) -> bool {
@@ -85,10 +92,32 @@ struct Waiting {
     /// Number of this watch, counted over all watches of this server.
     number: u64,
     responder: Responder<WatchRequest>,
+    /// Why it may know.
+    right: Right,
+}
+
+impl Waiting {
+    /// Answers, if the caller may still know.
+    fn tell(self, server: &Server, version: Version) {
+        let caller = self.responder.caller();
+        let may_know = caller >= Identity::Operator
+            || server
+                .role
+                .access
+                .get()
+                .is_some_and(|access| self.right.still_counts(&access, caller));
+        match may_know {
+            true => self.responder.ok(WatchReply { version }),
+            false => self
+                .responder
+                .deny("its right to read has ended while it waited"),
+        }
+    }
 }
 
 pub(crate) struct Server {
     transport: Transport,
+    guard: Guard,
     role: StorageRole,
     store: Rc<dyn VersionedStore>,
     /// Keys and values taken in so far.
@@ -133,6 +162,7 @@ pub async fn start(
     trace!("StorageStarted", "id" => role.id, "tag" => role.tag.0, "durable" => durable);
     let beacon = FailureBeacon::new(transport, role.id);
     let server = Rc::new(Server {
+        guard: Guard::new(role.cluster.clone()),
         transport: transport.clone(),
         input_bytes: Cell::new(0),
         portions: RefCell::default(),
@@ -389,7 +419,7 @@ impl Server {
         self.gate.borrow().set(version);
         let fired = self.watches.borrow_mut().fire(|key| self.read_latest(key));
         for waiting in fired {
-            waiting.responder.ok(WatchReply { version });
+            waiting.tell(self, version);
         }
         Ok(())
     }

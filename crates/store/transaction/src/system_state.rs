@@ -4,6 +4,7 @@
 //! later version (pitfall 7), so all copies go through the same states.
 
 use bytes::Bytes;
+use plinth_access::Access;
 use plinth_core::codec::Codec;
 use plinth_core::key::{ALL_KEYS_END, KeyRange, SYSTEM_BEGIN};
 use plinth_core::shard_order::{self, Order};
@@ -61,6 +62,8 @@ pub struct SystemState {
     teams: BTreeMap<(Vec<Uid>, Vec<Uid>), Rc<Team>>,
     /// The changes streams. A batch keeps the list while it goes through its transactions.
     change_streams: Rc<Vec<StreamRecord>>,
+    /// Another pointer whenever it changes.
+    access: Rc<Access>,
 }
 
 impl SystemState {
@@ -78,9 +81,10 @@ impl SystemState {
     /// to it.
     pub fn load(&mut self, rows: Vec<(Bytes, Bytes)>) {
         let mut shards = Vec::new();
-        let mut has_streams = false;
+        let (mut has_streams, mut has_access) = (false, false);
         for (key, value) in rows {
             has_streams |= key.starts_with(streams::STREAM_MAP);
+            has_access |= key.starts_with(keys::ACCESS);
             // Copied: a row outlives the frame that it came in.
             let (key, value) = (Bytes::copy_from_slice(&key), Bytes::copy_from_slice(&value));
             if keys::parse_server_list_key(&key).is_some() {
@@ -93,6 +97,9 @@ impl SystemState {
         self.add_shards(shards);
         if has_streams {
             self.derive_streams();
+        }
+        if has_access {
+            self.derive_access();
         }
     }
 
@@ -239,6 +246,20 @@ impl SystemState {
         self.shards.clear();
         self.add_shards(self.rows_in(keys::KEY_SERVERS, keys::KEY_SERVERS_END));
         self.derive_streams();
+        self.derive_access();
+    }
+
+    fn derive_access(&mut self) {
+        let rows = self.rows_in(keys::ACCESS, keys::ACCESS_END);
+        let access = Access::from_rows(rows.iter().map(|(key, value)| (&key[..], &value[..])));
+        if access != *self.access {
+            self.access = Rc::new(access);
+        }
+    }
+
+    /// Who may read and write what.
+    pub fn access(&self) -> &Rc<Access> {
+        &self.access
     }
 
     fn derive_streams(&mut self) {

@@ -98,14 +98,19 @@ fn parse_id(text: &str) -> Result<KeyId, String> {
     KeyId::parse(text).ok_or_else(|| "an id has 16 lower-case hexadecimal digits".into())
 }
 
-fn secret() -> [u8; SECRET_BYTES] {
+pub fn secret() -> [u8; SECRET_BYTES] {
     let mut secret = [0; SECRET_BYTES];
     random::fill_secret(&mut secret);
     secret
 }
 
-/// Writes a file that only its owner can read. It is there in full, or not at all.
+/// Writes the key file.
 fn write(path: &Path, file: &KeyFile, replaces: bool) -> Outcome {
+    write_secret(path, file.print().as_bytes(), replaces)
+}
+
+/// Writes a file of keys that only its owner can read. It is there in full, or not at all.
+pub fn write_secret(path: &Path, text: &[u8], replaces: bool) -> Outcome {
     let at = |error: std::io::Error| format!("key file {}: {error}", path.display());
     if !replaces && path.exists() {
         return Err(format!(
@@ -121,7 +126,7 @@ fn write(path: &Path, file: &KeyFile, replaces: bool) -> Outcome {
         .open(&part);
     let written = written.and_then(|mut part| {
         part.set_permissions(Permissions::from_mode(MODE))?;
-        part.write_all(file.print().as_bytes())?;
+        part.write_all(text)?;
         part.sync_all()
     });
     let put = |()| match replaces {

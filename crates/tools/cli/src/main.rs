@@ -25,6 +25,7 @@ mod sim;
 mod status;
 mod stream;
 mod table;
+mod token;
 mod top;
 mod trace_file;
 mod zookeeper;
@@ -81,6 +82,8 @@ enum Command {
     Farm(farm::Arguments),
     /// Make and change the key file of a cluster, which says who may do what
     Keys(keys::Arguments),
+    /// Make keys that sign tokens, and sign tokens: grants of a part of a database to clients
+    Token(token::Arguments),
     /// Measure how fast a cluster is
     Bench(bench::Arguments),
     /// Run simulated clusters with faults; workloads check each run
@@ -118,6 +121,7 @@ fn main() -> ExitCode {
         Command::Delos(arguments) => delos::run(arguments),
         Command::Farm(arguments) => farm::run(arguments),
         Command::Keys(arguments) => keys::run(arguments),
+        Command::Token(arguments) => token::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
     };

@@ -21,7 +21,7 @@ const FLOORS: [&[&str]; 10] = [
     &["identity", "runtime"],
     &["rpc", "engine", "foreign", "farm-judge"],
     &["protocol", "farm-fabric", "farm-time"],
-    &["coordination", "log", "farm-memory"],
+    &["access", "coordination", "log", "farm-memory"],
     &[
         "transaction",
         "storage",
@@ -68,6 +68,7 @@ const FOLDERS: [(&str, &[&str]); 6] = [
     (
         "store",
         &[
+            "access",
             "control",
             "coordination",
             "engine",

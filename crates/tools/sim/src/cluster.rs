@@ -34,6 +34,8 @@ pub struct Shape {
     pub config: DatabaseConfig,
     /// All processes and clients have keys. Strangers do not.
     pub is_keyed: bool,
+    /// Clients may do nothing without a token.
+    pub has_tokens: bool,
     pub sets: CoordinatorSets,
     pub lost: Lost,
     pub last_moments: LastMoments,
@@ -100,10 +102,12 @@ impl Shape {
             Some(Service::Application(application)) => Some(application),
             Some(Service::Farm) | None => None,
         };
+        // Applications come without keys.
+        let is_keyed = application.is_none() && !seed.is_multiple_of(3);
         Shape {
             seed,
-            // Applications come without keys.
-            is_keyed: application.is_none() && !seed.is_multiple_of(3),
+            is_keyed,
+            has_tokens: is_keyed && seed % 4 == 1,
             machines,
             racks,
             halls,
@@ -236,6 +240,7 @@ impl Shape {
 pub struct Databases {
     pub of_operators: Database,
     of_clients: Database,
+    has_tokens: bool,
 }
 
 impl Databases {
@@ -251,11 +256,16 @@ impl Databases {
         Databases {
             of_operators,
             of_clients,
+            has_tokens: shape.has_tokens,
         }
     }
 
     pub fn of(&self, workload: &dyn Workload) -> Database {
-        match workload.is_operators() {
+        let is_operators = match self.has_tokens {
+            true => !workload.shows_tokens(),
+            false => workload.is_operators(),
+        };
+        match is_operators {
             true => self.of_operators.clone(),
             false => self.of_clients.clone(),
         }

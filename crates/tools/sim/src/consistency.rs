@@ -12,6 +12,7 @@ use plinth_core::{Error, Version};
 use plinth_protocol::control::GetClientInfo;
 use plinth_protocol::knobs::VERSION_WINDOW;
 use plinth_protocol::storage::GetRange;
+use plinth_protocol::token::Token;
 use plinth_protocol::transaction::GetKeyLocations;
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::Duration;
@@ -190,6 +191,7 @@ async fn map_of(transport: &Transport, proxy: &Interface) -> plinth_core::Result
             range: range.clone(),
             reverse: false,
             limit: SHARDS_MAX,
+            token: Token::NONE,
         };
         let asked = transport.call(&proxy.endpoint::<GetKeyLocations>(), request);
         let shards = limited(asked).await?.shards;
@@ -236,6 +238,7 @@ async fn read_page(
         limit_rows: u32::MAX,
         limit_bytes: 1 << 20,
         reverse: false,
+        token: Token::NONE,
     };
     let reply = limited(transport.call(&server.endpoint::<GetRange>(), request)).await?;
     let rows = reply.decode_rows().ok_or(Error::io_error)?;

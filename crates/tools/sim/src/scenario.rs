@@ -559,6 +559,14 @@ impl FaultMix {
         }
     }
 
+    pub fn leave_out(&mut self, kind: &str) {
+        for (name, weight) in self.weights_mut() {
+            if name == kind {
+                *weight = 0;
+            }
+        }
+    }
+
     pub fn is_empty(self) -> bool {
         self.kinds().is_empty()
     }

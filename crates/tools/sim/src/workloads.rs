@@ -15,6 +15,7 @@ mod ryw;
 mod scattered;
 mod shards;
 mod streams;
+mod tokens;
 mod versionstamp;
 mod watch;
 
@@ -49,6 +50,7 @@ fn kinds() -> Vec<&'static Kind> {
 /// them.
 pub fn names() -> Vec<&'static str> {
     let of_store = kinds().into_iter().map(|kind| kind.name);
+    let of_store = of_store.chain([tokens::NAME]);
     let others = applications().into_iter().flat_map(|other| other.workloads);
     let of_applications = others.map(|kind| kind.name);
     of_store
@@ -75,8 +77,14 @@ pub fn draw(whole: Space, shape: &Shape, only: Option<&[String]>) -> Chosen {
         .zip(spaces)
         .map(|(kind, space)| (kind.make)(space, shape));
     let mut chosen: Vec<Rc<dyn Workload>> = chosen.collect();
+    let mut spare = whole.part(spare, parts);
+    // Beside the drawn ones, so that other clusters draw what they did.
+    if let Some(tokens) = tokens::of(spare.part(0, 2), shape) {
+        chosen.push(tokens);
+        spare = spare.part(1, 2);
+    }
     keep_only(&mut chosen, only);
-    (chosen, whole.part(spare, parts))
+    (chosen, spare)
 }
 
 fn keep_only(chosen: &mut Vec<Rc<dyn Workload>>, only: Option<&[String]>) {

@@ -3,8 +3,9 @@
 use super::{Inner, RETRY};
 use crate::knobs::CLIENT_LOCATIONS_MAX;
 use bytes::Bytes;
-use plinth_core::Key;
 use plinth_core::key::{ALL_KEYS_END, KeyRange, key_after};
+use plinth_core::{Error, Key, Result};
+use plinth_protocol::token::Token;
 use plinth_protocol::transaction::GetKeyLocations;
 use plinth_rpc::Interface;
 use plinth_runtime::Either;
@@ -84,7 +85,8 @@ impl Inner {
     }
 
     /// The shard that holds `key`, or with `before` the one that holds the last keys before it.
-    pub async fn locate(&self, key: &[u8], before: bool) -> Location {
+    /// Fails if the token does not grant to know it.
+    pub async fn locate(&self, key: &[u8], before: bool, token: &Token) -> Result<Location> {
         loop {
             {
                 let locations = self.locations.borrow();
@@ -94,17 +96,17 @@ impl Inner {
                     locations.of_key(key)
                 };
                 if let Some(location) = found {
-                    return location.clone();
+                    return Ok(location.clone());
                 }
             }
-            if !self.ask_locations(key, before).await {
+            if !self.ask_locations(key, before, token).await? {
                 plinth_runtime::sleep(RETRY).await;
             }
         }
     }
 
     /// Fills the cache around `key`; false if there was no answer.
-    async fn ask_locations(&self, key: &[u8], before: bool) -> bool {
+    async fn ask_locations(&self, key: &[u8], before: bool, token: &Token) -> Result<bool> {
         let range = if before {
             KeyRange::new(Bytes::new(), Bytes::copy_from_slice(key))
         } else {
@@ -113,19 +115,20 @@ impl Inner {
                 end: key_after(key).max(Bytes::from_static(ALL_KEYS_END)),
             }
         };
-        let Ok(proxy) = self.proxy(|info| &info.commit_proxies).await else {
-            return false;
-        };
+        let proxy = self.proxy(|info| &info.commit_proxies).await?;
         let request = GetKeyLocations {
             range,
             reverse: before,
             limit: LOCATIONS_ASKED,
+            token: token.clone(),
         };
         let call = self
             .transport
             .call(&proxy.endpoint::<GetKeyLocations>(), request);
-        let Either::Left(Ok(reply)) = plinth_runtime::race(call, self.retired(proxy)).await else {
-            return false;
+        let reply = match plinth_runtime::race(call, self.retired(proxy)).await {
+            Either::Left(Ok(reply)) => reply,
+            Either::Left(Err(Error::permission_denied)) => return Err(Error::permission_denied),
+            Either::Left(Err(_)) | Either::Right(()) => return Ok(false),
         };
         let found: Vec<Location> = reply
             .shards
@@ -143,7 +146,7 @@ impl Inner {
         if whole {
             self.locations.borrow_mut().fill(found);
         }
-        whole
+        Ok(whole)
     }
 }
 

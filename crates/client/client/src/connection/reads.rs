@@ -2,7 +2,7 @@
 
 use super::locations::Location;
 use super::versions::VersionBatcher;
-use super::{Inner, RETRY};
+use super::{Caller, Inner, RETRY};
 use crate::source::{ClusterFuture, PackedRows, Priority, RangeChunk, RangeRequest};
 use bytes::Bytes;
 use plinth_core::key::key_after;
@@ -34,13 +34,14 @@ fn is_final(error: Error) -> bool {
 
 /// Asks the team of the shard at `key` until a server answers. `make` builds the request for the shard found.
 async fn ask<R: Request + Clone>(
-    inner: &Inner,
+    caller: &Caller,
     key: &[u8],
     before: bool,
     make: impl Fn(&Location) -> R,
 ) -> Result<(Location, R::Reply)> {
+    let inner = &*caller.inner;
     loop {
-        let location = inner.locate(key, before).await;
+        let location = inner.locate(key, before, &caller.token).await?;
         match ask_team(inner, &location, &make(&location)).await {
             Ok(reply) => return Ok((location, reply)),
             Err(error) if is_final(error) => {
@@ -191,9 +192,9 @@ fn is_answer(error: Error) -> bool {
 
 /// A point read. This is the hot path: with the shard known and one replica, the request leaves before anything is
 /// awaited.
-pub fn get(inner: &Rc<Inner>, key: Key, version: Version) -> ClusterFuture<Option<Value>> {
+pub fn get(caller: &Caller, key: Key, version: Version) -> ClusterFuture<Option<Value>> {
     let single = {
-        let locations = inner.locations.borrow();
+        let locations = caller.inner.locations.borrow();
         locations.of_key(&key).and_then(|l| {
             if let [only] = &l.servers[..] {
                 Some(*only)
@@ -202,15 +203,16 @@ pub fn get(inner: &Rc<Inner>, key: Key, version: Version) -> ClusterFuture<Optio
             }
         })
     };
-    let inner = inner.clone();
+    let caller = caller.clone();
     let Some(server) = single else {
-        return Box::pin(get_slowly(inner, key, version));
+        return Box::pin(get_slowly(caller, key, version));
     };
-    let call = inner.transport.call(
+    let call = caller.inner.transport.call(
         &server.endpoint::<Get>(),
         Get {
             key: key.clone(),
             version,
+            token: caller.token.clone(),
         },
     );
     Box::pin(async move {
@@ -218,27 +220,28 @@ pub fn get(inner: &Rc<Inner>, key: Key, version: Version) -> ClusterFuture<Optio
             Ok(reply) => Ok(reply.value),
             Err(error) if is_final(error) => Err(error),
             Err(_) => {
-                let known = inner.locations.borrow().of_key(&key).cloned();
+                let known = caller.inner.locations.borrow().of_key(&key).cloned();
                 known
                     .iter()
-                    .for_each(|location| inner.forget_location(location));
+                    .for_each(|location| caller.inner.forget_location(location));
                 // Boxed, because each future has room for all of its states.
-                Box::pin(get_slowly(inner, key, version)).await
+                Box::pin(get_slowly(caller, key, version)).await
             }
         }
     })
 }
 
-async fn get_slowly(inner: Rc<Inner>, key: Key, version: Version) -> Result<Option<Value>> {
-    let (_, reply) = ask::<Get>(&inner, &key, false, |_| Get {
+async fn get_slowly(caller: Caller, key: Key, version: Version) -> Result<Option<Value>> {
+    let (_, reply) = ask::<Get>(&caller, &key, false, |_| Get {
         key: key.clone(),
         version,
+        token: caller.token.clone(),
     })
     .await?;
     Ok(reply.value)
 }
 
-pub async fn get_range(inner: &Inner, request: RangeRequest) -> Result<RangeChunk> {
+pub async fn get_range(caller: &Caller, request: RangeRequest) -> Result<RangeChunk> {
     let RangeRequest {
         mut begin,
         mut end,
@@ -257,8 +260,9 @@ pub async fn get_range(inner: &Inner, request: RangeRequest) -> Result<RangeChun
             limit_rows: small(limit_rows),
             limit_bytes: small(limit_bytes),
             reverse,
+            token: caller.token.clone(),
         };
-        let (location, reply) = ask::<GetRange>(inner, &at, reverse, make).await?;
+        let (location, reply) = ask::<GetRange>(caller, &at, reverse, make).await?;
         let rows = reply.decode_rows().ok_or(Error::client_invalid_operation)?;
         let rest = if reverse {
             location.range.begin > begin
@@ -283,7 +287,7 @@ pub async fn get_range(inner: &Inner, request: RangeRequest) -> Result<RangeChun
 }
 
 pub async fn get_key(
-    inner: &Inner,
+    caller: &Caller,
     selector: KeySelector,
     keys_end: Key,
     version: Version,
@@ -308,8 +312,9 @@ pub async fn get_key(
             begin: location.range.begin.clone(),
             end: location.range.end.clone().min(keys_end.clone()),
             version,
+            token: caller.token.clone(),
         };
-        let (location, reply) = ask::<GetKey>(inner, &pivot, !forward, make).await?;
+        let (location, reply) = ask::<GetKey>(caller, &pivot, !forward, make).await?;
         match reply.key {
             Some(key) => return Ok(key),
             None => {
@@ -326,28 +331,31 @@ pub async fn get_key(
 
 /// Ends when the key has another value than `value` in a version that is known to be committed.
 pub async fn watch(
-    inner: Rc<Inner>,
+    caller: Caller,
     key: Key,
     value: Option<Value>,
     mut version: Version,
 ) -> Result<()> {
+    let inner = &caller.inner;
     loop {
         let request = Watch {
             key: key.clone(),
             value: value.clone(),
             version,
+            token: caller.token.clone(),
         };
-        let location = inner.locate(&key, false).await;
+        let location = inner.locate(&key, false, &caller.token).await?;
         let server = location.servers[random::below(location.servers.len() as u64) as usize];
         let call = inner.transport.call(&server.endpoint::<Watch>(), request);
         match call.await {
             Ok(reply) => {
                 // A server answers from the versions it holds. Until a change is committed no read can see it,
                 // and a recovery may undo it: so the value is read again once it is readable.
-                version = readable(&inner, reply.version).await?;
-                match get_slowly(inner.clone(), key.clone(), version).await {
+                version = readable(inner, reply.version).await?;
+                match get_slowly(caller.clone(), key.clone(), version).await {
                     Ok(found) if found != value => return Ok(()),
                     Ok(_) => probe!("client_watch_of_undone_change"),
+                    Err(Error::permission_denied) => return Err(Error::permission_denied),
                     Err(_) => plinth_runtime::sleep(RETRY).await,
                 }
             }
@@ -358,6 +366,7 @@ pub async fn watch(
                 let between = random::range(WATCH_POLL_MS / 2..WATCH_POLL_MS * 3 / 2);
                 plinth_runtime::sleep(Duration::from_millis(between)).await;
             }
+            Err(Error::permission_denied) => return Err(Error::permission_denied),
             // The server has gone, or lags, or checks whether the watch is still wanted.
             Err(_) => {
                 inner.forget_location(&location);

@@ -1,11 +1,13 @@
 //! Reads: answered at once if the version has been applied, otherwise as soon as it is.
 
+use super::rights::Touches;
 use super::{Server, Waiting};
 use crate::knobs::{
     FUTURE_VERSION_WAIT_MS, RANGE_BYTES_MAX, STORAGE_READS_WAITING_MAX, WATCHES_MAX,
 };
 use crate::versioned::{RangeEnd, RangeLimits, RangeRead};
 use bytes::Bytes;
+use plinth_access::Right;
 use plinth_core::key::key_after;
 use plinth_core::{Error, KeySelector, Result, Version, varint};
 use plinth_engine::{LocalBoxFuture, Wanted};
@@ -13,6 +15,7 @@ use plinth_protocol::storage::{
     Get, GetKey, GetKeyReply, GetRange, GetRangeReply, GetRangeSummary, GetReply, RangeSummary,
     Watch as WatchRequest, WatchReply,
 };
+use plinth_protocol::token::Token;
 use plinth_rpc::{Registration, Request, Responder};
 use plinth_runtime::{Duration, buggify, planted, probe};
 use std::rc::Rc;
@@ -28,7 +31,7 @@ type Warming = LocalBoxFuture<'static, ()>;
 
 /// A read in progress. A large one is answered in several turns of the loop.
 trait Reading: Sized + 'static {
-    type Request: Request;
+    type Request: Touches;
 
     fn begin(request: Self::Request) -> Self;
     fn version(&self) -> Version;
@@ -169,6 +172,7 @@ impl Reading for Summing {
             limit_rows: u32::MAX,
             limit_bytes: request.limit_bytes,
             reverse: false,
+            token: Token::NONE,
         }))
     }
     fn version(&self) -> Version {
@@ -296,6 +300,9 @@ impl Server {
         let server = self.clone();
         self.transport
             .serve::<R::Request>(self.role.id, move |request, responder| {
+                let Some((responder, _)) = server.allowed(&request, responder) else {
+                    return;
+                };
                 let mut reading = R::begin(request);
                 let mut warming = None;
                 if reading.version() <= server.latest() {
@@ -439,6 +446,7 @@ impl Server {
         self.get(&Get {
             key: Bytes::copy_from_slice(key),
             version,
+            token: Token::NONE,
         })
         .ok()
         .and_then(|reply| reply.value)
@@ -473,8 +481,11 @@ impl Server {
         let server = self.clone();
         self.transport
             .serve::<WatchRequest>(self.role.id, move |request, responder| {
+                let Some((responder, right)) = server.allowed(&request, responder) else {
+                    return;
+                };
                 if request.version <= server.latest() {
-                    return server.watch(request, responder);
+                    return server.watch(request, responder, right);
                 }
                 if !server.may_wait() {
                     return responder.fail(Error::server_request_queue_full);
@@ -484,7 +495,7 @@ impl Server {
                     let reached = server.wait_for(request.version).await;
                     server.reads_waiting.set(server.reads_waiting.get() - 1);
                     match reached {
-                        Ok(()) => server.watch(request, responder),
+                        Ok(()) => server.watch(request, responder, right),
                         Err(error) => responder.fail(error),
                     }
                 })
@@ -493,7 +504,12 @@ impl Server {
     }
 
     /// Fires at once if the value differs already, whatever changed it.
-    fn watch(self: &Rc<Self>, request: WatchRequest, mut responder: Responder<WatchRequest>) {
+    fn watch(
+        self: &Rc<Self>,
+        request: WatchRequest,
+        mut responder: Responder<WatchRequest>,
+        right: Right,
+    ) {
         let ownership = self.ownership.borrow();
         if !ownership.is_key_readable(&request.key, self.latest()) {
             return responder.fail(Error::wrong_shard_server);
@@ -524,6 +540,7 @@ impl Server {
             since: plinth_runtime::now(),
             number,
             responder,
+            right,
         };
         let mut watches = self.watches.borrow_mut();
         watches.add(&request.key, request.value, waiting);

@@ -4,8 +4,9 @@
 //! cluster can send anything. What a transaction may do beyond ordinary keys follows from who sends it, not from its
 //! flags.
 
+use plinth_access::Right;
 use plinth_core::client_rows;
-use plinth_core::conflict_ranges::ConflictRanges;
+use plinth_core::conflict_ranges::{ConflictRange, ConflictRanges, Endpoint};
 use plinth_core::key::{
     ALL_KEYS_END, KEY_BYTES_MAX, MUTATION_OVERHEAD_BYTES, RANGE_OVERHEAD_BYTES, SYSTEM_BEGIN,
     SYSTEM_KEY_BYTES_MAX, TENANT_PREFIX_BYTES, TRANSACTION_BYTES_MAX, VALUE_BYTES_MAX, printable,
@@ -48,12 +49,14 @@ pub struct Pending {
 }
 
 /// Why a commit is not taken.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Refused {
     /// Nobody may send it.
     Wrong(Error),
     /// The caller may not; what it lacks.
     Denied(&'static str),
+    /// Nor does its token grant it.
+    NoRight(plinth_access::Refused),
 }
 
 impl From<Error> for Refused {
@@ -63,8 +66,12 @@ impl From<Error> for Refused {
 }
 
 impl Pending {
-    /// Checks what comes from `caller`.
-    pub fn accept(commit: Commit, caller: Identity) -> std::result::Result<Self, Refused> {
+    /// Checks what comes from `caller`, which has this right to read and this one to write.
+    pub fn accept(
+        commit: Commit,
+        caller: Identity,
+        (read, write): (Right, Right),
+    ) -> std::result::Result<Self, Refused> {
         let malformed = Error::client_invalid_operation;
         let bytes = commit.reads.len() + commit.writes.len() + commit.mutations.len();
         if bytes > TRANSACTION_BYTES_MAX + CLIENT_EXTRA_BYTES {
@@ -92,6 +99,7 @@ impl Pending {
             is_system |= rights.check(&mutation)?;
         }
         let lock_aware = commit.flags & FLAG_LOCK_AWARE != 0;
+        check_right(&mutations, &reads, &writes, (&read, &write))?;
         if !rights.is_operator {
             // Without mutations it has no effect: a client fences off what it has sent before, and a lock does not
             // hold it up.
@@ -139,6 +147,52 @@ impl fmt::Display for SystemWrites<'_> {
             0 => Ok(()),
             more => write!(f, "{more} more"),
         }
+    }
+}
+
+/// Checks that the token grants every key: that is written, on which others conflict, or of which a conflict tells.
+fn check_right(
+    mutations: &MutationBatch,
+    reads: &ConflictRanges,
+    writes: &ConflictRanges,
+    (read, write): (&Right, &Right),
+) -> std::result::Result<(), Refused> {
+    let may_read = |range: ConflictRange<'_>| {
+        client_rows::is_only_conflict(&range) || is_inside(&range, |b, e| read.may_read(b, e))
+    };
+    let may_conflict = |range: ConflictRange<'_>| {
+        client_rows::is_only_conflict(&range)
+            || client_rows::is_own_stamp(range.begin)
+            || is_inside(&range, |begin, end| write.may_write(begin, end))
+    };
+    let is_granted = (matches!(write, Right::Everything)
+        || mutations.iter().all(|mutation| may_write(write, &mutation))
+            && writes.iter().all(may_conflict))
+        && (matches!(read, Right::Everything) || reads.iter().all(may_read));
+    match is_granted {
+        true => Ok(()),
+        false => Err(Refused::NoRight(plinth_access::Refused::Beyond)),
+    }
+}
+
+fn is_inside(range: &ConflictRange<'_>, holds: impl Fn(&[u8], &[u8]) -> bool) -> bool {
+    match range.end == Endpoint::after(range.begin) {
+        true => holds(range.begin, range.begin),
+        false => holds(range.begin, &range.end.to_key()),
+    }
+}
+
+fn may_write(write: &Right, mutation: &MutationRef<'_>) -> bool {
+    let MutationRef { first, second, .. } = *mutation;
+    match mutation.kind {
+        MutationKind::ClearRange => write.may_write(first, second),
+        MutationKind::SetVersionstampedKey => {
+            let keys = atomic::versionstamped_key_range(first, 0);
+            keys.is_some_and(|keys| write.may_write(&keys.begin, &keys.end))
+        }
+        // What may be written there was checked.
+        MutationKind::SetVersionstampedValue if client_rows::is_own_stamp(first) => true,
+        _ => write.may_write(first, first),
     }
 }
 

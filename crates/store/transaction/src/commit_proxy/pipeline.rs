@@ -11,12 +11,14 @@ use crate::knobs::{
     COMMIT_BATCH_BYTES_MAX, COMMIT_BATCH_COUNT_MAX, COMMIT_BATCHES_IN_FLIGHT_MAX,
     COMMIT_PROXY_BYTES_MAX, EMPTY_COMMIT_INTERVAL_MS, SYSTEM_SNAPSHOT_INTERVAL_BYTES,
 };
-use crate::system_state::SystemState;
+use crate::system_state::{SystemState, Team};
 use bytes::Bytes;
+use plinth_access::Guard;
 use plinth_core::key::{KeyRange, SYSTEM_BEGIN};
 use plinth_core::mutation::MutationBatch;
 use plinth_core::streams;
 use plinth_core::{Error, Result, Tag, Version, version};
+use plinth_identity::Identity;
 use plinth_protocol::log::{LogGeneration, Pop, Push};
 use plinth_protocol::rate::{CommitProxyStatus, GetCommitProxyStatus};
 use plinth_protocol::transaction::{
@@ -24,9 +26,7 @@ use plinth_protocol::transaction::{
     GetKeyLocations, KeyLocations, LoadSystemState, RecruitCommitProxy, ReportCommitted,
     ResolveBatch, ResolveReply, TRANSACTION_PLACES_MAX,
 };
-use plinth_rpc::{
-    Endpoint, FailureBeacon, Interface, Registration, Responder, Transport, Watching,
-};
+use plinth_rpc::{Endpoint, FailureBeacon, Registration, Responder, Transport, Watching};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::{Notify, QueueReceiver, QueueSender, VersionGate, Watch, queue};
 use plinth_runtime::{Duration, Instant, Pace, TaskGroup, buggify, planted, probe, trace};
@@ -71,6 +71,7 @@ struct Snapshot {
 
 struct Proxy {
     transport: Transport,
+    guard: Guard,
     role: RecruitCommitProxy,
     generation: LogGeneration,
     get_version: Endpoint,
@@ -99,11 +100,15 @@ struct Proxy {
 }
 
 /// Registers the proxy and returns the future that runs it. The future ends when a role that the proxy depends on
-/// fails.
-pub fn start(transport: &Transport, role: RecruitCommitProxy) -> impl Future<Output = ()> + use<> {
+/// fails. Tokens may be for `cluster` alone.
+pub fn start(
+    transport: &Transport,
+    role: RecruitCommitProxy,
+    cluster: String,
+) -> impl Future<Output = ()> + use<> {
     let transport = transport.clone();
     let beacon = FailureBeacon::new(&transport, role.id);
-    let proxy = Rc::new(Proxy::new(&transport, role));
+    let proxy = Rc::new(Proxy::new(&transport, role, cluster));
     let (arrivals, arrived) = queue();
     let gauges = [
         Gauge::of("proxy_bytes_held", &proxy, |p| p.bytes_held.get()),
@@ -144,13 +149,14 @@ fn place(batch: &mut [Arrived]) {
 }
 
 impl Proxy {
-    fn new(transport: &Transport, role: RecruitCommitProxy) -> Self {
+    fn new(transport: &Transport, role: RecruitCommitProxy, cluster: String) -> Self {
         let generation = role
             .log_system
             .current()
             .expect("a recruited proxy has a log")
             .clone();
         Proxy {
+            guard: Guard::new(cluster),
             transport: transport.clone(),
             get_version: role.sequencer.endpoint::<GetCommitVersion>(),
             report: role.sequencer.endpoint::<ReportCommitted>(),
@@ -192,7 +198,10 @@ impl Proxy {
                 if locations.next_part.get().is_some() {
                     return responder.fail(Error::server_overloaded); // the system keyspace is not loaded yet
                 }
-                responder.send(locations.locate(&request));
+                match locations.right_to_know(&request, responder.caller()) {
+                    Ok(place) => responder.send(locations.locate(&request, &place)),
+                    Err(why) => responder.deny(&why.to_string()),
+                }
             }),
             transport.serve::<CommitRecovery>(id, move |_, responder| {
                 let proxy = recovery.clone();
@@ -232,16 +241,31 @@ impl Proxy {
         }
     }
 
+    fn accept(&self, commit: Commit, caller: Identity) -> std::result::Result<Pending, Refused> {
+        if self.next_part.get().is_some() && caller < Identity::Operator {
+            // It does not know yet what is configured.
+            return Err(Refused::Wrong(Error::proxy_memory_limit_exceeded));
+        }
+        let access = self.state.borrow().access().clone();
+        let read = self.guard.to_read(&access, caller, &commit.token);
+        let write = self.guard.to_write(&access, caller, &commit.token);
+        match (read, write) {
+            (Ok(read), Ok(write)) => Pending::accept(commit, caller, (read, write)),
+            (Err(why), _) | (_, Err(why)) => Err(Refused::NoRight(why)),
+        }
+    }
+
     fn arrive(
         &self,
         commit: Commit,
         responder: Responder<Commit>,
         arrivals: &QueueSender<Arrived>,
     ) {
-        let transaction = match Pending::accept(commit, responder.caller()) {
+        let transaction = match self.accept(commit, responder.caller()) {
             Ok(transaction) => transaction,
             Err(Refused::Wrong(error)) => return responder.fail(error),
             Err(Refused::Denied(why)) => return responder.deny(why),
+            Err(Refused::NoRight(why)) => return responder.deny(&why.to_string()),
         };
         if transaction.is_system {
             responder.record(SystemWrites(&transaction.mutations));
@@ -261,21 +285,37 @@ impl Proxy {
         }); // fails only if the proxy is ending; the dropped responder reports that
     }
 
-    fn locate(&self, request: &GetKeyLocations) -> Result<KeyLocations> {
+    /// The keys of which `caller` may know where they are: around the key that it asks for first.
+    fn right_to_know(
+        &self,
+        request: &GetKeyLocations,
+        caller: Identity,
+    ) -> std::result::Result<KeyRange, plinth_access::Refused> {
+        let access = self.state.borrow().access().clone();
+        // Who may write somewhere may know where that is.
+        let read = self.guard.to_read(&access, caller, &request.token);
+        let right = read.or_else(|_| self.guard.to_write(&access, caller, &request.token))?;
+        let first = match request.reverse {
+            true => &request.range.end,
+            false => &request.range.begin,
+        };
+        let place = right.place(first, request.reverse);
+        place.ok_or(plinth_access::Refused::Beyond)
+    }
+
+    /// Only borders inside `place` are told.
+    fn locate(&self, request: &GetKeyLocations, place: &KeyRange) -> Result<KeyLocations> {
         if request.range.begin > request.range.end {
             return Err(Error::inverted_range);
         }
         let limit = request.limit.clamp(1, LOCATIONS_MAX) as usize;
-        let shards = self
-            .state
-            .borrow()
-            .locate(&request.range, request.reverse, limit);
-        let servers = |team: &crate::system_state::Team| -> Vec<Interface> { team.servers.clone() };
+        let state = self.state.borrow();
+        let shards = state.locate(&request.range, request.reverse, limit);
+        let inside = |(range, team): (KeyRange, Rc<Team>)| {
+            Some((range.intersection(place)?, team.servers.clone()))
+        };
         Ok(KeyLocations {
-            shards: shards
-                .into_iter()
-                .map(|(range, team): (KeyRange, _)| (range, servers(&team)))
-                .collect(),
+            shards: shards.into_iter().filter_map(inside).collect(),
         })
     }
 

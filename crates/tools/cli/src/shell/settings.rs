@@ -1,9 +1,13 @@
-//! The statements `setclass', `setknob', `getknob' and `clearknob': classes of processes, and knobs.
+//! The statements `setclass', `setknob', `getknob', `clearknob', `trustkey', `listtrusted' and `revoke': classes of
+//! processes, knobs, and keys whose tokens count.
 
 use crate::Outcome;
+use plinth_access::{Access, Clients};
 use plinth_client::Database;
 use plinth_control::configured::give_classes;
-use plinth_control::management;
+use plinth_control::{access, management};
+use plinth_core::key::printable;
+use plinth_identity::tokens::PublicKey;
 use plinth_protocol::control::{ProcessClass, RegisterWorker};
 use plinth_runtime::knobs::Knobs;
 use std::net::SocketAddr;
@@ -17,6 +21,9 @@ pub enum Setting {
     Knobs(Option<String>),
     /// `None`: the default value.
     Knob(String, Option<String>),
+    Trusted,
+    Trust(String, PublicKey),
+    Revoke(String),
 }
 
 /// Returns `None` if the statement is not one of these or has a wrong form.
@@ -36,6 +43,15 @@ pub fn parse(name: &str, arguments: &[Vec<u8>]) -> Result<Option<Setting>, Strin
         ("getknob", []) => Setting::Knobs(None),
         ("getknob", [name]) => Setting::Knobs(Some(name.clone())),
         ("setknob", [name, value]) => Setting::Knob(name.clone(), Some(value.clone())),
+        ("listtrusted", []) => Setting::Trusted,
+        ("trustkey", [name, key]) => {
+            let key = PublicKey::parse(key).ok_or_else(|| {
+                "trustkey: a public key has 43 letters, as `plinth token public' prints it"
+                    .to_owned()
+            })?;
+            Setting::Trust(name.clone(), key)
+        }
+        ("revoke", [name]) => Setting::Revoke(name.clone()),
         ("clearknob", [name]) => Setting::Knob(name.clone(), None),
         _ => return Ok(None),
     }))
@@ -71,6 +87,19 @@ impl Setting {
                 let set = management::configured(database).await?.knobs;
                 list_knobs(wanted.as_deref(), &set)
             }
+            Setting::Trusted => Ok(list_trusted(&access::read(database).await?)),
+            Setting::Trust(name, key) => {
+                access::trust(database, &name, key).await?;
+                let name = printable(name.as_bytes());
+                Ok(format!("Tokens that key {name} signs count from now on"))
+            }
+            Setting::Revoke(name) => {
+                access::revoke(database, &name).await?;
+                let name = printable(name.as_bytes());
+                Ok(format!(
+                    "Tokens of key {name} are over everywhere in ten seconds at the latest"
+                ))
+            }
             Setting::Knob(name, value) => {
                 management::set_knob(database, &name, value.as_deref()).await?;
                 Ok(match value {
@@ -99,6 +128,24 @@ fn list_classes(workers: &[RegisterWorker]) -> String {
     lines.sort();
     let lines: Vec<String> = lines.into_iter().map(|(_, line)| line).collect();
     format!("Processes:\n{}", lines.join("\n"))
+}
+
+fn list_trusted(access: &Access) -> String {
+    let without = match access.clients {
+        Clients::All => "read and write everything",
+        Clients::Reads => "read everything",
+        Clients::Tokens => "do nothing",
+    };
+    let mut lines = vec![format!(
+        "Clients without a token may {without} (clients={})",
+        access.clients.name()
+    )];
+    let key = |(name, key): (&str, &PublicKey)| format!("  {}: {key}", printable(name.as_bytes()));
+    lines.extend(access.keys.iter().map(key));
+    if lines.len() == 1 {
+        lines.push("No key is trusted".into());
+    }
+    lines.join("\n")
 }
 
 fn list_knobs(wanted: Option<&str>, set: &[(String, String)]) -> Outcome<String> {
@@ -144,6 +191,30 @@ mod tests {
         let knob = Setting::Knob("moves_max".into(), Some("3".into()));
         assert_eq!(parsed("setknob moves_max 3"), Ok(Some(knob)));
         assert_eq!(parsed("setknob moves_max"), Ok(None));
+        let key = PublicKey::new([7; 32]);
+        let trust = Setting::Trust("Web".into(), key);
+        assert_eq!(parsed(&format!("trustkey Web {key}")), Ok(Some(trust)));
+        assert!(parsed("trustkey Web short").is_err_and(|e| e.contains("43")));
+        assert_eq!(
+            parsed("revoke Web"),
+            Ok(Some(Setting::Revoke("Web".into())))
+        );
+    }
+
+    #[test]
+    fn trusted_keys_are_listed_with_what_clients_may_do_without() {
+        let mut access = Access {
+            clients: Clients::Reads,
+            ..Access::default()
+        };
+        assert!(list_trusted(&access).contains("clients=reads"));
+        assert!(list_trusted(&access).ends_with("No key is trusted"));
+        access.keys.trust("web", PublicKey::new([7; 32]));
+        let listed = list_trusted(&access);
+        assert_eq!(
+            listed.lines().nth(1),
+            Some("  web: BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc")
+        );
     }
 
     #[test]

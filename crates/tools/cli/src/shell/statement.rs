@@ -6,6 +6,7 @@
 use super::manage::{self, Chosen};
 use super::settings::{self, Setting};
 use super::throttle::{self, Throttling};
+use plinth_access::Clients;
 use plinth_control::exclusion::Target;
 use plinth_control::management::ConfigChange;
 use plinth_core::{DatabaseConfig, EngineKind, Key, Uid, Value};
@@ -98,8 +99,9 @@ const HELP: &[(&str, &str, &str)] = &[
     ("clearrange", "BEGIN END", "remove every key from BEGIN up to, and without, END"),
     ("commit", "", "commit the transaction"),
     ("configure", "[new] [single|double|triple|three_data_hall] [ssd|memory] \
-        [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N]",
-        "change the configuration; with new, create the database of a new cluster"),
+        [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N] [clients=all|reads|tokens]",
+        "change the configuration; with new, create the database of a new cluster; \
+        clients says what a client may do without a token: all, read, or nothing"),
     ("consistencycheck", "", "compare all replicas, now; the database does so by itself, slowly, all the time"),
     ("coordinators", "[auto|IP:PORT…]",
         "let these servers be the coordinators, or with auto those that suit best; \
@@ -124,10 +126,12 @@ const HELP: &[(&str, &str, &str)] = &[
     ("include", "all|TARGET…", "take back what `exclude' did"),
     ("kill", "[ID]", "end a role, as a crash would; without ID, list those that can be ended"),
     ("listtenants", "", "list the tenants"),
+    ("listtrusted", "", "list the keys whose tokens count, and what clients may do without a token"),
     ("lock", "", "let only transactions that know of the lock read and write"),
     ("option", "[on|off OPTION [NUMBER]]",
         "set an option of all transactions from now on; without arguments, show which are on"),
     ("reset", "", "forget what the transaction has done so far"),
+    ("revoke", "NAME", "let no token count any more that this key has signed"),
     ("rollback", "", "end the transaction without a commit"),
     ("set", "KEY VALUE", "write a pair"),
     ("setclass", "[IP:PORT unset|storage|log|stateless|tester|default]",
@@ -142,6 +146,8 @@ const HELP: &[(&str, &str, &str)] = &[
         | enable|disable auto",
         "limit transactions with a tag to so many a second (10) for so long (3600 s); list limits; \
         allow or forbid the database to find such tags itself"),
+    ("trustkey", "NAME PUBLICKEY",
+        "let tokens count that this key signs; `plinth token new' makes one; replaces another key of that name"),
     ("unlock", "ID", "take the lock away, with the id that `lock' told"),
     ("usetenant", "[NAME]", "use a tenant; without NAME, the database itself"),
     ("waitconnected", "", "wait until the cluster's controller answers, as long as it takes"),
@@ -385,7 +391,11 @@ fn parse_management(words: &Words) -> Result<Management, String> {
             Management::Unlock(id)
         }
         ("throttle", 1..) => Management::Throttle(throttle::parse(arguments)?.ok_or_else(usage)?),
-        ("setclass" | "setknob" | "getknob" | "clearknob", _) => {
+        (
+            "setclass" | "setknob" | "getknob" | "clearknob" | "trustkey" | "listtrusted"
+            | "revoke",
+            _,
+        ) => {
             let setting = settings::parse(&words.name, arguments)?;
             Management::Setting(setting.ok_or_else(usage)?)
         }
@@ -442,6 +452,9 @@ fn parse_range(arguments: &[Vec<u8>], keys_only: bool) -> Result<Statement, Stri
 
 fn parse_configuration(words: &[Vec<u8>]) -> Result<DatabaseConfig, String> {
     let change = parse_change(words)?;
+    if change.clients.is_some() {
+        return Err("configure: clients=… is for a database that exists; create it first".into());
+    }
     let config = change.apply(DatabaseConfig::default());
     let logs = change.logs.unwrap_or(config.replication);
     Ok(DatabaseConfig { logs, ..config })
@@ -469,6 +482,10 @@ fn parse_change(words: &[Vec<u8>]) -> Result<ConfigChange, String> {
             let bad =
                 || format!("configure: `{word}' is not known; `help configure' lists what is");
             let (name, count) = word.split_once('=').ok_or_else(bad)?;
+            if name == "clients" {
+                change.clients = Some(Clients::from_name(count).ok_or_else(bad)?);
+                continue;
+            }
             let count: u32 = count.parse().map_err(|_| bad())?;
             match name {
                 "logs" => change.logs = Some(count),

@@ -15,6 +15,7 @@ use plinth_core::{Mutation, MutationBatch, Uid, streams};
 use plinth_identity::Identity;
 use plinth_protocol::control::WORKER;
 use plinth_protocol::coordination::COORDINATOR;
+use plinth_protocol::token::Token;
 use plinth_protocol::transaction::{Commit, FLAG_LOCK_AWARE, FLAG_SYSTEM_KEYS};
 use plinth_rpc::{Asked, Interface, REQUESTS, RequestKind, Transport};
 use plinth_runtime::random::{below, chance, range};
@@ -53,7 +54,7 @@ pub async fn visit(shape: &Shape) {
     let stays = Duration::from_millis(below(SIEGE_PAUSE_MS));
     if let Some(answers) = plinth_runtime::timeout(stays, join_all(asked)).await {
         let refused = plinth_core::Error::permission_denied;
-        if answers.iter().any(|answer| *answer == Err(refused)) {
+        if answers.contains(&Err(refused)) {
             probe!("insider_is_refused");
         }
     }
@@ -116,6 +117,7 @@ fn commit(known: &[Interface]) -> Commit {
             .into_bytes(),
         flags,
         places: 1,
+        token: Token::NONE,
     }
 }
 

@@ -303,6 +303,7 @@ fn random_change() -> ConfigChange {
         grv_proxies: count(2),
         resolvers: count(3),
         logs: count(5),
+        clients: None,
     }
 }
 

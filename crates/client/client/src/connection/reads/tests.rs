@@ -7,6 +7,7 @@ use plinth_coordination::{ClusterFile, Coordinators};
 use plinth_core::key::{ALL_KEYS_END, KeyRange};
 use plinth_core::{Error, Key, Result, Uid, Value};
 use plinth_protocol::storage::{Get, GetReply};
+use plinth_protocol::token::Token;
 use plinth_rpc::{Interface, Transport};
 use plinth_runtime::sim::{Locality, SimConfig, Simulation};
 use plinth_runtime::{Duration, now};
@@ -59,9 +60,10 @@ async fn read(servers: usize) -> Result<Option<Value>> {
     let request = Get {
         key: Key::from_static(b"key"),
         version: 1,
+        token: Token::NONE,
     };
     loop {
-        match ask_team(&connection.inner, &location, &request).await {
+        match ask_team(&connection.caller.inner, &location, &request).await {
             Ok(reply) => return Ok(reply.value),
             Err(Error::wrong_shard_server | Error::all_alternatives_failed) => {}
             Err(error) => return Err(error),

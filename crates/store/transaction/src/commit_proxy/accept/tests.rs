@@ -4,6 +4,7 @@ use plinth_core::client_rows::STAMP_OPERAND;
 use plinth_core::conflict_ranges::ConflictRangesBuilder;
 use plinth_core::system_keys::{CONFIG, DATABASE_LOCK, TENANTS, idempotency_rows_from};
 use plinth_core::{Mutation, streams};
+use plinth_protocol::token::Token;
 
 fn commit(mutations: &[Mutation], flags: u8) -> Commit {
     let batch = MutationBatch::from_mutations(mutations.iter().map(Mutation::as_ref));
@@ -14,11 +15,13 @@ fn commit(mutations: &[Mutation], flags: u8) -> Commit {
         mutations: batch.into_bytes(),
         flags,
         places: 1,
+        token: Token::NONE,
     }
 }
 
 fn refused(commit: Commit, caller: Identity) -> Option<Refused> {
-    Pending::accept(commit, caller).err()
+    let everything = (Right::Everything, Right::Everything);
+    Pending::accept(commit, caller, everything).err()
 }
 
 /// What a server hears, who may do everything that is well-formed.
@@ -26,7 +29,7 @@ fn wrong(mutation: Mutation) -> Option<Error> {
     match refused(commit(&[mutation], FLAG_SYSTEM_KEYS), Identity::Server) {
         None => None,
         Some(Refused::Wrong(error)) => Some(error),
-        Some(Refused::Denied(why)) => panic!("{why}"),
+        Some(other) => panic!("{other:?}"),
     }
 }
 
@@ -239,7 +242,9 @@ fn a_client_passes_a_lock_only_without_an_effect() {
         None
     );
     assert_eq!(refused(commit(&set, 0), Identity::Client), None);
-    let aware = Pending::accept(commit(&set, FLAG_LOCK_AWARE), Identity::Operator);
+    let everything = (Right::Everything, Right::Everything);
+    let commit = commit(&set, FLAG_LOCK_AWARE);
+    let aware = Pending::accept(commit, Identity::Operator, everything);
     assert!(aware.is_ok_and(|pending| pending.lock_aware));
 }
 

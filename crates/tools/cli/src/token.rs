@@ -1,0 +1,205 @@
+//! `plinth token`: keys that sign tokens, and the tokens. Whoever shows a token may do what it grants.
+
+use crate::{Outcome, keys};
+use bytes::Bytes;
+use plinth_core::key::unprintable;
+use plinth_identity::tokens::{Claims, SigningKey, Tenant};
+use plinth_runtime::unix_time_ms;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// First word of a file with a signing key: `plinth-sign-1 NAME SECRET`, the secret in hexadecimal digits.
+const FORMAT: &str = "plinth-sign-1";
+/// Bits of the mode that let others read or change the file.
+const OTHERS: u32 = 0o077;
+
+#[derive(clap::Args, Debug)]
+pub struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(clap::Subcommand, Debug)]
+enum Command {
+    /// Make a key that signs tokens, and say how a database trusts it
+    New {
+        /// The name by which the database knows the key
+        #[arg(long)]
+        name: String,
+        /// The file to write, with mode 0600; there must be none
+        #[arg(long, value_name = "FILE")]
+        out: PathBuf,
+    },
+    /// Show the name and the public key of a signing key
+    Public {
+        #[arg(long, value_name = "FILE")]
+        key: PathBuf,
+    },
+    /// Sign a token and print it
+    Sign(SignArguments),
+}
+
+#[derive(clap::Args, Debug)]
+struct SignArguments {
+    /// The signing key
+    #[arg(long, value_name = "FILE")]
+    key: PathBuf,
+    /// Grant reads of keys with this prefix; \xNN stands for a byte. May be given several times
+    #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
+    read: Vec<Bytes>,
+    /// Grant writes of keys with this prefix; no reads. May be given several times
+    #[arg(long, value_name = "PREFIX", value_parser = parse_prefix)]
+    write: Vec<Bytes>,
+    /// Grant reads and writes of the tenant with this number, as `gettenant` shows it. May be given several times
+    #[arg(long, value_name = "NUMBER")]
+    tenant: Vec<u64>,
+    /// How long it is good: 90s, 15m, 12h or 30d
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_seconds)]
+    seconds: u64,
+    /// For this cluster alone: the part of its cluster file before the `@`. May be given several times
+    #[arg(long, value_name = "DESCRIPTION:ID")]
+    cluster: Vec<String>,
+    /// Who has it, for the log
+    #[arg(long, value_name = "NAME")]
+    subject: Option<String>,
+}
+
+fn parse_prefix(text: &str) -> Result<Bytes, String> {
+    let bytes = unprintable(text);
+    bytes
+        .map(Bytes::from)
+        .ok_or_else(|| "a `\\` is followed by another or by xNN".into())
+}
+
+fn parse_seconds(text: &str) -> Result<u64, String> {
+    let wrong = || "a time is a number and s, m, h or d, such as 12h".to_owned();
+    let unit = text.chars().last().ok_or_else(wrong)?;
+    let factor: u64 = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 24 * 3600,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    let seconds = number.checked_mul(factor).filter(|seconds| *seconds > 0);
+    seconds.ok_or_else(wrong)
+}
+
+fn print(key: &SigningKey) -> String {
+    let secret = key.secret().iter().map(|byte| format!("{byte:02x}"));
+    let secret: String = secret.collect();
+    format!(
+        "# Whoever can read this file signs tokens. Keep it at mode 0600.\n{FORMAT} {secret} {}\n",
+        key.name()
+    )
+}
+
+fn parse(text: &str) -> Option<SigningKey> {
+    let mut lines = text.lines().filter(|line| !line.starts_with('#'));
+    let (line, None) = (lines.next()?, lines.next()) else {
+        return None;
+    };
+    let mut words = line.splitn(3, ' ');
+    let (format, secret, name) = (words.next()?, words.next()?, words.next()?);
+    let byte = |at: usize| u8::from_str_radix(secret.get(2 * at..2 * at + 2)?, 16).ok();
+    let bytes: Option<Vec<u8>> = (0..32).map(byte).collect();
+    let secret: [u8; 32] = bytes.filter(|_| secret.len() == 64)?.try_into().ok()?;
+    SigningKey::new(name, secret).filter(|_| format == FORMAT)
+}
+
+fn load(path: &Path) -> Outcome<SigningKey> {
+    let at = |what: String| format!("signing key {}: {what}", path.display());
+    let mode = std::fs::metadata(path).map_err(|error| at(error.to_string()))?;
+    let mode = mode.permissions().mode();
+    if mode & OTHERS != 0 {
+        let what = format!(
+            "others can read it (mode {:04o}); revoke it if somebody may have, or run chmod 600 on it",
+            mode & 0o7777
+        );
+        return Err(at(what));
+    }
+    let text = std::fs::read_to_string(path).map_err(|error| at(error.to_string()))?;
+    let wrong = || at("it is damaged, or no signing key; make one with `plinth token new`".into());
+    parse(&text).ok_or_else(wrong)
+}
+
+pub fn run(arguments: Arguments) -> Outcome {
+    match arguments.command {
+        Command::New { name, out } => {
+            let key = SigningKey::new(&name[..], keys::secret());
+            let key = key.filter(|_| !name.contains(['\n', '\r']));
+            let key = key.ok_or("a name has from 1 to 128 bytes, without a line break")?;
+            keys::write_secret(&out, print(&key).as_bytes(), false)?;
+            println!(
+                "{} is made; let a database trust it in `plinth cli':",
+                out.display()
+            );
+            println!("trustkey {name} {}", key.public());
+            Ok(())
+        }
+        Command::Public { key } => {
+            let key = load(&key)?;
+            println!("{} {}", key.name(), key.public());
+            Ok(())
+        }
+        Command::Sign(arguments) => {
+            let key = load(&arguments.key)?;
+            let claims = Claims {
+                until: (unix_time_ms() / 1000).saturating_add(arguments.seconds),
+                from: None,
+                audience: arguments.cluster,
+                subject: arguments.subject,
+                read: arguments.read,
+                write: arguments.write,
+                tenants: arguments.tenant.into_iter().map(Tenant::Id).collect(),
+            };
+            let token = key.sign(&claims).map_err(|error| error.to_string())?;
+            println!("{token}");
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signing_key_comes_back_from_its_file_and_damage_is_noticed() {
+        let key = SigningKey::new("the web", [0xa5; 32]).expect("a name");
+        let text = print(&key);
+        let again = parse(&text).expect("it is whole");
+        assert_eq!((again.name(), again.secret()), (key.name(), key.secret()));
+        for wrong in [
+            "",
+            "plinth-sign-1 a5a5 web",
+            &text.replace("sign-1", "sign-2"),
+            &text.replace("a5a5", "a5"),
+            &format!("{text}{text}"),
+        ] {
+            assert!(parse(wrong).is_none(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_and_prefixes_are_read_as_they_are_written() {
+        assert_eq!(parse_seconds("90s"), Ok(90));
+        assert_eq!(parse_seconds("2h"), Ok(7200));
+        assert_eq!(parse_seconds("30d"), Ok(30 * 24 * 3600));
+        for wrong in [
+            "",
+            "h",
+            "0s",
+            "-1s",
+            "5",
+            "5w",
+            "99999999999999999999d",
+            "é",
+        ] {
+            assert!(parse_seconds(wrong).is_err(), "{wrong}");
+        }
+        assert_eq!(parse_prefix("app\\x00"), Ok(Bytes::from_static(b"app\0")));
+        assert!(parse_prefix("app\\q").is_err());
+    }
+}

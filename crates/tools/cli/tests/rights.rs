@@ -1,0 +1,118 @@
+//! What applications may do that have only a copy of the cluster file: without a token, and with one.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types)] // it observes servers from outside
+
+mod common;
+
+use common::client_programs::{command, installed, run, source};
+use common::{BINARY, Cluster, error_line, text};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+/// All servers know a change by then.
+const KNOWN: Duration = Duration::from_secs(4);
+
+fn cli(statement: &str, cluster_file: &Path) -> Output {
+    let mut command = Command::new(BINARY);
+    command.args(["cli", "--timeout", "5", "--exec", statement, "-C"]);
+    command.arg(cluster_file).output().expect("it runs")
+}
+
+fn done(statement: &str, cluster_file: &Path) -> String {
+    let output = cli(statement, cluster_file);
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+fn denied(statement: &str, cluster_file: &Path) {
+    let line = error_line(&cli(statement, cluster_file));
+    assert!(line.contains("6000"), "{statement}: {line}");
+}
+
+fn token(arguments: &[&str]) -> String {
+    let mut command = Command::new(BINARY);
+    let output = command.arg("token").args(arguments).output();
+    let output = output.expect("it runs");
+    assert!(output.status.success(), "{}", text(&output.stderr));
+    text(&output.stdout)
+}
+
+/// A cluster, and a copy of its cluster file without the key file: whoever has it is a client.
+fn cluster(name: &str) -> (Cluster, PathBuf, PathBuf) {
+    let cluster = Cluster::start(name, 1, &["--engine", "memory"]);
+    let own = cluster.cluster_file();
+    let directory = own.with_file_name("elsewhere");
+    std::fs::create_dir_all(&directory).expect("a directory");
+    let copy = directory.join("plinth.cluster");
+    std::fs::copy(&own, &copy).expect("a copy");
+    (cluster, own, copy)
+}
+
+#[test]
+fn tenants_locks_and_system_keys_are_for_operators() {
+    let (_cluster, own, copy) = cluster("rights");
+    done("writemode on; set a 1", &copy);
+    for statement in [
+        "writemode on; createtenant t",
+        "writemode on; option on lock_aware; set a 9",
+        "writemode on; option on access_system_keys; set \\xff/conf x",
+    ] {
+        denied(statement, &copy);
+    }
+    done("writemode on; createtenant t", &own);
+    done("writemode on; option on lock_aware; set a 2", &own);
+    // What an operator has made, a client uses.
+    done("usetenant t; writemode on; set b 1", &copy);
+    assert!(done("get a", &copy).contains('2'));
+}
+
+#[test]
+fn a_token_is_made_trusted_used_and_revoked_with_the_tools_of_a_user() {
+    let (_cluster, own, copy) = cluster("tokens");
+    let key = own.with_file_name("web.sign");
+    let key = key.to_str().expect("text");
+    let made = token(&["new", "--name", "web", "--out", key]);
+    let mode = std::fs::metadata(key).expect("made").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let trust = made.lines().last().expect("a statement");
+    done("writemode on; set app/a 1; set other 1", &own);
+    done(trust, &own);
+    done("configure clients=tokens", &own);
+    let listed = done("listtrusted", &own);
+    let public = trust.split(' ').next_back().expect("a key");
+    assert!(
+        listed.contains("clients=tokens") && listed.contains(public),
+        "{listed}"
+    );
+    std::thread::sleep(KNOWN);
+    denied("get app/a", &copy);
+    denied("writemode on; set app/a 2", &copy);
+    assert!(done("get app/a", &own).contains('1'), "operators need none");
+
+    let sign = |time: &str| {
+        let grants = ["--read", "app/", "--write", "app/", "--for", time];
+        let signed = token(&[&["sign", "--key", key][..], &grants].concat());
+        signed.trim().to_owned()
+    };
+    let python = |token: &str, expected: &str| {
+        let mut python = command(installed("python/bin/python"));
+        let python = python.arg(source("tokens.py")).arg(&copy);
+        assert_eq!(run(python.arg(token).arg(expected)), "done\n");
+    };
+    let good = sign("1h");
+    python(&good, "granted");
+    python("", "denied");
+    let short = sign("1s");
+    std::thread::sleep(Duration::from_secs(1));
+    python(&short, "denied");
+    assert!(done("get app/a", &own).contains("from python"));
+
+    done("revoke web", &own);
+    std::thread::sleep(KNOWN);
+    python(&good, "denied");
+    done("configure clients=all", &own);
+    std::thread::sleep(KNOWN);
+    done("writemode on; set other 2", &copy);
+}
