@@ -8,7 +8,7 @@ use plinth_core::Error;
 use plinth_identity::Identity;
 use plinth_identity::keys::{KeyFile, KeyId, Keyring};
 use plinth_protocol::control::{AdoptKeys, WORKER};
-use plinth_rpc::Interface;
+use plinth_rpc::{Credentials, Interface};
 use plinth_runtime::random;
 use std::fs::{OpenOptions, Permissions};
 use std::io::Write;
@@ -158,15 +158,20 @@ async fn found(path: &Path) -> Outcome<KeyFile> {
     })
 }
 
-/// Makes keys for a new cluster, unless there are some. Its servers are closed; clients need no key.
-pub fn make_for_new_cluster(cluster_file: &Path) -> Outcome {
-    let path = key_file::beside(cluster_file);
-    if path.exists() {
-        return Ok(()); // whoever reads it says what is wrong with it
-    }
+/// Keys for a new cluster. Its servers are closed; clients need no key.
+fn for_new_cluster() -> KeyFile {
     let mut file = KeyFile::new_root(secret());
     file.set_open_to(Identity::Client);
-    write(&path, &file, false)
+    file
+}
+
+/// Makes keys for a new cluster, unless there are some.
+pub fn make_for_new_cluster(cluster_file: &Path) -> Outcome {
+    let path = key_file::beside(cluster_file);
+    match path.exists() {
+        true => Ok(()), // whoever reads it says what is wrong with it
+        false => write(&path, &for_new_cluster(), false),
+    }
 }
 
 /// Closes a running cluster that has no keys: gives the key file to all its servers. Returns their number.
@@ -220,19 +225,29 @@ pub async fn close_new(connection: &Connection) -> Outcome<Option<String>> {
         let line = "whoever reaches its ports is trusted; close it with `plinth keys give`";
         return Ok(Some(line.into()));
     }
-    make_for_new_cluster(&connection.path)?;
+    let file = for_new_cluster();
     let cluster = ClusterArguments {
         cluster_file: Some(connection.path.clone()),
         timeout: connection.timeout.as_secs(),
     };
-    give(&cluster).await?;
-    let keys = key_file::keyring(&connection.path).await?;
-    connection.credentials.set_keys(keys);
+    give(&cluster, &file).await?;
+    connection.credentials.set_keys(Some(Keyring::new(&file)));
     Ok(None)
 }
 
 pub fn run(arguments: Arguments) -> Outcome {
     crate::connect::block_on(carry_out(arguments))
+}
+
+async fn open_to(path: &Path, whom: Identity) -> Outcome {
+    let mut file = found(path).await?;
+    file.set_open_to(whom);
+    write(path, &file, true)?;
+    match whom {
+        Identity::Nobody => println!("whoever has no key is refused; copy the file to all servers"),
+        _ => println!("whoever has no key is a {whom}; copy the file to all servers"),
+    }
+    Ok(())
 }
 
 async fn carry_out(arguments: Arguments) -> Outcome {
@@ -249,30 +264,19 @@ async fn carry_out(arguments: Arguments) -> Outcome {
             );
         }
         Command::Give { timeout } => {
-            if !path.exists() {
-                write(&path, &KeyFile::new_root(secret()), false)?;
-            }
             let cluster = ClusterArguments {
                 cluster_file: Some(arguments.cluster_file),
                 timeout,
             };
-            let servers = give(&cluster).await?;
+            let known = key_file::load(&path).await?;
+            let file = known.unwrap_or_else(|| KeyFile::new_root(secret()));
+            let servers = give(&cluster, &file).await?;
             println!(
                 "{servers} servers have the keys; connections without a key end with their processes"
             );
         }
-        Command::Open { whom } => {
-            let mut file = found(&path).await?;
-            file.set_open_to(whom);
-            write(&path, &file, true)?;
-            println!("whoever has no key is a {whom}; copy the file to all servers");
-        }
-        Command::Close => {
-            let mut file = found(&path).await?;
-            file.set_open_to(Identity::Nobody);
-            write(&path, &file, true)?;
-            println!("whoever has no key is refused; copy the file to all servers");
-        }
+        Command::Open { whom } => open_to(&path, whom).await?,
+        Command::Close => open_to(&path, Identity::Nobody).await?,
         Command::List => {
             let file = found(&path).await?;
             for (id, identity) in file.ids() {

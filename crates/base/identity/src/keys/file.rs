@@ -6,9 +6,10 @@
 //! open-to client
 //! ```
 //!
-//! The words of a key are: the format, the identity, the id of the key, the secret, and CRC32C of the words before it, so that
-//! a damaged line is noticed at once. The first key of an identity is the one to send with; all are accepted. Keys are
-//! exchanged by a file with the new generation in front, which goes to every process, and later one without the old.
+//! The words of a key are: the format, the identity, the id of the key, the secret, and CRC32C of the words before it,
+//! so that a damaged line is noticed at once. The first key of an identity is the one to send with; all are accepted.
+//! Keys are exchanged by a file with the new generation in front, which goes to every process, and later one without
+//! the old.
 //!
 //! The line `open-to` is for servers: those who prove nothing are this to them, a client or a reader.
 
