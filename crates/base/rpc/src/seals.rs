@@ -4,9 +4,9 @@
 //! length of the frames: u32 le | crc32c of the length: u32 le | seal of the frames: 16 bytes | frames
 //! ```
 //!
-//! A run has the frames that go out in one write: a [seal] costs more for each piece than for each byte, and the frames
-//! of a busy connection are small. It takes no further frame from [`RUN_BYTES`] on, so that the other side does not
-//! wait long for the end of a run before it takes the first frame. No frame is taken before the seal is checked.
+//! A run has the frames that go out in one write: a [seal] costs more for each piece than for each byte, and the
+//! frames of a busy connection are small. It takes no further frame from [`RUN_BYTES`] on, so that the other side does
+//! not wait long for the end of a run before it takes the first frame. No frame is taken before the seal is checked.
 
 use crate::frame::{self, CHECKED_FROM, Check, FRAME_BYTES_MAX, Frame, FrameError, HEADER_BYTES};
 use bytes::{Buf, BufMut, BytesMut};

@@ -174,16 +174,21 @@ pub fn make_for_new_cluster(cluster_file: &Path) -> Outcome {
     }
 }
 
-/// Closes a running cluster that has no keys: gives the key file to all its servers. Returns their number.
-pub async fn give(cluster: &ClusterArguments) -> Outcome<usize> {
+/// Closes a running cluster that has no keys: gives these to all its servers, and writes the key file if there is none.
+/// Returns the number of servers.
+pub async fn give(cluster: &ClusterArguments, file: &KeyFile) -> Outcome<usize> {
     // Some of them may have the keys already.
-    let credentials =
-        |file: &ClusterFile| file.credentials(Identity::Server).tolerating_strangers();
+    let ring = Keyring::new(file);
+    let credentials = |_: &ClusterFile| {
+        Credentials::new(Some(ring.clone()), Identity::Server).tolerating_strangers()
+    };
     let connection = cluster.open_as(credentials).await?;
-    let path = key_file::beside(&connection.path);
-    let text = found(&path).await?.print();
-    let keys = Bytes::copy_from_slice(text.as_bytes());
     let workers = connection.workers().await?;
+    let path = key_file::beside(&connection.path);
+    if !path.exists() {
+        write(&path, file, false)?;
+    }
+    let keys = Bytes::copy_from_slice(file.print().as_bytes());
     let giving = workers.iter().map(|worker| {
         let address = worker.worker.address;
         let endpoint = Interface::new(address, WORKER).endpoint::<AdoptKeys>();
