@@ -222,25 +222,23 @@ impl Connection {
         )
     }
 
-    /// One line for the error if the coordinators refuse this process, with their reasons; `None` if they do not.
+    /// One line for the error if coordinators refuse this process, with their reasons; `None` if none does.
     pub async fn explain_denial(&self) -> Option<String> {
         let file = self.coordinators.file();
-        let transport = &self.transport;
-        if !file
+        let looks = file
             .coordinators
             .iter()
-            .any(|one| transport.is_denied(*one))
-        {
-            return None;
-        }
-        let looks = file.coordinators.iter().map(|address| async move {
-            format!("{address} {}", self.try_coordinator(*address).await)
-        });
-        let looks = plinth_runtime::join_all(looks).await.join(", ");
-        Some(format!(
-            "the cluster of {} refuses: {looks}",
-            self.path.display()
-        ))
+            .map(|address| async { (*address, look_at(&self.transport, &file, *address).await) });
+        let looks = plinth_runtime::join_all(looks).await;
+        let refuses = |(_, look): &&(_, Look)| matches!(look, Look::NeedsKey | Look::Ungreeted(_));
+        let reasons: Vec<String> = looks
+            .iter()
+            .filter(refuses)
+            .map(|(address, look)| format!("{address} ({look})"))
+            .collect();
+        let path = self.path.display();
+        let line = || format!("the cluster of {path} refuses: {}", reasons.join(", "));
+        (!reasons.is_empty()).then(line)
     }
 
     /// The status document, or `null` if no controller sends one in time.
