@@ -10,7 +10,8 @@ use std::net::SocketAddr;
 
 metric! {
     CONNECTIONS: Counter = "plinth_connections_greeted_total", "connections whose other side has proved a key";
-    REFUSED_CONNECTIONS: Counter = "plinth_connections_refused_total", "connections that were refused for want of a good key";
+    REFUSED_CONNECTIONS: Counter = "plinth_connections_refused_total",
+        "connections that were refused for want of a good key";
     REFUSED_REQUESTS: Counter = "plinth_requests_refused_total", "requests that their sender may not send";
 }
 
