@@ -1,5 +1,5 @@
-//! Connections of those who have proved nothing: all of them share one small allowance, so that they cannot use up what
-//! a process may have open.
+//! Connections of those who have proved nothing: all of them share one small allowance, so that they cannot use up
+//! what a process may have open.
 
 use plinth_runtime::probe;
 use plinth_runtime::serve::Outbox;
