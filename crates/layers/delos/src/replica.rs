@@ -40,7 +40,7 @@ use identity::{Identity, service_file};
 pub use kind::{Config, Kind, RELEASE};
 use messages::PROCESS;
 use plinth_coordination::{Coordinators, coordinator};
-use plinth_rpc::{FailureBeacon, Transport};
+use plinth_rpc::{Credentials, FailureBeacon, Transport};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::{Duration, Either, disk, race, sleep, trace, trace_warn};
 use serves::ServiceLog;
@@ -89,7 +89,10 @@ pub async fn serve_with_page(config: Config, page: Option<Page>) -> Result<Infal
             check_empty(directory).await?;
         }
     }
-    let listening = Transport::listen_with(config.listen, config.credentials.clone()).await;
+    // Without them everybody is trusted.
+    let credentials = config.settings.get::<Credentials>();
+    let credentials = credentials.map_or_else(Credentials::none, |found| (*found).clone());
+    let listening = Transport::listen_with(config.listen, credentials).await;
     let transport = listening.map_err(|error| {
         format!(
             "cannot listen at {}: {error}; choose another address",

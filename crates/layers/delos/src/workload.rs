@@ -33,7 +33,7 @@ use messages::{Burst, BurstDone, History, OfEngine, Past, Rows};
 use plinth_client::Database;
 use plinth_core::EngineKind;
 use plinth_core::codec::Codec;
-use plinth_rpc::{Credentials, Interface, Transport};
+use plinth_rpc::{Interface, Transport};
 use plinth_runtime::random::{below, chance};
 use plinth_runtime::{Duration, now, probe, sleep, trace_warn};
 use plinth_workload::{Boxed, Day, Place, Site, Verdict, Workload};
@@ -96,7 +96,6 @@ async fn serve(place: Place) {
         cache_bytes: CACHE_BYTES,
         service: None,
         settings: Settings::default(),
-        credentials: Credentials::none(),
         places: shelf::open,
     };
     let Err(why) = replica::serve(config).await;

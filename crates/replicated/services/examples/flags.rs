@@ -4,7 +4,6 @@ use plinth_core::EngineKind;
 use plinth_delos::backup::directories;
 use plinth_delos::replica::{Config, Kind, Settings, serve};
 use plinth_delos::store::{RoTx, RwTx};
-use plinth_rpc::Credentials;
 use plinth_runtime::real::block_on;
 use plinth_services::{Hosted, Outcome, Rows, Service, name, refuse, unknown, whole_number};
 use serde_json::{Value, json};
@@ -87,7 +86,6 @@ fn main() {
         cache_bytes: 64 << 20,
         service: None,
         settings: Settings::default(),
-        credentials: Credentials::none(),
         places: directories,
     };
     let Err(line) = block_on(serve(config));

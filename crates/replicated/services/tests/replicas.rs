@@ -14,7 +14,7 @@ use plinth_delos::replica::messages::{
 };
 use plinth_delos::replica::{Config, Settings, serve};
 use plinth_delos::virtual_log::VirtualLog;
-use plinth_rpc::{Credentials, Interface, Request, Transport};
+use plinth_rpc::{Interface, Request, Transport};
 use plinth_runtime::sim::{
     KillKind, Locality, MachineId, ProcessId, SimConfig, Simulation, control,
 };
@@ -57,7 +57,6 @@ fn config(n: u8) -> Config {
         cache_bytes: 1 << 20,
         service: None,
         settings: Settings::default(),
-        credentials: Credentials::none(),
         places: directories,
     }
 }

@@ -17,7 +17,7 @@ use plinth_keeper::Options;
 use plinth_keeper::client::{Client, Failure};
 use plinth_keeper::wire::{Acl, Answer, Code, CreateKind, Request, create_flags, event};
 use plinth_keeper::workload::Keeping;
-use plinth_rpc::{Credentials, Interface, Request as Rpc, Transport};
+use plinth_rpc::{Interface, Request as Rpc, Transport};
 use plinth_runtime::sim::{
     KillKind, Locality, MachineId, ProcessId, SimConfig, Simulation, control,
 };
@@ -76,7 +76,6 @@ fn config(n: u8) -> Config {
         cache_bytes: 1 << 20,
         service: None,
         settings: Settings::default().with(door),
-        credentials: Credentials::none(),
         places: directories,
     }
 }

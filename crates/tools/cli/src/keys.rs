@@ -174,8 +174,8 @@ pub fn make_for_new_cluster(cluster_file: &Path) -> Outcome {
     }
 }
 
-/// Closes a running cluster that has no keys: gives these to all its servers, and writes the key file if there is none.
-/// Returns the number of servers.
+/// Closes a running cluster that has no keys: gives these to all its servers, and writes the key file if there is
+/// none. Returns the number of servers.
 pub async fn give(cluster: &ClusterArguments, file: &KeyFile) -> Outcome<usize> {
     // Some of them may have the keys already.
     let ring = Keyring::new(file);

@@ -9,7 +9,6 @@ use crate::stack::{ReplicaId, Upper};
 use crate::stacks::above;
 use crate::store::LocalStore;
 use plinth_core::EngineKind;
-use plinth_rpc::Credentials;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -58,8 +57,6 @@ pub struct Config {
     /// Only a replica of this service, if one is named.
     pub service: Option<String>,
     pub settings: Settings,
-    /// What this process proves to others, and asks of them.
-    pub credentials: Credentials,
     /// Opens the places of backups: [`directories`](crate::backup::directories), if it can open no others.
     pub places: OpenPlace,
 }

@@ -22,7 +22,7 @@ use plinth_runtime::{Either, Task, race, spawn};
 use plinth_zelos::{Beside, Door};
 use std::cell::Cell;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// Where ZooKeeper's clients look for it.
@@ -82,12 +82,12 @@ fn admin_pages(address: SocketAddr) -> Outcome<Beside> {
 }
 
 /// Reads the keys beside the service's file in the data directory, and follows changes of them.
-async fn keys(config: &Config) -> Outcome<Task<()>> {
-    let (directory, credentials) = (config.directory.clone(), config.credentials.clone());
-    let file = service_file(&directory);
+async fn keys(directory: &Path, credentials: Credentials) -> Outcome<Task<()>> {
+    let file = service_file(directory);
     let keys = key_file::keyring(&file).await?;
-    key_file::check_still_keyed(&directory, &file, keys.is_some()).await?;
+    key_file::check_still_keyed(directory, &file, keys.is_some()).await?;
     credentials.set_keys(keys);
+    let directory = directory.to_path_buf();
     Ok(spawn("keys", async move {
         match key_file::follow(&file, &directory, &credentials).await {}
     }))
@@ -117,6 +117,7 @@ pub fn run(arguments: Arguments) -> Outcome {
             None => None,
         },
     };
+    let credentials = Credentials::new(None, Identity::Server);
     let config = Config {
         directory: arguments.data_dir,
         listen: arguments.listen,
@@ -124,14 +125,12 @@ pub fn run(arguments: Arguments) -> Outcome {
         engine: arguments.engine,
         cache_bytes: (arguments.cache_mib as usize) << 20,
         service: arguments.service,
-        settings: Settings::default().with(door),
-        credentials: Credentials::new(None, Identity::Server),
+        settings: Settings::default().with(door).with(credentials.clone()),
         places: places::open,
     };
     let outcome = block_on(async {
-        let _keys = keys(&config)
-            .await
-            .map_err(|line| format!("{at}: {line}"))?;
+        let following = keys(&config.directory, credentials).await;
+        let _following = following.map_err(|line| format!("{at}: {line}"))?;
         if let Some(address) = zookeeper {
             // Before it becomes a replica that nobody can use.
             let found = listen(address).await;

@@ -183,8 +183,8 @@ impl Service {
     /// The line when this process may not ask what it asks.
     pub fn denial(&self) -> String {
         format!(
-            "service {} refuses this: it needs a key for it; put the service's key file beside its file, as NAME.keys, \
-             or one with a higher key",
+            "service {} refuses this: it needs a key for it; put the service's key file beside its file, as \
+             NAME.keys, or one with a higher key",
             self.name()
         )
     }
