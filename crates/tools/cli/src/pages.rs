@@ -1,6 +1,7 @@
 //! HTTP pages beside what a process serves: its metrics for Prometheus, and a gateway's AdminServer.
 
-#![allow(clippy::disallowed_types, clippy::disallowed_methods)] // the pages are served beside the database, on a thread and a socket of their own
+// The pages are served beside the database, on a thread and a socket of their own.
+#![allow(clippy::disallowed_types, clippy::disallowed_methods)]
 
 use crate::Outcome;
 use axum::Router;
