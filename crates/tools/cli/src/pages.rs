@@ -20,7 +20,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 
-const NEEDS_TOKEN: &str = "this page needs the header `Authorization: Bearer TOKEN`; `plinth keys page-token` shows the token\n";
+const NEEDS_TOKEN: &str = "this page needs the header `Authorization: Bearer TOKEN`; \
+    `plinth keys page-token` shows the token
+";
 /// Prometheus' text format.
 pub const METRICS_FORMAT: &str = "text/plain; version=0.0.4";
 
@@ -33,7 +35,7 @@ pub fn router(pages: Vec<Page>) -> Router {
     Router::new().route("/metrics", get(page))
 }
 
-/// Lets in from afar only who has a key of the cluster, if the cluster has keys: pages on loopback addresses are for
+/// Lets in from afar only who has a key of the cluster, if the cluster has keys. Pages on loopback addresses are for
 /// everybody on this machine.
 pub fn guarded(router: Router, address: SocketAddr, cluster_file: &Path) -> Router {
     if address.ip().is_loopback() {
