@@ -126,8 +126,8 @@ async fn follow(connection: Weak<Inner>) {
 }
 
 impl Inner {
-    /// A proxy of the kind that `choose` picks from the known ones; waits until there is one. Fails if the cluster lets
-    /// this process do nothing.
+    /// A proxy of the kind that `choose` picks from the known ones; waits until there is one. Fails if the cluster
+    /// lets this process do nothing.
     async fn proxy(&self, choose: impl Fn(&ClientInfo) -> &Vec<Interface>) -> Result<Interface> {
         let any =
             |info: &Option<ClientInfo>| info.as_ref().is_some_and(|info| !choose(info).is_empty());
