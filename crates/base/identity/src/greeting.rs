@@ -109,6 +109,8 @@ pub enum Refusal {
     },
     /// The other side does not have the key that it named, or somebody has changed what was said.
     WrongProof(KeyId),
+    /// The handshake by certificates has failed, for the reason in this line.
+    Certificate(String),
 }
 
 struct Ids<'a>(&'a [KeyId]);
@@ -167,6 +169,7 @@ impl fmt::Display for Refusal {
                 f,
                 "the other side names key {id} and does not have it; somebody may be in between"
             ),
+            Refusal::Certificate(why) => f.write_str(why),
         }
     }
 }
@@ -249,6 +252,17 @@ impl Opener {
     }
 }
 
+/// The refusal of a hello that means another process than the one at `own`, if it does.
+fn misdirected(own: Option<SocketAddr>, meant: Option<SocketAddr>) -> Option<Answered> {
+    let (reached, wanted) = (own?, meant?);
+    let refusal = Refusal::Misdirected {
+        meant,
+        reached: own,
+    };
+    let is_here = wire::is_same_place(wanted, reached);
+    (!is_here).then(|| Answered::refused(Answer::misdirected(reached), refusal))
+}
+
 /// The side that was connected to. It waits for the opener's proof.
 pub struct Acceptor {
     key: Key,
@@ -299,14 +313,8 @@ impl Acceptor {
             let answer = Answer::open();
             return Answered { answer, next };
         };
-        if let (Some(wanted), Some(own)) = (meant, context.address)
-            && !wire::is_same_place(wanted, own)
-        {
-            let refusal = Refusal::Misdirected {
-                meant,
-                reached: context.address,
-            };
-            return Answered::refused(Answer::misdirected(own), refusal);
+        if let Some(misdirected) = misdirected(context.address, meant) {
+            return misdirected;
         }
         let known = |(id, identity): &(KeyId, Identity)| keys.get(*id, *identity);
         let Some(key) = offers.iter().find_map(known) else {
@@ -321,6 +329,29 @@ impl Acceptor {
         answer.extend_from_slice(&proof);
         let key = key.clone();
         let next = Next::Proof(Acceptor { key, said });
+        Answered { answer, next }
+    }
+
+    /// Takes the hello of a connection on which both sides have shown certificates, and whose bytes are protected
+    /// already: only the address counts. `peer`: what the certificate stands for.
+    pub fn certified(context: Context, peer: Identity, hello: &[u8]) -> Answered {
+        let meant = match Hello::decode(hello) {
+            Ok(hello) => hello.meant,
+            Err(refusal @ Refusal::Version(_)) => {
+                return Answered::refused(Answer::version(), refusal);
+            }
+            Err(refusal) => return Answered::refused(Vec::new(), refusal),
+        };
+        if let Some(misdirected) = misdirected(context.address, meant) {
+            return misdirected;
+        }
+        let next = Next::Settled(Outcome {
+            peer,
+            own: Identity::Server,
+            key: None,
+            session: None,
+        });
+        let answer = Answer::open();
         Answered { answer, next }
     }
 

@@ -5,7 +5,7 @@
 //! - [`greeting`]: both sides of a new connection prove that they know a key.
 //! - [`seal`]: the bytes of that connection are authenticated from then on.
 //! - [`tokens`]: signed grants of parts of the key space.
-//! - [`rules`]: what the certificate of a peer must say.
+//! - [`rules`]: what the certificate of a peer must say; [`Verdict`]: what came of it.
 //!
 //! Time and random bytes are arguments, so the same code runs under simulation, and a fault is planted where they are
 //! made. The algorithms are those of `ring`.
@@ -21,5 +21,7 @@ pub mod rules;
 pub mod seal;
 mod secret;
 pub mod tokens;
+mod verdict;
 
 pub use identity::{Audience, Identity};
+pub use verdict::{Side, Verdict};

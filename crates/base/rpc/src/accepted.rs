@@ -1,6 +1,7 @@
 //! The server side of a connection that was accepted.
 
 use crate::audit::Audit;
+use crate::certified::{self, Entered};
 use crate::connection::{self, Refused, Sending};
 use crate::credentials::{self, Credentials};
 use crate::frame::{self, Check, Frame, TooLarge};
@@ -12,7 +13,7 @@ use plinth_core::output::Output;
 use plinth_identity::greeting::{Acceptor, Answered, Next, Outcome, Refusal};
 use plinth_identity::seal::{Checker, Sealer};
 use plinth_identity::{Audience, Identity};
-use plinth_runtime::serve::{Connection, Inbox, until_over};
+use plinth_runtime::serve::{Connection, until_over};
 use plinth_runtime::{Duration, planted, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -170,6 +171,8 @@ struct Accepted {
     /// Where others reach this worker.
     own: Option<SocketAddr>,
     credentials: Credentials,
+    /// What the other side is to us by its certificate.
+    certified: Option<Identity>,
     replies: Rc<Replies>,
     checks: RefCell<Option<Checks>>,
     has_greeted: Cell<bool>,
@@ -193,10 +196,22 @@ pub(crate) async fn serve(
     } = connection;
     let sending = Sending::new();
     let outbox = sending.outbox.clone();
+    let standing = shared.nobodies.add(outbox.clone());
+    let judges = (&shared.credentials, &*shared.audit);
+    let entering = certified::enter((reader, writer), peer, judges, &outbox, GREETING_LIMIT);
+    let Some(Entered {
+        inbox,
+        writer,
+        certified,
+    }) = entering.await
+    else {
+        return;
+    };
     let accepted = Accepted {
         peer,
         own,
         credentials: shared.credentials,
+        certified,
         replies: Rc::new(Replies {
             sending,
             peer,
@@ -205,7 +220,7 @@ pub(crate) async fn serve(
         }),
         checks: RefCell::default(),
         has_greeted: Cell::new(false),
-        standing: shared.nobodies.add(outbox.clone()),
+        standing,
         refused: Cell::new(0),
     };
     let writing = accepted.replies.sending.drain(writer, || ());
@@ -226,7 +241,6 @@ pub(crate) async fn serve(
         }
         Some(asked + outbox.len().saturating_sub(before))
     };
-    let inbox = Inbox::new(reader);
     let reading = connection::read_frames(inbox, &accepted.checks, peer, || (), on_frame);
     let _ends = Ends(accepted.replies.clone());
     until_over(reading, writing, &accepted.has_greeted, GREETING_LIMIT).await;
@@ -261,14 +275,15 @@ impl Accepted {
                     return None;
                 };
                 if hello.is_empty() {
-                    return Some(self.open(self.credentials.stranger()));
+                    return Some(self.open(self.unproved()));
                 }
-                let Answered { answer, next } = self.credentials.greeted(self.own, &hello);
+                let answered = self.credentials.greeted(self.own, self.certified, &hello);
+                let Answered { answer, next } = answered;
                 if !answer.is_empty() {
                     self.replies.sending.say(credentials::said(&answer));
                 }
                 Some(match next {
-                    Next::Settled(_) => self.open(self.credentials.stranger()),
+                    Next::Settled(_) => self.open(self.unproved()),
                     Next::Proof(acceptor) => Stage::Proof(Box::new(acceptor)),
                     Next::Refused(refusal) => self.refuse(&refusal),
                 })
@@ -283,6 +298,12 @@ impl Accepted {
             Stage::Refused => Some(Stage::Refused),
             Stage::Open(_) => None,
         }
+    }
+
+    /// What the other side is to us without a key.
+    fn unproved(&self) -> Identity {
+        let stranger = || self.credentials.stranger();
+        self.certified.unwrap_or_else(stranger)
     }
 
     fn open(&self, identity: Identity) -> Stage {

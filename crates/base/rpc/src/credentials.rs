@@ -3,17 +3,21 @@
 use crate::frame;
 use bytes::{BufMut, Bytes};
 use plinth_core::output::Output;
-use plinth_identity::Identity;
+use plinth_identity::{Identity, Side, Verdict};
 use plinth_identity::greeting::{
     Acceptor, Answered, Context, NONCE_BYTES, Nonce, Opener, Strangers,
 };
 use plinth_identity::keys::Keyring;
+use plinth_runtime::net::Layer;
 use plinth_runtime::{planted, random};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
 const PURPOSE: &str = "rpc";
+
+/// Begins the handshake by certificates on a new connection: TLS.
+pub type Handshakes = Rc<dyn Fn(Side) -> (Box<dyn Layer>, Rc<Verdict>)>;
 
 /// The keys of a worker, and who it wants to be. Clones share them, so that keys can change while it runs. Connections
 /// that have greeted stay as they are.
@@ -25,6 +29,11 @@ struct Inner {
     identity: Identity,
     strangers: Cell<Strangers>,
     any_address: Cell<bool>,
+    certificates: RefCell<Option<Handshakes>>,
+    /// Opens all connections with certificates, and never without.
+    opens_by_certificate: Cell<bool>,
+    /// Who comes without a certificate and without a key is a stranger.
+    wants_certificates: Cell<bool>,
 }
 
 impl Credentials {
@@ -40,7 +49,24 @@ impl Credentials {
             identity,
             strangers: Cell::new(Strangers::Refused),
             any_address: Cell::new(false),
+            certificates: RefCell::default(),
+            opens_by_certificate: Cell::new(false),
+            wants_certificates: Cell::new(false),
         }))
+    }
+
+    /// Accepts connections with certificates beside others. If `opens`, it opens all its own ones with certificates,
+    /// whatever the other side says.
+    pub fn with_certificates(self, handshakes: Handshakes, opens: bool) -> Credentials {
+        self.0.certificates.replace(Some(handshakes));
+        self.0.opens_by_certificate.set(opens);
+        self
+    }
+
+    /// Who comes without a certificate and without a key is a stranger, also if there are no keys.
+    pub fn closed_without_certificate(self) -> Credentials {
+        self.0.wants_certificates.set(true);
+        self
     }
 
     /// Connections may lead to another address than the one that was meant: somebody translates addresses on the way.
@@ -60,20 +86,47 @@ impl Credentials {
         self.0.keys.replace(keys);
     }
 
-    /// What somebody is to us who has proved nothing. A worker without the keys of servers trusts everybody.
+    /// What somebody is to us who has proved nothing. A worker without the keys of servers trusts everybody, unless it
+    /// wants certificates.
     pub(crate) fn stranger(&self) -> Identity {
         let keys = self.0.keys.borrow();
         let keys = keys.as_ref();
-        keys.filter(|keys| keys.highest() == Identity::Server)
-            .map_or(Identity::Server, Keyring::open_to)
+        match keys.filter(|keys| keys.highest() == Identity::Server) {
+            Some(keys) => keys.open_to(),
+            None if self.0.wants_certificates.get() => Identity::Nobody,
+            None => Identity::Server,
+        }
+    }
+
+    /// What protects a connection that is opened; `None` if that is done without certificates.
+    pub(crate) fn open(&self) -> Option<(Box<dyn Layer>, Rc<Verdict>)> {
+        let handshakes = self.0.certificates.borrow();
+        let handshakes = handshakes.as_ref();
+        let handshakes = handshakes.filter(|_| self.0.opens_by_certificate.get());
+        handshakes.map(|begin| begin(Side::Opener))
+    }
+
+    /// What may protect a connection that is accepted.
+    pub(crate) fn accepts(&self) -> Option<Handshakes> {
+        self.0.certificates.borrow().clone()
+    }
+
+    fn context_of(&self, to: SocketAddr) -> Context {
+        Context {
+            purpose: PURPOSE,
+            address: Some(to).filter(|_| !self.0.any_address.get()),
+        }
+    }
+
+    /// For a connection that is protected already: it has no key to offer, and means an address.
+    pub(crate) fn opener_by_certificate(&self, to: SocketAddr) -> Opener {
+        let (context, nobody) = (self.context_of(to), Identity::Nobody);
+        Opener::new(context, None, nobody, Strangers::Refused, nonce())
     }
 
     /// `None`: it has nothing to prove.
     pub(crate) fn opener(&self, to: SocketAddr) -> Option<Opener> {
-        let context = Context {
-            purpose: PURPOSE,
-            address: Some(to).filter(|_| !self.0.any_address.get()),
-        };
+        let context = self.context_of(to);
         let keys = self.0.keys.borrow();
         let keys = keys.as_ref()?;
         // Whoever has lower keys only is what they give.
@@ -83,11 +136,20 @@ impl Credentials {
         may_offer.then(|| Opener::new(context, Some(keys), identity, strangers, nonce()))
     }
 
-    pub(crate) fn greeted(&self, own: Option<SocketAddr>, hello: &[u8]) -> Answered {
+    /// Takes a hello. `certified`: what the certificate of the other side stands for, if it has shown one.
+    pub(crate) fn greeted(
+        &self,
+        own: Option<SocketAddr>,
+        certified: Option<Identity>,
+        hello: &[u8],
+    ) -> Answered {
         let context = Context {
             purpose: PURPOSE,
             address: own,
         };
+        if let Some(peer) = certified {
+            return Acceptor::certified(context, peer, hello);
+        }
         let keys = self.0.keys.borrow();
         Acceptor::greeted(context, keys.as_ref(), hello, nonce())
     }

@@ -17,6 +17,7 @@
 
 mod accepted;
 mod audit;
+mod certified;
 mod connection;
 mod credentials;
 mod endpoint;
@@ -32,7 +33,7 @@ mod transport;
 mod waiters;
 mod wire;
 
-pub use credentials::{Credentials, hello_of_nobody};
+pub use credentials::{Credentials, Handshakes, hello_of_nobody};
 pub use endpoint::{Endpoint, Interface};
 pub use failure::{FailureBeacon, Gone, WaitFailure, wait_failure};
 pub use frame::FRAME_SAFE_BYTES;

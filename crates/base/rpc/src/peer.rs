@@ -1,5 +1,6 @@
 //! The calling side of a connection: connects on demand, matches replies to calls, pings, reconnects.
 
+use crate::certified::{self, Entered};
 use crate::connection::{self, Refused, Sending};
 use crate::credentials::{self, Credentials};
 use crate::frame::{self, Check};
@@ -195,13 +196,12 @@ impl Peer {
             net::connect(self.address),
         );
         match connecting.await {
-            Some(Ok((reader, mut writer))) => {
+            Some(Ok(halves)) => {
                 self.refusals.set(0);
                 self.connected.set(true);
                 self.last_heard.set(plinth_runtime::now());
-                let mut inbox = Inbox::new(reader);
-                match self.greet(&mut inbox, &mut writer).await {
-                    Some(Ok(checks)) => {
+                match self.greet(halves).await {
+                    Some(Ok((inbox, writer, checks))) => {
                         *backoff = RECONNECT_MIN;
                         self.ungreeted.replace(None);
                         self.talk(inbox, writer, checks).await;
@@ -230,21 +230,40 @@ impl Peer {
         }
     }
 
-    /// Greets on a new connection. Returns what checks the seals of what comes, if there are seals; `None` if the
-    /// connection breaks. Requests that were sent meanwhile are sealed, too.
+    /// Greets on a new connection. Returns its halves and what checks the seals of what comes, if there are seals;
+    /// `None` if the connection breaks. Requests that were sent meanwhile are sealed, too.
     async fn greet(
         &self,
-        inbox: &mut Inbox,
-        writer: &mut net::Writer,
-    ) -> Option<std::result::Result<Option<Checks>, Refusal>> {
-        let opener = self.credentials.opener(self.address);
-        let hello = credentials::hello(opener.as_ref());
-        writer.write_all(hello).await.ok()?;
-        let Some(opener) = opener else {
-            return Some(Ok(None));
-        };
+        halves: (net::Reader, net::Writer),
+    ) -> Option<std::result::Result<(Inbox, net::Writer, Option<Checks>), Refusal>> {
         let limit = Duration::from_millis(CONNECT_TIMEOUT_MS.get());
-        let answer = plinth_runtime::timeout(limit, connection::next_frame(inbox)).await??;
+        let opened = certified::open(halves, &self.credentials, limit).await;
+        let (entered, verdict) = match opened {
+            Ok(opened) => opened,
+            Err(refusal) => return Some(Err(refusal)),
+        };
+        let Entered {
+            mut inbox,
+            mut writer,
+            ..
+        } = entered;
+        let opener = match verdict {
+            Some(_) => Some(self.credentials.opener_by_certificate(self.address)),
+            None => self.credentials.opener(self.address),
+        };
+        let hello = credentials::hello(opener.as_ref());
+        let said = writer.write_all(hello).await;
+        // Whoever refuses our certificate may have ended the connection already. It has said why.
+        if said.is_err() && verdict.is_none() {
+            return None;
+        }
+        let Some(opener) = opener else {
+            return Some(Ok((inbox, writer, None)));
+        };
+        let answer = plinth_runtime::timeout(limit, connection::next_frame(&mut inbox)).await?;
+        let Some(answer) = answer else {
+            return verdict.map(|verdict| Err(certified::refusal(&verdict)));
+        };
         self.last_heard.set(plinth_runtime::now());
         if answer.token != frame::HELLO {
             return Some(Err(Refusal::Malformed));
@@ -256,11 +275,12 @@ impl Peer {
         if let Some(proof) = proof {
             writer.write_all(credentials::said(&proof)).await.ok()?;
         }
-        Some(Ok(session.map(|session| {
+        let checks = session.map(|session| {
             let sending = self.sending.borrow();
             sending.seal_with(Sealer::new(session.send));
             Checks::new(Checker::new(session.receive))
-        })))
+        });
+        Some(Ok((inbox, writer, checks)))
     }
 
     fn note_ungreeted(&self, refusal: Refusal) {

@@ -3,8 +3,15 @@
 //! Bytes of one connection arrive in order and once, or the connection fails. There is no bound on the delay, and a
 //! completed write does not mean that the bytes have arrived. Dropping both halves closes the connection.
 
+mod layer;
+#[cfg(test)]
+mod tests;
+
+pub use layer::{Layer, layered};
+
 use crate::{Duration, real, sim};
 use bytes::{Bytes, BytesMut};
+use layer::{ReadLayer, WriteLayer};
 use std::io;
 use std::net::SocketAddr;
 
@@ -27,9 +34,15 @@ enum AnyWriter {
 /// Accepts connections at one address. Dropping it frees the address.
 pub struct Listener(AnyListener);
 /// The half of a connection that receives.
-pub struct Reader(AnyReader);
+pub struct Reader {
+    bare: AnyReader,
+    layer: Option<Box<ReadLayer>>,
+}
 /// The half of a connection that sends.
-pub struct Writer(AnyWriter);
+pub struct Writer {
+    bare: AnyWriter,
+    layer: Option<WriteLayer>,
+}
 
 /// Listens at `address`. Port 0 takes any free port; see [`Listener::local_addr`].
 pub async fn listen(address: SocketAddr) -> io::Result<Listener> {
@@ -75,17 +88,19 @@ pub async fn pulse(address: SocketAddr) -> Option<Duration> {
 }
 
 fn real_halves((reader, writer): (real::net::Reader, real::net::Writer)) -> (Reader, Writer) {
-    (
-        Reader(AnyReader::Real(reader)),
-        Writer(AnyWriter::Real(writer)),
-    )
+    bare(AnyReader::Real(reader), AnyWriter::Real(writer))
 }
 
 fn sim_halves((reader, writer): (sim::network::Reader, sim::network::Writer)) -> (Reader, Writer) {
-    (
-        Reader(AnyReader::Sim(reader)),
-        Writer(AnyWriter::Sim(writer)),
-    )
+    bare(AnyReader::Sim(reader), AnyWriter::Sim(writer))
+}
+
+/// Halves without a layer.
+fn bare(reader: AnyReader, writer: AnyWriter) -> (Reader, Writer) {
+    let (bare, layer) = (reader, None);
+    let reader = Reader { bare, layer };
+    let (bare, layer) = (writer, None);
+    (reader, Writer { bare, layer })
 }
 
 impl Listener {
@@ -112,12 +127,37 @@ impl Listener {
     }
 }
 
+impl AnyReader {
+    async fn read(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
+        match self {
+            AnyReader::Real(r) => r.read(buffer).await,
+            AnyReader::Sim(r) => r.read(buffer).await,
+        }
+    }
+}
+
+impl AnyWriter {
+    async fn write_all(&mut self, data: Bytes) -> io::Result<()> {
+        match self {
+            AnyWriter::Real(w) => w.write_all(data).await,
+            AnyWriter::Sim(w) => w.write_all(data).await,
+        }
+    }
+
+    async fn shutdown(&mut self) -> io::Result<()> {
+        match self {
+            AnyWriter::Real(w) => w.shutdown().await,
+            AnyWriter::Sim(w) => w.shutdown(),
+        }
+    }
+}
+
 impl Reader {
     /// Appends the bytes that have arrived and returns their number. 0 means that the other side has ended its stream.
     pub async fn read(&mut self, buffer: &mut BytesMut) -> io::Result<usize> {
-        match &mut self.0 {
-            AnyReader::Real(r) => r.read(buffer).await,
-            AnyReader::Sim(r) => r.read(buffer).await,
+        match &mut self.layer {
+            None => self.bare.read(buffer).await,
+            Some(layer) => layer.read(&mut self.bare, buffer).await,
         }
     }
 }
@@ -127,17 +167,18 @@ impl Writer {
     ///
     /// If the future is dropped, a part of the data may have been sent: such a connection must not be used any more.
     pub async fn write_all(&mut self, data: Bytes) -> io::Result<()> {
-        match &mut self.0 {
-            AnyWriter::Real(w) => w.write_all(data).await,
-            AnyWriter::Sim(w) => w.write_all(data).await,
-        }
+        let data = match &self.layer {
+            None => data,
+            Some(layer) => layer.seal(&data)?,
+        };
+        self.bare.write_all(data).await
     }
 
     /// Ends the stream of this side: the other side reads the bytes that were sent, then 0.
     pub async fn shutdown(&mut self) -> io::Result<()> {
-        match &mut self.0 {
-            AnyWriter::Real(w) => w.shutdown().await,
-            AnyWriter::Sim(w) => w.shutdown(),
+        if let Some(layer) = &self.layer {
+            self.bare.write_all(layer.end()).await?;
         }
+        self.bare.shutdown().await
     }
 }
