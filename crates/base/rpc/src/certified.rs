@@ -67,7 +67,10 @@ pub(crate) async fn enter(
             return Some(bare);
         }
         let (layer, verdict) = begin(Side::Acceptor);
-        match (layered(reader, writer, arrived, layer).await, verdict.peer()) {
+        match (
+            layered(reader, writer, arrived, layer).await,
+            verdict.peer(),
+        ) {
             (Ok((reader, writer)), certified @ Some(_)) => Some(Entered {
                 certified,
                 ..Entered::bare(reader, writer)

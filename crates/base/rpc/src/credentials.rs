@@ -3,11 +3,11 @@
 use crate::frame;
 use bytes::{BufMut, Bytes};
 use plinth_core::output::Output;
-use plinth_identity::{Identity, Side, Verdict};
 use plinth_identity::greeting::{
     Acceptor, Answered, Context, NONCE_BYTES, Nonce, Opener, Strangers,
 };
 use plinth_identity::keys::Keyring;
+use plinth_identity::{Identity, Side, Verdict};
 use plinth_runtime::net::Layer;
 use plinth_runtime::{planted, random};
 use std::cell::{Cell, RefCell};

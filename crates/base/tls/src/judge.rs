@@ -99,7 +99,8 @@ impl Judge {
         now: u64,
     ) -> Result<Identity, Refused> {
         let malformed = || Refused {
-            line: "the peer's certificate is malformed, or its chain is too long; make it anew".into(),
+            line: "the peer's certificate is malformed, or its chain is too long; make it anew"
+                .into(),
             told: CertificateError::BadEncoding,
         };
         let [own, rest @ ..] = chain else {
@@ -111,7 +112,9 @@ impl Judge {
         let said = x509::certificate(own).ok_or_else(malformed)?;
         let path = self.path(side, own, rest, &said, now);
         let (is_valid, is_unexpired, root) = match &path {
-            Path::Trusted { is_unexpired, root } => (true, *is_unexpired, root.said.subject.clone()),
+            Path::Trusted { is_unexpired, root } => {
+                (true, *is_unexpired, root.said.subject.clone())
+            }
             Path::Broken(_) => (false, false, Name::default()),
         };
         let broken = match &path {
@@ -141,9 +144,8 @@ impl Judge {
                 rules::Mismatch::Expired => CertificateError::Expired,
                 rules::Mismatch::Conditions(_) => CertificateError::ApplicationVerificationFailure,
             };
-            let because = broken.map_or_else(String::new, |error| {
-                format!("; {}", self.explain(error))
-            });
+            let because =
+                broken.map_or_else(String::new, |error| format!("; {}", self.explain(error)));
             let line = format!("{mismatch} ({}{because})", of());
             return Err(Refused { line, told });
         }
@@ -240,7 +242,8 @@ impl Judge {
 
     fn explain(&self, error: &webpki::Error) -> String {
         match error {
-            webpki::Error::UnknownIssuer => {
+            // The second: somebody with the same name has signed it.
+            webpki::Error::UnknownIssuer | webpki::Error::InvalidSignatureForPublicKey => {
                 format!("nobody in {} has signed it", self.ca_file)
             }
             webpki::Error::CaUsedAsEndEntity => format!(

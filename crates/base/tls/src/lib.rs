@@ -19,6 +19,10 @@ mod judge;
 mod material;
 mod session;
 mod settings;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
+#[cfg(test)]
+mod tests;
 mod verifier;
 mod x509;
 
@@ -174,8 +178,7 @@ impl Ready {
     }
 
     fn open(&self, findings: Arc<Findings>) -> Result<UnbufferedClientConnection, rustls::Error> {
-        let builder =
-            ClientConfig::builder_with_details(PROVIDER.clone(), Arc::new(WallClock));
+        let builder = ClientConfig::builder_with_details(PROVIDER.clone(), Arc::new(WallClock));
         let mut config = builder
             .with_protocol_versions(&[&TLS13])?
             .dangerous() // the verifier does more than the one of `rustls`, which knows names only
@@ -189,8 +192,7 @@ impl Ready {
     }
 
     fn accept(&self, findings: Arc<Findings>) -> Result<UnbufferedServerConnection, rustls::Error> {
-        let builder =
-            ServerConfig::builder_with_details(PROVIDER.clone(), Arc::new(WallClock));
+        let builder = ServerConfig::builder_with_details(PROVIDER.clone(), Arc::new(WallClock));
         let mut config = builder
             .with_protocol_versions(&[&TLS13])?
             .with_client_cert_verifier(Arc::new(OfOpeners(findings)))

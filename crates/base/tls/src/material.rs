@@ -108,7 +108,9 @@ impl Material {
         let end = text.find(END).ok_or_else(malformed)? + END.len();
         let (_, document) = SecretDocument::from_pem(&text[..end]).map_err(|_| malformed())?;
         let sealed = EncryptedPrivateKeyInfoRef::try_from(document.as_bytes());
-        let opened = sealed.map_err(|_| malformed())?.decrypt(password.as_bytes());
+        let opened = sealed
+            .map_err(|_| malformed())?
+            .decrypt(password.as_bytes());
         let opened = opened.map_err(|_| {
             format!("{name}: the password of the private key is wrong; see --tls-password")
         })?;
@@ -121,7 +123,9 @@ impl Material {
             let wrong = |what: String| format!("{}: a certificate is wrong: {what}", self.ca.name);
             let said = x509::certificate(&der).ok_or_else(|| wrong("it is malformed".into()))?;
             let anchor = webpki::anchor_from_trusted_cert(&der);
-            let anchor = anchor.map_err(|error| wrong(format!("{error:?}")))?.to_owned();
+            let anchor = anchor
+                .map_err(|error| wrong(format!("{error:?}")))?
+                .to_owned();
             Ok(Root { der, anchor, said })
         });
         roots.collect()
@@ -129,7 +133,10 @@ impl Material {
 
     /// Our certificate, for people.
     pub(crate) fn shown(&self, certified: &CertifiedKey) -> String {
-        let said = certified.cert.first().and_then(|own| x509::certificate(own));
+        let said = certified
+            .cert
+            .first()
+            .and_then(|own| x509::certificate(own));
         let subject = said.map_or_else(String::new, |said| x509::shown(&said.subject));
         format!("{} (subject {subject})", self.certificate.name)
     }

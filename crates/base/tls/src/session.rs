@@ -6,7 +6,9 @@ use plinth_identity::{Side, Verdict};
 use plinth_runtime::net::Layer;
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
-use rustls::unbuffered::{ConnectionState, EncodeError, EncryptError, UnbufferedStatus};
+use rustls::unbuffered::{
+    ConnectionState, EncodeError, EncodeTlsData, EncryptError, UnbufferedStatus, WriteTraffic,
+};
 use std::io;
 use std::ops::Deref;
 use std::rc::Rc;
@@ -17,6 +19,8 @@ const RECORD_BYTES: usize = 16 << 10;
 const RECORD_ADDS: usize = 5 + 1 + 16;
 /// Room for messages of the handshake that go before.
 const MESSAGES_BYTES: usize = 128;
+/// A buffer that is empty and has more room than this is given back.
+const KEPT_BYTES: usize = 128 << 10;
 
 /// Both sides of `rustls` have the same functions, but no trait for them.
 pub(crate) trait Records {
@@ -57,6 +61,9 @@ pub(crate) struct Session<C> {
     verdict: Rc<Verdict>,
     /// Our certificate, as lines for the user name it.
     own: Rc<str>,
+    /// What has arrived and is not a whole record, or not a whole message of a handshake. `rustls` has marks in it, so
+    /// it is shown to it whatever is to be done.
+    unread: BytesMut,
     has_ended: bool,
 }
 
@@ -67,6 +74,7 @@ impl<C: Records> Session<C> {
             findings,
             verdict,
             own,
+            unread: BytesMut::new(),
             has_ended: false,
         }
     }
@@ -80,41 +88,45 @@ impl<C: Records> Session<C> {
         io::ErrorKind::InvalidData.into()
     }
 
-    /// Goes on until `rustls` has done what it can with `wire`. Returns whether data may be sent.
+    /// Goes on until `rustls` has done what it can with what has arrived.
     fn advance(
         &mut self,
-        wire: &mut BytesMut,
         plain: &mut BytesMut,
         answer: &mut BytesMut,
     ) -> Result<(), rustls::Error> {
         loop {
-            let UnbufferedStatus { mut discard, state } = self.connection.process(wire);
-            let mut is_done = false;
-            match state? {
-                ConnectionState::EncodeTlsData(mut message) => {
-                    append(answer, MESSAGES_BYTES, |room| match message.encode(room) {
-                        Ok(bytes) => Ok(bytes),
-                        Err(EncodeError::InsufficientSize(size)) => Err(Some(size.required_size)),
-                        Err(EncodeError::AlreadyEncoded) => Err(None),
-                    })?;
+            let UnbufferedStatus { mut discard, state } = self.connection.process(&mut self.unread);
+            let done = match state {
+                Ok(ConnectionState::EncodeTlsData(message)) => encode(message, answer),
+                Ok(ConnectionState::TransmitTlsData(message)) => {
+                    message.done(); // the caller sends it before anything that is said later
+                    Ok(false)
                 }
-                ConnectionState::TransmitTlsData(message) => message.done(),
-                ConnectionState::ReadTraffic(mut records) => {
-                    while let Some(record) = records.next_record() {
-                        let record = record?;
-                        discard += record.discard;
-                        plain.extend_from_slice(record.payload);
+                Ok(ConnectionState::ReadTraffic(mut records)) => loop {
+                    match records.next_record() {
+                        None => break Ok(false),
+                        Some(Err(error)) => break Err(error),
+                        Some(Ok(record)) => {
+                            discard += record.discard;
+                            plain.extend_from_slice(record.payload);
+                        }
                     }
+                },
+                Ok(ConnectionState::PeerClosed) => {
+                    self.has_ended = true;
+                    Ok(false)
                 }
-                ConnectionState::PeerClosed => self.has_ended = true,
-                ConnectionState::WriteTraffic(_)
-                | ConnectionState::BlockedHandshake
-                | ConnectionState::Closed => is_done = true,
+                Ok(
+                    ConnectionState::WriteTraffic(_)
+                    | ConnectionState::BlockedHandshake
+                    | ConnectionState::Closed,
+                ) => Ok(true),
                 // Early data is not offered.
-                _ => return Err(rustls::Error::General("an unknown state".into())),
-            }
-            wire.advance(discard);
-            if is_done {
+                Ok(_) => Err(rustls::Error::General("an unknown state".into())),
+                Err(error) => Err(error),
+            };
+            self.unread.advance(discard);
+            if done? {
                 return Ok(());
             }
         }
@@ -122,47 +134,59 @@ impl<C: Records> Session<C> {
 
     /// What the other side is told after an error.
     fn last_words(&mut self, answer: &mut BytesMut) {
-        let status = self.connection.process(&mut []);
-        if let Ok(ConnectionState::EncodeTlsData(mut message)) = status.state {
-            let _ = append(answer, MESSAGES_BYTES, |room| {
-                message.encode(room).map_err(|error| match error {
-                    EncodeError::InsufficientSize(size) => Some(size.required_size),
-                    EncodeError::AlreadyEncoded => None,
-                })
-            });
+        let UnbufferedStatus { state, .. } = self.connection.process(&mut self.unread);
+        if let Ok(ConnectionState::EncodeTlsData(message)) = state {
+            let _ = encode(message, answer); // without it the connection just ends
         }
+        self.unread = BytesMut::new();
     }
 
+    /// Appends what `put` writes, behind messages of the handshake that wait.
     fn write(
         &mut self,
         wire: &mut BytesMut,
-        mut put: impl FnMut(
-            &mut rustls::unbuffered::WriteTraffic<'_, C::Data>,
-            &mut [u8],
-        ) -> Result<usize, EncryptError>,
         room: usize,
+        put: impl Fn(&mut WriteTraffic<'_, C::Data>, &mut [u8]) -> Result<usize, EncryptError>,
     ) -> Result<(), rustls::Error> {
         loop {
-            match self.connection.process(&mut []).state? {
-                ConnectionState::WriteTraffic(mut traffic) => {
-                    return append(wire, room, |room| match put(&mut traffic, room) {
+            let UnbufferedStatus { discard, state } = self.connection.process(&mut self.unread);
+            let done = match state {
+                Ok(ConnectionState::WriteTraffic(mut traffic)) => {
+                    let put = |room: &mut [u8]| match put(&mut traffic, room) {
                         Ok(bytes) => Ok(bytes),
                         Err(EncryptError::InsufficientSize(size)) => Err(Some(size.required_size)),
                         Err(EncryptError::EncryptExhausted) => Err(None),
-                    });
+                    };
+                    append(wire, room, put).map(|()| true)
                 }
-                ConnectionState::EncodeTlsData(mut message) => {
-                    append(wire, MESSAGES_BYTES, |room| match message.encode(room) {
-                        Ok(bytes) => Ok(bytes),
-                        Err(EncodeError::InsufficientSize(size)) => Err(Some(size.required_size)),
-                        Err(EncodeError::AlreadyEncoded) => Err(None),
-                    })?;
+                Ok(ConnectionState::EncodeTlsData(message)) => encode(message, wire),
+                Ok(ConnectionState::TransmitTlsData(message)) => {
+                    message.done();
+                    Ok(false)
                 }
-                ConnectionState::TransmitTlsData(message) => message.done(),
-                _ => return Err(rustls::Error::HandshakeNotComplete),
+                Ok(_) => Err(rustls::Error::HandshakeNotComplete),
+                Err(error) => Err(error),
+            };
+            self.unread.advance(discard);
+            if done? {
+                return Ok(());
             }
         }
     }
+}
+
+/// Appends a message of the handshake. There may be more to do.
+pub(crate) fn encode<Data>(
+    mut message: EncodeTlsData<'_, Data>,
+    wire: &mut BytesMut,
+) -> Result<bool, rustls::Error> {
+    let put = |room: &mut [u8]| {
+        message.encode(room).map_err(|error| match error {
+            EncodeError::InsufficientSize(size) => Some(size.required_size),
+            EncodeError::AlreadyEncoded => None,
+        })
+    };
+    append(wire, MESSAGES_BYTES, put).map(|()| false)
 }
 
 /// Appends what `put` writes. It returns the number of bytes, or how many it wants; `None` if it cannot at all.
@@ -195,7 +219,14 @@ impl<C: Records> Layer for Session<C> {
         plain: &mut BytesMut,
         answer: &mut BytesMut,
     ) -> io::Result<()> {
-        let advanced = self.advance(wire, plain, answer);
+        match self.unread.is_empty() {
+            true => std::mem::swap(&mut self.unread, wire),
+            false => self.unread.unsplit(wire.split()),
+        }
+        let advanced = self.advance(plain, answer);
+        if self.unread.is_empty() && self.unread.capacity() > KEPT_BYTES {
+            self.unread = BytesMut::new();
+        }
         if let Err(error) = advanced {
             self.last_words(answer);
             return Err(self.fail(&error));
@@ -215,16 +246,14 @@ impl<C: Records> Layer for Session<C> {
     fn send(&mut self, plain: &[u8], wire: &mut BytesMut) -> io::Result<()> {
         let records = plain.len() / RECORD_BYTES + 1;
         let room = plain.len() + records * RECORD_ADDS + MESSAGES_BYTES;
-        let sent = self.write(wire, |traffic, room| traffic.encrypt(plain, room), room);
+        let sent = self.write(wire, room, |traffic, room| traffic.encrypt(plain, room));
         sent.map_err(|error| self.fail(&error))
     }
 
     fn end(&mut self, wire: &mut BytesMut) {
-        let close = self.write(
-            wire,
-            |traffic, room| traffic.queue_close_notify(room),
-            MESSAGES_BYTES,
-        );
+        let close = self.write(wire, MESSAGES_BYTES, |traffic, room| {
+            traffic.queue_close_notify(room)
+        });
         let _ = close; // a connection that has failed has no end to tell
     }
 

@@ -19,7 +19,9 @@ pub(crate) struct Findings {
 
 impl fmt::Debug for Findings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Findings").field("side", &self.side).finish()
+        f.debug_struct("Findings")
+            .field("side", &self.side)
+            .finish()
     }
 }
 

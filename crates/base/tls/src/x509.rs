@@ -46,7 +46,7 @@ impl<'a> Der<'a> {
             return None;
         };
         let (length, rest) = match first {
-            0..0x80 => (usize::from(*first), rest),
+            0..=0x7f => (usize::from(*first), rest),
             0x81..=0x84 => {
                 let (digits, rest) = rest.split_at_checked(usize::from(first & 0x7f))?;
                 let more = |length: usize, digit: &u8| length << 8 | usize::from(*digit);
@@ -152,8 +152,12 @@ fn text(tag: u8, value: &[u8]) -> Option<String> {
         // Taken for Latin-1, as everybody does.
         0x14 => Some(value.iter().copied().map(char::from).collect()),
         0x1e if value.len().is_multiple_of(2) => {
-            let units = value.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
-            char::decode_utf16(units).collect::<Result<String, _>>().ok()
+            let units = value
+                .chunks_exact(2)
+                .map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+            char::decode_utf16(units)
+                .collect::<Result<String, _>>()
+                .ok()
         }
         _ => None,
     }
@@ -206,7 +210,11 @@ fn time(dates: &mut Der) -> Option<u64> {
     if digits.len() != wanted || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    let number = |digits: &[u8]| digits.iter().fold(0, |n, digit| n * 10 + u64::from(digit - b'0'));
+    let number = |digits: &[u8]| {
+        digits
+            .iter()
+            .fold(0, |n, digit| n * 10 + u64::from(digit - b'0'))
+    };
     let (year, rest) = digits.split_at(wanted - 10);
     let year = match (number(year), tag) {
         (year @ 0..50, UTC_TIME) => 2000 + year,
@@ -237,9 +245,8 @@ fn days(year: u64, month: u64, day: u64) -> u64 {
 
 /// The names of a subject in one line, for people.
 pub fn shown(name: &Name) -> String {
-    let field = |(field, text): &(Field, String)| {
-        format!("{}={}", field.short(), text.escape_debug())
-    };
+    let field =
+        |(field, text): &(Field, String)| format!("{}={}", field.short(), text.escape_debug());
     match name.fields.iter().map(field).collect::<Vec<_>>() {
         fields if fields.is_empty() => "no name".into(),
         fields => fields.join(","),
@@ -256,10 +263,19 @@ mod tests {
         let mut params = CertificateParams::default();
         let name = &mut params.distinguished_name;
         *name = rcgen::DistinguishedName::new();
-        name.push(DnType::CountryName, DnValue::PrintableString("DE".try_into().expect("letters")));
+        name.push(
+            DnType::CountryName,
+            DnValue::PrintableString("DE".try_into().expect("letters")),
+        );
         name.push(DnType::OrganizationName, "Käse, GmbH");
-        name.push(DnType::CommonName, DnValue::BmpString("plinth".try_into().expect("text")));
-        name.push(DnType::CustomDnType(vec![0, 9, 2342, 19_200_300, 100, 1, 1]), "seven");
+        name.push(
+            DnType::CommonName,
+            DnValue::BmpString("plinth".try_into().expect("text")),
+        );
+        name.push(
+            DnType::CustomDnType(vec![0, 9, 2342, 19_200_300, 100, 1, 1]),
+            "seven",
+        );
         params.subject_alt_names = vec![
             SanType::DnsName("a.example".try_into().expect("ascii")),
             SanType::URI("spiffe://cluster/server".try_into().expect("ascii")),
@@ -305,7 +321,10 @@ mod tests {
         );
         assert_eq!(read.issuer.fields, read.subject.fields);
         assert!(read.issuer.alternatives.is_empty());
-        assert_eq!(shown(&read.subject), "C=DE,O=Käse, GmbH,CN=plinth,UID=seven");
+        assert_eq!(
+            shown(&read.subject),
+            "C=DE,O=Käse, GmbH,CN=plinth,UID=seven"
+        );
         assert_eq!(shown(&Name::default()), "no name");
     }
 
@@ -328,6 +347,8 @@ mod tests {
     /// Fuzz target.
     #[test]
     fn a_damaged_certificate_is_read_or_refused_and_never_a_panic() {
-        fuzz("certificate", 1, [made()], |input| certificate(input).is_some());
+        fuzz("certificate", 1, [made()], |input| {
+            certificate(input).is_some()
+        });
     }
 }

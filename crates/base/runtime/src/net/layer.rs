@@ -55,11 +55,7 @@ pub(super) struct ReadLayer {
 pub(super) struct WriteLayer(Rc<RefCell<Shared>>);
 
 impl ReadLayer {
-    pub async fn read(
-        &mut self,
-        bare: &mut AnyReader,
-        buffer: &mut BytesMut,
-    ) -> io::Result<usize> {
+    pub async fn read(&mut self, bare: &mut AnyReader, buffer: &mut BytesMut) -> io::Result<usize> {
         let before = buffer.len();
         buffer.unsplit(std::mem::take(&mut self.early));
         loop {

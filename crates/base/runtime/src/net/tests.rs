@@ -98,7 +98,10 @@ async fn echo(reader: Reader, writer: Writer, arrived: BytesMut) {
     let (mut reader, mut writer) = halves.expect("greets");
     let mut heard = BytesMut::new();
     while reader.read(&mut heard).await.expect("reads") > 0 {
-        writer.write_all(heard.split().freeze()).await.expect("writes");
+        writer
+            .write_all(heard.split().freeze())
+            .await
+            .expect("writes");
     }
     writer.shutdown().await.expect("ends");
     std::future::pending::<()>().await;
