@@ -5,7 +5,7 @@ use crate::connection::Connection;
 use crate::future::Future;
 use crate::payload::Payload;
 use crate::transaction::Transaction;
-use crate::{options, state};
+use crate::{options, state, tls};
 use bytes::Bytes;
 use plinth_coordination::{ClusterFile, cluster_file, key_file};
 use plinth_core::{Error, Result};
@@ -76,20 +76,25 @@ fn parse(text: &str) -> Result<ClusterFile> {
     ClusterFile::parse(text).map_err(|_| Error::connection_string_invalid)
 }
 
-/// The keys beside the cluster file. One that cannot be used is an error, and not the same as none.
-fn read_keys(cluster_file: &Path) -> Result<Option<Keyring>> {
-    let path = key_file::beside(cluster_file);
+/// Mode and content of a file.
+pub(crate) fn read_with_mode(path: &Path) -> std::io::Result<(u32, Bytes)> {
     #[expect(
         clippy::disallowed_methods,
         reason = "the caller's thread has no event loop"
     )]
-    let found = std::fs::metadata(&path).and_then(|of| Ok((of, std::fs::read(&path)?)));
-    let (of, bytes) = match found {
+    let (of, bytes) = (std::fs::metadata(path)?, std::fs::read(path)?);
+    Ok((of.permissions().mode(), bytes.into()))
+}
+
+/// The keys beside the cluster file. One that cannot be used is an error, and not the same as none.
+fn read_keys(cluster_file: &Path) -> Result<Option<Keyring>> {
+    let path = key_file::beside(cluster_file);
+    let (mode, bytes) = match read_with_mode(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(_) => return Err(Error::file_not_readable),
         Ok(found) => found,
     };
-    match key_file::parse(&path, of.permissions().mode(), &bytes) {
+    match key_file::parse(&path, mode, &bytes) {
         Ok(file) => Ok(Some(Keyring::new(&file))),
         Err(line) => {
             trace_warn!("KeysNotRead", "why" => line);
@@ -101,6 +106,7 @@ fn read_keys(cluster_file: &Path) -> Result<Option<Keyring>> {
 fn open(mut file: ClusterFile, path: Option<PathBuf>) -> Result<Box<Database>> {
     let coordinators = file.coordinators.iter().map(ToString::to_string).collect();
     file.keys = path.as_deref().map(read_keys).transpose()?.flatten();
+    file.certificates = tls::read(&file, path.as_deref())?;
     let connection = Connection::open(move |id| {
         state::open_database(id, file, path.as_deref());
     })?;

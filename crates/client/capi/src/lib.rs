@@ -44,4 +44,5 @@ mod network;
 mod options;
 mod payload;
 mod state;
+mod tls;
 mod transaction;

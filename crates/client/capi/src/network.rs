@@ -2,7 +2,7 @@
 
 use crate::arguments::{Code, bytes_at, code};
 use crate::loops::{self, Hook};
-use crate::{future, state};
+use crate::{future, state, tls};
 use plinth_core::{Error, Result};
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::sync::OnceLock;
@@ -75,8 +75,10 @@ fn set_option(option: c_int, value: &[u8]) -> Result<()> {
     match option {
         // Loops: each may carry transactions of its own.
         65 => loops::set_count(number()?),
-        // TLS, and an external library as the only client. Success would be wrong, because Plinth has neither.
-        41..=43 | 45..=47 | 52..=55 | 64 => Err(Error::unsupported_operation),
+        // A library for TLS, and an external library as the only client. Success would be wrong, because Plinth has
+        // neither.
+        41 | 64 => Err(Error::unsupported_operation),
+        42 | 43 | 45..=47 | 52..=55 => tls::set_option(option, value),
         // Tracing, multi-version clients, buggify and the like: nothing here depends on them.
         10 | 20 | 30..=40 | 48..=51 | 60..=63 | 66..=73 | 80..=84 | 90 | 91 | 1000..=1002 => Ok(()),
         _ => Err(Error::invalid_option),

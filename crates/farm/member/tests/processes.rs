@@ -93,6 +93,8 @@ fn file(coordinator: SocketAddr) -> ClusterFile {
         id: "a1".into(),
         coordinators: vec![coordinator],
         keys: None,
+        is_tls: false,
+        certificates: None,
     }
 }
 

@@ -144,6 +144,8 @@ mod tests {
             id: "a1".into(),
             coordinators: (0..3).map(address).collect(),
             keys: None,
+            is_tls: false,
+            certificates: None,
         }
     }
 

@@ -46,6 +46,8 @@ fn service() -> ClusterFile {
         id: "a1".into(),
         coordinators: (0..3).map(address).collect(),
         keys: None,
+        is_tls: false,
+        certificates: None,
     }
 }
 

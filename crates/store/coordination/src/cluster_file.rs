@@ -1,4 +1,5 @@
-//! The cluster file: `description:id@ip:port,ip:port…`, in FoundationDB's form.
+//! The cluster file: `description:id@ip:port,ip:port…`, in FoundationDB's form. In a cluster whose connections are
+//! protected by certificates, `:tls` follows each address.
 //!
 //! Coordinators can be exchanged for others. Each set of them has a number: the id of the second set ends in `_2`,
 //! that of the third in `_3`. The part before the number never changes.
@@ -26,6 +27,20 @@ pub struct ClusterFile {
     pub coordinators: Vec<SocketAddr>,
     /// Keys of this process for the cluster: not in the file, but [beside](key_file::beside) it.
     pub keys: Option<Keyring>,
+    /// Whoever uses the file connects by TLS, to all processes of the cluster.
+    pub is_tls: bool,
+    /// Certificates of this process, which are not in the file either.
+    pub certificates: Option<Arc<Tls>>,
+}
+
+/// What follows an address at which TLS is spoken.
+const TLS: &str = ":tls";
+
+/// Parses `ip:port` or `ip:port:tls`; the second value says whether TLS was said.
+pub fn parse_address(text: &str) -> Option<(SocketAddr, bool)> {
+    let bare = text.strip_suffix(TLS);
+    let address = bare.unwrap_or(text).parse().ok()?;
+    Some((address, bare.is_some()))
 }
 
 /// What is wrong with a cluster file, in words for its author.
@@ -68,11 +83,16 @@ impl ClusterFile {
         if !word(description) || !word(id) {
             return error("description and id may hold letters, digits and '_' only");
         }
-        let mut coordinators = Vec::new();
+        let (mut coordinators, mut tls) = (Vec::new(), None);
         for address in addresses.split(',') {
-            let Ok(address) = address.trim().parse::<SocketAddr>() else {
-                return error(format!("'{address}' is not an address of the form ip:port"));
+            let Some((address, is_tls)) = parse_address(address.trim()) else {
+                return error(format!(
+                    "'{address}' is not an address of the form ip:port or ip:port:tls"
+                ));
             };
+            if tls.replace(is_tls).is_some_and(|before| before != is_tls) {
+                return error("some addresses have :tls behind them and others do not");
+            }
             if address.port() == 0 {
                 return error(format!("'{address}' has port 0"));
             }
@@ -91,11 +111,33 @@ impl ClusterFile {
             id: id.to_string(),
             coordinators,
             keys: None,
+            is_tls: tls == Some(true),
+            certificates: None,
         })
     }
 
-    /// Reads `path`, and the keys beside it if there are some. The error names the file.
+    /// Reads `path`, and the keys beside it if there are some, for those who do not speak TLS: a file that asks for it
+    /// is refused. The error names the file.
     pub async fn load(path: &Path) -> Result<Self, ClusterFileError> {
+        let file = Self::load_with_keys(path).await?;
+        if file.is_tls {
+            return error(format!(
+                "cluster file {}: it asks for TLS, which is not spoken here; use a file without {TLS}",
+                path.display()
+            ));
+        }
+        Ok(file)
+    }
+
+    /// Reads `path`, the keys beside it, and the certificates that `settings` name. The error names the file.
+    pub async fn load_with(path: &Path, settings: Settings) -> Result<Self, ClusterFileError> {
+        let mut file = Self::load_with_keys(path).await?;
+        let certificates = Tls::load(settings, &file, path).await;
+        file.certificates = certificates.map_err(ClusterFileError)?;
+        Ok(file)
+    }
+
+    async fn load_with_keys(path: &Path) -> Result<Self, ClusterFileError> {
         let mut file = Self::read(path).await?;
         file.keys = key_file::keyring(path).await.map_err(ClusterFileError)?;
         Ok(file)
@@ -115,9 +157,22 @@ impl ClusterFile {
         Self::parse(text).map_err(|e| at(e.0))
     }
 
-    /// What a process proves with its keys that wants to be `identity` to this cluster.
+    /// What a process proves with its keys and certificates that wants to be `identity` to this cluster.
     pub fn credentials(&self, identity: Identity) -> Credentials {
-        Credentials::new(self.keys.clone(), identity)
+        self.protected(Credentials::new(self.keys.clone(), identity))
+    }
+
+    /// The credentials, with the certificates of this process. With a file that asks for TLS they open no connection
+    /// without.
+    pub fn protected(&self, credentials: Credentials) -> Credentials {
+        let credentials = match &self.certificates {
+            Some(certificates) => certificates.protect(credentials),
+            None => credentials,
+        };
+        match self.is_tls {
+            true => credentials.opening_by_certificate(),
+            false => credentials,
+        }
     }
 
     /// Writes the file. Several processes may do so at once.
@@ -152,6 +207,8 @@ impl ClusterFile {
             id: format!("{id}_{}", number + 1),
             coordinators,
             keys: self.keys.clone(),
+            is_tls: self.is_tls,
+            certificates: self.certificates.clone(),
         };
         debug_assert!(
             successor.key() == self.key() && successor.number() > self.number(),
@@ -171,7 +228,7 @@ impl fmt::Display for ClusterFile {
         let addresses: Vec<String> = self
             .coordinators
             .iter()
-            .map(SocketAddr::to_string)
+            .map(|address| format!("{address}{}", if self.is_tls { TLS } else { "" }))
             .collect();
         write!(
             f,
@@ -231,6 +288,7 @@ pub async fn find(given: Option<&Path>, environment: Option<&str>) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use plinth_runtime::sim::{SimConfig, Simulation};
 
     #[test]
     fn a_cluster_file_comes_back_as_it_was_written() {
@@ -239,6 +297,30 @@ mod tests {
         assert_eq!(file.coordinators.len(), 2);
         assert_eq!(file.to_string(), "test:a1B2@127.0.0.1:4500,[::1]:4501");
         assert_eq!(ClusterFile::parse(&file.to_string()), Ok(file));
+    }
+
+    #[test]
+    fn tls_is_asked_for_behind_every_address_or_behind_none() {
+        let text = "a:b@127.0.0.1:4500:tls,[::1]:4501:tls";
+        let file = ClusterFile::parse(text).expect("valid");
+        assert!(file.is_tls && file.to_string() == text);
+        let successor = file.succeeded_by(file.coordinators[..1].to_vec());
+        assert_eq!(successor.to_string(), "a:b_2@127.0.0.1:4500:tls");
+        assert!(
+            !ClusterFile::parse("a:b@127.0.0.1:4500")
+                .expect("valid")
+                .is_tls
+        );
+        Simulation::new(1, SimConfig::default()).run(async move {
+            let path = Path::new("/plinth.cluster");
+            file.save(path).await.expect("saves");
+            assert_eq!(ClusterFile::load_with_tls(path).await, Ok(file));
+            let refused = ClusterFile::load(path).await.expect_err("it asks for TLS");
+            assert!(
+                refused.0.contains("/plinth.cluster: it asks for TLS"),
+                "{refused}"
+            );
+        });
     }
 
     #[test]
@@ -278,6 +360,8 @@ mod tests {
             ("a:b@1.2.3.4:0", "port 0"),
             ("a:b@1.2.3.4:5,1.2.3.4:5", "twice"),
             ("a:b@1.2.3.4:5\nc:d@1.2.3.4:5", "more than one"),
+            ("a:b@1.2.3.4:5:tls,1.2.3.4:6", "others do not"),
+            ("a:b@1.2.3.4:5:ssl", "ip:port:tls"),
         ] {
             let error = ClusterFile::parse(text).expect_err(text);
             assert!(error.0.contains(word), "{text:?} gave {error}");
@@ -290,6 +374,7 @@ mod tests {
         let corpus = [
             "plinth:abc@127.0.0.1:4500",
             "# a comment\na_b:1@10.0.0.1:4500,10.0.0.2:4500,[::1]:4501\n",
+            "plinth:abc@127.0.0.1:4500:tls,[::1]:4501:tls",
         ];
         let corpus = corpus.map(|text| text.as_bytes().to_vec());
         plinth_core::testing::fuzz("cluster file", 1, corpus, |input| {

@@ -41,7 +41,11 @@ impl Coordinators {
         let Ok(mut file) = ClusterFile::parse(successor) else {
             return;
         };
-        file.keys = self.newest.with(|now| now.keys.clone());
+        (file.keys, file.certificates) = self
+            .newest
+            .with(|now| (now.keys.clone(), now.certificates.clone()));
+        // Nobody talks a process that was told to use TLS out of it.
+        file.is_tls |= self.newest.with(|now| now.is_tls);
         if self
             .newest
             .with(|now| file.key() == now.key() && file.number() > now.number())
@@ -102,6 +106,15 @@ mod tests {
         coordinators.follow("a:b_2@1.2.3.4:6"); // from a coordinator that was away meanwhile
         assert_eq!(coordinators.file().to_string(), "a:b_3@1.2.3.4:7");
         assert_eq!(coordinators.key(), first.key());
+    }
+
+    #[test]
+    fn a_later_set_does_not_lead_away_from_tls() {
+        let first = ClusterFile::parse("a:b@1.2.3.4:5:tls").expect("valid");
+        let coordinators = Coordinators::from(first);
+        coordinators.follow("a:b_2@1.2.3.4:6");
+        let followed = coordinators.file();
+        assert_eq!(followed.to_string(), "a:b_2@1.2.3.4:6:tls");
     }
 
     #[test]

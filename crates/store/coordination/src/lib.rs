@@ -1,11 +1,13 @@
 //! Floor 4: what the cluster agrees on before it can agree on anything else (FDB §2.3.1, §2.3.4).
 //!
 //! - [`cluster_file`]: the file that names the coordinators; [`coordinators`]: where they are now.
+//! - [`key_file`] and [`certificates`]: what a process has to show to others.
 //! - [`coordinator`]: one coordinator. Generation registers on its disk, and a vote for the cluster controller.
 //! - [`coordinated_state`]: the value that survives any minority of coordinators (disk Paxos), and moves with them.
 //! - [`election`]: one cluster controller at a time, as far as a majority can tell. Safety never depends on the
 //!   election: two controllers at once are harmless, because only one can write the coordinated state.
 
+pub mod certificates;
 pub mod cluster_file;
 pub mod coordinated_state;
 pub mod coordinator;

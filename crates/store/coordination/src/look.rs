@@ -64,7 +64,8 @@ impl fmt::Display for Look {
         f.write_str(match self {
             Look::Ungreeted(refusal) => return refusal.fmt(f),
             Look::NeedsKey => {
-                "needs a key; put the cluster's key file beside the cluster file, as NAME.keys"
+                "needs a key or a certificate; put the cluster's key file beside the cluster file, as NAME.keys, or \
+                 see Certificates in docs/security.md"
             }
             Look::Answers { .. } => "answers",
             Look::Lost => "has lost its file `coordination'",

@@ -52,6 +52,8 @@ fn start_candidate(simulation: &Simulation) -> (ProcessId, Rc<RefCell<Vec<bool>>
                 id: "b".into(),
                 coordinators: (1..=COORDINATORS).map(at).collect(),
                 keys: None,
+                is_tls: false,
+                certificates: None,
             };
             let candidate = Candidate {
                 controller: Interface::new(own, LEADER),

@@ -22,6 +22,8 @@ fn set(id: &str, machines: &[u8]) -> ClusterFile {
         id: id.into(),
         coordinators: machines.iter().map(|machine| at(*machine)).collect(),
         keys: None,
+        is_tls: false,
+        certificates: None,
     }
 }
 

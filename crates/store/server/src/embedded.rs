@@ -53,6 +53,8 @@ impl Embedded {
             id: "embedded".into(),
             coordinators: vec![ADDRESS],
             keys: None,
+            is_tls: false,
+            certificates: None,
         };
         let owned = DataDirectory::open(directory, &cluster.key()).await?;
         let transport = Transport::local(ADDRESS);
@@ -62,6 +64,7 @@ impl Embedded {
             cluster: cluster.clone(),
             cluster_file: None,
             is_keyed: false,
+            tls: None,
             class: ProcessClass::Unset,
             machine: String::new(),
             zone: String::new(),

@@ -19,6 +19,7 @@ use crate::hosting::Hosting;
 use crate::metrics;
 use plinth_control::controller;
 use plinth_control::placement::{self, RoleKind};
+use plinth_coordination::certificates::{self, Tls};
 use plinth_coordination::{ClusterFile, Coordinators, coordinator, election, key_file};
 use plinth_core::Uid;
 use plinth_identity::Identity;
@@ -56,6 +57,8 @@ pub struct WorkerConfig {
     pub cluster_file: Option<PathBuf>,
     /// The process has the keys beside its cluster file, and follows changes of them. Otherwise it trusts everybody.
     pub is_keyed: bool,
+    /// The certificates of the process, if it has some.
+    pub tls: Option<Tls>,
     pub class: ProcessClass,
     /// Empty: the process itself.
     pub machine: String,
@@ -108,11 +111,12 @@ fn keep_keys(
 
 async fn credentials(config: &WorkerConfig, directory: &Path) -> Result<Credentials, String> {
     let Some(file) = config.cluster_file.as_ref().filter(|_| config.is_keyed) else {
-        return Ok(Credentials::none());
+        return certificates::protect(config.tls.as_ref(), Credentials::none());
     };
     let keys = key_file::keyring(file).await?;
     key_file::check_still_keyed(directory, file, keys.is_some()).await?;
-    Ok(Credentials::new(keys, Identity::Server))
+    let credentials = Credentials::new(keys, Identity::Server);
+    certificates::protect(config.tls.as_ref(), credentials)
 }
 
 /// Runs a worker over a transport and a directory that are open already.

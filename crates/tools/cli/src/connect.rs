@@ -1,7 +1,9 @@
 //! How client commands find their cluster, and the error they give if it does not answer.
 
+use crate::tls::TlsArguments;
 use crate::{Outcome, status, trace_file};
 use plinth_client::{Database, DatabaseOption};
+use plinth_coordination::certificates::{self, Tls};
 use plinth_coordination::cluster_file::{self, ClusterFile};
 use plinth_coordination::{Coordinators, Look, election, look_at};
 use plinth_core::Error;
@@ -30,6 +32,8 @@ pub struct ClusterArguments {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     pub timeout: u64,
+    #[command(flatten)]
+    pub tls: TlsArguments,
 }
 
 /// The cluster of a command.
@@ -66,7 +70,7 @@ impl ClusterArguments {
                 path.display()
             ));
         }
-        let file = ClusterFile::load(&path)
+        let file = ClusterFile::load_with_tls(&path)
             .await
             .map_err(|error| error.to_string())?;
         trace_file::tell_of_stale_cluster_file();

@@ -222,6 +222,8 @@ async fn prepare(
         id: format!("{:016x}", plinth_runtime::random::u64()),
         coordinators: addresses[..coordinators(addresses.len())].to_vec(),
         keys: None,
+        is_tls: false,
+        certificates: None,
     };
     cluster.save(path).await.map_err(cannot)?;
     close(arguments, path, &there)?;

@@ -6,6 +6,7 @@ mod name;
 
 use crate::Outcome;
 use crate::server::{follow_parent, parse_knobs, raise_file_limit};
+use crate::tls::TlsArguments;
 use crate::zookeeper::ForClients;
 use crate::{allocator, trace_file};
 use name::parse_tree;
@@ -52,6 +53,8 @@ pub struct Arguments {
     /// File for trace events, one JSON object per line
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArguments,
     /// End when the process with this number, the parent, ends
     #[arg(long, hide = true)]
     parent: Option<u32>,
@@ -83,7 +86,7 @@ pub fn run(arguments: Arguments) -> Outcome {
 
 async fn serve(arguments: Arguments, options: Options) -> Outcome {
     let at = |line: String| format!("keeper {}: {line}", arguments.listen);
-    let cluster = ClusterFile::load(&arguments.cluster_file)
+    let cluster = ClusterFile::load_with_tls(&arguments.cluster_file)
         .await
         .map_err(|error| at(format!("{error}; name it with -C")))?;
     // A gateway needs no more, whatever its file gives.

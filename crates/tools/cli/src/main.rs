@@ -25,6 +25,7 @@ mod sim;
 mod status;
 mod stream;
 mod table;
+mod tls;
 mod token;
 mod top;
 mod trace_file;

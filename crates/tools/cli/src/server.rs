@@ -1,7 +1,9 @@
 //! `plinth server`: one server process with one or more workers, each on a thread of its own.
 
 use crate::allocator;
+use crate::tls::{Listen, TlsArguments};
 use crate::{Outcome, pages, trace_file};
+use plinth_coordination::certificates::Tls;
 use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_protocol::control::ProcessClass;
 use plinth_runtime::Either;
@@ -20,9 +22,10 @@ pub const DEFAULT_CACHE_MIB: u64 = (SSD_CACHE_BYTES >> 20) as u64;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
-    /// Address to listen at; other processes connect to the same address
+    /// Address to listen at; other processes connect to the same address. With :tls behind it, nobody gets in without
+    /// a certificate or a key
     #[arg(long, value_name = "IP:PORT")]
-    pub listen: SocketAddr,
+    pub listen: Listen,
     /// Directory for the server's files; created if missing. No other server may use it
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
@@ -85,6 +88,8 @@ pub struct Arguments {
     /// data directory
     #[arg(long, value_name = "FILE")]
     pub audit: Option<PathBuf>,
+    #[command(flatten)]
+    pub tls: TlsArguments,
     /// End when the process with this number, the parent, ends
     #[arg(long, hide = true)]
     pub parent: Option<u32>,
@@ -174,12 +179,12 @@ pub fn follow_parent(parent: u32) -> Outcome {
 }
 
 async fn serve(arguments: Arguments) -> Outcome {
-    let at = |line: String| format!("server {}: {line}", arguments.listen);
-    let cluster = ClusterFile::load(&arguments.cluster_file)
+    let at = |line: String| format!("server {}: {line}", arguments.listen.address);
+    let cluster = ClusterFile::load_with_tls(&arguments.cluster_file)
         .await
         .map_err(|error| at(format!("{error}; name it with -C")))?;
-    let ports_end = u32::from(arguments.listen.port()) + u32::from(arguments.workers);
-    if arguments.listen.port() == 0 || ports_end > 1 << 16 {
+    let ports_end = u32::from(arguments.listen.address.port()) + u32::from(arguments.workers);
+    if arguments.listen.address.port() == 0 || ports_end > 1 << 16 {
         return Err(at(
             "ports from 1 to 65535 are possible; choose another with --listen".into(),
         ));
@@ -189,6 +194,10 @@ async fn serve(arguments: Arguments) -> Outcome {
             .await
             .map_err(at)?;
     }
+    let tls = arguments.tls.load(&cluster, &arguments.cluster_file).await;
+    let tls = tls
+        .and_then(|tls| arguments.listen.close(tls))
+        .map_err(at)?;
     let pages: Vec<Page> = (0..arguments.workers).map(|_| Page::default()).collect();
     let page = |worker: u16| {
         let wanted = arguments.metrics.is_some();
@@ -200,7 +209,12 @@ async fn serve(arguments: Arguments) -> Outcome {
         pages::serve("--metrics", address, router).map_err(at)?;
     }
     for worker in 1..arguments.workers {
-        let config = worker_config(&arguments, cluster.clone(), worker, page(worker));
+        let config = worker_config(
+            &arguments,
+            (cluster.clone(), tls.clone()),
+            worker,
+            page(worker),
+        );
         let line = at(format!("worker {worker}"));
         // A worker that cannot continue ends the whole process; its roles are recruited elsewhere.
         let knobs = (*knobs()).clone();
@@ -212,7 +226,7 @@ async fn serve(arguments: Arguments) -> Outcome {
             std::process::exit(1);
         });
     }
-    let worker = run_worker(worker_config(&arguments, cluster, 0, page(0)));
+    let worker = run_worker(worker_config(&arguments, (cluster, tls), 0, page(0)));
     match plinth_runtime::race(interrupted(), worker).await {
         Either::Left(Ok(())) => Ok(()),
         Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
@@ -235,16 +249,16 @@ async fn accept_lost_coordination(arguments: &Arguments, cluster: &ClusterFile) 
 
 fn worker_config(
     arguments: &Arguments,
-    cluster: ClusterFile,
+    (cluster, tls): (ClusterFile, Option<Tls>),
     worker: u16,
     metrics: Option<Page>,
 ) -> WorkerConfig {
-    let mut listen = arguments.listen;
+    let mut listen = arguments.listen.address;
     listen.set_port(listen.port() + worker);
     let mut machine = arguments.machine.clone();
     if machine.is_empty() && arguments.workers > 1 {
         // Workers of one process fail together.
-        machine = arguments.listen.to_string();
+        machine = arguments.listen.address.to_string();
     }
     WorkerConfig {
         listen,
@@ -252,6 +266,7 @@ fn worker_config(
         cluster,
         cluster_file: Some(arguments.cluster_file.clone()),
         is_keyed: true,
+        tls,
         class: arguments.class,
         machine,
         zone: arguments.zone.clone(),

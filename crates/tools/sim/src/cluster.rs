@@ -178,6 +178,8 @@ impl Shape {
             id: format!("s{}", self.seed),
             coordinators: coordinators.collect(),
             keys: None,
+            is_tls: false,
+            certificates: None,
         }
     }
 
@@ -224,6 +226,7 @@ impl Shape {
             cluster: self.cluster_file(),
             cluster_file: Some(format!("/data{process}/plinth.cluster").into()),
             is_keyed: self.is_keyed,
+            tls: None,
             class: ProcessClass::Unset,
             machine: format!("m{machine}"),
             zone: format!("r{}", self.rack(machine)),

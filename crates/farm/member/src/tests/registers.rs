@@ -22,6 +22,8 @@ fn file() -> ClusterFile {
         id: "a1".into(),
         coordinators: (0..3).map(address).collect(),
         keys: None,
+        is_tls: false,
+        certificates: None,
     }
 }
 

@@ -59,6 +59,8 @@ impl Delos {
             id: "d1".into(),
             coordinators: servers.clone(),
             keys: None,
+            is_tls: false,
+            certificates: None,
         };
         let mut log_servers = Vec::new();
         for (number, server) in servers.iter().enumerate() {

@@ -60,6 +60,7 @@ impl Cluster {
             cluster: self.file.clone(),
             cluster_file: None,
             is_keyed: false,
+            tls: None,
             class: ProcessClass::Unset,
             machine: String::new(),
             zone: String::new(),

@@ -129,6 +129,8 @@ impl Nodes {
             id: format!("{high:016x}"),
             coordinators: addresses.clone(),
             keys: None,
+            is_tls: false,
+            certificates: None,
         };
         let mut all = Vec::new();
         for (number, address) in addresses.into_iter().enumerate() {

@@ -43,6 +43,7 @@ impl Libraries {
                 let arguments = ClusterArguments {
                     cluster_file: Some(file.to_owned()),
                     timeout: 10,
+                    tls: Default::default(),
                 };
                 Database::Plinth(Rc::new(arguments.open().await?))
             }

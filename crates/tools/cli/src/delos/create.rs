@@ -232,6 +232,8 @@ pub fn new_file(name: &str, replicas: &[At]) -> ClusterFile {
         id: format!("{:016x}", random::u64()),
         coordinators: coordinators(replicas),
         keys: None,
+        is_tls: false,
+        certificates: None,
     }
 }
 

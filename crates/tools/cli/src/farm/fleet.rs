@@ -105,6 +105,8 @@ impl Fleet {
             id,
             coordinators: named.map(|i| address(first_port, i)).collect(),
             keys: None,
+            is_tls: false,
+            certificates: None,
         };
         file.save(&path).await.map_err(cannot)?;
         Ok(Fleet {

@@ -102,11 +102,23 @@ impl Session {
     }
 
     /// Repeats the request while the controller changes; repeating it does no harm.
-    async fn change_coordinators(&self, wanted: Option<Vec<SocketAddr>>) -> Outcome<String> {
+    async fn change_coordinators(
+        &self,
+        wanted: Option<Vec<(SocketAddr, bool)>>,
+    ) -> Outcome<String> {
         let coordinators = &self.connection.coordinators;
         let before = coordinators.file();
         let wanted = match wanted {
-            Some(wanted) => wanted,
+            Some(wanted) => {
+                if let Some((address, _)) =
+                    wanted.iter().find(|(_, is_tls)| *is_tls && !before.is_tls)
+                {
+                    return Err(format!(
+                        "{address}:tls: the cluster file does not ask for TLS; see Certificates in docs/security.md"
+                    ));
+                }
+                wanted.into_iter().map(|(address, _)| address).collect()
+            }
             None => {
                 let configured = management::configured(&self.connection.database).await?;
                 let (config, excluded) = (configured.config, configured.excluded);

@@ -9,6 +9,7 @@ use super::throttle::{self, Throttling};
 use plinth_access::Clients;
 use plinth_control::exclusion::Target;
 use plinth_control::management::ConfigChange;
+use plinth_coordination::cluster_file::parse_address;
 use plinth_core::{DatabaseConfig, EngineKind, Key, Uid, Value};
 use plinth_runtime::Duration;
 use std::net::SocketAddr;
@@ -77,7 +78,8 @@ pub enum Management {
     Setting(Setting),
     Throttle(Throttling),
     /// `None`: the cluster chooses the best.
-    Coordinators(Option<Vec<SocketAddr>>),
+    /// With whether `:tls` was said behind each.
+    Coordinators(Option<Vec<(SocketAddr, bool)>>),
 }
 
 #[derive(Clone, PartialEq, Debug)]
@@ -403,11 +405,12 @@ fn parse_management(words: &Words) -> Result<Management, String> {
     })
 }
 
-fn parse_coordinators(words: &Words) -> Result<Vec<SocketAddr>, String> {
+fn parse_coordinators(words: &Words) -> Result<Vec<(SocketAddr, bool)>, String> {
     let addresses = (0..words.arguments.len()).map(|i| {
         let text = words.text(i);
-        text.parse()
-            .map_err(|_| format!("coordinators: `{text}' is not an address of the form ip:port"))
+        parse_address(&text).ok_or_else(|| {
+            format!("coordinators: `{text}' is not an address of the form ip:port or ip:port:tls")
+        })
     });
     addresses.collect()
 }

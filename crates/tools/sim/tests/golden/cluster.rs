@@ -44,6 +44,8 @@ fn cluster_file() -> ClusterFile {
         id: "g".into(),
         coordinators: [1, 2, 3].map(address).into(),
         keys: None,
+        is_tls: false,
+        certificates: None,
     }
 }
 
@@ -58,6 +60,7 @@ pub fn start(machine: u8, class: ProcessClass) {
         cluster: cluster_file(),
         cluster_file: Some("/data/plinth.cluster".into()),
         is_keyed: false,
+        tls: None,
         class,
         machine: format!("m{machine}"),
         zone: format!("m{machine}"),

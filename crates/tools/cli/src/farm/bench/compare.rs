@@ -223,6 +223,7 @@ async fn sides(plan: &Plan) -> Outcome<Vec<Side>> {
         let cluster = ClusterArguments {
             cluster_file: Some(file.clone()),
             timeout: 10,
+            tls: Default::default(),
         };
         let connection = cluster.connect().await?;
         let at = connection.coordinators.file().coordinators;

@@ -1,0 +1,89 @@
+//! Certificates, by FoundationDB's network options and variables.
+
+use crate::database::read_with_mode;
+use bytes::Bytes;
+use plinth_coordination::ClusterFile;
+use plinth_coordination::certificates::Tls;
+use plinth_core::{Error, Result};
+use plinth_runtime::trace_warn;
+use plinth_tls::{Settings, Source};
+use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+#[derive(Default)]
+struct Said {
+    settings: Settings,
+    /// Connections without TLS are refused.
+    wants_tls: bool,
+}
+
+/// What options have said so far, for the databases that are opened later.
+static SAID: Mutex<Option<Said>> = Mutex::new(None);
+
+fn said() -> MutexGuard<'static, Option<Said>> {
+    SAID.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Applies a network option by its public number.
+pub fn set_option(option: i32, value: &[u8]) -> Result<()> {
+    let text = || {
+        let text = std::str::from_utf8(value);
+        text.map(str::to_owned)
+            .map_err(|_| Error::invalid_option_value)
+    };
+    let file = || text().map(|path| Some(Source::File(path.into())));
+    let bytes = || Some(Source::Bytes(Bytes::copy_from_slice(value)));
+    let mut said = said();
+    let Said {
+        settings,
+        wants_tls,
+    } = said.get_or_insert_default();
+    match option {
+        42 => settings.certificate = bytes(),
+        43 => settings.certificate = file()?,
+        45 => settings.key = bytes(),
+        46 => settings.key = file()?,
+        47 => settings.verify_peers.push(text()?),
+        52 => settings.ca = bytes(),
+        53 => settings.ca = file()?,
+        54 => settings.password = Some(text()?.into()),
+        55 => *wants_tls = true,
+        _ => return Err(Error::invalid_option),
+    }
+    // A rule that nobody can read is refused here, and not when a database is opened.
+    settings.policy().map(drop).map_err(|line| {
+        settings.verify_peers.pop();
+        tell(line);
+        Error::invalid_option_value
+    })
+}
+
+fn tell(line: String) {
+    trace_warn!("CertificatesNotRead", "why" => line);
+}
+
+/// Reads the certificates for a database, if there are some.
+pub fn read(cluster: &ClusterFile, path: Option<&Path>) -> Result<Option<Tls>> {
+    let (settings, wants_tls) = match &*said() {
+        Some(said) => (said.settings.clone(), said.wants_tls),
+        None => (Settings::default(), false),
+    };
+    if wants_tls && !cluster.is_tls {
+        tell(
+            "the option tls_disable_plaintext_connection is set, and the cluster file has no :tls"
+                .into(),
+        );
+        return Err(Error::tls_error);
+    }
+    let settings = settings.or_variables(|name| std::env::var(name).ok());
+    let material = match settings.is_empty() {
+        true => Ok(None),
+        false => settings.read_by(read_with_mode).map(Some),
+    };
+    let place = path.unwrap_or(Path::new("(a connection string)"));
+    let read = material.and_then(|material| Tls::of(settings, material, cluster, place));
+    read.map_err(|line| {
+        tell(line);
+        Error::tls_error
+    })
+}

@@ -1,0 +1,92 @@
+//! The certificates of a process, which protect its connections beside the keys of [`key_file`](crate::key_file).
+
+use crate::ClusterFile;
+use plinth_rpc::Credentials;
+use plinth_tls::{Certificates, Material, Policy, Settings};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+/// Certificates that were read, for each thread of a process. A process without any has no `Tls`.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Tls {
+    settings: Settings,
+    policy: Policy,
+    material: Material,
+    /// Who comes without a certificate and without a key is nobody.
+    is_closed: bool,
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Tls") // it holds secrets
+    }
+}
+
+/// The error of a process that is to use TLS and has no certificate.
+pub fn missing(asks: &str) -> String {
+    format!(
+        "{asks} asks for TLS; give --tls-certificate-file, --tls-key-file and --tls-ca-file, or the variables \
+         FDB_TLS_CERTIFICATE_FILE, FDB_TLS_KEY_FILE and FDB_TLS_CA_FILE"
+    )
+}
+
+impl Tls {
+    /// Reads what `settings` say for a process of this cluster file. The error is a line for the user.
+    pub async fn load(
+        settings: Settings,
+        cluster: &ClusterFile,
+        path: &Path,
+    ) -> Result<Option<Arc<Tls>>, String> {
+        let material = match settings.is_empty() {
+            true => None,
+            false => Some(settings.read().await?),
+        };
+        Tls::of(settings, material, cluster, path)
+    }
+
+    /// The same for who has read already: `material` is what `settings` say, if they say something.
+    pub fn of(
+        settings: Settings,
+        material: Option<Material>,
+        cluster: &ClusterFile,
+        path: &Path,
+    ) -> Result<Option<Arc<Tls>>, String> {
+        let Some(material) = material else {
+            return match cluster.is_tls {
+                true => Err(missing(&format!("cluster file {}", path.display()))),
+                false => Ok(None),
+            };
+        };
+        let policy = settings.policy()?;
+        Certificates::new(&material, policy.clone())?; // mistakes are told here
+        Ok(Some(Arc::new(Tls {
+            settings,
+            policy,
+            material,
+            is_closed: false,
+        })))
+    }
+
+    /// For a server at which nobody gets in who has neither a certificate nor a key.
+    pub fn closed(&self) -> Arc<Tls> {
+        Arc::new(Tls {
+            is_closed: true,
+            ..self.clone()
+        })
+    }
+
+    /// Gives the certificates to credentials of this thread. Files that change are taken while it runs.
+    pub fn protect(&self, credentials: Credentials) -> Credentials {
+        let certificates = Certificates::new(&self.material, self.policy.clone());
+        let certificates = certificates.expect("they were tried when they were read");
+        let protected = credentials.with_certificates(certificates.handshakes());
+        let (settings, material) = (self.settings.clone(), self.material.clone());
+        let following = async move { match certificates.follow(&settings, material).await {} };
+        plinth_runtime::spawn("certificates", following).detach();
+        match self.is_closed {
+            true => protected.closed_without_certificate(),
+            false => protected,
+        }
+    }
+}
