@@ -14,8 +14,8 @@ use plinth_runtime::{Duration, Either, probe, race, timeout};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
-/// How a TLS connection begins: a record of the handshake. The first frame of a bare one has a length below 256, so its
-/// second byte is 0.
+/// How a TLS connection begins: a record of the handshake. The first frame of a bare one has a length below 256, so
+/// its second byte is 0.
 const HANDSHAKE_RECORD: [u8; 2] = [0x16, 0x03];
 /// Room for the first bytes of a stream.
 const FIRST_READ_BYTES: usize = (4 << 10) + 256;

@@ -7,8 +7,8 @@
 //! - [`Policy`]: what the certificates of others must say, and what they stand for.
 //!
 //! Both sides show a certificate and check the other's. Sessions are not resumed, so that each connection is judged
-//! anew, and there is no early data, which could be repeated. The algorithms are those of `ring`. Its random bytes come
-//! from the operating system, so simulated clusters do without TLS.
+//! anew, and there is no early data, which could be repeated. The algorithms are those of `ring`. Its random bytes
+//! come from the operating system, so simulated clusters do without TLS.
 //!
 //! Promises: a peer has an identity only if it has the key of a certificate that the policy takes. Whoever changes,
 //! leaves out or repeats bytes on the way ends the connection. Each refusal is one line that says what to do.

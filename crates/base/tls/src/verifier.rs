@@ -10,7 +10,7 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the certificates of one handshake have shown. The lock is there because `rustls` wants it; nobody waits for it.
+/// What the certificates of one handshake have shown. The lock is there because `rustls` wants it; nobody waits.
 pub(crate) struct Findings {
     judge: Arc<Judge>,
     side: Side,

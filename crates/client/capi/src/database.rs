@@ -12,7 +12,6 @@ use plinth_core::{Error, Result};
 use plinth_identity::keys::Keyring;
 use plinth_runtime::trace_warn;
 use std::ffi::{c_char, c_int};
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -76,20 +75,10 @@ fn parse(text: &str) -> Result<ClusterFile> {
     ClusterFile::parse(text).map_err(|_| Error::connection_string_invalid)
 }
 
-/// Mode and content of a file.
-pub(crate) fn read_with_mode(path: &Path) -> std::io::Result<(u32, Bytes)> {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the caller's thread has no event loop"
-    )]
-    let (of, bytes) = (std::fs::metadata(path)?, std::fs::read(path)?);
-    Ok((of.permissions().mode(), bytes.into()))
-}
-
 /// The keys beside the cluster file. One that cannot be used is an error, and not the same as none.
 fn read_keys(cluster_file: &Path) -> Result<Option<Keyring>> {
     let path = key_file::beside(cluster_file);
-    let (mode, bytes) = match read_with_mode(&path) {
+    let (mode, bytes) = match tls::read_with_mode(&path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
         Err(_) => return Err(Error::file_not_readable),
         Ok(found) => found,

@@ -1,12 +1,12 @@
 //! Certificates, by FoundationDB's network options and variables.
 
-use crate::database::read_with_mode;
 use bytes::Bytes;
 use plinth_coordination::ClusterFile;
 use plinth_coordination::certificates::Tls;
 use plinth_core::{Error, Result};
 use plinth_runtime::trace_warn;
 use plinth_tls::{Settings, Source};
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -60,6 +60,16 @@ pub fn set_option(option: i32, value: &[u8]) -> Result<()> {
 
 fn tell(line: String) {
     trace_warn!("CertificatesNotRead", "why" => line);
+}
+
+/// Mode and content of a file.
+pub(crate) fn read_with_mode(path: &Path) -> std::io::Result<(u32, Bytes)> {
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the caller's thread has no event loop"
+    )]
+    let (of, bytes) = (std::fs::metadata(path)?, std::fs::read(path)?);
+    Ok((of.permissions().mode(), bytes.into()))
 }
 
 /// Reads the certificates for a database, if there are some.

@@ -19,7 +19,7 @@ const GENERATED: &str = "replicated/table/src/service.rs";
 const FLOORS: [&[&str]; 10] = [
     &["core"],
     &["identity", "runtime"],
-    &["rpc", "engine", "foreign", "farm-judge"],
+    &["rpc", "tls", "engine", "foreign", "farm-judge"],
     &["protocol", "farm-fabric", "farm-time"],
     &["access", "coordination", "log", "farm-memory"],
     &[
@@ -64,7 +64,7 @@ const CIRCLES: [(&str, &[&str]); 5] = [
 
 /// The crates in each folder below `crates`, except `layers`.
 const FOLDERS: [(&str, &[&str]); 6] = [
-    ("base", &["core", "identity", "runtime", "rpc"]),
+    ("base", &["core", "identity", "runtime", "rpc", "tls"]),
     (
         "store",
         &[

@@ -1,4 +1,4 @@
-//! A layer between a stream and its user, such as TLS. The layer itself is bytes in, bytes out; this module moves them.
+//! A layer between a stream and its user, such as TLS. The layer is bytes in, bytes out; this module moves them.
 
 use super::{AnyReader, Reader, Writer};
 use crate::{Duration, timeout};
@@ -15,7 +15,7 @@ const LINGER_LIMIT: Duration = Duration::from_secs(1);
 /// One side of a layer.
 pub trait Layer {
     /// Takes what has arrived off `wire`, as far as it is whole. Appends what was said to `plain`, and what must be
-    /// sent back to `answer`. Says the first word if it is this side's turn, so it is called once with an empty `wire`.
+    /// sent back to `answer`. It says the first word if it is this side's turn, so the first `wire` may be empty.
     /// After an error nothing more is received, and `answer` tells the other side why.
     fn receive(
         &mut self,
