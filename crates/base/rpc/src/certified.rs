@@ -99,7 +99,7 @@ pub(crate) async fn open(
     credentials: &Credentials,
     limit: Duration,
 ) -> Result<(Entered, Option<Rc<Verdict>>), Refusal> {
-    let Some((layer, verdict)) = credentials.open() else {
+    let Some((layer, verdict)) = credentials.open()? else {
         return Ok((Entered::bare(reader, writer), None));
     };
     let greeting = Box::pin(layered(reader, writer, BytesMut::new(), layer));

@@ -4,7 +4,7 @@ use crate::frame;
 use bytes::{BufMut, Bytes};
 use plinth_core::output::Output;
 use plinth_identity::greeting::{
-    Acceptor, Answered, Context, NONCE_BYTES, Nonce, Opener, Strangers,
+    Acceptor, Answered, Context, NONCE_BYTES, Nonce, Opener, Refusal, Strangers,
 };
 use plinth_identity::keys::Keyring;
 use plinth_identity::{Identity, Side, Verdict};
@@ -55,11 +55,15 @@ impl Credentials {
         }))
     }
 
-    /// Accepts connections with certificates beside others. If `opens`, it opens all its own ones with certificates,
-    /// whatever the other side says.
-    pub fn with_certificates(self, handshakes: Handshakes, opens: bool) -> Credentials {
+    /// Accepts connections with certificates beside others.
+    pub fn with_certificates(self, handshakes: Handshakes) -> Credentials {
         self.0.certificates.replace(Some(handshakes));
-        self.0.opens_by_certificate.set(opens);
+        self
+    }
+
+    /// Opens all its connections with certificates, whatever the other side says, and none if it has no certificate.
+    pub fn opening_by_certificate(self) -> Credentials {
+        self.0.opens_by_certificate.set(true);
         self
     }
 
@@ -99,11 +103,17 @@ impl Credentials {
     }
 
     /// What protects a connection that is opened; `None` if that is done without certificates.
-    pub(crate) fn open(&self) -> Option<(Box<dyn Layer>, Rc<Verdict>)> {
+    pub(crate) fn open(&self) -> Result<Option<(Box<dyn Layer>, Rc<Verdict>)>, Refusal> {
+        if !self.0.opens_by_certificate.get() {
+            return Ok(None);
+        }
         let handshakes = self.0.certificates.borrow();
-        let handshakes = handshakes.as_ref();
-        let handshakes = handshakes.filter(|_| self.0.opens_by_certificate.get());
-        handshakes.map(|begin| begin(Side::Opener))
+        match &*handshakes {
+            Some(begin) => Ok(Some(begin(Side::Opener))),
+            None => Err(Refusal::Certificate(
+                "the cluster file asks for TLS, and this process has no certificate".into(),
+            )),
+        }
     }
 
     /// What may protect a connection that is accepted.

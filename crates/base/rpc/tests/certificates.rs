@@ -59,7 +59,11 @@ impl Place {
 
     /// With a certificate, and with `credentials`.
     fn with(&self, name: &str, opens: bool, credentials: Credentials) -> Credentials {
-        credentials.with_certificates(self.certificates(name).handshakes(), opens)
+        let protected = credentials.with_certificates(self.certificates(name).handshakes());
+        match opens {
+            true => protected.opening_by_certificate(),
+            false => protected,
+        }
     }
 
     /// Opens by TLS, and has nothing else.
@@ -236,6 +240,9 @@ fn who_is_told_to_use_tls_never_speaks_without() {
             panic!("it says why");
         };
         assert!(line.contains("--tls-certificate-file"), "{line}");
+        let without = Credentials::none().opening_by_certificate();
+        let without = Transport::client_with(without);
+        assert_eq!(recruit(&without).await, Err(Error::connection_failed));
         assert_eq!(done.get(), 0);
     });
 }
@@ -252,7 +259,9 @@ fn a_refused_opener_learns_why_and_its_request_was_certainly_not_sent() {
             let policy = Policy::parse([], IDENTITIES).expect("valid");
             let foreign = Certificates::new(&material(&own, &place.0.pem), policy);
             let handshakes = foreign.expect("they fit").handshakes();
-            let foreign = Credentials::none().with_certificates(handshakes, true);
+            let foreign = Credentials::none()
+                .with_certificates(handshakes)
+                .opening_by_certificate();
             let transport = Transport::client_with(foreign);
             let outcome = write(&transport, address(), 9).await;
             assert_eq!(outcome, Err(Error::connection_failed));

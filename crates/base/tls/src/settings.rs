@@ -18,7 +18,7 @@ pub enum Source {
 }
 
 /// What the user says. What is not said is asked of the variables that FoundationDB has for it, where there is one.
-#[derive(Clone, Default)]
+#[derive(Clone, PartialEq, Eq, Default)]
 pub struct Settings {
     pub certificate: Option<Source>,
     pub key: Option<Source>,

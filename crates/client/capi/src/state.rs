@@ -5,7 +5,6 @@ use crate::future::Promise;
 use crate::payload::Payload;
 use bytes::Bytes;
 use plinth_client::{Database, DatabaseOption, Transaction};
-use plinth_coordination::certificates::{self, Tls};
 use plinth_coordination::{ClusterFile, Coordinators};
 use plinth_core::Result;
 use plinth_core::hash::HashMap;

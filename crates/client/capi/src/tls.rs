@@ -8,7 +8,7 @@ use plinth_runtime::trace_warn;
 use plinth_tls::{Settings, Source};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 #[derive(Default)]
 struct Said {
@@ -73,7 +73,7 @@ pub(crate) fn read_with_mode(path: &Path) -> std::io::Result<(u32, Bytes)> {
 }
 
 /// Reads the certificates for a database, if there are some.
-pub fn read(cluster: &ClusterFile, path: Option<&Path>) -> Result<Option<Tls>> {
+pub fn read(cluster: &ClusterFile, path: Option<&Path>) -> Result<Option<Arc<Tls>>> {
     let (settings, wants_tls) = match &*said() {
         Some(said) => (said.settings.clone(), said.wants_tls),
         None => (Settings::default(), false),

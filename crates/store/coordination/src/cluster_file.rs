@@ -4,14 +4,17 @@
 //! Coordinators can be exchanged for others. Each set of them has a number: the id of the second set ends in `_2`,
 //! that of the third in `_3`. The part before the number never changes.
 
+use crate::certificates::Tls;
 use crate::key_file;
 use bytes::Bytes;
 use plinth_identity::Identity;
 use plinth_identity::keys::Keyring;
 use plinth_rpc::Credentials;
+use plinth_tls::Settings;
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub const DEFAULT_NAME: &str = "plinth.cluster";
 pub const SYSTEM_WIDE_PATH: &str = "/etc/plinth/plinth.cluster";
@@ -314,12 +317,13 @@ mod tests {
         Simulation::new(1, SimConfig::default()).run(async move {
             let path = Path::new("/plinth.cluster");
             file.save(path).await.expect("saves");
-            assert_eq!(ClusterFile::load_with_tls(path).await, Ok(file));
+            assert_eq!(ClusterFile::read(path).await, Ok(file));
             let refused = ClusterFile::load(path).await.expect_err("it asks for TLS");
-            assert!(
-                refused.0.contains("/plinth.cluster: it asks for TLS"),
-                "{refused}"
-            );
+            let line = refused.to_string();
+            assert!(line.contains("/plinth.cluster: it asks for TLS"), "{line}");
+            let refused = ClusterFile::load_with(path, Settings::default()).await;
+            let line = refused.expect_err("there is no certificate").to_string();
+            assert!(line.contains("--tls-certificate-file"), "{line}");
         });
     }
 

@@ -64,7 +64,6 @@ impl Embedded {
             cluster: cluster.clone(),
             cluster_file: None,
             is_keyed: false,
-            tls: None,
             class: ProcessClass::Unset,
             machine: String::new(),
             zone: String::new(),

@@ -19,7 +19,6 @@ use crate::hosting::Hosting;
 use crate::metrics;
 use plinth_control::controller;
 use plinth_control::placement::{self, RoleKind};
-use plinth_coordination::certificates::{self, Tls};
 use plinth_coordination::{ClusterFile, Coordinators, coordinator, election, key_file};
 use plinth_core::Uid;
 use plinth_identity::Identity;
@@ -57,8 +56,6 @@ pub struct WorkerConfig {
     pub cluster_file: Option<PathBuf>,
     /// The process has the keys beside its cluster file, and follows changes of them. Otherwise it trusts everybody.
     pub is_keyed: bool,
-    /// The certificates of the process, if it has some.
-    pub tls: Option<Tls>,
     pub class: ProcessClass,
     /// Empty: the process itself.
     pub machine: String,
@@ -111,12 +108,12 @@ fn keep_keys(
 
 async fn credentials(config: &WorkerConfig, directory: &Path) -> Result<Credentials, String> {
     let Some(file) = config.cluster_file.as_ref().filter(|_| config.is_keyed) else {
-        return certificates::protect(config.tls.as_ref(), Credentials::none());
+        return Ok(config.cluster.protected(Credentials::none()));
     };
     let keys = key_file::keyring(file).await?;
     key_file::check_still_keyed(directory, file, keys.is_some()).await?;
     let credentials = Credentials::new(keys, Identity::Server);
-    certificates::protect(config.tls.as_ref(), credentials)
+    Ok(config.cluster.protected(credentials))
 }
 
 /// Runs a worker over a transport and a directory that are open already.

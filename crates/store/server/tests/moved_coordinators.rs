@@ -53,7 +53,6 @@ async fn worker() -> Infallible {
         cluster: cluster(&format!("test:test@{FORMER}")),
         cluster_file: Some(FILE.into()),
         is_keyed: false,
-        tls: None,
         class: ProcessClass::Unset,
         machine: String::new(),
         zone: String::new(),

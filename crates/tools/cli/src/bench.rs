@@ -10,7 +10,6 @@ use crate::connect::{self, ClusterArguments, Connection};
 use crate::{Outcome, status};
 use plinth_bench::report::{self, grouped};
 use plinth_bench::{Calibration, Measured, Plan, Workload, scale, server_cpu};
-use plinth_coordination::certificates;
 use plinth_foreign::Library;
 use plinth_runtime::Duration;
 use std::net::SocketAddr;

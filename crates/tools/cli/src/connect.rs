@@ -3,7 +3,6 @@
 use crate::tls::TlsArguments;
 use crate::{Outcome, status, trace_file};
 use plinth_client::{Database, DatabaseOption};
-use plinth_coordination::certificates::{self, Tls};
 use plinth_coordination::cluster_file::{self, ClusterFile};
 use plinth_coordination::{Coordinators, Look, election, look_at};
 use plinth_core::Error;
@@ -70,7 +69,7 @@ impl ClusterArguments {
                 path.display()
             ));
         }
-        let file = ClusterFile::load_with_tls(&path)
+        let file = ClusterFile::load_with(&path, self.tls.settings())
             .await
             .map_err(|error| error.to_string())?;
         trace_file::tell_of_stale_cluster_file();

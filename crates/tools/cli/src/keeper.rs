@@ -86,7 +86,7 @@ pub fn run(arguments: Arguments) -> Outcome {
 
 async fn serve(arguments: Arguments, options: Options) -> Outcome {
     let at = |line: String| format!("keeper {}: {line}", arguments.listen);
-    let cluster = ClusterFile::load_with_tls(&arguments.cluster_file)
+    let cluster = ClusterFile::load_with(&arguments.cluster_file, arguments.tls.settings())
         .await
         .map_err(|error| at(format!("{error}; name it with -C")))?;
     // A gateway needs no more, whatever its file gives.

@@ -218,6 +218,9 @@ pub async fn give(cluster: &ClusterArguments, file: &KeyFile) -> Outcome<usize> 
 
 /// Closes a new database on this machine, and lets its clients in. Returns a line for the user if it stays open.
 pub async fn close_new(connection: &Connection) -> Outcome<Option<String>> {
+    if connection.coordinators.file().is_tls {
+        return Ok(None); // certificates close it
+    }
     if key_file::beside(&connection.path).exists() {
         return Ok(None);
     }
@@ -234,6 +237,7 @@ pub async fn close_new(connection: &Connection) -> Outcome<Option<String>> {
     let cluster = ClusterArguments {
         cluster_file: Some(connection.path.clone()),
         timeout: connection.timeout.as_secs(),
+        tls: Default::default(),
     };
     give(&cluster, &file).await?;
     connection.credentials.set_keys(Some(Keyring::new(&file)));
@@ -272,6 +276,7 @@ async fn carry_out(arguments: Arguments) -> Outcome {
             let cluster = ClusterArguments {
                 cluster_file: Some(arguments.cluster_file),
                 timeout,
+                tls: Default::default(),
             };
             let known = key_file::load(&path).await?;
             let file = known.unwrap_or_else(|| KeyFile::new_root(secret()));

@@ -3,7 +3,6 @@
 use crate::allocator;
 use crate::tls::{Listen, TlsArguments};
 use crate::{Outcome, pages, trace_file};
-use plinth_coordination::certificates::Tls;
 use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_protocol::control::ProcessClass;
 use plinth_runtime::Either;
@@ -180,9 +179,11 @@ pub fn follow_parent(parent: u32) -> Outcome {
 
 async fn serve(arguments: Arguments) -> Outcome {
     let at = |line: String| format!("server {}: {line}", arguments.listen.address);
-    let cluster = ClusterFile::load_with_tls(&arguments.cluster_file)
+    let loading = ClusterFile::load_with(&arguments.cluster_file, arguments.tls.settings());
+    let mut cluster = loading
         .await
         .map_err(|error| at(format!("{error}; name it with -C")))?;
+    arguments.listen.close(&mut cluster).map_err(at)?;
     let ports_end = u32::from(arguments.listen.address.port()) + u32::from(arguments.workers);
     if arguments.listen.address.port() == 0 || ports_end > 1 << 16 {
         return Err(at(
@@ -194,10 +195,6 @@ async fn serve(arguments: Arguments) -> Outcome {
             .await
             .map_err(at)?;
     }
-    let tls = arguments.tls.load(&cluster, &arguments.cluster_file).await;
-    let tls = tls
-        .and_then(|tls| arguments.listen.close(tls))
-        .map_err(at)?;
     let pages: Vec<Page> = (0..arguments.workers).map(|_| Page::default()).collect();
     let page = |worker: u16| {
         let wanted = arguments.metrics.is_some();
@@ -209,12 +206,7 @@ async fn serve(arguments: Arguments) -> Outcome {
         pages::serve("--metrics", address, router).map_err(at)?;
     }
     for worker in 1..arguments.workers {
-        let config = worker_config(
-            &arguments,
-            (cluster.clone(), tls.clone()),
-            worker,
-            page(worker),
-        );
+        let config = worker_config(&arguments, cluster.clone(), worker, page(worker));
         let line = at(format!("worker {worker}"));
         // A worker that cannot continue ends the whole process; its roles are recruited elsewhere.
         let knobs = (*knobs()).clone();
@@ -226,7 +218,7 @@ async fn serve(arguments: Arguments) -> Outcome {
             std::process::exit(1);
         });
     }
-    let worker = run_worker(worker_config(&arguments, (cluster, tls), 0, page(0)));
+    let worker = run_worker(worker_config(&arguments, cluster, 0, page(0)));
     match plinth_runtime::race(interrupted(), worker).await {
         Either::Left(Ok(())) => Ok(()),
         Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
@@ -249,7 +241,7 @@ async fn accept_lost_coordination(arguments: &Arguments, cluster: &ClusterFile) 
 
 fn worker_config(
     arguments: &Arguments,
-    (cluster, tls): (ClusterFile, Option<Tls>),
+    cluster: ClusterFile,
     worker: u16,
     metrics: Option<Page>,
 ) -> WorkerConfig {
@@ -266,7 +258,6 @@ fn worker_config(
         cluster,
         cluster_file: Some(arguments.cluster_file.clone()),
         is_keyed: true,
-        tls,
         class: arguments.class,
         machine,
         zone: arguments.zone.clone(),

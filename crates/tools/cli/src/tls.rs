@@ -1,12 +1,12 @@
 //! The options for certificates, with FoundationDB's names.
 
 use crate::Outcome;
-use plinth_coordination::certificates::{Tls, missing};
+use plinth_coordination::certificates::missing;
 use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_tls::{Settings, Source};
 use std::fmt;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 const HEADING: &str = "TLS";
 
@@ -41,7 +41,8 @@ impl fmt::Debug for TlsArguments {
 }
 
 impl TlsArguments {
-    fn settings(&self) -> Settings {
+    /// What the options say, and the variables where they say nothing.
+    pub fn settings(&self) -> Settings {
         let file = |path: &Option<PathBuf>| path.clone().map(Source::File);
         let said = Settings {
             certificate: file(&self.tls_certificate_file),
@@ -52,11 +53,6 @@ impl TlsArguments {
             identities: self.tls_identity.clone(),
         };
         said.or_variables(|name| std::env::var(name).ok())
-    }
-
-    /// Reads the certificates of a process of this cluster file, if it has some.
-    pub async fn load(&self, cluster: &ClusterFile, path: &Path) -> Outcome<Option<Tls>> {
-        Tls::load(self.settings(), cluster, path).await
     }
 }
 
@@ -78,12 +74,13 @@ impl std::str::FromStr for Listen {
 }
 
 impl Listen {
-    /// What was read for this address.
-    pub fn close(self, tls: Option<Tls>) -> Outcome<Option<Tls>> {
-        match (self.is_tls, tls) {
-            (true, None) => Err(missing(&format!("--listen {}:tls", self.address))),
-            (true, Some(tls)) => Ok(Some(tls.closed())),
-            (false, tls) => Ok(tls),
+    /// Closes the address if that is wanted, to those who have neither a certificate nor a key.
+    pub fn close(self, cluster: &mut ClusterFile) -> Outcome {
+        if self.is_tls {
+            let missing = || missing(&format!("--listen {}:tls", self.address));
+            let certificates = cluster.certificates.as_ref().ok_or_else(missing)?;
+            cluster.certificates = Some(certificates.closed());
         }
+        Ok(())
     }
 }

@@ -226,7 +226,6 @@ impl Shape {
             cluster: self.cluster_file(),
             cluster_file: Some(format!("/data{process}/plinth.cluster").into()),
             is_keyed: self.is_keyed,
-            tls: None,
             class: ProcessClass::Unset,
             machine: format!("m{machine}"),
             zone: format!("r{}", self.rack(machine)),

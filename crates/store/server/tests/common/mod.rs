@@ -60,7 +60,6 @@ impl Cluster {
             cluster: self.file.clone(),
             cluster_file: None,
             is_keyed: false,
-            tls: None,
             class: ProcessClass::Unset,
             machine: String::new(),
             zone: String::new(),

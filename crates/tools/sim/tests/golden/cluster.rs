@@ -60,7 +60,6 @@ pub fn start(machine: u8, class: ProcessClass) {
         cluster: cluster_file(),
         cluster_file: Some("/data/plinth.cluster".into()),
         is_keyed: false,
-        tls: None,
         class,
         machine: format!("m{machine}"),
         zone: format!("m{machine}"),
