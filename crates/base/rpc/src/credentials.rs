@@ -32,7 +32,7 @@ struct Inner {
     certificates: RefCell<Option<Handshakes>>,
     /// Opens all connections with certificates, and never without.
     opens_by_certificate: Cell<bool>,
-    /// Who comes without a certificate and without a key is a stranger.
+    /// Who comes without a certificate and without a key is nobody.
     wants_certificates: Cell<bool>,
 }
 
@@ -67,7 +67,7 @@ impl Credentials {
         self
     }
 
-    /// Who comes without a certificate and without a key is a stranger, also if there are no keys.
+    /// Who comes without a certificate and without a key is nobody, whatever the keys say of such.
     pub fn closed_without_certificate(self) -> Credentials {
         self.0.wants_certificates.set(true);
         self
@@ -96,8 +96,8 @@ impl Credentials {
         let keys = self.0.keys.borrow();
         let keys = keys.as_ref();
         match keys.filter(|keys| keys.highest() == Identity::Server) {
+            _ if self.0.wants_certificates.get() => Identity::Nobody,
             Some(keys) => keys.open_to(),
-            None if self.0.wants_certificates.get() => Identity::Nobody,
             None => Identity::Server,
         }
     }
