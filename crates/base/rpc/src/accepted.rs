@@ -275,7 +275,7 @@ impl Accepted {
                     return None;
                 };
                 if hello.is_empty() {
-                    return Some(self.open(self.unproved()));
+                    return Some(self.open_unproved());
                 }
                 let answered = self.credentials.greeted(self.own, self.certified, &hello);
                 let Answered { answer, next } = answered;
@@ -283,7 +283,7 @@ impl Accepted {
                     self.replies.sending.say(credentials::said(&answer));
                 }
                 Some(match next {
-                    Next::Settled(_) => self.open(self.unproved()),
+                    Next::Settled(_) => self.open_unproved(),
                     Next::Proof(acceptor) => Stage::Proof(Box::new(acceptor)),
                     Next::Refused(refusal) => self.refuse(&refusal),
                 })
@@ -300,10 +300,13 @@ impl Accepted {
         }
     }
 
-    /// What the other side is to us without a key.
-    fn unproved(&self) -> Identity {
-        let stranger = || self.credentials.stranger();
-        self.certified.unwrap_or_else(stranger)
+    /// Opens to one who has shown no key: perhaps a certificate.
+    fn open_unproved(&self) -> Stage {
+        let Some(peer) = self.certified else {
+            return self.open(self.credentials.stranger());
+        };
+        self.replies.audit.greeted(self.peer, peer);
+        self.open(peer)
     }
 
     fn open(&self, identity: Identity) -> Stage {

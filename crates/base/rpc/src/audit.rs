@@ -9,9 +9,10 @@ use std::fmt::Display;
 use std::net::SocketAddr;
 
 metric! {
-    CONNECTIONS: Counter = "plinth_connections_greeted_total", "connections whose other side has proved a key";
+    CONNECTIONS: Counter = "plinth_connections_greeted_total",
+        "connections whose other side has proved a key or shown a certificate";
     REFUSED_CONNECTIONS: Counter = "plinth_connections_refused_total",
-        "connections that were refused for want of a good key";
+        "connections that were refused for want of a good key or certificate";
     REFUSED_REQUESTS: Counter = "plinth_requests_refused_total", "requests that their sender may not send";
 }
 
@@ -70,7 +71,7 @@ impl Audit {
         }
     }
 
-    /// The other side has proved a key.
+    /// The other side has proved a key, or shown a certificate.
     pub fn greeted(&self, peer: SocketAddr, identity: Identity) {
         CONNECTIONS.add(1);
         if let Some(untold) = self.greetings.may_tell() {

@@ -153,7 +153,8 @@ impl Place {
 
     /// What the servers have told of refusals.
     fn refusals(&self) -> String {
-        let trace = std::fs::read_to_string(self.file("trace-0", "jsonl")).expect("a trace");
+        let trace = std::fs::read_to_string(self.directory.file("0").join("audit.jsonl"));
+        let trace = trace.unwrap_or_default();
         let of_refusals = |line: &&str| line.contains("ConnectionRefused");
         trace
             .lines()
