@@ -48,6 +48,15 @@ pub struct Connection {
 }
 
 impl ClusterArguments {
+    /// Of a file that was not named with -C. Its certificates are those of the variables.
+    pub fn of(cluster_file: PathBuf, timeout: u64) -> ClusterArguments {
+        ClusterArguments {
+            cluster_file: Some(cluster_file),
+            timeout,
+            tls: TlsArguments::default(),
+        }
+    }
+
     /// Reads the cluster file, and the keys beside it. Does not check that the cluster answers.
     pub async fn open(&self) -> Outcome<Connection> {
         self.open_as(|file| file.credentials(Identity::Operator))

@@ -234,11 +234,7 @@ pub async fn close_new(connection: &Connection) -> Outcome<Option<String>> {
         return Ok(Some(line.into()));
     }
     let file = for_new_cluster();
-    let cluster = ClusterArguments {
-        cluster_file: Some(connection.path.clone()),
-        timeout: connection.timeout.as_secs(),
-        tls: Default::default(),
-    };
+    let cluster = ClusterArguments::of(connection.path.clone(), connection.timeout.as_secs());
     give(&cluster, &file).await?;
     connection.credentials.set_keys(Some(Keyring::new(&file)));
     Ok(None)
@@ -273,11 +269,7 @@ async fn carry_out(arguments: Arguments) -> Outcome {
             );
         }
         Command::Give { timeout } => {
-            let cluster = ClusterArguments {
-                cluster_file: Some(arguments.cluster_file),
-                timeout,
-                tls: Default::default(),
-            };
+            let cluster = ClusterArguments::of(arguments.cluster_file, timeout);
             let known = key_file::load(&path).await?;
             let file = known.unwrap_or_else(|| KeyFile::new_root(secret()));
             let servers = give(&cluster, &file).await?;

@@ -40,11 +40,7 @@ impl Libraries {
             .collect();
         let database = match library {
             None => {
-                let arguments = ClusterArguments {
-                    cluster_file: Some(file.to_owned()),
-                    timeout: 10,
-                    tls: Default::default(),
-                };
+                let arguments = ClusterArguments::of(file.to_owned(), 10);
                 Database::Plinth(Rc::new(arguments.open().await?))
             }
             Some(library) => {

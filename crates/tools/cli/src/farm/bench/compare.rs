@@ -220,11 +220,7 @@ async fn sides(plan: &Plan) -> Outcome<Vec<Side>> {
         last_serial: Cell::new(0),
     };
     if let Some(file) = &plan.store {
-        let cluster = ClusterArguments {
-            cluster_file: Some(file.clone()),
-            timeout: 10,
-            tls: Default::default(),
-        };
+        let cluster = ClusterArguments::of(file.clone(), 10);
         let connection = cluster.connect().await?;
         let at = connection.coordinators.file().coordinators;
         let pids = server_cpu::processes_listening_at(&at);
