@@ -42,8 +42,8 @@ fn may_be_handshake(arrived: &[u8]) -> bool {
     arrived[..compared] == HANDSHAKE_RECORD[..compared]
 }
 
-/// Lets the other side choose between certificates and none. `None` if the connection has ended, or `outbox` was closed
-/// meanwhile.
+/// Lets the other side choose between certificates and none. `None` if the connection has ended, or if `outbox` was
+/// closed meanwhile.
 pub(crate) async fn enter(
     (mut reader, writer): (Reader, Writer),
     peer: SocketAddr,

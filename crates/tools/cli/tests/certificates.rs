@@ -254,8 +254,12 @@ fn a_certificate_opens_what_it_stands_for_and_others_hear_what_to_do() {
         &by_rules,
         &["no --tls-identity fits", "CN=stolen"],
     );
+}
 
-    // Without a certificate, with and without being told to use TLS.
+#[test]
+fn who_has_no_certificate_hears_what_to_do() {
+    let place = Place::closed("no-certificate", "");
+    place.cluster_file("user", 1, ":tls");
     let line = error_line(
         &shell(&place.file("user", "cluster"), "get a")
             .output()
@@ -349,7 +353,7 @@ fn files_are_exchanged_while_servers_run() {
 }
 
 #[test]
-fn a_cluster_moves_to_tls_while_it_is_used() {
+fn a_cluster_moves_from_keys_to_tls_while_it_is_used() {
     let mut place = Place::new("move", 3, "");
     for i in 0..3 {
         place.servers.push(place.start(i, 3, Stage::Bare));
@@ -358,18 +362,8 @@ fn a_cluster_moves_to_tls_while_it_is_used() {
     let of_bare = |statements: &str| shell(&bare, statements).output().expect("it runs");
     let made = of_bare("configure new double memory");
     assert!(made.status.success(), "{}", text(&made.stderr));
-    // New clusters have keys. This one is as one that is older.
-    for path in [bare.with_extension("keys")] {
-        std::fs::remove_file(path).expect("they were made");
-    }
-    for i in 0..3 {
-        let of_server = place.file(&format!("server-{i}"), "keys");
-        let _ = std::fs::remove_file(of_server);
-        let mark = place.directory.file(&i.to_string()).join("keyed");
-        let _ = std::fs::remove_file(mark);
-    }
     place.user("user");
-    for stage in [Stage::Bare, Stage::Both, Stage::Opening, Stage::Closed] {
+    for stage in [Stage::Both, Stage::Opening, Stage::Closed] {
         for i in 0..3 {
             drop(place.servers.remove(usize::from(i)));
             let server = place.start(i, 3, stage);
@@ -389,6 +383,9 @@ fn a_cluster_moves_to_tls_while_it_is_used() {
             }
         }
     }
+    // A key is good as before, and without one nobody gets in.
+    succeeds(&of_bare("get a"), "1");
+    std::fs::remove_file(bare.with_extension("keys")).expect("new clusters have keys");
     assert!(!of_bare("get a").status.success());
     succeeds(&place.cli("user", "ca", "get a"), "1");
 }
