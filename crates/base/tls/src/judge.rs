@@ -165,7 +165,7 @@ impl Judge {
         };
         if side == Side::Opener && identity != Identity::Server {
             let line = format!(
-                "by --tls-identity the certificate at the other side stands for a {identity}, and not for a server ({})",
+                "by --tls-identity the other side's certificate stands for a {identity}, and not for a server ({})",
                 of()
             );
             return Err(Refused { line, told });
