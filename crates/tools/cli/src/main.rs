@@ -74,7 +74,7 @@ enum Command {
     /// Make, list, follow and drop streams: records of changes, or of what was appended
     Stream(stream::Arguments),
     /// Serve ZooKeeper's clients from a cluster; import and export its nodes
-    Keeper(keeper::Arguments),
+    Keeper(Box<keeper::Arguments>),
     /// Use tables on a replicated log: an interactive shell, or statements from the command line
     Table(table::Arguments),
     /// Replicated services without a database: run them, use them, operate them
@@ -117,7 +117,7 @@ fn main() -> ExitCode {
         Command::Status(arguments) => status::run(arguments),
         Command::Top(arguments) => top::run(arguments),
         Command::Stream(arguments) => stream::run(arguments),
-        Command::Keeper(arguments) => keeper::run(arguments),
+        Command::Keeper(arguments) => keeper::run(*arguments),
         Command::Table(arguments) => table::run(arguments),
         Command::Delos(arguments) => delos::run(arguments),
         Command::Farm(arguments) => farm::run(arguments),

@@ -290,18 +290,26 @@ fn files_that_cannot_be_used_are_named_with_what_to_do() {
         "{line}"
     );
     std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).expect("a mode");
-    let line = run(&|server| drop(server.env("FDB_TLS_CA_FILE", "/nowhere/ca.crt")));
+    let line = run(&|server| {
+        server.env("FDB_TLS_CA_FILE", "/nowhere/ca.crt");
+    });
     assert!(line.contains("/nowhere/ca.crt"), "{line}");
-    let line = run(&|server| drop(server.env_remove("FDB_TLS_CA_FILE")));
+    let line = run(&|server| {
+        server.env_remove("FDB_TLS_CA_FILE");
+    });
     assert!(line.contains("--tls-ca-file is missing"), "{line}");
-    let line = run(&|server| drop(server.args(["--tls_verify_peers", "S.XX=1"])));
+    let line = run(&|server| {
+        server.args(["--tls_verify_peers", "S.XX=1"]);
+    });
     assert!(
         line.contains("at byte 4") && line.contains("the fields are"),
         "{line}"
     );
     place.user("other");
     let other = place.file("other", "key");
-    let line = run(&|server| drop(server.arg("--tls-key-file").arg(&other)));
+    let line = run(&|server| {
+        server.arg("--tls-key-file").arg(&other);
+    });
     assert!(
         line.contains("other.key") && line.contains("one pair"),
         "{line}"
@@ -323,7 +331,9 @@ fn files_that_cannot_be_used_are_named_with_what_to_do() {
         line.contains("has a password") && line.contains("--tls-password"),
         "{line}"
     );
-    let line = run(&|server| drop(server.env("FDB_TLS_PASSWORD", "wrong")));
+    let line = run(&|server| {
+        server.env("FDB_TLS_PASSWORD", "wrong");
+    });
     assert!(
         line.contains("password of the private key is wrong"),
         "{line}"
