@@ -5,14 +5,15 @@ use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
 use plinth_coordination::{ClusterFile, Coordinators, election};
 use plinth_core::key::KeyRange;
 use plinth_core::system_keys::METADATA_VERSION;
-use plinth_core::{DatabaseConfig, Error, KeySelector, MutationKind, Result};
+use plinth_core::{DatabaseConfig, Error, KeySelector, MutationKind, Result, Version};
 use plinth_identity::Identity;
 use plinth_identity::keys::{KeyFile, Keyring};
 use plinth_identity::tokens::{Claims, SigningKey, Tenant};
 use plinth_protocol::control::{GetClientInfo, ProcessClass};
+use plinth_protocol::storage::{Get, GetKey, GetRange, Watch};
 use plinth_protocol::token::Token;
 use plinth_protocol::transaction::GetKeyLocations;
-use plinth_rpc::{Credentials, Transport};
+use plinth_rpc::{Credentials, Interface, Request, Transport};
 use plinth_runtime::sim::{Locality, SimConfig, Simulation};
 use plinth_runtime::{Duration, disk, sleep, spawn, timeout, unix_time_ms};
 use plinth_server::{WorkerConfig, create_database, run_worker};
@@ -438,33 +439,133 @@ fn a_token_for_a_tenant_grants_its_keys_and_no_other_tenant() {
     });
 }
 
+/// A request for the place of a key, by a client with this token.
+fn places(begin: &'static str, end: &'static str, reverse: bool, token: &Token) -> GetKeyLocations {
+    GetKeyLocations {
+        range: KeyRange::new(begin, end),
+        reverse,
+        limit: 10,
+        token: token.clone(),
+    }
+}
+
+async fn commit_proxy(transport: &Transport) -> Interface {
+    let leader = election::current_leader(transport, &cluster().into()).await;
+    let endpoint = leader
+        .expect("it serves")
+        .controller
+        .endpoint::<GetClientInfo>();
+    let info = transport.call(&endpoint, GetClientInfo { known: 0 }).await;
+    info.expect("it serves").commit_proxies[0]
+}
+
+fn shown(claims: &Claims) -> Token {
+    Token::new(signed(claims).into_bytes().into()).expect("short")
+}
+
+/// Requests to a storage server, beside the client library.
+struct Direct {
+    transport: Transport,
+    server: Interface,
+    version: Version,
+    token: Token,
+}
+
+impl Direct {
+    async fn new(world: &World) -> Direct {
+        let transport = Transport::client_with(holder(Identity::Client));
+        let endpoint = commit_proxy(&transport).await.endpoint::<GetKeyLocations>();
+        let token = shown(&claims());
+        let asked = transport.call(&endpoint, places("app/", "z", false, &token));
+        let server = asked.await.expect("granted").shards[0].1[0];
+        let version = world.client.create_transaction().get_read_version().await;
+        Direct {
+            transport,
+            server,
+            version: version.expect("everybody may"),
+            token,
+        }
+    }
+
+    async fn ask<R: Request>(&self, request: R) -> Result<()> {
+        let call = self.transport.call(&self.server.endpoint::<R>(), request);
+        call.await.map(drop)
+    }
+
+    async fn get(&self, key: &'static str, token: &Token) -> Result<()> {
+        let (key, version, token) = (key.into(), self.version, token.clone());
+        let get = Get {
+            key,
+            version,
+            token,
+        };
+        self.ask(get).await
+    }
+
+    async fn range(&self, begin: &'static str, end: &'static str) -> Result<()> {
+        let range = GetRange {
+            begin: begin.into(),
+            end: end.into(),
+            version: self.version,
+            limit_rows: 10,
+            limit_bytes: 1000,
+            reverse: false,
+            token: self.token.clone(),
+        };
+        self.ask(range).await
+    }
+
+    async fn find(&self, begin: &'static str, end: &'static str) -> Result<()> {
+        let find = GetKey {
+            selector: KeySelector::first_greater_or_equal("app/a"),
+            begin: begin.into(),
+            end: end.into(),
+            version: self.version,
+            token: self.token.clone(),
+        };
+        self.ask(find).await
+    }
+
+    async fn watch(&self, key: &'static str) -> Result<()> {
+        let watch = Watch {
+            key: key.into(),
+            value: Some("another".into()),
+            version: self.version,
+            token: self.token.clone(),
+        };
+        self.ask(watch).await
+    }
+}
+
+#[test]
+fn a_storage_server_asks_nobody_else_whether_a_read_is_granted() {
+    with_tokens(|world| async move {
+        let direct = Direct::new(&world).await;
+        let token = &direct.token;
+        assert_eq!(direct.get("app/a", token).await, Ok(()));
+        assert_eq!(direct.get("app/a", &Token::NONE).await, Err(DENIED));
+        assert_eq!(direct.get("z", token).await, Err(DENIED));
+        assert_eq!(direct.range("app/", "app0").await, Ok(()));
+        assert_eq!(direct.range("app/", "app0\0").await, Err(DENIED));
+        assert_eq!(direct.range("", "\u{7f}").await, Err(DENIED));
+        assert_eq!(direct.find("app/", "app0").await, Ok(()));
+        assert_eq!(direct.find("", "app0").await, Err(DENIED));
+        assert_eq!(direct.watch("app/a").await, Ok(()));
+        assert_eq!(direct.watch("z").await, Err(DENIED));
+    });
+}
+
 #[test]
 fn only_places_of_granted_keys_are_told() {
     with_tokens(|_| async move {
         let transport = Transport::client_with(holder(Identity::Client));
-        let leader = election::current_leader(&transport, &cluster().into()).await;
-        let endpoint = leader
-            .expect("it serves")
-            .controller
-            .endpoint::<GetClientInfo>();
-        let info = transport.call(&endpoint, GetClientInfo { known: 0 }).await;
-        let proxy = info.expect("it serves").commit_proxies[0];
-        let text = signed(&claims());
-        let token = Token::new(text.into_bytes().into()).expect("short");
+        let proxy = commit_proxy(&transport).await;
+        let token = shown(&claims());
         let ask = async |begin: &'static str, end: &'static str, reverse, token: &Token| {
-            let request = GetKeyLocations {
-                range: KeyRange::new(begin, end),
-                reverse,
-                limit: 10,
-                token: token.clone(),
-            };
             let endpoint = proxy.endpoint::<GetKeyLocations>();
-            let reply = transport.call(&endpoint, request).await?;
-            Ok(reply
-                .shards
-                .into_iter()
-                .map(|(range, _)| range)
-                .collect::<Vec<_>>())
+            let asked = transport.call(&endpoint, places(begin, end, reverse, token));
+            let shards = asked.await?.shards.into_iter();
+            Ok(shards.map(|(range, _)| range).collect::<Vec<_>>())
         };
         let inside = vec![KeyRange::new("app/", "app0")];
         assert_eq!(ask("app/b", "z", false, &token).await, Ok(inside.clone()));
