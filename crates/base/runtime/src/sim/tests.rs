@@ -19,6 +19,7 @@ const CREATE: OpenOptions = OpenOptions {
     create_new: false,
     read_only: false,
     exclusive: false,
+    private: false,
 };
 
 fn ms(n: u64) -> Duration {
