@@ -65,10 +65,11 @@ impl Settings {
     }
 
     pub fn policy(&self) -> Result<Policy, String> {
-        Policy::parse(
+        let policy = Policy::parse(
             self.verify_peers.iter().map(String::as_str),
             self.identities.iter().map(String::as_str),
-        )
+        );
+        policy.map_err(|line| format!("--tls-verify-peers, --tls-identity: {line}"))
     }
 
     /// Each source, with what it is for and the option that names it.

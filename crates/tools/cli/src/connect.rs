@@ -3,7 +3,7 @@
 use crate::tls::TlsArguments;
 use crate::{Outcome, status, trace_file};
 use plinth_client::{Database, DatabaseOption};
-use plinth_coordination::cluster_file::{self, ClusterFile};
+use plinth_coordination::cluster_file::{self, ClusterFile, ClusterFileError};
 use plinth_coordination::{Coordinators, Look, election, look_at};
 use plinth_core::Error;
 use plinth_identity::Identity;
@@ -33,6 +33,15 @@ pub struct ClusterArguments {
     pub timeout: u64,
     #[command(flatten)]
     pub tls: TlsArguments,
+}
+
+/// The error of a command that was started with a cluster file, with a remedy if it is about that file.
+pub fn with_remedy(error: ClusterFileError) -> String {
+    let line = error.0;
+    match line.starts_with("cluster file") && !line.contains("--tls") {
+        true => format!("{line}; name it with -C"),
+        false => line,
+    }
 }
 
 /// The cluster of a command.

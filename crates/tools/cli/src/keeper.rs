@@ -5,6 +5,7 @@ mod migrate;
 mod name;
 
 use crate::Outcome;
+use crate::connect::with_remedy;
 use crate::server::{follow_parent, parse_knobs, raise_file_limit};
 use crate::tls::TlsArguments;
 use crate::zookeeper::ForClients;
@@ -88,7 +89,7 @@ async fn serve(arguments: Arguments, options: Options) -> Outcome {
     let at = |line: String| format!("keeper {}: {line}", arguments.listen);
     let cluster = ClusterFile::load_with(&arguments.cluster_file, arguments.tls.settings())
         .await
-        .map_err(|error| at(format!("{error}; name it with -C")))?;
+        .map_err(|error| at(with_remedy(error)))?;
     // A gateway needs no more, whatever its file gives.
     let credentials = cluster.credentials(Identity::Client);
     let database = plinth_client::connect_with(credentials, cluster);

@@ -1,6 +1,7 @@
 //! `plinth server`: one server process with one or more workers, each on a thread of its own.
 
 use crate::allocator;
+use crate::connect::with_remedy;
 use crate::tls::{Listen, TlsArguments};
 use crate::{Outcome, pages, trace_file};
 use plinth_coordination::{ClusterFile, cluster_file};
@@ -180,9 +181,7 @@ pub fn follow_parent(parent: u32) -> Outcome {
 async fn serve(arguments: Arguments) -> Outcome {
     let at = |line: String| format!("server {}: {line}", arguments.listen.address);
     let loading = ClusterFile::load_with(&arguments.cluster_file, arguments.tls.settings());
-    let mut cluster = loading
-        .await
-        .map_err(|error| at(format!("{error}; name it with -C")))?;
+    let mut cluster = loading.await.map_err(|error| at(with_remedy(error)))?;
     arguments.listen.close(&mut cluster).map_err(at)?;
     let ports_end = u32::from(arguments.listen.address.port()) + u32::from(arguments.workers);
     if arguments.listen.address.port() == 0 || ports_end > 1 << 16 {

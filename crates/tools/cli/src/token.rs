@@ -32,6 +32,7 @@ enum Command {
     },
     /// Show the name and the public key of a signing key
     Public {
+        /// The signing key
         #[arg(long, value_name = "FILE")]
         key: PathBuf,
     },

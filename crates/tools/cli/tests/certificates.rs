@@ -302,7 +302,7 @@ fn files_that_cannot_be_used_are_named_with_what_to_do() {
         server.args(["--tls_verify_peers", "S.XX=1"]);
     });
     assert!(
-        line.contains("at byte 4") && line.contains("the fields are"),
+        line.contains("--tls-verify-peers") && line.contains("the fields are"),
         "{line}"
     );
     place.user("other");

@@ -165,7 +165,9 @@ for _ in range(100):
     time.sleep(0.1)
 assert error_of(read_the_first_version) == 1007
 tr = db.create_transaction()
-assert error_of(lambda: tr.options.set_authorization_token("x")) == 2108
+assert error_of(lambda: tr.options.set_authorization_token("")) == 2006
+tr.options.set_authorization_token("of no use where clients need none")
+assert tr[b"hello"].wait() == b"again"
 tenant = db.open_tenant(b"no such tenant")
 if tenant is not None:  # the binding of 8.0 returns None
     tr = tenant.create_transaction()
