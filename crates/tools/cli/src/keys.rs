@@ -233,7 +233,11 @@ pub async fn close_new(connection: &Connection) -> Outcome<Option<String>> {
         let line = "whoever reaches its ports is trusted; close it with `plinth keys give`";
         return Ok(Some(line.into()));
     }
-    let file = for_new_cluster();
+    let (path, file) = (key_file::beside(&connection.path), for_new_cluster());
+    if let Err(line) = write(&path, &file, false) {
+        let line = format!("it has no keys, so whoever reaches its ports is trusted: {line}");
+        return Ok(Some(line));
+    }
     let cluster = ClusterArguments::of(connection.path.clone(), connection.timeout.as_secs());
     give(&cluster, &file).await?;
     connection.credentials.set_keys(Some(Keyring::new(&file)));
