@@ -100,17 +100,19 @@ impl Waiting {
     /// Answers, if the caller may still know.
     fn tell(self, server: &Server, version: Version) {
         let caller = self.responder.caller();
-        let may_know = caller >= Identity::Operator
-            || server
-                .role
-                .access
-                .get()
-                .is_some_and(|access| self.right.still_counts(&access, caller));
-        match may_know {
-            true => self.responder.ok(WatchReply { version }),
-            false => self
-                .responder
-                .deny("its right to read has ended while it waited"),
+        if caller >= Identity::Operator {
+            return self.responder.ok(WatchReply { version });
+        }
+        match server.role.access.get() {
+            Some(access) if self.right.still_counts(&access, caller) => {
+                self.responder.ok(WatchReply { version });
+            }
+            Some(_) => {
+                let why = "its right to read has ended while it waited";
+                self.responder.deny(why);
+            }
+            // The server does not know at the moment. The client asks again, here or at another one.
+            None => self.responder.fail(Error::server_request_queue_full),
         }
     }
 }
