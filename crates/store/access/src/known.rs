@@ -1,6 +1,8 @@
 //! What a storage server knows of the rows.
 
+use crate::guard::Right;
 use crate::rows::Access;
+use plinth_identity::Identity;
 use plinth_runtime::{Duration, Instant};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -27,6 +29,15 @@ impl Known {
         let known = self.0.borrow();
         let (access, as_of) = known.as_ref()?;
         (as_of.elapsed() < RELIED_ON).then(|| access.clone())
+    }
+
+    /// Whether the right that `caller` had to read still counts; `None` if nobody knows at the moment.
+    pub fn still_counts(&self, right: &Right, caller: Identity) -> Option<bool> {
+        if caller >= Identity::Operator {
+            return Some(true);
+        }
+        let access = self.get()?;
+        Some(right.still_counts(&access, caller))
     }
 }
 
@@ -55,6 +66,29 @@ mod tests {
             assert!(Rc::ptr_eq(&before, &again));
             sleep(RELIED_ON).await;
             assert!(known.get().is_none());
+        });
+    }
+
+    #[test]
+    fn a_right_is_not_over_because_nobody_knows_whether_it_is() {
+        Simulation::new(1, SimConfig::default()).run(async {
+            let (known, right) = (Known::default(), Right::Everything);
+            let of = |known: &Known, caller| known.still_counts(&right, caller);
+            assert_eq!(of(&known, Identity::Client), None);
+            assert_eq!(of(&known, Identity::Operator), Some(true));
+            known.learn(Access::default(), now());
+            assert_eq!(of(&known, Identity::Client), Some(true));
+            sleep(RELIED_ON).await;
+            assert_eq!(of(&known, Identity::Client), None);
+            let clients = Clients::Tokens;
+            known.learn(
+                Access {
+                    clients,
+                    ..Access::default()
+                },
+                now(),
+            );
+            assert_eq!(of(&known, Identity::Client), Some(false));
         });
     }
 }

@@ -75,18 +75,21 @@ pub async fn adopt(
     if ring.highest() != Identity::Server {
         return Err(Error::client_invalid_operation);
     }
-    let told = |why: &dyn std::fmt::Display| trace_warn!("KeysNotAdopted", "why" => why);
+    let failed = |why: &dyn std::fmt::Display, error: Error| {
+        trace_warn!("KeysNotAdopted", "why" => why);
+        error
+    };
     match load(&path).await {
         Ok(None) => {
             let saved = save(&path, &keys).await;
-            saved.map_err(|line| (told(&line), Error::io_error).1)?;
+            saved.map_err(|line| failed(&line, Error::io_error))?;
         }
         Ok(Some(known)) if known == keys => {}
         Ok(Some(_)) => return Err(Error::permission_denied),
-        Err(line) => return Err((told(&line), Error::permission_denied).1),
+        Err(line) => return Err(failed(&line, Error::permission_denied)),
     }
     let noted = note_keyed(directory).await;
-    noted.map_err(|error| (told(&error), Error::io_error).1)?;
+    noted.map_err(|error| failed(&error, Error::io_error))?;
     trace!("KeysAdopted", "file" => path.display());
     credentials.set_keys(Some(ring));
     Ok(())

@@ -36,7 +36,6 @@ use plinth_core::{
     Epoch, Error, MutationKind, MutationRef, Result, Tag, Uid, Version, shard_order,
 };
 use plinth_engine::WriteBatch;
-use plinth_identity::Identity;
 use plinth_log::cursor::LogCursor;
 use plinth_protocol::DurableVersion;
 use plinth_protocol::control::{ClusterInfo, ReportDurable};
@@ -100,18 +99,13 @@ impl Waiting {
     /// Answers, if the caller may still know.
     fn tell(self, server: &Server, version: Version) {
         let caller = self.responder.caller();
-        if caller >= Identity::Operator {
-            return self.responder.ok(WatchReply { version });
-        }
-        match server.role.access.get() {
-            Some(access) if self.right.still_counts(&access, caller) => {
-                self.responder.ok(WatchReply { version });
-            }
-            Some(_) => {
+        match server.role.access.still_counts(&self.right, caller) {
+            Some(true) => self.responder.ok(WatchReply { version }),
+            Some(false) => {
                 let why = "its right to read has ended while it waited";
                 self.responder.deny(why);
             }
-            // The server does not know at the moment. The client asks again, here or at another one.
+            // The client asks again, here or at another server.
             None => self.responder.fail(Error::server_request_queue_full),
         }
     }
