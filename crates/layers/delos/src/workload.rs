@@ -9,6 +9,7 @@
 //! - Replicas have the same rows at the same position.
 //! - An engine that was never switched on has no rows.
 //! - What is restored from the backup has the rows that the replicas had at that position.
+//! - The backup begins anew only if its engine was off meanwhile.
 //! - No replica is behind the beginning of the log, and all serve again when all is well.
 //!
 //! Meanwhile the operator switches engines, exchanges loglets, trims the log and has it backed up.
@@ -122,6 +123,7 @@ pub struct Delos {
     site: Rc<Site>,
     transport: Transport,
     judge: Judge,
+    backup: backups::Remembered,
     log_servers: RefCell<Vec<Interface>>,
     /// Nobody writes at this replica for a while.
     cut_off: Cell<Option<SocketAddr>>,
@@ -142,6 +144,7 @@ impl Delos {
             site,
             transport: Transport::client(),
             judge: Judge::default(),
+            backup: backups::Remembered::default(),
             log_servers: RefCell::default(),
             cut_off: Cell::new(None),
             keeps_order,

@@ -10,13 +10,15 @@ use plinth_identity::Identity;
 use plinth_protocol::control::{GetWorkers, RegisterWorker};
 use plinth_protocol::coordination::Candidate;
 use plinth_protocol::status::GetStatus;
-use plinth_rpc::{Credentials, Transport};
+use plinth_rpc::{Credentials, Request, Transport};
 use plinth_runtime::Duration;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// Limit of the wait for a controller's status.
 const STATUS_LIMIT: Duration = Duration::from_secs(2);
+/// Pause before the next request, if a controller has ended before it answered.
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct ClusterArguments {
@@ -182,16 +184,38 @@ impl Connection {
         }
     }
 
+    /// Asks the controller, or its successor if it ends before it answers. `what` completes "the controller does not …".
+    pub async fn ask_controller<R: Request + Clone>(
+        &self,
+        request: R,
+        what: &str,
+    ) -> Outcome<R::Reply> {
+        let asked_until = plinth_runtime::now() + self.timeout;
+        loop {
+            let leader = self.controller().await?;
+            let endpoint = leader.controller.endpoint::<R>();
+            let call = self.transport.call(&endpoint, request.clone());
+            match plinth_runtime::timeout(self.timeout, call).await {
+                Some(Ok(reply)) => return Ok(reply),
+                Some(Err(error))
+                    if error == Error::permission_denied
+                        || plinth_runtime::now() >= asked_until =>
+                {
+                    return Err(format!(
+                        "the controller at {} does not {what}: {error}; try again",
+                        leader.controller.address
+                    ));
+                }
+                Some(Err(_)) => plinth_runtime::sleep(ASK_AGAIN).await,
+                None => return Err(self.explain_silence().await),
+            }
+        }
+    }
+
     /// The processes of the cluster.
     pub async fn workers(&self) -> Outcome<Vec<RegisterWorker>> {
-        let leader = self.controller().await?;
-        let endpoint = leader.controller.endpoint::<GetWorkers>();
-        match self.transport.call(&endpoint, GetWorkers {}).await {
-            Ok(reply) => Ok(reply.workers),
-            Err(error) => Err(format!(
-                "the controller does not list the processes: {error}; try again"
-            )),
-        }
+        let listed = self.ask_controller(GetWorkers {}, "list the processes");
+        Ok(listed.await?.workers)
     }
 
     /// Writes moved coordinators to the cluster file before the command ends: the former coordinators may be gone

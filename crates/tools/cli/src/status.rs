@@ -4,7 +4,6 @@ use crate::Outcome;
 use crate::connect::{self, ClusterArguments, Connection};
 use plinth_bench::report::grouped;
 use plinth_protocol::status::GetStatus;
-use plinth_runtime::Duration;
 use serde_json::Value;
 use std::fmt::Write;
 
@@ -48,33 +47,11 @@ pub fn available(document: &Value) -> Outcome {
     }
 }
 
-/// Pause before the next request, if a controller has ended before it answered.
-const ASK_AGAIN: Duration = Duration::from_millis(50);
-
-/// Fetches the status document from the controller, or from its successor if it ends meanwhile.
+/// Fetches the status document from the controller.
 pub async fn fetch(connection: &Connection) -> Outcome<Value> {
-    let asked_until = plinth_runtime::now() + connection.timeout;
-    loop {
-        let leader = connection.controller().await?;
-        let endpoint = leader.controller.endpoint::<GetStatus>();
-        let call = connection.transport.call(&endpoint, GetStatus {});
-        match plinth_runtime::timeout(connection.timeout, call).await {
-            Some(Ok(reply)) => {
-                return serde_json::from_str(&reply.json)
-                    .map_err(|error| format!("the controller's status is not JSON: {error}"));
-            }
-            Some(Err(_)) if plinth_runtime::now() < asked_until => {
-                plinth_runtime::sleep(ASK_AGAIN).await;
-            }
-            Some(Err(error)) => {
-                return Err(format!(
-                    "the controller at {} does not tell its status: {error}; try again",
-                    leader.controller.address
-                ));
-            }
-            None => return Err(connection.explain_silence().await),
-        }
-    }
+    let told = connection.ask_controller(GetStatus {}, "tell its status");
+    serde_json::from_str(&told.await?.json)
+        .map_err(|error| format!("the controller's status is not JSON: {error}"))
 }
 
 /// Addresses of the servers that wait for free space on their disks.

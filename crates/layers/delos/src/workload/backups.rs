@@ -4,19 +4,35 @@ use super::shelf::{self, SHELF};
 use super::{CACHE_BYTES, Delos, KINDS};
 use crate::backup::restore::{copy_rows, plan};
 use crate::engines::log_backup;
-use crate::replica::messages::{AskBackup, AskChecksum, BackUp, MarkLog};
+use crate::replica::messages::{AskBackup, AskChecksum, BackUp, BackupStatus, MarkLog};
 use crate::stacks::make_new;
 use crate::store::LocalStore;
 use plinth_core::EngineKind;
 use plinth_runtime::random;
 use plinth_runtime::{Duration, now, probe, sleep, trace};
 use plinth_workload::Verdict;
+use std::cell::Cell;
 use std::path::Path;
 
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// When all is well, what was marked is in the backup so long after the time that it may wait, even if those who have
 /// bid for it are gone.
 const LIMIT: Duration = Duration::from_secs(150);
+
+/// What the operator remembers of the backup.
+#[derive(Default)]
+pub struct Remembered {
+    /// The first position that could be restored.
+    from: Cell<Option<u64>>,
+    /// The engine was switched off: entries may be gone that are in no backup.
+    may_begin_anew: Cell<bool>,
+}
+
+impl Remembered {
+    pub fn is_switched_off(&self) {
+        self.may_begin_anew.set(true);
+    }
+}
 
 impl Delos {
     pub fn may_back_up(&self) -> bool {
@@ -37,6 +53,21 @@ impl Delos {
         }
     }
 
+    /// What a replica knows of the backup. Nothing is trimmed that is not in it, so it goes on for ever while its
+    /// engine is on.
+    pub async fn look_at_backup(&self) -> Option<BackupStatus> {
+        let status = self.ask(self.any_server(), AskBackup {}).await?;
+        let (known, from) = (self.backup.from.get(), status.from);
+        let is_other = known.is_some() && from.is_some() && from != known;
+        if is_other && !self.backup.may_begin_anew.get() {
+            self.judge.complain(format!(
+                "the backup began at {known:?}, begins at {from:?} now, and its engine was never off"
+            ));
+        }
+        self.backup.from.set(from.or(known));
+        Some(status)
+    }
+
     /// A position with the checksum that a replica has there.
     async fn mark(&self) -> Option<(u64, u64)> {
         let server = self.any_server();
@@ -51,7 +82,7 @@ impl Delos {
         let (begun, mut marked, mut server) = (now(), None, self.any_server());
         while begun.elapsed() < LIMIT + log_backup::wait() {
             sleep(LOOK_INTERVAL).await;
-            let Some(status) = self.ask(self.any_server(), AskBackup {}).await else {
+            let Some(status) = self.look_at_backup().await else {
                 continue;
             };
             if status.place.is_empty() {

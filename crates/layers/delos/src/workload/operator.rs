@@ -2,8 +2,8 @@
 
 use super::{Delos, LogIn};
 use crate::coordinated_register::CoordinatedRegister;
-use crate::engines::batching;
 use crate::engines::guard::Guard;
+use crate::engines::{batching, log_backup};
 use crate::quorum::client::QuorumLoglets;
 use crate::quorum::messages::Config;
 use crate::replica::messages::{
@@ -167,6 +167,9 @@ impl Delos {
             on,
         };
         trace!("DelosSwitches", "engine" => engine.name, "on" => switch.on);
+        if !on && engine.name == log_backup::GUARD.name {
+            self.backup.is_switched_off();
+        }
         let told = self.ask(self.any_server(), switch).await;
         if told.is_some_and(|told| is_done(&told)) {
             probe!("delos_engine_switched");
@@ -220,6 +223,7 @@ impl Delos {
         if in_view.len() == self.site.servers.len() && applied > 0 {
             probe!("delos_log_trimmed");
             self.ask(server, TrimLog { before: applied }).await;
+            self.look_at_backup().await;
         }
     }
 
