@@ -25,6 +25,7 @@ use plinth_rpc::{Registration, Request, Responder, Transport};
 use plinth_runtime::{Duration, Either, TaskGroup, disk, race, random, sleep};
 use plinth_workload::Place;
 use std::convert::Infallible;
+use std::future::pending;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -95,14 +96,15 @@ async fn live(place: Place) -> Result<String, Error> {
     let stack = Standard::new(of_stack, store, id, Registers, backups);
     stack.lease.want(true);
     let replica = Rc::new(Replica { log, stack });
-    let work = async {
+    let serving = async {
         replica.join(address).await;
         let _serving = answer_all(&transport, &replica);
-        replica.care().await
+        pending::<Infallible>().await
     };
-    match race(replica.stack.run(), work).await {
+    // Nobody joins behind a sealed stream: if all replicas begin a new life there, each of them cares at once.
+    match race(replica.stack.run(), race(replica.care(), serving)).await {
         Either::Left(stopped) => Ok(stopped.to_string()),
-        Either::Right(never) => match never {},
+        Either::Right(Either::Left(never) | Either::Right(never)) => match never {},
     }
 }
 
