@@ -5,7 +5,9 @@ use plinth_core::{Error, Result, Uid, record};
 use plinth_identity::Identity;
 use plinth_identity::greeting::Refusal;
 use plinth_identity::keys::{KeyFile, Keyring};
-use plinth_rpc::{Credentials, Endpoint, Interface, Registration, Request, Transport, requests};
+use plinth_rpc::{
+    Credentials, Endpoint, Interface, Registration, Request, Responder, Transport, requests,
+};
 use plinth_runtime::sim::{Locality, SimConfig, Simulation};
 use plinth_runtime::{Duration, fault, join_all, net, race, sleep, spawn};
 use std::cell::{Cell, RefCell};
@@ -333,6 +335,54 @@ fn a_nobody_is_heard_a_hundred_times() {
         assert_eq!(answers[100], Err(Error::request_maybe_delivered));
         assert_eq!(done.get(), 0);
     });
+}
+
+#[test]
+fn a_client_has_a_quarter_of_a_million_requests_under_way_and_the_next_are_refused() {
+    const MOST: usize = 1 << 18;
+    let simulation = Simulation::new(1, SimConfig::default());
+    let machine = simulation.add_machine(Locality::default());
+    simulation.start_process(machine, address(), || {
+        Box::pin(async {
+            let transport = Transport::listen_with(address(), server()).await;
+            let transport = transport.expect("listens");
+            let kept: Rc<RefCell<Vec<Responder<Read>>>> = Rc::default();
+            let answered = kept.clone();
+            let _serving = (
+                transport.serve::<Read>(ROLE, move |_, to| kept.borrow_mut().push(to)),
+                transport.serve::<Write>(ROLE, move |write, to| {
+                    answered.take().into_iter().for_each(|of| of.ok(7));
+                    to.ok(write.ballast);
+                }),
+            );
+            std::future::pending::<()>().await;
+        })
+    });
+    let work = async {
+        let transport = Transport::client_with(holder(Identity::Client));
+        let read = |number| transport.call(&endpoint::<Read>(address()), Read { number });
+        let asked: Vec<_> = (0..MOST as u64 + 1000).map(read).collect();
+        sleep(Duration::from_secs(60)).await;
+        let write = async |by: &Transport| {
+            let asked = by.call(&endpoint::<Write>(address()), write_of(1));
+            asked.await.err()
+        };
+        assert_eq!(write(&transport).await, Some(Error::server_overloaded));
+        // Each connection has its own, and this one lets the first requests of the other be answered.
+        let other = Transport::client_with(holder(Identity::Client));
+        assert_eq!(write(&other).await, None);
+        let answers = join_all(asked).await;
+        let answered = answers
+            .iter()
+            .take_while(|answer| **answer == Ok(7))
+            .count();
+        assert!((MOST - 20..MOST).contains(&answered), "{answered}");
+        let refused = |answer: &Result<u64>| *answer == Err(Error::server_overloaded);
+        assert!(answers[answered..].iter().all(refused));
+        assert_eq!(write(&transport).await, None);
+    };
+    let ended = simulation.run_until(work, Duration::from_secs(600));
+    ended.expect("it comes to its end");
 }
 
 fn write_of(number: u8) -> Write {

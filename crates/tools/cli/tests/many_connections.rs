@@ -10,7 +10,8 @@ use common::{Cluster, error_line, text};
 use plinth_client::Database;
 use plinth_coordination::ClusterFile;
 use plinth_rpc::hello_of_nobody;
-use plinth_runtime::{Duration, Instant, now, real, timeout};
+use plinth_runtime::{Duration, Instant, now, real, sleep, timeout};
+use std::collections::VecDeque;
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
@@ -112,6 +113,59 @@ fn ten_thousand_idle_connections_cost_little_and_harm_nobody() {
         .await;
         assert_eq!(transact(&old).await, 103);
         assert_eq!(transact(&new).await, 104);
+        assert_eq!(
+            cluster.pid(0),
+            Some(pid),
+            "the server has been started anew"
+        );
+    });
+}
+
+#[test]
+fn twenty_thousand_nobodies_at_a_closed_cluster_keep_nobody_out_who_has_a_key() {
+    const NOBODIES: usize = 20_000;
+    const HELD: usize = 5000;
+    /// How many a server keeps, and room for its own connections.
+    const KEPT: usize = 1000 + 20;
+    allow_open_files(HELD as u64 + 2000);
+    let cluster = Cluster::start("nobodies", 1, &["--engine", "memory"]);
+    let pid = cluster.pid(0).expect("it serves");
+    let closed = cluster.plinth(&["keys", "close"]);
+    assert!(closed.status.success(), "{}", text(&closed.stderr));
+    real::block_on(async {
+        sleep(Duration::from_millis(2500)).await; // servers look at their key files once a second
+        let old = client(&cluster).await;
+        let mut commits = transact(&old).await;
+        let (files, memory) = (open_files(pid), resident_bytes(pid));
+        let hello = hello_of_nobody();
+        let mut held = VecDeque::new();
+        for i in 0..NOBODIES {
+            let mut stream = connect(cluster.addresses()[0]);
+            let said = [
+                &hello[..],
+                &hello[..hello.len() / 2],
+                b"GET / HTTP/1.1\r\n\r\n",
+                b"",
+            ][i % 4];
+            let _ = stream.write_all(said); // the connection may be closed already
+            held.push_back(stream);
+            if held.len() > HELD {
+                held.pop_front();
+            }
+            if i % 500 == 0 {
+                commits += 1;
+                assert_eq!(transact(&old).await, commits);
+            }
+            if i % 5000 == 4999 {
+                commits += 1;
+                assert_eq!(transact(&client(&cluster).await).await, commits);
+            }
+        }
+        let few = || open_files(pid) < files + KEPT;
+        wait_until("the oldest make room", PATIENCE, few).await;
+        let grown = resident_bytes(pid).saturating_sub(memory);
+        assert!(grown < KEPT as u64 * CONNECTION_BYTES_MAX, "{grown} bytes");
+        assert_eq!(transact(&old).await, commits + 1);
         assert_eq!(
             cluster.pid(0),
             Some(pid),
