@@ -2,7 +2,8 @@
 //!
 //! The same encoding serves messages between workers and the few records on coordinators and in the system keyspace.
 //! Byte strings are decoded as slices of the input. Input is hostile: every length is checked against the bytes left
-//! before anything is allocated, and nothing nests without bound.
+//! before anything is allocated, and nothing nests without bound. What is decoded takes at most [`DECODED_MULTIPLE`]
+//! times the bytes of its encoding, beside the input itself: a list of what would take more does not compile.
 
 use crate::id::{Tag, Uid};
 use crate::key::KeyRange;
@@ -12,8 +13,14 @@ use crate::varint;
 use bytes::{Buf, BufMut, Bytes};
 use std::net::{IpAddr, SocketAddr};
 
+/// Memory of an item of a list, for each byte of its shortest encoding.
+pub const DECODED_MULTIPLE: usize = 36;
+
 /// A value with one encoding.
 pub trait Codec: Sized {
+    /// Bytes of the shortest encoding, or fewer.
+    const LEAST: usize = 1;
+
     fn put(&self, out: &mut Output);
     /// Takes one value off the front of `input`; `None` if it is malformed.
     fn take(input: &mut Bytes) -> Option<Self>;
@@ -56,6 +63,7 @@ pub trait Source {
 macro_rules! integers {
     ($($type:ty: $put:ident, $get:ident;)*) => {$(
         impl Codec for $type {
+            const LEAST: usize = size_of::<$type>();
             #[inline]
             fn put(&self, out: &mut Output) {
                 out.buffer().$put(*self);
@@ -82,6 +90,7 @@ integers! {
 }
 
 impl Codec for () {
+    const LEAST: usize = 0;
     fn put(&self, _: &mut Output) {}
     fn take(_: &mut Bytes) -> Option<Self> {
         Some(())
@@ -102,6 +111,7 @@ impl Codec for bool {
 }
 
 impl Codec for f64 {
+    const LEAST: usize = 8;
     fn put(&self, out: &mut Output) {
         out.buffer().put_f64_le(*self);
     }
@@ -166,9 +176,17 @@ impl<T: Codec> Codec for Vec<T> {
         }
     }
     fn take(input: &mut Bytes) -> Option<Self> {
-        // Every item takes at least one byte, so a count above the bytes left is false.
+        const {
+            assert!(
+                size_of::<T>() <= DECODED_MULTIPLE * T::LEAST,
+                "an item takes far more memory than bytes on the wire"
+            );
+        }
         let count = take_len(input)?;
-        let mut items = Vec::with_capacity(count.min(1024));
+        if count > input.len() / T::LEAST {
+            return None;
+        }
+        let mut items = Vec::with_capacity(count);
         for _ in 0..count {
             items.push(T::take(input)?);
         }
@@ -199,6 +217,7 @@ impl<T: Codec> Codec for Option<T> {
 }
 
 impl<A: Codec, B: Codec> Codec for (A, B) {
+    const LEAST: usize = A::LEAST + B::LEAST;
     fn put(&self, out: &mut Output) {
         self.0.put(out);
         self.1.put(out);
@@ -212,6 +231,7 @@ impl<A: Codec, B: Codec> Codec for (A, B) {
 }
 
 impl Codec for SocketAddr {
+    const LEAST: usize = 7;
     fn put(&self, out: &mut Output) {
         match self.ip() {
             IpAddr::V4(ip) => {
@@ -239,6 +259,7 @@ impl Codec for SocketAddr {
 }
 
 impl Codec for Uid {
+    const LEAST: usize = 16;
     fn put(&self, out: &mut Output) {
         self.0.put(out);
     }
@@ -251,6 +272,7 @@ impl Codec for Uid {
 }
 
 impl Codec for Tag {
+    const LEAST: usize = 4;
     fn put(&self, out: &mut Output) {
         self.0.put(out);
     }
@@ -279,6 +301,7 @@ macro_rules! record {
 macro_rules! codec_for {
     ($name:ident { $($field:ident: $type:ty,)* }) => {
         impl $crate::codec::Codec for $name {
+            const LEAST: usize = 0 $(+ <$type as $crate::codec::Codec>::LEAST)*;
             #[allow(unused_variables)]
             fn put(&self, out: &mut $crate::output::Output) {
                 $($crate::codec::Codec::put(&self.$field, out);)*
@@ -330,6 +353,19 @@ mod tests {
         for cut in 0..bytes.len() {
             assert_eq!(Sample::from_bytes(bytes.slice(..cut)), None);
         }
+    }
+
+    #[test]
+    fn a_list_takes_at_most_a_small_multiple_of_its_encoding() {
+        assert_eq!(<(Uid, Option<Bytes>)>::LEAST, 17);
+        assert_eq!(Sample::LEAST, 2 + 7 + 1);
+        let shortest = vec![Bytes::new(); 1000];
+        let encoded = shortest.to_bytes();
+        let decoded = Vec::<Bytes>::from_bytes(encoded.clone()).expect("it comes back");
+        assert!(decoded.capacity() * size_of::<Bytes>() <= DECODED_MULTIPLE * encoded.len());
+        // There are bytes for a hundred, and it says that there are a hundred and one.
+        let claimed = [&[101][..], &[0; 1600]].concat();
+        assert_eq!(Vec::<u128>::from_bytes(claimed.into()), None);
     }
 
     #[test]

@@ -212,6 +212,8 @@ fn draw_pointer(source: &mut dyn Source) -> Pointer {
 }
 
 impl Codec for Write {
+    const LEAST: usize = 8 + 1 + Bytes::LEAST;
+
     fn put(&self, out: &mut Output) {
         put_pointer(self.at, out);
         let change = CHANGES.iter().position(|change| *change == self.change);
@@ -285,6 +287,9 @@ impl Message {
 }
 
 impl Codec for Message {
+    /// Of [`Message::Kept`].
+    const LEAST: usize = 2;
+
     fn put(&self, out: &mut Output) {
         self.kind().put(out);
         match self {

@@ -149,6 +149,8 @@ pub struct Letter {
 }
 
 impl Codec for Author {
+    const LEAST: usize = 2 + 8;
+
     fn put(&self, out: &mut Output) {
         (self.machine.0, self.since).put(out);
     }
@@ -186,6 +188,8 @@ codec_for!(Record {
 });
 
 impl Codec for Decision {
+    const LEAST: usize = Id::LEAST + Fate::LEAST;
+
     fn put(&self, out: &mut Output) {
         self.id.put(out);
         self.fate.put(out);
@@ -287,6 +291,8 @@ impl Codec for Fate {
 }
 
 impl Codec for Vote {
+    const LEAST: usize = Id::LEAST + 3;
+
     fn put(&self, out: &mut Output) {
         self.id.put(out);
         self.regions.put(out);
@@ -326,6 +332,8 @@ impl Codec for Vote {
 }
 
 impl Codec for Redone {
+    const LEAST: usize = Id::LEAST + 1 + 8 + 1;
+
     fn put(&self, out: &mut Output) {
         self.id.put(out);
         self.regions.put(out);
