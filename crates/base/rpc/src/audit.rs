@@ -21,7 +21,7 @@ const AT_ONCE: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(200);
 
 /// Of all connections of a worker.
-pub(crate) struct Audit {
+pub struct Audit {
     refusals: Allowance,
     greetings: Allowance,
 }
@@ -64,6 +64,7 @@ impl Allowance {
 }
 
 impl Audit {
+    #[expect(clippy::new_without_default, reason = "there is one of a worker")]
     pub fn new() -> Audit {
         Audit {
             refusals: Allowance::new(),

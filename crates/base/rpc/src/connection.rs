@@ -6,7 +6,7 @@ use bytes::{BufMut, Bytes};
 use plinth_core::output::Output;
 use plinth_identity::seal::Sealer;
 use plinth_runtime::net::Writer;
-use plinth_runtime::serve::{Inbox, Outbox};
+use plinth_runtime::serve::{self, Inbox, Outbox};
 use plinth_runtime::{Pace, probe, trace, trace_warn};
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -17,28 +17,34 @@ const FRAME_COST_BYTES: usize = 2 << 10;
 const LOOK_EVERY_BYTES: usize = 64 << 10;
 
 /// Why a frame was not sent: it is too large, or the peer has not read earlier frames.
-pub(crate) type Refused = plinth_runtime::serve::Refused<frame::TooLarge>;
+pub(crate) type Refused = serve::Refused<frame::TooLarge>;
 
 /// The writing half: frames that wait to be written, and their seals.
-pub(crate) struct Sending {
+pub struct Sending {
     pub outbox: Rc<Outbox>,
     seals: RefCell<Option<Seals>>,
 }
 
 impl Sending {
     /// Without seals.
+    #[expect(clippy::new_without_default, reason = "it begins a connection")]
     pub fn new() -> Sending {
+        Sending::through(Outbox::new())
+    }
+
+    /// Without seals, through this outbox, to which nobody else adds anything.
+    pub fn through(outbox: Rc<Outbox>) -> Sending {
         Sending {
-            outbox: Outbox::new(),
+            outbox,
             seals: RefCell::default(),
         }
     }
 
     /// Adds a frame that `encode` appends.
-    pub fn push(
+    pub fn push<E>(
         &self,
-        encode: impl FnOnce(Check, &mut Output) -> Result<(), frame::TooLarge>,
-    ) -> Result<(), Refused> {
+        encode: impl FnOnce(Check, &mut Output) -> Result<(), E>,
+    ) -> Result<(), serve::Refused<E>> {
         let mut seals = self.seals.borrow_mut();
         let Some(seals) = &mut *seals else {
             return self.outbox.push(|out| encode(Check::Sum, out));
@@ -58,7 +64,7 @@ impl Sending {
         pushed
     }
 
-    /// All frames from here on have seals, and those that nobody has taken to be written.
+    /// All frames from here on have seals, and those of this crate that nobody has taken to be written.
     pub fn seal_with(&self, sealer: Sealer) {
         let early = self.outbox.take();
         self.seals.replace(Some(Seals::new(sealer)));
@@ -84,6 +90,11 @@ impl Sending {
         }
     }
 
+    /// Takes out what was added, with its seal, before anybody writes it.
+    pub fn take(&self) -> Vec<Bytes> {
+        self.outbox.take_with(|out| self.end_run(out))
+    }
+
     /// Writes until the connection breaks, or the outbox is closed and empty; see [`Outbox::drain`].
     pub async fn drain(&self, writer: Writer, moved: impl Fn()) {
         let finish = |out: &mut Output| self.end_run(out);
@@ -91,7 +102,7 @@ impl Sending {
     }
 
     /// Adds a frame of the greeting.
-    pub fn say(&self, what: Bytes) {
+    pub(crate) fn say(&self, what: Bytes) {
         let put = |out: &mut Output| {
             out.put_shared(&what);
             Ok(())

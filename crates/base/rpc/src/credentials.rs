@@ -22,7 +22,11 @@ pub type Handshakes = Rc<dyn Fn(Side) -> (Box<dyn Layer>, Rc<Verdict>)>;
 /// The keys of a worker, and who it wants to be. Clones share them, so that keys can change while it runs. Connections
 /// that have greeted stay as they are.
 #[derive(Clone)]
-pub struct Credentials(Rc<Inner>);
+pub struct Credentials {
+    inner: Rc<Inner>,
+    /// What its connections are for: see [`Context::purpose`].
+    purpose: &'static str,
+}
 
 struct Inner {
     keys: RefCell<Option<Keyring>>,
@@ -44,7 +48,7 @@ impl Credentials {
 
     /// `identity`: who this worker wants to be where it connects to.
     pub fn new(keys: Option<Keyring>, identity: Identity) -> Credentials {
-        Credentials(Rc::new(Inner {
+        let inner = Rc::new(Inner {
             keys: RefCell::new(keys),
             identity,
             strangers: Cell::new(Strangers::Refused),
@@ -52,51 +56,63 @@ impl Credentials {
             certificates: RefCell::default(),
             opens_by_certificate: Cell::new(false),
             wants_certificates: Cell::new(false),
-        }))
+        });
+        Credentials {
+            inner,
+            purpose: PURPOSE,
+        }
+    }
+
+    /// The same keys, for connections that are not this crate's. A proof for one purpose is no proof for another.
+    pub fn for_purpose(&self, purpose: &'static str) -> Credentials {
+        Credentials {
+            inner: self.inner.clone(),
+            purpose,
+        }
     }
 
     /// Accepts connections with certificates beside others.
     pub fn with_certificates(self, handshakes: Handshakes) -> Credentials {
-        self.0.certificates.replace(Some(handshakes));
+        self.inner.certificates.replace(Some(handshakes));
         self
     }
 
     /// Opens all its connections with certificates, whatever the other side says, and none if it has no certificate.
     pub fn opening_by_certificate(self) -> Credentials {
-        self.0.opens_by_certificate.set(true);
+        self.inner.opens_by_certificate.set(true);
         self
     }
 
     /// Who comes without a certificate and without a key is nobody, whatever the keys say of such.
     pub fn closed_without_certificate(self) -> Credentials {
-        self.0.wants_certificates.set(true);
+        self.inner.wants_certificates.set(true);
         self
     }
 
     /// Connections may lead to another address than the one that was meant: somebody translates addresses on the way.
     pub fn for_any_address(self) -> Credentials {
-        self.0.any_address.set(true);
+        self.inner.any_address.set(true);
         self
     }
 
     /// Talks to processes that have no keys, too: for a cluster that is given its keys while it runs.
     pub fn tolerating_strangers(self) -> Credentials {
-        self.0.strangers.set(Strangers::Tolerated);
+        self.inner.strangers.set(Strangers::Tolerated);
         self
     }
 
     /// For connections that begin from now on.
     pub fn set_keys(&self, keys: Option<Keyring>) {
-        self.0.keys.replace(keys);
+        self.inner.keys.replace(keys);
     }
 
     /// What somebody is to us who has proved nothing. A worker without the keys of servers trusts everybody, unless it
     /// wants certificates.
-    pub(crate) fn stranger(&self) -> Identity {
-        let keys = self.0.keys.borrow();
+    pub fn stranger(&self) -> Identity {
+        let keys = self.inner.keys.borrow();
         let keys = keys.as_ref();
         match keys.filter(|keys| keys.highest() == Identity::Server) {
-            _ if self.0.wants_certificates.get() => Identity::Nobody,
+            _ if self.inner.wants_certificates.get() => Identity::Nobody,
             Some(keys) => keys.open_to(),
             None => Identity::Server,
         }
@@ -104,10 +120,10 @@ impl Credentials {
 
     /// What protects a connection that is opened; `None` if that is done without certificates.
     pub(crate) fn open(&self) -> Result<Option<(Box<dyn Layer>, Rc<Verdict>)>, Refusal> {
-        if !self.0.opens_by_certificate.get() {
+        if !self.inner.opens_by_certificate.get() {
             return Ok(None);
         }
-        let handshakes = self.0.certificates.borrow();
+        let handshakes = self.inner.certificates.borrow();
         match &*handshakes {
             Some(begin) => Ok(Some(begin(Side::Opener))),
             None => Err(Refusal::Certificate(
@@ -118,13 +134,13 @@ impl Credentials {
 
     /// What may protect a connection that is accepted.
     pub(crate) fn accepts(&self) -> Option<Handshakes> {
-        self.0.certificates.borrow().clone()
+        self.inner.certificates.borrow().clone()
     }
 
     fn context_of(&self, to: SocketAddr) -> Context {
         Context {
-            purpose: PURPOSE,
-            address: Some(to).filter(|_| !self.0.any_address.get()),
+            purpose: self.purpose,
+            address: Some(to).filter(|_| !self.inner.any_address.get()),
         }
     }
 
@@ -134,33 +150,33 @@ impl Credentials {
         Opener::new(context, None, nobody, Strangers::Refused, nonce())
     }
 
-    /// `None`: it has nothing to prove.
-    pub(crate) fn opener(&self, to: SocketAddr) -> Option<Opener> {
+    /// Begins the greeting of a connection to this address. `None`: it has nothing to prove.
+    pub fn opener(&self, to: SocketAddr) -> Option<Opener> {
         let context = self.context_of(to);
-        let keys = self.0.keys.borrow();
+        let keys = self.inner.keys.borrow();
         let keys = keys.as_ref()?;
         // Whoever has lower keys only is what they give.
-        let identity = self.0.identity.min(keys.highest());
-        let strangers = self.0.strangers.get();
+        let identity = self.inner.identity.min(keys.highest());
+        let strangers = self.inner.strangers.get();
         let may_offer = identity > Identity::Nobody;
         may_offer.then(|| Opener::new(context, Some(keys), identity, strangers, nonce()))
     }
 
-    /// Takes a hello. `certified`: what the certificate of the other side stands for, if it has shown one.
-    pub(crate) fn greeted(
+    /// Takes the hello of a connection to `own`, where others reach this worker. `certified`: what the certificate of the other side stands for, if it has shown one.
+    pub fn greeted(
         &self,
         own: Option<SocketAddr>,
         certified: Option<Identity>,
         hello: &[u8],
     ) -> Answered {
         let context = Context {
-            purpose: PURPOSE,
+            purpose: self.purpose,
             address: own,
         };
         if let Some(peer) = certified {
             return Acceptor::certified(context, peer, hello);
         }
-        let keys = self.0.keys.borrow();
+        let keys = self.inner.keys.borrow();
         Acceptor::greeted(context, keys.as_ref(), hello, nonce())
     }
 }

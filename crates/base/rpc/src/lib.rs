@@ -33,11 +33,15 @@ mod transport;
 mod waiters;
 mod wire;
 
+pub use audit::Audit;
+pub use connection::Sending;
 pub use credentials::{Credentials, Handshakes, hello_of_nobody};
 pub use endpoint::{Endpoint, Interface};
 pub use failure::{FailureBeacon, Gone, WaitFailure, wait_failure};
 pub use frame::FRAME_SAFE_BYTES;
 pub use kinds::{Asked, REQUESTS, RequestKind};
+pub use nobodies::{Nobodies, Standing};
+pub use seals::Checks;
 pub use transport::{Call, Registration, Responder, Transport, Watching};
 pub use waiters::Waiters;
 pub use wire::Request;

@@ -13,14 +13,14 @@ pub(crate) const NOBODIES_MAX: usize = 1000;
 
 /// Of all connections of a worker.
 #[derive(Default)]
-pub(crate) struct Nobodies {
+pub struct Nobodies {
     count: Cell<usize>,
     /// The oldest first. Those that are somebody, or have ended, are forgotten with time.
     oldest: RefCell<VecDeque<Weak<Standing>>>,
 }
 
 /// What a connection counts as. It is nobody's at first, and ends with this.
-pub(crate) struct Standing {
+pub struct Standing {
     all: Rc<Nobodies>,
     is_nobody: Cell<bool>,
     outbox: Rc<Outbox>,

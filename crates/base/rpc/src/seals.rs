@@ -8,14 +8,13 @@
 //! frames of a busy connection are small. It takes no further frame from [`RUN_BYTES`] on, so that the other side does
 //! not wait long for the end of a run before it takes the first frame. No frame is taken before the seal is checked.
 
-use crate::frame::{self, CHECKED_FROM, Check, FRAME_BYTES_MAX, Frame, FrameError, HEADER_BYTES};
+use crate::frame::{self, CHECKED_FROM, Check, FRAME_BYTES_MAX, Frame, FrameError};
 use bytes::{Buf, BufMut, BytesMut};
 use plinth_core::output::{Mark, Output};
 use plinth_identity::seal::{self, Checker, SEAL_BYTES, Sealer, UsedUp};
 
 /// A run that is this long is over.
 const RUN_BYTES: usize = 64 << 10;
-const RUN_BYTES_MAX: usize = RUN_BYTES + CHECKED_FROM + FRAME_BYTES_MAX;
 /// The length and its checksum.
 const LENGTH_BYTES: usize = 8;
 const HEAD_BYTES: usize = LENGTH_BYTES + SEAL_BYTES;
@@ -74,27 +73,44 @@ impl Seals {
 }
 
 /// Checks the runs that arrive.
-pub(crate) struct Checks {
+pub struct Checks {
     checker: Checker,
+    run_bytes_max: usize,
     /// So many of the next bytes have been checked.
     checked: usize,
 }
 
 impl Checks {
-    pub fn new(checker: Checker) -> Checks {
+    /// Of frames of this crate.
+    pub(crate) fn new(checker: Checker) -> Checks {
+        Checks::of(checker, CHECKED_FROM + FRAME_BYTES_MAX)
+    }
+
+    /// Of frames that are at most so long.
+    pub fn of(checker: Checker, frame_bytes_max: usize) -> Checks {
         Checks {
             checker,
+            run_bytes_max: RUN_BYTES + frame_bytes_max,
             checked: 0,
         }
     }
 
     /// Takes the next frame off `input`; `None` if more bytes are needed.
-    pub fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
+    pub(crate) fn decode(&mut self, input: &mut BytesMut) -> Result<Option<Frame>, FrameError> {
+        self.next(input, |input| frame::decode(input, Check::Seal))
+    }
+
+    /// Takes the next frame off `input` by `take`; `None` if more bytes are needed.
+    pub fn next<T, E: From<FrameError>>(
+        &mut self,
+        input: &mut BytesMut,
+        take: impl FnOnce(&mut BytesMut) -> Result<Option<T>, E>,
+    ) -> Result<Option<T>, E> {
         if self.checked == 0 && !self.run_has_come(input)? {
             return Ok(None);
         }
         let before = input.len();
-        let frame = frame::decode(input, Check::Seal)?;
+        let frame = take(input)?;
         // A run ends where a frame ends.
         let taken = before - input.len();
         let left = self.checked.checked_sub(taken).filter(|_| frame.is_some());
@@ -112,7 +128,7 @@ impl Checks {
         if head.get_u32_le() != crc32c::crc32c(&length.to_le_bytes()) {
             return Err(FrameError::Checksum);
         }
-        if !(HEADER_BYTES..=RUN_BYTES_MAX).contains(&(length as usize)) {
+        if !(1..=self.run_bytes_max).contains(&(length as usize)) {
             return Err(FrameError::Length(length));
         }
         let whole = HEAD_BYTES + length as usize;

@@ -21,6 +21,7 @@ pub use outbox::{Outbox, Refused};
 
 use crate::net::{self, Listener, Reader, Writer};
 use crate::{Duration, buggify, probe, race, sleep, trace_warn};
+use plinth_core::output::Output;
 use std::cell::Cell;
 use std::future::Future;
 use std::net::SocketAddr;
@@ -126,14 +127,23 @@ pub async fn session<F: Future<Output = ()>>(
     connection: Connection,
     work: impl FnOnce(Inbox, Rc<Outbox>) -> F,
 ) {
+    session_through(connection, Outbox::of_session(), |_| (), work).await;
+}
+
+/// The same, through this outbox. `finish` is called before what was added goes out in a write.
+pub async fn session_through<F: Future<Output = ()>>(
+    connection: Connection,
+    outbox: Rc<Outbox>,
+    finish: impl Fn(&mut Output),
+    work: impl FnOnce(Inbox, Rc<Outbox>) -> F,
+) {
     let Connection {
         reader,
         writer,
         slot,
         ..
     } = connection;
-    let outbox = Outbox::of_session();
-    let writing = outbox.drain(writer, || ());
+    let writing = outbox.drain_with(writer, finish, || ());
     let working = async {
         // Boxed: each frame that it is handed to would have room for all of it, once more.
         let work = Box::pin(work(Inbox::new(reader), outbox.clone()));

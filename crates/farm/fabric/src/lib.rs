@@ -25,11 +25,13 @@
 //! | `fabric` | the trait, and what all backends promise |
 //! | `shared` | machines of one host |
 //! | `streamed`, `serve`, `wire` | between hosts, and in the simulator |
+//! | `greeting` | how a connection between hosts begins, and who is heard |
 //! | `mixed` | some here, some elsewhere |
 //!
 //! What may never happen: an acknowledged write or message that is not in the memory of the other machine; an
 //! operation of a configuration that its receiver has closed; a message twice in one life of its receiver, or out of
-//! order.
+//! order; where there are keys, an operation of somebody who has proved none of a server, or of bytes that were changed
+//! or repeated on the way.
 //!
 //! Where this differs from the hardware:
 //! - **A network card closes a queue pair. A process cannot take a mapping from another.** So who writes opens a door
@@ -43,6 +45,7 @@
 
 mod address;
 mod fabric;
+mod greeting;
 mod host;
 mod local;
 mod memory;
@@ -63,7 +66,7 @@ pub use host::{Host, Layout};
 pub use local::{Local, Message, attach};
 pub use memory::Memory;
 pub use mixed::{Mixed, Place};
-pub use serve::serve;
+pub use serve::{serve, serve_with};
 pub use shared::Shared;
 pub use streamed::Streamed;
 

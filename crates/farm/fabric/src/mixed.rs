@@ -5,6 +5,7 @@ use crate::fabric::Fabric;
 use crate::local::Local;
 use crate::shared::Shared;
 use crate::streamed::Streamed;
+use plinth_rpc::Credentials;
 use plinth_runtime::Duration;
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -37,6 +38,14 @@ impl Mixed {
             is_here: is_here.map(Cell::new).collect(),
             shared: Shared::new(local.clone()),
             streamed: Streamed::without_addresses(local, limit),
+        }
+    }
+
+    /// Proves these keys to machines elsewhere, and wants them to prove theirs.
+    pub fn with(self, credentials: &Credentials) -> Mixed {
+        Mixed {
+            streamed: self.streamed.with(credentials),
+            ..self
         }
     }
 

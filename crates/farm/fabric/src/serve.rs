@@ -4,21 +4,22 @@
 //! machine only the newest connection counts, so that nothing that is late in an older one overtakes.
 
 use crate::address::{Address, Asker, Error, Machine, OPERATION_BYTES_MAX};
+use crate::greeting::{self, Judge, PURPOSE};
 use crate::host::Host;
 use crate::ring::Tail;
-use crate::wire::{Answer, Body, Greeting, Malformed, Request, put_frame, take_frame};
+use crate::wire::{Answer, Body, Request};
 use bytes::Bytes;
-use plinth_core::codec::Codec;
 use plinth_core::output::Output;
+use plinth_rpc::{Audit, Credentials, Nobodies, Sending, Standing};
 use plinth_runtime::net::Listener;
-use plinth_runtime::serve::{Connection, Inbox, Outbox, accept, session};
-use plinth_runtime::{Duration, TaskGroup, planted, sleep, spawn};
+use plinth_runtime::serve::{Connection, Inbox, Outbox, accept, session_through};
+use plinth_runtime::{Duration, TaskGroup, planted, sleep, spawn, timeout};
 use std::cell::{Cell, OnceCell};
-use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::ops::ControlFlow;
 use std::rc::Rc;
 
-/// A stranger who says nothing is sent away.
+/// Who has not greeted in this time is sent away.
 const GREETING_LIMIT: Duration = Duration::from_secs(5);
 /// A peer that has so many bytes of answers to read gets no more work done.
 const UNREAD_BYTES_MAX: usize = 4 << 20;
@@ -34,66 +35,90 @@ struct Server {
     machine: Machine,
     host: Rc<Host>,
     senders: Vec<Sender>,
+    judge: Judge,
 }
 
-/// Serves the memory of `machine` to whoever connects, until the future is dropped. There is one server of a memory
-/// at a time, on the thread that owns it.
-///
-/// Trust: whoever reaches the listener may do everything. The network between the machines is theirs alone.
+/// A connection that was accepted.
+struct Accepted {
+    number: u64,
+    peer: SocketAddr,
+    sending: Rc<Sending>,
+    standing: Rc<Standing>,
+}
+
+/// Serves the memory of `machine` without keys: whoever reaches the listener may do everything. See [`serve_with`].
 pub async fn serve(listener: Listener, machine: Machine, host: Rc<Host>) {
+    serve_with(listener, machine, host, &Credentials::none()).await;
+}
+
+/// Serves the memory of `machine` until the future is dropped, to servers of the cluster, if there are keys. There is
+/// one server of a memory at a time, on the thread that owns it.
+pub async fn serve_with(
+    listener: Listener,
+    machine: Machine,
+    host: Rc<Host>,
+    credentials: &Credentials,
+) {
     let sender = || Sender {
         newest: Cell::new(0),
         tail: OnceCell::new(),
     };
     let senders = (0..host.layout().machines).map(|_| sender()).collect();
+    let judge = Judge {
+        credentials: credentials.for_purpose(PURPOSE),
+        audit: Audit::new(),
+        own: listener.local_addr().ok(),
+    };
     let server = Rc::new(Server {
         machine,
         host,
         senders,
+        judge,
     });
-    let (group, accepted) = (TaskGroup::new(), Cell::new(0));
+    let (group, accepted, nobodies) = (TaskGroup::new(), Cell::new(0), Rc::<Nobodies>::default());
     let start = |connection: Connection| {
         accepted.set(accepted.get() + 1);
-        let (server, number) = (server.clone(), accepted.get());
-        let work = move |inbox, outbox| attend(server, number, inbox, outbox);
-        group.spawn("fabric", session(connection, work));
+        let outbox = Outbox::of_session();
+        let accepted = Accepted {
+            number: accepted.get(),
+            peer: connection.peer,
+            sending: Rc::new(Sending::through(outbox.clone())),
+            standing: nobodies.add(outbox.clone()),
+        };
+        let (server, sealing) = (server.clone(), accepted.sending.clone());
+        let work = move |inbox, _| attend(server, accepted, inbox);
+        let finish = move |out: &mut Output| sealing.end_run(out);
+        let serving = session_through(connection, outbox, finish, work);
+        group.spawn("fabric", serving);
         ControlFlow::Continue(())
     };
     accept(listener, start).await;
 }
 
-fn answer(outbox: &Outbox, answer: &Answer) {
-    let push = |out: &mut Output| {
-        put_frame(out, answer);
-        Ok::<(), Infallible>(())
-    };
+fn answer(sending: &Sending, answer: &Answer) {
     // Before each request the outbox had room.
-    if outbox.push(push).is_err() {
-        outbox.close();
+    if greeting::push(sending, answer).is_err() {
+        sending.outbox.close();
     }
 }
 
-/// The next frame, within `limit` if there is one.
-async fn next<T: Codec>(inbox: &mut Inbox, limit: Option<Duration>) -> Option<T> {
-    loop {
-        match take_frame(&mut inbox.buffer) {
-            Ok(Some(frame)) => return Some(frame),
-            Err(Malformed) => return None,
-            Ok(None) => (),
-        }
-        match limit {
-            Some(limit) => inbox.read_within(limit).await?,
-            None => inbox.read().await?,
-        };
-    }
-}
-
-/// Serves connection `number` until it ends, or breaks a rule, or is not the sender's newest.
-async fn attend(server: Rc<Server>, number: u64, mut inbox: Inbox, outbox: Rc<Outbox>) {
-    let greeting = next::<Greeting>(&mut inbox, Some(GREETING_LIMIT)).await;
-    let Some(greeting) = greeting.filter(|g| g.to == server.machine.0) else {
+/// Serves a connection until it ends, or breaks a rule, or is not the sender's newest.
+async fn attend(server: Rc<Server>, accepted: Accepted, mut inbox: Inbox) {
+    let Accepted {
+        number,
+        peer,
+        sending,
+        standing,
+    } = accepted;
+    let heard = server.judge.hear(peer, &mut inbox, &sending);
+    let Some((greeting, mut frames)) = timeout(GREETING_LIMIT, Box::pin(heard)).await.flatten()
+    else {
         return;
     };
+    standing.becomes_somebody();
+    if greeting.to != server.machine.0 {
+        return;
+    }
     let from = Machine(greeting.from);
     let Some(sender) = server.senders.get(usize::from(from.0)) else {
         return;
@@ -102,9 +127,9 @@ async fn attend(server: Rc<Server>, number: u64, mut inbox: Inbox, outbox: Rc<Ou
         return;
     }
     sender.newest.set(number);
-    answer(&outbox, &Answer::Done);
-    while let Some(request) = next::<Request>(&mut inbox, None).await {
-        outbox.has_room(UNREAD_BYTES_MAX).await;
+    answer(&sending, &Answer::Done);
+    while let Some(request) = greeting::next::<Request>(&mut inbox, &mut frames).await {
+        sending.outbox.has_room(UNREAD_BYTES_MAX).await;
         let is_newest = sender.newest.get() == number;
         if !is_newest
             && !planted!(
@@ -120,7 +145,7 @@ async fn attend(server: Rc<Server>, number: u64, mut inbox: Inbox, outbox: Rc<Ou
         ) {
             let is_late = matches!(request.body, Body::Write { .. } | Body::Send { .. });
             if is_late {
-                answer(&outbox, &Answer::Done);
+                answer(&sending, &Answer::Done);
                 let server = server.clone();
                 spawn("late", async move {
                     sleep(Duration::from_micros(500)).await;
@@ -131,7 +156,7 @@ async fn attend(server: Rc<Server>, number: u64, mut inbox: Inbox, outbox: Rc<Ou
             }
         }
         let result = server.apply(from, request);
-        answer(&outbox, &result);
+        answer(&sending, &result);
         if result == Answer::Failed(Error::Closed) {
             return; // what comes behind must not be done without it
         }

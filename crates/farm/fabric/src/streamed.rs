@@ -2,17 +2,17 @@
 
 use crate::address::{Address, Error, MESSAGE_BYTES_MAX, Machine, OPERATION_BYTES_MAX, WORD_BYTES};
 use crate::fabric::Fabric;
+use crate::greeting::{self, Frames, PURPOSE, greet};
 use crate::local::Local;
-use crate::wire::{Answer, Body, Greeting, Request, put_frame, take_frame};
+use crate::wire::{Answer, Body, Greeting, Request};
 use bytes::{Bytes, BytesMut};
-use plinth_core::output::Output;
+use plinth_identity::greeting::Refusal;
+use plinth_rpc::{Credentials, Sending};
 use plinth_runtime::net::{self, Reader, Writer};
-use plinth_runtime::serve::Outbox;
 use plinth_runtime::sync::{OneshotSender, oneshot};
-use plinth_runtime::{Duration, Task, race, spawn, timeout};
+use plinth_runtime::{Duration, Task, race, spawn, timeout, trace_warn};
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::convert::Infallible;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 
@@ -22,7 +22,7 @@ const UNDER_WAY_MAX: usize = 1024;
 const UNSENT_BYTES_MAX: usize = 16 << 20;
 
 struct Link {
-    outbox: Rc<Outbox>,
+    sending: Sending,
     /// Who waits, in the order of the requests.
     waiting: RefCell<VecDeque<OneshotSender<Answer>>>,
     is_broken: Cell<bool>,
@@ -32,7 +32,7 @@ impl Link {
     /// Nothing is sent any more, and who waits gets no answer.
     fn end(&self) {
         self.is_broken.set(true);
-        self.outbox.close();
+        self.sending.outbox.close();
         let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
         drop(waiting);
     }
@@ -51,6 +51,9 @@ pub struct Streamed {
     /// An operation that takes longer breaks the connection.
     limit: Duration,
     links: RefCell<Vec<Option<Open>>>,
+    credentials: Credentials,
+    /// Why the latest greeting of a machine has failed.
+    ungreeted: RefCell<BTreeMap<Machine, Refusal>>,
 }
 
 impl Streamed {
@@ -74,6 +77,16 @@ impl Streamed {
             addresses: vec![Cell::new(None); machines],
             limit,
             links: RefCell::new((0..machines).map(|_| None).collect()),
+            credentials: Credentials::none(),
+            ungreeted: RefCell::default(),
+        }
+    }
+
+    /// Proves these keys to the other machines, and wants them to prove theirs.
+    pub fn with(self, credentials: &Credentials) -> Streamed {
+        Streamed {
+            credentials: credentials.for_purpose(PURPOSE),
+            ..self
         }
     }
 
@@ -115,34 +128,37 @@ impl Streamed {
         self.addresses.get(usize::from(machine.0))?.get()
     }
 
-    async fn greet(&self, machine: Machine, address: SocketAddr) -> Option<(Reader, Writer)> {
+    async fn greet(
+        &self,
+        machine: Machine,
+        address: SocketAddr,
+    ) -> Option<(Reader, Writer, Sending, Frames)> {
         let (mut reader, mut writer) = net::connect(address).await.ok()?;
-        let mut out = Output::copying();
+        let (sending, opener) = (Sending::new(), self.credentials.opener(address));
         let greeting = Greeting {
             from: self.local.machine().0,
             to: machine.0,
         };
-        put_frame(&mut out, &greeting);
-        writer.write_all(out.into_bytes()).await.ok()?;
-        let mut buffer = BytesMut::new();
-        loop {
-            reader.read(&mut buffer).await.ok().filter(|n| *n > 0)?;
-            match take_frame::<Answer>(&mut buffer).ok()? {
-                None => (),
-                // It says nothing more before it is asked.
-                Some(first) => {
-                    return (first == Answer::Done && buffer.is_empty())
-                        .then_some((reader, writer));
-                }
+        let greeted = greet((&mut reader, &mut writer), &sending, opener, &greeting).await;
+        let why = match greeted {
+            Ok(frames) => {
+                self.ungreeted.borrow_mut().remove(&machine);
+                return Some((reader, writer, sending, frames));
             }
+            Err(why) => why?,
+        };
+        let former = self.ungreeted.borrow_mut().insert(machine, why.clone());
+        if former.as_ref() != Some(&why) {
+            trace_warn!("FabricGreetingFailed", "machine" => machine.0, "peer" => address, "why" => why);
         }
+        None
     }
 
     /// Asks and waits for the answer.
     async fn ask(&self, machine: Machine, configuration: u64, body: Body) -> Result<Answer, Error> {
         let link = self.link(machine)?;
         let is_full =
-            link.waiting.borrow().len() >= UNDER_WAY_MAX || link.outbox.len() >= UNSENT_BYTES_MAX;
+            link.waiting.borrow().len() >= UNDER_WAY_MAX || link.sending.outbox.len() >= UNSENT_BYTES_MAX;
         if is_full {
             return Err(Error::Full);
         }
@@ -152,11 +168,7 @@ impl Streamed {
             configuration,
             body,
         };
-        let pushed = link.outbox.push(|out| {
-            put_frame(out, &request);
-            Ok::<(), Infallible>(())
-        });
-        if pushed.is_err() {
+        if greeting::push(&link.sending, &request).is_err() {
             link.end();
         }
         match timeout(self.limit, receiver).await {
@@ -179,19 +191,19 @@ impl Streamed {
     }
 }
 
-async fn carry(link: Rc<Link>, reader: Reader, writer: Writer) {
+async fn carry(link: Rc<Link>, reader: Reader, writer: Writer, frames: Frames) {
     race(
-        read_answers(&link, reader),
-        link.outbox.drain(writer, || ()),
+        read_answers(&link, reader, frames),
+        link.sending.drain(writer, || ()),
     )
     .await;
     link.end();
 }
 
-async fn read_answers(link: &Link, mut reader: Reader) {
+async fn read_answers(link: &Link, mut reader: Reader, mut frames: Frames) {
     let mut buffer = BytesMut::new();
     loop {
-        match take_frame::<Answer>(&mut buffer) {
+        match frames.take::<Answer>(&mut buffer) {
             Ok(Some(answer)) => {
                 let waiting = link.waiting.borrow_mut().pop_front();
                 let Some(waiting) = waiting else { return };
@@ -235,17 +247,17 @@ impl Fabric for Streamed {
         }
         let address = self.address(machine).ok_or(Error::Unreachable)?;
         let greeted = timeout(self.limit, self.greet(machine, address)).await;
-        let (reader, writer) = greeted.flatten().ok_or(Error::Unreachable)?;
+        let (reader, writer, sending, frames) = greeted.flatten().ok_or(Error::Unreachable)?;
         if self.address(machine) != Some(address) {
             return Err(Error::Unreachable); // it is elsewhere by now
         }
         // Of two tasks that have asked, the later one has the connection that counts.
         let link = Rc::new(Link {
-            outbox: Outbox::new(),
+            sending,
             waiting: RefCell::default(),
             is_broken: Cell::new(false),
         });
-        let task = spawn("fabric", carry(link.clone(), reader, writer));
+        let task = spawn("fabric", carry(link.clone(), reader, writer, frames));
         let open = Open { link, _task: task };
         let former = self.links.borrow_mut()[usize::from(machine.0)].replace(open);
         if let Some(former) = former {

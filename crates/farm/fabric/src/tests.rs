@@ -1,6 +1,7 @@
 //! The parts alone, one contract for all backends, and machines in the simulator.
 
 mod contract;
+mod greetings;
 mod memories;
 mod rings;
 mod simulated;

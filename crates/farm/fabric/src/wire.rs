@@ -1,10 +1,14 @@
 //! What streams carry: `length u32 | crc32c of the length u32 | crc32c of the rest u32 | a request or an answer`.
 //! A side that finds anything else ends the connection.
+//!
+//! If both sides have proved a key, frames come in sealed runs, and their checksums are 0.
 
 use crate::address::{Error, MESSAGE_BYTES_MAX, OPERATION_BYTES_MAX};
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use plinth_core::codec::{Codec, Source};
 use plinth_core::output::Output;
+use plinth_identity::greeting::HELLO_BYTES_MAX;
+use plinth_rpc::frame::{Check, FrameError};
 
 pub const HEAD_BYTES: usize = 12;
 /// Beside the bytes of an operation or a message.
@@ -15,9 +19,27 @@ const BODY_BYTES_MAX: usize = FIELDS_BYTES_MAX
     } else {
         MESSAGE_BYTES_MAX
     };
+/// The longest body.
+pub const BYTES_MAX: usize = BODY_BYTES_MAX;
+/// The longest body before both sides have greeted.
+pub const GREETING_BYTES_MAX: usize = 8 + HELLO_BYTES_MAX;
 const MAGIC: u64 = u64::from_le_bytes(*b"farmfab1");
+const MAGIC_OF_HELLO: u64 = u64::from_le_bytes(*b"farmhel1");
 
 /// The first on a connection.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum First {
+    /// Of an opener without keys.
+    Greeting(Greeting),
+    /// The beginning of the proof of a key. The greeting follows it.
+    Hello(Bytes),
+}
+
+/// What follows a hello, from both sides: bytes of the proof.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Said(pub Bytes);
+
+/// The first on a connection whose sides have proved their keys, if they have some.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Greeting {
     pub from: u16,
@@ -76,6 +98,47 @@ impl Codec for Greeting {
     fn draw(source: &mut dyn Source) -> Greeting {
         let (from, to) = Codec::draw(source);
         Greeting { from, to }
+    }
+}
+
+impl Codec for First {
+    fn put(&self, out: &mut Output) {
+        match self {
+            First::Greeting(greeting) => greeting.put(out),
+            First::Hello(hello) => {
+                MAGIC_OF_HELLO.put(out);
+                out.put_shared(hello);
+            }
+        }
+    }
+
+    fn take(input: &mut Bytes) -> Option<First> {
+        if input.starts_with(&MAGIC_OF_HELLO.to_le_bytes()) {
+            input.advance(MAGIC_OF_HELLO.to_le_bytes().len());
+            return Some(First::Hello(std::mem::take(input)));
+        }
+        Greeting::take(input).map(First::Greeting)
+    }
+
+    fn draw(source: &mut dyn Source) -> First {
+        match source.below(2) {
+            0 => First::Greeting(Codec::draw(source)),
+            _ => First::Hello(source.bytes()),
+        }
+    }
+}
+
+impl Codec for Said {
+    fn put(&self, out: &mut Output) {
+        out.put_shared(&self.0);
+    }
+
+    fn take(input: &mut Bytes) -> Option<Said> {
+        Some(Said(std::mem::take(input)))
+    }
+
+    fn draw(source: &mut dyn Source) -> Said {
+        Said(source.bytes())
     }
 }
 
@@ -216,34 +279,49 @@ impl Codec for Answer {
 }
 
 /// Appends a frame. `body` is within the limits of an operation.
-pub fn put_frame(out: &mut Output, body: &impl Codec) {
+pub fn put_frame(check: Check, out: &mut Output, body: &impl Codec) {
     let start = out.mark();
     out.buffer().put_bytes(0, HEAD_BYTES);
     let checked = out.mark();
     body.put(out);
     let length = (out.len_from(checked) as u32).to_le_bytes();
-    let pieces = out.pieces_from(checked);
-    let crc = pieces.fold(0, crc32c::crc32c_append);
     let mut head = [0; HEAD_BYTES];
     head[..4].copy_from_slice(&length);
-    head[4..8].copy_from_slice(&crc32c::crc32c(&length).to_le_bytes());
-    head[8..].copy_from_slice(&crc.to_le_bytes());
+    if check == Check::Sum {
+        let pieces = out.pieces_from(checked);
+        let crc = pieces.fold(0, crc32c::crc32c_append);
+        head[4..8].copy_from_slice(&crc32c::crc32c(&length).to_le_bytes());
+        head[8..].copy_from_slice(&crc.to_le_bytes());
+    }
     out.patch(start, &head);
 }
 
-/// The bytes are no frame.
+/// The bytes are no frame, or not those that were sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Malformed;
 
-/// Takes the next whole frame off `input`; `None` if more bytes are needed.
-pub fn take_frame<T: Codec>(input: &mut BytesMut) -> Result<Option<T>, Malformed> {
+impl From<FrameError> for Malformed {
+    fn from(_: FrameError) -> Malformed {
+        Malformed
+    }
+}
+
+/// Takes the next whole frame off `input`, whose body has at most `bytes_max` bytes; `None` if more bytes are needed.
+/// With [`Check::Seal`] the bytes have been checked before.
+pub fn take_frame<T: Codec>(
+    check: Check,
+    bytes_max: usize,
+    input: &mut BytesMut,
+) -> Result<Option<T>, Malformed> {
     if input.len() < HEAD_BYTES {
         return Ok(None);
     }
     let mut head = &input[..HEAD_BYTES];
     let length = head.get_u32_le();
-    let is_length = head.get_u32_le() == crc32c::crc32c(&length.to_le_bytes());
-    if !is_length || length as usize > BODY_BYTES_MAX {
+    let length_crc = head.get_u32_le();
+    let is_summed = check == Check::Sum;
+    let is_length = !is_summed || length_crc == crc32c::crc32c(&length.to_le_bytes());
+    if !is_length || length as usize > bytes_max {
         return Err(Malformed);
     }
     let crc = head.get_u32_le();
@@ -253,7 +331,7 @@ pub fn take_frame<T: Codec>(input: &mut BytesMut) -> Result<Option<T>, Malformed
     }
     let mut frame = input.split_to(whole).freeze();
     frame.advance(HEAD_BYTES);
-    if crc32c::crc32c(&frame) != crc {
+    if is_summed && crc32c::crc32c(&frame) != crc {
         return Err(Malformed);
     }
     T::from_bytes(frame).map(Some).ok_or(Malformed)

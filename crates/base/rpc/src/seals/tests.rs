@@ -1,5 +1,6 @@
 use super::*;
 use crate::connection::Sending;
+use crate::frame::HEADER_BYTES;
 use bytes::Bytes;
 use plinth_identity::Identity;
 use plinth_identity::greeting::{Acceptor, Answered, Context, Next, Opener, Session, Strangers};

@@ -104,7 +104,14 @@ impl Outbox {
 
     /// Takes out what was added, before anybody writes it.
     pub fn take(&self) -> Vec<Bytes> {
-        self.output.borrow_mut().take()
+        self.take_with(|_| ())
+    }
+
+    /// The same. `finish` is called before.
+    pub fn take_with(&self, finish: impl FnOnce(&mut Output)) -> Vec<Bytes> {
+        let mut output = self.output.borrow_mut();
+        finish(&mut output);
+        output.take()
     }
 
     /// Takes no more messages. Those that were added are still written.
@@ -168,11 +175,7 @@ impl Outbox {
                 }
                 continue;
             }
-            let pieces = {
-                let mut output = self.output.borrow_mut();
-                finish(&mut output);
-                output.take()
-            };
+            let pieces = self.take_with(&finish);
             self.taken.notify_one();
             let bytes: usize = pieces.iter().map(Bytes::len).sum();
             last_large.note(bytes);

@@ -1,6 +1,9 @@
 //! Machines that the contract is tried on: one stand for each backend.
 
-use crate::{Fabric, Layout, Local, Machine, Mixed, Place, Shared, Streamed, serve};
+use crate::{Fabric, Layout, Local, Machine, Mixed, Place, Shared, Streamed, serve_with};
+use plinth_identity::Identity;
+use plinth_identity::keys::{KeyFile, Keyring};
+use plinth_rpc::Credentials;
 use plinth_runtime::{Duration, Task, disk, net, spawn};
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -45,6 +48,13 @@ pub struct StreamedStand {
     directory: PathBuf,
     addresses: Vec<SocketAddr>,
     servers: RefCell<Vec<Option<Task<()>>>>,
+    credentials: Credentials,
+}
+
+/// Those of a server with this secret.
+pub fn credentials(secret: u8) -> Credentials {
+    let keys = Keyring::new(&KeyFile::new_root([secret; 32]));
+    Credentials::new(Some(keys), Identity::Server)
 }
 
 impl StreamedStand {
@@ -61,6 +71,15 @@ impl StreamedStand {
             directory,
             addresses,
             servers: RefCell::new((0..MACHINES).map(|_| None).collect()),
+            credentials: Credentials::none(),
+        }
+    }
+
+    /// All machines have the same keys.
+    pub fn with_keys(self) -> StreamedStand {
+        StreamedStand {
+            credentials: credentials(1),
+            ..self
         }
     }
 }
@@ -69,7 +88,9 @@ impl StreamedStand {
     async fn serve(&self, local: &Local) {
         let at = usize::from(local.machine().0);
         let listener = net::listen(self.addresses[at]).await.expect("its port");
-        let serve = serve(listener, local.machine(), local.host().clone());
+        let (host, keys) = (local.host().clone(), self.credentials.clone());
+        let machine = local.machine();
+        let serve = async move { serve_with(listener, machine, host, &keys).await };
         self.servers.borrow_mut()[at] = Some(spawn("serve", serve));
     }
 }
@@ -81,7 +102,8 @@ impl Stand for StreamedStand {
         let local = Local::start(&self.directory, machine, &layout()).await;
         let local = local.expect("a memory");
         self.serve(&local).await;
-        Rc::new(Streamed::new(local, self.addresses.clone(), LIMIT))
+        let streamed = Streamed::new(local, self.addresses.clone(), LIMIT);
+        Rc::new(streamed.with(&self.credentials))
     }
 
     fn stop(&self, machine: Machine) {

@@ -1,12 +1,13 @@
 //! Frames come back from bytes, and no bytes do harm.
 
 use super::stands::layout;
-use crate::wire::{Answer, Body, Greeting, Request, put_frame, take_frame};
+use crate::wire::{self, Answer, BYTES_MAX, Body, First, Greeting, Malformed, Request, Said};
 use crate::{Error, Host, Machine, OPERATION_BYTES_MAX, serve};
 use bytes::{Bytes, BytesMut};
 use plinth_core::codec::Codec;
 use plinth_core::output::Output;
 use plinth_core::testing::{Generator, fuzz};
+use plinth_rpc::frame::Check;
 use plinth_runtime::memory::Mapping;
 use plinth_runtime::sim::{SimConfig, Simulation};
 use plinth_runtime::{Duration, net, random, spawn, timeout};
@@ -16,8 +17,12 @@ use std::sync::atomic::Ordering::Relaxed;
 
 fn frame(body: &impl Codec) -> BytesMut {
     let mut out = Output::copying();
-    put_frame(&mut out, body);
+    wire::put_frame(Check::Sum, &mut out, body);
     BytesMut::from(&out.into_bytes()[..])
+}
+
+fn take_frame<T: Codec>(input: &mut BytesMut) -> Result<Option<T>, Malformed> {
+    wire::take_frame(Check::Sum, BYTES_MAX, input)
 }
 
 fn requests() -> Vec<Request> {
@@ -92,7 +97,12 @@ fn come_back<T: Codec + PartialEq + Debug>(name: &str, bodies: &[T]) {
 
 #[test]
 fn frames_come_back_and_no_damaged_one_does_harm() {
-    come_back("fabric greeting", &[Greeting { from: 1, to: 2 }]);
+    let greeting = First::Greeting(Greeting { from: 1, to: 2 });
+    come_back(
+        "fabric greeting",
+        &[greeting, First::Hello(Bytes::from_static(b"hello"))],
+    );
+    come_back("fabric said", &[Said(Bytes::from_static(b"a proof"))]);
     come_back("fabric request", &requests());
     let answers = [
         Answer::Done,

@@ -1,0 +1,250 @@
+//! How a connection begins, and how its frames are taken from then on.
+//!
+//! ```text
+//! opener with keys                                server
+//!   |── hello: keys it could use, a nonce ──────────>|
+//!   |<── answer: the key chosen, a nonce, a proof ───|
+//!   |── its proof ──────────────────────────────────>|    from here on all frames are sealed
+//!   |── greeting: who it is, and whom it means ─────>|
+//!   |<── done ───────────────────────────────────────|
+//! ```
+//!
+//! An opener without keys begins with the greeting. The [greeting of keys](plinth_identity::greeting) is that of all
+//! connections. Who is no server of the cluster is refused: whoever is heard here may change all memory.
+
+use crate::wire::{
+    Answer, BYTES_MAX, First, GREETING_BYTES_MAX, Greeting, HEAD_BYTES, Malformed, Said, put_frame,
+    take_frame,
+};
+use bytes::{Bytes, BytesMut};
+use plinth_core::codec::Codec;
+use plinth_core::output::Output;
+use plinth_identity::greeting::{Answered, Next, Opener, Outcome, Refusal, Session};
+use plinth_identity::seal::{Checker, Sealer};
+use plinth_identity::{Audience, Identity};
+use plinth_rpc::frame::Check;
+use plinth_rpc::{Audit, Checks, Credentials, Sending};
+use plinth_runtime::net::{Reader, Writer};
+use plinth_runtime::serve::Inbox;
+use plinth_runtime::{planted, probe};
+use std::convert::Infallible;
+use std::net::SocketAddr;
+
+/// What proofs are for.
+pub const PURPOSE: &str = "farm fabric";
+/// What it is called where somebody is refused.
+const NAME: &str = "fabric";
+
+/// How frames are taken off what has arrived.
+pub struct Frames {
+    checks: Option<Checks>,
+    bytes_max: usize,
+}
+
+impl Frames {
+    /// Before both sides have greeted: short ones, without seals.
+    pub fn of_greeting() -> Frames {
+        Frames {
+            checks: None,
+            bytes_max: GREETING_BYTES_MAX,
+        }
+    }
+
+    fn check_with(&mut self, checker: Checker) {
+        self.checks = Some(Checks::of(checker, HEAD_BYTES + BYTES_MAX));
+    }
+
+    /// Both sides have greeted: any frame may come.
+    fn open(&mut self) {
+        self.bytes_max = BYTES_MAX;
+    }
+
+    /// The next frame; `None` if more bytes are needed.
+    pub fn take<T: Codec>(&mut self, input: &mut BytesMut) -> Result<Option<T>, Malformed> {
+        let most = self.bytes_max;
+        match &mut self.checks {
+            None => take_frame(Check::Sum, most, input),
+            Some(checks) => checks.next(input, |input| take_frame(Check::Seal, most, input)),
+        }
+    }
+}
+
+/// Adds a frame. Something is refused only if the other side does not read.
+pub fn push(sending: &Sending, body: &impl Codec) -> Result<(), ()> {
+    let put = |check: Check, out: &mut Output| {
+        put_frame(check, out, body);
+        Ok::<(), Infallible>(())
+    };
+    sending.push(put).map_err(drop)
+}
+
+fn say(sending: &Sending, what: impl Into<Bytes>) {
+    // The first on a connection: there is room.
+    let _ = push(sending, &Said(what.into()));
+}
+
+// ---- the opener ----
+
+/// The connection has ended, or says something else.
+type Broken = Option<Refusal>;
+
+async fn heard<T: Codec>(
+    reader: &mut Reader,
+    buffer: &mut BytesMut,
+    frames: &mut Frames,
+) -> Result<T, Broken> {
+    loop {
+        match frames.take(buffer) {
+            Ok(Some(frame)) => return Ok(frame),
+            Ok(None) => (),
+            Err(Malformed) => return Err(Some(Refusal::Malformed)),
+        }
+        let read = reader.read(buffer).await;
+        read.ok().filter(|bytes| *bytes > 0).ok_or(None)?;
+    }
+}
+
+async fn write(writer: &mut Writer, sending: &Sending) -> Result<(), Broken> {
+    for piece in sending.take() {
+        writer.write_all(piece).await.map_err(|_| None)?;
+    }
+    Ok(())
+}
+
+/// Greets as who has connected. Returns how frames are taken from then on. `sending` is new, and nobody else writes.
+/// The error is the reason, if there is one to tell.
+pub async fn greet(
+    (reader, writer): (&mut Reader, &mut Writer),
+    sending: &Sending,
+    opener: Option<Opener>,
+    greeting: &Greeting,
+) -> Result<Frames, Broken> {
+    let (mut frames, mut buffer) = (Frames::of_greeting(), BytesMut::new());
+    if let Some(opener) = opener {
+        let hello = First::Hello(Bytes::copy_from_slice(opener.hello()));
+        let _ = push(sending, &hello);
+        write(writer, sending).await?;
+        let Said(answer) = heard(reader, &mut buffer, &mut frames).await?;
+        let (proof, Outcome { session, .. }) = opener.answered(&answer).map_err(Some)?;
+        if let Some(proof) = proof {
+            say(sending, Bytes::copy_from_slice(&proof));
+            write(writer, sending).await?;
+        }
+        if let Some(Session { send, receive }) = session {
+            sending.seal_with(Sealer::new(send));
+            frames.check_with(Checker::new(receive));
+        }
+        let _ = push(sending, greeting);
+        write(writer, sending).await?;
+    } else {
+        let mut out = Output::copying();
+        put_frame(Check::Sum, &mut out, greeting);
+        writer.write_all(out.into_bytes()).await.map_err(|_| None)?;
+    }
+    let first: Answer = heard(reader, &mut buffer, &mut frames).await?;
+    // It says nothing more before it is asked.
+    if first != Answer::Done || !buffer.is_empty() {
+        return Err(Some(Refusal::Malformed));
+    }
+    frames.open();
+    Ok(frames)
+}
+
+// ---- the server ----
+
+/// What a server judges greetings by.
+pub struct Judge {
+    pub credentials: Credentials,
+    pub audit: Audit,
+    /// Where others reach it.
+    pub own: Option<SocketAddr>,
+}
+
+/// The next frame; `None` if the stream ends, or is none of frames.
+pub async fn next<T: Codec>(inbox: &mut Inbox, frames: &mut Frames) -> Option<T> {
+    loop {
+        match frames.take(&mut inbox.buffer) {
+            Ok(Some(frame)) => return Some(frame),
+            Err(Malformed) => return None,
+            Ok(None) => (),
+        }
+        inbox.read().await?;
+    }
+}
+
+impl Judge {
+    /// Hears the greeting of a server of the cluster, to which nothing was answered yet. `None`: the connection is to
+    /// end, when what was said has been written.
+    pub async fn hear(
+        &self,
+        peer: SocketAddr,
+        inbox: &mut Inbox,
+        sending: &Sending,
+    ) -> Option<(Greeting, Frames)> {
+        let mut frames = Frames::of_greeting();
+        let greeting = match next(inbox, &mut frames).await? {
+            First::Greeting(greeting) => {
+                self.admit(peer, self.credentials.stranger())?;
+                greeting
+            }
+            First::Hello(hello) => {
+                let identity = self.prove(peer, inbox, sending, &mut frames, &hello).await?;
+                self.admit(peer, identity)?;
+                next(inbox, &mut frames).await?
+            }
+        };
+        frames.open();
+        Some((greeting, frames))
+    }
+
+    /// What the other side has proved to be. Frames are sealed from then on.
+    async fn prove(
+        &self,
+        peer: SocketAddr,
+        inbox: &mut Inbox,
+        sending: &Sending,
+        frames: &mut Frames,
+        hello: &[u8],
+    ) -> Option<Identity> {
+        let Answered { answer, next: then } = self.credentials.greeted(self.own, None, hello);
+        if !answer.is_empty() {
+            say(sending, answer);
+        }
+        let acceptor = match then {
+            Next::Settled(_) => return Some(self.credentials.stranger()),
+            Next::Refused(refusal) => return self.refuse(peer, &refusal),
+            Next::Proof(acceptor) => acceptor,
+        };
+        let Said(proof) = next(inbox, frames).await?;
+        let outcome = match acceptor.proved(&proof) {
+            Ok(outcome) => outcome,
+            Err(refusal) => return self.refuse(peer, &refusal),
+        };
+        if let Some(Session { send, receive }) = outcome.session {
+            sending.seal_with(Sealer::new(send));
+            frames.check_with(Checker::new(receive));
+        }
+        Some(outcome.peer)
+    }
+
+    fn refuse(&self, peer: SocketAddr, refusal: &Refusal) -> Option<Identity> {
+        probe!("farm_fabric_greeting_refused");
+        self.audit.connection_refused(peer, refusal);
+        None
+    }
+
+    fn admit(&self, peer: SocketAddr, identity: Identity) -> Option<()> {
+        let audience = Audience::Servers;
+        if audience.admits(identity)
+            || planted!(
+                "farm_fabric_hears_everybody",
+                "whoever connects may change memory"
+            )
+        {
+            return Some(());
+        }
+        probe!("farm_fabric_stranger_refused");
+        self.audit.request_refused(peer, identity, NAME, audience);
+        None
+    }
+}
