@@ -162,7 +162,8 @@ impl Credentials {
         may_offer.then(|| Opener::new(context, Some(keys), identity, strangers, nonce()))
     }
 
-    /// Takes the hello of a connection to `own`, where others reach this worker. `certified`: what the certificate of the other side stands for, if it has shown one.
+    /// Takes the hello of a connection to `own`, where others reach this worker. `certified`: what the certificate of
+    /// the other side stands for, if it has shown one.
     pub fn greeted(
         &self,
         own: Option<SocketAddr>,

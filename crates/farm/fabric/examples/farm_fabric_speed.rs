@@ -5,10 +5,13 @@
 //! other process is this program again. Reads and writes are in processor time, the rest in time.
 
 use plinth_farm_fabric::{
-    Address, Error, Fabric, Layout, Local, Machine, Message, Shared, Streamed, serve,
+    Address, Error, Fabric, Layout, Local, Machine, Message, Shared, Streamed, serve_with,
 };
+use plinth_identity::Identity;
+use plinth_identity::keys::{KeyFile, Keyring};
+use plinth_rpc::Credentials;
 use plinth_runtime::real::block_on;
-use plinth_runtime::{Duration, disk, net, now, spawn, timeout, yield_now};
+use plinth_runtime::{Duration, disk, join_all, net, now, spawn, timeout, yield_now};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
@@ -20,13 +23,18 @@ const REGION_WORDS: u64 = 8 << 20;
 const WHOLE: u64 = REGION_WORDS / 8;
 const CACHED: u64 = 256;
 const READS: u64 = 5_000_000;
-const READS_OVER_SOCKETS: u64 = 20_000;
+const READS_OVER_SOCKETS: u64 = 100_000;
+/// Reads that are under way at a time, where several are.
+const AT_A_TIME: u64 = 32;
+const ROUNDS: usize = 5;
 const MESSAGES: u64 = 200_000;
 const MESSAGES_ALONE: u64 = 2_000_000;
 /// So many polls in vain, then others may run: with fewer cores than processes nobody waits for ever.
 const SPINS: u32 = 10_000;
 /// The first byte of a message after which the other does not sleep.
 const SPINS_FOR_IT: u8 = 1;
+/// The argument to measure nothing else.
+const ONLY_SOCKETS: &str = "sockets";
 const IDLE: Duration = Duration::from_secs(2);
 
 fn layout() -> Layout {
@@ -155,22 +163,46 @@ async fn idle(fabric: &impl Fabric, other: u32) -> u64 {
     both() - before
 }
 
-async fn over_sockets(directory: PathBuf) -> f64 {
+/// Nanoseconds of each of `count` reads of 64 bytes, of which several are under way.
+async fn read_together(fabric: &impl Fabric, machine: Machine, count: u64) -> f64 {
+    let begin = own_time();
+    for n in 0..count / AT_A_TIME {
+        let reads = (0..AT_A_TIME).map(async |of| {
+            let at = Address {
+                machine,
+                region: 0,
+                offset: 64 * (n * AT_A_TIME + of) % WHOLE,
+            };
+            fabric.read(at, &mut [0; 64]).await.expect("read");
+        });
+        join_all(reads.collect::<Vec<_>>()).await;
+    }
+    (own_time() - begin) / count as f64
+}
+
+/// One at a time, and several.
+async fn over_sockets(directory: PathBuf, credentials: Credentials) -> [f64; 2] {
     let local = start(&directory, OTHER).await;
     local.configure(1, &ALL).await.expect("the first");
     let listener = net::listen("127.0.0.1:0".parse().expect("one")).await;
     let listener = listener.expect("a listener");
     let address = listener.local_addr().expect("its own");
-    let _server = spawn("serve", serve(listener, OTHER, local.host().clone()));
+    let (host, keys) = (local.host().clone(), credentials.clone());
+    let serve = async move { serve_with(listener, OTHER, host, &keys).await };
+    let _server = spawn("serve", serve);
     let addresses = vec![address; 2];
     let fabric = Streamed::new(
         start(&directory, OWN).await,
         addresses,
         Duration::from_secs(5),
     );
+    let fabric = fabric.with(&credentials);
     fabric.configure(1, &ALL).await.expect("the first");
     fabric.open(OTHER).await.expect("it is there");
-    read(&fabric, OTHER, WHOLE, READS_OVER_SOCKETS).await
+    [
+        read(&fabric, OTHER, WHOLE, READS_OVER_SOCKETS).await,
+        read_together(&fabric, OTHER, READS_OVER_SOCKETS).await,
+    ]
 }
 
 async fn measure(directory: &Path, mut other: Child) {
@@ -206,22 +238,43 @@ async fn measure(directory: &Path, mut other: Child) {
     }
     other.kill().expect("it is ours");
     other.wait().expect("it has ended");
-    let socket = over_sockets(directory.to_owned()).await;
-    println!("over a socket, one loop for both sides, 64 bytes: {socket:.1} ns");
+}
+
+/// With and without keys, in turn.
+async fn measure_sockets(directory: &Path) {
+    let keys = Keyring::new(&KeyFile::new_root([1; 32]));
+    let keys = Credentials::new(Some(keys), Identity::Server);
+    for _ in 0..ROUNDS {
+        for (name, keys) in [
+            ("without keys", Credentials::none()),
+            ("with keys", keys.clone()),
+        ] {
+            let [one, several] = over_sockets(directory.to_owned(), keys).await;
+            println!(
+                "over a socket, one loop for both sides, 64 bytes, {name}: {one:.1} ns, {AT_A_TIME} at a time \
+                 {several:.1} ns"
+            );
+        }
+    }
 }
 
 #[allow(clippy::disallowed_methods)] // it removes what it has made
 fn main() {
-    if let Some(directory) = std::env::args().nth(1) {
+    let asked = std::env::args().nth(1);
+    let only_sockets = asked.as_deref() == Some(ONLY_SOCKETS);
+    if let Some(directory) = asked.filter(|_| !only_sockets) {
         return block_on(echo(Path::new(&directory)));
     }
     let name = format!("/dev/shm/plinth-figures-{}", std::process::id());
     let directory = Path::new(&name);
     block_on(async {
         disk::create_dir_all(directory).await.expect("a directory");
-        let program = std::env::current_exe().expect("its own path");
-        let other = Command::new(program).arg(directory).spawn();
-        measure(directory, other.expect("a process")).await;
+        if !only_sockets {
+            let program = std::env::current_exe().expect("its own path");
+            let other = Command::new(program).arg(directory).spawn();
+            measure(directory, other.expect("a process")).await;
+        }
+        measure_sockets(directory).await;
     });
     std::fs::remove_dir_all(directory).expect("it is ours");
 }

@@ -188,7 +188,9 @@ impl Judge {
                 greeting
             }
             First::Hello(hello) => {
-                let identity = self.prove(peer, inbox, sending, &mut frames, &hello).await?;
+                let identity = self
+                    .prove(peer, inbox, sending, &mut frames, &hello)
+                    .await?;
                 self.admit(peer, identity)?;
                 next(inbox, &mut frames).await?
             }

@@ -157,8 +157,8 @@ impl Streamed {
     /// Asks and waits for the answer.
     async fn ask(&self, machine: Machine, configuration: u64, body: Body) -> Result<Answer, Error> {
         let link = self.link(machine)?;
-        let is_full =
-            link.waiting.borrow().len() >= UNDER_WAY_MAX || link.sending.outbox.len() >= UNSENT_BYTES_MAX;
+        let is_full = link.waiting.borrow().len() >= UNDER_WAY_MAX
+            || link.sending.outbox.len() >= UNSENT_BYTES_MAX;
         if is_full {
             return Err(Error::Full);
         }

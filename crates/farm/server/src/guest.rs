@@ -1,6 +1,7 @@
 //! A member without data: it runs transactions, and others hold nothing of it.
 
 use crate::access::Access;
+use crate::denial::{caller, unless_denied};
 use crate::join::{Joined, Joining};
 use crate::machine::{self, Number};
 use crate::{plan, root};
@@ -9,7 +10,7 @@ use plinth_farm_member::{CoordinatedRegister, Left, Register, View};
 use plinth_farm_memory::Sizes;
 use plinth_farm_structures::btree::Cache;
 use plinth_farm_structures::kv::Database;
-use plinth_rpc::Transport;
+use plinth_identity::Identity;
 use plinth_runtime::net::listen;
 use plinth_runtime::{Duration, race, timeout};
 use std::net::{IpAddr, SocketAddr};
@@ -56,10 +57,10 @@ impl Guest {
 
     /// `None`: another host has its number.
     async fn try_enter(config: &GuestConfig) -> Result<Option<Guest>, String> {
-        let transport = Transport::client();
+        let transport = caller(&config.cluster);
         let coordinators = Coordinators::from(config.cluster.clone());
         let register = CoordinatedRegister::new(&transport, &coordinators);
-        let record = register.read().await;
+        let record = unless_denied(&transport, &config.cluster, register.read()).await?;
         let record =
             record.map_err(|error| format!("the coordinators keep something else: {error}"))?;
         let record = record.ok_or("no cluster was made: `plinth farm create` makes one")?;
@@ -75,6 +76,7 @@ impl Guest {
             local,
             listener,
             register,
+            credentials: config.cluster.credentials(Identity::Server),
             record,
             zone: String::new(),
             sizes,

@@ -3,10 +3,11 @@
 use crate::access::Access;
 use crate::plan;
 use plinth_farm_engine::{Keeps, Options as TransactionOptions, Policy, Settings};
-use plinth_farm_fabric::{Fabric, Local, Machine, Mixed, Place, serve};
+use plinth_farm_fabric::{Fabric, Local, Machine, Mixed, Place, serve_with};
 use plinth_farm_member::{CoordinatedRegister, Left, Member, Options, Record, Seat, View, host_of};
 use plinth_farm_memory::Sizes;
 use plinth_farm_node::{self as node, Node};
+use plinth_rpc::Credentials;
 use plinth_runtime::net::Listener;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, TaskGroup};
@@ -22,6 +23,8 @@ pub struct Joining {
     /// Where it serves its memory to other hosts.
     pub listener: Listener,
     pub register: CoordinatedRegister,
+    /// What it proves to other hosts, and wants them to prove.
+    pub credentials: Credentials,
     pub record: Record,
     pub zone: String,
     /// Of its memory; without data, only old versions are missing.
@@ -55,6 +58,14 @@ fn meet(fabric: &Mixed, host: u128, seat: &Seat) {
     }
 }
 
+/// To other hosts, that prove a key if there are keys.
+fn serve_memory(tasks: &TaskGroup, listener: Listener, local: &Local, credentials: Credentials) {
+    let (machine, memory) = (local.machine(), local.host().clone());
+    tasks.spawn("farm memory", async move {
+        serve_with(listener, machine, memory, &credentials).await;
+    });
+}
+
 impl Joined {
     /// Begins a life of the machine. Errors: a line for the user.
     pub async fn start(joining: Joining) -> Result<Joined, String> {
@@ -62,6 +73,7 @@ impl Joined {
             local,
             listener,
             register,
+            credentials,
             record,
             zone,
             sizes,
@@ -86,11 +98,10 @@ impl Joined {
             }
         };
         let tasks = TaskGroup::new();
-        let memory = local.host().clone();
-        tasks.spawn("farm memory", serve(listener, machine, memory));
+        serve_memory(&tasks, listener, &local, credentials.clone());
         // Whoever is silent for so long may be removed soon.
         let limit = Duration::from_nanos(cluster.lease_ns / 2);
-        let fabric = Rc::new(Mixed::new(local, limit));
+        let fabric = Rc::new(Mixed::new(local, limit).with(&credentials));
         let met = fabric.clone();
         let member = Options {
             slots: match has_data {

@@ -19,13 +19,15 @@
 //! | `process` | a server: from its start to its end |
 //! | `guest` | a member without data, for shells |
 //! | `messages`, `status` | what a process says of itself |
+//! | `denial` | processes whose keys do not let them take part |
 //! | `survey` | what is known of a whole cluster, and what it lacks |
 //! | `metrics` | the page for Prometheus |
 //!
 //! Promises: a process that cannot go on ends with one line that names the problem, its place and a remedy. Its memory
-//! is taken by no other process while it lives. A process that was told to end leaves no memory behind.
+//! is taken by no other process while it lives. If the cluster has keys, nobody without a server's key has an effect. A process that was told to end leaves no memory behind.
 
 mod access;
+mod denial;
 mod guest;
 mod join;
 mod machine;
@@ -38,6 +40,7 @@ mod status;
 mod survey;
 
 pub use access::{Access, Counts};
+pub use denial::{caller, unless_denied};
 pub use guest::{Guest, GuestConfig};
 pub use join::Joined;
 pub use machine::memory_directory;

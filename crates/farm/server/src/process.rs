@@ -1,21 +1,23 @@
 //! A server: from its start to its end.
 
+use crate::denial::denial;
 use crate::join::{Joined, Joining};
 use crate::machine::{self, Number};
 use crate::plan::{self, Plan, memory_socket};
 use crate::status::{Own, shares};
 use crate::{metrics, root};
-use plinth_coordination::{ClusterFile, Coordinators, Look, coordinator, look_at};
+use plinth_coordination::{ClusterFile, Coordinators, Look, coordinator, key_file, look_at};
 use plinth_core::{Error, Uid};
 use plinth_farm_fabric::Machine;
 use plinth_farm_member::{self as member, CoordinatedRegister, Left, Record, Register};
 use plinth_farm_memory::Sizes;
 use plinth_farm_node::disk::Identity;
 use plinth_farm_structures::btree::Cache;
-use plinth_rpc::Transport;
+use plinth_rpc::{Credentials, Transport};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::{
-    Duration, Either, TaskGroup, disk, join_all, net, race, random, sleep, timeout, trace_warn,
+    Duration, Either, Task, TaskGroup, disk, join_all, net, race, random, sleep, spawn, timeout,
+    trace_warn,
 };
 use std::convert::Infallible;
 use std::future::Future;
@@ -50,6 +52,8 @@ pub struct Config {
     /// Shared by all machines of this host.
     pub memory_directory: Option<PathBuf>,
     pub cluster: ClusterFile,
+    /// The key file lies beside it.
+    pub cluster_file: PathBuf,
     /// Its machine's number; without it the lowest that nobody has.
     pub machine: Option<u16>,
     /// Machines of one zone may fail together. Empty: those of one host do.
@@ -129,6 +133,15 @@ async fn own_directory(directory: &Path, key: &str) -> Result<(), String> {
     written.map(drop).map_err(unusable)
 }
 
+/// Follows changes of the key file.
+fn follow_keys(config: &Config, credentials: &Credentials) -> Task<()> {
+    let (file, directory) = (config.cluster_file.clone(), config.data_directory.clone());
+    let credentials = credentials.clone();
+    spawn("farm keys", async move {
+        match key_file::follow(&file, &directory, &credentials).await {}
+    })
+}
+
 /// Serves until it has to stop. The line says why.
 ///
 /// # Errors
@@ -144,8 +157,11 @@ pub async fn serve(config: Config) -> Result<(), String> {
         move |error| format!("cannot listen at {at}: {error}; choose another --listen")
     };
     let listen = config.listen;
-    let transport = Transport::listen(listen).await.map_err(cannot(listen))?;
+    let credentials = key_file::of_server(&config.cluster_file, &config.data_directory).await?;
+    let transport = Transport::listen_with(listen, credentials.clone()).await;
+    let transport = transport.map_err(cannot(listen))?;
     let listener = net::listen(socket).await.map_err(cannot(socket))?;
+    let _keys = follow_keys(&config, &credentials);
     if !was_used {
         own_directory(&config.data_directory, &key).await?;
     }
@@ -168,7 +184,7 @@ pub async fn serve(config: Config) -> Result<(), String> {
         "it listens at {listen}, and its memory will be served at {socket}"
     ));
     let page = config.page.clone();
-    let living = live(config, &transport, listener, own.clone());
+    let living = live(config, (&transport, &credentials), listener, own.clone());
     let paging = metrics::keep_page(&own, listen, page.as_ref());
     let outcome = match race(race(living, coordinating), paging).await {
         Either::Left(Either::Left(outcome)) => outcome,
@@ -209,6 +225,10 @@ async fn find_record(
             Some(Err(line)) => return Err(line),
             None => {
                 let file = &config.cluster;
+                if let Some(denied) = denial(transport, file) {
+                    wait_for(format!("a majority of the coordinators: {denied}"));
+                    continue;
+                }
                 let looks = file
                     .coordinators
                     .iter()
@@ -244,10 +264,13 @@ enum End {
     Renumber,
 }
 
+/// How it reaches others, and what it proves to them.
+type Ways<'a> = (&'a Transport, &'a Credentials);
+
 /// Lives until the process has to end.
 async fn live(
     mut config: Config,
-    transport: &Transport,
+    ways: Ways<'_>,
     listener: net::Listener,
     own: Rc<Own>,
 ) -> Result<(), String> {
@@ -260,7 +283,7 @@ async fn live(
                 .await
                 .map_err(|error| format!("cannot listen at {socket} again: {error}"))?,
         };
-        match live_once(&mut config, transport, listening, &own).await? {
+        match live_once(&mut config, ways, listening, &own).await? {
             End::Over(outcome) => return outcome,
             End::Restore(_) => own.wait_for("the cluster to be restored from its disks"),
             End::Renumber => (),
@@ -291,11 +314,11 @@ async fn number_of(config: &Config, record: &Record) -> Result<Number, String> {
 
 async fn live_once(
     config: &mut Config,
-    transport: &Transport,
+    ways: Ways<'_>,
     listener: net::Listener,
     own: &Rc<Own>,
 ) -> Result<End, String> {
-    let (joined, sizes) = join(config, transport, listener, own).await?;
+    let (joined, sizes) = join(config, ways, listener, own).await?;
     own.wait_for("the cluster to let it in");
     own.begin(&joined);
     let tasks = TaskGroup::new();
@@ -344,7 +367,7 @@ async fn live_once(
 /// Begins a life of the machine, with its memory and its disk.
 async fn join(
     config: &Config,
-    transport: &Transport,
+    (transport, credentials): Ways<'_>,
     listener: net::Listener,
     own: &Own,
 ) -> Result<(Rc<Joined>, Sizes), String> {
@@ -375,6 +398,7 @@ async fn join(
         local,
         listener,
         register,
+        credentials: credentials.clone(),
         record,
         zone: config.zone.clone(),
         sizes,

@@ -1,5 +1,6 @@
 //! What is known of a whole cluster from outside, and what it lacks.
 
+use crate::denial::unless_denied;
 use crate::messages::{AskStatus, MachineStatus, process};
 use crate::plan::service_address;
 use plinth_coordination::{ClusterFile, Coordinators, Look, look_at};
@@ -75,13 +76,15 @@ pub async fn survey(transport: &Transport, file: &ClusterFile, limit: Duration) 
     let looks = join_all(looks).await;
     let coordinators = file.coordinators.iter().copied().zip(looks).collect();
     let register = CoordinatedRegister::new(transport, &Coordinators::from(file.clone()));
-    let (record, silence) = match timeout(limit, register.read()).await {
-        Some(Ok(Some(record))) => (Some(record), String::new()),
-        Some(Ok(None)) => (None, "no cluster was made".to_owned()),
-        Some(Err(error)) => (
+    let read = unless_denied(transport, file, register.read());
+    let (record, silence) = match timeout(limit, read).await {
+        Some(Ok(Ok(Some(record)))) => (Some(record), String::new()),
+        Some(Ok(Ok(None))) => (None, "no cluster was made".to_owned()),
+        Some(Ok(Err(error))) => (
             None,
             format!("the coordinators keep something else: {error}"),
         ),
+        Some(Err(denied)) => (None, denied),
         None => (None, "no majority of the coordinators answers".to_owned()),
     };
     let seats = record.iter().flat_map(|record| {

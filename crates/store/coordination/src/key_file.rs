@@ -101,6 +101,13 @@ pub async fn keyring(cluster_file: &Path) -> Result<Option<Keyring>, String> {
     Ok(file.as_ref().map(Keyring::new))
 }
 
+/// What a server with this cluster file and this data directory proves. The error is a line for the user.
+pub async fn of_server(cluster_file: &Path, directory: &Path) -> Result<Credentials, String> {
+    let keys = keyring(cluster_file).await?;
+    check_still_keyed(directory, cluster_file, keys.is_some()).await?;
+    Ok(Credentials::new(keys, Identity::Server))
+}
+
 /// A server that has had keys does not go on without: whoever removes the file would open it to everybody. The error
 /// is a line for the user.
 pub async fn check_still_keyed(

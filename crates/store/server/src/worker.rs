@@ -110,9 +110,7 @@ async fn credentials(config: &WorkerConfig, directory: &Path) -> Result<Credenti
     let Some(file) = config.cluster_file.as_ref().filter(|_| config.is_keyed) else {
         return Ok(config.cluster.protected(Credentials::none()));
     };
-    let keys = key_file::keyring(file).await?;
-    key_file::check_still_keyed(directory, file, keys.is_some()).await?;
-    let credentials = Credentials::new(keys, Identity::Server);
+    let credentials = key_file::of_server(file, directory).await?;
     Ok(config.cluster.protected(credentials))
 }
 

@@ -54,10 +54,13 @@ pub struct ClusterArgument {
 }
 
 impl ClusterArgument {
-    async fn load(&self) -> Outcome<ClusterFile> {
+    async fn find(&self) -> PathBuf {
         let environment = std::env::var(cluster_file::ENVIRONMENT_VARIABLE).ok();
-        let path = cluster_file::find(self.cluster_file.as_deref(), environment.as_deref()).await;
-        let file = ClusterFile::load(&path).await;
+        cluster_file::find(self.cluster_file.as_deref(), environment.as_deref()).await
+    }
+
+    async fn load(&self) -> Outcome<ClusterFile> {
+        let file = ClusterFile::load(&self.find().await).await;
         file.map_err(|error| format!("{error}; name another with -C"))
     }
 }

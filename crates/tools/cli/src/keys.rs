@@ -167,10 +167,19 @@ fn for_new_cluster() -> KeyFile {
 
 /// Makes keys for a new cluster, unless there are some.
 pub fn make_for_new_cluster(cluster_file: &Path) -> Outcome {
+    make(cluster_file, for_new_cluster)
+}
+
+/// The same, for one that nobody gets into without a key.
+pub fn make_closed(cluster_file: &Path) -> Outcome {
+    make(cluster_file, || KeyFile::new_root(secret()))
+}
+
+fn make(cluster_file: &Path, keys: impl FnOnce() -> KeyFile) -> Outcome {
     let path = key_file::beside(cluster_file);
     match path.exists() {
         true => Ok(()), // whoever reads it says what is wrong with it
-        false => write(&path, &for_new_cluster(), false),
+        false => write(&path, &keys(), false),
     }
 }
 

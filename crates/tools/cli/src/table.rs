@@ -54,6 +54,9 @@ struct Serve {
     /// Address for clients, who speak gRPC: proto/table.proto
     #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:4680")]
     listen: SocketAddr,
+    /// Listen beyond this machine although whoever reaches the address may read and change all tables
+    #[arg(long)]
+    open: bool,
     /// File for trace events, one JSON object per line
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
@@ -71,7 +74,19 @@ pub fn run(arguments: Arguments) -> Outcome {
     }
 }
 
+/// Clients of tables prove nothing, so other machines reach them only if somebody says so.
+fn check_open(listen: SocketAddr, is_open: bool) -> Outcome {
+    if listen.ip().is_loopback() || is_open {
+        return Ok(());
+    }
+    Err(format!(
+        "--listen {listen}: whoever reaches it may read and change all tables; listen at a loopback address behind \
+         a proxy that knows its clients, or say --open in a network of your own"
+    ))
+}
+
 async fn serve_tables(serve: &Serve) -> Outcome {
+    check_open(serve.listen, serve.open)?;
     match (&serve.service, &serve.data_dir) {
         (Some(file), _) => gateway::serve(file, serve.listen).await,
         (None, Some(directory)) => alone::serve(directory.clone(), serve.listen).await,
@@ -126,4 +141,21 @@ async fn execute(session: &mut Session, text: &str, json: bool) -> Outcome<bool>
         }
     }
     Ok(true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tables_are_served_to_other_machines_only_if_somebody_says_so() {
+        let local: SocketAddr = "127.0.0.1:4680".parse().expect("an address");
+        assert_eq!(check_open(local, false), Ok(()));
+        for address in ["0.0.0.0:4680", "10.0.0.1:4680", "[::]:4680"] {
+            let address: SocketAddr = address.parse().expect("an address");
+            let line = check_open(address, false).expect_err(&address.to_string());
+            assert!(line.contains("--open"), "{line}");
+            assert_eq!(check_open(address, true), Ok(()));
+        }
+    }
 }

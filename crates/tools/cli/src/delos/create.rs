@@ -290,7 +290,11 @@ pub async fn greet(transport: Transport, at: At) -> Outcome<Greeting> {
                     at.address
                 ));
             }
-            Err(_) => {}
+            Err(_) => {
+                if let Some(refusal) = transport.ungreeted(at.address) {
+                    return Err(format!("the process at {}: {refusal}", at.address));
+                }
+            }
         }
         sleep(RETRY_PAUSE).await;
     }

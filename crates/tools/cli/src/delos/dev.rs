@@ -2,8 +2,11 @@
 //!
 //! ```text
 //! DIR/NAME.delos     the service's file
-//! DIR/<replica>/     data directory of a replica, with trace.jsonl
+//! DIR/NAME.keys      its keys
+//! DIR/<replica>/     data directory of a replica, with trace.jsonl; its service.keys leads to NAME.keys
 //! ```
+//! Whoever has no key uses the service, and changes nothing about it.
+//!
 //! A process that dies is started again. When this process ends, for any reason, the others end too.
 
 use super::create::{self, parse_kind};
@@ -11,15 +14,17 @@ use super::kinds::ZELOS;
 use super::names::{At, file_name, parse_service_name};
 use super::serve::ZOOKEEPER_PORT;
 use super::service::load;
-use crate::Outcome;
 use crate::children::{self, CHECK_INTERVAL, stop};
-use crate::connect;
 use crate::server::parse_knobs;
 use crate::zookeeper::ForClients;
+use crate::{Outcome, connect, keys};
+use plinth_coordination::key_file;
+use plinth_delos::replica::identity::service_file;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, race, sleep};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 
 const RESTART_AFTER: Duration = Duration::from_secs(1);
@@ -107,6 +112,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
             .collect();
         let path = arguments.data_dir.join(file_name(&arguments.name));
         check(arguments, &replicas, &path).await?;
+        give_keys(arguments, &replicas, &path).await?;
         let start = |(i, at): (u16, &At)| Process::start(arguments, i, at);
         let mut processes = (0..)
             .zip(&replicas)
@@ -128,7 +134,7 @@ pub fn run(arguments: &Arguments) -> Outcome {
 }
 
 /// An existing service is resumed with what it has.
-async fn check(arguments: &Arguments, replicas: &[At], path: &std::path::Path) -> Outcome {
+async fn check(arguments: &Arguments, replicas: &[At], path: &Path) -> Outcome {
     let directory = arguments.data_dir.display();
     let made = plinth_runtime::disk::create_dir_all(&arguments.data_dir).await;
     let cannot = |error: std::io::Error| {
@@ -160,10 +166,35 @@ async fn check(arguments: &Arguments, replicas: &[At], path: &std::path::Path) -
     Ok(())
 }
 
+/// Makes keys for a new service. All replicas have the same file, so that a change of it reaches them at once. A
+/// service that was made without keys goes on so.
+async fn give_keys(arguments: &Arguments, replicas: &[At], path: &Path) -> Outcome {
+    // What cannot be read is there, and says so when it is opened.
+    let is_old = plinth_runtime::disk::exists(path).await.unwrap_or(true);
+    if !is_old {
+        keys::make_for_new_cluster(path)?;
+    }
+    let keys = key_file::beside(path);
+    let (Some(name), true) = (keys.file_name(), keys.exists()) else {
+        return Ok(());
+    };
+    for at in replicas {
+        let directory = arguments.data_dir.join(&at.name);
+        let own = key_file::beside(&service_file(&directory));
+        if own.symlink_metadata().is_ok() {
+            continue;
+        }
+        let made = std::fs::create_dir_all(&directory);
+        let linked = made.and_then(|()| symlink(Path::new("..").join(name), &own));
+        linked.map_err(|error| format!("key file {}: {error}", own.display()))?;
+    }
+    Ok(())
+}
+
 async fn serve(
     arguments: &Arguments,
     replicas: &[At],
-    path: &std::path::Path,
+    path: &Path,
     processes: &mut [Process],
 ) -> Outcome {
     let created = async {

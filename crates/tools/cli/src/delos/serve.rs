@@ -104,7 +104,9 @@ pub fn run(arguments: Arguments) -> Outcome {
     let at = format!("delos serve {}", arguments.listen);
     let page = arguments.metrics.map(|address| (address, Page::default()));
     if let Some((address, page)) = &page {
-        let served = pages::serve("--metrics", *address, pages::router(vec![page.clone()]));
+        let router = pages::router(vec![page.clone()]);
+        let router = pages::guarded(router, *address, &service_file(&arguments.data_dir));
+        let served = pages::serve("--metrics", *address, router);
         served.map_err(|line| format!("{at}: {line}"))?;
     }
     let page = page.map(|(_, page)| page);

@@ -5,8 +5,7 @@ use super::keeping::Keeping;
 use crate::Outcome;
 use plinth_coordination::Coordinators;
 use plinth_farm_member::CoordinatedRegister;
-use plinth_farm_server::{Plan, create};
-use plinth_rpc::Transport;
+use plinth_farm_server::{Plan, caller, create, unless_denied};
 use plinth_runtime::{Duration, timeout};
 
 /// What is chosen when a cluster is made, and never changed.
@@ -65,16 +64,17 @@ pub async fn run(arguments: &Arguments) -> Outcome {
     let plan = arguments.plan.plan();
     plan.check()?;
     let file = arguments.cluster.load().await?;
-    let transport = Transport::client();
-    let register = CoordinatedRegister::new(&transport, &Coordinators::from(file));
+    let transport = caller(&file);
+    let register = CoordinatedRegister::new(&transport, &Coordinators::from(file.clone()));
     let limit = Duration::from_secs(arguments.timeout);
-    let made = timeout(limit, create(&register, &plan)).await;
+    let made = unless_denied(&transport, &file, create(&register, &plan));
+    let made = timeout(limit, made).await;
     let (_, is_new) = made.unwrap_or_else(|| {
         Err(format!(
             "no majority of the coordinators answers within {} s: start their processes (`plinth farm server`)",
             arguments.timeout
         ))
-    })?;
+    })??;
     if !is_new {
         return Err("there is a cluster already; it is left as it is".into());
     }

@@ -2,15 +2,16 @@
 //!
 //! ```text
 //! DIR/plinth.cluster       the cluster file
+//! DIR/plinth.keys          its keys
 //! DIR/farm-ID/             data directories and traces of the processes; removed at the end
 //! /dev/shm/plinth-farm-…   their memories; removed at the end
 //! ```
 
 use super::keeping::Keeping;
-use crate::Outcome;
 use crate::children::{self, CHECK_INTERVAL, describe};
-use plinth_coordination::{ClusterFile, cluster_file};
-use plinth_farm_server::{Guest, GuestConfig, Survey, memory_directory, survey};
+use crate::{Outcome, keys};
+use plinth_coordination::{ClusterFile, cluster_file, key_file};
+use plinth_farm_server::{Guest, GuestConfig, Survey, caller, memory_directory, survey};
 use plinth_rpc::Transport;
 use plinth_runtime::{Duration, Either, now, race, sleep};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -100,7 +101,7 @@ impl Fleet {
         let made = plinth_runtime::disk::create_dir_all(&directory).await;
         made.map_err(cannot)?;
         let named = 0..coordinators(shape.machines);
-        let file = ClusterFile {
+        let mut file = ClusterFile {
             description: DESCRIPTION.into(),
             id,
             coordinators: named.map(|i| address(first_port, i)).collect(),
@@ -109,16 +110,18 @@ impl Fleet {
             certificates: None,
         };
         file.save(&path).await.map_err(cannot)?;
+        keys::make_closed(&path)?;
+        file.keys = key_file::keyring(&path).await?;
         Ok(Fleet {
             memory: memory_directory(&file),
-            file,
             path,
             directory,
             first_port,
             metrics_port,
             shape,
             works,
-            transport: Transport::client(),
+            transport: caller(&file),
+            file,
         })
     }
 

@@ -46,6 +46,9 @@ pub struct Arguments {
     /// File for trace events, one JSON object per line
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// File for who connected and was refused, one JSON object per line; without it audit.jsonl in the data directory
+    #[arg(long, value_name = "FILE")]
+    audit: Option<PathBuf>,
     /// Run TPC-C, as standard input says
     #[arg(long, hide = true)]
     work: bool,
@@ -59,6 +62,8 @@ pub fn run(arguments: Arguments) -> Outcome {
         follow_parent(parent)?;
     }
     trace_file::start(arguments.trace.as_deref())?;
+    let audit = arguments.audit.clone();
+    trace_file::audit_to(&audit.unwrap_or_else(|| arguments.data_dir.join("audit.jsonl")))?;
     allocator::return_free_memory_when_idle()?;
     raise_file_limit();
     let at = format!("farm server {}", arguments.listen);
@@ -69,9 +74,11 @@ pub fn run(arguments: Arguments) -> Outcome {
 
 async fn start(arguments: Arguments, at: &str) -> Outcome {
     let cluster = arguments.cluster.load().await?;
+    let cluster_file = arguments.cluster.find().await;
     let page = arguments.metrics.map(|address| (address, Page::default()));
     if let Some((address, page)) = &page {
-        pages::serve("--metrics", *address, pages::router(vec![page.clone()]))?;
+        let router = pages::guarded(pages::router(vec![page.clone()]), *address, &cluster_file);
+        pages::serve("--metrics", *address, router)?;
     }
     let (name, machines) = (at.to_owned(), u32::from(arguments.plan.plan().machines));
     let config = Config {
@@ -79,6 +86,7 @@ async fn start(arguments: Arguments, at: &str) -> Outcome {
         data_directory: arguments.data_dir,
         memory_directory: arguments.memory_dir,
         cluster,
+        cluster_file,
         machine: arguments.machine,
         zone: arguments.zone,
         new: arguments.new.then(|| arguments.plan.plan()),

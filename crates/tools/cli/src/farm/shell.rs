@@ -9,9 +9,8 @@ use crate::shell::statement::split;
 use plinth_coordination::ClusterFile;
 use plinth_core::key::{SYSTEM_BEGIN, prefix_end};
 use plinth_core::{Error, Key, KeySelector, Value};
-use plinth_farm_server::{Access, Guest, GuestConfig, RING_BYTES, survey};
+use plinth_farm_server::{Access, Guest, GuestConfig, RING_BYTES, caller, survey};
 use plinth_farm_structures::kv::{Database, RangeOptions, Transaction};
-use plinth_rpc::Transport;
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, Either, race, timeout};
 use std::net::{IpAddr, SocketAddr, UdpSocket};
@@ -266,7 +265,7 @@ impl runner::Session for Session {
                 Ok(Answer::Text("Transaction rolled back".into()))
             }
             Statement::Status => {
-                let seen = survey(&Transport::client(), &self.file, LOOK_LIMIT).await;
+                let seen = survey(&caller(&self.file), &self.file, LOOK_LIMIT).await;
                 Ok(Answer::Text(status_text(&seen)))
             }
             Statement::Help => Ok(Answer::Text(help())),

@@ -5,8 +5,7 @@ use super::keeping::Backups;
 use crate::Outcome;
 use plinth_coordination::Look;
 use plinth_farm_member::Cluster;
-use plinth_farm_server::{MachineStatus, Seen, Survey, survey};
-use plinth_rpc::Transport;
+use plinth_farm_server::{MachineStatus, Seen, Survey, caller, survey};
 use plinth_runtime::Duration;
 use serde_json::{Value, json};
 
@@ -30,7 +29,7 @@ pub struct Arguments {
 pub async fn run(arguments: &Arguments) -> Outcome {
     let file = arguments.cluster.load().await?;
     let limit = Duration::from_secs(arguments.timeout);
-    let seen = survey(&Transport::client(), &file, limit).await;
+    let seen = survey(&caller(&file), &file, limit).await;
     match arguments.json {
         true => println!("{:#}", as_json(&seen)),
         false => println!("{}", text(&seen)),

@@ -1,0 +1,44 @@
+//! Processes whose keys do not let them take part.
+
+use plinth_coordination::ClusterFile;
+use plinth_identity::Identity;
+use plinth_rpc::Transport;
+use plinth_runtime::{Either, race};
+
+/// For a process that listens to nobody. Whoever reads what the coordinators keep proves to be a server.
+pub fn caller(file: &ClusterFile) -> Transport {
+    Transport::client_with(file.credentials(Identity::Server))
+}
+
+/// Why no majority of the coordinators lets this process ask, a line for the user; `None` if one may.
+pub fn denial(transport: &Transport, file: &ClusterFile) -> Option<String> {
+    let denied = file.coordinators.iter();
+    let mut denied = denied.filter(|at| transport.is_denied(**at)).peekable();
+    let first = **denied.peek()?;
+    if file.coordinators.len() - denied.count() >= file.majority() {
+        return None;
+    }
+    Some(match transport.ungreeted(first) {
+        Some(refusal) => format!("the coordinator {first}: {refusal}"),
+        None => format!(
+            "the coordinator {first} refuses this process: it needs a server's key; put the cluster's key file \
+             beside the cluster file, as NAME.keys"
+        ),
+    })
+}
+
+/// The answer of the coordinators, unless they let this process ask nothing.
+///
+/// # Errors
+/// [`denial`].
+pub async fn unless_denied<T>(
+    transport: &Transport,
+    file: &ClusterFile,
+    asked: impl Future<Output = T>,
+) -> Result<T, String> {
+    let is_denied = |_: &u64| denial(transport, file).is_some();
+    match race(asked, transport.denials().wait_until(is_denied)).await {
+        Either::Left(answer) => Ok(answer),
+        Either::Right(_) => Err(denial(transport, file).unwrap_or_default()),
+    }
+}
