@@ -21,7 +21,6 @@ use plinth_control::controller;
 use plinth_control::placement::{self, RoleKind};
 use plinth_coordination::{ClusterFile, Coordinators, coordinator, election, key_file};
 use plinth_core::Uid;
-use plinth_identity::Identity;
 use plinth_protocol::control::{
     AdoptKeys, ClusterInfo, GetClusterInfo, Locality, ProcessClass, RegisterWorker,
     RegisterWorkerReply, WORKER,
