@@ -237,3 +237,49 @@ fn a_service_with_keys_lets_each_in_as_far_as_its_key_leads() {
     assert_eq!(own.call("acquire", &acquire("fourth"))["token"], 3);
     drop(processes);
 }
+
+#[test]
+fn a_service_of_one_machine_is_used_without_a_key_and_changed_with_one() {
+    let directory = common::Directory::new("delos-dev-keys");
+    let first = common::free_ports(1).to_string();
+    let mut command = Command::new(common::BINARY);
+    command.args(["delos", "dev", "locks", "--kind", "lock", "--replicas", "1"]);
+    command
+        .args(["--port", &first, "--data-dir"])
+        .arg(&directory.0);
+    let process = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+    let process = common::Server(process.expect("it runs"));
+    let own = Service(directory.file("locks.delos"));
+    let begun = std::time::Instant::now();
+    while !own.0.exists() {
+        assert!(begun.elapsed().as_secs() < 60, "it makes the service");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+    assert_eq!(own.call("acquire", &acquire("first"))["token"], 1);
+    let mode = |name: &str| {
+        let found = std::fs::metadata(directory.file(name)).expect("made");
+        std::os::unix::fs::PermissionsExt::mode(&found.permissions()) & 0o777
+    };
+    assert_eq!(mode("locks.keys"), 0o600);
+    assert_eq!(mode("locks-1/service.keys"), 0o600);
+
+    let place = directory.file("elsewhere");
+    std::fs::create_dir_all(&place).expect("a directory");
+    std::fs::copy(&own.0, place.join("locks.delos")).expect("a copy");
+    let stranger = Service(place.join("locks.delos"));
+    assert_eq!(stranger.call("acquire", &acquire("second"))["token"], 2);
+    let refused = stranger.run("disable-engine", &["batching"]);
+    assert!(error_line(&refused).contains("needs a key"));
+    own.succeeds("disable-engine", &["batching"]);
+
+    // All replicas follow the one file.
+    let mut close = Command::new(common::BINARY);
+    let closed = close.args(["keys", "close", "-C"]).arg(&own.0).output();
+    assert!(closed.expect("it runs").status.success());
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    let request = acquire("third").to_string();
+    let refused = stranger.run("call", &["acquire", &request]);
+    assert!(error_line(&refused).contains("needs a key"));
+    assert_eq!(own.call("acquire", &acquire("third"))["token"], 3);
+    drop(process);
+}
