@@ -184,7 +184,8 @@ impl Connection {
         }
     }
 
-    /// Asks the controller, or its successor if it ends before it answers. `what` completes "the controller does not …".
+    /// Asks the controller, or its successor if it ends before it answers. `what` completes the line "the controller
+    /// does not …".
     pub async fn ask_controller<R: Request + Clone>(
         &self,
         request: R,
