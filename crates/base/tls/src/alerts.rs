@@ -32,6 +32,45 @@ pub(crate) fn line(side: Side, error: &Error, own: &str) -> String {
     }
 }
 
+/// What has become of a guest's handshake.
+pub(crate) fn line_of_guest(error: &Error, own: &str) -> String {
+    match error {
+        Error::AlertReceived(
+            alert @ (AlertDescription::UnknownCA
+            | AlertDescription::BadCertificate
+            | AlertDescription::CertificateUnknown
+            | AlertDescription::CertificateExpired
+            | AlertDescription::UnsupportedCertificate),
+        ) => format!(
+            "the client does not take our certificate {own} ({alert:?}): its trust store must have the root of it, \
+             and the certificate the name or address that the client connects to"
+        ),
+        Error::AlertReceived(alert) => {
+            format!("the client ends the TLS connection with the alert {alert:?}")
+        }
+        Error::NoCertificatesPresented => {
+            "the client has shown no certificate; give it one, or start with --client-auth want"
+                .into()
+        }
+        Error::InvalidMessage(InvalidMessage::InvalidContentType) => {
+            "the client does not speak TLS; make it, or let it connect to the address of --listen"
+                .into()
+        }
+        Error::PeerIncompatible(
+            PeerIncompatible::Tls12NotOffered
+            | PeerIncompatible::Tls12NotOfferedOrEnabled
+            | PeerIncompatible::SupportedVersionsExtensionRequired,
+        ) => "the client speaks neither TLS 1.2 nor TLS 1.3".into(),
+        Error::InvalidCertificate(_) => {
+            "the client does not have the key of the certificate that it shows".into()
+        }
+        Error::DecryptError => {
+            "bytes were changed, left out or repeated on the way; the connection has ended".into()
+        }
+        error => format!("the TLS connection of the client has failed: {error}"),
+    }
+}
+
 /// What the other side says of us.
 fn alerted(alert: AlertDescription, own: &str) -> String {
     match alert {

@@ -75,6 +75,11 @@ enum Path<'a> {
     Broken(webpki::Error),
 }
 
+/// The certificate, as lines for the user name it.
+fn of(certificate: &rules::Certificate) -> String {
+    format!("subject {}", shown(&certificate.subject))
+}
+
 fn at(seconds: u64) -> UnixTime {
     UnixTime::since_unix_epoch(Duration::from_secs(seconds))
 }
@@ -98,13 +103,24 @@ impl Judge {
         chain: &[CertificateDer],
         now: u64,
     ) -> Result<Identity, Refused> {
+        let certificate = self.trusted(side, chain, now)?;
+        self.stands_for(side, &certificate)
+    }
+
+    /// The same without asking what the peer stands for.
+    pub fn trusted(
+        &self,
+        side: Side,
+        chain: &[CertificateDer],
+        now: u64,
+    ) -> Result<rules::Certificate, Refused> {
         let malformed = || Refused {
             line: "the peer's certificate is malformed, or its chain is too long; make it anew"
                 .into(),
             told: CertificateError::BadEncoding,
         };
         let [own, rest @ ..] = chain else {
-            return self.admit(side, &rules::Certificate::default(), None);
+            return self.check(rules::Certificate::default(), None);
         };
         if chain.len() > CHAIN_MAX {
             return Err(malformed());
@@ -128,27 +144,32 @@ impl Judge {
             issuer: said.issuer,
             root,
         };
-        self.admit(side, &certificate, broken)
+        self.check(certificate, broken)
     }
 
-    fn admit(
+    fn check(
+        &self,
+        certificate: rules::Certificate,
+        broken: Option<&webpki::Error>,
+    ) -> Result<rules::Certificate, Refused> {
+        let Err(mismatch) = self.policy.rules.check(&certificate) else {
+            return Ok(certificate);
+        };
+        let told = match &mismatch {
+            rules::Mismatch::NotValid => CertificateError::UnknownIssuer,
+            rules::Mismatch::Expired => CertificateError::Expired,
+            rules::Mismatch::Conditions(_) => CertificateError::ApplicationVerificationFailure,
+        };
+        let because = broken.map_or_else(String::new, |error| format!("; {}", self.explain(error)));
+        let line = format!("{mismatch} ({}{because})", of(&certificate));
+        Err(Refused { line, told })
+    }
+
+    fn stands_for(
         &self,
         side: Side,
         certificate: &rules::Certificate,
-        broken: Option<&webpki::Error>,
     ) -> Result<Identity, Refused> {
-        let of = || format!("subject {}", shown(&certificate.subject));
-        if let Err(mismatch) = self.policy.rules.check(certificate) {
-            let told = match &mismatch {
-                rules::Mismatch::NotValid => CertificateError::UnknownIssuer,
-                rules::Mismatch::Expired => CertificateError::Expired,
-                rules::Mismatch::Conditions(_) => CertificateError::ApplicationVerificationFailure,
-            };
-            let because =
-                broken.map_or_else(String::new, |error| format!("; {}", self.explain(error)));
-            let line = format!("{mismatch} ({}{because})", of());
-            return Err(Refused { line, told });
-        }
         let mut identities = self.policy.identities.iter();
         let fits = |(_, rules): &&(Identity, Rules)| rules.check(certificate).is_ok();
         let told = CertificateError::ApplicationVerificationFailure;
@@ -158,7 +179,7 @@ impl Judge {
             None => {
                 let line = format!(
                     "no --tls-identity fits the peer's certificate ({}); add one, or give it another certificate",
-                    of()
+                    of(certificate)
                 );
                 return Err(Refused { line, told });
             }
@@ -166,7 +187,7 @@ impl Judge {
         if side == Side::Opener && identity != Identity::Server {
             let line = format!(
                 "by --tls-identity the other side's certificate stands for a {identity}, and not for a server ({})",
-                of()
+                of(certificate)
             );
             return Err(Refused { line, told });
         }

@@ -1,20 +1,24 @@
-//! Floor 2: TLS 1.3 for connections, from the certificates of a process. A connection is a layer of a stream
+//! Floor 2: TLS for connections, from the certificates of a process. A connection is a layer of a stream
 //! ([`plinth_runtime::net::Layer`]): bytes in, bytes out.
 //!
 //! - [`Settings`]: which files, and what is asked of others. FoundationDB's options have the same names.
 //! - [`Material`]: what is in the files.
 //! - [`Certificates`]: begins handshakes with the newest of it, and [follows](Certificates::follow) files that change.
 //! - [`Policy`]: what the certificates of others must say, and what they stand for.
+//! - [`Guests`]: clients of another protocol, which are no processes of Plinth. They get no identity, only a name.
 //!
-//! Both sides show a certificate and check the other's. Sessions are not resumed, so that each connection is judged
-//! anew, and there is no early data, which could be repeated. The algorithms are those of `ring`. Its random bytes
-//! come from the operating system, so simulated clusters do without TLS.
+//! Processes speak TLS 1.3 only, guests also 1.2. Both sides of a connection between processes show a certificate and
+//! check the other's. Sessions are not resumed, so that each connection is judged anew, and there is no early data,
+//! which could be repeated. The algorithms are those of `ring`. Its random bytes come from the operating system, so
+//! simulated clusters do without TLS.
 //!
 //! Promises: a peer has an identity only if it has the key of a certificate that the policy takes. Whoever changes,
 //! leaves out or repeats bytes on the way ends the connection. Each refusal is one line that says what to do.
 //! What may never happen: a connection that was to be protected goes on without.
 
 mod alerts;
+mod distinguished;
+mod guests;
 mod judge;
 mod material;
 mod session;
@@ -26,14 +30,15 @@ mod tests;
 mod verifier;
 mod x509;
 
+pub use guests::{ClientAuth, Guest, Guests};
 pub use judge::Policy;
 pub use material::{Material, Part};
 pub use settings::{Settings, Source};
 
 use judge::Judge;
 use plinth_identity::{Side, Verdict};
+use plinth_runtime::Duration;
 use plinth_runtime::net::Layer;
-use plinth_runtime::{Duration, sleep, trace, trace_warn};
 use rustls::client::{Resumption, UnbufferedClientConnection};
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::{ServerName, UnixTime};
@@ -42,15 +47,13 @@ use rustls::sign::SingleCertAndKey;
 use rustls::time_provider::TimeProvider;
 use rustls::version::TLS13;
 use rustls::{ClientConfig, ServerConfig};
-use session::Session;
+use session::{Hearer, Session};
 use std::cell::RefCell;
 use std::convert::Infallible;
 use std::net::Ipv4Addr;
 use std::rc::Rc;
 use std::sync::{Arc, LazyLock};
-use verifier::{Findings, OfAcceptors, OfOpeners};
-
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+use verifier::{Findings, OfAcceptors, OfOpeners, Peers};
 
 pub(crate) static PROVIDER: LazyLock<Arc<CryptoProvider>> =
     LazyLock::new(|| Arc::new(rustls::crypto::ring::default_provider()));
@@ -113,33 +116,42 @@ impl Certificates {
 
     /// Looks at the files again and again, and takes them when they have changed. Files that are wrong or gone change
     /// nothing. `known`: what was read before.
-    pub async fn follow(&self, settings: &Settings, mut known: Material) -> Infallible {
-        let mut told = String::new();
-        loop {
-            sleep(LOOK_INTERVAL).await;
-            let read = settings.read().await;
-            let changed = read.and_then(|material| {
-                if material == known {
-                    return Ok(false);
-                }
-                self.exchange(&material)?;
-                known = material;
-                Ok(true)
-            });
-            match changed {
-                Ok(is_new) => {
-                    if is_new {
-                        trace!("CertificatesChanged", "certificate" => self.ready.borrow().shown);
-                    }
-                    told.clear();
-                }
-                Err(line) if line != told => {
-                    trace_warn!("CertificatesNotRead", "why" => line);
-                    told = line;
-                }
-                Err(_) => (),
+    pub async fn follow(&self, settings: &Settings, known: Material) -> Infallible {
+        let exchange = |material: &Material| {
+            self.exchange(material)?;
+            Ok(self.ready.borrow().shown.clone())
+        };
+        settings.follow(known, exchange).await
+    }
+}
+
+/// Tells a [`Verdict`] what comes of a handshake.
+struct ToVerdict {
+    findings: Arc<Findings<Peers>>,
+    verdict: Rc<Verdict>,
+    side: Side,
+    shown: Rc<str>,
+}
+
+impl Hearer for ToVerdict {
+    fn greeted(&self) -> Result<(), ()> {
+        match self.findings.peer() {
+            Ok(peer) => {
+                self.verdict.admit(peer);
+                Ok(())
+            }
+            Err(line) => {
+                self.verdict.refuse(line);
+                Err(())
             }
         }
+    }
+
+    fn failed(&self, error: &rustls::Error) {
+        self.verdict.refuse(match self.findings.refusal() {
+            Some(line) => line,
+            None => alerts::line(self.side, error, &self.shown),
+        });
     }
 }
 
@@ -161,23 +173,29 @@ impl Ready {
     }
 
     fn begin(&self, side: Side) -> Result<(Box<dyn Layer>, Rc<Verdict>), rustls::Error> {
-        let findings = Arc::new(Findings::new(self.judge.clone(), side));
+        let looker = Peers {
+            judge: self.judge.clone(),
+            side,
+        };
+        let findings = Arc::new(Findings::new(looker));
         let verdict = Rc::new(Verdict::default());
-        let kept = (findings.clone(), verdict.clone(), self.shown.clone());
+        let hearer = ToVerdict {
+            findings: findings.clone(),
+            verdict: verdict.clone(),
+            side,
+            shown: self.shown.clone(),
+        };
         let layer: Box<dyn Layer> = match side {
-            Side::Opener => {
-                let connection = self.open(findings)?;
-                Box::new(Session::new(connection, kept.0, kept.1, kept.2))
-            }
-            Side::Acceptor => {
-                let connection = self.accept(findings)?;
-                Box::new(Session::new(connection, kept.0, kept.1, kept.2))
-            }
+            Side::Opener => Box::new(Session::new(self.open(findings)?, hearer)),
+            Side::Acceptor => Box::new(Session::new(self.accept(findings)?, hearer)),
         };
         Ok((layer, verdict))
     }
 
-    fn open(&self, findings: Arc<Findings>) -> Result<UnbufferedClientConnection, rustls::Error> {
+    fn open(
+        &self,
+        findings: Arc<Findings<Peers>>,
+    ) -> Result<UnbufferedClientConnection, rustls::Error> {
         let builder = ClientConfig::builder_with_details(PROVIDER.clone(), Arc::new(WallClock));
         let mut config = builder
             .with_protocol_versions(&[&TLS13])?
@@ -191,7 +209,10 @@ impl Ready {
         UnbufferedClientConnection::new(Arc::new(config), nobody)
     }
 
-    fn accept(&self, findings: Arc<Findings>) -> Result<UnbufferedServerConnection, rustls::Error> {
+    fn accept(
+        &self,
+        findings: Arc<Findings<Peers>>,
+    ) -> Result<UnbufferedServerConnection, rustls::Error> {
         let builder = ServerConfig::builder_with_details(PROVIDER.clone(), Arc::new(WallClock));
         let mut config = builder
             .with_protocol_versions(&[&TLS13])?

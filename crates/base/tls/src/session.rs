@@ -1,8 +1,6 @@
 //! TLS 1.3 of `rustls` as a layer of a stream: one side of one connection.
 
-use crate::alerts;
 use bytes::{Buf, BytesMut};
-use plinth_identity::{Side, Verdict};
 use plinth_runtime::net::Layer;
 use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
 use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
@@ -11,8 +9,6 @@ use rustls::unbuffered::{
 };
 use std::io;
 use std::ops::Deref;
-use std::rc::Rc;
-use std::sync::Arc;
 
 /// The most plaintext in a record, and what a record adds to it.
 const RECORD_BYTES: usize = 16 << 10;
@@ -25,14 +21,12 @@ const KEPT_BYTES: usize = 128 << 10;
 /// Both sides of `rustls` have the same functions, but no trait for them.
 pub(crate) trait Records {
     type Data;
-    const SIDE: Side;
     fn process<'c, 'i>(&'c mut self, wire: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
     fn is_handshaking(&self) -> bool;
 }
 
 impl Records for UnbufferedClientConnection {
     type Data = ClientConnectionData;
-    const SIDE: Side = Side::Opener;
     fn process<'c, 'i>(&'c mut self, wire: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
         self.process_tls_records(wire)
     }
@@ -43,7 +37,6 @@ impl Records for UnbufferedClientConnection {
 
 impl Records for UnbufferedServerConnection {
     type Data = ServerConnectionData;
-    const SIDE: Side = Side::Acceptor;
     fn process<'c, 'i>(&'c mut self, wire: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
         self.process_tls_records(wire)
     }
@@ -52,39 +45,39 @@ impl Records for UnbufferedServerConnection {
     }
 }
 
-/// What the certificates of a handshake have shown.
-pub(crate) type Findings = Arc<crate::verifier::Findings>;
+/// Hears what comes of a handshake.
+pub(crate) trait Hearer {
+    /// Both sides have greeted. After an error the connection ends.
+    fn greeted(&self) -> Result<(), ()>;
 
-pub(crate) struct Session<C> {
+    /// The connection has failed.
+    fn failed(&self, error: &rustls::Error);
+}
+
+pub(crate) struct Session<C, H> {
     connection: C,
-    findings: Findings,
-    verdict: Rc<Verdict>,
-    /// Our certificate, as lines for the user name it.
-    own: Rc<str>,
+    hearer: H,
+    /// The hearer knows that both sides have greeted.
+    is_settled: bool,
     /// What has arrived and is not a whole record, or not a whole message of a handshake. `rustls` has marks in it, so
     /// it is shown to it whatever is to be done.
     unread: BytesMut,
     has_ended: bool,
 }
 
-impl<C: Records> Session<C> {
-    pub fn new(connection: C, findings: Findings, verdict: Rc<Verdict>, own: Rc<str>) -> Self {
+impl<C: Records, H: Hearer> Session<C, H> {
+    pub fn new(connection: C, hearer: H) -> Self {
         Session {
             connection,
-            findings,
-            verdict,
-            own,
+            hearer,
+            is_settled: false,
             unread: BytesMut::new(),
             has_ended: false,
         }
     }
 
     fn fail(&self, error: &rustls::Error) -> io::Error {
-        let line = match self.findings.refusal() {
-            Some(line) => line,
-            None => alerts::line(C::SIDE, error, &self.own),
-        };
-        self.verdict.refuse(line);
+        self.hearer.failed(error);
         io::ErrorKind::InvalidData.into()
     }
 
@@ -212,7 +205,7 @@ fn append(
     }
 }
 
-impl<C: Records> Layer for Session<C> {
+impl<C: Records, H: Hearer> Layer for Session<C, H> {
     fn receive(
         &mut self,
         wire: &mut BytesMut,
@@ -231,14 +224,10 @@ impl<C: Records> Layer for Session<C> {
             self.last_words(answer);
             return Err(self.fail(&error));
         }
-        if self.is_greeted() && self.verdict.peer().is_none() {
-            match self.findings.peer() {
-                Ok(peer) => self.verdict.admit(peer),
-                Err(line) => {
-                    self.verdict.refuse(line);
-                    return Err(io::ErrorKind::InvalidData.into());
-                }
-            }
+        if self.is_greeted() && !self.is_settled {
+            let settled = self.hearer.greeted();
+            settled.map_err(|()| io::ErrorKind::InvalidData)?;
+            self.is_settled = true;
         }
         Ok(())
     }

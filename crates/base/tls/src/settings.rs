@@ -2,13 +2,16 @@
 
 use crate::{Certificates, Material, Part, Policy};
 use bytes::Bytes;
-use plinth_runtime::disk;
+use plinth_runtime::{Duration, disk, sleep, trace, trace_warn};
+use std::convert::Infallible;
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use zeroize::Zeroizing;
 
 /// A longer file holds no certificates.
 const FILE_BYTES_MAX: usize = 1 << 20;
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Where something is.
 #[derive(Clone, PartialEq, Eq)]
@@ -131,6 +134,41 @@ impl Settings {
         let (policy, material) = (self.policy()?, self.read().await?);
         let certificates = Certificates::new(&material, policy)?;
         Ok(Some((certificates, material)))
+    }
+
+    /// Looks at the files again and again, and gives those that have changed to `exchange`, which takes them and names
+    /// the certificate, or refuses them with a line for the user. `known`: what was read before.
+    pub(crate) async fn follow<C: Display>(
+        &self,
+        mut known: Material,
+        exchange: impl Fn(&Material) -> Result<C, String>,
+    ) -> Infallible {
+        let mut told = String::new();
+        loop {
+            sleep(LOOK_INTERVAL).await;
+            let read = self.read().await;
+            let changed = read.and_then(|material| {
+                if material == known {
+                    return Ok(None);
+                }
+                let certificate = exchange(&material)?;
+                known = material;
+                Ok(Some(certificate))
+            });
+            match changed {
+                Ok(new) => {
+                    if let Some(certificate) = new {
+                        trace!("CertificatesChanged", "certificate" => certificate);
+                    }
+                    told.clear();
+                }
+                Err(line) if line != told => {
+                    trace_warn!("CertificatesNotRead", "why" => line);
+                    told = line;
+                }
+                Err(_) => (),
+            }
+        }
     }
 }
 

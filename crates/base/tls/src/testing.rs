@@ -4,9 +4,10 @@ use crate::{Material, Part};
 use bytes::Bytes;
 use rcgen::{
     BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose,
+    Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use std::fmt;
+use std::net::IpAddr;
 
 /// A certificate with its key, as PEM.
 #[derive(Clone)]
@@ -31,6 +32,8 @@ pub struct Wanted<'a> {
     pub to: i32,
     /// For use by both sides, or by these only.
     pub usages: &'a [ExtendedKeyUsagePurpose],
+    /// Alternative names: where it is reached.
+    pub addresses: &'a [IpAddr],
 }
 
 impl Wanted<'_> {
@@ -41,6 +44,7 @@ impl Wanted<'_> {
             from: 2000,
             to: 2100,
             usages: &[],
+            addresses: &[],
         }
     }
 
@@ -53,6 +57,8 @@ impl Wanted<'_> {
         params.not_before = rcgen::date_time_ymd(self.from, 1, 1);
         params.not_after = rcgen::date_time_ymd(self.to, 1, 1);
         params.extended_key_usages = self.usages.to_vec();
+        let addresses = self.addresses.iter().copied();
+        params.subject_alt_names = addresses.map(SanType::IpAddress).collect();
         params
     }
 }

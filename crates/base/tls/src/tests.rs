@@ -9,6 +9,7 @@ use rcgen::ExtendedKeyUsagePurpose;
 use std::rc::Rc;
 
 mod files;
+mod guests;
 mod peers;
 mod tampering;
 

@@ -10,18 +10,49 @@ use rustls::{DigitallySignedStruct, DistinguishedName, Error, SignatureScheme};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// What the certificates of one handshake have shown. The lock is there because `rustls` wants it; nobody waits.
-pub(crate) struct Findings {
-    judge: Arc<Judge>,
-    side: Side,
-    peer: Mutex<Option<Result<Identity, String>>>,
+/// Who looks at the certificates of a handshake, and what it makes of them.
+pub(crate) trait Looker: Send + Sync + 'static {
+    type Found: Clone + Send;
+
+    /// Judges a chain, the other side's own certificate first; none if it has shown no certificate.
+    fn judge(&self, chain: &[CertificateDer], now: u64) -> Result<Self::Found, Refused>;
+
+    /// Whether an opener is asked for a certificate, and whether it must show one.
+    fn asks_openers(&self) -> bool;
+    fn needs_openers(&self) -> bool;
 }
 
-impl fmt::Debug for Findings {
+/// Looks at the certificates of processes.
+pub(crate) struct Peers {
+    pub judge: Arc<Judge>,
+    pub side: Side,
+}
+
+impl Looker for Peers {
+    type Found = Identity;
+
+    fn judge(&self, chain: &[CertificateDer], now: u64) -> Result<Identity, Refused> {
+        self.judge.judge(self.side, chain, now)
+    }
+
+    fn asks_openers(&self) -> bool {
+        true
+    }
+
+    fn needs_openers(&self) -> bool {
+        !self.judge.policy.rules.accept_anybody()
+    }
+}
+
+/// What the certificates of one handshake have shown. The lock is there because `rustls` wants it; nobody waits.
+pub(crate) struct Findings<L: Looker> {
+    looker: L,
+    found: Mutex<Option<Result<L::Found, String>>>,
+}
+
+impl<L: Looker> fmt::Debug for Findings<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Findings")
-            .field("side", &self.side)
-            .finish()
+        f.write_str("Findings")
     }
 }
 
@@ -29,18 +60,17 @@ fn algorithms() -> WebPkiSupportedAlgorithms {
     crate::PROVIDER.signature_verification_algorithms
 }
 
-impl Findings {
-    pub fn new(judge: Arc<Judge>, side: Side) -> Findings {
+impl<L: Looker> Findings<L> {
+    pub fn new(looker: L) -> Findings<L> {
         Findings {
-            judge,
-            side,
-            peer: Mutex::new(None),
+            looker,
+            found: Mutex::new(None),
         }
     }
 
-    fn found(&self) -> Option<Result<Identity, String>> {
-        let peer = self.peer.lock().unwrap_or_else(PoisonError::into_inner);
-        peer.clone()
+    fn found(&self) -> Option<Result<L::Found, String>> {
+        let found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
+        found.clone()
     }
 
     /// Why the certificate was refused, if it was.
@@ -48,10 +78,10 @@ impl Findings {
         self.found()?.err()
     }
 
-    /// What the other side is, after the handshake. It may have shown no certificate, if none is asked for.
-    pub fn peer(&self) -> Result<Identity, String> {
+    /// What the other side is, after the handshake. It may have shown no certificate, if it need not.
+    pub fn peer(&self) -> Result<L::Found, String> {
         self.found().unwrap_or_else(|| {
-            let judged = self.judge.judge(self.side, &[], 0);
+            let judged = self.looker.judge(&[], 0);
             judged.map_err(|refused| refused.line)
         })
     }
@@ -63,15 +93,15 @@ impl Findings {
         now: UnixTime,
     ) -> Result<(), Error> {
         let chain: Vec<CertificateDer> = [own].into_iter().chain(rest).cloned().collect();
-        let judged = self.judge.judge(self.side, &chain, now.as_secs());
-        let mut peer = self.peer.lock().unwrap_or_else(PoisonError::into_inner);
+        let judged = self.looker.judge(&chain, now.as_secs());
+        let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
         match judged {
-            Ok(identity) => {
-                *peer = Some(Ok(identity));
+            Ok(peer) => {
+                *found = Some(Ok(peer));
                 Ok(())
             }
             Err(Refused { line, told }) => {
-                *peer = Some(Err(line));
+                *found = Some(Err(line));
                 Err(told.into())
             }
         }
@@ -79,16 +109,30 @@ impl Findings {
 }
 
 /// The side that was connected to, about the opener.
-#[derive(Debug)]
-pub(crate) struct OfOpeners(pub Arc<Findings>);
+pub(crate) struct OfOpeners<L: Looker>(pub Arc<Findings<L>>);
 
 /// The opener, about the other side.
-#[derive(Debug)]
-pub(crate) struct OfAcceptors(pub Arc<Findings>);
+pub(crate) struct OfAcceptors<L: Looker>(pub Arc<Findings<L>>);
 
-impl ClientCertVerifier for OfOpeners {
+impl<L: Looker> fmt::Debug for OfOpeners<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<L: Looker> fmt::Debug for OfAcceptors<L> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl<L: Looker> ClientCertVerifier for OfOpeners<L> {
+    fn offer_client_auth(&self) -> bool {
+        self.0.looker.asks_openers()
+    }
+
     fn client_auth_mandatory(&self) -> bool {
-        !self.0.judge.policy.rules.accept_anybody()
+        self.0.looker.needs_openers()
     }
 
     fn root_hint_subjects(&self) -> &[DistinguishedName] {
@@ -128,7 +172,7 @@ impl ClientCertVerifier for OfOpeners {
     }
 }
 
-impl ServerCertVerifier for OfAcceptors {
+impl<L: Looker> ServerCertVerifier for OfAcceptors<L> {
     /// The name is not compared: the greeting inside says which process is meant, and rules may ask for names.
     fn verify_server_cert(
         &self,

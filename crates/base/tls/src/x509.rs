@@ -7,15 +7,15 @@ use plinth_identity::rules::{AlternativeName, Field, Name};
 use std::net::IpAddr;
 
 /// Levels of nesting are fixed by the callers, so bytes are the only bound that is needed.
-struct Der<'a>(&'a [u8]);
+pub(crate) struct Der<'a>(pub &'a [u8]);
 
 const INTEGER: u8 = 0x02;
 const BIT_STRING: u8 = 0x03;
 const OCTET_STRING: u8 = 0x04;
-const OBJECT: u8 = 0x06;
+pub(crate) const OBJECT: u8 = 0x06;
 const BOOLEAN: u8 = 0x01;
-const SEQUENCE: u8 = 0x30;
-const SET: u8 = 0x31;
+pub(crate) const SEQUENCE: u8 = 0x30;
+pub(crate) const SET: u8 = 0x31;
 const UTC_TIME: u8 = 0x17;
 const GENERALIZED_TIME: u8 = 0x18;
 const VERSION: u8 = 0xa0;
@@ -41,7 +41,7 @@ const ALTERNATIVE_NAMES: &[u8] = &[0x55, 29, 17];
 
 impl<'a> Der<'a> {
     /// The next value and its tag.
-    fn next(&mut self) -> Option<(u8, &'a [u8])> {
+    pub fn next(&mut self) -> Option<(u8, &'a [u8])> {
         let [tag, first, rest @ ..] = self.0 else {
             return None;
         };
@@ -59,7 +59,7 @@ impl<'a> Der<'a> {
         Some((*tag, value))
     }
 
-    fn take(&mut self, wanted: u8) -> Option<&'a [u8]> {
+    pub fn take(&mut self, wanted: u8) -> Option<&'a [u8]> {
         let (tag, value) = self.next()?;
         (tag == wanted).then_some(value)
     }
@@ -71,7 +71,7 @@ impl<'a> Der<'a> {
         }
     }
 
-    fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
@@ -124,6 +124,17 @@ pub fn certificate(der: &[u8]) -> Option<Certificate> {
         issuer,
         subject,
     })
+}
+
+/// The subject as it is encoded, without its head; `None` if the certificate is malformed.
+pub fn subject(der: &[u8]) -> Option<&[u8]> {
+    let mut body = Der(Der(Der(der).take(SEQUENCE)?).take(SEQUENCE)?);
+    body.take_if(VERSION)?;
+    body.take(INTEGER)?;
+    for _algorithm_issuer_dates in 0..3 {
+        body.take(SEQUENCE)?;
+    }
+    body.take(SEQUENCE)
 }
 
 fn fields(name: &[u8]) -> Option<Name> {

@@ -1,9 +1,10 @@
 //! Who is taken, who is refused, and what both sides are told.
 
 use super::*;
+use crate::ToVerdict;
 use crate::judge::Judge;
 use crate::session::{Session, encode};
-use crate::verifier::{Findings, OfAcceptors};
+use crate::verifier::{Findings, OfAcceptors, Peers};
 use bytes::Buf;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use rustls::ConnectionTrafficSecrets;
@@ -258,12 +259,13 @@ fn who_shows_no_certificate_or_one_without_its_key_is_refused() {
 fn without_certificate() -> End {
     let (connection, findings) = bare_opener();
     let verdict = Rc::new(Verdict::default());
-    let layer = Box::new(Session::new(
-        connection,
+    let hearer = ToVerdict {
         findings,
-        verdict.clone(),
-        "none".into(),
-    ));
+        verdict: verdict.clone(),
+        side: Side::Opener,
+        shown: "none".into(),
+    };
+    let layer = Box::new(Session::new(connection, hearer));
     End {
         layer,
         verdict,
@@ -273,9 +275,13 @@ fn without_certificate() -> End {
     }
 }
 
-fn bare_opener() -> (UnbufferedClientConnection, Arc<Findings>) {
+fn bare_opener() -> (UnbufferedClientConnection, Arc<Findings<Peers>>) {
     let judge = Judge::new(policy(&["Check.Valid=0"], &[]), Vec::new(), String::new());
-    let findings = Arc::new(Findings::new(Arc::new(judge), Side::Opener));
+    let looker = Peers {
+        judge: Arc::new(judge),
+        side: Side::Opener,
+    };
+    let findings = Arc::new(Findings::new(looker));
     let mut config = rustls::ClientConfig::builder_with_provider(crate::PROVIDER.clone())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .expect("a version")

@@ -1,0 +1,238 @@
+//! TLS for clients that are no processes of Plinth and speak a protocol of others, such as ZooKeeper's. They check our
+//! certificate as they like. They may show one of their own, which gives them a name and no identity of Plinth's.
+
+use crate::judge::{Judge, Policy, Refused};
+use crate::session::{Hearer, Session};
+use crate::verifier::{Findings, Looker, OfOpeners};
+use crate::{Material, PROVIDER, Settings, Source, WallClock, alerts, distinguished, x509};
+use bytes::Bytes;
+use plinth_identity::Side;
+use plinth_runtime::net::Layer;
+use rustls::pki_types::CertificateDer;
+use rustls::server::{NoServerSessionStorage, UnbufferedServerConnection};
+use rustls::sign::SingleCertAndKey;
+use rustls::version::{TLS12, TLS13};
+use rustls::{CertificateError, ServerConfig};
+use std::cell::RefCell;
+use std::convert::Infallible;
+use std::rc::Rc;
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// Whether guests show a certificate: ZooKeeper's `ssl.clientAuth`.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum ClientAuth {
+    /// They must.
+    #[default]
+    Need,
+    /// They may. One that is not good is refused all the same.
+    Want,
+    /// They are not asked.
+    None,
+}
+
+impl FromStr for ClientAuth {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ClientAuth, String> {
+        match text {
+            "need" => Ok(ClientAuth::Need),
+            "want" => Ok(ClientAuth::Want),
+            "none" => Ok(ClientAuth::None),
+            _ => Err("expected need, want or none".into()),
+        }
+    }
+}
+
+/// What has come of a guest's handshake.
+#[derive(Default, Debug)]
+pub struct Guest {
+    name: RefCell<Option<String>>,
+    failure: RefCell<Option<String>>,
+}
+
+impl Guest {
+    /// The subject of the certificate, as Java prints it; `None` if the guest has shown none, or its subject is empty.
+    pub fn name(&self) -> Option<String> {
+        self.name.borrow().clone()
+    }
+
+    /// Why the connection has failed, a line for the user; `None` if it was only cut.
+    pub fn failure(&self) -> Option<String> {
+        self.failure.borrow().clone()
+    }
+}
+
+/// Looks at the certificates of guests. Rules for processes do not count.
+struct Visitors {
+    /// `None` if guests are not asked for certificates.
+    judge: Option<Arc<Judge>>,
+    auth: ClientAuth,
+}
+
+impl Looker for Visitors {
+    type Found = Option<String>;
+
+    fn judge(&self, chain: &[CertificateDer], now: u64) -> Result<Option<String>, Refused> {
+        let (Some(judge), [own, ..]) = (&self.judge, chain) else {
+            return Ok(None);
+        };
+        judge.trusted(Side::Acceptor, chain, now)?;
+        let name = x509::subject(own).and_then(distinguished::text);
+        let name = name.ok_or_else(|| Refused {
+            line: "the subject of the client's certificate is too long or not UTF-8, so no access list can name it; \
+                   make one with another subject"
+                .into(),
+            told: CertificateError::ApplicationVerificationFailure,
+        })?;
+        Ok(Some(name).filter(|name| !name.is_empty()))
+    }
+
+    fn asks_openers(&self) -> bool {
+        self.auth != ClientAuth::None
+    }
+
+    fn needs_openers(&self) -> bool {
+        self.auth == ClientAuth::Need
+    }
+}
+
+/// Tells a [`Guest`] what comes of a handshake.
+struct ToGuest {
+    findings: Arc<Findings<Visitors>>,
+    guest: Rc<Guest>,
+    shown: Rc<str>,
+}
+
+impl ToGuest {
+    fn refuse(&self, line: String) {
+        self.guest.failure.borrow_mut().get_or_insert(line);
+    }
+}
+
+impl Hearer for ToGuest {
+    fn greeted(&self) -> Result<(), ()> {
+        match self.findings.peer() {
+            Ok(name) => {
+                self.guest.name.replace(name);
+                Ok(())
+            }
+            Err(line) => {
+                self.refuse(line);
+                Err(())
+            }
+        }
+    }
+
+    fn failed(&self, error: &rustls::Error) {
+        let refusal = self.findings.refusal();
+        self.refuse(refusal.unwrap_or_else(|| alerts::line_of_guest(error, &self.shown)));
+    }
+}
+
+/// What handshakes begin with.
+struct Ready {
+    judge: Option<Arc<Judge>>,
+    own: Arc<SingleCertAndKey>,
+    shown: Rc<str>,
+}
+
+/// Our certificate, and what is asked of guests. Clones share it, so that files can change while the process runs.
+/// Connections that have greeted stay as they are.
+#[derive(Clone)]
+pub struct Guests {
+    auth: ClientAuth,
+    ready: Rc<RefCell<Rc<Ready>>>,
+}
+
+impl Guests {
+    /// The error is a line for the user.
+    pub fn new(material: &Material, auth: ClientAuth) -> Result<Guests, String> {
+        let ready = Ready::new(material, auth)?;
+        Ok(Guests {
+            auth,
+            ready: Rc::new(RefCell::new(Rc::new(ready))),
+        })
+    }
+
+    /// Reads what `settings` say of certificates, its rules apart. The error is a line for the user. The other results
+    /// are for [`follow`](Self::follow).
+    pub async fn load(
+        mut settings: Settings,
+        auth: ClientAuth,
+    ) -> Result<(Guests, Settings, Material), String> {
+        if auth == ClientAuth::None {
+            settings.ca = Some(Source::Bytes(Bytes::new())); // nobody is asked who would have to be trusted
+        }
+        let material = settings.read().await?;
+        Ok((Guests::new(&material, auth)?, settings, material))
+    }
+
+    /// For connections that begin from now on. After an error, which is a line for the user, nothing has changed.
+    pub fn exchange(&self, material: &Material) -> Result<(), String> {
+        let ready = Ready::new(material, self.auth)?;
+        self.ready.replace(Rc::new(ready));
+        Ok(())
+    }
+
+    /// Looks at the files again and again, and takes them when they have changed. `known`: what was read before.
+    pub async fn follow(&self, settings: &Settings, known: Material) -> Infallible {
+        let exchange = |material: &Material| {
+            self.exchange(material)?;
+            Ok(self.ready.borrow().shown.clone())
+        };
+        settings.follow(known, exchange).await
+    }
+
+    /// Begins the handshake of a connection that a guest has opened.
+    pub fn begin(&self) -> (Box<dyn Layer>, Rc<Guest>) {
+        let ready = self.ready.borrow().clone();
+        ready.begin(self.auth).expect("its configuration was tried")
+    }
+}
+
+impl Ready {
+    fn new(material: &Material, auth: ClientAuth) -> Result<Ready, String> {
+        let certified = material.certified_key()?;
+        let shown = material.shown(&certified);
+        let judge = match auth {
+            ClientAuth::None => None,
+            ClientAuth::Need | ClientAuth::Want => {
+                let (roots, ca) = (material.roots()?, material.ca.name.clone());
+                Some(Arc::new(Judge::new(Policy::default(), roots, ca)))
+            }
+        };
+        let ready = Ready {
+            judge,
+            own: Arc::new(SingleCertAndKey::from(certified)),
+            shown: shown.into(),
+        };
+        let tried = ready.begin(auth);
+        tried.map_err(|error| format!("{}: {error}", ready.shown))?;
+        Ok(ready)
+    }
+
+    fn begin(&self, auth: ClientAuth) -> Result<(Box<dyn Layer>, Rc<Guest>), rustls::Error> {
+        let looker = Visitors {
+            judge: self.judge.clone(),
+            auth,
+        };
+        let findings = Arc::new(Findings::new(looker));
+        let guest = Rc::new(Guest::default());
+        let hearer = ToGuest {
+            findings: findings.clone(),
+            guest: guest.clone(),
+            shown: self.shown.clone(),
+        };
+        let builder = ServerConfig::builder_with_details(PROVIDER.clone(), Arc::new(WallClock));
+        let mut config = builder
+            .with_protocol_versions(&[&TLS13, &TLS12])?
+            .with_client_cert_verifier(Arc::new(OfOpeners(findings)))
+            .with_cert_resolver(self.own.clone());
+        // A session that is resumed would show no certificate.
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        let connection = UnbufferedServerConnection::new(Arc::new(config))?;
+        Ok((Box::new(Session::new(connection, hearer)), guest))
+    }
+}
