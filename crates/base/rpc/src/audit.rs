@@ -2,7 +2,6 @@
 
 use plinth_identity::Audience;
 use plinth_identity::Identity;
-use plinth_identity::greeting::Refusal;
 use plinth_runtime::{Duration, Instant, audit, metric, now};
 use std::cell::Cell;
 use std::fmt::Display;
@@ -20,7 +19,7 @@ metric! {
 const AT_ONCE: u32 = 10;
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// Of all connections of a worker.
+/// Of all connections of a worker, or of a port of another protocol.
 pub struct Audit {
     refusals: Allowance,
     greetings: Allowance,
@@ -73,7 +72,7 @@ impl Audit {
     }
 
     /// The other side has proved a key, or shown a certificate.
-    pub fn greeted(&self, peer: SocketAddr, identity: Identity) {
+    pub fn greeted(&self, peer: SocketAddr, identity: impl Display) {
         CONNECTIONS.add(1);
         if let Some(untold) = self.greetings.may_tell() {
             audit!("ConnectionGreeted", "peer" => peer, "identity" => identity, "untold" => untold);
@@ -85,7 +84,7 @@ impl Audit {
         audit!("OperatorAsked", "peer" => peer, "request" => request, "what" => what);
     }
 
-    pub fn connection_refused(&self, peer: SocketAddr, why: &Refusal) {
+    pub fn connection_refused(&self, peer: SocketAddr, why: impl Display) {
         REFUSED_CONNECTIONS.add(1);
         if let Some(untold) = self.refusals.may_tell() {
             audit!("ConnectionRefused", "peer" => peer, "reason" => why, "untold" => untold);

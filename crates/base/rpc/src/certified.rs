@@ -77,7 +77,7 @@ pub(crate) async fn enter(
             }),
             _ => {
                 probe!("rpc_certificate_refused");
-                audit.connection_refused(peer, &refusal(&verdict));
+                audit.connection_refused(peer, refusal(&verdict));
                 None
             }
         }

@@ -7,7 +7,6 @@ use rcgen::{
     Issuer, KeyPair, KeyUsagePurpose, SanType,
 };
 use std::fmt;
-use std::net::IpAddr;
 
 /// A certificate with its key, as PEM.
 #[derive(Clone)]
@@ -32,8 +31,8 @@ pub struct Wanted<'a> {
     pub to: i32,
     /// For use by both sides, or by these only.
     pub usages: &'a [ExtendedKeyUsagePurpose],
-    /// Alternative names: where it is reached.
-    pub addresses: &'a [IpAddr],
+    /// Addresses and host names at which it is reached.
+    pub places: &'a [&'a str],
 }
 
 impl Wanted<'_> {
@@ -44,7 +43,7 @@ impl Wanted<'_> {
             from: 2000,
             to: 2100,
             usages: &[],
-            addresses: &[],
+            places: &[],
         }
     }
 
@@ -57,8 +56,11 @@ impl Wanted<'_> {
         params.not_before = rcgen::date_time_ymd(self.from, 1, 1);
         params.not_after = rcgen::date_time_ymd(self.to, 1, 1);
         params.extended_key_usages = self.usages.to_vec();
-        let addresses = self.addresses.iter().copied();
-        params.subject_alt_names = addresses.map(SanType::IpAddress).collect();
+        let place = |place: &&str| match place.parse() {
+            Ok(address) => SanType::IpAddress(address),
+            Err(_) => SanType::DnsName(made((*place).try_into())),
+        };
+        params.subject_alt_names = self.places.iter().map(place).collect();
         params
     }
 }

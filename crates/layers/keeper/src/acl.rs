@@ -1,10 +1,14 @@
 //! Access lists: who a client is, and what it may do (ZooKeeper programmer's guide, "access control using ACLs").
 
-use crate::wire::{Acl, Text};
-use crate::wire::{Code, permission};
+mod distinguished;
+
+pub use distinguished::is_valid as is_distinguished_name;
+
+use crate::doors::Origin;
+use crate::wire::{Acl, Code, Text, permission};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::rc::Rc;
 
 /// Most entries of an access list, and bytes of their names: the node's row has them all. ZooKeeper has no bound but
@@ -40,10 +44,32 @@ impl Identity {
     }
 }
 
-/// Who a client is before it says anything: what its connection proves. Here a layer for TLS adds the name in the
-/// client's certificate.
-pub fn of_connection(peer: SocketAddr) -> Rc<[Identity]> {
-    [Identity::of_address(peer.ip())].into()
+/// Whom no access list stops.
+#[derive(Clone, Copy, Default)]
+pub struct Supers<'a> {
+    /// `user:` and the hash of the password.
+    pub digest: Option<&'a str>,
+    /// The subject of a certificate.
+    pub x509: Option<&'a str>,
+}
+
+/// Who a client is before it says anything: what its connection proves.
+pub fn of_connection(address: IpAddr, origin: &Origin, supers: Supers) -> Rc<[Identity]> {
+    let mut all = vec![Identity::of_address(address)];
+    let _ = add_identities(&mut all, of_certificate(origin, supers)); // a name of a certificate is short
+    all.into()
+}
+
+/// Whom the client's certificate names, if it has shown one.
+fn of_certificate(origin: &Origin, supers: Supers) -> Vec<Identity> {
+    let Some(name) = &origin.certified else {
+        return Vec::new();
+    };
+    let mut identities = vec![Identity::new("x509", name)];
+    if supers.x509 == Some(name) {
+        identities.insert(0, Identity::new("super", name));
+    }
+    identities
 }
 
 /// Adds what is not there yet. They stand in the order in which ZooKeeper's server would go through them, which
@@ -90,26 +116,26 @@ pub fn digest(user_and_password: &str) -> String {
     format!("{user}:{}", STANDARD.encode(hash))
 }
 
-/// What a client that offers `auth` under `scheme` is known as from now on. `super_digest` is the id of the user whom
-/// no access list stops.
+/// What a client that offers `auth` under `scheme` is known as from now on.
 pub fn authenticate(
     scheme: &str,
     auth: Option<&[u8]>,
-    address: IpAddr,
-    super_digest: Option<&str>,
+    (address, origin): (IpAddr, &Origin),
+    supers: Supers,
 ) -> Result<Vec<Identity>, Code> {
     match scheme {
         "digest" => {
             let auth = auth.ok_or(Code::AUTH_FAILED)?;
             let id = digest(&String::from_utf8_lossy(auth));
             let mut identities = Vec::new();
-            if super_digest == Some(&id) {
+            if supers.digest == Some(&id) {
                 identities.push(Identity::new("super", ""));
             }
             identities.push(Identity::new("digest", &id));
             Ok(identities)
         }
         "ip" => Ok(vec![Identity::of_address(address)]),
+        "x509" if origin.certified.is_some() => Ok(of_certificate(origin, supers)),
         _ => Err(Code::AUTH_FAILED),
     }
 }
@@ -128,7 +154,10 @@ pub fn fix_up(acl: &[Acl], caller: &[Identity]) -> Result<Rc<[Acl]>, Code> {
         match &*entry.scheme {
             "world" if entry.id == "anyone" => add(entry.clone()),
             "auth" => {
-                let own = caller.iter().filter(|identity| identity.scheme == "digest");
+                let own = caller.iter().filter(|identity| {
+                    let scheme = &*identity.scheme;
+                    scheme == "digest" || scheme == "x509"
+                });
                 let mut is_anybody = false;
                 for identity in own {
                     is_anybody = true;
@@ -144,7 +173,8 @@ pub fn fix_up(acl: &[Acl], caller: &[Identity]) -> Result<Rc<[Acl]>, Code> {
             }
             "digest" if is_digest_id(&entry.id) => add(entry.clone()),
             "ip" if parse_network(&entry.id).is_some() => add(entry.clone()),
-            // `x509` too: a ZooKeeper without a secure port does not know it.
+            // Also where there is no secure port: another gateway of the tree may have one.
+            "x509" if distinguished::is_valid(&entry.id) => add(entry.clone()),
             _ => return Err(Code::INVALID_ACL),
         }
     }
@@ -292,21 +322,73 @@ mod tests {
 
     #[test]
     fn a_client_is_known_by_what_it_can_prove() {
-        let known = authenticate("digest", Some(b"u:p"), HERE, None).expect("any password will do");
+        let plain = Origin::default();
+        let authenticate = |scheme: &str, auth: Option<&[u8]>, supers: Supers| {
+            authenticate(scheme, auth, (HERE, &plain), supers)
+        };
+        let none = Supers::default();
+        let known = authenticate("digest", Some(b"u:p"), none).expect("any password will do");
         assert_eq!(known, [Identity::new("digest", &digest("u:p"))]);
         let of_super = digest("super:test");
-        let known = authenticate("digest", Some(b"super:test"), HERE, Some(&of_super));
+        let of_super = Supers {
+            digest: Some(&of_super),
+            ..none
+        };
+        let known = authenticate("digest", Some(b"super:test"), of_super);
         assert_eq!(known.expect("it is super")[0], Identity::new("super", ""));
         assert_eq!(
-            authenticate("kerberos", Some(b""), HERE, None),
+            authenticate("kerberos", Some(b""), none),
             Err(Code::AUTH_FAILED)
         );
-        assert_eq!(
-            authenticate("digest", None, HERE, None),
-            Err(Code::AUTH_FAILED)
-        );
-        let known = authenticate("ip", None, HERE, None).expect("it has an address");
+        assert_eq!(authenticate("digest", None, none), Err(Code::AUTH_FAILED));
+        let known = authenticate("ip", None, none).expect("it has an address");
         assert_eq!(known, [Identity::of_address(HERE)]);
+        let unknown = authenticate("x509", None, none);
+        assert_eq!(
+            unknown,
+            Err(Code::AUTH_FAILED),
+            "it has shown no certificate"
+        );
+    }
+
+    fn certified(name: &str) -> Origin {
+        Origin {
+            is_secure: true,
+            certified: Some(name.into()),
+        }
+    }
+
+    #[test]
+    fn a_client_with_a_certificate_is_known_by_its_subject_too() {
+        let none = Supers::default();
+        let own = Identity::new("x509", "CN=a,O=b");
+        let known = of_connection(HERE, &certified("CN=a,O=b"), none);
+        assert!(known.len() == 2 && known.contains(&own));
+        assert!(known.contains(&Identity::of_address(HERE)));
+        let again = authenticate("x509", None, (HERE, &certified("CN=a,O=b")), none);
+        assert_eq!(again.expect("it has shown one"), std::slice::from_ref(&own));
+        let of_super = Supers {
+            x509: Some("CN=a,O=b"),
+            ..none
+        };
+        let known = of_connection(HERE, &certified("CN=a,O=b"), of_super);
+        let closed = [entry(0, "world", "anyone")];
+        assert_eq!(check(&closed, permission::READ, &known), Ok(()));
+        assert!(known.contains(&own) && known.contains(&Identity::new("super", "CN=a,O=b")));
+        let known = of_connection(HERE, &certified("CN=a"), of_super);
+        assert_eq!(check(&closed, permission::READ, &known), Err(Code::NO_AUTH));
+    }
+
+    #[test]
+    fn the_subject_of_a_certificate_is_compared_as_it_is() {
+        let me = of_connection(HERE, &certified("CN=a,O=b"), Supers::default());
+        let read = |id: &str| check(&[entry(1, "x509", id)], permission::READ, &me);
+        assert_eq!(read("CN=a,O=b"), Ok(()));
+        for other in ["CN=a", "CN=a, O=b", "cn=a,O=b", "O=b,CN=a", "CN=a,O=b ", ""] {
+            assert_eq!(read(other), Err(Code::NO_AUTH), "{other}");
+        }
+        let in_vain = [entry(1, "digest", "CN=a,O=b"), entry(1, "ip", "CN=a,O=b")];
+        assert_eq!(check(&in_vain, permission::READ, &me), Err(Code::NO_AUTH));
     }
 
     #[test]
@@ -323,6 +405,14 @@ mod tests {
         assert_eq!(*fixed.expect("a list"), [own.clone(), own.clone()]);
         let twice = [own.clone(), entry(1, "ip", "10.0.0.1"), own.clone()];
         assert_eq!(*fix_up(&twice, &me).expect("a list"), twice[..2]);
+        let named = [
+            entry(1, "x509", "CN=client, O=Ours"),
+            entry(2, "x509", "CN=client"),
+        ];
+        assert_eq!(*fix_up(&named, &[]).expect("a list"), named);
+        let certified = of_connection(HERE, &certified("CN=a"), Supers::default());
+        let fixed = fix_up(&[entry(31, "auth", "")], &certified).expect("a list");
+        assert_eq!(*fixed, [entry(31, "x509", "CN=a")]);
         let odd = [entry(1, "digest", ":b"), entry(1, "digest", "a:b::")];
         assert_eq!(*fix_up(&odd, &me).expect("a list"), odd);
         for bad in [
@@ -334,7 +424,8 @@ mod tests {
             vec![entry(31, "ip", "10.0.0.0/33")],
             vec![entry(31, "", "")],
             vec![entry(31, "unheard-of", "x")],
-            vec![entry(31, "x509", "CN=client")],
+            vec![entry(31, "x509", "client")],
+            vec![entry(31, "x509", "")],
             vec![entry(31, "sasl", "client")],
         ] {
             assert_eq!(fix_up(&bad, &me), Err(Code::INVALID_ACL), "{bad:?}");

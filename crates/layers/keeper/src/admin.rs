@@ -260,13 +260,19 @@ fn watches_by(
     text
 }
 
+/// As ZooKeeper shows a port that there may be.
+pub fn port(address: Option<SocketAddr>) -> i32 {
+    address.map_or(-1, |address| address.port().into())
+}
+
 fn configuration(gateway: &Gateway) -> String {
     let options = &gateway.options;
     let (shortest, longest) = options.session_timeouts_ms();
     format!(
-        "clientPort={}\nsecureClientPort=-1\ndataDir=\ndataLogDir=\ntickTime={}\nmaxClientCnxns={}\n\
+        "clientPort={}\nsecureClientPort={}\ndataDir=\ndataLogDir=\ntickTime={}\nmaxClientCnxns={}\n\
          minSessionTimeout={shortest}\nmaxSessionTimeout={longest}\nserverId=0\n",
-        gateway.address.port(),
+        port(gateway.plain),
+        port(gateway.secure.as_ref().map(|secure| secure.address)),
         options.tick_ms,
         options.max_connections_per_address,
     )

@@ -67,7 +67,10 @@ pub async fn run(gateway: &Gateway, asked: &str) -> Value {
 fn say(gateway: &Gateway, life: &Life, name: &str) -> Result<Value, &'static str> {
     let said = match name {
         "configuration" => configuration(gateway),
-        "connections" => json!({ "connections": connections(life), "secure_connections": [] }),
+        "connections" => json!({
+            "connections": connections(life, false),
+            "secure_connections": connections(life, true),
+        }),
         "connection_stat_reset" => {
             admin::reset_connections(life);
             json!({})
@@ -83,7 +86,8 @@ fn say(gateway: &Gateway, life: &Life, name: &str) -> Result<Value, &'static str
         }
         "stats" => {
             let mut said = server_stats(gateway, life);
-            said["connections"] = connections(life);
+            said["connections"] = connections(life, false);
+            said["secure_connections"] = connections(life, true);
             said
         }
         "watch_summary" => {
@@ -118,7 +122,7 @@ fn configuration(gateway: &Gateway) -> Value {
     let options = &gateway.options;
     let (shortest, longest) = options.session_timeouts_ms();
     json!({
-        "client_port": gateway.address.port(),
+        "client_port": admin::port(gateway.plain),
         "data_dir": "",
         "data_log_dir": "",
         "tick_time": options.tick_ms,
@@ -130,9 +134,12 @@ fn configuration(gateway: &Gateway) -> Value {
     })
 }
 
-fn connections(life: &Life) -> Value {
+/// Those of the secure port, or of the plain one.
+fn connections(life: &Life, secure: bool) -> Value {
     let connections = life.clients.connections.borrow();
-    let rows = connections.values().map(|connection| {
+    let all = connections.values();
+    let asked = all.filter(|connection| connection.origin.is_secure == secure);
+    let rows = asked.map(|connection| {
         json!({
             "remote_socket_address": connection.peer.to_string(),
             "outstanding_requests": connection.pending.get(),

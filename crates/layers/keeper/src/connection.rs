@@ -3,6 +3,7 @@
 use crate::ANSWER_BYTES_MAX;
 use crate::acl::Identity;
 use crate::counters::Counters;
+use crate::doors::Origin;
 use crate::replica::Replica;
 use crate::watches::Client;
 use crate::wire::{Answer, AnswerHeader, Code, encode_answer};
@@ -18,6 +19,7 @@ use std::rc::Rc;
 pub struct Connection {
     pub client: Client,
     pub peer: SocketAddr,
+    pub origin: Origin,
     pub replica: Rc<Replica>,
     pub counters: Rc<Counters>,
     pub session: i64,

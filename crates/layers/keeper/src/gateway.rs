@@ -2,13 +2,14 @@
 
 use crate::backing::Backing;
 use crate::counters::Counters;
+use crate::doors::{Doors, Origin, Secure};
 use crate::life::{Gateway, Life, Options};
 use crate::stored::Stored;
 use crate::{commands, leases, monitor, requests};
 use plinth_client::Database;
 use plinth_runtime::metric::page::Sample;
 use plinth_runtime::net::{Listener, listen};
-use plinth_runtime::serve::accept;
+use plinth_runtime::serve::{Connection, accept};
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, TaskGroup, now, race, sleep, trace, trace_warn};
 use std::cell::{Cell, RefCell};
@@ -37,38 +38,53 @@ pub async fn run(place: plinth_workload::Place) {
 /// A gateway that serves ZooKeeper's clients, from a database or something else.
 pub struct Keeper {
     gateway: Rc<Gateway>,
-    listener: RefCell<Option<Listener>>,
+    /// The plain one, and the one by TLS.
+    listeners: RefCell<Option<[Option<Listener>; 2]>>,
 }
 
 impl Keeper {
-    /// A gateway of a database. It listens at `address` (port 0: any free one), and serves as long as
+    /// A gateway of a database. It listens at `doors` (port 0: any free one), and serves as long as
     /// [`serve`](Self::serve) runs.
     ///
     /// # Errors
-    /// The address cannot be listened at.
+    /// An address cannot be listened at, or there is none.
     pub async fn listen(
         database: Database,
-        address: SocketAddr,
+        doors: impl Into<Doors>,
         options: Options,
     ) -> std::io::Result<Keeper> {
-        Self::listen_over(Rc::new(Stored(database)), address, options).await
+        Self::listen_over(Rc::new(Stored(database)), doors, options).await
     }
 
     /// As [`listen`](Self::listen), a gateway that stands on `backing`.
     ///
     /// # Errors
-    /// The address cannot be listened at.
+    /// An address cannot be listened at, or there is none.
     pub async fn listen_over(
         backing: Rc<dyn Backing>,
-        address: SocketAddr,
+        doors: impl Into<Doors>,
         options: Options,
     ) -> std::io::Result<Keeper> {
-        let listener = listen(address).await?;
-        let address = listener.local_addr()?;
+        let doors = doors.into();
+        let (mut listeners, mut plain, mut secure) = ([None, None], None, None);
+        if let Some(address) = doors.plain {
+            let listener = listen(address).await?;
+            plain = Some(listener.local_addr()?);
+            listeners[0] = Some(listener);
+        }
+        if let Some((address, guests)) = doors.secure {
+            let listener = listen(address).await?;
+            secure = Some(Rc::new(Secure::new(listener.local_addr()?, guests)));
+            listeners[1] = Some(listener);
+        }
+        let address = plain.or(secure.as_ref().map(|secure| secure.address));
+        let address = address.ok_or(std::io::ErrorKind::AddrNotAvailable)?;
         let gateway = Rc::new(Gateway {
             options,
             backing,
             address,
+            plain,
+            secure,
             life: Watch::new(None),
             next_client: Cell::new(1),
             started: now(),
@@ -78,20 +94,25 @@ impl Keeper {
         });
         Ok(Keeper {
             gateway,
-            listener: RefCell::new(Some(listener)),
+            listeners: RefCell::new(Some(listeners)),
         })
     }
 
-    /// Where clients reach it.
+    /// Where clients reach it: the plain port, if it has one.
     pub fn address(&self) -> SocketAddr {
         self.gateway.address
     }
 
+    /// Where clients reach it by TLS.
+    pub fn secure_address(&self) -> Option<SocketAddr> {
+        self.gateway.secure.as_ref().map(|secure| secure.address)
+    }
+
     /// Serves until the future is dropped. May be called once.
     pub async fn serve(&self) {
-        let listener = self.listener.take().expect("it serves once");
+        let [plain, secure] = self.listeners.take().expect("it serves once");
         let connections = TaskGroup::new();
-        let start = |connection: plinth_runtime::serve::Connection| {
+        let start = |connection: Connection, secure: Option<Rc<Secure>>| {
             let gateway = self.gateway.clone();
             let most = gateway.options.max_connections_per_address;
             let Some(place) = gateway.addresses.take(connection.peer.ip(), most) else {
@@ -101,12 +122,24 @@ impl Keeper {
             gateway.next_client.set(client + 1);
             connections.spawn("keeper client", async move {
                 // Boxed: a future that is handed on takes its room in each frame that it passes.
-                let serving = Box::pin(requests::serve(gateway, client, connection, &place));
+                let serving = Box::pin(async {
+                    let entered = match secure {
+                        Some(secure) => secure.enter(connection).await,
+                        None => Some((connection, Origin::default())),
+                    };
+                    if let Some(entered) = entered {
+                        requests::serve(gateway, client, entered, &place).await;
+                    }
+                });
                 race(serving, place.given_up()).await;
             });
             ControlFlow::Continue(())
         };
-        race(accept(listener, start), live(&self.gateway)).await;
+        let plain = taking(plain, |connection| start(connection, None));
+        let secure = taking(secure, |connection| {
+            start(connection, self.gateway.secure.clone())
+        });
+        race(race(plain, secure), live(&self.gateway)).await;
     }
 
     /// The names of the commands of ZooKeeper's AdminServer that it has.
@@ -122,6 +155,14 @@ impl Keeper {
     /// Its numbers for monitoring.
     pub fn samples(&self) -> Vec<Sample> {
         monitor::samples(&self.gateway)
+    }
+}
+
+/// Takes connections for ever, if there is a listener.
+async fn taking(listener: Option<Listener>, start: impl Fn(Connection) -> ControlFlow<()>) {
+    match listener {
+        Some(listener) => accept(listener, start).await,
+        None => std::future::pending().await,
     }
 }
 

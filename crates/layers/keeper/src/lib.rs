@@ -12,6 +12,7 @@ mod commands;
 mod commit;
 mod connection;
 mod counters;
+mod doors;
 mod dump;
 mod gateway;
 mod greeting;
@@ -38,6 +39,7 @@ pub mod workload;
 pub mod writes;
 pub mod zxid;
 
+pub use doors::Doors;
 pub use gateway::Keeper;
 pub use life::Options;
 

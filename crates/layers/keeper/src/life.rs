@@ -10,13 +10,14 @@ use crate::backing::{Backing, Beginning};
 use crate::clients::Clients;
 use crate::connection::Connection;
 use crate::counters::Counters;
+use crate::doors::Secure;
 use crate::replica::Replica;
 use crate::tree::execute::{Operation, Owner};
 use crate::tree::totals::Totals;
 use crate::watches::{Client, Watches};
 use crate::wire::Code;
 use crate::writes::{Outcome, Writes, code_of};
-use crate::{BEAT_MS, ISOLATION_MS};
+use crate::{BEAT_MS, ISOLATION_MS, acl};
 use plinth_core::Result;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{Duration, Instant, now, probe, random, sleep, trace, trace_warn};
@@ -40,6 +41,8 @@ pub struct Options {
     pub max_connections_per_address: usize,
     /// Id of the user whom no access list stops: `super:` and the hash of the password.
     pub super_digest: Option<String>,
+    /// Subject of the certificate whose owner no access list stops.
+    pub x509_super_user: Option<String>,
     /// Quotas are enforced: hard limits are hard, and the trace tells of soft ones (ZooKeeper's `enforceQuota`).
     pub enforce_quota: bool,
 }
@@ -53,6 +56,7 @@ impl Default for Options {
             max_session_timeout_ms: None,
             max_connections_per_address: 10_000,
             super_digest: None,
+            x509_super_user: None,
             enforce_quota: false,
         }
     }
@@ -65,13 +69,24 @@ impl Options {
         let longest = self.max_session_timeout_ms.unwrap_or(20 * self.tick_ms);
         (shortest, longest.max(shortest))
     }
+
+    /// Whom no access list stops.
+    pub fn supers(&self) -> acl::Supers<'_> {
+        acl::Supers {
+            digest: self.super_digest.as_deref(),
+            x509: self.x509_super_user.as_deref(),
+        }
+    }
 }
 
 /// The part of a gateway that lasts.
 pub struct Gateway {
     pub options: Options,
     pub backing: Rc<dyn Backing>,
+    /// Where clients reach it: the plain port, if it has one.
     pub address: SocketAddr,
+    pub plain: Option<SocketAddr>,
+    pub secure: Option<Rc<Secure>>,
     /// `None` while there is no life.
     pub life: Watch<Option<Rc<Life>>>,
     pub next_client: Cell<Client>,

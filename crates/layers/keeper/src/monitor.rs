@@ -18,6 +18,9 @@ metric! {
     PACKETS_SENT: Counter = "packets_sent", "answers and events sent";
     CONNECTIONS: Gauge = "num_alive_connections", "connections of clients";
     REJECTED: Counter = "connection_rejected", "connections that were refused because their address had too many";
+    FAILED_HANDSHAKES: Counter = "unsuccessful_handshake",
+        "connections at the secure port that were refused: by their certificate, or because they speak no TLS";
+    HANDSHAKES: Gauge = "outstanding_tls_handshake", "TLS handshakes that are under way";
     OUTSTANDING: Gauge = "outstanding_requests", "writes that wait for a transaction";
     ZNODES: Gauge = "znode_count", "nodes of the tree, as ZooKeeper counts them: the root counts twice";
     WATCHES: Gauge = "watch_count", "watches of clients of this gateway";
@@ -70,6 +73,10 @@ pub fn numbers(gateway: &Gateway, life: &Life) -> Vec<(&'static Family, f64)> {
         (&CACHED_NODES, nodes as f64),
         (&CACHED_BYTES, bytes as f64),
     ];
+    if let Some(secure) = &gateway.secure {
+        numbers.push((&FAILED_HANDSHAKES, secure.failed() as f64));
+        numbers.push((&HANDSHAKES, secure.under_way() as f64));
+    }
     if let Some((open, most)) = net::open_files() {
         numbers.push((&OPEN_FILES, open as f64));
         numbers.push((&OPEN_FILES_MAX, most as f64));

@@ -8,6 +8,7 @@
 use crate::addresses::Place;
 use crate::connection::Connection;
 use crate::counters::{Asked, Kind};
+use crate::doors::Origin;
 use crate::life::{Gateway, Life};
 use crate::replica::Replica;
 use crate::talk::Talk;
@@ -35,18 +36,33 @@ const PENDING_MAX: usize = 1000;
 pub async fn serve(
     gateway: Rc<Gateway>,
     client: Client,
-    accepted: serve::Connection,
+    (accepted, origin): (serve::Connection, Origin),
     place: &Place,
 ) {
-    let peer = accepted.peer;
-    let work = |inbox, outbox| talk(gateway, client, (peer, place), inbox, outbox);
+    let come = Come {
+        peer: accepted.peer,
+        origin,
+        place,
+    };
+    let work = |inbox, outbox| talk(gateway, client, come, inbox, outbox);
     serve::session(accepted, work).await;
+}
+
+/// Where a client has come from, and how.
+struct Come<'a> {
+    peer: SocketAddr,
+    origin: Origin,
+    place: &'a Place,
 }
 
 async fn talk(
     gateway: Rc<Gateway>,
     client: Client,
-    (peer, place): (SocketAddr, &Place),
+    Come {
+        peer,
+        origin,
+        place,
+    }: Come<'_>,
     mut inbox: Inbox,
     outbox: Rc<Outbox>,
 ) {
@@ -71,7 +87,12 @@ async fn talk(
         session: accepted.session,
         timeout_ms: accepted.timeout_ms,
         is_read_only: accepted.is_read_only,
-        identities: RefCell::new(acl::of_connection(peer)),
+        identities: RefCell::new(acl::of_connection(
+            peer.ip(),
+            &origin,
+            gateway.options.supers(),
+        )),
+        origin,
         outbox,
         pending: Cell::new(0),
         done: Notify::new(),
@@ -320,8 +341,11 @@ impl Talk {
 
     /// Most clients give such a request the same `xid`, but not all do.
     fn authenticate(&self, xid: i32, scheme: &str, auth: Option<&[u8]>) {
-        let super_digest = self.gateway.options.super_digest.as_deref();
-        let identities = acl::authenticate(scheme, auth, self.peer.ip(), super_digest);
+        let (proved, supers) = (
+            (self.peer.ip(), &self.origin),
+            self.gateway.options.supers(),
+        );
+        let identities = acl::authenticate(scheme, auth, proved, supers);
         let identities = identities.and_then(|new| {
             let mut all = self.identities.borrow().to_vec();
             acl::add_identities(&mut all, new)?;

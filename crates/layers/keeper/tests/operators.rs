@@ -14,7 +14,7 @@ use std::rc::Rc;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 async fn start(options: Options) -> (Rc<Keeper>, Task<()>) {
-    let address = ([127, 0, 0, 1], 0).into();
+    let address: SocketAddr = ([127, 0, 0, 1], 0).into();
     let database = MemoryCluster::new().database();
     let keeper = Keeper::listen(database, address, options).await;
     let keeper = Rc::new(keeper.expect("a free port"));

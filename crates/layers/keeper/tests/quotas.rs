@@ -24,7 +24,7 @@ impl Gateway {
             enforce_quota,
             ..Options::default()
         };
-        let address = ([127, 0, 0, 1], 0).into();
+        let address: std::net::SocketAddr = ([127, 0, 0, 1], 0).into();
         let keeper = Keeper::listen(cluster.database(), address, options).await;
         let keeper = Rc::new(keeper.expect("a free port"));
         let serving = keeper.clone();

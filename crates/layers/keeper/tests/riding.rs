@@ -21,7 +21,7 @@ struct Gateway(
 
 impl Gateway {
     async fn start(cluster: &MemoryCluster) -> Gateway {
-        let address = ([127, 0, 0, 1], 0).into();
+        let address: std::net::SocketAddr = ([127, 0, 0, 1], 0).into();
         let keeper = Keeper::listen(cluster.database(), address, Options::default()).await;
         let keeper = Rc::new(keeper.expect("a free port"));
         let serving = keeper.clone();

@@ -29,7 +29,7 @@ impl Serves for Zelos {
 
     async fn call(stack: &ServiceStack<Self>, _: &str, _: &Bytes) -> Called {
         let at = match stack.application().door() {
-            Some(door) => format!("at {}", door.listen),
+            Some(door) => format!("at {}", door.listen.shown()),
             None => "of a process that was given an address for them".into(),
         };
         Called::Refused {
@@ -43,7 +43,7 @@ impl Serves for Zelos {
             return std::future::pending().await;
         };
         let backing = Rc::new(OnStack::new(stack));
-        match Keeper::listen_over(backing, door.listen, door.options.clone()).await {
+        match Keeper::listen_over(backing, door.listen.clone(), door.options.clone()).await {
             Ok(keeper) => {
                 let keeper = Rc::new(keeper);
                 let beside = door.beside.as_ref();
@@ -58,7 +58,7 @@ impl Serves for Zelos {
             }
             Err(error) => Stopped(format!(
                 "cannot listen at {} for ZooKeeper's clients: {error}; choose another address",
-                door.listen
+                door.listen.shown()
             )),
         }
     }

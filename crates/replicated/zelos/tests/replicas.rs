@@ -64,7 +64,7 @@ fn config(n: u8) -> Config {
         enforce_quota: true,
         ..Options::default()
     };
-    let (listen, beside) = (door(n), None);
+    let (listen, beside) = (door(n).into(), None);
     let door = Door {
         listen,
         options,

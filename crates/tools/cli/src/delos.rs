@@ -36,7 +36,7 @@ enum Command {
     /// Run a service on this machine: several replicas, which are processes
     Dev(dev::Arguments),
     /// Run the process of one replica; one with an empty directory waits for `create` or `add-replica`
-    Serve(serve::Arguments),
+    Serve(Box<serve::Arguments>),
     /// Make a service of processes that wait for one, and write its file, NAME.delos
     Create(create::Arguments),
     /// Send a request to a service and print its answer
@@ -166,7 +166,7 @@ fn parse_json(text: &str) -> Result<Value, String> {
 pub fn run(arguments: Arguments) -> Outcome {
     match arguments.command {
         Command::Dev(arguments) => dev::run(&arguments),
-        Command::Serve(arguments) => serve::run(arguments),
+        Command::Serve(arguments) => serve::run(*arguments),
         Command::Create(arguments) => connect::block_on(create::run(&arguments)),
         Command::Call(arguments) => connect::block_on(commands::call(&arguments)),
         Command::Status(arguments) => connect::block_on(state::status(&arguments.common)),

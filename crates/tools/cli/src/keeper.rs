@@ -6,6 +6,7 @@ mod name;
 
 use crate::Outcome;
 use crate::connect::with_remedy;
+use crate::guests::ForGuests;
 use crate::server::{follow_parent, parse_knobs, raise_file_limit};
 use crate::tls::TlsArguments;
 use crate::zookeeper::ForClients;
@@ -13,11 +14,12 @@ use crate::{allocator, trace_file};
 use name::parse_tree;
 use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_identity::Identity;
-use plinth_keeper::{Keeper, Options};
+use plinth_keeper::{Doors, Keeper, Options};
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::real::{block_on, interrupted};
 use plinth_runtime::{Either, race};
-use std::net::SocketAddr;
+use plinth_tls::Settings;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
 #[derive(clap::Args, Debug)]
@@ -25,9 +27,14 @@ use std::path::PathBuf;
 pub struct Arguments {
     #[command(subcommand)]
     command: Option<migrate::Command>,
-    /// Address for ZooKeeper's clients
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:2181")]
-    listen: SocketAddr,
+    /// Address for ZooKeeper's clients [default: 127.0.0.1:2181, or none with --secure-listen]
+    #[arg(long, value_name = "IP:PORT")]
+    listen: Option<SocketAddr>,
+    /// Address for ZooKeeper's clients by TLS, ZooKeeper's secureClientPort; needs --tls-certificate-file and so on
+    #[arg(id = "secure_listen", long = "secure-listen", value_name = "IP:PORT")]
+    secure_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    guests: ForGuests,
     /// Cluster file of the cluster that keeps the nodes
     #[arg(
         short = 'C',
@@ -42,7 +49,8 @@ pub struct Arguments {
     tree: String,
     #[command(flatten)]
     clients: ForClients,
-    /// Address of ZooKeeper's AdminServer (/commands) and of a metrics page (/metrics), open to all who reach it
+    /// Address of ZooKeeper's AdminServer (/commands) and of a metrics page (/metrics). Beyond loopback it asks for a
+    /// token if the cluster has keys: see plinth keys page-token
     #[arg(long, value_name = "IP:PORT")]
     admin: Option<SocketAddr>,
     /// Memory for nodes, in MiB
@@ -61,13 +69,16 @@ pub struct Arguments {
     parent: Option<u32>,
 }
 
+const DEFAULT_LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 2181);
+
 pub fn run(arguments: Arguments) -> Outcome {
     if let Some(command) = arguments.command {
         return migrate::run(command);
     }
-    let options = arguments
+    let mut options = arguments
         .clients
         .options("keeper", arguments.tree.clone())?;
+    options.x509_super_user = arguments.guests.super_user();
     let mut texts = vec![format!(
         "keeper_cache_bytes_max={}",
         arguments.cache_mib << 20
@@ -86,21 +97,41 @@ pub fn run(arguments: Arguments) -> Outcome {
 }
 
 async fn serve(arguments: Arguments, options: Options) -> Outcome {
-    let at = |line: String| format!("keeper {}: {line}", arguments.listen);
-    let cluster = ClusterFile::load_with(&arguments.cluster_file, arguments.tls.settings())
+    let first = arguments.listen.or(arguments.secure_listen);
+    let first = first.unwrap_or(DEFAULT_LISTEN);
+    let at = |line: String| format!("keeper {first}: {line}");
+    let mut doors = Doors {
+        plain: arguments.listen.or(match arguments.secure_listen {
+            Some(_) => None,
+            None => Some(first),
+        }),
+        secure: None,
+    };
+    if let Some(address) = arguments.secure_listen {
+        let read = arguments.guests.guests("--secure-listen", &arguments.tls);
+        doors.secure = Some((address, read.await.map_err(at)?));
+    }
+    let settings = match arguments.tls.settings() {
+        // A certificate without those of who signs others is for clients.
+        settings if settings.ca.is_none() && doors.secure.is_some() => Settings::default(),
+        settings => settings,
+    };
+    let cluster = ClusterFile::load_with(&arguments.cluster_file, settings)
         .await
         .map_err(|error| at(with_remedy(error)))?;
     // A gateway needs no more, whatever its file gives.
     let credentials = cluster.credentials(Identity::Client);
     let database = plinth_client::connect_with(credentials, cluster);
-    let listening = Keeper::listen(database, arguments.listen, options);
+    let listening = Keeper::listen(database, doors, options);
     let keeper = listening.await.map_err(|error| {
         at(format!(
-            "cannot listen: {error}; choose another address with --listen"
+            "cannot listen: {error}; choose another address with --listen or --secure-listen"
         ))
     })?;
     let questions = match arguments.admin {
-        Some(address) => Some(admin::listen("--admin", address).map_err(at)?),
+        Some(address) => {
+            Some(admin::listen("--admin", address, &arguments.cluster_file).map_err(at)?)
+        }
         None => None,
     };
     let serving = race(keeper.serve(), admin::answer(&keeper, questions));

@@ -13,6 +13,7 @@ mod demo;
 mod dev;
 mod dump;
 mod farm;
+mod guests;
 mod keeper;
 mod keys;
 mod load;

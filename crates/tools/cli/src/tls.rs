@@ -41,6 +41,21 @@ impl fmt::Debug for TlsArguments {
 }
 
 impl TlsArguments {
+    /// True if an option is given, whatever variables say.
+    pub fn is_given(&self) -> bool {
+        let files = [
+            &self.tls_certificate_file,
+            &self.tls_key_file,
+            &self.tls_ca_file,
+        ];
+        files.iter().any(|file| file.is_some()) || self.tls_password.is_some() || self.has_rules()
+    }
+
+    /// True if an option says what certificates of others must say, or what they stand for.
+    pub fn has_rules(&self) -> bool {
+        !self.tls_verify_peers.is_empty() || !self.tls_identity.is_empty()
+    }
+
     /// What the options say, and the variables where they say nothing.
     pub fn settings(&self) -> Settings {
         let file = |path: &Option<PathBuf>| path.clone().map(Source::File);

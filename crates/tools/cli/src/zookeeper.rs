@@ -55,6 +55,7 @@ impl ForClients {
             max_session_timeout_ms: self.max_session_timeout_ms,
             max_connections_per_address: self.max_connections_per_address,
             super_digest: self.super_digest.clone(),
+            x509_super_user: None, // of those that have a secure port
             enforce_quota: self.enforce_quota,
         };
         let shortest = self.min_session_timeout_ms.unwrap_or(2 * self.tick_ms);

@@ -4,8 +4,10 @@ use super::kinds::KINDS;
 use super::names::{parse_address, parse_service_name};
 use super::places;
 use crate::Outcome;
+use crate::guests::ForGuests;
 use crate::keeper::admin;
 use crate::server::{follow_parent, parse_knobs, raise_file_limit};
+use crate::tls::TlsArguments;
 use crate::zookeeper::ForClients;
 use crate::{allocator, pages, trace_file};
 use plinth_coordination::key_file;
@@ -13,6 +15,7 @@ use plinth_core::EngineKind;
 use plinth_delos::replica::identity::service_file;
 use plinth_delos::replica::{Config, Settings, serve_with_page};
 use plinth_identity::Identity;
+use plinth_keeper::{Doors, Options};
 use plinth_rpc::Credentials;
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::metric::page::Page;
@@ -45,10 +48,23 @@ pub struct Arguments {
     /// Cache of the local store, in MiB
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
     cache_mib: u64,
-    /// Address for ZooKeeper's clients, for a replica of kind zelos [default: port 2181 of the IP of --listen]
+    /// Address for ZooKeeper's clients, for a replica of kind zelos [default: port 2181 of the IP of --listen, or none
+    /// with --zookeeper-secure-listen]
     #[arg(long, value_name = "IP:PORT")]
     zookeeper_listen: Option<SocketAddr>,
-    /// Address of ZooKeeper's AdminServer (/commands) and of a page of its metrics (/metrics), for kind zelos
+    /// Address for ZooKeeper's clients by TLS, for kind zelos; needs --tls-certificate-file and --tls-key-file
+    #[arg(
+        id = "secure_listen",
+        long = "zookeeper-secure-listen",
+        value_name = "IP:PORT"
+    )]
+    secure_listen: Option<SocketAddr>,
+    #[command(flatten)]
+    guests: ForGuests,
+    #[command(flatten)]
+    tls: TlsArguments,
+    /// Address of ZooKeeper's AdminServer (/commands) and of a page of its metrics (/metrics), for kind zelos. Beyond
+    /// loopback it asks for a token if the replica has keys
     #[arg(long, value_name = "IP:PORT")]
     zookeeper_admin: Option<SocketAddr>,
     #[command(flatten)]
@@ -72,13 +88,57 @@ fn parse_engine(name: &str) -> Result<EngineKind, String> {
 }
 
 /// Pages about the gateway of a Zelos. Until there is one, and if the replica is of another kind, questions wait.
-fn admin_pages(address: SocketAddr) -> Outcome<Beside> {
-    let questions = admin::listen("--zookeeper-admin", address)?;
+fn admin_pages(address: SocketAddr, directory: &Path) -> Outcome<Beside> {
+    let questions = admin::listen("--zookeeper-admin", address, &service_file(directory))?;
     let questions = Cell::new(Some(questions));
     Ok(Rc::new(move |keeper| {
         let questions = questions.take();
         Box::pin(async move { admin::answer(&keeper, questions).await })
     }))
+}
+
+/// What is said of TLS, which only one port of a replica speaks.
+fn check_tls(arguments: &Arguments) -> Outcome {
+    if arguments.tls.has_rules() {
+        return Err("--tls-verify-peers and --tls-identity say nothing of ZooKeeper's clients; leave them out, and \
+                    choose who signs their certificates with --client-ca-file"
+            .into());
+    }
+    match arguments.tls.is_given() && arguments.secure_listen.is_none() {
+        true => Err("certificates are only for --zookeeper-secure-listen: the other ports of a replica do not speak \
+                     TLS; leave out the options --tls-…"
+            .into()),
+        false => Ok(()),
+    }
+}
+
+/// Where ZooKeeper's clients come in.
+async fn door(arguments: &Arguments, mut options: Options) -> Outcome<Door> {
+    options.x509_super_user = arguments.guests.super_user();
+    let secure = match arguments.secure_listen {
+        Some(address) => {
+            let read = arguments
+                .guests
+                .guests("--zookeeper-secure-listen", &arguments.tls);
+            Some((address, read.await?))
+        }
+        None => None,
+    };
+    let usual = SocketAddr::new(arguments.listen.ip(), ZOOKEEPER_PORT);
+    let plain = match &secure {
+        Some(_) => arguments.zookeeper_listen,
+        None => arguments.zookeeper_listen.or(Some(usual)),
+    };
+    let directory = &arguments.data_dir;
+    let beside = match arguments.zookeeper_admin {
+        Some(address) => Some(admin_pages(address, directory)?),
+        None => None,
+    };
+    Ok(Door {
+        listen: Doors { plain, secure },
+        options,
+        beside,
+    })
 }
 
 /// Reads the keys beside the service's file in the data directory, and follows changes of them.
@@ -110,38 +170,36 @@ pub fn run(arguments: Arguments) -> Outcome {
         served.map_err(|line| format!("{at}: {line}"))?;
     }
     let page = page.map(|(_, page)| page);
-    let zookeeper = arguments.zookeeper_listen;
-    let door = Door {
-        listen: zookeeper.unwrap_or(SocketAddr::new(arguments.listen.ip(), ZOOKEEPER_PORT)),
-        options: arguments.clients.options(&at, "default".into())?,
-        beside: match arguments.zookeeper_admin {
-            Some(address) => Some(admin_pages(address).map_err(|line| format!("{at}: {line}"))?),
-            None => None,
-        },
-    };
-    let credentials = Credentials::new(None, Identity::Server);
-    let config = Config {
-        directory: arguments.data_dir,
-        listen: arguments.listen,
-        kinds: KINDS,
-        engine: arguments.engine,
-        cache_bytes: (arguments.cache_mib as usize) << 20,
-        service: arguments.service,
-        settings: Settings::default().with(door).with(credentials.clone()),
-        places: places::open,
-    };
+    check_tls(&arguments).map_err(|line| format!("{at}: {line}"))?;
+    let options = arguments.clients.options(&at, "default".into())?;
     let outcome = block_on(async {
-        let following = keys(&config.directory, credentials).await;
+        let door = door(&arguments, options).await;
+        let door = door.map_err(|line| format!("{at}: {line}"))?;
+        let credentials = Credentials::new(None, Identity::Server);
+        let following = keys(&arguments.data_dir, credentials.clone()).await;
         let _following = following.map_err(|line| format!("{at}: {line}"))?;
-        if let Some(address) = zookeeper {
+        let asked = [
+            (arguments.zookeeper_listen, "--zookeeper-listen"),
+            (arguments.secure_listen, "--zookeeper-secure-listen"),
+        ];
+        for (address, flag) in asked {
+            let Some(address) = address else { continue };
             // Before it becomes a replica that nobody can use.
             let found = listen(address).await;
             found.map(drop).map_err(|error| {
-                format!(
-                    "{at}: cannot listen at {address}: {error}; choose another --zookeeper-listen"
-                )
+                format!("{at}: cannot listen at {address}: {error}; choose another {flag}")
             })?;
         }
+        let config = Config {
+            directory: arguments.data_dir,
+            listen: arguments.listen,
+            kinds: KINDS,
+            engine: arguments.engine,
+            cache_bytes: (arguments.cache_mib as usize) << 20,
+            service: arguments.service,
+            settings: Settings::default().with(door).with(credentials),
+            places: places::open,
+        };
         match race(interrupted(), serve_with_page(config, page)).await {
             Either::Left(Ok(())) => Ok(()),
             Either::Left(Err(error)) => Err(format!("{at}: cannot wait for signals: {error}")),

@@ -26,13 +26,19 @@ pub enum Question {
 pub type Questions = mpsc::Receiver<(Question, oneshot::Sender<String>)>;
 type Asking = mpsc::Sender<(Question, oneshot::Sender<String>)>;
 
-/// Binds the address that `flag` names; a thread of its own serves the pages.
+/// Binds the address that `flag` names; a thread of its own serves the pages. From afar they ask for the token of the
+/// keys that lie beside the file `beside`, if there are any.
 ///
 /// # Errors
 /// The address cannot be listened at: one line for the user.
-pub fn listen(flag: &'static str, address: SocketAddr) -> Result<Questions, String> {
+pub fn listen(
+    flag: &'static str,
+    address: SocketAddr,
+    beside: &std::path::Path,
+) -> Result<Questions, String> {
     let (asking, questions) = mpsc::channel(WAITING_MAX);
-    pages::serve(flag, address, router(asking))?;
+    let router = pages::guarded(router(asking), address, beside);
+    pages::serve(flag, address, router)?;
     Ok(questions)
 }
 
