@@ -40,6 +40,7 @@ pub(crate) fn line_of_guest(error: &Error, own: &str) -> String {
             | AlertDescription::BadCertificate
             | AlertDescription::CertificateUnknown
             | AlertDescription::CertificateExpired
+            | AlertDescription::CertificateRevoked
             | AlertDescription::UnsupportedCertificate),
         ) => format!(
             "the client does not take our certificate {own} ({alert:?}): its trust store must have the root of it, \
@@ -81,6 +82,9 @@ fn alerted(alert: AlertDescription, own: &str) -> String {
         AlertDescription::CertificateExpired => format!(
             "the other side says that our certificate {own} is not good at this time; renew it, or compare the clocks"
         ),
+        AlertDescription::CertificateRevoked => {
+            format!("the other side says that our certificate {own} was revoked; make another one")
+        }
         AlertDescription::AccessDenied => format!(
             "the rules of the other side refuse our certificate {own}; compare --tls-verify-peers and --tls-identity \
              there with its subject"

@@ -198,8 +198,8 @@ impl Ready {
         let judge = match auth {
             ClientAuth::None => None,
             ClientAuth::Need | ClientAuth::Want => {
-                let (roots, ca) = (material.roots()?, material.ca.name.clone());
-                Some(Arc::new(Judge::new(Policy::default(), roots, ca)))
+                let judge = Judge::new(Policy::default(), material.trust()?);
+                Some(Arc::new(judge))
             }
         };
         let ready = Ready {

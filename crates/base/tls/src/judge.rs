@@ -7,7 +7,9 @@ use plinth_identity::{Identity, Side};
 use rustls::CertificateError;
 use rustls::pki_types::{CertificateDer, TrustAnchor, UnixTime};
 use std::time::Duration;
-use webpki::{EndEntityCert, KeyUsage};
+use webpki::{
+    CertRevocationList, EndEntityCert, KeyUsage, RevocationOptionsBuilder, UnknownStatusPolicy,
+};
 
 /// A longer chain is refused before it is looked at.
 const CHAIN_MAX: usize = 10;
@@ -52,12 +54,21 @@ pub struct Root {
     pub said: x509::Certificate,
 }
 
+/// What a CA file says.
+#[derive(Default)]
+pub struct Trust {
+    pub roots: Vec<Root>,
+    /// One for each that signs others, at most. One that is due for renewal still counts: to refuse everybody then
+    /// would stop a cluster for a date.
+    pub revoked: Vec<CertRevocationList<'static>>,
+    /// Its name.
+    pub file: String,
+}
+
 pub struct Judge {
     pub policy: Policy,
-    roots: Vec<Root>,
+    trust: Trust,
     anchors: Vec<TrustAnchor<'static>>,
-    /// Where the roots are from.
-    ca_file: String,
 }
 
 /// Why a certificate is not taken.
@@ -85,13 +96,12 @@ fn at(seconds: u64) -> UnixTime {
 }
 
 impl Judge {
-    pub fn new(policy: Policy, roots: Vec<Root>, ca_file: String) -> Judge {
-        let anchors = roots.iter().map(|root| root.anchor.clone()).collect();
+    pub fn new(policy: Policy, trust: Trust) -> Judge {
+        let anchors = trust.roots.iter().map(|root| root.anchor.clone());
         Judge {
             policy,
-            roots,
-            anchors,
-            ca_file,
+            anchors: anchors.collect(),
+            trust,
         }
     }
 
@@ -155,6 +165,15 @@ impl Judge {
         let Err(mismatch) = self.policy.rules.check(&certificate) else {
             return Ok(certificate);
         };
+        if broken == Some(&webpki::Error::CertRevoked) {
+            let line = format!(
+                "the peer's certificate was revoked; give it another one ({}, in a list in {})",
+                of(&certificate),
+                self.trust.file
+            );
+            let told = CertificateError::Revoked;
+            return Err(Refused { line, told });
+        }
         let told = match &mismatch {
             rules::Mismatch::NotValid => CertificateError::UnknownIssuer,
             rules::Mismatch::Expired => CertificateError::Expired,
@@ -203,7 +222,7 @@ impl Judge {
         now: u64,
     ) -> Path<'_> {
         // One that is in the CA file needs nobody to sign it.
-        if let Some(root) = self.roots.iter().find(|root| root.der == *own) {
+        if let Some(root) = self.trust.roots.iter().find(|root| root.der == *own) {
             let is_unexpired = said.dates.include(now);
             return Path::Trusted { is_unexpired, root };
         }
@@ -250,14 +269,17 @@ impl Judge {
             Side::Acceptor => KeyUsage::client_auth(),
         };
         let algorithms = PROVIDER.signature_verification_algorithms.all;
+        let revoked: Vec<_> = self.trust.revoked.iter().collect();
+        let revoked = RevocationOptionsBuilder::new(&revoked).ok(); // without a list nothing is revoked
+        let revoked = revoked.map(|of| of.with_status_policy(UnknownStatusPolicy::Allow).build());
         let path =
-            end.verify_for_usage(algorithms, &self.anchors, rest, time, usage, None, None)?;
+            end.verify_for_usage(algorithms, &self.anchors, rest, time, usage, revoked, None)?;
         let anchor = path.anchor();
         let is_it = |root: &&Root| {
             root.anchor.subject == anchor.subject
                 && root.anchor.subject_public_key_info == anchor.subject_public_key_info
         };
-        let root = self.roots.iter().find(is_it);
+        let root = self.trust.roots.iter().find(is_it);
         root.ok_or(webpki::Error::UnknownIssuer)
     }
 
@@ -265,15 +287,22 @@ impl Judge {
         match error {
             // The second: somebody with the same name has signed it.
             webpki::Error::UnknownIssuer | webpki::Error::InvalidSignatureForPublicKey => {
-                format!("nobody in {} has signed it", self.ca_file)
+                format!("nobody in {} has signed it", self.trust.file)
             }
             webpki::Error::CaUsedAsEndEntity => format!(
                 "it is a certificate for signing others, and not in {}",
-                self.ca_file
+                self.trust.file
             ),
             webpki::Error::UnsupportedCertVersion => {
                 "it is no X.509 certificate of version 3: make it with extensions".into()
             }
+            webpki::Error::IssuerNotCrlSigner
+            | webpki::Error::InvalidCrlSignatureForPublicKey
+            | webpki::Error::UnsupportedCrlSignatureAlgorithmForPublicKeyContext(_) => format!(
+                "{} has a list of revoked certificates that was not signed by who has signed this one, or who may not \
+                 sign lists",
+                self.trust.file
+            ),
             error => format!("{error:?}"),
         }
     }

@@ -159,7 +159,7 @@ impl Ready {
     fn new(material: &Material, policy: &Policy) -> Result<Ready, String> {
         let certified = material.certified_key()?;
         let shown = material.shown(&certified);
-        let judge = Judge::new(policy.clone(), material.roots()?, material.ca.name.clone());
+        let judge = Judge::new(policy.clone(), material.trust()?);
         let ready = Ready {
             judge: Arc::new(judge),
             own: Arc::new(SingleCertAndKey::from(certified)),

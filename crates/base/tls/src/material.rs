@@ -1,13 +1,16 @@
 //! What is in the files of a process: its certificate, the key of that, and who may sign others.
 
-use crate::judge::Root;
+use crate::judge::{Root, Trust};
 use crate::{PROVIDER, x509};
 use bytes::Bytes;
 use pkcs8::{EncryptedPrivateKeyInfoRef, SecretDocument};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::pki_types::{
+    CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs8KeyDer,
+};
 use rustls::sign::CertifiedKey;
 use rustls::{Error, InconsistentKeys};
+use webpki::{CertRevocationList, OwnedCertRevocationList};
 use zeroize::Zeroizing;
 
 /// Bits of the mode that let others read or change the key.
@@ -117,8 +120,29 @@ impl Material {
         Ok(PrivatePkcs8KeyDer::from(opened.as_bytes().to_vec()).into())
     }
 
-    /// Who may sign the certificates of others.
-    pub(crate) fn roots(&self) -> Result<Vec<Root>, String> {
+    /// Who may sign the certificates of others, and what they have revoked.
+    pub(crate) fn trust(&self) -> Result<Trust, String> {
+        Ok(Trust {
+            roots: self.roots()?,
+            revoked: self.revoked()?,
+            file: self.ca.name.clone(),
+        })
+    }
+
+    fn revoked(&self) -> Result<Vec<CertRevocationList<'static>>, String> {
+        let lists = CertificateRevocationListDer::pem_slice_iter(&self.ca.bytes);
+        let name = &self.ca.name;
+        let lists = lists.map(|der| {
+            let der = der.map_err(|error| format!("{name}: {error}"))?;
+            let list = OwnedCertRevocationList::from_der(&der).map_err(|error| {
+                format!("{name}: a list of revoked certificates is wrong: {error:?}")
+            });
+            list.map(CertRevocationList::from)
+        });
+        lists.collect()
+    }
+
+    fn roots(&self) -> Result<Vec<Root>, String> {
         let roots = certificates(&self.ca)?.into_iter().map(|der| {
             let wrong = |what: String| format!("{}: a certificate is wrong: {what}", self.ca.name);
             let said = x509::certificate(&der).ok_or_else(|| wrong("it is malformed".into()))?;

@@ -3,9 +3,11 @@
 use crate::{Material, Part};
 use bytes::Bytes;
 use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa,
-    Issuer, KeyPair, KeyUsagePurpose, SanType,
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, DistinguishedName,
+    DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair, KeyUsagePurpose,
+    RevokedCertParams, SanType, SerialNumber,
 };
+use std::cell::Cell;
 use std::fmt;
 
 /// A certificate with its key, as PEM.
@@ -13,11 +15,14 @@ use std::fmt;
 pub struct Pair {
     pub certificate: String,
     pub key: String,
+    /// Of the certificate.
+    pub serial: u64,
 }
 
 /// Who signs certificates.
 pub struct Authority {
     issuer: Issuer<'static, KeyPair>,
+    issued: Cell<u64>,
     pub pem: String,
 }
 
@@ -73,20 +78,48 @@ impl Authority {
     pub fn new(name: &str) -> Authority {
         let mut params = Wanted::named(name).params();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let key = made(KeyPair::generate());
         let pem = made(params.self_signed(&key)).pem();
         let issuer = Issuer::new(params, key);
-        Authority { issuer, pem }
+        Authority {
+            issuer,
+            issued: Cell::new(0),
+            pem,
+        }
     }
 
     pub fn issue(&self, wanted: &Wanted) -> Pair {
         let key = made(KeyPair::generate());
-        let signed = made(wanted.params().signed_by(&key, &self.issuer));
+        let mut params = wanted.params();
+        let serial = self.issued.get() + 1;
+        self.issued.set(serial);
+        params.serial_number = Some(SerialNumber::from(serial));
+        let signed = made(params.signed_by(&key, &self.issuer));
         Pair {
             certificate: signed.pem(),
             key: key.serialize_pem(),
+            serial,
         }
+    }
+
+    /// The list of those of its certificates that it has revoked, as PEM. A newer one was due in `next`.
+    pub fn revoked(&self, pairs: &[&Pair], next: i32) -> String {
+        let of = |pair: &&Pair| RevokedCertParams {
+            serial_number: SerialNumber::from(pair.serial),
+            revocation_time: rcgen::date_time_ymd(2001, 1, 1),
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: rcgen::date_time_ymd(2001, 1, 1),
+            next_update: rcgen::date_time_ymd(next, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: pairs.iter().map(of).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        made(made(list.signed_by(&self.issuer)).pem())
     }
 
     /// One that signs in the name of this one.
@@ -96,7 +129,11 @@ impl Authority {
         let key = made(KeyPair::generate());
         let pem = made(params.signed_by(&key, &self.issuer)).pem();
         let issuer = Issuer::new(params, key);
-        Authority { issuer, pem }
+        Authority {
+            issuer,
+            issued: Cell::new(0),
+            pem,
+        }
     }
 }
 
@@ -107,6 +144,7 @@ pub fn self_signed(name: &str) -> Pair {
     Pair {
         certificate: signed.pem(),
         key: key.serialize_pem(),
+        serial: 0,
     }
 }
 

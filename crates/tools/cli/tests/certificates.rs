@@ -363,6 +363,24 @@ fn files_are_exchanged_while_servers_run() {
 }
 
 #[test]
+fn a_certificate_is_revoked_while_servers_run() {
+    let place = Place::closed("revoked", "");
+    let lost = place.authority.issue(&Wanted::named("lost"));
+    place.put("lost", &lost);
+    place.user("kept");
+    place.put_ca("own", &[&place.authority.pem]);
+    succeeds(
+        &place.cli("lost", "own", "writemode on; set a 1; get a"),
+        "1",
+    );
+    let list = place.authority.revoked(&[&lost], 2100);
+    place.put_ca("ca", &[&place.authority.pem, &list]);
+    std::thread::sleep(LOOK);
+    place.refuses("lost", "own", &["was revoked"], &["CN=lost", "was revoked"]);
+    succeeds(&place.cli("kept", "own", "get a"), "1");
+}
+
+#[test]
 fn a_cluster_moves_from_keys_to_tls_while_it_is_used() {
     let mut place = Place::new("move", 3, "");
     for i in 0..3 {

@@ -61,6 +61,7 @@ fn a_key_with_a_password_opens_with_it_and_not_with_another() {
     let pair = Pair {
         certificate: WITH_PASSWORD.into(),
         key: WITH_PASSWORD.into(),
+        serial: 0,
     };
     let mut files = material(&pair, WITH_PASSWORD);
     let said = line(&files);

@@ -1,7 +1,7 @@
 //! Clients that are no processes of Plinth.
 
 use super::*;
-use crate::judge::Judge;
+use crate::judge::{Judge, Trust};
 use crate::verifier::{Findings, OfAcceptors, Peers};
 use crate::{ClientAuth, Guest, Guests};
 use rustls::crypto::ring::sign::any_supported_type;
@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// A client as others make it, which takes every server and has no certificate.
 fn bare(version: &'static SupportedProtocolVersion) -> ClientConfig {
-    let judge = Judge::new(policy(&["Check.Valid=0"], &[]), Vec::new(), String::new());
+    let judge = Judge::new(policy(&["Check.Valid=0"], &[]), Trust::default());
     let looker = Peers {
         judge: Arc::new(judge),
         side: Side::Opener,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ToVerdict;
-use crate::judge::Judge;
+use crate::judge::{Judge, Trust};
 use crate::session::{Session, encode};
 use crate::verifier::{Findings, OfAcceptors, Peers};
 use bytes::Buf;
@@ -111,6 +111,53 @@ fn a_certificate_of_a_foreign_authority_is_refused_by_either_side() {
         "{}",
         opener.failure()
     );
+}
+
+#[test]
+fn a_certificate_that_was_revoked_is_refused_by_either_side() {
+    let place = Place::new();
+    let (bad, good) = (place.issue("bad"), place.issue("good"));
+    // A list that is due for renewal still counts.
+    for next in [2002, 2100] {
+        let list = place.authority.revoked(&[&bad], next);
+        let ca = format!("{}{list}", place.authority.pem);
+        let own = |rules| certificates(&place.issue("node"), &ca, policy(rules, &[]));
+        let of_good = certificates(&good, &ca, Policy::default());
+        assert!(greet(&of_good, &own(&[])).1.is_open());
+        let of_bad = certificates(&bad, &place.authority.pem, Policy::default());
+        let (told, seen) = refused(&of_bad, &own(&[]));
+        assert!(
+            seen.contains("was revoked") && seen.contains("CN=bad") && seen.contains("in ca.pem"),
+            "{seen}"
+        );
+        assert!(told.contains("revoked"), "{told}");
+        let (opener, acceptor) = greet(&own(&[]), &of_bad);
+        assert!(opener.has_failed && !acceptor.is_open());
+        assert!(opener.failure().contains("was revoked"));
+        // Rules that do not look at dates still look at lists.
+        refused(&of_bad, &own(&["Check.Unexpired=0,S.O=Plinth"]));
+        // Who has signed the certificate through another one has no list, and so nothing is known against it.
+        let between = place.authority.intermediate(&Wanted::named("Between"));
+        let mut through = between.issue(&Wanted::named("through"));
+        through.certificate += &between.pem;
+        let through = certificates(&through, &ca, Policy::default());
+        assert!(greet(&through, &own(&[])).1.is_open());
+    }
+}
+
+#[test]
+fn a_list_of_revoked_certificates_that_somebody_else_has_signed_is_told() {
+    let (ours, theirs) = (Place::new(), Place::new());
+    let list = theirs.authority.revoked(&[], 2100);
+    let ca = format!("{}{list}", ours.authority.pem);
+    let own = certificates(&ours.issue("node"), &ca, Policy::default());
+    let (_, seen) = refused(&ours.process("a", Policy::default()), &own);
+    assert!(
+        seen.contains("has a list of revoked certificates"),
+        "{seen}"
+    );
+    let cut = ca.replace("MII", "MIA");
+    assert!(Certificates::new(&material(&ours.issue("node"), &cut), Policy::default()).is_err());
 }
 
 #[test]
@@ -276,7 +323,7 @@ fn without_certificate() -> End {
 }
 
 fn bare_opener() -> (UnbufferedClientConnection, Arc<Findings<Peers>>) {
-    let judge = Judge::new(policy(&["Check.Valid=0"], &[]), Vec::new(), String::new());
+    let judge = Judge::new(policy(&["Check.Valid=0"], &[]), Trust::default());
     let looker = Peers {
         judge: Arc::new(judge),
         side: Side::Opener,
