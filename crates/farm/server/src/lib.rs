@@ -24,7 +24,8 @@
 //! | `metrics` | the page for Prometheus |
 //!
 //! Promises: a process that cannot go on ends with one line that names the problem, its place and a remedy. Its memory
-//! is taken by no other process while it lives. If the cluster has keys, nobody without a server's key has an effect. A process that was told to end leaves no memory behind.
+//! is taken by no other process while it lives. If the cluster has keys, nobody without a server's key has an effect.
+//! A process that was told to end leaves no memory behind.
 
 mod access;
 mod denial;
