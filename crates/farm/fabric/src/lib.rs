@@ -30,8 +30,8 @@
 //!
 //! What may never happen: an acknowledged write or message that is not in the memory of the other machine; an
 //! operation of a configuration that its receiver has closed; a message twice in one life of its receiver, or out of
-//! order; where there are keys, an operation of somebody who has proved none of a server, or of bytes that were changed
-//! or repeated on the way.
+//! order; where there are keys, an operation of somebody who has proved none of a server, or of bytes that were
+//! changed or repeated on the way.
 //!
 //! Where this differs from the hardware:
 //! - **A network card closes a queue pair. A process cannot take a mapping from another.** So who writes opens a door
