@@ -5,9 +5,12 @@ use crate::judge::{Judge, Policy, Refused};
 use crate::session::{Hearer, Session};
 use crate::verifier::{Findings, Looker, OfOpeners};
 use crate::{Material, PROVIDER, Settings, Source, WallClock, alerts, distinguished, x509};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use plinth_identity::Side;
-use plinth_runtime::net::Layer;
+use plinth_identity::rules::Rules;
+use plinth_runtime::net::{Layer, layered};
+use plinth_runtime::serve::Connection;
+use plinth_runtime::{Duration, probe, timeout};
 use rustls::pki_types::CertificateDer;
 use rustls::server::{NoServerSessionStorage, UnbufferedServerConnection};
 use rustls::sign::SingleCertAndKey;
@@ -18,6 +21,11 @@ use std::convert::Infallible;
 use std::rc::Rc;
 use std::str::FromStr;
 use std::sync::Arc;
+
+/// A guest that has not finished the handshake by then is refused.
+const HANDSHAKE_LIMIT: Duration = Duration::from_secs(10);
+/// Room for the first bytes of a stream.
+const FIRST_READ_BYTES: usize = 4 << 10;
 
 /// Whether guests show a certificate: ZooKeeper's `ssl.clientAuth`.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -44,6 +52,25 @@ impl FromStr for ClientAuth {
     }
 }
 
+/// What is asked of guests.
+#[derive(Clone, Default)]
+pub struct Wanted {
+    pub auth: ClientAuth,
+    /// What a certificate must say that is shown.
+    pub rules: Rules,
+    /// What they speak, by its name in TLS (ALPN), for clients that insist on it.
+    pub protocol: Option<&'static [u8]>,
+}
+
+impl From<ClientAuth> for Wanted {
+    fn from(auth: ClientAuth) -> Wanted {
+        Wanted {
+            auth,
+            ..Wanted::default()
+        }
+    }
+}
+
 /// What has come of a guest's handshake.
 #[derive(Default, Debug)]
 pub struct Guest {
@@ -63,7 +90,7 @@ impl Guest {
     }
 }
 
-/// Looks at the certificates of guests. Rules for processes do not count.
+/// Looks at the certificates of guests.
 struct Visitors {
     /// `None` if guests are not asked for certificates.
     judge: Option<Arc<Judge>>,
@@ -141,16 +168,17 @@ struct Ready {
 /// Connections that have greeted stay as they are.
 #[derive(Clone)]
 pub struct Guests {
-    auth: ClientAuth,
+    wanted: Wanted,
     ready: Rc<RefCell<Rc<Ready>>>,
 }
 
 impl Guests {
     /// The error is a line for the user.
-    pub fn new(material: &Material, auth: ClientAuth) -> Result<Guests, String> {
-        let ready = Ready::new(material, auth)?;
+    pub fn new(material: &Material, wanted: impl Into<Wanted>) -> Result<Guests, String> {
+        let wanted = wanted.into();
+        let ready = Ready::new(material, &wanted)?;
         Ok(Guests {
-            auth,
+            wanted,
             ready: Rc::new(RefCell::new(Rc::new(ready))),
         })
     }
@@ -159,18 +187,19 @@ impl Guests {
     /// are for [`follow`](Self::follow).
     pub async fn load(
         mut settings: Settings,
-        auth: ClientAuth,
+        wanted: impl Into<Wanted>,
     ) -> Result<(Guests, Settings, Material), String> {
-        if auth == ClientAuth::None {
+        let wanted = wanted.into();
+        if wanted.auth == ClientAuth::None {
             settings.ca = Some(Source::Bytes(Bytes::new())); // nobody is asked who would have to be trusted
         }
         let material = settings.read().await?;
-        Ok((Guests::new(&material, auth)?, settings, material))
+        Ok((Guests::new(&material, wanted)?, settings, material))
     }
 
     /// For connections that begin from now on. After an error, which is a line for the user, nothing has changed.
     pub fn exchange(&self, material: &Material) -> Result<(), String> {
-        let ready = Ready::new(material, self.auth)?;
+        let ready = Ready::new(material, &self.wanted)?;
         self.ready.replace(Rc::new(ready));
         Ok(())
     }
@@ -187,19 +216,59 @@ impl Guests {
     /// Begins the handshake of a connection that a guest has opened.
     pub fn begin(&self) -> (Box<dyn Layer>, Rc<Guest>) {
         let ready = self.ready.borrow().clone();
-        ready.begin(self.auth).expect("its configuration was tried")
+        let begun = ready.begin(&self.wanted);
+        begun.expect("its configuration was tried")
+    }
+
+    /// The handshake of a connection that was accepted. The name is that of the certificate that the guest has shown.
+    /// `None`: it has gone before it said a word, as those do that only look whether somebody listens. The error is a
+    /// line for the user: the guest is refused.
+    pub async fn enter(
+        &self,
+        connection: Connection,
+    ) -> Result<Option<(Connection, Option<String>)>, String> {
+        // Boxed: a connection that has greeted has no need of this room.
+        let entered = timeout(HANDSHAKE_LIMIT, Box::pin(self.greet(connection))).await;
+        entered.unwrap_or_else(|| {
+            probe!("guest_handshake_is_too_slow");
+            Err(format!(
+                "the client has not finished the TLS handshake within {} s",
+                HANDSHAKE_LIMIT.as_secs()
+            ))
+        })
+    }
+
+    async fn greet(
+        &self,
+        mut connection: Connection,
+    ) -> Result<Option<(Connection, Option<String>)>, String> {
+        let mut arrived = BytesMut::with_capacity(FIRST_READ_BYTES);
+        if !matches!(connection.reader.read(&mut arrived).await, Ok(1..)) {
+            return Ok(None);
+        }
+        let (layer, guest) = self.begin();
+        let (reader, writer) = (connection.reader, connection.writer);
+        let Ok((reader, writer)) = layered(reader, writer, arrived, layer).await else {
+            let cut = || "the client has cut the connection in the TLS handshake".into();
+            return Err(guest.failure().unwrap_or_else(cut));
+        };
+        (connection.reader, connection.writer) = (reader, writer);
+        Ok(Some((connection, guest.name())))
     }
 }
 
 impl Ready {
-    fn new(material: &Material, auth: ClientAuth) -> Result<Ready, String> {
+    fn new(material: &Material, wanted: &Wanted) -> Result<Ready, String> {
         let certified = material.certified_key()?;
         let shown = material.shown(&certified);
-        let judge = match auth {
+        let judge = match wanted.auth {
             ClientAuth::None => None,
             ClientAuth::Need | ClientAuth::Want => {
-                let judge = Judge::new(Policy::default(), material.trust()?);
-                Some(Arc::new(judge))
+                let policy = Policy {
+                    rules: wanted.rules.clone(),
+                    identities: Vec::new(),
+                };
+                Some(Arc::new(Judge::new(policy, material.trust()?)))
             }
         };
         let ready = Ready {
@@ -207,15 +276,15 @@ impl Ready {
             own: Arc::new(SingleCertAndKey::from(certified)),
             shown: shown.into(),
         };
-        let tried = ready.begin(auth);
+        let tried = ready.begin(wanted);
         tried.map_err(|error| format!("{}: {error}", ready.shown))?;
         Ok(ready)
     }
 
-    fn begin(&self, auth: ClientAuth) -> Result<(Box<dyn Layer>, Rc<Guest>), rustls::Error> {
+    fn begin(&self, wanted: &Wanted) -> Result<(Box<dyn Layer>, Rc<Guest>), rustls::Error> {
         let looker = Visitors {
             judge: self.judge.clone(),
-            auth,
+            auth: wanted.auth,
         };
         let findings = Arc::new(Findings::new(looker));
         let guest = Rc::new(Guest::default());
@@ -232,6 +301,7 @@ impl Ready {
         // A session that is resumed would show no certificate.
         config.send_tls13_tickets = 0;
         config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.alpn_protocols = wanted.protocol.iter().map(|name| name.to_vec()).collect();
         let connection = UnbufferedServerConnection::new(Arc::new(config))?;
         Ok((Box::new(Session::new(connection, hearer)), guest))
     }

@@ -30,7 +30,7 @@ mod tests;
 mod verifier;
 mod x509;
 
-pub use guests::{ClientAuth, Guest, Guests};
+pub use guests::{ClientAuth, Guest, Guests, Wanted};
 pub use judge::Policy;
 pub use material::{Material, Part};
 pub use settings::{Settings, Source};

@@ -3,6 +3,7 @@
 //! - [`session`]: executes statements, whose language is [`plinth_table::language`].
 //! - [`answer`]: formats the answers as text or as JSON.
 //! - [`door`]: gRPC on a thread of its own, in front of whatever replicates the tables.
+//! - [`secure`]: TLS below gRPC.
 //! - [`alone`]: a replica without others, over a log in files.
 //! - [`gateway`]: the tables of a service of `plinth delos`.
 
@@ -10,15 +11,18 @@ mod alone;
 mod answer;
 mod door;
 mod gateway;
+mod secure;
 mod session;
 
 use crate::delos::names::parse_service;
+use crate::tls::{Listen, TlsArguments};
 use crate::{Outcome, trace_file};
 use plinth_runtime::real::block_on;
 use plinth_table::language::{Statement, parse};
+use plinth_tls::ClientAuth;
+use secure::Protection;
 use session::Session;
 use std::io::{BufRead, IsTerminal, Write};
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 #[derive(clap::Args, Debug)]
@@ -26,15 +30,17 @@ use std::path::PathBuf;
 pub struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
-    /// Address of a server of tables
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:4680")]
-    connect: SocketAddr,
+    /// Address of a server of tables; with `:tls` behind it, by TLS
+    #[arg(long, value_name = "IP:PORT[:tls]", default_value = "127.0.0.1:4680")]
+    connect: Listen,
     /// Statements to run, separated by ';', instead of an interactive shell
     #[arg(long, value_name = "STATEMENTS")]
     exec: Option<String>,
     /// Print one JSON object per statement
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    tls: TlsArguments,
 }
 
 #[derive(clap::Subcommand, Debug)]
@@ -51,15 +57,20 @@ struct Serve {
     /// Be a gateway of this service, which keeps nothing: file of the service; NAME means NAME.delos
     #[arg(long, value_name = "SERVICE", value_parser = parse_service, conflicts_with = "data_dir")]
     service: Option<PathBuf>,
-    /// Address for clients, who speak gRPC: proto/table.proto
-    #[arg(long, value_name = "IP:PORT", default_value = "127.0.0.1:4680")]
-    listen: SocketAddr,
+    /// Address for clients, who speak gRPC: proto/table.proto; with `:tls` behind it, by TLS
+    #[arg(long, value_name = "IP:PORT[:tls]", default_value = "127.0.0.1:4680")]
+    listen: Listen,
+    /// Whether clients by TLS show a certificate: need, want, none
+    #[arg(long, value_name = "WHETHER", default_value = "need")]
+    client_auth: ClientAuth,
     /// Listen beyond this machine although whoever reaches the address may read and change all tables
     #[arg(long)]
     open: bool,
     /// File for trace events, one JSON object per line
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArguments,
 }
 
 pub fn run(arguments: Arguments) -> Outcome {
@@ -74,28 +85,47 @@ pub fn run(arguments: Arguments) -> Outcome {
     }
 }
 
-/// Clients of tables prove nothing, so other machines reach them only if somebody says so.
-fn check_open(listen: SocketAddr, is_open: bool) -> Outcome {
-    if listen.ip().is_loopback() || is_open {
+/// Clients that prove nothing reach tables from other machines only if somebody says so.
+fn check_open(serve: &Serve) -> Outcome {
+    let listen = serve.listen;
+    let is_proved = listen.is_tls() && serve.client_auth == ClientAuth::Need;
+    if listen.address.ip().is_loopback() || is_proved || serve.open {
         return Ok(());
     }
     Err(format!(
-        "--listen {listen}: whoever reaches it may read and change all tables; listen at a loopback address behind \
-         a proxy that knows its clients, or say --open in a network of your own"
+        "--listen {listen}: whoever reaches it may read and change all tables; write {}:tls and have clients show \
+         certificates, listen at a loopback address, or say --open in a network of your own",
+        listen.address
     ))
 }
 
+async fn protection(serve: &Serve) -> Outcome<Option<Protection>> {
+    if serve.listen.is_tls() {
+        let protection = Protection::new(&serve.listen, serve.client_auth, &serve.tls);
+        return protection.await.map(Some);
+    }
+    match serve.tls.is_given() || serve.client_auth != ClientAuth::default() {
+        true => Err(format!(
+            "--listen {0}: options for TLS are given; write {0}:tls, or leave them out",
+            serve.listen
+        )),
+        false => Ok(None),
+    }
+}
+
 async fn serve_tables(serve: &Serve) -> Outcome {
-    check_open(serve.listen, serve.open)?;
+    check_open(serve)?;
+    let protection = protection(serve).await?;
+    let listen = serve.listen.address;
     match (&serve.service, &serve.data_dir) {
-        (Some(file), _) => gateway::serve(file, serve.listen).await,
-        (None, Some(directory)) => alone::serve(directory.clone(), serve.listen).await,
+        (Some(file), _) => gateway::serve(file, listen, protection).await,
+        (None, Some(directory)) => alone::serve(directory.clone(), listen, protection).await,
         (None, None) => unreachable!("one of them is required"),
     }
 }
 
 async fn shell(arguments: Arguments) -> Outcome {
-    let mut session = Session::connect(arguments.connect)?;
+    let mut session = Session::connect(arguments.connect, &arguments.tls).await?;
     let input = std::io::stdin();
     let is_terminal = input.is_terminal() && arguments.exec.is_none();
     if let Some(text) = &arguments.exec {
@@ -147,15 +177,28 @@ async fn execute(session: &mut Session, text: &str, json: bool) -> Outcome<bool>
 mod tests {
     use super::*;
 
+    #[derive(clap::Parser)]
+    struct Whole {
+        #[command(flatten)]
+        serve: Serve,
+    }
+
+    fn serve(words: &str) -> Serve {
+        let words = format!("x --data-dir d --listen {words}");
+        <Whole as clap::Parser>::parse_from(words.split(' ')).serve
+    }
+
     #[test]
-    fn tables_are_served_to_other_machines_only_if_somebody_says_so() {
-        let local: SocketAddr = "127.0.0.1:4680".parse().expect("an address");
-        assert_eq!(check_open(local, false), Ok(()));
+    fn tables_are_served_to_other_machines_only_if_clients_prove_something_or_somebody_says_so() {
+        assert_eq!(check_open(&serve("127.0.0.1:4680")), Ok(()));
+        assert_eq!(check_open(&serve("10.0.0.1:4680:tls")), Ok(()));
         for address in ["0.0.0.0:4680", "10.0.0.1:4680", "[::]:4680"] {
-            let address: SocketAddr = address.parse().expect("an address");
-            let line = check_open(address, false).expect_err(&address.to_string());
-            assert!(line.contains("--open"), "{line}");
-            assert_eq!(check_open(address, true), Ok(()));
+            for rest in ["", ":tls --client-auth want", ":tls --client-auth none"] {
+                let line = check_open(&serve(&format!("{address}{rest}"))).expect_err(address);
+                assert!(line.contains("--open"), "{line}");
+                let said = format!("{address}{rest} --open");
+                assert_eq!(check_open(&serve(&said)), Ok(()));
+            }
         }
     }
 }

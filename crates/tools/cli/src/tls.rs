@@ -88,7 +88,22 @@ impl std::str::FromStr for Listen {
     }
 }
 
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}{}",
+            self.address,
+            if self.is_tls { ":tls" } else { "" }
+        )
+    }
+}
+
 impl Listen {
+    pub fn is_tls(self) -> bool {
+        self.is_tls
+    }
+
     /// Closes the address if that is wanted, to those who have neither a certificate nor a key.
     pub fn close(self, cluster: &mut ClusterFile) -> Outcome {
         if self.is_tls {

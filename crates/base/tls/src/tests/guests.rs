@@ -3,7 +3,7 @@
 use super::*;
 use crate::judge::{Judge, Trust};
 use crate::verifier::{Findings, OfAcceptors, Peers};
-use crate::{ClientAuth, Guest, Guests};
+use crate::{ClientAuth, Guest, Guests, Wanted as Asked};
 use rustls::crypto::ring::sign::any_supported_type;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -30,7 +30,17 @@ fn bare(version: &'static SupportedProtocolVersion) -> ClientConfig {
 
 /// One that shows `own`, if it has one. Whether the key fits is not looked at.
 fn client(version: &'static SupportedProtocolVersion, own: Option<&Pair>) -> ClientConnection {
+    client_for(version, own, &[])
+}
+
+/// One that offers to speak `protocols`.
+fn client_for(
+    version: &'static SupportedProtocolVersion,
+    own: Option<&Pair>,
+    protocols: &[&[u8]],
+) -> ClientConnection {
     let mut config = bare(version);
+    config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
     if let Some(pair) = own {
         let chain = CertificateDer::pem_slice_iter(pair.certificate.as_bytes());
         let chain = chain.collect::<Result<_, _>>().expect("PEM");
@@ -127,6 +137,31 @@ fn guests(place: &Place, auth: ClientAuth) -> Guests {
         auth,
     )
     .expect("they fit")
+}
+
+#[test]
+fn rules_for_guests_and_the_name_of_their_protocol_count() {
+    let place = Place::new();
+    let asked = Asked {
+        rules: policy(&["S.CN=app"], &[]).rules,
+        protocol: Some(b"h2"),
+        ..Asked::default()
+    };
+    let own = material(&place.issue("node"), &place.authority.pem);
+    let guests = Guests::new(&own, asked).expect("they fit");
+    for version in VERSIONS {
+        assert!(visit(&guests, version, Some(&place.issue("app"))).is_open());
+        let other = visit(&guests, version, Some(&place.issue("other")));
+        let why = other.guest.failure().expect("it is refused");
+        assert!(!other.is_open() && why.contains("S.CN=app"), "{why}");
+        for (offered, spoken) in [(&b"h2"[..], true), (b"http/1.1", false)] {
+            let mut host = Host::new(&guests);
+            let mut client = client_for(version, Some(&place.issue("app")), &[offered]);
+            carry(&mut client, |bytes| host.take(bytes));
+            assert_eq!(host.is_open(), spoken);
+            assert_eq!(client.alpn_protocol(), spoken.then_some(offered));
+        }
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! A replica without others, over a log in files of its own directory.
 
 use super::door;
+use super::secure::Protection;
 use crate::Outcome;
 use plinth_core::{EngineKind, Error, Uid};
 use plinth_delos::base::Base;
@@ -29,7 +30,11 @@ async fn open(directory: &Path) -> Result<Replica, Error> {
     Ok(Base::new(log, store, Top(Tables)))
 }
 
-pub async fn serve(directory: PathBuf, listen: SocketAddr) -> Outcome {
+pub async fn serve(
+    directory: PathBuf,
+    listen: SocketAddr,
+    protection: Option<Protection>,
+) -> Outcome {
     let at = |line: String| format!("table {}: {line}", directory.display());
     let made = disk::create_dir_all(&directory).await;
     made.map_err(|error| at(format!("cannot make the directory: {error}")))?;
@@ -39,7 +44,7 @@ pub async fn serve(directory: PathBuf, listen: SocketAddr) -> Outcome {
             "cannot lock the directory: {error}; is another process using it?"
         ))
     })?;
-    let calls = door::open(listen)?;
+    let calls = door::open(listen, protection)?;
     let replica = open(&directory).await;
     let replica = replica
         .map_err(|error| at(format!("cannot open the log and the tables there: {error}")))?;

@@ -2,6 +2,7 @@
 
 #![allow(clippy::disallowed_types)] // gRPC is served beside the replica, on a thread and a socket of its own
 
+use super::secure::{self, Protection};
 use crate::Outcome;
 use plinth_runtime::real::spawn_worker;
 use plinth_runtime::{Duration, spawn};
@@ -95,19 +96,24 @@ impl Tables for Door {
     }
 }
 
+fn shown(error: impl std::error::Error) -> String {
+    error.to_string()
+}
+
 /// An open door, whose requests wait for [`serve`](Calls::serve).
 pub struct Calls(mpsc::Receiver<Call>);
 
-/// Binds the address; a thread of its own speaks gRPC there.
+/// Binds the address; a thread of its own speaks gRPC there, below TLS if there is `protection`.
 ///
 /// # Errors
 /// The address cannot be listened at: one line for the user.
-pub fn open(address: SocketAddr) -> Outcome<Calls> {
+pub fn open(address: SocketAddr, protection: Option<Protection>) -> Outcome<Calls> {
     let cannot = |error: std::io::Error| {
         format!("--listen {address}: cannot listen there: {error}; choose another")
     };
     let listener = TcpListener::bind(address).map_err(cannot)?;
     listener.set_nonblocking(true).map_err(cannot)?;
+    let address = listener.local_addr().map_err(cannot)?;
     let (calls, waiting) = mpsc::channel(REQUESTS_MAX);
     let door = Door {
         calls,
@@ -117,14 +123,19 @@ pub fn open(address: SocketAddr) -> Outcome<Calls> {
         // A request is a little larger before it is understood.
         let service = TablesServer::new(door).max_decoding_message_size(2 * limits::REQUEST_BYTES);
         let served = async {
-            let listener = tokio::net::TcpListener::from_std(listener)?;
-            let served = tonic::transport::Server::builder()
+            let server = tonic::transport::Server::builder()
                 .concurrency_limit_per_connection(REQUESTS_OF_CONNECTION_MAX)
                 .http2_keepalive_interval(Some(SILENCE))
                 .http2_keepalive_timeout(Some(SILENCE))
-                .add_service(service)
-                .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)));
-            served.await.map_err(std::io::Error::other)
+                .add_service(service);
+            let Some(protection) = protection else {
+                let listener = tokio::net::TcpListener::from_std(listener).map_err(shown)?;
+                let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
+                return server.serve_with_incoming(incoming).await.map_err(shown);
+            };
+            drop(listener); // the runtime has its own
+            let incoming = secure::incoming(address, protection).await?;
+            server.serve_with_incoming(incoming).await.map_err(shown)
         };
         if let Err(error) = served.await {
             eprintln!("plinth: --listen {address}: {error}; no clients from now on");

@@ -2,6 +2,7 @@
 //! be any number of gateways, beside clients or replicas.
 
 use super::door;
+use super::secure::Protection;
 use crate::Outcome;
 use crate::delos::service::{Service, Unanswered, load};
 use plinth_delos::replica::messages::CallService;
@@ -68,9 +69,9 @@ impl Answers for Gateway {
     }
 }
 
-pub async fn serve(file: &Path, listen: SocketAddr) -> Outcome {
+pub async fn serve(file: &Path, listen: SocketAddr, protection: Option<Protection>) -> Outcome {
     let file = load(file).await?;
-    let calls = door::open(listen)?;
+    let calls = door::open(listen, protection)?;
     let service = Service::of(file, SECONDS);
     match race(interrupted(), calls.serve(Rc::new(Gateway { service }))).await {
         Either::Left(Ok(())) | Either::Right(()) => Ok(()),

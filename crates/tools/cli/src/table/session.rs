@@ -2,13 +2,14 @@
 
 use super::answer::Answer;
 use super::door::CODE;
+use super::secure::Connector;
 use crate::Outcome;
+use crate::tls::{Listen, TlsArguments};
 use plinth_table::language::{HELP, Statement};
 use plinth_table::limits;
 use plinth_table::proto::{self, request::What};
 use plinth_table::request::{Operation, Request, Transaction};
 use plinth_table::service::tables_client::TablesClient;
-use std::net::SocketAddr;
 use tonic::Status;
 use tonic::transport::{Channel, Endpoint};
 
@@ -16,7 +17,7 @@ use tonic::transport::{Channel, Endpoint};
 const ROWS_DEFAULT: u64 = 1000;
 
 pub struct Session {
-    address: SocketAddr,
+    address: Listen,
     client: TablesClient<Channel>,
     /// Between `begin` and `commit`.
     open: Option<Transaction>,
@@ -26,11 +27,20 @@ impl Session {
     /// A session with the server at `address`, which is not asked for anything yet.
     ///
     /// # Errors
-    /// Nothing that a user can cause.
-    pub fn connect(address: SocketAddr) -> Outcome<Session> {
-        let endpoint = Endpoint::from_shared(format!("http://{address}"));
+    /// TLS is wanted, and the certificates are missing or wrong: a line for the user.
+    pub async fn connect(address: Listen, tls: &TlsArguments) -> Outcome<Session> {
+        let endpoint = Endpoint::from_shared(format!("http://{}", address.address));
         let endpoint = endpoint.map_err(|error| format!("--connect {address}: {error}"))?;
-        let client = TablesClient::new(endpoint.connect_lazy());
+        let channel = match address.is_tls() {
+            true => endpoint.connect_with_connector_lazy(Connector::new(address, tls).await?),
+            false if tls.is_given() => {
+                return Err(format!(
+                    "--connect {address}: options for TLS are given; write {address}:tls, or leave them out"
+                ));
+            }
+            false => endpoint.connect_lazy(),
+        };
+        let client = TablesClient::new(channel);
         Ok(Session {
             address,
             client: client.max_decoding_message_size(4 * limits::REQUEST_BYTES),
