@@ -84,21 +84,19 @@ fn status(cluster: &Cluster) -> Value {
 
 /// Every role of every process, and what each process has beside.
 fn roles(status: &Value) -> Vec<Interface> {
-    let processes = status["cluster"]["processes"]
-        .as_object()
-        .expect("processes");
-    let of_process = |process: &Value| {
-        let address: SocketAddr = process["address"]
-            .as_str()
-            .expect("text")
-            .parse()
-            .expect("an address");
+    let parsed = |id: &str| u128::from_str_radix(id, 16).ok().map(Uid);
+    let processes = status["cluster"]["processes"].as_object();
+    let of_process = |(own, process): (&String, &Value)| {
+        let address = process["address"].as_str().expect("text");
+        let address: SocketAddr = address.parse().expect("an address");
         let roles = process["roles"].as_array().expect("roles").iter();
-        let ids = roles.filter_map(|role| u128::from_str_radix(role["id"].as_str()?, 16).ok());
-        let ids: Vec<Uid> = ids.map(Uid).chain([WORKER, COORDINATOR]).collect();
+        let ids = roles.filter_map(|role| parsed(role["id"].as_str()?));
+        let beside = [parsed(own).expect("an id"), WORKER, COORDINATOR];
+        let ids: Vec<Uid> = ids.chain(beside).collect();
         ids.into_iter().map(move |id| Interface::new(address, id))
     };
-    processes.values().flat_map(of_process).collect()
+    let processes = processes.expect("processes").iter();
+    processes.flat_map(of_process).collect()
 }
 
 /// What becomes of one request at one role.

@@ -113,7 +113,7 @@ fn whoever_has_a_certificate_uses_tables_and_others_hear_what_to_do() {
     );
     assert!(made.status.success(), "{}", text(&made.stderr));
     // Longer than what is on its way between gRPC and a connection.
-    let long = "x".repeat(300_000);
+    let long = "x".repeat(100_000);
     let put = place.shell(
         "app",
         ":tls",
