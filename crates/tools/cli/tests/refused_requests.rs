@@ -11,7 +11,7 @@ use plinth_coordination::ClusterFile;
 use plinth_core::codec::Source;
 use plinth_core::{Error, Uid};
 use plinth_identity::Identity;
-use plinth_protocol::control::WORKER;
+use plinth_protocol::control::{GetWorkers, WORKER};
 use plinth_protocol::coordination::COORDINATOR;
 use plinth_rpc::{Interface, REQUESTS, RequestKind, Transport};
 use plinth_runtime::real::block_on;
@@ -82,21 +82,26 @@ fn status(cluster: &Cluster) -> Value {
     serde_json::from_slice(&said.stdout).expect("JSON")
 }
 
-/// Every role of every process, and what each process has beside.
-fn roles(status: &Value) -> Vec<Interface> {
-    let parsed = |id: &str| u128::from_str_radix(id, 16).ok().map(Uid);
+/// Every role that the status tells of, and what each process has beside.
+async fn roles(status: &Value, operator: &Transport) -> Vec<Interface> {
     let processes = status["cluster"]["processes"].as_object();
-    let of_process = |(own, process): (&String, &Value)| {
+    let of_process = |process: &Value| {
         let address = process["address"].as_str().expect("text");
         let address: SocketAddr = address.parse().expect("an address");
         let roles = process["roles"].as_array().expect("roles").iter();
-        let ids = roles.filter_map(|role| parsed(role["id"].as_str()?));
-        let beside = [parsed(own).expect("an id"), WORKER, COORDINATOR];
-        let ids: Vec<Uid> = ids.chain(beside).collect();
+        let ids = roles.filter_map(|role| u128::from_str_radix(role["id"].as_str()?, 16).ok());
+        let ids: Vec<Uid> = ids.map(Uid).chain([WORKER, COORDINATOR]).collect();
         ids.into_iter().map(move |id| Interface::new(address, id))
     };
-    let processes = processes.expect("processes").iter();
-    processes.flat_map(of_process).collect()
+    let processes = processes.expect("processes").values();
+    let mut roles: Vec<Interface> = processes.flat_map(of_process).collect();
+    for role in roles.clone() {
+        let asked = operator.call(&role.endpoint::<GetWorkers>(), GetWorkers {});
+        if let Ok(listed) = asked.await {
+            roles.extend(listed.workers.iter().map(|listed| listed.worker));
+        }
+    }
+    roles
 }
 
 /// What becomes of one request at one role.
@@ -115,12 +120,13 @@ fn a_client_sends_the_requests_of_servers_and_operators_in_vain() {
     );
     cluster.cli("writemode on; set a 1");
     let before = status(&cluster);
-    let roles = roles(&before);
-    assert!(roles.len() > 12, "{roles:?}");
     block_on(async {
         let file = ClusterFile::load(&cluster.cluster_file())
             .await
             .expect("a cluster file");
+        let operator = Transport::client_with(file.credentials(Identity::Operator));
+        let roles = roles(&before, &operator).await;
+        assert!(roles.len() > 15, "{roles:?}");
         let client = Transport::client_with(file.credentials(Identity::Client));
         let others = REQUESTS
             .iter()

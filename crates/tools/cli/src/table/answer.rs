@@ -51,6 +51,12 @@ fn json_of(value: &proto::Value) -> Json {
     }
 }
 
+/// Formats have narrower limits than texts.
+fn padded(cell: &str, width: usize) -> String {
+    let missing = width.saturating_sub(cell.chars().count());
+    [cell, &" ".repeat(missing)].concat()
+}
+
 fn table_of(page: &proto::Page, is_cut: bool) -> String {
     let mut lines = vec![page.columns.clone()];
     let rows = page.rows.iter();
@@ -63,9 +69,7 @@ fn table_of(page: &proto::Page, is_cut: bool) -> String {
     let mut text = String::new();
     for (number, line) in lines.iter().enumerate() {
         let cells = line.iter().zip(&widths);
-        let cells: Vec<String> = cells
-            .map(|(cell, width)| format!("{cell:<width$}"))
-            .collect();
+        let cells: Vec<String> = cells.map(|(cell, width)| padded(cell, *width)).collect();
         text += cells.join("  ").trim_end();
         text.push('\n');
         if number == 0 {
