@@ -89,6 +89,11 @@ impl Credentials {
         self
     }
 
+    /// True if it can open and accept connections with certificates.
+    pub fn has_certificates(&self) -> bool {
+        self.inner.certificates.borrow().is_some()
+    }
+
     /// Connections may lead to another address than the one that was meant: somebody translates addresses on the way.
     pub fn for_any_address(self) -> Credentials {
         self.inner.any_address.set(true);

@@ -40,7 +40,7 @@ use identity::{Identity, service_file};
 pub use kind::{Config, Kind, RELEASE};
 use messages::PROCESS;
 use plinth_coordination::{Coordinators, coordinator};
-use plinth_rpc::{Credentials, FailureBeacon, Transport};
+use plinth_rpc::{FailureBeacon, Transport};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::{Duration, Either, disk, race, sleep, trace, trace_warn};
 use serves::ServiceLog;
@@ -83,16 +83,16 @@ pub async fn serve_with_page(config: Config, page: Option<Page>) -> Result<Infal
     })?;
     let identity = Identity::load(directory).await?;
     match &identity {
-        Some(identity) => check(identity, &config)?,
+        Some(identity) => {
+            check(identity, &config)?;
+            config.open_as_asked(&identity.service);
+        }
         None => {
             restoring::clear_interrupted(directory).await?;
             check_empty(directory).await?;
         }
     }
-    // Without them everybody is trusted.
-    let credentials = config.settings.get::<Credentials>();
-    let credentials = credentials.map_or_else(Credentials::none, |found| (*found).clone());
-    let listening = Transport::listen_with(config.listen, credentials).await;
+    let listening = Transport::listen_with(config.listen, config.credentials()).await;
     let transport = listening.map_err(|error| {
         format!(
             "cannot listen at {}: {error}; choose another address",
@@ -162,7 +162,11 @@ fn check(identity: &Identity, config: &Config) -> Result<(), String> {
             identity.kind
         ));
     }
-    Ok(())
+    let file = service_file(&config.directory);
+    config.check_certificates(
+        &identity.service,
+        &format!("service file {}", file.display()),
+    )
 }
 
 /// Lives as this replica; why it ends.

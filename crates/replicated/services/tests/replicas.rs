@@ -465,6 +465,11 @@ fn a_process_that_cannot_be_what_it_is_asked_to_be_says_so() {
                 "the name of a replica may have",
             ),
             (4, adopt("jobs", "queue", "x"), "the service's file: there"),
+            (
+                4,
+                adopt("jobs:b1@10.0.3.0:4700:tls", "queue", "x"),
+                "the service asks for TLS; give --tls-certificate-file",
+            ),
         ] {
             let refused = insist(node, asked).await.refused;
             assert!(refused.starts_with(says), "{refused}");

@@ -31,18 +31,36 @@ pub fn missing(asks: &str) -> String {
     )
 }
 
+/// Refuses a cluster file that asks for TLS if there is no certificate.
+fn enough(
+    own: Option<Arc<Tls>>,
+    cluster: &ClusterFile,
+    path: &Path,
+) -> Result<Option<Arc<Tls>>, String> {
+    match cluster.is_tls && own.is_none() {
+        true => Err(missing(&format!("cluster file {}", path.display()))),
+        false => Ok(own),
+    }
+}
+
 impl Tls {
-    /// Reads what `settings` say for a process of this cluster file. The error is a line for the user.
+    /// Reads what `settings` say; `None` if they say nothing. For a process that hears later whether its cluster asks
+    /// for TLS. The error is a line for the user.
+    pub async fn read(settings: Settings) -> Result<Option<Arc<Tls>>, String> {
+        if settings.is_empty() {
+            return Ok(None);
+        }
+        let material = settings.read().await?;
+        Tls::new(settings, material).map(Some)
+    }
+
+    /// The same for a process of this cluster file.
     pub async fn load(
         settings: Settings,
         cluster: &ClusterFile,
         path: &Path,
     ) -> Result<Option<Arc<Tls>>, String> {
-        let material = match settings.is_empty() {
-            true => None,
-            false => Some(settings.read().await?),
-        };
-        Tls::of(settings, material, cluster, path)
+        enough(Tls::read(settings).await?, cluster, path)
     }
 
     /// The same for who has read already: `material` is what `settings` say, if they say something.
@@ -52,20 +70,19 @@ impl Tls {
         cluster: &ClusterFile,
         path: &Path,
     ) -> Result<Option<Arc<Tls>>, String> {
-        let Some(material) = material else {
-            return match cluster.is_tls {
-                true => Err(missing(&format!("cluster file {}", path.display()))),
-                false => Ok(None),
-            };
-        };
+        let own = material.map(|material| Tls::new(settings, material));
+        enough(own.transpose()?, cluster, path)
+    }
+
+    fn new(settings: Settings, material: Material) -> Result<Arc<Tls>, String> {
         let policy = settings.policy()?;
         Certificates::new(&material, policy.clone())?; // mistakes are told here
-        Ok(Some(Arc::new(Tls {
+        Ok(Arc::new(Tls {
             settings,
             policy,
             material,
             is_closed: false,
-        })))
+        }))
     }
 
     /// For a server at which nobody gets in who has neither a certificate nor a key.

@@ -14,6 +14,7 @@ mod top;
 
 use crate::Outcome;
 use crate::connect;
+use crate::tls::TlsArguments;
 use clap::Subcommand;
 pub use names::parse_service;
 use names::{At, parse_at, parse_name};
@@ -82,6 +83,8 @@ pub struct Common {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     timeout: u64,
+    #[command(flatten)]
+    tls: TlsArguments,
 }
 
 #[derive(clap::Args, Debug)]
@@ -106,7 +109,7 @@ struct Call {
 struct AddReplica {
     #[command(flatten)]
     common: Common,
-    /// Name of the replica, and where its process listens
+    /// Name of the replica, and where its process listens; `:tls` may follow if the service speaks TLS
     #[arg(value_name = "NAME=IP:PORT", value_parser = parse_at)]
     replica: At,
 }

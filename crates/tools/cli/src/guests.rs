@@ -4,7 +4,7 @@ use crate::Outcome;
 use crate::tls::TlsArguments;
 use plinth_keeper::acl::is_distinguished_name;
 use plinth_runtime::spawn;
-use plinth_tls::{ClientAuth, Guests, Source};
+use plinth_tls::{ClientAuth, Guests, Settings, Source};
 use std::path::PathBuf;
 
 #[derive(clap::Args, Clone, Debug)]
@@ -35,6 +35,20 @@ fn parse_subject(text: &str) -> Result<String, String> {
 impl ForGuests {
     pub fn super_user(&self) -> Option<String> {
         self.x509_super_user.clone()
+    }
+
+    /// What `tls` says of connections between processes. Without those of who signs others, a certificate is for
+    /// clients only, if there is a secure port.
+    pub fn of_processes(tls: &TlsArguments, has_secure: bool) -> Settings {
+        match tls.settings() {
+            settings if settings.ca.is_none() && has_secure => Settings::default(),
+            settings => settings,
+        }
+    }
+
+    /// True if clients show certificates that those sign who sign the certificates of processes.
+    pub fn mix_with_processes(&self) -> bool {
+        self.client_ca_file.is_none() && self.client_auth != ClientAuth::None
     }
 
     /// Reads the certificates, and takes their files again when they change. The error begins with `flag`, which names

@@ -18,7 +18,6 @@ use plinth_keeper::{Doors, Keeper, Options};
 use plinth_runtime::knobs::set_knobs;
 use plinth_runtime::real::{block_on, interrupted};
 use plinth_runtime::{Either, race};
-use plinth_tls::Settings;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -111,11 +110,7 @@ async fn serve(arguments: Arguments, options: Options) -> Outcome {
         let read = arguments.guests.guests("--secure-listen", &arguments.tls);
         doors.secure = Some((address, read.await.map_err(at)?));
     }
-    let settings = match arguments.tls.settings() {
-        // A certificate without those of who signs others is for clients.
-        settings if settings.ca.is_none() && doors.secure.is_some() => Settings::default(),
-        settings => settings,
-    };
+    let settings = ForGuests::of_processes(&arguments.tls, doors.secure.is_some());
     let cluster = ClusterFile::load_with(&arguments.cluster_file, settings)
         .await
         .map_err(|error| at(with_remedy(error)))?;

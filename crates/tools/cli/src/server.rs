@@ -182,7 +182,10 @@ async fn serve(arguments: Arguments) -> Outcome {
     let at = |line: String| format!("server {}: {line}", arguments.listen.address);
     let loading = ClusterFile::load_with(&arguments.cluster_file, arguments.tls.settings());
     let mut cluster = loading.await.map_err(|error| at(with_remedy(error)))?;
-    arguments.listen.close(&mut cluster).map_err(at)?;
+    arguments
+        .listen
+        .close(&mut cluster.certificates)
+        .map_err(at)?;
     let ports_end = u32::from(arguments.listen.address.port()) + u32::from(arguments.workers);
     if arguments.listen.address.port() == 0 || ports_end > 1 << 16 {
         return Err(at(

@@ -1,12 +1,13 @@
 //! The options for certificates, with FoundationDB's names.
 
 use crate::Outcome;
-use plinth_coordination::certificates::missing;
-use plinth_coordination::{ClusterFile, cluster_file};
+use plinth_coordination::certificates::{Tls, missing};
+use plinth_coordination::cluster_file;
 use plinth_tls::{Settings, Source};
 use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 const HEADING: &str = "TLS";
 
@@ -105,11 +106,11 @@ impl Listen {
     }
 
     /// Closes the address if that is wanted, to those who have neither a certificate nor a key.
-    pub fn close(self, cluster: &mut ClusterFile) -> Outcome {
+    pub fn close(self, certificates: &mut Option<Arc<Tls>>) -> Outcome {
         if self.is_tls {
             let missing = || missing(&format!("--listen {}:tls", self.address));
-            let certificates = cluster.certificates.as_ref().ok_or_else(missing)?;
-            cluster.certificates = Some(certificates.closed());
+            let open = certificates.as_ref().ok_or_else(missing)?;
+            *certificates = Some(open.closed());
         }
         Ok(())
     }

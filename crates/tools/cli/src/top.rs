@@ -41,7 +41,7 @@ fn parse_interval(text: &str) -> Result<f64, String> {
 pub fn run(arguments: Arguments) -> Outcome {
     connect::block_on(async {
         if let Some(service) = &arguments.delos {
-            let mut watched = delos::Watched::open(service).await?;
+            let mut watched = delos::Watched::open(service, &arguments.cluster.tls).await?;
             if is_once(&arguments) {
                 // Rates are of the time between two looks.
                 watched.frame().await?;

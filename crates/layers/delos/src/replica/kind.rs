@@ -8,7 +8,10 @@ use crate::backup::{Backups, Doing, OpenPlace, Place};
 use crate::stack::{ReplicaId, Upper};
 use crate::stacks::above;
 use crate::store::LocalStore;
+use plinth_coordination::ClusterFile;
+use plinth_coordination::certificates::missing;
 use plinth_core::EngineKind;
+use plinth_rpc::Credentials;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -64,5 +67,33 @@ pub struct Config {
 impl Config {
     pub fn kind(&self, name: &str) -> Option<&'static Kind> {
         self.kinds.iter().find(|kind| kind.name == name)
+    }
+
+    /// What the process proves to others. Without it everybody is trusted.
+    pub(super) fn credentials(&self) -> Credentials {
+        let found = self.settings.get::<Credentials>();
+        found.map_or_else(Credentials::none, |found| (*found).clone())
+    }
+
+    /// Refuses a service that asks for TLS if the process has no certificate. `what` names the service.
+    ///
+    /// # Errors
+    /// A line for an operator.
+    pub(super) fn check_certificates(
+        &self,
+        service: &ClusterFile,
+        what: &str,
+    ) -> Result<(), String> {
+        match service.is_tls && !self.credentials().has_certificates() {
+            true => Err(missing(what)),
+            false => Ok(()),
+        }
+    }
+
+    /// From now on the process opens no connection without a certificate, if the service asks for that.
+    pub(super) fn open_as_asked(&self, service: &ClusterFile) {
+        if service.is_tls {
+            self.credentials().opening_by_certificate();
+        }
     }
 }

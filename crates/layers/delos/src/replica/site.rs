@@ -197,7 +197,7 @@ impl Site {
                 )),
             };
         }
-        self.check_names(&service, &asked.name)?;
+        self.check_service(&service, &asked.name)?;
         if self.config.kind(&asked.kind).is_none() {
             let kinds: Vec<&str> = self.config.kinds.iter().map(|kind| kind.name).collect();
             let there_are = kinds.join(", ");
@@ -209,12 +209,18 @@ impl Site {
         let identity = Identity::draw(service, &asked.kind, &asked.name, self.config.listen);
         identity.save(&self.config.directory).await?;
         trace!("DelosAdopted", "service" => identity.service, "name" => identity.name);
-        self.identity.set(Some(identity));
+        self.become_replica(identity);
         Ok(())
     }
 
+    fn become_replica(&self, identity: Identity) {
+        self.config.open_as_asked(&identity.service);
+        self.identity.set(Some(identity));
+    }
+
     /// Refuses a replica or a service that this process is not for.
-    fn check_names(&self, service: &ClusterFile, name: &str) -> Result<(), String> {
+    fn check_service(&self, service: &ClusterFile, name: &str) -> Result<(), String> {
+        self.config.check_certificates(service, "the service")?;
         if !is_name(name) {
             return Err("the name of a replica may have letters, digits, `_`, `-` and `.`".into());
         }
@@ -234,9 +240,9 @@ impl Site {
                 identity.name, identity.service.description
             ));
         }
-        self.check_names(&service, &asked.name)?;
+        self.check_service(&service, &asked.name)?;
         let (identity, restored) = restoring::restore(&self.config, service, &asked).await?;
-        self.identity.set(Some(identity));
+        self.become_replica(identity);
         Ok(restored)
     }
 

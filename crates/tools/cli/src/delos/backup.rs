@@ -6,14 +6,15 @@ use super::names::{At, file_name, parse_at, parse_service_name};
 use super::service::{RETRY_PAUSE, Service, ask};
 use super::{Common, places};
 use crate::Outcome;
-use plinth_coordination::{ClusterFile, key_file};
+use crate::tls::TlsArguments;
+use plinth_coordination::ClusterFile;
 use plinth_core::Error;
 use plinth_delos::engines::log_backup;
 use plinth_delos::replica::messages::{
     AskBackup, BackUp, BackupStatus, Greeting, Restore, Restored, SwitchEngine,
 };
 use plinth_identity::Identity;
-use plinth_rpc::{Credentials, Transport};
+use plinth_rpc::Transport;
 use plinth_runtime::{Duration, sleep, timeout};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
@@ -42,7 +43,8 @@ pub struct RestoreArguments {
     /// Restore what the service was after this position of its log; without it all that is in the backup
     #[arg(long, value_name = "POSITION")]
     to_position: Option<u64>,
-    /// A replica: its name, and where its process listens; once for each. The first one reads the backup
+    /// A replica: its name, and where its process listens; once for each. The first one reads the backup. With :tls
+    /// behind every address, all that use the service speak TLS with it
     #[arg(long = "replica", value_name = "NAME=IP:PORT", required = true, value_parser = parse_at)]
     replicas: Vec<At>,
     /// File of the service, for all other commands; without it NAME.delos in the current directory
@@ -59,6 +61,8 @@ pub struct RestoreArguments {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     timeout: u64,
+    #[command(flatten)]
+    tls: TlsArguments,
 }
 
 /// What any replica knows of the backup.
@@ -192,9 +196,9 @@ pub async fn restore(arguments: &RestoreArguments) -> Outcome {
 }
 
 async fn make(arguments: &RestoreArguments, path: &Path) -> Outcome<(ClusterFile, Restored)> {
-    let keys = key_file::keyring(path).await?;
-    let transport = Transport::client_with(Credentials::new(keys.clone(), Identity::Server));
     let replicas = &arguments.replicas;
+    let file = create::new_file(&arguments.name, replicas, path, &arguments.tls).await?;
+    let transport = Transport::client_with(file.credentials(Identity::Server));
     let greetings = greet_all(&transport, replicas).await?;
     let busy = |greeting: &&Greeting| !greeting.service.is_empty();
     if let Some((at, of)) = replicas
@@ -207,8 +211,6 @@ async fn make(arguments: &RestoreArguments, path: &Path) -> Outcome<(ClusterFile
             at.address, of.name
         ));
     }
-    let mut file = create::new_file(&arguments.name, replicas);
-    file.keys = keys;
     let asked = Restore {
         service: file.to_string(),
         name: replicas[0].name.clone(),

@@ -195,6 +195,12 @@ async fn choose_coordinators(service: &Service, common: &Common, among: &[Seen])
 pub async fn add_replica(arguments: &AddReplica) -> Outcome {
     let service = Service::open(&arguments.common).await?;
     let (at, common) = (&arguments.replica, &arguments.common);
+    if at.is_tls && !service.file.is_tls {
+        return Err(format!(
+            "{}={}:tls: the service's file does not ask for TLS; see Certificates in docs/security.md",
+            at.name, at.address
+        ));
+    }
     let seen = service.look().await?;
     if seen.len() >= SERVERS_MAX {
         return Err(format!(

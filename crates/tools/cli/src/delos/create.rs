@@ -4,6 +4,8 @@ use super::kinds::KINDS;
 use super::names::{At, file_name, parse_at, parse_service_name};
 use super::service::{RETRY_PAUSE, Service, ask};
 use crate::Outcome;
+use crate::tls::TlsArguments;
+use plinth_coordination::certificates::{Tls, missing};
 use plinth_coordination::{ClusterFile, Coordinators, key_file};
 use plinth_core::Error;
 use plinth_delos::coordinated_register::CoordinatedRegister;
@@ -13,8 +15,7 @@ use plinth_delos::replica::identity::is_name;
 use plinth_delos::replica::messages::{Adopt, Greet, Greeting, SwitchEngine};
 use plinth_delos::virtual_log::VirtualLog;
 use plinth_identity::Identity;
-use plinth_identity::keys::Keyring;
-use plinth_rpc::{Credentials, Transport};
+use plinth_rpc::Transport;
 use plinth_runtime::{Duration, join_all, random, sleep, timeout};
 use serde_json::json;
 use std::net::SocketAddr;
@@ -34,7 +35,8 @@ pub struct Arguments {
     /// Kind of service: lock, queue, table, zelos, or one that the processes have of their own
     #[arg(long, value_name = "KIND", value_parser = parse_any_kind)]
     pub kind: String,
-    /// A replica: its name, and where its process listens; once for each
+    /// A replica: its name, and where its process listens; once for each. With :tls behind every address, all that
+    /// use the service speak TLS with it
     #[arg(long = "replica", value_name = "NAME=IP:PORT", required = true, value_parser = parse_at)]
     pub replicas: Vec<At>,
     /// File of the service, for all other commands; without it NAME.delos in the current directory
@@ -51,6 +53,8 @@ pub struct Arguments {
         value_parser = clap::value_parser!(u64).range(1..=86_400)
     )]
     pub timeout: u64,
+    #[command(flatten)]
+    pub tls: TlsArguments,
 }
 
 /// Programs of users have kinds that this one does not know.
@@ -124,7 +128,7 @@ pub async fn save(file: &ClusterFile, path: &Path) -> Outcome {
     })
 }
 
-/// Refuses replicas that nobody can tell apart.
+/// Refuses replicas that nobody can tell apart, or of which only some speak TLS.
 pub fn check(replicas: &[At]) -> Outcome {
     for (i, one) in replicas.iter().enumerate() {
         for other in &replicas[i + 1..] {
@@ -136,6 +140,12 @@ pub fn check(replicas: &[At]) -> Outcome {
             }
         }
     }
+    if replicas
+        .windows(2)
+        .any(|two| two[0].is_tls != two[1].is_tls)
+    {
+        return Err("some replicas have :tls behind their addresses and others do not".into());
+    }
     match replicas.len() > SERVERS_MAX {
         true => Err(format!("a service has at most {SERVERS_MAX} replicas")),
         false => Ok(()),
@@ -146,10 +156,10 @@ pub fn check(replicas: &[At]) -> Outcome {
 pub async fn create(arguments: &Arguments, path: &Path) -> Outcome<ClusterFile> {
     let replicas = &arguments.replicas;
     check(replicas)?;
-    let keys = key_file::keyring(path).await?;
-    let transport = Transport::client_with(Credentials::new(keys.clone(), Identity::Server));
+    let new = new_file(&arguments.name, replicas, path, &arguments.tls).await?;
+    let transport = Transport::client_with(new.credentials(Identity::Server));
     let limit = Duration::from_secs(arguments.timeout);
-    let file = timeout(limit, make(&transport, arguments, keys)).await;
+    let file = timeout(limit, make(&transport, arguments, new)).await;
     let file = file.unwrap_or_else(|| {
         Err(format!(
             "service {} is not ready after {} s; when the processes of its replicas run, try the same again",
@@ -163,12 +173,11 @@ pub async fn create(arguments: &Arguments, path: &Path) -> Outcome<ClusterFile> 
 async fn make(
     transport: &Transport,
     arguments: &Arguments,
-    keys: Option<Keyring>,
+    new: ClusterFile,
 ) -> Outcome<ClusterFile> {
     let replicas = &arguments.replicas;
     let greetings = greet_all(transport, replicas).await?;
-    let mut file = choose_file(arguments, &greetings)?;
-    file.keys = keys;
+    let file = choose_file(arguments, &greetings, new)?;
     adopt_others(transport, replicas, &file, &arguments.kind).await?;
     make_log(transport, &file, &greetings, replicas, 1).await?;
     let service = Service::of(file.clone(), arguments.timeout);
@@ -225,16 +234,27 @@ pub async fn make_log(
         .map_err(|error| format!("the map of the log: {error}"))
 }
 
-/// A service's file that nobody has used.
-pub fn new_file(name: &str, replicas: &[At]) -> ClusterFile {
-    ClusterFile {
+/// A service's file that nobody has used, with the keys beside `path`, where it is to lie, and the certificates of this
+/// process.
+pub async fn new_file(
+    name: &str,
+    replicas: &[At],
+    path: &Path,
+    tls: &TlsArguments,
+) -> Outcome<ClusterFile> {
+    let is_tls = replicas.iter().any(|at| at.is_tls);
+    let certificates = Tls::read(tls.settings()).await?;
+    if is_tls && certificates.is_none() {
+        return Err(missing("--replica NAME=IP:PORT:tls"));
+    }
+    Ok(ClusterFile {
         description: name.into(),
         id: format!("{:016x}", random::u64()),
         coordinators: coordinators(replicas),
-        keys: None,
-        is_tls: false,
-        certificates: None,
-    }
+        keys: key_file::keyring(path).await?,
+        is_tls,
+        certificates,
+    })
 }
 
 fn coordinators(replicas: &[At]) -> Vec<SocketAddr> {
@@ -244,10 +264,13 @@ fn coordinators(replicas: &[At]) -> Vec<SocketAddr> {
         .collect()
 }
 
-/// The service's file: that of an attempt before this one, which may have stopped on the way, or a new one.
-fn choose_file(arguments: &Arguments, greetings: &[Greeting]) -> Outcome<ClusterFile> {
-    let coordinators = coordinators(&arguments.replicas);
-    let mut chosen: Option<ClusterFile> = None;
+/// The service's file: that of an attempt before this one, which may have stopped on the way, or the new one.
+fn choose_file(
+    arguments: &Arguments,
+    greetings: &[Greeting],
+    new: ClusterFile,
+) -> Outcome<ClusterFile> {
+    let mut former: Option<ClusterFile> = None;
     for (at, greeting) in arguments.replicas.iter().zip(greetings) {
         if !greeting.kinds.contains(&arguments.kind) {
             return Err(format!(
@@ -262,12 +285,20 @@ fn choose_file(arguments: &Arguments, greetings: &[Greeting]) -> Outcome<Cluster
         }
         let of = ClusterFile::parse(&greeting.service).ok();
         let is_same = |of: &ClusterFile| {
-            of.description == arguments.name
-                && of.coordinators == coordinators
-                && chosen.as_ref().is_none_or(|chosen| chosen == of)
+            of.description == new.description
+                && of.coordinators == new.coordinators
+                && former.as_ref().is_none_or(|former| former == of)
         };
         match of.filter(is_same) {
-            Some(of) => chosen = Some(of),
+            Some(of) if of.is_tls != new.is_tls => {
+                return Err(format!(
+                    "the process at {} is replica {:?} of it already, {} :tls: say all addresses so",
+                    at.address,
+                    greeting.name,
+                    if of.is_tls { "with" } else { "without" }
+                ));
+            }
+            Some(of) => former = Some(of),
             None => {
                 return Err(format!(
                     "the process at {} is replica {:?} of another service, {}",
@@ -276,7 +307,13 @@ fn choose_file(arguments: &Arguments, greetings: &[Greeting]) -> Outcome<Cluster
             }
         }
     }
-    Ok(chosen.unwrap_or_else(|| new_file(&arguments.name, &arguments.replicas)))
+    Ok(match former {
+        Some(former) => ClusterFile {
+            id: former.id,
+            ..new
+        },
+        None => new,
+    })
 }
 
 /// Waits until the process answers.

@@ -16,6 +16,7 @@ use super::serve::ZOOKEEPER_PORT;
 use super::service::load;
 use crate::children::{self, CHECK_INTERVAL, stop};
 use crate::server::parse_knobs;
+use crate::tls::TlsArguments;
 use crate::zookeeper::ForClients;
 use crate::{Outcome, connect, keys};
 use plinth_coordination::key_file;
@@ -83,6 +84,7 @@ impl Arguments {
         At {
             name: format!("{}-{}", self.name, i + 1),
             address: SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port + i),
+            is_tls: false,
         }
     }
 }
@@ -144,7 +146,7 @@ async fn check(arguments: &Arguments, replicas: &[At], path: &Path) -> Outcome {
     if !plinth_runtime::disk::exists(path).await.map_err(cannot)? {
         return Ok(());
     }
-    let file = load(path).await?;
+    let file = load(path, &TlsArguments::default()).await?;
     if file.coordinators.first() != Some(&replicas[0].address) {
         return Err(format!(
             "{} names replicas from {} on: resume it with that --port, or choose another --data-dir",
@@ -209,6 +211,7 @@ async fn serve(
             file: None,
             json: false,
             timeout: 60,
+            tls: TlsArguments::default(),
         };
         create::create(&create, path).await.map(drop)
     };
@@ -318,7 +321,7 @@ async fn first_end(processes: &mut [Process]) -> String {
     loop {
         for process in processes.iter_mut() {
             if process.has_ended() {
-                let At { name, address } = &process.at;
+                let At { name, address, .. } = &process.at;
                 return format!(
                     "replica {name} at {address} ended before the service was ready; it said why above"
                 );

@@ -1,5 +1,6 @@
 //! What operators call services and replicas.
 
+use crate::tls::Listen;
 use plinth_delos::replica::identity::is_name;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -11,6 +12,8 @@ const ENDING: &str = "delos";
 pub struct At {
     pub name: String,
     pub address: SocketAddr,
+    /// `:tls` was said behind the address.
+    pub is_tls: bool,
 }
 
 pub fn parse_name(text: &str) -> Result<String, String> {
@@ -21,18 +24,24 @@ pub fn parse_name(text: &str) -> Result<String, String> {
 }
 
 pub fn parse_at(text: &str) -> Result<At, String> {
-    let (name, address) = text.split_once('=').ok_or("expected NAME=IP:PORT")?;
-    let address = parse_address(address)?;
+    let (name, listen) = text
+        .split_once('=')
+        .ok_or("expected NAME=IP:PORT or NAME=IP:PORT:tls")?;
+    let listen = parse_listen(listen)?;
     let name = parse_name(name)?;
-    Ok(At { name, address })
+    Ok(At {
+        name,
+        address: listen.address,
+        is_tls: listen.is_tls(),
+    })
 }
 
 /// An address that others can find: not a port of the system's choice, nor all addresses of the machine.
-pub fn parse_address(text: &str) -> Result<SocketAddr, String> {
-    let address: SocketAddr = text.parse().map_err(|_| "expected IP:PORT")?;
-    match address.port() == 0 || address.ip().is_unspecified() {
+pub fn parse_listen(text: &str) -> Result<Listen, String> {
+    let listen: Listen = text.parse()?;
+    match listen.address.port() == 0 || listen.address.ip().is_unspecified() {
         true => Err("others must find it: give the IP of one interface, and a port".into()),
-        false => Ok(address),
+        false => Ok(listen),
     }
 }
 
@@ -75,10 +84,18 @@ mod tests {
 
     #[test]
     fn an_address_that_nobody_finds_is_refused() {
-        for address in ["0.0.0.0:4700", "127.0.0.1:0", "[::]:1", "x", "a=b"] {
-            assert!(parse_address(address).is_err(), "{address}");
+        for address in [
+            "0.0.0.0:4700",
+            "127.0.0.1:0",
+            "[::]:1",
+            "x",
+            "a=b",
+            "0.0.0.0:4700:tls",
+        ] {
+            assert!(parse_listen(address).is_err(), "{address}");
         }
-        assert!(parse_at("a=127.0.0.1:4700").is_ok());
+        assert!(parse_at("a=127.0.0.1:4700").is_ok_and(|at| !at.is_tls));
+        assert!(parse_at("a=127.0.0.1:4700:tls").is_ok_and(|at| at.is_tls));
         assert!(parse_at("127.0.0.1:4700").is_err());
     }
 }

@@ -1,15 +1,16 @@
 //! `plinth delos serve`: the process of one replica.
 
 use super::kinds::KINDS;
-use super::names::{parse_address, parse_service_name};
+use super::names::{parse_listen, parse_service_name};
 use super::places;
 use crate::Outcome;
 use crate::guests::ForGuests;
 use crate::keeper::admin;
 use crate::server::{follow_parent, parse_knobs, raise_file_limit};
-use crate::tls::TlsArguments;
+use crate::tls::{Listen, TlsArguments};
 use crate::zookeeper::ForClients;
 use crate::{allocator, pages, trace_file};
+use plinth_coordination::certificates::{Tls, missing};
 use plinth_coordination::key_file;
 use plinth_core::EngineKind;
 use plinth_delos::replica::identity::service_file;
@@ -27,15 +28,17 @@ use std::cell::Cell;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::sync::Arc;
 
 /// Where ZooKeeper's clients look for it.
 pub const ZOOKEEPER_PORT: u16 = 2181;
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
-    /// Address for clients, operators and the other replicas; it stays the same for the life of the replica
-    #[arg(long, value_name = "IP:PORT", value_parser = parse_address)]
-    listen: SocketAddr,
+    /// Address for clients, operators and the other replicas; it stays the same for the life of the replica. With :tls
+    /// behind it, nobody gets in without a certificate or a key
+    #[arg(long, value_name = "IP:PORT", value_parser = parse_listen)]
+    listen: Listen,
     /// Directory of the replica
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
@@ -97,19 +100,36 @@ fn admin_pages(address: SocketAddr, directory: &Path) -> Outcome<Beside> {
     }))
 }
 
-/// What is said of TLS, which only one port of a replica speaks.
-fn check_tls(arguments: &Arguments) -> Outcome {
-    if arguments.tls.has_rules() {
-        return Err("--tls-verify-peers and --tls-identity say nothing of ZooKeeper's clients; leave them out, and \
-                    choose who signs their certificates with --client-ca-file"
-            .into());
+/// The certificates for connections with clients, operators and the other replicas.
+async fn certificates(arguments: &Arguments) -> Outcome<Option<Arc<Tls>>> {
+    let (tls, has_secure) = (&arguments.tls, arguments.secure_listen.is_some());
+    let settings = ForGuests::of_processes(tls, has_secure);
+    if settings.is_empty() && tls.has_rules() {
+        return Err(missing("--tls-verify-peers or --tls-identity"));
     }
-    match arguments.tls.is_given() && arguments.secure_listen.is_none() {
-        true => Err("certificates are only for --zookeeper-secure-listen: the other ports of a replica do not speak \
-                     TLS; leave out the options --tls-…"
-            .into()),
-        false => Ok(()),
+    let has_rules = !settings.verify_peers.is_empty() || !settings.identities.is_empty();
+    if has_secure && !settings.is_empty() && !has_rules && arguments.guests.mix_with_processes() {
+        return Err(
+            "--zookeeper-secure-listen: whoever has a certificate that --tls-ca-file signs would be a server at \
+             --listen, ZooKeeper's clients, too; name who signs theirs with --client-ca-file, or say with \
+             --tls-identity who is a server"
+                .into(),
+        );
     }
+    let mut certificates = Tls::read(settings).await?;
+    arguments.listen.close(&mut certificates)?;
+    Ok(certificates)
+}
+
+/// What the process proves at --listen and to the other replicas. Its files are read again when they change.
+async fn credentials(arguments: &Arguments) -> Outcome<(Credentials, Task<()>)> {
+    let bare = Credentials::new(None, Identity::Server);
+    let credentials = match certificates(arguments).await? {
+        Some(certificates) => certificates.protect(bare),
+        None => bare,
+    };
+    let following = keys(&arguments.data_dir, credentials.clone()).await?;
+    Ok((credentials, following))
 }
 
 /// Where ZooKeeper's clients come in.
@@ -124,7 +144,7 @@ async fn door(arguments: &Arguments, mut options: Options) -> Outcome<Door> {
         }
         None => None,
     };
-    let usual = SocketAddr::new(arguments.listen.ip(), ZOOKEEPER_PORT);
+    let usual = SocketAddr::new(arguments.listen.address.ip(), ZOOKEEPER_PORT);
     let plain = match &secure {
         Some(_) => arguments.zookeeper_listen,
         None => arguments.zookeeper_listen.or(Some(usual)),
@@ -161,7 +181,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     trace_file::start(arguments.trace.as_deref())?;
     allocator::return_free_memory_when_idle()?;
     raise_file_limit();
-    let at = format!("delos serve {}", arguments.listen);
+    let at = format!("delos serve {}", arguments.listen.address);
     let page = arguments.metrics.map(|address| (address, Page::default()));
     if let Some((address, page)) = &page {
         let router = pages::router(vec![page.clone()]);
@@ -170,14 +190,12 @@ pub fn run(arguments: Arguments) -> Outcome {
         served.map_err(|line| format!("{at}: {line}"))?;
     }
     let page = page.map(|(_, page)| page);
-    check_tls(&arguments).map_err(|line| format!("{at}: {line}"))?;
     let options = arguments.clients.options(&at, "default".into())?;
     let outcome = block_on(async {
         let door = door(&arguments, options).await;
         let door = door.map_err(|line| format!("{at}: {line}"))?;
-        let credentials = Credentials::new(None, Identity::Server);
-        let following = keys(&arguments.data_dir, credentials.clone()).await;
-        let _following = following.map_err(|line| format!("{at}: {line}"))?;
+        let credentials = credentials(&arguments).await;
+        let (credentials, _following) = credentials.map_err(|line| format!("{at}: {line}"))?;
         let asked = [
             (arguments.zookeeper_listen, "--zookeeper-listen"),
             (arguments.secure_listen, "--zookeeper-secure-listen"),
@@ -192,7 +210,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         }
         let config = Config {
             directory: arguments.data_dir,
-            listen: arguments.listen,
+            listen: arguments.listen.address,
             kinds: KINDS,
             engine: arguments.engine,
             cache_bytes: (arguments.cache_mib as usize) << 20,

@@ -2,6 +2,7 @@
 
 use super::Common;
 use crate::Outcome;
+use crate::tls::TlsArguments;
 use bytes::Bytes;
 use plinth_coordination::ClusterFile;
 use plinth_core::Error;
@@ -64,17 +65,21 @@ pub async fn ask<R: Request>(
     asked.unwrap_or(Err(Error::timed_out))
 }
 
-pub async fn load(path: &Path) -> Outcome<ClusterFile> {
-    let file = ClusterFile::load(path).await;
-    file.map_err(|error| {
-        let line = error.0.replacen("cluster file", "service file", 1);
-        format!("{line}; name the file that `plinth delos create` or `dev` wrote")
+/// Reads the service's file, the keys beside it, and the certificates of this process.
+pub async fn load(path: &Path, tls: &TlsArguments) -> Outcome<ClusterFile> {
+    let file = ClusterFile::load_with(path, tls.settings()).await;
+    file.map_err(|error| match error.0.strip_prefix("cluster file") {
+        Some(rest) if rest.contains("--tls") => format!("service file{rest}"),
+        Some(rest) => {
+            format!("service file{rest}; name the file that `plinth delos create` or `dev` wrote")
+        }
+        None => error.0,
     })
 }
 
 impl Service {
     pub async fn open(common: &Common) -> Outcome<Service> {
-        let file = load(&common.service).await?;
+        let file = load(&common.service, &common.tls).await?;
         Ok(Service::of(file, common.timeout))
     }
 
@@ -182,11 +187,20 @@ impl Service {
 
     /// The line when this process may not ask what it asks.
     pub fn denial(&self) -> String {
-        format!(
-            "service {} refuses this: it needs a key for it; put the service's key file beside its file, as \
-             NAME.keys, or one with a higher key",
-            self.name()
-        )
+        let name = self.name();
+        let mut all = self.file.coordinators.iter();
+        let ungreeted = all.find_map(|at| Some((at, self.transport.ungreeted(*at)?)));
+        match (ungreeted, self.file.is_tls) {
+            (Some((at, refusal)), _) => format!("service {name}: the process at {at}: {refusal}"),
+            (None, true) => format!(
+                "service {name} refuses this: the certificate of this process does not stand for who may ask it; show \
+                 another one, or see --tls-identity of the replicas"
+            ),
+            (None, false) => format!(
+                "service {name} refuses this: it needs a key for it; put the service's key file beside its file, as \
+                 NAME.keys, or one with a higher key. If the service speaks TLS, use its file with :tls"
+            ),
+        }
     }
 
     fn is_denied(&self) -> bool {

@@ -3,6 +3,7 @@
 use super::service::{Seen, Service, ask, load};
 use super::state::{lease_holder, state};
 use crate::Outcome;
+use crate::tls::TlsArguments;
 use plinth_bench::report::grouped;
 use plinth_delos::replica::messages::{AskLoad, EngineLoad, Load, ReplicaStatus};
 use plinth_runtime::{Duration, Instant, join_all, now};
@@ -24,8 +25,8 @@ pub struct Watched {
 }
 
 impl Watched {
-    pub async fn open(path: &Path) -> Outcome<Watched> {
-        let file = load(path).await?;
+    pub async fn open(path: &Path, tls: &TlsArguments) -> Outcome<Watched> {
+        let file = load(path, tls).await?;
         Ok(Watched {
             service: Service::of(file, PATIENCE_S),
             before: None,

@@ -5,6 +5,7 @@ use super::door;
 use super::secure::Protection;
 use crate::Outcome;
 use crate::delos::service::{Service, Unanswered, load};
+use crate::tls::TlsArguments;
 use plinth_delos::replica::messages::CallService;
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Either, race};
@@ -70,7 +71,8 @@ impl Answers for Gateway {
 }
 
 pub async fn serve(file: &Path, listen: SocketAddr, protection: Option<Protection>) -> Outcome {
-    let file = load(file).await?;
+    // The options are about clients.
+    let file = load(file, &TlsArguments::default()).await?;
     let calls = door::open(listen, protection)?;
     let service = Service::of(file, SECONDS);
     match race(interrupted(), calls.serve(Rc::new(Gateway { service }))).await {
