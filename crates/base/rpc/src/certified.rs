@@ -6,7 +6,7 @@
 use crate::audit::Audit;
 use crate::credentials::Credentials;
 use bytes::BytesMut;
-use plinth_identity::greeting::Refusal;
+use plinth_identity::greeting::{Opener, Refusal};
 use plinth_identity::{Identity, Side, Verdict};
 use plinth_runtime::net::{Reader, Writer, layered};
 use plinth_runtime::serve::{Inbox, Outbox};
@@ -21,20 +21,30 @@ const HANDSHAKE_RECORD: [u8; 2] = [0x16, 0x03];
 const FIRST_READ_BYTES: usize = (4 << 10) + 256;
 
 /// A connection that was accepted, and what the other side is to us by its certificate.
-pub(crate) struct Entered {
+pub struct Entered {
     pub inbox: Inbox,
     pub writer: Writer,
     pub certified: Option<Identity>,
 }
 
 impl Entered {
-    pub fn bare(reader: Reader, writer: Writer) -> Entered {
+    fn bare(reader: Reader, writer: Writer) -> Entered {
         Entered {
             inbox: Inbox::new(reader),
             writer,
             certified: None,
         }
     }
+}
+
+/// A connection that was opened.
+pub struct Opened {
+    pub reader: Reader,
+    pub writer: Writer,
+    /// Begins the greeting of the frames. `None`: there is nothing to prove.
+    pub opener: Option<Opener>,
+    /// Of the certificates, if there are some. It tells later why the other side has ended the connection.
+    pub verdict: Option<Rc<Verdict>>,
 }
 
 fn may_be_handshake(arrived: &[u8]) -> bool {
@@ -44,7 +54,7 @@ fn may_be_handshake(arrived: &[u8]) -> bool {
 
 /// Lets the other side choose between certificates and none. `None` if the connection has ended, or if `outbox` was
 /// closed meanwhile.
-pub(crate) async fn enter(
+pub async fn enter(
     (mut reader, writer): (Reader, Writer),
     peer: SocketAddr,
     (credentials, audit): (&Credentials, &Audit),
@@ -93,18 +103,32 @@ pub(crate) async fn enter(
     entered.flatten()
 }
 
-/// Protects a connection that was opened, if that is wanted. The verdict tells later why the other side has ended it.
-pub(crate) async fn open(
+/// Protects a connection that was opened to `address`, if that is wanted.
+///
+/// # Errors
+/// The handshake by certificates has failed, or this process has none.
+pub async fn open(
     (reader, writer): (Reader, Writer),
+    address: SocketAddr,
     credentials: &Credentials,
     limit: Duration,
-) -> Result<(Entered, Option<Rc<Verdict>>), Refusal> {
+) -> Result<Opened, Refusal> {
     let Some((layer, verdict)) = credentials.open()? else {
-        return Ok((Entered::bare(reader, writer), None));
+        return Ok(Opened {
+            reader,
+            writer,
+            opener: credentials.opener(address),
+            verdict: None,
+        });
     };
     let greeting = Box::pin(layered(reader, writer, BytesMut::new(), layer));
     match timeout(limit, greeting).await {
-        Some(Ok((reader, writer))) => Ok((Entered::bare(reader, writer), Some(verdict))),
+        Some(Ok((reader, writer))) => Ok(Opened {
+            reader,
+            writer,
+            opener: Some(credentials.opener_by_certificate(address)),
+            verdict: Some(verdict),
+        }),
         Some(Err(_)) => Err(refusal(&verdict)),
         None => Err(Refusal::Certificate(format!(
             "the other side does not answer the TLS handshake within {} ms",
@@ -113,7 +137,8 @@ pub(crate) async fn open(
     }
 }
 
-pub(crate) fn refusal(verdict: &Verdict) -> Refusal {
+/// Why a connection with certificates has ended before the greeting was answered.
+pub fn refusal(verdict: &Verdict) -> Refusal {
     let cut = "the other side has ended the connection in the TLS handshake; see whether it is started with \
                --tls-certificate-file, and what its trace says";
     Refusal::Certificate(verdict.failure().unwrap_or_else(|| cut.into()))

@@ -17,7 +17,7 @@
 
 mod accepted;
 mod audit;
-mod certified;
+pub mod certified;
 mod connection;
 mod credentials;
 mod endpoint;

@@ -1,6 +1,6 @@
 //! The calling side of a connection: connects on demand, matches replies to calls, pings, reconnects.
 
-use crate::certified::{self, Entered};
+use crate::certified::{self, Opened};
 use crate::connection::{self, Refused, Sending};
 use crate::credentials::{self, Credentials};
 use crate::frame::{self, Check};
@@ -237,20 +237,17 @@ impl Peer {
         halves: (net::Reader, net::Writer),
     ) -> Option<std::result::Result<(Inbox, net::Writer, Option<Checks>), Refusal>> {
         let limit = Duration::from_millis(CONNECT_TIMEOUT_MS.get());
-        let opened = certified::open(halves, &self.credentials, limit).await;
-        let (entered, verdict) = match opened {
+        let opened = certified::open(halves, self.address, &self.credentials, limit).await;
+        let Opened {
+            reader,
+            mut writer,
+            opener,
+            verdict,
+        } = match opened {
             Ok(opened) => opened,
             Err(refusal) => return Some(Err(refusal)),
         };
-        let Entered {
-            mut inbox,
-            mut writer,
-            ..
-        } = entered;
-        let opener = match verdict {
-            Some(_) => Some(self.credentials.opener_by_certificate(self.address)),
-            None => self.credentials.opener(self.address),
-        };
+        let mut inbox = Inbox::new(reader);
         let hello = credentials::hello(opener.as_ref());
         let said = writer.write_all(hello).await;
         // Whoever refuses our certificate may have ended the connection already. It has said why.

@@ -127,30 +127,32 @@ pub async fn session<F: Future<Output = ()>>(
     connection: Connection,
     work: impl FnOnce(Inbox, Rc<Outbox>) -> F,
 ) {
-    session_through(connection, Outbox::of_session(), |_| (), work).await;
-}
-
-/// The same, through this outbox. `finish` is called before what was added goes out in a write.
-pub async fn session_through<F: Future<Output = ()>>(
-    connection: Connection,
-    outbox: Rc<Outbox>,
-    finish: impl Fn(&mut Output),
-    work: impl FnOnce(Inbox, Rc<Outbox>) -> F,
-) {
     let Connection {
         reader,
         writer,
         slot,
         ..
     } = connection;
+    let halves = (Inbox::new(reader), writer);
+    session_through(halves, Outbox::of_session(), |_| (), work).await;
+    drop(slot);
+}
+
+/// The same for both halves of a connection, through this outbox. `finish` is called before what was added goes out in
+/// a write.
+pub async fn session_through<F: Future<Output = ()>>(
+    (inbox, writer): (Inbox, Writer),
+    outbox: Rc<Outbox>,
+    finish: impl Fn(&mut Output),
+    work: impl FnOnce(Inbox, Rc<Outbox>) -> F,
+) {
     let writing = outbox.drain_with(writer, finish, || ());
     let working = async {
         // Boxed: each frame that it is handed to would have room for all of it, once more.
-        let work = Box::pin(work(Inbox::new(reader), outbox.clone()));
+        let work = Box::pin(work(inbox, outbox.clone()));
         race(work, outbox.until_closed()).await;
         outbox.close();
         sleep(FLUSH_LIMIT).await;
     };
     race(writing, working).await;
-    drop(slot);
 }

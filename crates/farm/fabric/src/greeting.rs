@@ -10,7 +10,7 @@
 //! ```
 //!
 //! An opener without keys begins with the greeting. The [greeting of keys](plinth_identity::greeting) is that of all
-//! connections. Who is no server of the cluster is refused: whoever is heard here may change all memory.
+//! connections. With certificates all of this is said inside TLS: the hello offers no keys, and nothing has a seal. Who is no server of the cluster is refused: whoever is heard here may change all memory.
 
 use crate::wire::{
     Answer, BYTES_MAX, First, GREETING_BYTES_MAX, Greeting, HEAD_BYTES, Malformed, Said, put_frame,
@@ -173,24 +173,29 @@ pub async fn next<T: Codec>(inbox: &mut Inbox, frames: &mut Frames) -> Option<T>
 }
 
 impl Judge {
-    /// Hears the greeting of a server of the cluster, to which nothing was answered yet. `None`: the connection is to
-    /// end, when what was said has been written.
+    /// Hears the greeting of a server of the cluster, to which nothing was answered yet. `certified`: what the other
+    /// side is by its certificate. `None`: the connection is to end, when what was said has been written.
     pub async fn hear(
         &self,
-        peer: SocketAddr,
+        (peer, certified): (SocketAddr, Option<Identity>),
         inbox: &mut Inbox,
         sending: &Sending,
     ) -> Option<(Greeting, Frames)> {
         let mut frames = Frames::of_greeting();
         let greeting = match next(inbox, &mut frames).await? {
+            // All machines may have one certificate: only the hello says which one is meant.
+            First::Greeting(_) if certified.is_some() => {
+                self.refuse(peer, &Refusal::Malformed)?;
+                return None;
+            }
             First::Greeting(greeting) => {
                 self.admit(peer, self.credentials.stranger())?;
                 greeting
             }
             First::Hello(hello) => {
-                let identity = self
-                    .prove(peer, inbox, sending, &mut frames, &hello)
-                    .await?;
+                let answered = self.credentials.greeted(self.own, certified, &hello);
+                let proved = self.prove((peer, certified), inbox, sending, &mut frames, answered);
+                let identity = proved.await?;
                 self.admit(peer, identity)?;
                 next(inbox, &mut frames).await?
             }
@@ -202,18 +207,17 @@ impl Judge {
     /// What the other side has proved to be. Frames are sealed from then on.
     async fn prove(
         &self,
-        peer: SocketAddr,
+        (peer, certified): (SocketAddr, Option<Identity>),
         inbox: &mut Inbox,
         sending: &Sending,
         frames: &mut Frames,
-        hello: &[u8],
+        Answered { answer, next: then }: Answered,
     ) -> Option<Identity> {
-        let Answered { answer, next: then } = self.credentials.greeted(self.own, None, hello);
         if !answer.is_empty() {
             say(sending, answer);
         }
         let acceptor = match then {
-            Next::Settled(_) => return Some(self.credentials.stranger()),
+            Next::Settled(_) => return certified.or_else(|| Some(self.credentials.stranger())),
             Next::Refused(refusal) => return self.refuse(peer, &refusal),
             Next::Proof(acceptor) => acceptor,
         };

@@ -10,7 +10,8 @@ use crate::ring::Tail;
 use crate::wire::{Answer, Body, Request};
 use bytes::Bytes;
 use plinth_core::output::Output;
-use plinth_rpc::{Audit, Credentials, Nobodies, Sending, Standing};
+use plinth_identity::Identity;
+use plinth_rpc::{Audit, Credentials, Nobodies, Sending, Standing, certified};
 use plinth_runtime::net::Listener;
 use plinth_runtime::serve::{Connection, Inbox, Outbox, accept, session_through};
 use plinth_runtime::{Duration, TaskGroup, planted, sleep, spawn, timeout};
@@ -42,6 +43,8 @@ struct Server {
 struct Accepted {
     number: u64,
     peer: SocketAddr,
+    /// What the other side is to us by its certificate.
+    certified: Option<Identity>,
     sending: Rc<Sending>,
     standing: Rc<Standing>,
 }
@@ -82,17 +85,41 @@ pub async fn serve_with(
         let accepted = Accepted {
             number: accepted.get(),
             peer: connection.peer,
+            certified: None,
             sending: Rc::new(Sending::through(outbox.clone())),
             standing: nobodies.add(outbox.clone()),
         };
-        let (server, sealing) = (server.clone(), accepted.sending.clone());
-        let work = move |inbox, _| attend(server, accepted, inbox);
-        let finish = move |out: &mut Output| sealing.end_run(out);
-        let serving = session_through(connection, outbox, finish, work);
+        let serving = serve_one(server.clone(), connection, outbox, accepted);
         group.spawn("fabric", serving);
         ControlFlow::Continue(())
     };
     accept(listener, start).await;
+}
+
+/// Serves a connection, which certificates may protect.
+async fn serve_one(
+    server: Rc<Server>,
+    connection: Connection,
+    outbox: Rc<Outbox>,
+    mut accepted: Accepted,
+) {
+    let Connection {
+        reader,
+        writer,
+        peer,
+        slot,
+    } = connection;
+    let judges = (&server.judge.credentials, &server.judge.audit);
+    let entering = certified::enter((reader, writer), peer, judges, &outbox, GREETING_LIMIT);
+    let Some(entered) = entering.await else {
+        return;
+    };
+    accepted.certified = entered.certified;
+    let sealing = accepted.sending.clone();
+    let work = |inbox, _| attend(server.clone(), accepted, inbox);
+    let finish = move |out: &mut Output| sealing.end_run(out);
+    session_through((entered.inbox, entered.writer), outbox, finish, work).await;
+    drop(slot);
 }
 
 fn answer(sending: &Sending, answer: &Answer) {
@@ -107,10 +134,11 @@ async fn attend(server: Rc<Server>, accepted: Accepted, mut inbox: Inbox) {
     let Accepted {
         number,
         peer,
+        certified,
         sending,
         standing,
     } = accepted;
-    let heard = server.judge.hear(peer, &mut inbox, &sending);
+    let heard = server.judge.hear((peer, certified), &mut inbox, &sending);
     let Some((greeting, mut frames)) = timeout(GREETING_LIMIT, Box::pin(heard)).await.flatten()
     else {
         return;

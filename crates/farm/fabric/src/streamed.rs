@@ -7,6 +7,7 @@ use crate::local::Local;
 use crate::wire::{Answer, Body, Greeting, Request};
 use bytes::{Bytes, BytesMut};
 use plinth_identity::greeting::Refusal;
+use plinth_rpc::certified::{self, Opened};
 use plinth_rpc::{Credentials, Sending};
 use plinth_runtime::net::{self, Reader, Writer};
 use plinth_runtime::sync::{OneshotSender, oneshot};
@@ -20,6 +21,9 @@ use std::rc::Rc;
 const UNDER_WAY_MAX: usize = 1024;
 /// The same in bytes that were not sent yet.
 const UNSENT_BYTES_MAX: usize = 16 << 20;
+
+/// A connection on which both sides have greeted.
+type Greeted = (Reader, Writer, Sending, Frames);
 
 struct Link {
     sending: Sending,
@@ -128,22 +132,12 @@ impl Streamed {
         self.addresses.get(usize::from(machine.0))?.get()
     }
 
-    async fn greet(
-        &self,
-        machine: Machine,
-        address: SocketAddr,
-    ) -> Option<(Reader, Writer, Sending, Frames)> {
-        let (mut reader, mut writer) = net::connect(address).await.ok()?;
-        let (sending, opener) = (Sending::new(), self.credentials.opener(address));
-        let greeting = Greeting {
-            from: self.local.machine().0,
-            to: machine.0,
-        };
-        let greeted = greet((&mut reader, &mut writer), &sending, opener, &greeting).await;
-        let why = match greeted {
-            Ok(frames) => {
+    async fn greet(&self, machine: Machine, address: SocketAddr) -> Option<Greeted> {
+        let halves = net::connect(address).await.ok()?;
+        let why = match self.greet_over(halves, machine, address).await {
+            Ok(greeted) => {
                 self.ungreeted.borrow_mut().remove(&machine);
-                return Some((reader, writer, sending, frames));
+                return Some(greeted);
             }
             Err(why) => why?,
         };
@@ -152,6 +146,32 @@ impl Streamed {
             trace_warn!("FabricGreetingFailed", "machine" => machine.0, "peer" => address, "why" => why);
         }
         None
+    }
+
+    /// The error is the reason, if there is one to tell.
+    async fn greet_over(
+        &self,
+        halves: (Reader, Writer),
+        machine: Machine,
+        address: SocketAddr,
+    ) -> Result<Greeted, Option<Refusal>> {
+        let opened = certified::open(halves, address, &self.credentials, self.limit).await;
+        let Opened {
+            mut reader,
+            mut writer,
+            opener,
+            verdict,
+        } = opened.map_err(Some)?;
+        let sending = Sending::new();
+        let greeting = Greeting {
+            from: self.local.machine().0,
+            to: machine.0,
+        };
+        let greeted = greet((&mut reader, &mut writer), &sending, opener, &greeting).await;
+        // Whoever refuses our certificate ends the connection, and has said why.
+        let by_certificate = || Some(certified::refusal(verdict.as_ref()?));
+        let frames = greeted.map_err(|why| why.or_else(by_certificate))?;
+        Ok((reader, writer, sending, frames))
     }
 
     /// Asks and waits for the answer.

@@ -1,4 +1,4 @@
-//! Processes whose keys do not let them take part.
+//! Processes whose keys or certificates do not let them take part.
 
 use plinth_coordination::ClusterFile;
 use plinth_identity::Identity;
@@ -20,6 +20,10 @@ pub fn denial(transport: &Transport, file: &ClusterFile) -> Option<String> {
     }
     Some(match transport.ungreeted(first) {
         Some(refusal) => format!("the coordinator {first}: {refusal}"),
+        None if file.is_tls => format!(
+            "the coordinator {first} refuses this process: its certificate does not stand for a server; show one that \
+             does, or see --tls-identity there"
+        ),
         None => format!(
             "the coordinator {first} refuses this process: it needs a server's key; put the cluster's key file \
              beside the cluster file, as NAME.keys"

@@ -11,6 +11,7 @@ use plinth_farm_memory::Sizes;
 use plinth_farm_structures::btree::Cache;
 use plinth_farm_structures::kv::Database;
 use plinth_identity::Identity;
+use plinth_rpc::Credentials;
 use plinth_runtime::net::listen;
 use plinth_runtime::{Duration, race, timeout};
 use std::net::{IpAddr, SocketAddr};
@@ -33,6 +34,16 @@ pub struct GuestConfig {
 pub struct Guest {
     pub joined: Joined,
     sizes: Sizes,
+}
+
+/// What it proves to machines, and wants them to prove: where they speak TLS, nobody enters its memory without a
+/// certificate or a key.
+fn credentials(cluster: &ClusterFile) -> Credentials {
+    let credentials = cluster.credentials(Identity::Server);
+    match cluster.is_tls {
+        true => credentials.closed_without_certificate(),
+        false => credentials,
+    }
 }
 
 impl Guest {
@@ -76,7 +87,7 @@ impl Guest {
             local,
             listener,
             register,
-            credentials: config.cluster.credentials(Identity::Server),
+            credentials: credentials(&config.cluster),
             record,
             zone: String::new(),
             sizes,

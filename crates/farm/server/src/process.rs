@@ -52,7 +52,7 @@ pub struct Config {
     /// Shared by all machines of this host.
     pub memory_directory: Option<PathBuf>,
     pub cluster: ClusterFile,
-    /// The key file lies beside it.
+    /// The key file lies beside it. The certificates are in [`Config::cluster`].
     pub cluster_file: PathBuf,
     /// Its machine's number; without it the lowest that nobody has.
     pub machine: Option<u16>,
@@ -158,6 +158,7 @@ pub async fn serve(config: Config) -> Result<(), String> {
     };
     let listen = config.listen;
     let credentials = key_file::of_server(&config.cluster_file, &config.data_directory).await?;
+    let credentials = config.cluster.protected(credentials);
     let transport = Transport::listen_with(listen, credentials.clone()).await;
     let transport = transport.map_err(cannot(listen))?;
     let listener = net::listen(socket).await.map_err(cannot(socket))?;

@@ -13,6 +13,8 @@ mod shell;
 mod status;
 mod work;
 
+use crate::connect::with_remedy;
+use crate::tls::TlsArguments;
 use crate::{Outcome, connect};
 use clap::Subcommand;
 use plinth_coordination::ClusterFile;
@@ -51,6 +53,8 @@ pub struct ClusterArgument {
     /// Cluster file; without it $PLINTH_CLUSTER_FILE, else ./plinth.cluster, else /etc/plinth/plinth.cluster
     #[arg(short = 'C', long, value_name = "FILE")]
     cluster_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArguments,
 }
 
 impl ClusterArgument {
@@ -60,8 +64,8 @@ impl ClusterArgument {
     }
 
     async fn load(&self) -> Outcome<ClusterFile> {
-        let file = ClusterFile::load(&self.find().await).await;
-        file.map_err(|error| format!("{error}; name another with -C"))
+        let file = ClusterFile::load_with(&self.find().await, self.tls.settings()).await;
+        file.map_err(with_remedy)
     }
 }
 

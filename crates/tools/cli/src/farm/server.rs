@@ -3,6 +3,7 @@
 use super::create::PlanArguments;
 use super::{ClusterArgument, work};
 use crate::server::{follow_parent, raise_file_limit};
+use crate::tls::Listen;
 use crate::{Outcome, allocator, pages, trace_file};
 use plinth_farm_server::{Config, Work, serve};
 use plinth_runtime::metric::page::Page;
@@ -17,9 +18,9 @@ pub struct Arguments {
     #[command(flatten)]
     cluster: ClusterArgument,
     /// Address for operators, and for the coordinator if the cluster file names it; the memory is served to other
-    /// hosts at the next port
+    /// hosts at the next port. With :tls behind it, nobody gets in at both without a certificate or a key
     #[arg(long, value_name = "IP:PORT")]
-    listen: SocketAddr,
+    listen: Listen,
     /// Directory of this process, for the coordinator's state and, in a durable cluster, for its data
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
@@ -66,14 +67,15 @@ pub fn run(arguments: Arguments) -> Outcome {
     trace_file::audit_to(&audit.unwrap_or_else(|| arguments.data_dir.join("audit.jsonl")))?;
     allocator::return_free_memory_when_idle()?;
     raise_file_limit();
-    let at = format!("farm server {}", arguments.listen);
+    let at = format!("farm server {}", arguments.listen.address);
     let outcome = block_on(start(arguments, &at));
     trace_file::flush();
     outcome.map_err(|line| format!("{at}: {line}"))
 }
 
 async fn start(arguments: Arguments, at: &str) -> Outcome {
-    let cluster = arguments.cluster.load().await?;
+    let mut cluster = arguments.cluster.load().await?;
+    arguments.listen.close(&mut cluster.certificates)?;
     let cluster_file = arguments.cluster.find().await;
     let page = arguments.metrics.map(|address| (address, Page::default()));
     if let Some((address, page)) = &page {
@@ -82,7 +84,7 @@ async fn start(arguments: Arguments, at: &str) -> Outcome {
     }
     let (name, machines) = (at.to_owned(), u32::from(arguments.plan.plan().machines));
     let config = Config {
-        listen: arguments.listen,
+        listen: arguments.listen.address,
         data_directory: arguments.data_dir,
         memory_directory: arguments.memory_dir,
         cluster,
