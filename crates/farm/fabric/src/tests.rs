@@ -1,5 +1,6 @@
 //! The parts alone, one contract for all backends, and machines in the simulator.
 
+mod certificates;
 mod contract;
 mod greetings;
 mod memories;

@@ -5,11 +5,13 @@
 
 mod common;
 
+use common::certificates::{Files, IDENTITIES};
 use common::client_programs::{command, installed, source};
 use common::{BINARY, Directory, Server, error_line, free_ports, text};
-use plinth_tls::testing::{Authority, Pair, Wanted, self_signed};
+use plinth_tls::testing::{Authority, Wanted, self_signed};
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::ops::Deref;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -18,7 +20,6 @@ use std::time::{Duration, Instant};
 /// Processes look at their files once a second.
 const LOOK: Duration = Duration::from_millis(2500);
 const SERVES_LIMIT: Duration = Duration::from_secs(60);
-const IDENTITIES: &str = "server:S.CN=node;operator:S.CN=alice;client:S.CN>=app-";
 
 /// Whether the servers of a place speak TLS among themselves, and with whom else.
 #[derive(Clone, Copy, PartialEq)]
@@ -36,25 +37,31 @@ enum Stage {
 /// Servers with certificates, and files of others beside them.
 struct Place {
     directory: Directory,
-    authority: Authority,
+    files: Files,
     first_port: u16,
     servers: Vec<Server>,
     identities: &'static str,
 }
 
+impl Deref for Place {
+    type Target = Files;
+
+    fn deref(&self) -> &Files {
+        &self.files
+    }
+}
+
 impl Place {
     /// Nothing runs yet.
     fn new(name: &str, servers: u16, identities: &'static str) -> Place {
-        let place = Place {
-            directory: Directory::new(name),
-            authority: Authority::new("Our root"),
+        let directory = Directory::new(name);
+        Place {
+            files: Files::new(&directory.0),
+            directory,
             first_port: free_ports(servers),
             servers: Vec::new(),
             identities,
-        };
-        place.put("node", &place.authority.issue(&Wanted::named("node")));
-        place.put_ca("ca", &[&place.authority.pem]);
-        place
+        }
     }
 
     /// Servers that nobody enters without a certificate, and a database.
@@ -68,27 +75,6 @@ impl Place {
     fn create(&self) {
         let made = self.cli("node", "ca", "configure new single memory");
         assert!(made.status.success(), "{}", text(&made.stderr));
-    }
-
-    fn file(&self, name: &str, ending: &str) -> PathBuf {
-        self.directory.file(&format!("{name}.{ending}"))
-    }
-
-    /// Writes the files of a certificate.
-    fn put(&self, name: &str, pair: &Pair) {
-        std::fs::write(self.file(name, "crt"), &pair.certificate).expect("written");
-        let key = self.file(name, "key");
-        std::fs::write(&key, &pair.key).expect("written");
-        std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).expect("a mode");
-    }
-
-    fn put_ca(&self, name: &str, roots: &[&str]) {
-        std::fs::write(self.file(name, "crt"), roots.concat()).expect("written");
-    }
-
-    /// The certificate `name` of our authority, for the user of that name.
-    fn user(&self, name: &str) {
-        self.put(name, &self.authority.issue(&Wanted::named(name)));
     }
 
     fn address(&self, i: u16) -> SocketAddr {
@@ -105,10 +91,7 @@ impl Place {
     }
 
     fn certify(&self, command: &mut Command, who: &str, ca: &str) {
-        command
-            .env("FDB_TLS_CERTIFICATE_FILE", self.file(who, "crt"))
-            .env("FDB_TLS_KEY_FILE", self.file(who, "key"))
-            .env("FDB_TLS_CA_FILE", self.file(ca, "crt"));
+        command.envs(self.variables(who, ca));
     }
 
     fn server(&self, i: u16, coordinators: u16, stage: Stage) -> Command {

@@ -1,10 +1,11 @@
-//! The in-memory engine with keys, in real processes that are hosts of their own: whoever has the key file notices
-//! nothing, and nobody else has an effect at any of their ports.
+//! The in-memory engine with keys, or with certificates, in real processes that are hosts of their own: whoever has the
+//! key file, or a server's certificate, notices nothing, and nobody else has an effect at any of their ports.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes processes from outside
 
 mod common;
 
+use common::certificates::Files;
 use common::farm::Machines;
 use common::{BINARY, error_line, text};
 use std::io::{Read, Write};
@@ -273,4 +274,120 @@ fn the_same_greeting_is_answered_where_there_are_no_keys() {
     let address = machines.address(0);
     let heard = say(&address, port(&address) + 1, &greeting(1, 0));
     assert_eq!(heard, frame(&[0]));
+}
+
+/// Makes the cluster file, which names one process, ask for TLS.
+fn ask_for_tls(machines: &Machines) {
+    let file = std::fs::read_to_string(machines.file()).expect("written");
+    let asking = format!("{}:tls\n", file.trim_end());
+    std::fs::write(machines.file(), asking).expect("written");
+}
+
+/// Three hosts that speak TLS and have no keys, which are a cluster.
+fn certified(name: &str) -> (Machines, Files) {
+    let mut machines = Machines::new(name, 3);
+    let files = Files::new(&machines.directory.0);
+    (machines.are_hosts, machines.ending) = (true, ":tls");
+    machines.variables = files.variables_of("node");
+    ask_for_tls(&machines);
+    (0..3).for_each(|i| machines.start(i));
+    machines.until(|status| status["coordinators"][0]["answers"] == true);
+    let created = machines.create();
+    assert!(created.status.success(), "{}", text(&created.stderr));
+    machines.whole();
+    (machines, files)
+}
+
+/// What commands say to whoever has this certificate, or none, with this cluster file.
+fn is_refused(machines: &Machines, file: &Path, files: Option<(&Files, &str)>, word: &str) {
+    for (command, more) in [("cli", &["--exec", "get a"][..]), ("create", &[])] {
+        let mut asked = Command::new(BINARY);
+        asked.args(["farm", command, "-C"]).arg(file).args(more);
+        asked.args(["--timeout", "60"]);
+        if let Some((files, who)) = files {
+            asked.envs(files.variables_of(who));
+        }
+        let begun = Instant::now();
+        let line = error_line(&asked.output().expect("it runs"));
+        assert!(line.contains(word), "{line}");
+        let took = begun.elapsed();
+        assert!(took < Duration::from_secs(40), "it says so at once");
+    }
+    assert_eq!(machines.whole()["serves"], true);
+}
+
+#[test]
+fn only_who_has_a_servers_certificate_has_an_effect_at_any_port_of_a_machine() {
+    let (mut machines, files) = certified("farm-certificates");
+    machines.cli("set k kept");
+    set_and_read(&machines, 1);
+    for i in 0..3 {
+        let address = machines.address(i);
+        for (from, to) in (0..3).flat_map(|from| (0..3).map(move |to| (from, to))) {
+            let bytes = [greeting(from, to), writes()].concat();
+            let heard = say(&address, port(&address) + 1, &bytes);
+            assert_eq!(heard, b"", "{from} {to}");
+        }
+        let what = ["RequestRefused", "\"fabric\"", "nobody", "server"];
+        on_record(&machines, i, &what);
+    }
+    files.user("alice");
+    files.user("stolen");
+    let file = PathBuf::from(machines.file());
+    let alice = Some((&files, "alice"));
+    is_refused(&machines, &file, alice, "does not stand for a server");
+    let stolen = Some((&files, "stolen"));
+    is_refused(
+        &machines,
+        &file,
+        stolen,
+        "the rules of the other side refuse",
+    );
+    is_refused(&machines, &file, None, "asks for TLS");
+    let asking = std::fs::read_to_string(&file).expect("a file");
+    let bare = elsewhere(&machines, "bare", None);
+    std::fs::write(&bare, asking.replace(":tls", "")).expect("written");
+    is_refused(&machines, &bare, None, "needs a server's key");
+    set_and_read(&machines, 2);
+
+    // A machine without a certificate does not start; with one it is a member again.
+    machines.kill(2);
+    let variables = std::mem::take(&mut machines.variables);
+    machines.ending = "";
+    machines.start(2);
+    let line = machines.end_of(2);
+    assert!(line.contains("asks for TLS"), "{line}");
+    (machines.variables, machines.ending) = (variables, ":tls");
+    machines.start(2);
+    machines.whole();
+    set_and_read(&machines, 3);
+}
+
+#[test]
+fn a_cluster_of_machines_moves_to_tls_while_it_is_used() {
+    let mut machines = Machines::new("farm-move", 3);
+    let files = Files::new(&machines.directory.0);
+    machines.are_hosts = true;
+    (0..3).for_each(|i| machines.start(i));
+    machines.until(|status| status["coordinators"][0]["answers"] == true);
+    assert!(machines.create().status.success());
+    machines.whole();
+    machines.cli("set k kept");
+    machines.variables = files.variables_of("node");
+    let mut value = 0;
+    for stage in ["with certificates", "they open by TLS", "closed"] {
+        if stage == "they open by TLS" {
+            ask_for_tls(&machines);
+        }
+        if stage == "closed" {
+            machines.ending = ":tls";
+        }
+        for i in 0..3 {
+            machines.kill(i);
+            machines.start(i);
+            machines.whole();
+        }
+        value += 1;
+        set_and_read(&machines, value);
+    }
 }

@@ -1,5 +1,5 @@
-//! What every backend keeps. Each test runs on machines that share memory, on sockets with and without
-//! keys, on a mixture of both, and in the simulator.
+//! What every backend keeps. Each test runs on machines that share memory, on sockets with keys, with
+//! certificates and with neither, on a mixture of both, and in the simulator.
 
 use super::stands::{MACHINES, MixedStand, Scratch, SharedStand, Stand, StreamedStand};
 use crate::{Address, Error, Fabric, MESSAGE_BYTES_MAX, Machine, Message, OPERATION_BYTES_MAX};
@@ -49,6 +49,19 @@ macro_rules! on_every_backend {
                 block_on(async {
                     let stand = StreamedStand::new(scratch.make().await, "127.0.0.1").await;
                     super::$name(stand.with_keys()).await;
+                });
+            }
+            )*
+        }
+        mod certified {
+            use super::*;
+            $(
+            #[test]
+            fn $name() {
+                let scratch = Scratch::new(concat!("certified-", stringify!($name)));
+                block_on(async {
+                    let stand = StreamedStand::new(scratch.make().await, "127.0.0.1").await;
+                    super::$name(stand.with_certificates()).await;
                 });
             }
             )*

@@ -21,7 +21,7 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::Relaxed;
 
-const SERVER: Machine = Machine(1);
+pub const SERVER: Machine = Machine(1);
 const OPENER: Machine = Machine(0);
 const NUMBER: u64 = 7;
 const WORD: Address = Address {
@@ -32,9 +32,9 @@ const WORD: Address = Address {
 /// What the word has at first.
 const FIRST: u64 = 0x5a5a_0001;
 
-/// A machine with keys that serves its memory.
-struct Served {
-    address: SocketAddr,
+/// A machine that serves its memory.
+pub struct Served {
+    pub address: SocketAddr,
     mapping: Mapping,
     host: Rc<Host>,
     _task: Task<()>,
@@ -42,6 +42,11 @@ struct Served {
 
 impl Served {
     async fn new() -> Served {
+        Served::with(credentials(1)).await
+    }
+
+    /// With these credentials.
+    pub async fn with(credentials: Credentials) -> Served {
         let mapping = Mapping::private(layout().words().expect("a layout"));
         Host::make(&mapping, &layout());
         let host = Rc::new(Host::open(mapping.clone()).expect("a host"));
@@ -49,7 +54,7 @@ impl Served {
         let listener = net::listen(([10, 255, 0, 0], 4501).into()).await;
         let listener = listener.expect("a listener");
         let address = listener.local_addr().expect("its own");
-        let (served, keys) = (host.clone(), credentials(1));
+        let (served, keys) = (host.clone(), credentials);
         let task = async move { serve_with(listener, SERVER, served, &keys).await };
         let served = Served {
             address,
@@ -61,7 +66,7 @@ impl Served {
         served
     }
 
-    fn word(&self) -> u64 {
+    pub fn word(&self) -> u64 {
         let mut bytes = [0; 8];
         let region = self.host.region(WORD.region).expect("it is there");
         region.read(WORD.offset, &mut bytes).expect("it is there");
@@ -74,14 +79,14 @@ impl Served {
         written.expect("it is there");
     }
 
-    fn memory(&self) -> Vec<u64> {
+    pub fn memory(&self) -> Vec<u64> {
         let words = self.mapping.words().iter();
         words.map(|word| word.load(Relaxed)).collect()
     }
 }
 
 /// A machine with these keys that takes the server to be at `at`.
-async fn opener(at: SocketAddr, credentials: &Credentials) -> Streamed {
+pub async fn opener(at: SocketAddr, credentials: &Credentials) -> Streamed {
     let local = Local::start(Path::new("/m"), OPENER, &layout()).await;
     let streamed = Streamed::new(
         local.expect("a memory"),
@@ -95,34 +100,34 @@ async fn opener(at: SocketAddr, credentials: &Credentials) -> Streamed {
     streamed
 }
 
-async fn write(fabric: &Streamed, word: u64) -> Result<(), Error> {
+pub async fn write(fabric: &Streamed, word: u64) -> Result<(), Error> {
     fabric.write(WORD, &word.to_le_bytes()).await
 }
 
-async fn read(fabric: &Streamed) -> Result<u64, Error> {
+pub async fn read(fabric: &Streamed) -> Result<u64, Error> {
     let mut bytes = [0; 8];
     fabric.read(WORD, &mut bytes).await?;
     Ok(u64::from_le_bytes(bytes))
 }
 
-fn simulate<F: Future<Output = ()> + 'static>(work: F) {
+pub fn simulate<F: Future<Output = ()> + 'static>(work: F) {
     Simulation::new(1, SimConfig::default()).run(work);
 }
 
-fn frame(body: &impl Codec) -> Bytes {
+pub fn frame(body: &impl Codec) -> Bytes {
     let mut out = Output::copying();
     wire::put_frame(Check::Sum, &mut out, body);
     out.into_bytes()
 }
 
-fn greeting() -> Greeting {
+pub fn greeting() -> Greeting {
     Greeting {
         from: OPENER.0,
         to: SERVER.0,
     }
 }
 
-fn requests() -> Bytes {
+pub fn requests() -> Bytes {
     let ask = |body| {
         frame(&Request {
             configuration: NUMBER,
@@ -152,7 +157,7 @@ fn requests() -> Bytes {
 }
 
 /// Says `bytes`, and hears the other side to its end. Returns what it has said.
-async fn say(address: SocketAddr, bytes: Bytes) -> BytesMut {
+pub async fn say(address: SocketAddr, bytes: Bytes) -> BytesMut {
     let (mut reader, mut writer) = net::connect(address).await.expect("connected");
     let _ = writer.write_all(bytes).await;
     let mut heard = BytesMut::new();

@@ -5,6 +5,8 @@ use plinth_identity::Identity;
 use plinth_identity::keys::{KeyFile, Keyring};
 use plinth_rpc::Credentials;
 use plinth_runtime::{Duration, Task, disk, net, spawn};
+use plinth_tls::testing::{Authority, Wanted, material};
+use plinth_tls::{Certificates, Policy};
 use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -57,6 +59,29 @@ pub fn credentials(secret: u8) -> Credentials {
     Credentials::new(Some(keys), Identity::Server)
 }
 
+/// Processes with certificates of one authority.
+pub struct Certified(Authority);
+
+impl Certified {
+    pub fn new() -> Certified {
+        Certified(Authority::new("Our root"))
+    }
+
+    /// What one proves whose certificate has this name: `node` stands for a server, `app` for a client. Nobody gets in
+    /// there without.
+    pub fn of(&self, name: &str) -> Credentials {
+        let own = self.0.issue(&Wanted::named(name));
+        let policy = Policy::parse([], ["server:S.CN=node", "client:S.CN=app"]);
+        let policy = policy.expect("valid");
+        let certificates = Certificates::new(&material(&own, &self.0.pem), policy);
+        let handshakes = certificates.expect("they fit").handshakes();
+        let protected = Credentials::none().with_certificates(handshakes);
+        protected
+            .opening_by_certificate()
+            .closed_without_certificate()
+    }
+}
+
 impl StreamedStand {
     pub async fn new(directory: PathBuf, ip: &str) -> StreamedStand {
         let mut addresses = Vec::new();
@@ -72,6 +97,14 @@ impl StreamedStand {
             addresses,
             servers: RefCell::new((0..MACHINES).map(|_| None).collect()),
             credentials: Credentials::none(),
+        }
+    }
+
+    /// All machines have the same certificate, and open nothing without it.
+    pub fn with_certificates(self) -> StreamedStand {
+        StreamedStand {
+            credentials: Certified::new().of("node"),
+            ..self
         }
     }
 

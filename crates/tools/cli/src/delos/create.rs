@@ -323,7 +323,8 @@ pub async fn greet(transport: Transport, at: At) -> Outcome<Greeting> {
             Ok(greeting) => return Ok(greeting),
             Err(Error::permission_denied) => {
                 return Err(format!(
-                    "the process at {} has keys; put its key file beside the service's file, as NAME.keys",
+                    "the process at {} answers servers only; put its key file beside the service's file, as \
+                     NAME.keys, or show a server's certificate",
                     at.address
                 ));
             }

@@ -2,6 +2,7 @@
 
 use super::{BINARY, Directory, Server, free_ports, text};
 use serde_json::Value;
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::path::PathBuf;
 use std::process::{ChildStdin, ChildStdout, Command, Output, Stdio};
@@ -14,6 +15,10 @@ pub struct Machines {
     first_port: u16,
     /// Each machine is a host of its own: it shares no memory with others.
     pub are_hosts: bool,
+    /// What follows the address behind `--listen`.
+    pub ending: &'static str,
+    /// Variables of all processes.
+    pub variables: Vec<(&'static str, OsString)>,
     pub processes: Vec<Option<Server>>,
 }
 
@@ -30,6 +35,8 @@ impl Machines {
             directory,
             first_port,
             are_hosts: false,
+            ending: "",
+            variables: Vec::new(),
             processes: (0..count).map(|_| None).collect(),
         };
         let named: Vec<String> = (0..coordinators).map(|i| machines.address(i)).collect();
@@ -56,8 +63,10 @@ impl Machines {
 
     pub fn command(&self, i: u16, more: &[&str]) -> Command {
         let mut command = Command::new(BINARY);
+        let listen = format!("{}{}", self.address(i), self.ending);
         command
-            .args(["farm", "server", "--listen", &self.address(i)])
+            .envs(self.variables.iter().cloned())
+            .args(["farm", "server", "--listen", &listen])
             .arg("--data-dir")
             .arg(self.directory.file(&format!("d{i}")))
             .arg("--memory-dir")
@@ -118,6 +127,7 @@ impl Machines {
     pub fn run(&self, command: &str, more: &[&str]) -> Output {
         let mut asked = Command::new(BINARY);
         asked.args(["farm", command, "-C", &self.file()]).args(more);
+        asked.envs(self.variables.iter().cloned());
         asked.stdin(Stdio::null()).output().expect("it runs")
     }
 
@@ -136,6 +146,7 @@ impl Machines {
     pub fn shell(&self, more: &[&str]) -> Command {
         let mut command = Command::new(BINARY);
         command
+            .envs(self.variables.iter().cloned())
             .args(["farm", "cli", "-C", &self.file()])
             .arg("--memory-dir")
             .arg(self.directory.file("memory"))

@@ -3,6 +3,7 @@
 #![allow(dead_code)] // each test file uses only a part
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes servers from outside
 
+pub mod certificates;
 pub mod client_programs;
 pub mod farm;
 pub mod gateways;
