@@ -248,11 +248,7 @@ fn tables_over_tls_are_served_by_a_gateway_with_a_certificate() {
     };
     ends(&mut gateway(), "asks for TLS; give --tls-certificate-file");
     let mut with = gateway();
-    for (option, ending) in [("certificate", "crt"), ("key", "key")] {
-        with.arg(format!("--tls-{option}-file"));
-        with.arg(place.files.file("app-1", ending));
-    }
-    with.arg("--tls-ca-file").arg(place.files.file("ca", "crt"));
+    with.envs(place.files.variables("app-1", "ca"));
     let _gateway = start(with);
     let began = Instant::now();
     loop {
@@ -306,8 +302,4 @@ fn what_is_said_of_certificates_means_something_or_is_refused() {
     let mut some = place.create("lock", &[":tls", ""]);
     some.env("PLINTH_TLS_IDENTITY", IDENTITIES);
     ends(&mut some, "others do not");
-    let mut tables = Command::new(BINARY);
-    tables.args(["table", "serve", "--data-dir"]);
-    tables.arg(place.directory.file("tables")).args(own);
-    ends(&mut tables, "--service");
 }

@@ -4,7 +4,7 @@ use super::greetings::{
     SERVER, Served, frame, greeting, opener, read, requests, say, simulate, write,
 };
 use super::stands::{Certified, credentials};
-use crate::wire::First;
+use crate::wire::{First, GREETING_BYTES_MAX};
 use crate::{Error, Fabric};
 use bytes::{Bytes, BytesMut};
 use plinth_rpc::Credentials;
@@ -47,6 +47,12 @@ fn who_shows_no_servers_certificate_changes_and_reads_nothing() {
         assert_eq!(write(&fabric, 3).await, Ok(()));
         assert_eq!((read(&fabric).await, served.word()), (Ok(3), 3));
     });
+}
+
+#[test]
+fn no_greeting_without_certificates_begins_like_a_handshake() {
+    // The second byte of a handshake is 3, that of a frame with so few bytes is 0.
+    const { assert!(GREETING_BYTES_MAX < 256) };
 }
 
 #[test]
