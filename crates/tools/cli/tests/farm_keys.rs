@@ -1,4 +1,4 @@
-//! The in-memory engine with keys, or with certificates, in real processes that are hosts of their own: whoever has the
+//! The in-memory engine with keys or with certificates, in real processes that are hosts of their own: whoever has the
 //! key file, or a server's certificate, notices nothing, and nobody else has an effect at any of their ports.
 
 #![allow(clippy::disallowed_types, clippy::disallowed_methods)] // it observes processes from outside

@@ -234,8 +234,8 @@ pub async fn make_log(
         .map_err(|error| format!("the map of the log: {error}"))
 }
 
-/// A service's file that nobody has used, with the keys beside `path`, where it is to lie, and the certificates of this
-/// process.
+/// A service's file that nobody has used, with the keys beside `path`, where it is to lie, and the certificates of
+/// this process.
 pub async fn new_file(
     name: &str,
     replicas: &[At],
