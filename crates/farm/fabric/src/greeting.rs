@@ -10,8 +10,8 @@
 //! ```
 //!
 //! An opener without keys begins with the greeting. The [greeting of keys](plinth_identity::greeting) is that of all
-//! connections. With certificates all of this is said inside TLS: the hello offers no keys, and nothing has a seal. Who
-//! is no server of the cluster is refused: whoever is heard here may change all memory.
+//! connections. With certificates all of this is said inside TLS: the hello offers no keys, and nothing has a seal.
+//! Who is no server of the cluster is refused: whoever is heard here may change all memory.
 
 use crate::wire::{
     Answer, BYTES_MAX, First, GREETING_BYTES_MAX, Greeting, HEAD_BYTES, Malformed, Said, put_frame,
