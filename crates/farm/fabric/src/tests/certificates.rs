@@ -70,7 +70,7 @@ fn an_opener_with_certificates_says_nothing_to_who_has_none() {
 fn inside_tls_too_the_opener_says_which_machine_it_means() {
     simulate(async {
         let all = Certified::new();
-        let served = Served::with(all.of("node")).await;
+        let served = Served::with(all.open("node")).await;
         let before = served.memory();
         let halves = net::connect(served.address).await.expect("connected");
         let own = all.of("node");

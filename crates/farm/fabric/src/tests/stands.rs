@@ -70,15 +70,18 @@ impl Certified {
     /// What one proves whose certificate has this name: `node` stands for a server, `app` for a client. Nobody gets in
     /// there without.
     pub fn of(&self, name: &str) -> Credentials {
+        self.open(name).closed_without_certificate()
+    }
+
+    /// The same for who trusts those without a certificate.
+    pub fn open(&self, name: &str) -> Credentials {
         let own = self.0.issue(&Wanted::named(name));
         let policy = Policy::parse([], ["server:S.CN=node", "client:S.CN=app"]);
         let policy = policy.expect("valid");
         let certificates = Certificates::new(&material(&own, &self.0.pem), policy);
         let handshakes = certificates.expect("they fit").handshakes();
         let protected = Credentials::none().with_certificates(handshakes);
-        protected
-            .opening_by_certificate()
-            .closed_without_certificate()
+        protected.opening_by_certificate()
     }
 }
 
