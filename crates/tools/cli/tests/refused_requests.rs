@@ -111,6 +111,62 @@ async fn ask(kind: &RequestKind, by: &Transport, role: &Interface) -> Result<(),
     answer.unwrap_or_else(|| panic!("{} at {}: no answer", kind.name, role.address))
 }
 
+/// Each request that is for others, to each role. All fail.
+async fn send_all(client: &Transport, roles: &[Interface]) {
+    let others = REQUESTS
+        .iter()
+        .filter(|kind| !kind.audience.admits(Identity::Client));
+    let (named, rest): (Vec<_>, Vec<_>) = others.partition(|kind| NAMED.contains(&kind.name));
+    assert_eq!(
+        named.len(),
+        NAMED.len(),
+        "one of them has another name, or other senders"
+    );
+    for kind in named {
+        let mut is_refused = false;
+        for role in roles {
+            // A role that does not know the request drops it.
+            match ask(kind, client, role).await {
+                Err(Error::permission_denied) => {
+                    std::thread::sleep(RECORD_PAUSE);
+                    is_refused = true;
+                    break;
+                }
+                Err(Error::broken_promise) => (),
+                other => panic!("{} at {}: {other:?}", kind.name, role.address),
+            }
+        }
+        assert!(is_refused, "{}: no role has it", kind.name);
+    }
+    for kind in rest {
+        for role in roles {
+            let answer = ask(kind, client, role).await;
+            let is_in_vain = matches!(
+                answer,
+                Err(Error::permission_denied | Error::broken_promise)
+            );
+            assert!(is_in_vain, "{} at {}: {answer:?}", kind.name, role.address);
+        }
+    }
+}
+
+/// What the servers have put on record.
+fn check_record(cluster: &Cluster) {
+    let audits = cluster.addresses().into_iter().map(|address| {
+        let directory = cluster.directory.file(&address.port().to_string());
+        std::fs::read_to_string(directory.join("audit.jsonl")).expect("a record")
+    });
+    let audit: String = audits.collect();
+    for name in NAMED {
+        let what = format!("\"request\":\"{name}\"");
+        let is_told = |line: &str| line.contains("RequestRefused") && line.contains(&what);
+        assert!(
+            audit.lines().any(is_told),
+            "{name} is not on record: {audit}"
+        );
+    }
+}
+
 #[test]
 fn a_client_sends_the_requests_of_servers_and_operators_in_vain() {
     let mut cluster = Cluster::start(
@@ -128,55 +184,9 @@ fn a_client_sends_the_requests_of_servers_and_operators_in_vain() {
         let roles = roles(&before, &operator).await;
         assert!(roles.len() > 15, "{roles:?}");
         let client = Transport::client_with(file.credentials(Identity::Client));
-        let others = REQUESTS
-            .iter()
-            .filter(|kind| !kind.audience.admits(Identity::Client));
-        let (named, rest): (Vec<_>, Vec<_>) = others.partition(|kind| NAMED.contains(&kind.name));
-        assert_eq!(
-            named.len(),
-            NAMED.len(),
-            "one of them has another name, or other senders"
-        );
-        for kind in named {
-            let mut is_refused = false;
-            for role in &roles {
-                // A role that does not know the request drops it.
-                match ask(kind, &client, role).await {
-                    Err(Error::permission_denied) => {
-                        std::thread::sleep(RECORD_PAUSE);
-                        is_refused = true;
-                        break;
-                    }
-                    Err(Error::broken_promise) => (),
-                    other => panic!("{} at {}: {other:?}", kind.name, role.address),
-                }
-            }
-            assert!(is_refused, "{}: no role has it", kind.name);
-        }
-        for kind in rest {
-            for role in &roles {
-                let answer = ask(kind, &client, role).await;
-                let is_in_vain = matches!(
-                    answer,
-                    Err(Error::permission_denied | Error::broken_promise)
-                );
-                assert!(is_in_vain, "{} at {}: {answer:?}", kind.name, role.address);
-            }
-        }
+        send_all(&client, &roles).await;
     });
-    let audits = cluster.addresses().into_iter().map(|address| {
-        let directory = cluster.directory.file(&address.port().to_string());
-        std::fs::read_to_string(directory.join("audit.jsonl")).expect("a record")
-    });
-    let audit: String = audits.collect();
-    for name in NAMED {
-        let what = format!("\"request\":\"{name}\"");
-        let is_told = |line: &str| line.contains("RequestRefused") && line.contains(&what);
-        assert!(
-            audit.lines().any(is_told),
-            "{name} is not on record: {audit}"
-        );
-    }
+    check_record(&cluster);
     let generation = |status: &Value| status["cluster"]["generation"].as_u64();
     assert_eq!(generation(&status(&cluster)), generation(&before));
     assert!(
