@@ -538,6 +538,8 @@ async fn recruit_all(
     let epoch = plan.epoch;
     let logs = recruit_logs(context, plan, roles, log_system);
     let resolvers = resolver_ranges(&roles.resolvers);
+    let proxies = roles.commit_proxies.iter().map(|(_, role)| role.id);
+    let proxies: Vec<Uid> = proxies.collect();
     let others = async {
         let sequencer = RecruitSequencer {
             id: roles.sequencer.1.id,
@@ -546,13 +548,9 @@ async fn recruit_all(
             recovery_version,
             locked: plan.has(system_keys::DATABASE_LOCK),
             resolvers: resolvers.clone(),
+            proxies: proxies.clone(),
         };
         recruit(context, &roles.sequencer.0, sequencer).await?;
-        let proxies: Vec<Uid> = roles
-            .commit_proxies
-            .iter()
-            .map(|(_, role)| role.id)
-            .collect();
         for (worker, role) in &roles.resolvers {
             let request = RecruitResolver {
                 id: role.id,

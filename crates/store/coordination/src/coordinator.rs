@@ -187,13 +187,19 @@ fn serve_registers(
     let (readable, writable) = (registers.clone(), registers.clone());
     [
         transport.serve::<ReadRegister>(COORDINATOR, move |request, responder| {
-            match readable.borrow().admit(&request.register) {
+            match readable
+                .borrow()
+                .admit(&request.register, request.generation)
+            {
                 Ok(()) => drop(reads.send(Access::Read(request, responder))), // ended: the responder says so
                 Err(error) => responder.fail(error),
             }
         }),
         transport.serve::<WriteRegister>(COORDINATOR, move |request, responder| {
-            match writable.borrow().admit(&request.register) {
+            match writable
+                .borrow()
+                .admit(&request.register, request.generation)
+            {
                 Ok(()) => drop(writes.send(Access::Write(request, responder))), // ended: the responder says so
                 Err(error) => responder.fail(error),
             }

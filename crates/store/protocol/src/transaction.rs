@@ -62,6 +62,8 @@ record! {
         pub locked: bool,
         /// As [`RecruitCommitProxy::resolvers`].
         pub resolvers: Vec<(Bytes, Interface)>,
+        /// The commit proxies of this epoch. Nobody else gets a version.
+        pub proxies: Vec<Uid>,
     }
 }
 

@@ -112,6 +112,11 @@ impl Resolver {
         self.version
     }
 
+    /// Whether this is a commit proxy of the epoch. Another one would take a link of the chain.
+    pub fn serves(&self, proxy: Uid) -> bool {
+        self.last_received.contains_key(&proxy)
+    }
+
     /// The earlier reply, if this batch was judged before.
     pub fn repeat(&self, batch: &ResolveBatch) -> Option<ResolveReply> {
         self.recent.get(&batch.version).cloned()

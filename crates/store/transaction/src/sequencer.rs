@@ -45,7 +45,8 @@ pub struct Sequencer {
     committed: Version,
     /// Whether the database is locked as of the committed version.
     locked: bool,
-    proxies: HashMap<Uid, LastGrant>,
+    /// The commit proxies of this epoch, each with what it was given last.
+    proxies: HashMap<Uid, Option<LastGrant>>,
     /// Partitions of the keys over the resolvers, in order. The last one applies to the next version.
     partitions: Vec<Partition>,
 }
@@ -59,6 +60,8 @@ pub enum Refusal {
     OutOfOrder,
     /// An older request of this proxy. The proxy has had the answer to a later one.
     Obsolete,
+    /// The proxy is not one of this epoch. It would never fill its version, and all later ones would wait for it.
+    Unknown,
 }
 
 impl Sequencer {
@@ -68,6 +71,7 @@ impl Sequencer {
         recovered_to: Version,
         recovery_version: Version,
         begins: Vec<Bytes>,
+        proxies: &[Uid],
     ) -> Self {
         assert!(
             recovered_to < recovery_version,
@@ -79,7 +83,7 @@ impl Sequencer {
             last_handed_out: recovery_version,
             committed: recovered_to,
             locked: false,
-            proxies: HashMap::default(),
+            proxies: proxies.iter().map(|id| (*id, None)).collect(),
             partitions: vec![Partition { after: 0, begins }],
         }
     }
@@ -108,7 +112,8 @@ impl Sequencer {
         now: Instant,
         request: &GetCommitVersion,
     ) -> Result<CommitVersion, Refusal> {
-        if let Some(last) = self.proxies.get(&request.proxy) {
+        let last = self.proxies.get(&request.proxy).ok_or(Refusal::Unknown)?;
+        if let Some(last) = last {
             if request.request_number == last.request_number {
                 return Ok(last.grant.clone());
             }
@@ -138,7 +143,7 @@ impl Sequencer {
             request_number: request.request_number,
             grant: grant.clone(),
         };
-        self.proxies.insert(request.proxy, last);
+        self.proxies.insert(request.proxy, Some(last));
         Ok(grant)
     }
 
@@ -175,6 +180,7 @@ pub fn is_possible(request: &RecruitSequencer) -> bool {
         && versions.contains(&request.recovery_version)
         && request.recovered_to < request.recovery_version
         && !request.resolvers.is_empty()
+        && !request.proxies.is_empty()
 }
 
 #[cfg(test)]
@@ -194,15 +200,24 @@ mod tests {
 
     #[test]
     fn a_version_that_was_never_handed_out_cannot_be_committed_whoever_says_so() {
-        let mut s = Sequencer::new(Instant(0), 0, 1000, vec![]);
+        let mut s = Sequencer::new(Instant(0), 0, 1000, vec![], &[Uid(1), Uid(2)]);
         let refused = s.report_committed(Version::MAX, true);
         assert_eq!(refused, Err(Error::client_invalid_operation));
         assert_eq!(s.newest().version, 0);
     }
 
     #[test]
+    fn a_proxy_of_another_epoch_gets_no_version() {
+        let mut s = Sequencer::new(Instant(0), 0, 1000, vec![], &[Uid(1), Uid(2)]);
+        s.report_committed(1000, false).expect("handed out");
+        assert_eq!(ask(&mut s, 10, 3, 1), Err(Refusal::Unknown));
+        let next = ask(&mut s, 10, 1, 1).expect("granted");
+        assert_eq!(next.prev_version, 1000, "nobody waits for another version");
+    }
+
+    #[test]
     fn versions_follow_the_clock_and_chain_without_a_gap() {
-        let mut s = Sequencer::new(Instant(0), 0, 1000, vec![]);
+        let mut s = Sequencer::new(Instant(0), 0, 1000, vec![], &[Uid(1), Uid(2)]);
         s.report_committed(1000, false).expect("handed out");
         let a = ask(&mut s, 10, 1, 1).expect("granted");
         let b = ask(&mut s, 10, 2, 1).expect("granted");
@@ -214,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_repeated_request_gets_the_same_version() {
-        let mut s = Sequencer::new(Instant(0), 0, 1000, vec![]);
+        let mut s = Sequencer::new(Instant(0), 0, 1000, vec![], &[Uid(1), Uid(2)]);
         s.report_committed(1000, false).expect("handed out");
         let first = ask(&mut s, 10, 1, 1);
         assert_eq!(ask(&mut s, 99, 1, 1), first);
@@ -225,7 +240,7 @@ mod tests {
 
     #[test]
     fn every_proxy_hears_of_a_partition_with_its_first_version_above_it() {
-        let mut s = Sequencer::new(Instant(0), 0, 1000, vec![]);
+        let mut s = Sequencer::new(Instant(0), 0, 1000, vec![], &[Uid(1), Uid(2)]);
         s.report_committed(1000, false).expect("handed out");
         let before = ask(&mut s, 10, 1, 1).expect("granted");
         assert_eq!(before.partitions, []);
@@ -249,7 +264,13 @@ mod tests {
 
     #[test]
     fn nothing_is_handed_out_before_the_recovery_transaction_and_never_too_far_ahead_of_it() {
-        let mut s = Sequencer::new(Instant(0), 7, 7 + MAX_VERSIONS_IN_FLIGHT, vec![]);
+        let mut s = Sequencer::new(
+            Instant(0),
+            7,
+            7 + MAX_VERSIONS_IN_FLIGHT,
+            vec![],
+            &[Uid(1), Uid(2)],
+        );
         assert_eq!(ask(&mut s, 1, 1, 1), Err(Refusal::TooFarAhead));
         s.report_committed(7 + MAX_VERSIONS_IN_FLIGHT, false)
             .expect("handed out");

@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Cluster, Directory, error_line, plinth, text};
+use std::net::SocketAddr;
 
 #[test]
 fn a_stopped_cluster_is_resumed_with_what_it_had() {
@@ -141,4 +142,41 @@ fn a_storage_server_is_found_again_under_another_address() {
         server.kill().expect("it is ours");
         server.wait().expect("it ends");
     }
+}
+
+#[test]
+fn a_command_gets_its_answer_from_the_next_controller_if_one_ends_meanwhile() {
+    let cluster = Cluster::start("controllers", 3, &["--replication", "double"]);
+    let document = text(&cluster.plinth(&["status", "--json"]).stdout);
+    let document: serde_json::Value = serde_json::from_str(&document).expect("JSON");
+    let leads =
+        |process: &&serde_json::Value| process["roles"].to_string().contains("cluster_controller");
+    let processes = document["cluster"]["processes"].as_object();
+    let leader = processes.expect("processes").values().find(leads);
+    let address = leader.expect("a controller leads")["address"].clone();
+    let addresses = cluster.addresses().into_iter();
+    let i = addresses.map(|a| a.to_string()).position(|a| address == a);
+    let pid = cluster.pid(i.expect("a server")).expect("it runs");
+    let signal = |signal| {
+        let pid = rustix::process::Pid::from_raw(pid as i32).expect("a process");
+        rustix::process::kill_process(pid, signal).expect("it is ours");
+    };
+
+    // A stopped process keeps the connection and does not answer.
+    signal(rustix::process::Signal::STOP);
+    let asking = common::command(&cluster.cluster_file(), &["cli", "--exec", "setclass"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .expect("the binary was built");
+    std::thread::sleep(std::time::Duration::from_millis(300));
+    signal(rustix::process::Signal::KILL);
+    let answer = asking.wait_with_output().expect("it ends");
+    assert!(answer.status.success(), "{}", text(&answer.stderr));
+    let listed = text(&answer.stdout);
+    let is_listed = |other: &SocketAddr| listed.contains(&other.to_string());
+    assert!(
+        cluster.addresses().iter().filter(|a| is_listed(a)).count() >= 2,
+        "{listed}"
+    );
 }

@@ -24,6 +24,9 @@ const REGISTERS_MAX: usize = 1000;
 /// Limits of a state, and of a register's name. Longer ones are not written by Plinth.
 const VALUE_BYTES_MAX: usize = 16 << 20;
 const NAME_BYTES_MAX: usize = 1000;
+/// How far above the generations of a register the next one may be. Readers count by one, so an honest one is never
+/// that far ahead; a confused one would otherwise take the last number, and nobody could read the register again.
+const GENERATION_STEP_MAX: u64 = 1 << 32;
 
 record! {
     pub struct RegisterState {
@@ -198,10 +201,15 @@ impl Registers {
         }
     }
 
-    /// Checks that the register may be read and written.
-    pub fn admit(&self, name: &str) -> Result<()> {
+    /// Checks that the register may be read and written in this generation.
+    pub fn admit(&self, name: &str, generation: Generation) -> Result<()> {
         self.check(name)?;
-        match self.find(name).is_some() || self.registers.len() < REGISTERS_MAX {
+        let found = self.find(name);
+        let highest = found.map_or(0, |register| register.promised().0.number);
+        if generation.number > highest.saturating_add(GENERATION_STEP_MAX) {
+            return Err(Error::client_invalid_operation);
+        }
+        match found.is_some() || self.registers.len() < REGISTERS_MAX {
             true => Ok(()),
             false => Err(Error::server_request_queue_full),
         }
@@ -324,6 +332,20 @@ mod tests {
     }
 
     #[test]
+    fn nobody_takes_the_last_generations_of_a_register() {
+        let mut registers = Registers::new("a:b".into());
+        let refused = Err(Error::client_invalid_operation);
+        for number in [u64::MAX, GENERATION_STEP_MAX + 1] {
+            assert_eq!(registers.admit("a:b", generation(number)), refused);
+        }
+        let step = GENERATION_STEP_MAX;
+        assert_eq!(registers.admit("a:b", generation(step)), Ok(()));
+        read(&mut registers, "a:b", step);
+        assert_eq!(registers.admit("a:b", generation(2 * step)), Ok(()));
+        assert_eq!(registers.admit("a:b", generation(2 * step + 1)), refused);
+    }
+
+    #[test]
     fn who_asks_a_former_coordinator_is_sent_on_once_the_state_is_elsewhere() {
         let mut registers = Registers::new("a:b".into());
         let mut next = value("state");
@@ -340,15 +362,18 @@ mod tests {
     fn registers_of_other_clusters_and_too_many_or_too_large_ones_are_refused() {
         let mut registers = Registers::new("a:b".into());
         for stranger in ["", "a", "a:c", "x:b", "a:b_c", &"a".repeat(5000)] {
-            assert!(registers.admit(stranger).is_err(), "{stranger}");
+            assert!(
+                registers.admit(stranger, generation(1)).is_err(),
+                "{stranger}"
+            );
         }
         for number in 2..REGISTERS_MAX + 2 {
             let name = format!("a:b_{number}");
-            assert_eq!(registers.admit(&name), Ok(()));
+            assert_eq!(registers.admit(&name, generation(1)), Ok(()));
             read(&mut registers, &name, 1);
         }
-        assert!(registers.admit("a:b").is_err());
-        assert_eq!(registers.admit("a:b_2"), Ok(()));
+        assert!(registers.admit("a:b", generation(1)).is_err());
+        assert_eq!(registers.admit("a:b_2", generation(1)), Ok(()));
         let large = CoordinatedValue {
             state: vec![0; VALUE_BYTES_MAX + 1].into(),
             ..value("")
@@ -377,19 +402,29 @@ mod tests {
         let start = Uid(5);
         let mut registers = Registers::lost("a:b".into(), start);
         for name in ["a:b", "a:b_2", "a:b_3"] {
-            assert_eq!(registers.admit(name), Err(Error::file_not_found), "{name}");
+            assert_eq!(
+                registers.admit(name, generation(1)),
+                Err(Error::file_not_found),
+                "{name}"
+            );
         }
         let late = registers.begin("a:b_3", Uid(4)).into_inner();
         assert_eq!(late, Err(Error::operation_obsolete), "of another start");
         assert!(registers.begin("a:c_3", start).into_inner().is_err());
         assert_eq!(registers.begin("a:b_3", start).into_inner(), Ok(()));
-        assert_eq!(registers.admit("a:b_3"), Ok(()));
-        assert_eq!(registers.admit("a:b_4"), Ok(()));
-        assert_eq!(registers.admit("a:b_2"), Err(Error::file_not_found));
+        assert_eq!(registers.admit("a:b_3", generation(1)), Ok(()));
+        assert_eq!(registers.admit("a:b_4", generation(1)), Ok(()));
+        assert_eq!(
+            registers.admit("a:b_2", generation(1)),
+            Err(Error::file_not_found)
+        );
         // A late message must not make it forget again.
         assert!(registers.begin("a:b_4", start).into_inner().is_err());
         let reopened = Registers::decode(&registers.encode()).expect("whole");
-        assert_eq!(reopened.admit("a:b"), Err(Error::file_not_found));
-        assert_eq!(reopened.admit("a:b_3"), Ok(()));
+        assert_eq!(
+            reopened.admit("a:b", generation(1)),
+            Err(Error::file_not_found)
+        );
+        assert_eq!(reopened.admit("a:b_3", generation(1)), Ok(()));
     }
 }

@@ -81,6 +81,9 @@ impl Shell {
         if batch.epoch != resolver.epoch {
             return responder.fail(Error::operation_obsolete);
         }
+        if !resolver.serves(batch.proxy) {
+            return responder.fail(Error::client_invalid_operation);
+        }
         if batch.version <= resolver.version() {
             let repeated = resolver.repeat(&batch);
             return responder.send(repeated.ok_or(Error::operation_obsolete));

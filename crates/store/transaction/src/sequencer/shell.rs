@@ -29,7 +29,8 @@ pub fn start(transport: &Transport, request: RecruitSequencer) -> impl Future<Ou
     let now = plinth_runtime::now();
     let begins = request.resolvers.iter().map(|(begin, _)| begin.clone());
     let (recovered_to, recovery_version) = (request.recovered_to, request.recovery_version);
-    let mut sequencer = Sequencer::new(now, recovered_to, recovery_version, begins.collect());
+    let (begins, proxies) = (begins.collect(), &request.proxies);
+    let mut sequencer = Sequencer::new(now, recovered_to, recovery_version, begins, proxies);
     sequencer.locked = request.locked;
     let state = Rc::new(RefCell::new(sequencer));
     let waiting: Rc<Waiting> = Rc::default();
@@ -127,6 +128,7 @@ fn grant_or_wait(
     match answer {
         Ok(grant) => responder.ok(grant),
         Err(Refusal::Obsolete) => responder.fail(Error::operation_obsolete),
+        Err(Refusal::Unknown) => responder.fail(Error::client_invalid_operation),
         Err(Refusal::TooFarAhead | Refusal::OutOfOrder) => {
             waiting.requests.borrow_mut().push((request, responder));
             waiting.arrived.notify_one();

@@ -350,14 +350,18 @@ pub fn copy_directory(from: &Path, to: &Path) {
 }
 
 pub fn plinth(cluster_file: &Path, arguments: &[&str]) -> Output {
+    let mut command = command(cluster_file, arguments);
+    command.output().expect("the binary was built")
+}
+
+/// A client command against a cluster.
+pub fn command(cluster_file: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(BINARY);
     command
         .args(arguments)
-        .env("PLINTH_CLUSTER_FILE", cluster_file);
+        .env("PLINTH_CLUSTER_FILE", cluster_file)
+        .stdin(Stdio::null());
     command
-        .stdin(Stdio::null())
-        .output()
-        .expect("the binary was built")
 }
 
 /// A server that is killed at the end of the test, even if the test fails.
