@@ -121,6 +121,10 @@ impl RemoteReply {
     }
 
     /// Puts on record what an operator asks for.
+    pub fn peer(&self) -> SocketAddr {
+        self.replies.peer
+    }
+
     pub fn record(&self, request: &str, what: &dyn Display) {
         if self.caller == Identity::Operator {
             self.replies.audit.asked(self.replies.peer, request, what);

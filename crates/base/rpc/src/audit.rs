@@ -23,6 +23,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 pub struct Audit {
     refusals: Allowance,
     greetings: Allowance,
+    refused: Cell<u64>,
 }
 
 /// How many events may be told.
@@ -68,7 +69,13 @@ impl Audit {
         Audit {
             refusals: Allowance::new(),
             greetings: Allowance::new(),
+            refused: Cell::new(0),
         }
+    }
+
+    /// How many connections were refused.
+    pub fn refused(&self) -> u64 {
+        self.refused.get()
     }
 
     /// The other side has proved a key, or shown a certificate.
@@ -86,6 +93,7 @@ impl Audit {
 
     pub fn connection_refused(&self, peer: SocketAddr, why: impl Display) {
         REFUSED_CONNECTIONS.add(1);
+        self.refused.set(self.refused.get() + 1);
         if let Some(untold) = self.refusals.may_tell() {
             audit!("ConnectionRefused", "peer" => peer, "reason" => why, "untold" => untold);
         }

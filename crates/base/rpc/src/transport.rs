@@ -275,6 +275,11 @@ impl Transport {
         self.inner.latencies.all()
     }
 
+    /// How many connections from others were refused for want of a good key or certificate.
+    pub fn refused_connections(&self) -> u64 {
+        self.inner.shared.audit.refused()
+    }
+
     /// How many of the latest attempts to connect to `address` were refused, because no process listens there.
     pub fn refusals(&self, address: SocketAddr) -> u32 {
         let peers = self.inner.peers.borrow();
@@ -430,6 +435,15 @@ impl<R: Request> Responder<R> {
             Target::Local(_) => Identity::Server,
             Target::Remote(reply) => reply.caller,
             Target::Timed(timed) => timed.0.caller,
+        }
+    }
+
+    /// Where the caller's connection comes from; `None` if it is in the same worker.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        match self.0.as_ref().expect("not answered yet") {
+            Target::Local(_) => None,
+            Target::Remote(reply) => Some(reply.peer()),
+            Target::Timed(timed) => Some(timed.0.peer()),
         }
     }
 

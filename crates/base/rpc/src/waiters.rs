@@ -63,6 +63,14 @@ impl<R: Request, T: 'static> Waiters<R, T> {
         }
     }
 
+    /// Looks at all requests, in order of arrival.
+    pub fn each(&self, mut look: impl FnMut(&Responder<R>)) {
+        let waiting = self.waiting.borrow();
+        waiting
+            .values()
+            .for_each(|(_, _, responder)| look(responder));
+    }
+
     /// Takes out all requests, in order of arrival.
     pub fn take(&self) -> impl Iterator<Item = (T, Responder<R>)> + use<R, T> {
         let all = self.waiting.take();

@@ -8,7 +8,7 @@ mod avoided;
 mod locations;
 mod patience;
 mod reads;
-mod status;
+pub(crate) mod status;
 mod versions;
 
 use crate::source::{

@@ -62,6 +62,7 @@ mod write_map;
 mod writes;
 
 pub use bytes_argument::IntoKey;
+pub use connection::status::client as status_of_client;
 pub use database::Database;
 pub use directory::{Directory, DirectoryLayer, PARTITION};
 pub use mapped::{MappedResult, MappedRow};

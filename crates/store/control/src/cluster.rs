@@ -65,6 +65,11 @@ impl Cluster {
             .with(|info| self.polls.client(info, request, responder));
     }
 
+    /// The clients that are connected, for the status document.
+    pub fn clients(&self) -> serde_json::Value {
+        self.polls.clients(self.context.workers.with(BTreeMap::len))
+    }
+
     /// Answers polls that have waited long, even if nothing has changed.
     pub async fn answer_old_polls(self: Rc<Self>) {
         loop {

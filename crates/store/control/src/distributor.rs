@@ -15,6 +15,7 @@
 //! is in the system keyspace: a new distributor finds the moves that its predecessor began, and finishes them. Two
 //! distributors cannot work at once: the later one takes the lock, and then every transaction of the other fails.
 
+mod moves;
 mod observe;
 pub mod plan;
 mod scan;
@@ -63,6 +64,7 @@ pub(crate) struct Distributor {
     busy: RefCell<BTreeSet<Key>>,
     /// Shards that could not be split, and when that was found.
     unsplittable: RefCell<BTreeMap<Key, Instant>>,
+    moves: RefCell<moves::Moves>,
     recruiting: Cell<bool>,
     scan: scan::Scan,
     /// Copies of the shard that has the fewest, on servers that answer.
@@ -96,6 +98,7 @@ pub fn start(
         built: RefCell::default(),
         busy: RefCell::default(),
         unsplittable: RefCell::default(),
+        moves: RefCell::default(),
         recruiting: Cell::new(false),
         scan: scan::Scan::default(),
         least_copies: Cell::new(0),
@@ -170,6 +173,7 @@ impl Distributor {
 
     async fn act(self: &Rc<Self>, observed: Observed) {
         let Observed { world, recruit } = observed;
+        self.moves.borrow_mut().see(&world, &self.busy.borrow());
         for shard in &world.shards {
             if !shard.destination.is_empty() {
                 // Begun by a predecessor, or by an operator.
@@ -189,14 +193,18 @@ impl Distributor {
         let mut built = self.built.take();
         let planned = plinth_runtime::offload(move || {
             let steps = plan::next(&world, limits, &mut built);
+            let steps = steps
+                .into_iter()
+                .map(|step| (moves::bytes_of(&step, &world), step));
+            let steps: Vec<(u64, plan::Step)> = steps.collect();
             let (least_copies, remove) = (plan::least_copies(&world), plan::to_remove(&world));
             (steps, least_copies, remove, built)
         });
         let (steps, least_copies, remove, built) = planned.await;
         self.built.replace(built);
         self.least_copies.set(least_copies);
-        for step in steps {
-            self.take_step(step);
+        for (bytes, step) in steps {
+            self.take_step(step, bytes);
         }
         if let Some(recruitment) = recruit {
             self.recruit(recruitment);

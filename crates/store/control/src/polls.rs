@@ -1,8 +1,11 @@
 //! Long polls: workers and clients that have the current description wait here for the next one.
 
+use plinth_identity::Identity;
 use plinth_protocol::control::{ClusterInfo, GetClientInfo, GetClusterInfo};
-use plinth_rpc::{Responder, Waiters};
+use plinth_rpc::{PROTOCOL_VERSION, Responder, Waiters};
 use plinth_runtime::Duration;
+use serde_json::{Value, json};
+use std::net::SocketAddr;
 
 /// A poll that has waited for this long is answered with the current description.
 pub(crate) const POLL_LIMIT: Duration = Duration::from_secs(60);
@@ -45,6 +48,38 @@ impl Polls {
         } else {
             responder.ok(info.client.clone());
         }
+    }
+
+    /// The clients that are connected, in FoundationDB's form. Servers ask as clients, too. Where there are no keys,
+    /// they cannot be told from others, and `servers` says how many of them there are.
+    pub fn clients(&self, servers: usize) -> Value {
+        let mut all = Vec::new();
+        self.client
+            .each(|responder| all.push((responder.peer(), responder.caller())));
+        let is_client = |(peer, caller): &(Option<SocketAddr>, Identity)| {
+            (*caller < Identity::Server).then_some(*peer).flatten()
+        };
+        let listed: Vec<SocketAddr> = all.iter().filter_map(is_client).collect();
+        let count = match listed.is_empty() {
+            true => all.len().saturating_sub(servers),
+            false => listed.len(),
+        };
+        let connected = listed
+            .iter()
+            .map(|peer| json!({"address": peer.to_string(), "log_group": "default"}));
+        let connected: Vec<Value> = connected.collect();
+        json!({
+            "count": count,
+            "supported_versions": [{
+                "client_version": "Unknown",
+                "connected_clients": &connected,
+                "count": count,
+                "max_protocol_clients": &connected,
+                "max_protocol_count": count,
+                "protocol_version": format!("{PROTOCOL_VERSION:x}"),
+                "source_version": "Unknown",
+            }],
+        })
     }
 
     /// Answers the polls after a change of the description; those of clients only if their part has changed.

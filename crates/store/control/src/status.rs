@@ -1,117 +1,132 @@
 //! The status document: one JSON object that lists the roles and their state.
 //!
 //! Its `cluster` has FoundationDB's shape where both have a field, so that tools for FoundationDB can read it. Fields
-//! that only Plinth has (`controller`, `log_servers`, `storage_servers`, …) stand beside those.
+//! that only Plinth has (`controller`, `log_servers`, `storage_servers`, …) stand beside those. A test holds it
+//! against the fields that FoundationDB documents (`cli/tests/status_document.rs`).
+
+mod asked;
+mod configuration;
+mod counters;
+mod data;
+mod latency;
+mod probe;
+mod processes;
+mod qos;
+mod workload;
 
 use crate::cluster::Cluster;
 use crate::phase::Phases;
-use crate::recovery::NamedRole;
-use crate::streams::{self, StreamState};
-use crate::{exclusion, movement};
-use plinth_core::codec::Codec;
-use plinth_core::config::{DatabaseConfig, EngineKind};
+use crate::streams::StreamState;
+use asked::{Facts, LogServer, StorageServer, Workers};
+use data::{Replicas, Tolerance};
+use plinth_core::DatabaseConfig;
 use plinth_core::key::printable;
-use plinth_core::system_keys::{CONFIG, DATABASE_LOCK};
-use plinth_core::{Error, Uid};
-use plinth_protocol::control::{
-    ClusterInfo, DistributorStatus, GetDistributorStatus, GetWorkerStatus, RegisterWorker,
-    SickDisk, WorkerStatus,
-};
-use plinth_protocol::log::GetLogStatus;
-use plinth_protocol::rate::{GetRateStatus, RateStatus};
-use plinth_protocol::role::Role;
-use plinth_protocol::storage::GetStorageStatus;
-use plinth_rpc::Interface;
+use plinth_protocol::control::{DistributorStatus, RegisterWorker, SickDisk};
+use plinth_rpc::{Interface, PROTOCOL_VERSION};
 use plinth_runtime::Duration;
-use serde_json::{Map, Value, json};
-use std::collections::{BTreeMap, BTreeSet};
-use std::pin::Pin;
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(1);
 
-type Workers = BTreeMap<Uid, RegisterWorker>;
-
 pub(crate) async fn document(cluster: &Cluster) -> String {
-    let info = cluster.info.get();
-    let workers = cluster.context.workers.get();
-    let (mut logs, mut storage) = (Vec::new(), Vec::new());
-    let (mut replicas, mut rates, mut scan, mut streams) = (None, None, None, None);
-    let mut vitals = BTreeMap::new();
-    for part in ask_everybody(cluster, &workers, &info).await {
-        match part {
-            Part::Logs(list) => logs = list,
-            Part::Storage(list) => storage = list,
-            Part::Rates(status) => rates = status,
-            Part::Scan(status) => scan = status,
-            Part::Vitals(known) => vitals = known,
-            Part::Streams(states) => streams = states,
-            Part::Replicas(count) => replicas = count.filter(|_| info.accepting),
-        }
-    }
-    let full_replication = replicas.as_ref().is_some_and(Replicas::is_full);
+    let facts = asked::ask_everybody(cluster).await;
+    let coordinators = cluster.context.coordinators.file();
+    let config = cluster.context.config.get();
+    let (info, replicas) = (&facts.info, facts.replicas.as_ref());
+    let current = cluster.context.phase.current();
+    let available = info.accepting && current == "accepting_commits";
     let addresses = |roles: &[Interface]| -> Vec<String> {
         roles.iter().map(|role| role.address.to_string()).collect()
     };
-    let document = json!({"cluster": {
+    let mut document = json!({
+        "bounce_impact": bounce_impact(available),
+        "clients": cluster.clients(),
         "cluster_controller_timestamp": plinth_runtime::unix_time_ms() / 1000,
         "commit_proxies": addresses(&info.client.commit_proxies),
-        "consistency": scan.map(|scan| consistency(&scan)),
-        "connection_string": cluster.context.coordinators.file().to_string(),
-        "configuration": cluster.context.config.get().map(|config| {
-            configuration(&config, replicas.as_ref())
-        }),
+        "connection_string": coordinators.to_string(),
         "controller": info.controller.address.to_string(),
-        "data": data(replicas.as_ref(), &storage),
-        "database_available": info.accepting && cluster.context.phase.current() == "accepting_commits",
-        "database_lock_state": {"locked": replicas.as_ref().is_some_and(|r| r.locked)},
-        "full_replication": full_replication,
+        "data": data::data(&facts),
+        "database_available": available,
+        "database_lock_state": lock_state(replicas),
+        "degraded_processes": facts.workers.values().filter(|w| w.disk.is_some()).count(),
+        "full_replication": replicas.is_some_and(Replicas::is_full),
         "generation": info.epoch,
         "grv_proxies": addresses(&info.client.grv_proxies),
+        "incompatible_connections": [],
         "knobs": info.knobs.iter().cloned().collect::<BTreeMap<_, _>>(),
+        "latency_probe": facts.probe.json(),
         "layers": {"_valid": true},
         "log_generations": info.log_system.generations.len(),
-        "log_servers": &logs,
-        "messages": messages(cluster, &workers),
-        "processes": processes(cluster, &workers, replicas.as_ref(), &vitals),
-        "qos": rates.map(|rates| qos(&rates, &storage, &logs)),
-        "recovery_state": recovery_state(&cluster.context.phase, info.accepting),
-        "storage_servers": &storage,
-        "streams": streams.map(|states| states.iter().map(stream).collect::<Vec<_>>()),
-    }});
-    document.to_string()
+        "log_servers": facts.logs.iter().map(log_server).collect::<Vec<_>>(),
+        "logs": configuration::logs(&facts),
+        "machines": processes::machines(&facts),
+        "messages": messages(cluster, &facts, available),
+        "page_cache": workload::page_cache(&facts),
+        "processes": processes::processes(cluster, &facts),
+        "protocol_version": format!("{PROTOCOL_VERSION:x}"),
+        "qos": qos::qos(&facts),
+        "recovery_state": recovery_state(cluster, &facts, config.as_ref()),
+        "storage_servers": facts.storage.iter().map(storage_server).collect::<Vec<_>>(),
+        "workload": workload::workload(&facts),
+    });
+    // These are `null` while nothing is known of them.
+    document["consistency"] = json!(facts.scan.as_ref().map(consistency));
+    document["streams"] = json!(
+        facts
+            .streams
+            .as_ref()
+            .map(|all| all.iter().map(stream).collect::<Vec<_>>())
+    );
+    document["configuration"] = json!(config.as_ref().map(|config| {
+        configuration::configuration(&facts, config, coordinators.coordinators.len())
+    }));
+    if let Some(config) = config {
+        let tolerance = Tolerance::of(&facts, &config, &coordinators.coordinators);
+        document["fault_tolerance"] = tolerance.json();
+    }
+    json!({"cluster": document}).to_string()
 }
 
-/// A part of the document that other processes answer.
-enum Part {
-    Logs(Vec<Value>),
-    Storage(Vec<Value>),
-    Replicas(Option<Replicas>),
-    Rates(Option<RateStatus>),
-    Scan(Option<DistributorStatus>),
-    Vitals(BTreeMap<Uid, WorkerStatus>),
-    Streams(Option<Vec<StreamState>>),
+fn lock_state(replicas: Option<&Replicas>) -> Value {
+    match replicas.and_then(|replicas| replicas.lock) {
+        Some(id) => json!({"locked": true, "lock_uid": id.to_string()}),
+        None => json!({"locked": false}),
+    }
 }
 
-/// Asks for all parts at once, so that silent processes cost only one timeout.
-async fn ask_everybody(cluster: &Cluster, workers: &Workers, info: &ClusterInfo) -> Vec<Part> {
-    type Asked<'a> = Pin<Box<dyn Future<Output = Part> + 'a>>;
-    let parts: [Asked<'_>; 7] = [
-        Box::pin(async { Part::Logs(logs(cluster, info).await) }),
-        Box::pin(async { Part::Storage(storage(cluster, workers, info).await) }),
-        Box::pin(async {
-            let counted = plinth_runtime::timeout(ANSWER_LIMIT, count_replicas(cluster));
-            Part::Replicas(counted.await.and_then(Result::ok))
-        }),
-        Box::pin(async { Part::Rates(rates(cluster, info).await) }),
-        Box::pin(async { Part::Scan(scan(cluster).await) }),
-        Box::pin(async { Part::Vitals(vitals(cluster, workers).await) }),
-        Box::pin(async {
-            let states = streams::states(&cluster.database, &cluster.stream_sizes);
-            let states = plinth_runtime::timeout(ANSWER_LIMIT, states).await;
-            Part::Streams(states.and_then(Result::ok))
-        }),
-    ];
-    plinth_runtime::join_all(parts).await
+/// Whether all processes may be restarted at once.
+fn bounce_impact(available: bool) -> Value {
+    match available {
+        true => json!({"can_clean_bounce": true, "reason": ""}),
+        false => json!({"can_clean_bounce": false, "reason": "the cluster is not recovered yet"}),
+    }
+}
+
+fn log_server(log: &LogServer) -> Value {
+    let address = log.role.address.to_string();
+    let Some(status) = &log.status else {
+        return json!({"address": address, "unreachable": true});
+    };
+    json!({
+        "address": address, "epoch": status.epoch, "version": status.version,
+        "durable_version": status.durable, "queue_bytes": status.queue_bytes,
+        "memory_bytes": status.memory_bytes, "disk_full": status.disk_full,
+    })
+}
+
+fn storage_server(server: &StorageServer) -> Value {
+    let (id, address) = (server.id.to_string(), server.address.map(|a| a.to_string()));
+    let Some(status) = &server.status else {
+        return json!({"id": id, "address": address, "tag": server.tag.0, "unreachable": true});
+    };
+    json!({
+        "address": address, "id": id, "tag": status.tag.0,
+        "version": status.version, "durable_version": status.durable,
+        "window_bytes": status.window_bytes, "disk_bytes": status.disk_bytes,
+        "stored_bytes": status.stored_bytes, "engine": status.engine.name(),
+        "watches": status.watches, "disk_full": status.disk_full,
+    })
 }
 
 fn stream(state: &StreamState) -> Value {
@@ -137,20 +152,13 @@ fn sick_disk(disk: &SickDisk) -> Value {
     })
 }
 
-/// A sick disk, in the shape that FoundationDB's tools show.
-fn disk_message(disk: &SickDisk) -> Value {
-    let now = if disk.works { "; it works again" } else { "" };
-    json!({
-        "name": "io_error",
-        "description": format!("the disk of {} is sick: {}{now}", disk.directory, disk.what),
-        "time": disk.since_ms as f64 / 1000.0,
-        "type": "DiskSick",
-    })
-}
-
 /// Messages about the cluster for the operator.
-fn messages(cluster: &Cluster, workers: &Workers) -> Vec<Value> {
+fn messages(cluster: &Cluster, facts: &Facts, available: bool) -> Vec<Value> {
+    let workers = &facts.workers;
     let mut messages = lost_coordinators(cluster, workers);
+    if available {
+        messages.extend(facts.probe.messages());
+    }
     let sick = workers.values().filter(|worker| worker.disk.is_some());
     let addresses: Vec<String> = sick.map(|w| w.worker.address.to_string()).collect();
     if !addresses.is_empty() {
@@ -180,7 +188,8 @@ fn lost_coordinators(cluster: &Cluster, workers: &Workers) -> Vec<Value> {
 }
 
 /// Progress of the recovery, or the phases of the last one.
-fn recovery_state(phases: &Phases, accepting: bool) -> Value {
+fn recovery_state(cluster: &Cluster, facts: &Facts, config: Option<&DatabaseConfig>) -> Value {
+    let (phases, accepting): (&Phases, _) = (&cluster.context.phase, facts.info.accepting);
     let ms = |took: Duration| (took.as_secs_f64() * 10_000.0).round() / 10.0;
     let over = phases.over();
     let listed = over
@@ -189,7 +198,13 @@ fn recovery_state(phases: &Phases, accepting: bool) -> Value {
     let current = phases.current();
     let since = accepting.then(|| phases.elapsed().as_secs());
     let waits_for = Some(phases.waits_for()).filter(|what| !what.is_empty());
+    let required = |number: fn(&DatabaseConfig) -> u32| config.map(number);
     json!({
+        "active_generations": facts.info.log_system.generations.len(),
+        "required_commit_proxies": required(|config| config.commit_proxies),
+        "required_grv_proxies": required(|config| config.grv_proxies),
+        "required_logs": required(|config| config.logs),
+        "required_resolvers": required(|config| config.resolvers),
         "name": recovery_name(current),
         "description": current,
         "waits_for": waits_for,
@@ -214,201 +229,6 @@ fn recovery_name(phase: &str) -> &str {
     }
 }
 
-/// Facts about the data, from the system keyspace.
-struct Replicas {
-    wanted: usize,
-    shards: usize,
-    /// Shards on their way to another team.
-    moving: usize,
-    /// Copies of the shard that has the fewest.
-    least: usize,
-    locked: bool,
-    excluded: Vec<exclusion::Target>,
-}
-
-impl Replicas {
-    fn is_full(&self) -> bool {
-        self.least >= self.wanted
-    }
-}
-
-async fn count_replicas(cluster: &Cluster) -> plinth_core::Result<Replicas> {
-    let (config, shards, lock, excluded) = movement::run(&cluster.database, async |tr| {
-        let config = tr.get(CONFIG, false).await?.ok_or(Error::file_corrupt)?;
-        let config = DatabaseConfig::from_bytes(config).ok_or(Error::file_corrupt)?;
-        let lock = tr.get(DATABASE_LOCK, false).await?;
-        Ok((
-            config,
-            movement::read_shards(tr).await?,
-            lock,
-            exclusion::read(tr).await?,
-        ))
-    })
-    .await?;
-    let hosted: BTreeSet<Uid> = cluster.context.workers.with(|workers| {
-        let storage = workers.values().flat_map(|worker| &worker.storage);
-        storage.map(|(id, _)| *id).collect()
-    });
-    let left = shards
-        .iter()
-        .map(|(_, record)| record.team.iter().filter(|id| hosted.contains(id)).count());
-    Ok(Replicas {
-        wanted: config.replication as usize,
-        shards: shards.len(),
-        moving: shards
-            .iter()
-            .filter(|(_, record)| !record.destination.is_empty())
-            .count(),
-        least: left.min().unwrap_or(0),
-        locked: lock.is_some(),
-        excluded,
-    })
-}
-
-fn data(replicas: Option<&Replicas>, storage: &[Value]) -> Value {
-    let Some(replicas) = replicas else {
-        return json!({"state": {"healthy": false, "name": "initializing"}});
-    };
-    let name = match replicas {
-        Replicas { least: 0, .. } => "missing_data",
-        replicas if !replicas.is_full() => "healing",
-        Replicas { moving: 0, .. } => "healthy",
-        _ => "healthy_repartitioning",
-    };
-    let stored: u64 = storage
-        .iter()
-        .filter_map(|server| server["stored_bytes"].as_u64())
-        .sum();
-    json!({
-        "state": {
-            "healthy": replicas.is_full(),
-            "name": name,
-            "min_replicas_remaining": replicas.least,
-        },
-        "moving_data": {"shards": replicas.moving},
-        "partitions_count": replicas.shards,
-        // Bytes of one copy.
-        "total_kv_size_bytes": stored / replicas.wanted.max(1) as u64,
-    })
-}
-
-fn configuration(config: &DatabaseConfig, replicas: Option<&Replicas>) -> Value {
-    let excluded = replicas.map_or(&[][..], |replicas| &replicas.excluded);
-    let excluded: Vec<Value> = excluded
-        .iter()
-        .map(|target| json!({"address": target.to_string()}))
-        .collect();
-    json!({
-        "redundancy_mode": config.mode(),
-        "storage_engine": match config.engine {
-            EngineKind::Ssd => "ssd",
-            EngineKind::Memory => "memory",
-        },
-        "logs": config.logs,
-        "commit_proxies": config.commit_proxies,
-        "grv_proxies": config.grv_proxies,
-        "resolvers": config.resolvers,
-        "excluded_servers": excluded,
-    })
-}
-
-/// State of the processes and their machines.
-async fn vitals(cluster: &Cluster, workers: &Workers) -> BTreeMap<Uid, WorkerStatus> {
-    let transport = &cluster.context.transport;
-    let asked = workers.iter().map(|(process, worker)| async move {
-        let endpoint = worker.worker.endpoint::<GetWorkerStatus>();
-        let call = transport.call(&endpoint, GetWorkerStatus {});
-        let answer = plinth_runtime::timeout(ANSWER_LIMIT, call).await?;
-        Some((*process, answer.ok()?))
-    });
-    let answers = plinth_runtime::join_all(asked).await;
-    answers.into_iter().flatten().collect()
-}
-
-fn processes(
-    cluster: &Cluster,
-    workers: &Workers,
-    replicas: Option<&Replicas>,
-    vitals: &BTreeMap<Uid, WorkerStatus>,
-) -> Value {
-    let coordinators = cluster.context.coordinators.file().coordinators;
-    let excluded = replicas.map_or(&[][..], |replicas| &replicas.excluded);
-    let (epochs, singletons) = (cluster.roles.borrow(), cluster.singletons.borrow());
-    let singletons = singletons.iter().map(|(name, role)| (*name, *role));
-    let roles_elsewhere: Vec<NamedRole> = epochs.iter().copied().chain(singletons).collect();
-    let mut processes = Map::new();
-    for (id, worker) in workers {
-        let address = worker.worker.address;
-        let mut roles = Vec::new();
-        let mut add = |role: Role, id: Option<Uid>| {
-            roles.push(json!({"role": role.name(), "id": id.map(|id| id.to_string())}));
-        };
-        if cluster.interface.address == address {
-            add(Role::Controller, Some(cluster.interface.id));
-        }
-        if coordinators.contains(&address) {
-            add(Role::Coordinator, None);
-        }
-        for (name, role) in &roles_elsewhere {
-            // Log servers of older epochs are only in the worker's own list.
-            if role.address == address && *name != Role::Log {
-                add(*name, Some(role.id));
-            }
-        }
-        worker
-            .logs
-            .iter()
-            .for_each(|(id, _)| add(Role::Log, Some(*id)));
-        let stored = worker.storage.iter();
-        stored.for_each(|(id, _)| add(Role::Storage, Some(*id)));
-        let place = &worker.locality;
-        processes.insert(
-            id.to_string(),
-            json!({
-                "address": address.to_string(),
-                "class_source": if worker.given.is_some() { "set_class" } else { "command_line" },
-                "class_type": worker.class().name(),
-                "disk": vitals.get(id).map(|v| json!({
-                    "free_bytes": v.disk_free, "total_bytes": v.disk_total,
-                })),
-                "sick_disk": worker.disk.as_ref().map(sick_disk),
-                "run_loop_lag_ms": vitals.get(id).map(|v| (v.loop_lag_ms * 1000.0).round() / 1000.0),
-                "excluded": exclusion::is_excluded(worker, excluded),
-                "locality": {
-                    "machineid": place.machine,
-                    "processid": place.process.to_string(),
-                    "zoneid": place.zone,
-                    "data_hall": place.data_hall,
-                    "dcid": place.data_center,
-                },
-                "machine_id": place.machine,
-                "messages": worker.disk.as_ref().map(disk_message).into_iter().collect::<Vec<_>>(),
-                "roles": roles,
-                "version": env!("CARGO_PKG_VERSION"),
-            }),
-        );
-    }
-    Value::Object(processes)
-}
-
-async fn rates(cluster: &Cluster, info: &ClusterInfo) -> Option<RateStatus> {
-    let endpoint = info.ratekeeper?.endpoint::<GetRateStatus>();
-    let call = cluster.context.transport.call(&endpoint, GetRateStatus {});
-    plinth_runtime::timeout(ANSWER_LIMIT, call).await?.ok()
-}
-
-async fn scan(cluster: &Cluster) -> Option<DistributorStatus> {
-    let distributor = cluster
-        .singletons
-        .borrow()
-        .get(&Role::Distributor)
-        .copied()?;
-    let endpoint = distributor.endpoint::<GetDistributorStatus>();
-    let transport = &cluster.context.transport;
-    let call = transport.call(&endpoint, GetDistributorStatus {});
-    plinth_runtime::timeout(ANSWER_LIMIT, call).await?.ok()
-}
-
 /// Progress of the comparison of replicas.
 fn consistency(scan: &DistributorStatus) -> Value {
     json!({
@@ -418,94 +238,4 @@ fn consistency(scan: &DistributorStatus) -> Value {
         "differences_found": scan.found,
         "differences": scan.differences,
     })
-}
-
-/// What limits the database, if anything does. A limit that does not exist is `null`.
-fn qos(rates: &RateStatus, storage: &[Value], logs: &[Value]) -> Value {
-    let finite = |rate: f64| rate.is_finite().then_some(rate.round());
-    let worst = |servers: &[Value], field: &str| {
-        let found = servers.iter().filter_map(|server| server[field].as_u64());
-        found.max().unwrap_or(0)
-    };
-    let description = match &rates.reason[..] {
-        "workload" => "nothing is as full or as late as it should ever be",
-        "storage_server_write_queue_size" => "a storage server holds as much in memory as it may",
-        "storage_server_readable_behind" => {
-            "reads wait for a storage server that is behind the log"
-        }
-        "storage_server_durability_lag" => "a storage server's disk is behind",
-        "commit_latency" => "commits wait for longer than their disks take",
-        "min_free_space" => "a disk is nearly full",
-        _ => "",
-    };
-    let limiting = (rates.server != Uid(0)).then(|| rates.server.to_string());
-    json!({
-        "transactions_per_second_limit": finite(rates.default),
-        "batch_transactions_per_second_limit": finite(rates.batch),
-        "released_transactions_per_second": (rates.admitted * 10.0).round() / 10.0,
-        "pressure": (rates.pressure * 1000.0).round() / 1000.0,
-        "throttled_tags": {
-            "auto": {
-                "count": rates.auto_tags.len(),
-                "tags": rates.auto_tags.iter().map(|tag| json!({
-                    "tag": format!("{:?}", tag.tag), "rate": tag.rate.round(),
-                })).collect::<Vec<_>>(),
-            },
-            "manual": {"count": rates.manual_tags},
-        },
-        "performance_limited_by": {
-            "name": rates.reason,
-            "description": description,
-            "reason_server_id": limiting,
-        },
-        "worst_queue_bytes_storage_server": worst(storage, "window_bytes"),
-        "worst_queue_bytes_log_server": worst(logs, "queue_bytes"),
-    })
-}
-
-async fn logs(cluster: &Cluster, info: &ClusterInfo) -> Vec<Value> {
-    let current = info.log_system.current().map(|g| g.logs.clone());
-    let current = current.unwrap_or_default();
-    let transport = &cluster.context.transport;
-    let asked = current.iter().map(|log| async move {
-        let call = transport.call(&log.endpoint::<GetLogStatus>(), GetLogStatus {});
-        let address = log.address.to_string();
-        match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
-            Some(Ok(status)) => json!({
-                "address": address, "epoch": status.epoch, "version": status.version,
-                "durable_version": status.durable, "queue_bytes": status.queue_bytes,
-                "memory_bytes": status.memory_bytes, "disk_full": status.disk_full,
-            }),
-            _ => json!({"address": address, "unreachable": true}),
-        }
-    });
-    plinth_runtime::join_all(asked).await
-}
-
-async fn storage(cluster: &Cluster, workers: &Workers, info: &ClusterInfo) -> Vec<Value> {
-    let transport = &cluster.context.transport;
-    let place = |id: Uid| {
-        let mut hosts = workers.values();
-        hosts.find(|worker| worker.storage.iter().any(|(stored, _)| *stored == id))
-    };
-    let asked = info.servers.iter().map(|(id, tag)| async move {
-        let Some(worker) = place(*id) else {
-            return json!({"id": id.to_string(), "tag": tag.0, "unreachable": true});
-        };
-        let interface = Interface::new(worker.worker.address, *id);
-        let endpoint = interface.endpoint::<GetStorageStatus>();
-        let call = transport.call(&endpoint, GetStorageStatus {});
-        let address = interface.address.to_string();
-        match plinth_runtime::timeout(ANSWER_LIMIT, call).await {
-            Some(Ok(status)) => json!({
-                "address": address, "id": id.to_string(), "tag": status.tag.0,
-                "version": status.version, "durable_version": status.durable,
-                "window_bytes": status.window_bytes, "disk_bytes": status.disk_bytes,
-                "stored_bytes": status.stored_bytes, "engine": status.engine.name(),
-                "watches": status.watches, "disk_full": status.disk_full,
-            }),
-            _ => json!({"address": address, "unreachable": true}),
-        }
-    });
-    plinth_runtime::join_all(asked).await
 }

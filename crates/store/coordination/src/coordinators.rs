@@ -3,9 +3,9 @@
 use crate::ClusterFile;
 use plinth_runtime::sync::Watch;
 use plinth_runtime::{probe, trace, trace_warn};
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 /// A cluster file that is kept current. Clones share it.
@@ -14,6 +14,8 @@ pub struct Coordinators {
     newest: Watch<ClusterFile>,
     /// True if a cluster file could not be updated and that was reported.
     is_stale_on_disk: Rc<Cell<bool>>,
+    /// The cluster file that is kept current, if there is one.
+    path: Rc<RefCell<Option<PathBuf>>>,
 }
 
 impl From<ClusterFile> for Coordinators {
@@ -21,6 +23,7 @@ impl From<ClusterFile> for Coordinators {
         Coordinators {
             newest: Watch::new(file),
             is_stale_on_disk: Rc::default(),
+            path: Rc::default(),
         }
     }
 }
@@ -34,6 +37,12 @@ impl Coordinators {
     /// The key of the cluster, whatever coordinators it has.
     pub fn key(&self) -> String {
         self.newest.with(ClusterFile::key)
+    }
+
+    /// The cluster file, and whether it names the newest set; `None` if no file is kept.
+    pub fn kept_file(&self) -> Option<(PathBuf, bool)> {
+        let path = self.path.borrow().clone()?;
+        Some((path, !self.is_stale_on_disk.get()))
     }
 
     /// Adopts the set in `successor`, if it is a later one of this cluster.
@@ -58,6 +67,7 @@ impl Coordinators {
 
     /// Keeps the file at `path` up to date without end. The file contains `written`.
     pub async fn keep_file(&self, path: &Path, mut written: ClusterFile) -> Infallible {
+        self.path.replace(Some(path.to_path_buf()));
         loop {
             self.newest.wait_until(|now| *now != written).await;
             written = self.write_file(path, written).await;

@@ -13,11 +13,13 @@ use plinth_protocol::log::{
     ConfirmEpoch, CopyTail, GetLogStatus, LogStatus, POPPED_FOR_EVER, Peek, PeekReply, Pop, Push,
     PushReply, Seal, SealReply,
 };
+use plinth_protocol::tally;
 use plinth_rpc::{FailureBeacon, Registration, Responder, Transport, Waiters};
 use plinth_runtime::disk::Synced;
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::standing::Standing;
 use plinth_runtime::sync::{Notify, Watch};
+use plinth_runtime::tally::Tally;
 use plinth_runtime::{Duration, Either, buggify, planted, probe, trace, trace_warn};
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::{BTreeMap, VecDeque};
@@ -77,6 +79,10 @@ struct Shell {
     disk_full: Cell<bool>,
     /// How long it takes to write blocks to the disk.
     sync: RefCell<Standing>,
+    input_bytes: Tally,
+    durable_bytes: Tally,
+    peeked: Tally,
+    peeked_cold: Tally,
 }
 
 /// Brings back a log server from its disk. It takes no more pushes. `None` if its creation was never finished.
@@ -125,6 +131,10 @@ pub(crate) fn start(
         oldest: Cell::new(queue.first_segment()),
         disk_full: Cell::new(false),
         sync: RefCell::default(),
+        input_bytes: Tally::of(id, tally::INPUT_BYTES),
+        durable_bytes: Tally::of(id, tally::DURABLE_BYTES),
+        peeked: Tally::of(id, tally::PEEKS),
+        peeked_cold: Tally::of(id, tally::COLD_PEEKS),
     });
     let serving = (shell.clone().serve(), shell.gauges());
     Box::pin(async move {
@@ -226,7 +236,9 @@ impl Shell {
                 gathering.push_back(Gathering::after(before, &server, self.oldest.get()));
             }
             let last = gathering.back_mut().expect("there is one");
+            let begun = last.block.bytes();
             put(&mut last.block, &Entry::Version(entry));
+            self.input_bytes.add((last.block.bytes() - begun) as u64);
             last.versions = Some((last.versions.map_or(version, |v| v.0), version));
             before = version;
         }
@@ -239,7 +251,10 @@ impl Shell {
         let bytes_max = (peek.bytes_max as usize).min(REPLY_BYTES_MAX);
         let peeked = self.server.borrow().peek(peek.tag, peek.begin, bytes_max);
         match peeked {
-            Peeked::Reply(reply) => responder.ok(reply),
+            Peeked::Reply(reply) => {
+                self.peeked.add(1);
+                responder.ok(reply);
+            }
             Peeked::Blocked if peek.return_if_blocked => {
                 let server = self.server.borrow();
                 let (end, known_committed) = (server.version() + 1, server.known_committed());
@@ -259,6 +274,8 @@ impl Shell {
             }
             Peeked::OnDisk => {
                 probe!("log_peek_from_disk");
+                self.peeked.add(1);
+                self.peeked_cold.add(1);
                 self.disk_reads.push(DiskRead::Peek(peek, responder));
                 self.written.notify_one();
             }
@@ -391,6 +408,7 @@ impl Shell {
             let now = plinth_runtime::now();
             self.sync.borrow_mut().add(now, now.saturating_since(begun));
             self.disk_full.set(false);
+            self.durable_bytes.add(block.bytes() as u64);
             self.queue_bytes.set(queue.bytes());
             if let Some((first, last)) = versions {
                 let mut server = self.server.borrow_mut();

@@ -205,6 +205,50 @@ record! {
         pub loop_lag_ms: f64,
     }
 
+    /// Asks a worker for what its process, its machine and its roles have done, for the status document.
+    pub struct GetProcessStatus {}
+
+    pub struct ProcessStatus {
+        pub uptime_s: f64,
+        /// Arguments of the process, without passwords.
+        pub command_line: String,
+        /// Present sizes. Zero is not known.
+        pub resident_bytes: u64,
+        pub virtual_bytes: u64,
+        pub memory_limit_bytes: u64,
+        pub machine_memory_bytes: u64,
+        pub machine_memory_available_bytes: u64,
+        /// What the process and its machine have done; names are in [`crate::tally`].
+        pub counts: Vec<Count>,
+        /// What each role has done.
+        pub roles: Vec<RoleCounts>,
+        /// How long answers took in the last minute, for some kinds of request.
+        pub latencies: Vec<RequestLatency>,
+    }
+
+    /// A number that only grows.
+    pub struct Count {
+        pub name: String,
+        /// Since the start of what is counted.
+        pub total: u64,
+        /// How much more each second, over the last few seconds.
+        pub hz: f64,
+    }
+
+    pub struct RoleCounts {
+        pub role: Uid,
+        pub counts: Vec<Count>,
+    }
+
+    /// One request in sixteen is measured.
+    pub struct RequestLatency {
+        pub request: String,
+        pub count: u64,
+        pub sum_s: f64,
+        /// Number of answers that took at most 1 µs · 2ⁱ and longer than the bucket before; the last has all longer ones.
+        pub buckets: Vec<u64>,
+    }
+
     /// Asks a worker to be the data distributor of an epoch.
     pub struct RecruitDistributor {
         pub id: Uid,
@@ -230,6 +274,10 @@ record! {
         /// Number of differences found between replicas, and descriptions of the first ones.
         pub found: u64,
         pub differences: Vec<String>,
+        /// Bytes of shards that are on their way to other servers, and bytes that have arrived since the distributor
+        /// started.
+        pub moving_bytes: u64,
+        pub moved_bytes: u64,
     }
 
     /// Asks a worker to end the role with this id, as `kill` in the shell does.
@@ -288,5 +336,6 @@ requests! {
     RecruitDistributor = 68 for Servers => ();
     GetDistributorStatus = 84 for Operators => DistributorStatus;
     GetWorkerStatus = 69 for Operators => WorkerStatus;
+    GetProcessStatus = 87 for Operators => ProcessStatus;
     ChangeCoordinators = 85 for Operators => ChangeCoordinatorsReply;
 }

@@ -9,6 +9,7 @@ pub mod rate;
 pub mod role;
 pub mod status;
 pub mod storage;
+pub mod tally;
 pub mod token;
 pub mod transaction;
 

@@ -137,6 +137,8 @@ record! {
         /// Approximate bytes of keys and values held.
         pub stored_bytes: u64,
         pub watches: u64,
+        /// Reads that wait for a version or for the disk.
+        pub reads_waiting: u64,
         /// The server waits for free space on its disk; data not yet written stays in memory and in the log.
         pub disk_full: bool,
     }

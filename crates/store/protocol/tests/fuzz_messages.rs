@@ -466,6 +466,8 @@ fn damaged_messages_about_rates_are_refused_or_mean_what_they_say() {
         bytes: 1 << 40,
         found,
         differences: vec!["replicas differ".into(); found as usize],
+        moving_bytes: 5,
+        moved_bytes: 6,
     }));
     fuzz_message([GetRangeSummary {
         begin: bytes("a"),
@@ -484,6 +486,31 @@ fn damaged_messages_about_rates_are_refused_or_mean_what_they_say() {
         disk_total: 1 << 40,
         disk_free: 1 << 30,
         loop_lag_ms: 0.3,
+    }]);
+    let count = Count {
+        name: "cpu_us".into(),
+        total: 7,
+        hz: 0.5,
+    };
+    fuzz_message([ProcessStatus {
+        uptime_s: 1.5,
+        command_line: "plinth server".into(),
+        resident_bytes: 1,
+        virtual_bytes: 2,
+        memory_limit_bytes: 3,
+        machine_memory_bytes: 4,
+        machine_memory_available_bytes: 5,
+        counts: vec![count.clone()],
+        roles: vec![RoleCounts {
+            role: Uid(9),
+            counts: vec![count],
+        }],
+        latencies: vec![RequestLatency {
+            request: "Get".into(),
+            count: 3,
+            sum_s: 0.01,
+            buckets: vec![0, 1, 2],
+        }],
     }]);
     fuzz_message([RecruitRatekeeper {
         id: Uid(1),

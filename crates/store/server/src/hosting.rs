@@ -14,7 +14,8 @@ use plinth_coordination::Coordinators;
 use plinth_core::{Epoch, Error, Result, Tag, Uid};
 use plinth_log::damaged::DamagedLog;
 use plinth_protocol::control::{
-    ClusterInfo, GetWorkerStatus, KillRole, RecruitDistributor, SickDisk, WORKER, WorkerStatus,
+    ClusterInfo, GetProcessStatus, GetWorkerStatus, KillRole, RecruitDistributor, SickDisk, WORKER,
+    WorkerStatus,
 };
 use plinth_protocol::log::{LogSystem, RecruitLog};
 use plinth_protocol::rate::RecruitRatekeeper;
@@ -24,6 +25,7 @@ use plinth_protocol::transaction::{
     RecruitCommitProxy, RecruitGrvProxy, RecruitResolver, RecruitSequencer,
 };
 use plinth_rpc::{Interface, Registration, Request, Responder, Transport};
+use plinth_runtime::machine::Usage;
 use plinth_runtime::sync::{Notify, Watch};
 use plinth_runtime::{Either, Task, planted, probe, trace, trace_warn};
 use plinth_storage::server::StorageRole;
@@ -65,6 +67,7 @@ pub struct Hosting {
     directory: Rc<DataDirectory>,
     /// Key of the cluster. Requests for another one are refused.
     cluster: String,
+    coordinators: Coordinators,
     /// Bytes of cache that a storage server's engine may use.
     cache_bytes: usize,
     info: Watch<Option<ClusterInfo>>,
@@ -104,6 +107,7 @@ impl Hosting {
             asked: RefCell::default(),
             directory,
             cluster: coordinators.key(),
+            coordinators: coordinators.clone(),
             cache_bytes,
             info,
             disk,
@@ -264,11 +268,14 @@ impl Hosting {
                 plinth_runtime::spawn("kill", async move { responder.send(work.await) }).detach();
             }
         };
-        let vitals = self.vitals.clone();
+        let (vitals, of_process) = (self.vitals.clone(), self.vitals.clone());
         let status = move |_, responder: Responder<GetWorkerStatus>| responder.ok(vitals.status());
+        let process =
+            move |_, responder: Responder<GetProcessStatus>| responder.ok(of_process.process());
         let mut registrations = self.registrations.borrow_mut();
         registrations.push(self.transport.serve::<KillRole>(WORKER, kill));
         registrations.push(self.transport.serve(self.worker.id, status));
+        registrations.push(self.transport.serve(self.worker.id, process));
     }
 
     fn take_transaction_roles(self: &Rc<Self>) {
@@ -611,13 +618,25 @@ impl Hosting {
         self.vitals.status()
     }
 
+    pub fn usage(&self) -> Usage {
+        self.vitals.usage()
+    }
+
+    /// Whether this process is one of the present coordinators.
+    pub fn is_coordinator(&self) -> bool {
+        let coordinators = self.coordinators.file().coordinators;
+        coordinators.contains(&self.worker.address)
+    }
+
     pub fn epoch(&self) -> Epoch {
         self.newest_epoch.get()
     }
 
     /// Measures the process and its machine.
     pub async fn measure(&self) -> Infallible {
-        self.vitals.measure(&self.directory).await
+        let roles = || self.roles().into_iter().map(|(id, _)| id).collect();
+        let (directory, transport) = (&self.directory, &self.transport);
+        self.vitals.measure(directory, transport, roles).await
     }
 
     /// The problem of the disk, if it has one.

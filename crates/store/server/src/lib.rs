@@ -16,6 +16,7 @@ pub mod embedded;
 mod hosting;
 pub mod knobs;
 pub mod metrics;
+mod rates;
 mod snapshots;
 mod vitals;
 pub mod worker;

@@ -8,9 +8,11 @@ use plinth_protocol::log::GetLogStatus;
 use plinth_protocol::rate::{GetCommitProxyStatus, GetRateStatus};
 use plinth_protocol::role::Role;
 use plinth_protocol::storage::GetStorageStatus;
+use plinth_protocol::tally as names;
 use plinth_rpc::{Interface, Request, Transport};
+use plinth_runtime::machine::Usage;
 use plinth_runtime::metric::page::{Page, Sample, Samples};
-use plinth_runtime::{Duration, gauge, metric, sleep};
+use plinth_runtime::{Duration, gauge, metric, sleep, tally};
 use std::convert::Infallible;
 
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -20,6 +22,13 @@ metric! {
     EPOCH: Gauge = "plinth_epoch", "the newest epoch that the worker knows of";
     LOOP_LAG_SECONDS: Gauge = "plinth_loop_lag_seconds",
         "worst lateness of a timer of the event loop in the last one to two seconds";
+    BUILD: Gauge = "plinth_build_info", "1, with the version of the program";
+    CPU_SECONDS: Counter = "plinth_process_cpu_seconds_total", "processor time of the process";
+    RESIDENT_BYTES: Gauge = "plinth_process_resident_bytes", "memory of the process";
+    CONNECTIONS: Gauge = "plinth_connections", "TCP connections of the process";
+    SENT_BYTES: Counter = "plinth_sent_bytes_total", "bytes that the process has sent";
+    RECEIVED_BYTES: Counter = "plinth_received_bytes_total", "bytes that the process has received";
+    COORDINATOR: Gauge = "plinth_coordinator", "1 if the process is a coordinator";
     SLOW_TASKS: Counter = "plinth_slow_tasks_total",
         "tasks that held up the event loop for about 0.1 s or more; the trace names them";
     DISK_BYTES: Gauge = "plinth_disk_bytes", "bytes of the disk that holds the data directory";
@@ -48,6 +57,9 @@ metric! {
         "standing delay of a commit at the proxy, from arrival to answer (its minimum over a second)";
     COMMITS_ARRIVED: Counter = "plinth_commits_arrived_total", "transactions that a commit proxy has received";
     COMMITS_ANSWERED: Counter = "plinth_commits_answered_total", "transactions that a commit proxy has answered";
+    COMMITTED: Counter = "plinth_transactions_committed_total", "transactions that a commit proxy has committed";
+    CONFLICTED: Counter = "plinth_transactions_conflicted_total",
+        "transactions that a commit proxy has refused because of a conflict";
     COMMIT_PROXY_BYTES: Gauge = "plinth_commit_proxy_bytes",
         "bytes of transactions that wait or are in progress at a commit proxy";
     RATE_LIMIT: Gauge = "plinth_rate_limit", "limit of transactions that begin in a second; no sample without a limit";
@@ -70,6 +82,11 @@ async fn samples(transport: &Transport, hosting: &Hosting) -> Vec<Sample> {
     };
     let mut out = Samples::of_process(address);
     let vitals = hosting.vitals();
+    let version = ("version", env!("CARGO_PKG_VERSION").to_string());
+    out.add(&BUILD, &[version], 1.0);
+    add_usage(&mut out, &hosting.usage());
+    let is_coordinator = hosting.is_coordinator();
+    out.add(&COORDINATOR, &[], f64::from(u8::from(is_coordinator)));
     out.add(&EPOCH, &[], hosting.epoch() as f64);
     out.add(&LOOP_LAG_SECONDS, &[], vitals.loop_lag_ms / 1000.0);
     let slow_tasks = plinth_runtime::slow_tasks() as f64;
@@ -127,6 +144,13 @@ async fn add_role(
                 out.add(&COMMITS_ANSWERED, id, s.answered as f64);
                 out.add(&COMMIT_PROXY_BYTES, id, s.bytes_held as f64);
             }
+            for (name, count) in tally::of(role.id) {
+                match name {
+                    names::COMMITTED => out.add(&COMMITTED, id, count as f64),
+                    names::CONFLICTED => out.add(&CONFLICTED, id, count as f64),
+                    _ => {}
+                }
+            }
         }
         Role::Ratekeeper => {
             if let Some(status) = ask(transport, role, GetRateStatus {}).await {
@@ -141,6 +165,16 @@ async fn add_role(
         }
         _ => {}
     }
+}
+
+fn add_usage(out: &mut Samples, usage: &Usage) {
+    let connections = &usage.connections;
+    out.add(&CPU_SECONDS, &[], usage.process_cpu.as_secs_f64());
+    out.add(&RESIDENT_BYTES, &[], usage.resident_bytes as f64);
+    let open = connections.established.saturating_sub(connections.closed);
+    out.add(&CONNECTIONS, &[], open as f64);
+    out.add(&SENT_BYTES, &[], connections.sent_bytes as f64);
+    out.add(&RECEIVED_BYTES, &[], connections.received_bytes as f64);
 }
 
 fn add_storage(

@@ -17,6 +17,7 @@ mod orders;
 mod portion;
 mod reads;
 mod rights;
+mod tallies;
 
 use crate::incoming::Incoming;
 use crate::knobs::{
@@ -52,6 +53,7 @@ use std::cell::{Cell, RefCell};
 use std::convert::Infallible;
 use std::future::Future;
 use std::rc::Rc;
+use tallies::Tallies;
 
 pub use fetch::{SnapshotPage, Snapshots};
 
@@ -115,6 +117,7 @@ pub(crate) struct Server {
     transport: Transport,
     guard: Guard,
     role: StorageRole,
+    tallies: Tallies,
     store: Rc<dyn VersionedStore>,
     /// Keys and values taken in so far.
     input_bytes: Cell<u64>,
@@ -160,6 +163,7 @@ pub async fn start(
     let server = Rc::new(Server {
         guard: Guard::new(role.cluster.clone()),
         transport: transport.clone(),
+        tallies: Tallies::new(role.id),
         input_bytes: Cell::new(0),
         portions: RefCell::default(),
         applying: Cell::new(durable),
@@ -343,11 +347,17 @@ impl Server {
             return Err(self.too_old(reply.popped));
         }
         let mut applied = 0;
+        self.tallies
+            .peeks
+            .add(u64::from(!reply.messages.is_empty()));
         for message in reply.messages {
             if message.version <= self.latest() {
                 continue;
             }
-            applied += message.runs.iter().map(Bytes::len).sum::<usize>();
+            let bytes = message.runs.iter().map(Bytes::len).sum::<usize>();
+            self.tallies.versions.add(1);
+            self.tallies.input_bytes.add(bytes as u64);
+            applied += bytes;
             self.apply_version(message.version, &message.runs).await?;
             // Reads should not wait for a long reply to be applied.
             if applied > 256 << 10 {
@@ -452,6 +462,8 @@ impl Server {
         self.watches.borrow_mut().touch(mutation);
         let bytes = mutation.first.len() + mutation.second.len();
         self.input_bytes.set(self.input_bytes.get() + bytes as u64);
+        self.tallies.mutations.add(1);
+        self.tallies.mutation_bytes.add(bytes as u64);
         let mut write_rate = self.write_rate.borrow_mut();
         write_rate.write(mutation.first, bytes, plinth_runtime::now);
     }
@@ -550,6 +562,7 @@ impl Server {
                     .await;
             }
             let started = plinth_runtime::now();
+            let bytes = batch.bytes() as u64;
             let durable = match self.store.commit(target, batch).await {
                 Ok(durable) => durable,
                 Err(Error::disk_full) => {
@@ -559,6 +572,7 @@ impl Server {
                 Err(error) => return error,
             };
             self.disk_full.set(false);
+            self.tallies.durable_bytes.add(bytes);
             while self.store.forget_some(durable, STEP_TOUCHES) {
                 plinth_runtime::yield_now().await;
             }

@@ -30,5 +30,6 @@ mod partitions;
 mod pipeline;
 mod resolve;
 mod stream_rows;
+mod tallies;
 
 pub use pipeline::start;

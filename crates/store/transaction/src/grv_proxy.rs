@@ -27,6 +27,7 @@ use plinth_protocol::control::ClusterInfo;
 use plinth_protocol::knobs::RATE_INTERVAL_MS;
 use plinth_protocol::log::{ConfirmEpoch, LogGeneration};
 use plinth_protocol::rate::GetRate;
+use plinth_protocol::tally;
 use plinth_protocol::transaction::{
     CommittedVersion, GetCommittedVersion, GetReadVersion, PRIORITY_BATCH, PRIORITY_DEFAULT,
     ReadVersion, RecruitGrvProxy,
@@ -34,6 +35,7 @@ use plinth_protocol::transaction::{
 use plinth_rpc::{Endpoint, FailureBeacon, Responder, Transport, Watching};
 use plinth_runtime::gauge::Gauge;
 use plinth_runtime::sync::{QueueReceiver, Watch};
+use plinth_runtime::tally::Tally;
 use plinth_runtime::{Duration, Either, buggify, probe};
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -59,6 +61,13 @@ pub fn start(
     let proxy = Proxy {
         admission: Rc::new(RefCell::new(Admission::new(plinth_runtime::now()))),
         transport,
+        started: [
+            tally::STARTED_IMMEDIATE,
+            tally::STARTED_DEFAULT,
+            tally::STARTED_BATCH,
+        ]
+        .map(|name| Tally::of(request.id, name)),
+        rejected: Tally::of(request.id, tally::REJECTED),
         role: request,
     };
     // Detects soon that one of them cannot be reached from here, even if others can reach it.
@@ -87,6 +96,9 @@ struct Proxy {
     transport: Transport,
     role: RecruitGrvProxy,
     admission: Rc<RefCell<Admission<Responder<GetReadVersion>>>>,
+    /// Transactions by priority.
+    started: [Tally; 3],
+    rejected: Tally,
 }
 
 impl Proxy {
@@ -118,7 +130,8 @@ impl Proxy {
                 Ok(newest) => newest,
                 Err(error) => return error,
             };
-            for (responder, count) in batch {
+            for (responder, priority, count) in batch {
+                self.started[priority as usize].add(u64::from(count));
                 responder.ok(ReadVersion {
                     version,
                     locked,
@@ -172,6 +185,7 @@ impl Proxy {
             return;
         };
         probe!("grv_queue_full");
+        self.rejected.add(1);
         asked.item.fail(match why {
             Refused::Tag => Error::tag_throttled,
             Refused::Queue if asked.priority >= PRIORITY_BATCH => {

@@ -47,11 +47,16 @@ pub fn available(document: &Value) -> Outcome {
     }
 }
 
-/// Fetches the status document from the controller.
+/// Fetches the status document from the controller, and adds the view of this client.
 pub async fn fetch(connection: &Connection) -> Outcome<Value> {
     let told = connection.ask_controller(GetStatus {}, "tell its status");
-    serde_json::from_str(&told.await?.json)
-        .map_err(|error| format!("the controller's status is not JSON: {error}"))
+    let mut document: Value = serde_json::from_str(&told.await?.json)
+        .map_err(|error| format!("the controller's status is not JSON: {error}"))?;
+    let (transport, coordinators) = (&connection.transport, &connection.coordinators);
+    let client =
+        plinth_client::status_of_client(transport, coordinators, Some(&document["cluster"]));
+    document["client"] = client.await;
+    Ok(document)
 }
 
 /// Addresses of the servers that wait for free space on their disks.

@@ -173,10 +173,8 @@ fn a_command_gets_its_answer_from_the_next_controller_if_one_ends_meanwhile() {
     signal(rustix::process::Signal::KILL);
     let answer = asking.wait_with_output().expect("it ends");
     assert!(answer.status.success(), "{}", text(&answer.stderr));
+    // The new controller lists those that have found it so far.
     let listed = text(&answer.stdout);
     let is_listed = |other: &SocketAddr| listed.contains(&other.to_string());
-    assert!(
-        cluster.addresses().iter().filter(|a| is_listed(a)).count() >= 2,
-        "{listed}"
-    );
+    assert!(cluster.addresses().iter().any(is_listed), "{listed}");
 }

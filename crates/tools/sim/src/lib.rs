@@ -38,7 +38,7 @@ pub mod workloads;
 
 use plinth_farm_check::Workload;
 use plinth_runtime::sim::Simulation;
-use plinth_runtime::{Duration, Either, fault, gauge, probe};
+use plinth_runtime::{Duration, Either, fault, gauge, probe, tally};
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -328,6 +328,7 @@ fn run_once(options: &RunOptions) -> Outcome {
     let started = std::time::Instant::now();
     probe::reset();
     gauge::reset();
+    tally::reset();
     plant(options.planted_fault.as_deref());
     let (only, drawn) = (limits.workloads.as_deref(), Rc::default());
     let of_farm = matches!(

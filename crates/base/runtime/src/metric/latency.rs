@@ -41,6 +41,17 @@ impl Timed {
         self.sum += took;
     }
 
+    /// Those that came after `before`, which counted the same requests.
+    pub fn since(&self, before: &Timed) -> Timed {
+        let mut since = self.clone();
+        since.count = since.count.saturating_sub(before.count);
+        since.sum = since.sum.saturating_sub(before.sum);
+        for (now, before) in since.buckets.iter_mut().zip(before.buckets) {
+            *now = now.saturating_sub(before);
+        }
+        since
+    }
+
     /// Adds the times of other requests.
     pub fn add_all(&mut self, other: &Timed) {
         self.count += other.count;

@@ -7,6 +7,7 @@
 pub(crate) mod bell;
 pub(crate) mod disk;
 pub(crate) mod lane;
+pub(crate) mod machine;
 pub(crate) mod memory;
 pub(crate) mod net;
 pub(crate) mod pulse;

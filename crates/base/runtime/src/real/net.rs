@@ -1,10 +1,13 @@
 //! TCP. A write is tried at once and waits only when the socket's buffer is full.
 
 use super::pulse::Pulse;
+use crate::machine::Connections;
 use crate::net::READ_ROOM_BYTES;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -20,8 +23,45 @@ pub(crate) struct Listener {
     /// Answers questions about the loop while the loop is busy.
     _pulse: Option<Pulse>,
 }
-pub(crate) struct Reader(OwnedReadHalf);
-pub(crate) struct Writer(OwnedWriteHalf);
+pub(crate) struct Reader(
+    OwnedReadHalf,
+    #[expect(dead_code, reason = "it counts when it goes")] Arc<Open>,
+);
+pub(crate) struct Writer(
+    OwnedWriteHalf,
+    #[expect(dead_code, reason = "it counts when it goes")] Arc<Open>,
+);
+
+/// Of all connections of this process, on any thread.
+static ESTABLISHED: AtomicU64 = AtomicU64::new(0);
+static CLOSED: AtomicU64 = AtomicU64::new(0);
+static ERRORS: AtomicU64 = AtomicU64::new(0);
+static SENT_BYTES: AtomicU64 = AtomicU64::new(0);
+static RECEIVED_BYTES: AtomicU64 = AtomicU64::new(0);
+
+fn count(of: &AtomicU64, more: usize) {
+    of.fetch_add(more as u64, Ordering::Relaxed);
+}
+
+pub(crate) fn counts() -> Connections {
+    let read = |of: &AtomicU64| of.load(Ordering::Relaxed);
+    Connections {
+        established: read(&ESTABLISHED),
+        closed: read(&CLOSED),
+        errors: read(&ERRORS),
+        sent_bytes: read(&SENT_BYTES),
+        received_bytes: read(&RECEIVED_BYTES),
+    }
+}
+
+/// A connection that is counted as closed when both halves are gone.
+struct Open;
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        count(&CLOSED, 1);
+    }
+}
 
 pub(crate) async fn listen(address: SocketAddr) -> io::Result<Listener> {
     let tcp = TcpListener::bind(address).await?;
@@ -52,13 +92,16 @@ pub(crate) fn open_files() -> Option<(u64, u64)> {
 }
 
 pub(crate) async fn connect(address: SocketAddr) -> io::Result<(Reader, Writer)> {
-    split(TcpStream::connect(address).await?)
+    let connected = TcpStream::connect(address).await;
+    split(connected.inspect_err(|_| count(&ERRORS, 1))?)
 }
 
 fn split(stream: TcpStream) -> io::Result<(Reader, Writer)> {
     stream.set_nodelay(true)?;
     let (read, write) = stream.into_split();
-    Ok((Reader(read), Writer(write)))
+    count(&ESTABLISHED, 1);
+    let open = Arc::new(Open);
+    Ok((Reader(read, open.clone()), Writer(write, open)))
 }
 
 impl Listener {
@@ -90,7 +133,14 @@ impl Reader {
             let mut room = (&mut *buffer).limit(READ_BYTES_MAX);
             match self.0.read_buf(&mut room).await {
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-                result => return result,
+                Ok(read) => {
+                    count(&RECEIVED_BYTES, read);
+                    return Ok(read);
+                }
+                Err(broken) => {
+                    count(&ERRORS, 1);
+                    return Err(broken);
+                }
             }
         }
     }
@@ -102,7 +152,10 @@ impl Writer {
         while !rest.is_empty() {
             match self.0.try_write(rest) {
                 Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(n) => rest = &rest[n..],
+                Ok(n) => {
+                    count(&SENT_BYTES, n);
+                    rest = &rest[n..];
+                }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => self.0.writable().await?,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(e),

@@ -1,37 +1,61 @@
 //! The status document: the controller's report on the cluster, and this client's own view of it.
 
 use super::Inner;
-use plinth_coordination::ClusterFile;
+use plinth_coordination::{ClusterFile, Coordinators};
 use plinth_core::Value;
 use plinth_protocol::coordination::{GetLeader, coordinator};
 use plinth_protocol::status::GetStatus;
+use plinth_rpc::{PROTOCOL_VERSION, Transport};
 use plinth_runtime::Duration;
 use serde_json::{Value as Json, json};
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 /// A process that has not answered within this time is reported as silent.
 const ANSWER_LIMIT: Duration = Duration::from_secs(2);
 
 /// Makes the document. It always answers, within a few seconds.
-pub async fn document(inner: &Inner) -> Value {
-    let file = inner.coordinators.file();
-    let reached = file
-        .coordinators
-        .iter()
-        .map(|address| reach(inner, &file, *address));
-    let reached = plinth_runtime::join_all(reached).await;
+pub(super) async fn document(inner: &Inner) -> Value {
     let cluster = cluster(inner).await;
+    let client = client(&inner.transport, &inner.coordinators, cluster.as_ref()).await;
+    let mut document = json!({"client": client});
+    if let Some(cluster) = cluster {
+        document["cluster"] = cluster;
+    }
+    document.to_string().into()
+}
+
+/// The view of a client that has this report on the cluster, or none.
+pub async fn client(
+    transport: &Transport,
+    coordinators: &Coordinators,
+    cluster: Option<&Json>,
+) -> Json {
+    let file = coordinators.file();
+    let reached = file.coordinators.iter();
+    let reached = reached.map(|address| reach(transport, &file, *address));
+    let reached = plinth_runtime::join_all(reached).await;
     let quorum = reached.iter().filter(|reached| **reached).count() >= file.majority();
-    let coordinators: Vec<Json> = file
-        .coordinators
-        .iter()
-        .zip(&reached)
-        .map(|(address, reachable)| json!({"address": address.to_string(), "reachable": reachable}))
-        .collect();
-    let available = cluster
-        .as_ref()
-        .is_some_and(|cluster| cluster["database_available"] == json!(true));
+    let listed = file.coordinators.iter().zip(&reached);
+    let listed = listed.map(|(address, reachable)| {
+        let mut coordinator = json!({"address": address.to_string(), "reachable": reachable});
+        if *reachable {
+            coordinator["protocol"] = json!(format!("{PROTOCOL_VERSION:x}"));
+        }
+        coordinator
+    });
+    let is = |field: &Json| *field == json!(true);
+    let available = cluster.is_some_and(|cluster| is(&cluster["database_available"]));
+    let healthy = cluster.is_some_and(|cluster| is(&cluster["data"]["state"]["healthy"]));
+    let kept = coordinators.kept_file();
+    let (path, up_to_date) = kept.unwrap_or((PathBuf::new(), true));
     let mut messages = Vec::new();
+    if !up_to_date {
+        messages.push(json!({
+            "name": "inconsistent_cluster_file",
+            "description": "The cluster file names former coordinators and cannot be written.",
+        }));
+    }
     if !quorum {
         messages.push(json!({
             "name": "quorum_not_reachable", "description": "Unable to reach a quorum of coordinators.",
@@ -42,18 +66,13 @@ pub async fn document(inner: &Inner) -> Value {
             "description": "No response received from the cluster controller.",
         }));
     }
-    let mut document = json!({
-        "client": {
-            "cluster_file": {"up_to_date": true},
-            "coordinators": {"coordinators": coordinators, "quorum_reachable": quorum},
-            "database_status": {"available": available, "healthy": available},
-            "messages": messages,
-        }
-    });
-    if let Some(cluster) = cluster {
-        document["cluster"] = cluster;
-    }
-    document.to_string().into()
+    json!({
+        "cluster_file": {"path": path.display().to_string(), "up_to_date": up_to_date},
+        "coordinators": {"coordinators": listed.collect::<Vec<_>>(), "quorum_reachable": quorum},
+        "database_status": {"available": available, "healthy": available && healthy},
+        "messages": messages,
+        "timestamp": plinth_runtime::unix_time_ms() / 1000,
+    })
 }
 
 async fn cluster(inner: &Inner) -> Option<Json> {
@@ -70,10 +89,10 @@ async fn cluster(inner: &Inner) -> Option<Json> {
         .flatten()
 }
 
-async fn reach(inner: &Inner, file: &ClusterFile, address: SocketAddr) -> bool {
+async fn reach(transport: &Transport, file: &ClusterFile, address: SocketAddr) -> bool {
     let endpoint = coordinator(address).endpoint::<GetLeader>();
     let register = file.register();
-    let call = inner.transport.call(&endpoint, GetLeader { register });
+    let call = transport.call(&endpoint, GetLeader { register });
     let answered = plinth_runtime::timeout(ANSWER_LIMIT, call).await;
     matches!(answered, Some(Ok(reply)) if reply.lost.is_none())
 }

@@ -22,7 +22,10 @@ impl Distributor {
         let distributor = self.clone();
         self.transport
             .serve::<GetDistributorStatus>(self.id, move |_, responder| {
+                let (moving_bytes, moved_bytes) = distributor.moves.borrow().bytes();
                 responder.ok(DistributorStatus {
+                    moving_bytes,
+                    moved_bytes,
                     least_copies: distributor.least_copies.get() as u32,
                     ..distributor.scan.0.borrow().clone()
                 });

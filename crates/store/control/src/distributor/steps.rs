@@ -46,7 +46,8 @@ impl Distributor {
         });
     }
 
-    pub(super) fn take_step(self: &Rc<Self>, step: Step) {
+    /// `bytes` is the size of what the step moves.
+    pub(super) fn take_step(self: &Rc<Self>, step: Step, bytes: u64) {
         trace!("DistributionStep", "step" => format!("{step:?}"));
         match step {
             Step::Move {
@@ -56,6 +57,7 @@ impl Distributor {
                     d.run(async |tr| movement::start(tr, &range, &team, &to).await)
                         .await?;
                     trace!("MoveStarted", "range" => format!("{range:?}"));
+                    d.moves.borrow_mut().begin(range.begin.clone(), bytes);
                     d.carry(&range, &team, &to).await
                 });
             }
@@ -98,6 +100,7 @@ impl Distributor {
             };
             if !fit {
                 probe!("distributor_gives_up_move");
+                self.moves.borrow_mut().end(&range.begin, false);
                 return self
                     .run(async |tr| movement::cancel(tr, range, team, to).await)
                     .await;
@@ -125,9 +128,10 @@ impl Distributor {
             }
             probe!("distributor_moves_shard");
             trace!("MoveReady", "range" => format!("{range:?}"));
-            return self
-                .run(async |tr| movement::finish(tr, range, team, to).await)
-                .await;
+            self.run(async |tr| movement::finish(tr, range, team, to).await)
+                .await?;
+            self.moves.borrow_mut().end(&range.begin, true);
+            return Ok(());
         }
     }
 

@@ -95,6 +95,7 @@ impl Server {
                 window_bytes: self.store.window_bytes() as u64,
                 disk_bytes: self.store.disk_bytes(),
                 stored_bytes: self.sample.borrow().total(),
+                reads_waiting: self.reads_waiting.get() as u64,
                 watches: self.watches.borrow().len() as u64,
                 disk_full: self.disk_full.get(),
             });

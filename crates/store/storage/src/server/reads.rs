@@ -1,6 +1,7 @@
 //! Reads: answered at once if the version has been applied, otherwise as soon as it is.
 
 use super::rights::Touches;
+use super::tallies::Amount;
 use super::{Server, Waiting};
 use crate::knobs::{
     FUTURE_VERSION_WAIT_MS, RANGE_BYTES_MAX, STORAGE_READS_WAITING_MAX, WATCHES_MAX,
@@ -39,6 +40,7 @@ trait Reading: Sized + 'static {
     fn warm(&self, server: &Server) -> Option<Warming>;
     /// `None` if there is more to do, in another turn.
     fn go_on(&mut self, server: &Server) -> Result<Option<<Self::Request as Request>::Reply>>;
+    fn amount(reply: &<Self::Request as Request>::Reply) -> Amount;
 }
 
 impl Reading for Get {
@@ -59,6 +61,12 @@ impl Reading for Get {
     }
     fn go_on(&mut self, server: &Server) -> Result<Option<GetReply>> {
         server.get(self).map(Some)
+    }
+    fn amount(reply: &GetReply) -> Amount {
+        Amount {
+            rows: u64::from(reply.value.is_some()),
+            bytes: reply.value.as_ref().map_or(0, Bytes::len) as u64,
+        }
     }
 }
 
@@ -149,6 +157,12 @@ impl Reading for ReadingRange {
             more: ended.more,
         }))
     }
+    fn amount(reply: &GetRangeReply) -> Amount {
+        Amount {
+            rows: u64::from(reply.row_count),
+            bytes: reply.rows.len() as u64,
+        }
+    }
 }
 
 fn put_row(rows: &mut Vec<u8>, key: &[u8], value: &[u8]) {
@@ -195,6 +209,12 @@ impl Reading for Summing {
             last_key: rows.last().map_or(Bytes::new(), |(key, _)| key.clone()),
             more: page.more,
         }))
+    }
+    fn amount(reply: &RangeSummary) -> Amount {
+        Amount {
+            rows: u64::from(reply.row_count),
+            bytes: reply.bytes,
+        }
     }
 }
 
@@ -279,6 +299,12 @@ impl Reading for FindingKey {
         let key = last.take();
         Ok(Some(GetKeyReply { key, offset }))
     }
+    fn amount(reply: &GetKeyReply) -> Amount {
+        Amount {
+            rows: u64::from(reply.key.is_some()),
+            bytes: reply.key.as_ref().map_or(0, Bytes::len) as u64,
+        }
+    }
 }
 
 impl Server {
@@ -303,6 +329,7 @@ impl Server {
                 let Some((responder, _)) = server.allowed(&request, responder) else {
                     return;
                 };
+                server.tallies.asked.add(1);
                 let mut reading = R::begin(request);
                 let mut warming = None;
                 if reading.version() <= server.latest() {
@@ -311,7 +338,10 @@ impl Server {
                         let result = server.check(reading.version());
                         match result.and_then(|()| reading.go_on(&server)) {
                             Ok(None) => {}
-                            Ok(Some(reply)) => return responder.ok(reply),
+                            Ok(Some(reply)) => {
+                                server.tallies.answer(R::amount(&reply));
+                                return responder.ok(reply);
+                            }
                             Err(error) => return server.reply(responder, Err(error)),
                         }
                     }
@@ -358,6 +388,7 @@ impl Server {
             }
             self.check(version)?;
             if let Some(reply) = reading.go_on(self)? {
+                self.tallies.answer(R::amount(&reply));
                 return Ok(reply);
             }
             plinth_runtime::yield_now().await;
@@ -378,6 +409,7 @@ impl Server {
 
     async fn wait_for_disk(&self, warming: Warming) {
         probe!("storage_read_waits_for_disk");
+        self.tallies.cold.add(1);
         let _permit = self.cold_reads.take().await;
         warming.await;
     }

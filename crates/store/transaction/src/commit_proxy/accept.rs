@@ -37,6 +37,8 @@ pub struct Pending {
     pub reads: ConflictRanges,
     pub writes: ConflictRanges,
     pub mutations: MutationBatch,
+    /// How many these are.
+    pub mutation_count: u32,
     /// True if some mutation changes what the proxies keep of the system keyspace.
     pub is_system: bool,
     /// True if it commits even while the database is locked.
@@ -90,13 +92,14 @@ impl Pending {
             names_system_keys: commit.flags & FLAG_SYSTEM_KEYS != 0,
             is_operator: is_operator(caller),
         };
-        let mut is_system = false;
+        let (mut is_system, mut mutation_count) = (false, 0);
         for (place, mutation) in mutations.iter().enumerate() {
             if place >= MUTATIONS_MAX {
                 return Err(Error::transaction_too_large.into());
             }
             check_form(&mutation)?;
             is_system |= rights.check(&mutation)?;
+            mutation_count += 1;
         }
         let lock_aware = commit.flags & FLAG_LOCK_AWARE != 0;
         check_right(&mutations, &reads, &writes, (&read, &write))?;
@@ -116,6 +119,7 @@ impl Pending {
             reads,
             writes,
             mutations,
+            mutation_count,
             is_system,
             lock_aware,
             report_conflicts: commit.flags & FLAG_REPORT_CONFLICTS != 0,

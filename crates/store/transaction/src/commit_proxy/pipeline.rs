@@ -7,6 +7,7 @@ use super::latency::Latency;
 use super::partitions::Partitions;
 use super::resolve;
 use super::stream_rows::StreamRows;
+use super::tallies::Tallies;
 use crate::knobs::{
     COMMIT_BATCH_BYTES_MAX, COMMIT_BATCH_COUNT_MAX, COMMIT_BATCHES_IN_FLIGHT_MAX,
     COMMIT_PROXY_BYTES_MAX, EMPTY_COMMIT_INTERVAL_MS, SYSTEM_SNAPSHOT_INTERVAL_BYTES,
@@ -97,6 +98,7 @@ struct Proxy {
     batches_in_flight: Cell<usize>,
     room: Notify,
     failure: Watch<Option<Error>>,
+    tallies: Tallies,
 }
 
 /// Registers the proxy and returns the future that runs it. The future ends when a role that the proxy depends on
@@ -182,6 +184,7 @@ impl Proxy {
             room: Notify::new(),
             failure: Watch::new(None),
             generation,
+            tallies: Tallies::new(role.id),
             role,
         }
     }
@@ -198,6 +201,7 @@ impl Proxy {
                 if locations.next_part.get().is_some() {
                     return responder.fail(Error::server_overloaded); // the system keyspace is not loaded yet
                 }
+                locations.tallies.locations.add(1);
                 match locations.right_to_know(&request, responder.caller()) {
                     Ok(place) => responder.send(locations.locate(&request, &place)),
                     Err(why) => responder.deny(&why.to_string()),
@@ -274,6 +278,7 @@ impl Proxy {
         let held = before + transaction.bytes();
         if before > 0 && held > COMMIT_PROXY_BYTES_MAX.get() {
             probe!("proxy_memory_full");
+            self.tallies.memory_errors.add(1);
             return responder.fail(Error::proxy_memory_limit_exceeded);
         }
         self.bytes_held.set(held);
@@ -419,6 +424,7 @@ impl Proxy {
             self.pop_system(begun);
         }
         for (order, (responder, verdict)) in responders.into_iter().zip(verdicts).enumerate() {
+            self.tallies.decided(&transactions[order], &verdict);
             let reported = transactions[order].report_conflicts;
             responder.send(match verdict {
                 Err(Error::not_committed) if reported => Ok(CommitReply {

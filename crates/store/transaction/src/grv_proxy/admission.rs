@@ -92,8 +92,8 @@ impl<T> Admission<T> {
         self.queues[asked.priority as usize].push_back(asked);
     }
 
-    /// The requests that may proceed, and for how many transactions each.
-    pub fn take(&mut self, now: Instant) -> Vec<(T, u32)> {
+    /// The requests that may proceed, the priority of each, and for how many transactions.
+    pub fn take(&mut self, now: Instant) -> Vec<(T, u8, u32)> {
         for released in self.throttle.release(now) {
             self.enqueue(released);
         }
@@ -111,7 +111,7 @@ impl<T> Admission<T> {
                 let first = self.queues[priority as usize].pop_front();
                 let first = first.expect("just seen");
                 self.throttle.count(&first.tags, count);
-                taken.push((first.item, count));
+                taken.push((first.item, priority, count));
             }
         }
         taken
@@ -156,6 +156,12 @@ mod tests {
 
     fn at(ms: u64) -> Instant {
         Instant(ms * 1_000_000)
+    }
+
+    /// Without the priorities.
+    fn take(admission: &mut Admission<&'static str>, now: Instant) -> Vec<(&'static str, u32)> {
+        let taken = admission.take(now).into_iter();
+        taken.map(|(item, _, count)| (item, count)).collect()
     }
 
     fn limited(default: f64, batch: f64) -> Admission<&'static str> {
@@ -217,7 +223,7 @@ mod tests {
             }
             ask_tagged(&mut admission, "cold", &["cold"], 1);
             ask(&mut admission, "none", DEFAULT, 1);
-            for (item, count) in admission.take(at(ms)) {
+            for (item, count) in take(&mut admission, at(ms)) {
                 *(if item == "hot" { &mut hot } else { &mut others }) += count;
             }
         }
@@ -234,7 +240,7 @@ mod tests {
         let mut told = 0;
         for i in 0..5000 {
             ask_tagged(&mut admission, "one", &[&i.to_string(), "steady"], 1);
-            admission.take(at(i));
+            take(&mut admission, at(i));
             if i % 100 == 99 {
                 let counts = admission.tell_tag_counts();
                 let of = |name: &str| counts.iter().find(|count| count.tag == tag(name));
@@ -250,7 +256,10 @@ mod tests {
     fn of_several_throttled_tags_the_slowest_counts_and_more_urgent_work_is_free() {
         let mut admission = throttled(&[("a", DEFAULT, 1000.0), ("b", BATCH, 10.0)]);
         ask_tagged(&mut admission, "both, default priority", &["a", "b"], 50);
-        assert_eq!(admission.take(at(100)), [("both, default priority", 50)]);
+        assert_eq!(
+            take(&mut admission, at(100)),
+            [("both, default priority", 50)]
+        );
         let batch = Asked {
             count: 50,
             priority: BATCH,
@@ -261,7 +270,7 @@ mod tests {
             .push(batch, 1000)
             .map_err(|(_, why)| why)
             .expect("there is room");
-        assert_eq!(admission.take(at(101)), [("both, batch", 1)]);
+        assert_eq!(take(&mut admission, at(101)), [("both, batch", 1)]);
         assert_eq!(admission.waiting(), 0);
     }
 
@@ -280,7 +289,7 @@ mod tests {
             refused += usize::from(matches!(pushed, Err((_, Refused::Tag))));
         }
         assert_eq!((admission.waiting(), refused), (1000, 1000));
-        assert_eq!(admission.take(at(1000)), []);
+        assert_eq!(take(&mut admission, at(1000)), []);
         assert!(admission.wait().expect("they wait").as_secs() > 1000);
         let free = Rate {
             default: f64::INFINITY,
@@ -288,7 +297,7 @@ mod tests {
             tags: vec![],
         };
         admission.set_rate(at(1001), &free);
-        assert_eq!(admission.take(at(1001)).len(), 1000);
+        assert_eq!(take(&mut admission, at(1001)).len(), 1000);
     }
 
     fn ask(admission: &mut Admission<&'static str>, item: &'static str, priority: u8, count: u32) {
@@ -308,7 +317,7 @@ mod tests {
         ask(&mut admission, "batch", BATCH, 7);
         ask(&mut admission, "default", DEFAULT, 1_000_000);
         ask(&mut admission, "system", SYSTEM, 1);
-        let taken = admission.take(at(0));
+        let taken = take(&mut admission, at(0));
         assert_eq!(taken, [("system", 1), ("default", 1_000_000), ("batch", 7)]);
         assert_eq!(admission.admitted(), 1_000_008);
         assert_eq!(admission.wait(), None);
@@ -322,7 +331,10 @@ mod tests {
             if admission.waiting() == 0 {
                 ask(&mut admission, "many", DEFAULT, 100_000);
             }
-            passed += admission.take(at(ms)).iter().map(|(_, n)| n).sum::<u32>();
+            passed += take(&mut admission, at(ms))
+                .iter()
+                .map(|(_, n)| n)
+                .sum::<u32>();
         }
         assert!((990..=1000).contains(&passed), "{passed}");
     }
@@ -332,7 +344,7 @@ mod tests {
         let mut admission = limited(0.0, 0.0);
         ask(&mut admission, "default", DEFAULT, 1);
         ask(&mut admission, "system", SYSTEM, 500);
-        assert_eq!(admission.take(at(1000)), [("system", 500)]);
+        assert_eq!(take(&mut admission, at(1000)), [("system", 500)]);
         assert_eq!(admission.waiting(), 1);
     }
 
@@ -348,7 +360,7 @@ mod tests {
             if ms % 100 == 0 {
                 ask(&mut admission, "batch", BATCH, 1000);
             }
-            for (item, count) in admission.take(at(ms)) {
+            for (item, count) in take(&mut admission, at(ms)) {
                 *(if item == "batch" {
                     &mut batch
                 } else {
@@ -365,18 +377,18 @@ mod tests {
         let mut admission = limited(100.0, 100.0);
         ask(&mut admission, "many", DEFAULT, 1000);
         ask(&mut admission, "one", DEFAULT, 1);
-        assert_eq!(admission.take(at(50)), [("many", 5)]);
+        assert_eq!(take(&mut admission, at(50)), [("many", 5)]);
         ask(&mut admission, "many", DEFAULT, 995);
-        assert_eq!(admission.take(at(60)), [("one", 1)]);
+        assert_eq!(take(&mut admission, at(60)), [("one", 1)]);
     }
 
     #[test]
     fn who_waits_is_told_when_there_will_be_room() {
         let mut admission = limited(10.0, 10.0);
         ask(&mut admission, "a", DEFAULT, 1);
-        assert_eq!(admission.take(at(0)), []);
+        assert_eq!(take(&mut admission, at(0)), []);
         let wait = admission.wait().expect("somebody waits");
         assert_eq!(wait.as_millis(), 100);
-        assert_eq!(admission.take(at(101)), [("a", 1)]);
+        assert_eq!(take(&mut admission, at(101)), [("a", 1)]);
     }
 }

@@ -1,0 +1,223 @@
+//! What others say for the status document. All are asked at once, so that silent processes cost only one timeout.
+
+use super::ANSWER_LIMIT;
+use super::data::{self, Replicas};
+use super::probe::{self, Probe};
+use crate::cluster::Cluster;
+use crate::streams::{self, StreamState};
+use plinth_core::{Tag, Uid};
+use plinth_protocol::control::{
+    ClusterInfo, DistributorStatus, GetDistributorStatus, GetProcessStatus, GetWorkerStatus,
+    ProcessStatus, RegisterWorker, WorkerStatus,
+};
+use plinth_protocol::log::{GetLogStatus, LogStatus};
+use plinth_protocol::rate::{GetRateStatus, RateStatus};
+use plinth_protocol::role::Role;
+use plinth_protocol::storage::{GetStorageStatus, StorageStatus};
+use plinth_rpc::{Interface, Request};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::pin::Pin;
+
+pub type Workers = BTreeMap<Uid, RegisterWorker>;
+
+pub struct LogServer {
+    pub role: Interface,
+    /// `None` if it does not answer.
+    pub status: Option<LogStatus>,
+}
+
+pub struct StorageServer {
+    pub id: Uid,
+    pub tag: Tag,
+    /// `None` if no process has it.
+    pub address: Option<SocketAddr>,
+    /// `None` if it does not answer.
+    pub status: Option<StorageStatus>,
+}
+
+/// What a process says.
+#[derive(Default)]
+pub struct Vitals {
+    pub worker: Option<WorkerStatus>,
+    pub process: Option<ProcessStatus>,
+}
+
+/// All that the document is made of.
+pub struct Facts {
+    pub info: ClusterInfo,
+    pub workers: Workers,
+    pub logs: Vec<LogServer>,
+    pub storage: Vec<StorageServer>,
+    pub replicas: Option<Replicas>,
+    pub rates: Option<RateStatus>,
+    pub scan: Option<DistributorStatus>,
+    pub vitals: BTreeMap<Uid, Vitals>,
+    pub streams: Option<Vec<StreamState>>,
+    pub probe: Probe,
+}
+
+impl Facts {
+    /// The process that has an address.
+    pub fn worker_at(&self, address: SocketAddr) -> Option<&RegisterWorker> {
+        let mut workers = self.workers.values();
+        workers.find(|worker| worker.worker.address == address)
+    }
+
+    /// The zone of the process that has an address.
+    pub fn zone_at(&self, address: SocketAddr) -> Option<&str> {
+        self.worker_at(address)
+            .map(|worker| &worker.locality.zone[..])
+    }
+
+    /// What a process has said.
+    pub fn vitals_at(&self, address: SocketAddr) -> Option<&Vitals> {
+        let (id, _) = self
+            .workers
+            .iter()
+            .find(|(_, w)| w.worker.address == address)?;
+        self.vitals.get(id)
+    }
+
+    /// What all processes have said of themselves.
+    pub fn processes(&self) -> impl Iterator<Item = &ProcessStatus> {
+        self.vitals
+            .values()
+            .filter_map(|vitals| vitals.process.as_ref())
+    }
+}
+
+enum Part {
+    Logs(Vec<LogServer>),
+    Storage(Vec<StorageServer>),
+    Replicas(Option<Replicas>),
+    Rates(Option<RateStatus>),
+    Scan(Option<DistributorStatus>),
+    Vitals(BTreeMap<Uid, Vitals>),
+    Streams(Option<Vec<StreamState>>),
+    Probe(Probe),
+}
+
+pub async fn ask_everybody(cluster: &Cluster) -> Facts {
+    type Asked<'a> = Pin<Box<dyn Future<Output = Part> + 'a>>;
+    let info = cluster.info.get();
+    let workers = cluster.context.workers.get();
+    let parts: [Asked<'_>; 8] = [
+        Box::pin(async { Part::Logs(logs(cluster, &info).await) }),
+        Box::pin(async { Part::Storage(storage(cluster, &workers, &info).await) }),
+        Box::pin(async {
+            let counted = plinth_runtime::timeout(ANSWER_LIMIT, data::count_replicas(cluster));
+            Part::Replicas(counted.await.and_then(Result::ok))
+        }),
+        Box::pin(async { Part::Rates(rates(cluster, &info).await) }),
+        Box::pin(async { Part::Scan(scan(cluster).await) }),
+        Box::pin(async { Part::Vitals(vitals(cluster, &workers).await) }),
+        Box::pin(async {
+            let states = streams::states(&cluster.database, &cluster.stream_sizes);
+            let states = plinth_runtime::timeout(ANSWER_LIMIT, states).await;
+            Part::Streams(states.and_then(Result::ok))
+        }),
+        Box::pin(async {
+            Part::Probe(match info.accepting {
+                true => probe::measure(&cluster.database).await,
+                false => Probe::default(),
+            })
+        }),
+    ];
+    let parts = plinth_runtime::join_all(parts).await;
+    let mut facts = Facts {
+        info,
+        workers,
+        logs: Vec::new(),
+        storage: Vec::new(),
+        replicas: None,
+        rates: None,
+        scan: None,
+        vitals: BTreeMap::new(),
+        streams: None,
+        probe: Probe::default(),
+    };
+    for part in parts {
+        match part {
+            Part::Logs(logs) => facts.logs = logs,
+            Part::Storage(storage) => facts.storage = storage,
+            Part::Rates(rates) => facts.rates = rates,
+            Part::Scan(scan) => facts.scan = scan,
+            Part::Vitals(vitals) => facts.vitals = vitals,
+            Part::Streams(streams) => facts.streams = streams,
+            Part::Probe(probe) => facts.probe = probe,
+            Part::Replicas(count) => facts.replicas = count.filter(|_| facts.info.accepting),
+        }
+    }
+    facts
+}
+
+/// `None` if there is no answer in time.
+async fn ask<R: Request>(cluster: &Cluster, role: &Interface, request: R) -> Option<R::Reply> {
+    let call = cluster
+        .context
+        .transport
+        .call(&role.endpoint::<R>(), request);
+    plinth_runtime::timeout(ANSWER_LIMIT, call).await?.ok()
+}
+
+async fn vitals(cluster: &Cluster, workers: &Workers) -> BTreeMap<Uid, Vitals> {
+    let processes = workers.iter().map(|(id, worker)| async move {
+        let process = ask(cluster, &worker.worker, GetProcessStatus {}).await;
+        // A process that is silent would keep this waiting twice.
+        let worker = match process {
+            Some(_) => ask(cluster, &worker.worker, GetWorkerStatus {}).await,
+            None => None,
+        };
+        (*id, Vitals { worker, process })
+    });
+    let answers = plinth_runtime::join_all(processes).await;
+    answers.into_iter().collect()
+}
+
+async fn rates(cluster: &Cluster, info: &ClusterInfo) -> Option<RateStatus> {
+    ask(cluster, &info.ratekeeper?, GetRateStatus {}).await
+}
+
+async fn scan(cluster: &Cluster) -> Option<DistributorStatus> {
+    let distributor = cluster
+        .singletons
+        .borrow()
+        .get(&Role::Distributor)
+        .copied();
+    ask(cluster, &distributor?, GetDistributorStatus {}).await
+}
+
+async fn logs(cluster: &Cluster, info: &ClusterInfo) -> Vec<LogServer> {
+    let current = info.log_system.current().map(|g| g.logs.clone());
+    let asked = current
+        .unwrap_or_default()
+        .into_iter()
+        .map(|role| async move {
+            let status = ask(cluster, &role, GetLogStatus {}).await;
+            LogServer { role, status }
+        });
+    plinth_runtime::join_all(asked).await
+}
+
+async fn storage(cluster: &Cluster, workers: &Workers, info: &ClusterInfo) -> Vec<StorageServer> {
+    let place = |id: Uid| {
+        let mut hosts = workers.values();
+        let host = hosts.find(|worker| worker.storage.iter().any(|(stored, _)| *stored == id));
+        host.map(|worker| worker.worker.address)
+    };
+    let asked = info.servers.iter().map(|(id, tag)| async move {
+        let address = place(*id);
+        let status = match address.map(|address| Interface::new(address, *id)) {
+            Some(role) => ask(cluster, &role, GetStorageStatus {}).await,
+            None => None,
+        };
+        StorageServer {
+            id: *id,
+            tag: *tag,
+            address,
+            status,
+        }
+    });
+    plinth_runtime::join_all(asked).await
+}

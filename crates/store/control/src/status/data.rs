@@ -1,0 +1,232 @@
+//! The data: its replicas, its sizes, and what it costs to lose processes.
+
+use super::asked::{Facts, StorageServer};
+use crate::cluster::Cluster;
+use crate::{exclusion, movement};
+use plinth_core::codec::Codec;
+use plinth_core::config::DatabaseConfig;
+use plinth_core::system_keys::{CONFIG, DATABASE_LOCK};
+use plinth_core::{Error, Uid};
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+/// Facts about the data, from the system keyspace.
+pub struct Replicas {
+    pub wanted: usize,
+    pub shards: usize,
+    /// Shards on their way to another team.
+    pub moving: usize,
+    /// Copies of the shard that has the fewest.
+    pub least: usize,
+    /// Who has locked the database.
+    pub lock: Option<Uid>,
+    pub excluded: Vec<exclusion::Target>,
+}
+
+impl Replicas {
+    pub fn is_full(&self) -> bool {
+        self.least >= self.wanted
+    }
+
+    fn state(&self) -> (&'static str, &'static str) {
+        match self {
+            Replicas { least: 0, .. } => (
+                "missing_data",
+                "of some data no process that is there has a copy",
+            ),
+            replicas if !replicas.is_full() => ("healing", "copies of some data are being made"),
+            Replicas { moving: 0, .. } => ("healthy", ""),
+            _ => (
+                "healthy_repartitioning",
+                "some data is moving to other processes",
+            ),
+        }
+    }
+}
+
+pub async fn count_replicas(cluster: &Cluster) -> plinth_core::Result<Replicas> {
+    let (config, shards, lock, excluded) = movement::run(&cluster.database, async |tr| {
+        let config = tr.get(CONFIG, false).await?.ok_or(Error::file_corrupt)?;
+        let config = DatabaseConfig::from_bytes(config).ok_or(Error::file_corrupt)?;
+        let lock = tr.get(DATABASE_LOCK, false).await?;
+        Ok((
+            config,
+            movement::read_shards(tr).await?,
+            lock,
+            exclusion::read(tr).await?,
+        ))
+    })
+    .await?;
+    let hosted: BTreeSet<Uid> = cluster.context.workers.with(|workers| {
+        let storage = workers.values().flat_map(|worker| &worker.storage);
+        storage.map(|(id, _)| *id).collect()
+    });
+    let left = shards
+        .iter()
+        .map(|(_, record)| record.team.iter().filter(|id| hosted.contains(id)).count());
+    Ok(Replicas {
+        wanted: config.replication as usize,
+        shards: shards.len(),
+        moving: shards
+            .iter()
+            .filter(|(_, record)| !record.destination.is_empty())
+            .count(),
+        least: left.min().unwrap_or(0),
+        lock: lock.map(|id| Uid::from_bytes(&id).unwrap_or(Uid(0))),
+        excluded,
+    })
+}
+
+pub fn data(facts: &Facts) -> Value {
+    let Some(replicas) = &facts.replicas else {
+        return json!({"state": {
+            "healthy": false, "name": "initializing", "description": "the database is not there yet",
+        }});
+    };
+    let (name, description) = replicas.state();
+    let state = json!({
+        "healthy": replicas.is_full(),
+        "name": name,
+        "description": description,
+        "min_replicas_remaining": replicas.least,
+    });
+    let of_storage = |number: fn(&plinth_protocol::storage::StorageStatus) -> u64| {
+        let known = facts
+            .storage
+            .iter()
+            .filter_map(|server| server.status.as_ref());
+        known.map(number).sum::<u64>()
+    };
+    // Bytes of one copy.
+    let stored = of_storage(|status| status.stored_bytes) / replicas.wanted.max(1) as u64;
+    let moved = facts
+        .scan
+        .as_ref()
+        .map(|scan| (scan.moving_bytes, scan.moved_bytes));
+    let (moving_bytes, moved_bytes) = moved.unwrap_or_default();
+    let unhealthy = facts
+        .storage
+        .iter()
+        .filter(|server| server.status.is_none());
+    let logs = facts.logs.iter().map(|log| log.role.address);
+    let storage = facts.storage.iter().filter_map(|server| server.address);
+    let (least_of_storage, ratio) = least_space(facts, storage);
+    json!({
+        "state": &state,
+        "moving_data": {
+            "shards": replicas.moving,
+            "in_flight_bytes": moving_bytes,
+            "in_queue_bytes": 0,
+            "total_written_bytes": moved_bytes,
+        },
+        "partitions_count": replicas.shards,
+        "average_partition_size_bytes": stored / replicas.shards.max(1) as u64,
+        "total_kv_size_bytes": stored,
+        "total_disk_used_bytes": of_storage(|status| status.disk_bytes)
+            + facts.logs.iter().filter_map(|log| log.status.as_ref()).map(|s| s.queue_bytes).sum::<u64>(),
+        "least_operating_space_bytes_log_server": least_space(facts, logs).0,
+        "least_operating_space_bytes_storage_server": least_of_storage,
+        "least_operating_space_ratio_storage_server": ratio,
+        "team_trackers": [{
+            "primary": true,
+            "in_flight_bytes": moving_bytes,
+            "unhealthy_servers": unhealthy.count(),
+            "state": &state,
+        }],
+    })
+}
+
+/// Bytes that are free on the fullest of the disks of these processes, and their share of the disk.
+fn least_space(facts: &Facts, of: impl Iterator<Item = SocketAddr>) -> (u64, f64) {
+    let spaces = of.filter_map(|address| {
+        let worker = facts.vitals_at(address)?.worker.as_ref()?;
+        let share = worker.disk_free as f64 / worker.disk_total.max(1) as f64;
+        Some((worker.disk_free, share))
+    });
+    let least = spaces.reduce(|a, b| (a.0.min(b.0), a.1.min(b.1)));
+    least.map_or((0, 0.0), |(bytes, share)| {
+        (bytes, super::counters::rounded(share))
+    })
+}
+
+// ---- fault tolerance ----
+
+/// How many zones may fail, whichever they are, without loss of data; and without a lasting loss of service.
+pub struct Tolerance {
+    pub data: usize,
+    pub availability: usize,
+}
+
+impl Tolerance {
+    pub fn of(facts: &Facts, config: &DatabaseConfig, coordinators: &[SocketAddr]) -> Tolerance {
+        let copies = facts.replicas.as_ref().map_or(0, |replicas| replicas.least);
+        let logs = facts.info.log_system.generations.iter().map(|g| g.copies());
+        let least = logs.chain([copies]).min().unwrap_or(0);
+        let data = least
+            .saturating_sub(1)
+            .min(of_coordinators(facts, coordinators));
+        let zones: BTreeSet<&String> = facts
+            .workers
+            .values()
+            .map(|worker| worker.locality.domain(config.domain))
+            .collect();
+        let spare = zones.len().saturating_sub(config.replication as usize);
+        Tolerance {
+            data,
+            availability: data.min(spare),
+        }
+    }
+
+    pub fn json(&self) -> Value {
+        json!({
+            "max_zone_failures_without_losing_data": self.data,
+            "max_zone_failures_without_losing_availability": self.availability,
+        })
+    }
+}
+
+/// How many zones may fail until a majority of the coordinators is gone, those first that have most of them.
+fn of_coordinators(facts: &Facts, coordinators: &[SocketAddr]) -> usize {
+    let mut zones: BTreeMap<&str, usize> = BTreeMap::new();
+    for zone in coordinators
+        .iter()
+        .filter_map(|address| facts.zone_at(*address))
+    {
+        *zones.entry(zone).or_default() += 1;
+    }
+    let mut counts: Vec<usize> = zones.into_values().collect();
+    failures(&mut counts, coordinators.len() / 2 + 1)
+}
+
+fn failures(counts: &mut [usize], majority: usize) -> usize {
+    counts.sort_unstable_by(|a, b| b.cmp(a));
+    let mut left: usize = counts.iter().sum();
+    let lost = counts.iter().take_while(|count| {
+        left -= **count;
+        left >= majority
+    });
+    lost.count()
+}
+
+/// Storage servers that answer.
+pub fn answering(facts: &Facts) -> impl Iterator<Item = &StorageServer> {
+    facts
+        .storage
+        .iter()
+        .filter(|server| server.status.is_some())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_zones_may_fail_as_leave_a_majority_of_the_coordinators() {
+        assert_eq!(failures(&mut [1, 1, 1], 2), 1);
+        assert_eq!(failures(&mut [1, 1, 1, 1, 1], 3), 2);
+        assert_eq!(failures(&mut [2, 1, 1, 1], 3), 1);
+        assert_eq!(failures(&mut [3], 2), 0);
+        assert_eq!(failures(&mut [1, 1], 2), 0, "one of three does not answer");
+    }
+}

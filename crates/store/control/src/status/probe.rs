@@ -1,0 +1,108 @@
+//! How long sample transactions take at present.
+
+use super::ANSWER_LIMIT;
+use super::counters::rounded;
+use crate::movement;
+use plinth_client::{Database, TransactionOption};
+use plinth_core::Result;
+use plinth_core::system_keys::CONFIG;
+use plinth_runtime::{Instant, now};
+use serde_json::{Map, Value, json};
+
+/// Seconds; `None` if it took too long.
+#[derive(Default)]
+pub struct Probe {
+    immediate_start_s: Option<f64>,
+    start_s: Option<f64>,
+    batch_start_s: Option<f64>,
+    read_s: Option<f64>,
+    commit_s: Option<f64>,
+}
+
+/// Nobody reads this row, and it is never there: a commit needs something that it could be in conflict over.
+const PROBED: &[u8] = b"\xff/latency_probe";
+
+/// One after the other, in a second altogether. What hangs leaves no time for what follows.
+pub async fn measure(database: &Database) -> Probe {
+    let end = now() + ANSWER_LIMIT;
+    let transaction = database.create_transaction();
+    if movement::prepare(&transaction).is_err() {
+        return Probe::default();
+    }
+    let immediate_start_s = timed(end, transaction.get_read_version()).await;
+    let start_s = timed(end, start(database, None)).await;
+    let batch_start_s = timed(end, start(database, Some(TransactionOption::PriorityBatch))).await;
+    let read_s = timed(end, transaction.get(CONFIG, false)).await;
+    transaction.add_write_conflict_key(PROBED);
+    let commit_s = timed(end, transaction.commit()).await;
+    Probe {
+        immediate_start_s,
+        start_s,
+        batch_start_s,
+        read_s,
+        commit_s,
+    }
+}
+
+async fn start(database: &Database, priority: Option<TransactionOption>) -> Result<()> {
+    let transaction = database.create_transaction();
+    transaction.set_option(TransactionOption::LockAware)?;
+    if let Some(priority) = priority {
+        transaction.set_option(priority)?;
+    }
+    transaction.get_read_version().await.map(drop)
+}
+
+async fn timed<T>(end: Instant, work: impl Future<Output = Result<T>>) -> Option<f64> {
+    let begun = now();
+    let left = end.saturating_since(begun);
+    let done = plinth_runtime::timeout(left, work).await?;
+    done.ok().map(|_| begun.elapsed().as_secs_f64())
+}
+
+impl Probe {
+    pub fn json(&self) -> Value {
+        let measured = [
+            (
+                "immediate_priority_transaction_start_seconds",
+                self.immediate_start_s,
+            ),
+            ("transaction_start_seconds", self.start_s),
+            (
+                "batch_priority_transaction_start_seconds",
+                self.batch_start_s,
+            ),
+            ("read_seconds", self.read_s),
+            ("commit_seconds", self.commit_s),
+        ];
+        let known = measured.into_iter().filter_map(|(name, seconds)| {
+            seconds.map(|seconds| (name.to_string(), json!(rounded(seconds))))
+        });
+        Value::Object(known.collect::<Map<_, _>>())
+    }
+
+    /// FoundationDB's messages about what took too long.
+    pub fn messages(&self) -> Vec<Value> {
+        let measured = [
+            (
+                "immediate_priority_transaction_start",
+                self.immediate_start_s,
+            ),
+            ("transaction_start", self.start_s),
+            ("batch_priority_transaction_start", self.batch_start_s),
+            ("read", self.read_s),
+            ("commit", self.commit_s),
+        ];
+        let late = measured
+            .into_iter()
+            .filter(|(_, seconds)| seconds.is_none());
+        let message = |(what, _): (&str, Option<f64>)| {
+            let description = format!(
+                "a sample {} took longer than a second",
+                what.replace('_', " ")
+            );
+            json!({"name": format!("{what}_probe_timeout"), "description": description})
+        };
+        late.map(message).collect()
+    }
+}
