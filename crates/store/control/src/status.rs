@@ -12,18 +12,20 @@ mod latency;
 mod probe;
 mod processes;
 mod qos;
+mod replicas;
 mod workload;
 
 use crate::cluster::Cluster;
 use crate::phase::Phases;
 use crate::streams::StreamState;
 use asked::{Facts, LogServer, StorageServer, Workers};
-use data::{Replicas, Tolerance};
+use data::Tolerance;
 use plinth_core::DatabaseConfig;
 use plinth_core::key::printable;
 use plinth_protocol::control::{DistributorStatus, RegisterWorker, SickDisk};
 use plinth_rpc::{Interface, PROTOCOL_VERSION};
 use plinth_runtime::Duration;
+use replicas::Replicas;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 

@@ -245,7 +245,8 @@ record! {
         pub request: String,
         pub count: u64,
         pub sum_s: f64,
-        /// Number of answers that took at most 1 µs · 2ⁱ and longer than the bucket before; the last has all longer ones.
+        /// Number of answers that took at most 1 µs · 2ⁱ and longer than the bucket before. The last has all longer
+        /// ones.
         pub buckets: Vec<u64>,
     }
 

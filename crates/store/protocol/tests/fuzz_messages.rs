@@ -482,6 +482,16 @@ fn damaged_messages_about_rates_are_refused_or_mean_what_they_say() {
         last_key: bytes("az"),
         more: true,
     }]);
+    fuzz_message([RecruitRatekeeper {
+        id: Uid(1),
+        epoch: 2,
+        controller: interface(3),
+        cluster: "a:b".into(),
+    }]);
+}
+
+#[test]
+fn damaged_messages_about_processes_are_refused_or_mean_what_they_say() {
     fuzz_message([WorkerStatus {
         disk_total: 1 << 40,
         disk_free: 1 << 30,
@@ -511,12 +521,6 @@ fn damaged_messages_about_rates_are_refused_or_mean_what_they_say() {
             sum_s: 0.01,
             buckets: vec![0, 1, 2],
         }],
-    }]);
-    fuzz_message([RecruitRatekeeper {
-        id: Uid(1),
-        epoch: 2,
-        controller: interface(3),
-        cluster: "a:b".into(),
     }]);
 }
 

@@ -1,8 +1,8 @@
 //! What others say for the status document. All are asked at once, so that silent processes cost only one timeout.
 
 use super::ANSWER_LIMIT;
-use super::data::{self, Replicas};
 use super::probe::{self, Probe};
+use super::replicas::{self, Replicas};
 use crate::cluster::Cluster;
 use crate::streams::{self, StreamState};
 use plinth_core::{Tag, Uid};
@@ -106,7 +106,7 @@ pub async fn ask_everybody(cluster: &Cluster) -> Facts {
         Box::pin(async { Part::Logs(logs(cluster, &info).await) }),
         Box::pin(async { Part::Storage(storage(cluster, &workers, &info).await) }),
         Box::pin(async {
-            let counted = plinth_runtime::timeout(ANSWER_LIMIT, data::count_replicas(cluster));
+            let counted = plinth_runtime::timeout(ANSWER_LIMIT, replicas::count_replicas(cluster));
             Part::Replicas(counted.await.and_then(Result::ok))
         }),
         Box::pin(async { Part::Rates(rates(cluster, &info).await) }),
@@ -180,11 +180,7 @@ async fn rates(cluster: &Cluster, info: &ClusterInfo) -> Option<RateStatus> {
 }
 
 async fn scan(cluster: &Cluster) -> Option<DistributorStatus> {
-    let distributor = cluster
-        .singletons
-        .borrow()
-        .get(&Role::Distributor)
-        .copied();
+    let distributor = cluster.singletons.borrow().get(&Role::Distributor).copied();
     ask(cluster, &distributor?, GetDistributorStatus {}).await
 }
 
