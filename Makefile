@@ -45,7 +45,7 @@ words: tools
 
 .PHONY: release
 release: tools
-	cargo build --locked --release --package plinth-cli
+	PLINTH_COMMIT=$$(git rev-parse --short=12 HEAD 2>/dev/null) cargo build --locked --release --package plinth-cli
 
 .PHONY: demo
 demo: words release

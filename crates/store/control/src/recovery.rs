@@ -45,7 +45,7 @@ use std::pin::Pin;
 /// The system keyspace is sent to a commit proxy in parts of this size, each with at most one row beyond it.
 const PART_BYTES: usize = 1 << 20;
 /// Format of [`DatabaseState`].
-const STATE_FORMAT: u32 = 2;
+pub const STATE_FORMAT: u32 = 2;
 /// Pause before another look if the recovery cannot go on, or if there is no database.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// After the first sufficient set of workers, wait this long for the rest of a cluster that is just starting.

@@ -24,7 +24,7 @@ use std::cell::{Cell, RefCell};
 use std::path::{Path, PathBuf};
 
 /// 2: storage servers keep on disk which ranges they hold. 3: coordinators keep a register for each set of them.
-const FORMAT: u32 = 3;
+pub const FORMAT: u32 = 3;
 /// Format of the file `process` alone. 4: with the epoch; and the file of the registers exists from the first start
 /// on.
 const OWNER_FORMAT: u32 = 4;

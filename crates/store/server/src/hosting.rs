@@ -628,6 +628,12 @@ impl Hosting {
         coordinators.contains(&self.worker.address)
     }
 
+    /// Whether this process has heard of a controller whose database serves clients.
+    pub fn is_ready(&self) -> bool {
+        self.info
+            .with(|info| info.as_ref().is_some_and(|info| info.accepting))
+    }
+
     pub fn epoch(&self) -> Epoch {
         self.newest_epoch.get()
     }

@@ -21,7 +21,7 @@ mod snapshots;
 mod vitals;
 pub mod worker;
 
-pub use data_directory::accept_lost_registers;
+pub use data_directory::{FORMAT as DATA_DIRECTORY_FORMAT, accept_lost_registers};
 pub use embedded::{Embedded, EmbeddedOptions, NotCreated, OpenEmbedded, create_database};
 pub use plinth_engine::SSD_CACHE_BYTES;
 pub use worker::{WorkerConfig, run_worker, run_worker_on};

@@ -28,6 +28,7 @@ metric! {
     CONNECTIONS: Gauge = "plinth_connections", "TCP connections of the process";
     SENT_BYTES: Counter = "plinth_sent_bytes_total", "bytes that the process has sent";
     RECEIVED_BYTES: Counter = "plinth_received_bytes_total", "bytes that the process has received";
+    pub READY: Gauge = "plinth_ready", "1 while the process belongs to a cluster whose database serves clients";
     COORDINATOR: Gauge = "plinth_coordinator", "1 if the process is a coordinator";
     SLOW_TASKS: Counter = "plinth_slow_tasks_total",
         "tasks that held up the event loop for about 0.1 s or more; the trace names them";
@@ -86,6 +87,7 @@ async fn samples(transport: &Transport, hosting: &Hosting) -> Vec<Sample> {
     out.add(&BUILD, &[version], 1.0);
     add_usage(&mut out, &hosting.usage());
     let is_coordinator = hosting.is_coordinator();
+    out.add(&READY, &[], f64::from(u8::from(hosting.is_ready())));
     out.add(&COORDINATOR, &[], f64::from(u8::from(is_coordinator)));
     out.add(&EPOCH, &[], hosting.epoch() as f64);
     out.add(&LOOP_LAG_SECONDS, &[], vitals.loop_lag_ms / 1000.0);
@@ -227,8 +229,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_dashboard_asks_for_nothing_that_there_is_not() {
-        let dashboard = include_str!("../../../../docs/monitoring/grafana.json");
+    fn the_dashboard_and_the_alerts_ask_for_nothing_that_there_is_not() {
+        asks_for_what_there_is(include_str!("../../../../docs/monitoring/grafana.json"));
+        asks_for_what_there_is(include_str!("../../../../docs/monitoring/alerts.yml"));
+    }
+
+    fn asks_for_what_there_is(dashboard: &str) {
         let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
         let words = dashboard.split(|c| !is_name(c));
         let mut asked = 0;

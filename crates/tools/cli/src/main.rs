@@ -30,6 +30,7 @@ mod tls;
 mod token;
 mod top;
 mod trace_file;
+mod version;
 mod zookeeper;
 
 use clap::{Parser, Subcommand};
@@ -42,6 +43,7 @@ type Outcome<T = ()> = Result<T, String>;
 #[command(
     name = "plinth",
     version,
+    long_version = version::long(),
     about = "An ordered, transactional key-value store that spreads over many machines",
     max_term_width = 100,
     after_help = "Start here: `plinth demo`, \

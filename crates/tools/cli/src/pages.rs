@@ -15,6 +15,7 @@ use plinth_coordination::key_file;
 use plinth_identity::keys::Keyring;
 use plinth_runtime::metric::page::{Page, text};
 use plinth_runtime::real::spawn_worker;
+use plinth_server::metrics::READY;
 use std::net::{SocketAddr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -33,6 +34,27 @@ pub fn router(pages: Vec<Page>) -> Router {
         ([(CONTENT_TYPE, METRICS_FORMAT)], text(samples))
     };
     Router::new().route("/metrics", get(page))
+}
+
+/// Pages for whoever starts and watches processes, such as Kubernetes: `/health/live` answers while the process
+/// runs, `/health/ready` with 200 while it belongs to a cluster that serves clients, and with 503 otherwise. They say
+/// nothing that is secret, and nobody needs a token for them.
+pub fn health(pages: Vec<Page>) -> Router {
+    let ready = async move || {
+        let samples = pages.iter().flat_map(Page::samples);
+        let mut ready = samples.filter(|sample| *sample.family == READY).peekable();
+        let is_ready = ready.peek().is_some() && ready.all(|sample| sample.value == 1.0);
+        match is_ready {
+            true => (StatusCode::OK, "ready\n"),
+            false => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "not ready: the database does not serve yet, or this process has not joined it\n",
+            ),
+        }
+    };
+    Router::new()
+        .route("/health/live", get(async || "live\n"))
+        .route("/health/ready", get(ready))
 }
 
 /// Lets in from afar only who has a key of the cluster, if the cluster has keys. Pages on loopback addresses are for

@@ -205,6 +205,7 @@ async fn serve(arguments: Arguments) -> Outcome {
     if let Some(address) = arguments.metrics {
         let router = pages::router(pages.clone());
         let router = pages::guarded(router, address, &arguments.cluster_file);
+        let router = router.merge(pages::health(pages.clone()));
         pages::serve("--metrics", address, router).map_err(at)?;
     }
     for worker in 1..arguments.workers {

@@ -2,7 +2,8 @@
 
 use crate::Outcome;
 use crate::connect::{self, ClusterArguments};
-use crate::{delos, status};
+use crate::delos;
+use crate::status::{self, bytes, rate};
 use crossterm::event::{self, Event, KeyCode, KeyModifiers};
 use crossterm::{cursor, execute, terminal};
 use plinth_bench::report::grouped;
@@ -146,7 +147,7 @@ async fn wait_or_quit(time: Duration) -> bool {
     false
 }
 
-/// The lines of the screen: a summary of the cluster, then one line per process.
+/// The lines of the screen: a summary of the cluster, then the processes. 100 columns wide.
 fn frame(document: &Value) -> Vec<String> {
     let cluster = &document["cluster"];
     let text = |value: &Value| value.as_str().unwrap_or("unknown").to_string();
@@ -154,8 +155,7 @@ fn frame(document: &Value) -> Vec<String> {
         Some(true) => "available",
         _ => "unavailable",
     };
-    let wanted = &cluster["configuration"];
-    let data = &cluster["data"];
+    let (wanted, data) = (&cluster["configuration"], &cluster["data"]);
     let mut lines = vec![
         format!(
             "plinth  database {available}; {}; epoch {}; {} {}",
@@ -171,43 +171,62 @@ fn frame(document: &Value) -> Vec<String> {
             data["moving_data"]["shards"].as_u64().unwrap_or(0),
             bytes(&data["total_kv_size_bytes"]),
         ),
-        format!("load    {}", status::load(&cluster["qos"])),
+        work(&cluster["workload"]),
+        format!("limit   {}", status::limit(&cluster["qos"])),
         String::new(),
-        row([
-            "PROCESS",
-            "STORED",
-            "WINDOW",
-            "BEHIND",
-            "LOG QUEUE",
-            "DISK FREE",
-            "LAG MS",
-            "ROLES",
-        ]
-        .map(String::from)),
+        row(TITLES.map(String::from), "ROLES"),
     ];
     let newest = newest_version(cluster);
-    let processes = cluster["processes"].as_object().into_iter().flatten();
-    let mut rows: Vec<(String, String)> = processes
-        .map(|(_, process)| {
-            let address = text(&process["address"]);
-            (
-                address.clone(),
-                process_row(cluster, process, &address, newest),
-            )
-        })
-        .collect();
-    rows.sort_unstable();
-    lines.extend(rows.into_iter().map(|(_, line)| line));
+    let processes = cluster["processes"].as_object();
+    let mut processes: Vec<&Value> = processes.into_iter().flat_map(|all| all.values()).collect();
+    processes.sort_by_key(|process| process["address"].to_string());
+    for process in processes {
+        lines.extend(process_lines(cluster, process, newest));
+    }
     lines
 }
 
-fn row([process, stored, window, behind, queue, free, lag, roles]: [String; 8]) -> String {
+/// What clients do with the database.
+fn work(workload: &Value) -> String {
+    let (operations, transactions) = (&workload["operations"], &workload["transactions"]);
     format!(
-        "{process:<22}{stored:>10}{window:>10}{behind:>9}{queue:>11}{free:>11}{lag:>8}  {roles}"
+        "work    {} reads, {} writes; {} begun, {} committed, {} in conflict",
+        rate(&operations["reads"]),
+        rate(&operations["writes"]),
+        rate(&transactions["started"]),
+        rate(&transactions["committed"]),
+        rate(&transactions["conflicted"]),
     )
 }
 
-fn process_row(cluster: &Value, process: &Value, address: &str, newest: u64) -> String {
+const TITLES: [&str; 9] = [
+    "PROCESS", "CPU", "MEMORY", "READS/S", "STORED", "BEHIND", "QUEUE", "FREE", "LAG MS",
+];
+/// Room for the names of roles. The others follow in further lines.
+const ROLES_WIDTH: usize = 18;
+
+fn row(
+    [
+        process,
+        cpu,
+        memory,
+        reads,
+        stored,
+        behind,
+        queue,
+        free,
+        lag,
+    ]: [String; 9],
+    roles: &str,
+) -> String {
+    let line = format!(
+        "{process:<21}{cpu:>5}{memory:>8}{reads:>9}{stored:>8}{behind:>8}{queue:>7}{free:>7}{lag:>7}  {roles}"
+    );
+    line.trim_end().to_string()
+}
+
+fn process_lines(cluster: &Value, process: &Value, newest: u64) -> Vec<String> {
+    let address = process["address"].as_str().unwrap_or("unknown");
     let at = |list: &Value, field: &str| -> Option<u64> {
         let servers = list.as_array()?.iter();
         let here = servers.filter(|server| server["address"].as_str() == Some(address));
@@ -215,30 +234,74 @@ fn process_row(cluster: &Value, process: &Value, address: &str, newest: u64) -> 
             .reduce(|a, b| a + b)
     };
     let (storage, logs) = (&cluster["storage_servers"], &cluster["log_servers"]);
-    let size = |n: Option<u64>| n.map_or("-".into(), |n| bytes(&n.into()));
+    let size = |n: Option<u64>| n.map_or("-".into(), |n| short_bytes(n as f64));
     let servers = storage.as_array().into_iter().flatten();
     let here = servers.filter(|server| server["address"].as_str() == Some(address));
     let oldest = here.filter_map(|server| server["version"].as_u64()).min();
     let behind = oldest.map(|version| newest.saturating_sub(version) as f64 / 1e6);
-    let mut names: Vec<String> = process["roles"]
-        .as_array()
-        .into_iter()
-        .flatten()
-        .filter_map(|role| role["role"].as_str().map(String::from))
+    let roles = || process["roles"].as_array().into_iter().flatten();
+    let reads = roles().filter_map(|role| role["finished_queries"]["hz"].as_f64());
+    let reads = reads.reduce(|a, b| a + b);
+    let mut names: Vec<&str> = roles()
+        .filter_map(|role| role["role"].as_str())
+        .map(short)
         .collect();
     names.sort_unstable();
     names.dedup();
-    let lag = process["run_loop_lag_ms"].as_f64();
-    row([
+    let shown = |n: Option<f64>, text: fn(f64) -> String| n.map_or("-".into(), text);
+    let columns = [
         address.to_string(),
+        shown(process["cpu"]["usage_cores"].as_f64(), |cores| {
+            format!("{:.0}%", cores * 100.0)
+        }),
+        size(process["memory"]["rss_bytes"].as_u64()),
+        shown(reads, grouped),
         size(at(storage, "stored_bytes")),
-        size(at(storage, "window_bytes")),
-        behind.map_or("-".into(), |s| format!("{s:.1} s")),
+        shown(behind, |s| format!("{s:.1} s")),
         size(at(logs, "queue_bytes")),
         size(process["disk"]["free_bytes"].as_u64()),
-        lag.map_or("-".into(), |ms| format!("{ms:.1}")),
-        names.join(" "),
-    ])
+        shown(process["run_loop_lag_ms"].as_f64(), |ms| format!("{ms:.1}")),
+    ];
+    let mut roles = wrapped(&names, ROLES_WIDTH).into_iter();
+    let mut lines = vec![row(columns, &roles.next().unwrap_or_default())];
+    lines.extend(roles.map(|more| row(std::array::from_fn(|_| String::new()), &more)));
+    lines
+}
+
+/// A size in at most five columns.
+fn short_bytes(mut n: f64) -> String {
+    for unit in ["B", "K", "M", "G"] {
+        match n {
+            _ if n < 9.95 && unit != "B" => return format!("{n:.1}{unit}"),
+            _ if n < 999.5 => return format!("{n:.0}{unit}"),
+            _ => n /= 1000.0,
+        }
+    }
+    format!("{n:.1}T")
+}
+
+/// The name of a role on the screen. The status document has FoundationDB's names.
+fn short(role: &str) -> &str {
+    match role {
+        "cluster_controller" => "controller",
+        "data_distributor" => "distributor",
+        "master" => "sequencer",
+        "commit_proxy" => "proxy",
+        "grv_proxy" => "grv",
+        other => other,
+    }
+}
+
+/// Lines of at most so many columns.
+fn wrapped(words: &[&str], width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in words {
+        match lines.last_mut() {
+            Some(line) if line.len() + 1 + word.len() <= width => *line = format!("{line} {word}"),
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines
 }
 
 fn newest_version(cluster: &Value) -> u64 {
@@ -248,18 +311,6 @@ fn newest_version(cluster: &Value) -> u64 {
         .filter_map(|server| server["version"].as_u64())
         .max()
         .unwrap_or(0)
-}
-
-/// A size with about four digits and a unit.
-fn bytes(value: &Value) -> String {
-    let mut n = value.as_f64().unwrap_or(0.0);
-    for unit in ["B", "KB", "MB", "GB"] {
-        if n < 10_000.0 {
-            return format!("{} {unit}", grouped(n));
-        }
-        n /= 1000.0;
-    }
-    format!("{} TB", grouped(n))
 }
 
 #[cfg(test)]
@@ -277,7 +328,8 @@ mod tests {
             "processes": {
                 "b": {"address": "10.0.0.2:4500", "roles": [{"role": "storage"}, {"role": "log"}, {"role": "storage"}],
                       "disk": {"free_bytes": 5_000_000_000u64}, "run_loop_lag_ms": 0.25},
-                "a": {"address": "10.0.0.1:4500", "roles": []},
+                "a": {"address": "10.0.0.1:4500", "roles": [], "cpu": {"usage_cores": 1.25},
+                      "memory": {"rss_bytes": 2_340_000_000u64}},
             },
             "log_servers": [{"address": "10.0.0.2:4500", "version": 9_000_000, "queue_bytes": 1234}],
             "storage_servers": [{"address": "10.0.0.2:4500", "version": 7_500_000,
@@ -290,24 +342,54 @@ mod tests {
             "{}",
             lines[1]
         );
-        assert!(lines[5].starts_with("10.0.0.1:4500 "));
-        let last = &lines[6];
-        for part in [
-            "42 B",
-            "1 000 KB",
-            "1.5 s",
-            "1 234 B",
-            "5 000 MB",
-            "0.2",
-            "log storage",
-        ] {
+        assert!(lines[6].starts_with("10.0.0.1:4500 "), "{}", lines[6]);
+        for part in ["125%", "2.3G"] {
+            assert!(lines[6].contains(part), "{part} in {}", lines[6]);
+        }
+        let last = &lines[7];
+        for part in ["42B", "1.5 s", "1.2K", "5.0G", "0.2", "log storage"] {
             assert!(last.contains(part), "{part} in {last}");
         }
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= 100),
+            "{lines:#?}"
+        );
         assert!(
             cut(frame(&document), 40)
                 .iter()
                 .all(|line| line.chars().count() <= 40)
         );
         assert!(frame(&json!({})).len() >= 5);
+    }
+
+    #[test]
+    fn a_process_with_every_role_takes_several_lines() {
+        let names = "cluster_controller commit_proxy coordinator data_distributor grv_proxy log master \
+            ratekeeper resolver storage";
+        let roles: Vec<Value> = names
+            .split_whitespace()
+            .map(|role| json!({"role": role}))
+            .collect();
+        let process = json!({"address": "100.100.100.100:65535", "roles": roles});
+        let lines = process_lines(&json!({}), &process, 0);
+        let shown = lines.join(" ");
+        for role in ["controller", "sequencer", "proxy", "distributor", "storage"] {
+            assert!(shown.contains(role), "{role} in {shown}");
+        }
+        assert!(!shown.contains("master"), "{shown}");
+        assert!(
+            lines.iter().all(|line| line.chars().count() <= 100),
+            "{lines:#?}"
+        );
+    }
+
+    #[test]
+    fn a_size_takes_five_columns() {
+        let sizes = [0.0, 999.0, 999.6, 9_960.0, 1.234e6, 99.95e6, 9.99e11, 5e12];
+        let shown = sizes.map(short_bytes);
+        assert_eq!(
+            shown,
+            ["0B", "999B", "1.0K", "10K", "1.2M", "100M", "999G", "5.0T"]
+        );
     }
 }

@@ -10,7 +10,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Waits until the status contains `wanted`; then checks that a client's error line does.
 async fn is_said(cluster: &Cluster, wanted: &[&str]) {
-    let names_all = |text: &str| wanted.iter().all(|part| text.contains(part));
+    // Long lines of the status are wrapped.
+    let unwrapped = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
+    let names_all = |text: &str| wanted.iter().all(|part| unwrapped(text).contains(part));
     let start = now();
     loop {
         let status = common::text(&cluster.plinth(&["status"]).stdout);

@@ -79,7 +79,7 @@ fn operators_see_the_cluster_as_numbers_on_a_screen_and_compared() {
         "{compared}"
     );
     let screen = text(&cluster.plinth(&["top", "--once"]).stdout);
-    for part in ["database available", "double ssd", "PROCESS", "master"] {
+    for part in ["database available", "double ssd", "PROCESS", "sequencer"] {
         assert!(screen.contains(part), "{part} in {screen}");
     }
     cluster.cli("sleep 2"); // the metrics are updated once a second
@@ -95,6 +95,9 @@ fn operators_see_the_cluster_as_numbers_on_a_screen_and_compared() {
         "plinth_rate_pressure",
         "plinth_request_seconds_bucket",
         "plinth_disk_free_bytes",
+        "plinth_ready",
+        "plinth_process_cpu_seconds_total",
+        "plinth_transactions_committed_total",
     ] {
         assert!(
             both.contains(&format!("\n{family}{{")),
@@ -102,4 +105,10 @@ fn operators_see_the_cluster_as_numbers_on_a_screen_and_compared() {
         );
     }
     assert_eq!(page(port, "/else"), None);
+    assert_eq!(page(port, "/health/live").as_deref(), Some("live\n"));
+    assert_eq!(page(port, "/health/ready").as_deref(), Some("ready\n"));
+    let version = text(&cluster.plinth(&["--version"]).stdout);
+    for part in ["commit ", "protocol 706c6e74", "formats: data directory 3"] {
+        assert!(version.contains(part), "{part} in {version}");
+    }
 }

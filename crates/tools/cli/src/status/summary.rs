@@ -1,0 +1,518 @@
+//! The status of a cluster for people, 80 columns wide.
+
+use super::{full_disks, is_available, recovery, sick_disks};
+use plinth_bench::report::grouped;
+use serde_json::Value;
+use std::fmt::Write;
+
+const INFALLIBLE: &str = "writing to a string";
+const COLUMNS: usize = 80;
+/// Where the values begin.
+const INDENT: usize = 20;
+
+/// A row of a section. Long values go on in further lines, under the first.
+fn row(out: &mut String, name: &str, value: impl AsRef<str>) {
+    let mut line = format!("  {name:<width$}", width = INDENT - 3);
+    for word in value.as_ref().split(' ') {
+        let is_first = line.len() < INDENT;
+        if !is_first && line.chars().count() + 1 + word.chars().count() > COLUMNS {
+            writeln!(out, "{line}").expect(INFALLIBLE);
+            line = " ".repeat(INDENT - 1);
+        }
+        line = format!("{line} {word}");
+    }
+    writeln!(out, "{line}").expect(INFALLIBLE);
+}
+
+fn section(out: &mut String, name: &str) {
+    writeln!(out, "\n{name}:").expect(INFALLIBLE);
+}
+
+fn word(value: &Value) -> &str {
+    value.as_str().unwrap_or("unknown")
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or(0)
+}
+
+fn list(value: &Value) -> impl Iterator<Item = &Value> {
+    value.as_array().into_iter().flatten()
+}
+
+/// A size with about four digits and a unit.
+pub fn bytes(value: &Value) -> String {
+    let mut n = value.as_f64().unwrap_or(0.0);
+    for unit in ["B", "KB", "MB", "GB"] {
+        if n < 10_000.0 {
+            return format!("{} {unit}", grouped(n));
+        }
+        n /= 1000.0;
+    }
+    format!("{} TB", grouped(n))
+}
+
+/// A counter's rate.
+pub fn rate(counter: &Value) -> String {
+    format!("{}/s", grouped(counter["hz"].as_f64().unwrap_or(0.0)))
+}
+
+fn plural(count: u64, one: &str, many: &str) -> String {
+    format!("{count} {}", if count == 1 { one } else { many })
+}
+
+/// A summary for people.
+pub fn summary(document: &Value, cluster_file: &str) -> String {
+    let cluster = &document["cluster"];
+    let mut out = String::new();
+    writeln!(out, "Using cluster file `{cluster_file}'.\n\nCluster:").expect(INFALLIBLE);
+    row(&mut out, "Database", database(document));
+    if !is_available(document) {
+        row(&mut out, "Recovery", recovery(cluster));
+    }
+    row(&mut out, "Epoch", cluster["generation"].to_string());
+    cluster_rows(&mut out, document);
+    for message in list(&cluster["messages"]) {
+        row(&mut out, "Message", word(&message["description"]));
+    }
+    for sick in sick_disks(document) {
+        row(&mut out, "Sick disk", sick);
+    }
+    for full in full_disks(document) {
+        row(&mut out, "Full disk", full);
+    }
+    data_rows(&mut out, cluster);
+    workload_rows(&mut out, cluster);
+    process_rows(&mut out, cluster);
+    server_rows(&mut out, cluster);
+    streams(&mut out, &cluster["streams"]);
+    out
+}
+
+/// What the database is to its clients.
+fn database(document: &Value) -> String {
+    let cluster = &document["cluster"];
+    let lock = &cluster["database_lock_state"];
+    let is_new = cluster["recovery_state"]["name"] == "configuration_never_created";
+    match (is_available(document), lock["locked"].as_bool()) {
+        (true, Some(true)) => format!(
+            "available, and locked with {}: `unlock' in plinth cli opens it",
+            word(&lock["lock_uid"])
+        ),
+        (true, _) => "available".into(),
+        _ if is_new => "not created: `configure new single ssd' in plinth cli does that".into(),
+        _ => "unavailable".into(),
+    }
+}
+
+/// What is configured and what is there.
+fn cluster_rows(out: &mut String, document: &Value) {
+    let cluster = &document["cluster"];
+    let wanted = &cluster["configuration"];
+    if wanted.is_object() {
+        let (mode, engine) = (
+            word(&wanted["redundancy_mode"]),
+            word(&wanted["storage_engine"]),
+        );
+        row(out, "Configuration", format!("{mode} {engine}"));
+        row(out, "Roles", roles(cluster));
+    }
+    row(out, "Controller", word(&cluster["controller"]));
+    row(
+        out,
+        "Coordinators",
+        coordinators(&document["client"]["coordinators"]),
+    );
+    let tolerance = &cluster["fault_tolerance"];
+    if tolerance.is_object() {
+        let zones = |field: &str| {
+            let name = format!("max_zone_failures_without_losing_{field}");
+            plural(number(&tolerance[name]), "zone", "zones")
+        };
+        let (data, service) = (zones("data"), zones("availability"));
+        let text = format!("{data} may fail without loss of data, {service} of availability");
+        row(out, "Fault tolerance", text);
+    }
+    let excluded: Vec<&str> = list(&wanted["excluded_servers"])
+        .filter_map(|target| target["address"].as_str().or(target["locality"].as_str()))
+        .collect();
+    if !excluded.is_empty() {
+        row(out, "Excluded", excluded.join(", "));
+    }
+    if cluster["clients"].is_object() {
+        row(out, "Clients", cluster["clients"]["count"].to_string());
+    }
+    if number(&cluster["log_generations"]) > 1 {
+        row(
+            out,
+            "Log generations",
+            cluster["log_generations"].to_string(),
+        );
+    }
+}
+
+/// Numbers of roles: what is there, and what is configured where that differs.
+fn roles(cluster: &Value) -> String {
+    let (there, wanted) = (number_of_roles(cluster), &cluster["configuration"]);
+    let named = [
+        ("logs", "log", ["log server", "log servers"]),
+        (
+            "commit_proxies",
+            "commit_proxy",
+            ["commit proxy", "commit proxies"],
+        ),
+        ("grv_proxies", "grv_proxy", ["GRV proxy", "GRV proxies"]),
+        ("resolvers", "resolver", ["resolver", "resolvers"]),
+    ];
+    let texts = named.map(|(field, role, [one, many])| {
+        let (there, wanted) = (there(role), number(&wanted[field]));
+        let there_are = plural(there, one, many);
+        match there == wanted {
+            true => there_are,
+            false => format!("{there_are} ({wanted} configured)"),
+        }
+    });
+    texts.join(", ")
+}
+
+/// How many roles of a kind there are.
+fn number_of_roles(cluster: &Value) -> impl Fn(&str) -> u64 {
+    |kind| match kind {
+        "log" => list(&cluster["log_servers"]).count() as u64,
+        kind => {
+            let processes = cluster["processes"].as_object();
+            let processes = processes.into_iter().flat_map(|all| all.values());
+            let roles = processes.flat_map(|process| list(&process["roles"]));
+            roles.filter(|role| role["role"] == kind).count() as u64
+        }
+    }
+}
+
+fn coordinators(of_client: &Value) -> String {
+    let all: Vec<&Value> = list(&of_client["coordinators"]).collect();
+    let silent = all.iter().filter(|one| one["reachable"] == false);
+    let silent: Vec<&str> = silent.map(|one| word(&one["address"])).collect();
+    match silent.is_empty() {
+        true => format!("{}, all reachable", all.len()),
+        false => format!("{}, unreachable: {}", all.len(), silent.join(", ")),
+    }
+}
+
+/// The state of the data, and whether the replicas are the same.
+fn data_rows(out: &mut String, cluster: &Value) {
+    let data = &cluster["data"];
+    if !data["state"].is_object() {
+        return;
+    }
+    section(out, "Data");
+    let mut state = word(&data["state"]["name"]).to_string();
+    if let Some(left) = data["state"]["min_replicas_remaining"].as_u64() {
+        let shards = plural(number(&data["partitions_count"]), "shard", "shards");
+        state += &format!("; {left} replicas or more of each of {shards}");
+    }
+    row(out, "Replication", state);
+    let moving = &data["moving_data"];
+    if moving.is_object() {
+        let shards = plural(number(&moving["shards"]), "shard", "shards");
+        row(
+            out,
+            "Moving",
+            format!("{shards}, {}", bytes(&moving["in_flight_bytes"])),
+        );
+        row(out, "Keys and values", bytes(&data["total_kv_size_bytes"]));
+        row(out, "Disk used", bytes(&data["total_disk_used_bytes"]));
+        let free = |of: &str| bytes(&data[format!("least_operating_space_bytes_{of}_server")]);
+        let text = format!("{} for storage, {} for logs", free("storage"), free("log"));
+        row(out, "Least disk free", text);
+    }
+    let found = number(&cluster["consistency"]["differences_found"]);
+    if found > 0 {
+        let first = word(&cluster["consistency"]["differences"][0]);
+        row(out, "Replicas", format!("differ in {found} pages: {first}"));
+    }
+}
+
+fn workload_rows(out: &mut String, cluster: &Value) {
+    let (workload, qos) = (&cluster["workload"], &cluster["qos"]);
+    if !workload.is_object() && !qos.is_object() {
+        return;
+    }
+    section(out, "Workload");
+    if workload.is_object() {
+        let (operations, transactions) = (&workload["operations"], &workload["transactions"]);
+        let moved = |what: &str| bytes(&workload["bytes"][what]["hz"]);
+        let reads = format!("{}, {}/s", rate(&operations["reads"]), moved("read"));
+        row(out, "Reads", reads);
+        let writes = format!("{}, {}/s", rate(&operations["writes"]), moved("written"));
+        row(out, "Writes", writes);
+        let [begun, done, conflicted] =
+            ["started", "committed", "conflicted"].map(|what| rate(&transactions[what]));
+        let text = format!("{begun} begun, {done} committed, {conflicted} in conflict");
+        row(out, "Transactions", text);
+    }
+    if qos.is_object() {
+        row(out, "Limit", limit(qos));
+    }
+    let probe = &cluster["latency_probe"];
+    let ms = |field: &str| {
+        let seconds = probe[format!("{field}_seconds")].as_f64();
+        seconds.map_or("none".into(), |s| format!("{:.1} ms", s * 1000.0))
+    };
+    if probe.is_object() {
+        let (begin, read, commit) = (ms("transaction_start"), ms("read"), ms("commit"));
+        row(
+            out,
+            "Latency",
+            format!("{begin} to begin, {read} to read, {commit} to commit"),
+        );
+    }
+}
+
+/// Whether the database lets in all that comes, and the reason if it does not.
+pub fn limit(qos: &Value) -> String {
+    let reason = &qos["performance_limited_by"];
+    let limit = &qos["transactions_per_second_limit"];
+    let limited = match reason["name"].as_str() {
+        Some("workload") => "none".to_string(),
+        _ => format!(
+            "{} transactions/s: {}",
+            grouped(limit.as_f64().unwrap_or(0.0)),
+            word(&reason["description"])
+        ),
+    };
+    limited + &throttled(&qos["throttled_tags"])
+}
+
+fn throttled(tags: &Value) -> String {
+    let mut words = Vec::new();
+    if let Some(count) = tags["manual"]["count"].as_u64().filter(|count| *count > 0) {
+        words.push(format!("{count} by hand"));
+    }
+    for tag in tags["auto"]["tags"].as_array().into_iter().flatten() {
+        let name = tag["tag"].as_str().unwrap_or("?");
+        words.push(format!(
+            "{name} to {}/s",
+            grouped(tag["rate"].as_f64().unwrap_or(0.0))
+        ));
+    }
+    match words.is_empty() {
+        true => String::new(),
+        false => format!("; tags throttled: {}", words.join(", ")),
+    }
+}
+
+/// A line for each process, by address.
+fn process_rows(out: &mut String, cluster: &Value) {
+    let processes = cluster["processes"].as_object();
+    let mut all: Vec<&Value> = processes.into_iter().flat_map(|all| all.values()).collect();
+    all.sort_by_key(|process| process["address"].to_string());
+    if all.is_empty() {
+        return;
+    }
+    section(out, &format!("Processes ({})", all.len()));
+    let title = ["address", "cpu", "memory", "disk free", "zone", "class"];
+    writeln!(out, "{}", process_row(title.map(String::from))).expect(INFALLIBLE);
+    for process in all {
+        let cores = process["cpu"]["usage_cores"].as_f64();
+        let excluded = match process["excluded"].as_bool() {
+            Some(true) => ", excluded",
+            _ => "",
+        };
+        let columns = [
+            word(&process["address"]).to_string(),
+            cores.map_or("-".into(), |cores| format!("{:.0}%", cores * 100.0)),
+            bytes(&process["memory"]["rss_bytes"]),
+            bytes(&process["disk"]["free_bytes"]),
+            word(&process["locality"]["zoneid"])
+                .chars()
+                .take(12)
+                .collect(),
+            format!("{}{excluded}", word(&process["class_type"])),
+        ];
+        writeln!(out, "{}", process_row(columns)).expect(INFALLIBLE);
+    }
+}
+
+fn process_row([address, cpu, memory, free, zone, class]: [String; 6]) -> String {
+    format!("  {address:<22}{cpu:>5}{memory:>10}{free:>11}  {zone:<13}{class}")
+}
+
+/// The newest version of all, so that lags can be told.
+fn newest(cluster: &Value) -> u64 {
+    let servers = list(&cluster["log_servers"]).chain(list(&cluster["storage_servers"]));
+    servers
+        .map(|server| number(&server["version"]))
+        .max()
+        .unwrap_or(0)
+}
+
+fn server_rows(out: &mut String, cluster: &Value) {
+    let newest = newest(cluster);
+    let lag = |server: &Value, field: &str| {
+        let behind = newest.saturating_sub(number(&server[field]));
+        format!("{:.1} s", behind as f64 / 1e6)
+    };
+    let logs = |server: &Value| {
+        [
+            lag(server, "durable_version"),
+            bytes(&server["queue_bytes"]),
+            bytes(&server["memory_bytes"]),
+        ]
+    };
+    servers(
+        out,
+        "Log servers",
+        &cluster["log_servers"],
+        ["behind", "on disk", "in memory"],
+        logs,
+    );
+    let storage = |server: &Value| {
+        [
+            lag(server, "version"),
+            bytes(&server["disk_bytes"]),
+            bytes(&server["window_bytes"]),
+        ]
+    };
+    let titles = ["behind", "on disk", "in memory"];
+    servers(
+        out,
+        "Storage servers",
+        &cluster["storage_servers"],
+        titles,
+        storage,
+    );
+}
+
+/// A line for each server, by address.
+fn servers(
+    out: &mut String,
+    title: &str,
+    servers: &Value,
+    titles: [&str; 3],
+    columns: impl Fn(&Value) -> [String; 3],
+) {
+    let address = |server: &Value| {
+        let named = server["address"].as_str().or(server["id"].as_str());
+        named.unwrap_or("?").to_string()
+    };
+    let mut all: Vec<&Value> = list(servers).collect();
+    all.sort_by_key(|server| address(server));
+    if all.is_empty() {
+        return;
+    }
+    section(out, &format!("{title} ({})", all.len()));
+    let line =
+        |address: &str, [a, b, c]: [String; 3]| format!("  {address:<22}{a:>10}{b:>12}{c:>12}");
+    writeln!(out, "{}", line("address", titles.map(String::from))).expect(INFALLIBLE);
+    for server in all {
+        if server["unreachable"].as_bool() == Some(true) {
+            writeln!(out, "  {:<22} unreachable", address(server)).expect(INFALLIBLE);
+            continue;
+        }
+        let full = match server["disk_full"].as_bool() {
+            Some(true) => "  disk full",
+            _ => "",
+        };
+        let shown = line(&address(server), columns(server));
+        writeln!(out, "{shown}{full}").expect(INFALLIBLE);
+    }
+}
+
+/// Size and limit of every stream, and how far its consumers lag.
+fn streams(out: &mut String, streams: &Value) {
+    let all = streams.as_array().filter(|all| !all.is_empty());
+    let Some(all) = all else { return };
+    section(out, &format!("Streams ({})", all.len()));
+    for stream in all {
+        let bytes = grouped(stream["bytes"].as_f64().unwrap_or(0.0));
+        let mut state = format!("{}; {bytes} bytes", word(&stream["kind"]));
+        for consumer in stream["consumers"].as_array().into_iter().flatten() {
+            let lag_s = consumer["lag_seconds"].as_f64().unwrap_or(0.0);
+            let name = word(&consumer["name"]);
+            state += &format!("; {name} is {lag_s:.1} s behind");
+        }
+        writeln!(out, "  {:<22} {state}", word(&stream["name"])).expect(INFALLIBLE);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_names_what_is_there_and_what_is_not() {
+        let document = serde_json::json!({"cluster": {
+            "generation": 3, "database_available": false, "controller": "127.0.0.1:4500",
+            "recovery_state": {
+                "name": "recruiting_transaction_servers", "description": "recruiting", "waits_for": "two more",
+            },
+            "configuration": {"redundancy_mode": "double", "storage_engine": "memory"},
+            "cluster_controller_timestamp": 1000,
+            "processes": {"a": {
+                "address": "127.0.0.1:4500", "class_type": "unset", "locality": {"zoneid": "z0"},
+                "sick_disk": {
+                    "directory": "/d", "what": "a sync does not come back", "since": 940, "works_again": false,
+                },
+            }},
+            "qos": {
+                "released_transactions_per_second": 1200.5, "transactions_per_second_limit": 1300,
+                "performance_limited_by": {"name": "commit_latency", "description": "commits wait"},
+            },
+            "storage_servers": [{"id": "abc", "unreachable": true}],
+            "log_servers": [{"address": "127.0.0.1:4501", "queue_bytes": 5, "disk_full": true}],
+            "streams": [{
+                "name": "orders", "kind": "changes", "bytes": 12345,
+                "consumers": [{"name": "printer", "lag_seconds": 1.25}],
+            }],
+        }});
+        assert_eq!(full_disks(&document), ["127.0.0.1:4501"]);
+        let text = summary(&document, "plinth.cluster");
+        for part in [
+            "unavailable",
+            "recruiting, waits for two more\n",
+            "double memory",
+            "z0           unset\n",
+            "abc",
+            "unreachable",
+            "1 log server (0 configured)",
+            "5 B",
+            "disk full\n",
+            "1 300 transactions/s: commits wait\n",
+            "changes; 12 345 bytes; printer is 1.2 s behind\n",
+            "127.0.0.1:4500, /d: a sync does not come back, for 60 s\n",
+        ] {
+            assert!(text.contains(part), "{part} in {text}");
+        }
+        assert!(
+            text.lines().all(|line| line.chars().count() <= COLUMNS),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_locked_and_a_new_database_are_told_apart() {
+        let mut document = serde_json::json!({"cluster": {
+            "database_available": true, "database_lock_state": {"locked": true, "lock_uid": "ab"},
+        }});
+        assert!(database(&document).starts_with("available, and locked with ab"));
+        document["cluster"]["database_available"] = false.into();
+        document["cluster"]["recovery_state"] =
+            serde_json::json!({"name": "configuration_never_created"});
+        assert!(database(&document).starts_with("not created"));
+        document["cluster"]["recovery_state"] = Value::Null;
+        assert_eq!(database(&document), "unavailable");
+    }
+
+    #[test]
+    fn a_long_value_goes_on_under_its_beginning() {
+        let mut out = String::new();
+        row(&mut out, "Name", "word ".repeat(30).trim());
+        let lines: Vec<&str> = out.lines().collect();
+        assert_eq!(lines.len(), 3);
+        assert!(lines.iter().all(|line| line.len() <= COLUMNS), "{out}");
+        assert!(
+            lines[1].starts_with(&format!("{}word", " ".repeat(INDENT))),
+            "{out}"
+        );
+    }
+}
