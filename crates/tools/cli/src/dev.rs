@@ -13,11 +13,13 @@ use crate::children::{self, CHECK_INTERVAL, describe, stop};
 use crate::farm::keeping::{Backups, Keeping};
 use crate::server::DEFAULT_CACHE_MIB;
 use crate::{Outcome, connect, farm, keys};
+use plinth_control::management;
 use plinth_coordination::{ClusterFile, cluster_file, key_file};
 use plinth_core::config::FaultDomain;
 use plinth_core::{DatabaseConfig, EngineKind};
 use plinth_identity::Identity;
 use plinth_rpc::Transport;
+use plinth_runtime::disk::{self, DirLock};
 use plinth_runtime::real::interrupted;
 use plinth_runtime::{Duration, Either, Instant, now, sleep};
 use plinth_server::{NotCreated, create_database};
@@ -30,29 +32,31 @@ const RESTART_AFTER: Duration = Duration::from_secs(2);
 /// Limit of the wait for a new cluster to serve.
 const START_LIMIT: Duration = Duration::from_secs(60);
 const PROCESSES_MAX: u16 = 100;
+/// Of the first server.
+const PORT: u16 = 4500;
 
 #[derive(clap::Args, Debug)]
 pub struct Arguments {
     /// Directory for all files; if it holds such a cluster already, that cluster is resumed
     #[arg(long, value_name = "DIR", default_value = "plinth-data")]
     data_dir: PathBuf,
-    /// Server processes
+    /// Server processes [default: 1, or those of the cluster in the directory]
     #[arg(
         long,
         value_name = "N",
-        default_value_t = 1,
         value_parser = clap::value_parser!(u16).range(1..=i64::from(PROCESSES_MAX))
     )]
-    processes: u16,
-    /// Copies of the data: single, double, triple
-    #[arg(long, value_name = "MODE", default_value = "single", value_parser = parse_replication)]
-    replication: u32,
-    /// Engine of the storage servers: ssd, memory
-    #[arg(long, value_name = "ENGINE", default_value = "ssd", value_parser = parse_engine)]
-    engine: EngineKind,
-    /// Port of the first server; the others take the ports after it
-    #[arg(long, value_name = "PORT", default_value_t = 4500, value_parser = clap::value_parser!(u16).range(1..))]
-    port: u16,
+    processes: Option<u16>,
+    /// Copies of the data of a new cluster: single, double, triple [default: single]
+    #[arg(long, value_name = "MODE", value_parser = parse_replication)]
+    replication: Option<u32>,
+    /// Engine of the storage servers of a new cluster: ssd, memory [default: ssd]
+    #[arg(long, value_name = "ENGINE", value_parser = parse_engine)]
+    engine: Option<EngineKind>,
+    /// Port of the first server; the others take the ports after it [default: 4500, or that of the cluster in the
+    /// directory]
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    port: Option<u16>,
     /// Cache of each server, in MiB
     #[arg(
         long,
@@ -103,9 +107,25 @@ fn parse_engine(name: &str) -> Result<EngineKind, String> {
     EngineKind::parse(name).ok_or_else(|| "expected ssd or memory".into())
 }
 
+/// The servers: those that are asked for, or those that the directory has.
+struct Plan {
+    processes: u16,
+    port: u16,
+}
+
+impl Plan {
+    fn address(&self, i: u16) -> SocketAddr {
+        SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), self.port + i)
+    }
+
+    fn addresses(&self) -> Vec<SocketAddr> {
+        (0..self.processes).map(|i| self.address(i)).collect()
+    }
+}
+
 pub fn run(arguments: Arguments) -> Outcome {
     if let Some(machines) = arguments.farm {
-        let (directory, port) = (&arguments.data_dir, arguments.port);
+        let (directory, port) = (&arguments.data_dir, arguments.port.unwrap_or(PORT));
         let (page, no_restart) = (arguments.metrics_port, arguments.no_restart);
         let keeping = Keeping {
             durable: arguments.durable,
@@ -115,16 +135,16 @@ pub fn run(arguments: Arguments) -> Outcome {
         return connect::block_on(work);
     }
     connect::block_on(async {
-        let address = |i: u16| SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), arguments.port + i);
-        check(&arguments)?;
         let path = arguments.data_dir.join(cluster_file::DEFAULT_NAME);
-        let addresses: Vec<SocketAddr> = (0..arguments.processes).map(address).collect();
+        let _lock = lock(&arguments.data_dir).await?;
+        let plan = plan(&arguments).await?;
+        let addresses = plan.addresses();
         let cluster = prepare(&arguments, &path, &addresses).await?;
         let mut servers: Vec<Server> = Vec::new();
         for (i, listen) in addresses.iter().enumerate() {
             servers.push(Server::start(&arguments, &path, *listen, Part::Server(i))?);
         }
-        let outcome = serve(&arguments, &path, &cluster, &mut servers).await;
+        let outcome = serve(&arguments, &plan, &path, &cluster, &mut servers).await;
         stop(
             servers
                 .into_iter()
@@ -136,20 +156,58 @@ pub fn run(arguments: Arguments) -> Outcome {
     })
 }
 
-fn check(arguments: &Arguments) -> Outcome {
-    if u32::from(arguments.processes) < arguments.replication {
+fn cannot_use(directory: &Path) -> impl Fn(std::io::Error) -> String {
+    move |error| {
+        let directory = directory.display();
+        format!("data directory {directory}: {error}; choose another with --data-dir")
+    }
+}
+
+/// Makes the directory, and keeps other clusters out of it while the result lives.
+async fn lock(directory: &Path) -> Outcome<DirLock> {
+    let cannot = cannot_use(directory);
+    disk::create_dir_all(directory).await.map_err(&cannot)?;
+    match disk::lock_dir(directory).await {
+        Ok(lock) => Ok(lock),
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Err(format!(
+            "data directory {0}: its cluster runs already; connect with plinth cli -C {0}/{1}, \
+            or choose another with --data-dir",
+            directory.display(),
+            cluster_file::DEFAULT_NAME
+        )),
+        Err(error) => Err(cannot(error)),
+    }
+}
+
+/// The ports whose servers have data in the directory.
+async fn ports_in(directory: &Path) -> Outcome<BTreeSet<u16>> {
+    let names = disk::list_dir(directory).await;
+    let names = names.map_err(cannot_use(directory))?;
+    Ok(names.iter().filter_map(|name| name.parse().ok()).collect())
+}
+
+async fn plan(arguments: &Arguments) -> Outcome<Plan> {
+    let there = ports_in(&arguments.data_dir).await?;
+    let processes = there.len().clamp(1, usize::from(PROCESSES_MAX)) as u16;
+    let plan = Plan {
+        processes: arguments.processes.unwrap_or(processes),
+        port: arguments.port.or(there.first().copied()).unwrap_or(PORT),
+    };
+    let copies = arguments.replication.unwrap_or(1);
+    if u32::from(plan.processes) < copies {
         return Err(format!(
-            "{} processes cannot keep {} copies; give --processes {} or more, or less --replication",
-            arguments.processes, arguments.replication, arguments.replication
+            "{} cannot keep {copies} copies; give --processes {copies} or more, or less --replication",
+            count(plan.processes),
         ));
     }
-    if u32::from(arguments.port) + u32::from(arguments.processes) > 1 << 16 {
+    if u32::from(plan.port) + u32::from(plan.processes) > 1 << 16 {
         return Err(format!(
-            "ports from {} on do not suffice for {} processes; choose a lower --port",
-            arguments.port, arguments.processes
+            "ports from {} on do not suffice for {}; choose a lower --port",
+            plan.port,
+            count(plan.processes)
         ));
     }
-    Ok(())
+    Ok(plan)
 }
 
 /// Number of coordinators. One survives no loss, three survive the loss of one, five the loss of two.
@@ -182,29 +240,22 @@ async fn prepare(
     path: &Path,
     addresses: &[SocketAddr],
 ) -> Outcome<ClusterFile> {
-    let directory = arguments.data_dir.display();
-    let cannot = |error: std::io::Error| {
-        format!("data directory {directory}: {error}; choose another with --data-dir")
-    };
-    plinth_runtime::disk::create_dir_all(&arguments.data_dir)
-        .await
-        .map_err(cannot)?;
-    let names = plinth_runtime::disk::list_dir(&arguments.data_dir)
-        .await
-        .map_err(cannot)?;
-    let there: BTreeSet<u16> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    let (directory, cannot) = (
+        arguments.data_dir.display(),
+        cannot_use(&arguments.data_dir),
+    );
+    let there = ports_in(&arguments.data_dir).await?;
     let wanted: BTreeSet<u16> = addresses.iter().map(SocketAddr::port).collect();
-    if plinth_runtime::disk::exists(path).await.map_err(cannot)? {
+    if disk::exists(path).await.map_err(&cannot)? {
         let cluster = ClusterFile::load(path)
             .await
             .map_err(|error| error.to_string())?;
         if !there.is_empty() && there != wanted {
             let first = there.first().expect("it is not empty");
             return Err(format!(
-                "data directory {directory} holds a cluster of {} processes at port {first}; \
-                resume it with --processes {} --port {first}, or choose another with --data-dir",
-                there.len(),
-                there.len(),
+                "data directory {directory} holds a cluster of {} from port {first} on; resume it \
+                without --processes and --port, or choose another with --data-dir",
+                count(there.len() as u16),
             ));
         }
         close(arguments, path, &there)?;
@@ -225,7 +276,7 @@ async fn prepare(
         is_tls: false,
         certificates: None,
     };
-    cluster.save(path).await.map_err(cannot)?;
+    cluster.save(path).await.map_err(&cannot)?;
     close(arguments, path, &there)?;
     Ok(cluster)
 }
@@ -245,13 +296,14 @@ fn close(arguments: &Arguments, path: &Path, servers: &BTreeSet<u16>) -> Outcome
 /// Creates the database if there is none, then keeps the servers running until the user interrupts it.
 async fn serve(
     arguments: &Arguments,
+    plan: &Plan,
     path: &Path,
     cluster: &ClusterFile,
     servers: &mut Vec<Server>,
 ) -> Outcome {
     let stopped = interrupted();
     let work = async {
-        let starting = make_ready(arguments, cluster);
+        let starting = make_ready(arguments, plan, cluster);
         let ended = first_end(servers);
         match plinth_runtime::race(starting, ended).await {
             Either::Left(outcome) => outcome?,
@@ -261,12 +313,12 @@ async fn serve(
             let listen = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), port);
             servers.push(Server::start(arguments, path, listen, Part::Keeper)?);
         }
-        announce(arguments, path);
+        announce(arguments, plan, path);
         keep_alive(arguments, path, servers).await
     };
     match plinth_runtime::race(stopped, work).await {
         Either::Left(Ok(())) => {
-            eprintln!("plinth: stopping {}", count(arguments.processes));
+            eprintln!("plinth: stopping {}", count(plan.processes));
             Ok(())
         }
         Either::Left(Err(error)) => Err(format!("cannot wait for signals: {error}")),
@@ -274,8 +326,10 @@ async fn serve(
     }
 }
 
-async fn make_ready(arguments: &Arguments, cluster: &ClusterFile) -> Outcome {
-    let config = shape(arguments.processes, arguments.replication, arguments.engine);
+async fn make_ready(arguments: &Arguments, plan: &Plan, cluster: &ClusterFile) -> Outcome {
+    let copies = arguments.replication.unwrap_or(1);
+    let engine = arguments.engine.unwrap_or(EngineKind::Ssd);
+    let config = shape(plan.processes, copies, engine);
     let path = arguments.data_dir.join(cluster_file::DEFAULT_NAME);
     let file = ClusterFile::load(&path).await;
     let credentials = file
@@ -290,11 +344,10 @@ async fn make_ready(arguments: &Arguments, cluster: &ClusterFile) -> Outcome {
             }
         }
         let database = plinth_client::connect_over(transport, cluster.clone());
-        let version = database.run(async |transaction| transaction.get_read_version().await);
-        version
-            .await
-            .map(drop)
-            .map_err(|error| format!("the database does not answer: {error}"))
+        let configured = management::configured(&database).await;
+        let configured =
+            configured.map_err(|error| format!("the database does not answer: {error}"))?;
+        fits(arguments, &configured.config)
     };
     plinth_runtime::timeout(START_LIMIT, serving).await.unwrap_or_else(|| {
         Err(format!(
@@ -305,6 +358,25 @@ async fn make_ready(arguments: &Arguments, cluster: &ClusterFile) -> Outcome {
     })
 }
 
+/// Options are not ignored: what they say of a new cluster must be so of one that is there.
+fn fits(arguments: &Arguments, config: &DatabaseConfig) -> Outcome {
+    let differs = arguments
+        .replication
+        .is_some_and(|copies| copies != config.replication)
+        || arguments
+            .engine
+            .is_some_and(|engine| engine != config.engine);
+    if !differs {
+        return Ok(());
+    }
+    let (mode, engine) = (config.mode(), config.engine.name());
+    Err(format!(
+        "data directory {} holds a database that is {mode} {engine}; resume it without --replication and \
+        --engine, and change it by `configure' in plinth cli",
+        arguments.data_dir.display()
+    ))
+}
+
 fn count(processes: u16) -> String {
     match processes {
         1 => "1 server process".into(),
@@ -312,16 +384,16 @@ fn count(processes: u16) -> String {
     }
 }
 
-fn announce(arguments: &Arguments, path: &Path) {
-    let last = arguments.port + arguments.processes - 1;
-    let ports = if last == arguments.port {
+fn announce(arguments: &Arguments, plan: &Plan, path: &Path) {
+    let last = plan.port + plan.processes - 1;
+    let ports = if last == plan.port {
         format!("port {last}")
     } else {
-        format!("ports {} to {last}", arguments.port)
+        format!("ports {} to {last}", plan.port)
     };
     println!(
         "{}, {ports}; data in {}",
-        count(arguments.processes),
+        count(plan.processes),
         arguments.data_dir.display()
     );
     println!("connect with: plinth cli -C {}", path.display());

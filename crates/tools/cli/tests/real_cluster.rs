@@ -12,10 +12,23 @@ fn a_stopped_cluster_is_resumed_with_what_it_had() {
     let mut cluster = Cluster::start("resume", 1, &[]);
     cluster.cli("set kept yes");
     let port = cluster.first_port.to_string();
+    let running = cluster.dev_fails(&[]);
+    assert!(
+        running.contains("its cluster runs already; connect with"),
+        "{running}"
+    );
     cluster.stop();
     let other = cluster.dev_fails(&["--processes", "2", "--port", &port]);
-    assert!(other.contains("--processes 1"), "{other}");
-    cluster.resume();
+    assert!(
+        other.contains("holds a cluster of 1 server process from port"),
+        "{other}"
+    );
+    let other = cluster.dev_fails(&["--engine", "memory"]);
+    assert!(
+        other.contains("holds a database that is single ssd"),
+        "{other}"
+    );
+    cluster.resume_as_it_is();
     assert!(cluster.cli("get kept").contains("`kept' is `yes'"));
 }
 

@@ -111,8 +111,8 @@ impl Cluster {
 
     /// Starts the servers and waits until they serve.
     pub fn resume(&mut self) {
-        let mut dev = self
-            .dev_command()
+        let mut command = self.dev_command();
+        command
             .args([
                 "--processes",
                 &self.processes.to_string(),
@@ -120,7 +120,17 @@ impl Cluster {
                 &self.first_port.to_string(),
             ])
             .args(["--cache-mib", "32"])
-            .args(&self.more)
+            .args(&self.more);
+        self.resume_by(command);
+    }
+
+    /// The same for a directory that has a cluster, with nothing said of it.
+    pub fn resume_as_it_is(&mut self) {
+        self.resume_by(self.dev_command());
+    }
+
+    fn resume_by(&mut self, mut command: Command) {
+        let mut dev = command
             .stdout(Stdio::piped())
             .spawn()
             .expect("the binary was built");
