@@ -1,7 +1,9 @@
 //! `plinth server`: one server process with one or more workers, each on a thread of its own.
 
 use crate::allocator;
+use crate::configuration::ConfigArgument;
 use crate::connect::with_remedy;
+use crate::knobs::parse_knobs;
 use crate::tls::{Listen, PublicAddress, TlsArguments};
 use crate::{Outcome, pages, trace_file};
 use plinth_coordination::{ClusterFile, cluster_file};
@@ -92,6 +94,8 @@ pub struct Arguments {
     pub audit: Option<PathBuf>,
     #[command(flatten)]
     pub tls: TlsArguments,
+    #[command(flatten)]
+    _config: ConfigArgument,
     /// End when the process with this number, the parent, ends
     #[arg(long, hide = true)]
     pub parent: Option<u32>,
@@ -128,19 +132,6 @@ pub fn run(arguments: Arguments) -> Outcome {
     let outcome = block_on(serve(arguments));
     trace_file::flush();
     outcome
-}
-
-pub fn parse_knobs(texts: &[String]) -> Outcome<Knobs> {
-    let mut knobs = Knobs::default();
-    for text in texts {
-        let (name, value) = text
-            .split_once('=')
-            .ok_or_else(|| format!("--knob {text}: expected NAME=VALUE"))?;
-        knobs
-            .set(name, value)
-            .map_err(|error| format!("--knob {text}: {error}; `--knob list` shows all"))?;
-    }
-    Ok(knobs)
 }
 
 /// Raises the limit of open files to its maximum. Every connection is an open file, and the usual soft limit is too
