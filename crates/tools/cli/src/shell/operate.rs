@@ -105,8 +105,13 @@ impl Session {
         let database = &self.connection.database;
         let text = match statement {
             Management::Configure(change) => {
-                management::configure(database, &self.connection.workers().await?, change).await?;
-                "Configuration changed".into()
+                let workers = self.connection.workers().await?;
+                let config = management::configure(database, &workers, change).await?;
+                let fewer = change
+                    .logs
+                    .and_then(|_| management::fewer_logs(&config, &workers));
+                let fewer = fewer.map_or(String::new(), |line| format!("; {line}"));
+                format!("Configuration changed{fewer}")
             }
             Management::Excluded => {
                 list_excluded(&management::configured(database).await?.excluded)
