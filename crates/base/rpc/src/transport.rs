@@ -164,8 +164,18 @@ impl Transport {
         address: SocketAddr,
         credentials: Credentials,
     ) -> std::io::Result<Self> {
-        let listener = net::listen(address).await?;
-        let inner = Self::inner(Some(listener.local_addr()?), credentials);
+        Self::listen_as(address, None, credentials).await
+    }
+
+    /// The same, if others reach it at `public`: they name that address, and it is the one of this worker.
+    pub async fn listen_as(
+        address: SocketAddr,
+        public: Option<SocketAddr>,
+        credentials: Credentials,
+    ) -> std::io::Result<Self> {
+        let listener = net::listen_as(address, public).await?;
+        let own = public.map_or_else(|| listener.local_addr(), Ok)?;
+        let inner = Self::inner(Some(own), credentials);
         let weak = Rc::downgrade(&inner);
         let start = move |connection| start(&weak, connection);
         inner.tasks.spawn("accept", serve::accept(listener, start));

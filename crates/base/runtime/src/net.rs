@@ -46,9 +46,14 @@ pub struct Writer {
 
 /// Listens at `address`. Port 0 takes any free port; see [`Listener::local_addr`].
 pub async fn listen(address: SocketAddr) -> io::Result<Listener> {
+    listen_as(address, None).await
+}
+
+/// The same, if others reach it at `public`.
+pub async fn listen_as(address: SocketAddr, public: Option<SocketAddr>) -> io::Result<Listener> {
     Ok(Listener(match sim::current() {
         Some(world) => AnyListener::Sim(world.listen(address).await?),
-        None => AnyListener::Real(real::net::listen(address).await?),
+        None => AnyListener::Real(real::net::listen(address, public).await?),
     }))
 }
 

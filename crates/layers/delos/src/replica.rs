@@ -92,7 +92,7 @@ pub async fn serve_with_page(config: Config, page: Option<Page>) -> Result<Infal
             check_empty(directory).await?;
         }
     }
-    let listening = Transport::listen_with(config.listen, config.credentials()).await;
+    let listening = Transport::listen_as(config.listen, config.public, config.credentials()).await;
     let transport = listening.map_err(|error| {
         format!(
             "cannot listen at {}: {error}; choose another address",
@@ -150,7 +150,7 @@ fn check(identity: &Identity, config: &Config) -> Result<(), String> {
             "data directory {at} has a replica of {service:?}: choose another directory"
         ));
     }
-    if identity.address != config.listen {
+    if identity.address != config.address() {
         return Err(format!(
             "the replica in {at} is known at {}: start it there, or remove it and add one with an empty directory",
             identity.address

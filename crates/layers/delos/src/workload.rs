@@ -92,6 +92,7 @@ async fn serve(place: Place) {
     let config = Config {
         directory: place.data_directory,
         listen: place.listen,
+        public: None,
         kinds: KINDS,
         engine: engine_at(place.listen),
         cache_bytes: CACHE_BYTES,

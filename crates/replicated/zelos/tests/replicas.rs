@@ -73,6 +73,7 @@ fn config(n: u8) -> Config {
     Config {
         directory: "/data".into(),
         listen: address(n),
+        public: None,
         kinds: KINDS,
         engine: EngineKind::Memory,
         cache_bytes: 1 << 20,

@@ -22,7 +22,7 @@ use crate::cluster::{Cluster, tell};
 use crate::context::Context;
 use crate::knobs::RECOVERY_RETRY_MS;
 use crate::recovery::{self, Running};
-use crate::{coordinators, full_disks, singletons, status, streams, time_keeper};
+use crate::{coordinators, full_disks, growth, singletons, status, streams, time_keeper};
 use plinth_coordination::{CoordinatedState, Coordinators};
 use plinth_core::codec::Codec;
 use plinth_core::{DatabaseConfig, Error, Result, Tag, Uid, Version};
@@ -51,8 +51,9 @@ const NAME_BYTES_MAX: usize = 1000;
 /// Pause before a search for drained log generations, after a storage server has reported progress.
 const DRAIN_CHECK: Duration = Duration::from_millis(500);
 
-/// What ends an epoch: a role that has gone, a server under another address, another configuration, or a broken disk.
-type Over = Either<(Role, Interface, Gone), Either<Either<(), ()>, ()>>;
+/// What ends an epoch: a role that has gone, a server under another address, another configuration, a broken disk, or
+/// room for more log servers.
+type Over = Either<(Role, Interface, Gone), Either<Either<(), ()>, Either<(), ()>>>;
 
 /// Says why an epoch has ended.
 fn why_over(over: Over) -> String {
@@ -68,7 +69,12 @@ fn why_over(over: Over) -> String {
         Either::Right(Either::Left(Either::Right(()))) => {
             "what is configured has changed".to_owned()
         }
-        Either::Right(Either::Right(())) => "the disk of a log server is full or sick".to_owned(),
+        Either::Right(Either::Right(Either::Left(()))) => {
+            "the disk of a log server is full or sick".to_owned()
+        }
+        Either::Right(Either::Right(Either::Right(()))) => {
+            "there is room for more of the log servers that are configured".to_owned()
+        }
     }
 }
 
@@ -393,16 +399,18 @@ impl Controller {
         self.context.config.set(Some(config));
         let generation = running.state.log_system.current().cloned();
         let configured = running.configured.clone();
-        let full = async {
-            match &generation {
-                Some(generation) => full_disks::watch(&self.context, generation, &configured).await,
-                None => std::future::pending().await,
-            }
+        let other_logs = async {
+            let Some(generation) = &generation else {
+                return std::future::pending().await;
+            };
+            let full = full_disks::watch(&self.context, generation, &configured);
+            let more = growth::watch(&self.context, generation, &configured);
+            plinth_runtime::race(full, more).await
         };
         // One for each epoch: a late notification must not end the next epoch.
         let reconfigure = Rc::new(Notify::new());
         let changed = plinth_runtime::race(self.moved.notified(), reconfigure.notified());
-        let wanted = plinth_runtime::race(changed, full);
+        let wanted = plinth_runtime::race(changed, other_logs);
         let tasks = TaskGroup::new();
         self.cluster.roles.replace(running.roles.clone());
         tasks.spawn(

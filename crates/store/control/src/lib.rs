@@ -13,6 +13,7 @@
 //! - [`exclusion`]: processes that must have neither data nor roles.
 //! - [`ratekeeper`]: how many transactions may begin.
 //! - [`full_disks`]: replaces log servers whose disk is full or sick.
+//! - `growth`: takes log servers that were asked for, when there are places for them.
 //! - [`singletons`]: keeps the roles running that do not belong to the epoch.
 //! - `streams`: removes entries of streams that nobody needs.
 //! - [`creation`]: the first state of a new database. Pure.
@@ -28,6 +29,7 @@ pub mod creation;
 pub mod distributor;
 pub mod exclusion;
 pub mod full_disks;
+mod growth;
 pub mod knobs;
 pub mod management;
 pub mod movement;

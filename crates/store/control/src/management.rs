@@ -116,6 +116,19 @@ fn check(wanted: &Configured, workers: &[RegisterWorker]) -> Outcome<()> {
     Ok(())
 }
 
+/// Says that fewer log servers can be had now than these; `None` if all can. The others come when there are places for
+/// them.
+pub fn fewer_logs(config: &DatabaseConfig, workers: &[RegisterWorker]) -> Option<String> {
+    let places = placement::log_places(workers.iter().collect(), config);
+    let (logs, kind) = (config.logs, config.domain.plural());
+    (places < logs as usize).then(|| {
+        format!(
+            "there are {places} log servers instead of {logs}: each is alone in its fault domain, and the processes \
+             that may be one are in {places} {kind}; more come by themselves when there are more"
+        )
+    })
+}
+
 pub async fn configured(database: &Database) -> Outcome<Configured> {
     decide(database, async |tr| Ok(Ok(Configured::read(tr).await?))).await
 }

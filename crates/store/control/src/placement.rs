@@ -205,6 +205,13 @@ pub fn able_to_log(mut workers: Vec<&RegisterWorker>) -> Vec<&RegisterWorker> {
     workers
 }
 
+/// How many log servers these workers can have: one in each fault domain.
+pub fn log_places(workers: Vec<&RegisterWorker>, config: &DatabaseConfig) -> usize {
+    let able = able_to_log(workers);
+    let domains = able.iter().map(|w| w.locality.domain(config.domain));
+    domains.collect::<BTreeSet<_>>().len()
+}
+
 /// The workers that get a storage server: the processes that suit storage best, unless they are in too few fault
 /// domains to hold every replica.
 pub fn suited_for_storage<'a>(

@@ -484,6 +484,19 @@ pub fn has_better_disks(context: &Context, configured: &Configured) -> bool {
     })
 }
 
+/// How many log servers a new epoch could have that all reach each other, on good disks.
+pub fn good_log_places(context: &Context, configured: &Configured) -> usize {
+    let is_good = |worker: &&RegisterWorker| {
+        let is_excluded = exclusion::is_excluded(worker, &configured.excluded);
+        !is_excluded && context.disk_standing(worker) == DiskStanding::Good
+    };
+    context.workers.with(|workers| {
+        let good: Vec<&RegisterWorker> = workers.values().filter(is_good).collect();
+        let reach = placement::all_reach_all(&good, context.transport.address());
+        placement::log_places(reach, &configured.config)
+    })
+}
+
 async fn place_roles(context: &Context, configured: &Configured) -> Result<Roles> {
     let config = &configured.config;
     let placed = |workers: &BTreeMap<Uid, RegisterWorker>| placed(context, configured, workers);

@@ -22,6 +22,7 @@ pub const ENVIRONMENT_VARIABLE: &str = "PLINTH_CLUSTER_FILE";
 /// A longer file is not a cluster file.
 const FILE_BYTES_MAX: usize = 64 << 10;
 const COORDINATORS_MAX: usize = 99;
+const BYTE_ORDER_MARK: char = '\u{feff}';
 
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ClusterFile {
@@ -63,9 +64,11 @@ fn error<T>(text: impl Into<String>) -> Result<T, ClusterFileError> {
 }
 
 impl ClusterFile {
-    /// Parses the text of a cluster file; lines that start with `#` are comments.
+    /// Parses the text of a cluster file; lines that start with `#` are comments. Lines may end as Windows ends them,
+    /// and a byte-order mark may begin the text: editors there write both.
     pub fn parse(text: &str) -> Result<Self, ClusterFileError> {
         let mut lines = text
+            .trim_start_matches(BYTE_ORDER_MARK)
             .lines()
             .map(str::trim)
             .filter(|line| !line.is_empty() && !line.starts_with('#'));
@@ -300,6 +303,23 @@ mod tests {
         assert_eq!(file.coordinators.len(), 2);
         assert_eq!(file.to_string(), "test:a1B2@127.0.0.1:4500,[::1]:4501");
         assert_eq!(ClusterFile::parse(&file.to_string()), Ok(file));
+    }
+
+    #[test]
+    fn a_cluster_file_of_a_windows_editor_is_read() {
+        let plain = "a:b@127.0.0.1:4500,127.0.0.1:4501";
+        let file = ClusterFile::parse(plain).expect("valid");
+        for written in [
+            format!("{plain}\r\n"),
+            format!("\u{feff}{plain}\n"),
+            format!("\u{feff}# a comment\r\n\r\n{plain}\r\n"),
+        ] {
+            assert_eq!(
+                ClusterFile::parse(&written),
+                Ok(file.clone()),
+                "{written:?}"
+            );
+        }
     }
 
     #[test]

@@ -60,6 +60,7 @@ impl Embedded {
         let transport = Transport::local(ADDRESS);
         let config = WorkerConfig {
             listen: ADDRESS,
+            public: None,
             data_directory: directory.to_path_buf(),
             cluster: cluster.clone(),
             cluster_file: None,

@@ -49,6 +49,8 @@ const REGISTER_INTERVAL: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct WorkerConfig {
     pub listen: SocketAddr,
+    /// Where others reach it, if not at `listen`.
+    pub public: Option<SocketAddr>,
     pub data_directory: PathBuf,
     pub cluster: ClusterFile,
     /// The file that `cluster` was read from. It is updated when the coordinators move.
@@ -68,12 +70,19 @@ pub struct WorkerConfig {
     pub cache_bytes: usize,
 }
 
+impl WorkerConfig {
+    /// The address by which the cluster knows the worker.
+    fn address(&self) -> SocketAddr {
+        self.public.unwrap_or(self.listen)
+    }
+}
+
 /// Runs a worker without end. Returns only if it cannot go on, with the reason in one line.
 pub async fn run_worker(config: WorkerConfig) -> Result<Infallible, String> {
     // The directory first: only its owner needs the port.
     let directory = DataDirectory::open(&config.data_directory, &config.cluster.key()).await?;
     let credentials = credentials(&config, &directory.path).await?;
-    let listening = Transport::listen_with(config.listen, credentials.clone()).await;
+    let listening = Transport::listen_as(config.listen, config.public, credentials.clone()).await;
     let transport = listening.map_err(|e| {
         format!(
             "cannot listen at {}: {e}; is another server there? Choose another with --listen",
@@ -191,11 +200,11 @@ async fn start_coordinator(
     fatal: &Watch<Option<String>>,
 ) -> Result<(Task<()>, Watch<Option<String>>), String> {
     let (key, named) = (config.cluster.key(), &config.cluster.coordinators);
-    let must = directory.must_have_registers(named.contains(&config.listen));
+    let must = directory.must_have_registers(named.contains(&config.address()));
     let must = must.await;
     let coordinator = coordinator::start(transport, &directory.path, &key, must).await?;
     if let Some(line) = coordinator.lost.get()
-        && named[..] == [config.listen]
+        && named[..] == [config.address()]
     {
         // It is the only coordinator: no other process could serve, or name the coordinators anew.
         return Err(line);

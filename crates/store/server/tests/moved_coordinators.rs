@@ -49,6 +49,7 @@ async fn speaks_once() {
 async fn worker() -> Infallible {
     let config = WorkerConfig {
         listen: PRESENT.parse().expect("an address"),
+        public: None,
         data_directory: "/data".into(),
         cluster: cluster(&format!("test:test@{FORMER}")),
         cluster_file: Some(FILE.into()),

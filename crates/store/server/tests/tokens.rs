@@ -56,6 +56,7 @@ async fn server() {
     disk::write_file_durably(keys, text).await.expect("written");
     let config = WorkerConfig {
         listen: address(),
+        public: None,
         data_directory: "/data".into(),
         cluster: cluster(),
         cluster_file: Some(FILE.into()),

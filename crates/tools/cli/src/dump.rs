@@ -1,8 +1,8 @@
 //! `plinth dump`: writes the pairs of a cluster to a file, in key order.
 //!
-//! A read version is valid for five seconds. A longer dump continues at a newer version and reports the number of
-//! versions. With one version the dump is a snapshot. With several it is not, if the database was written to
-//! meanwhile.
+//! A read version is valid for five seconds. A dump that takes longer ends with an error: what it has written is of
+//! one snapshot, and the rest would not be. With `--force`, or if it is resumed, it goes on at newer versions and
+//! reports how many: the pairs are those of one moment only if nobody wrote meanwhile.
 
 #![allow(clippy::disallowed_types)] // the user's file, written by the user's side
 
@@ -34,15 +34,18 @@ pub struct Arguments {
     format: Option<Format>,
     #[command(flatten)]
     range: RangeArguments,
-    /// Resume a dump that was interrupted
+    /// Resume a dump that was interrupted. What is written now is of newer snapshots than what is there
     #[arg(long)]
     resume: bool,
+    /// Go on at newer snapshots when the dump takes longer than the five seconds for which one can be read
+    #[arg(long)]
+    force: bool,
 }
 
 pub fn run(arguments: Arguments) -> Outcome {
     let (mut begin, end) = arguments.range.parse()?;
     let format = Format::choose(arguments.format, &arguments.file);
-    let mut file = None;
+    let (mut file, mut has_some) = (None, false);
     let out: Box<dyn Write> = if arguments.file == "-" {
         if arguments.resume {
             return Err("--resume: standard output cannot be resumed; dump to a file".into());
@@ -52,6 +55,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         let (opened, last) = open_output(&arguments, format, &begin..&end)?;
         if let Some(last) = last {
             begin = key_after(&last);
+            has_some = true;
         }
         let written = opened.try_clone();
         file = Some(written.map_err(|error| format!("{}: {error}", arguments.file))?);
@@ -61,7 +65,11 @@ pub fn run(arguments: Arguments) -> Outcome {
     connect::block_on(async {
         let connection = arguments.cluster.connect().await?;
         connection.limit_transactions();
-        let done = dump(&arguments.file, &connection, format, begin, end, out).await?;
+        let snapshots = Snapshots {
+            has_some,
+            may_be_many: arguments.force || arguments.resume,
+        };
+        let done = dump(&arguments, &connection, snapshots, format, begin..end, out).await?;
         if let Some(file) = file {
             write_out(&arguments.file, file.sync_all())?;
         }
@@ -139,42 +147,55 @@ fn last_line(file: &mut File) -> std::io::Result<(u64, Option<Vec<u8>>)> {
     Ok((from + end as u64 + 1, Some(tail[start..end].to_vec())))
 }
 
+/// Of how many snapshots a dump is.
+#[derive(Clone, Copy)]
+struct Snapshots {
+    /// Something is in the file already, of other snapshots.
+    has_some: bool,
+    may_be_many: bool,
+}
+
+/// Takes another snapshot for the rest, of `name`, after `count` pairs.
+fn next_snapshot(name: &str, count: u64, snapshots: Snapshots, taken: &mut u64) -> Outcome {
+    if count > 0 && !snapshots.may_be_many {
+        let pairs = grouped(count as f64);
+        let then = match name {
+            "-" => "say --force to go on with newer ones".into(),
+            name => format!("go on with newer ones by --resume, or remove {name} and say --force"),
+        };
+        return Err(format!(
+            "{name}: this is only a part: {pairs} pairs are written, and their snapshot can be read no longer (it \
+             lasts five seconds, and ends with a recovery); dump a part with --begin and --end, or {then}"
+        ));
+    }
+    *taken += u64::from(count > 0);
+    Ok(())
+}
+
 /// Writes the range; returns a line that reports the result.
 async fn dump(
-    name: &str,
+    arguments: &Arguments,
     connection: &Connection,
+    snapshots: Snapshots,
     format: Format,
-    mut begin: Key,
-    end: Key,
+    range: Range<Key>,
     mut out: BufWriter<Box<dyn Write>>,
 ) -> Outcome<String> {
     let bar = progress::bar(0, "dumping");
-    let (start, mut count, mut snapshots) = (now(), 0u64, 1u64);
+    let (name, mut begin, end) = (&arguments.file[..], range.start, range.end);
+    let (start, mut count, mut taken) = (now(), 0u64, 1u64);
     let mut transaction = connection.database.create_transaction();
     let mut text = String::new();
     loop {
         let (pairs, more) = match next_chunk(&transaction, &begin, &end).await {
             Ok(chunk) => chunk,
-            Err(Error::transaction_too_old) => {
-                snapshots += 1;
-                transaction = connection.database.create_transaction();
+            Err(error) => {
+                let next = go_on(connection, &transaction, error, count).await?;
+                write_out(name, out.flush())?;
+                next_snapshot(name, count, snapshots, &mut taken)?;
+                transaction = next.unwrap_or(transaction);
                 continue;
             }
-            Err(Error::transaction_timed_out)
-                if count > 0 && transaction_is_spent(connection).await =>
-            {
-                transaction = connection.database.create_transaction();
-                snapshots += 1;
-                continue;
-            }
-            Err(Error::transaction_timed_out) => return Err(connection.explain_silence().await),
-            Err(error) => match transaction.on_error(error).await {
-                Ok(()) => {
-                    snapshots += 1;
-                    continue;
-                }
-                Err(error) => return Err(format!("cannot read on after {count} pairs: {error}")),
-            },
         };
         text.clear();
         for (key, value) in &pairs {
@@ -192,10 +213,11 @@ async fn dump(
     bar.finish_and_clear();
     let took_s = start.elapsed().as_secs_f64();
     let rate = grouped(count as f64 / took_s.max(1e-9));
-    let how = if snapshots == 1 {
-        "one snapshot".into()
-    } else {
-        format!("{snapshots} snapshots, one after another")
+    let how = match (snapshots.has_some, taken) {
+        (true, 1) => "a newer snapshot than what was there before".into(),
+        (true, _) => format!("{taken} snapshots, newer than what was there before"),
+        (false, 1) => "one snapshot".into(),
+        (false, _) => format!("{taken} snapshots, one after another"),
     };
     Ok(format!(
         "dumped {} pairs in {took_s:.2} s, {rate} pairs/s, from {how}",
@@ -212,6 +234,28 @@ fn write_out(name: &str, written: std::io::Result<()>) -> Outcome {
             "{name}: {error}; when there is room, go on with --resume"
         )),
         Ok(()) => Ok(()),
+    }
+}
+
+/// Whether a dump can go on after an error, at a newer snapshot: in another transaction, or in the same if there is
+/// none.
+async fn go_on(
+    connection: &Connection,
+    transaction: &Transaction,
+    error: Error,
+    count: u64,
+) -> Outcome<Option<Transaction>> {
+    let another = || Ok(Some(connection.database.create_transaction()));
+    match error {
+        Error::transaction_too_old => another(),
+        Error::transaction_timed_out if count > 0 && transaction_is_spent(connection).await => {
+            another()
+        }
+        Error::transaction_timed_out => Err(connection.explain_silence().await),
+        error => match transaction.on_error(error).await {
+            Ok(()) => Ok(None),
+            Err(error) => Err(format!("cannot read on after {count} pairs: {error}")),
+        },
     }
 }
 

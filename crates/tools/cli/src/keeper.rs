@@ -5,9 +5,11 @@ mod migrate;
 mod name;
 
 use crate::Outcome;
+use crate::configuration::ConfigArgument;
 use crate::connect::with_remedy;
 use crate::guests::ForGuests;
-use crate::server::{follow_parent, parse_knobs, raise_file_limit};
+use crate::knobs::parse_knobs;
+use crate::server::{follow_parent, raise_file_limit};
 use crate::tls::TlsArguments;
 use crate::zookeeper::ForClients;
 use crate::{allocator, trace_file};
@@ -63,6 +65,8 @@ pub struct Arguments {
     trace: Option<PathBuf>,
     #[command(flatten)]
     tls: TlsArguments,
+    #[command(flatten)]
+    _config: ConfigArgument,
     /// End when the process with this number, the parent, ends
     #[arg(long, hide = true)]
     parent: Option<u32>,

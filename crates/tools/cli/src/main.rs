@@ -6,6 +6,7 @@
 mod allocator;
 mod bench;
 mod children;
+mod configuration;
 mod connect;
 mod copy;
 mod delos;
@@ -16,6 +17,7 @@ mod farm;
 mod guests;
 mod keeper;
 mod keys;
+mod knobs;
 mod load;
 mod pages;
 mod progress;
@@ -33,7 +35,7 @@ mod trace_file;
 mod version;
 mod zookeeper;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 /// Result of a command; the error is one line for the user.
@@ -109,7 +111,22 @@ fn end_quietly_when_nobody_reads() {
 fn main() -> ExitCode {
     allocator::keep_free_memory_for_a_while();
     end_quietly_when_nobody_reads();
-    let outcome = match Arguments::parse().command {
+    let arguments = configuration::with_file(Arguments::command(), std::env::args_os().collect());
+    let outcome = arguments.and_then(|arguments| run(Arguments::parse_from(arguments).command));
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(line) => {
+            // The line is empty if the command has already printed its error.
+            if !line.is_empty() {
+                eprintln!("plinth: {line}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Outcome {
+    match command {
         Command::Demo(arguments) => demo::run(arguments),
         Command::Dev(arguments) => dev::run(arguments),
         Command::Server(arguments) => server::run(arguments),
@@ -128,23 +145,12 @@ fn main() -> ExitCode {
         Command::Token(arguments) => token::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
-    };
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(line) => {
-            // The line is empty if the command has already printed its error.
-            if !line.is_empty() {
-                eprintln!("plinth: {line}");
-            }
-            ExitCode::FAILURE
-        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent_and_every_flag_has_a_help_text() {

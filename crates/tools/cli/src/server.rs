@@ -1,8 +1,10 @@
 //! `plinth server`: one server process with one or more workers, each on a thread of its own.
 
 use crate::allocator;
+use crate::configuration::ConfigArgument;
 use crate::connect::with_remedy;
-use crate::tls::{Listen, TlsArguments};
+use crate::knobs::parse_knobs;
+use crate::tls::{Listen, PublicAddress, TlsArguments};
 use crate::{Outcome, pages, trace_file};
 use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_protocol::control::ProcessClass;
@@ -22,10 +24,12 @@ pub const DEFAULT_CACHE_MIB: u64 = (SSD_CACHE_BYTES >> 20) as u64;
 
 #[derive(clap::Args, Clone, Debug)]
 pub struct Arguments {
-    /// Address to listen at; other processes connect to the same address. With :tls behind it, nobody gets in without
-    /// a certificate or a key
+    /// Address to listen at; other processes connect to the same address, unless --public-address names another. With
+    /// :tls behind it, nobody gets in without a certificate or a key
     #[arg(long, value_name = "IP:PORT")]
     pub listen: Listen,
+    #[command(flatten)]
+    pub public: PublicAddress,
     /// Directory for the server's files; created if missing. No other server may use it
     #[arg(long, value_name = "DIR")]
     pub data_dir: PathBuf,
@@ -90,6 +94,8 @@ pub struct Arguments {
     pub audit: Option<PathBuf>,
     #[command(flatten)]
     pub tls: TlsArguments,
+    #[command(flatten)]
+    _config: ConfigArgument,
     /// End when the process with this number, the parent, ends
     #[arg(long, hide = true)]
     pub parent: Option<u32>,
@@ -126,19 +132,6 @@ pub fn run(arguments: Arguments) -> Outcome {
     let outcome = block_on(serve(arguments));
     trace_file::flush();
     outcome
-}
-
-pub fn parse_knobs(texts: &[String]) -> Outcome<Knobs> {
-    let mut knobs = Knobs::default();
-    for text in texts {
-        let (name, value) = text
-            .split_once('=')
-            .ok_or_else(|| format!("--knob {text}: expected NAME=VALUE"))?;
-        knobs
-            .set(name, value)
-            .map_err(|error| format!("--knob {text}: {error}; `--knob list` shows all"))?;
-    }
-    Ok(knobs)
 }
 
 /// Raises the limit of open files to its maximum. Every connection is an open file, and the usual soft limit is too
@@ -186,11 +179,10 @@ async fn serve(arguments: Arguments) -> Outcome {
         .listen
         .close(&mut cluster.certificates)
         .map_err(at)?;
-    let ports_end = u32::from(arguments.listen.address.port()) + u32::from(arguments.workers);
-    if arguments.listen.address.port() == 0 || ports_end > 1 << 16 {
-        return Err(at(
-            "ports from 1 to 65535 are possible; choose another with --listen".into(),
-        ));
+    let public = arguments.public.beside(arguments.listen).map_err(at)?;
+    check_ports(arguments.listen.address, "--listen", arguments.workers).map_err(at)?;
+    if let Some(public) = public {
+        check_ports(public, "--public-address", arguments.workers).map_err(at)?;
     }
     if arguments.accept_lost_coordination {
         accept_lost_coordination(&arguments, &cluster)
@@ -209,7 +201,7 @@ async fn serve(arguments: Arguments) -> Outcome {
         pages::serve("--metrics", address, router).map_err(at)?;
     }
     for worker in 1..arguments.workers {
-        let config = worker_config(&arguments, cluster.clone(), worker, page(worker));
+        let config = worker_config(&arguments, public, cluster.clone(), worker, page(worker));
         let line = at(format!("worker {worker}"));
         // A worker that cannot continue ends the whole process; its roles are recruited elsewhere.
         let knobs = (*knobs()).clone();
@@ -221,11 +213,20 @@ async fn serve(arguments: Arguments) -> Outcome {
             std::process::exit(1);
         });
     }
-    let worker = run_worker(worker_config(&arguments, cluster, 0, page(0)));
+    let worker = run_worker(worker_config(&arguments, public, cluster, 0, page(0)));
     match plinth_runtime::race(interrupted(), worker).await {
         Either::Left(Ok(())) => Ok(()),
         Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),
         Either::Right(Err(error)) => Err(with_place(at(error))),
+    }
+}
+
+fn check_ports(first: SocketAddr, flag: &str, workers: u16) -> Outcome {
+    match first.port() == 0 || u32::from(first.port()) + u32::from(workers) > 1 << 16 {
+        true => Err(format!(
+            "ports from 1 to 65535 are possible; choose another with {flag}"
+        )),
+        false => Ok(()),
     }
 }
 
@@ -244,19 +245,20 @@ async fn accept_lost_coordination(arguments: &Arguments, cluster: &ClusterFile) 
 
 fn worker_config(
     arguments: &Arguments,
+    public: Option<SocketAddr>,
     cluster: ClusterFile,
     worker: u16,
     metrics: Option<Page>,
 ) -> WorkerConfig {
-    let mut listen = arguments.listen.address;
-    listen.set_port(listen.port() + worker);
+    let at = |first: SocketAddr| SocketAddr::new(first.ip(), first.port() + worker);
     let mut machine = arguments.machine.clone();
     if machine.is_empty() && arguments.workers > 1 {
         // Workers of one process fail together.
-        machine = arguments.listen.address.to_string();
+        machine = public.unwrap_or(arguments.listen.address).to_string();
     }
     WorkerConfig {
-        listen,
+        listen: at(arguments.listen.address),
+        public: public.map(at),
         data_directory: worker_directory(&arguments.data_dir, worker),
         cluster,
         cluster_file: Some(arguments.cluster_file.clone()),

@@ -5,7 +5,7 @@ use plinth_coordination::certificates::{Tls, missing};
 use plinth_coordination::cluster_file;
 use plinth_tls::{Settings, Source};
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -72,7 +72,8 @@ impl TlsArguments {
     }
 }
 
-/// An address to listen at. With `:tls` behind it, strangers have no say there.
+/// An address to listen at. With `:tls` behind it, strangers have no say there. A host's name stands for the address
+/// that it has when the process starts.
 #[derive(Clone, Copy, Debug)]
 pub struct Listen {
     pub address: SocketAddr,
@@ -83,10 +84,36 @@ impl std::str::FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Listen, String> {
-        let parsed = cluster_file::parse_address(text);
-        let (address, is_tls) = parsed.ok_or("expected IP:PORT or IP:PORT:tls")?;
+        if let Some((address, is_tls)) = cluster_file::parse_address(text) {
+            return Ok(Listen { address, is_tls });
+        }
+        let bare = text.strip_suffix(":tls");
+        let address = look_up(bare.unwrap_or(text))?;
+        let is_tls = bare.is_some();
         Ok(Listen { address, is_tls })
     }
+}
+
+/// The address that a host's name has now; of several the first of IPv4, else the first.
+fn look_up(text: &str) -> Result<SocketAddr, String> {
+    const FORM: &str = "expected IP:PORT or HOST:PORT, perhaps with :tls behind it";
+    let (host, port) = text.rsplit_once(':').ok_or(FORM)?;
+    let port: u16 = port.parse().map_err(|_| FORM)?;
+    let is_part = |part: &str| {
+        let is_good = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';
+        !part.is_empty() && part.bytes().all(is_good)
+    };
+    // A misspelt IP is not looked up.
+    let is_name = host.bytes().any(|b| b.is_ascii_alphabetic());
+    if !is_name || !host.trim_end_matches('.').split('.').all(is_part) {
+        return Err(FORM.into());
+    }
+    let found = (host, port).to_socket_addrs();
+    let found = found.map_err(|error| format!("the host {host} is not found: {error}"))?;
+    let found: Vec<SocketAddr> = found.collect();
+    let first = found.iter().find(|address| address.is_ipv4());
+    let first = first.or(found.first()).copied();
+    first.ok_or_else(|| format!("the host {host} has no address"))
 }
 
 impl fmt::Display for Listen {
@@ -113,5 +140,105 @@ impl Listen {
             *certificates = Some(open.closed());
         }
         Ok(())
+    }
+}
+
+/// Where others reach a process that listens at an address which they cannot use.
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct PublicAddress {
+    /// Address at which others reach this process, if it is not the one of --listen; with :tls behind it if --listen
+    /// has it. Needed if that is 0.0.0.0 or [::]
+    #[arg(long, value_name = "IP:PORT")]
+    pub public_address: Option<Listen>,
+}
+
+impl PublicAddress {
+    /// The address for others of a process that listens at `listen`, if it is another one.
+    pub fn beside(self, listen: Listen) -> Outcome<Option<SocketAddr>> {
+        let is_everywhere = |address: SocketAddr| address.ip().is_unspecified();
+        let Some(public) = self.public_address else {
+            return match is_everywhere(listen.address) {
+                true => Err(format!(
+                    "--listen {listen} is every address of this machine, and others need one; \
+                    add --public-address IP:PORT with the one at which they reach it"
+                )),
+                false => Ok(None),
+            };
+        };
+        if is_everywhere(public.address) || public.address.port() == 0 {
+            return Err(format!(
+                "--public-address {public}: others cannot connect to it; give one IP of this machine, and a port"
+            ));
+        }
+        if public.is_tls != listen.is_tls {
+            return Err(format!(
+                "--listen {listen} and --public-address {public}: write :tls behind both or behind neither"
+            ));
+        }
+        Ok(Some(public.address).filter(|address| *address != listen.address))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn beside(listen: &str, public: Option<&str>) -> Outcome<Option<SocketAddr>> {
+        let parse = |text: &str| text.parse::<Listen>().expect("an address");
+        let public_address = public.map(parse);
+        PublicAddress { public_address }.beside(parse(listen))
+    }
+
+    #[test]
+    fn an_address_of_all_interfaces_needs_one_that_others_can_use() {
+        for (listen, public, words) in [
+            ("0.0.0.0:4500", None, "add --public-address"),
+            ("[::]:4500", None, "add --public-address"),
+            ("0.0.0.0:4500", Some("0.0.0.0:4500"), "one IP"),
+            ("0.0.0.0:4500", Some("10.0.0.1:0"), "a port"),
+            ("0.0.0.0:4500:tls", Some("10.0.0.1:4500"), "both"),
+            ("10.0.0.1:4500", Some("10.0.0.1:4500:tls"), "both"),
+        ] {
+            let line = beside(listen, public).expect_err(listen);
+            assert!(line.contains(words), "{line}");
+            assert!(line.contains(public.unwrap_or(listen)), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_host_has_the_address_that_its_name_has_at_the_start() {
+        let listen: Listen = "localhost:4500:tls"
+            .parse()
+            .expect("every machine has this name");
+        assert!(listen.address.ip().is_loopback() && listen.is_tls());
+        assert_eq!(listen.address.port(), 4500);
+        for (text, words) in [
+            (
+                "no-such-host.invalid:4500",
+                "no-such-host.invalid is not found",
+            ),
+            ("10.0.0:4500", "expected"),
+            ("10.0.0.1.2:4500", "expected"),
+            ("localhost", "expected"),
+            ("localhost:port", "expected"),
+            ("local host:4500", "expected"),
+            (":4500", "expected"),
+            ("a..b:4500", "expected"),
+        ] {
+            let line = text.parse::<Listen>().expect_err(text);
+            assert!(line.contains(words), "{text}: {line}");
+        }
+    }
+
+    #[test]
+    fn others_use_the_public_address_or_the_one_listened_at() {
+        let public = Some("10.0.0.1:4600".parse().expect("an address"));
+        assert_eq!(beside("0.0.0.0:4500", Some("10.0.0.1:4600")), Ok(public));
+        assert_eq!(
+            beside("10.9.9.9:4500:tls", Some("10.0.0.1:4600:tls")),
+            Ok(public)
+        );
+        assert_eq!(beside("10.0.0.1:4600", None), Ok(None));
+        assert_eq!(beside("10.0.0.1:4600", Some("10.0.0.1:4600")), Ok(None));
     }
 }

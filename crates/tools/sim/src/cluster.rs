@@ -222,6 +222,7 @@ impl Shape {
     fn worker(&self, machine: usize, process: usize) -> WorkerConfig {
         WorkerConfig {
             listen: Self::address(machine, process),
+            public: None,
             data_directory: self.data_directory(Self::address(machine, process)),
             cluster: self.cluster_file(),
             cluster_file: Some(format!("/data{process}/plinth.cluster").into()),

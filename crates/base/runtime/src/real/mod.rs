@@ -86,6 +86,13 @@ pub async fn interrupted() -> std::io::Result<()> {
     Ok(())
 }
 
+/// Waits until the user presses Ctrl-C. From the first call on, that ends the process no more.
+pub async fn interrupted_by_user() -> std::io::Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    signal(SignalKind::interrupt())?.recv().await;
+    Ok(())
+}
+
 /// Aborts the process. The panic hook has printed the message; this adds the name of the task or worker.
 fn die(what: &str, name: &str) -> ! {
     eprintln!("fatal: {what} '{name}' panicked; the process stops here");

@@ -63,9 +63,13 @@ impl Drop for Open {
     }
 }
 
-pub(crate) async fn listen(address: SocketAddr) -> io::Result<Listener> {
+pub(crate) async fn listen(
+    address: SocketAddr,
+    public: Option<SocketAddr>,
+) -> io::Result<Listener> {
     let tcp = TcpListener::bind(address).await?;
-    let _pulse = Pulse::start(tcp.local_addr()?);
+    let own = tcp.local_addr()?;
+    let _pulse = Pulse::start(own, public.filter(|_| own.ip().is_unspecified()));
     Ok(Listener { tcp, _pulse })
 }
 

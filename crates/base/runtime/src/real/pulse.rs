@@ -114,8 +114,13 @@ pub(super) struct Pulse {
 impl Pulse {
     /// Starts the thread, at the address of a listener. If that fails, a busy loop may be taken for dead; nothing else
     /// changes.
-    pub fn start(address: SocketAddr) -> Option<Self> {
-        let started = Self::try_start(address);
+    ///
+    /// A socket at all addresses of the machine may answer from another one than it was asked at, and nobody takes
+    /// such an answer. So the socket is at the IP of `public`, if this machine has it.
+    pub fn start(address: SocketAddr, public: Option<SocketAddr>) -> Option<Self> {
+        let at_public = public.map(|public| SocketAddr::new(public.ip(), address.port()));
+        let at_public = at_public.and_then(|address| Self::try_start(address).ok());
+        let started = at_public.map_or_else(|| Self::try_start(address), Ok);
         if let Err(error) = &started {
             trace_warn!("PulseUnavailable", "address" => address, "error" => error);
         }

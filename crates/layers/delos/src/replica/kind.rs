@@ -53,6 +53,8 @@ impl Kind {
 pub struct Config {
     pub directory: PathBuf,
     pub listen: SocketAddr,
+    /// Where others reach it, if not at `listen`.
+    pub public: Option<SocketAddr>,
     /// Kinds of services that it can host.
     pub kinds: &'static [Kind],
     pub engine: EngineKind,
@@ -65,6 +67,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// The address by which others know the process.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.public.unwrap_or(self.listen)
+    }
+
     pub fn kind(&self, name: &str) -> Option<&'static Kind> {
         self.kinds.iter().find(|kind| kind.name == name)
     }

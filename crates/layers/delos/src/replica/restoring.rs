@@ -72,7 +72,7 @@ pub async fn restore(
     }
     let directory = &config.directory;
     let unusable = |error| unusable(directory, error);
-    let identity = Identity::draw(service, &plan.origin.kind, &asked.name, config.listen);
+    let identity = Identity::draw(service, &plan.origin.kind, &asked.name, config.address());
     let marked = disk::write_file_durably(&directory.join(MARK), Bytes::new()).await;
     marked.map_err(unusable)?;
     let made = async {

@@ -153,7 +153,7 @@ impl Site {
             return std::future::pending().await;
         };
         loop {
-            let mut out = Samples::of_process(self.config.listen);
+            let mut out = Samples::of_process(self.config.address());
             // A disk that fails ends the replica, which says so itself.
             let _ = self.add_samples(&mut out);
             out.add_counted();
@@ -206,7 +206,7 @@ impl Site {
                 asked.kind
             ));
         }
-        let identity = Identity::draw(service, &asked.kind, &asked.name, self.config.listen);
+        let identity = Identity::draw(service, &asked.kind, &asked.name, self.config.address());
         identity.save(&self.config.directory).await?;
         trace!("DelosAdopted", "service" => identity.service, "name" => identity.name);
         self.become_replica(identity);

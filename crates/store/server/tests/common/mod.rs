@@ -56,6 +56,7 @@ impl Cluster {
         let cluster = self.clone();
         let config = WorkerConfig {
             listen: address(server),
+            public: None,
             data_directory: "/data".into(),
             cluster: self.file.clone(),
             cluster_file: None,

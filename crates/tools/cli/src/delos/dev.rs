@@ -15,7 +15,7 @@ use super::names::{At, file_name, parse_service_name};
 use super::serve::ZOOKEEPER_PORT;
 use super::service::load;
 use crate::children::{self, CHECK_INTERVAL, stop};
-use crate::server::parse_knobs;
+use crate::knobs::parse_knobs;
 use crate::tls::TlsArguments;
 use crate::zookeeper::ForClients;
 use crate::{Outcome, connect, keys};

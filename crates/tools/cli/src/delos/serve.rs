@@ -1,13 +1,14 @@
 //! `plinth delos serve`: the process of one replica.
 
 use super::kinds::KINDS;
-use super::names::{parse_listen, parse_service_name};
+use super::names::parse_service_name;
 use super::places;
 use crate::Outcome;
 use crate::guests::ForGuests;
 use crate::keeper::admin;
-use crate::server::{follow_parent, parse_knobs, raise_file_limit};
-use crate::tls::{Listen, TlsArguments};
+use crate::knobs::parse_knobs;
+use crate::server::{follow_parent, raise_file_limit};
+use crate::tls::{Listen, PublicAddress, TlsArguments};
 use crate::zookeeper::ForClients;
 use crate::{allocator, pages, trace_file};
 use plinth_coordination::certificates::{Tls, missing};
@@ -37,8 +38,10 @@ pub const ZOOKEEPER_PORT: u16 = 2181;
 pub struct Arguments {
     /// Address for clients, operators and the other replicas; it stays the same for the life of the replica. With :tls
     /// behind it, nobody gets in without a certificate or a key
-    #[arg(long, value_name = "IP:PORT", value_parser = parse_listen)]
+    #[arg(long, value_name = "IP:PORT")]
     listen: Listen,
+    #[command(flatten)]
+    public: PublicAddress,
     /// Directory of the replica
     #[arg(long, value_name = "DIR")]
     data_dir: PathBuf,
@@ -132,6 +135,15 @@ async fn credentials(arguments: &Arguments) -> Outcome<(Credentials, Task<()>)> 
     Ok((credentials, following))
 }
 
+/// Where others reach the replica, if not at --listen.
+fn public(arguments: &Arguments) -> Outcome<Option<SocketAddr>> {
+    let public = arguments.public.beside(arguments.listen)?;
+    match public.is_none() && arguments.listen.address.port() == 0 {
+        true => Err("others must find it: give --listen a port".into()),
+        false => Ok(public),
+    }
+}
+
 /// Where ZooKeeper's clients come in.
 async fn door(arguments: &Arguments, mut options: Options) -> Outcome<Door> {
     options.x509_super_user = arguments.guests.super_user();
@@ -182,6 +194,7 @@ pub fn run(arguments: Arguments) -> Outcome {
     allocator::return_free_memory_when_idle()?;
     raise_file_limit();
     let at = format!("delos serve {}", arguments.listen.address);
+    let public = public(&arguments).map_err(|line| format!("{at}: {line}"))?;
     let page = arguments.metrics.map(|address| (address, Page::default()));
     if let Some((address, page)) = &page {
         let router = pages::router(vec![page.clone()]);
@@ -211,6 +224,7 @@ pub fn run(arguments: Arguments) -> Outcome {
         let config = Config {
             directory: arguments.data_dir,
             listen: arguments.listen.address,
+            public,
             kinds: KINDS,
             engine: arguments.engine,
             cache_bytes: (arguments.cache_mib as usize) << 20,

@@ -2,7 +2,7 @@
 
 use super::name::parse_tree;
 use crate::connect::{self, ClusterArguments};
-use crate::server::parse_knobs;
+use crate::knobs::parse_knobs;
 use crate::{Outcome, progress};
 use indicatif::ProgressBar;
 use plinth_bench::report::grouped;

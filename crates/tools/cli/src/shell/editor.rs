@@ -6,7 +6,9 @@ use reedline::{
     KeyCode, KeyModifiers, MenuBuilder, Reedline, ReedlineEvent, ReedlineMenu, Signal,
     default_emacs_keybindings,
 };
-use std::path::PathBuf;
+use std::fs::Permissions;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
 
 const HISTORY_LINES: usize = 10_000;
 const MENU: &str = "completion";
@@ -32,6 +34,7 @@ impl Editor {
             .with_edit_mode(Box::new(Emacs::new(keys)));
         // Without a home directory there is no history file; the shell works without it.
         if let Some(path) = history_path()
+            && keep_private(&path).is_ok()
             && let Ok(history) = FileBackedHistory::with_file(HISTORY_LINES, path)
         {
             editor = editor.with_history(Box::new(history));
@@ -43,6 +46,19 @@ impl Editor {
 fn history_path() -> Option<PathBuf> {
     let home = std::env::var_os("HOME").filter(|home| !home.is_empty())?;
     Some(PathBuf::from(home).join(".plinth_history"))
+}
+
+/// Makes the file, or takes it from everybody else: values and secrets are typed into a shell. Without that there is
+/// no history.
+fn keep_private(path: &Path) -> std::io::Result<()> {
+    const OWNER: u32 = 0o600;
+    let mut file = std::fs::OpenOptions::new();
+    file.create(true).append(true).mode(OWNER);
+    let file = file.open(path)?;
+    match file.metadata()?.permissions().mode() & 0o7777 {
+        OWNER => Ok(()),
+        _ => file.set_permissions(Permissions::from_mode(OWNER)),
+    }
 }
 
 /// Reads the next line and returns the editor; the line is `None` when the user leaves.
@@ -65,4 +81,32 @@ pub async fn read_line(
         }
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_its_owner_reads_the_history() {
+        let name = format!("plinth-history-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mode = || {
+            std::fs::metadata(&path)
+                .expect("it is there")
+                .permissions()
+                .mode()
+                & 0o7777
+        };
+        keep_private(&path).expect("makes it");
+        assert_eq!(mode(), 0o600);
+        std::fs::write(&path, "get a\n").expect("writes");
+        for wide in [0o644, 0o666, 0o640] {
+            std::fs::set_permissions(&path, Permissions::from_mode(wide)).expect("it is ours");
+            keep_private(&path).expect("takes it from others");
+            assert_eq!(mode(), 0o600);
+        }
+        assert_eq!(std::fs::read(&path).expect("reads"), b"get a\n");
+        std::fs::remove_file(&path).expect("removes");
+    }
 }

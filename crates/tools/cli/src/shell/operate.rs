@@ -39,15 +39,30 @@ impl Session {
         };
         let answer = answer?;
         match excluded {
-            Some(targets) => self.wait_until_unneeded(&targets).await,
+            Some(targets) => {
+                let leaving = self.let_others_coordinate(&targets);
+                let left = plinth_runtime::timeout(self.connection.timeout, leaving).await;
+                // If it took too long, the wait ends with a warning.
+                let moved = left.transpose()?.flatten();
+                self.wait_until_unneeded(&targets, moved).await
+            }
             None => Ok(answer),
         }
     }
 
+    /// The coordinators among excluded processes.
+    fn coordinators_among(
+        &self,
+        excluded: &[Target],
+        workers: &[RegisterWorker],
+    ) -> Vec<SocketAddr> {
+        let coordinators = self.connection.coordinators.file().coordinators;
+        exclusion::among(excluded, &coordinators, workers)
+    }
+
     /// Warning that excluded coordinators stay coordinators; empty if no excluded process is one.
     fn warn_of_coordinators(&self, excluded: &[Target], workers: &[RegisterWorker]) -> String {
-        let coordinators = self.connection.coordinators.file().coordinators;
-        let among = exclusion::among(excluded, &coordinators, workers);
+        let among = self.coordinators_among(excluded, workers);
         let among: Vec<String> = among.iter().map(SocketAddr::to_string).collect();
         match among.is_empty() {
             true => String::new(),
@@ -59,12 +74,44 @@ impl Session {
         }
     }
 
+    /// Lets other processes be coordinators in place of excluded ones, if as many as before can. Says which; `None` if
+    /// nothing had to change, or nothing could.
+    async fn let_others_coordinate(&self, excluded: &[Target]) -> Outcome<Option<String>> {
+        let workers = self.connection.workers().await?;
+        let now = self.connection.coordinators.file().coordinators;
+        if self.coordinators_among(excluded, &workers).is_empty() {
+            return Ok(None);
+        }
+        let best = self.best_coordinators(&now).await?;
+        let is_excluded = !exclusion::among(excluded, &best, &workers).is_empty();
+        if best.len() < now.len() || is_excluded {
+            return Ok(None);
+        }
+        let wanted = best.into_iter().map(|address| (address, false)).collect();
+        // A refusal changes nothing, and the warning at the end says what is to do.
+        Ok(self.change_coordinators(Some(wanted)).await.ok())
+    }
+
+    /// The coordinators that suit best.
+    async fn best_coordinators(&self, now: &[SocketAddr]) -> Outcome<Vec<SocketAddr>> {
+        let configured = management::configured(&self.connection.database).await?;
+        let (config, excluded) = (configured.config, configured.excluded);
+        let mut workers = self.connection.workers().await?;
+        workers.retain(|worker| !exclusion::is_excluded(worker, &excluded));
+        Ok(coordinators::choose(&workers, now, &config))
+    }
+
     async fn change(&self, statement: Management) -> Outcome<Answer> {
         let database = &self.connection.database;
         let text = match statement {
             Management::Configure(change) => {
-                management::configure(database, &self.connection.workers().await?, change).await?;
-                "Configuration changed".into()
+                let workers = self.connection.workers().await?;
+                let config = management::configure(database, &workers, change).await?;
+                let fewer = change
+                    .logs
+                    .and_then(|_| management::fewer_logs(&config, &workers));
+                let fewer = fewer.map_or(String::new(), |line| format!("; {line}"));
+                format!("Configuration changed{fewer}")
             }
             Management::Excluded => {
                 list_excluded(&management::configured(database).await?.excluded)
@@ -120,11 +167,7 @@ impl Session {
                 wanted.into_iter().map(|(address, _)| address).collect()
             }
             None => {
-                let configured = management::configured(&self.connection.database).await?;
-                let (config, excluded) = (configured.config, configured.excluded);
-                let mut workers = self.connection.workers().await?;
-                workers.retain(|worker| !exclusion::is_excluded(worker, &excluded));
-                let best = coordinators::choose(&workers, &before.coordinators, &config);
+                let best = self.best_coordinators(&before.coordinators).await?;
                 let same =
                     best.iter().collect::<BTreeSet<_>>() == before.coordinators.iter().collect();
                 if same && !coordinators::one_is_lost(&self.connection.transport, &before).await {
@@ -154,7 +197,11 @@ impl Session {
 
     /// Waits without a time limit until the excluded processes hold nothing. An interrupt ends the wait and undoes
     /// nothing.
-    async fn wait_until_unneeded(&self, excluded: &[Target]) -> Outcome<Answer> {
+    async fn wait_until_unneeded(
+        &self,
+        excluded: &[Target],
+        moved: Option<String>,
+    ) -> Outcome<Answer> {
         let mut shown: BTreeSet<SocketAddr> = BTreeSet::new();
         loop {
             let (workers, info) = (self.connection.workers().await?, self.cluster_info().await?);
@@ -163,7 +210,10 @@ impl Session {
             if needed.is_empty() {
                 return match self.warn_of_coordinators(excluded, &workers) {
                     none if none.is_empty() => {
-                        said("Excluded; nothing is left on them, and they can be stopped")
+                        let moved = moved.map_or(String::new(), |line| format!("\n{line}"));
+                        said(format!(
+                            "Excluded; nothing is left on them, and they can be stopped{moved}"
+                        ))
                     }
                     warning => said(format!("Excluded; nothing is left on them{warning}")),
                 };

@@ -4,6 +4,8 @@
 use super::answer::Answer;
 use super::editor::{self, Editor};
 use crate::Outcome;
+use plinth_runtime::real::interrupted_by_user;
+use plinth_runtime::{Either, race};
 use std::io::{IsTerminal, Write};
 
 /// What understands and executes statements.
@@ -88,7 +90,7 @@ async fn interact<S: Session>(session: &mut S, json: bool) -> Outcome {
             if S::is_exit(&statement) {
                 return Ok(());
             }
-            match session.execute(statement).await {
+            match until_interrupted(session.execute(statement)).await {
                 Ok(answer) => print(&answer.render(json)),
                 Err(error) => {
                     eprintln!("ERROR: {error}");
@@ -96,6 +98,18 @@ async fn interact<S: Session>(session: &mut S, json: bool) -> Outcome {
                 }
             }
         }
+    }
+}
+
+/// What the statement of a person answers. Ctrl-C ends the statement, and not the shell.
+async fn until_interrupted(statement: impl Future<Output = Outcome<Answer>>) -> Outcome<Answer> {
+    // A statement that knows what an interrupt means for it says so: it comes first.
+    match race(statement, interrupted_by_user()).await {
+        Either::Left(answer) => answer,
+        Either::Right(Ok(())) => {
+            Err("interrupted; what the statement had asked for may still be done".into())
+        }
+        Either::Right(Err(error)) => Err(format!("cannot wait for signals: {error}")),
     }
 }
 

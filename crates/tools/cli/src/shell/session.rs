@@ -360,9 +360,12 @@ impl Session {
             .await
         {
             Some(Ok(())) => {
-                let line = keys::close_new(&self.connection).await?;
-                let line = line.map_or(String::new(), |line| format!("; {line}"));
-                Ok(Answer::Text(format!("Database created{line}")))
+                let keys = keys::close_new(&self.connection).await?;
+                let workers = self.connection.workers().await?;
+                let fewer = management::fewer_logs(&config, &workers);
+                let lines = [keys, fewer].into_iter().flatten();
+                let lines: String = lines.map(|line| format!("; {line}")).collect();
+                Ok(Answer::Text(format!("Database created{lines}")))
             }
             Some(Err(NotCreated::Exists)) => {
                 Err("the cluster has a database already; it is left as it is".into())

@@ -56,6 +56,7 @@ pub fn start(machine: u8, class: ProcessClass) {
     assert_eq!(id.0, u32::from(machine), "machines start in order");
     let config = WorkerConfig {
         listen: address(machine),
+        public: None,
         data_directory: "/data".into(),
         cluster: cluster_file(),
         cluster_file: Some("/data/plinth.cluster".into()),

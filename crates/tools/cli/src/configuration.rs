@@ -1,0 +1,435 @@
+//! `--config FILE`: flags of a command as lines of a TOML file, each by its long name. The command line wins.
+//!
+//! ```toml
+//! listen = "10.0.0.1:4500"
+//! cache-mib = 2048
+//! knob = ["moves_max=64"]
+//! ```
+//!
+//! Entries become flags before those of the command line, so they are checked as flags are. Each is first tried alone,
+//! so that an error names its line.
+
+use crate::Outcome;
+use crate::knobs::parse_knobs;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
+use clap::{Arg, ArgAction, Command};
+use std::error::Error as _;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use toml::de::{DeTable, DeValue};
+
+/// Flags that would do harm if they were given again with every start.
+const ONCE: [&str; 1] = ["accept-lost-coordination"];
+/// The flag that names the file, in any command that has one.
+const CONFIG: &str = "config";
+/// Values of this flag have names: a table of them may stand for the list.
+const KNOB: &str = "knob";
+/// A larger file is no configuration.
+const FILE_BYTES_MAX: u64 = 1 << 20;
+
+#[derive(clap::Args, Clone, Debug)]
+pub struct ConfigArgument {
+    /// File with flags, one a line, by their long names: cache-mib = 2048. Flags of the command line win; those of the
+    /// file win over variables. docs/samples has a file with all of them
+    #[arg(long, value_name = "FILE")]
+    #[allow(
+        dead_code,
+        reason = "`with_file` reads it before the other flags are known"
+    )]
+    config: Option<PathBuf>,
+}
+
+/// The arguments of this process, after those of the file that `--config` names.
+///
+/// # Errors
+/// One line, with the file and the line in it.
+pub fn with_file(program: Command, arguments: Vec<OsString>) -> Outcome<Vec<OsString>> {
+    let named = arguments.get(1).and_then(|name| name.to_str());
+    let command = named.and_then(|name| program.find_subcommand(name));
+    let Some(command) = command.filter(|command| of_name(command, CONFIG).is_some()) else {
+        return Ok(arguments);
+    };
+    let said = &arguments[2..];
+    let Some(path) = value_of(said, CONFIG) else {
+        return Ok(arguments);
+    };
+    let text = read(&path)?;
+    let at = |(line, what): (usize, String)| match line {
+        0 => format!("{}: {what}", path.display()),
+        line => format!("{}, line {line}: {what}", path.display()),
+    };
+    let entries = parse(command, &text).map_err(at)?;
+    let mut all = arguments[..2].to_vec();
+    for entry in entries {
+        let is_said = names(entry.flag).any(|name| is_said(said, &name));
+        // Each knob has a name: what the command line says later of the same one counts.
+        if !is_said || entry.flag.get_long() == Some(KNOB) {
+            all.extend(entry.arguments.into_iter().map(OsString::from));
+        }
+    }
+    all.extend_from_slice(said);
+    Ok(all)
+}
+
+/// A line of the file.
+struct Entry<'a> {
+    flag: &'a Arg,
+    arguments: Vec<String>,
+}
+
+/// What is wrong, and in which line, from 1; 0 if it is in none.
+type Wrong = (usize, String);
+
+fn read(path: &PathBuf) -> Outcome<String> {
+    let at = |what: String| format!("--config {}: {what}", path.display());
+    let found = std::fs::metadata(path).map_err(|error| at(error.to_string()))?;
+    if found.len() > FILE_BYTES_MAX {
+        return Err(at("it is too large".into()));
+    }
+    let bytes = std::fs::read(path).map_err(|error| at(error.to_string()))?;
+    String::from_utf8(bytes).map_err(|_| at("it is not text".into()))
+}
+
+/// The entries of a file for a command, in the order of its lines.
+fn parse<'a>(command: &'a Command, text: &str) -> Result<Vec<Entry<'a>>, Wrong> {
+    let line = |at: usize| text[..at.min(text.len())].matches('\n').count() + 1;
+    let table = DeTable::parse(text).map_err(|error| {
+        let at = error.span().map_or(0, |span| line(span.start));
+        (at, error.message().to_owned())
+    })?;
+    let mut rows: Vec<_> = table.get_ref().iter().collect();
+    rows.sort_by_key(|(name, _)| name.span().start);
+    let mut entries = Vec::new();
+    for (name, value) in rows {
+        let at = line(name.span().start);
+        let entry = entry(command, name.get_ref(), value.get_ref());
+        entries.extend(entry.map_err(|what| (at, what))?);
+    }
+    Ok(entries)
+}
+
+/// The entry of a line; none if it leaves a switch off.
+fn entry<'a>(command: &'a Command, name: &str, value: &DeValue<'_>) -> Outcome<Option<Entry<'a>>> {
+    if ONCE.contains(&name) {
+        return Err(format!(
+            "{name} is for one start: leave it out, and give --{name} when it is meant"
+        ));
+    }
+    let Some(flag) = of_name(command, name).filter(|_| name != CONFIG) else {
+        return Err(unknown(command, name));
+    };
+    let long = flag.get_long().expect("it was found by a long name");
+    if matches!(flag.get_action(), ArgAction::SetTrue) {
+        let on = value.as_bool();
+        let on = on.ok_or_else(|| format!("{name} is true or false, not {}", shown(value)))?;
+        let arguments = vec![format!("--{long}")];
+        return Ok(on.then_some(Entry { flag, arguments }));
+    }
+    let is_list = matches!(flag.get_action(), ArgAction::Append);
+    let values = match value {
+        DeValue::Array(list) if is_list => {
+            let values = list.iter().map(|value| scalar(name, value.get_ref()));
+            values.collect::<Outcome<Vec<_>>>()?
+        }
+        DeValue::Table(table) if long == KNOB => {
+            let knobs = table.iter().map(|(knob, value)| {
+                let value = scalar(knob.get_ref(), value.get_ref())?;
+                Ok(format!("{}={value}", knob.get_ref()))
+            });
+            knobs.collect::<Outcome<Vec<_>>>()?
+        }
+        one => vec![scalar(name, one)?],
+    };
+    if long == KNOB {
+        parse_knobs(&values)?;
+    }
+    let as_argument = |value: String| format!("--{long}={value}");
+    let arguments: Vec<String> = values.into_iter().map(as_argument).collect();
+    for argument in &arguments {
+        check(command, name, argument)?;
+    }
+    Ok(Some(Entry { flag, arguments }))
+}
+
+/// A text or a number, as the command line would have it.
+fn scalar(name: &str, value: &DeValue<'_>) -> Outcome<String> {
+    match value {
+        DeValue::String(text) => Ok(text.to_string()),
+        DeValue::Integer(number) => {
+            let digits = number.as_str().replace('_', "");
+            let number = i64::from_str_radix(&digits, number.radix());
+            let number = number.map_err(|error| format!("{name}: {error}"))?;
+            Ok(number.to_string())
+        }
+        DeValue::Float(number) => Ok(number.as_str().replace('_', "")),
+        other => Err(format!(
+            "{name} is a text in quotes or a number, not {}",
+            shown(other)
+        )),
+    }
+}
+
+fn shown(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "a text",
+        DeValue::Integer(_) | DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a time",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    }
+}
+
+/// Refuses a value that the flag does not take.
+fn check(command: &Command, name: &str, argument: &str) -> Outcome {
+    let arguments = [command.get_name(), argument];
+    let Err(error) = command.clone().try_get_matches_from(arguments) else {
+        return Ok(());
+    };
+    match error.kind() {
+        // Others are about flags that are missing beside it, which may be elsewhere.
+        ErrorKind::InvalidValue | ErrorKind::ValueValidation => {
+            let (_, value) = argument.split_once('=').expect("it was made so");
+            let why = match error.source() {
+                Some(source) => source.to_string(),
+                None => error.to_string().lines().next().unwrap_or_default().into(),
+            };
+            Err(format!("{name} = '{value}': {why}"))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Says that there is no such flag, with the nearest one.
+fn unknown(command: &Command, name: &str) -> String {
+    let arguments = [command.get_name().to_owned(), format!("--{name}")];
+    let refused = command.clone().try_get_matches_from(arguments).err();
+    let nearest =
+        refused
+            .as_ref()
+            .and_then(|error| match error.get(ContextKind::SuggestedArg)? {
+                ContextValue::String(nearest) => Some(nearest.trim_start_matches('-').to_owned()),
+                _ => None,
+            });
+    // A name that differs by `_` and `-` alone is the one that is meant.
+    let dashed = Some(name.replace('_', "-")).filter(|name| of_name(command, name).is_some());
+    match dashed.or(nearest).filter(|nearest| nearest != CONFIG) {
+        Some(nearest) => format!("there is no entry '{name}'; is '{nearest}' meant?"),
+        None => format!(
+            "there is no entry '{name}'; `plinth {} --help` shows the flags, and each is one",
+            command.get_name()
+        ),
+    }
+}
+
+/// The flag of this long name. Hidden ones are for programs that start the process, and no entries.
+fn of_name<'a>(command: &'a Command, name: &str) -> Option<&'a Arg> {
+    let mut flags = command.get_arguments().filter(|flag| !flag.is_hide_set());
+    flags.find(|flag| {
+        let aliases = flag.get_all_aliases().unwrap_or_default();
+        flag.get_long() == Some(name) || aliases.contains(&name)
+    })
+}
+
+/// How the command line may begin an argument of this flag.
+fn names(flag: &Arg) -> impl Iterator<Item = String> {
+    let long = flag.get_long().into_iter();
+    let aliases = flag.get_all_aliases().unwrap_or_default();
+    let short = flag.get_short().map(|short| format!("-{short}"));
+    let long = long.chain(aliases).map(|name| format!("--{name}"));
+    long.chain(short).collect::<Vec<_>>().into_iter()
+}
+
+fn is_said(said: &[OsString], name: &str) -> bool {
+    let mut texts = said.iter().filter_map(|argument| argument.to_str());
+    texts.any(|text| match text.strip_prefix(name) {
+        Some("") => true,
+        Some(rest) => rest.starts_with('=') || !name.starts_with("--"),
+        None => false,
+    })
+}
+
+/// The value of a flag on the command line.
+fn value_of(said: &[OsString], flag: &str) -> Option<PathBuf> {
+    let (alone, joined) = (format!("--{flag}"), format!("--{flag}="));
+    said.iter().enumerate().find_map(|(i, argument)| {
+        if *argument == *alone {
+            return said.get(i + 1).map(PathBuf::from);
+        }
+        let value = argument.as_bytes().strip_prefix(joined.as_bytes())?;
+        Some(PathBuf::from(OsStr::from_bytes(value)))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+    use std::collections::BTreeSet;
+
+    fn program() -> Command {
+        crate::Arguments::command()
+    }
+
+    fn command(name: &str) -> Command {
+        let program = program();
+        program.find_subcommand(name).expect("there is one").clone()
+    }
+
+    /// The arguments that a file means for `plinth server`.
+    fn arguments(text: &str) -> Result<Vec<String>, Wrong> {
+        let command = command("server");
+        let entries = parse(&command, text)?;
+        Ok(entries
+            .into_iter()
+            .flat_map(|entry| entry.arguments)
+            .collect())
+    }
+
+    #[test]
+    fn each_line_is_a_flag() {
+        let text = "\u{feff}# a server\r\nlisten = \"10.0.0.1:4500\"\r\n\
+            cache-mib = 2_048\nclass = 'storage' # of this machine\ntls_key_file = 'key.pem'\n\
+            tls-verify-peers = ['S.CN=a', \"S.CN=b\"]\n[knob]\nmoves_max = 64\n";
+        assert_eq!(
+            arguments(text).expect("valid"),
+            [
+                "--listen=10.0.0.1:4500",
+                "--cache-mib=2048",
+                "--class=storage",
+                "--tls-key-file=key.pem",
+                "--tls-verify-peers=S.CN=a",
+                "--tls-verify-peers=S.CN=b",
+                "--knob=moves_max=64",
+            ]
+        );
+    }
+
+    #[test]
+    fn each_mistake_is_named_with_its_line() {
+        for (text, line, words) in [
+            ("# x\nlisen = '10.0.0.1:4500'", 2, "is 'listen' meant?"),
+            ("\ncache_mib = 5", 2, "is 'cache-mib' meant?"),
+            ("frobnicate = 1", 1, "`plinth server --help`"),
+            ("parent = 1", 1, "no entry 'parent'"),
+            ("config = 'other.toml'", 1, "no entry 'config'"),
+            ("accept-lost-coordination = true", 1, "for one start"),
+            ("cache-mib = 'many'", 1, "cache-mib = 'many'"),
+            ("cache-mib = 0", 1, "not in 1..="),
+            ("cache-mib = true", 1, "not true or false"),
+            ("cache-mib = [1]", 1, "not a list"),
+            ("listen = '10.0.0.1'", 1, "IP:PORT"),
+            ("class = 'fast'", 1, "expected unset"),
+            ("machine = 1979-05-27", 1, "not a time"),
+            ("[tls]\nkey = 'a'", 1, "no entry 'tls'"),
+            ("knob = ['moves=3']", 1, "moves=3"),
+            ("knob = 'moves_max'", 1, "NAME=VALUE"),
+            ("workers = 1\nworkers = 2", 2, "duplicate"),
+            ("workers 1", 1, "="),
+            ("workers = 1\nlisten = 'a\n", 2, "string"),
+        ] {
+            let (at, what) = arguments(text).expect_err(text);
+            assert!(
+                at == line && what.contains(words),
+                "{text:?} gave {at}: {what}"
+            );
+        }
+    }
+
+    fn with(text: &str, said: &[&str]) -> Outcome<Vec<String>> {
+        let name = format!("plinth-config-{}-{:x}", std::process::id(), text.len());
+        let path = std::env::temp_dir().join(name);
+        std::fs::write(&path, text).expect("writes");
+        let named = path.to_str().expect("a text");
+        let all = [&["plinth", "server", "--config", named], said].concat();
+        let done = with_file(program(), all.iter().map(OsString::from).collect());
+        std::fs::remove_file(&path).expect("removes");
+        let texts = |all: Vec<OsString>| {
+            all.iter()
+                .map(|a| a.to_str().expect("a text").into())
+                .collect()
+        };
+        done.map(texts)
+    }
+
+    #[test]
+    fn flags_of_the_command_line_win() {
+        let text =
+            "listen = '10.0.0.1:4500'\nmachine = 'm1'\ncluster-file = 'a'\nknob = ['moves_max=3']";
+        let all = with(text, &["--machine=m2", "-C", "b", "--knob", "moves_max=4"]);
+        let all = all.expect("valid");
+        assert_eq!(all[2..4], ["--listen=10.0.0.1:4500", "--knob=moves_max=3"]);
+        assert_eq!(
+            all[6..],
+            ["--machine=m2", "-C", "b", "--knob", "moves_max=4"]
+        );
+        let line = with("\nlisen = 1", &[]).expect_err("there is no such flag");
+        assert!(line.contains(", line 2: there is no entry"), "{line}");
+    }
+
+    #[test]
+    fn commands_without_such_a_file_are_left_alone() {
+        for said in [
+            &["plinth"][..],
+            &["plinth", "cli", "--config", "/none"],
+            &["plinth", "server"],
+        ] {
+            let said: Vec<OsString> = said.iter().map(OsString::from).collect();
+            assert_eq!(with_file(program(), said.clone()), Ok(said));
+        }
+        let said = ["plinth", "keeper", "--config=/none"]
+            .map(OsString::from)
+            .to_vec();
+        let line = with_file(program(), said).expect_err("there is no such file");
+        assert!(line.contains("/none"), "{line}");
+    }
+
+    /// The settings of a sample, which are comments there: `#name = value`, while a text has a blank behind the `#`.
+    fn settings(sample: &str) -> String {
+        let lines = sample.lines().map(|line| match line.strip_prefix('#') {
+            Some(setting) if setting.starts_with(|c: char| c.is_ascii_lowercase()) => setting,
+            _ => line,
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    #[test]
+    fn the_samples_have_every_flag_with_a_value_that_it_takes_and_its_default() {
+        for (name, sample) in [
+            (
+                "server",
+                include_str!("../../../../docs/samples/server.toml"),
+            ),
+            (
+                "keeper",
+                include_str!("../../../../docs/samples/keeper.toml"),
+            ),
+        ] {
+            assert!(!sample.lines().any(|line| line.len() > 119), "{name}");
+            let command = command(name);
+            parse(&command, sample).unwrap_or_else(|(line, what)| panic!("{name}:{line}: {what}"));
+            let text = settings(sample);
+            let entries = parse(&command, &text);
+            let entries = entries.unwrap_or_else(|(line, what)| panic!("{name}:{line}: {what}"));
+            let table = DeTable::parse(&text).expect("valid");
+            let there: BTreeSet<&str> = table
+                .get_ref()
+                .keys()
+                .map(|name| &**name.get_ref())
+                .collect();
+            let flags = command.get_arguments().filter(|flag| !flag.is_hide_set());
+            let flags = flags.filter_map(|flag| flag.get_long());
+            let is_entry = |name: &&str| *name != CONFIG && *name != "help" && !ONCE.contains(name);
+            assert_eq!(there, flags.filter(is_entry).collect(), "{name}");
+            for entry in entries {
+                if let [default] = entry.flag.get_default_values() {
+                    let default = default.to_str().expect("a text");
+                    let shown =
+                        format!("--{}={default}", entry.flag.get_long().expect("it has one"));
+                    assert_eq!(entry.arguments, [shown]);
+                }
+            }
+        }
+    }
+}
