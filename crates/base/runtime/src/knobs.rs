@@ -202,8 +202,10 @@ impl Knobs {
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), String> {
         let entry = find(name).ok_or_else(|| format!("there is no knob {name:?}"))?;
         let parsed = (entry.parse)(value);
-        let value =
-            parsed.ok_or_else(|| format!("knob {name}: {value:?} is not a value of its type"))?;
+        let value = parsed.ok_or_else(|| {
+            let default = entry.default;
+            format!("knob {name}: {value:?} is not a number such as its default, {default}")
+        })?;
         entry.check(value)?;
         self.0[entry.place()] = value;
         Ok(())

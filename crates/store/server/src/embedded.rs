@@ -61,6 +61,7 @@ impl Embedded {
         let config = WorkerConfig {
             listen: ADDRESS,
             public: None,
+            tell: None,
             data_directory: directory.to_path_buf(),
             cluster: cluster.clone(),
             cluster_file: None,

@@ -17,6 +17,7 @@ use crate::data_directory::DataDirectory;
 use crate::disk_watch::DiskWatch;
 use crate::hosting::Hosting;
 use crate::metrics;
+use crate::progress;
 use plinth_control::controller;
 use plinth_control::placement::{self, RoleKind};
 use plinth_coordination::{ClusterFile, Coordinators, coordinator, election, key_file};
@@ -68,6 +69,8 @@ pub struct WorkerConfig {
     pub metrics: Option<Page>,
     /// Bytes of cache that a storage server's engine may use.
     pub cache_bytes: usize,
+    /// Is told in lines for people that the worker listens, that it has joined the cluster, and why it has not.
+    pub tell: Option<fn(&str)>,
 }
 
 impl WorkerConfig {
@@ -84,10 +87,18 @@ pub async fn run_worker(config: WorkerConfig) -> Result<Infallible, String> {
     let credentials = credentials(&config, &directory.path).await?;
     let listening = Transport::listen_as(config.listen, config.public, credentials.clone()).await;
     let transport = listening.map_err(|e| {
-        format!(
-            "cannot listen at {}: {e}; is another server there? Choose another with --listen",
-            config.listen
-        )
+        let address = config.listen;
+        match e.kind() {
+            std::io::ErrorKind::AddrInUse => format!(
+                "cannot listen at {address}: another process listens there; stop it, or choose another port with \
+                --listen"
+            ),
+            std::io::ErrorKind::AddrNotAvailable => format!(
+                "cannot listen at {address}: this machine has no such address; name one of its own with --listen, and \
+                with --public-address where others reach it"
+            ),
+            _ => format!("cannot listen at {address}: {e}; choose another with --listen"),
+        }
     })?;
     let file = config.cluster_file.clone().filter(|_| config.is_keyed);
     let _keys = file.map(|file| keep_keys(&transport, file, directory.path.clone(), credentials));
@@ -164,6 +175,15 @@ pub async fn run_worker_on(
         lost,
     };
     let leader: Watch<Option<Candidate>> = Watch::new(None);
+    let _progress = config.tell.map(|tell| {
+        let telling = progress::tell(
+            tell,
+            transport.clone(),
+            coordinators.clone(),
+            leader.clone(),
+        );
+        plinth_runtime::spawn("progress", async move { match telling.await {} })
+    });
     let class = Watch::new(config.class);
     let _election = run_for_controller(&class, &coordinators, &transport, address, &leader);
     let registering = keep_registered(&transport, &config, &me, leader, &hosting, &info, &fatal);

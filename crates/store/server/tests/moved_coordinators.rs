@@ -50,6 +50,7 @@ async fn worker() -> Infallible {
     let config = WorkerConfig {
         listen: PRESENT.parse().expect("an address"),
         public: None,
+        tell: None,
         data_directory: "/data".into(),
         cluster: cluster(&format!("test:test@{FORMER}")),
         cluster_file: Some(FILE.into()),

@@ -57,6 +57,7 @@ async fn server() {
     let config = WorkerConfig {
         listen: address(),
         public: None,
+        tell: None,
         data_directory: "/data".into(),
         cluster: cluster(),
         cluster_file: Some(FILE.into()),

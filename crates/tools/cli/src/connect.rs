@@ -252,6 +252,23 @@ impl Connection {
                 sick.join("; ")
             );
         }
+        let cluster = &document["cluster"];
+        if cluster["recovery_state"]["name"] == "configuration_never_created" {
+            return format!(
+                "the cluster of {0} has no database yet; `plinth cli -C {0} --exec \"configure new single ssd\"' \
+                creates one",
+                self.path.display()
+            );
+        }
+        if cluster["database_lock_state"]["locked"] == true {
+            return format!(
+                "the database of {} is locked with {}; `unlock' in plinth cli opens it",
+                self.path.display(),
+                cluster["database_lock_state"]["lock_uid"]
+                    .as_str()
+                    .unwrap_or("an unknown id")
+            );
+        }
         if document["cluster"]["recovery_state"]["waits_for"].is_string() {
             return format!(
                 "the cluster of {} does not serve within {} s: its recovery is at {}",

@@ -214,7 +214,10 @@ impl Source {
     }
 
     fn at_line(&self, line: u64, what: impl std::fmt::Display) -> String {
-        format!("{}:{line}: {what}", self.name)
+        match &self.name[..] {
+            "-" => format!("standard input, line {line}: {what}"),
+            name => format!("{name}:{line}: {what}"),
+        }
     }
 
     fn next_pair(&mut self) -> Outcome<Option<Pair>> {
@@ -300,7 +303,10 @@ impl Loader {
             }
             Err(line) => {
                 self.sidecar.write(self.committed);
-                let loaded = format!("the first {} lines are loaded", self.committed.lines);
+                let loaded = match self.committed.lines {
+                    0 => "nothing is loaded".to_string(),
+                    lines => format!("the first {lines} lines are loaded"),
+                };
                 let next = if self.sidecar.is_kept() {
                     "; when it is mended, go on with --resume"
                 } else {

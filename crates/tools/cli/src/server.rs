@@ -259,6 +259,11 @@ fn worker_config(
     WorkerConfig {
         listen: at(arguments.listen.address),
         public: public.map(at),
+        // Who starts several, as plinth dev does, tells of them itself.
+        tell: arguments
+            .parent
+            .is_none()
+            .then_some(|line| eprintln!("plinth: {line}")),
         data_directory: worker_directory(&arguments.data_dir, worker),
         cluster,
         cluster_file: Some(arguments.cluster_file.clone()),

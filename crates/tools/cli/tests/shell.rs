@@ -7,6 +7,7 @@ mod common;
 use common::{Cluster, free_ports, text};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::process::Stdio;
 use std::time::Duration;
 
 #[test]
@@ -51,6 +52,72 @@ fn the_shell_answers_in_the_form_that_scripts_read() {
     );
     let keys = cluster.cli("option on read_system_keys; getrangekeys \\xff/ \\xff/z");
     assert!(keys.contains("\\xff/conf"), "{keys}");
+}
+
+/// The output and the error line of a shell that reads these lines.
+fn reads(cluster: &Cluster, arguments: &[&str], lines: &str) -> (String, String) {
+    let mut shell = common::command(&cluster.cluster_file(), arguments)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the binary was built");
+    let mut input = shell.stdin.take().expect("piped");
+    input.write_all(lines.as_bytes()).expect("it reads");
+    drop(input);
+    let output = shell.wait_with_output().expect("it ends");
+    (text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn an_error_names_its_line_or_statement_and_is_json_if_answers_are() {
+    let cluster = Cluster::start("shell-errors", 1, &["--engine", "memory"]);
+    let lines = "# what follows is nonsense\nget a\n  # as said\nbogus\nget a\n";
+    let (out, error) = reads(&cluster, &["cli"], lines);
+    assert_eq!(out, "`a': not found\n");
+    assert!(
+        error.starts_with("plinth: line 4: there is no statement `bogus'"),
+        "{error}"
+    );
+    let line = cluster.cli_fails("get a; commit; get b");
+    assert!(line.starts_with("plinth: statement 2: "), "{line}");
+    let (out, error) = reads(&cluster, &["cli", "--json"], "get a\nbogus\n");
+    let last = out.lines().last().expect("an object");
+    let last: serde_json::Value = serde_json::from_str(last).expect("JSON");
+    assert!(
+        last["error"]
+            .as_str()
+            .expect("a text")
+            .starts_with("line 2: "),
+        "{last}"
+    );
+    assert_eq!(error, "");
+}
+
+#[test]
+fn a_database_that_is_locked_or_not_created_is_told_apart_from_a_silent_one() {
+    let cluster = Cluster::stopped("not-created", 1, &[]);
+    cluster.write_cluster_file(1);
+    let _server = common::Server(cluster.start_server(0));
+    let asked = cluster.plinth(&["cli", "--timeout", "3", "--exec", "get a"]);
+    let line = common::error_line(&asked);
+    assert!(
+        line.contains("has no database yet") && line.contains("configure new"),
+        "{line}"
+    );
+    cluster.cli("configure new single memory; lock");
+    let file = cluster.directory.file("pairs.tsv");
+    std::fs::write(&file, "a\tb\n").expect("can be written");
+    let load = ["load", &file.display().to_string(), "--timeout", "3"];
+    let line = common::error_line(&cluster.plinth(&load));
+    assert!(line.contains("locked"), "{line}");
+    let said = cluster.server_said(0);
+    for part in [
+        "listens; its cluster is test:test@",
+        "has joined the cluster; its controller is at",
+    ] {
+        assert!(said.contains(part), "{part} in {said}");
+    }
 }
 
 /// The body of an HTTP page; `None` if the status is not 200.

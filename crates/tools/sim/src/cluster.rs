@@ -223,6 +223,7 @@ impl Shape {
         WorkerConfig {
             listen: Self::address(machine, process),
             public: None,
+            tell: None,
             data_directory: self.data_directory(Self::address(machine, process)),
             cluster: self.cluster_file(),
             cluster_file: Some(format!("/data{process}/plinth.cluster").into()),

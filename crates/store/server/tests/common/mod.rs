@@ -57,6 +57,7 @@ impl Cluster {
         let config = WorkerConfig {
             listen: address(server),
             public: None,
+            tell: None,
             data_directory: "/data".into(),
             cluster: self.file.clone(),
             cluster_file: None,

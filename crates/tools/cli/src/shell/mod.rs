@@ -29,13 +29,14 @@ pub struct Arguments {
     /// Statements to run, separated by ';', instead of an interactive shell
     #[arg(long, value_name = "STATEMENTS")]
     exec: Option<String>,
-    /// Print one JSON object per statement
+    /// Print one JSON object per statement, an error too
     #[arg(long)]
     json: bool,
 }
 
 pub fn run(arguments: Arguments) -> Outcome {
-    connect::block_on(async {
+    let json = arguments.json;
+    let outcome = connect::block_on(async {
         let connection = arguments.cluster.open().await?;
         connection.limit_transactions();
         let mut session = Session::new(connection);
@@ -43,7 +44,8 @@ pub fn run(arguments: Arguments) -> Outcome {
         let outcome = runner::run(&mut session, exec, json).await;
         session.connection.update_cluster_file().await;
         session.end(outcome)
-    })
+    });
+    runner::told(outcome, json)
 }
 
 impl runner::Session for Session {

@@ -34,17 +34,40 @@ pub async fn run<S: Session>(session: &mut S, exec: Option<&str>, json: bool) ->
     }
 }
 
-/// Runs statements up to the first that fails; returns false if the user leaves.
+/// Runs statements up to the first that fails; returns false if the user leaves. Of several statements, the error says
+/// which one it was.
 async fn execute_all<S: Session>(session: &mut S, text: &str, json: bool) -> Outcome<bool> {
-    for statement in S::parse(text)? {
+    let statements = S::parse(text)?;
+    let are_several = statements.len() > 1;
+    for (place, statement) in statements.into_iter().enumerate() {
         if S::is_exit(&statement) {
             return Ok(false);
         }
-        let answer = session.execute(statement).await?;
+        let at = |line: String| match are_several {
+            true => format!("statement {}: {line}", place + 1),
+            false => line,
+        };
+        let answer = session.execute(statement).await.map_err(at)?;
         print(&answer.render(json));
-        answer.into_outcome()?;
+        answer.into_outcome().map_err(at)?;
     }
     Ok(true)
+}
+
+/// Whether nothing is to be done: people explain their files of statements.
+fn is_comment(line: &str) -> bool {
+    line.trim_start().starts_with('#')
+}
+
+/// The outcome of a shell. With `json` the error is an object on standard output, as answers are.
+pub fn told(outcome: Outcome, json: bool) -> Outcome {
+    match outcome {
+        Err(line) if json && !line.is_empty() => {
+            print(&serde_json::json!({"error": line}).to_string());
+            Err(String::new())
+        }
+        outcome => outcome,
+    }
 }
 
 /// The next line of standard input; `None` at its end.
@@ -60,8 +83,14 @@ pub async fn read_line() -> Outcome<Option<String>> {
 
 /// Runs statements from standard input, line by line.
 async fn execute_input<S: Session>(session: &mut S, json: bool) -> Outcome {
+    let mut number = 0u64;
     while let Some(line) = read_line().await? {
-        if !execute_all(session, &line, json).await? {
+        number += 1;
+        if is_comment(&line) {
+            continue;
+        }
+        let at = |error| format!("line {number}: {error}");
+        if !execute_all(session, &line, json).await.map_err(at)? {
             break;
         }
     }
@@ -79,6 +108,9 @@ async fn interact<S: Session>(session: &mut S, json: bool) -> Outcome {
         let (line, returned) = editor::read_line(editor, session.prompt()).await?;
         editor = returned;
         let Some(line) = line else { return Ok(()) };
+        if is_comment(&line) {
+            continue;
+        }
         let statements = match S::parse(&line) {
             Ok(statements) => statements,
             Err(error) => {

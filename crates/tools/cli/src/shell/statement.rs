@@ -489,7 +489,11 @@ fn parse_change(words: &[Vec<u8>]) -> Result<ConfigChange, String> {
                 change.clients = Some(Clients::from_name(count).ok_or_else(bad)?);
                 continue;
             }
-            let count: u32 = count.parse().map_err(|_| bad())?;
+            let count: u32 = count.parse().map_err(|_| {
+                format!(
+                    "configure: `{word}': after {name}= comes a number of roles, as in {name}=3"
+                )
+            })?;
             match name {
                 "logs" => change.logs = Some(count),
                 "commit_proxies" | "proxies" => change.commit_proxies = Some(count),

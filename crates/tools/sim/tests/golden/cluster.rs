@@ -57,6 +57,7 @@ pub fn start(machine: u8, class: ProcessClass) {
     let config = WorkerConfig {
         listen: address(machine),
         public: None,
+        tell: None,
         data_directory: "/data".into(),
         cluster: cluster_file(),
         cluster_file: Some("/data/plinth.cluster".into()),
