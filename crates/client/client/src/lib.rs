@@ -68,7 +68,7 @@ pub use directory::{Directory, DirectoryLayer, PARTITION};
 pub use mapped::{MappedResult, MappedRow};
 pub use options::{DatabaseOption, TransactionOption};
 pub use range::{RangeOptions, RangeResult, StreamingMode};
-pub use range_stream::RangeStream;
+pub use range_stream::{RangeCursor, RangeStream};
 pub use read_future::{ReadFuture, ValueFuture};
 pub use source::{
     Cluster, ClusterFuture, CommitData, CommitFlags, CommitReply, PackedRows, Priority, RangeChunk,

@@ -44,65 +44,37 @@ impl Transaction {
     }
 }
 
-/// Reads a range chunk after chunk, each larger than the one before.
-pub struct RangeStream {
-    transaction: Transaction,
+/// The part of a range that is still to be read, chunk after chunk.
+#[derive(Clone, Debug)]
+pub struct RangeCursor {
     begin: KeySelector,
     end: KeySelector,
     options: RangeOptions,
-    snapshot: bool,
     limited: bool,
-    ready: VecDeque<(Key, Value)>,
     done: bool,
 }
 
-impl RangeStream {
-    pub(crate) fn new(
-        transaction: Transaction,
-        begin: KeySelector,
-        end: KeySelector,
-        options: RangeOptions,
-        snapshot: bool,
-    ) -> Self {
-        let limited = options.limit > 0;
-        RangeStream {
-            transaction,
+impl RangeCursor {
+    pub fn new(begin: KeySelector, end: KeySelector, options: RangeOptions) -> Self {
+        RangeCursor {
             begin,
             end,
             options,
-            snapshot,
-            limited,
-            ready: VecDeque::new(),
+            limited: options.limit > 0,
             done: false,
         }
     }
 
-    /// The next row; `None` at the end.
-    pub async fn next(&mut self) -> Result<Option<(Key, Value)>> {
-        while self.ready.is_empty() {
-            match self.next_chunk().await? {
-                Some(rows) => self.ready.extend(rows),
-                None => return Ok(None),
-            }
-        }
-        Ok(self.ready.pop_front())
+    /// What to ask for next; `None` at the end.
+    pub fn next_read(&self) -> Option<(KeySelector, KeySelector, RangeOptions)> {
+        (!self.done).then(|| (self.begin.clone(), self.end.clone(), self.options))
     }
 
-    /// The next rows, at least one; `None` at the end. Not to be mixed with [`RangeStream::next`].
-    pub async fn next_chunk(&mut self) -> Result<Option<Vec<(Key, Value)>>> {
-        if self.done {
-            return Ok(None);
-        }
-        let read = self.transaction.get_range(
-            self.begin.clone(),
-            self.end.clone(),
-            self.options,
-            self.snapshot,
-        );
-        let RangeResult { rows, more } = read.await?;
+    /// Goes behind the chunk that was read.
+    pub fn pass(&mut self, RangeResult { rows, more }: &RangeResult) {
         let Some((last, _)) = rows.last() else {
             self.done = true;
-            return Ok(None);
+            return;
         };
         if self.options.reverse {
             self.end = KeySelector::first_greater_or_equal(last.clone());
@@ -121,6 +93,54 @@ impl RangeStream {
         }
         // Another request with a limit of 0 would have no limit.
         self.done = !more || (self.limited && self.options.limit == 0);
-        Ok(Some(rows))
+    }
+}
+
+/// Reads a range chunk after chunk, each larger than the one before.
+pub struct RangeStream {
+    transaction: Transaction,
+    cursor: RangeCursor,
+    snapshot: bool,
+    ready: VecDeque<(Key, Value)>,
+}
+
+impl RangeStream {
+    pub(crate) fn new(
+        transaction: Transaction,
+        begin: KeySelector,
+        end: KeySelector,
+        options: RangeOptions,
+        snapshot: bool,
+    ) -> Self {
+        RangeStream {
+            transaction,
+            cursor: RangeCursor::new(begin, end, options),
+            snapshot,
+            ready: VecDeque::new(),
+        }
+    }
+
+    /// The next row; `None` at the end.
+    pub async fn next(&mut self) -> Result<Option<(Key, Value)>> {
+        while self.ready.is_empty() {
+            match self.next_chunk().await? {
+                Some(rows) => self.ready.extend(rows),
+                None => return Ok(None),
+            }
+        }
+        Ok(self.ready.pop_front())
+    }
+
+    /// The next rows, at least one; `None` at the end. Not to be mixed with [`RangeStream::next`].
+    pub async fn next_chunk(&mut self) -> Result<Option<Vec<(Key, Value)>>> {
+        let Some((begin, end, options)) = self.cursor.next_read() else {
+            return Ok(None);
+        };
+        let read = self
+            .transaction
+            .get_range(begin, end, options, self.snapshot);
+        let chunk = read.await?;
+        self.cursor.pass(&chunk);
+        Ok((!chunk.rows.is_empty()).then_some(chunk.rows))
     }
 }

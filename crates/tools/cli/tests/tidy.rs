@@ -38,7 +38,14 @@ const FLOORS: [&[&str]; 10] = [
         "farm-tpcc",
     ],
     &["server", "farm-node", "farm-bench"], // and every layer
-    &["services", "table", "zelos", "farm-check", "farm-server"],
+    &[
+        "plinth",
+        "services",
+        "table",
+        "zelos",
+        "farm-check",
+        "farm-server",
+    ],
     &["sim", "bench", "capi", "stack", "migrate", "cli"],
 ];
 
@@ -79,7 +86,7 @@ const FOLDERS: [(&str, &[&str]); 6] = [
             "transaction",
         ],
     ),
-    ("client", &["capi", "client", "foreign", "workload"]),
+    ("client", &["capi", "client", "foreign", "plinth", "workload"]),
     (
         "farm",
         &[
