@@ -5,6 +5,7 @@
 mod database;
 #[cfg(feature = "directory")]
 pub mod directory;
+mod group;
 mod open;
 mod open_error;
 mod range;

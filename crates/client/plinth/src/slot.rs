@@ -66,6 +66,17 @@ thread_local! {
     static BELL: Notify = Notify::new();
 }
 
+/// Wakes the task at the end of this turn of the loop.
+pub(crate) fn wake_in_turn(task: Waker) {
+    let is_first = TO_WAKE.with_borrow_mut(|to_wake| {
+        to_wake.push(task);
+        to_wake.len() == 1
+    });
+    if is_first {
+        BELL.with(Notify::notify_one);
+    }
+}
+
 /// Wakes the tasks whose results have come since the last call. Returns whether there were any.
 pub(crate) fn wake_all() -> bool {
     let woken = TO_WAKE.take();
@@ -88,13 +99,7 @@ impl<T> Promise<T> {
     /// results, which come together.
     pub fn fill_in_turn(self, result: Result<T>) {
         if let Some(reader) = self.0.fill(result) {
-            let is_first = TO_WAKE.with_borrow_mut(|to_wake| {
-                to_wake.push(reader);
-                to_wake.len() == 1
-            });
-            if is_first {
-                BELL.with(Notify::notify_one);
-            }
+            wake_in_turn(reader);
         }
     }
 }

@@ -28,8 +28,45 @@ type Opening = Pin<Box<dyn Future<Output = Result<Served, OpenError>>>>;
 /// Opens what a thread serves, on that thread.
 pub(crate) type Open = Box<dyn FnOnce() -> Opening + Send>;
 
+/// The posting end of a thread.
+#[derive(Clone)]
+pub(crate) struct Thread {
+    remote: Remote,
+    /// Transactions that are over. The thread hears of them with the next batch: waking it for one would cost more
+    /// than a read.
+    over: Arc<Mutex<Vec<u64>>>,
+}
+
+/// So many are told at once.
+const OVER_MAX: usize = 64;
+
+impl Thread {
+    pub fn post(&self, work: impl FnOnce() + Send + 'static) {
+        self.remote.post(work);
+    }
+
+    /// Forgets a transaction with the next batch, or with those that come soon.
+    pub fn forget_soon(&self, transaction: u64) {
+        let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        over.push(transaction);
+        if over.len() >= OVER_MAX {
+            drop(over);
+            self.remote.post(forget_those_that_are_over);
+        }
+    }
+}
+
+/// Forgets the transactions of this thread that are over.
+pub(crate) fn forget_those_that_are_over() {
+    let over = OVER.with_borrow(|over| {
+        let mut over = over.lock().unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *over)
+    });
+    over.into_iter().for_each(forget_transaction);
+}
+
 struct Threads {
-    homes: Vec<Remote>,
+    homes: Vec<Thread>,
     next: AtomicUsize,
     /// One for each thread that has not ended yet.
     ends: Mutex<Vec<Answer<()>>>,
@@ -59,6 +96,7 @@ struct State {
 
 thread_local! {
     static STATE: RefCell<State> = RefCell::default();
+    static OVER: RefCell<Arc<Mutex<Vec<u64>>>> = RefCell::default();
     /// Ends this thread's loop.
     static STOP_HERE: Notify = Notify::new();
 }
@@ -169,13 +207,18 @@ impl Home {
     pub async fn start(opens: Vec<Open>) -> Result<Arc<Home>, OpenError> {
         let (mut homes, mut ends, mut opened) = (Vec::new(), Vec::new(), Vec::new());
         for open in opens {
-            let (home, arrivals) = real::remote();
+            let (remote, arrivals) = real::remote();
+            let over = Arc::<Mutex<Vec<u64>>>::default();
             let (tells, told) = pair();
             let (end, ended) = pair();
-            homes.push(home);
+            homes.push(Thread {
+                remote,
+                over: over.clone(),
+            });
             opened.push(told);
             ends.push(ended);
             drop(real::spawn_worker("plinth client", move || {
+                OVER.set(over);
                 serve(arrivals, open, tells, end)
             }));
         }
@@ -223,7 +266,7 @@ impl Home {
     }
 
     /// The thread for the next transaction.
-    pub fn next(&self) -> &Remote {
+    pub fn next(&self) -> &Thread {
         let homes = &self.threads.homes;
         match &homes[..] {
             [only] => only,

@@ -5,12 +5,12 @@
 //! when it is full. So a transaction that starts ten reads and awaits them crosses to the thread once, and so does one
 //! that writes ten keys and commits.
 
+use crate::group::{Filler, Group, group};
 use crate::open_error::Result;
-use crate::slot::{Answer, Promise, pair};
-use crate::threads::{self, Home};
-use plinth_client::{IntoKey, Transaction as Local, ValueFuture};
-use plinth_core::{Error, Key, MutationKind, Value};
-use plinth_runtime::real::Remote;
+use crate::slot::{Answer, pair};
+use crate::threads::{self, Home, Thread};
+use plinth_client::{Transaction as Local, ValueFuture};
+use plinth_core::{Error, MutationKind, Value};
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -47,16 +47,44 @@ pub struct Transaction {
 struct Inner {
     /// The database lives as long as its transactions.
     home: Arc<Home>,
-    thread: Remote,
+    thread: Thread,
     number: u64,
     buffer: Mutex<Buffer>,
     committed_version: AtomicI64,
+    answered: Answered,
+}
+
+/// How many reads of the present attempt have succeeded and were awaited.
+struct Answered(AtomicU64);
+
+impl Answered {
+    /// The lower half counts, the upper half is that of the attempt's number.
+    const COUNT_BITS: u32 = 32;
+
+    fn begin(&self, attempt: u64) {
+        self.0.store(attempt << Self::COUNT_BITS, Ordering::Release);
+    }
+
+    fn add(&self, attempt: u64) {
+        let of = |value: u64| value >> Self::COUNT_BITS == attempt & u64::from(u32::MAX);
+        let one_more = |value: u64| of(value).then(|| value + 1);
+        // A read of a former attempt does not count.
+        let _ = self
+            .0
+            .fetch_update(Ordering::AcqRel, Ordering::Acquire, one_more);
+    }
+
+    fn count(&self) -> u64 {
+        self.0.load(Ordering::Acquire) & u64::from(u32::MAX)
+    }
 }
 
 struct Buffer {
     operations: Vec<Operation>,
-    /// Keys and values of the writes among them, one behind the other.
+    /// Their keys and values, one behind the other.
     bytes: Vec<u8>,
+    /// Results of the gets among them.
+    gets: Option<(Filler<Option<Value>>, Group<Option<Value>>)>,
     /// The thread knows the transaction.
     is_known: bool,
     attempt: Attempt,
@@ -68,9 +96,7 @@ struct Attempt {
     number: u64,
     /// It has done nothing but read.
     only_reads: bool,
-    /// Reads so far, and those among them that have succeeded and were awaited.
     reads: u64,
-    answered: u64,
     /// The last error that the application was given.
     error: Option<Error>,
 }
@@ -81,7 +107,6 @@ impl Attempt {
             number,
             only_reads: true,
             reads: 0,
-            answered: 0,
             error: None,
         }
     }
@@ -90,7 +115,8 @@ impl Attempt {
 type Act = Box<dyn FnOnce(&Local) + Send>;
 
 enum Operation {
-    Get(Key, bool, Promise<Option<Value>>),
+    /// The length of its key, whether it is a snapshot read, and the place of its result.
+    Get(usize, bool, usize),
     /// The lengths of its key and value, or of the ends of its range.
     Write(MutationKind, usize, usize),
     Clear(usize),
@@ -107,11 +133,13 @@ struct Batch {
     is_new: bool,
     operations: Vec<Operation>,
     bytes: Vec<u8>,
+    gets: Option<Arc<Filler<Option<Value>>>>,
 }
 
 impl Batch {
     /// Does everything, in order. Runs on the transaction's thread.
     fn run(self) {
+        threads::forget_those_that_are_over();
         let Some(transaction) = threads::transaction(self.transaction, self.database, self.is_new)
         else {
             return; // the database is closed; the promises answer when they are dropped
@@ -125,10 +153,10 @@ impl Batch {
         };
         for operation in self.operations {
             match operation {
-                Operation::Get(key, snapshot, promise) => {
-                    reads.push(Some((transaction.get(key, snapshot), promise)));
+                Operation::Get(length, snapshot, place) => {
+                    reads.push((place, transaction.get(take(length), snapshot)));
                     if reads.len() == READS_A_TASK {
-                        deliver(std::mem::take(&mut reads));
+                        deliver(std::mem::take(&mut reads), &self.gets);
                     }
                 }
                 Operation::Write(kind, first, second) => {
@@ -146,27 +174,28 @@ impl Batch {
             }
         }
         if !reads.is_empty() {
-            deliver(reads);
+            deliver(reads, &self.gets);
         }
     }
 }
 
-/// Fills the promises as the reads end. Polls every unanswered read whenever one is answered, because answers arrive
+/// Fills the places as the reads end. Polls every unanswered read whenever one is answered, because answers arrive
 /// many at a time.
-fn deliver(mut reads: Vec<Option<(ValueFuture, Promise<Option<Value>>)>>) {
+fn deliver(mut reads: Vec<(usize, ValueFuture)>, filler: &Option<Arc<Filler<Option<Value>>>>) {
+    let filler = filler.clone().expect("a batch with gets has their group");
     let all = poll_fn(move |context| {
-        let mut left = false;
-        for slot in &mut reads {
-            let Some((read, _)) = slot else { continue };
-            match Pin::new(read).poll(context) {
-                Poll::Pending => left = true,
-                Poll::Ready(result) => {
-                    let (_, promise) = slot.take().expect("it was polled");
-                    promise.fill_in_turn(result);
-                }
+        let mut filling = filler.filling();
+        reads.retain_mut(|(place, read)| match Pin::new(read).poll(context) {
+            Poll::Pending => true,
+            Poll::Ready(result) => {
+                filling.fill(*place, result);
+                false
             }
+        });
+        match reads.is_empty() {
+            true => Poll::Ready(()),
+            false => Poll::Pending,
         }
-        if left { Poll::Pending } else { Poll::Ready(()) }
     });
     plinth_runtime::spawn("reads", all).detach();
 }
@@ -188,6 +217,7 @@ impl Inner {
             is_new: !std::mem::replace(&mut buffer.is_known, true),
             operations: std::mem::take(&mut buffer.operations),
             bytes: std::mem::take(&mut buffer.bytes),
+            gets: buffer.gets.take().map(|(filler, _)| filler.send()),
         };
         self.thread.post(move || batch.run());
     }
@@ -211,7 +241,9 @@ impl Drop for Inner {
         let stops = |operation: &Operation| matches!(operation, Operation::Stop(_));
         buffer.operations.retain(stops);
         buffer.bytes.clear();
-        if buffer.is_known {
+        if buffer.is_known && buffer.operations.is_empty() {
+            self.thread.forget_soon(self.number);
+        } else if buffer.is_known {
             buffer.operations.push(Operation::Forget);
             self.send(&mut buffer);
         }
@@ -223,6 +255,7 @@ impl Buffer {
         Buffer {
             operations: Vec::new(),
             bytes: Vec::new(),
+            gets: None,
             is_known: false,
             attempt: Attempt::of(attempt),
         }
@@ -239,20 +272,22 @@ impl Transaction {
                 number: NEXT.fetch_add(1, Ordering::Relaxed),
                 buffer: Mutex::new(Buffer::of(0)),
                 committed_version: AtomicI64::new(NO_VERSION),
+                answered: Answered(AtomicU64::new(0)),
             }),
         }
     }
 
     pub(crate) fn get_value(&self, key: &[u8], snapshot: bool) -> Reply<Option<Value>> {
-        let (promise, answer) = pair();
-        let key = key.into_key();
         let mut buffer = self.inner.lock();
+        buffer.bytes.extend_from_slice(key);
         buffer.attempt.reads += 1;
         let attempt = buffer.attempt.number;
-        let get = Operation::Get(key, snapshot, promise);
+        let (_, gets) = buffer.gets.get_or_insert_with(group);
+        let (gets, place) = (gets.clone(), gets.add());
+        let get = Operation::Get(key.len(), snapshot, place);
         self.inner.push(&mut buffer, get);
         drop(buffer);
-        Reply::new(self, answer, Kind::Read, attempt)
+        Reply::new(self, Source::Of(gets, place), Kind::Read, attempt)
     }
 
     pub(crate) fn write(&self, kind: MutationKind, first: &[u8], second: &[u8]) {
@@ -302,7 +337,7 @@ impl Transaction {
         let attempt = buffer.attempt.number;
         self.inner.push(&mut buffer, Operation::Act(Box::new(act)));
         drop(buffer);
-        let mut reply = Reply::new(self, answer, kind, attempt);
+        let mut reply = Reply::new(self, Source::Own(answer), kind, attempt);
         reply.work = (kind != Kind::Read).then(|| (self.inner.thread.clone(), number));
         reply
     }
@@ -323,13 +358,12 @@ impl Transaction {
         let Attempt {
             only_reads,
             reads,
-            answered,
             error,
             ..
         } = buffer.attempt;
         // Every read has succeeded, and there is nothing that the commit could find or change. The thread hears of it
         // with the next batch, if there is one.
-        let is_done = only_reads && reads == answered && error.is_none();
+        let is_done = only_reads && error.is_none() && reads == self.inner.answered.count();
         if is_done {
             let commit = |transaction: &Local| threads::run_to_end(transaction.commit());
             let commit = Operation::Act(Box::new(commit));
@@ -405,6 +439,7 @@ impl Transaction {
     fn begin_attempt(&self) {
         let mut buffer = self.inner.lock();
         buffer.attempt = Attempt::of(buffer.attempt.number + 1);
+        self.inner.answered.begin(buffer.attempt.number);
         drop(buffer);
         let known = &self.inner.committed_version;
         known.store(NO_VERSION, Ordering::Release);
@@ -438,20 +473,27 @@ pub(crate) enum Kind {
 /// or out of the body of [`Database::run`](crate::Database::run) with `?`.
 #[must_use = "an operation is sent when it is awaited"]
 pub struct Reply<T> {
-    answer: Answer<T>,
+    source: Source<T>,
     /// `None` when it is not needed any more.
     transaction: Option<Transaction>,
     kind: Kind,
     attempt: u64,
     is_sent: bool,
     /// Work to stop when nobody wants the answer any more: its thread and its number.
-    work: Option<(Remote, u64)>,
+    work: Option<(Thread, u64)>,
+}
+
+/// Where the answer comes.
+enum Source<T> {
+    Own(Answer<T>),
+    /// In a place of a group.
+    Of(Group<T>, usize),
 }
 
 impl<T> Reply<T> {
-    fn new(transaction: &Transaction, answer: Answer<T>, kind: Kind, attempt: u64) -> Self {
+    fn new(transaction: &Transaction, source: Source<T>, kind: Kind, attempt: u64) -> Self {
         Reply {
-            answer,
+            source,
             transaction: Some(transaction.clone()),
             kind,
             attempt,
@@ -461,13 +503,26 @@ impl<T> Reply<T> {
     }
 
     fn note(&self, transaction: &Transaction, result: &Result<T>) {
-        let mut buffer = transaction.inner.lock();
-        if buffer.attempt.number != self.attempt {
-            return;
-        }
         match result {
-            Ok(_) => buffer.attempt.answered += u64::from(self.kind == Kind::Read),
-            Err(error) => buffer.attempt.error = Some(*error),
+            Ok(_) if self.kind == Kind::Read => transaction.inner.answered.add(self.attempt),
+            Ok(_) => {}
+            Err(error) => {
+                let mut buffer = transaction.inner.lock();
+                if buffer.attempt.number == self.attempt {
+                    buffer.attempt.error = Some(*error);
+                }
+            }
+        }
+    }
+
+    fn poll_source(&mut self, context: &mut Context<'_>) -> Poll<Result<T>> {
+        match &mut self.source {
+            Source::Own(answer) => Pin::new(answer).poll(context),
+            Source::Of(group, place) => {
+                let (result, is_sent) = group.poll(*place, context);
+                self.is_sent |= is_sent;
+                result
+            }
         }
     }
 }
@@ -475,6 +530,7 @@ impl<T> Reply<T> {
 impl<T> Future for Reply<T> {
     type Output = Result<T>;
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<T>> {
+        let polled = self.poll_source(context);
         if !std::mem::replace(&mut self.is_sent, true)
             && let Some(transaction) = &self.transaction
         {
@@ -483,7 +539,7 @@ impl<T> Future for Reply<T> {
                 self.transaction = None;
             }
         }
-        let result = ready!(Pin::new(&mut self.answer).poll(context));
+        let result = ready!(polled);
         self.work = None;
         if let Some(transaction) = self.transaction.take() {
             self.note(&transaction, &result);

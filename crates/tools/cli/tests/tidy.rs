@@ -6,6 +6,8 @@
 
 #[path = "tidy/circles.rs"]
 mod circles;
+#[path = "tidy/packages.rs"]
+mod packages;
 #[path = "tidy/roles.rs"]
 mod roles;
 
@@ -86,7 +88,10 @@ const FOLDERS: [(&str, &[&str]); 6] = [
             "transaction",
         ],
     ),
-    ("client", &["capi", "client", "foreign", "plinth", "workload"]),
+    (
+        "client",
+        &["capi", "client", "foreign", "plinth", "workload"],
+    ),
     (
         "farm",
         &[
@@ -290,6 +295,12 @@ fn a_crate_lies_in_the_folder_of_its_kind() {
         names.sort_unstable();
         assert_eq!(folders_in(&crates().join(folder)), names, "{folder}");
     }
+}
+
+#[test]
+fn the_crate_for_applications_and_those_below_it_can_be_published() {
+    let missing = packages::missing(&crates().join(".."));
+    assert!(missing.is_empty(), "manifests lack these: {missing:#?}");
 }
 
 #[test]
