@@ -252,6 +252,18 @@ async fn a_transaction_that_only_reads_commits_and_then_is_over() {
 }
 
 #[tokio::test]
+async fn a_commit_ends_after_the_reads_that_began_before_it() {
+    with("waits", async |db| {
+        let tr = db.create_transaction();
+        let read = tr.get("a");
+        tr.commit().await.expect("commits");
+        put(&db, "a", "later").await;
+        assert_eq!(read.await, Ok(None));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn only_reads_outside_the_snapshot_view_conflict() {
     with("conflicts", async |db| {
         let reader = db.create_transaction();
