@@ -24,6 +24,7 @@ fn start(directory: &Path) -> PathBuf {
     let cluster = ClusterFile::parse(&text).expect("valid");
     let config = WorkerConfig {
         listen,
+        public: None,
         data_directory: directory.join("data"),
         cluster: cluster.clone(),
         cluster_file: None,
@@ -35,6 +36,7 @@ fn start(directory: &Path) -> PathBuf {
         data_center: String::new(),
         metrics: None,
         cache_bytes: 1 << 20,
+        tell: None,
     };
     drop(real::spawn_worker("server", || run_worker(config)));
     let made = real::block_on(async move {
