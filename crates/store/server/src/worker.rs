@@ -175,15 +175,7 @@ pub async fn run_worker_on(
         lost,
     };
     let leader: Watch<Option<Candidate>> = Watch::new(None);
-    let _progress = config.tell.map(|tell| {
-        let telling = progress::tell(
-            tell,
-            transport.clone(),
-            coordinators.clone(),
-            leader.clone(),
-        );
-        plinth_runtime::spawn("progress", async move { match telling.await {} })
-    });
+    let _progress = tell_progress(&config, &transport, &coordinators, &leader);
     let class = Watch::new(config.class);
     let _election = run_for_controller(&class, &coordinators, &transport, address, &leader);
     let registering = keep_registered(&transport, &config, &me, leader, &hosting, &info, &fatal);
@@ -211,6 +203,19 @@ pub async fn run_worker_on(
         Either::Right(Either::Left(never)) => match never {},
         Either::Right(Either::Right(Either::Left(never) | Either::Right(never))) => match never {},
     }
+}
+
+fn tell_progress(
+    config: &WorkerConfig,
+    transport: &Transport,
+    coordinators: &Coordinators,
+    leader: &Watch<Option<Candidate>>,
+) -> Option<Task<()>> {
+    let of = (transport.clone(), coordinators.clone(), leader.clone());
+    let telling = progress::tell(config.tell?, of.0, of.1, of.2);
+    Some(plinth_runtime::spawn("progress", async move {
+        match telling.await {}
+    }))
 }
 
 async fn start_coordinator(
