@@ -15,8 +15,11 @@ const PATIENCE: Duration = Duration::from_secs(15);
 pub async fn watch(context: &Context, generation: &LogGeneration, configured: &Configured) {
     let has = generation.logs.len();
     let wanted = configured.config.logs as usize;
+    if has >= wanted {
+        return std::future::pending().await;
+    }
     let mut since: Option<Instant> = None;
-    while has < wanted {
+    loop {
         plinth_runtime::sleep(LOOK_INTERVAL).await;
         let places = recovery::good_log_places(context, configured);
         if places.min(wanted) <= has {
@@ -29,5 +32,4 @@ pub async fn watch(context: &Context, generation: &LogGeneration, configured: &C
             return;
         }
     }
-    std::future::pending().await
 }
