@@ -27,8 +27,8 @@ use std::rc::Rc;
 const RECONNECT_MIN: Duration = Duration::from_millis(20);
 const RECONNECT_MAX: Duration = Duration::from_millis(500);
 
-/// Connections in a row that are cut in the TLS handshake, after which the other side counts as one that does not speak
-/// TLS. A process that is being stopped cuts those in its backlog, and the next attempt finds nobody.
+/// Connections in a row that are cut in the TLS handshake, after which the other side counts as one that does not
+/// speak TLS. A process that is being stopped cuts those in its backlog, and the next attempt finds nobody.
 const CUTS_TOLD: u32 = 10;
 
 /// Pings to a watched peer within its limit of silence. One or two of them may be lost or late.
