@@ -186,6 +186,9 @@ async fn serve(arguments: Arguments) -> Outcome {
         .listen
         .close(&mut cluster.certificates)
         .map_err(at)?;
+    arguments
+        .listen
+        .tell_if_open(cluster.certificates.is_some(), cluster.keys.is_some());
     let ports_end = u32::from(arguments.listen.address.port()) + u32::from(arguments.workers);
     if arguments.listen.address.port() == 0 || ports_end > 1 << 16 {
         return Err(at(
@@ -204,7 +207,11 @@ async fn serve(arguments: Arguments) -> Outcome {
     };
     if let Some(address) = arguments.metrics {
         let router = pages::router(pages.clone());
-        let router = pages::guarded(router, address, &arguments.cluster_file);
+        let keys = pages::Keys {
+            cluster_file: &arguments.cluster_file,
+            are_needed: arguments.listen.is_tls(),
+        };
+        let router = pages::guarded("--metrics", address, router, keys).map_err(at)?;
         pages::serve("--metrics", address, router).map_err(at)?;
     }
     for worker in 1..arguments.workers {
