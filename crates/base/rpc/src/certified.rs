@@ -17,6 +17,11 @@ use std::rc::Rc;
 /// How a TLS connection begins: a record of the handshake. The first frame of a bare one has a length below 256, so
 /// its second byte is 0.
 const HANDSHAKE_RECORD: [u8; 2] = [0x16, 0x03];
+/// What the opener is told of a connection that was cut.
+const CUT: &str = "the other side has ended the connection in the TLS handshake; see whether it is started with \
+                   --tls-certificate-file, and what its trace says";
+/// The acceptor's record of the same.
+const CUT_BY_OPENER: &str = "the other side has ended the connection in the TLS handshake";
 /// Room for the first bytes of a stream.
 const FIRST_READ_BYTES: usize = (4 << 10) + 256;
 
@@ -45,6 +50,44 @@ pub struct Opened {
     pub opener: Option<Opener>,
     /// Of the certificates, if there are some. It tells later why the other side has ended the connection.
     pub verdict: Option<Rc<Verdict>>,
+}
+
+/// Why the greeting of a connection by certificates has failed.
+pub enum Failure {
+    /// One side has judged the other.
+    Refused(Refusal),
+    /// The connection has ended without a word: the other side does not speak TLS, or it is being stopped.
+    Cut,
+    /// The other side has not answered within this limit.
+    Slow(Duration),
+}
+
+impl Failure {
+    /// What `verdict` says of a connection that has ended before the greeting was answered.
+    pub fn of(verdict: &Verdict) -> Failure {
+        match verdict.failure() {
+            Some(line) => Failure::Refused(Refusal::Certificate(line)),
+            None => Failure::Cut,
+        }
+    }
+
+    /// The same for who only tells it.
+    pub fn why(self) -> Refusal {
+        Refusal::Certificate(match self {
+            Failure::Refused(refusal) => return refusal,
+            Failure::Cut => CUT.into(),
+            Failure::Slow(limit) => format!(
+                "the other side does not answer the TLS handshake within {} ms",
+                limit.as_millis()
+            ),
+        })
+    }
+}
+
+impl From<Refusal> for Failure {
+    fn from(refusal: Refusal) -> Failure {
+        Failure::Refused(refusal)
+    }
 }
 
 fn may_be_handshake(arrived: &[u8]) -> bool {
@@ -87,7 +130,8 @@ pub async fn enter(
             }),
             _ => {
                 probe!("rpc_certificate_refused");
-                audit.connection_refused(peer, refusal(&verdict));
+                let why = verdict.failure();
+                audit.connection_refused(peer, why.as_deref().unwrap_or(CUT_BY_OPENER));
                 None
             }
         }
@@ -99,6 +143,11 @@ pub async fn enter(
     };
     if entered.is_none() {
         probe!("rpc_handshake_is_too_slow");
+        let why = format_args!(
+            "the TLS handshake is not over after {} ms",
+            limit.as_millis()
+        );
+        audit.connection_refused(peer, why);
     }
     entered.flatten()
 }
@@ -112,7 +161,7 @@ pub async fn open(
     address: SocketAddr,
     credentials: &Credentials,
     limit: Duration,
-) -> Result<Opened, Refusal> {
+) -> Result<Opened, Failure> {
     let Some((layer, verdict)) = credentials.open()? else {
         return Ok(Opened {
             reader,
@@ -129,19 +178,9 @@ pub async fn open(
             opener: Some(credentials.opener_by_certificate(address)),
             verdict: Some(verdict),
         }),
-        Some(Err(_)) => Err(refusal(&verdict)),
-        None => Err(Refusal::Certificate(format!(
-            "the other side does not answer the TLS handshake within {} ms",
-            limit.as_millis()
-        ))),
+        Some(Err(_)) => Err(Failure::of(&verdict)),
+        None => Err(Failure::Slow(limit)),
     }
-}
-
-/// Why a connection with certificates has ended before the greeting was answered.
-pub fn refusal(verdict: &Verdict) -> Refusal {
-    let cut = "the other side has ended the connection in the TLS handshake; see whether it is started with \
-               --tls-certificate-file, and what its trace says";
-    Refusal::Certificate(verdict.failure().unwrap_or_else(|| cut.into()))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use plinth_identity::greeting::{
 use plinth_identity::keys::Keyring;
 use plinth_identity::{Identity, Side, Verdict};
 use plinth_runtime::net::Layer;
-use plinth_runtime::{planted, random};
+use plinth_runtime::{Task, planted, random};
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -34,6 +34,8 @@ struct Inner {
     strangers: Cell<Strangers>,
     any_address: Cell<bool>,
     certificates: RefCell<Option<Handshakes>>,
+    /// Keep them current.
+    followers: RefCell<Vec<Task<()>>>,
     /// Opens all connections with certificates, and never without.
     opens_by_certificate: Cell<bool>,
     /// Who comes without a certificate and without a key is nobody.
@@ -54,6 +56,7 @@ impl Credentials {
             strangers: Cell::new(Strangers::Refused),
             any_address: Cell::new(false),
             certificates: RefCell::default(),
+            followers: RefCell::default(),
             opens_by_certificate: Cell::new(false),
             wants_certificates: Cell::new(false),
         });
@@ -74,6 +77,12 @@ impl Credentials {
     /// Accepts connections with certificates beside others.
     pub fn with_certificates(self, handshakes: Handshakes) -> Credentials {
         self.inner.certificates.replace(Some(handshakes));
+        self
+    }
+
+    /// `follower` exchanges the certificates while it runs. It ends with the last clone.
+    pub fn kept_current_by(self, follower: Task<()>) -> Credentials {
+        self.inner.followers.borrow_mut().push(follower);
         self
     }
 

@@ -1,6 +1,6 @@
 //! The calling side of a connection: connects on demand, matches replies to calls, pings, reconnects.
 
-use crate::certified::{self, Opened};
+use crate::certified::{self, Failure, Opened};
 use crate::connection::{self, Refused, Sending};
 use crate::credentials::{self, Credentials};
 use crate::frame::{self, Check};
@@ -27,6 +27,10 @@ use std::rc::Rc;
 const RECONNECT_MIN: Duration = Duration::from_millis(20);
 const RECONNECT_MAX: Duration = Duration::from_millis(500);
 
+/// Connections in a row that are cut in the TLS handshake, after which the other side counts as one that does not
+/// speak TLS. A process that is being stopped cuts those in its backlog, and the next attempt finds nobody.
+const CUTS_TOLD: u32 = 10;
+
 /// Pings to a watched peer within its limit of silence. One or two of them may be lost or late.
 const PINGS_A_LIMIT: u32 = 5;
 
@@ -50,8 +54,12 @@ pub(crate) struct Peer {
     reachability: Rc<Notify>,
     /// Connection attempts in a row that were refused: the machine is up, but no process listens.
     refusals: Cell<u32>,
-    /// Why the latest greeting has failed. `None` if it has not.
+    /// Why the latest greeting was refused. `None` if it was not.
     ungreeted: RefCell<Option<Refusal>>,
+    /// Why the latest greeting has no answer, if it has none: a hint for people, not an answer of the other side.
+    unanswered: RefCell<Option<Refusal>>,
+    /// Connections in a row that were cut in the TLS handshake.
+    cuts: Cell<u32>,
     /// The latest answer is that we may not ask.
     is_denied: Cell<bool>,
     /// Counts such answers, and failed greetings, of all peers of the transport.
@@ -80,6 +88,8 @@ impl Peer {
             reachability,
             refusals: Cell::new(0),
             ungreeted: RefCell::default(),
+            unanswered: RefCell::default(),
+            cuts: Cell::new(0),
             is_denied: Cell::new(false),
             denials,
         });
@@ -119,9 +129,10 @@ impl Peer {
         let _ = self.sending.borrow().push(short);
     }
 
-    /// Why the latest greeting has failed.
+    /// Why the latest greeting has failed, as far as is known.
     pub fn ungreeted(&self) -> Option<Refusal> {
-        self.ungreeted.borrow().clone()
+        let refusal = self.ungreeted.borrow().clone();
+        refusal.or_else(|| self.unanswered.borrow().clone())
     }
 
     /// The process there lets us do nothing, as far as is known: we have no key of it, or too low a one.
@@ -203,14 +214,14 @@ impl Peer {
                 match self.greet(halves).await {
                     Some(Ok((inbox, writer, checks))) => {
                         *backoff = RECONNECT_MIN;
-                        self.ungreeted.replace(None);
+                        self.forget_failures();
                         self.talk(inbox, writer, checks).await;
                         self.fail(Error::request_maybe_delivered);
                     }
                     refused => {
                         *backoff = (*backoff * 2).clamp(RECONNECT_MIN, RECONNECT_MAX);
-                        if let Some(Err(refusal)) = refused {
-                            self.note_ungreeted(refusal);
+                        if let Some(Err(failure)) = refused {
+                            self.note_ungreeted(failure);
                         }
                         self.fail(Error::connection_failed);
                     }
@@ -224,6 +235,7 @@ impl Peer {
                 if failed.is_none() {
                     self.set_reachable(false);
                 }
+                self.forget_failures(); // another process may come
                 *backoff = (*backoff * 2).clamp(RECONNECT_MIN, RECONNECT_MAX);
                 self.fail(Error::connection_failed);
             }
@@ -235,7 +247,7 @@ impl Peer {
     async fn greet(
         &self,
         halves: (net::Reader, net::Writer),
-    ) -> Option<std::result::Result<(Inbox, net::Writer, Option<Checks>), Refusal>> {
+    ) -> Option<std::result::Result<(Inbox, net::Writer, Option<Checks>), Failure>> {
         let limit = Duration::from_millis(CONNECT_TIMEOUT_MS.get());
         let opened = certified::open(halves, self.address, &self.credentials, limit).await;
         let Opened {
@@ -245,7 +257,7 @@ impl Peer {
             verdict,
         } = match opened {
             Ok(opened) => opened,
-            Err(refusal) => return Some(Err(refusal)),
+            Err(failure) => return Some(Err(failure)),
         };
         let mut inbox = Inbox::new(reader);
         let hello = credentials::hello(opener.as_ref());
@@ -259,15 +271,15 @@ impl Peer {
         };
         let answer = plinth_runtime::timeout(limit, connection::next_frame(&mut inbox)).await?;
         let Some(answer) = answer else {
-            return verdict.map(|verdict| Err(certified::refusal(&verdict)));
+            return verdict.map(|verdict| Err(Failure::of(&verdict)));
         };
         self.last_heard.set(plinth_runtime::now());
         if answer.token != frame::HELLO {
-            return Some(Err(Refusal::Malformed));
+            return Some(Err(Refusal::Malformed.into()));
         }
         let (proof, Outcome { session, .. }) = match opener.answered(&answer.payload) {
             Ok(settled) => settled,
-            Err(refusal) => return Some(Err(refusal)),
+            Err(refusal) => return Some(Err(refusal.into())),
         };
         if let Some(proof) = proof {
             writer.write_all(credentials::said(&proof)).await.ok()?;
@@ -280,13 +292,26 @@ impl Peer {
         Some(Ok((inbox, writer, checks)))
     }
 
-    fn note_ungreeted(&self, refusal: Refusal) {
-        let is_news = self.ungreeted.borrow().as_ref() != Some(&refusal);
-        if is_news {
-            trace_warn!("GreetingFailed", "peer" => self.address, "why" => refusal);
+    fn note_ungreeted(&self, failure: Failure) {
+        let is_cut = matches!(failure, Failure::Cut);
+        self.cuts.set(if is_cut { self.cuts.get() + 1 } else { 0 });
+        let is_refusal = matches!(failure, Failure::Refused(_)) || self.cuts.get() >= CUTS_TOLD;
+        let why = failure.why();
+        if self.ungreeted().as_ref() != Some(&why) {
+            trace_warn!("GreetingFailed", "peer" => self.address, "why" => why);
         }
-        self.ungreeted.replace(Some(refusal));
-        self.denials.set(self.denials.get() + 1);
+        if is_refusal {
+            self.ungreeted.replace(Some(why));
+            self.denials.set(self.denials.get() + 1);
+        } else {
+            self.unanswered.replace(Some(why));
+        }
+    }
+
+    fn forget_failures(&self) {
+        self.ungreeted.replace(None);
+        self.unanswered.replace(None);
+        self.cuts.set(0);
     }
 
     async fn talk(&self, inbox: Inbox, writer: net::Writer, checks: Option<Checks>) {

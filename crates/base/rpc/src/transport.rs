@@ -296,7 +296,8 @@ impl Transport {
         peers.get(&address).map_or(0, |peer| peer.refusals())
     }
 
-    /// Why the latest greeting at `address` has failed; `None` if it has not.
+    /// Why the latest greeting at `address` has failed, as far as is known; `None` if it has not. Also what is no
+    /// refusal is told: the connection was cut, or there was no answer.
     pub fn ungreeted(&self, address: SocketAddr) -> Option<Refusal> {
         let peers = self.inner.peers.borrow();
         peers.get(&address)?.ungreeted()

@@ -6,7 +6,7 @@ use plinth_identity::Identity;
 use plinth_identity::greeting::Refusal;
 use plinth_identity::keys::{KeyFile, Keyring};
 use plinth_rpc::{Credentials, Interface, Transport, requests};
-use plinth_runtime::sim::{Locality, SimConfig, Simulation};
+use plinth_runtime::sim::{KillKind, Locality, SimConfig, Simulation, control};
 use plinth_runtime::{Duration, net, now, race, sleep, spawn, timeout};
 use plinth_tls::testing::{Authority, Wanted, material};
 use plinth_tls::{Certificates, Policy};
@@ -247,6 +247,79 @@ fn who_is_told_to_use_tls_never_speaks_without() {
     });
 }
 
+/// The server does not answer, and then it does.
+async fn is_no_refusal(transport: &Transport, hint: &str) {
+    let outcome = recruit(transport).await;
+    assert_eq!(outcome, Err(Error::connection_failed));
+    assert!(!transport.is_denied(address()), "it has refused nobody");
+    let Some(Refusal::Certificate(line)) = transport.ungreeted(address()) else {
+        panic!("people hear what is known");
+    };
+    assert!(line.contains(hint), "{line}");
+    let until_done = async {
+        while recruit(transport).await.is_err() {
+            sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let done = timeout(Duration::from_secs(10), until_done).await;
+    assert!(done.is_some(), "it answers again");
+    assert_eq!(transport.denials().get(), 0);
+    assert_eq!(transport.ungreeted(address()), None);
+}
+
+#[test]
+fn a_server_that_stops_within_a_handshake_has_refused_nobody() {
+    let place = Place::new();
+    let of_server = place.clone();
+    beside(
+        move || of_server.server(),
+        unchanged,
+        |_| async move {
+            let server = control()
+                .processes()
+                .into_iter()
+                .find(|process| process.address == address());
+            let server = server.expect("it runs").id;
+            let node = || Transport::client_with(place.opener("node"));
+            control().pause_process(server, Duration::from_secs(3));
+            is_no_refusal(&node(), "does not answer the TLS handshake").await;
+            // It is killed with connections in its backlog.
+            let transport = node();
+            let killing = async {
+                sleep(Duration::from_secs(1)).await;
+                let after = Duration::from_secs(1);
+                control().kill_process(server, KillKind::RebootProcess { after });
+                std::future::pending::<()>().await;
+            };
+            control().pause_process(server, Duration::from_secs(2));
+            let asking = is_no_refusal(&transport, "has ended the connection");
+            race(killing, asking).await;
+        },
+    );
+}
+
+#[test]
+fn who_cuts_every_handshake_does_not_speak_tls_until_nobody_is_there() {
+    let place = Place::new();
+    beside(Credentials::none, unchanged, |_| async move {
+        let transport = Transport::client_with(place.opener("node"));
+        for cuts in 1..=10 {
+            assert!(!transport.is_denied(address()), "after {cuts} attempts");
+            let outcome = recruit(&transport).await;
+            assert_eq!(outcome, Err(Error::connection_failed));
+        }
+        assert!(transport.is_denied(address()));
+        assert_eq!(transport.denials().get(), 1);
+        let all = control().processes();
+        let server = all.iter().find(|process| process.address == address());
+        control().kill_process(server.expect("it runs").id, KillKind::Kill);
+        let outcome = recruit(&transport).await;
+        assert_eq!(outcome, Err(Error::connection_failed));
+        assert!(!transport.is_denied(address()), "another one may come");
+        assert_eq!(transport.ungreeted(address()), None);
+    });
+}
+
 #[test]
 fn a_refused_opener_learns_why_and_its_request_was_certainly_not_sent() {
     let (place, elsewhere) = (Place::new(), Place::new());
@@ -400,4 +473,26 @@ fn who_does_not_finish_the_handshake_in_time_is_dropped() {
             }
         },
     );
+}
+
+#[test]
+fn what_keeps_certificates_current_ends_with_the_last_clone_of_the_credentials() {
+    beside(Credentials::none, unchanged, |_| async move {
+        let looks = Rc::new(Cell::new(0));
+        let counted = looks.clone();
+        let follower = spawn("follower", async move {
+            loop {
+                sleep(Duration::from_secs(1)).await;
+                counted.set(counted.get() + 1);
+            }
+        });
+        let credentials = Credentials::none().kept_current_by(follower);
+        let clone = credentials.for_purpose("something else");
+        drop(credentials);
+        sleep(Duration::from_millis(2500)).await;
+        assert_eq!(looks.get(), 2);
+        drop(clone);
+        sleep(Duration::from_secs(5)).await;
+        assert_eq!((looks.get(), Rc::strong_count(&looks)), (2, 1));
+    });
 }

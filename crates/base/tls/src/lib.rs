@@ -23,6 +23,7 @@ mod judge;
 mod material;
 mod session;
 mod settings;
+mod signers;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
@@ -34,6 +35,7 @@ pub use guests::{ClientAuth, Guest, Guests, Wanted};
 pub use judge::Policy;
 pub use material::{Material, Part};
 pub use settings::{Settings, Source};
+pub use signers::overlap;
 
 use judge::Judge;
 use plinth_identity::{Side, Verdict};

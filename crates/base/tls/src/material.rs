@@ -50,6 +50,20 @@ fn certificates(part: &Part) -> Result<Vec<CertificateDer<'static>>, String> {
     }
 }
 
+/// Those in a CA file.
+pub(crate) fn roots(ca: &Part) -> Result<Vec<Root>, String> {
+    let roots = certificates(ca)?.into_iter().map(|der| {
+        let wrong = |what: String| format!("{}: a certificate is wrong: {what}", ca.name);
+        let said = x509::certificate(&der).ok_or_else(|| wrong("it is malformed".into()))?;
+        let anchor = webpki::anchor_from_trusted_cert(&der);
+        let anchor = anchor
+            .map_err(|error| wrong(format!("{error:?}")))?
+            .to_owned();
+        Ok(Root { der, anchor, said })
+    });
+    roots.collect()
+}
+
 impl Material {
     /// Our certificate with its chain and its key.
     pub(crate) fn certified_key(&self) -> Result<CertifiedKey, String> {
@@ -123,7 +137,7 @@ impl Material {
     /// Who may sign the certificates of others, and what they have revoked.
     pub(crate) fn trust(&self) -> Result<Trust, String> {
         Ok(Trust {
-            roots: self.roots()?,
+            roots: roots(&self.ca)?,
             revoked: self.revoked()?,
             file: self.ca.name.clone(),
         })
@@ -140,19 +154,6 @@ impl Material {
             list.map(CertRevocationList::from)
         });
         lists.collect()
-    }
-
-    fn roots(&self) -> Result<Vec<Root>, String> {
-        let roots = certificates(&self.ca)?.into_iter().map(|der| {
-            let wrong = |what: String| format!("{}: a certificate is wrong: {what}", self.ca.name);
-            let said = x509::certificate(&der).ok_or_else(|| wrong("it is malformed".into()))?;
-            let anchor = webpki::anchor_from_trusted_cert(&der);
-            let anchor = anchor
-                .map_err(|error| wrong(format!("{error:?}")))?
-                .to_owned();
-            Ok(Root { der, anchor, said })
-        });
-        roots.collect()
     }
 
     /// Our certificate, for people.

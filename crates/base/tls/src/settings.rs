@@ -11,7 +11,7 @@ use zeroize::Zeroizing;
 
 /// A longer file holds no certificates.
 const FILE_BYTES_MAX: usize = 1 << 20;
-const LOOK_INTERVAL: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// Where something is.
 #[derive(Clone, PartialEq, Eq)]
@@ -65,6 +65,11 @@ impl Settings {
     /// True if there is nothing to read: this process has no certificate.
     pub fn is_empty(&self) -> bool {
         self.certificate.is_none() && self.key.is_none() && self.ca.is_none()
+    }
+
+    /// True if it is said what certificates of others must say, or what they stand for.
+    pub fn has_rules(&self) -> bool {
+        !self.verify_peers.is_empty() || !self.identities.is_empty()
     }
 
     pub fn policy(&self) -> Result<Policy, String> {
@@ -137,18 +142,22 @@ impl Settings {
     }
 
     /// Looks at the files again and again, and gives those that have changed to `exchange`, which takes them and names
-    /// the certificate, or refuses them with a line for the user. `known`: what was read before.
+    /// the certificate, or refuses them with a line for the user. `known`: what was read before. Two looks must agree:
+    /// somebody may be writing a file, and one without its last part may be good by itself.
     pub(crate) async fn follow<C: Display>(
         &self,
         mut known: Material,
         exchange: impl Fn(&Material) -> Result<C, String>,
     ) -> Infallible {
-        let mut told = String::new();
+        let (mut told, mut seen) = (String::new(), None);
         loop {
             sleep(LOOK_INTERVAL).await;
             let read = self.read().await;
             let changed = read.and_then(|material| {
-                if material == known {
+                let is_news = material != known;
+                let is_settled = seen.as_ref() == Some(&material);
+                seen = Some(material.clone());
+                if !is_news || !is_settled {
                     return Ok(None);
                 }
                 let certificate = exchange(&material)?;
@@ -172,7 +181,7 @@ impl Settings {
     }
 }
 
-async fn read((source, what): (&Source, &str)) -> Result<Part, String> {
+pub(crate) async fn read((source, what): (&Source, &str)) -> Result<Part, String> {
     let path = match source {
         Source::Bytes(bytes) => return Ok(given(bytes, what)),
         Source::File(path) => path,

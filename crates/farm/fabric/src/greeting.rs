@@ -161,6 +161,29 @@ pub struct Judge {
     pub own: Option<SocketAddr>,
 }
 
+/// What the other side of a connection is to us.
+struct Proved {
+    identity: Identity,
+    /// It has a key or a certificate of it.
+    by_secret: bool,
+}
+
+impl Proved {
+    fn being(identity: Identity) -> Proved {
+        Proved {
+            identity,
+            by_secret: true,
+        }
+    }
+
+    fn nothing(identity: Identity) -> Proved {
+        Proved {
+            identity,
+            by_secret: false,
+        }
+    }
+}
+
 /// The next frame; `None` if the stream ends, or is none of frames.
 pub async fn next<T: Codec>(inbox: &mut Inbox, frames: &mut Frames) -> Option<T> {
     loop {
@@ -190,14 +213,14 @@ impl Judge {
                 return None;
             }
             First::Greeting(greeting) => {
-                self.admit(peer, self.credentials.stranger())?;
+                self.admit(peer, Proved::nothing(self.credentials.stranger()))?;
                 greeting
             }
             First::Hello(hello) => {
                 let answered = self.credentials.greeted(self.own, certified, &hello);
                 let proved = self.prove((peer, certified), inbox, sending, &mut frames, answered);
-                let identity = proved.await?;
-                self.admit(peer, identity)?;
+                let proved = proved.await?;
+                self.admit(peer, proved)?;
                 next(inbox, &mut frames).await?
             }
         };
@@ -213,12 +236,15 @@ impl Judge {
         sending: &Sending,
         frames: &mut Frames,
         Answered { answer, next: then }: Answered,
-    ) -> Option<Identity> {
+    ) -> Option<Proved> {
         if !answer.is_empty() {
             say(sending, answer);
         }
         let acceptor = match then {
-            Next::Settled(_) => return certified.or_else(|| Some(self.credentials.stranger())),
+            Next::Settled(_) => {
+                let nothing = || Proved::nothing(self.credentials.stranger());
+                return Some(certified.map_or_else(nothing, Proved::being));
+            }
             Next::Refused(refusal) => return self.refuse(peer, &refusal),
             Next::Proof(acceptor) => acceptor,
         };
@@ -227,20 +253,25 @@ impl Judge {
             Ok(outcome) => outcome,
             Err(refusal) => return self.refuse(peer, &refusal),
         };
-        if let Some(Session { send, receive }) = outcome.session {
-            sending.seal_with(Sealer::new(send));
-            frames.check_with(Checker::new(receive));
-        }
-        Some(outcome.peer)
+        let Some(Session { send, receive }) = outcome.session else {
+            return Some(Proved::nothing(outcome.peer));
+        };
+        sending.seal_with(Sealer::new(send));
+        frames.check_with(Checker::new(receive));
+        Some(Proved::being(outcome.peer))
     }
 
-    fn refuse(&self, peer: SocketAddr, refusal: &Refusal) -> Option<Identity> {
+    fn refuse(&self, peer: SocketAddr, refusal: &Refusal) -> Option<Proved> {
         probe!("farm_fabric_greeting_refused");
         self.audit.connection_refused(peer, refusal);
         None
     }
 
-    fn admit(&self, peer: SocketAddr, identity: Identity) -> Option<()> {
+    fn admit(&self, peer: SocketAddr, proved: Proved) -> Option<()> {
+        let Proved {
+            identity,
+            by_secret,
+        } = proved;
         let audience = Audience::Servers;
         if audience.admits(identity)
             || planted!(
@@ -248,6 +279,9 @@ impl Judge {
                 "whoever connects may change memory"
             )
         {
+            if by_secret {
+                self.audit.greeted(peer, identity);
+            }
             return Some(());
         }
         probe!("farm_fabric_stranger_refused");

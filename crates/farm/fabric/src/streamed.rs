@@ -155,13 +155,15 @@ impl Streamed {
         machine: Machine,
         address: SocketAddr,
     ) -> Result<Greeted, Option<Refusal>> {
-        let opened = certified::open(halves, address, &self.credentials, self.limit).await;
+        // Shorter than the limit of the whole: a handshake that is not answered is told as one.
+        let limit = self.limit / 2;
+        let opened = certified::open(halves, address, &self.credentials, limit).await;
         let Opened {
             mut reader,
             mut writer,
             opener,
             verdict,
-        } = opened.map_err(Some)?;
+        } = opened.map_err(|failure| Some(failure.why()))?;
         let sending = Sending::new();
         let greeting = Greeting {
             from: self.local.machine().0,
@@ -169,7 +171,7 @@ impl Streamed {
         };
         let greeted = greet((&mut reader, &mut writer), &sending, opener, &greeting).await;
         // Whoever refuses our certificate ends the connection, and has said why.
-        let by_certificate = || Some(certified::refusal(verdict.as_ref()?));
+        let by_certificate = || Some(certified::Failure::of(verdict.as_ref()?).why());
         let frames = greeted.map_err(|why| why.or_else(by_certificate))?;
         Ok((reader, writer, sending, frames))
     }

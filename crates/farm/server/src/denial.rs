@@ -26,7 +26,7 @@ pub fn denial(transport: &Transport, file: &ClusterFile) -> Option<String> {
         ),
         None => format!(
             "the coordinator {first} refuses this process: it needs a server's key; put the cluster's key file \
-             beside the cluster file, as NAME.keys"
+             beside the cluster file, as NAME.keys. If the cluster speaks TLS, use its file with :tls"
         ),
     })
 }

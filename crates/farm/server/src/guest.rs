@@ -59,8 +59,12 @@ impl Guest {
         };
         let guest = timeout(limit, entering).await;
         guest.unwrap_or_else(|| {
+            let moving = match config.cluster.is_tls {
+                true => "; machines whose file has no :tls yet cannot reach it",
+                false => "",
+            };
             Err(format!(
-                "it is not let in within {} s; `plinth farm status` tells what the cluster lacks",
+                "it is not let in within {} s; `plinth farm status` tells what the cluster lacks{moving}",
                 limit.as_secs()
             ))
         })

@@ -83,6 +83,7 @@ fn main() {
         listen,
         kinds: &KINDS,
         engine: EngineKind::Ssd,
+        public: None,
         cache_bytes: 64 << 20,
         service: None,
         settings: Settings::default(),

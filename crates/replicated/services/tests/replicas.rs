@@ -449,7 +449,13 @@ fn a_process_that_cannot_be_what_it_is_asked_to_be_says_so() {
         let line = await_end(&nodes[3]).await;
         let start = "replica \"replica-1\" of \"jobs\": another replica, at 10.0.3.1:4700, has";
         assert!(line.starts_with(start), "{line}");
+        let by_tls = jobs.replace(',', ":tls,") + ":tls";
         for (node, asked, says) in [
+            (
+                1,
+                adopt(&by_tls, "queue", "replica-1"),
+                "it is that replica already, with a service's file without :tls",
+            ),
             (
                 1,
                 adopt("locks:b1@10.0.3.0:4700", "lock", "x"),

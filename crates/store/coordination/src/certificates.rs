@@ -23,6 +23,9 @@ impl fmt::Debug for Tls {
     }
 }
 
+const OF_NO_USE: &str =
+    "--tls-verify-peers, --tls-identity or --tls-password, or the variable of one of them,";
+
 /// The error of a process that is to use TLS and has no certificate.
 pub fn missing(asks: &str) -> String {
     format!(
@@ -44,11 +47,15 @@ fn enough(
 }
 
 impl Tls {
-    /// Reads what `settings` say; `None` if they say nothing. For a process that hears later whether its cluster asks
+    /// Reads what `settings` say; `None` if they say nothing. Rules without a certificate are refused: whoever gives
+    /// them believes that others are checked. For a process that hears later whether its cluster asks
     /// for TLS. The error is a line for the user.
     pub async fn read(settings: Settings) -> Result<Option<Arc<Tls>>, String> {
         if settings.is_empty() {
-            return Ok(None);
+            return match settings.has_rules() || settings.password.is_some() {
+                true => Err(missing(OF_NO_USE)),
+                false => Ok(None),
+            };
         }
         let material = settings.read().await?;
         Tls::new(settings, material).map(Some)
@@ -100,7 +107,8 @@ impl Tls {
         let protected = credentials.with_certificates(certificates.handshakes());
         let (settings, material) = (self.settings.clone(), self.material.clone());
         let following = async move { match certificates.follow(&settings, material).await {} };
-        plinth_runtime::spawn("certificates", following).detach();
+        let following = plinth_runtime::spawn("certificates", following);
+        let protected = protected.kept_current_by(following);
         match self.is_closed {
             true => protected.closed_without_certificate(),
             false => protected,

@@ -92,6 +92,7 @@ impl ClusterArguments {
         let file = ClusterFile::load_with(&path, self.tls.settings())
             .await
             .map_err(|error| error.to_string())?;
+        self.tls.tell_if_unused(file.is_tls, path.display());
         trace_file::tell_of_stale_cluster_file();
         let coordinators = Coordinators::from(file.clone());
         let (kept, at, written) = (coordinators.clone(), path.clone(), file.clone());

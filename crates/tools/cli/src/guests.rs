@@ -4,7 +4,7 @@ use crate::Outcome;
 use crate::tls::TlsArguments;
 use plinth_keeper::acl::is_distinguished_name;
 use plinth_runtime::spawn;
-use plinth_tls::{ClientAuth, Guests, Settings, Source};
+use plinth_tls::{ClientAuth, Guests, Settings, Source, overlap};
 use std::path::PathBuf;
 
 #[derive(clap::Args, Clone, Debug)]
@@ -39,16 +39,32 @@ impl ForGuests {
 
     /// What `tls` says of connections between processes. Without those of who signs others, a certificate is for
     /// clients only, if there is a secure port.
-    pub fn of_processes(tls: &TlsArguments, has_secure: bool) -> Settings {
+    ///
+    /// # Errors
+    /// There are rules, which are about processes.
+    pub fn of_processes(tls: &TlsArguments, has_secure: bool) -> Outcome<Settings> {
         match tls.settings() {
-            settings if settings.ca.is_none() && has_secure => Settings::default(),
-            settings => settings,
+            settings if settings.ca.is_some() || !has_secure => Ok(settings),
+            settings if settings.has_rules() => Err(
+                "--tls-verify-peers and --tls-identity are about processes of Plinth, not about ZooKeeper's clients, \
+                 and nobody may sign certificates of processes: give --tls-ca-file, or leave them and their variables \
+                 out"
+                    .into(),
+            ),
+            _ => Ok(Settings::default()),
         }
     }
 
-    /// True if clients show certificates that those sign who sign the certificates of processes.
-    pub fn mix_with_processes(&self) -> bool {
-        self.client_ca_file.is_none() && self.client_auth != ClientAuth::None
+    /// True if somebody may sign certificates of clients who may sign those of `processes`, too.
+    pub async fn mix_with(&self, processes: &Settings) -> Outcome<bool> {
+        let Some(of_processes) = &processes.ca else {
+            return Ok(false);
+        };
+        match &self.client_ca_file {
+            _ if self.client_auth == ClientAuth::None => Ok(false),
+            None => Ok(true),
+            Some(file) => overlap(&Source::File(file.clone()), of_processes).await,
+        }
     }
 
     /// Reads the certificates, and takes their files again when they change. The error begins with `flag`, which names

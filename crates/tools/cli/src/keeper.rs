@@ -12,7 +12,7 @@ use crate::knobs::parse_knobs;
 use crate::server::{follow_parent, raise_file_limit};
 use crate::tls::TlsArguments;
 use crate::zookeeper::ForClients;
-use crate::{allocator, trace_file};
+use crate::{allocator, pages, trace_file};
 use name::parse_tree;
 use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_identity::Identity;
@@ -114,10 +114,11 @@ async fn serve(arguments: Arguments, options: Options) -> Outcome {
         let read = arguments.guests.guests("--secure-listen", &arguments.tls);
         doors.secure = Some((address, read.await.map_err(at)?));
     }
-    let settings = ForGuests::of_processes(&arguments.tls, doors.secure.is_some());
+    let settings = ForGuests::of_processes(&arguments.tls, doors.secure.is_some()).map_err(at)?;
     let cluster = ClusterFile::load_with(&arguments.cluster_file, settings)
         .await
         .map_err(|error| at(with_remedy(error)))?;
+    let are_needed = cluster.is_tls;
     // A gateway needs no more, whatever its file gives.
     let credentials = cluster.credentials(Identity::Client);
     let database = plinth_client::connect_with(credentials, cluster);
@@ -129,7 +130,11 @@ async fn serve(arguments: Arguments, options: Options) -> Outcome {
     })?;
     let questions = match arguments.admin {
         Some(address) => {
-            Some(admin::listen("--admin", address, &arguments.cluster_file).map_err(at)?)
+            let keys = pages::Keys {
+                cluster_file: &arguments.cluster_file,
+                are_needed,
+            };
+            Some(admin::listen("--admin", address, keys).map_err(at)?)
         }
         None => None,
     };

@@ -57,25 +57,43 @@ pub fn health(pages: Vec<Page>) -> Router {
         .route("/health/ready", get(ready))
 }
 
+/// Whose keys a page asks for.
+pub struct Keys<'a> {
+    pub cluster_file: &'a Path,
+    /// Everybody else proves something to this process: nobody is let in because there are no keys.
+    pub are_needed: bool,
+}
+
 /// Lets in from afar only who has a key of the cluster, if the cluster has keys. Pages on loopback addresses are for
-/// everybody on this machine.
-pub fn guarded(router: Router, address: SocketAddr, cluster_file: &Path) -> Router {
+/// everybody on this machine. `flag` names the address.
+///
+/// # Errors
+/// There are no keys, and they are needed: a line for the user.
+pub fn guarded(flag: &str, address: SocketAddr, router: Router, of: Keys) -> Outcome<Router> {
     if address.ip().is_loopback() {
-        return router;
+        return Ok(router);
     }
-    let path: Arc<Path> = key_file::beside(cluster_file).into();
-    router.layer(from_fn(move |request: Request, next: Next| {
+    let path: Arc<Path> = key_file::beside(of.cluster_file).into();
+    if of.are_needed && matches!(keys_at(&path), Ok(None)) {
+        return Err(format!(
+            "{flag} {address}: the page has no certificates, and there are no keys to guard it, so everybody could \
+             read it; make {} with plinth keys new, or choose a loopback address",
+            path.display()
+        ));
+    }
+    let are_needed = of.are_needed;
+    Ok(router.layer(from_fn(move |request: Request, next: Next| {
         // Read each time: keys are exchanged while the process runs.
         let keys = keys_at(&path);
         async move {
             let said = request.headers().get(AUTHORIZATION);
             let token = said.and_then(|said| said.as_bytes().strip_prefix(b"Bearer "));
             match keys {
-                Ok(None) => next.run(request).await,
+                Ok(None) if !are_needed => next.run(request).await,
                 Ok(Some(keys)) if token.is_some_and(|token| keys.is_page_token(token)) => {
                     next.run(request).await
                 }
-                Ok(Some(_)) => {
+                Ok(_) => {
                     let ask = [(WWW_AUTHENTICATE, "Bearer")];
                     (StatusCode::UNAUTHORIZED, ask, NEEDS_TOKEN).into_response()
                 }
@@ -85,7 +103,7 @@ pub fn guarded(router: Router, address: SocketAddr, cluster_file: &Path) -> Rout
                 }
             }
         }
-    }))
+    })))
 }
 
 fn keys_at(path: &Path) -> Result<Option<Keyring>, String> {

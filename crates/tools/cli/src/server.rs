@@ -179,6 +179,9 @@ async fn serve(arguments: Arguments) -> Outcome {
         .listen
         .close(&mut cluster.certificates)
         .map_err(at)?;
+    arguments
+        .listen
+        .tell_if_open(cluster.certificates.is_some(), cluster.keys.is_some());
     let public = arguments.public.beside(arguments.listen).map_err(at)?;
     check_ports(arguments.listen.address, "--listen", arguments.workers).map_err(at)?;
     if let Some(public) = public {
@@ -196,7 +199,11 @@ async fn serve(arguments: Arguments) -> Outcome {
     };
     if let Some(address) = arguments.metrics {
         let router = pages::router(pages.clone());
-        let router = pages::guarded(router, address, &arguments.cluster_file);
+        let keys = pages::Keys {
+            cluster_file: &arguments.cluster_file,
+            are_needed: arguments.listen.is_tls(),
+        };
+        let router = pages::guarded("--metrics", address, router, keys).map_err(at)?;
         let router = router.merge(pages::health(pages.clone()));
         pages::serve("--metrics", address, router).map_err(at)?;
     }

@@ -101,7 +101,12 @@ fn check_open(serve: &Serve) -> Outcome {
 
 async fn protection(serve: &Serve) -> Outcome<Option<Protection>> {
     if serve.listen.is_tls() {
-        let protection = Protection::new(&serve.listen, serve.client_auth, &serve.tls);
+        // A gateway shows its service the certificate of the variables.
+        let settings = match serve.service {
+            Some(_) => serve.tls.said(),
+            None => serve.tls.settings(),
+        };
+        let protection = Protection::new(&serve.listen, serve.client_auth, settings);
         return protection.await.map(Some);
     }
     match serve.tls.is_given() || serve.client_auth != ClientAuth::default() {

@@ -3,6 +3,7 @@
 use crate::Outcome;
 use plinth_coordination::certificates::{Tls, missing};
 use plinth_coordination::cluster_file;
+use plinth_runtime::trace_warn;
 use plinth_tls::{Settings, Source};
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -49,26 +50,36 @@ impl TlsArguments {
             &self.tls_key_file,
             &self.tls_ca_file,
         ];
-        files.iter().any(|file| file.is_some()) || self.tls_password.is_some() || self.has_rules()
+        let has_rules = !self.tls_verify_peers.is_empty() || !self.tls_identity.is_empty();
+        files.iter().any(|file| file.is_some()) || self.tls_password.is_some() || has_rules
     }
 
-    /// True if an option says what certificates of others must say, or what they stand for.
-    pub fn has_rules(&self) -> bool {
-        !self.tls_verify_peers.is_empty() || !self.tls_identity.is_empty()
+    /// Tells the user of a tool that its options are of no use: `addresses` have no `:tls`.
+    pub fn tell_if_unused(&self, is_tls: bool, addresses: impl fmt::Display) {
+        if self.is_given() && !is_tls {
+            eprintln!(
+                "plinth: options for TLS are given, and this speaks without TLS: no address of {addresses} has :tls \
+                 behind it"
+            );
+        }
     }
 
     /// What the options say, and the variables where they say nothing.
     pub fn settings(&self) -> Settings {
+        self.said().or_variables(|name| std::env::var(name).ok())
+    }
+
+    /// What the options say, whatever variables say.
+    pub fn said(&self) -> Settings {
         let file = |path: &Option<PathBuf>| path.clone().map(Source::File);
-        let said = Settings {
+        Settings {
             certificate: file(&self.tls_certificate_file),
             key: file(&self.tls_key_file),
             ca: file(&self.tls_ca_file),
             password: self.tls_password.clone().map(Into::into),
             verify_peers: self.tls_verify_peers.clone(),
             identities: self.tls_identity.clone(),
-        };
-        said.or_variables(|name| std::env::var(name).ok())
+        }
     }
 }
 
@@ -130,6 +141,19 @@ impl fmt::Display for Listen {
 impl Listen {
     pub fn is_tls(self) -> bool {
         self.is_tls
+    }
+
+    /// Tells at the start that certificates keep nobody out here. Without keys, who has none is trusted.
+    pub fn tell_if_open(self, has_certificates: bool, has_keys: bool) {
+        if self.is_tls || !has_certificates || has_keys {
+            return;
+        }
+        let at = self.address;
+        trace_warn!("StrangersTrusted", "listen" => at);
+        eprintln!(
+            "plinth: --listen {at}: there are certificates and no keys: whoever comes without a certificate may do \
+             everything; write {at}:tls when nobody is left who must"
+        );
     }
 
     /// Closes the address if that is wanted, to those who have neither a certificate nor a key.

@@ -160,7 +160,8 @@ fn a_service_over_tls_lets_each_in_as_far_as_its_certificate_leads() {
 
     // Who has no certificate, none that counts, or one of another authority.
     let request = acquire("third");
-    let call = || ask(&place.service(), "call", &["acquire", &request]);
+    let service = place.service();
+    let call = || ask(&service, "call", &["acquire", &request]);
     ends(&mut call(), "asks for TLS; give --tls-certificate-file");
     ends(
         call().envs(of("stolen")),
@@ -173,13 +174,14 @@ fn a_service_over_tls_lets_each_in_as_far_as_its_certificate_leads() {
     ends(call().envs(of("foreign")), "compare the CA files");
     let bare = place.directory.file("bare.delos");
     std::fs::write(&bare, file.replace(":tls", "")).expect("written");
-    ends(
-        &mut ask(&bare, "call", &["acquire", &request]),
-        "use its file with :tls",
-    );
+    let bare_call = || ask(&bare, "call", &["acquire", &request]);
+    ends(&mut bare_call(), "use its file with :tls");
 
     // Replicas speak TLS among themselves after a restart, too.
     place.processes[0] = None;
+    // A process that is down hides no reason.
+    ends(call().envs(of("foreign")), "compare the CA files");
+    ends(&mut bare_call(), "use its file with :tls");
     ends(
         &mut place.replica(0, ""),
         "service.delos asks for TLS; give",
@@ -232,6 +234,38 @@ fn a_service_moves_to_tls_while_it_is_used() {
     ends(&mut asked, "use its file with :tls");
 }
 
+/// A gateway by TLS at `secure`, whose clients are those of another authority: its options are about them, and the
+/// variables about the service.
+fn secured_gateway(place: &Place, secure: &str) -> Server {
+    let mut secured = Command::new(BINARY);
+    secured.args(["table", "serve", "--listen", &format!("{secure}:tls")]);
+    secured.arg("--service").arg(place.service());
+    secured.stdin(Stdio::null());
+    secured.envs(place.files.variables_of("app-1"));
+    ends(&mut secured, "--tls-certificate-file is missing");
+    let of_clients = Authority::new("Root of clients");
+    place.files.put_ca("clients", &[&of_clients.pem]);
+    let issued = of_clients.issue(&Wanted::named("reader"));
+    place.files.put("reader", &issued);
+    for (option, name, ending) in [
+        ("--tls-certificate-file", "node", "crt"),
+        ("--tls-key-file", "node", "key"),
+        ("--tls-ca-file", "clients", "crt"),
+    ] {
+        secured.arg(option).arg(place.files.file(name, ending));
+    }
+    secured.args(["--tls-verify-peers", "S.CN=reader"]);
+    for (name, _) in place.files.variables_of("app-1") {
+        secured.env_remove(name);
+    }
+    ends(
+        &mut secured,
+        "towards the service, a gateway has those of the variables only",
+    );
+    secured.envs(place.files.variables_of("app-1"));
+    start(secured)
+}
+
 #[test]
 fn tables_over_tls_are_served_by_a_gateway_with_a_certificate() {
     let place = Place::new("tables-tls", 1);
@@ -247,6 +281,8 @@ fn tables_over_tls_are_served_by_a_gateway_with_a_certificate() {
         serve
     };
     ends(&mut gateway(), "asks for TLS; give --tls-certificate-file");
+    let secure = format!("127.0.0.1:{}", free_ports(1));
+    let _secured = secured_gateway(&place, &secure);
     let mut with = gateway();
     with.envs(place.files.variables("app-1", "ca"));
     let _gateway = start(with);
@@ -257,11 +293,23 @@ fn tables_over_tls_are_served_by_a_gateway_with_a_certificate() {
         let asked = shell.args(["table", "--connect", &listen, "--exec", statements]);
         let output = asked.output().expect("it runs");
         if output.status.success() {
-            return;
+            break;
         }
         assert!(began.elapsed() < PATIENCE, "{}", text(&output.stderr));
         std::thread::sleep(Duration::from_millis(100));
     }
+    // This shell trusts who signs certificates of processes, as the gateway's is, and shows one of clients.
+    let mut shell = Command::new(BINARY);
+    shell.args([
+        "table",
+        "--connect",
+        &format!("{secure}:tls"),
+        "--exec",
+        "tables",
+    ]);
+    let certified = shell.envs(place.files.variables("reader", "ca"));
+    let tables = succeeds(&certified.output().expect("it runs"));
+    assert!(tables.contains("notes"), "{tables}");
 }
 
 #[test]
@@ -274,7 +322,12 @@ fn what_is_said_of_certificates_means_something_or_is_refused() {
     };
     ends(&mut serve(":tls", &[]), ":tls asks for TLS; give");
     let rules = ["--tls-identity", "server:S.CN=node"];
-    ends(&mut serve("", &rules), "--tls-identity asks for TLS; give");
+    let useless =
+        "--tls-identity or --tls-password, or the variable of one of them, asks for TLS; give";
+    ends(&mut serve("", &rules), useless);
+    for variable in ["PLINTH_TLS_IDENTITY", "FDB_TLS_VERIFY_PEERS"] {
+        ends(serve("", &[]).env(variable, "server:S.CN=node"), useless);
+    }
     let of = |ending: &str, name: &str| place.files.file(name, ending).display().to_string();
     let own = [
         "--tls-certificate-file",
@@ -288,18 +341,77 @@ fn what_is_said_of_certificates_means_something_or_is_refused() {
     let ca = of("crt", "ca");
     let both = [&own[..], &secure, &["--client-ca-file", &ca]].concat();
     ends(&mut serve(":tls", &both), ":tls asks for TLS; give");
+    let about_processes = [&own[..], &secure, &["--client-ca-file", &ca], &rules].concat();
+    ends(
+        &mut serve("", &about_processes),
+        "--tls-identity are about processes",
+    );
     // ZooKeeper's clients would be servers.
     let mixed = [&own[..], &secure, &["--tls-ca-file", &ca]].concat();
     ends(
         &mut serve("", &mixed),
-        "name who signs theirs with --client-ca-file",
+        "somebody else sign theirs, whom --client-ca-file names",
+    );
+    let more = ["--client-ca-file", &ca, "--tls-verify-peers", "S.O=Plinth"];
+    ends(
+        &mut serve("", &[&mixed[..], &more].concat()),
+        "somebody else sign theirs",
     );
     let mut mixed = serve("", &secure);
     mixed.envs(place.files.variables("node", "ca"));
-    ends(&mut mixed, "name who signs theirs with --client-ca-file");
+    ends(&mut mixed, "somebody else sign theirs");
+
+    let page = ["--metrics", "0.0.0.0:1"];
+    ends(&mut serve(":tls", &page), "no keys to guard it");
+    // A tool says that it does not use what it is given.
+    let mut unused = place.create("lock", &[""]);
+    unused
+        .args(own)
+        .args(["--tls-ca-file", &ca, "--timeout", "1"]);
+    let said = text(&unused.output().expect("it runs").stderr);
+    assert!(
+        said.contains("speaks without TLS: no address of --replica has"),
+        "{said}"
+    );
 
     ends(&mut place.create("lock", &[":tls"]), "asks for TLS; give");
     let mut some = place.create("lock", &[":tls", ""]);
     some.env("PLINTH_TLS_IDENTITY", IDENTITIES);
     ends(&mut some, "others do not");
+}
+
+/// Waits until a file has this in it.
+fn has(file: &Path, what: &str) {
+    let began = Instant::now();
+    loop {
+        let content = std::fs::read_to_string(file).unwrap_or_default();
+        if content.contains(what) {
+            return;
+        }
+        assert!(began.elapsed() < PATIENCE, "{what}: {content}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+#[test]
+fn a_replica_that_trusts_strangers_says_so_and_its_record_has_who_is_refused() {
+    let place = Place::bare("delos-tls-open", 1);
+    let said = place.directory.file("said");
+    let mut serve = place.replica(0, "");
+    serve.envs(place.files.variables_of("node"));
+    serve.stderr(std::fs::File::create(&said).expect("a file"));
+    let _replica = start(serve);
+    has(&said, "there are certificates and no keys");
+    let foreign = Authority::new("Our root");
+    let issued = foreign.issue(&Wanted::named("node"));
+    place.files.put("foreign", &issued);
+    let mut create = place.create("lock", &[":tls"]);
+    ends(
+        create.envs(place.files.variables("foreign", "ca")),
+        "compare the CA files",
+    );
+    has(
+        &place.directory.file("r0/audit.jsonl"),
+        "not signed by a trusted root",
+    );
 }

@@ -7,7 +7,8 @@ mod common;
 
 use common::certificates::Files;
 use common::farm::Machines;
-use common::{BINARY, error_line, text};
+use common::{BINARY, Directory, error_line, text};
+use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
@@ -276,6 +277,21 @@ fn the_same_greeting_is_answered_where_there_are_no_keys() {
     assert_eq!(heard, frame(&[0]));
 }
 
+#[test]
+fn dev_writes_over_no_cluster_file_that_asks_for_tls() {
+    let directory = Directory::new("farm-dev-tls");
+    let file = directory.file("plinth.cluster");
+    let asking = "farm:a1@127.0.0.1:4500:tls\n";
+    std::fs::write(&file, asking).expect("written");
+    let mut dev = Command::new(BINARY);
+    dev.args(["dev", "--farm", "1", "--data-dir"])
+        .arg(&directory.0);
+    let line = error_line(&dev.output().expect("it runs"));
+    assert!(line.contains("asks for TLS"), "{line}");
+    assert!(line.contains("choose another with --data-dir"), "{line}");
+    assert_eq!(std::fs::read_to_string(&file).expect("kept"), asking);
+}
+
 /// Makes the cluster file, which names one process, ask for TLS.
 fn ask_for_tls(machines: &Machines) {
     let file = std::fs::read_to_string(machines.file()).expect("written");
@@ -374,6 +390,7 @@ fn a_cluster_of_machines_moves_to_tls_while_it_is_used() {
     machines.whole();
     machines.cli("set k kept");
     machines.variables = files.variables_of("node");
+    let former = elsewhere(&machines, "former", None);
     let mut value = 0;
     for stage in ["with certificates", "they open by TLS", "closed"] {
         if stage == "they open by TLS" {
@@ -385,9 +402,43 @@ fn a_cluster_of_machines_moves_to_tls_while_it_is_used() {
         for i in 0..3 {
             machines.kill(i);
             machines.start(i);
-            machines.whole();
+            // A shell that was not let in is still named.
+            let members = |status: &Value| {
+                let all = status["machines"].as_array().expect("a list").iter();
+                all.filter(|machine| machine["is_member"] == true).count()
+            };
+            let is_whole = |status: &Value| status["missing"] == json!([]) && members(status) == 3;
+            machines.until(|status| status["serves"] == true && is_whole(status));
+            value += 1;
+            match stage {
+                "they open by TLS" => {
+                    // Machines with the former file would come to a shell with the new one without TLS.
+                    let asked = shell_with(&machines, &former, &format!("set a {value}; get a"));
+                    let said = text(&asked.stdout);
+                    let line = text(&asked.stderr);
+                    assert!(said.contains(&format!("`a' is `{value}'")), "{i}: {line}");
+                    if i < 2 {
+                        let new = PathBuf::from(machines.file());
+                        let line = error_line(&shell_with(&machines, &new, "get a"));
+                        assert!(line.contains("whose file has no :tls yet"), "{i}: {line}");
+                    }
+                }
+                _ => set_and_read(&machines, value),
+            }
         }
         value += 1;
         set_and_read(&machines, value);
     }
+}
+
+/// A shell with the certificate of the machines and this cluster file.
+fn shell_with(machines: &Machines, file: &Path, statements: &str) -> Output {
+    let mut asked = Command::new(BINARY);
+    asked.args(["farm", "cli", "-C"]).arg(file);
+    asked
+        .arg("--memory-dir")
+        .arg(machines.directory.file("memory"));
+    asked.args(["--timeout", "10", "--exec", statements]);
+    asked.envs(machines.variables.iter().cloned());
+    asked.output().expect("it runs")
 }

@@ -376,6 +376,9 @@ fn a_secure_port_alone_needs_no_plain_one_and_wrong_files_are_named() {
         let line = text(&output.stderr);
         assert!(line.contains(says), "{flag}: {line}");
     }
+    let rules = place.arguments("--secure-listen", &["--tls-verify-peers", "S.CN=node"]);
+    let line = text(&keeper(&rules).output().expect("it runs").stderr);
+    assert!(line.contains("are about processes"), "{line}");
     let wrong = place.arguments("--secure-listen", &["--x509-super-user", "root"]);
     let line = text(&keeper(&wrong).output().expect("it runs").stderr);
     assert!(line.contains("CN=admin"), "{line}");

@@ -173,3 +173,67 @@ fn files_that_change_are_taken_while_it_runs_and_wrong_ones_are_not() {
         );
     });
 }
+
+#[test]
+fn a_file_that_is_seen_between_two_writes_is_not_taken() {
+    Simulation::new(1, SimConfig::default()).run(async {
+        let place = Place::new();
+        let own = place.issue("own");
+        write("/cert", &own.certificate).await;
+        write("/key", &own.key).await;
+        let stolen = place.issue("stolen");
+        let root = place.authority.pem.clone();
+        let whole = format!("{root}{}", place.authority.revoked(&[&stolen], 2100));
+        write("/ca", &whole).await;
+        let file = |path: &str| Some(Source::File(path.into()));
+        let settings = Settings {
+            certificate: file("/cert"),
+            key: file("/key"),
+            ca: file("/ca"),
+            ..Settings::default()
+        };
+        let loaded = settings.load().await.expect("they fit");
+        let (own, known) = loaded.expect("there are some");
+        let followed = own.clone();
+        let _following = spawn("follow", async move {
+            match followed.follow(&settings, known).await {}
+        });
+        let thief = Certificates::new(&material(&stolen, &root), Policy::default());
+        let thief = thief.expect("they fit");
+        let is_refused = || !greet(&thief, &own).0.is_open() || !greet(&thief, &own).1.is_open();
+        assert!(is_refused());
+        for _ in 0..20 {
+            write("/ca", &root).await;
+            sleep(Duration::from_millis(400)).await;
+            write("/ca", &whole).await;
+            sleep(Duration::from_millis(1130)).await;
+            assert!(is_refused(), "the list counts");
+        }
+        write("/ca", &root).await;
+        sleep(Duration::from_secs(2)).await;
+        assert!(!is_refused(), "the file has no list any more");
+    });
+}
+
+#[test]
+fn two_files_overlap_if_one_authority_is_in_both_or_has_signed_one_in_the_other() {
+    let [ours, other, namesake] = ["Our root", "Other root", "Our root"].map(Authority::new);
+    let below = ours.issue(&Wanted::named("Below"));
+    let file = |all: &[&str]| Source::Bytes(all.concat().into());
+    let overlap = |one: &[&str], other: &[&str]| {
+        let (one, other) = (file(one), file(other));
+        let simulation = Simulation::new(1, SimConfig::default());
+        let looked = async move { crate::overlap(&one, &other).await };
+        let looked = simulation.run_until(looked, Duration::from_secs(1));
+        looked.expect("it ends")
+    };
+    let (ours, other, namesake) = (&ours.pem[..], &other.pem[..], &namesake.pem[..]);
+    assert_eq!(overlap(&[ours], &[ours]), Ok(true));
+    assert_eq!(overlap(&[other, ours], &[ours]), Ok(true));
+    assert_eq!(overlap(&[&below.certificate], &[ours]), Ok(true));
+    assert_eq!(overlap(&[ours], &[&below.certificate, other]), Ok(true));
+    assert_eq!(overlap(&[ours], &[other]), Ok(false));
+    assert_eq!(overlap(&[ours], &[namesake]), Ok(false));
+    let wrong = overlap(&[ours], &["nothing"]).expect_err("it is no CA file");
+    assert!(wrong.contains("there is no certificate in it"), "{wrong}");
+}

@@ -293,7 +293,7 @@ requests! {
     CopyStore = 130 for Servers => CopiedPage;
     BackUp = 131 for Operators => Told;
     AskBackup = 132 for Operators => BackupStatus;
-    Restore = 133 for Operators => Restored;
+    Restore = 133 for Servers => Restored;
     AskLoad = 134 for Clients => Load;
 }
 
@@ -321,6 +321,14 @@ impl Restored {
 mod tests {
     use super::*;
     use plinth_core::testing::fuzz;
+    use plinth_rpc::Request;
+
+    #[test]
+    fn only_servers_say_what_a_process_becomes_a_replica_of_and_take_its_store() {
+        let all = [Adopt::AUDIENCE, Restore::AUDIENCE, CopyStore::AUDIENCE];
+        assert_eq!(all, [Greet::AUDIENCE; 3]);
+        assert_ne!(Greet::AUDIENCE, SwitchEngine::AUDIENCE, "an operator's");
+    }
 
     #[test]
     fn a_damaged_answer_is_refused_or_means_what_it_says() {

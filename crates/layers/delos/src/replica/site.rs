@@ -189,8 +189,13 @@ impl Site {
         let service = parse(&asked.service)?;
         if let Some(identity) = self.identity.get() {
             let is_same = identity.service.key() == service.key() && identity.name == asked.name;
+            let by_tls = identity.service.is_tls;
             return match is_same && identity.kind == asked.kind {
-                true => Ok(()),
+                true if by_tls == service.is_tls => Ok(()),
+                true => Err(format!(
+                    "it is that replica already, with a service's file {} :tls; say all addresses so",
+                    if by_tls { "with" } else { "without" }
+                )),
                 false => Err(format!(
                     "it is replica {:?} of {:?} already",
                     identity.name, identity.service.description

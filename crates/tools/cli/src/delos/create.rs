@@ -244,6 +244,7 @@ pub async fn new_file(
 ) -> Outcome<ClusterFile> {
     let is_tls = replicas.iter().any(|at| at.is_tls);
     let certificates = Tls::read(tls.settings()).await?;
+    tls.tell_if_unused(is_tls, "--replica");
     if is_tls && certificates.is_none() {
         return Err(missing("--replica NAME=IP:PORT:tls"));
     }
@@ -324,12 +325,13 @@ pub async fn greet(transport: Transport, at: At) -> Outcome<Greeting> {
             Err(Error::permission_denied) => {
                 return Err(format!(
                     "the process at {} answers servers only; put its key file beside the service's file, as \
-                     NAME.keys, or show a server's certificate",
+                     NAME.keys, or show a server's certificate, with :tls behind each address",
                     at.address
                 ));
             }
             Err(_) => {
-                if let Some(refusal) = transport.ungreeted(at.address) {
+                let refusal = transport.ungreeted(at.address);
+                if let Some(refusal) = refusal.filter(|_| transport.is_denied(at.address)) {
                     return Err(format!("the process at {}: {refusal}", at.address));
                 }
             }

@@ -11,7 +11,7 @@ use crate::server::{follow_parent, raise_file_limit};
 use crate::tls::{Listen, PublicAddress, TlsArguments};
 use crate::zookeeper::ForClients;
 use crate::{allocator, pages, trace_file};
-use plinth_coordination::certificates::{Tls, missing};
+use plinth_coordination::certificates::Tls;
 use plinth_coordination::key_file;
 use plinth_core::EngineKind;
 use plinth_delos::replica::identity::service_file;
@@ -84,6 +84,10 @@ pub struct Arguments {
     /// File for trace events, one JSON object per line
     #[arg(long, value_name = "FILE")]
     trace: Option<PathBuf>,
+    /// File for who connected, was refused and changed what, one JSON object per line; without it audit.jsonl in the
+    /// data directory
+    #[arg(long, value_name = "FILE")]
+    audit: Option<PathBuf>,
     /// End when the process with this number, the parent, ends
     #[arg(long, hide = true)]
     parent: Option<u32>,
@@ -94,8 +98,12 @@ fn parse_engine(name: &str) -> Result<EngineKind, String> {
 }
 
 /// Pages about the gateway of a Zelos. Until there is one, and if the replica is of another kind, questions wait.
-fn admin_pages(address: SocketAddr, directory: &Path) -> Outcome<Beside> {
-    let questions = admin::listen("--zookeeper-admin", address, &service_file(directory))?;
+fn admin_pages(address: SocketAddr, arguments: &Arguments) -> Outcome<Beside> {
+    let keys = pages::Keys {
+        cluster_file: &service_file(&arguments.data_dir),
+        are_needed: arguments.listen.is_tls(),
+    };
+    let questions = admin::listen("--zookeeper-admin", address, keys)?;
     let questions = Cell::new(Some(questions));
     Ok(Rc::new(move |keeper| {
         let questions = questions.take();
@@ -106,16 +114,13 @@ fn admin_pages(address: SocketAddr, directory: &Path) -> Outcome<Beside> {
 /// The certificates for connections with clients, operators and the other replicas.
 async fn certificates(arguments: &Arguments) -> Outcome<Option<Arc<Tls>>> {
     let (tls, has_secure) = (&arguments.tls, arguments.secure_listen.is_some());
-    let settings = ForGuests::of_processes(tls, has_secure);
-    if settings.is_empty() && tls.has_rules() {
-        return Err(missing("--tls-verify-peers or --tls-identity"));
-    }
-    let has_rules = !settings.verify_peers.is_empty() || !settings.identities.is_empty();
-    if has_secure && !settings.is_empty() && !has_rules && arguments.guests.mix_with_processes() {
+    let settings = ForGuests::of_processes(tls, has_secure)?;
+    let all_are_servers = settings.identities.is_empty();
+    if has_secure && all_are_servers && arguments.guests.mix_with(&settings).await? {
         return Err(
             "--zookeeper-secure-listen: whoever has a certificate that --tls-ca-file signs would be a server at \
-             --listen, ZooKeeper's clients, too; name who signs theirs with --client-ca-file, or say with \
-             --tls-identity who is a server"
+             --listen, ZooKeeper's clients, too; let somebody else sign theirs, whom --client-ca-file names, or say \
+             with --tls-identity who is a server"
                 .into(),
         );
     }
@@ -132,6 +137,10 @@ async fn credentials(arguments: &Arguments) -> Outcome<(Credentials, Task<()>)> 
         None => bare,
     };
     let following = keys(&arguments.data_dir, credentials.clone()).await?;
+    let has_keys = credentials.stranger() < Identity::Server;
+    arguments
+        .listen
+        .tell_if_open(credentials.has_certificates(), has_keys);
     Ok((credentials, following))
 }
 
@@ -161,9 +170,8 @@ async fn door(arguments: &Arguments, mut options: Options) -> Outcome<Door> {
         Some(_) => arguments.zookeeper_listen,
         None => arguments.zookeeper_listen.or(Some(usual)),
     };
-    let directory = &arguments.data_dir;
     let beside = match arguments.zookeeper_admin {
-        Some(address) => Some(admin_pages(address, directory)?),
+        Some(address) => Some(admin_pages(address, arguments)?),
         None => None,
     };
     Ok(Door {
@@ -191,15 +199,21 @@ pub fn run(arguments: Arguments) -> Outcome {
         follow_parent(parent)?;
     }
     trace_file::start(arguments.trace.as_deref())?;
+    let audit = arguments.audit.clone();
+    trace_file::audit_to(&audit.unwrap_or_else(|| arguments.data_dir.join("audit.jsonl")))?;
     allocator::return_free_memory_when_idle()?;
     raise_file_limit();
     let at = format!("delos serve {}", arguments.listen.address);
     let public = public(&arguments).map_err(|line| format!("{at}: {line}"))?;
     let page = arguments.metrics.map(|address| (address, Page::default()));
     if let Some((address, page)) = &page {
+        let keys = pages::Keys {
+            cluster_file: &service_file(&arguments.data_dir),
+            are_needed: arguments.listen.is_tls(),
+        };
         let router = pages::router(vec![page.clone()]);
-        let router = pages::guarded(router, *address, &service_file(&arguments.data_dir));
-        let served = pages::serve("--metrics", *address, router);
+        let router = pages::guarded("--metrics", *address, router, keys);
+        let served = router.and_then(|router| pages::serve("--metrics", *address, router));
         served.map_err(|line| format!("{at}: {line}"))?;
     }
     let page = page.map(|(_, page)| page);

@@ -68,13 +68,17 @@ pub async fn ask<R: Request>(
 /// Reads the service's file, the keys beside it, and the certificates of this process.
 pub async fn load(path: &Path, tls: &TlsArguments) -> Outcome<ClusterFile> {
     let file = ClusterFile::load_with(path, tls.settings()).await;
-    file.map_err(|error| match error.0.strip_prefix("cluster file") {
-        Some(rest) if rest.contains("--tls") => format!("service file{rest}"),
-        Some(rest) => {
-            format!("service file{rest}; name the file that `plinth delos create` or `dev` wrote")
-        }
-        None => error.0,
-    })
+    let tell = |file: &ClusterFile| tls.tell_if_unused(file.is_tls, path.display());
+    file.inspect(tell)
+        .map_err(|error| match error.0.strip_prefix("cluster file") {
+            Some(rest) if rest.contains("--tls") => format!("service file{rest}"),
+            Some(rest) => {
+                format!(
+                    "service file{rest}; name the file that `plinth delos create` or `dev` wrote"
+                )
+            }
+            None => error.0,
+        })
 }
 
 impl Service {
@@ -188,10 +192,9 @@ impl Service {
     /// The line when this process may not ask what it asks.
     pub fn denial(&self) -> String {
         let name = self.name();
-        let mut all = self.file.coordinators.iter();
-        let ungreeted = all.find_map(|at| Some((at, self.transport.ungreeted(*at)?)));
-        match (ungreeted, self.file.is_tls) {
-            (Some((at, refusal)), _) => format!("service {name}: the process at {at}: {refusal}"),
+        let is_denied = |at: &&SocketAddr| self.transport.is_denied(**at);
+        match (self.ungreeted(is_denied), self.file.is_tls) {
+            (Some(why), _) => format!("service {name}: {why}"),
             (None, true) => format!(
                 "service {name} refuses this: the certificate of this process does not stand for who may ask it; show \
                  another one, or see --tls-identity of the replicas"
@@ -203,13 +206,28 @@ impl Service {
         }
     }
 
+    /// Why the first of these processes that has not answered a greeting has not, as far as is known.
+    fn ungreeted(&self, of: impl Fn(&&SocketAddr) -> bool) -> Option<String> {
+        let mut all = self.file.coordinators.iter().filter(of);
+        all.find_map(|at| {
+            Some(format!(
+                "the process at {at}: {}",
+                self.transport.ungreeted(*at)?
+            ))
+        })
+    }
+
+    /// No majority lets this process ask anything. A process that is down cannot say so.
     fn is_denied(&self) -> bool {
-        let mut all = self.file.coordinators.iter();
-        all.all(|address| self.transport.is_denied(*address))
+        let all = self.file.coordinators.iter();
+        let denied = all.filter(|address| self.transport.is_denied(**address));
+        self.file.coordinators.len() - denied.count() < self.file.majority()
     }
 
     /// The line when nobody answers.
     pub fn silent(&self, last_word: &str) -> String {
+        let why = self.ungreeted(|_| true);
+        let why = why.map_or_else(String::new, |why| format!("; {why}"));
         let at: Vec<String> = self
             .file
             .coordinators
@@ -217,7 +235,7 @@ impl Service {
             .map(SocketAddr::to_string)
             .collect();
         format!(
-            "service {} does not answer after {} s{last_word}; its processes are at {}",
+            "service {} does not answer after {} s{last_word}; its processes are at {}{why}",
             self.name(),
             self.seconds,
             at.join(", ")
@@ -268,7 +286,8 @@ impl Service {
                 Err(Error::permission_denied) => {
                     return Err(Unanswered::Silent(self.denial()));
                 }
-                Err(Error::connection_failed) if self.is_denied() => {
+                // Others may let this process in.
+                Err(Error::connection_failed) if next.is_empty() && self.is_denied() => {
                     return Err(Unanswered::Silent(self.denial()));
                 }
                 Err(Error::connection_failed | Error::server_overloaded) => None,

@@ -59,6 +59,18 @@ fn coordinators(machines: u16) -> u16 {
     if machines < 3 { 1 } else { 3 }
 }
 
+/// The cluster file of an earlier run, if there is one. One that is not understood is somebody's, too.
+async fn former(path: &Path) -> Outcome<Option<ClusterFile>> {
+    match plinth_runtime::disk::exists(path).await {
+        Ok(false) => Ok(None),
+        Ok(true) => {
+            let found = ClusterFile::load(path).await;
+            found.map(Some).map_err(|error| error.to_string())
+        }
+        Err(error) => Err(format!("cluster file {}: {error}", path.display())),
+    }
+}
+
 impl Fleet {
     /// Writes the cluster file, and makes the directories. Nothing runs yet.
     pub async fn prepare(
@@ -76,7 +88,13 @@ impl Fleet {
             ));
         }
         let path = above.join(cluster_file::DEFAULT_NAME);
-        let found = ClusterFile::load(&path).await.ok();
+        let found = former(&path).await;
+        let found = found.map_err(|line| {
+            format!(
+                "data directory {}: {line}; choose another with --data-dir",
+                above.display()
+            )
+        })?;
         if found
             .as_ref()
             .is_some_and(|found| found.description != DESCRIPTION)

@@ -76,10 +76,18 @@ pub fn run(arguments: Arguments) -> Outcome {
 async fn start(arguments: Arguments, at: &str) -> Outcome {
     let mut cluster = arguments.cluster.load().await?;
     arguments.listen.close(&mut cluster.certificates)?;
+    arguments
+        .listen
+        .tell_if_open(cluster.certificates.is_some(), cluster.keys.is_some());
     let cluster_file = arguments.cluster.find().await;
     let page = arguments.metrics.map(|address| (address, Page::default()));
     if let Some((address, page)) = &page {
-        let router = pages::guarded(pages::router(vec![page.clone()]), *address, &cluster_file);
+        let keys = pages::Keys {
+            cluster_file: &cluster_file,
+            are_needed: arguments.listen.is_tls(),
+        };
+        let router = pages::router(vec![page.clone()]);
+        let router = pages::guarded("--metrics", *address, router, keys)?;
         pages::serve("--metrics", *address, router)?;
     }
     let (name, machines) = (at.to_owned(), u32::from(arguments.plan.plan().machines));

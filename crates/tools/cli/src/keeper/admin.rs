@@ -27,17 +27,17 @@ pub type Questions = mpsc::Receiver<(Question, oneshot::Sender<String>)>;
 type Asking = mpsc::Sender<(Question, oneshot::Sender<String>)>;
 
 /// Binds the address that `flag` names; a thread of its own serves the pages. From afar they ask for the token of the
-/// keys that lie beside the file `beside`, if there are any.
+/// keys, if there are any.
 ///
 /// # Errors
 /// The address cannot be listened at: one line for the user.
 pub fn listen(
     flag: &'static str,
     address: SocketAddr,
-    beside: &std::path::Path,
+    keys: pages::Keys,
 ) -> Result<Questions, String> {
     let (asking, questions) = mpsc::channel(WAITING_MAX);
-    let router = pages::guarded(router(asking), address, beside);
+    let router = pages::guarded(flag, address, router(asking), keys)?;
     pages::serve(flag, address, router)?;
     Ok(questions)
 }

@@ -72,7 +72,13 @@ impl Answers for Gateway {
 
 pub async fn serve(file: &Path, listen: SocketAddr, protection: Option<Protection>) -> Outcome {
     // The options are about clients.
-    let file = load(file, &TlsArguments::default()).await?;
+    let file = load(file, &TlsArguments::default()).await;
+    let file = file.map_err(|line| match protection {
+        Some(_) if line.contains("--tls") => format!(
+            "{line}; towards the service, a gateway has those of the variables only: options are about its clients"
+        ),
+        _ => line,
+    })?;
     let calls = door::open(listen, protection)?;
     let service = Service::of(file, SECONDS);
     match race(interrupted(), calls.serve(Rc::new(Gateway { service }))).await {

@@ -40,12 +40,11 @@ pub struct Protection {
 
 impl Protection {
     /// Reads the files once, so that what is wrong with them is told at the start. `at`: where it listens.
-    pub async fn new(at: &Listen, auth: ClientAuth, tls: &TlsArguments) -> Outcome<Protection> {
+    pub async fn new(at: &Listen, auth: ClientAuth, settings: Settings) -> Outcome<Protection> {
         let of_listen = |line: String| format!("--listen {at}: {line}");
-        let settings = tls.settings();
         if !settings.identities.is_empty() {
-            return Err("--tls-identity says nothing of clients of tables, who all may do everything; leave it out, \
-                        and say with --tls-verify-peers whom to let in"
+            return Err("--tls-identity and $PLINTH_TLS_IDENTITY say nothing of clients of tables, who all may do \
+                        everything; leave them out, and say with --tls-verify-peers whom to let in"
                 .into());
         }
         let wanted = Wanted {
