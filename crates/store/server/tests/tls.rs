@@ -40,6 +40,8 @@ async fn cluster(authority: &Authority) -> ClusterFile {
 async fn server(authority: Rc<Authority>) {
     let config = WorkerConfig {
         listen: address(),
+        public: None,
+        tell: None,
         data_directory: "/data".into(),
         cluster: cluster(&authority).await,
         cluster_file: None,
