@@ -85,10 +85,17 @@ impl Place {
         asked.output().expect("it runs")
     }
 
-    /// The token of a new lock.
+    /// The token of a new lock. When the log's sequencer goes, nobody knows what became of a request. The owner of a lock
+    /// may ask again then, and has the same lock.
     fn acquire(&self, who: &str, name: &str) -> u64 {
-        let request = acquire(name);
-        let said = succeeds(&self.ask(who, "call", &["acquire", &request]));
+        let (request, began) = (acquire(name), Instant::now());
+        let said = loop {
+            let asked = self.ask(who, "call", &["acquire", &request]);
+            let is_unknown = text(&asked.stderr).contains("nobody knows whether the entry is");
+            if !is_unknown || began.elapsed() > PATIENCE {
+                break succeeds(&asked);
+            }
+        };
         let held: Value = serde_json::from_str(&said).expect("JSON");
         held["token"].as_u64().expect("a token")
     }
