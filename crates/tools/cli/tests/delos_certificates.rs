@@ -85,8 +85,8 @@ impl Place {
         asked.output().expect("it runs")
     }
 
-    /// The token of a new lock. When the log's sequencer goes, nobody knows what became of a request. The owner of a lock
-    /// may ask again then, and has the same lock.
+    /// The token of a new lock. When the log's sequencer goes, nobody knows what became of a request. The owner of a
+    /// lock may ask again then, and has the same lock.
     fn acquire(&self, who: &str, name: &str) -> u64 {
         let (request, began) = (acquire(name), Instant::now());
         let said = loop {
