@@ -24,6 +24,22 @@ pub const SYSTEM_BEGIN: &[u8] = b"\xff";
 /// End of all stored keys.
 pub const ALL_KEYS_END: &[u8] = b"\xff\xff";
 
+/// The empty key, the first of all, at an address that can be read. `Bytes::new()` has no such address, and to compare
+/// anything with it takes 80 ns on some processors: the C library loads with an empty mask from it, and a masked load
+/// from an address that is not mapped is slow there.
+pub fn first_key() -> Key {
+    static READABLE: [u8; 1] = [0];
+    Bytes::from_static(&READABLE[..0])
+}
+
+/// A copy of a key that is compared often.
+pub fn copied(key: &[u8]) -> Key {
+    match key.is_empty() {
+        true => first_key(),
+        false => Bytes::copy_from_slice(key),
+    }
+}
+
 /// Half-open range `[begin, end)`.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyRange {
@@ -139,6 +155,13 @@ pub fn is_single_key(begin: &[u8], end: &[u8]) -> bool {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn the_empty_key_has_an_address_that_can_be_read() {
+        let empty = copied(b"");
+        assert!(empty.is_empty() && empty.as_ptr() as usize > 4096);
+        assert_eq!(copied(b"a"), b"a"[..]);
+    }
 
     #[test]
     fn a_range_of_one_key_ends_right_behind_it() {

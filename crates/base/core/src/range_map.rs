@@ -1,6 +1,6 @@
 //! A map from every key to a value: the key space is divided into pieces, each with one value.
 
-use crate::key::KeyRange;
+use crate::key::{KeyRange, copied, first_key};
 use bytes::Bytes;
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -15,7 +15,7 @@ pub struct RangeMap<V> {
 impl<V: Clone + PartialEq> RangeMap<V> {
     pub fn new(value: V) -> Self {
         RangeMap {
-            pieces: BTreeMap::from([(Bytes::new(), value)]),
+            pieces: BTreeMap::from([(first_key(), value)]),
         }
     }
 
@@ -81,11 +81,10 @@ impl<V: Clone + PartialEq> RangeMap<V> {
         let before = (Bound::Unbounded, Bound::Excluded(begin));
         let left = self.pieces.range::<[u8], _>(before).next_back();
         if left.is_none_or(|(_, left)| *left != value) {
-            self.pieces
-                .insert(Bytes::copy_from_slice(begin), value.clone());
+            self.pieces.insert(copied(begin), value.clone());
         }
         if after != value {
-            self.pieces.insert(Bytes::copy_from_slice(end), after);
+            self.pieces.insert(copied(end), after);
         }
     }
 

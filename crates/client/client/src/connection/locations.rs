@@ -3,7 +3,7 @@
 use super::{Inner, RETRY};
 use crate::knobs::CLIENT_LOCATIONS_MAX;
 use bytes::Bytes;
-use plinth_core::key::{ALL_KEYS_END, KeyRange, key_after};
+use plinth_core::key::{ALL_KEYS_END, KeyRange, copied, key_after};
 use plinth_core::{Error, Key, Result};
 use plinth_protocol::token::Token;
 use plinth_protocol::transaction::GetKeyLocations;
@@ -39,7 +39,7 @@ impl Locations {
             .by_begin
             .range::<[u8], _>((Bound::Unbounded, Bound::Included(key)))
             .next_back()?;
-        location.range.contains(key).then_some(location)
+        (*key < location.range.end[..]).then_some(location)
     }
 
     /// The shard that holds the last keys before `key`.
@@ -135,10 +135,7 @@ impl Inner {
             .into_iter()
             .map(|(range, servers)| Location {
                 // Copied, because the cache outlives the frame.
-                range: KeyRange::new(
-                    Bytes::copy_from_slice(&range.begin),
-                    Bytes::copy_from_slice(&range.end),
-                ),
+                range: KeyRange::new(copied(&range.begin), copied(&range.end)),
                 servers: servers.into(),
             })
             .collect();

@@ -107,8 +107,12 @@ impl Writes {
     }
 
     pub fn cleared(&self) -> impl Iterator<Item = KeyRange> {
-        let pieces = self.cleared.pieces(b"", SYSTEM_BEGIN).into_iter();
+        let pieces = match self.cleared.only() {
+            Some(false) => Vec::new(), // as most transactions do
+            _ => self.cleared.pieces(b"", SYSTEM_BEGIN),
+        };
         pieces
+            .into_iter()
             .filter(|(_, cleared)| *cleared)
             .map(|(range, _)| range)
     }
