@@ -33,6 +33,7 @@ help:
 	@echo "make stack   $(STACK_SEEDS) random programs on the stack machines of FoundationDB's bindings"
 	@echo "make keeper-bench     the keeper beside Debian's ZooKeeper, in alternating rounds; bench-results/keeper.html"
 	@echo "make farm-bench       the in-memory engine beside the store, Redis and etcd, in alternating rounds"
+	@echo "make packages    Debian packages of an optimized build, in $(TARGET)/debian"
 	@echo "make bench   calibrate the machine, measure every workload; figures, plots and scaled tables in bench-results/"
 
 .PHONY: tools words
@@ -46,6 +47,22 @@ words: tools
 .PHONY: release
 release: tools
 	PLINTH_COMMIT=$$(git rev-parse --short=12 HEAD 2>/dev/null) cargo build --locked --release --package plinth-cli
+
+# Debian packages. Sources of crates are named without this machine's directories in them.
+HERE_FLAGS := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo --remap-path-prefix=$(CURDIR)=/plinth
+
+.PHONY: packages
+packages: packaging-tools
+	PLINTH_COMMIT=$$(git rev-parse --short=12 HEAD 2>/dev/null) RUSTFLAGS="$(HERE_FLAGS)" \
+		cargo build --locked --profile packages --package plinth-cli --package plinth-capi
+	PATH="$(abspath $(TARGET))/cargo-deb/bin:$$PATH" \
+		scripts/packages $(TARGET)/packages/plinth $(TARGET)/packages/libfdb_c.so $(TARGET)
+
+# What the packages are built with.
+.PHONY: packaging-tools
+packaging-tools: tools
+	@scripts/need dpkg-shlibdeps:dpkg-dev python3:python3
+	@scripts/need-cargo-deb $(TARGET)/cargo-deb
 
 .PHONY: demo
 demo: words release

@@ -20,6 +20,7 @@ mod keys;
 mod knobs;
 mod load;
 mod manual;
+mod notify;
 mod pages;
 mod progress;
 mod rows;
