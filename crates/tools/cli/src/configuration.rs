@@ -69,7 +69,28 @@ pub fn with_file(program: Command, arguments: Vec<OsString>) -> Outcome<Vec<OsSt
         }
     }
     all.extend_from_slice(said);
-    Ok(all)
+    match missing(command, &all[1..]) {
+        Some(what) => Err(format!("{}: {what}", path.display())),
+        None => Ok(all),
+    }
+}
+
+/// What neither the file nor the command line says, although the command needs it.
+fn missing(command: &Command, arguments: &[OsString]) -> Option<String> {
+    let error = command.clone().try_get_matches_from(arguments).err()?;
+    let Some(ContextValue::Strings(flags)) = error.get(ContextKind::InvalidArg) else {
+        return None;
+    };
+    if error.kind() != ErrorKind::MissingRequiredArgument {
+        return None;
+    }
+    let name = |flag: &String| Some(flag.strip_prefix("--")?.split(' ').next()?.to_owned());
+    let names: Vec<String> = flags.iter().filter_map(name).collect();
+    let first = names.first()?;
+    Some(format!(
+        "there is no entry for {}; add it, for example a line {first} = \"…\", or give --{first}",
+        names.join(" and ")
+    ))
 }
 
 /// A line of the file.
@@ -355,17 +376,42 @@ mod tests {
 
     #[test]
     fn flags_of_the_command_line_win() {
-        let text =
-            "listen = '10.0.0.1:4500'\nmachine = 'm1'\ncluster-file = 'a'\nknob = ['moves_max=3']";
+        let text = "listen = '10.0.0.1:4500'\ndata-dir = 'd'\nmachine = 'm1'\ncluster-file = 'a'\n\
+            knob = ['moves_max=3']";
         let all = with(text, &["--machine=m2", "-C", "b", "--knob", "moves_max=4"]);
         let all = all.expect("valid");
-        assert_eq!(all[2..4], ["--listen=10.0.0.1:4500", "--knob=moves_max=3"]);
         assert_eq!(
-            all[6..],
+            all[2..5],
+            [
+                "--listen=10.0.0.1:4500",
+                "--data-dir=d",
+                "--knob=moves_max=3"
+            ]
+        );
+        assert_eq!(
+            all[7..],
             ["--machine=m2", "-C", "b", "--knob", "moves_max=4"]
         );
         let line = with("\nlisen = 1", &[]).expect_err("there is no such flag");
         assert!(line.contains(", line 2: there is no entry"), "{line}");
+    }
+
+    #[test]
+    fn what_neither_the_file_nor_the_command_line_says_is_named_in_one_line() {
+        for (text, said, words) in [
+            (
+                "machine = 'm'",
+                &[][..],
+                "no entry for listen and data-dir;",
+            ),
+            ("", &["--data-dir=d"], "no entry for listen;"),
+            ("listen = '10.0.0.1:4500'", &[], "no entry for data-dir;"),
+        ] {
+            let line = with(text, said).expect_err(text);
+            assert!(line.contains(words) && !line.contains('\n'), "{line}");
+        }
+        let said = ["--data-dir=d", "--listen", "10.0.0.1:4500"];
+        assert_eq!(with("", &said).expect("complete")[4..], said);
     }
 
     #[test]

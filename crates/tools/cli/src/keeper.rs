@@ -12,7 +12,7 @@ use crate::knobs::parse_knobs;
 use crate::server::{follow_parent, raise_file_limit};
 use crate::tls::TlsArguments;
 use crate::zookeeper::ForClients;
-use crate::{allocator, pages, trace_file};
+use crate::{allocator, notify, pages, trace_file};
 use name::parse_tree;
 use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_identity::Identity;
@@ -138,6 +138,7 @@ async fn serve(arguments: Arguments, options: Options) -> Outcome {
         }
         None => None,
     };
+    notify::ready(&format!("keeper {first}: listens"));
     let serving = race(keeper.serve(), admin::answer(&keeper, questions));
     match race(interrupted(), serving).await {
         Either::Left(Err(error)) => Err(at(format!("cannot wait for signals: {error}"))),

@@ -19,6 +19,8 @@ mod keeper;
 mod keys;
 mod knobs;
 mod load;
+mod manual;
+mod notify;
 mod pages;
 mod progress;
 mod rows;
@@ -94,6 +96,10 @@ enum Command {
     Bench(bench::Arguments),
     /// Run simulated clusters with faults; workloads check each run
     Sim(sim::Arguments),
+    /// Print the script that completes the command line in a shell
+    Completions(manual::CompletionsArguments),
+    /// Write pages of the manual, one for each command
+    Man(manual::ManArguments),
 }
 
 /// Exits without a panic message when the reader of standard output has closed the pipe, for example `head`.
@@ -145,6 +151,8 @@ fn run(command: Command) -> Outcome {
         Command::Token(arguments) => token::run(arguments),
         Command::Bench(arguments) => bench::run(arguments),
         Command::Sim(arguments) => sim::run(arguments),
+        Command::Completions(arguments) => manual::completions(Arguments::command(), &arguments),
+        Command::Man(arguments) => manual::man(Arguments::command(), &arguments),
     }
 }
 

@@ -5,7 +5,7 @@ use crate::configuration::ConfigArgument;
 use crate::connect::with_remedy;
 use crate::knobs::parse_knobs;
 use crate::tls::{Listen, PublicAddress, TlsArguments};
-use crate::{Outcome, pages, trace_file};
+use crate::{Outcome, notify, pages, trace_file};
 use plinth_coordination::{ClusterFile, cluster_file};
 use plinth_protocol::control::ProcessClass;
 use plinth_runtime::Either;
@@ -267,10 +267,7 @@ fn worker_config(
         listen: at(arguments.listen.address),
         public: public.map(at),
         // Who starts several, as plinth dev does, tells of them itself.
-        tell: arguments
-            .parent
-            .is_none()
-            .then_some(|line| eprintln!("plinth: {line}")),
+        tell: arguments.parent.is_none().then_some(tell),
         data_directory: worker_directory(&arguments.data_dir, worker),
         cluster,
         cluster_file: Some(arguments.cluster_file.clone()),
@@ -283,6 +280,12 @@ fn worker_config(
         metrics,
         cache_bytes: (arguments.cache_mib as usize) << 20,
     }
+}
+
+/// Says to who has started this server how it is.
+fn tell(line: &str) {
+    eprintln!("plinth: {line}");
+    notify::ready(line);
 }
 
 fn worker_directory(directory: &Path, worker: u16) -> PathBuf {
