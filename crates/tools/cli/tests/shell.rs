@@ -26,8 +26,15 @@ fn the_shell_answers_in_the_form_that_scripts_read() {
             "Using tenant `t'\nTransaction started\n`a' is `b'\nTransaction rolled back\n`a': not found\n",
         ),
         (
-            "tenant delete t; tenant list",
-            "The tenant `t' has been deleted\nThe cluster has no tenants\n",
+            "renametenant t u; tenant rename u v; gettenant v",
+            concat!(
+                "The tenant `t' has been renamed to `u'\nThe tenant `u' has been renamed to `v'\n",
+                "  id: 1\n  prefix: \\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x01\n",
+            ),
+        ),
+        (
+            "tenant delete v; tenant list",
+            "The tenant `v' has been deleted\nThe cluster has no tenants\n",
         ),
         ("option", "No options are on\n"),
         (

@@ -109,10 +109,9 @@ pub fn next(words: &[String], known: &Known) -> Vec<String> {
         ["option", "on" | "off"] => options::names().map(String::from).collect(),
         ["configure", ref given @ ..] => configuration(given),
         ["throttle", ref given @ ..] => owned(throttle::next(given)),
-        ["tenant"] => owned(&["create", "delete", "get", "list", "use"]),
-        ["tenant", "delete" | "get" | "use"] | ["usetenant" | "deletetenant" | "gettenant"] => {
-            tenants.clone()
-        }
+        ["tenant"] => owned(&["create", "delete", "get", "list", "rename", "use"]),
+        ["tenant", "delete" | "get" | "rename" | "use"]
+        | ["usetenant" | "deletetenant" | "gettenant" | "renametenant"] => tenants.clone(),
         ["coordinators"] => [owned(&["auto"]), addresses.clone()].concat(),
         ["coordinators", "auto", ..] => Vec::new(),
         ["exclude", ref given @ ..] => exclusion(given, addresses),

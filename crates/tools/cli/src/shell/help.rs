@@ -42,6 +42,7 @@ const HELP: &[(&str, &str, &str)] = &[
     ("lock", "", "let only transactions that know of the lock read and write"),
     ("option", "[on|off OPTION [NUMBER]]",
         "set an option of all transactions from now on; without arguments, show which are on"),
+    ("renametenant", "OLD NEW", "give a tenant another name; its data stays as it is"),
     ("reset", "", "forget what the transaction has done so far"),
     ("revoke", "NAME", "let no token count any more that this key has signed"),
     ("rollback", "", "end the transaction without a commit"),
@@ -53,7 +54,8 @@ const HELP: &[(&str, &str, &str)] = &[
         "set a knob for every process that was not given it with --knob, now; `getknob' lists all"),
     ("sleep", "SECONDS", "wait"),
     ("status", "[minimal|details|json]", "show the state of the cluster"),
-    ("tenant", "create|delete|get|list|use [NAME]", "the statements about tenants, in another form"),
+    ("tenant", "create|delete|get|list|use [NAME] | rename OLD NEW",
+        "the statements about tenants, in another form"),
     ("throttle", "on tag TAG [RATE [SECONDS [immediate|default|batch [REASON]]]] | off [all|tag TAG] | list \
         | enable|disable auto",
         "limit transactions with a tag to so many a second (10) for so long (3600 s); list limits; \

@@ -64,6 +64,14 @@ impl Session {
                 )),
                 Err(error) => self.fail(error).await,
             },
+            TenantStatement::Rename(from, to) => match database.rename_tenant(&from, &to).await {
+                Ok(()) => said(format!(
+                    "The tenant `{}' has been renamed to `{}'",
+                    printable(&from),
+                    printable(&to)
+                )),
+                Err(error) => self.fail(error).await,
+            },
             TenantStatement::Get(name) => match database.tenant_id(&name).await {
                 Ok(id) => {
                     let prefix = printable(&id.to_be_bytes());

@@ -89,6 +89,7 @@ pub enum TenantStatement {
     Delete(Key),
     Get(Key),
     List,
+    Rename(Key, Key),
     /// `None`: the database without a tenant.
     Use(Option<Key>),
 }
@@ -251,6 +252,8 @@ fn parse_tenant(words: &Words) -> Option<TenantStatement> {
         ("deletetenant", 1) => TenantStatement::Delete(bytes(0)),
         ("gettenant", 1) => TenantStatement::Get(bytes(0)),
         ("listtenants", 0) => TenantStatement::List,
+        ("renametenant", 2) => TenantStatement::Rename(bytes(0), bytes(1)),
+        ("tenant", 3) if words.text(0) == "rename" => TenantStatement::Rename(bytes(1), bytes(2)),
         ("usetenant", 0) | ("defaulttenant", 0) => TenantStatement::Use(None),
         ("usetenant", 1) => TenantStatement::Use(Some(bytes(0))),
         ("tenant", count @ (1 | 2)) => {
@@ -462,6 +465,8 @@ mod tests {
             ("get a; set b", "usage: set"),
             ("getrange a b 0", "limit"),
             ("configure new quadruple", "quadruple"),
+            ("renametenant a", "usage: renametenant OLD NEW"),
+            ("tenant rename a", "usage: tenant create"),
         ] {
             let error = parse_all(text).expect_err(text);
             assert!(error.contains(word), "{text}: {error}");
