@@ -7,6 +7,7 @@
 //! \xff\xff/error_message                                why the last write to a special key was refused, in JSON
 //! \xff\xff/global_config/<key>                          settings for all clients         (to write: `global_config`)
 //! \xff\xff/management/tenant/map/<name>                 tenants                          (to write: `tenant`)
+//! \xff\xff/management/tenant/rename/<name>              set: gives it the value as its name  (to write: `tenant`)
 //! \xff\xff/status/json
 //! \xff\xff/stream_append/<stream>                        set: appends the value            (to write: `streams`)
 //! \xff\xff/stream_consumers/<stream>/<consumer>          positions of 12 bytes             (to write: `streams`)
@@ -52,8 +53,8 @@ pub struct Module {
     pub end: &'static [u8],
     /// Produces the rows in order, at least those that are asked for.
     pub rows: for<'a> fn(&'a Transaction, &'a Asked) -> Boxed<'a, Rows>,
-    /// The part of the module that can be written, if there is one.
-    pub writable: Option<Writable>,
+    /// The parts of the module that can be written.
+    pub writable: &'static [Writable],
 }
 
 /// The rows that a read needs. A module may produce more.
@@ -233,8 +234,8 @@ fn check_writable(state: &State) -> Result<()> {
 
 /// The writable part that holds the key.
 fn writable(key: &[u8]) -> Option<&'static Writable> {
-    let part = module_of(key)?.writable.as_ref()?;
-    (part.begin..part.end).contains(&key).then_some(part)
+    let mut parts = module_of(key)?.writable.iter();
+    parts.find(|part| (part.begin..part.end).contains(&key))
 }
 
 pub(crate) fn write(state: &mut State, kind: MutationKind, key: &[u8], value: &[u8]) -> Result<()> {

@@ -51,11 +51,16 @@ fn data_range(id: i64) -> KeyRange {
 
 // ---- management, inside a transaction ----
 
+fn check_name(name: &[u8]) -> Result<()> {
+    match name.is_empty() || name.starts_with(SYSTEM_BEGIN) {
+        true => Err(Error::invalid_tenant_name),
+        false => Ok(()),
+    }
+}
+
 /// Makes the tenant if it does not exist. Returns its number.
 pub(crate) async fn create_in(transaction: &Transaction, name: &[u8]) -> Result<i64> {
-    if name.is_empty() || name.starts_with(SYSTEM_BEGIN) {
-        return Err(Error::invalid_tenant_name);
-    }
+    check_name(name)?;
     if let Some(row) = system_rows::get(transaction, &map_key(name)).await? {
         return id_of(&row);
     }
@@ -82,6 +87,19 @@ pub(crate) async fn delete_in(transaction: &Transaction, name: &[u8]) -> Result<
         return Err(Error::tenant_not_empty);
     }
     system_rows::clear(transaction, &KeyRange::single(&map_key(name)))
+}
+
+/// Gives a tenant another name, which no tenant has. Its number stays, and so its data.
+pub(crate) async fn rename_in(transaction: &Transaction, from: &[u8], to: &[u8]) -> Result<()> {
+    check_name(to)?;
+    let (before, after) = (map_key(from), map_key(to));
+    let row = system_rows::get(transaction, &before).await?;
+    let row = row.ok_or(Error::tenant_not_found)?;
+    if system_rows::get(transaction, &after).await?.is_some() {
+        return Err(Error::tenant_already_exists);
+    }
+    system_rows::clear(transaction, &KeyRange::single(&before))?;
+    system_rows::set(transaction, &after, &row)
 }
 
 /// Names from `begin` up to `end`, with their numbers.
@@ -149,6 +167,26 @@ impl Database {
                 return Err(Error::tenant_not_found);
             }
             delete_in(&transaction, &name).await
+        })
+        .await
+    }
+
+    /// Gives a tenant another name. Transactions that were begun under the former name do not commit.
+    pub async fn rename_tenant(&self, from: impl IntoKey, to: impl IntoKey) -> Result<()> {
+        let (from, to) = (from.into_key(), to.into_key());
+        let mut tried = None;
+        self.run(async |transaction| {
+            let row = system_rows::get(&transaction, &map_key(&from)).await?;
+            // After an unknown result the tenant may have its new name because of this call.
+            if row.is_none() && tried.is_some() {
+                let renamed = system_rows::get(&transaction, &map_key(&to)).await?;
+                if renamed == tried {
+                    return Ok(());
+                }
+            }
+            rename_in(&transaction, &from, &to).await?;
+            tried = row;
+            Ok(())
         })
         .await
     }

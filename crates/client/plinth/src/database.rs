@@ -179,6 +179,20 @@ impl Database {
             .await
     }
 
+    /// Gives a tenant another name. Its data stays as it is. Transactions that were begun under the former name do not
+    /// commit.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::tenant_not_found`], [`Error::tenant_already_exists`]; [`Error::permission_denied`] without an
+    /// operator's key.
+    pub async fn rename_tenant(&self, from: impl AsRef<[u8]>, to: impl AsRef<[u8]>) -> Result<()> {
+        let (from, to) = (from.as_ref().into_key(), to.as_ref().into_key());
+        self.home
+            .ask(|database| async move { database.rename_tenant(from, to).await })
+            .await
+    }
+
     /// All tenants: names and numbers.
     pub async fn list_tenants(&self) -> Result<Vec<(Key, i64)>> {
         self.home

@@ -14,7 +14,7 @@ static OF_COUNTERS: Module = Module {
     begin: BEGIN,
     end: END,
     rows,
-    writable: None,
+    writable: &[],
 };
 
 /// The rows are read where the counters are stored, in the same transaction.

@@ -25,6 +25,8 @@ pub enum ProcessClass {
 }
 
 impl ProcessClass {
+    pub const NAMES: [&'static str; 5] = ["unset", "storage", "log", "stateless", "tester"];
+
     pub fn parse(name: &str) -> Option<Self> {
         Some(match name {
             "unset" => ProcessClass::Unset,

@@ -26,8 +26,15 @@ fn the_shell_answers_in_the_form_that_scripts_read() {
             "Using tenant `t'\nTransaction started\n`a' is `b'\nTransaction rolled back\n`a': not found\n",
         ),
         (
-            "tenant delete t; tenant list",
-            "The tenant `t' has been deleted\nThe cluster has no tenants\n",
+            "renametenant t u; tenant rename u v; gettenant v",
+            concat!(
+                "The tenant `t' has been renamed to `u'\nThe tenant `u' has been renamed to `v'\n",
+                "  id: 1\n  prefix: \\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x01\n",
+            ),
+        ),
+        (
+            "tenant delete v; tenant list",
+            "The tenant `v' has been deleted\nThe cluster has no tenants\n",
         ),
         ("option", "No options are on\n"),
         (
@@ -118,6 +125,41 @@ fn a_database_that_is_locked_or_not_created_is_told_apart_from_a_silent_one() {
     ] {
         assert!(said.contains(part), "{part} in {said}");
     }
+}
+
+#[test]
+fn rows_come_out_alone_for_other_programs_and_go_in_again() {
+    let cluster = Cluster::start("shell-tsv", 1, &["--engine", "memory"]);
+    cluster.cli("set a\\tb \"1 2\"; set a\\\\ \\xff; createtenant \"t 1\"");
+    let tsv = |statements: &str| {
+        let output = cluster.plinth(&["cli", "--tsv", "--exec", statements]);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        (text(&output.stdout), text(&output.stderr))
+    };
+    let rows = "a\\x09b\t1 2\na\\\\\t\\xff\n";
+    assert_eq!(tsv("getrange a").0, rows);
+    assert_eq!(
+        tsv("begin; get a; set b c; rollback"),
+        (
+            String::new(),
+            "Transaction started\nTransaction rolled back\n".into()
+        )
+    );
+    assert_eq!(tsv("listtenants").0, "t 1\t1\n");
+    let (status, _) = tsv("status");
+    assert!(
+        status.contains("cluster.database_available\ttrue\n"),
+        "{status}"
+    );
+    assert!(
+        status.lines().all(|line| line.split('\t').count() == 2),
+        "{status}"
+    );
+    assert!(tsv("getknob moves_max").0.starts_with("moves_max\t"));
+    cluster.cli("clearrange a b");
+    let (_, error) = reads(&cluster, &["load", "-"], rows);
+    assert!(!error.contains("plinth:"), "{error}");
+    assert_eq!(tsv("getrange a").0, rows);
 }
 
 /// The body of an HTTP page; `None` if the status is not 200.

@@ -20,7 +20,7 @@ static OF_CLUSTER_FILE_PATH: Module = Module {
         let rows = single(CLUSTER_FILE_PATH, path.map(Value::from));
         Box::pin(async { Ok(rows) })
     },
-    writable: None,
+    writable: &[],
 };
 
 #[linkme::distributed_slice(MODULES)]
@@ -34,7 +34,7 @@ static OF_CONNECTION_STRING: Module = Module {
             Subject::ConnectionString,
         ))
     },
-    writable: None,
+    writable: &[],
 };
 
 #[linkme::distributed_slice(MODULES)]
@@ -42,7 +42,7 @@ static OF_STATUS: Module = Module {
     begin: STATUS,
     end: b"\xff\xff/status/json\0",
     rows: |transaction, _| Box::pin(described(transaction, STATUS, Subject::Status)),
-    writable: None,
+    writable: &[],
 };
 
 #[linkme::distributed_slice(MODULES)]
@@ -56,7 +56,7 @@ static OF_WORKERS: Module = Module {
             Ok(workers(&status.unwrap_or_default()))
         })
     },
-    writable: None,
+    writable: &[],
 };
 
 /// The row of a key whose value is a description of the cluster.

@@ -18,11 +18,11 @@ static OF_GLOBAL_CONFIG: Module = Module {
     begin: GLOBAL_CONFIG,
     end: GLOBAL_CONFIG_END,
     rows: |transaction, asked| Box::pin(rows(transaction, &asked.within)),
-    writable: Some(Writable {
+    writable: &[Writable {
         begin: GLOBAL_CONFIG,
         end: GLOBAL_CONFIG_END,
         apply: |transaction, write| Box::pin(apply(transaction, write)),
-    }),
+    }],
 };
 
 fn stored(key: &[u8]) -> Key {

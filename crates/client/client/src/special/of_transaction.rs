@@ -19,7 +19,7 @@ static CONFLICTS: Module = Module {
         let rows = conflicts(transaction);
         Box::pin(async { Ok(rows) })
     },
-    writable: None,
+    writable: &[],
 };
 
 #[linkme::distributed_slice(MODULES)]
@@ -31,7 +31,7 @@ static LAST_ERROR: Module = Module {
         let rows = single(ERROR_MESSAGE, message.map(Value::from));
         Box::pin(async { Ok(rows) })
     },
-    writable: None,
+    writable: &[],
 };
 
 fn conflicts(transaction: &Transaction) -> Rows {

@@ -36,7 +36,7 @@ static OF_STREAMS: Module = Module {
     begin: STREAMS,
     end: b"\xff\xff/streams0",
     rows: |transaction, asked| Box::pin(entries(transaction, asked)),
-    writable: None,
+    writable: &[],
 };
 
 #[linkme::distributed_slice(MODULES)]
@@ -44,11 +44,11 @@ static OF_APPENDS: Module = Module {
     begin: APPEND,
     end: APPEND_END,
     rows: |_, _| Box::pin(async { Ok(Rows::new()) }),
-    writable: Some(Writable {
+    writable: &[Writable {
         begin: APPEND,
         end: APPEND_END,
         apply: |transaction, write| Box::pin(append(transaction, write)),
-    }),
+    }],
 };
 
 #[linkme::distributed_slice(MODULES)]
@@ -56,11 +56,11 @@ static OF_CONSUMERS: Module = Module {
     begin: CONSUMERS,
     end: CONSUMERS_END,
     rows: |transaction, asked| Box::pin(consumers(transaction, asked)),
-    writable: Some(Writable {
+    writable: &[Writable {
         begin: CONSUMERS,
         end: CONSUMERS_END,
         apply: |transaction, write| Box::pin(set_consumer(transaction, write)),
-    }),
+    }],
 };
 
 // ---- entries ----

@@ -1,14 +1,16 @@
-//! `\xff\xff/management/tenant/map/`: the tenants, by name.
+//! `\xff\xff/management/tenant/map/`: the tenants, by name; and `rename/` beside it, where a set renames one.
 
 use super::{MODULES, Module, Rows, SpecialWrite, Writable};
 use crate::tenant;
 use crate::transaction::Transaction;
 use bytes::Bytes;
 use plinth_core::key::KeyRange;
-use plinth_core::{Key, Result, Value};
+use plinth_core::{Error, Key, Result, Value};
 
 const TENANT_MAP: &[u8] = b"\xff\xff/management/tenant/map/";
 const TENANT_MAP_END: &[u8] = b"\xff\xff/management/tenant/map0";
+const RENAME: &[u8] = b"\xff\xff/management/tenant/rename/";
+const RENAME_END: &[u8] = b"\xff\xff/management/tenant/rename0";
 
 #[linkme::distributed_slice(MODULES)]
 static MANAGEMENT: Module = Module {
@@ -25,11 +27,18 @@ static MANAGEMENT: Module = Module {
             }
         })
     },
-    writable: Some(Writable {
-        begin: TENANT_MAP,
-        end: TENANT_MAP_END,
-        apply: |transaction, write| Box::pin(apply(transaction, write)),
-    }),
+    writable: &[
+        Writable {
+            begin: TENANT_MAP,
+            end: TENANT_MAP_END,
+            apply: |transaction, write| Box::pin(apply(transaction, write)),
+        },
+        Writable {
+            begin: RENAME,
+            end: RENAME_END,
+            apply: |transaction, write| Box::pin(rename(transaction, write)),
+        },
+    ],
 };
 
 async fn tenants(transaction: &Transaction, within: &KeyRange) -> Result<Rows> {
@@ -59,4 +68,14 @@ async fn apply(transaction: &Transaction, write: SpecialWrite) -> Result<()> {
         }
     }
     Ok(())
+}
+
+async fn rename(transaction: &Transaction, write: SpecialWrite) -> Result<()> {
+    match write {
+        SpecialWrite::Set(key, name) => {
+            tenant::rename_in(transaction, &key[RENAME.len()..], &name).await
+        }
+        // There is nothing to clear.
+        SpecialWrite::Clear(_) => Err(Error::special_keys_api_failure),
+    }
 }

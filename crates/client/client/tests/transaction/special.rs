@@ -284,6 +284,56 @@ fn a_tenant_conflicts_over_its_own_keys_and_over_its_end() {
 }
 
 #[test]
+fn a_tenant_is_renamed_with_its_data_unless_the_name_is_taken() {
+    block_on(async {
+        let database = MemoryCluster::new().database();
+        for name in ["one", "two"] {
+            database.create_tenant(name).await.expect("creates");
+        }
+        let one = database.open_tenant("one");
+        let writing = one.create_transaction();
+        writing.set("k", "v");
+        writing.commit().await.expect("commits");
+        let id = database.tenant_id("one").await.expect("there");
+        for (from, to, error) in [
+            ("one", "two", Error::tenant_already_exists),
+            ("one", "one", Error::tenant_already_exists),
+            ("none", "three", Error::tenant_not_found),
+            ("one", "", Error::invalid_tenant_name),
+        ] {
+            assert_eq!(database.rename_tenant(from, to).await, Err(error));
+        }
+        let late = one.create_transaction();
+        late.get_read_version().await.expect("a version");
+        late.set("k", "late");
+        database
+            .rename_tenant("one", "three")
+            .await
+            .expect("renames");
+        assert_eq!(late.commit().await, Err(Error::not_committed));
+        assert_eq!(
+            database.tenant_id("one").await,
+            Err(Error::tenant_not_found)
+        );
+        assert_eq!(database.tenant_id("three").await, Ok(id));
+
+        // As FoundationDB's clients do it.
+        let transaction = writable(&database);
+        transaction.set(special("management/tenant/rename/three"), "four");
+        transaction.commit().await.expect("renames");
+        let taken = writable(&database);
+        taken.set(special("management/tenant/rename/four"), "two");
+        assert_eq!(taken.commit().await, Err(Error::tenant_already_exists));
+        let four = database.open_tenant("four");
+        let kept = four.run(async |t| t.get("k", false).await).await;
+        assert_eq!(kept.expect("reads").as_deref(), Some(&b"v"[..]));
+        let listed = database.list_tenants().await.expect("lists");
+        let names: Vec<&[u8]> = listed.iter().map(|(name, _)| &name[..]).collect();
+        assert_eq!(names, [&b"four"[..], b"two"]);
+    });
+}
+
+#[test]
 fn a_tenant_has_the_options_that_its_database_had() {
     block_on(async {
         let database = MemoryCluster::new().database();

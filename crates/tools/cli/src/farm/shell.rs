@@ -3,7 +3,8 @@
 use super::ClusterArgument;
 use super::status::text as status_text;
 use crate::Outcome;
-use crate::shell::answer::Answer;
+use crate::shell::answer::{Answer, FormArguments};
+use crate::shell::complete::{Completer, complete};
 use crate::shell::runner;
 use crate::shell::statement::split;
 use plinth_coordination::ClusterFile;
@@ -33,9 +34,8 @@ pub struct Arguments {
     /// Statements to run, separated by ';', instead of an interactive shell
     #[arg(long, value_name = "STATEMENTS")]
     exec: Option<String>,
-    /// Print one JSON object per statement
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: FormArguments,
     /// Seconds to wait for the cluster before giving up
     #[arg(
         long,
@@ -99,7 +99,7 @@ async fn serve(arguments: &Arguments) -> Outcome {
             has_written: false,
         };
         let exec = arguments.exec.as_deref();
-        let ran = runner::run(&mut session, exec, arguments.json).await;
+        let ran = runner::run(&mut session, exec, arguments.form.chosen()).await;
         session.end(ran)
     };
     let outcome = match race(using, left.wait_until(Option::is_some)).await {
@@ -218,8 +218,14 @@ struct Session {
 impl runner::Session for Session {
     type Statement = Statement;
 
-    fn names() -> Vec<String> {
-        HELP.iter().map(|(name, ..)| String::from(*name)).collect()
+    fn completer(&self) -> Completer {
+        let names = || HELP.iter().map(|(name, ..)| String::from(*name)).collect();
+        Box::new(move |line| {
+            complete(line, |words| match words {
+                [] => names(),
+                _ => Vec::new(),
+            })
+        })
     }
 
     fn parse(text: &str) -> Outcome<Vec<Statement>> {
@@ -366,6 +372,6 @@ mod tests {
             let error = Session::parse(text).expect_err(text);
             assert!(error.contains(word), "{text}: {error}");
         }
-        assert!(Session::names().iter().all(|name| help().contains(name)));
+        assert!(HELP.iter().all(|(name, ..)| help().contains(name)));
     }
 }

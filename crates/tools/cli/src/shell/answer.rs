@@ -5,10 +5,42 @@ use plinth_core::key::printable;
 use plinth_core::{Key, Value, Version};
 use serde_json::json;
 
+/// The form in which answers are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    Text,
+    Json,
+    /// For `cut` and `awk`: a line for each row, with a tab between fields.
+    Tsv,
+}
+
+#[derive(clap::Args, Clone, Copy, Debug)]
+pub struct FormArguments {
+    /// Print one JSON object per statement, an error too
+    #[arg(long)]
+    json: bool,
+    /// Print rows only: a line each, with a tab between fields, and \xNN for bytes that are not printable, as
+    /// `plinth load` reads it. Anything else goes to standard error
+    #[arg(long, conflicts_with = "json")]
+    tsv: bool,
+}
+
+impl FormArguments {
+    pub fn chosen(self) -> Form {
+        match (self.json, self.tsv) {
+            (true, _) => Form::Json,
+            (false, true) => Form::Tsv,
+            (false, false) => Form::Text,
+        }
+    }
+}
+
 #[derive(Clone, PartialEq, Debug)]
 pub enum Answer {
     Nothing,
     Text(String),
+    /// The text for a person, and the same as rows of fields, which have their escapes.
+    Table(String, Vec<Vec<String>>),
     Value(Key, Option<Value>),
     /// Rows, limit of the request, keys only.
     Rows(Vec<(Key, Value)>, i32, bool),
@@ -26,6 +58,18 @@ pub enum Answer {
     },
 }
 
+impl From<String> for Answer {
+    fn from(text: String) -> Answer {
+        Answer::Text(text)
+    }
+}
+
+impl From<&str> for Answer {
+    fn from(text: &str) -> Answer {
+        Answer::Text(text.into())
+    }
+}
+
 impl Answer {
     /// Called after the answer is printed: an error if the status shows a database that is not available, so that
     /// scripts notice.
@@ -37,18 +81,61 @@ impl Answer {
     }
 
     /// The text without its last line end; empty if there is nothing to print.
-    pub fn render(&self, json: bool) -> String {
-        if json {
-            self.json().to_string()
-        } else {
-            self.text()
+    pub fn render(&self, form: Form) -> String {
+        match form {
+            Form::Text => self.text(),
+            Form::Json => self.json().to_string(),
+            Form::Tsv => {
+                let lines = self.rows().into_iter().map(|row| row.join("\t"));
+                lines.collect::<Vec<_>>().join("\n")
+            }
+        }
+    }
+
+    /// What a person should see beside rows.
+    pub fn aside(&self, form: Form) -> Option<&str> {
+        match self {
+            Answer::Text(text) if form == Form::Tsv => Some(text),
+            _ => None,
+        }
+    }
+
+    fn rows(&self) -> Vec<Vec<String>> {
+        let pair = |key: &[u8], value: &[u8]| vec![printable(key), printable(value)];
+        match self {
+            Answer::Nothing | Answer::Text(_) | Answer::Committed(_) | Answer::Value(_, None) => {
+                Vec::new()
+            }
+            Answer::Table(_, rows) => rows.clone(),
+            Answer::Value(key, Some(value)) | Answer::Changed(key, Some(value)) => {
+                vec![pair(key, value)]
+            }
+            Answer::Changed(key, None) => vec![vec![printable(key)]],
+            Answer::Rows(rows, _, true) => {
+                rows.iter().map(|(key, _)| vec![printable(key)]).collect()
+            }
+            Answer::Rows(rows, _, false) => {
+                rows.iter().map(|(key, value)| pair(key, value)).collect()
+            }
+            Answer::Version(version) => vec![vec![version.to_string()]],
+            Answer::Roles(roles) => {
+                let row = |(role, address, id): &(&str, String, String)| {
+                    vec![role.to_string(), address.clone(), id.clone()]
+                };
+                roles.iter().map(row).collect()
+            }
+            Answer::Status { document, .. } => {
+                let mut rows = Vec::new();
+                push_fields(document, String::new(), &mut rows);
+                rows
+            }
         }
     }
 
     fn text(&self) -> String {
         match self {
             Answer::Nothing => String::new(),
-            Answer::Text(text) => text.clone(),
+            Answer::Text(text) | Answer::Table(text, _) => text.clone(),
             Answer::Value(key, Some(value)) => pair(key, value),
             Answer::Value(key, None) => format!("`{}': not found", printable(key)),
             Answer::Rows(rows, limit, keys_only) => {
@@ -84,6 +171,7 @@ impl Answer {
         match self {
             Answer::Nothing => json!({"ok": true}),
             Answer::Text(text) => json!({"ok": true, "text": text}),
+            Answer::Table(text, rows) => json!({"ok": true, "text": text, "rows": rows}),
             Answer::Value(key, value) => json!({
                 "ok": true, "key": printable(key), "found": value.is_some(), "value": value.as_deref().map(printable),
             }),
@@ -114,6 +202,28 @@ impl Answer {
     }
 }
 
+/// Each field of a document with its path, in order.
+fn push_fields(value: &serde_json::Value, path: String, rows: &mut Vec<Vec<String>>) {
+    let below = |name: &str| match path.is_empty() {
+        true => name.to_string(),
+        false => format!("{path}.{name}"),
+    };
+    match value {
+        serde_json::Value::Object(fields) => {
+            for (name, value) in fields {
+                push_fields(value, below(&printable(name.as_bytes())), rows);
+            }
+        }
+        serde_json::Value::Array(items) => {
+            for (at, item) in items.iter().enumerate() {
+                push_fields(item, format!("{path}[{at}]"), rows);
+            }
+        }
+        serde_json::Value::String(text) => rows.push(vec![path, printable(text.as_bytes())]),
+        other => rows.push(vec![path, other.to_string()]),
+    }
+}
+
 fn pair(key: &[u8], value: &[u8]) -> String {
     format!("`{}' is `{}'", printable(key), printable(value))
 }
@@ -125,29 +235,56 @@ mod tests {
     #[test]
     fn answers_have_the_form_that_scripts_expect() {
         assert_eq!(
-            Answer::Value("a".into(), Some("b".into())).render(false),
+            Answer::Value("a".into(), Some("b".into())).render(Form::Text),
             "`a' is `b'"
         );
         assert_eq!(
-            Answer::Value("a\0".into(), None).render(false),
+            Answer::Value("a\0".into(), None).render(Form::Text),
             "`a\\x00': not found"
         );
         assert_eq!(
-            Answer::Committed(Some(123)).render(false),
+            Answer::Committed(Some(123)).render(Form::Text),
             "Committed (123)"
         );
         let rows = vec![("a".into(), "1".into())];
         assert_eq!(
-            Answer::Rows(rows.clone(), 25, false).render(false),
+            Answer::Rows(rows.clone(), 25, false).render(Form::Text),
             "\nRange limited to 25 keys\n`a' is `1'\n"
         );
         assert_eq!(
-            Answer::Rows(rows, 25, true).render(true),
+            Answer::Rows(rows, 25, true).render(Form::Json),
             r#"{"limit":25,"ok":true,"rows":[{"key":"a"}]}"#
         );
         assert_eq!(
-            Answer::Value("a".into(), None).render(true),
+            Answer::Value("a".into(), None).render(Form::Json),
             r#"{"found":false,"key":"a","ok":true,"value":null}"#
         );
+    }
+    #[test]
+    fn rows_for_other_programs_have_a_line_each_and_tabs_only_between_fields() {
+        let tsv = |answer: Answer| answer.render(Form::Tsv);
+        let rows: Vec<(Key, Value)> = vec![
+            ("a\tb".into(), "1 2\n".into()),
+            ("\\".into(), Value::from_static(b"\xff")),
+        ];
+        assert_eq!(
+            tsv(Answer::Rows(rows.clone(), 25, false)),
+            "a\\x09b\t1 2\\x0a\n\\\\\t\\xff"
+        );
+        assert_eq!(tsv(Answer::Rows(rows, 25, true)), "a\\x09b\n\\\\");
+        assert_eq!(tsv(Answer::Value("a".into(), None)), "");
+        let document = json!({"a": {"b.c": [1, {"d": "x\ty"}]}, "e": null});
+        let summary = None;
+        assert_eq!(
+            tsv(Answer::Status { document, summary }),
+            "a.b.c[0]\t1\na.b.c[1].d\tx\\x09y\ne\tnull"
+        );
+        let told = Answer::Text("Transaction started".into());
+        assert_eq!(told.aside(Form::Tsv), Some("Transaction started"));
+        assert_eq!(told.aside(Form::Text), None);
+        assert_eq!(tsv(told), "");
+        let table = Answer::Table("  1. t".into(), vec![vec!["t".into(), "1".into()]]);
+        assert_eq!(table.aside(Form::Tsv), None);
+        assert_eq!(tsv(table), "t\t1");
     }
 }

@@ -1,10 +1,11 @@
 //! Reads lines from the terminal, with history and completion, while the event loop runs.
 
+use super::complete::{Completer, Completions};
 use crate::Outcome;
 use reedline::{
-    ColumnarMenu, DefaultCompleter, DefaultPrompt, DefaultPromptSegment, Emacs, FileBackedHistory,
-    KeyCode, KeyModifiers, MenuBuilder, Reedline, ReedlineEvent, ReedlineMenu, Signal,
-    default_emacs_keybindings,
+    ColumnarMenu, CompletionResult, DefaultPrompt, DefaultPromptSegment, Emacs, FileBackedHistory,
+    KeyCode, KeyModifiers, MenuBuilder, Reedline, ReedlineEvent, ReedlineMenu, Signal, Span,
+    Suggestion, default_emacs_keybindings,
 };
 use std::fs::Permissions;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
@@ -15,9 +16,26 @@ const MENU: &str = "completion";
 
 pub struct Editor(Reedline);
 
+/// A completer in the form that the editor wants.
+struct Words(Completer);
+
+impl reedline::Completer for Words {
+    fn complete(&mut self, line: &str, at: usize) -> CompletionResult {
+        let line = line.get(..at).unwrap_or(line);
+        let Completions { from, words } = (self.0)(line);
+        let span = Span::new(from, line.len());
+        let suggestion = |value: String| Suggestion {
+            append_whitespace: !value.ends_with('='),
+            value,
+            span,
+            ..Suggestion::default()
+        };
+        CompletionResult::fresh(words.into_iter().map(suggestion).collect::<Vec<_>>())
+    }
+}
+
 impl Editor {
-    /// `words` are completed.
-    pub fn new(words: Vec<String>) -> Self {
+    pub fn new(completer: Completer) -> Self {
         let mut keys = default_emacs_keybindings();
         let complete = ReedlineEvent::UntilFound(vec![
             ReedlineEvent::Menu(MENU.into()),
@@ -25,7 +43,7 @@ impl Editor {
         ]);
         keys.add_binding(KeyModifiers::NONE, KeyCode::Tab, complete);
         let mut editor = Reedline::create()
-            .with_completer(Box::new(DefaultCompleter::new_with_wordlen(words, 1)))
+            .with_completer(Box::new(Words(completer)))
             .with_menu(ReedlineMenu::EngineCompleter(Box::new(
                 ColumnarMenu::default().with_name(MENU),
             )))

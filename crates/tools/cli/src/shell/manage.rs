@@ -1,79 +1,16 @@
 //! Statements about the database instead of its data: tenants, transaction options, locations of keys, waiting.
 
 use super::answer::Answer;
+use super::options::Chosen;
 use super::session::Session;
 use super::statement::TenantStatement;
 use crate::{Outcome, status};
-use plinth_client::TransactionOption;
 use plinth_core::key::printable;
 use plinth_core::{Error, Key};
 use plinth_runtime::Duration;
 
 /// Interval between checks whether the database serves.
 const LOOK_INTERVAL: Duration = Duration::from_millis(200);
-
-/// Transaction options that are useful in a shell: name, code, whether they take a number.
-const OPTIONS: [(&str, u32, bool); 20] = [
-    ("access_system_keys", 301, false),
-    ("bypass_unreadable", 1100, false),
-    ("causal_read_risky", 20, false),
-    ("causal_write_risky", 10, false),
-    ("lock_aware", 700, false),
-    ("max_retry_delay", 502, true),
-    ("next_write_no_write_conflict_range", 30, false),
-    ("priority_batch", 201, false),
-    ("priority_system_immediate", 200, false),
-    ("read_lock_aware", 702, false),
-    ("read_system_keys", 302, false),
-    ("read_your_writes_disable", 51, false),
-    ("report_conflicting_keys", 712, false),
-    ("retry_limit", 501, true),
-    ("size_limit", 503, true),
-    ("snapshot_ryw_disable", 601, false),
-    ("snapshot_ryw_enable", 600, false),
-    ("special_key_space_enable_writes", 714, false),
-    ("special_key_space_relaxed", 713, false),
-    ("timeout", 500, true),
-];
-
-pub fn option_names() -> impl Iterator<Item = &'static str> {
-    OPTIONS.iter().map(|(name, ..)| *name)
-}
-
-/// An option that is on: its name as shown to the user, and the option.
-pub type Chosen = (String, TransactionOption);
-
-/// A valid number for the option, or `None` if it takes none.
-pub fn some_number(name: &str) -> Option<String> {
-    let (_, _, takes_number) = OPTIONS.iter().find(|(known, ..)| *known == name)?;
-    takes_number.then(|| "1000".to_owned())
-}
-
-/// Parses the option with this name, and with this number if it takes one.
-pub fn parse_option(name: &str, number: Option<&str>) -> Result<Chosen, String> {
-    let name = name.to_ascii_lowercase();
-    let Some((name, code, takes_number)) = OPTIONS.iter().find(|(known, ..)| *known == name) else {
-        return Err(format!(
-            "there is no option `{name}'; `help option' lists them"
-        ));
-    };
-    let value = match (takes_number, number) {
-        (false, None) => None,
-        (false, Some(_)) => return Err(format!("the option {name} takes no number")),
-        (true, text) => {
-            let number: Option<i64> = text.and_then(|text| text.parse().ok());
-            let number = number.ok_or(format!("the option {name} takes a number"))?;
-            Some(number.to_le_bytes())
-        }
-    };
-    let option = TransactionOption::from_code(*code, value.as_ref().map(|value| &value[..]));
-    let option = option.map_err(|error| format!("{name}: {error}"))?;
-    let shown = match number {
-        Some(number) => format!("{name} {number}"),
-        None => (*name).to_owned(),
-    };
-    Ok((shown, option))
-}
 
 impl Session {
     /// Switches an option on or off; without a change, lists the options that are on.
@@ -127,21 +64,36 @@ impl Session {
                 )),
                 Err(error) => self.fail(error).await,
             },
-            TenantStatement::Get(name) => match database.tenant_id(&name).await {
-                Ok(id) => said(format!(
-                    "  id: {id}\n  prefix: {}",
-                    printable(&id.to_be_bytes())
+            TenantStatement::Rename(from, to) => match database.rename_tenant(&from, &to).await {
+                Ok(()) => said(format!(
+                    "The tenant `{}' has been renamed to `{}'",
+                    printable(&from),
+                    printable(&to)
                 )),
                 Err(error) => self.fail(error).await,
             },
+            TenantStatement::Get(name) => match database.tenant_id(&name).await {
+                Ok(id) => {
+                    let prefix = printable(&id.to_be_bytes());
+                    let text = format!("  id: {id}\n  prefix: {prefix}");
+                    let row = vec![printable(&name), id.to_string(), prefix];
+                    Ok(Answer::Table(text, vec![row]))
+                }
+                Err(error) => self.fail(error).await,
+            },
             TenantStatement::List => match database.list_tenants().await {
-                Ok(tenants) if tenants.is_empty() => said("The cluster has no tenants".into()),
+                Ok(tenants) if tenants.is_empty() => Ok(Answer::Table(
+                    "The cluster has no tenants".into(),
+                    Vec::new(),
+                )),
                 Ok(tenants) => {
                     let numbered = tenants.iter().zip(1..);
                     let line = |((name, _), at): (&(Key, i64), i32)| {
                         format!("  {at}. {}", printable(name))
                     };
-                    said(numbered.map(line).collect::<Vec<_>>().join("\n"))
+                    let text = numbered.map(line).collect::<Vec<_>>().join("\n");
+                    let row = |(name, id): &(Key, i64)| vec![printable(name), id.to_string()];
+                    Ok(Answer::Table(text, tenants.iter().map(row).collect()))
                 }
                 Err(error) => self.fail(error).await,
             },
@@ -173,12 +125,14 @@ impl Session {
     pub(super) fn coordinators(&self) -> Answer {
         let file = self.connection.coordinators.file();
         let addresses: Vec<String> = file.coordinators.iter().map(ToString::to_string).collect();
-        Answer::Text(format!(
+        let text = format!(
             "Cluster description: {}\nCluster coordinators ({}): {}",
             file.description,
             addresses.len(),
             addresses.join(",")
-        ))
+        );
+        let rows = addresses.into_iter().map(|address| vec![address]);
+        Answer::Table(text, rows.collect())
     }
 
     /// Lists the storage servers of a key.
@@ -187,7 +141,9 @@ impl Session {
         match transaction.get_addresses_for_key(&key).await {
             Ok(addresses) => {
                 let lines = addresses.iter().map(|address| format!("  {address}"));
-                Ok(Answer::Text(lines.collect::<Vec<_>>().join("\n")))
+                let text = lines.collect::<Vec<_>>().join("\n");
+                let rows = addresses.iter().map(|address| vec![address.to_string()]);
+                Ok(Answer::Table(text, rows.collect()))
             }
             Err(error) => self.fail(error).await,
         }
@@ -225,29 +181,5 @@ impl Session {
         };
         let summary = Some(line.to_owned());
         Ok(Answer::Status { document, summary })
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_option_takes_a_number_exactly_if_it_wants_one() {
-        assert_eq!(
-            parse_option("TIMEOUT", Some("500")),
-            Ok(("timeout 500".into(), TransactionOption::Timeout(500)))
-        );
-        for (name, number) in [
-            ("timeout", None),
-            ("timeout", Some("x")),
-            ("lock_aware", Some("1")),
-            ("none", None),
-        ] {
-            assert!(parse_option(name, number).is_err(), "{name} {number:?}");
-        }
-        assert!(option_names().all(|name| {
-            parse_option(name, None).is_ok() || parse_option(name, Some("100")).is_ok()
-        }));
     }
 }

@@ -1,15 +1,20 @@
 //! `plinth cli`: statements typed by a person or given by `--exec`.
 //!
-//! - [`statement`]: parses text into statements. Pure.
+//! - [`statement`]: parses text into statements. Pure. [`help`] explains them.
 //! - [`session`]: executes them; holds a transaction that is open between statements.
 //! - [`manage`]: statements about the database instead of its data.
 //! - [`runner`]: reads lines and prints answers, for this shell and others.
-//! - [`answer`]: formats the answers as text, in the form of FoundationDB's shell, or as JSON.
+//! - [`answer`]: formats the answers as text, in the form of FoundationDB's shell, as JSON, or for `cut` and `awk`.
+//! - [`complete`]: what Tab completes, of which the cluster tells some to [`known`].
 
 pub mod answer;
+pub mod complete;
 mod editor;
+mod help;
+mod known;
 mod manage;
 mod operate;
+mod options;
 pub mod runner;
 mod session;
 mod settings;
@@ -18,7 +23,7 @@ mod throttle;
 
 use crate::Outcome;
 use crate::connect::{self, ClusterArguments};
-use answer::Answer;
+use answer::{Answer, FormArguments};
 use session::Session;
 use statement::Statement;
 
@@ -29,30 +34,38 @@ pub struct Arguments {
     /// Statements to run, separated by ';', instead of an interactive shell
     #[arg(long, value_name = "STATEMENTS")]
     exec: Option<String>,
-    /// Print one JSON object per statement, an error too
-    #[arg(long)]
-    json: bool,
+    #[command(flatten)]
+    form: FormArguments,
 }
 
 pub fn run(arguments: Arguments) -> Outcome {
-    let json = arguments.json;
+    let form = arguments.form.chosen();
     let outcome = connect::block_on(async {
         let connection = arguments.cluster.open().await?;
         connection.limit_transactions();
         let mut session = Session::new(connection);
-        let (exec, json) = (arguments.exec.as_deref(), arguments.json);
-        let outcome = runner::run(&mut session, exec, json).await;
+        let exec = arguments.exec.as_deref();
+        let outcome = runner::run(&mut session, exec, form).await;
         session.connection.update_cluster_file().await;
         session.end(outcome)
     });
-    runner::told(outcome, json)
+    runner::told(outcome, form)
 }
 
 impl runner::Session for Session {
     type Statement = Statement;
 
-    fn names() -> Vec<String> {
-        statement::names().map(String::from).collect()
+    fn completer(&self) -> complete::Completer {
+        let known = self.looker.known();
+        Box::new(move |line| {
+            // A copy: the look goes on meanwhile.
+            let known = known.lock().map(|known| known.clone()).unwrap_or_default();
+            complete::complete(line, |words| complete::next(words, &known))
+        })
+    }
+
+    fn look(&self) {
+        self.looker.look(&self.connection);
     }
 
     fn parse(text: &str) -> Outcome<Vec<Statement>> {

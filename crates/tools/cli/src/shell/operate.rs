@@ -103,7 +103,7 @@ impl Session {
 
     async fn change(&self, statement: Management) -> Outcome<Answer> {
         let database = &self.connection.database;
-        let text = match statement {
+        let answer: Answer = match statement {
             Management::Configure(change) => {
                 let workers = self.connection.workers().await?;
                 let config = management::configure(database, &workers, change).await?;
@@ -111,7 +111,7 @@ impl Session {
                     .logs
                     .and_then(|_| management::fewer_logs(&config, &workers));
                 let fewer = fewer.map_or(String::new(), |line| format!("; {line}"));
-                format!("Configuration changed{fewer}")
+                format!("Configuration changed{fewer}").into()
             }
             Management::Excluded => {
                 list_excluded(&management::configured(database).await?.excluded)
@@ -120,7 +120,7 @@ impl Session {
                 let workers = self.connection.workers().await?;
                 management::exclude(database, &workers, &targets, force).await?;
                 let warning = self.warn_of_coordinators(&targets, &workers);
-                format!("Excluded; their data is on its way to others{warning}")
+                format!("Excluded; their data is on its way to others{warning}").into()
             }
             Management::Include(targets) => {
                 management::include(database, &targets).await?;
@@ -130,7 +130,7 @@ impl Session {
                 let id =
                     Uid::from_parts(plinth_runtime::random::u64(), plinth_runtime::random::u64());
                 management::lock(database, id).await?;
-                format!("Database locked\n`unlock {id}' unlocks it")
+                format!("Database locked\n`unlock {id}' unlocks it").into()
             }
             Management::Setting(setting) => {
                 setting
@@ -138,14 +138,14 @@ impl Session {
                     .await?
             }
             Management::Throttle(throttling) => throttling.apply(database).await?,
-            Management::Coordinators(wanted) => self.change_coordinators(wanted).await?,
+            Management::Coordinators(wanted) => self.change_coordinators(wanted).await?.into(),
             Management::Unlock(id) => {
                 management::unlock(database, id).await?;
                 "Database unlocked".into()
             }
         };
         self.tell_controller().await;
-        said(text)
+        Ok(answer)
     }
 
     /// Repeats the request while the controller changes; repeating it does no harm.
@@ -281,10 +281,14 @@ fn bytes_of(compared: &Compared) -> String {
     format!("{} rows, {} bytes", grouped(rows), grouped(bytes))
 }
 
-fn list_excluded(excluded: &[Target]) -> String {
-    if excluded.is_empty() {
-        return "Nobody is excluded".into();
-    }
-    let lines = excluded.iter().map(|target| format!("  {target}"));
-    format!("Excluded are:\n{}", lines.collect::<Vec<_>>().join("\n"))
+fn list_excluded(excluded: &[Target]) -> Answer {
+    let text = match excluded.is_empty() {
+        true => "Nobody is excluded".into(),
+        false => {
+            let lines = excluded.iter().map(|target| format!("  {target}"));
+            format!("Excluded are:\n{}", lines.collect::<Vec<_>>().join("\n"))
+        }
+    };
+    let rows = excluded.iter().map(|target| vec![target.to_string()]);
+    Answer::Table(text, rows.collect())
 }

@@ -1,7 +1,8 @@
 //! Runs the statements of a session: given on the command line, on standard input, or typed by a person. Lines are
 //! read beside the event loop, which goes on meanwhile.
 
-use super::answer::Answer;
+use super::answer::{Answer, Form};
+use super::complete::Completer;
 use super::editor::{self, Editor};
 use crate::Outcome;
 use plinth_runtime::real::interrupted_by_user;
@@ -12,8 +13,11 @@ use std::io::{IsTerminal, Write};
 pub trait Session {
     type Statement;
 
-    /// The names of all statements.
-    fn names() -> Vec<String>;
+    /// Completes the lines of a person.
+    fn completer(&self) -> Completer;
+
+    /// Begins to look for what the completer should know. Called before each prompt, which does not wait for it.
+    fn look(&self) {}
 
     /// All statements of a text. After an error none of them runs.
     fn parse(text: &str) -> Outcome<Vec<Self::Statement>>;
@@ -26,17 +30,17 @@ pub trait Session {
 }
 
 /// Runs `exec`, or what standard input has.
-pub async fn run<S: Session>(session: &mut S, exec: Option<&str>, json: bool) -> Outcome {
+pub async fn run<S: Session>(session: &mut S, exec: Option<&str>, form: Form) -> Outcome {
     match exec {
-        Some(text) => execute_all(session, text, json).await.map(drop),
-        None if std::io::stdin().is_terminal() => interact(session, json).await,
-        None => execute_input(session, json).await,
+        Some(text) => execute_all(session, text, form).await.map(drop),
+        None if std::io::stdin().is_terminal() => interact(session, form).await,
+        None => execute_input(session, form).await,
     }
 }
 
 /// Runs statements up to the first that fails; returns false if the user leaves. Of several statements, the error says
 /// which one it was.
-async fn execute_all<S: Session>(session: &mut S, text: &str, json: bool) -> Outcome<bool> {
+async fn execute_all<S: Session>(session: &mut S, text: &str, form: Form) -> Outcome<bool> {
     let statements = S::parse(text)?;
     let are_several = statements.len() > 1;
     for (place, statement) in statements.into_iter().enumerate() {
@@ -48,7 +52,7 @@ async fn execute_all<S: Session>(session: &mut S, text: &str, json: bool) -> Out
             false => line,
         };
         let answer = session.execute(statement).await.map_err(at)?;
-        print(&answer.render(json));
+        show(&answer, form);
         answer.into_outcome().map_err(at)?;
     }
     Ok(true)
@@ -59,10 +63,10 @@ fn is_comment(line: &str) -> bool {
     line.trim_start().starts_with('#')
 }
 
-/// The outcome of a shell. With `json` the error is an object on standard output, as answers are.
-pub fn told(outcome: Outcome, json: bool) -> Outcome {
+/// The outcome of a shell. With `Form::Json` the error is an object on standard output, as answers are.
+pub fn told(outcome: Outcome, form: Form) -> Outcome {
     match outcome {
-        Err(line) if json && !line.is_empty() => {
+        Err(line) if form == Form::Json && !line.is_empty() => {
             print(&serde_json::json!({"error": line}).to_string());
             Err(String::new())
         }
@@ -82,7 +86,7 @@ pub async fn read_line() -> Outcome<Option<String>> {
 }
 
 /// Runs statements from standard input, line by line.
-async fn execute_input<S: Session>(session: &mut S, json: bool) -> Outcome {
+async fn execute_input<S: Session>(session: &mut S, form: Form) -> Outcome {
     let mut number = 0u64;
     while let Some(line) = read_line().await? {
         number += 1;
@@ -90,7 +94,7 @@ async fn execute_input<S: Session>(session: &mut S, json: bool) -> Outcome {
             continue;
         }
         let at = |error| format!("line {number}: {error}");
-        if !execute_all(session, &line, json).await.map_err(at)? {
+        if !execute_all(session, &line, form).await.map_err(at)? {
             break;
         }
     }
@@ -98,13 +102,14 @@ async fn execute_input<S: Session>(session: &mut S, json: bool) -> Outcome {
 }
 
 /// Prompts for statements until the user leaves. Prints an error and continues with the next prompt.
-async fn interact<S: Session>(session: &mut S, json: bool) -> Outcome {
+async fn interact<S: Session>(session: &mut S, form: Form) -> Outcome {
     println!(
         "plinth {}: `help' lists the statements, `exit' leaves.",
         env!("CARGO_PKG_VERSION")
     );
-    let mut editor = Editor::new(S::names());
+    let mut editor = Editor::new(session.completer());
     loop {
+        session.look();
         let (line, returned) = editor::read_line(editor, session.prompt()).await?;
         editor = returned;
         let Some(line) = line else { return Ok(()) };
@@ -123,7 +128,7 @@ async fn interact<S: Session>(session: &mut S, json: bool) -> Outcome {
                 return Ok(());
             }
             match until_interrupted(session.execute(statement)).await {
-                Ok(answer) => print(&answer.render(json)),
+                Ok(answer) => show(&answer, form),
                 Err(error) => {
                     eprintln!("ERROR: {error}");
                     break;
@@ -142,6 +147,14 @@ async fn until_interrupted(statement: impl Future<Output = Outcome<Answer>>) -> 
             Err("interrupted; what the statement had asked for may still be done".into())
         }
         Either::Right(Err(error)) => Err(format!("cannot wait for signals: {error}")),
+    }
+}
+
+/// Prints the answer, and what is for people only on standard error.
+fn show(answer: &Answer, form: Form) {
+    print(&answer.render(form));
+    if let Some(aside) = answer.aside(form) {
+        eprintln!("{aside}");
     }
 }
 

@@ -2,8 +2,10 @@
 //! succeeds. Between `begin` and `commit`, statements share one transaction, and its errors are shown to the user.
 
 use super::answer::Answer;
-use super::manage::Chosen;
-use super::statement::{self, Statement, StatusKind};
+use super::help;
+use super::known::Looker;
+use super::options::Chosen;
+use super::statement::{Statement, StatusKind};
 use crate::connect::Connection;
 use crate::{Outcome, keys, status};
 use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
@@ -34,6 +36,7 @@ pub struct Session {
     /// Options set in every transaction.
     pub(super) options: Vec<Chosen>,
     writes_allowed: bool,
+    pub(super) looker: Looker,
 }
 
 /// The text of an error, with a hint where one helps.
@@ -57,6 +60,7 @@ impl Session {
             tenant: None,
             options: Vec::new(),
             writes_allowed: true,
+            looker: Looker::new(),
         }
     }
 
@@ -163,7 +167,7 @@ impl Session {
                 self.roles().await?.iter().map(describe).collect(),
             )),
             Statement::Kill(Some(id)) => self.kill(&id).await,
-            Statement::Help(of) => statement::help(of.as_deref()).map(Answer::Text),
+            Statement::Help(of) => help::help(of.as_deref()).map(Answer::Text),
             Statement::Exit => Ok(Answer::Nothing),
         }
     }

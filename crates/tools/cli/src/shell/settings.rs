@@ -1,6 +1,7 @@
 //! The statements `setclass', `setknob', `getknob', `clearknob', `trustkey', `listtrusted' and `revoke': classes of
 //! processes, knobs, and keys whose tokens count.
 
+use super::answer::Answer;
 use crate::Outcome;
 use plinth_access::{Access, Clients};
 use plinth_client::Database;
@@ -68,8 +69,8 @@ fn parse_class(name: &str) -> Result<Option<ProcessClass>, String> {
 }
 
 impl Setting {
-    /// Applies the statement; returns a text that describes the change or the setting.
-    pub async fn apply(self, database: &Database, workers: &[RegisterWorker]) -> Outcome<String> {
+    /// Applies the statement; returns what has changed, or the setting.
+    pub async fn apply(self, database: &Database, workers: &[RegisterWorker]) -> Outcome<Answer> {
         match self {
             Setting::Classes => {
                 // The controller applies new classes with a delay, so the list uses the configured ones.
@@ -81,7 +82,7 @@ impl Setting {
             Setting::Class(address, class) => {
                 management::set_class(database, workers, address, class).await?;
                 let name = class.map_or("what it says itself", ProcessClass::name);
-                Ok(format!("The class of {address} is {name}"))
+                Ok(format!("The class of {address} is {name}").into())
             }
             Setting::Knobs(wanted) => {
                 let set = management::configured(database).await?.knobs;
@@ -91,46 +92,51 @@ impl Setting {
             Setting::Trust(name, key) => {
                 access::trust(database, &name, key).await?;
                 let name = printable(name.as_bytes());
-                Ok(format!("Tokens that key {name} signs count from now on"))
+                Ok(format!("Tokens that key {name} signs count from now on").into())
             }
             Setting::Revoke(name) => {
                 access::revoke(database, &name).await?;
                 let name = printable(name.as_bytes());
-                Ok(format!(
-                    "Tokens of key {name} are over everywhere in ten seconds at the latest"
-                ))
+                Ok(
+                    format!(
+                        "Tokens of key {name} are over everywhere in ten seconds at the latest"
+                    )
+                    .into(),
+                )
             }
             Setting::Knob(name, value) => {
                 management::set_knob(database, &name, value.as_deref()).await?;
-                Ok(match value {
+                let text = match value {
                     Some(value) => format!(
                         "{name} is {value} in every process that was not given it with --knob"
                     ),
                     None => format!("{name} has its default value again"),
-                })
+                };
+                Ok(text.into())
             }
         }
     }
 }
 
-fn list_classes(workers: &[RegisterWorker]) -> String {
-    let mut lines: Vec<(SocketAddr, String)> = workers
+fn list_classes(workers: &[RegisterWorker]) -> Answer {
+    let mut sorted: Vec<&RegisterWorker> = workers.iter().collect();
+    sorted.sort_by_key(|worker| worker.worker.address);
+    let fields = |worker: &&RegisterWorker| {
+        let source = match worker.given {
+            Some(_) => "set by setclass",
+            None => "as the process says",
+        };
+        let (address, class) = (worker.worker.address, worker.class().name());
+        vec![address.to_string(), class.to_string(), source.to_string()]
+    };
+    let rows: Vec<Vec<String>> = sorted.iter().map(fields).collect();
+    let lines = rows
         .iter()
-        .map(|worker| {
-            let source = match worker.given {
-                Some(_) => "set by setclass",
-                None => "as the process says",
-            };
-            let (address, class) = (worker.worker.address, worker.class().name());
-            (address, format!("  {address}: {class} ({source})"))
-        })
-        .collect();
-    lines.sort();
-    let lines: Vec<String> = lines.into_iter().map(|(_, line)| line).collect();
-    format!("Processes:\n{}", lines.join("\n"))
+        .map(|row| format!("\n  {}: {} ({})", row[0], row[1], row[2]));
+    Answer::Table(format!("Processes:{}", lines.collect::<String>()), rows)
 }
 
-fn list_trusted(access: &Access) -> String {
+fn list_trusted(access: &Access) -> Answer {
     let without = match access.clients {
         Clients::All => "read and write everything",
         Clients::Reads => "read everything",
@@ -140,16 +146,17 @@ fn list_trusted(access: &Access) -> String {
         "Clients without a token may {without} (clients={})",
         access.clients.name()
     )];
-    let key = |(name, key): (&str, &PublicKey)| format!("  {}: {key}", printable(name.as_bytes()));
-    lines.extend(access.keys.iter().map(key));
-    if lines.len() == 1 {
+    let row = |(name, key): (&str, &PublicKey)| vec![printable(name.as_bytes()), key.to_string()];
+    let rows: Vec<Vec<String>> = access.keys.iter().map(row).collect();
+    lines.extend(rows.iter().map(|row| format!("  {}: {}", row[0], row[1])));
+    if rows.is_empty() {
         lines.push("No key is trusted".into());
     }
-    lines.join("\n")
+    Answer::Table(lines.join("\n"), rows)
 }
 
-fn list_knobs(wanted: Option<&str>, set: &[(String, String)]) -> Outcome<String> {
-    let mut lines = Vec::new();
+fn list_knobs(wanted: Option<&str>, set: &[(String, String)]) -> Outcome<Answer> {
+    let (mut lines, mut rows) = (Vec::new(), Vec::new());
     for (name, default) in Knobs::default().list() {
         if wanted.is_some_and(|wanted| wanted != name) {
             continue;
@@ -159,16 +166,19 @@ fn list_knobs(wanted: Option<&str>, set: &[(String, String)]) -> Outcome<String>
             Some((_, value)) => format!("{name}: {value} (the default is {default})"),
             None => format!("{name}: {default} (default)"),
         });
+        let value = set.map_or(&default, |(_, value)| value);
+        rows.push(vec![name.to_string(), value.clone(), default.clone()]);
     }
     match (lines.is_empty(), wanted) {
         (true, Some(name)) => Err(format!("there is no knob `{name}'; `getknob' lists all")),
-        _ => Ok(lines.join("\n")),
+        _ => Ok(Answer::Table(lines.join("\n"), rows)),
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::shell::answer::Form;
 
     fn parsed(text: &str) -> Result<Option<Setting>, String> {
         let mut words = text.split(' ').map(|word| word.as_bytes().to_vec());
@@ -207,10 +217,11 @@ mod tests {
             clients: Clients::Reads,
             ..Access::default()
         };
-        assert!(list_trusted(&access).contains("clients=reads"));
-        assert!(list_trusted(&access).ends_with("No key is trusted"));
+        let text = |answer: Answer| answer.render(Form::Text);
+        assert!(text(list_trusted(&access)).contains("clients=reads"));
+        assert!(text(list_trusted(&access)).ends_with("No key is trusted"));
         access.keys.trust("web", PublicKey::new([7; 32]));
-        let listed = list_trusted(&access);
+        let listed = text(list_trusted(&access));
         assert_eq!(
             listed.lines().nth(1),
             Some("  web: BwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc")
@@ -220,10 +231,12 @@ mod tests {
     #[test]
     fn knobs_are_listed_with_what_the_cluster_has_set() {
         let set = [("moves_max".to_string(), "3".to_string())];
-        let all = list_knobs(None, &set).expect("all");
+        let text = |answer: Outcome<Answer>| answer.expect("knobs").render(Form::Text);
+        let all = text(list_knobs(None, &set));
         assert_eq!(all.lines().count(), Knobs::default().list().len());
         let one = list_knobs(Some("moves_max"), &set);
-        assert_eq!(one.expect("one"), "moves_max: 3 (the default is 16)");
+        assert_eq!(text(one.clone()), "moves_max: 3 (the default is 16)");
+        assert_eq!(one.expect("one").render(Form::Tsv), "moves_max\t3\t16");
         assert!(list_knobs(Some("nothing"), &set).is_err());
     }
 

@@ -3,7 +3,8 @@
 //! A word may be in double quotes, wholly or in part. `\xNN`, `\\`, `\"`, `\t`, `\n`, `\r`, `\0`, `\;` and `\ ` (a
 //! blank) are escapes everywhere.
 
-use super::manage::{self, Chosen};
+use super::help::{self, unknown};
+use super::options::{self, Chosen};
 use super::settings::{self, Setting};
 use super::throttle::{self, Throttling};
 use plinth_access::Clients;
@@ -88,112 +89,9 @@ pub enum TenantStatement {
     Delete(Key),
     Get(Key),
     List,
+    Rename(Key, Key),
     /// `None`: the database without a tenant.
     Use(Option<Key>),
-}
-
-/// Name, arguments, description.
-#[rustfmt::skip]
-const HELP: &[(&str, &str, &str)] = &[
-    ("begin", "", "start a transaction, which the statements up to commit or rollback belong to"),
-    ("clear", "KEY", "remove a key"),
-    ("clearknob", "NAME", "let a knob have its default value again in every process"),
-    ("clearrange", "BEGIN END", "remove every key from BEGIN up to, and without, END"),
-    ("commit", "", "commit the transaction"),
-    ("configure", "[new] [single|double|triple|three_data_hall] [ssd|memory] \
-        [logs=N] [commit_proxies=N] [grv_proxies=N] [resolvers=N] [clients=all|reads|tokens]",
-        "change the configuration; with new, create the database of a new cluster; \
-        clients says what a client may do without a token: all, read, or nothing"),
-    ("consistencycheck", "", "compare all replicas, now; the database does so by itself, slowly, all the time"),
-    ("coordinators", "[auto|IP:PORT…]",
-        "let these servers be the coordinators, or with auto those that suit best; \
-        without arguments, show who they are"),
-    ("createtenant", "NAME", "create a tenant"),
-    ("defaulttenant", "", "leave the tenant: use the database itself"),
-    ("deletetenant", "NAME", "delete a tenant, which must be empty"),
-    ("exclude", "[force] [no_wait] [TARGET…]",
-        "let processes have neither data nor roles, and wait until they have none: IP:PORT, IP, \
-        or locality_zoneid:NAME (also machineid, processid, data_hall, dcid); \
-        with force, also who is not there; without TARGET, list who is excluded"),
-    ("exit", "", "leave"),
-    ("get", "KEY", "show the value of a key"),
-    ("getknob", "[NAME]", "show the value that the cluster has set for a knob, or its default; without NAME, of all"),
-    ("getlocation", "KEY", "show the storage servers that hold a key"),
-    ("getrange", "BEGIN [END] [LIMIT]",
-        "show the pairs from BEGIN up to, and without, END; without END, those that begin with BEGIN"),
-    ("getrangekeys", "BEGIN [END] [LIMIT]", "as getrange, but only the keys"),
-    ("gettenant", "NAME", "show the number and the prefix of a tenant"),
-    ("getversion", "", "show the read version of the transaction, or the newest one"),
-    ("help", "[STATEMENT]", "explain"),
-    ("include", "all|TARGET…", "take back what `exclude' did"),
-    ("kill", "[ID]", "end a role, as a crash would; without ID, list those that can be ended"),
-    ("listtenants", "", "list the tenants"),
-    ("listtrusted", "", "list the keys whose tokens count, and what clients may do without a token"),
-    ("lock", "", "let only transactions that know of the lock read and write"),
-    ("option", "[on|off OPTION [NUMBER]]",
-        "set an option of all transactions from now on; without arguments, show which are on"),
-    ("reset", "", "forget what the transaction has done so far"),
-    ("revoke", "NAME", "let no token count any more that this key has signed"),
-    ("rollback", "", "end the transaction without a commit"),
-    ("set", "KEY VALUE", "write a pair"),
-    ("setclass", "[IP:PORT unset|storage|log|stateless|tester|default]",
-        "let a process be for something else than its --class says, and with default for that again; \
-        takes one recovery; without arguments, list the classes"),
-    ("setknob", "NAME VALUE",
-        "set a knob for every process that was not given it with --knob, now; `getknob' lists all"),
-    ("sleep", "SECONDS", "wait"),
-    ("status", "[minimal|details|json]", "show the state of the cluster"),
-    ("tenant", "create|delete|get|list|use [NAME]", "the statements about tenants, in another form"),
-    ("throttle", "on tag TAG [RATE [SECONDS [immediate|default|batch [REASON]]]] | off [all|tag TAG] | list \
-        | enable|disable auto",
-        "limit transactions with a tag to so many a second (10) for so long (3600 s); list limits; \
-        allow or forbid the database to find such tags itself"),
-    ("trustkey", "NAME PUBLICKEY",
-        "let tokens count that this key signs; `plinth token new' makes one; replaces another key of that name"),
-    ("unlock", "ID", "take the lock away, with the id that `lock' told"),
-    ("usetenant", "[NAME]", "use a tenant; without NAME, the database itself"),
-    ("waitconnected", "", "wait until the cluster's controller answers, as long as it takes"),
-    ("waitopen", "", "wait until the database serves, as long as it takes"),
-    ("watch", "KEY", "wait until the value of a key changes; interrupt to stop waiting"),
-    ("writemode", "on|off", "allow or forbid statements that write"),
-];
-
-pub fn names() -> impl Iterator<Item = &'static str> {
-    HELP.iter().map(|(name, ..)| *name)
-}
-
-/// The text of `help`.
-pub fn help(of: Option<&str>) -> Result<String, String> {
-    match of {
-        None => {
-            let lines = HELP
-                .iter()
-                .map(|(name, _, what)| format!("  {name:<14} {what}"));
-            let mut lines: Vec<String> = lines.collect();
-            lines.push(String::new());
-            lines.push(
-                "Keys and values are words or \"quoted text\"; \\xNN stands for a byte. \
-                `help STATEMENT' says more."
-                    .into(),
-            );
-            Ok(lines.join("\n"))
-        }
-        Some(wanted) => match HELP.iter().find(|(name, ..)| *name == wanted) {
-            Some((name, arguments, what)) => {
-                let mut text = format!("{name} {arguments}\n  {what}");
-                if *name == "option" {
-                    let names: Vec<&str> = manage::option_names().collect();
-                    text += &format!("\n  options: {}", names.join(", "));
-                }
-                Ok(text)
-            }
-            None => Err(unknown(wanted)),
-        },
-    }
-}
-
-fn unknown(name: &str) -> String {
-    format!("there is no statement `{name}'; `help' lists them")
 }
 
 /// Parses all statements of a text. After an error none of them runs.
@@ -277,10 +175,7 @@ impl<'a> Words<'a> {
     }
 
     fn usage(&self) -> String {
-        match HELP.iter().find(|(known, ..)| *known == self.name) {
-            Some((name, arguments, _)) => format!("usage: {name} {arguments}"),
-            None => unknown(&self.name),
-        }
+        help::usage(&self.name).unwrap_or_else(|| unknown(&self.name))
     }
 }
 
@@ -341,11 +236,11 @@ fn parse_option(words: &Words) -> Result<Statement, String> {
     let number = if on {
         number
     } else {
-        number.or(manage::some_number(&words.text(1)))
+        number.or(options::some_number(&words.text(1)))
     };
     Ok(Statement::Option(Some((
         on,
-        manage::parse_option(&words.text(1), number.as_deref())?,
+        options::parse(&words.text(1), number.as_deref())?,
     ))))
 }
 
@@ -357,6 +252,8 @@ fn parse_tenant(words: &Words) -> Option<TenantStatement> {
         ("deletetenant", 1) => TenantStatement::Delete(bytes(0)),
         ("gettenant", 1) => TenantStatement::Get(bytes(0)),
         ("listtenants", 0) => TenantStatement::List,
+        ("renametenant", 2) => TenantStatement::Rename(bytes(0), bytes(1)),
+        ("tenant", 3) if words.text(0) == "rename" => TenantStatement::Rename(bytes(1), bytes(2)),
         ("usetenant", 0) | ("defaulttenant", 0) => TenantStatement::Use(None),
         ("usetenant", 1) => TenantStatement::Use(Some(bytes(0))),
         ("tenant", count @ (1 | 2)) => {
@@ -568,16 +465,11 @@ mod tests {
             ("get a; set b", "usage: set"),
             ("getrange a b 0", "limit"),
             ("configure new quadruple", "quadruple"),
+            ("renametenant a", "usage: renametenant OLD NEW"),
+            ("tenant rename a", "usage: tenant create"),
         ] {
             let error = parse_all(text).expect_err(text);
             assert!(error.contains(word), "{text}: {error}");
         }
-    }
-
-    #[test]
-    fn every_statement_is_explained() {
-        let all = help(None).expect("there is help");
-        assert!(names().all(|name| all.contains(name) && help(Some(name)).is_ok()));
-        assert!(help(Some("nothing")).is_err());
     }
 }

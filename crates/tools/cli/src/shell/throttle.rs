@@ -1,8 +1,10 @@
 //! The statement `throttle`: limits for transactions with a tag.
 
+use super::answer::Answer;
 use crate::Outcome;
 use plinth_client::Database;
 use plinth_control::ratekeeper::tags::{self, MANUAL_MAX, Manual};
+use plinth_core::key::printable;
 use plinth_core::transaction_tag::TransactionTag;
 use plinth_protocol::transaction::{PRIORITY_BATCH, PRIORITY_DEFAULT, PRIORITY_SYSTEM};
 use plinth_runtime::unix_time_ms;
@@ -55,6 +57,18 @@ pub fn parse(words: &[Vec<u8>]) -> Result<Option<Throttling>, String> {
     }))
 }
 
+/// The words that may follow these of the statement.
+pub fn next(given: &[&str]) -> &'static [&'static str] {
+    match given {
+        [] => &["on", "off", "list", "enable", "disable"],
+        ["on"] => &["tag"],
+        ["on", "tag", _, _, _] => &["immediate", "default", "batch"],
+        ["off"] => &["all", "tag"],
+        ["enable" | "disable"] => &["auto"],
+        _ => &[],
+    }
+}
+
 fn parse_on(tag: TransactionTag, rest: &[&str]) -> Result<Throttling, String> {
     let number = |i: usize, otherwise: f64, what: &str| match rest.get(i) {
         None => Ok(otherwise),
@@ -87,7 +101,7 @@ fn parse_on(tag: TransactionTag, rest: &[&str]) -> Result<Throttling, String> {
 }
 
 impl Throttling {
-    pub async fn apply(self, database: &Database) -> Outcome<String> {
+    pub async fn apply(self, database: &Database) -> Outcome<Answer> {
         let failed = |error| format!("the change could not be made: {error}");
         match self {
             Throttling::On { throttle, seconds } => {
@@ -96,7 +110,7 @@ impl Throttling {
                     .await
                     .map_err(failed)?
                 {
-                    true => Ok(format!("Tag `{tag:?}' is throttled")),
+                    true => Ok(format!("Tag `{tag:?}' is throttled").into()),
                     false => Err(format!(
                         "{MANUAL_MAX} tags are throttled already, and no more can be; `throttle off' ends some"
                     )),
@@ -104,7 +118,7 @@ impl Throttling {
             }
             Throttling::Off(tag) => match tags::clear(database, tag).await.map_err(failed)? {
                 0 => Err("no such tag is throttled".into()),
-                count => Ok(format!("Throttles ended: {count}")),
+                count => Ok(format!("Throttles ended: {count}").into()),
             },
             Throttling::List => {
                 let (manual, auto) = tags::read(database).await.map_err(failed)?;
@@ -116,34 +130,49 @@ impl Throttling {
                     "Automatic throttling is {}; what it throttles is in `status'",
                     if auto { "on" } else { "off" }
                 ));
-                Ok(lines.join("\n"))
+                Ok(Answer::Table(
+                    lines.join("\n"),
+                    manual.iter().map(row).collect(),
+                ))
             }
             Throttling::Auto(on) => {
                 tags::set_auto(database, on).await.map_err(failed)?;
-                Ok(format!(
-                    "Automatic throttling is {}",
-                    if on { "on" } else { "off" }
-                ))
+                Ok(format!("Automatic throttling is {}", if on { "on" } else { "off" }).into())
             }
         }
     }
 }
 
-fn describe(throttle: &Manual) -> String {
+/// Seconds until the throttle ends, and the name of its priority.
+fn left_and_priority(throttle: &Manual) -> (f64, &'static str) {
     let left = throttle.until - unix_time_ms() as f64 / 1000.0;
     let priority = PRIORITIES
         .iter()
         .find(|(_, code)| *code == throttle.priority);
+    (left.max(0.0), priority.map_or("unknown", |(name, _)| name))
+}
+
+/// Tag, transactions a second, priority, seconds, reason.
+fn row(throttle: &Manual) -> Vec<String> {
+    let (left, priority) = left_and_priority(throttle);
+    vec![
+        format!("{:?}", throttle.tag),
+        throttle.rate.to_string(),
+        priority.into(),
+        format!("{left:.0}"),
+        printable(throttle.reason.as_bytes()),
+    ]
+}
+
+fn describe(throttle: &Manual) -> String {
+    let (left, priority) = left_and_priority(throttle);
     let reason = match throttle.reason.is_empty() {
         true => String::new(),
         false => format!("; {}", throttle.reason),
     };
     format!(
         "  `{:?}': {} transactions/s of {} priority, {:.0} s more{reason}",
-        throttle.tag,
-        throttle.rate,
-        priority.map_or("unknown", |(name, _)| name),
-        left.max(0.0)
+        throttle.tag, throttle.rate, priority, left
     )
 }
 

@@ -1,0 +1,271 @@
+//! What Tab completes: names of statements, and the words that may come next in each. Pure; the names that only the
+//! cluster knows are in [`Known`].
+
+use super::{help, options, throttle};
+use plinth_core::key::printable;
+use plinth_protocol::control::ProcessClass;
+use plinth_runtime::knobs::Knobs;
+
+/// What the cluster has told so far. Empty if it has not answered.
+#[derive(Clone, Default, Debug)]
+pub struct Known {
+    /// Addresses of processes.
+    pub addresses: Vec<String>,
+    /// What is excluded.
+    pub excluded: Vec<String>,
+    /// Names of tenants, as one writes them.
+    pub tenants: Vec<String>,
+}
+
+/// The words that may stand at the end of a line.
+#[derive(PartialEq, Debug)]
+pub struct Completions {
+    /// Position of the first byte that they replace.
+    pub from: usize,
+    pub words: Vec<String>,
+}
+
+/// Gives the words that may stand at the end of a line. The editor calls it on its own thread.
+pub type Completer = Box<dyn Fn(&str) -> Completions + Send>;
+
+/// The completions of a line up to the cursor. `next` gives the words that may follow those of a statement.
+pub fn complete(line: &str, next: impl Fn(&[String]) -> Vec<String>) -> Completions {
+    let (words, from) = last_statement(line);
+    let begun = &line[from..];
+    let mut fitting = next(&words);
+    fitting.retain(|word| word.starts_with(begun));
+    Completions {
+        from,
+        words: fitting,
+    }
+}
+
+/// The complete words of the last statement, as they are written, and where the word under way begins.
+fn last_statement(line: &str) -> (Vec<String>, usize) {
+    let (mut words, mut begin) = (Vec::new(), 0);
+    let (mut quoted, mut escaped) = (false, false);
+    for (at, byte) in line.bytes().enumerate() {
+        if std::mem::take(&mut escaped) {
+            continue;
+        }
+        match byte {
+            b'\\' => escaped = true,
+            b'"' => quoted = !quoted,
+            _ if quoted || byte != b';' && !byte.is_ascii_whitespace() => {}
+            _ => {
+                if begin < at {
+                    words.push(line[begin..at].to_string());
+                }
+                if byte == b';' {
+                    words.clear();
+                }
+                begin = at + 1;
+            }
+        }
+    }
+    (words, begin)
+}
+
+/// How a name is written in a statement.
+pub fn written(name: &[u8]) -> String {
+    let mut written = printable(name);
+    for (plain, escaped) in [(" ", "\\x20"), ("\"", "\\\""), (";", "\\;")] {
+        written = written.replace(plain, escaped);
+    }
+    written
+}
+
+fn owned(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| word.to_string()).collect()
+}
+
+const MODES: [&str; 4] = ["single", "double", "triple", "three_data_hall"];
+const CONFIGURE: [&str; 9] = [
+    "ssd",
+    "memory",
+    "logs=",
+    "commit_proxies=",
+    "grv_proxies=",
+    "resolvers=",
+    "clients=all",
+    "clients=reads",
+    "clients=tokens",
+];
+
+/// The words that may follow these of a statement.
+pub fn next(words: &[String], known: &Known) -> Vec<String> {
+    let words: Vec<String> = words.iter().map(|word| word.to_ascii_lowercase()).collect();
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let (addresses, tenants) = (&known.addresses, &known.tenants);
+    let knobs = || Knobs::default().list().into_iter();
+    match words[..] {
+        [] => help::names().chain(["quit"]).map(String::from).collect(),
+        ["help"] => {
+            let topics = help::TOPICS.iter().map(|(name, _)| *name);
+            help::names().chain(topics).map(String::from).collect()
+        }
+        ["status"] => owned(&["minimal", "details", "json"]),
+        ["writemode"] | ["option"] => owned(&["on", "off"]),
+        ["option", "on" | "off"] => options::names().map(String::from).collect(),
+        ["configure", ref given @ ..] => configuration(given),
+        ["throttle", ref given @ ..] => owned(throttle::next(given)),
+        ["tenant"] => owned(&["create", "delete", "get", "list", "rename", "use"]),
+        ["tenant", "delete" | "get" | "rename" | "use"]
+        | ["usetenant" | "deletetenant" | "gettenant" | "renametenant"] => tenants.clone(),
+        ["coordinators"] => [owned(&["auto"]), addresses.clone()].concat(),
+        ["coordinators", "auto", ..] => Vec::new(),
+        ["exclude", ref given @ ..] => exclusion(given, addresses),
+        ["include"] => [owned(&["all"]), known.excluded.clone()].concat(),
+        ["include", "all", ..] => Vec::new(),
+        ["coordinators", ref given @ ..] => others(addresses, given),
+        ["include", ref given @ ..] => others(&known.excluded, given),
+        ["setclass"] => addresses.clone(),
+        ["setclass", _] => [owned(&ProcessClass::NAMES), owned(&["default"])].concat(),
+        ["getknob" | "setknob" | "clearknob"] => knobs().map(|(name, _)| name.into()).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// Those that are not given yet.
+fn others(all: &[String], given: &[&str]) -> Vec<String> {
+    let is_new = |word: &&String| !given.contains(&word.as_str());
+    all.iter().filter(is_new).cloned().collect()
+}
+
+fn exclusion(given: &[&str], addresses: &[String]) -> Vec<String> {
+    let are_options = given
+        .iter()
+        .all(|word| matches!(*word, "force" | "no_wait"));
+    let options = match are_options {
+        true => others(&owned(&["force", "no_wait"]), given),
+        false => Vec::new(),
+    };
+    [options, others(addresses, given)].concat()
+}
+
+fn configuration(given: &[&str]) -> Vec<String> {
+    let new: &[&str] = if given.is_empty() { &["new"] } else { &[] };
+    let is_new = |word: &&&str| {
+        let (name, _) = word.split_once('=').unwrap_or((word, ""));
+        let is_same = |other: &&str| other.split_once('=').map_or(*other, |(n, _)| n) == name;
+        let has_mode = given.iter().any(|word| MODES.contains(word));
+        !(given.iter().any(is_same) || has_mode && MODES.contains(&name))
+    };
+    let words = [new, &MODES, &CONFIGURE].concat();
+    words
+        .iter()
+        .filter(is_new)
+        .map(|word| word.to_string())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn known() -> Known {
+        Known {
+            addresses: owned(&["10.0.0.1:4500", "10.0.0.2:4500"]),
+            excluded: owned(&["10.0.0.9"]),
+            tenants: vec![written(b"web"), written(b"we; \"b\xff")],
+        }
+    }
+
+    fn completed(line: &str) -> (String, Vec<String>) {
+        let known = known();
+        let Completions { from, words } = complete(line, |words| next(words, &known));
+        (line[..from].to_string(), words)
+    }
+
+    #[test]
+    fn the_last_word_of_the_last_statement_is_completed() {
+        for (line, before, words) in [
+            ("getv", "", &["getversion"][..]),
+            ("get a; getv", "get a; ", &["getversion"]),
+            ("set \"a; b\" ", "set \"a; b\" ", &[]),
+            ("status ", "status ", &["minimal", "details", "json"]),
+            ("status m", "status ", &["minimal"]),
+            ("HELP esc", "HELP ", &["escaping"]),
+            ("writemode o", "writemode ", &["on", "off"]),
+            ("option on time", "option on ", &["timeout"]),
+            ("configure ne", "configure ", &["new"]),
+            (
+                "configure new double lo",
+                "configure new double ",
+                &["logs="],
+            ),
+            (
+                "configure clients=",
+                "configure ",
+                &["clients=all", "clients=reads", "clients=tokens"],
+            ),
+            ("throttle on ", "throttle on ", &["tag"]),
+            (
+                "throttle on tag web 1 2 ba",
+                "throttle on tag web 1 2 ",
+                &["batch"],
+            ),
+            ("exclude f", "exclude ", &["force"]),
+            (
+                "exclude force 10.0.0.1:4500 10",
+                "exclude force 10.0.0.1:4500 ",
+                &["10.0.0.2:4500"],
+            ),
+            ("include ", "include ", &["all", "10.0.0.9"]),
+            (
+                "usetenant w",
+                "usetenant ",
+                &["web", "we\\;\\x20\\\"b\\xff"],
+            ),
+            ("tenant get web", "tenant get ", &["web"]),
+            (
+                "setclass 10.0.0.1:4500 st",
+                "setclass 10.0.0.1:4500 ",
+                &["storage", "stateless"],
+            ),
+            ("clearknob moves_m", "clearknob ", &["moves_max"]),
+            ("nonsense ", "nonsense ", &[]),
+            ("get a b c ", "get a b c ", &[]),
+        ] {
+            assert_eq!(completed(line), (before.into(), owned(words)), "{line}");
+        }
+    }
+
+    #[test]
+    fn a_configuration_takes_each_of_its_words_once() {
+        let (_, all) = completed("configure ");
+        for word in MODES.iter().chain(&CONFIGURE).chain(&["new"]) {
+            assert!(all.contains(&word.to_string()), "{word}");
+        }
+        let (_, rest) = completed("configure double logs=3 ");
+        for word in ["new", "single", "double", "logs="] {
+            assert!(!rest.contains(&word.to_string()), "{word}");
+        }
+    }
+
+    #[test]
+    fn what_is_completed_is_what_the_statement_takes() {
+        for name in [&b"we; \"b\xff"[..], b"\\", b"plain"] {
+            let line = format!("usetenant {}", written(name));
+            let words = crate::shell::statement::split(&line).expect("it is understood");
+            assert_eq!(words, [vec![b"usetenant".to_vec(), name.to_vec()]]);
+        }
+    }
+
+    #[test]
+    fn no_line_is_too_strange_to_be_completed() {
+        for line in [
+            "",
+            ";",
+            "\\",
+            "\"",
+            "a\\",
+            "ä ö\"",
+            " ;; \"\\\"",
+            "get \\;x",
+        ] {
+            let Completions { from, .. } = complete(line, |words| next(words, &known()));
+            assert!(line.is_char_boundary(from), "{line}");
+        }
+    }
+}

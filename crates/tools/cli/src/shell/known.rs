@@ -1,0 +1,100 @@
+//! What the cluster knows and Tab completes: addresses, exclusions, tenants. A task asks for it before each prompt,
+//! and nobody waits for the answer.
+
+use super::complete::{Known, written};
+use crate::connect::Connection;
+use plinth_client::{Database, RangeOptions, Transaction, TransactionOption};
+use plinth_control::exclusion;
+use plinth_coordination::{Coordinators, election};
+use plinth_core::key::prefix_end;
+use plinth_core::system_keys::TENANT_MAP;
+use plinth_core::{Key, KeySelector, Result};
+use plinth_protocol::control::GetWorkers;
+use plinth_rpc::Transport;
+use plinth_runtime::Duration;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+
+/// Limit of one look. What is not there by then is asked for again before the next prompt.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
+/// So many tenants are completed at most.
+const TENANTS_MAX: i32 = 1000;
+
+/// Looks for what completes. The editor reads it on another thread.
+pub struct Looker {
+    known: Arc<Mutex<Known>>,
+    looks: Rc<Cell<bool>>,
+}
+
+impl Looker {
+    pub fn new() -> Looker {
+        Looker {
+            known: Arc::default(),
+            looks: Rc::default(),
+        }
+    }
+
+    pub fn known(&self) -> Arc<Mutex<Known>> {
+        self.known.clone()
+    }
+
+    /// Begins to look, unless the look before still lasts.
+    pub fn look(&self, connection: &Connection) {
+        if self.looks.replace(true) {
+            return;
+        }
+        let (known, looks) = (self.known.clone(), self.looks.clone());
+        let (transport, coordinators) = (&connection.transport, &connection.coordinators);
+        let (transport, coordinators) = (transport.clone(), coordinators.clone());
+        let database = connection.database.clone();
+        let look = async move {
+            let addresses = addresses(&transport, &coordinators);
+            if let Some(Some(found)) = plinth_runtime::timeout(LOOK_LIMIT, addresses).await {
+                update(&known, |known| known.addresses = found);
+            }
+            let names = plinth_runtime::timeout(LOOK_LIMIT, names(&database)).await;
+            if let Some(Ok((excluded, tenants))) = names {
+                update(&known, |known| {
+                    (known.excluded, known.tenants) = (excluded, tenants);
+                });
+            }
+            looks.set(false);
+        };
+        plinth_runtime::spawn("names for a shell", look).detach();
+    }
+}
+
+fn update(known: &Mutex<Known>, change: impl FnOnce(&mut Known)) {
+    change(&mut known.lock().unwrap_or_else(|error| error.into_inner()));
+}
+
+async fn addresses(transport: &Transport, coordinators: &Coordinators) -> Option<Vec<String>> {
+    let leader = election::current_leader(transport, coordinators).await?;
+    let endpoint = leader.controller.endpoint::<GetWorkers>();
+    let workers = transport.call(&endpoint, GetWorkers {}).await.ok()?.workers;
+    let mut addresses: Vec<_> = workers.iter().map(|w| w.worker.address).collect();
+    addresses.sort();
+    Some(addresses.iter().map(ToString::to_string).collect())
+}
+
+/// What is excluded, and the first tenants. One attempt.
+async fn names(database: &Database) -> Result<(Vec<String>, Vec<String>)> {
+    let transaction = database.create_transaction();
+    transaction.set_option(TransactionOption::ReadSystemKeys)?;
+    transaction.set_option(TransactionOption::ReadLockAware)?;
+    let excluded = exclusion::read(&transaction).await?;
+    let excluded = excluded.iter().map(ToString::to_string).collect();
+    Ok((excluded, tenants(&transaction).await?))
+}
+
+async fn tenants(transaction: &Transaction) -> Result<Vec<String>> {
+    let end = prefix_end(TENANT_MAP).expect("it is no end of all keys");
+    let begin = KeySelector::first_greater_or_equal(Key::from_static(TENANT_MAP));
+    let end = KeySelector::first_greater_or_equal(end);
+    let rows = transaction.get_range_all(begin, end, RangeOptions::limit(TENANTS_MAX), true);
+    let rows = rows.await?.into_iter();
+    Ok(rows
+        .map(|(key, _)| written(&key[TENANT_MAP.len()..]))
+        .collect())
+}
