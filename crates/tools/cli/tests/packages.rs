@@ -230,6 +230,10 @@ fn step(machine: &Machine, begin: &str) -> String {
 fn nothing_runs_before_it_is_configured(machine: &Machine) {
     // Images for containers have this: packages may start and stop nothing there.
     machine.must("rm -f /usr/sbin/policy-rc.d");
+    // All of it is in memory, and nobody looks a page of the manual up.
+    machine.must(
+        "echo force-unsafe-io >/etc/dpkg/dpkg.cfg.d/in-memory; rm -f /var/lib/man-db/auto-update",
+    );
     let said = machine.must("dpkg --install /given/plinth_*.deb");
     let lines = said.lines().filter(|line| line.starts_with("plinth: "));
     let lines: Vec<&str> = lines.collect();
@@ -261,6 +265,8 @@ fn nothing_runs_before_it_is_configured(machine: &Machine) {
     }
     let said = machine.must("plinth --version");
     assert!(said.contains("commit "), "{said}");
+    let complete = ". /usr/share/bash-completion/completions/plinth && complete -p plinth";
+    machine.must(&format!("bash -c '{complete}'"));
 
     let told = "journalctl --unit plinth --lines 5";
     machine.must_fail("systemctl start plinth");
@@ -380,8 +386,19 @@ fn an_upgrade_leaves_the_server_alone(machine: &Machine) {
     machine.wait_for("plinth cli --exec 'get hello'", "`hello' is `world'");
 }
 
+/// A package with the name and the file of FoundationDB's.
+const FOREIGN: &str = "mkdir -p /tmp/foreign/DEBIAN /tmp/foreign/usr/lib && cd /tmp/foreign && \
+    echo 'not a library' >usr/lib/libfdb_c.so && \
+    printf 'Package: foundationdb-clients\nVersion: 7.3.69\nArchitecture: all\nMaintainer: somebody\n\
+Description: stands for it\n' >DEBIAN/control && \
+    dpkg-deb --build /tmp/foreign /tmp/foreign.deb && dpkg --install /tmp/foreign.deb";
+
 fn the_library_is_found(machine: &Machine) {
+    machine.must(FOREIGN);
     machine.must("dpkg --install /given/plinth-libfdb-c_*.deb");
+    let state =
+        machine.run("dpkg-query --show --format '${db:Status-Status}' foundationdb-clients");
+    assert!(!state.starts_with("installed"), "{state}");
     assert!(machine.must("ldconfig -p").contains("libfdb_c.so"));
     let load =
         "python3 -c 'import ctypes; print(ctypes.CDLL(\"libfdb_c.so\").fdb_get_max_api_version())'";
@@ -439,6 +456,8 @@ fn agrees_with_itself(objects: &str) {
     );
     for (words, times) in [
         ("runAsUser: 4500", 2),
+        ("publishNotReadyAddresses: true", 1),
+        ("podManagementPolicy: Parallel", 1),
         ("image: plinth:0.1.0", 3),
         (
             "plinth-0.plinth:4500,plinth-1.plinth:4500,plinth-2.plinth:4500",
