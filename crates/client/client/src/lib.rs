@@ -70,6 +70,7 @@ pub use options::{DatabaseOption, TransactionOption};
 pub use range::{RangeOptions, RangeResult, StreamingMode};
 pub use range_stream::{RangeCursor, RangeStream};
 pub use read_future::{ReadFuture, ValueFuture};
+pub use reads::PointResult;
 pub use source::{
     Cluster, ClusterFuture, CommitData, CommitFlags, CommitReply, PackedRows, Priority, RangeChunk,
     RangeRequest, ReadVersionFlags, Row, Subject, is_commit_unknown,

@@ -59,6 +59,25 @@ impl State {
         }
     }
 
+    fn asked_point(
+        &mut self,
+        cluster: &Rc<dyn Cluster>,
+        key: Key,
+        operations: PendingOperations,
+    ) -> AskedPoint {
+        let stage = match self.read_version.known() {
+            Some(version) => Stage::Value(cluster.get(key.clone(), version)),
+            None => Stage::Version(self.ask_read_version(cluster, true), cluster.clone()),
+        };
+        AskedPoint {
+            stage,
+            key,
+            operations,
+            remembers: !self.options.ryw_disabled,
+            attempt: self.attempt.clone(),
+        }
+    }
+
     fn begin<T: 'static>(
         &mut self,
         read: impl Future<Output = Result<T>> + Unpin + 'static,
@@ -122,6 +141,52 @@ impl Future for AskedPoint {
                 Err(error)
             }
         })
+    }
+}
+
+/// The result of one of several point reads, and the number of the read.
+pub type PointResult = (usize, Result<Option<Value>>);
+
+/// Point reads that were started together: one future for all, where [`Transaction::get`] has one for each.
+struct AskedPoints<D> {
+    /// Those without a result, with their numbers.
+    points: Vec<(usize, Point)>,
+    come: Vec<PointResult>,
+    deliver: D,
+}
+
+enum Point {
+    Asked(AskedPoint),
+    /// A special key: its failure does not fail the commit.
+    Apart(Pin<Box<dyn Future<Output = Result<Option<Value>>>>>),
+}
+
+impl<D: FnMut(&mut Vec<PointResult>) + Unpin> Future for AskedPoints<D> {
+    type Output = Result<()>;
+    /// Polls every read whenever one of them can go on, because answers arrive many at a time.
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = &mut *self;
+        this.points.retain_mut(|(number, point)| {
+            let polled = match point {
+                Point::Asked(asked) => Pin::new(asked).poll(context),
+                Point::Apart(apart) => apart.as_mut().poll(context),
+            };
+            match polled {
+                Poll::Pending => true,
+                Poll::Ready(result) => {
+                    this.come.push((*number, result));
+                    false
+                }
+            }
+        });
+        if !this.come.is_empty() {
+            (this.deliver)(&mut this.come);
+            this.come.clear();
+        }
+        match this.points.is_empty() {
+            true => Poll::Ready(Ok(())),
+            false => Poll::Pending,
+        }
     }
 }
 
@@ -316,23 +381,48 @@ impl Transaction {
         }
         let cluster = self.inner.cluster();
         let mut state = self.inner.state.borrow_mut();
-        let operations = match state.start_get(&key, snapshot) {
-            Err(error) => return ReadFuture::early(&state.attempt, Err(error)),
-            Ok(PointRead::Known(value)) => return ReadFuture::early(&state.attempt, Ok(value)),
-            Ok(PointRead::Ask(operations)) => operations,
-        };
-        let stage = match state.read_version.known() {
-            Some(version) => Stage::Value(cluster.get(key.clone(), version)),
-            None => Stage::Version(state.ask_read_version(&cluster, true), cluster),
-        };
-        let read = AskedPoint {
-            stage,
-            key,
-            operations,
-            remembers: !state.options.ryw_disabled,
-            attempt: state.attempt.clone(),
-        };
-        state.begin(read)
+        match state.start_get(&key, snapshot) {
+            Err(error) => ReadFuture::early(&state.attempt, Err(error)),
+            Ok(PointRead::Known(value)) => ReadFuture::early(&state.attempt, Ok(value)),
+            Ok(PointRead::Ask(operations)) => {
+                let read = state.asked_point(&cluster, key, operations);
+                state.begin(read)
+            }
+        }
+    }
+
+    /// The values of several keys: for each its number, the key, and whether it is a snapshot read. The same as
+    /// [`get`](Self::get) for each of them, but cheaper. `deliver` takes the results in whatever order they come, some
+    /// at a time, while the future is polled or a commit drives it. It must not use the transaction. If the future
+    /// fails, the reads that were not delivered have failed with its error.
+    pub fn get_together(
+        &self,
+        reads: impl IntoIterator<Item = (usize, Key, bool)>,
+        deliver: impl FnMut(&mut Vec<PointResult>) + Unpin + 'static,
+    ) -> ReadFuture<()> {
+        let cluster = self.inner.cluster();
+        let mut state = self.inner.state.borrow_mut();
+        let (mut points, mut come) = (Vec::new(), Vec::new());
+        for (number, key, snapshot) in reads {
+            if special::is_special(&key) {
+                let apart = Box::pin(special::get(self.clone(), key));
+                points.push((number, Point::Apart(apart)));
+                continue;
+            }
+            match state.start_get(&key, snapshot) {
+                Err(error) => come.push((number, Err(error))),
+                Ok(PointRead::Known(value)) => come.push((number, Ok(value))),
+                Ok(PointRead::Ask(operations)) => {
+                    let asked = state.asked_point(&cluster, key, operations);
+                    points.push((number, Point::Asked(asked)));
+                }
+            }
+        }
+        state.begin(AskedPoints {
+            points,
+            come,
+            deliver,
+        })
     }
 
     /// The key that `selector` denotes among the keys that the transaction sees; the empty key or the end of the

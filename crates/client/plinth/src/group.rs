@@ -7,6 +7,7 @@
 use crate::open_error::Result;
 use crate::slot::wake_in_turn;
 use plinth_core::Error;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 
@@ -109,6 +110,16 @@ impl<T> Filling<'_, T> {
         let inside = self.inside.get_or_insert_with(|| self.filler.0.lock());
         inside.places[place] = Place::Ready(result);
     }
+
+    /// Puts the error into those of the places that are not filled.
+    pub fn fail(&mut self, places: RangeInclusive<usize>, error: Error) {
+        let inside = self.inside.get_or_insert_with(|| self.filler.0.lock());
+        for place in &mut inside.places[places] {
+            if matches!(place, Place::Waiting) {
+                *place = Place::Ready(Err(error));
+            }
+        }
+    }
 }
 
 impl<T> Drop for Filling<'_, T> {
@@ -160,6 +171,12 @@ mod tests {
         assert!(wake_all() && !wake_all());
         assert_eq!(group.poll(second, &mut context).0, Poll::Ready(Ok(7)));
         assert!(group.poll(first, &mut context).0.is_pending());
+        let third = group.add();
+        filler
+            .filling()
+            .fail(second..=third, Error::transaction_cancelled);
+        let failed = Poll::Ready(Err(Error::transaction_cancelled));
+        assert_eq!(group.poll(third, &mut context).0, failed);
         drop(filler);
         let lost = Poll::Ready(Err(Error::operation_cancelled));
         assert_eq!(group.poll(first, &mut context).0, lost);

@@ -9,9 +9,10 @@ use crate::group::{Filler, Group, group};
 use crate::open_error::Result;
 use crate::slot::{Answer, pair};
 use crate::threads::{self, Home, Thread};
-use plinth_client::{Transaction as Local, ValueFuture};
-use plinth_core::{Error, MutationKind, Value};
-use std::future::{Future, poll_fn};
+use bytes::Bytes;
+use plinth_client::Transaction as Local;
+use plinth_core::{Error, Key, MutationKind, Value};
+use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -145,59 +146,61 @@ impl Batch {
             return; // the database is closed; the promises answer when they are dropped
         };
         let mut reads = Vec::new();
-        let mut bytes = &self.bytes[..];
-        let mut take = |length: usize| {
-            let (taken, rest) = bytes.split_at(length);
-            bytes = rest;
-            taken
-        };
+        let mut bytes = Bytes::from(self.bytes);
+        let mut take = |length: usize| bytes.split_to(length);
         for operation in self.operations {
+            if let Operation::Get(length, snapshot, place) = operation {
+                reads.push((place, take(length), snapshot));
+                continue;
+            }
+            // Reads see what was written before them, and nothing of what comes now.
+            read(&transaction, &mut reads, &self.gets);
             match operation {
-                Operation::Get(length, snapshot, place) => {
-                    reads.push((place, transaction.get(take(length), snapshot)));
-                    if reads.len() == READS_A_TASK {
-                        deliver(std::mem::take(&mut reads), &self.gets);
-                    }
-                }
+                Operation::Get(..) => unreachable!("it was taken above"),
                 Operation::Write(kind, first, second) => {
                     let (first, second) = (take(first), take(second));
                     match kind {
-                        MutationKind::Set => transaction.set(first, second),
-                        MutationKind::ClearRange => transaction.clear_range(first, second),
-                        atomic => transaction.atomic_op(atomic, first, second),
+                        MutationKind::Set => transaction.set(&first[..], &second[..]),
+                        MutationKind::ClearRange => {
+                            transaction.clear_range(&first[..], &second[..])
+                        }
+                        atomic => transaction.atomic_op(atomic, &first[..], &second[..]),
                     }
                 }
-                Operation::Clear(length) => transaction.clear(take(length)),
+                Operation::Clear(length) => transaction.clear(&take(length)[..]),
                 Operation::Act(act) => act(&transaction),
                 Operation::Stop(work) => threads::stop(work),
                 Operation::Forget => threads::forget_transaction(self.transaction),
             }
         }
-        if !reads.is_empty() {
-            deliver(reads, &self.gets);
-        }
+        read(&transaction, &mut reads, &self.gets);
     }
 }
 
-/// Fills the places as the reads end. Polls every unanswered read whenever one is answered, because answers arrive
-/// many at a time.
-fn deliver(mut reads: Vec<(usize, ValueFuture)>, filler: &Option<Arc<Filler<Option<Value>>>>) {
-    let filler = filler.clone().expect("a batch with gets has their group");
-    let all = poll_fn(move |context| {
-        let mut filling = filler.filling();
-        reads.retain_mut(|(place, read)| match Pin::new(read).poll(context) {
-            Poll::Pending => true,
-            Poll::Ready(result) => {
-                filling.fill(*place, result);
-                false
+/// Reads of one batch: the place of each, its key, and whether it is a snapshot read.
+type Reads = Vec<(usize, Key, bool)>;
+
+/// Starts the reads, and fills their places as they end. Leaves none.
+fn read(transaction: &Local, reads: &mut Reads, filler: &Option<Arc<Filler<Option<Value>>>>) {
+    for some in reads.chunks(READS_A_TASK) {
+        let places = some[0].0..=some[some.len() - 1].0;
+        let filler = filler.clone();
+        let filler = filler.expect("a batch with gets has their group");
+        let filled = filler.clone();
+        let reading = transaction.get_together(some.iter().cloned(), move |results| {
+            let mut filling = filled.filling();
+            for (place, result) in results.drain(..) {
+                filling.fill(place, result);
             }
         });
-        match reads.is_empty() {
-            true => Poll::Ready(()),
-            false => Poll::Pending,
-        }
-    });
-    plinth_runtime::spawn("reads", all).detach();
+        let reading = async move {
+            if let Err(error) = reading.await {
+                filler.filling().fail(places, error);
+            }
+        };
+        plinth_runtime::spawn("reads", reading).detach();
+    }
+    reads.clear();
 }
 
 impl Inner {

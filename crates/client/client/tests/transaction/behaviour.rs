@@ -3,9 +3,11 @@
 use plinth_client::testing::{CommitFault, MemoryCluster};
 use plinth_client::{DatabaseOption, RangeOptions, StreamingMode, Transaction, TransactionOption};
 use plinth_core::conflict_ranges::{ConflictRanges, Endpoint};
-use plinth_core::{Error, KeySelector, MutationKind, Version};
+use plinth_core::{Error, Key, KeySelector, MutationKind, Version};
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, join_all, now, sleep, spawn};
+use std::cell::RefCell;
+use std::rc::Rc;
 
 fn selectors(begin: &'static str, end: &'static str) -> (KeySelector, KeySelector) {
     (
@@ -67,6 +69,54 @@ fn a_limited_range_read_conflicts_up_to_its_last_row_only() {
             assert_eq!(result.more, options.limit == 2);
             assert_eq!(read_conflicts(&cluster, &transaction).await, [want]);
         }
+    });
+}
+
+#[test]
+fn reads_that_are_started_together_are_what_each_would_be_alone() {
+    block_on(async {
+        let cluster = abc();
+        let keys: [(&'static [u8], bool); 7] = [
+            (b"a", false),
+            (b"b", true),
+            (b"c", false),
+            (b"d", false),
+            (b"e", false),
+            (b"\xff/s", false),
+            (b"\xff\xff/cluster_file_path", false),
+        ];
+        let mut of_each_way = Vec::new();
+        for together in [false, true] {
+            let transaction = cluster.database().create_transaction();
+            transaction.set("c", "own");
+            transaction.atomic_op(MutationKind::ByteMax, "d", "9");
+            let results = match together {
+                false => {
+                    let reads = keys.map(|(key, snapshot)| transaction.get(key, snapshot));
+                    join_all(reads.into_iter().collect::<Vec<_>>()).await
+                }
+                true => {
+                    let come = Rc::new(RefCell::new(vec![None; keys.len()]));
+                    let kept = come.clone();
+                    let reads = keys.iter().enumerate();
+                    let reads =
+                        reads.map(|(at, (key, snapshot))| (at, Key::from_static(key), *snapshot));
+                    let reading = transaction.get_together(reads, move |results| {
+                        for (at, result) in results.drain(..) {
+                            let before = kept.borrow_mut()[at].replace(result);
+                            assert_eq!(before, None, "{at} came twice");
+                        }
+                    });
+                    reading.await.expect("nothing was cancelled");
+                    come.take().into_iter().map(Option::unwrap).collect()
+                }
+            };
+            assert_eq!(results[2], Ok(Some("own".into())));
+            assert_eq!(results[5], Err(Error::key_outside_legal_range));
+            of_each_way.push((results, read_conflicts(&cluster, &transaction).await));
+        }
+        assert_eq!(of_each_way[0], of_each_way[1]);
+        assert_eq!(of_each_way[0].1, ["a", "d", "e"]);
     });
 }
 

@@ -2,7 +2,7 @@
 
 use plinth_client::testing::{CommitFault, MemoryCluster};
 use plinth_client::{RangeOptions, Transaction, TransactionOption};
-use plinth_core::{Error, KeySelector, Result};
+use plinth_core::{Error, Key, KeySelector, Result};
 use plinth_runtime::real::block_on;
 use plinth_runtime::{Duration, join_all, spawn, timeout, yield_now};
 use std::future::Future;
@@ -48,6 +48,8 @@ fn reads_of_each_kind(transaction: &Transaction) -> Vec<Ended> {
     for snapshot in [false, true] {
         reads.push(boxed(transaction.get("k00", snapshot)));
         reads.push(boxed(transaction.get("absent", snapshot)));
+        let several = ["k01", "absent"].map(|key| (0, Key::from(key), snapshot));
+        reads.push(boxed(transaction.get_together(several, |_| {})));
         reads.push(boxed(transaction.get_key(first("k50"), snapshot)));
         reads.push(boxed(transaction.get_range(
             first("a"),
