@@ -96,6 +96,7 @@ fn debs_are_installed_run_and_removed_as_the_page_on_deploying_says() {
     has_nothing_of_this_machine(&debs);
 
     let machine = Machine::boot(&debs.directory());
+    the_image_has_a_user_with_its_directories(&machine);
     nothing_runs_before_it_is_configured(&machine);
     a_database_is_made(&machine);
     the_server_comes_back_and_is_confined(&machine);
@@ -225,6 +226,20 @@ fn step(machine: &Machine, begin: &str) -> String {
         .collect();
     assert_eq!(lines.len(), 1, "{begin}: {lines:?}");
     machine.must(lines[0])
+}
+
+/// What the container file runs in the image that it leaves, where no image can be built.
+fn the_image_has_a_user_with_its_directories(machine: &Machine) {
+    let file = std::fs::read_to_string(root().join("packaging/Dockerfile")).expect("a text");
+    let (_, image) = file.rsplit_once("\nFROM ").expect("it has a last stage");
+    let (_, run) = image.split_once("\nRUN ").expect("it runs something");
+    let (run, _) = run.split_once("\nCOPY ").expect("then it copies");
+    machine.must(run);
+    let user = "setpriv --reuid 4500 --regid 4500 --clear-groups";
+    for directory in ["/var/lib/plinth", "/etc/plinth"] {
+        machine.must(&format!("{user} test -w {directory}"));
+    }
+    machine.must("userdel plinth && rmdir /var/lib/plinth /etc/plinth");
 }
 
 fn nothing_runs_before_it_is_configured(machine: &Machine) {
