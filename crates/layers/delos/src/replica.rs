@@ -39,7 +39,7 @@ use hosting::Replica;
 use identity::{Identity, service_file};
 pub use kind::{Config, Kind, RELEASE};
 use messages::PROCESS;
-use plinth_coordination::{Coordinators, coordinator};
+use plinth_coordination::{Coordinators, coordinator, why};
 use plinth_rpc::{FailureBeacon, Transport};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::{Duration, Either, disk, race, sleep, trace, trace_warn};
@@ -67,7 +67,13 @@ pub async fn serve(config: Config) -> Result<Infallible, String> {
 /// As [`serve`].
 pub async fn serve_with_page(config: Config, page: Option<Page>) -> Result<Infallible, String> {
     let directory = &config.directory;
-    let unusable = |error| format!("data directory {}: {error}", directory.display());
+    let unusable = |error| {
+        format!(
+            "data directory {}: {} with --data-dir",
+            directory.display(),
+            why(&error)
+        )
+    };
     let log_directory = directory.join(LOG);
     let made = disk::create_dir_all(&log_directory).await;
     made.map_err(unusable)?;
@@ -75,12 +81,7 @@ pub async fn serve_with_page(config: Config, page: Option<Page>) -> Result<Infal
     for above in directory.ancestors().skip(1) {
         let _ = disk::sync_dir(above).await; // one that this user may not read was there before
     }
-    let _lock = disk::lock_dir(directory).await.map_err(|_| {
-        format!(
-            "data directory {}: another process has it",
-            directory.display()
-        )
-    })?;
+    let _lock = disk::lock_dir(directory).await.map_err(unusable)?;
     let identity = Identity::load(directory).await?;
     match &identity {
         Some(identity) => {
