@@ -44,7 +44,7 @@ use plinth_rpc::{FailureBeacon, Transport};
 use plinth_runtime::metric::page::Page;
 use plinth_runtime::{Duration, Either, disk, race, sleep, trace, trace_warn};
 use serves::ServiceLog;
-pub use settings::Settings;
+pub use settings::{Settings, Tell};
 use site::Site;
 use std::convert::Infallible;
 use std::path::Path;
@@ -107,6 +107,13 @@ pub async fn serve_with_page(config: Config, page: Option<Page>) -> Result<Infal
         .map_err(|error| format!("log server in {}: {error}", log_directory.display()))?;
     let _sequencers = SequencerHost::new(&transport);
     let _beacon = FailureBeacon::new(&transport, PROCESS);
+    if let Some(tell) = config.settings.get::<Tell>() {
+        let what = match &identity {
+            Some(identity) => format!("it is replica {} of {}", identity.name, identity.service),
+            None => "it waits for a service: `plinth delos create', or `add-replica'".into(),
+        };
+        (tell.0)(&format!("listens at {}; {what}", config.listen));
+    }
     let site = Site::new(config, transport, log_server.interface(), identity);
     let _serving = site::serve(&site);
     let living = async {
